@@ -1,0 +1,46 @@
+"""A bucket: the padded sizes and the variant that one compiled program serves. No JAX here."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from .errors import GridError
+from .point import BLOCK, Activation, Point
+
+
+@dataclass(frozen=True, order=True)
+class Bucket:
+    """Padded sizes V x d x m of a program; every point that fits, with the same activation, can run in it."""
+
+    V: int
+    d: int
+    m: int
+    activation: Activation
+
+    def __str__(self) -> str:
+        return f"{self.V}x{self.d}" + (f"x{self.m}" if self.m else "")
+
+    @property
+    def chunk(self) -> int:
+        """Samples streamed at a time: whole blocks, such that a (chunk, widest) float32 array is about 8 MiB."""
+        return BLOCK * max(1, min(16, 2**21 // (max(self.V, self.d, self.m) * BLOCK)))
+
+    def fits(self, point: Point) -> bool:
+        sizes = point.V <= self.V and point.d <= self.d and point.m <= self.m
+        return sizes and point.activation == self.activation
+
+    @staticmethod
+    def of(point: Point) -> Bucket:
+        """The bucket of a point on its own: each size padded to a power of two, at least 16."""
+        V, d, m = (max(16, 1 << (size - 1).bit_length()) if size else 0 for size in (point.V, point.d, point.m))
+        return Bucket(V, d, m, point.activation)
+
+    @staticmethod
+    def parse(text: str) -> tuple[int, int, int]:
+        """Sizes (V, d, m) from "256x128" or "256x128x512"; raises GridError."""
+        match = re.fullmatch(r"([1-9]\d{0,6})x([1-9]\d{0,6})(?:x([1-9]\d{0,6}))?", text)
+        if not match:
+            raise GridError(f"--bucket: got {text!r}; allowed: VxD or VxDxM in whole numbers, as in 256x128 or 256x128x512")
+        V, d, m = (int(size or 0) for size in match.groups())
+        return V, d, m

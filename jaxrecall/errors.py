@@ -1,0 +1,37 @@
+"""The few named exceptions of the package: each message names the argument, what came and what is allowed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong with one argument; `mend` is a `where` line that would exclude such points."""
+
+    argument: str
+    message: str
+    mend: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.argument}: {self.message}"
+
+
+class PointError(ValueError):
+    """A point that cannot be simulated; `problems` holds everything that is wrong with it."""
+
+    def __init__(self, problems: list[Problem]):
+        self.problems = problems
+        super().__init__("; ".join(map(str, problems)))
+
+
+class GridError(ValueError):
+    """A grid, or a use of it, that is refused; `lines` holds one line per error."""
+
+    def __init__(self, lines: list[str] | str):
+        self.lines = [lines] if isinstance(lines, str) else lines
+        super().__init__("\n".join(self.lines))
+
+
+class StoreError(ValueError):
+    """A results folder or table that cannot be used as asked."""

@@ -1,0 +1,213 @@
+"""What a grid file may hold: its keys and their types as pydantic models, its JSON Schema, its errors in plain lines. No JAX here.
+
+A new key is a new field of a model here; its description shows in editors.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Discriminator, Field, Tag, ValidationError, create_model, model_validator
+
+from ..point import MAX_SEED
+from .axes import (
+    AXIS_FIELDS,
+    MAX_AXIS,
+    Axes,
+    Checked,
+    Geometric,
+    Keys,
+    Range,
+    Spaced,
+    Spacing,
+    absent,
+    described,
+    field_check,
+    field_schema,
+    field_value,
+    refuse,
+    show,
+    suggest,
+    whole,
+)
+from .document import Document, Key
+from .expr import Expression, parse
+
+_UNITS = {"B": 1} | {f"{p}B": 1000 ** (i + 1) for i, p in enumerate("kMGT")} | {f"{p}iB": 1024 ** (i + 1) for i, p in enumerate("KMGT")}
+
+
+def _expression(calls: bool) -> Callable[[Any], Expression]:
+    def check(value: Any) -> Expression:
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and calls:
+            value = repr(value)
+        if not isinstance(value, str):
+            raise refuse(value, "an expression in quotes, such as " + ("round(alpha * d * L)" if calls else "N >= d"))
+        return parse(value, calls)
+
+    return check
+
+
+Derived = Annotated[Any, Checked(_expression(calls=True), {"type": ["string", "number"]})]
+Where = Annotated[Any, Checked(_expression(calls=False), {"type": "string"})]
+
+
+class Block(Keys):
+    """One block of points: the product of its axes over the base."""
+
+    axes: Axes = Field(default_factory=absent, description="names to values; a name that is no field is a helper")
+    derive: dict[str, Derived] = Field(
+        default={}, description="fields or helpers computed from others, in this order: {N: round(alpha * d * L)}"
+    )
+    where: list[Where] = Field(default=[], description="conditions that all must hold, no function calls: ['N >= d']")
+
+
+def _seed_shape(value: Any) -> str:
+    return "list" if isinstance(value, list) else "start and count"
+
+
+def _no_bare_seed(value: Any) -> Any:
+    if not isinstance(value, (list, dict)):
+        raise refuse(value, "{count: 64}, {start: 0, count: 64} or a list such as [0, 5, 7]")
+    return value
+
+
+def _no_repeats(seeds: list[int]) -> list[int]:
+    repeated = sorted({s for s in seeds if seeds.count(s) > 1}) if len(set(seeds)) < len(seeds) else []
+    if repeated:
+        raise ValueError(f"got {', '.join(map(str, repeated))} more than once; allowed: each seed once")
+    return seeds
+
+
+class SeedRange(Keys):
+    """Seeds start, start + 1, ... of that count."""
+
+    start: Annotated[Any, whole(0, MAX_SEED)] = Field(default=0, description="first seed")
+    count: Annotated[Any, whole(1, MAX_SEED + 1)] = Field(description="how many seeds")
+
+    @model_validator(mode="after")
+    def _in_range(self) -> SeedRange:
+        if self.start + self.count - 1 > MAX_SEED:
+            raise ValueError(f"got start={self.start}, count={self.count}; allowed: seeds up to {MAX_SEED}")
+        return self
+
+
+_SeedList = Annotated[list[Annotated[Any, whole(0, MAX_SEED)]], Field(min_length=1), AfterValidator(_no_repeats), Tag("list")]
+Seeds = Annotated[_SeedList | Annotated[SeedRange, Tag("start and count")], Discriminator(_seed_shape), BeforeValidator(_no_bare_seed)]
+
+
+def _bytes(value: Any) -> int:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)", value.strip()) if isinstance(value, str) else None
+    if match and match[2] in _UNITS:
+        value = int(Fraction(match[1]) * _UNITS[match[2]])
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 1 <= value < 2**63 or value != int(value):
+        raise refuse(value, f"bytes as a whole number, or text such as 8GiB or 500 MB with one of {', '.join(_UNITS)}")
+    return int(value)
+
+
+class Limits(Keys):
+    """A sweep beyond these is refused before anything runs."""
+
+    max_runs: Annotated[Any, whole(1, 2**53)] = Field(default=1_000_000, description="points times seeds")
+    max_bytes: Annotated[Any, Checked(_bytes, {"type": ["integer", "string"]})] = Field(
+        default_factory=absent, description="peak memory of one program: bytes, or text such as 8GiB"
+    )
+
+
+class Run(Keys):
+    """How the points are run; no part of what they are."""
+
+    precision: Literal["highest", "high", "default"] = Field(default="highest", description="of matrix products")
+
+
+class Base(create_model("BaseFields", __base__=Keys, **{name: (field_value(name), described(name)) for name in AXIS_FIELDS})):  # pyright: ignore
+    """What all points share, unless an axis or derive overrides it."""
+
+
+def checked_name(value: Any) -> str:
+    """A grid's name, also the folder of its results; raises ValueError."""
+    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", value):
+        raise refuse(value, "text of 1 to 100 letters, digits, . _ -, the first a letter or digit (put a number in quotes)")
+    return value
+
+
+Name = Annotated[Any, Checked(checked_name, {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"})]
+
+
+class GridFile(Keys):
+    """A grid of points of the simulator: a base, blocks of axes over it, and seeds."""
+
+    version: Literal[1] = Field(default=1, alias="schema", description="version of this file format")
+    name: Name = Field(default_factory=absent, description="name of the grid and of its results folder; the file's stem unless given")
+    root_seed: Annotated[Any, Checked(field_check("root_seed"), field_schema("root_seed"))] = Field(
+        default=0, description="root of every random number"
+    )
+    base: Base = Field(default_factory=Base, description="fields that all points share")
+    seeds: Seeds = Field(default_factory=lambda: SeedRange(count=1), description="{count: 64}, {start: 0, count: 64} or a list")
+    blocks: Annotated[list[Block], Field(min_length=1)] = Field(
+        default_factory=absent, description="the union of these; without blocks, the base alone is the one point"
+    )
+    limits: Limits = Field(default_factory=Limits, description="refuse more than this")
+    run: Run = Field(default_factory=Run, description="how the points are run")
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema, draft 2020-12, of a grid file."""
+    schema = GridFile.model_json_schema(by_alias=True)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "jaxrecall grid"}
+
+
+_MAPPINGS: dict[Key, type[BaseModel]] = {
+    (): GridFile, ("base",): Base, ("seeds",): SeedRange, ("blocks", "*"): Block, ("limits",): Limits, ("run",): Run,
+}  # fmt: skip
+_SPACINGS: dict[str | int, type[BaseModel]] = {"linspace": Spaced, "logspace": Geometric, "geom": Geometric, "range": Range}
+
+
+def check_file(document: Document) -> tuple[GridFile | None, list[str]]:
+    """The checked file, or None, and a line for everything that is wrong with its keys and literal values."""
+    try:
+        return GridFile.model_validate(document.data), []
+    except ValidationError as error:
+        lines = []
+        for entry in error.errors(include_url=False):
+            key = _place(document.data, entry)
+            lines.append(document.line(key, _message(key, entry)))
+        return None, list(dict.fromkeys(lines))
+
+
+def _place(data: Any, entry: Any) -> Key:
+    """The key in the file that pydantic's location means: without the names of the alternatives of a union."""
+    key: Key = ()
+    for part in entry["loc"]:
+        if (isinstance(data, dict) and part in data) or (isinstance(data, list) and isinstance(part, int)):
+            data, key = data[part], (*key, part)
+    return (*key, entry["loc"][-1]) if entry["type"] == "missing" else key
+
+
+def _message(key: Key, entry: Any) -> str:
+    kind, value = entry["type"], entry["input"]
+    if kind == "value_error":
+        return str(entry["ctx"]["error"])
+    if kind == "missing":
+        return "is missing; give it"
+    if kind == "extra_forbidden":
+        return _unknown_key(key)
+    if kind in ("too_short", "too_long"):
+        return f"got {len(value)} entries; allowed: 1 to {MAX_AXIS}" if value else "got an empty list; allowed: at least one entry"
+    allowed = {"model_type": "a mapping", "dict_type": "a mapping", "list_type": "a list"}
+    if kind == "literal_error":
+        return f"got {show(value)}; allowed: {entry['ctx']['expected']}"
+    if kind == "list_type" and key[-1:] == ("where",):
+        return f'got {show(value)}; allowed: a list, such as where: ["N >= d"]'
+    return f"got {show(value)}; allowed: {allowed[kind]}" if kind in allowed else f"got {show(value)}; {entry['msg']}"
+
+
+def _unknown_key(key: Key) -> str:
+    name, around = str(key[-1]), tuple("*" if isinstance(part, int) else part for part in key[:-1])
+    if key == ("base", "root_seed"):
+        return "is not given here; allowed: one root_seed at the top of the file"
+    model = _MAPPINGS.get(around) or _SPACINGS.get(around[-1], Spacing)
+    allowed: Sequence[str] = [f.alias or n for n, f in model.model_fields.items()]
+    return f"is no known key{suggest(name, allowed)}; allowed: {', '.join(allowed)}"

@@ -1,0 +1,106 @@
+"""Addressed random numbers: root seed -> seed -> named stream -> (block of 512 samples, position) or row index.
+
+Keys are never chained, so a number depends on its address alone: padding, batching, sharding and the order of work change
+no draw. Keys and normals are those of `jax.random`. Threefry is written out here because the words behind tokens, of which
+a run needs N L, then use both output words of the cipher and need no key per position.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from .point import BLOCK
+
+STREAMS = {
+    "permutation": 0,
+    "z_in": 1,
+    "z_out": 2,
+    "z_trig": 3,
+    "z_eos": 4,
+    "w_in": 5,
+    "train": 6,
+    "train_position": 7,
+    "test": 8,
+    "test_position": 9,
+}
+"""Addresses of the named streams; the numbers are part of the contract."""
+
+
+def run_streams(root_seed: Array | int, seed: Array | int, tag: Array, independent: Array | bool) -> Array:
+    """(10, 2) uint32: key data of the named streams of one run, by address.
+
+    With `independent`, the two 32-bit halves of the point id, `tag` (2,), are folded in after the seed.
+    """
+    if not jax.config.jax_threefry_partitionable:  # type: ignore[attr-defined]
+        raise RuntimeError(
+            "jax_threefry_partitionable: got False; allowed: True. Without it a draw would depend on array sizes. "
+            "Unset JAX_THREEFRY_PARTITIONABLE or call jax.config.update('jax_threefry_partitionable', True)."
+        )
+    key = jax.random.key_data(jax.random.key(jnp.uint32(root_seed), impl="threefry2x32"))
+    common = fold(key, jnp.uint32(seed))
+    own = fold(fold(common, tag[0]), tag[1])
+    return fold(jnp.where(independent, own, common), jnp.arange(len(STREAMS), dtype=jnp.uint32))
+
+
+def stream(streams: Array, name: str) -> Array:
+    """(2,) uint32: key data of the named stream of a run."""
+    return streams[STREAMS[name]]
+
+
+def fold(key: Array, address: Array) -> Array:
+    """(..., 2) uint32: what `jax.random.fold_in` gives for every address (...,) uint32 under the key data (2,)."""
+    return jnp.stack(threefry2x32(key[0], key[1], jnp.zeros_like(address), address), axis=-1)
+
+
+def normals(key: Array, width: int) -> Array:
+    """(rows, width) float32 standard normals of the row keys (rows, 2); a number does not depend on `rows` or `width`."""
+    draw = jax.vmap(lambda k: jax.random.normal(k, (width,), jnp.float32))
+    return draw(jax.random.wrap_key_data(key, impl="threefry2x32"))
+
+
+def rows(key: Array, count: int) -> Array:
+    """(count, 2) uint32: key data of rows 0, 1, ... of a stream."""
+    return fold(key, jnp.arange(count, dtype=jnp.uint32))
+
+
+def block_keys(key: Array, first: Array | int, count: int) -> Array:
+    """(count, 2) uint32: key data of the blocks `first`, `first + 1`, ... of a stream."""
+    return fold(key, jnp.uint32(first) + jnp.arange(count, dtype=jnp.uint32))
+
+
+def words(blocks: Array, position: Array | int) -> Array:
+    """(count * 512,) uint32: the random word of every sample of the blocks (`block_keys`) at `position`.
+
+    Sample i < 256 of a block takes the first, sample 256 + i the second output word of threefry-2x32 (Salmon et al.,
+    SC 2011) under the block's key at the counter (position, i).
+    """
+    lane = jnp.arange(BLOCK // 2, dtype=jnp.uint32)[None, :]
+    high = jnp.broadcast_to(jnp.uint32(position), lane.shape)
+    pair = threefry2x32(blocks[:, 0][:, None], blocks[:, 1][:, None], high, lane)
+    return jnp.stack(pair, axis=1).reshape(-1)
+
+
+def threefry2x32(k0: Array, k1: Array, x0: Array, x1: Array) -> tuple[Array, Array]:
+    """The two output words of threefry-2x32 with 20 rounds; arguments are uint32 and broadcast."""
+    schedule = (k0, k1, k0 ^ k1 ^ jnp.uint32(0x1BD11BDA))
+    x0, x1 = x0 + schedule[0], x1 + schedule[1]
+    for group in range(5):
+        for r in ((13, 15, 26, 6), (17, 29, 16, 24))[group % 2]:
+            x0 = x0 + x1
+            x1 = x0 ^ ((x1 << jnp.uint32(r)) | (x1 >> jnp.uint32(32 - r)))
+        x0 = x0 + schedule[(group + 1) % 3]
+        x1 = x1 + schedule[(group + 2) % 3] + jnp.uint32(group + 1)
+    return x0, x1
+
+
+def below(word: Array, n: Array | int) -> Array:
+    """floor(word n / 2^32) as int32, for 1 <= n <= 65536: uniform on 0..n-1.
+
+    Each value has a probability within 2^-32 of 1/n, a relative bias of at most n / 2^32 < 1.6e-5. The product is formed
+    in 16-bit halves; no step of it overflows 32 bits.
+    """
+    n = jnp.uint32(n)
+    high, low = word >> jnp.uint32(16), word & jnp.uint32(0xFFFF)
+    return lax.convert_element_type((high * n + ((low * n) >> jnp.uint32(16))) >> jnp.uint32(16), jnp.int32)

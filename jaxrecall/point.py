@@ -1,0 +1,191 @@
+"""A point of the parameter space, the legend of its symbols, and the hash that names it. No JAX here.
+
+Each field of `Point` says by its role how the simulator treats it: a `size` is traced and padded to a bucket, a `traced`
+number or switch enters the compiled program as an argument, a `variant` selects another program, an `address` selects
+which random numbers are drawn. So two points that differ in anything but padded sizes and variants share a program.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import operator
+from dataclasses import MISSING, dataclass, field, fields
+from functools import cached_property
+from typing import Any, Literal, get_args
+
+from .errors import PointError, Problem
+
+Embedding = Literal["gaussian", "sphere", "orthogonal"]
+Activation = Literal["none", "relu", "gelu", "tanh", "quadratic", "identity"]
+Streams = Literal["common", "independent"]
+Exact = Literal["guarded", "full"]
+Role = Literal["size", "traced", "variant", "address"]
+
+MAX_SEED = 2**32 - 1
+
+BLOCK = 512
+"""Samples per block of random draws: a constant of the contract, not a tuning knob. Compute chunks are any multiple."""
+
+
+def _field(role: Role, symbol: str, legend: str, default: Any = MISSING, **limits: Any) -> Any:
+    return field(default=default, metadata={"role": role, "symbol": symbol, "legend": legend, **limits})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One point of the parameter space, checked and resolved: `gamma`, `kappa` and `gamma2` are numbers, never None.
+
+    Give `kappa` or `gamma`, not both: gamma = kappa L^2 V / eta. `gamma2` defaults to gamma. `m = 0` is the
+    attention-only model and sets `activation` to "none". `replace` makes a changed copy.
+
+    Raises PointError, which lists everything that is wrong, not only the first thing.
+    """
+
+    V: int = _field("size", "V", "vocabulary size, tokens and labels", low=2, high=65536)
+    N: int = _field("traced", "N", "samples that each gradient step averages over", low=1, high=2**30)
+    d: int = _field("size", "d", "embedding width", low=1, high=2**16)
+    L: int = _field("traced", "L", "sequence length, tokens", low=1, high=65536)
+    m: int = _field("size", "m", "MLP width; 0 is the attention-only model", 0, low=0, high=2**20)
+    embedding: Embedding = _field("traced", "", "law of the embeddings", "gaussian", choices=get_args(Embedding))
+    activation: Activation = _field("variant", "phi", "nonlinearity of the MLP", "relu", choices=get_args(Activation))
+    trigger_in_value: bool = _field("traced", "", "the value of the informative token holds z_trig too", True)
+    fresh_batches: bool = _field("traced", "", "each of the three steps draws its own N samples", False)
+    eta: float = _field("traced", "eta", "rate of step 1", 1e-3, low=0.0, open_low=True)
+    kappa: float = _field("traced", "kappa", "scaled rate of step 2: gamma = kappa L^2 V / eta (default 100)", None, low=0.0)
+    gamma: float = _field("traced", "gamma", "rate of step 2; give this or kappa", None, low=0.0)
+    gamma2: float = _field("traced", "gamma2", "rate of step 3; gamma unless given", None, low=0.0)
+    streams: Streams = _field("address", "", "points share random numbers, or each has its own", "common", choices=get_args(Streams))
+    root_seed: int = _field("address", "", "root of every random number", 0, low=0, high=MAX_SEED)
+    n_test: int = _field("traced", "", "test sequences", 2048, low=1, high=2**30)
+    exact: Exact = _field("variant", "", "guarded: shortcuts float32 cannot tell apart; full: none", "guarded", choices=get_args(Exact))
+
+    def __post_init__(self) -> None:
+        problems: list[Problem] = []
+        given = {f.name for f in fields(self) if getattr(self, f.name) is not None}
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if value is None and f.default is None:
+                continue
+            value = _checked(f.name, value, f.type, f.metadata, problems)
+            object.__setattr__(self, f.name, value)
+        if {"kappa", "gamma"} <= given:
+            problems.append(Problem("kappa", f"got kappa={self.kappa!r} and gamma={self.gamma!r}; give one, the other follows"))
+        if not problems:
+            self._check_together(problems)
+        if problems:
+            raise PointError(problems)
+        resolved: dict[str, Any] = {"_given": frozenset(given & {"kappa", "gamma", "gamma2"})}
+        if self.m == 0:
+            resolved["activation"] = "none"
+        per_kappa = self.L**2 * self.V / self.eta
+        if "gamma" in given:
+            resolved["kappa"] = self.gamma / per_kappa
+        else:
+            resolved["kappa"] = self.kappa if "kappa" in given else 100.0
+            resolved["gamma"] = resolved["kappa"] * per_kappa
+        if "gamma2" not in given:
+            resolved["gamma2"] = resolved.get("gamma", self.gamma)
+        for name, value in resolved.items():
+            object.__setattr__(self, name, value)
+        for name in ("kappa", "gamma"):
+            if not math.isfinite(getattr(self, name)):
+                raise PointError([Problem(name, f"resolves to {getattr(self, name)} at eta={self.eta!r}; allowed: finite numbers")])
+
+    def _check_together(self, problems: list[Problem]) -> None:
+        if self.m > 0 and self.activation == "none":
+            allowed = ", ".join(a for a in get_args(Activation) if a != "none")
+            message = f"got 'none' with m={self.m}; allowed with an MLP: {allowed}"
+            problems.append(Problem("activation", message, "m == 0 or activation != 'none'"))
+        if self.embedding == "orthogonal" and self.d < self.V + 2:
+            message = f"got {self.d} with orthogonal embeddings and V={self.V}; allowed: d >= V + 2 = {self.V + 2}"
+            problems.append(Problem("d", message, "d >= V + 2 or embedding != 'orthogonal'"))
+
+    @property
+    def attention_only(self) -> bool:
+        return self.m == 0
+
+    @property
+    def p(self) -> int:
+        """Width of what V_mat reads: d for attention-only, m with an MLP."""
+        return self.m or self.d
+
+    @cached_property
+    def point_id(self) -> str:
+        """16 hex digits that name the point: a hash of its science, not of how or where it is run.
+
+        sha256 of the canonical JSON of all fields but kappa (gamma carries it), floats to 12 significant digits. A field
+        that a later version adds must enter only when it is not at its default, so that old ids stay.
+        """
+        science = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "kappa"}
+        canonical = {k: f"{v:.12g}" if isinstance(v, float) else v for k, v in science.items()}
+        text = json.dumps(canonical, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def as_given(self) -> dict[str, Any]:
+        """Arguments that rebuild this point: of kappa, gamma and gamma2 only those that were given."""
+        derived = {"kappa", "gamma", "gamma2"} - self._given  # type: ignore[attr-defined]
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in derived}
+
+    def replace(self, **changes: Any) -> Point:
+        """A changed copy; rates that followed from others follow again."""
+        arguments = self.as_given()
+        if arguments["activation"] == "none" and changes.get("m"):
+            del arguments["activation"]
+        if "gamma" in changes:
+            arguments.pop("kappa", None)
+        if "kappa" in changes:
+            arguments.pop("gamma", None)
+        return Point(**{**arguments, **changes})
+
+
+def checked_seed(seed: Any) -> int:
+    """`seed` as an int in 0..2^32-1; raises PointError."""
+    problems: list[Problem] = []
+    value = _checked("seed", seed, "int", {"low": 0, "high": MAX_SEED}, problems)
+    if problems:
+        raise PointError(problems)
+    return value
+
+
+def _checked(name: str, value: Any, kind: str, limits: Any, problems: list[Problem]) -> Any:
+    """`value` as the plain Python type of the field, or an entry in `problems`."""
+    if "choices" in limits:
+        if value not in limits["choices"]:
+            problems.append(Problem(name, f"got {value!r}; allowed: {', '.join(limits['choices'])}"))
+        return value
+    if kind == "bool":
+        if type(value).__name__ not in ("bool", "bool_"):  # bool_ is numpy's
+            problems.append(Problem(name, f"got {value!r}; allowed: true, false"))
+            return value
+        return bool(value)
+    low, high = limits["low"], limits.get("high", math.inf)
+    number = _as_number(value, int if kind == "int" else float)
+    what = "whole numbers" if kind == "int" else "finite numbers"
+    above = f"greater than {low:g}" if limits.get("open_low") else f"from {low}" if kind == "int" else f"from {low:g}"
+    allowed = f"{what} {above}" + (f" to {high}" if high < math.inf else "")
+    if number is None:
+        problems.append(Problem(name, f"got {value!r}; allowed: {allowed}"))
+        return value
+    too_low = number <= low if limits.get("open_low") else number < low
+    if too_low or number > high:
+        mend = f"{name} {'>' if limits.get('open_low') else '>='} {low:g}" if too_low else f"{name} <= {high}"
+        problems.append(Problem(name, f"got {value!r}; allowed: {allowed}", mend))
+    return number
+
+
+def _as_number(value: Any, kind: type) -> Any:
+    """`value` as an exact int or finite float, or None; 1e5 is a whole number, True is none."""
+    if isinstance(value, (bool, str)) or value is None:
+        return None
+    try:
+        if kind is int:
+            return operator.index(value) if not isinstance(value, float) else int(value) if value.is_integer() else None
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+FIELDS = {f.name: f for f in fields(Point)}

@@ -1,0 +1,135 @@
+"""What a sweep tells while it runs: a live line on a terminal, a plain line now and then elsewhere. No JAX here."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any, Protocol, TextIO
+
+PLAIN_EVERY_SECONDS = 30.0
+
+
+class Progress(Protocol):
+    """Told by the runner what happened; tells the user."""
+
+    def compiling(self, program: str) -> None: ...
+    def compiled(self, program: str, seconds: float) -> None: ...
+    def advanced(self, rows: list[dict[str, Any]], est_seconds: float) -> None: ...
+    def say(self, line: str) -> None: ...
+    def close(self) -> None: ...
+
+
+class Tally:
+    """Runs and estimated cost done so far; the ETA goes by cost, corrected by how fast this machine turns out to be."""
+
+    def __init__(self, n_runs: int, est_seconds: float):
+        self.n_runs, self.est_seconds = n_runs, est_seconds
+        self.done, self.est_done, self.compile_seconds, self.failed = 0, 0.0, 0.0, 0
+        self.start = time.monotonic()
+        self.accuracy: float | None = None
+
+    def add(self, rows: list[dict[str, Any]], est_seconds: float) -> None:
+        self.done += len(rows)
+        self.est_done += est_seconds
+        known = [row["accuracy"] for row in rows if row["accuracy"] is not None]
+        self.accuracy = known[-1] if known else self.accuracy
+
+    @property
+    def elapsed(self) -> float:
+        return time.monotonic() - self.start
+
+    @property
+    def eta(self) -> float | None:
+        """Seconds to go, compilation not counted; None before anything is known."""
+        if not self.est_done:
+            return None
+        return (self.est_seconds - self.est_done) * (self.elapsed - self.compile_seconds) / self.est_done
+
+    def line(self) -> str:
+        """runs, percentage of the cost, time to go, compile time, last accuracy, failures"""
+        parts = [f"{self.done}/{self.n_runs} runs", f"{100 * self.est_done / self.est_seconds:.0f} %" if self.est_seconds else "100 %"]
+        parts.append(f"{duration(self.eta)} to go" if self.eta is not None else "time to go not known yet")
+        parts.append(f"compiling took {duration(self.compile_seconds)}")
+        if self.accuracy is not None:
+            parts.append(f"last accuracy {self.accuracy:.3f}")
+        if self.failed:
+            parts.append(f"{self.failed} chunks failed")
+        return ", ".join(parts)
+
+
+class PlainProgress:
+    """One line every 30 seconds, for logs and pipes."""
+
+    def __init__(self, tally: Tally, out: TextIO):
+        self.tally, self.out, self.last = tally, out, time.monotonic()
+
+    def compiling(self, program: str) -> None:
+        pass
+
+    def compiled(self, program: str, seconds: float) -> None:
+        self.tally.compile_seconds += seconds
+        self._now_and_then()
+
+    def advanced(self, rows: list[dict[str, Any]], est_seconds: float) -> None:
+        self.tally.add(rows, est_seconds)
+        self._now_and_then()
+
+    def say(self, line: str) -> None:
+        print(line, file=self.out, flush=True)
+
+    def close(self) -> None:
+        self.say(self.tally.line())
+
+    def _now_and_then(self) -> None:
+        if time.monotonic() - self.last >= PLAIN_EVERY_SECONDS:
+            self.last = time.monotonic()
+            self.say(self.tally.line())
+
+
+class RichProgress:
+    """A live bar on a terminal."""
+
+    def __init__(self, tally: Tally):
+        from rich.console import Console
+        from rich.progress import BarColumn, TextColumn
+        from rich.progress import Progress as Bar
+
+        self.tally = tally
+        columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[line]}"))
+        self.bar = Bar(*columns, console=Console(stderr=True))
+        self.task = self.bar.add_task("sweep", total=max(tally.est_seconds, 1e-9), line=tally.line())
+        self.bar.start()
+
+    def compiling(self, program: str) -> None:
+        self.bar.update(self.task, description=f"compiling {program}")
+
+    def compiled(self, program: str, seconds: float) -> None:
+        self.tally.compile_seconds += seconds
+        self.bar.update(self.task, description=f"running {program}", line=self.tally.line())
+
+    def advanced(self, rows: list[dict[str, Any]], est_seconds: float) -> None:
+        self.tally.add(rows, est_seconds)
+        self.bar.update(self.task, completed=self.tally.est_done, line=self.tally.line())
+
+    def say(self, line: str) -> None:
+        self.bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def close(self) -> None:
+        self.bar.update(self.task, description="sweep", line=self.tally.line())
+        self.bar.stop()
+
+
+def progress(tally: Tally, out: TextIO = sys.stderr) -> Progress:
+    """The fitting kind for where `out` goes."""
+    return RichProgress(tally) if out.isatty() else PlainProgress(tally, out)
+
+
+def duration(seconds: float) -> str:
+    """0.4 s, 12 s, 3 min 20 s, 2 h 5 min"""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes, s = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {s} s"

@@ -1,0 +1,198 @@
+"""python -m jaxrecall.sweep: from a grid file to a table and a picture. Runs that are done are never run again."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import plan as planning
+from .bucket import Bucket
+from .errors import GridError, StoreError
+from .grid import Grid, json_schema, read_grid
+from .progress import Tally, duration, progress
+from .row import CODE_VERSION
+from .store import Store, load
+
+OK, USAGE, FAILED, INTERRUPTED = 0, 2, 3, 130
+
+
+def parser() -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(
+        prog="python -m jaxrecall.sweep",
+        description="Runs every (point, seed) of a grid that its results folder lacks, then draws accuracy against N.",
+        epilog="Exit codes: 0 done, 2 usage or a refused grid, 3 something failed while running, 130 interrupted.",
+    )
+    p.add_argument("--grid", metavar="FILE", help="the grid, YAML; see sweeps/ for examples")
+    p.add_argument("--out", metavar="DIR", help="results folder (default: results/<grid name>)")
+    p.add_argument("--set", metavar="PATH=VALUE", action="append", default=[], help="override an entry of the grid: base.V=512; repeatable")
+    p.add_argument("--dry-run", action="store_true", help="say what would run and what it costs; run nothing")
+    p.add_argument("--json", action="store_true", help="with --dry-run: one JSON object and nothing else")
+    p.add_argument("--bucket", metavar="VxD[xM]", help="run every point in one program of these padded sizes")
+    p.add_argument("--fail-fast", action="store_true", help="stop at the first failed chunk")
+    p.add_argument("--print-schema", action="store_true", help="print the JSON Schema of grid files")
+    return p
+
+
+@dataclass
+class Job:
+    """A grid, its results folder, and what is missing there."""
+
+    grid: Grid
+    store: Store
+    done: int
+    plan: planning.Plan
+    command: str  # repeats or resumes this call
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    argv = sys.argv[1:] if argv is None else list(argv)
+    args = parser().parse_args(argv)
+    if args.print_schema:
+        print(json.dumps(json_schema(), indent=2))
+        return OK
+    try:
+        if not args.grid:
+            raise GridError("--grid: nothing given; allowed: a grid file, as in --grid sweeps/quickstart.yaml")
+        if args.json and not args.dry_run:
+            raise GridError("--json: goes with --dry-run only")
+        job = _prepare(args, argv)
+        if args.dry_run:
+            _dry_run(job, args.json)
+            return OK
+        job.store.prepare(_manifest(job.grid))
+    except GridError as error:
+        print(*error.lines, sep="\n", file=sys.stderr)
+        return USAGE
+    except StoreError as error:
+        print(error, file=sys.stderr)
+        return USAGE
+    try:
+        code = _run(job, args.fail_fast) if job.plan.chunks else OK
+        if not job.plan.chunks:
+            print(f"nothing to do: all {job.grid.n_runs} runs are in {job.store.folder}")
+        _picture(job)
+    except StoreError as error:
+        print(f"{error}\nfinished parts are kept; to go on: {job.command}", file=sys.stderr)
+        return FAILED
+    return code
+
+
+def _prepare(args: argparse.Namespace, argv: Sequence[str]) -> Job:
+    """Everything that can be refused, before anything is written or JAX is started."""
+    forced = Bucket.parse(args.bucket) if args.bucket else None
+    grid = read_grid(args.grid, args.set)
+    store = Store(args.out or Path("results") / grid.name)
+    store.check()
+    done = store.done(CODE_VERSION, grid.precision)
+    if done.foreign:
+        others = ", ".join(f"{n} rows of code_version {v}, precision {p}" for (v, p), n in done.foreign.items())
+        raise StoreError(
+            f"{store.folder}: holds {others}; this call would add code_version {CODE_VERSION}, precision {grid.precision}. "
+            "Choose another --out, set run.precision to match, or move the old rows away."
+        )
+    for path, reason in done.unreadable:
+        print(f"{path}: not readable as results, its runs count as missing ({reason})", file=sys.stderr)
+    runs = [(point, seed) for point in grid.points for seed in grid.seeds]
+    todo = [(point, seed) for point, seed in runs if (point.point_id, seed) not in done.runs]
+    plan = planning.make(todo, forced)
+    limit = grid.limits.max_bytes or planning.memory_limit()
+    if plan.peak_bytes > limit:
+        biggest = max(plan.buckets, key=planning.peak_bytes)
+        raise GridError(
+            f"limits.max_bytes: program {biggest} needs about {plan.peak_bytes / 2**20:.0f} MiB; allowed: {limit / 2**20:.0f} MiB. "
+            "Lower V, d or m, or raise limits.max_bytes."
+        )
+    return Job(grid, store, len(runs) - len(todo), plan, f"{Path(sys.executable).name} -m jaxrecall.sweep {shlex.join(argv)}")
+
+
+def _dry_run(job: Job, as_json: bool) -> None:
+    grid, plan = job.grid, job.plan
+    facts: dict[str, Any] = {
+        "points": len(grid.points),
+        "runs": grid.n_runs,
+        "done": job.done,
+        "todo": plan.n_runs,
+        "programs": len(plan.buckets),
+        "program_list": plan.describe(),
+        "est_flops": plan.flops,
+        "est_seconds": plan.seconds,
+        "est_peak_bytes": plan.peak_bytes,
+    }
+    if as_json:
+        print(json.dumps(facts))
+        return
+    left_out = [f", {n} {why}" for n, why in ((grid.n_excluded, "excluded by where"), (grid.n_duplicates, "duplicates dropped")) if n]
+    print(f"{grid.name}: {len(grid.points)} points x {len(grid.seeds)} seeds = {grid.n_runs} runs" + "".join(left_out))
+    print(f"{job.done} done in {job.store.folder}, {plan.n_runs} to do")
+    for entry in facts["program_list"]:
+        print(
+            f"  program {entry['bucket']} {entry['activation']}: {entry['points']} points, {entry['runs']} runs, "
+            f"{entry['chunks']} chunks, about {duration(entry['est_seconds'])}, {entry['est_peak_bytes'] / 2**20:.0f} MiB"
+        )
+    print(f"about {plan.flops:.2g} flops, {duration(plan.seconds)} with compilation, {plan.peak_bytes / 2**20:.0f} MiB at the peak")
+
+
+def _manifest(grid: Grid) -> dict[str, Any]:
+    from . import __version__
+
+    return {"grid": grid.resolved, "code_version": CODE_VERSION, "precision": grid.precision, "jaxrecall_version": __version__}
+
+
+def _run(job: Job, fail_fast: bool) -> int:
+    plan = job.plan
+    print(
+        f"{job.grid.name}: {job.done} of {job.grid.n_runs} runs done, {plan.n_runs} to do in {len(plan.buckets)} programs, "
+        f"about {duration(plan.seconds)} on 2 cores; rows go to {job.store.folder}",
+        flush=True,
+    )
+    from . import runner  # starts JAX
+
+    tally = Tally(plan.n_runs, sum(chunk.seconds for chunk in plan.chunks))
+    tell = progress(tally)
+    try:
+        outcome = runner.execute(plan, job.store, job.grid.precision, tell, tally, job.command, fail_fast)
+    finally:
+        tell.close()
+    if outcome.interrupted:
+        print(f"interrupted; finished runs are kept. To go on: {job.command}", file=sys.stderr)
+        return INTERRUPTED
+    if outcome.failed:
+        print(f"{outcome.failed} chunks failed, see {job.store.folder / 'failures'}. To try them again: {job.command}", file=sys.stderr)
+        return FAILED
+    return OK
+
+
+def _picture(job: Job) -> None:
+    """The table and the picture of what this grid has so far."""
+    import pandas as pd
+
+    from . import plots
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # copies left by compact are no news here
+        frame = load(job.store.folder)
+    wanted = {(point.point_id, seed) for point in job.grid.points for seed in job.grid.seeds}
+    mine = frame[[run in wanted for run in zip(frame["point_id"], frame["seed"], strict=True)]]
+    if mine.empty:
+        return
+    x, line, panels = plots.roles(job.grid.axes)
+    mean = mine.pivot_table(values="accuracy", index=[*panels, x], columns=line)
+    shown = {"max_rows": 40, "max_columns": 12, "width": 120, "float_format": "{:.3f}".format}
+    with pd.option_context(*(part for name, value in shown.items() for part in (f"display.{name}", value))):
+        print(f"\naccuracy, mean over {mine['seed'].nunique()} seeds" + (f"; one column per {line}" if line else ""))
+        print(mean)
+    path = job.store.folder / "accuracy.png"
+    remark = plots.accuracy(mine, job.grid.axes, job.grid.name, path)
+    print(f"\ntable:   {job.store.folder / 'parts'} ({len(mine)} rows of this grid; jaxrecall.load({str(job.store.folder)!r}))")
+    print(f"picture: {path}" + (f" ({remark})" if remark else ""))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

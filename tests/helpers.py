@@ -1,0 +1,103 @@
+"""The float64 oracle, and the streamed program opened up so that tests can look inside and change what was drawn."""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from jaxrecall import model, program, stream
+from jaxrecall.bucket import Bucket
+from jaxrecall.embed import Embeddings
+from jaxrecall.point import Point
+from jaxrecall.realization import Realization
+from jaxrecall.steps import ThreeStep
+
+ROOT = Path(__file__).parent.parent
+METRICS = ("n_correct", "accuracy", "memory_accuracy", "step1_memory_accuracy", "train_accuracy", "attention_mass", "attention_top1")
+METRICS += ("trigger_score", "score_std", "snr", "trigger_cosine", "test_margin", "n_tied")
+
+
+def relative(a: Any, b: Any) -> float:
+    """|a - b| / |b|, Frobenius."""
+    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    return float(np.linalg.norm(a - b) / np.linalg.norm(b))
+
+
+@functools.partial(jax.jit, static_argnames=("activation", "trigger_in_value"))
+def _gradients(V_mat: Any, W_KQ: Any, e: Embeddings, batch: tuple[Any, Any, Any], activation: str, trigger_in_value: bool) -> Any:
+    def loss(V_mat: Any, W_KQ: Any) -> Any:
+        return model.loss(model.Recall(V_mat, W_KQ, e, activation, trigger_in_value), *batch)
+
+    return jax.grad(loss, (0, 1))(V_mat, W_KQ)
+
+
+def autodiff_three_step(r: Realization, point: Point) -> ThreeStep:
+    """The three steps by float64 automatic differentiation of the whole loss: the judge of every closed form."""
+    with jax.enable_x64(True):
+        e = Embeddings(*(None if a is None else jnp.asarray(a, jnp.float64) for a in r[:5]))
+
+        def gradients(step: int, V_mat: Any, W_KQ: Any) -> Any:
+            train = (r.train_tokens, r.train_positions, r.train_labels)
+            batch = tuple(jnp.asarray(a[step] if point.fresh_batches else a) for a in train)
+            return _gradients(V_mat, W_KQ, e, batch, point.activation, point.trigger_in_value)
+
+        def descend(parameters: Any, gradient: Any, rate: float) -> Any:
+            sgd = optax.sgd(rate)
+            return optax.apply_updates(parameters, sgd.update(gradient, sgd.init(parameters))[0])
+
+        V0, W0 = jnp.zeros((point.d, point.p), jnp.float64), jnp.zeros((point.d, point.d), jnp.float64)
+        V1 = descend(V0, gradients(0, V0, W0)[0], point.eta)
+        W1 = descend(W0, gradients(1, V1, W0)[1], point.gamma)
+        V2 = descend(V1, gradients(2, V1, W1)[0], point.gamma2)
+        return ThreeStep(np.asarray(V1), np.asarray(W1 @ e.z_eos), np.asarray(V2))
+
+
+@functools.partial(jax.jit, static_argnames="shape")
+def _draw(run: stream.Run, shape: stream.Shape) -> stream.World:
+    with jax.default_matmul_precision("highest"):
+        return stream.draw(run, shape)
+
+
+@jax.jit
+def _science(world: stream.World) -> Any:
+    with jax.default_matmul_precision("highest"):
+        learned = stream.train(world)
+        return learned, stream.measure(world, learned)
+
+
+def streamed(
+    point: Point, seed: int, bucket: Bucket, change: Callable[[stream.World], stream.World] = lambda w: w, chunk: int = 512
+) -> tuple[ThreeStep, dict[str, Any]]:
+    """V1, w, V2 and the metrics of the streamed float32 program; `change` may alter what was drawn before it trains."""
+    shape = stream.Shape(bucket.V, bucket.d, bucket.m, bucket.activation, chunk)
+    learned, raw = _science(change(_draw(program.argument(point, seed), shape)))
+    G1, w_hat, G2 = (np.asarray(a, np.float64) for a in learned)
+    d, p = point.d, point.p
+    V1 = point.eta * G1
+    three = ThreeStep(V1[:d, :p], point.gamma * point.eta * w_hat[:d], (V1 + point.gamma2 * G2)[:d, :p])
+    return three, program.finish(jax.device_get(raw), point)
+
+
+def assert_same_metrics(a: dict[str, Any], b: dict[str, Any], rtol: float = 1e-4, but: tuple[str, ...] = ()) -> None:
+    """Counts equal, other metrics within float tolerance."""
+    for name in METRICS:
+        if name not in but:
+            same = a[name] is b[name] if None in (a[name], b[name]) else np.isclose(a[name], b[name], rtol=rtol, atol=1e-6)
+            assert same, (name, a[name], b[name])
+
+
+def python(code: str, timeout: float = 300, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs code in a fresh interpreter; output captured."""
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=timeout, cwd=ROOT, env={**os.environ, **environment}
+    )

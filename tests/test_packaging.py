@@ -1,0 +1,94 @@
+"""The same run gives the same draws and the same row alone, in company, in a larger bucket, chunked otherwise, on two devices."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+from helpers import assert_same_metrics, python, relative, streamed
+
+from jaxrecall import program
+from jaxrecall.bucket import Bucket
+from jaxrecall.point import Point
+
+POINTS = [
+    Point(V=30, N=1700, d=12, L=7, n_test=700),
+    Point(V=32, N=3, d=16, L=1, n_test=1),
+    Point(V=17, N=513, d=9, L=20, n_test=512, embedding="sphere", streams="independent"),
+    Point(V=14, N=2048, d=16, L=3, n_test=2000, embedding="orthogonal", fresh_batches=True),
+]
+RUNS = [(point, seed) for point in POINTS for seed in (0, 7)]
+
+
+def rows(bucket: Bucket, per_device: int, runs=RUNS, chunk=None):
+    compiled = program.compiled(bucket, per_device, chunk=chunk)
+    batches = [runs[i : i + compiled.batch] for i in range(0, len(runs), compiled.batch)]
+    return [row for batch in batches for row in program.collect(program.launch(compiled, batch), batch)]
+
+
+def assert_same(a, b):
+    for x, y in zip(a, b, strict=True):
+        assert (x["draw_check"], x["status"], x["form"]) == (y["draw_check"], y["status"], y["form"])
+        assert_same_metrics(x, y)
+
+
+@pytest.fixture(scope="module")
+def alone():
+    return rows(Bucket(32, 16, 0, "none"), 1)
+
+
+def test_in_a_batch(alone):
+    assert_same(rows(Bucket(32, 16, 0, "none"), 5), alone)
+
+
+def test_in_a_larger_bucket(alone):
+    assert_same(rows(Bucket(80, 48, 0, "none"), 8), alone)
+
+
+def test_with_another_chunk_size(alone):
+    assert_same(rows(Bucket(32, 16, 0, "none"), 8, chunk=512), alone)
+
+
+def test_vmapped_as_on_an_accelerator(alone):
+    one = jax.vmap(lambda run: program.stream.simulate(run, program.stream.Shape(32, 16, 0, "none", 1024)))
+    batch = jax.tree.map(lambda *leaves: np.stack(leaves), *(program.argument(point, seed) for point, seed in RUNS))
+    with jax.default_matmul_precision("highest"):
+        assert_same(program.collect(jax.jit(one)(batch), RUNS), alone)
+
+
+def test_simulate_gives_the_row(alone):
+    row = program.simulate(POINTS[0], 7)
+    assert_same([row], [alone[1]])
+    assert "seconds" not in row
+    assert "bucket" not in row
+
+
+def test_on_two_devices(alone):
+    code = """
+import json, sys
+sys.path.insert(0, "tests")
+import jax
+from jaxrecall.bucket import Bucket
+import test_packaging
+assert len(jax.local_devices()) == 2
+print(json.dumps(test_packaging.rows(Bucket(32, 16, 0, "none"), 3)))
+"""
+    out = python(code, XLA_FLAGS="--xla_force_host_platform_device_count=2")
+    assert out.returncode == 0, out.stderr
+    assert_same(json.loads(out.stdout), alone)
+
+
+def test_padded_mlp_units_and_columns_are_silent():
+    for activation in ("quadratic", "gelu"):
+        point = Point(V=30, N=700, d=12, L=7, m=20, n_test=600, activation=activation)
+        tight, _ = streamed(point, 2, Bucket(30, 12, 20, activation))
+        wide, _ = streamed(point, 2, Bucket(64, 32, 48, activation))
+        for a, b in zip(tight, wide, strict=True):
+            assert relative(a, b) < 1e-5
+
+
+def test_a_program_serves_every_point_of_its_bucket_without_tracing_again():
+    before = program._compiled.cache_info()
+    rows(Bucket(32, 16, 0, "none"), 1)
+    rows(Bucket(32, 16, 0, "none"), 1, [(Point(V=5, N=9, d=3, L=2, eta=0.3, gamma=0.0, embedding="sphere", n_test=9), 3)])
+    assert program._compiled.cache_info().misses - before.misses <= 1
