@@ -14,13 +14,14 @@ from typing import Any
 
 from .bucket import Bucket
 from .errors import GridError
-from .point import Point
+from .point import BLOCK, Point
 
 RunId = tuple[Point, int]
 
 COMPILE_SECONDS = 3.0
 CHUNK_SECONDS = 20.0
 CHUNK_RUNS = 4096
+USUAL_CHUNK = 4 * BLOCK
 
 
 @dataclass(frozen=True)
@@ -29,10 +30,11 @@ class Rates:
 
     matmul_flops: float = 4.0e11
     exponentials: float = 4.0e9
-    row_floats: float = 2.0e10  # floats gathered or accumulated row-wise
+    activations: float = 2.5e9  # hidden units evaluated
+    row_floats: float = 1.7e10  # floats gathered or accumulated row-wise
     words: float = 6.0e8  # random words
     scatters: float = 6.0e8
-    overhead: float = 2.0e-3  # seconds a run
+    overhead: float = 4.0e-3  # seconds a run
 
 
 @dataclass(frozen=True)
@@ -40,16 +42,17 @@ class Work:
     """What runs ask for besides padded sizes; sums of it cost the sum."""
 
     runs: int = 0
-    samples: int = 0  # N
+    samples: int = 0  # N, here as below rounded up to whole chunks
     evaluated: int = 0  # test and train sequences that are measured
     drawn: int = 0  # tokens drawn, and embedding rows gathered
     scattered: int = 0  # tokens whose scalar is scattered
 
     @staticmethod
     def of(point: Point, runs: int = 1) -> Work:
-        evaluated = point.n_test + min(point.N, point.n_test)
-        passes = 4 * point.N + evaluated  # steps 1 and 3 read each sample once, step 2 twice
-        return Work(runs, runs * point.N, runs * evaluated, runs * passes * point.L, runs * point.N * point.L)
+        samples = _whole_chunks(point.N)
+        evaluated = _whole_chunks(point.n_test) + _whole_chunks(min(point.N, point.n_test))
+        passes = 4 * samples + evaluated  # steps 1 and 3 read each sample once, step 2 twice
+        return Work(runs, runs * samples, runs * evaluated, runs * passes * point.L, runs * samples * point.L)
 
     def __add__(self, other: Work) -> Work:
         return Work(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
@@ -67,6 +70,7 @@ class Work:
         return (
             self.flops(bucket) / rates.matmul_flops
             + (2 * self.samples + self.evaluated) * bucket.V / rates.exponentials
+            + (3 * self.samples + self.evaluated) * bucket.m / rates.activations
             + self.drawn * (bucket.d / rates.row_floats + 1 / rates.words)
             + self.scattered / rates.scatters
             + self.runs * rates.overhead
@@ -137,7 +141,7 @@ def peak_bytes(bucket: Bucket) -> int:
     """Estimated peak memory of a program, one run at a time: tables, and what a chunk of samples holds at once."""
     V, d, m = bucket.V, bucket.d, bucket.m
     p = m or d
-    tables = 6 * V * d + 3 * V * p + 2 * m * d + 6 * d * p
+    tables = 10 * V * d + 4 * V * p + 2 * m * d + 6 * d * p
     return 4 * (tables + bucket.chunk * (4 * V + 4 * d + 4 * m))
 
 
@@ -182,6 +186,10 @@ def _merged(by_point: dict[Point, list[int]]) -> dict[Bucket, list[Point]]:
         points, total = groups.pop(a) + groups.pop(b), work.pop(a) + work.pop(b)
         groups[both] = groups.get(both, []) + points
         work[both] = work.get(both, Work()) + total
+
+
+def _whole_chunks(n: int) -> int:
+    return -(-n // USUAL_CHUNK) * USUAL_CHUNK
 
 
 def _work(points: Iterable[Point], by_point: dict[Point, list[int]]) -> Work:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import pandas as pd
-
+Table = Any  # pandas.DataFrame, whose own types say less than Any
 MAX_PANELS = 12
 MARKERS = "osD^vP*Xd<>"
 
@@ -20,7 +18,7 @@ def roles(axes: tuple[str, ...]) -> tuple[str, str | None, list[str]]:
     return x, line, [axis for axis in rest if axis != line]
 
 
-def accuracy(frame: pd.DataFrame, axes: tuple[str, ...], title: str, path: Path) -> str | None:
+def accuracy(frame: Table, axes: tuple[str, ...], title: str, path: Path) -> str | None:
     """Draws mean accuracy over seeds, with a band of one standard deviation, to `path` (PNG).
 
     `frame` holds rows of the table, `axes` the columns that vary. Returns a remark where something is not drawn.
@@ -33,15 +31,15 @@ def accuracy(frame: pd.DataFrame, axes: tuple[str, ...], title: str, path: Path)
     x, line, panels = roles(axes)
     drawn = frame.dropna(subset=["accuracy"])
     remarks = [f"{len(frame) - len(drawn)} non-finite runs are not drawn"] if len(drawn) < len(frame) else []
-    groups: list[tuple[Any, pd.DataFrame]] = list(drawn.groupby(panels, sort=True)) if panels else [((), drawn)]
+    groups: list[tuple[Any, Table]] = list(drawn.groupby(panels, sort=True)) if panels else [((), drawn)]
     if len(groups) > MAX_PANELS:
         remarks.append(f"the first {MAX_PANELS} of {len(groups)} panels are drawn")
     groups = groups[:MAX_PANELS]
-    columns = min(len(groups), 3)
-    rows = -(-len(groups) // columns) if columns else 1
-    columns = columns or 1
-    figure = Figure(figsize=(6.4, 4.4) if len(groups) <= 1 else (3.4 * columns, 2.8 * rows + 0.5), dpi=150, layout="constrained")
-    cells = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flat
+    columns = 2 if len(groups) in (2, 4) else max(1, min(len(groups), 3))
+    rows = max(1, -(-len(groups) // columns))
+    size = (6.4, 4.4) if len(groups) <= 1 else (3.0 * columns + 1, 2.6 * rows + 0.7)
+    figure = Figure(figsize=size, dpi=150, layout="constrained")
+    cells = list(figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flat)
     values = sorted(drawn[line].unique()) if line else [None]
     for ax, (key, panel) in zip(cells, groups, strict=False):
         for i, value in enumerate(values):
@@ -49,11 +47,15 @@ def accuracy(frame: pd.DataFrame, axes: tuple[str, ...], title: str, path: Path)
         _axes(ax, drawn[x], x)
         if panels:
             ax.set_title(", ".join(f"{axis} = {_text(v)}" for axis, v in zip(panels, key, strict=True)), fontsize=9)
-    for ax in list(cells)[len(groups) :]:
+    for ax in cells[len(groups) :]:
         ax.set_visible(False)
-    for ax in figure.axes[: len(groups)]:
-        if line and ax is figure.axes[0]:
-            ax.legend(title=line, fontsize=8, title_fontsize=9, ncols=2 if len(values) > 6 else 1, frameon=True, framealpha=0.85)
+    for above, below in zip(cells, cells[columns:], strict=False):
+        above.tick_params(labelbottom=not below.get_visible())
+    if line:
+        lines = {text: handle for ax in cells for handle, text in zip(*ax.get_legend_handles_labels(), strict=True)}
+        shown = [text for value in values if (text := _text(value)) in lines]
+        style = {"title": line, "fontsize": 8, "title_fontsize": 9, "loc": "outside right upper"}
+        figure.legend([lines[text] for text in shown], shown, **style)
     figure.supylabel("test accuracy (fraction)", fontsize=10)
     figure.supxlabel(_label(x), fontsize=10)
     fixed = [f"{name} = {_text(frame[name].iloc[0])}" for name in ("V", "N", "d", "L", "m") if name not in axes and name != x]
@@ -64,7 +66,7 @@ def accuracy(frame: pd.DataFrame, axes: tuple[str, ...], title: str, path: Path)
     return "; ".join(remarks) or None
 
 
-def _line(ax: Any, rows: pd.DataFrame, x: str, i: int, n: int, value: Any) -> None:
+def _line(ax: Any, rows: Table, x: str, i: int, n: int, value: Any) -> None:
     import matplotlib
 
     if rows.empty:
@@ -77,7 +79,7 @@ def _line(ax: Any, rows: pd.DataFrame, x: str, i: int, n: int, value: Any) -> No
     ax.fill_between(at, (mean - std).clip(0, 1), (mean + std).clip(0, 1), color=colour, alpha=0.2, linewidth=0)
 
 
-def _axes(ax: Any, values: pd.Series, x: str) -> None:
+def _axes(ax: Any, values: Any, x: str) -> None:
     if values.dtype.kind in "iuf" and values.min() > 0 and values.max() >= 8 * values.min():
         ax.set_xscale("log", base=2 if x != "eta" else 10)
     ax.set_ylim(-0.02, 1.02)
@@ -92,4 +94,4 @@ def _label(x: str) -> str:
 
 
 def _text(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:g}" if isinstance(value, float) else str(value).lower() if str(value) in ("True", "False") else str(value)

@@ -68,7 +68,7 @@ class Point:
             value = getattr(self, f.name)
             if value is None and f.default is None:
                 continue
-            value = _checked(f.name, value, f.type, f.metadata, problems)
+            value = _checked(f.name, value, str(f.type), f.metadata, problems)
             object.__setattr__(self, f.name, value)
         if {"kappa", "gamma"} <= given:
             problems.append(Problem("kappa", f"got kappa={self.kappa!r} and gamma={self.gamma!r}; give one, the other follows"))

@@ -36,7 +36,7 @@ def compiled(bucket: Bucket, per_device: int, precision: str = "highest", chunk:
 
 
 @functools.cache
-def _compiled(bucket: Bucket, per_device: int, precision: str, chunk: int, devices: tuple[jax.Device, ...]) -> Program:
+def _compiled(bucket: Bucket, per_device: int, precision: str, chunk: int, devices: tuple[Any, ...]) -> Program:
     one = functools.partial(stream.simulate, shape=stream.Shape(bucket.V, bucket.d, bucket.m, bucket.activation, chunk))
     # A CPU is fastest on one run at a time, each with its own number of chunks; an accelerator needs them side by side.
     many = functools.partial(lax.map, one) if devices[0].platform == "cpu" else jax.vmap(one)

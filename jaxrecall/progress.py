@@ -15,6 +15,7 @@ class Progress(Protocol):
     def compiling(self, program: str) -> None: ...
     def compiled(self, program: str, seconds: float) -> None: ...
     def advanced(self, rows: list[dict[str, Any]], est_seconds: float) -> None: ...
+    def failed(self, line: str, est_seconds: float) -> None: ...
     def say(self, line: str) -> None: ...
     def close(self) -> None: ...
 
@@ -34,6 +35,11 @@ class Tally:
         known = [row["accuracy"] for row in rows if row["accuracy"] is not None]
         self.accuracy = known[-1] if known else self.accuracy
 
+    def drop(self, est_seconds: float) -> None:
+        """A chunk failed; what is left of it is no longer to do."""
+        self.failed += 1
+        self.est_seconds -= est_seconds
+
     @property
     def elapsed(self) -> float:
         return time.monotonic() - self.start
@@ -43,11 +49,11 @@ class Tally:
         """Seconds to go, compilation not counted; None before anything is known."""
         if not self.est_done:
             return None
-        return (self.est_seconds - self.est_done) * (self.elapsed - self.compile_seconds) / self.est_done
+        return max(0.0, self.est_seconds - self.est_done) * (self.elapsed - self.compile_seconds) / self.est_done
 
     def line(self) -> str:
         """runs, percentage of the cost, time to go, compile time, last accuracy, failures"""
-        parts = [f"{self.done}/{self.n_runs} runs", f"{100 * self.est_done / self.est_seconds:.0f} %" if self.est_seconds else "100 %"]
+        parts = [f"{self.done}/{self.n_runs} runs", f"{100 * self.est_done / self.est_seconds:.0f} %" if self.est_seconds > 0 else "100 %"]
         parts.append(f"{duration(self.eta)} to go" if self.eta is not None else "time to go not known yet")
         parts.append(f"compiling took {duration(self.compile_seconds)}")
         if self.accuracy is not None:
@@ -73,6 +79,10 @@ class PlainProgress:
     def advanced(self, rows: list[dict[str, Any]], est_seconds: float) -> None:
         self.tally.add(rows, est_seconds)
         self._now_and_then()
+
+    def failed(self, line: str, est_seconds: float) -> None:
+        self.tally.drop(est_seconds)
+        self.say(line)
 
     def say(self, line: str) -> None:
         print(line, file=self.out, flush=True)
@@ -110,6 +120,11 @@ class RichProgress:
     def advanced(self, rows: list[dict[str, Any]], est_seconds: float) -> None:
         self.tally.add(rows, est_seconds)
         self.bar.update(self.task, completed=self.tally.est_done, line=self.tally.line())
+
+    def failed(self, line: str, est_seconds: float) -> None:
+        self.tally.drop(est_seconds)
+        self.bar.update(self.task, total=max(self.tally.est_seconds, 1e-9), line=self.tally.line())
+        self.say(line)
 
     def say(self, line: str) -> None:
         self.bar.console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -35,7 +35,7 @@ _MEASURED = {
     "status": ("string", "ok | nonfinite (a number overflowed; metrics are null) | degenerate (w = 0; snr and cosine are null)"),
     "form": ("string", "which form of the program ran: full is the exact softmax everywhere"),
     "draw_check": ("int64", "32-bit hash of the run's first random draws; equal draws, equal hash"),
-    "seconds": ("float64", "wall time of the run: its share of the batch it ran in, without compilation"),
+    "seconds": ("float64", "wall time of the run without compilation: its share, by estimated cost, of its batch"),
     "code_version": ("int64", "version of the numbers; raised when a change alters any"),
     "jax_version": ("string", "version of JAX"),
     "device_kind": ("string", "what it ran on, as JAX names it"),

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import signal
 import socket
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 
 from . import program
-from .plan import Chunk, Plan, RunId
-from .progress import Progress, Tally
+from .interrupts import Interrupts
+from .plan import Chunk, Plan, RunId, Work
+from .progress import Progress
 from .store import Store
 
 BATCH_SECONDS = 0.5
@@ -32,42 +31,29 @@ class Outcome:
     interrupted: bool = False
 
 
-class _Interrupts:
-    """SIGINT and SIGTERM end the sweep after the batch in flight; a second one ends it at once, dropping that batch."""
-
-    def __init__(self, say: Any):
-        self.asked, self.say = False, say
-
-    def __call__(self, *_: Any) -> None:
-        if self.asked:
-            raise KeyboardInterrupt
-        self.asked = True
-        self.say("stopping after the batch in flight, its rows are kept; once more to drop it")
-
-
-def execute(plan: Plan, store: Store, precision: str, tell: Progress, tally: Tally, repeat: str, fail_fast: bool = False) -> Outcome:
+def execute(
+    plan: Plan, store: Store, precision: str, tell: Progress, interrupts: Interrupts, repeat: str, fail_fast: bool = False
+) -> Outcome:
     """Runs every chunk of the plan. A chunk that fails is reported with `repeat`, the command that tries it again."""
     outcome = Outcome()
-    with _interrupts(tell) as interrupts:
-        for chunk in plan.chunks:
-            rows: list[dict[str, Any]] = []
-            try:
-                for batch in _batches(chunk, plan, precision, tell):
-                    rows += batch
-                    tell.advanced(batch, chunk.seconds * len(batch) / len(chunk.runs))
-                    if interrupts.asked:
-                        break
-            except KeyboardInterrupt:
-                interrupts.asked = True
-            except Exception as error:
-                outcome.failed += 1
-                tally.failed += 1
-                _report(chunk, error, store, tell, repeat)
-            if rows:
-                store.write(rows)
-                outcome.runs += len(rows)
-            if interrupts.asked or (fail_fast and outcome.failed):
-                break
+    for chunk in plan.chunks:
+        if interrupts.asked or (fail_fast and outcome.failed):
+            break
+        rows: list[dict[str, Any]] = []
+        try:
+            for batch in _batches(chunk, plan, precision, tell):
+                rows += batch
+                tell.advanced(batch, chunk.seconds * len(batch) / len(chunk.runs))
+                if interrupts.asked:
+                    break
+        except KeyboardInterrupt:  # the second signal
+            pass
+        except Exception as error:
+            outcome.failed += 1
+            tell.failed(_record(chunk, error, store, repeat), chunk.seconds * (1 - len(rows) / len(chunk.runs)))
+        if rows:
+            store.write(rows)
+            outcome.runs += len(rows)
     outcome.interrupted = interrupts.asked
     return outcome
 
@@ -80,15 +66,20 @@ def _batches(chunk: Chunk, plan: Plan, precision: str, tell: Progress) -> Iterat
     tell.compiled(str(chunk.bucket), time.perf_counter() - start)
     batches = [chunk.runs[i : i + compiled.batch] for i in range(0, len(chunk.runs), compiled.batch)]
     last = time.perf_counter()
-    ahead = program.launch(compiled, batches[0])
+    ahead: Any = program.launch(compiled, batches[0])
     for runs, following in zip(batches, [*batches[1:], None], strict=True):
-        launched, ahead = ahead, program.launch(compiled, following) if following else None
+        launched = ahead
+        ahead = program.launch(compiled, following) if following else None
         while not launched["finite"].is_ready():  # polled, so that signals are heard
             time.sleep(POLL_SECONDS)
         metrics = program.collect(launched, runs)
         now = time.perf_counter()
-        each, last = (now - last) / len(runs), now
-        yield [program.row(point, seed, m, chunk.bucket, precision, each) for (point, seed), m in zip(runs, metrics, strict=True)]
+        seconds, last = now - last, now
+        costs = [Work.of(point).seconds(chunk.bucket) for point, _ in runs]
+        yield [
+            program.row(point, seed, m, chunk.bucket, precision, seconds * cost / sum(costs))
+            for (point, seed), m, cost in zip(runs, metrics, costs, strict=True)
+        ]
 
 
 def _per_device(plan: Plan, chunk: Chunk) -> int:
@@ -97,7 +88,8 @@ def _per_device(plan: Plan, chunk: Chunk) -> int:
     return 1 << max(0, int(wanted).bit_length() - 1)
 
 
-def _report(chunk: Chunk, error: Exception, store: Store, tell: Progress, repeat: str) -> None:
+def _record(chunk: Chunk, error: Exception, store: Store, repeat: str) -> str:
+    """Writes the failure down; returns the line that tells it."""
     first, last = chunk.runs[0], chunk.runs[-1]
     record = {
         "error": f"{type(error).__name__}: {error}",
@@ -109,7 +101,7 @@ def _report(chunk: Chunk, error: Exception, store: Store, tell: Progress, repeat
         "repeat": repeat,
     }
     path = store.record_failure(_name(chunk.runs), record)
-    tell.say(
+    return (
         f"failed: {len(chunk.runs)} runs of program {chunk.bucket}, {first[0].point_id} seed {first[1]} to {last[0].point_id} seed "
         f"{last[1]}: {str(error).splitlines()[0] if str(error) else type(error).__name__} (details: {path}; to try again: {repeat})"
     )
@@ -117,14 +109,3 @@ def _report(chunk: Chunk, error: Exception, store: Store, tell: Progress, repeat
 
 def _name(runs: tuple[RunId, ...]) -> str:
     return f"{runs[0][0].point_id}-{runs[0][1]}-{len(runs)}"
-
-
-@contextmanager
-def _interrupts(tell: Progress) -> Iterator[_Interrupts]:
-    handler = _Interrupts(tell.say)
-    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield handler
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)

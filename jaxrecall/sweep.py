@@ -16,6 +16,7 @@ from . import plan as planning
 from .bucket import Bucket
 from .errors import GridError, StoreError
 from .grid import Grid, json_schema, read_grid
+from .interrupts import Interrupts
 from .progress import Tally, duration, progress
 from .row import CODE_VERSION
 from .store import Store, load
@@ -74,10 +75,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return USAGE
     try:
-        code = _run(job, args.fail_fast) if job.plan.chunks else OK
-        if not job.plan.chunks:
-            print(f"nothing to do: all {job.grid.n_runs} runs are in {job.store.folder}")
-        _picture(job)
+        code, ran = _run(job, args.fail_fast)
+        if job.done + ran:
+            _picture(job)
     except StoreError as error:
         print(f"{error}\nfinished parts are kept; to go on: {job.command}", file=sys.stderr)
         return FAILED
@@ -145,28 +145,33 @@ def _manifest(grid: Grid) -> dict[str, Any]:
     return {"grid": grid.resolved, "code_version": CODE_VERSION, "precision": grid.precision, "jaxrecall_version": __version__}
 
 
-def _run(job: Job, fail_fast: bool) -> int:
+def _run(job: Job, fail_fast: bool) -> tuple[int, int]:
+    """Exit code, and how many runs were added."""
     plan = job.plan
+    if not plan.chunks:
+        print(f"nothing to do: all {job.grid.n_runs} runs are in {job.store.folder}")
+        return OK, 0
     print(
         f"{job.grid.name}: {job.done} of {job.grid.n_runs} runs done, {plan.n_runs} to do in {len(plan.buckets)} programs, "
         f"about {duration(plan.seconds)} on 2 cores; rows go to {job.store.folder}",
         flush=True,
     )
-    from . import runner  # starts JAX
+    with Interrupts() as interrupts:
+        from . import runner  # starts JAX
 
-    tally = Tally(plan.n_runs, sum(chunk.seconds for chunk in plan.chunks))
-    tell = progress(tally)
-    try:
-        outcome = runner.execute(plan, job.store, job.grid.precision, tell, tally, job.command, fail_fast)
-    finally:
-        tell.close()
+        tell = progress(Tally(plan.n_runs, sum(chunk.seconds for chunk in plan.chunks)))
+        interrupts.say = tell.say
+        try:
+            outcome = runner.execute(plan, job.store, job.grid.precision, tell, interrupts, job.command, fail_fast)
+        finally:
+            tell.close()
     if outcome.interrupted:
         print(f"interrupted; finished runs are kept. To go on: {job.command}", file=sys.stderr)
-        return INTERRUPTED
+        return INTERRUPTED, outcome.runs
     if outcome.failed:
         print(f"{outcome.failed} chunks failed, see {job.store.folder / 'failures'}. To try them again: {job.command}", file=sys.stderr)
-        return FAILED
-    return OK
+        return FAILED, outcome.runs
+    return OK, outcome.runs
 
 
 def _picture(job: Job) -> None:
@@ -177,7 +182,7 @@ def _picture(job: Job) -> None:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # copies left by compact are no news here
-        frame = load(job.store.folder)
+        frame: Any = load(job.store.folder)
     wanted = {(point.point_id, seed) for point in job.grid.points for seed in job.grid.seeds}
     mine = frame[[run in wanted for run in zip(frame["point_id"], frame["seed"], strict=True)]]
     if mine.empty:

@@ -73,7 +73,7 @@ def test_example(grid):
     result = grid(EXAMPLE)
     assert (result.name, result.root_seed, result.precision) == ("critical-n-vs-d", 0, "highest")
     assert result.seeds == tuple(range(64))
-    assert result.axes == ("V", "L", "d", "N")
+    assert result.axes == ("d", "N", "L", "V")
     assert len(result.points) + result.n_duplicates == 3 * 17 + 2 * 15
     assert result.n_runs == 64 * len(result.points)
     assert (result.limits.max_runs, result.limits.max_bytes) == (100000, 8 * 2**30)
@@ -109,7 +109,7 @@ def test_seeds(grid):
 def test_last_axis_is_fastest_and_zip_moves_together(grid):
     result = grid(BASE + "blocks: [{axes: {zip: [{L: [1, 2], V: [8, 9]}, {eta: [1, 2], n_test: [3, 4]}], d: [5, 6]}}]")
     assert fields(result, "L", "V", "eta", "d")[:5] == [(1, 8, 1, 5), (1, 8, 1, 6), (1, 8, 2, 5), (1, 8, 2, 6), (2, 9, 1, 5)]
-    assert result.axes == ("V", "d", "L", "eta", "n_test")
+    assert result.axes == ("L", "V", "eta", "n_test", "d")
 
 
 def test_scalar_axis_overrides_base_and_derive_overrides_both_in_order(grid):

@@ -90,15 +90,12 @@ def _resolved(document: Document, file: GridFile, name: str) -> dict[str, Any]:
 
 def _varying(document: Document, points: tuple[Point, ...]) -> tuple[str, ...]:
     def written() -> Iterator[str]:
-        for section, content in document.data.items():
-            if section == "base":
-                yield from content
-            for block in content if section == "blocks" else ():
-                for part, names in block.items():
-                    if part == "axes":
-                        yield from (name for name, _ in axis_keys(names, ()))
-                    elif part == "derive":
-                        yield from names
+        for block in document.data.get("blocks", ()):
+            for part, names in block.items():
+                if part == "axes":
+                    yield from (name for name, _ in axis_keys(names, ()))
+                elif part == "derive":
+                    yield from names
 
     return tuple(name for name in dict.fromkeys(written()) if name in FIELDS and len({getattr(point, name) for point in points}) > 1)
 

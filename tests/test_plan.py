@@ -1,0 +1,61 @@
+"""Programs and chunks: every run once, few programs, honest sizes."""
+
+import itertools
+
+import pytest
+
+from jaxrecall import plan, program
+from jaxrecall.bucket import Bucket
+from jaxrecall.errors import GridError
+from jaxrecall.point import Point
+
+
+def grid(**axes):
+    values = {"m": [0], **axes}
+    points = [Point(**dict(zip(values, at, strict=True))) for at in itertools.product(*values.values())]
+    return [(point, seed) for point in points for seed in range(2)]
+
+
+LIGHT = grid(V=[64, 128, 256], d=[16, 32, 64, 128], L=[8, 32], N=[1024, 4096, 16384])
+
+
+def test_every_run_is_planned_once_in_a_bucket_that_fits():
+    runs = grid(V=[50, 300], d=[16, 200], L=[8], N=[1024, 65536], m=[0, 10, 300])
+    made = plan.make(runs)
+    planned = [run for chunk in made.chunks for run in chunk.runs]
+    assert sorted(planned, key=repr) == sorted(runs, key=repr)
+    assert made.n_runs == len(runs)
+    assert all(chunk.bucket.fits(point) for chunk in made.chunks for point, _ in chunk.runs)
+
+
+def test_light_points_share_a_program_and_heavy_ones_do_not():
+    assert len(plan.make(LIGHT).buckets) <= 4
+    heavy = plan.make([*LIGHT, *grid(V=[1000], d=[256], L=[64], N=[10**6])])
+    assert {str(bucket) for bucket in heavy.buckets} == {"256x128", "1024x256"}
+
+
+def test_chunks_are_bounded():
+    made = plan.make(grid(V=[256], d=[128], L=[64], N=[10**6, 10**7]))
+    assert len(made.chunks) > 1
+    assert all(chunk.seconds <= plan.CHUNK_SECONDS or len(chunk.runs) == 1 for chunk in made.chunks)
+
+
+def test_forced_bucket():
+    made = plan.make(LIGHT, (300, 130, 0))
+    assert [str(bucket) for bucket in made.buckets] == ["300x130"]
+    with pytest.raises(GridError, match=r"--bucket: got 128x130x0, too small for 24 points; allowed: at least 256x128"):
+        plan.make(LIGHT, (128, 130, 0))
+    for text in ("12", "axb", "0x4", "4x4x4x4", ""):
+        with pytest.raises(GridError, match=r"--bucket: got .*; allowed: VxD or VxDxM"):
+            Bucket.parse(text)
+
+
+def test_nothing_to_do_is_a_plan_too():
+    made = plan.make([])
+    assert (made.chunks, made.flops, made.seconds, made.peak_bytes) == ((), 0, 0, 0)
+
+
+@pytest.mark.parametrize("bucket", [Bucket(64, 64, 0, "none"), Bucket(2048, 64, 0, "none"), Bucket(64, 32, 512, "relu")], ids=str)
+def test_peak_bytes_bounds_what_the_compiler_reserves(bucket):
+    reserved = program.compiled(bucket, 1).run.memory_analysis().temp_size_in_bytes
+    assert reserved <= plan.peak_bytes(bucket) <= 8 * reserved

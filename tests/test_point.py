@@ -1,0 +1,90 @@
+"""Points: resolved, checked, and named by a hash that must never move."""
+
+import numpy as np
+import pytest
+
+from jaxrecall import Point
+from jaxrecall.errors import PointError
+
+SMALL = {"V": 64, "N": 1000, "d": 32, "L": 8}
+
+FROZEN = {
+    "74ce457887505b25": {},
+    "00d292c4ccb96b85": {"m": 256},
+    "e200615ffdca1883": {"gamma": 1e38, "embedding": "sphere", "fresh_batches": True},
+}
+
+
+def test_resolution():
+    point = Point(**SMALL)
+    assert (point.kappa, point.gamma, point.gamma2) == (100, 100 * 64 * 64 / 1e-3, 100 * 64 * 64 / 1e-3)
+    assert (point.activation, point.p, Point(**SMALL, m=5).p) == ("none", 32, 5)
+    given = Point(**SMALL, gamma=5, gamma2=0, eta=0.5)
+    assert (given.gamma, given.gamma2, given.kappa) == (5, 0, 5 * 0.5 / 64 / 64)
+
+
+def test_replace_keeps_what_was_given_and_follows_the_rest():
+    assert Point(**SMALL).replace(L=16) == Point(**{**SMALL, "L": 16})
+    assert Point(**SMALL, gamma=5.0).replace(L=16).gamma == 5
+    assert Point(**SMALL, gamma=5.0).replace(kappa=3).kappa == 3
+    assert Point(**SMALL, kappa=5.0).replace(gamma=3).gamma == 3
+    assert Point(**SMALL).replace(m=4).activation == "relu"
+    assert Point(**SMALL, m=4, activation="tanh").replace(d=5).activation == "tanh"
+
+
+@pytest.mark.parametrize(("point_id", "changes"), FROZEN.items())
+def test_ids_never_move(point_id, changes):
+    assert Point(**SMALL, **changes).point_id == point_id
+
+
+def test_the_id_is_the_science():
+    point = Point(**SMALL)
+    same = [
+        Point(**SMALL, kappa=100),
+        Point(**SMALL, gamma=point.gamma),
+        Point(**SMALL, gamma=point.gamma * (1 + 1e-14)),
+        Point(**{k: np.int64(v) for k, v in SMALL.items()}),
+        Point(**{**SMALL, "N": 1e3}),
+        Point(**SMALL, activation="tanh"),  # no MLP, no activation
+    ]
+    assert {p.point_id for p in same} == {point.point_id}
+    changes = [{"V": 65}, {"N": 1001}, {"d": 33}, {"L": 9}, {"m": 1}, {"embedding": "sphere"}, {"trigger_in_value": False}]
+    changes += [{"fresh_batches": True}, {"eta": 2e-3}, {"kappa": 101}, {"gamma2": 1.0}, {"streams": "independent"}, {"root_seed": 1}]
+    changes += [{"n_test": 1}, {"exact": "full"}]
+    assert len({point.replace(**change).point_id for change in changes} | {point.point_id}) == len(changes) + 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"V": 1}, "V: got 1; allowed: whole numbers from 2 to 65536"),
+        ({"V": 65537}, "V: got 65537; allowed: whole numbers from 2 to 65536"),
+        ({"N": -5}, "N: got -5; allowed: whole numbers from 1 to 1073741824"),
+        ({"d": 2.5}, "d: got 2.5; allowed: whole numbers"),
+        ({"L": "8"}, "L: got '8'; allowed: whole numbers"),
+        ({"L": True}, "L: got True; allowed: whole numbers"),
+        ({"m": None}, "m: got None; allowed: whole numbers"),
+        ({"eta": 0}, "eta: got 0; allowed: finite numbers greater than 0"),
+        ({"eta": float("nan")}, "eta: got nan; allowed: finite numbers greater than 0"),
+        ({"kappa": -1.0}, "kappa: got -1.0; allowed: finite numbers from 0"),
+        ({"gamma2": float("inf")}, "gamma2: got inf; allowed: finite numbers from 0"),
+        ({"kappa": 1, "gamma": 2}, "kappa: got kappa=1.0 and gamma=2.0; give one"),
+        ({"kappa": 1e300, "eta": 1e-300}, "gamma: resolves to inf"),
+        ({"embedding": "gauss"}, "embedding: got 'gauss'; allowed: gaussian, sphere, orthogonal"),
+        ({"embedding": "orthogonal"}, "d: got 32 with orthogonal embeddings and V=64; allowed: d >= V + 2 = 66"),
+        ({"activation": "none", "m": 4}, "activation: got 'none' with m=4; allowed with an MLP: relu, gelu"),
+        ({"trigger_in_value": 1}, "trigger_in_value: got 1; allowed: true, false"),
+        ({"exact": "yes"}, "exact: got 'yes'; allowed: guarded, full"),
+    ],
+)
+def test_bad_arguments(changes, message):
+    with pytest.raises(PointError) as error:
+        Point(**{**SMALL, **changes})
+    assert message in str(error.value)
+
+
+def test_all_that_is_wrong_is_told_at_once():
+    with pytest.raises(PointError) as error:
+        Point(V=0, N=0, d=0, L=0, m=-1, n_test=0)
+    assert [problem.argument for problem in error.value.problems] == ["V", "N", "d", "L", "m", "n_test"]
+    assert error.value.problems[0].mend == "V >= 2"

@@ -1,0 +1,269 @@
+"""The command line as a user meets it: from a grid to a table and a picture, again and again, and all that can go wrong."""
+
+import functools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from helpers import METRICS, ROOT, assert_same_metrics, python
+
+from jaxrecall import Point, load, simulate
+from jaxrecall.row import COLUMNS
+from jaxrecall.sweep import main
+
+GRID = """
+name: tiny
+base: {V: 20, L: 3, n_test: 200}
+seeds: {count: 2}
+blocks:
+  - axes: {d: [8, 12], N: [100, 600]}
+"""
+
+
+@pytest.fixture
+def grid(tmp_path: Path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "tiny.yaml"
+    path.write_text(GRID)
+    return path
+
+
+def facts(capsys, *argv: str) -> dict:
+    capsys.readouterr()
+    assert main([*argv, "--dry-run", "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_from_grid_to_table_and_picture(grid, capsys):
+    assert main(["--grid", "tiny.yaml"]) == 0
+    out = capsys.readouterr().out
+    assert "accuracy, mean over 2 seeds; one column per d" in out
+    assert "picture: results/tiny/accuracy.png" in out
+    assert Path("results/tiny/accuracy.png").read_bytes().startswith(b"\x89PNG")
+    frame = load("results/tiny")
+    assert list(frame.columns) == list(COLUMNS)
+    assert len(frame) == 8
+    row = frame[(frame.N == 600) & (frame.d == 12) & (frame.seed == 1)].iloc[0].to_dict()
+    alone = simulate(Point(V=20, N=600, d=12, L=3, n_test=200), 1)
+    assert {name: row[name] for name in alone if name not in METRICS} == {name: alone[name] for name in alone if name not in METRICS}
+    assert_same_metrics(row, alone)
+    manifest = json.loads(Path("results/tiny/manifest.json").read_text())
+    assert manifest["grid"]["name"] == "tiny"
+
+
+def test_the_second_call_runs_nothing_and_a_grown_grid_runs_what_is_missing(grid, capsys):
+    assert facts(capsys, "--grid", "tiny.yaml") == facts(capsys, "--grid", "tiny.yaml")
+    assert not Path("results").exists()  # a dry run leaves nothing
+    assert main(["--grid", "tiny.yaml"]) == 0
+    parts = set(Path("results/tiny/parts").iterdir())
+    assert main(["--grid", "tiny.yaml"]) == 0
+    assert "nothing to do: all 8 runs are in results/tiny" in capsys.readouterr().out
+    assert set(Path("results/tiny/parts").iterdir()) == parts
+    sets = ("seeds.count=3", "blocks.0.axes.d=[12, 8, 16]", "name=other")
+    more = ("--grid", "tiny.yaml", "--out", "results/tiny", *(part for one in sets for part in ("--set", one)))
+    told = facts(capsys, *more)
+    assert [told[key] for key in ("points", "runs", "done", "todo")] == [6, 18, 8, 10]
+    before = load("results/tiny").set_index(["point_id", "seed"])
+    assert main([*more]) == 0
+    after = load("results/tiny").set_index(["point_id", "seed"])
+    assert len(after) == 18
+    assert after.loc[before.index].equals(before)
+
+
+def test_dry_run_json_is_one_object_with_the_promised_keys(grid, capsys):
+    told = facts(capsys, "--grid", "tiny.yaml")
+    assert list(told) == ["points", "runs", "done", "todo", "programs", "program_list", "est_flops", "est_seconds", "est_peak_bytes"]
+    assert (told["points"], told["runs"], told["done"], told["todo"], told["programs"], len(told["program_list"])) == (4, 8, 0, 8, 1, 1)
+    assert main(["--grid", "tiny.yaml", "--dry-run"]) == 0
+    assert "4 points x 2 seeds = 8 runs" in capsys.readouterr().out
+
+
+def test_resume_reads_the_compacted_table(grid, capsys):
+    from jaxrecall.compact import main as compact
+
+    assert main(["--grid", "tiny.yaml"]) == 0
+    assert compact(["results/tiny", "--prune"]) == 0
+    assert not list(Path("results/tiny/parts").iterdir())
+    assert facts(capsys, "--grid", "tiny.yaml")["todo"] == 0
+
+
+@pytest.mark.parametrize("bucket", ["20x12", "64x32"])
+def test_a_forced_bucket_changes_no_row(grid, bucket):
+    assert main(["--grid", "tiny.yaml"]) == 0
+    assert main(["--grid", "tiny.yaml", "--bucket", bucket, "--out", "forced"]) == 0
+    a, b = load("results/tiny"), load("forced")
+    assert set(b["bucket"]) == {bucket}
+    for (_, x), (_, y) in zip(a.iterrows(), b.iterrows(), strict=True):
+        assert (x["point_id"], x["seed"], x["draw_check"]) == (y["point_id"], y["seed"], y["draw_check"])
+        assert_same_metrics(x.to_dict(), y.to_dict())
+
+
+def test_a_point_that_overflows_is_a_row_not_a_crash(grid, capsys):
+    assert main(["--grid", "tiny.yaml", "--set", "blocks.0.axes.eta=[0.001, 1e300]", "--set", "base.gamma=1.0"]) == 0
+    frame = load("results/tiny")
+    assert frame["status"].value_counts().to_dict() == {"ok": 8, "nonfinite": 8}
+    assert frame.loc[frame.status == "nonfinite", ["n_correct", "accuracy", "snr"]].isna().all(axis=None)
+    assert "8 non-finite runs are not drawn" in capsys.readouterr().out
+
+
+def test_rows_of_another_version_do_not_mix(grid, capsys):
+    assert main(["--grid", "tiny.yaml"]) == 0
+    assert main(["--grid", "tiny.yaml", "--set", "run.precision=high"]) == 2
+    err = capsys.readouterr().err
+    assert "holds 8 rows of code_version 1, precision highest; this call would add code_version 1, precision high" in err
+    assert "Choose another --out" in err
+
+
+BAD = {
+    "base: {V: -3, N: 5, d: 4, L: 2}": ["bad.yaml:1: base.V: got -3; allowed: whole numbers from 2 to 65536"],
+    "base: {V: 8, N: 5, d: 4, L: 2, W: 1}": ["bad.yaml:1: base.W"],
+    "base: {V: 8, N: five, d: 4, L: 2}": ["base.N: got 'five'; allowed: whole numbers"],
+    "base: {V: 8, N: 5, d: 4, L: 2}\nbase: {V: 9}": ["bad.yaml:2: base"],
+    "base: {V: 8, N: 5, d: 4, L: 2}\nblocks: [{axes: {d: []}}]": ["blocks.0.axes.d"],
+    "base: {V: 8, N: 5, d: 9, L: 2, embedding: orthogonal}": ["d: got 9 with orthogonal embeddings and V=8; allowed: d >= V + 2 = 10"],
+    "base: {V: 8, N: 5, d: 4, L: 2, gamma: 1, kappa: 1}": ["got both kappa and gamma"],
+    "base: {V: 8, N: 5, d: 4, L: 2}\nblocks: [{axes: {d: [4, 5]}, where: ['d > 9']}]": ["where"],
+    "base: {V: 8, N: 5, d: 4, L: 2}\nblocks: [{axes: {d: [4, 5]}, where: ['open(\"x\")']}]": ["where"],
+    "base: {V: 8, N: 5, d: 4, L: 2}\nseeds: {count: 50}\nlimits: {max_runs: 10}": ["limits.max_runs", "50"],
+    "base: {V: 8, N: 5, d: 4, L: 2}\nlimits: {max_bytes: 1KiB}": ["limits.max_bytes: program 16x16 needs about"],
+    "name: ../x\nbase: {V: 8, N: 5, d: 4, L: 2}": ["name"],
+    "name: [\n": ["bad.yaml:2"],
+    "base: {V: 1, N: 0, d: 4, L: 2}\nrun: {precision: low}\nlimits: {max_run: 3}": ["base.V", "base.N", "run.precision", "limits.max_run"],
+}
+
+
+@pytest.mark.parametrize(("text", "told"), BAD.items())
+def test_a_bad_grid_is_refused_in_plain_lines(grid, capsys, text, told):
+    Path("bad.yaml").write_text(text)
+    assert main(["--grid", "bad.yaml"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "Traceback" not in err
+    assert len(err.splitlines()) == (len(told) if len(told) > 2 else 1), err
+    assert all(line in err for line in told), err
+    assert sorted(p.name for p in Path().iterdir()) == ["bad.yaml", "tiny.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        ([], "--grid: nothing given"),
+        (["--grid", "absent.yaml"], "absent.yaml"),
+        (["--grid", "."], ".: "),
+        (["--grid", "tiny.yaml", "--out", "tiny.yaml"], "tiny.yaml is not a folder"),
+        (["--grid", "tiny.yaml", "--out", "tiny.yaml/below"], "tiny.yaml is not a folder"),
+        (["--grid", "tiny.yaml", "--set", "base.W=1"], "--set base.W=1"),
+        (["--grid", "tiny.yaml", "--set", "bases.V=1"], "--set bases.V=1"),
+        (["--grid", "tiny.yaml", "--set", "base.V"], "--set base.V"),
+        (["--grid", "tiny.yaml", "--bucket", "8"], "--bucket: got '8'"),
+        (["--grid", "tiny.yaml", "--bucket", "8x8"], "--bucket: got 8x8x0, too small for 4 points; allowed: at least 20x12"),
+        (["--grid", "tiny.yaml", "--json"], "--json: goes with --dry-run"),
+    ],
+)
+def test_bad_arguments_are_one_line_and_leave_nothing(grid, capsys, argv, told):
+    assert main(argv) == 2
+    out, err = capsys.readouterr()
+    assert (out, len(err.splitlines())) == ("", 1)
+    assert told in err
+    assert [p.name for p in Path().iterdir()] == ["tiny.yaml"]
+
+
+def test_an_unknown_flag_is_usage(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["--grids", "x"])
+    assert stop.value.code == 2
+
+
+FAILS = """
+import resource, sys
+import jax
+from jaxrecall.sweep import main
+import jaxrecall.runner
+jax.numpy.zeros(3)
+size = int(next(line for line in open("/proc/self/status") if line.startswith("VmSize")).split()[1]) * 1024
+resource.setrlimit(resource.RLIMIT_AS, (size + 6 * 10**8,) * 2)  # a real lack of memory: one program asks for gigabytes
+sys.exit(main(sys.argv[1:]))
+"""
+FAILING = """
+limits: {max_bytes: 1TiB}
+base: {V: 64, N: 100, L: 2, n_test: 10}
+blocks:
+  - axes: {d: [16, 20], V: [64]}
+  - axes: {d: [4000], V: [65000]}
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs RLIMIT_AS and /proc, which this system lacks")
+def test_a_chunk_that_fails_is_told_and_the_rest_goes_on(grid):
+    Path("fails.yaml").write_text(FAILING)
+    call = functools.partial(subprocess.run, capture_output=True, text=True, timeout=300, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    command = [sys.executable, "-c", FAILS, "--grid", "fails.yaml"]
+    done = call(command)
+    assert done.returncode == 3, done.stderr
+    assert "failed: 1 runs of program 65536x4096" in done.stderr
+    assert "to try again: python" in done.stderr
+    assert len(load("results/fails")) == 2
+    record = json.loads(next(Path("results/fails/failures").iterdir()).read_text())
+    assert "RESOURCE_EXHAUSTED" in record["error"]
+    assert "--grid fails.yaml" in record["repeat"]
+    assert json.loads(call([*command, "--dry-run", "--json"]).stdout)["todo"] == 1
+
+
+@pytest.mark.parametrize(("number", "after"), [(signal.SIGINT, 8), (signal.SIGTERM, 8), (signal.SIGTERM, 0.3)])
+def test_an_interrupted_sweep_keeps_what_is_done_and_goes_on(grid, capsys, number, after):
+    long = ("--set", "seeds.count=400", "--set", "base.n_test=20000")
+    call = [sys.executable, "-m", "jaxrecall.sweep", "--grid", "tiny.yaml", *long]
+    sweep = subprocess.Popen(call, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert sweep.stdout
+    sweep.stdout.readline()  # "... runs done, ... to do"
+    time.sleep(after)  # into the batches, or while JAX still starts
+    sweep.send_signal(number)
+    _, err = sweep.communicate(timeout=60)
+    assert sweep.returncode == 130, err
+    assert "interrupted; finished runs are kept. To go on: python" in err
+    told = facts(capsys, "--grid", "tiny.yaml", *long)
+    assert told["runs"] == 1600
+    assert told["done"] < 1600
+    assert after < 1 or told["done"] > 0
+    assert not list(Path("results/tiny/_staging").iterdir())
+
+
+JAX_FREE = """
+import contextlib, os, sys
+from jaxrecall.sweep import main
+grid = ["--grid", "tiny.yaml"]
+for argv, code in (
+    (["--help"], 0), (["--print-schema"], 0), ([*grid, "--dry-run"], 0), ([*grid, "--dry-run", "--json"], 0),
+    (["--grid", "absent.yaml"], 2), ([*grid, "--set", "base.V=-1"], 2), (grid, 0),
+):
+    with contextlib.redirect_stdout(open(os.devnull, "w")), contextlib.redirect_stderr(open(os.devnull, "w")):
+        try:
+            assert main(argv) == code, argv
+        except SystemExit as stop:
+            assert stop.code == code
+    assert "jax" not in sys.modules, argv
+import jaxrecall
+assert len(jaxrecall.load("results/tiny")) == 8
+from jaxrecall.compact import main as compact
+assert compact(["results/tiny"]) == 0
+assert "jax" not in sys.modules
+"""
+
+
+def test_what_needs_no_jax_does_not_start_it(grid):
+    assert main(["--grid", "tiny.yaml"]) == 0  # so that the last call above has nothing to do
+    done = python(f"import os, sys; sys.path.insert(0, {str(ROOT)!r}); os.chdir({str(Path.cwd())!r})\n" + JAX_FREE)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_parts_carry_their_provenance(grid):
+    assert main(["--grid", "tiny.yaml"]) == 0
+    part = next(Path("results/tiny/parts").iterdir())
+    about = json.loads(pq.read_schema(part).metadata[b"jaxrecall"])
+    assert (about["code_version"], about["precision"]) == (1, "highest")
