@@ -34,8 +34,10 @@ def draw(streams: Array, law: Array | int, V: Array | int, d: Array | int, m: Ar
     """
     V_pad, d_pad, m_pad = pad
     counts = {"z_in": V_pad, "z_out": V_pad, "z_trig": 1, "z_eos": 1, "w_in": m_pad}
-    row_keys = jnp.concatenate([keys.rows(keys.stream(streams, name), count) for name, count in counts.items()])
-    everything = keys.normals(row_keys, d_pad)  # in one call, which compiles faster than five
+    # all rows in one call, which compiles faster than five
+    stream_of_row = jnp.concatenate([jnp.broadcast_to(keys.stream(streams, name), (count, 2)) for name, count in counts.items()])
+    row = jnp.concatenate([jnp.arange(count, dtype=jnp.uint32) for count in counts.values()])
+    everything = keys.normals(keys.fold(stream_of_row, row), d_pad)
     bounds = list(itertools.accumulate(counts.values()))[:-1]
     normal_of = dict(zip(counts, jnp.split(everything, bounds), strict=True))
     column = jnp.arange(d_pad, dtype=jnp.int32)[None, :]

@@ -50,8 +50,9 @@ def stream(streams: Array, name: str) -> Array:
 
 
 def fold(key: Array, address: Array) -> Array:
-    """(..., 2) uint32: what `jax.random.fold_in` gives for every address (...,) uint32 under the key data (2,)."""
-    return jnp.stack(threefry2x32(key[0], key[1], jnp.zeros_like(address), address), axis=-1)
+    """(..., 2) uint32: what `jax.random.fold_in` gives for every address (...,) uint32 under the key data (2,) or (..., 2)."""
+    folded = jnp.stack(threefry2x32(key[..., 0], key[..., 1], jnp.zeros_like(address), address), axis=-1)
+    return lax.optimization_barrier(folded)  # else XLA derives the keys again inside everything that uses them
 
 
 def normals(key: Array, width: int) -> Array:

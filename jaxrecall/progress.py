@@ -52,14 +52,16 @@ class Tally:
         return max(0.0, self.est_seconds - self.est_done) * (self.elapsed - self.compile_seconds) / self.est_done
 
     def line(self) -> str:
-        """runs, percentage of the cost, time to go, compile time, last accuracy, failures"""
+        """Runs, share of the cost, time to go, compile time, last accuracy, failures: short enough for 80 columns with a bar."""
         parts = [f"{self.done}/{self.n_runs} runs", f"{100 * self.est_done / self.est_seconds:.0f} %" if self.est_seconds > 0 else "100 %"]
-        parts.append(f"{duration(self.eta)} to go" if self.eta is not None else "time to go not known yet")
-        parts.append(f"compiling took {duration(self.compile_seconds)}")
+        if self.eta is not None:
+            parts.append(f"{duration(self.eta)} to go")
+        if self.compile_seconds:
+            parts.append(f"compiled {duration(self.compile_seconds)}")
         if self.accuracy is not None:
-            parts.append(f"last accuracy {self.accuracy:.3f}")
+            parts.append(f"accuracy {self.accuracy:.2f}")
         if self.failed:
-            parts.append(f"{self.failed} chunks failed")
+            parts.append(f"{self.failed} failed")
         return ", ".join(parts)
 
 
@@ -105,7 +107,7 @@ class RichProgress:
         from rich.progress import Progress as Bar
 
         self.tally = tally
-        columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[line]}"))
+        columns = (TextColumn("{task.description}"), BarColumn(bar_width=10), TextColumn("{task.fields[line]}"))
         self.bar = Bar(*columns, console=Console(stderr=True))
         self.task = self.bar.add_task("sweep", total=max(tally.est_seconds, 1e-9), line=tally.line())
         self.bar.start()
@@ -115,7 +117,7 @@ class RichProgress:
 
     def compiled(self, program: str, seconds: float) -> None:
         self.tally.compile_seconds += seconds
-        self.bar.update(self.task, description=f"running {program}", line=self.tally.line())
+        self.bar.update(self.task, description=program, line=self.tally.line())
 
     def advanced(self, rows: list[dict[str, Any]], est_seconds: float) -> None:
         self.tally.add(rows, est_seconds)

@@ -187,7 +187,7 @@ from jaxrecall.sweep import main
 import jaxrecall.runner
 jax.numpy.zeros(3)
 size = int(next(line for line in open("/proc/self/status") if line.startswith("VmSize")).split()[1]) * 1024
-resource.setrlimit(resource.RLIMIT_AS, (size + 6 * 10**8,) * 2)  # a real lack of memory: one program asks for gigabytes
+resource.setrlimit(resource.RLIMIT_AS, (size + 4 * 10**9,) * 2)  # a real lack of memory: one program asks for more
 sys.exit(main(sys.argv[1:]))
 """
 FAILING = """
