@@ -62,7 +62,16 @@ def test_every_other_combination(case):
     check(small(*case))
 
 
-@pytest.mark.parametrize("kw", [{}, {"m": 32, "activation": "gelu", "trigger_in_value": False}, {"fresh_batches": True}], ids=str)
+@pytest.mark.parametrize(
+    "kw",
+    [
+        {},
+        {"m": 32, "activation": "gelu", "trigger_in_value": False},
+        {"fresh_batches": True},
+        {"eta": 0.5, "gamma2": 0.3},  # V1 is a part of V2 that shows
+    ],
+    ids=str,
+)
 def test_all_metrics_of_a_generic_point_match_the_reference(kw):
     point = Point(V=30, N=900, d=12, L=7, n_test=600, **kw)
     r = realize(point, 5)
