@@ -6,17 +6,26 @@ import re
 from dataclasses import dataclass
 
 from .errors import GridError
-from .point import BLOCK, Activation, Point
+from .point import BLOCK, Activation, Exact, Point
+
+MAX_COUNTED_V = 2048
+"""Widest padded vocabulary for which a guarded program keeps a V x V table of token counts (16 MiB)."""
+
+
+def form_of(point: Point) -> Exact:
+    """The form that the point runs in: shortcuts count tokens in 32 bits, so N L from 2^31 on runs the full form."""
+    return "full" if point.N * point.L >= 2**31 else point.exact
 
 
 @dataclass(frozen=True, order=True)
 class Bucket:
-    """Padded sizes V x d x m of a program; every point that fits, with the same activation, can run in it."""
+    """Padded sizes V x d x m of a program; every point that fits, with the same activation and form, can run in it."""
 
     V: int
     d: int
     m: int
     activation: Activation
+    exact: Exact = "guarded"
 
     def __str__(self) -> str:
         return f"{self.V}x{self.d}" + (f"x{self.m}" if self.m else "")
@@ -29,13 +38,13 @@ class Bucket:
 
     def fits(self, point: Point) -> bool:
         sizes = point.V <= self.V and point.d <= self.d and point.m <= self.m
-        return sizes and point.activation == self.activation
+        return sizes and point.activation == self.activation and form_of(point) == self.exact
 
     @staticmethod
     def of(point: Point) -> Bucket:
         """The bucket of a point on its own: each size padded to a power of two, at least 16."""
         V, d, m = (max(16, 1 << (size - 1).bit_length()) if size else 0 for size in (point.V, point.d, point.m))
-        return Bucket(V, d, m, point.activation)
+        return Bucket(V, d, m, point.activation, form_of(point))
 
     @staticmethod
     def parse(text: str) -> tuple[int, int, int]:

@@ -9,16 +9,16 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
-from .bucket import Bucket
+from .bucket import MAX_COUNTED_V, Bucket, form_of
 from .errors import GridError
 from .point import BLOCK, Point
 
 RunId = tuple[Point, int]
 
-COMPILE_SECONDS = 3.0
+COMPILE_SECONDS = 4.0
 CHUNK_SECONDS = 20.0
 CHUNK_RUNS = 4096
 USUAL_CHUNK = 4 * BLOCK
@@ -32,7 +32,7 @@ class Rates:
     exponentials: float = 4.0e9
     activations: float = 2.5e9  # hidden units evaluated
     row_floats: float = 1.7e10  # floats gathered or accumulated row-wise
-    words: float = 6.0e8  # random words
+    words: float = 8.0e8  # random words
     scatters: float = 6.0e8
     overhead: float = 4.0e-3  # seconds a run
 
@@ -44,8 +44,8 @@ class Work:
     runs: int = 0
     samples: int = 0  # N, here as below rounded up to whole chunks
     evaluated: int = 0  # test and train sequences that are measured
-    drawn: int = 0  # tokens drawn, and embedding rows gathered
-    scattered: int = 0  # tokens whose scalar is scattered
+    drawn: int = 0  # tokens that the full form draws, gathering an embedding row for each
+    scattered: int = 0  # N L: tokens of a batch
 
     @staticmethod
     def of(point: Point, runs: int = 1) -> Work:
@@ -58,20 +58,28 @@ class Work:
         return Work(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
     def flops(self, bucket: Bucket) -> float:
-        """Matmul operations of the full form in a bucket."""
+        """Matmul operations in a bucket; a guarded run is taken to have locked attention and uniform predictions."""
         V, d, m = bucket.V, bucket.d, bucket.m
         p, hidden = m or d, 2 * m * d
-        per_sample = 4 * d * p + 6 * V * p + 2 * V * d + 4 * hidden
         per_sequence = 2 * V * p + hidden
-        return float(self.samples * per_sample + (self.evaluated + 2 * V * self.runs) * per_sequence)
+        vocabulary = self.runs * 2 * V * per_sequence
+        if bucket.exact == "full":
+            return float(self.samples * (4 * d * p + 6 * V * p + 2 * V * d + 4 * hidden) + self.evaluated * per_sequence + vocabulary)
+        return float(self.samples * (2 * d * p + 3 * hidden if m else 2 * d) + vocabulary + self.runs * 4 * V * V * (d + p))
 
     def seconds(self, bucket: Bucket, rates: Rates = Rates()) -> float:
-        """Estimated seconds of the full form in a bucket, on one device, compilation not counted."""
+        """Estimated seconds in a bucket, on one device, compilation not counted."""
+        full = bucket.exact == "full"
+        exponentials = (2 * self.samples + self.evaluated) * bucket.V if full else 0
+        activated = (3 * self.samples + self.evaluated if full else 2 * self.samples) * bucket.m
+        words = self.drawn if full else 2 * self.scattered
+        rows = words if full or bucket.m else self.scattered
         return (
             self.flops(bucket) / rates.matmul_flops
-            + (2 * self.samples + self.evaluated) * bucket.V / rates.exponentials
-            + (3 * self.samples + self.evaluated) * bucket.m / rates.activations
-            + self.drawn * (bucket.d / rates.row_floats + 1 / rates.words)
+            + exponentials / rates.exponentials
+            + activated / rates.activations
+            + words / rates.words
+            + rows * bucket.d / rates.row_floats
             + self.scattered / rates.scatters
             + self.runs * rates.overhead
         )
@@ -111,6 +119,7 @@ class Plan:
             {
                 "bucket": str(bucket),
                 "activation": bucket.activation,
+                "exact": bucket.exact,
                 "points": len({point.point_id for c in mine for point, _ in c.runs}),
                 "runs": sum(len(c.runs) for c in mine),
                 "chunks": len(mine),
@@ -142,6 +151,8 @@ def peak_bytes(bucket: Bucket) -> int:
     V, d, m = bucket.V, bucket.d, bucket.m
     p = m or d
     tables = 10 * V * d + 4 * V * p + 2 * m * d + 6 * d * p
+    if bucket.exact == "guarded":
+        tables += 4 * V * p + (3 * m * m if m else 5 * V * V if V <= MAX_COUNTED_V else 0)
     return 4 * (tables + bucket.chunk * (4 * V + 4 * d + 4 * m))
 
 
@@ -155,7 +166,7 @@ def _forced(points: Iterable[Point], sizes: tuple[int, int, int]) -> dict[Bucket
     V, d, m = sizes
     misfits = []
     for point in points:
-        bucket = Bucket(V, d, m if point.m else 0, point.activation)
+        bucket = Bucket(V, d, m if point.m else 0, point.activation, form_of(point))
         groups.setdefault(bucket, []).append(point)
         if not bucket.fits(point):
             misfits.append(point)
@@ -175,8 +186,8 @@ def _merged(by_point: dict[Point, list[int]]) -> dict[Bucket, list[Point]]:
     while True:
         best = None
         for a, b in itertools.combinations(sorted(groups), 2):
-            if a.activation == b.activation:
-                both = Bucket(max(a.V, b.V), max(a.d, b.d), max(a.m, b.m), a.activation)
+            if (a.activation, a.exact) == (b.activation, b.exact):
+                both = replace(a, V=max(a.V, b.V), d=max(a.d, b.d), m=max(a.m, b.m))
                 waste = (work[a] + work[b]).seconds(both) - work[a].seconds(a) - work[b].seconds(b)
                 if waste < COMPILE_SECONDS and (best is None or waste < best[0]):
                     best = (waste, a, b, both)

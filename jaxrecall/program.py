@@ -14,7 +14,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from . import embed, stream
+from . import embed, evaluate, shortcuts, stream
 from .bucket import Bucket
 from .point import Point, checked_seed
 from .realization import tag
@@ -37,7 +37,7 @@ def compiled(bucket: Bucket, per_device: int, precision: str = "highest", chunk:
 
 @functools.cache
 def _compiled(bucket: Bucket, per_device: int, precision: str, chunk: int, devices: tuple[Any, ...]) -> Program:
-    one = functools.partial(stream.simulate, shape=stream.Shape(bucket.V, bucket.d, bucket.m, bucket.activation, chunk))
+    one = functools.partial(simulate_run, shape=shape_of(bucket, chunk))
     # A CPU is fastest on one run at a time, each with its own number of chunks; an accelerator needs them side by side.
     many = functools.partial(lax.map, one) if devices[0].platform == "cpu" else jax.vmap(one)
     mesh = Mesh(np.array(devices), ("run",))
@@ -49,6 +49,24 @@ def _compiled(bucket: Bucket, per_device: int, precision: str, chunk: int, devic
     with jax.default_matmul_precision(precision):
         run = jax.jit(spread).lower(shapes).compile()
     return Program(run, batch, time.perf_counter() - start, sharding)
+
+
+def shape_of(bucket: Bucket, chunk: int) -> stream.Shape:
+    return stream.Shape(bucket.V, bucket.d, bucket.m, bucket.activation, chunk, bucket.exact == "full")
+
+
+def simulate_run(run: stream.Run, shape: stream.Shape) -> dict[str, jax.Array]:
+    """The raw metrics of one run. Traced; `finish` makes a row of them."""
+    return science(stream.draw(run, shape))[1]
+
+
+def science(world: stream.World) -> tuple[stream.Learned, dict[str, jax.Array]]:
+    """Three steps and metrics, in the form that the shape asks for."""
+    if world.shape.full:
+        learned = stream.train(world)
+        return learned, evaluate.measure(world, learned)
+    learned, taken = shortcuts.train(world)
+    return learned, evaluate.measure(world, learned, taken.locked) | taken._asdict()
 
 
 def argument(point: Point, seed: int) -> stream.Run:
@@ -114,7 +132,8 @@ def finish(raw: dict[str, Any], point: Point) -> dict[str, Any]:
         row = dict.fromkeys(row) | {"status": "nonfinite"}
     elif scale == 0:
         row |= {"snr": None, "trigger_cosine": None, "status": "degenerate"}
-    return row | {"form": "full", "draw_check": int(raw["draw_check"])}
+    form = "+".join(shortcuts.NAMES[int(raw[step])] for step in ("step2", "step3")) if "step2" in raw else "full"
+    return row | {"form": form, "draw_check": int(raw["draw_check"])}
 
 
 def row(point: Point, seed: int, metrics: dict[str, Any], bucket: Bucket, precision: str, seconds: float | None) -> dict[str, Any]:

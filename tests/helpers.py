@@ -71,15 +71,14 @@ def _draw(run: stream.Run, shape: stream.Shape) -> stream.World:
 @jax.jit
 def _science(world: stream.World) -> Any:
     with jax.default_matmul_precision("highest"):
-        learned = stream.train(world)
-        return learned, stream.measure(world, learned)
+        return program.science(world)
 
 
 def streamed(
     point: Point, seed: int, bucket: Bucket, change: Callable[[stream.World], stream.World] = lambda w: w, chunk: int = 512
 ) -> tuple[ThreeStep, dict[str, Any]]:
     """V1, w, V2 and the metrics of the streamed float32 program; `change` may alter what was drawn before it trains."""
-    shape = stream.Shape(bucket.V, bucket.d, bucket.m, bucket.activation, chunk)
+    shape = program.shape_of(bucket, chunk)
     learned, raw = _science(change(_draw(program.argument(point, seed), shape)))
     G1, w_hat, G2 = (np.asarray(a, np.float64) for a in learned)
     d, p = point.d, point.p

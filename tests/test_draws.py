@@ -80,6 +80,13 @@ def test_independent_streams_share_nothing_and_seeds_neither():
         assert abs(np.corrcoef(r.Z_in.ravel(), s.Z_in.ravel())[0, 1]) < 0.2
 
 
+def test_both_halves_of_the_point_id_count():
+    streams = [keys.run_streams(0, 1, jnp.array(tag, jnp.uint32), True) for tag in ((1, 2), (3, 2), (1, 4))]
+    assert len({np.asarray(s).tobytes() for s in streams}) == 3
+    common = [keys.run_streams(0, 1, jnp.array(tag, jnp.uint32), False) for tag in ((1, 2), (3, 2))]
+    assert np.array_equal(*common)
+
+
 def test_fresh_batches_differ_and_the_first_is_the_shared_one():
     fresh = realize(POINT.replace(fresh_batches=True), 4)
     assert fresh.train_tokens.shape == (3, 700, 5)

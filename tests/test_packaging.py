@@ -50,7 +50,7 @@ def test_with_another_chunk_size(alone):
 
 
 def test_vmapped_as_on_an_accelerator(alone):
-    one = jax.vmap(lambda run: program.stream.simulate(run, program.stream.Shape(32, 16, 0, "none", 1024)))
+    one = jax.vmap(lambda run: program.simulate_run(run, program.shape_of(Bucket(32, 16, 0, "none"), 1024)))
     batch = jax.tree.map(lambda *leaves: np.stack(leaves), *(program.argument(point, seed) for point, seed in RUNS))
     with jax.default_matmul_precision("highest"):
         assert_same(program.collect(jax.jit(one)(batch), RUNS), alone)

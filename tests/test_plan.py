@@ -11,7 +11,7 @@ from jaxrecall.point import Point
 
 
 def grid(**axes):
-    values = {"m": [0], **axes}
+    values = {"m": [0], "exact": ["full"], **axes}
     points = [Point(**dict(zip(values, at, strict=True))) for at in itertools.product(*values.values())]
     return [(point, seed) for point in points for seed in range(2)]
 
@@ -32,6 +32,14 @@ def test_light_points_share_a_program_and_heavy_ones_do_not():
     assert len(plan.make(LIGHT).buckets) <= 4
     heavy = plan.make([*LIGHT, *grid(V=[1000], d=[256], L=[64], N=[10**6])])
     assert {str(bucket) for bucket in heavy.buckets} == {"256x128", "1024x256"}
+
+
+def test_forms_do_not_share_a_program():
+    point = Point(V=64, N=1024, d=16, L=8)
+    made = plan.make([(point, 0), (point.replace(exact="full"), 0), (point.replace(N=2**30), 0)])
+    assert {(bucket.exact, str(bucket)) for bucket in made.buckets} == {("full", "64x16"), ("guarded", "64x16")}
+    assert {chunk.bucket.exact for chunk in made.chunks for p, _ in chunk.runs if p.N == 2**30} == {"full"}
+    assert plan.make([(point, 0)]).seconds < plan.make([(point.replace(exact="full"), 0)]).seconds
 
 
 def test_chunks_are_bounded():
@@ -55,7 +63,7 @@ def test_nothing_to_do_is_a_plan_too():
     assert (made.chunks, made.flops, made.seconds, made.peak_bytes) == ((), 0, 0, 0)
 
 
-@pytest.mark.parametrize("bucket", [Bucket(64, 64, 0, "none"), Bucket(2048, 64, 0, "none"), Bucket(64, 32, 512, "relu")], ids=str)
+@pytest.mark.parametrize("bucket", [Bucket(64, 64, 0, "none"), Bucket(2048, 64, 0, "none", "full"), Bucket(64, 32, 512, "relu")], ids=str)
 def test_peak_bytes_bounds_what_the_compiler_reserves(bucket):
     reserved = program.compiled(bucket, 1).run.memory_analysis().temp_size_in_bytes
     assert reserved <= plan.peak_bytes(bucket) <= 8 * reserved
