@@ -147,10 +147,16 @@ class Store:
         """Writes `record` to `failures/<name>.json`; returns the path."""
         return self._put(self.failures / f"{name}.json", json.dumps(record, indent=2).encode())
 
-    def clear_failure(self, name: str) -> None:
-        """Removes `failures/<name>.json` if it is there."""
+    def clear_failures(self, runs: set[tuple[str, int]]) -> None:
+        """Removes the records whose every run is among `runs`: those are done by now, or about to be tried again."""
         with _told(self.failures):
-            (self.failures / f"{name}.json").unlink(missing_ok=True)
+            for path in self.failures.glob("*.json"):
+                try:
+                    failed = {(point_id, seed) for point_id, seed in json.loads(path.read_bytes())["runs"]}
+                except (ValueError, KeyError, TypeError):
+                    continue  # not one of ours
+                if failed <= runs:
+                    path.unlink(missing_ok=True)
 
     def compact(self, prune: bool = False) -> Compacted:
         """Merges table and parts into `table.parquet`, one row per run and version, ok before others, sorted.

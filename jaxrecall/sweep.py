@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             _dry_run(job, args.json)
             return OK
         job.store.prepare(_manifest(job.grid))
+        job.store.clear_failures({(point.point_id, seed) for point in job.grid.points for seed in job.grid.seeds})
     except GridError as error:
         print(*error.lines, sep="\n", file=sys.stderr)
         return USAGE
@@ -140,9 +142,8 @@ def _dry_run(job: Job, as_json: bool) -> None:
 
 
 def _manifest(grid: Grid) -> dict[str, Any]:
-    from . import __version__
-
-    return {"grid": grid.resolved, "code_version": CODE_VERSION, "precision": grid.precision, "jaxrecall_version": __version__}
+    versions = {name: version(name) for name in ("jaxrecall", "jax", "jaxlib", "numpy", "pyarrow")}
+    return {"grid": grid.resolved, "code_version": CODE_VERSION, "precision": grid.precision, "versions": versions}
 
 
 def _run(job: Job, fail_fast: bool) -> tuple[int, int]:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from helpers import ROOT
+from helpers import ROOT, python
 
 from jaxrecall.grid import json_schema, read_grid
 from jaxrecall.point import FIELDS
@@ -15,7 +15,7 @@ from jaxrecall.sweep import main, parser
 
 README = (ROOT / "README.md").read_text()
 GRIDS = sorted((ROOT / "sweeps").glob("*.yaml"))
-NO_JAX = ["point", "errors", "row", "bucket", "plan", "store", "theory", "plots", "progress", "interrupts", "sweep", "compact"]
+NO_JAX = ["point", "errors", "row", "bucket", "plan", "store", "theory", "plots", "progress", "interrupts", "sweep", "compact", "__main__"]
 
 
 @pytest.mark.parametrize("path", GRIDS, ids=lambda path: path.name)
@@ -80,3 +80,10 @@ def test_science_knows_no_jit_devices_grid_or_file():
         text = (ROOT / "jaxrecall" / f"{name}.py").read_text()
         assert not re.search(r"jax\.jit|shard_map|devices\(", text), name
         assert not imports_of(ROOT / "jaxrecall" / f"{name}.py") & {"grid", "plan", "store", "program", "runner", "sweep"}, name
+
+
+def test_the_package_lists_its_commands():
+    told = python("import runpy, sys; runpy.run_module('jaxrecall', run_name='__main__'); assert 'jax' not in sys.modules").stdout
+    commands = re.findall(r"python -m jaxrecall\.(\w+)", told)
+    with_main = {path.stem for path in (ROOT / "jaxrecall").glob("*.py") if "\ndef main(" in path.read_text()}
+    assert set(commands) == with_main == {"sweep", "compact"}

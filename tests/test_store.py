@@ -255,17 +255,22 @@ def test_a_folder_that_vanishes_is_said(store):
         with pytest.raises(StoreError, match="was the folder moved or deleted meanwhile") as caught:
             gone()
         assert isinstance(caught.value.__cause__, FileNotFoundError)
-    store.clear_failure("abc")
+    store.clear_failures({("a", 0)})
     assert not store.folder.exists(), "a folder that somebody removed is not made again"
 
 
 def test_failures_come_and_go(store):
-    path = store.record_failure("abc", {"error": "boom"})
+    path = store.record_failure("abc", {"error": "boom", "runs": [["a", 0], ["b", 1]]})
     assert path == store.folder / "failures" / "abc.json"
-    assert json.loads(path.read_text()) == {"error": "boom"}
-    store.clear_failure("abc")
-    store.clear_failure("abc")
+    assert json.loads(path.read_text())["error"] == "boom"
+    foreign = store.failures / "note.json"
+    foreign.write_text("[1, 2]")
+    store.clear_failures({("a", 0)})
+    assert path.exists(), "a run that is not among them may still be missing"
+    store.clear_failures({("a", 0), ("b", 1), ("c", 2)})
+    store.clear_failures({("a", 0), ("b", 1)})
     assert not path.exists()
+    assert foreign.exists()
 
 
 def test_a_broken_manifest_is_said(store):
