@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -28,6 +29,19 @@ class Program(NamedTuple):
     batch: int
     compile_seconds: float
     sharding: NamedSharding
+
+
+def keep_compiled() -> None:
+    """Keeps compiled programs in a folder of the user's, so that a second process compiles nothing.
+
+    The folder is $JAXRECALL_CACHE (empty: keep none), else jaxrecall in the user's cache folder; one that JAX was already
+    told of (JAX_COMPILATION_CACHE_DIR) stays.
+    """
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    folder = os.environ.get("JAXRECALL_CACHE", os.path.join(home, "jaxrecall"))
+    if folder and not jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
+        jax.config.update("jax_compilation_cache_dir", folder)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
 
 
 def compiled(bucket: Bucket, per_device: int, precision: str = "highest", chunk: int | None = None) -> Program:

@@ -35,6 +35,7 @@ def execute(
     plan: Plan, store: Store, precision: str, tell: Progress, interrupts: Interrupts, repeat: str, fail_fast: bool = False
 ) -> Outcome:
     """Runs every chunk of the plan. A chunk that fails is reported with `repeat`, the command that tries it again."""
+    program.keep_compiled()
     outcome = Outcome()
     for chunk in plan.chunks:
         if interrupts.asked or (fail_fast and outcome.failed):

@@ -3,6 +3,7 @@
 import os
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ["JAXRECALL_CACHE"] = ""  # tests compile what they test, and leave the user's cache alone
 
 import jax
 import pytest

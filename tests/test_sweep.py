@@ -235,6 +235,30 @@ def test_an_interrupted_sweep_keeps_what_is_done_and_goes_on(grid, capsys, numbe
     assert not list(Path("results/tiny/_staging").iterdir())
 
 
+CACHED = """
+import jax, sys
+from collections import Counter
+from jaxrecall.sweep import main
+events = Counter()
+jax.monitoring.register_event_listener(lambda event, **_: events.update([event.rsplit("/", 1)[1]]))
+assert main(["--grid", "tiny.yaml", "--out", sys.argv[1]]) == 0
+print(events["cache_hits"], events["cache_misses"])
+"""
+
+
+def test_a_second_process_compiles_nothing(grid, tmp_path):
+    def events(out: str) -> list[int]:
+        env = {**os.environ, "PYTHONPATH": str(ROOT), "JAXRECALL_CACHE": str(tmp_path / "cache")}
+        told = subprocess.run([sys.executable, "-c", CACHED, out], capture_output=True, text=True, timeout=300, env=env)
+        assert told.returncode == 0, told.stderr
+        return [int(n) for n in told.stdout.splitlines()[-1].split()]
+
+    assert events("first") == [0, 1]
+    assert events("second") == [1, 0]
+    a, b = load("first"), load("second")
+    assert a.drop(columns="seconds").equals(b.drop(columns="seconds"))
+
+
 JAX_FREE = """
 import contextlib, os, sys
 from jaxrecall.sweep import main
