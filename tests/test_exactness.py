@@ -15,6 +15,7 @@ from jaxrecall.steps import attend, features, in_float64, three_step
 MODELS = ("none", "relu", "gelu", "tanh", "quadratic", "identity")
 EMBEDDINGS = ("gaussian", "sphere", "orthogonal")
 EVERY = list(itertools.product(MODELS, EMBEDDINGS, (True, False), (False, True)))
+LOCKED = {"N": 3000, "d": 24, "kappa": 1e5, "eta": 1e-6, "exact": "guarded"}
 SOME = [case for i, case in enumerate(EVERY) if i % 11 == 0]
 
 
@@ -71,8 +72,8 @@ def test_every_other_combination(case):
         {"m": 32, "activation": "gelu", "trigger_in_value": False},
         {"fresh_batches": True},
         {"eta": 0.5, "gamma2": 0.3},  # V1 is a part of V2 that shows
-        {"kappa": 1000, "exact": "guarded"},
-        {"kappa": 1000, "exact": "guarded", "fresh_batches": True, "trigger_in_value": False, "L": 3, "N": 20000},
+        LOCKED,
+        {**LOCKED, "fresh_batches": True, "trigger_in_value": False, "L": 3},
     ],
     ids=str,
 )
@@ -80,8 +81,9 @@ def test_all_metrics_of_a_generic_point_match_the_reference(kw):
     point = Point(**{"V": 30, "N": 900, "d": 12, "L": 7, "n_test": 600, "exact": "full", **kw})
     r = realize(point, 5)
     reference = measure(r, point, three_step(r, point))
-    _, metrics = streamed(point, 5, Bucket(32, 16, 32 if point.m else 0, point.activation, point.exact))
+    _, metrics = streamed(point, 5, Bucket(32, 32, 32 if point.m else 0, point.activation, point.exact))
     assert 0.05 < reference["accuracy"] < 0.95
+    assert metrics["form"] == ("full" if point.exact == "full" else "counts+locked")
     assert_same_metrics(metrics, reference)
 
 
