@@ -8,7 +8,7 @@ import numpy as np
 
 from .point import Point
 from .realization import Realization
-from .steps import ThreeStep, _batch, attend, features, in_float64
+from .steps import ThreeStep, attend, batch_of_step, features, in_float64
 
 
 def measure(realization: Realization, point: Point, learned: ThreeStep) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def measure(realization: Realization, point: Point, learned: ThreeStep) -> dict[
     n_correct = int((logits.argmax(1) == y).sum())
 
     n_train = min(point.N, point.n_test)
-    x, where, labels = _batch(r, 2 if point.fresh_batches else None)
+    x, where, labels = batch_of_step(r, point, 2)
     train_logits, _ = recall(x[:n_train], where[:n_train])
 
     exact = r.Z_in + point.trigger_in_value * r.z_trig

@@ -1,7 +1,7 @@
 """From missing runs to programs and chunks, with what they cost. No JAX here.
 
-A program is compiled per bucket and activation. Points start in a bucket of their own size; two buckets become one where
-the padding costs less than the compilation saved. A chunk is a list of runs of one program: one part file.
+A program is compiled per bucket: padded sizes, activation and form. Points start in a bucket of their own size; two buckets
+become one where the padding costs less than the compilation saved. A chunk is a list of runs of one program: one part file.
 """
 
 from __future__ import annotations

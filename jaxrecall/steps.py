@@ -36,7 +36,7 @@ def three_step(realization: Realization, point: Point) -> ThreeStep:
     """
     r = in_float64(realization)
     V, N, L = point.V, point.N, point.L
-    batches = [_batch(r, step if point.fresh_batches else None) for step in range(3)]
+    batches = [batch_of_step(r, point, step) for step in range(3)]
 
     # Step 1: at V_mat = 0 the prediction is uniform, at w = 0 attention is.
     x, ell, y = batches[0]
@@ -93,6 +93,7 @@ def in_float64(r: Realization) -> Realization:
     return r._replace(**{name: None if a is None else a.astype(np.float64) for name, a in embeddings.items()})
 
 
-def _batch(r: Realization, step: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def batch_of_step(r: Realization, point: Point, step: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Tokens (N, L), positions (N,) and labels (N,) of gradient step 0, 1 or 2."""
     train = (r.train_tokens, r.train_positions, r.train_labels)
-    return train if step is None else tuple(part[step] for part in train)  # type: ignore[return-value]
+    return tuple(part[step] for part in train) if point.fresh_batches else train  # type: ignore[return-value]

@@ -48,6 +48,7 @@ class Job:
 
     grid: Grid
     store: Store
+    runs: set[tuple[str, int]]  # all of the grid's, as (point_id, seed)
     done: int
     plan: planning.Plan
     command: str  # repeats or resumes this call
@@ -69,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             _dry_run(job, args.json)
             return OK
         job.store.prepare(_manifest(job.grid))
-        job.store.clear_failures({(point.point_id, seed) for point in job.grid.points for seed in job.grid.seeds})
+        job.store.clear_failures(job.runs)
     except GridError as error:
         print(*error.lines, sep="\n", file=sys.stderr)
         return USAGE
@@ -101,8 +102,8 @@ def _prepare(args: argparse.Namespace, argv: Sequence[str]) -> Job:
         )
     for path, reason in done.unreadable:
         print(f"{path}: not readable as results, its runs count as missing ({reason})", file=sys.stderr)
-    runs = [(point, seed) for point in grid.points for seed in grid.seeds]
-    todo = [(point, seed) for point, seed in runs if (point.point_id, seed) not in done.runs]
+    runs = {(point.point_id, seed) for point in grid.points for seed in grid.seeds}
+    todo = [(point, seed) for point in grid.points for seed in grid.seeds if (point.point_id, seed) not in done.runs]
     plan = planning.make(todo, forced)
     limit = grid.limits.max_bytes or planning.memory_limit()
     if plan.peak_bytes > limit:
@@ -111,7 +112,7 @@ def _prepare(args: argparse.Namespace, argv: Sequence[str]) -> Job:
             f"limits.max_bytes: program {biggest} needs about {plan.peak_bytes / 2**20:.0f} MiB; allowed: {limit / 2**20:.0f} MiB. "
             "Lower V, d or m, or raise limits.max_bytes."
         )
-    return Job(grid, store, len(runs) - len(todo), plan, f"{Path(sys.executable).name} -m jaxrecall.sweep {shlex.join(argv)}")
+    return Job(grid, store, runs, len(runs) - len(todo), plan, f"{Path(sys.executable).name} -m jaxrecall.sweep {shlex.join(argv)}")
 
 
 def _dry_run(job: Job, as_json: bool) -> None:
@@ -184,8 +185,7 @@ def _picture(job: Job) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # copies left by compact are no news here
         frame: Any = load(job.store.folder)
-    wanted = {(point.point_id, seed) for point in job.grid.points for seed in job.grid.seeds}
-    mine = frame[[run in wanted for run in zip(frame["point_id"], frame["seed"], strict=True)]]
+    mine = frame[[run in job.runs for run in zip(frame["point_id"], frame["seed"], strict=True)]]
     if mine.empty:
         return
     x, line, panels = plots.roles(job.grid.axes)
