@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .errors import GridError
 from .point import BLOCK, Activation, Exact, Point
@@ -35,6 +35,11 @@ class Bucket:
         """Samples streamed at a time: whole blocks. Four suit a CPU's caches and waste little on small N; wide buckets take
         fewer, so that a (chunk, widest) float32 array stays within 16 MiB as long as one block does."""
         return BLOCK * max(1, min(4, 2**22 // (max(self.V, self.d, self.m) * BLOCK)))
+
+    @property
+    def in_full(self) -> Bucket:
+        """The same sizes in the full form, for runs that a guard turns away."""
+        return replace(self, exact="full")
 
     def fits(self, point: Point) -> bool:
         sizes = point.V <= self.V and point.d <= self.d and point.m <= self.m

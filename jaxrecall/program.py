@@ -79,8 +79,8 @@ def science(world: stream.World) -> tuple[stream.Learned, dict[str, jax.Array]]:
     if world.shape.full:
         learned = stream.train(world)
         return learned, evaluate.measure(world, learned)
-    learned, taken = shortcuts.train(world)
-    return learned, evaluate.measure(world, learned, taken.locked) | taken._asdict()
+    learned, guard = shortcuts.train(world)
+    return learned, evaluate.measure(world, learned, guard.locked) | {"guard": guard}
 
 
 def argument(point: Point, seed: int) -> stream.Run:
@@ -115,14 +115,17 @@ def launch(program: Program, runs: Sequence[tuple[Point, int]]) -> Any:
     return program.run(jax.device_put(batch, program.sharding))
 
 
-def collect(launched: Any, runs: Sequence[tuple[Point, int]]) -> list[dict[str, Any]]:
-    """Metric columns of the launched runs, in their order."""
+def collect(launched: Any, runs: Sequence[tuple[Point, int]]) -> list[dict[str, Any] | None]:
+    """Metric columns of the launched runs, in their order; None where a shortcut's guard asks for the full form."""
     host = jax.device_get(launched)
-    return [finish({name: values[i] for name, values in host.items()}, point) for i, (point, _) in enumerate(runs)]
+    return [finish(jax.tree.map(lambda values, i=i: values[i], host), point) for i, (point, _) in enumerate(runs)]
 
 
-def finish(raw: dict[str, Any], point: Point) -> dict[str, Any]:
-    """The metric columns of a row from a program's counts and sums: scales and ratios in float64."""
+def finish(raw: dict[str, Any], point: Point) -> dict[str, Any] | None:
+    """The metric columns of a row from a program's counts and sums: scales and ratios in float64; None as in `collect`."""
+    guard = raw.get("guard")
+    if guard and not guard.holds:
+        return None
     counts = {name: int(raw[name]) for name in ("n_correct", "n_tied", "n_top1", "n_train_correct", "n_memory", "n_step1")}
     trigger, std = float(raw["trigger"]), float(raw["score_std"])
     scale = point.gamma * point.eta * float(raw["w_scale"])
@@ -146,8 +149,7 @@ def finish(raw: dict[str, Any], point: Point) -> dict[str, Any]:
         row = dict.fromkeys(row) | {"status": "nonfinite"}
     elif scale == 0:
         row |= {"snr": None, "trigger_cosine": None, "status": "degenerate"}
-    form = "+".join(shortcuts.NAMES[int(raw[step])] for step in ("step2", "step3")) if "step2" in raw else "full"
-    return row | {"form": form, "draw_check": int(raw["draw_check"])}
+    return row | {"form": guard.form if guard else "full", "draw_check": int(raw["draw_check"])}
 
 
 def row(point: Point, seed: int, metrics: dict[str, Any], bucket: Bucket, precision: str, seconds: float | None) -> dict[str, Any]:
@@ -170,11 +172,13 @@ def simulate(point: Point, seed: int) -> dict[str, Any]:
 
     The first call for a bucket compiles its program (seconds); points of like sizes share it.
     """
-    seed = checked_seed(seed)
+    runs = [(point, checked_seed(seed))]
     bucket = Bucket.of(point)
-    program = compiled(bucket, 1)
-    runs = [(point, seed)]
-    whole = row(point, seed, collect(launch(program, runs), runs)[0], bucket, "highest", None)
+    metrics = collect(launch(compiled(bucket, 1), runs), runs)[0]
+    if metrics is None:
+        metrics = collect(launch(compiled(bucket.in_full, 1), runs), runs)[0]
+        assert metrics
+    whole = row(*runs[0], metrics, bucket, "highest", None)
     return {name: value for name, value in whole.items() if name not in ("seconds", "bucket")}
 
 
