@@ -15,7 +15,22 @@ from jaxrecall.sweep import main, parser
 
 README = (ROOT / "README.md").read_text()
 GRIDS = sorted((ROOT / "sweeps").glob("*.yaml"))
-NO_JAX = ["point", "errors", "row", "bucket", "plan", "store", "theory", "plots", "progress", "interrupts", "sweep", "compact", "__main__"]
+NO_JAX = [
+    "point",
+    "errors",
+    "row",
+    "bucket",
+    "plan",
+    "store",
+    "table",
+    "theory",
+    "plots",
+    "progress",
+    "interrupts",
+    "sweep",
+    "compact",
+    "__main__",
+]
 
 
 @pytest.mark.parametrize("path", GRIDS, ids=lambda path: path.name)
