@@ -117,15 +117,28 @@ class Store:
 
     def done(self, code_version: int, precision: str) -> Done:
         """Runs that need not run again: any row counts, whatever its status, in a readable part or the table."""
-        tables, unreadable = read(_results(self.folder), NEEDED)
+        rows, unreadable = self.rows()
         # sets, not counts: compact without pruning leaves a row in two files
         runs: dict[tuple[int, str], set[tuple[str, int]]] = {}
-        one: dict[str, str] = {}  # seeds of a point share one string: much memory at a million runs
-        for batch in (batch for table in tables.values() for batch in table.to_batches(max_chunksize=2**16)):
-            for point_id, seed, *version in zip(*(batch[name].to_pylist() for name in (*RUN, *VERSION)), strict=True):
-                runs.setdefault(tuple(version), set()).add((one.setdefault(point_id, point_id), seed))
+        for version, run in rows:
+            runs.setdefault(version, set()).add(run)
         mine = runs.pop((code_version, precision), set())
         return Done(mine, {version: len(others) for version, others in runs.items()}, unreadable)
+
+    def rows(self, *columns: str) -> tuple[Iterator[tuple[Any, ...]], Unreadable]:
+        """(code_version, precision), (point_id, seed) and the columns asked for, of every row that `load` can read."""
+        names = [*RUN, *VERSION, *columns]
+        tables, unreadable = read(_results(self.folder), names)
+        schema = pa.schema([SCHEMA.field(name) for name in names])
+        one: dict[str, str] = {}  # seeds of a point share one string: much memory at a million runs
+
+        def each() -> Iterator[tuple[Any, ...]]:
+            for batch in (batch for table in tables.values() for batch in joined([table], schema).to_batches(max_chunksize=2**16)):
+                lists = (batch[name].to_pylist() for name in names)
+                for point_id, seed, code_version, precision, *others in zip(*lists, strict=True):
+                    yield (code_version, precision), (one.setdefault(point_id, point_id), seed), *others
+
+        return each(), unreadable
 
     def write(self, rows: list[dict[str, Any]]) -> Path:
         """Writes rows that have exactly the columns of `row.COLUMNS` (None for null) as one part; returns its path.

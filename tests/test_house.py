@@ -21,6 +21,8 @@ NO_JAX = [
     "row",
     "bucket",
     "plan",
+    "saver",
+    "status",
     "store",
     "table",
     "theory",
@@ -101,4 +103,4 @@ def test_the_package_lists_its_commands():
     told = python("import runpy, sys; runpy.run_module('jaxrecall', run_name='__main__'); assert 'jax' not in sys.modules").stdout
     commands = re.findall(r"python -m jaxrecall\.(\w+)", told)
     with_main = {path.stem for path in (ROOT / "jaxrecall").glob("*.py") if "\ndef main(" in path.read_text()}
-    assert set(commands) == with_main == {"sweep", "compact"}
+    assert set(commands) == with_main == {"sweep", "status", "compact"}
