@@ -48,21 +48,22 @@ def of_grid(grid: Grid, **changes: object) -> list[dict]:
 def test_a_half_done_folder(grid, store, capsys):
     rows = of_grid(grid)
     assert len(rows) == 8
-    rows[1] |= {"status": "nonfinite", "accuracy": None}
+    rows[1] |= {"status": "nonfinite", "seconds": None}
     store.write(rows[:3])
     store.write(
-        [rows[1] | {"seconds": None}, rows[3] | {"status": "degenerate"}, row(77), row(78, code_version=0), row(79, precision="high")]
+        [rows[3] | {"status": "degenerate"}, row(77), row(78, code_version=0), row(79, precision="high")]
     )
     store.compact(prune=True)
-    old = store.write([rows[4]])
+    store.write([rows[0], rows[4] | {"status": "nonfinite"}, rows[5]])  # whichever of the two is read first
+    old = store.write([rows[4], rows[5] | {"status": "nonfinite"}])
     os.utime(old, (time.time() - 1000,) * 2)
     (store.parts / "cut.parquet").write_bytes(old.read_bytes()[:900])
     failure = {"error": "RuntimeError: no\nmore", "host": "here", "bucket": "32x16", "repeat": COMMAND + " --bucket 32x16"}
-    store.record_failure("first", failure | {"runs": [[r["point_id"], r["seed"]] for r in rows[4:6]]})
+    store.record_failure("first", failure | {"runs": [[r["point_id"], r["seed"]] for r in rows[5:7]]})
     (store.failures / "note.json").write_text("[]")
 
     facts = status.survey(store.folder)
-    expected = {"grid": "small", "remark": None, "points": 4, "runs": 8, "done": 5, "todo": 3, "nonfinite": 1, "degenerate": 1}
+    expected = {"grid": "small", "remark": None, "points": 4, "runs": 8, "done": 6, "todo": 2, "nonfinite": 1, "degenerate": 1}
     expected |= {"other_grids": 1, "seconds": 2.5, "command": COMMAND}
     assert {name: facts[name] for name in expected} == expected
     versions = [(v["code_version"], v["precision"], v["rows"]) for v in facts["other_versions"]]
@@ -78,7 +79,7 @@ def test_a_half_done_folder(grid, store, capsys):
     told = capsys.readouterr().out
     for line in (
         "small: 4 points, 8 runs in results/small\n",
-        "5 done (1 nonfinite, 1 degenerate), 3 to do\n",
+        "6 done (1 nonfinite, 1 degenerate), 2 to do\n",
         "1 rows of other grids\n",
         "1 rows of code_version 0, precision highest (this is code_version 1, precision highest: not mixed",
         "failed: 2 runs of program 32x16 on here, 1 of them missing: RuntimeError: no\n",
