@@ -6,107 +6,136 @@ import socket
 import time
 import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
 
 from . import program
+from .bucket import Bucket
+from .errors import StoreError
+from .grid.file import PART_SECONDS
 from .interrupts import Interrupts
 from .plan import Chunk, Plan, RunId, Work
-from .progress import Progress
+from .progress import Outcome, Progress
+from .saver import Saver
 from .store import Store
 
 BATCH_SECONDS = 0.5
 MAX_BATCH = 64
 POLL_SECONDS = 0.002
 
-
-@dataclass
-class Outcome:
-    """What became of a plan."""
-
-    runs: int = 0
-    failed: int = 0
-    interrupted: bool = False
+Rows = list[dict[str, Any]]
 
 
 def execute(
-    plan: Plan, store: Store, precision: str, tell: Progress, interrupts: Interrupts, repeat: str, fail_fast: bool = False
+    plan: Plan,
+    store: Store,
+    precision: str,
+    tell: Progress,
+    interrupts: Interrupts,
+    repeat: str,
+    fail_fast: bool = False,
+    part_seconds: float = PART_SECONDS,
 ) -> Outcome:
-    """Runs every chunk of the plan. A chunk that fails is reported with `repeat`, the command that tries it again."""
+    """Runs every chunk of the plan; finished rows are saved every `part_seconds` and at the end of each chunk.
+
+    A chunk that fails is reported with `repeat`, the command that tries it again.
+    """
     program.keep_compiled()
     outcome = Outcome()
-    for chunk in plan.chunks:
-        if interrupts.asked or (fail_fast and outcome.failed):
-            break
-        rows: list[dict[str, Any]] = []
-        try:
-            for batch in _batches(chunk, plan, precision, tell):
-                rows += batch
-                tell.advanced(batch, chunk.seconds * len(batch) / len(chunk.runs))
-                if interrupts.asked:
+    saver = Saver(store, tell, part_seconds, lambda: interrupts.asked)
+    per_device = {bucket: _per_device(plan.seconds_per_run(bucket), part_seconds) for bucket in plan.buckets}
+    with interrupts.patient():
+        for chunk in plan.chunks:
+            if interrupts.asked or saver.gave_up or (fail_fast and outcome.failed):
+                break
+            batches, left = _rows(chunk, per_device, precision, tell), chunk.runs
+            while left and not (interrupts.asked or saver.gave_up):
+                try:
+                    with interrupts.droppable():
+                        rows = next(batches)
+                except KeyboardInterrupt:
                     break
-        except KeyboardInterrupt:  # the second signal
-            pass
-        except Exception as error:
-            outcome.failed += 1
-            tell.failed(_record(chunk, error, store, repeat), chunk.seconds * (1 - len(rows) / len(chunk.runs)))
-        if rows:
-            store.write(rows)
-            outcome.runs += len(rows)
-    outcome.interrupted = interrupts.asked
+                except Exception as error:
+                    outcome.failed += 1
+                    line, details = _record(chunk.bucket, left, error, store, repeat)
+                    tell.failed(line, chunk.seconds * len(left) / len(chunk.runs), len(left), details)
+                    break
+                left = left[len(rows) :]
+                outcome.runs += len(rows)
+                tell.advanced(rows, chunk.seconds * len(rows) / len(chunk.runs))
+                saver.add(rows)
+            saver.end_part()
+        saver.close()
+    outcome.unsaved, outcome.interrupted = len(saver.rows), interrupts.asked
     return outcome
 
 
-def _batches(chunk: Chunk, plan: Plan, precision: str, tell: Progress) -> Iterator[list[dict[str, Any]]]:
-    """Rows of the chunk, a batch at a time; batch k + 1 is launched before batch k is collected."""
-    tell.compiling(str(chunk.bucket))
+def _rows(chunk: Chunk, per_device: dict[Bucket, int], precision: str, tell: Progress) -> Iterator[Rows]:
+    """Rows of the chunk, a batch at a time. Where memory does not suffice, batches of this program are halved for good."""
+    left, bucket = chunk.runs, chunk.bucket
+    while left:
+        try:
+            for rows in _batches(bucket, left, per_device[bucket], precision, tell):
+                left = left[len(rows) :]
+                yield rows
+        except jax.errors.JaxRuntimeError as error:
+            size = per_device[bucket]
+            if size == 1 or "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            per_device[bucket] = size // 2
+            tell.say(f"program {bucket}: out of memory with {size} runs at once on a device; going on with {size // 2}")
+
+
+def _batches(bucket: Bucket, runs: tuple[RunId, ...], per_device: int, precision: str, tell: Progress) -> Iterator[Rows]:
+    """Rows of the runs, a batch at a time; batch k + 1 is launched before batch k is collected."""
+    tell.compiling(str(bucket))
     start = time.perf_counter()
-    compiled = program.compiled(chunk.bucket, _per_device(plan, chunk), precision)
-    tell.compiled(str(chunk.bucket), time.perf_counter() - start)
-    batches = [chunk.runs[i : i + compiled.batch] for i in range(0, len(chunk.runs), compiled.batch)]
+    compiled = program.compiled(bucket, per_device, precision)
+    tell.compiled(str(bucket), time.perf_counter() - start)
+    batches = [runs[i : i + compiled.batch] for i in range(0, len(runs), compiled.batch)]
     last = time.perf_counter()
     ahead: Any = program.launch(compiled, batches[0])
-    for runs, following in zip(batches, [*batches[1:], None], strict=True):
+    for batch, following in zip(batches, [*batches[1:], None], strict=True):
         launched = ahead
         ahead = program.launch(compiled, following) if following else None
         while not launched["finite"].is_ready():  # polled, so that signals are heard
             time.sleep(POLL_SECONDS)
-        metrics = program.collect(launched, runs)
+        metrics = program.collect(launched, batch)
         now = time.perf_counter()
         seconds, last = now - last, now
-        costs = [Work.of(point).seconds(chunk.bucket) for point, _ in runs]
+        costs = [Work.of(point).seconds(bucket) for point, _ in batch]
         yield [
-            program.row(point, seed, m, chunk.bucket, precision, seconds * cost / sum(costs))
-            for (point, seed), m, cost in zip(runs, metrics, costs, strict=True)
+            program.row(point, seed, m, bucket, precision, seconds * cost / sum(costs))
+            for (point, seed), m, cost in zip(batch, metrics, costs, strict=True)
         ]
 
 
-def _per_device(plan: Plan, chunk: Chunk) -> int:
-    """Runs a batch and device: half a second's work, a power of two."""
-    wanted = min(MAX_BATCH, BATCH_SECONDS / plan.seconds_per_run(chunk.bucket))
+def _per_device(seconds_per_run: float, part_seconds: float) -> int:
+    """Runs a batch and device: half a second's work, or one part's if that is less, a power of two."""
+    wanted = min(MAX_BATCH, min(BATCH_SECONDS, part_seconds) / seconds_per_run)
     return 1 << max(0, int(wanted).bit_length() - 1)
 
 
-def _record(chunk: Chunk, error: Exception, store: Store, repeat: str) -> str:
-    """Writes the failure down; returns the line that tells it."""
-    first, last = chunk.runs[0], chunk.runs[-1]
+def _record(bucket: Bucket, runs: tuple[RunId, ...], error: Exception, store: Store, repeat: str) -> tuple[str, Path | None]:
+    """Writes the failure of these runs down; returns the line that tells it, and the file."""
+    (first, first_seed), (last, last_seed) = runs[0], runs[-1]
     record = {
         "error": f"{type(error).__name__}: {error}",
         "traceback": traceback.format_exc(),
         "host": socket.gethostname(),
         "jax_version": jax.__version__,
-        "bucket": str(chunk.bucket),
-        "runs": [[point.point_id, seed] for point, seed in chunk.runs],
+        "bucket": str(bucket),
+        "runs": [[point.point_id, seed] for point, seed in runs],
         "repeat": repeat,
     }
-    path = store.record_failure(_name(chunk.runs), record)
+    try:
+        path = store.record_failure(f"{first.point_id}-{first_seed}-{len(runs)}", record)
+        details = f"details: {path}"
+    except StoreError as refused:
+        path, details = None, f"details could not be written: {refused}"
     return (
-        f"failed: {len(chunk.runs)} runs of program {chunk.bucket}, {first[0].point_id} seed {first[1]} to {last[0].point_id} seed "
-        f"{last[1]}: {str(error).splitlines()[0] if str(error) else type(error).__name__} (details: {path}; to try again: {repeat})"
-    )
-
-
-def _name(runs: tuple[RunId, ...]) -> str:
-    return f"{runs[0][0].point_id}-{runs[0][1]}-{len(runs)}"
+        f"failed: {len(runs)} runs of program {bucket}, {first.point_id} seed {first_seed} to {last.point_id} seed {last_seed}: "
+        f"{str(error).splitlines()[0] if str(error) else type(error).__name__} ({details}; to try again: {repeat})"
+    ), path
