@@ -142,7 +142,9 @@ def co_occurrences(world: World) -> Array:
         return over_samples(world, *of, chunk, jnp.zeros(V * columns, i32)).reshape(V, columns)[:, :V]
 
     fresh = run.fresh_batches
-    first, second = lax.map(table, (jnp.stack([batch_of_step(world, 0), batch_of_step(world, 1)]), jnp.stack([run.N, jnp.where(fresh, run.N, 0)])))
+    first, second = lax.map(
+        table, (jnp.stack([batch_of_step(world, 0), batch_of_step(world, 1)]), jnp.stack([run.N, jnp.where(fresh, run.N, 0)]))
+    )
     return jnp.stack([first, jnp.where(fresh, second, first)])
 
 
@@ -190,7 +192,7 @@ def step3_from_counts(world: World, scores: Scores, T: Array) -> tuple[Array, Ar
     W[x, u] adds up the attention that samples with the informative token x pay to tokens u, W_x to the informative one. By
     convexity |h|^2 is at most the mean of |v|^2 under the attention.
     """
-    run, e, t = world.run, world.e, in_value(world)
+    run, e = world.run, world.e
     V, columns = world.shape.V, world.shape.V + 1
     token = and_empty(scores.token, -math.inf)
 

@@ -107,8 +107,8 @@ def _prepare(args: argparse.Namespace, command: str) -> Job:
         print(f"{path}: not readable as results, its runs count as missing ({reason})", file=sys.stderr)
     runs = {(point.point_id, seed) for point in grid.points for seed in grid.seeds}
     todo = [(point, seed) for point in grid.points for seed in grid.seeds if (point.point_id, seed) not in done.runs]
-    plan = planning.make(todo, forced)
     limit = grid.limits.max_bytes or planning.memory_limit()
+    plan = planning.make(todo, forced, limit=limit)
     if plan.peak_bytes > limit:
         biggest = max(plan.buckets, key=planning.peak_bytes)
         raise GridError(

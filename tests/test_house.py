@@ -20,6 +20,7 @@ NO_JAX = [
     "errors",
     "row",
     "bucket",
+    "cost",
     "plan",
     "saver",
     "status",

@@ -6,10 +6,11 @@ import time
 
 import pytest
 from helpers import python
-from test_store import row
+from test_store import row as any_row
 
 from jaxrecall import status
 from jaxrecall.grid import Grid, read_grid
+from jaxrecall.row import CODE_VERSION
 from jaxrecall.store import Store
 from jaxrecall.sweep import main as sweep
 
@@ -23,6 +24,10 @@ blocks:
   - derive: {d: "V // 2", N: "round(2.5 * V)"}
 """
 COMMAND = "python -m jaxrecall.sweep --grid small.yaml"
+
+
+def row(i: int, **changes: object) -> dict:
+    return any_row(i, **{"code_version": CODE_VERSION, **changes})
 
 
 @pytest.fixture
@@ -50,9 +55,7 @@ def test_a_half_done_folder(grid, store, capsys):
     assert len(rows) == 8
     rows[1] |= {"status": "nonfinite", "seconds": None}
     store.write(rows[:3])
-    store.write(
-        [rows[3] | {"status": "degenerate"}, row(77), row(78, code_version=0), row(79, precision="high")]
-    )
+    store.write([rows[3] | {"status": "degenerate"}, row(77), row(78, code_version=0), row(79, precision="high")])
     store.compact(prune=True)
     store.write([rows[0], rows[4] | {"status": "nonfinite"}, rows[5]])  # whichever of the two is read first
     old = store.write([rows[4], rows[5] | {"status": "nonfinite"}])
@@ -81,7 +84,7 @@ def test_a_half_done_folder(grid, store, capsys):
         "small: 4 points, 8 runs in results/small\n",
         "6 done (1 nonfinite, 1 degenerate), 2 to do\n",
         "1 rows of other grids\n",
-        "1 rows of code_version 0, precision highest (this is code_version 1, precision highest: not mixed",
+        f"1 rows of code_version 0, precision highest (this is code_version {CODE_VERSION}, precision highest: not mixed",
         "failed: 2 runs of program 32x16 on here, 1 of them missing: RuntimeError: no\n",
         f"to try again: {COMMAND} --bucket 32x16\n",
         "unreadable: results/small/parts/cut.parquet (",
