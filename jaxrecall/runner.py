@@ -6,6 +6,7 @@ import socket
 import time
 import traceback
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,14 @@ POLL_SECONDS = 0.002
 Rows = list[dict[str, Any]]
 
 
+@dataclass
+class _Pace:
+    """Runs of a batch on each device, and whether the next batch is launched before the last is collected."""
+
+    size: int
+    ahead: bool = True
+
+
 def execute(
     plan: Plan,
     store: Store,
@@ -45,12 +54,12 @@ def execute(
     program.keep_compiled()
     outcome = Outcome()
     saver = Saver(store, tell, part_seconds, lambda: interrupts.asked)
-    per_device = {bucket: _per_device(plan.seconds_per_run(bucket), part_seconds) for bucket in plan.buckets}
+    paces = {bucket: _Pace(_per_device(plan.seconds_per_run(bucket), part_seconds)) for bucket in plan.buckets}
     with interrupts.patient():
         for chunk in plan.chunks:
             if interrupts.asked or saver.gave_up or (fail_fast and outcome.failed):
                 break
-            batches, left = _rows(chunk, per_device, precision, tell), chunk.runs
+            batches, left = _rows(chunk, paces[chunk.bucket], precision, tell), chunk.runs
             while left and not (interrupts.asked or saver.gave_up):
                 try:
                     with interrupts.droppable():
@@ -72,34 +81,33 @@ def execute(
     return outcome
 
 
-def _rows(chunk: Chunk, per_device: dict[Bucket, int], precision: str, tell: Progress) -> Iterator[Rows]:
-    """Rows of the chunk, a batch at a time. Where memory does not suffice, batches of this program are halved for good."""
+def _rows(chunk: Chunk, pace: _Pace, precision: str, tell: Progress) -> Iterator[Rows]:
+    """Rows of the chunk, a batch at a time. Where memory does not suffice, the pace of its program is lowered for good."""
     left, bucket = chunk.runs, chunk.bucket
     while left:
         try:
-            for rows in _batches(bucket, left, per_device[bucket], precision, tell):
+            for rows in _batches(bucket, left, pace, precision, tell):
                 left = left[len(rows) :]
                 yield rows
         except jax.errors.JaxRuntimeError as error:
-            size = per_device[bucket]
-            if size == 1 or "RESOURCE_EXHAUSTED" not in str(error):
+            if "RESOURCE_EXHAUSTED" not in str(error) or (pace.size == 1 and not pace.ahead):
                 raise
-            per_device[bucket] = size // 2
-            tell.say(f"program {bucket}: out of memory with {size} runs at once on a device; going on with {size // 2}")
+            tried, pace.size, pace.ahead = pace.size, max(1, pace.size // 2), False
+            tell.say(f"program {bucket}: out of memory with batches of {tried} runs; going on with {pace.size}, one batch at a time")
 
 
-def _batches(bucket: Bucket, runs: tuple[RunId, ...], per_device: int, precision: str, tell: Progress) -> Iterator[Rows]:
-    """Rows of the runs, a batch at a time; batch k + 1 is launched before batch k is collected."""
+def _batches(bucket: Bucket, runs: tuple[RunId, ...], pace: _Pace, precision: str, tell: Progress) -> Iterator[Rows]:
+    """Rows of the runs, a batch at a time; batch k + 1 is launched before batch k is collected, memory permitting."""
     tell.compiling(str(bucket))
     start = time.perf_counter()
-    compiled = program.compiled(bucket, per_device, precision)
+    compiled = program.compiled(bucket, pace.size, precision)
     tell.compiled(str(bucket), time.perf_counter() - start)
     batches = [runs[i : i + compiled.batch] for i in range(0, len(runs), compiled.batch)]
     last = time.perf_counter()
-    ahead: Any = program.launch(compiled, batches[0])
+    ahead: Any = None
     for batch, following in zip(batches, [*batches[1:], None], strict=True):
-        launched = ahead
-        ahead = program.launch(compiled, following) if following else None
+        launched = ahead or program.launch(compiled, batch)
+        ahead = program.launch(compiled, following) if following and pace.ahead else None
         while not launched["finite"].is_ready():  # polled, so that signals are heard
             time.sleep(POLL_SECONDS)
         metrics = program.collect(launched, batch)

@@ -50,9 +50,7 @@ def test_a_half_done_folder(grid, store, capsys):
     assert len(rows) == 8
     rows[1] |= {"status": "nonfinite", "seconds": None}
     store.write(rows[:3])
-    store.write(
-        [rows[3] | {"status": "degenerate"}, row(77), row(78, code_version=0), row(79, precision="high")]
-    )
+    store.write([rows[3] | {"status": "degenerate"}, row(77), row(78, code_version=0), row(79, precision="high")])
     store.compact(prune=True)
     store.write([rows[0], rows[4] | {"status": "nonfinite"}, rows[5]])  # whichever of the two is read first
     old = store.write([rows[4], rows[5] | {"status": "nonfinite"}])
