@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 import sys
 import warnings
@@ -241,4 +242,8 @@ def _picture(job: Job, events: Events | None) -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    exit_code = main()
+    if exit_code == INTERRUPTED:
+        sys.stdout.flush()
+        os._exit(exit_code)  # everything is saved; the usual way out would wait for the batch in flight
+    raise SystemExit(exit_code)
