@@ -50,6 +50,10 @@ class Sizes(NamedTuple):
     n_test: int
 
 
+def sizes(point: Point) -> Sizes:
+    return Sizes(point.V, point.N, point.d, point.L, point.m, point.n_test)
+
+
 def draw(key: Array, s: Sizes) -> Draws:
     """The random numbers of one run."""
     of = jax.random.split(key, 7)
@@ -109,14 +113,13 @@ def accuracy(r: Draws, learned: Learned) -> Array:
     return jnp.mean((jnp.argmax(answers, axis=1) == r.test_labels).astype(jnp.float32))
 
 
-@partial(jax.jit, static_argnames="sizes")
-def _run(seed: Array, rates: tuple[Array, Array, Array], sizes: Sizes) -> Array:
-    r = draw(jax.random.key(seed), sizes)
+@partial(jax.jit, static_argnames="s")
+def _run(seed: Array, rates: tuple[Array, Array, Array], s: Sizes) -> Array:
+    r = draw(jax.random.key(seed), s)
     return accuracy(r, learn(r, rates))
 
 
 def run(point: Point, seed: int) -> float:
     """Accuracy of one run: draws, trains and tests; compiles when the shape is new."""
     rates = tuple(jnp.float32(rate) for rate in (point.eta, point.gamma, point.gamma2))
-    sizes = Sizes(point.V, point.N, point.d, point.L, point.m, point.n_test)
-    return float(_run(jnp.uint32(seed), rates, sizes))  # type: ignore[arg-type]
+    return float(_run(jnp.uint32(seed), rates, sizes(point)))  # type: ignore[arg-type]

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from statistics import mean
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
@@ -32,8 +34,6 @@ ABOUT = {"date": "2026-01-01T00:00+00:00", "machine": "a machine", "load": 0.1, 
 def learn(request):
     """(realization, point) -> V1, w, V2 and accuracy of a peer on those draws."""
     if request.param == "jax":
-        import jax.numpy as jnp
-
         from benchmarks import jax_loop
 
         def by_jax(r, point):
@@ -55,7 +55,7 @@ def learn(request):
     return by_torch
 
 
-@pytest.mark.parametrize("kw", [{}, {"eta": 0.5}, {"m": 24}], ids=str)
+@pytest.mark.parametrize("kw", [{}, {"eta": 0.5, "gamma2": 0.3}, {"m": 24}], ids=str)
 def test_peers_learn_what_three_step_learns(learn, kw):
     """On the draws of `realize`, over more than one chunk of samples and a broken one."""
     point = Point(**{"V": 20, "N": 4700, "d": 24, "L": 6, "n_test": 600, **kw})
@@ -72,11 +72,15 @@ def test_peers_learn_what_three_step_learns(learn, kw):
 @pytest.mark.parametrize("peer", [pytest.param("torch_loop", marks=needs_torch), "jax_loop"])
 def test_peers_draw_the_same_task(peer):
     """With their own random numbers they reach the simulator's mean accuracy."""
-    run = importlib.import_module(f"benchmarks.{peer}").run
+    loop = importlib.import_module(f"benchmarks.{peer}")
     point = Point(V=16, N=1024, d=16, L=4, n_test=512)
-    ours, theirs = ([engine(point, seed) for seed in range(24)] for engine in (lambda p, s: simulate(p, s)["accuracy"], run))
+    ours, theirs = ([engine(point, seed) for seed in range(24)] for engine in (lambda p, s: simulate(p, s)["accuracy"], loop.run))
     assert abs(mean(ours) - mean(theirs)) < 4 * np.hypot(np.std(ours), np.std(theirs)) / 24**0.5
     assert len(set(theirs)) > 12
+    wide = Point(V=400, N=8, d=64, L=4, m=300)
+    draws = loop.draw(wide, 5) if peer == "torch_loop" else loop.draw(jax.random.key(5), loop.sizes(wide))
+    for name, std in (("Z_in", 1 / 8), ("Z_out", 1 / 8), ("z_trig", 1 / 8), ("z_eos", 1 / 8), ("W_in", 1)):
+        assert np.std(np.asarray(getattr(draws, name))) == pytest.approx(std, rel=0.3 if name.startswith("z") else 0.03)
 
 
 def test_sweeps_are_written_out_for_the_peers_as_the_grid_has_them(tmp_path):
@@ -86,6 +90,9 @@ def test_sweeps_are_written_out_for_the_peers_as_the_grid_has_them(tmp_path):
             grid = read_grid(tmp_path / "grid.yaml")
             assert {p.point_id for p in grid.points} == {p.point_id for p in sweep.points()}
             assert len(grid.seeds) == sweep.seeds
+    logspace = {"logspace": {"from": 512, "to": 65536, "num": 12, "round": "int"}}
+    (tmp_path / "grid.yaml").write_text(json.dumps({"schema": 1, "base": {"V": 8, "d": 8, "L": 4}, "blocks": [{"axes": {"N": logspace}}]}))
+    assert [p.N for p in read_grid(tmp_path / "grid.yaml").points] == work.FULL.S2.axes["N"]
     assert len(list(work.FULL.S1.runs())) == 144
     assert len(list(work.FULL.S2.runs())) == 15360
 
