@@ -142,9 +142,9 @@ def scatters(point: Point, chunk: int, total: int) -> tuple[Callable[[], Any], f
 
     @jax.jit
     def count(x: Array) -> Array:
-        def of_chunk(_: Array, C: Array) -> Array:
-            add = lambda j, C: C.at[x[0] * point.V + x[j]].add(1, mode="promise_in_bounds")  # noqa: E731
-            return lax.fori_loop(0, point.L, add, C)
+        def of_chunk(c: Array, C: Array) -> Array:
+            row = (x[0] + c) % point.V * point.V  # other rows of the table in every chunk
+            return lax.fori_loop(0, point.L, lambda j, C: C.at[row + x[j]].add(1, mode="promise_in_bounds"), C)
 
         return lax.fori_loop(0, loops, of_chunk, jnp.zeros(point.V**2, jnp.int32))
 
