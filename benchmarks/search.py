@@ -16,43 +16,62 @@ import jaxrecall
 
 from . import clock
 from .report import Measured
-from .work import Work
+from .work import Sweep
 
 if TYPE_CHECKING:
     from .figures import Bench
 
 THETA = 0.5
+SEEDS = 400  # that the search may use
+CELL = ["V", "d", "L"]
 WINDOW = np.log(2.0)
 
 
-def grids(work: Work) -> tuple[str, str]:
-    """The dense grid, and the same cell as a search over the same range of N: the one place that knows how a grid asks for it."""
-    dense = yaml.safe_load(work.search.grid())
-    search = yaml.safe_load(work.search.grid())
-    N = search["blocks"][0]["axes"].pop("N")
-    search["search"] = {"axis": "N", "theta": THETA, "from": min(N), "to": max(N)}
-    return yaml.safe_dump(dense), yaml.safe_dump(search)
+def search_grid(dense: Sweep, width: float) -> str:
+    """The cells of a dense grid as a search over the same N: the one place that knows how a grid asks for it."""
+    grid = yaml.safe_load(dense.grid())
+    N = grid["blocks"][0]["axes"].pop("N")
+    grid |= {"name": "search", "seeds": {"count": SEEDS}}
+    return yaml.safe_dump({**grid, "search": {"axis": "N", "theta": THETA, "from": min(N), "to": max(N), "width": round(width, 3)}})
 
 
 def against_dense(bench: Bench) -> dict[str, Measured]:
-    """Both designs on one cell, by the sweep."""
+    """Both designs on the same cells, by the sweep; the search is asked for the median width that the dense grid reached."""
     schema = subprocess.run([sys.executable, "-m", "jaxrecall.sweep", "--print-schema"], check=True, capture_output=True, text=True)
     if "search" not in json.loads(schema.stdout)["properties"]:
         return {"search": Measured(note="not run: this version's grids know no search")}
-    frames, seconds = [], {}
-    for name, grid in zip(("dense grid", "search"), grids(bench.work), strict=True):
+
+    def rows(name: str, grid: str) -> pd.DataFrame:
         folder = bench.new_folder()
-        seconds[name] = [clock.sweep(grid, folder)[0]]
-        frames.append(jaxrecall.load(folder))
-        bench.tell(f"{name}: {len(frames[-1])} runs, {frames[-1]['N'].sum():.3g} samples, {seconds[name][0]:.3g} s")
-    dense, search = (interval(frame, THETA) for frame in frames)
-    samples = [float(frame["N"].sum()) for frame in frames]
-    cost = [n * found.width**2 for n, found in zip(samples, (dense, search), strict=True)]
-    note = ", ".join(
-        f"{name}: {n:.3g} samples, {found.seeds} seeds, N* {np.exp(found.ln_N):.0f}, width {found.width:.3f} in ln N"
-        for name, n, found in zip(seconds, samples, (dense, search), strict=True)
-    )
-    return {"search": Measured([cost[0] / cost[1]], note=f"samples x width^2; accuracy {THETA}; {note}", seconds=seconds)}
+        took = clock.sweep(grid, folder)[0]
+        frame: Any = jaxrecall.load(folder)
+        bench.tell(f"{name}: {len(frame)} runs, {frame['N'].sum():.3g} samples, {took:.3g} s with compilation")
+        return frame
+
+    dense = rows("dense grid", bench.work.search.grid())
+    width = float(np.median([interval(cell, THETA).width for _, cell in dense.groupby(CELL)]))
+    search = rows("search", search_grid(bench.work.search, width))
+    ratio, remarks = samples_ratio(dense, search, THETA)
+    design = f"{bench.work.search.seeds} seeds and {len(bench.work.search.axes['N'])} N a dense cell"
+    note = f"N for accuracy {THETA} in {', '.join(remarks)}; {design}"
+    return {"search": Measured([ratio], note=note)}
+
+
+def samples_ratio(dense: Any, search: Any, theta: float) -> tuple[float, list[str]]:
+    """Samples that the dense design would take for the search's widths, over those that the search took; remarks by cell.
+
+    More seeds narrow an interval as their number's root, so a design's samples go as width^-2.
+    """
+    needed, remarks = 0.0, []
+    for (V, d, L), cell in search.groupby(CELL):
+        there = dense[(dense["V"] == V) & (dense["d"] == d) & (dense["L"] == L)]
+        wide, narrow = interval(there, theta), interval(cell, theta)
+        needed += float(there["N"].sum()) * (wide.width / narrow.width) ** 2
+        remarks.append(
+            f"V {V} d {d} L {L}: {np.exp(wide.ln_N):.0f} dense ({there['N'].sum():.3g} samples, width {wide.width:.2f}), "
+            f"{np.exp(narrow.ln_N):.0f} search ({cell['N'].sum():.3g}, {narrow.width:.2f})"
+        )
+    return needed / float(search["N"].sum()), remarks
 
 
 class Interval(NamedTuple):
@@ -65,7 +84,6 @@ class Interval(NamedTuple):
 
     @property
     def width(self) -> float:
-        """More seeds narrow it as their number's root: samples times squared width compares designs at equal width."""
         return self.hi - self.lo
 
 

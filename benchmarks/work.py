@@ -61,7 +61,7 @@ class Work:
     S2_cells: Sequence[Cell]
     memory: Point
     memory_N: Sequence[int]
-    search: Sweep  # the dense grid that a threshold search is held against
+    search: Sweep  # the dense grid that a threshold search over the same N is held against
 
 
 _S2 = {
@@ -80,7 +80,9 @@ FULL = Work(
     S2_cells=[(512, 16, 16), (64, 24, 8), (256, 32, 8), (64, 48, 64), (128, 64, 32), (256, 96, 4), (512, 128, 64), (128, 192, 4)],
     memory=Point(V=256, N=1, d=64, L=16),
     memory_N=(100_000, 1_000_000, 10_000_000),
-    search=Sweep("dense", 16, {"N": [round(256 * 2 ** (k / 2)) for k in range(17)]}, [(128, 64, 16)]),
+    search=Sweep(
+        "dense", 16, {"N": [round(2 ** (6 + k / 2)) for k in range(19)]}, [(32, 64, 8), (64, 64, 8), (64, 128, 32), (128, 128, 8)]
+    ),
 )
 
 _SMALL: dict[str, Any] = {"n_test": 128}
@@ -92,5 +94,5 @@ TINY = Work(
     S2_cells=[(12, 16, 4), (16, 8, 4)],
     memory=Point(V=16, N=1, d=16, L=4, **_SMALL),
     memory_N=(512, 2048),
-    search=Sweep("dense-tiny", 6, {"N": [64, 128, 256, 512, 1024]}, [(12, 16, 4)], _SMALL),
+    search=Sweep("dense-tiny", 6, {"N": [32, 64, 128, 256, 512]}, [(8, 32, 4)], _SMALL),
 )

@@ -17,7 +17,7 @@ from helpers import ROOT, relative
 from benchmarks import figures, report, search, work
 from benchmarks.report import ASKED, Measured, Record, reached
 from jaxrecall import Point, realize, simulate, three_step
-from jaxrecall.grid import read_grid
+from jaxrecall.grid import json_schema, read_grid
 
 try:
     import torch
@@ -142,6 +142,25 @@ def test_an_interval_needs_a_crossing():
         search.interval(accuracies(np.log(150), [8, 16, 32], 8), 0.5)
     with pytest.raises(ValueError, match="two seeds"):
         search.interval(accuracies(np.log(150), [64, 128, 256], 1), 0.5)
+
+
+def test_designs_are_compared_at_equal_width():
+    """Levels far from the crossing cost samples and tell nothing; more seeds of the same design change nothing."""
+    dense = accuracies(np.log(150), [2**k for k in range(4, 12)], 64).assign(V=8, d=8, L=4)
+    near = dense[dense["N"].isin([64, 128, 256])]
+    wasted = dense["N"].sum() / near["N"].sum()
+    assert search.samples_ratio(dense, near, 0.5)[0] == pytest.approx(wasted, rel=0.01)
+    half, remarks = search.samples_ratio(dense, near[near["seed"] < 32], 0.5)
+    assert half == pytest.approx(wasted, rel=0.4)
+    assert len(remarks) == 1
+
+
+def test_the_search_is_a_grid(tmp_path):
+    if "search" not in json_schema()["properties"]:
+        pytest.skip("grids know no search yet")
+    for sizes in (work.FULL, work.TINY):
+        (tmp_path / "grid.yaml").write_text(search.search_grid(sizes.search, 0.4))
+        assert len(read_grid(tmp_path / "grid.yaml").points) == len(sizes.search.cells)
 
 
 def test_bars_and_aims_are_read_from_their_text():
