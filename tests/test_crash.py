@@ -344,6 +344,10 @@ def test_a_disk_that_comes_back_gets_every_row(store, log):
     assert load(store.folder).seed.tolist() == [0, 1, 2]
     s.add(rows(3))
     assert len(load(store.folder)) == 4
+    store.folder.rename(away)
+    s.add(rows(4))
+    assert len(log["message"]) == 3, "another outage is told, and gets all its tries"
+    assert s.refused == 1
 
 
 @pytest.mark.usefixtures("quick")
