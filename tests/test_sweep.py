@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from helpers import METRICS, ROOT, assert_same_metrics, python
 
-from jaxrecall import Point, load, simulate
+from jaxrecall import Point, load, program, simulate, stream
 from jaxrecall.row import CODE_VERSION, COLUMNS
 from jaxrecall.sweep import main
 
@@ -127,6 +127,19 @@ def test_dry_run_json_is_one_object_with_the_promised_keys(grid, capsys):
     assert "4 points x 2 seeds = 8 runs" in capsys.readouterr().out
 
 
+def test_programs_traced_are_programs_planned_and_traced_once(grid, capsys, monkeypatch):
+    traced = []
+    draw = stream.draw
+    monkeypatch.setattr(stream, "draw", lambda run, shape: traced.append(shape) or draw(run, shape))
+    program._compiled.cache_clear()
+    call = ["--grid", "tiny.yaml", "--set", "base.eta=1e-6", "--set", "blocks.0.axes.m=[0, 32]"]
+    planned = facts(capsys, *call)["programs"]
+    assert main(call) == 0
+    assert len(traced) == planned == 2
+    assert main([*call, "--set", "seeds.count=3", "--out", "again"]) == 0
+    assert len(traced) == planned
+
+
 def test_resume_reads_the_compacted_table(grid, capsys):
     from jaxrecall.compact import main as compact
 
@@ -136,12 +149,16 @@ def test_resume_reads_the_compacted_table(grid, capsys):
     assert facts(capsys, "--grid", "tiny.yaml")["todo"] == 0
 
 
-@pytest.mark.parametrize("bucket", ["20x12", "64x32"])
-def test_a_forced_bucket_changes_no_row(grid, bucket):
-    assert main(["--grid", "tiny.yaml"]) == 0
-    assert main(["--grid", "tiny.yaml", "--bucket", bucket, "--out", "forced"]) == 0
+@pytest.mark.parametrize("eta", ["1e-6", "1e-3"], ids=["shortcuts", "full"])
+@pytest.mark.parametrize("bucket", ["20x12", "64x32", "33x40"])
+def test_a_forced_bucket_changes_no_row(grid, bucket, eta):
+    call = ["--grid", "tiny.yaml", "--set", f"base.eta={eta}"]
+    assert main(call) == 0
+    assert main([*call, "--bucket", bucket, "--out", "forced"]) == 0
     a, b = load("results/tiny"), load("forced")
     assert set(b["bucket"]) == {bucket}
+    assert a["form"].equals(b["form"])
+    assert ("full" in set(a["form"])) == (eta == "1e-3")
     for (_, x), (_, y) in zip(a.iterrows(), b.iterrows(), strict=True):
         assert (x["point_id"], x["seed"], x["draw_check"]) == (y["point_id"], y["seed"], y["draw_check"])
         assert_same_metrics(x.to_dict(), y.to_dict())
@@ -159,10 +176,8 @@ def test_rows_of_another_version_do_not_mix(grid, capsys):
     assert main(["--grid", "tiny.yaml"]) == 0
     assert main(["--grid", "tiny.yaml", "--set", "run.precision=high"]) == 2
     err = capsys.readouterr().err
-    assert (
-        f"holds 8 rows of code_version {CODE_VERSION}, precision highest; this call would add code_version {CODE_VERSION}, precision high"
-        in err
-    )
+    version = f"code_version {CODE_VERSION}, precision"
+    assert f"holds 8 rows of {version} highest; this call would add {version} high" in err
     assert "Choose another --out" in err
 
 
