@@ -148,7 +148,7 @@ def drill(sweeps: Sweeps, out: Path, signals: list[signal.Signals], most: int) -
 
 
 def test_killed_sweeps_add_up_to_one_that_was_not(small, uninterrupted, tmp_path):
-    drill(small, tmp_path, [signal.SIGKILL, signal.SIGTERM, signal.SIGKILL], most=12)
+    drill(small, tmp_path, [signal.SIGKILL, signal.SIGTERM], most=20)
     same(quiet(tmp_path), uninterrupted)
 
 
@@ -300,6 +300,15 @@ def store(tmp_path) -> Store:
 @pytest.fixture
 def log() -> Log:
     return Log()
+
+
+def test_the_log_counts_and_names_what_failed(log):
+    log.tell.failed("failed: all of it", 1.0, 3, Path("failures/x.json"))
+    log.tell.failed("failed: and the rest", 1.0, 1, None)
+    assert [(event["runs"], event["details"], event["text"]) for event in log["failed"]] == [
+        (3, "failures/x.json", "failed: all of it"),
+        (1, None, "failed: and the rest"),
+    ]
 
 
 @pytest.fixture

@@ -65,6 +65,10 @@ def test_the_second_call_runs_nothing_and_a_grown_grid_runs_what_is_missing(grid
     assert main(["--grid", "tiny.yaml"]) == 0
     assert "nothing to do: all 8 runs are in results/tiny" in capsys.readouterr().out
     assert set(Path("results/tiny/parts").iterdir()) == parts
+    assert main(["--grid", "tiny.yaml", "--json-log"]) == 0
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [event["event"] for event in events] == ["start", "picture", "done"]
+    assert (events[0]["done"], events[0]["todo"], events[-1]["runs_executed"], events[-1]["exit_code"]) == (8, 0, 0, 0)
     sets = ("seeds.count=3", "blocks.0.axes.d=[12, 8, 16]", "name=other")
     more = ("--grid", "tiny.yaml", "--out", "results/tiny", *(part for one in sets for part in ("--set", one)))
     told = facts(capsys, *more)
