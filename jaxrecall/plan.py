@@ -100,6 +100,7 @@ class Plan:
     flops: float
     seconds: float  # compilation counted
     peak_bytes: int  # of the largest program, one run at a time
+    batch: int | None = None  # runs a batch and device; None: as many as half a second takes
 
     @property
     def buckets(self) -> tuple[Bucket, ...]:

@@ -84,8 +84,8 @@ def _batches(chunk: Chunk, plan: Plan, precision: str, tell: Progress) -> Iterat
 
 
 def _per_device(plan: Plan, chunk: Chunk) -> int:
-    """Runs a batch and device: half a second's work, a power of two."""
-    wanted = min(MAX_BATCH, BATCH_SECONDS / plan.seconds_per_run(chunk.bucket))
+    """Runs a batch and device: what the plan says or half a second's work, a power of two."""
+    wanted = plan.batch or min(MAX_BATCH, BATCH_SECONDS / plan.seconds_per_run(chunk.bucket))
     return 1 << max(0, int(wanted).bit_length() - 1)
 
 

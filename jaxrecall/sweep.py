@@ -19,6 +19,7 @@ from .errors import GridError, StoreError
 from .grid import Grid, json_schema, read_grid
 from .interrupts import Interrupts
 from .progress import Tally, duration, progress
+from .rounds import Rounds, known_rows
 from .row import CODE_VERSION
 from .store import Store, load
 
@@ -52,6 +53,7 @@ class Job:
     done: int
     plan: planning.Plan
     command: str  # repeats or resumes this call
+    search: Rounds | None = None  # then `runs` are those that it has used or waits for, and `plan` is a guess
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -79,6 +81,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return USAGE
     try:
         code, ran = _run(job, args.fail_fast)
+        if job.search:
+            job.runs = job.search.runs
+            job.store.note("search", job.search.report())
         if job.done + ran:
             _picture(job)
     except StoreError as error:
@@ -102,9 +107,14 @@ def _prepare(args: argparse.Namespace, argv: Sequence[str]) -> Job:
         )
     for path, reason in done.unreadable:
         print(f"{path}: not readable as results, its runs count as missing ({reason})", file=sys.stderr)
-    runs = {(point.point_id, seed) for point in grid.points for seed in grid.seeds}
-    todo = [(point, seed) for point in grid.points for seed in grid.seeds if (point.point_id, seed) not in done.runs]
-    plan = planning.make(todo, forced)
+    search = Rounds(grid, known_rows(store) if done.runs else {}, forced) if grid.search else None
+    if search:
+        runs = search.runs | {(point.point_id, seed) for point, seed in search.wanted()}
+        n_done, plan = len(search.runs), search.guess
+    else:
+        runs = {(point.point_id, seed) for point in grid.points for seed in grid.seeds}
+        todo = [(point, seed) for point in grid.points for seed in grid.seeds if (point.point_id, seed) not in done.runs]
+        n_done, plan = len(runs) - len(todo), planning.make(todo, forced)
     limit = grid.limits.max_bytes or planning.memory_limit()
     if plan.peak_bytes > limit:
         biggest = max(plan.buckets, key=planning.peak_bytes)
@@ -112,24 +122,32 @@ def _prepare(args: argparse.Namespace, argv: Sequence[str]) -> Job:
             f"limits.max_bytes: program {biggest} needs about {plan.peak_bytes / 2**20:.0f} MiB; allowed: {limit / 2**20:.0f} MiB. "
             "Lower V, d or m, or raise limits.max_bytes."
         )
-    return Job(grid, store, runs, len(runs) - len(todo), plan, f"{Path(sys.executable).name} -m jaxrecall.sweep {shlex.join(argv)}")
+    return Job(grid, store, runs, n_done, plan, f"{Path(sys.executable).name} -m jaxrecall.sweep {shlex.join(argv)}", search)
 
 
 def _dry_run(job: Job, as_json: bool) -> None:
     grid, plan = job.grid, job.plan
-    facts: dict[str, Any] = {
-        "points": len(grid.points),
-        "runs": grid.n_runs,
-        "done": job.done,
-        "todo": plan.n_runs,
-        "programs": len(plan.buckets),
-        "program_list": plan.describe(),
-        "est_flops": plan.flops,
-        "est_seconds": plan.seconds,
-        "est_peak_bytes": plan.peak_bytes,
-    }
+    facts: dict[str, Any] = (
+        job.search.facts()
+        if job.search
+        else {
+            "points": len(grid.points),
+            "runs": grid.n_runs,
+            "done": job.done,
+            "todo": plan.n_runs,
+            "programs": len(plan.buckets),
+            "program_list": plan.describe(),
+            "est_flops": plan.flops,
+            "est_seconds": plan.seconds,
+            "est_peak_bytes": plan.peak_bytes,
+        }
+    )
     if as_json:
         print(json.dumps(facts))
+        return
+    if job.search:
+        print(f"{grid.name}: {job.search}; {job.done} runs of it in {job.store.folder}, at most {facts['todo']} more")
+        print(f"{facts['programs']} programs; if every run were at the largest N, about {duration(facts['est_seconds'])}")
         return
     left_out = [f", {n} {why}" for n, why in ((grid.n_excluded, "excluded by where"), (grid.n_duplicates, "duplicates dropped")) if n]
     print(f"{grid.name}: {len(grid.points)} points x {len(grid.seeds)} seeds = {grid.n_runs} runs" + "".join(left_out))
@@ -150,21 +168,28 @@ def _manifest(grid: Grid) -> dict[str, Any]:
 def _run(job: Job, fail_fast: bool) -> tuple[int, int]:
     """Exit code, and how many runs were added."""
     plan = job.plan
-    if not plan.chunks:
-        print(f"nothing to do: all {job.grid.n_runs} runs are in {job.store.folder}")
+    if not (job.search.wanted() if job.search else plan.chunks):
+        print(f"nothing to do: all {job.done} runs are in {job.store.folder}")
         return OK, 0
-    print(
-        f"{job.grid.name}: {job.done} of {job.grid.n_runs} runs done, {plan.n_runs} to do in {len(plan.buckets)} programs, "
-        f"about {duration(plan.seconds)} on 2 cores; rows go to {job.store.folder}",
-        flush=True,
-    )
+    if job.search:
+        print(f"{job.grid.name}: {job.search}; {job.done} runs done; rows go to {job.store.folder}", flush=True)
+    else:
+        print(
+            f"{job.grid.name}: {job.done} of {job.grid.n_runs} runs done, {plan.n_runs} to do in {len(plan.buckets)} programs, "
+            f"about {duration(plan.seconds)} on 2 cores; rows go to {job.store.folder}",
+            flush=True,
+        )
     with Interrupts() as interrupts:
         from . import runner  # starts JAX
 
-        tell = progress(Tally(plan.n_runs, sum(chunk.seconds for chunk in plan.chunks)))
+        tell = progress(job.search.tally if job.search else Tally(plan.n_runs, sum(chunk.seconds for chunk in plan.chunks)))
         interrupts.say = tell.say
+
+        def execute(plan: planning.Plan) -> runner.Outcome:
+            return runner.execute(plan, job.store, job.grid.precision, tell, interrupts, job.command, fail_fast)
+
         try:
-            outcome = runner.execute(plan, job.store, job.grid.precision, tell, interrupts, job.command, fail_fast)
+            outcome = job.search.run(execute) if job.search else execute(plan)
         finally:
             tell.close()
     if outcome.interrupted:
@@ -189,11 +214,17 @@ def _picture(job: Job) -> None:
     if mine.empty:
         return
     x, line, panels = plots.roles(job.grid.axes)
-    mean = mine.pivot_table(values="accuracy", index=[*panels, x], columns=line)
-    shown = {"max_rows": 40, "max_columns": 12, "width": 120, "float_format": "{:.3f}".format}
+    if job.search:
+        heading = "N at which mean accuracy over seeds crosses theta, with its 95 % interval"
+        table = pd.DataFrame(job.search.table()).drop(columns="point")
+    else:
+        heading = f"accuracy, mean over {mine['seed'].nunique()} seeds" + (f"; one column per {line}" if line else "")
+        table = mine.pivot_table(values="accuracy", index=[*panels, x], columns=line)
+    decimals = "{:.4g}" if job.search else "{:.3f}"
+    shown = {"max_rows": 40, "max_columns": 12, "width": 120, "float_format": decimals.format}
     with pd.option_context(*(part for name, value in shown.items() for part in (f"display.{name}", value))):
-        print(f"\naccuracy, mean over {mine['seed'].nunique()} seeds" + (f"; one column per {line}" if line else ""))
-        print(mean)
+        print(f"\n{heading}")
+        print(table)
     path = job.store.folder / "accuracy.png"
     remark = plots.accuracy(mine, job.grid.axes, job.grid.name, path)
     print(f"\ntable:   {job.store.folder / 'parts'} ({len(mine)} rows of this grid; jaxrecall.load({str(job.store.folder)!r}))")
