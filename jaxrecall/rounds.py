@@ -7,22 +7,23 @@ the folder holds are looked up instead of run: a search that was stopped goes on
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from . import plan as planning
 from .bucket import Bucket, form_of
+from .cost import Experience, Work, cores
 from .grid import Grid
-from .plan import COMPILE_SECONDS, Plan, RunId, Work
-from .point import Point
-from .progress import Tally, duration
+from .plan import Plan
+from .point import Point, RunId
+from .progress import Outcome, Tally, duration
 from .search import OUTCOMES, CellSearch, Request, Spec
-from .store import Store, load
+from .store import Store
 
 RUNS_PER_CELL = 60  # a guess, to weigh padding against compiling
-MAX_BATCH = 64
+PROGRAM = ("bucket", "activation", "exact", "points", "est_peak_bytes")
 
 Known = dict[tuple[str, int], float | None]
 """Accuracy by (point_id, seed); None: nonfinite."""
@@ -46,7 +47,7 @@ class Cell:
 class Rounds:
     """All cells of a grid that has a `search`, and what is known of their runs; `wanted` are the runs of the next round."""
 
-    def __init__(self, grid: Grid, known: Known, forced: tuple[int, int, int] | None = None):
+    def __init__(self, grid: Grid, known: Known, forced: tuple[int, int, int] | None = None, limit: int | None = None):
         assert grid.search
         self.spec, self.axes = grid.search, [axis for axis in grid.axes if axis != grid.search.axis]
         limits = {"low": self.spec.from_, "high": self.spec.to, "width": self.spec.width, "max_runs": self.spec.max_runs}
@@ -56,27 +57,35 @@ class Rounds:
         self.tally = SearchTally(self)
         self.runs: set[tuple[str, int]] = set()
         """Runs that the cells have asked for and been told, as (point_id, seed)."""
+        self._forced, self._limit = forced, limit
+        self.waiting = {(point.point_id, seed) for point, seed in self.wanted()}
+
+    @cached_property
+    def guess(self) -> Plan:
+        """A plan that settles which program a cell runs in: by the cells alone, so that every call decides alike."""
         middle = round(math.sqrt(self.spec.from_ * self.spec.to))
-        guess = [(point.replace(N=middle), seed) for point in grid.points for seed in range(RUNS_PER_CELL)]
-        self.guess = planning.make(guess, forced)
-        self._buckets = {point.replace(N=1): chunk.bucket for chunk in self.guess.chunks for point, _ in chunk.runs}
+        points = dict.fromkeys(cell.point.replace(N=middle) for cell in self.cells)
+        runs = [(point, seed) for point in points for seed in range(RUNS_PER_CELL)]
+        return planning.make(runs, self._forced, Experience(), self._limit)
+
+    @cached_property
+    def _buckets(self) -> dict[Point, Bucket]:
+        return {point.replace(N=1): chunk.bucket for chunk in self.guess.chunks for point, _ in chunk.runs}
 
     @property
     def finished(self) -> int:
         return sum(cell.search.result is not None for cell in self.cells)
 
-    def run(self, execute: Callable[[Plan], Any]) -> Any:
-        """Round after round through `execute`, which returns an Outcome, until all is found or it stops; returns the sum of them."""
-        stuck: set[RunId] = set()
-        total: Any = None
-        while runs := [run for run in self.wanted() if run not in stuck]:
-            self.tally.next_round()
-            outcome = execute(self.plan(runs))
-            if total:
-                outcome.runs, outcome.failed = total.runs + outcome.runs, total.failed + outcome.failed
-            total = outcome
-            stuck |= {(point, seed) for point, seed in runs if (point.point_id, seed) not in self.known}  # their cells wait
-            if outcome.interrupted:
+    def run(self, execute: Callable[[Plan], Outcome], fail_fast: bool = False) -> Outcome:
+        """Round after round through `execute`, until all cells are finished, wait for runs that failed, or are told to stop."""
+        total = Outcome()
+        failed: set[RunId] = set()
+        while runs := [run for run in self.wanted() if run not in failed]:
+            self.tally.next_round(len(runs))
+            one = execute(self.plan(runs))
+            failed |= {(point, seed) for point, seed in runs if (point.point_id, seed) not in self.known}
+            total = Outcome(total.runs + one.runs, total.unsaved + one.unsaved, total.failed + one.failed, one.interrupted)
+            if one.interrupted or one.unsaved or (one.failed and fail_fast):
                 break
         return total
 
@@ -98,13 +107,14 @@ class Rounds:
         groups: dict[Bucket, list[RunId]] = {}
         for point, seed in runs:
             groups.setdefault(self._bucket(point), []).append((point, seed))
-        plans = [planning.make(group, (bucket.V, bucket.d, bucket.m)) for bucket, group in groups.items()]
-        return Plan(
+        experience = Experience.kept()
+        plans = [planning.make(group, (bucket.V, bucket.d, bucket.m), experience, self._limit) for bucket, group in groups.items()]
+        return replace(
+            plans[0],
             chunks=tuple(chunk for plan in plans for chunk in plan.chunks),
             flops=sum(plan.flops for plan in plans),
             seconds=sum(plan.seconds for plan in plans),
-            peak_bytes=max(plan.peak_bytes for plan in plans),
-            batch=min(max(1, len(self.cells) // (4 * len(self.guess.buckets))), MAX_BATCH),
+            batch=max(1, len(self.cells) // (4 * len(self.guess.buckets))),
         )
 
     def _bucket(self, point: Point) -> Bucket:
@@ -112,20 +122,18 @@ class Rounds:
 
     def facts(self) -> dict[str, Any]:
         """What a dry run tells; runs and costs are those of the worst case: every run that is left, at the largest N."""
-        left = [(c, self.spec.max_runs - len(c.search.asked)) for c in self.cells if c.search.result is None]
+        left = [(cell, self.spec.max_runs - len(cell.search.asked)) for cell in self.cells if cell.search.result is None]
         ends = [(cell.point.replace(N=self.spec.to), n) for cell, n in left]
-        work = [(self._bucket(point), Work.of(point, n)) for point, n in ends]
+        amounts = [Work.of(point, n).amounts(self._bucket(point)) for point, n in ends]
+        rates = Experience.kept().rates
         return {
-            "points": len(self.cells),
+            "searches": len(self.cells),
             "finished": self.finished,
             "runs": len(self.runs) + sum(n for _, n in left),
-            "done": len(self.runs),
             "todo": sum(n for _, n in left),
-            "programs": len(self.guess.buckets),
-            "program_list": self.guess.describe(),
-            "est_flops": sum(w.flops(bucket) for bucket, w in work),
-            "est_seconds": sum(w.seconds(bucket) for bucket, w in work) + COMPILE_SECONDS * len({bucket for bucket, _ in work}),
-            "est_peak_bytes": self.guess.peak_bytes,
+            "program_list": [{key: entry[key] for key in PROGRAM} for entry in self.guess.describe()],
+            "est_flops": sum(a.flops for a in amounts),
+            "est_seconds": sum(map(rates.seconds, amounts)) / cores() + rates.compile_seconds * len({self._bucket(p) for p, _ in ends}),
         }
 
     def __str__(self) -> str:
@@ -143,12 +151,12 @@ class Rounds:
 
 
 def known_rows(store: Store) -> Known:
-    """What the folder's rows say: accuracy by (point_id, seed), None where it is nonfinite."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # copies left by compact are no news here
-        frame: Any = load(store.folder)
-    rows = zip(frame["point_id"], frame["seed"].tolist(), frame["accuracy"].tolist(), strict=True)
-    return {(point_id, seed): accuracy if math.isfinite(accuracy) else None for point_id, seed, accuracy in rows}
+    """What the folder's rows say, ok before others."""
+    known: Known = {}
+    for _, run, accuracy in store.rows("accuracy")[0]:
+        if known.get(run) is None:
+            known[run] = accuracy
+    return known
 
 
 class SearchTally(Tally):
@@ -165,8 +173,12 @@ class SearchTally(Tally):
     def drop(self, est_seconds: float) -> None:
         super().drop(0.0)
 
-    def next_round(self) -> None:
-        self.round, self.est_done = self.round + 1, float(self.rounds.finished)
+    def next_round(self, n_runs: int) -> None:
+        self.round, self.n_runs, self.est_done = self.round + 1, self.n_runs + n_runs, float(self.rounds.finished)
+
+    @property
+    def eta(self) -> float | None:
+        return None
 
     def line(self) -> str:
         """Cells done, runs so far, compile time, last accuracy, failures."""

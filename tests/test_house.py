@@ -15,7 +15,25 @@ from jaxrecall.sweep import main, parser
 
 README = (ROOT / "README.md").read_text()
 GRIDS = sorted((ROOT / "sweeps").glob("*.yaml"))
-NO_JAX = ["point", "errors", "row", "bucket", "plan", "store", "theory", "plots", "progress", "interrupts", "sweep", "compact", "__main__"]
+NO_JAX = [
+    "point",
+    "errors",
+    "row",
+    "bucket",
+    "cost",
+    "plan",
+    "saver",
+    "status",
+    "store",
+    "table",
+    "theory",
+    "plots",
+    "progress",
+    "interrupts",
+    "sweep",
+    "compact",
+    "__main__",
+]
 
 
 @pytest.mark.parametrize("path", GRIDS, ids=lambda path: path.name)
@@ -86,4 +104,4 @@ def test_the_package_lists_its_commands():
     told = python("import runpy, sys; runpy.run_module('jaxrecall', run_name='__main__'); assert 'jax' not in sys.modules").stdout
     commands = re.findall(r"python -m jaxrecall\.(\w+)", told)
     with_main = {path.stem for path in (ROOT / "jaxrecall").glob("*.py") if "\ndef main(" in path.read_text()}
-    assert set(commands) == with_main == {"sweep", "compact"}
+    assert set(commands) == with_main == {"sweep", "status", "compact"}

@@ -39,6 +39,9 @@ from .expr import Expression, parse
 MIN_SEEDS = 12
 """Seeds that a search must have seen before it believes how wide an interval is: with fewer it ends on those narrow by chance."""
 
+PART_SECONDS = 5.0
+"""Default of run.part_seconds: little is lost by a kill, and a day of work is still no more than 17,000 files."""
+
 _UNITS = {"B": 1} | {f"{p}B": 1000 ** (i + 1) for i, p in enumerate("kMGT")} | {f"{p}iB": 1024 ** (i + 1) for i, p in enumerate("KMGT")}
 
 
@@ -122,7 +125,7 @@ class Limits(Keys):
 
 
 def _thetas(value: Any) -> tuple[float, ...]:
-    thetas = value if isinstance(value, list) else [value]
+    thetas = value if isinstance(value, (list, tuple)) else [value]
     for theta in thetas:
         if isinstance(theta, bool) or not isinstance(theta, (int, float)) or not 0 < theta < 1:
             raise refuse(theta, "accuracies as fractions between 0 and 1, one or a list")
@@ -160,10 +163,19 @@ class Search(Keys):
         return self
 
 
+def _seconds(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 3600:
+        raise refuse(value, "seconds from 0 (every batch) to 3600")
+    return float(value)
+
+
 class Run(Keys):
     """How the points are run; no part of what they are."""
 
     precision: Literal["highest", "high", "default"] = Field(default="highest", description="of matrix products")
+    part_seconds: Annotated[Any, Checked(_seconds, {"type": "number", "minimum": 0, "maximum": 3600})] = Field(
+        default=PART_SECONDS, description="finished rows are saved this often; a killed sweep loses no more"
+    )
 
 
 class Base(create_model("BaseFields", __base__=Keys, **{name: (field_value(name), described(name)) for name in AXIS_FIELDS})):  # pyright: ignore

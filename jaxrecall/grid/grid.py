@@ -6,6 +6,7 @@ comes as one GridError with a line for each error.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from .expand import DEFAULTS, OTHER_RATE, axis_keys, expand
 from .expr import Expression, parse
 from .file import MIN_SEEDS, GridFile, Limits, Search, check_file, checked_name, json_schema, n_seeds
 
-__all__ = ["Grid", "Limits", "Search", "json_schema", "read_grid"]
+__all__ = ["Grid", "Limits", "Search", "json_schema", "read_grid", "rebuilt"]
 
 _CHOICES = {choice for f in FIELDS.values() for choice in f.metadata.get("choices", ())}
 
@@ -41,6 +42,7 @@ class Grid:
     axes: tuple[str, ...]
     limits: Limits
     precision: str
+    part_seconds: float
     search: Search | None
     resolved: dict[str, Any]
 
@@ -55,7 +57,15 @@ def read_grid(path: Any, sets: Sequence[str] = ()) -> Grid:
     Raises GridError, with a line for each error: "grid.yaml:7: base.V: got -3; allowed: ...". Points are made once keys,
     literal values and names are right.
     """
-    document = read_document(path, sets)
+    return _grid(read_document(path, sets))
+
+
+def rebuilt(resolved: dict[str, Any]) -> Grid:
+    """The grid that `Grid.resolved` was taken from; raises GridError where this version reads it otherwise."""
+    return _grid(Document("manifest.json", copy.deepcopy(resolved)))
+
+
+def _grid(document: Document) -> Grid:
     file, lines = check_file(document)
     lines = document.lines + lines + _name_lines(document)
     stem = Path(document.path).stem
@@ -80,6 +90,7 @@ def read_grid(path: Any, sets: Sequence[str] = ()) -> Grid:
         axes=_varying(document, expansion.points),
         limits=file.limits,
         precision=file.run.precision,
+        part_seconds=file.run.part_seconds,
         search=file.search,
         resolved=_resolved(document, file, file.name or stem),
     )
