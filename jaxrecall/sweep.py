@@ -174,7 +174,9 @@ def _sweep(job: Job, fail_fast: bool, events: Events | None, interrupts: Interru
         code = _ended(outcome, job)
         if job.search:
             job.runs = job.search.runs
-            job.store.note("search", job.search.report())
+            path = job.store.note("search", job.search.report())
+            if events:
+                events.emit("search", path=str(path), searches=len(job.search.cells), finished=job.search.finished)
         if job.done + outcome.runs > outcome.unsaved:
             _picture(job, events)
     except KeyboardInterrupt:
@@ -256,18 +258,23 @@ def _picture(job: Job, events: Events | None) -> None:
         events.emit("picture", path=str(path), rows=len(mine))
         return
     if job.search:
-        heading, number = "N at which the mean accuracy over seeds crosses theta, and its 95 % interval", "{:.4g}"
+        heading, number = "N at which the mean accuracy over seeds crosses theta, and its 95 % interval", _short
         table = pd.DataFrame(job.search.table()).drop(columns="point")
     else:
         x, line, panels = plots.roles(job.grid.axes)
-        heading, number = f"accuracy, mean over {mine['seed'].nunique()} seeds" + (f"; one column per {line}" if line else ""), "{:.3f}"
+        heading = f"accuracy, mean over {mine['seed'].nunique()} seeds" + (f"; one column per {line}" if line else "")
+        number = "{:.3f}".format
         table = mine.pivot_table(values="accuracy", index=[*panels, x], columns=line)
-    shown = {"max_rows": 40, "max_columns": 12, "width": 120, "float_format": number.format}
+    shown = {"max_rows": 40, "max_columns": 12, "width": 120, "float_format": number}
     with pd.option_context(*(part for name, value in shown.items() for part in (f"display.{name}", value))):
         print(f"\n{heading}")
         print(table)
     print(f"\ntable:   {job.store.folder / 'parts'} ({len(mine)} rows of this grid; jaxrecall.load({str(job.store.folder)!r}))")
     print(f"picture: {path}" + (f" ({remark})" if remark else ""))
+
+
+def _short(number: float) -> str:
+    return f"{number:.4g}" if number < 1e4 else f"{number:.0f}"
 
 
 if __name__ == "__main__":
