@@ -38,6 +38,7 @@ class Plan:
     seconds: float  # of wall time, compilation counted
     limit: int  # bytes that a program may take
     experience: Experience
+    batch: int | None = None  # runs side by side on an accelerator; None: half a second's work
 
     @property
     def buckets(self) -> tuple[Bucket, ...]:

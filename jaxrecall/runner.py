@@ -163,10 +163,11 @@ class Lanes:
         yield batch
 
     def _first_width(self, bucket: Bucket) -> int:
-        """As many as the plan allows on a CPU; on each accelerator half a second's work, a power of two."""
+        """As many as the plan allows on a CPU; on each accelerator what it says or half a second's work, a power of two."""
         if program.on_cpu():
             return self.plan.width(bucket)
-        return 1 << max(0, int(min(MAX_WIDTH, 0.5 / self.plan.seconds_per_run(bucket))).bit_length() - 1)
+        wanted = self.plan.batch or 0.5 / self.plan.seconds_per_run(bucket)
+        return 1 << max(0, int(min(MAX_WIDTH, wanted)).bit_length() - 1)
 
 
 def _record(bucket: Bucket, runs: tuple[RunId, ...], error: Exception, store: Store, repeat: str) -> tuple[str, Path | None]:

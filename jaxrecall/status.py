@@ -16,6 +16,7 @@ from typing import Any
 from .errors import GridError, StoreError
 from .grid import Grid, rebuilt
 from .progress import duration
+from .rounds import Rounds
 from .row import CODE_VERSION, STATUSES
 from .store import Store
 
@@ -30,25 +31,29 @@ def survey(folder: str | Path) -> dict[str, Any]:
     if not store.holds_results() and not store.manifest.is_file():
         raise StoreError(f"{folder}: is no results folder (no manifest.json, parts/ or table.parquet); allowed: the --out of a sweep")
     manifest, grid, remark = _asked_for(store)
-    rows, unreadable = store.rows("status", "seconds")
-    found: dict[Any, dict[Any, tuple[str, float | None]]] = {}
-    for its_version, run, status, seconds in rows:
+    rows, unreadable = store.rows("status", "seconds", "accuracy")
+    found: dict[Any, dict[Any, tuple[str, float | None, float | None]]] = {}
+    for its_version, run, status, *others in rows:
         mine = found.setdefault(its_version, {})
         if run not in mine or status == "ok":
-            mine[run] = status, seconds
+            mine[run] = status, *others
     usual = max(found, key=lambda version: len(found[version]), default=(0, "highest"))[1]
     version = (CODE_VERSION, manifest.get("precision", usual))
     mine = found.pop(version, {})
-    wanted = {(point.point_id, seed) for point in grid.points for seed in grid.seeds} if grid else mine.keys()
+    search = Rounds(grid, {run: accuracy for run, (*_, accuracy) in mine.items()}) if grid and grid.search else None
+    if search:
+        wanted = search.runs | search.waiting
+    else:
+        wanted = {(point.point_id, seed) for point in grid.points for seed in grid.seeds} if grid else mine.keys()
     done = [row for run, row in mine.items() if run in wanted]
-    statuses = Counter(status for status, _ in done)
+    statuses = Counter(status for status, *_ in done)
     failures, no_record = _failures(store, mine.keys())
     ages = [time.time() - stat.st_mtime for path, stat in _stats(store.parts) if path.suffix == ".parquet"]
     todo = len(wanted) - len(done)
     return {
         "folder": str(folder),
         "grid": grid.name if grid else None,
-        "remark": remark,
+        "remark": remark or (search and f"searches {search}" + "; to do is its next round" * bool(search.waiting)),
         "points": len(grid.points) if grid else None,
         "runs": len(wanted) if grid else None,
         "done": len(done),
@@ -61,7 +66,7 @@ def survey(folder: str | Path) -> dict[str, Any]:
         "failures": failures,
         "unreadable": [{"path": str(path), "reason": reason} for path, reason in [*unreadable, *no_record]],
         "bytes": sum(stat.st_size for _, stat in _stats(store.folder)),
-        "seconds": sum(seconds or 0.0 for _, seconds in done),
+        "seconds": sum(seconds or 0.0 for _, seconds, _ in done),
         "newest_part_age": max(0.0, min(ages)) if ages else None,
         "command": manifest.get("command") if todo else None,
     }

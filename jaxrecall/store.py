@@ -1,6 +1,7 @@
 """A results folder: rows in, rows out, and which runs are done. No JAX here.
 
     manifest.json    what the sweep was asked for
+    search.json      what a search found
     parts/           finished rows, *.parquet and nothing else, so that any Parquet reader takes the folder
     table.parquet    the parts merged and sorted, once `compact` has run
     failures/        one JSON file per failed chunk
@@ -150,6 +151,10 @@ class Store:
         table = of_rows(rows)
         runs = json.dumps(table.select([*RUN, *VERSION]).to_pylist(), sort_keys=True)
         return self._put(self.parts / f"{hashlib.sha256(runs.encode()).hexdigest()[:16]}.parquet", table)
+
+    def note(self, name: str, record: dict[str, Any]) -> Path:
+        """Writes `record` to `<name>.json` beside the manifest; returns the path."""
+        return self._put(self.folder / f"{name}.json", json.dumps(record, indent=2).encode())
 
     def record_failure(self, name: str, record: dict[str, Any]) -> Path:
         """Writes `record` to `failures/<name>.json`; returns the path."""

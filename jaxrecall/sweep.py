@@ -20,6 +20,7 @@ from .errors import GridError, StoreError
 from .grid import Grid, json_schema, read_grid
 from .interrupts import Interrupts
 from .progress import Events, Outcome, Tally, duration, progress
+from .rounds import Rounds, known_rows
 from .row import CODE_VERSION
 from .store import Store, load
 
@@ -54,6 +55,7 @@ class Job:
     done: int
     plan: planning.Plan
     command: str  # repeats or resumes this call
+    search: Rounds | None = None  # then `runs` are those that it has used or waits for, and `plan` is a guess
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -106,34 +108,32 @@ def _prepare(args: argparse.Namespace, command: str) -> Job:
         )
     for path, reason in done.unreadable:
         print(f"{path}: not readable as results, its runs count as missing ({reason})", file=sys.stderr)
-    runs = {(point.point_id, seed) for point in grid.points for seed in grid.seeds}
-    todo = [(point, seed) for point in grid.points for seed in grid.seeds if (point.point_id, seed) not in done.runs]
     limit = grid.limits.max_bytes or planning.memory_limit()
-    plan = planning.make(todo, forced, limit=limit)
+    if grid.search:
+        search = Rounds(grid, known_rows(store) if done.runs else {}, forced, limit)
+        runs, n_done, plan = search.runs | search.waiting, len(search.runs), search.guess
+    else:
+        search, runs = None, {(point.point_id, seed) for point in grid.points for seed in grid.seeds}
+        todo = [(point, seed) for point in grid.points for seed in grid.seeds if (point.point_id, seed) not in done.runs]
+        n_done, plan = len(runs) - len(todo), planning.make(todo, forced, limit=limit)
     if plan.peak_bytes > limit:
         biggest = max(plan.buckets, key=planning.peak_bytes)
         raise GridError(
             f"limits.max_bytes: program {biggest} needs about {plan.peak_bytes / 2**20:.0f} MiB; allowed: {limit / 2**20:.0f} MiB. "
             "Lower V, d or m, or raise limits.max_bytes."
         )
-    return Job(grid, store, runs, len(runs) - len(todo), plan, command)
+    return Job(grid, store, runs, n_done, plan, command, search)
 
 
 def _dry_run(job: Job, as_json: bool) -> None:
-    grid, plan = job.grid, job.plan
-    facts: dict[str, Any] = {
-        "points": len(grid.points),
-        "runs": grid.n_runs,
-        "done": job.done,
-        "todo": plan.n_runs,
-        "programs": len(plan.buckets),
-        "program_list": plan.describe(),
-        "est_flops": plan.flops,
-        "est_seconds": plan.seconds,
-        "est_peak_bytes": plan.peak_bytes,
-    }
+    grid, plan, facts = job.grid, job.plan, _facts(job)
     if as_json:
         print(json.dumps(facts))
+        return
+    if job.search:
+        print(f"{grid.name}: searches {job.search}")
+        print(f"{job.done} runs of it in {job.store.folder}, at most {facts['todo']} to do in {facts['programs']} programs")
+        print(f"about {duration(facts['est_seconds'])} if every one of them were at the largest N")
         return
     left_out = [f", {n} {why}" for n, why in ((grid.n_excluded, "excluded by where"), (grid.n_duplicates, "duplicates dropped")) if n]
     print(f"{grid.name}: {len(grid.points)} points x {len(grid.seeds)} seeds = {grid.n_runs} runs" + "".join(left_out))
@@ -144,6 +144,21 @@ def _dry_run(job: Job, as_json: bool) -> None:
             f"{entry['chunks']} chunks, about {duration(entry['est_seconds'])}, {entry['est_peak_bytes'] / 2**20:.0f} MiB"
         )
     print(f"about {plan.flops:.2g} flops, {duration(plan.seconds)} with compilation, {plan.peak_bytes / 2**20:.0f} MiB at the peak")
+
+
+def _facts(job: Job) -> dict[str, Any]:
+    plan = job.plan
+    return {
+        "points": len(job.grid.points),
+        "runs": job.grid.n_runs,
+        "done": job.done,
+        "todo": plan.n_runs,
+        "programs": len(plan.buckets),
+        "program_list": plan.describe(),
+        "est_flops": plan.flops,
+        "est_seconds": plan.seconds,
+        "est_peak_bytes": plan.peak_bytes,
+    } | (job.search.facts() if job.search else {})
 
 
 def _manifest(job: Job) -> dict[str, Any]:
@@ -158,6 +173,11 @@ def _sweep(job: Job, fail_fast: bool, events: Events | None, interrupts: Interru
     try:
         outcome = _run(job, fail_fast, events, interrupts)
         code = _ended(outcome, job)
+        if job.search:
+            job.runs = job.search.runs
+            path = job.store.note("search", job.search.report())
+            if events:
+                events.emit("search", path=str(path), searches=len(job.search.cells), finished=job.search.finished)
         if job.done + outcome.runs > outcome.unsaved:
             _picture(job, events)
     except KeyboardInterrupt:
@@ -173,25 +193,32 @@ def _sweep(job: Job, fail_fast: bool, events: Events | None, interrupts: Interru
 
 def _run(job: Job, fail_fast: bool, events: Events | None, interrupts: Interrupts) -> Outcome:
     plan, grid, folder = job.plan, job.grid, job.store.folder
+    to_do = job.search.waiting if job.search else plan.chunks
     if events:
-        counts = {"runs": grid.n_runs, "done": job.done, "todo": plan.n_runs, "programs": len(plan.buckets)}
-        events.emit("start", grid=grid.name, out=str(folder), **counts, est_seconds=plan.seconds)
-    elif plan.chunks:
+        counts = {name: fact for name, fact in _facts(job).items() if name in ("runs", "done", "todo", "programs", "est_seconds")}
+        events.emit("start", grid=grid.name, out=str(folder), **counts)
+    elif not to_do:
+        print(f"nothing to do: all {job.done} runs are in {folder}")
+    elif job.search:
+        print(f"{grid.name}: searches {job.search}, {job.done} runs done; rows go to {folder}", flush=True)
+    else:
         print(
             f"{grid.name}: {job.done} of {grid.n_runs} runs done, {plan.n_runs} to do in {len(plan.buckets)} programs, "
             f"about {duration(plan.seconds)} on 2 cores; rows go to {folder}",
             flush=True,
         )
-    else:
-        print(f"nothing to do: all {grid.n_runs} runs are in {folder}")
-    if not plan.chunks:
+    if not to_do:
         return Outcome()
     from . import runner  # starts JAX
 
-    tell = progress(Tally(plan.n_runs, sum(chunk.seconds for chunk in plan.chunks)), events)
+    tell = progress(job.search.tally if job.search else Tally(plan.n_runs, sum(chunk.seconds for chunk in plan.chunks)), events)
     interrupts.say = tell.say
-    try:
+
+    def execute(plan: planning.Plan) -> Outcome:
         return runner.execute(plan, job.store, grid.precision, tell, interrupts, job.command, fail_fast, grid.part_seconds)
+
+    try:
+        return job.search.run(execute, fail_fast) if job.search else execute(plan)
     finally:
         tell.close()
 
@@ -231,14 +258,24 @@ def _picture(job: Job, events: Events | None) -> None:
     if events:
         events.emit("picture", path=str(path), rows=len(mine))
         return
-    x, line, panels = plots.roles(job.grid.axes)
-    mean = mine.pivot_table(values="accuracy", index=[*panels, x], columns=line)
-    shown = {"max_rows": 40, "max_columns": 12, "width": 120, "float_format": "{:.3f}".format}
+    if job.search:
+        heading, number = "N at which the mean accuracy over seeds crosses theta, and its 95 % interval", _short
+        table = pd.DataFrame(job.search.table()).drop(columns="point")
+    else:
+        x, line, panels = plots.roles(job.grid.axes)
+        heading = f"accuracy, mean over {mine['seed'].nunique()} seeds" + (f"; one column per {line}" if line else "")
+        number = "{:.3f}".format
+        table = mine.pivot_table(values="accuracy", index=[*panels, x], columns=line)
+    shown = {"max_rows": 40, "max_columns": 12, "width": 120, "float_format": number}
     with pd.option_context(*(part for name, value in shown.items() for part in (f"display.{name}", value))):
-        print(f"\naccuracy, mean over {mine['seed'].nunique()} seeds" + (f"; one column per {line}" if line else ""))
-        print(mean)
+        print(f"\n{heading}")
+        print(table)
     print(f"\ntable:   {job.store.folder / 'parts'} ({len(mine)} rows of this grid; jaxrecall.load({str(job.store.folder)!r}))")
     print(f"picture: {path}" + (f" ({remark})" if remark else ""))
+
+
+def _short(number: float) -> str:
+    return f"{number:.4g}" if number < 1e4 else f"{number:.0f}"
 
 
 if __name__ == "__main__":
