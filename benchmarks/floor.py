@@ -110,7 +110,7 @@ def words(point: Point, chunk: int, total: int) -> tuple[Callable[[], Any], floa
     @jax.jit
     def draw(key: Array) -> Array:
         def of_chunk(c: Array, total: Array) -> Array:
-            blocks = keys.block_keys(key, c * (chunk // BLOCK), chunk // BLOCK)
+            blocks = keys.blocks(key, c * (chunk // BLOCK), chunk // BLOCK)
             return lax.fori_loop(0, point.L, lambda j, total: total ^ keys.words(blocks, j.astype(jnp.uint32)), total)
 
         return lax.fori_loop(0, loops, of_chunk, jnp.zeros(chunk, jnp.uint32))

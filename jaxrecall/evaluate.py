@@ -56,7 +56,7 @@ def measure(world: World, learned: Learned, locked: Array | None = None) -> dict
     run, e = world.run, world.e
     V2 = run.mix1 * learned.G1 + run.mix2 * learned.G2
     answers = jnp.stack([e.Z_out @ (V2 / unless_zero(jnp.max(jnp.abs(V2)))), e.Z_out @ learned.G1])  # no metric sees the scale
-    batches = jnp.stack([keys.stream(world.streams, "test"), batch_of_step(world, 2)])
+    batches = jnp.stack([keys.stream(run.streams, "test"), batch_of_step(world, 2)])
     n = jnp.stack([run.n_test, jnp.minimum(run.N, run.n_test)])
     counted = jnp.zeros_like(n) if locked is None else jnp.where(locked, n, 0)
     often = jnp.concatenate([jnp.ones((1, world.shape.V), i32), lax.map(lambda of: token_counts(world, *of), (batches, counted))])
@@ -105,7 +105,7 @@ def recall(world: World, learned: Learned, answers: Array, often: Array, which: 
         item = c * BLOCK + jnp.arange(BLOCK, dtype=i32)
 
         def sequences() -> tuple[Array, Array, Array, Array]:
-            blocks = keys.block_keys(key, c, 1)
+            blocks = keys.blocks(key, c, 1)
             attended = attend(world, blocks, scores)
             return task.tokens(blocks, 0, world.run.V), attended.h, attended.mass, attended.is_top
 
@@ -157,8 +157,8 @@ def draw_check(world: World) -> Array:
     Equal for every N, bucket, chunk and device count.
     """
     run = world.run
-    batches = jnp.stack([*(batch_of_step(world, step) for step in range(3)), keys.stream(world.streams, "test")])
-    first = task.tokens(keys.fold(batches, jnp.zeros(len(batches), jnp.uint32)), jnp.stack([i32(0), run.L - 1]), run.V)
+    batches = jnp.concatenate([run.batches, keys.stream(run.streams, "test")[None]])
+    first = task.tokens(keys.Blocks(batches, jnp.zeros(len(batches), jnp.uint32)), jnp.stack([i32(0), run.L - 1]), run.V)
     draws = jnp.concatenate([jnp.where(world.no_label == 0, world.perm, 0), first.reshape(-1)]).astype(jnp.uint32)
     label = jnp.concatenate([jnp.arange(world.shape.V), jnp.arange(len(draws) - world.shape.V) + 2**20]).astype(jnp.uint32)
-    return jnp.sum(draws * (label * jnp.uint32(0x9E3779B1) | 1), dtype=jnp.uint32) + jnp.sum(world.streams, dtype=jnp.uint32)
+    return jnp.sum(draws * (label * jnp.uint32(0x9E3779B1) | 1), dtype=jnp.uint32) + jnp.sum(run.streams, dtype=jnp.uint32)

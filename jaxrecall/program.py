@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from . import embed, evaluate, shortcuts, stream
 from .bucket import Bucket
 from .cost import cache_folder
 from .point import Point, RunId, checked_seed
-from .realization import tag
+from .realization import run_keys
 from .row import CODE_VERSION, DTYPE, POINT_COLUMNS, in_order
 
 LOOPED = 16
@@ -65,8 +66,8 @@ def _compiled(bucket: Bucket, per_device: int, precision: str, chunk: int, devic
     spread = jax.shard_map(many, mesh=mesh, in_specs=P("run"), out_specs=P("run"), check_vma=False)
     batch = per_device * len(devices)
     sharding = NamedSharding(mesh, P("run"))
-    arguments = jax.tree.map(np.asarray, (idle(), np.bool_(False)))
-    shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct((batch, *a.shape), a.dtype, sharding=sharding), arguments)
+    idle = arguments([IDLE] * batch), np.zeros(batch, bool)
+    shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=sharding), idle)
     start, hits = time.perf_counter(), _cache_hits.count
     with jax.default_matmul_precision(precision):
         run = jax.jit(spread).lower(*shapes).compile()
@@ -117,28 +118,31 @@ def science(world: stream.World) -> tuple[stream.Learned, dict[str, Any]]:
     return learned, evaluate.measure(world, learned, guard.locked) | {"guard": guard}
 
 
-def argument(point: Point, seed: int) -> stream.Run:
-    """The run (point, seed) as a program's argument. Products of rates are formed in float64, then held to float32's range."""
-    largest = max(point.eta, point.gamma2)
+def arguments(runs: Sequence[RunId]) -> stream.Run:
+    """Runs as a program's arguments, leading axis n. Products of rates are formed in float64, then held to float32's range."""
+    streams, batches = run_keys(runs)
+    points = [point for point, _ in runs]
+
+    def of_each(value: Callable[[Point], Any], dtype: Any) -> np.ndarray:
+        with np.errstate(over="ignore"):
+            return np.array([value(point) for point in points]).astype(dtype)
+
     return stream.Run(
-        root_seed=np.uint32(point.root_seed),
-        seed=np.uint32(seed),
-        tag=tag(point),
-        independent=np.bool_(point.streams == "independent"),
-        **{name: np.int32(getattr(point, name)) for name in ("V", "N", "d", "L", "m", "n_test")},
-        law=np.int32(embed.LAWS.index(point.embedding)),
-        trigger_in_value=np.bool_(point.trigger_in_value),
-        fresh_batches=np.bool_(point.fresh_batches),
-        eta=_float32(point.eta),
-        gamma_eta=_float32(min(point.gamma * point.eta, 3e38)),
-        mix1=_float32(point.eta / largest),
-        mix2=_float32(point.gamma2 / largest),
+        streams=streams,
+        batches=batches,
+        **{name: of_each(operator.attrgetter(name), np.int32) for name in ("V", "N", "d", "L", "m", "n_test")},
+        law=of_each(lambda p: embed.LAWS.index(p.embedding), np.int32),
+        trigger_in_value=of_each(lambda p: p.trigger_in_value, bool),
+        fresh_batches=of_each(lambda p: p.fresh_batches, bool),
+        eta=of_each(lambda p: p.eta, np.float32),
+        gamma_eta=of_each(lambda p: min(p.gamma * p.eta, 3e38), np.float32),
+        mix1=of_each(lambda p: p.eta / max(p.eta, p.gamma2), np.float32),
+        mix2=of_each(lambda p: p.gamma2 / max(p.eta, p.gamma2), np.float32),
     )
 
 
-def idle() -> stream.Run:
-    """A run of no samples: fills a batch up and costs its draws only."""
-    return argument(Point(V=2, N=1, d=1, L=1), 0)._replace(N=np.int32(0), n_test=np.int32(0))
+IDLE: RunId = (Point(V=2, N=1, d=1, L=1, n_test=1), 0)
+"""A run of next to nothing, which fills a batch up."""
 
 
 def execute(program: Program, runs: Sequence[RunId]) -> tuple[list[dict[str, Any] | None], float]:
@@ -150,11 +154,11 @@ def execute(program: Program, runs: Sequence[RunId]) -> tuple[list[dict[str, Any
     n_devices = program.sharding.num_devices
     share, per_device = -(-len(runs) // n_devices), program.batch // n_devices
     slots = [i // share * per_device + i % share for i in range(len(runs))]
-    arguments, active = [idle()] * program.batch, np.zeros(program.batch, bool)
-    for slot, (point, seed) in zip(slots, runs, strict=True):
-        arguments[slot], active[slot] = argument(point, seed), True
-    batch = jax.tree.map(lambda *leaves: np.stack(leaves), *arguments)
-    raw = jax.device_get(program.run(*jax.device_put((batch, active), program.sharding)))
+    batch: list[RunId] = [IDLE] * program.batch
+    active = np.zeros(program.batch, bool)
+    for slot, run in zip(slots, runs, strict=True):
+        batch[slot], active[slot] = run, True
+    raw = jax.device_get(program.run(*jax.device_put((arguments(batch), active), program.sharding)))
     metrics = [finish(jax.tree.map(lambda a, slot=slot: a[slot], raw), point) for slot, (point, _) in zip(slots, runs, strict=True)]
     return metrics, time.perf_counter() - start
 
@@ -218,8 +222,3 @@ def simulate(point: Point, seed: int) -> dict[str, Any]:
     assert metrics
     whole = row(*run, metrics, bucket, "highest", None)
     return {name: value for name, value in whole.items() if name not in ("seconds", "bucket")}
-
-
-def _float32(x: float) -> np.float32:
-    with np.errstate(over="ignore"):
-        return np.float32(x)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ import numpy as np
 from jax import Array
 
 from . import embed, keys, task
-from .point import BLOCK, Point, checked_seed
+from .point import BLOCK, Point, RunId, checked_seed
 
 
 class Realization(NamedTuple):
@@ -37,11 +38,12 @@ def realize(point: Point, seed: int) -> Realization:
     Memory: about 4 N L bytes (12 N L with fresh batches). The dtypes do not depend on JAX_ENABLE_X64.
     """
     seed = checked_seed(seed)
-    streams = run_streams(point, seed)
+    streams, batches = run_keys([(point, seed)])
+    streams, batches = streams[0], batches[0]
     e = _embeddings(streams, embed.LAWS.index(point.embedding), V=point.V, d=point.d, m=point.m)
     perm = np.asarray(jax.jit(task.permutation, static_argnums=(1, 2))(streams, point.V, point.V))
 
-    def samples(tokens_key: Array, positions_key: Array, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def samples(tokens_key: np.ndarray, positions_key: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         tokens = np.asarray(_tokens(tokens_key, V=point.V, L=point.L, n_blocks=-(-n // BLOCK)))[:n].copy()
         positions = np.asarray(_tokens(positions_key, V=point.L, L=1, n_blocks=-(-n // BLOCK)))[:n, 0]
         labels = perm[tokens[:, 0]]
@@ -52,8 +54,8 @@ def realize(point: Point, seed: int) -> Realization:
         return tokens, positions.copy(), labels
 
     def batch(step: int) -> tuple[np.ndarray, ...]:
-        positions_key = keys.fold(keys.stream(streams, "train_position"), jnp.uint32(step))
-        return samples(task.batch_key(streams, step), positions_key, point.N)
+        positions_key = keys.fold_on_host(keys.stream(streams, "train_position"), np.array([step], np.uint32))[0]
+        return samples(batches[step], positions_key, point.N)
 
     train = batch(0)
     if point.fresh_batches:
@@ -63,14 +65,18 @@ def realize(point: Point, seed: int) -> Realization:
     return Realization(*arrays, perm, *train, *test)  # type: ignore[arg-type]
 
 
-def run_streams(point: Point, seed: int) -> Array:
-    """Keys of the run's streams: of root_seed and seed, and of the point id with independent streams."""
-    return keys.run_streams(point.root_seed, seed, jnp.asarray(tag(point)), point.streams == "independent")
+def run_keys(runs: Sequence[RunId]) -> tuple[np.ndarray, np.ndarray]:
+    """(n, 10, 2), (n, 3, 2) uint32: keys of the named streams of n runs, and of the samples of their gradient steps.
 
-
-def tag(point: Point) -> np.ndarray:
-    """(2,) uint32: the two halves of the point id."""
-    return np.array([int(point.point_id[:8], 16), int(point.point_id[8:], 16)], np.uint32)
+    Streams are those of root_seed and seed, and of the point id too where they are independent. Without fresh batches every
+    step reads batch 0.
+    """
+    points = [point for point, _ in runs]
+    halves = [[int(point.point_id[:8], 16), int(point.point_id[8:], 16)] for point in points]
+    independent = [point.streams == "independent" for point in points]
+    streams = keys.run_streams([point.root_seed for point in points], [seed for _, seed in runs], halves, independent)
+    batch = np.array([[step * point.fresh_batches for step in range(3)] for point in points], np.uint32)
+    return streams, keys.fold_on_host(keys.stream(streams, "train")[:, None], batch)
 
 
 @partial(jax.jit, static_argnames=("V", "d", "m"))
@@ -80,5 +86,5 @@ def _embeddings(streams: Array, law: Array | int, V: int, d: int, m: int) -> emb
 
 @partial(jax.jit, static_argnames=("V", "L", "n_blocks"))
 def _tokens(key: Array, V: int, L: int, n_blocks: int) -> Array:
-    blocks = keys.block_keys(key, 0, n_blocks)
+    blocks = keys.blocks(key, 0, n_blocks)
     return jax.vmap(lambda j: task.tokens(blocks, j, V), out_axes=1)(jnp.arange(L, dtype=jnp.uint32))

@@ -28,12 +28,10 @@ GROUP = 4
 
 
 class Run(NamedTuple):
-    """One run as a program's argument: scalars only, every one traced."""
+    """One run as a program's argument: keys and scalars, every one traced."""
 
-    root_seed: Any  # uint32
-    seed: Any  # uint32
-    tag: Any  # (2,) uint32, halves of the point id
-    independent: Any  # bool
+    streams: Any  # (10, 2) uint32, keys of the named streams
+    batches: Any  # (3, 2) uint32, keys of the samples of the three gradient steps
     V: Any  # int32, as are N, d, L, m, n_test
     N: Any
     d: Any
@@ -61,12 +59,11 @@ class Shape(NamedTuple):
 
 
 class World(eqx.Module):
-    """The drawn but untrained part of a run: embeddings, permutation, keys of its streams, and the mask of the padding."""
+    """The drawn but untrained part of a run: embeddings, permutation, and the mask of the padding."""
 
     run: Run
     e: Embeddings
     perm: Array  # (V,) int32
-    streams: Array  # (10, 2) uint32
     no_label: Array  # (V,) float32: 0 on labels, -inf on padding
     shape: Shape = eqx.field(static=True)
 
@@ -81,10 +78,9 @@ class Learned(NamedTuple):
 
 def draw(run: Run, shape: Shape) -> World:
     """The frozen part of the run."""
-    streams = keys.run_streams(run.root_seed, run.seed, run.tag, run.independent)
-    e = embed.draw(streams, run.law, run.V, run.d, run.m, (shape.V, shape.d, shape.m))
+    e = embed.draw(run.streams, run.law, run.V, run.d, run.m, (shape.V, shape.d, shape.m))
     no_label = jnp.where(jnp.arange(shape.V, dtype=i32) < run.V, f32(0), f32(-jnp.inf))
-    return World(run, e, task.permutation(streams, run.V, shape.V), streams, no_label, shape)
+    return World(run, e, task.permutation(run.streams, run.V, shape.V), no_label, shape)
 
 
 Residual = Callable[[Array, Array], Array]
@@ -106,7 +102,7 @@ def step1(world: World) -> Array:
     run, e = world.run, world.e
     table = centred(world, e.Z_out)
 
-    def chunk(blocks: Array, real: Array, G: Array) -> Array:
+    def chunk(blocks: keys.Blocks, real: Array, G: Array) -> Array:
         x0 = task.tokens(blocks, 0, run.V)
         phi, _ = features(world, mean_value(world, blocks))
         return G + outer(only(real, at(table, at(world.perm, x0))), phi)
@@ -122,7 +118,7 @@ def step2(world: World, push: Residual) -> tuple[Array, Array]:
     """
     run, e, shape = world.run, world.e, world.shape
 
-    def chunk(blocks: Array, real: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+    def chunk(blocks: keys.Blocks, real: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         S, trigger, phi2 = carry
         x0 = task.tokens(blocks, 0, run.V)
         h = mean_value(world, blocks)
@@ -162,7 +158,7 @@ def step3(world: World, scores: Scores, push: Residual) -> tuple[Array, Array]:
     """
     run = world.run
 
-    def chunk(blocks: Array, real: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+    def chunk(blocks: keys.Blocks, real: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         G, phi2 = carry
         x0 = task.tokens(blocks, 0, run.V)
         phi, _ = features(world, attend(world, blocks, scores).h)
@@ -174,7 +170,7 @@ def step3(world: World, scores: Scores, push: Residual) -> tuple[Array, Array]:
 
 def batch_of_step(world: World, step: int) -> Array:
     """Stream of the samples of gradient step 0, 1 or 2."""
-    return task.batch_key(world.streams, jnp.where(world.run.fresh_batches, step, 0))
+    return world.run.batches[step]
 
 
 def centred(world: World, table: Array) -> Array:
@@ -183,7 +179,7 @@ def centred(world: World, table: Array) -> Array:
     return jnp.where((world.no_label == 0)[:, None], table - mean[None], f32(0))
 
 
-def mean_value(world: World, blocks: Array) -> Array:
+def mean_value(world: World, blocks: keys.Blocks) -> Array:
     """h (chunk, d) under uniform attention: the mean of the values."""
     run, e = world.run, world.e
     Z_in = and_empty(e.Z_in)
@@ -233,7 +229,7 @@ class Attended(NamedTuple):
     is_top: Array  # (chunk,) that weight is strictly the largest
 
 
-def attend(world: World, blocks: Array, scores: Scores) -> Attended:
+def attend(world: World, blocks: keys.Blocks, scores: Scores) -> Attended:
     """Softmax attention in one pass over positions: a running maximum, every sum rescaled when it grows."""
     Z_in, token = and_empty(world.e.Z_in), and_empty(scores.token, -jnp.inf)
     x0 = task.tokens(blocks, 0, world.run.V)
@@ -254,19 +250,19 @@ def attend(world: World, blocks: Array, scores: Scores) -> Attended:
     return Attended(h / total[:, None] + in_value(world) * mass[:, None] * world.e.z_trig[None], mass, own > rest)
 
 
-def over_samples(world: World, key: Array, n: Array, body: Callable[[Array, Array, Any], Any], start: Any) -> Any:
+def over_samples(world: World, key: Array, n: Array, body: Callable[[keys.Blocks, Array, Any], Any], start: Any) -> Any:
     """Folds `body(blocks, real, carry)` over the first n samples of a stream; `real` (chunk,) masks those past n."""
     chunk = world.shape.chunk
     per_chunk = chunk // BLOCK
 
     def step(c: Array, carry: Any) -> Any:
         real = c * chunk + jnp.arange(chunk, dtype=i32) < n
-        return body(keys.block_keys(key, c * per_chunk, per_chunk), real, carry)
+        return body(keys.blocks(key, c * per_chunk, per_chunk), real, carry)
 
     return lax.fori_loop(0, (n + (chunk - 1)) // chunk, step, start)
 
 
-def over_positions(world: World, blocks: Array, first: int, body: Callable[[Array, Any], Any], start: Any) -> Any:
+def over_positions(world: World, blocks: keys.Blocks, first: int, body: Callable[[Array, Any], Any], start: Any) -> Any:
     """Folds `body(x, carry)` over the tokens x (GROUP, chunk) of a few positions at a time, from `first` on.
 
     Past L a token is the empty one, V_pad: see `and_empty`.
@@ -299,7 +295,7 @@ def over_vocabulary(world: World, body: Callable[[Array, Array, Any], Any], star
 def token_counts(world: World, key: Array, n: Array) -> Array:
     """(V,) int32: how often each token is the informative one in the first n samples of a stream."""
 
-    def chunk(blocks: Array, real: Array, counts: Array) -> Array:
+    def chunk(blocks: keys.Blocks, real: Array, counts: Array) -> Array:
         return counts.at[task.tokens(blocks, 0, world.run.V)].add(real.astype(i32), mode="promise_in_bounds")
 
     return over_samples(world, key, n, chunk, jnp.zeros(world.shape.V, i32))

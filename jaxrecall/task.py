@@ -22,11 +22,6 @@ def permutation(streams: Array, V: Array | int, V_pad: int) -> Array:
     return lax.sort((padding, bits[:, 0], bits[:, 1], items), num_keys=3)[3]
 
 
-def batch_key(streams: Array, step: Array | int) -> Array:
-    """Stream of the training samples of gradient step 0, 1 or 2; without fresh batches every step uses batch 0."""
-    return keys.fold(keys.stream(streams, "train"), jnp.uint32(step))
-
-
-def tokens(blocks: Array, position: Array | int, V: Array | int) -> Array:
-    """(..., 512 * count) int32: tokens at each `position` (...,) of the samples of `blocks` (keys.block_keys); 0 is informative."""
+def tokens(blocks: keys.Blocks, position: Array | int, V: Array | int) -> Array:
+    """(..., 512 * count) int32: tokens at each `position` (...,) of the samples of `blocks`; 0 is informative."""
     return keys.below(keys.words(blocks, position), V)

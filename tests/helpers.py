@@ -74,12 +74,17 @@ def _science(world: stream.World) -> Any:
         return program.science(world)
 
 
+def drawn(point: Point, seed: int, bucket: Bucket, chunk: int = 512, **changes: Any) -> stream.World:
+    """What the streamed program draws for a run; `changes` replace fields of its argument."""
+    run = jax.tree.map(lambda a: a[0], program.arguments([(point, seed)]))._replace(**changes)
+    return _draw(run, program.shape_of(bucket, chunk))
+
+
 def streamed(
     point: Point, seed: int, bucket: Bucket, change: Callable[[stream.World], stream.World] = lambda w: w, chunk: int = 512
 ) -> tuple[ThreeStep, dict[str, Any]]:
     """V1, w, V2 and the metrics of the streamed float32 program; `change` may alter what was drawn before it trains."""
-    shape = program.shape_of(bucket, chunk)
-    learned, raw = _science(change(_draw(program.argument(point, seed), shape)))
+    learned, raw = _science(change(drawn(point, seed, bucket, chunk)))
     G1, w_hat, G2 = (np.asarray(a, np.float64) for a in learned)
     d, p = point.d, point.p
     V1 = point.eta * G1

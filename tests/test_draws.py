@@ -18,21 +18,32 @@ from jaxrecall.realization import realize
 POINT = Point(V=50, N=700, d=8, L=5, m=6, n_test=100)
 
 
-def test_words_are_threefry_of_block_key_and_position():
-    key = jax.random.key(7)
-    blocks = keys.block_keys(jax.random.key_data(key), 3, 2)
-    ours = keys.words(blocks, 11)
-    for i in range(2):
-        block = jax.random.fold_in(key, 3 + i)
-        counters = jnp.concatenate([jnp.full(256, 11, jnp.uint32), jnp.arange(256, dtype=jnp.uint32)])
-        assert np.array_equal(ours[i * BLOCK : (i + 1) * BLOCK], threefry_2x32(jax.random.key_data(block), counters))
+def test_words_are_threefry_of_the_stream_at_position_and_block():
+    key = jax.random.key_data(jax.random.key(7))
+    ours = keys.words(keys.blocks(key, 3, 2), jnp.array([11, 0]))
+    for p, position in enumerate((11, 0)):
+        for i in range(2):
+            lanes = 256 * position + jnp.arange(256, dtype=jnp.uint32)
+            theirs = threefry_2x32(key, jnp.concatenate([lanes, jnp.full(256, 3 + i, jnp.uint32)]))
+            assert np.array_equal(ours[p, i * BLOCK : (i + 1) * BLOCK], theirs)
 
 
 def test_fold_is_fold_in():
     key = jax.random.key(5)
-    address = jnp.array([0, 1, 2**32 - 1], jnp.uint32)
-    theirs = [jax.random.key_data(jax.random.fold_in(key, a)) for a in address]
-    assert np.array_equal(keys.fold(jax.random.key_data(key), address), jnp.stack(theirs))
+    address = np.array([0, 1, 2**32 - 1], np.uint32)
+    theirs = np.stack([jax.random.key_data(jax.random.fold_in(key, a)) for a in address])
+    assert np.array_equal(keys.fold(jax.random.key_data(key), jnp.asarray(address)), theirs)
+    assert np.array_equal(keys.fold_on_host(np.asarray(jax.random.key_data(key))[None], address), theirs)
+
+
+def test_stream_keys_are_folded_from_root_seed_and_seed_and_point_id():
+    ours = keys.run_streams([7, 2**32 - 1], [3, 4], [[1, 2], [5, 6]], [False, True])
+    for i, addresses in enumerate(([3], [4, 5, 6])):
+        key = jax.random.key((7, 2**32 - 1)[i])
+        for address in addresses:
+            key = jax.random.fold_in(key, address)
+        for name, number in keys.STREAMS.items():
+            assert np.array_equal(keys.stream(ours[i], name), jax.random.key_data(jax.random.fold_in(key, number)))
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 1000, 65535, 65536])
@@ -81,10 +92,9 @@ def test_independent_streams_share_nothing_and_seeds_neither():
 
 
 def test_both_halves_of_the_point_id_count():
-    streams = [keys.run_streams(0, 1, jnp.array(tag, jnp.uint32), True) for tag in ((1, 2), (3, 2), (1, 4))]
-    assert len({np.asarray(s).tobytes() for s in streams}) == 3
-    common = [keys.run_streams(0, 1, jnp.array(tag, jnp.uint32), False) for tag in ((1, 2), (3, 2))]
-    assert np.array_equal(*common)
+    streams = keys.run_streams([0] * 3, [1] * 3, [(1, 2), (3, 2), (1, 4)], [True] * 3)
+    assert len({s.tobytes() for s in streams}) == 3
+    assert np.array_equal(*keys.run_streams([0] * 2, [1] * 2, [(1, 2), (3, 2)], [False] * 2))
 
 
 def test_fresh_batches_differ_and_the_first_is_the_shared_one():

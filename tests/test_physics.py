@@ -26,8 +26,12 @@ def sample_points(n_bias: int, n_leakage: int) -> list[Point]:
 
 
 def simulate_all(points: list[Point], seeds: range, bucket: Bucket) -> list[list[dict]]:
-    compiled = program.compiled(bucket, len(seeds))
-    return [program.collect(program.launch(compiled, runs), runs) for runs in ([(p, s) for s in seeds] for p in points)]
+    guarded, full = program.compiled(bucket), program.compiled(bucket.in_full)
+
+    def rows(runs: list[tuple[Point, int]]) -> list[dict]:
+        return [m or program.execute(full, [run])[0][0] for run, m in zip(runs, program.execute(guarded, runs)[0], strict=True)]
+
+    return [rows([(point, seed) for seed in seeds]) for point in points]
 
 
 def test_snr_and_locked_accuracy_follow_the_theory():
