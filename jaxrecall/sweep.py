@@ -161,12 +161,13 @@ def _sweep(job: Job, fail_fast: bool, events: Events | None, interrupts: Interru
         outcome = _run(job, fail_fast, events, interrupts)
         code = _ended(outcome, job)
         if job.done + outcome.runs > outcome.unsaved:
-            _picture(job, events)
+            try:
+                _picture(job, events)
+            except (StoreError, OSError) as error:
+                print(f"the picture could not be made: {error}; finished runs are kept. To go on: {job.command}", file=sys.stderr)
+                code = code or FAILED
     except KeyboardInterrupt:
         code = _interrupted(job.command)
-    except (StoreError, OSError) as error:
-        print(f"the picture could not be made: {error}; finished runs are kept. To go on: {job.command}", file=sys.stderr)
-        code = code or FAILED
     if events:
         facts = {"unsaved": outcome.unsaved, "failed": outcome.failed, "interrupted": code == INTERRUPTED, "command": job.command}
         events.emit("done", exit_code=code, runs_executed=outcome.runs, seconds=events.elapsed, **facts)
