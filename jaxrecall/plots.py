@@ -61,8 +61,11 @@ def accuracy(frame: Table, axes: tuple[str, ...], title: str, path: Path) -> str
     fixed = [f"{name} = {_text(frame[name].iloc[0])}" for name in ("V", "N", "d", "L", "m") if name not in axes and name != x]
     figure.suptitle(f"{title}: {', '.join(fixed)}\nmean over {drawn['seed'].nunique()} seeds, band = one standard deviation", fontsize=10)
     temporary = path.with_name(f".{path.name}.tmp")
-    figure.savefig(temporary, format="png")
-    temporary.replace(path)
+    try:
+        figure.savefig(temporary, format="png")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
     return "; ".join(remarks) or None
 
 

@@ -78,6 +78,8 @@ def _main(args: argparse.Namespace, command: str, interrupts: Interrupts) -> int
             raise GridError("--grid: nothing given; allowed: a grid file, as in --grid sweeps/quickstart.yaml")
         if args.json and not args.dry_run:
             raise GridError("--json: goes with --dry-run only")
+        if args.json_log and args.dry_run:
+            raise GridError("--json-log: got with --dry-run; allowed: in a sweep, a dry run takes --json")
         job = _prepare(args, command)
         if args.dry_run:
             _dry_run(job, args.json)
@@ -179,12 +181,13 @@ def _sweep(job: Job, fail_fast: bool, events: Events | None, interrupts: Interru
             if events:
                 events.emit("search", path=str(path), searches=len(job.search.cells), finished=job.search.finished)
         if job.done + outcome.runs > outcome.unsaved:
-            _picture(job, events)
+            try:
+                _picture(job, events)
+            except (StoreError, OSError) as error:
+                print(f"the picture could not be made: {error}; finished runs are kept. To go on: {job.command}", file=sys.stderr)
+                code = code or FAILED
     except KeyboardInterrupt:
         code = _interrupted(job.command)
-    except (StoreError, OSError) as error:  # of the picture
-        print(f"{error}; finished runs are kept. To go on: {job.command}", file=sys.stderr)
-        code = code or FAILED
     if events:
         facts = {"unsaved": outcome.unsaved, "failed": outcome.failed, "interrupted": code == INTERRUPTED, "command": job.command}
         events.emit("done", exit_code=code, runs_executed=outcome.runs, seconds=events.elapsed, **facts)

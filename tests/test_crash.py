@@ -233,12 +233,14 @@ def test_a_full_disk_costs_what_it_could_not_take(small, uninterrupted, tmp_path
     out = tmp_path / "disk" / "out"
     out.parent.mkdir()
     before = in_namespace(f"mount -t tmpfs -o size=5m tmpfs {out.parent} && head -c 4400k /dev/zero > {out}-filler")
-    twice = f'"$@"; rm {out}-filler; "$@"; cp -r {out} {tmp_path}/copy'  # the mount goes with the process
+    twice = f'"$@"; ls -A {out} > {tmp_path}/listed; rm {out}-filler; "$@"; cp -r {out} {tmp_path}/copy'  # the mount goes with the process
     command = [*before, "sh", "-c", twice, "sh", *small.command(out, body=QUICK)]
     told = subprocess.run(command, env=small.env, capture_output=True, text=True, timeout=300, check=False)
     events = [json.loads(line) for line in told.stdout.splitlines()]
     second = [i for i, event in enumerate(events) if event["event"] == "start"][1]
     unsaved = check_refused(events[:second], told.stderr, "No space left on device (free some space)")
+    assert "the picture could not be made: [Errno 28] No space left on device" in told.stderr
+    assert sorted((tmp_path / "listed").read_text().split()) == ["_staging", "manifest.json", "parts"]
     executed = events[second - 1]["runs_executed"]
     saved = executed - unsaved
     assert saved > 0
