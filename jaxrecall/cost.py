@@ -14,6 +14,8 @@ from dataclasses import asdict, astuple, dataclass, fields, replace
 from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
+
 from .bucket import MAX_COUNTED_V, Bucket
 from .point import BLOCK, Point
 
@@ -58,17 +60,13 @@ class Rates:
         """Rates that explain measured (amounts, seconds) best: least squares of relative errors, drawn to the present ones."""
         if not measured:
             return self
-        import numpy as np
-        from scipy.optimize import lsq_linear
-
         names = [f.name for f in fields(Amounts)]
         now = np.array([getattr(self, name) for name in names])
         share = np.array([astuple(amounts) for amounts, _ in measured]) / now / np.array([[seconds] for _, seconds in measured])
-        weight = 1 / np.sqrt(len(measured))
-        pull = 0.1
+        weight, pull = len(measured) ** -0.5, 0.03
         A = np.concatenate([weight * share, pull * np.eye(len(names))])
         b = np.concatenate([np.full(len(measured), weight), np.full(len(names), pull)])
-        slower = lsq_linear(A, b, bounds=(0.05, 20.0)).x
+        slower = np.linalg.lstsq(A, b)[0].clip(0.05, 20.0)
         return replace(self, **dict(zip(names, map(float, now / slower), strict=True)))
 
 

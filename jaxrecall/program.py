@@ -58,7 +58,7 @@ def compiled(bucket: Bucket, per_device: int = LOOPED, precision: str = "highest
 
 @functools.cache
 def _compiled(bucket: Bucket, per_device: int, precision: str, chunk: int, devices: tuple[Any, ...]) -> Program:
-    one = functools.partial(simulate_run, shape=shape_of(bucket, chunk))
+    one = jax.jit(functools.partial(simulate_run, shape=shape_of(bucket, chunk)), inline=True)  # traced once, if used twice
     # A CPU is fastest on one run at a time, each with its own number of chunks; an accelerator needs them side by side.
     many = functools.partial(looped, one) if on_cpu() else lambda runs, active: jax.vmap(one)(runs)
     mesh = Mesh(np.array(devices), ("run",))

@@ -49,7 +49,7 @@ def execute(
     program.keep_compiled()
     outcome = Outcome()
     saver = Saver(store, tell, part_seconds, lambda: interrupts.asked)
-    lanes = Lanes(plan, precision, tell)
+    lanes = Lanes(plan, precision, tell, min(BATCH_SECONDS, part_seconds))
     with interrupts.patient():
         for chunk in plan.chunks:
             if interrupts.asked or saver.gave_up or (fail_fast and outcome.failed):
@@ -85,8 +85,8 @@ class Lanes:
     waits behind it. `width` is how many runs of a bucket share the memory.
     """
 
-    def __init__(self, plan: Plan, precision: str, tell: Progress):
-        self.plan, self.precision, self.tell = plan, precision, tell
+    def __init__(self, plan: Plan, precision: str, tell: Progress, batch_seconds: float):
+        self.plan, self.precision, self.tell, self.batch_seconds = plan, precision, tell, batch_seconds
         self.width: dict[Bucket, int] = {}
         self.measured: list[tuple[Amounts, float]] = []
         self.compiled: dict[Bucket, program.Program] = {}
@@ -130,7 +130,7 @@ class Lanes:
         start = time.perf_counter()
         compiled = self.compiled[bucket] = program.compiled(bucket, width, self.precision)
         self.tell.compiled(str(bucket), time.perf_counter() - start)
-        threads = width if program.on_cpu() else 2
+        threads = width if program.on_cpu() else min(width, 2)
         with ThreadPool(threads) as pool:  # daemon threads: an interrupted sweep does not wait for them
             ahead: deque[tuple[list[RunId], AsyncResult[Any]]] = deque()
             for batch in (*self._by_cost(bucket, runs, compiled.batch, threads), None):
@@ -138,19 +138,24 @@ class Lanes:
                     ahead.append((batch, pool.apply_async(program.execute, (compiled, batch))))
                 while len(ahead) > (threads if batch else 0):
                     done, result = ahead.popleft()
-                    metrics, seconds = result.get()
+                    try:
+                        metrics, seconds = result.get()
+                    except jax.errors.JaxRuntimeError:
+                        for _, other in ahead:  # so that their memory is free again
+                            other.wait()
+                        raise
                     self.measured.append((sum((Work.of(point) for point, _ in done), Work()).amounts(bucket), seconds))
                     yield done, metrics, seconds
 
     def _by_cost(self, bucket: Bucket, runs: list[RunId], most: int, threads: int) -> Iterator[list[RunId]]:
-        """Batches of at most `most` runs and BATCH_SECONDS of work, on a CPU few enough to go round all threads."""
+        """Batches of at most `most` runs and `batch_seconds` of work, on a CPU small enough to go round all threads."""
         if program.on_cpu():
             most = min(most, max(1, len(runs) // (4 * threads)))
         batch: list[RunId] = []
         cost = 0.0
         for run in runs:
             seconds = self.plan.seconds_of(run, bucket)
-            if batch and (len(batch) == most or cost + seconds > BATCH_SECONDS):
+            if batch and (len(batch) == most or cost + seconds > self.batch_seconds):
                 yield batch
                 batch, cost = [], 0.0
             batch.append(run)

@@ -24,7 +24,7 @@ class Saver:
     """Takes rows as they are finished and writes them as parts; `rows` are those that are on no disk yet.
 
     A refused write is told at once and tried again, more and more slowly, while the sweep goes on. After the last try
-    `gave_up` is true, and `rows` are lost with the process. `stop` says that no more waiting is wanted.
+    `gave_up` is true, and `rows` are lost with the process. `stop` says that no waiting is wanted any more.
     """
 
     def __init__(self, store: Store, tell: Progress, part_seconds: float = PART_SECONDS, stop: Callable[[], bool] = lambda: False):
@@ -56,8 +56,6 @@ class Saver:
             while self.refused and time.monotonic() < self.due and not self.stop():
                 time.sleep(POLL_SECONDS)
             self._write()
-            if self.stop():
-                break
 
     def _write(self) -> None:
         if not self.rows or self.gave_up:

@@ -130,12 +130,12 @@ class Store:
         """(code_version, precision), (point_id, seed) and the columns asked for, of every row that `load` can read."""
         names = [*RUN, *VERSION, *columns]
         tables, unreadable = read(_results(self.folder), names)
-        schema = pa.schema([SCHEMA.field(name) for name in names])
         one: dict[str, str] = {}  # seeds of a point share one string: much memory at a million runs
 
         def each() -> Iterator[tuple[Any, ...]]:
-            for batch in (batch for table in tables.values() for batch in joined([table], schema).to_batches(max_chunksize=2**16)):
-                lists = (batch[name].to_pylist() for name in names)
+            for batch in (batch for table in tables.values() for batch in table.to_batches(max_chunksize=2**16)):
+                there = batch.schema.names  # a file from before a column was added lacks it
+                lists = (batch[name].to_pylist() if name in there else [None] * len(batch) for name in names)
                 for point_id, seed, code_version, precision, *others in zip(*lists, strict=True):
                     yield (code_version, precision), (one.setdefault(point_id, point_id), seed), *others
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 import sys
 import warnings
@@ -278,4 +279,8 @@ def _short(number: float) -> str:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    exit_code = main()
+    if exit_code == INTERRUPTED:
+        sys.stdout.flush()
+        os._exit(exit_code)  # everything is saved; the usual way out would wait for the batch in flight
+    raise SystemExit(exit_code)

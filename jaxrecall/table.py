@@ -87,10 +87,10 @@ def read_file(path: Path) -> pa.Table:
     return table
 
 
-def joined(tables: Iterable[pa.Table], schema: pa.Schema = SCHEMA) -> pa.Table:
-    """One table: the columns of `schema` in its order, null where a file lacks one, then any others."""
+def joined(tables: Iterable[pa.Table]) -> pa.Table:
+    """One table: the known columns in table order, null where a file lacks one, then any others."""
     try:
-        return pa.concat_tables([schema.empty_table(), *tables], promote_options="permissive").combine_chunks()
+        return pa.concat_tables([SCHEMA.empty_table(), *tables], promote_options="permissive").combine_chunks()
     except pa.ArrowException as error:
         raise StoreError(f"the tables do not go together: {error}; rename that column in one of them") from error
 

@@ -774,6 +774,7 @@ def test_an_older_table_and_unknown_columns(store):
     extra = pa.Table.from_pylist(rows(2), SCHEMA).append_column("mood", pa.array(["good"]))
     pq.write_table(extra.select(extra.column_names[::-1]), store.parts / "extra.parquet")
     store.write(rows(3))
+    assert {run[1]: n for _, run, n in store.rows("n_tied")[0]} == {0: None, 1: None, 2: row(2)["n_tied"], 3: row(3)["n_tied"]}
     assert store.compact(prune=True).n_rows == 4
     for frame in (quiet_load(store.folder), pd.read_parquet(store.table)):
         assert list(frame.columns) == [*COLUMNS, "mood"]
