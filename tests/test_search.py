@@ -79,12 +79,11 @@ def test_a_seed_with_levels_on_one_side_only_does_not_count():
 
 
 def test_a_crossing_that_the_seeds_around_it_deny_has_no_interval():
-    """Few runs far off cross theta, many near it fall."""
-    levels = {400: (0.2, 3), 900: (0.56, 9), 1300: (0.5, 9), 3000: (0.8, 3)}
-    x, s, a = zip(*((math.log(N), seed, mean) for N, (mean, n) in levels.items() for seed in range(n)), strict=True)
-    found = threshold(x, s, a, 0.5)
-    assert (found.width, found.slope) == (math.inf, None)
-    assert math.log(400) < found.log_N < math.log(3000)
+    rows = [(N, seed, mean) for seed in range(9) for N, mean in ((800, 0.45), (1250, 0.40))] + [(1100, seed, 0.6) for seed in range(9, 29)]
+    N, seed, mean = zip(*rows, strict=True)
+    found = threshold(np.log(N), seed, mean, 0.5)
+    assert (found.n_seeds, found.width, found.slope) == (9, math.inf, None)
+    assert 800 < math.exp(found.log_N) < 1100
 
 
 def test_one_lucky_run_does_not_hide_the_seeds_beyond_it():
