@@ -72,6 +72,28 @@ def test_a_seed_with_levels_on_one_side_only_does_not_count():
     found = threshold(x, s, a, 0.5)
     more = threshold(np.append(x, np.log(800)), np.append(s, 8), np.append(a, 0.4), 0.5)
     assert (more.n_seeds, more.log_N) == (found.n_seeds, found.log_N) == (8, found.log_N)
+    wide = [
+        np.append(values, [one, two]) for values, one, two in zip((x, s, a), (np.log(200), 9, 0.3), (np.log(9000), 9, 0.9), strict=True)
+    ]
+    assert threshold(*wide, 0.5).n_seeds == 8
+
+
+def test_a_crossing_that_the_seeds_around_it_deny_has_no_interval():
+    rows = [(N, seed, mean) for seed in range(9) for N, mean in ((800, 0.45), (1250, 0.40))] + [(1100, seed, 0.6) for seed in range(9, 29)]
+    N, seed, mean = zip(*rows, strict=True)
+    found = threshold(np.log(N), seed, mean, 0.5)
+    assert (found.n_seeds, found.width, found.slope) == (9, math.inf, None)
+    assert 800 < math.exp(found.log_N) < 1100
+
+
+def test_one_lucky_run_does_not_hide_the_seeds_beyond_it():
+    """A run at 5000 puts the crossing below it at first; four seeds there say that it is beyond 8000, and only eight can tell."""
+    rows = [(N, seed, mean) for seeds, pair in ((range(4), ((4000, 0.40), (8000, 0.44))), (range(4, 8), ((6000, 0.46), (8000, 0.56))))
+            for seed in seeds for N, mean in pair]  # fmt: skip
+    N, seed, mean = zip(*rows, (5000, 8, 0.9), strict=True)
+    found = threshold(np.log(N), seed, mean, 0.5)
+    assert found.n_seeds == 8
+    assert 7000 < math.exp(found.log_N) < 9000
 
 
 def test_the_interval_is_that_of_students_t_where_seeds_differ_by_a_shift():
@@ -156,6 +178,13 @@ def test_outcomes(outcome, of):
 
 def test_a_curve_that_never_crosses_costs_a_few_runs_at_the_end():
     assert sum(N for N, _ in Cell(top=0.3).search().requests) < 8 * 2**17
+
+
+@pytest.mark.parametrize("top", [0.47, 0.5])
+def test_a_curve_that_stays_just_below_theta_is_told_before_the_seeds_are_used_up(top):
+    searches = [Cell(key, top=top, spread=0.6, noise=0.5).search() for key in range(15)]
+    assert {search.result.outcome for search in searches} <= {"right", "plateau", "found"}
+    assert np.median([sum(N for N, _ in search.requests) for search in searches]) < 25 * 2**17
 
 
 def test_it_stops_at_the_budget_and_when_seeds_are_used_up():
