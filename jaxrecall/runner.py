@@ -28,6 +28,7 @@ from .store import Store
 
 BATCH_SECONDS = 0.25
 MAX_WIDTH = 64
+OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "YNNPACK operation failed")  # the second is how matrix products say it on a CPU
 
 Rows = list[dict[str, Any]]
 
@@ -111,7 +112,7 @@ class Lanes:
                         for run in batch:
                             del left[run]
                 except jax.errors.JaxRuntimeError as error:
-                    if width == 1 or "RESOURCE_EXHAUSTED" not in str(error):
+                    if width == 1 or not any(sign in str(error) for sign in OUT_OF_MEMORY):
                         raise
                     self.width[bucket] = width // 2
                     self.tell.say(f"program {bucket}: out of memory with {width} runs side by side; going on with {width // 2}")

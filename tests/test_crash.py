@@ -411,7 +411,7 @@ def test_nobody_waits_for_a_disk_who_was_asked_to_stop(store, log, monkeypatch):
 SHORT = """
 import jax, resource
 from jaxrecall import program
-program.lax.map = lambda f, xs: jax.vmap(f)(xs)  # runs side by side, as on an accelerator
+program.on_cpu = lambda: False  # runs side by side, as on an accelerator
 jax.numpy.zeros(3)
 size = int(next(line for line in open("/proc/self/status") if line.startswith("VmSize")).split()[1]) * 1024
 resource.setrlimit(resource.RLIMIT_AS, (size + 10**9,) * 2)  # a run takes 1e8 bytes
@@ -426,5 +426,5 @@ def test_batches_are_halved_until_memory_suffices(home, tmp_path):
     assert (done["exit_code"], done["runs_executed"], done["failed"]) == (0, 20, 0), done["err"]
     told = [event["text"] for event in done["events"] if event["event"] == "message"]
     assert told
-    assert all(text.startswith("program 4000x2: out of memory with batches of ") for text in told)
+    assert all(text.startswith("program 4000x2: out of memory with ") for text in told)
     assert len(quiet(tmp_path)) == 20

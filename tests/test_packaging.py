@@ -11,7 +11,7 @@ from jaxrecall.bucket import Bucket
 from jaxrecall.point import Point
 
 POINTS = [
-    Point(V=30, N=1700, d=12, L=7, n_test=700, eta=1e-6, kappa=1e4),
+    Point(V=12, N=3000, d=16, L=4, n_test=700, eta=1e-6, kappa=1e4),
     Point(V=30, N=1700, d=12, L=7, n_test=700, eta=1e-6, kappa=10),
     Point(V=32, N=3, d=16, L=1, n_test=1),
     Point(V=17, N=513, d=9, L=20, n_test=512, embedding="sphere", streams="independent"),
