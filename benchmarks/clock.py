@@ -66,8 +66,9 @@ def sweep(grid: str, folder: Path, *arguments: str) -> tuple[float, float]:
         wall, start = time.time(), time.perf_counter()
         code = main(["--grid", str(file), "--out", str(folder), *arguments])
         whole = time.perf_counter() - start
+        told = said()[-2000:] if code else ""
     if code:
-        raise RuntimeError(f"sweep ended with exit code {code}: {said()[-2000:]}")
+        raise RuntimeError(f"sweep ended with exit code {code}: {told}")
     return min(whole, (folder / "parts").stat().st_mtime - wall), whole
 
 

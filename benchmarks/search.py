@@ -32,7 +32,9 @@ def search_grid(dense: Sweep, width: float) -> str:
     grid = yaml.safe_load(dense.grid())
     N = grid["blocks"][0]["axes"].pop("N")
     grid |= {"name": "search", "seeds": {"count": SEEDS}}
-    return yaml.safe_dump({**grid, "search": {"axis": "N", "theta": THETA, "from": min(N), "to": max(N), "width": round(width, 3)}})
+    return yaml.safe_dump(
+        {**grid, "search": {"axis": "N", "theta": THETA, "from": min(N), "to": max(N), "width": min(round(width, 3), 5.0)}}
+    )
 
 
 def against_dense(bench: Bench) -> dict[str, Measured]:

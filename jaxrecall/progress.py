@@ -212,7 +212,8 @@ def progress(tally: Tally, events: Events | None = None, out: TextIO = sys.stder
 
 def _print(line: str, out: TextIO) -> None:
     with suppress(OSError):  # a log on a full disk, or a reader that has gone, must not end the sweep
-        print(line, file=out, flush=True)
+        out.write(line + "\n")  # at once: a signal's own line must not come between
+        out.flush()
 
 
 def duration(seconds: float) -> str:
