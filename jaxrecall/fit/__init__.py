@@ -46,8 +46,8 @@ def fit(
     thetas = list(dict.fromkeys(thetas))
     if bad := [theta for theta in thetas if not 0 < theta < 1]:
         raise FitError(f"theta: {', '.join(f'{theta:g}' for theta in bad)}; allowed: fractions between 0 and 1, as in 0.5 0.9")
-    if not thetas or resamples < 100:
-        raise FitError(f"resamples: {resamples}, thetas: {len(thetas)}; allowed: at least 100, and at least one theta")
+    if resamples < 100:
+        raise FitError(f"resamples: {resamples}; allowed: at least 100")
     parts, remarks = cells.parts(frame)
     thresholds, exponents, diagnostics = [], [], []
     of, done = 2 * (1 + resamples) * len(thetas) * len(parts), 0

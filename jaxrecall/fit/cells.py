@@ -60,12 +60,15 @@ def read(path: Path) -> tuple[Table, list[str]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    if not path.exists():
+        raise FitError(f"{path}: there is no such file or folder; allowed: a results folder or a .parquet file")
     try:
         with pq.ParquetFile(path) as file:
             return file.read().to_pandas(), []
     except (OSError, pa.ArrowException) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else " ".join(str(error).split())[:200]
-        raise FitError(f"{path}: cannot be read ({why}); allowed: a results folder or a .parquet file") from error
+        raise FitError(
+            f"{path}: cannot be read ({' '.join(str(error).split())[:200]}); allowed: a results folder or a .parquet file"
+        ) from error
 
 
 def parts(frame: Table) -> tuple[list[Part], list[str]]:
@@ -103,7 +106,7 @@ def _checked(frame: Table) -> tuple[Table, list[str]]:
     problems = []
     for name, low in NEEDED.items():
         if not is_numeric_dtype(frame[name]) or is_bool_dtype(frame[name]):
-            problems.append(f"{name}: holds {frame[name].iloc[0]!r} ({frame[name].dtype}); allowed: whole numbers from {low}")
+            problems.append(f"{name}: holds {frame[name].tolist()[0]!r} ({frame[name].dtype}); allowed: whole numbers from {low}")
             continue
         values = frame[name].to_numpy(np.float64, na_value=np.nan)
         if (bad := ~((values >= low) & (values == np.round(values)) & (values < 2**53))).any():

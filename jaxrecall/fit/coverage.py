@@ -18,7 +18,9 @@ from scipy.special import expit, logit
 
 from .cells import Cell, Part
 from .curve import cloglog, curve, loglog, resamplings
-from .estimate import RECORD, estimate
+from .estimate import METHODS, RECORD, estimate
+from .glm import joint
+from .law import Law
 from .tables import exponents, thresholds
 
 SHAPES = {
@@ -155,6 +157,20 @@ def _record(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [row for row in rows if row["record"]]
 
 
+def compare(setting: Setting, replicates: int, seed: int = 0) -> dict[str, np.ndarray]:
+    """Errors of the exponents by method, (replicates, axes), and of one regression through all cells and levels."""
+    errors: dict[str, list[np.ndarray]] = {name: [] for name in (*METHODS, "everywhere")}
+    for replicate in range(replicates):
+        truth = draw(np.random.default_rng((seed, replicate)), setting)
+        curves = [curve(c, np.ones((1, c.k.shape[1]))) for c in truth.part.cells]
+        e = estimate(truth.part, setting.theta, curves, lambda _: None)
+        law = Law(truth.part.cells, truth.part.law, truth.part.factors)
+        y = joint(curves, law, setting.theta, lambda _: None, everywhere=True)
+        for name, found in {**{name: e.exponents(name) for name in METHODS}, "everywhere": law.exponents(y)}.items():
+            errors[name].append(found[0] - truth.exponents)
+    return {name: np.array(column) for name, column in errors.items()}
+
+
 SETTINGS = {
     "everything at once, theta = 0.5": Setting(),
     "theta = 0.9": Setting(theta=0.9, ceiling=0.95),
@@ -176,6 +192,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"  {S:2} seeds  {checked[checked.seeds == S].line()}")
         for T in setting.levels:
             print(f"  {T:2} levels {checked[checked.levels == T].line()}", flush=True)
+        for method, errors in compare(setting, -(-args.replicates // 4)).items():
+            rms, bias = np.sqrt(np.nanmean(errors**2, axis=0)), np.nanmean(errors, axis=0)
+            told = ", ".join(f"{axis} {r:.3f} ({b:+.3f})" for axis, r, b in zip(AXES, rms, bias, strict=True))
+            print(f"  {method:<11}{len(errors):5} replicates: rms error (bias) of exponents {told}", flush=True)
     return 0
 
 

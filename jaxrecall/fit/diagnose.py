@@ -19,6 +19,8 @@ from .law import Law, interval
 
 Row = dict[str, Any]
 DIAGNOSTICS = ("part", "theta", "diagnostic", "subject", "value", "lo", "hi", "text")
+MISFIT = 0.05
+"""Distance of ln N* from the law (rms) that is worth a warning, if it is also more than twice the noise."""
 
 
 def diagnose(e: Estimates, exponents: Sequence[Row]) -> list[Row]:
@@ -118,7 +120,7 @@ def _warnings(e: Estimates, law: Sequence[Row], exponents: Sequence[Row]) -> lis
         why = ", ".join(f"{n} {text}" for text, n in counts.items() if n)
         said.append(f"{(~e.inside).sum()} of {len(e.inside)} cells are not in the law: {why}")
     for row in law:
-        if row["diagnostic"] == "residual" and row.pop("noise") < row["value"] / 2:
+        if row["diagnostic"] == "residual" and max(2 * row.pop("noise"), MISFIT) < row["value"]:
             said.append(
                 f"no single power law: ln N* lies {row['value']:.2g} (rms) from it, more than twice the noise; the intervals of "
                 "the exponents do not cover that, see local_slope"

@@ -23,7 +23,7 @@ def firth(design: np.ndarray, k: np.ndarray, n: np.ndarray) -> np.ndarray:
     from firthmodels import FirthLogisticRegression
 
     right = np.repeat([1, 0], len(k))
-    model = FirthLogisticRegression(backend="numpy", fit_intercept=False, max_iter=200, gtol=1e-6, xtol=1e-6)
+    model = FirthLogisticRegression(backend="numpy", fit_intercept=False, max_iter=200)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what does not converge is nan below
         try:
@@ -39,18 +39,25 @@ def two_stage(curves: Sequence[Curve], theta: float, tell: Callable[[int], None]
     masks = [near(c, theta) for c in curves]
     for row in range(len(y)):
         cells = [i for i, mask in enumerate(masks) if mask[row].any()]
+        rows = {i: np.flatnonzero(masks[i][row]) for i in cells}
         for block in (cells[i : i + BLOCK] for i in range(0, len(cells), BLOCK)):
-            rows = [np.flatnonzero(masks[i][row]) for i in block]
-            x = [curves[i].x[at] for i, at in zip(block, rows, strict=True)]
-            middle = np.array([part.mean() for part in x])
-            design = np.zeros((sum(map(len, x)), 2 * len(block)))
-            at = np.repeat(np.arange(len(block)), [len(part) for part in x])
-            design[np.arange(len(at)), 2 * at] = 1
-            design[np.arange(len(at)), 2 * at + 1] = np.concatenate(x) - middle[at]
-            beta = firth(design, *_counts(curves, block, rows, row)).reshape(-1, 2)
-            y[row, block] = np.where(beta[:, 1] > 0, middle + (logit(theta) - beta[:, 0]) / beta[:, 1], np.nan)
+            y[row, block] = _lines(curves, block, rows, row, theta)
         tell(1)
     return y
+
+
+def _lines(curves: Sequence[Curve], block: Sequence[int], rows: dict[int, np.ndarray], row: int, theta: float) -> np.ndarray:
+    """ln N* of the cells in `block` by one regression; one by one if that does not converge."""
+    x = [curves[i].x[rows[i]] for i in block]
+    middle = np.array([part.mean() for part in x])
+    at = np.repeat(np.arange(len(block)), [len(part) for part in x])
+    design = np.zeros((len(at), 2 * len(block)))
+    design[np.arange(len(at)), 2 * at] = 1
+    design[np.arange(len(at)), 2 * at + 1] = np.concatenate(x) - middle[at]
+    a, b = firth(design, *_counts(curves, block, [rows[i] for i in block], row)).reshape(-1, 2).T
+    if np.isnan(a).any() and len(block) > 1:
+        return np.concatenate([_lines(curves, [i], rows, row, theta) for i in block])
+    return middle + (logit(theta) - a) / np.where(b > 0, b, np.nan)
 
 
 def joint(curves: Sequence[Curve], law: Law, theta: float, tell: Callable[[int], None], everywhere: bool = False) -> np.ndarray:

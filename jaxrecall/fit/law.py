@@ -14,7 +14,7 @@ MIN_SEEDS = 6
 """Below this many seeds no interval is given: a bootstrap over so few knows too little."""
 
 LEVEL = 0.95
-MIN_DRAWS = 0.9
+MIN_DRAWS = 0.5
 """Share of the resamplings that must give a number for an interval to be made of them."""
 
 

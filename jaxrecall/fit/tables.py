@@ -45,7 +45,7 @@ def thresholds(e: Estimates) -> list[Row]:
             low, high = np.exp(interval(y, cell.n_seeds, e.shape[i]))
             if not np.isnan(low) and one_step(c, e.theta):
                 low, high = min(low, cell.N[after - 1]), max(high, cell.N[after])
-            if cell.n_seeds >= MIN_SEEDS and not np.isnan(y[0]):
+            if not np.isnan(low):
                 low, high = 0.0 if lower[i] else low, np.inf if upper[i] else high
             rows.append(
                 cell.at
