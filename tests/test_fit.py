@@ -13,6 +13,7 @@ from scipy.special import expit, logit
 from scipy.stats import t as student
 
 import jaxrecall
+from jaxrecall.errors import FitError
 from jaxrecall.fit import coverage, fit, glm
 from jaxrecall.fit.cells import parts
 from jaxrecall.fit.curve import Curve, crossing, curve, loglog, near, resamplings, shape_error
@@ -268,7 +269,7 @@ def test_m_is_fitted_apart_and_factors_have_constants_of_their_own():
     assert np.allclose(exponents, [-1, -0.5, -0.25], atol=0.02)
     assert list(exponents.index) == [("m = 0", "d"), ("m > 0", "d"), ("m > 0", "m")]
     gaussian = table({"d": [32, 64, 128]}, lambda c: 1000 * 32 / c["d"], WIDE).assign(embedding="gaussian")
-    sphere = table({"d": [32, 64, 128]}, lambda c: 9000 * 32 / c["d"], WIDE).assign(embedding="sphere")
+    sphere = table({"d": [64, 128, 256]}, lambda c: 9000 * 32 / c["d"], WIDE).assign(embedding="sphere")
     both = pd.concat([gaussian, sphere])
     found = fit(both)
     assert np.isclose(of_record(found.exponents)["exponent"][0], -1, atol=0.02)
@@ -335,6 +336,10 @@ REFUSED = {
     "empty": (lambda f: f.iloc[:0], "rows: the table is empty"),
     "too many right": (lambda f: f.assign(n_correct=f["n_test"] + 1), "n_correct: more than n_test in 72 rows"),
     "nothing counted": (lambda f: f.assign(n_correct=np.nan), "n_correct: null in all rows"),
+    "a column of the thresholds": (
+        lambda f: pd.concat([f.assign(method="a"), f.assign(method="b")]),
+        "columns: method is an axis here and a column of the thresholds; rename it",
+    ),
     "twice": (
         lambda f: pd.concat([f, f.iloc[:3]]),
         "rows: 3 runs come more than once, the first at V = 64, d = 32, L = 8, m = 0, N = 64, seed = 0",
@@ -352,6 +357,19 @@ def test_a_table_that_cannot_be_fitted_is_refused_in_a_line(case, tmp_path, caps
     assert told.err.count("\n") == 1
     assert told.out == ""
     assert [path.name for path in tmp_path.iterdir()] == ["t.parquet"]
+
+
+def test_a_table_may_keep_its_axes_in_an_index_or_as_categories(tmp_path):
+    frame = table({"d": [32, 64]}, lambda c: 1000.0)
+    both = pd.concat([frame.assign(optimizer="sgd"), frame.assign(optimizer="adam")])
+    both["optimizer"] = pd.Categorical(both["optimizer"], ["sgd", "adam", "never run"])
+    both.set_index(["V", "N", "optimizer"]).to_parquet(tmp_path / "t.parquet")
+    assert cli.main([str(tmp_path / "t.parquet")]) == 0
+    thresholds = pd.read_parquet(tmp_path / "t-fit/thresholds.parquet")
+    assert len(of_record(thresholds)) == 4
+    pd.testing.assert_frame_equal(thresholds, fit(both).thresholds, check_dtype=False)
+    with pytest.raises(FitError, match="columns: d more than once"):
+        fit(pd.concat([frame, frame[["d"]]], axis=1))
 
 
 def test_a_use_that_makes_no_sense_is_refused_in_a_line(tmp_path, capsys):

@@ -49,6 +49,9 @@ def fit(
     if resamples < 100:
         raise FitError(f"resamples: {resamples}; allowed: at least 100")
     parts, remarks = cells.parts(frame)
+    axes = list(parts[0].cells[0].at)
+    if clash := [name for name in axes if name in tables.THRESHOLDS]:
+        raise FitError(f"columns: {', '.join(clash)} is an axis here and a column of the thresholds; rename it")
     thresholds, exponents, diagnostics = [], [], []
     of, done = 2 * (1 + resamples) * len(thetas) * len(parts), 0
 
@@ -67,7 +70,6 @@ def fit(
             exponents += (rows := tables.exponents(found))
             diagnostics += diagnose.diagnose(found, rows)
     diagnostics += [{"part": "", "diagnostic": "remark", "subject": "", "text": remark} for remark in remarks]
-    axes = list(parts[0].cells[0].at)
     return Fit(
         pd.DataFrame(thresholds, columns=pd.Index([*axes, *tables.THRESHOLDS])).astype({"N_below": "Int64", "N_above": "Int64"}),
         pd.DataFrame(exponents, columns=pd.Index(tables.EXPONENTS)),

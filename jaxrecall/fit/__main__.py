@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -36,11 +37,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
     path = Path(args.table)
     try:
+        out = (
+            Path(args.out) if args.out else path if Store(path).holds_results() else path.resolve().with_name(f"{path.resolve().stem}-fit")
+        )
+        _check(out)
         frame, remarks = cells.read(path)
         with _progress() as tell:
             found = fit(frame, args.theta, args.resamples, tell)
         _say(found, remarks + found.remarks)
-        _write(found, Path(args.out) if args.out else path if Store(path).holds_results() else path.with_name(f"{path.stem}-fit"))
+        _write(found, out)
     except FitError as error:
         print(*error.lines, sep="\n", file=sys.stderr)
         return USAGE
@@ -51,6 +56,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("interrupted; nothing was written", file=sys.stderr)
         return INTERRUPTED
     return OK
+
+
+def _check(out: Path) -> None:
+    """Refuses a folder that cannot be written, before anything is fitted; makes nothing."""
+    nearest = next(path for path in (out, *out.resolve().parents) if path.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+        raise FitError(f"{out}: cannot be written ({nearest} is not a folder, or not writable); choose another --out")
 
 
 def _write(found: Fit, out: Path) -> None:

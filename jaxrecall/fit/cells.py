@@ -64,7 +64,7 @@ def read(path: Path) -> tuple[Table, list[str]]:
         raise FitError(f"{path}: there is no such file or folder; allowed: a results folder or a .parquet file")
     try:
         with pq.ParquetFile(path) as file:
-            return file.read().to_pandas(), []
+            return file.read().to_pandas(ignore_metadata=True), []  # an index is columns too
     except (OSError, pa.ArrowException) as error:
         raise FitError(
             f"{path}: cannot be read ({' '.join(str(error).split())[:200]}); allowed: a results folder or a .parquet file"
@@ -92,6 +92,8 @@ def _checked(frame: Table) -> tuple[Table, list[str]]:
     """The rows that have a count, as whole numbers, and how many have none."""
     from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
+    if twice := sorted(set(frame.columns[frame.columns.duplicated()])):
+        raise FitError(f"columns: {', '.join(twice)} more than once; rename or drop one")
     if missing := [name for name in NEEDED if name not in frame]:
         raise FitError(f"columns: no {', '.join(missing)}; needed: {', '.join(NEEDED)}")
     if not len(frame):
@@ -123,7 +125,7 @@ def _axes(frame: Table) -> tuple[list[str], list[str]]:
     """All axes but N, and the columns of the point that vary but follow others."""
     axes: list[str] = list(LAW)
     followers: list[str] = []
-    n_points = frame.groupby([*axes, "N"]).ngroups
+    n_points = frame.groupby([*axes, "N"], observed=True).ngroups
     asked = [name for name in POINT_COLUMNS if name in frame and name not in (*LAW, "N", "root_seed", "n_test")]
     foreign = [name for name in frame if name not in COLUMNS and frame[name].map(np.isscalar).all()]
     for name in sorted(asked, key=lambda name: frame[name].nunique(dropna=False)) + foreign:
@@ -131,7 +133,7 @@ def _axes(frame: Table) -> tuple[list[str], list[str]]:
             frame[name] = frame[name].map({value: float(f"{value:.12g}") for value in frame[name].unique()})
         if frame[name].nunique(dropna=False) == 1:
             continue
-        by_value = frame.groupby([*axes, name, "N"], dropna=False)
+        by_value = frame.groupby([*axes, name, "N"], dropna=False, observed=True)
         shared = name in asked or by_value["seed"].nunique().min() > 1
         if shared and by_value.ngroups > n_points:
             axes.append(name)
@@ -142,7 +144,7 @@ def _axes(frame: Table) -> tuple[list[str], list[str]]:
 
 
 def _refuse_duplicates(frame: Table, point: list[str], seeds: list[str]) -> None:
-    copies = frame.groupby([*point, *seeds], dropna=False).size()
+    copies = frame.groupby([*point, *seeds], dropna=False, observed=True).size()
     if (twice := copies[copies > 1]).empty:
         return
     where = ", ".join(f"{name} = {value}" for name, value in zip(copies.index.names, twice.index[0], strict=True))
@@ -154,7 +156,7 @@ def _refuse_duplicates(frame: Table, point: list[str], seeds: list[str]) -> None
 def _cells(rows: Table, axes: list[str], seed: np.ndarray) -> list[Cell]:
     cells = []
     rows = rows.assign(_seed=seed)
-    for at, mine in rows.groupby(axes, sort=True, dropna=False):
+    for at, mine in rows.groupby(axes, sort=True, dropna=False, observed=True):
         levels, level = np.unique(mine["N"].to_numpy(), return_inverse=True)
         k, n = np.zeros((2, len(levels), seed.max() + 1))
         k[level, mine["_seed"]], n[level, mine["_seed"]] = mine["n_correct"], mine["n_test"]
