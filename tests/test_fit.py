@@ -313,8 +313,8 @@ def test_diagnostics_show_where_no_single_power_law_holds():
     assert np.allclose(slopes, [-0.5 * ln2, -1.5 * ln2, -2.5 * ln2], atol=0.02)
     assert np.isclose(found.loc["drop_smallest", "value"], -2 * ln2, atol=0.02)
     assert any("no single power law" in text for text in found.loc[["warning"], "text"])
-    straight = fit(table({"d": [32, 64, 128, 256]}, lambda c: 1000 * 32 / c["d"], WIDE)).diagnostics.set_index("diagnostic")
-    assert not any("no single power law" in text for text in straight["text"])
+    nearly = fit(table({"d": [32, 64, 128, 256]}, lambda c: 32000 / c["d"] / np.log(c["d"]), WIDE)).diagnostics
+    assert not any("no single power law" in text for text in nearly["text"])  # 3 % off is not worth a word
     logged = fit(table({"V": [64, 128, 256]}, lambda c: c["V"] ** 1.5 * np.log(c["V"]), WIDE)).diagnostics.set_index("diagnostic")
     assert np.isclose(logged.loc["with_log", "value"], 1.5, atol=0.01)
 
@@ -389,9 +389,10 @@ def test_a_use_that_makes_no_sense_is_refused_in_a_line(tmp_path, capsys):
         ([good, "--out", str(tmp_path / "file")], "cannot be written"),
     ):
         assert cli.main(argv) == 2
-        err = capsys.readouterr().err
-        assert line in err
-        assert err.count("\n") == 1
+        told = capsys.readouterr()
+        assert line in told.err
+        assert told.err.count("\n") == 1
+        assert told.out == ""  # refused before anything was fitted
 
 
 def test_without_the_extra_one_line_says_what_to_install(tmp_path):
