@@ -1,13 +1,16 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: sweep test lint clean
+.PHONY: sweep test bench lint clean
 
 sweep: .venv/installed  ## set up, run the small shipped grid, end with a table and a picture
 	$(BIN)/python -m jaxrecall.sweep --grid sweeps/quickstart.yaml
 
 test: .venv/installed-dev  ## set up and pass the tests; ARGS=--slow for all of them
 	$(BIN)/python -m pytest -q -n 2 $(ARGS)
+
+bench: .venv/installed-bench  ## set up, run the peers side by side, save results/benchmarks.md; ARGS="--only R1" for parts
+	$(BIN)/python -m benchmarks $(ARGS)
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check
@@ -22,6 +25,10 @@ lint: .venv/installed-dev
 
 .venv/installed-dev: .venv/installed
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	touch $@
+
+.venv/installed-bench: .venv/installed
+	$(BIN)/python -m pip install --quiet --editable ".[bench]"
 	touch $@
 
 clean:

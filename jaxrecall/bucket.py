@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .errors import GridError
 from .point import BLOCK, Activation, Exact, Point
@@ -36,6 +36,16 @@ class Bucket:
         fewer, so that a (chunk, widest) float32 array stays within 16 MiB as long as one block does."""
         return BLOCK * max(1, min(4, 2**22 // (max(self.V, self.d, self.m) * BLOCK)))
 
+    @property
+    def in_full(self) -> Bucket:
+        """The same sizes in the full form, for runs that a guard turns away."""
+        return replace(self, exact="full")
+
+    @property
+    def variant(self) -> tuple[Activation, Exact, bool]:
+        """What two buckets must share for one to hold the other's points, besides sizes."""
+        return self.activation, self.exact, self.m > 0
+
     def fits(self, point: Point) -> bool:
         sizes = point.V <= self.V and point.d <= self.d and point.m <= self.m
         return sizes and point.activation == self.activation and form_of(point) == self.exact
@@ -45,6 +55,16 @@ class Bucket:
         """The bucket of a point on its own: each size padded to a power of two, at least 16."""
         V, d, m = (max(16, 1 << (size - 1).bit_length()) if size else 0 for size in (point.V, point.d, point.m))
         return Bucket(V, d, m, point.activation, form_of(point))
+
+    @staticmethod
+    def tight(point: Point) -> Bucket:
+        """The bucket of a point with little padding: four sizes to the octave, multiples of 16."""
+
+        def padded(size: int) -> int:
+            step = max(16, 1 << max(0, size.bit_length() - 3))
+            return -(-size // step) * step
+
+        return Bucket(padded(point.V), padded(point.d), padded(point.m), point.activation, form_of(point))
 
     @staticmethod
     def parse(text: str) -> tuple[int, int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -34,31 +35,21 @@ def draw(streams: Array, law: Array | int, V: Array | int, d: Array | int, m: Ar
     """
     V_pad, d_pad, m_pad = pad
     counts = {"z_in": V_pad, "z_out": V_pad, "z_trig": 1, "z_eos": 1, "w_in": m_pad}
-    # all rows in one call, which compiles faster than five
-    stream_of_row = jnp.concatenate([jnp.broadcast_to(keys.stream(streams, name), (count, 2)) for name, count in counts.items()])
-    row = jnp.concatenate([jnp.arange(count, dtype=jnp.uint32) for count in counts.values()])
-    everything = keys.normals(keys.fold(stream_of_row, row), d_pad)
-    bounds = list(itertools.accumulate(counts.values()))[:-1]
-    normal_of = dict(zip(counts, jnp.split(everything, bounds), strict=True))
+    true = {"z_in": V, "z_out": V, "z_trig": 1, "z_eos": 1, "w_in": m}
+    first_unit = {"z_in": 0, "z_out": 0, "z_trig": V, "z_eos": V + 1, "w_in": 0}
+
+    def of_rows(value: Callable[[str, Array], Array]) -> Array:
+        """One entry for each row of all tables: they are drawn together, which compiles faster than table by table."""
+        return jnp.concatenate([value(name, jnp.arange(count, dtype=jnp.int32)) for name, count in counts.items()])
+
+    key = of_rows(lambda name, row: jnp.broadcast_to(keys.stream(streams, name), (len(row), 2)))
+    row = of_rows(lambda name, row: row)
+    real = of_rows(lambda name, row: row < true[name])[:, None]
+    unit = of_rows(lambda name, row: row + first_unit[name])[:, None]
     column = jnp.arange(d_pad, dtype=jnp.int32)[None, :]
-
-    def rows(name: str, first_unit: Array | int) -> Array:
-        index = jnp.arange(counts[name], dtype=jnp.int32)[:, None]
-        normal = jnp.where(column < d, normal_of[name], jnp.float32(0))
-        gaussian = normal / jnp.sqrt(jnp.float32(d))
-        sphere = normal / jnp.sqrt(jnp.sum(normal * normal, axis=1, keepdims=True))
-        unit = (column == index + first_unit).astype(jnp.float32)
-        return jnp.where(law == 0, gaussian, jnp.where(law == 1, sphere, unit))
-
-    real = (jnp.arange(V_pad, dtype=jnp.int32) < V)[:, None]
-    W_in = None
-    if m_pad:
-        real_unit = (jnp.arange(m_pad, dtype=jnp.int32) < m)[:, None]
-        W_in = jnp.where(real_unit & (column < d), normal_of["w_in"], jnp.float32(0))
-    return Embeddings(
-        Z_in=jnp.where(real, rows("z_in", 0), jnp.float32(0)),
-        Z_out=jnp.where(real, rows("z_out", 0), jnp.float32(0)),
-        z_trig=rows("z_trig", V)[0],
-        z_eos=rows("z_eos", V + 1)[0],
-        W_in=W_in,
-    )
+    normal = jnp.where(real & (column < d), keys.normals(keys.fold(key, row.astype(jnp.uint32)), d_pad), jnp.float32(0))
+    square = jnp.sum(normal * normal, axis=1, keepdims=True)
+    length = jnp.where(law == 0, jnp.sqrt(jnp.float32(d)), jnp.sqrt(jnp.where(real, square, jnp.float32(1))))
+    z = jnp.where(law == 2, (real & (column == unit)).astype(jnp.float32), normal / length)
+    Z_in, Z_out, z_trig, z_eos, _ = jnp.split(z, list(itertools.accumulate(counts.values()))[:-1])
+    return Embeddings(Z_in, Z_out, z_trig[0], z_eos[0], normal[-m_pad:] if m_pad else None)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from . import keys, task
+from .point import BLOCK
 from .stream import (
     Learned,
     World,
@@ -21,120 +22,133 @@ from .stream import (
     f32,
     features,
     i32,
-    over_samples,
-    over_vocabulary,
+    in_value,
     token_counts,
     unless_zero,
-    values,
 )
+
+TEST, TRAIN, MEMORY, STEP1 = range(4)
+"""Sets of items that are recalled: test and train sequences, every token through V2, and through V1 without the trigger."""
 
 
 class Judged(NamedTuple):
-    """Predictions held against their labels, one entry each."""
+    """Predictions held against their labels, one entry each, or sums of them."""
 
     correct: Array  # bool
     tied: Array  # bool: the largest logit is shared
     margin: Array  # float32: (logit of the label - best other) / standard deviation of the logits
 
 
+class Sums(NamedTuple):
+    """Over the items of a set. The first entry of each `judged` counts items once, the others as often as sequences hold them."""
+
+    judged: Judged  # (3,) each: int32, int32, float32
+    top1: Array  # int32
+    mass: Array  # float32
+
+
 def measure(world: World, learned: Learned, locked: Array | None = None) -> dict[str, Array]:
     """Counts (int32) and sums (float32) behind the metric columns; `program.finish` makes the row of them.
 
-    Where `locked`, attention rests wholly on the informative token, so a sequence is recalled as its token is: counts of the
-    informative tokens then stand for the sequences. None never does that.
+    Where `locked`, attention rests wholly on the informative token, so a sequence is recalled as its token is: tokens are
+    then counted as often as sequences hold them, and no sequence is read. None never does that.
     """
     run, e = world.run, world.e
     V2 = run.mix1 * learned.G1 + run.mix2 * learned.G2
-    answers = e.Z_out @ (V2 / unless_zero(jnp.max(jnp.abs(V2))))  # no metric sees the scale
-    # mapped rather than written twice, here and below: it compiles once
-    recalled = lax.map(lambda of: by_token(world, *of), (jnp.stack([answers, e.Z_out @ learned.G1]), jnp.stack([values(world), e.Z_in])))
-    sets = jnp.stack([keys.stream(world.streams, "test"), batch_of_step(world, 2)]), jnp.stack([run.n_test, jnp.minimum(run.N, run.n_test)])
-
-    def of_sequences() -> dict[str, Array]:
-        return lax.map(lambda of: by_sequence(world, learned, answers, of[0], of[1]), sets)
-
-    def of_tokens() -> dict[str, Array]:
-        return lax.map(lambda of: from_tokens(world, Judged(*(part[0] for part in recalled)), of[0], of[1]), sets)
-
-    sums = of_sequences() if locked is None else lax.cond(locked, of_tokens, of_sequences)
+    answers = jnp.stack([e.Z_out @ (V2 / unless_zero(jnp.max(jnp.abs(V2)))), e.Z_out @ learned.G1])  # no metric sees the scale
+    batches = jnp.stack([keys.stream(world.streams, "test"), batch_of_step(world, 2)])
+    n = jnp.stack([run.n_test, jnp.minimum(run.N, run.n_test)])
+    counted = jnp.zeros_like(n) if locked is None else jnp.where(locked, n, 0)
+    often = jnp.concatenate([jnp.ones((1, world.shape.V), i32), lax.map(lambda of: token_counts(world, *of), (batches, counted))])
+    sets = jnp.arange(4), batches[jnp.array([0, 1, 0, 0])], jnp.concatenate([n - counted, jnp.stack([run.V, run.V])])
+    # mapped rather than written out for each set: it compiles once
+    sums = lax.map(lambda of: recall(world, learned, answers, often, *of), sets)
     scale = jnp.max(jnp.abs(learned.w_hat))
     unit = learned.w_hat / unless_zero(scale)
     scores = centred(world, (e.Z_in @ unit)[:, None])
+    by_token = jnp.bool_(False) if locked is None else locked
+
+    def of_sequences(part: Array) -> Array:
+        """(test, train) sums of a part of `judged`."""
+        return jnp.where(by_token, part[MEMORY, 1:], part[:MEMORY, 0])
+
+    n_correct, margin = of_sequences(sums.judged.correct), of_sequences(sums.judged.margin)
     return {
-        **{name: value[0] for name, value in sums.items()},
-        "n_train_correct": sums["n_correct"][1],
-        "n_memory": count(recalled.correct[0]),
-        "n_step1": count(recalled.correct[1]),
+        "n_correct": n_correct[0],
+        "n_train_correct": n_correct[1],
+        "n_tied": of_sequences(sums.judged.tied)[0],
+        "n_top1": jnp.where(by_token, run.n_test, sums.top1[TEST]),
+        "mass": jnp.where(by_token, run.n_test.astype(f32), sums.mass[TEST]),
+        "margin": margin[0],
+        "n_memory": sums.judged.correct[MEMORY, 0],
+        "n_step1": sums.judged.correct[STEP1, 0],
         "w_scale": scale,
         "trigger": e.z_trig @ unit,
         "score_std": jnp.sqrt(jnp.sum(scores * scores) / run.V.astype(f32)),
         "cosine": e.z_trig @ unit / jnp.sqrt(jnp.sum(e.z_trig * e.z_trig) * jnp.sum(unit * unit)),
-        "finite": jnp.all(jnp.isfinite(V2)) & jnp.all(jnp.isfinite(learned.w_hat)) & jnp.isfinite(sums["margin"][0]),
+        "finite": jnp.all(jnp.isfinite(V2)) & jnp.all(jnp.isfinite(learned.w_hat)) & jnp.isfinite(margin[0]),
         "draw_check": draw_check(world),
     }
+
+
+def recall(world: World, learned: Learned, answers: Array, often: Array, which: Array, key: Array, n: Array) -> Sums:
+    """Sums over the n items of set `which`: sequences of the stream `key`, or tokens, counted as `often` (3, V) says.
+
+    `answers` (2, V, p) are those of V2 and of V1. A block of items at a time.
+    """
+    scores = attention_scores(world, learned.w_hat)
+    answers = answers[(which == STEP1).astype(i32)]
+    value = world.e.Z_in + jnp.where(which == STEP1, f32(0), in_value(world)) * world.e.z_trig[None]
+    is_sequence = which < MEMORY
+
+    def block(c: Array, sums: Sums) -> Sums:
+        item = c * BLOCK + jnp.arange(BLOCK, dtype=i32)
+
+        def sequences() -> tuple[Array, Array, Array, Array]:
+            blocks = keys.block_keys(key, c, 1)
+            attended = attend(world, blocks, scores)
+            return task.tokens(blocks, 0, world.run.V), attended.h, attended.mass, attended.is_top
+
+        def tokens() -> tuple[Array, Array, Array, Array]:
+            v = jnp.minimum(item, world.run.V - 1)
+            return v, at(value, v), jnp.ones(BLOCK, f32), jnp.ones(BLOCK, bool)
+
+        v, h, mass, is_top = lax.cond(is_sequence, sequences, tokens)
+        judged = judge(world, features(world, h)[0] @ answers.T, at(world.perm, v))
+        real = item < n
+        times = jnp.where(real[None], jnp.where(is_sequence, i32(1), often[:, v]), 0)
+        new = Sums(
+            Judged(
+                jnp.sum(times * judged.correct[None].astype(i32), axis=1, dtype=i32),
+                jnp.sum(times * judged.tied[None].astype(i32), axis=1, dtype=i32),
+                jnp.sum(times.astype(f32) * judged.margin[None], axis=1),
+            ),
+            count(real & is_top),
+            jnp.sum(jnp.where(real, mass, f32(0))),
+        )
+        return jax.tree.map(jnp.add, sums, new)
+
+    zero = Sums(Judged(jnp.zeros(3, i32), jnp.zeros(3, i32), jnp.zeros(3, f32)), i32(0), f32(0))
+    return lax.fori_loop(0, (n + (BLOCK - 1)) // BLOCK, block, zero)
 
 
 def judge(world: World, logits: Array, y: Array) -> Judged:
     """Logits (n, V) against labels y (n,)."""
     masked = logits + world.no_label[None]
-    top = jnp.max(masked, axis=1)
-    is_label = y[:, None] == jnp.arange(world.shape.V, dtype=i32)[None]
+    item = jnp.arange(world.shape.V, dtype=i32)[None]
+    is_label = y[:, None] == item
+    own = jnp.sum(jnp.where(is_label, logits, f32(0)), axis=1)
     other = jnp.max(jnp.where(is_label, f32(-jnp.inf), masked), axis=1)
+    is_top = masked == jnp.maximum(own, other)[:, None]
+    first = jnp.min(jnp.where(is_top, item, world.shape.V), axis=1)  # argmax is four times slower on a CPU
     n = world.run.V.astype(f32)
     spread = jnp.where((world.no_label == 0)[None], logits - jnp.sum(logits, axis=1, keepdims=True) / n, f32(0))
     std = jnp.sqrt(jnp.sum(spread * spread, axis=1) / n)
-    own = jnp.sum(jnp.where(is_label, logits, f32(0)), axis=1)
     return Judged(
-        correct=jnp.argmax(masked, axis=1).astype(i32) == y,
-        tied=jnp.sum((masked == top[:, None]).astype(i32), axis=1, dtype=i32) > 1,
+        correct=first == y,
+        tied=jnp.sum(is_top.astype(i32), axis=1, dtype=i32) > 1,
         margin=jnp.where(std > 0, (own - other) / unless_zero(std), f32(0)),
     )
-
-
-def by_token(world: World, answers: Array, values: Array) -> Judged:
-    """(V,) each: every token's value (V, d), fed past the attention, against its label; False and 0 on padding."""
-
-    def rows(v: Array, real: Array, judged: Judged) -> Judged:
-        phi, _ = features(world, values.at[v].get(mode="clip"))
-        new = judge(world, phi @ answers.T, world.perm.at[v].get(mode="clip"))
-        where = jnp.where(real, v, world.shape.V)
-        return Judged(*(old.at[where].set(part, mode="drop") for old, part in zip(judged, new, strict=True)))
-
-    V = world.shape.V
-    return over_vocabulary(world, rows, Judged(jnp.zeros(V, bool), jnp.zeros(V, bool), jnp.zeros(V, f32)))
-
-
-def by_sequence(world: World, learned: Learned, answers: Array, key: Array, n: Array) -> dict[str, Array]:
-    """Counts and sums over the first n sequences of a stream."""
-    scores = attention_scores(world, learned.w_hat)
-
-    def chunk(blocks: Array, real: Array, sums: dict[str, Array]) -> dict[str, Array]:
-        attended = attend(world, blocks, scores)
-        phi, _ = features(world, attended.h)
-        judged = judge(world, phi @ answers.T, at(world.perm, task.tokens(blocks, 0, world.run.V)))
-        new = {
-            "n_correct": count(real & judged.correct),
-            "n_tied": count(real & judged.tied),
-            "n_top1": count(real & attended.is_top),
-            "mass": jnp.sum(jnp.where(real, attended.mass, f32(0))),
-            "margin": jnp.sum(jnp.where(real, judged.margin, f32(0))),
-        }
-        return {name: sums[name] + value for name, value in new.items()}
-
-    zero = {"n_correct": i32(0), "n_tied": i32(0), "n_top1": i32(0), "mass": f32(0), "margin": f32(0)}
-    return over_samples(world, key, n, chunk, zero)
-
-
-def from_tokens(world: World, judged: Judged, key: Array, n: Array) -> dict[str, Array]:
-    """The same from `judged` (V,) when attention is locked: only the informative tokens are drawn."""
-    counts = token_counts(world, key, n)
-    return {
-        "n_correct": jnp.sum(counts * judged.correct.astype(i32), dtype=i32),
-        "n_tied": jnp.sum(counts * judged.tied.astype(i32), dtype=i32),
-        "n_top1": n,
-        "mass": n.astype(f32),
-        "margin": jnp.sum(counts.astype(f32) * judged.margin),
-    }
 
 
 def draw_check(world: World) -> Array:
@@ -144,8 +158,7 @@ def draw_check(world: World) -> Array:
     """
     run = world.run
     batches = jnp.stack([*(batch_of_step(world, step) for step in range(3)), keys.stream(world.streams, "test")])
-    blocks = jax.vmap(lambda key: keys.block_keys(key, 0, 1)[0])(batches)
-    first = [task.tokens(blocks, position, run.V) for position in (0, run.L - 1)]
-    draws = jnp.concatenate([jnp.where(world.no_label == 0, world.perm, 0), *first]).astype(jnp.uint32)
+    first = task.tokens(keys.fold(batches, jnp.zeros(len(batches), jnp.uint32)), jnp.stack([i32(0), run.L - 1]), run.V)
+    draws = jnp.concatenate([jnp.where(world.no_label == 0, world.perm, 0), first.reshape(-1)]).astype(jnp.uint32)
     label = jnp.concatenate([jnp.arange(world.shape.V), jnp.arange(len(draws) - world.shape.V) + 2**20]).astype(jnp.uint32)
     return jnp.sum(draws * (label * jnp.uint32(0x9E3779B1) | 1), dtype=jnp.uint32) + jnp.sum(world.streams, dtype=jnp.uint32)

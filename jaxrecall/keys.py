@@ -72,15 +72,16 @@ def block_keys(key: Array, first: Array | int, count: int) -> Array:
 
 
 def words(blocks: Array, position: Array | int) -> Array:
-    """(count * 512,) uint32: the random word of every sample of the blocks (`block_keys`) at `position`.
+    """(..., count * 512) uint32: the random word of every sample of the blocks (`block_keys`) at each `position` (...,).
 
     Sample i < 256 of a block takes the first, sample 256 + i the second output word of threefry-2x32 (Salmon et al.,
     SC 2011) under the block's key at the counter (position, i).
     """
-    lane = jnp.arange(BLOCK // 2, dtype=jnp.uint32)[None, :]
-    high = jnp.broadcast_to(jnp.uint32(position), lane.shape)
-    pair = threefry2x32(blocks[:, 0][:, None], blocks[:, 1][:, None], high, lane)
-    return jnp.stack(pair, axis=1).reshape(-1)
+    position = jnp.asarray(position, jnp.uint32)
+    ones = (1,) * position.ndim
+    key, lane = blocks.reshape(*ones, -1, 1, 2), jnp.arange(BLOCK // 2, dtype=jnp.uint32).reshape(*ones, 1, -1)
+    pair = threefry2x32(key[..., 0], key[..., 1], position[..., None, None], lane)
+    return jnp.stack(pair, axis=-2).reshape(*position.shape, -1)
 
 
 def threefry2x32(k0: Array, k1: Array, x0: Array, x1: Array) -> tuple[Array, Array]:

@@ -1,7 +1,8 @@
-"""From missing runs to programs and chunks, with what they cost. No JAX here.
+"""From missing runs to programs and chunks. No JAX here.
 
-A program is compiled per bucket: padded sizes, activation and form. Points start in a bucket of their own size; two buckets
-become one where the padding costs less than the compilation saved. A chunk is a list of runs of one program: one part file.
+A program is compiled per bucket: padded sizes, activation and form. Points start in tight buckets of their own; two buckets
+become one where the padding costs less than the compilation saved. A chunk is a list of runs of one program that are started
+and reported together.
 """
 
 from __future__ import annotations
@@ -9,80 +10,16 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .bucket import MAX_COUNTED_V, Bucket, form_of
+from .cost import Experience, Work, cores
 from .errors import GridError
-from .point import BLOCK, Point
+from .point import Point, RunId
 
-RunId = tuple[Point, int]
-
-COMPILE_SECONDS = 4.0
 CHUNK_SECONDS = 20.0
 CHUNK_RUNS = 4096
-USUAL_CHUNK = 4 * BLOCK
-
-
-@dataclass(frozen=True)
-class Rates:
-    """Operations per second of the primitives; leads from a 2-core x86-64 machine with AVX-512, good for choosing and ETAs."""
-
-    matmul_flops: float = 4.0e11
-    exponentials: float = 4.0e9
-    activations: float = 2.5e9  # hidden units evaluated
-    row_floats: float = 1.7e10  # floats gathered or accumulated row-wise
-    words: float = 8.0e8  # random words
-    scatters: float = 6.0e8
-    overhead: float = 4.0e-3  # seconds a run
-
-
-@dataclass(frozen=True)
-class Work:
-    """What runs ask for besides padded sizes; sums of it cost the sum."""
-
-    runs: int = 0
-    samples: int = 0  # N, here as below rounded up to whole chunks
-    evaluated: int = 0  # test and train sequences that are measured
-    drawn: int = 0  # tokens that the full form draws, gathering an embedding row for each
-    scattered: int = 0  # N L: tokens of a batch
-
-    @staticmethod
-    def of(point: Point, runs: int = 1) -> Work:
-        samples = _whole_chunks(point.N)
-        evaluated = _whole_chunks(point.n_test) + _whole_chunks(min(point.N, point.n_test))
-        passes = 4 * samples + evaluated  # steps 1 and 3 read each sample once, step 2 twice
-        return Work(runs, runs * samples, runs * evaluated, runs * passes * point.L, runs * samples * point.L)
-
-    def __add__(self, other: Work) -> Work:
-        return Work(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
-
-    def flops(self, bucket: Bucket) -> float:
-        """Matmul operations in a bucket; a guarded run is taken to have locked attention and uniform predictions."""
-        V, d, m = bucket.V, bucket.d, bucket.m
-        p, hidden = m or d, 2 * m * d
-        per_sequence = 2 * V * p + hidden
-        vocabulary = self.runs * 2 * V * per_sequence
-        if bucket.exact == "full":
-            return float(self.samples * (4 * d * p + 6 * V * p + 2 * V * d + 4 * hidden) + self.evaluated * per_sequence + vocabulary)
-        return float(self.samples * (2 * d * p + 3 * hidden if m else 2 * d) + vocabulary + self.runs * 4 * V * V * (d + p))
-
-    def seconds(self, bucket: Bucket, rates: Rates = Rates()) -> float:
-        """Estimated seconds in a bucket, on one device, compilation not counted."""
-        full = bucket.exact == "full"
-        exponentials = (2 * self.samples + self.evaluated) * bucket.V if full else 0
-        activated = (3 * self.samples + self.evaluated if full else 2 * self.samples) * bucket.m
-        words = self.drawn if full else 2 * self.scattered
-        rows = words if full or bucket.m else self.scattered
-        return (
-            self.flops(bucket) / rates.matmul_flops
-            + exponentials / rates.exponentials
-            + activated / rates.activations
-            + words / rates.words
-            + rows * bucket.d / rates.row_floats
-            + self.scattered / rates.scatters
-            + self.runs * rates.overhead
-        )
 
 
 @dataclass(frozen=True)
@@ -91,19 +28,34 @@ class Chunk:
 
     bucket: Bucket
     runs: tuple[RunId, ...]
-    seconds: float
+    seconds: float  # of wall time
 
 
 @dataclass(frozen=True)
 class Plan:
     chunks: tuple[Chunk, ...]
     flops: float
-    seconds: float  # compilation counted
-    peak_bytes: int  # of the largest program, one run at a time
+    seconds: float  # of wall time, compilation counted
+    limit: int  # bytes that a program may take
+    experience: Experience
+    batch: int | None = None  # runs side by side on an accelerator; None: half a second's work
 
     @property
     def buckets(self) -> tuple[Bucket, ...]:
         return tuple(dict.fromkeys(chunk.bucket for chunk in self.chunks))
+
+    def width(self, bucket: Bucket) -> int:
+        """Runs side by side on a CPU: one per core, as far as memory goes."""
+        return max(1, min(cores(), self.n_runs, self.limit // peak_bytes(bucket)))
+
+    @property
+    def peak_bytes(self) -> int:
+        """Of the dearest program, with as many runs side by side as there will be."""
+        return max((peak_bytes(bucket) * self.width(bucket) for bucket in self.buckets), default=0)
+
+    def seconds_of(self, run: RunId, bucket: Bucket) -> float:
+        """Of one core, for a run in a bucket."""
+        return self.experience.rates.seconds(Work.of(run[0]).amounts(bucket))
 
     @property
     def n_runs(self) -> int:
@@ -131,18 +83,28 @@ class Plan:
         ]
 
 
-def make(runs: Sequence[RunId], forced: tuple[int, int, int] | None = None) -> Plan:
-    """The plan for `runs`. With `forced` = (V, d, m) every point runs in that bucket; raises GridError where one does not fit."""
+def make(
+    runs: Sequence[RunId],
+    forced: tuple[int, int, int] | None = None,
+    experience: Experience | None = None,
+    limit: int | None = None,
+) -> Plan:
+    """The plan for `runs`, by what this machine has shown so far, for programs of at most `limit` bytes (80 % of its memory).
+
+    With `forced` = (V, d, m) every point runs in that bucket; raises GridError where one does not fit.
+    """
+    experience = experience or Experience.kept()
     by_point: dict[Point, list[int]] = {}
     for point, seed in runs:
         by_point.setdefault(point, []).append(seed)
-    groups = _forced(by_point, forced) if forced else _merged(by_point)
-    chunks = [chunk for bucket in sorted(groups) for chunk in _chunks(bucket, groups[bucket], by_point)]
+    groups = _forced(by_point, forced) if forced else _merged(by_point, experience)
+    chunks = [chunk for bucket in sorted(groups) for chunk in _chunks(bucket, groups[bucket], by_point, experience)]
     return Plan(
         chunks=tuple(chunks),
-        flops=sum(_work(points, by_point).flops(bucket) for bucket, points in groups.items()),
-        seconds=sum(chunk.seconds for chunk in chunks) + COMPILE_SECONDS * len(groups),
-        peak_bytes=max(map(peak_bytes, groups), default=0),
+        flops=sum(_work(points, by_point).amounts(bucket).flops for bucket, points in groups.items()),
+        seconds=sum(chunk.seconds for chunk in chunks) + sum(map(experience.seconds_to_get, groups)),
+        limit=limit or memory_limit(),
+        experience=experience,
     )
 
 
@@ -177,30 +139,47 @@ def _forced(points: Iterable[Point], sizes: tuple[int, int, int]) -> dict[Bucket
     return groups
 
 
-def _merged(by_point: dict[Point, list[int]]) -> dict[Bucket, list[Point]]:
+def _merged(by_point: dict[Point, list[int]], experience: Experience) -> dict[Bucket, list[Point]]:
+    """Greedily merges the two buckets that save most, until every merge would cost more than a compilation; then lets a bucket
+    go into one that is compiled already where that costs less."""
     groups: dict[Bucket, list[Point]] = {}
     for point in by_point:
-        groups.setdefault(Bucket.of(point), []).append(point)
-
+        groups.setdefault(Bucket.tight(point), []).append(point)
     work = {bucket: _work(points, by_point) for bucket, points in groups.items()}
-    while True:
-        best = None
-        for a, b in itertools.combinations(sorted(groups), 2):
-            if (a.activation, a.exact) == (b.activation, b.exact):
-                both = replace(a, V=max(a.V, b.V), d=max(a.d, b.d), m=max(a.m, b.m))
-                waste = (work[a] + work[b]).seconds(both) - work[a].seconds(a) - work[b].seconds(b)
-                if waste < COMPILE_SECONDS and (best is None or waste < best[0]):
-                    best = (waste, a, b, both)
-        if best is None:
-            return groups
-        _, a, b, both = best
+    get = experience.seconds_to_get
+
+    def seconds(bucket: Bucket, of: Work) -> float:
+        return experience.rates.seconds(of.amounts(bucket)) / cores()
+
+    def saved(a: Bucket, b: Bucket) -> float:
+        both = _both(a, b)
+        padding = seconds(both, work[a] + work[b]) - seconds(a, work[a]) - seconds(b, work[b])
+        return get(a) + get(b) - get(both) - padding
+
+    def pairs(of: Iterable[tuple[Bucket, Bucket]]) -> dict[tuple[Bucket, Bucket], float]:
+        return {(a, b): saved(a, b) for a, b in of if a.variant == b.variant}
+
+    savings = pairs(itertools.combinations(sorted(groups), 2))
+    while savings:
+        a, b = max(savings, key=lambda pair: savings[pair])
+        if savings[a, b] <= 0:
+            break
+        both = _both(a, b)
         points, total = groups.pop(a) + groups.pop(b), work.pop(a) + work.pop(b)
-        groups[both] = groups.get(both, []) + points
-        work[both] = work.get(both, Work()) + total
+        groups[both], work[both] = groups.get(both, []) + points, work.get(both, Work()) + total
+        savings = {pair: s for pair, s in savings.items() if not {a, b, both} & set(pair)}
+        savings |= pairs((other, both) for other in groups if other != both)
+
+    settled: dict[Bucket, list[Point]] = {}
+    for bucket, points in groups.items():
+        ready = [known for known in sorted(experience.programs) if known.variant == bucket.variant and _both(known, bucket) == known]
+        best = min([bucket, *ready], key=lambda b: get(b) + seconds(b, work[bucket]))
+        settled.setdefault(best, []).extend(points)
+    return settled
 
 
-def _whole_chunks(n: int) -> int:
-    return -(-n // USUAL_CHUNK) * USUAL_CHUNK
+def _both(a: Bucket, b: Bucket) -> Bucket:
+    return replace(a, V=max(a.V, b.V), d=max(a.d, b.d), m=max(a.m, b.m))
 
 
 def _work(points: Iterable[Point], by_point: dict[Point, list[int]]) -> Work:
@@ -210,11 +189,11 @@ def _work(points: Iterable[Point], by_point: dict[Point, list[int]]) -> Work:
     return total
 
 
-def _chunks(bucket: Bucket, points: list[Point], by_point: dict[Point, list[int]]) -> Iterable[Chunk]:
+def _chunks(bucket: Bucket, points: list[Point], by_point: dict[Point, list[int]], experience: Experience) -> Iterable[Chunk]:
     runs: list[RunId] = []
     total = 0.0
     for point in points:
-        each = Work.of(point).seconds(bucket)
+        each = experience.rates.seconds(Work.of(point).amounts(bucket)) / cores()
         for seed in by_point[point]:
             if runs and (total + each > CHUNK_SECONDS or len(runs) == CHUNK_RUNS):
                 yield Chunk(bucket, tuple(runs), total)

@@ -140,6 +140,10 @@ class Point:
         return Point(**{**arguments, **changes})
 
 
+RunId = tuple[Point, int]
+"""A run: a point and a seed."""
+
+
 def checked_seed(seed: Any) -> int:
     """`seed` as an int in 0..2^32-1; raises PointError."""
     problems: list[Problem] = []

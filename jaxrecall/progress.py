@@ -1,12 +1,26 @@
-"""What a sweep tells while it runs: a live line on a terminal, a plain line now and then elsewhere. No JAX here."""
+"""What a sweep tells while it runs: a live line on a terminal, a plain line now and then elsewhere, JSON for machines. No JAX here."""
 
 from __future__ import annotations
 
+import json
 import sys
 import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, TextIO
 
 PLAIN_EVERY_SECONDS = 30.0
+
+
+@dataclass
+class Outcome:
+    """What became of a call: runs computed, those of them that no disk would take, chunks that failed, whether it was interrupted."""
+
+    runs: int = 0
+    unsaved: int = 0
+    failed: int = 0
+    interrupted: bool = False
 
 
 class Progress(Protocol):
@@ -15,7 +29,8 @@ class Progress(Protocol):
     def compiling(self, program: str) -> None: ...
     def compiled(self, program: str, seconds: float) -> None: ...
     def advanced(self, rows: list[dict[str, Any]], est_seconds: float) -> None: ...
-    def failed(self, line: str, est_seconds: float) -> None: ...
+    def saved(self, part: Path, n_rows: int) -> None: ...
+    def failed(self, line: str, est_seconds: float, n_runs: int, details: Path | None) -> None: ...
     def say(self, line: str) -> None: ...
     def close(self) -> None: ...
 
@@ -82,12 +97,15 @@ class PlainProgress:
         self.tally.add(rows, est_seconds)
         self._now_and_then()
 
-    def failed(self, line: str, est_seconds: float) -> None:
+    def saved(self, part: Path, n_rows: int) -> None:
+        pass
+
+    def failed(self, line: str, est_seconds: float, n_runs: int, details: Path | None) -> None:
         self.tally.drop(est_seconds)
         self.say(line)
 
     def say(self, line: str) -> None:
-        print(line, file=self.out, flush=True)
+        _print(line, self.out)
 
     def close(self) -> None:
         self.say(self.tally.line())
@@ -123,7 +141,10 @@ class RichProgress:
         self.tally.add(rows, est_seconds)
         self.bar.update(self.task, completed=self.tally.est_done, line=self.tally.line())
 
-    def failed(self, line: str, est_seconds: float) -> None:
+    def saved(self, part: Path, n_rows: int) -> None:
+        pass
+
+    def failed(self, line: str, est_seconds: float, n_runs: int, details: Path | None) -> None:
         self.tally.drop(est_seconds)
         self.bar.update(self.task, total=max(self.tally.est_seconds, 1e-9), line=self.tally.line())
         self.say(line)
@@ -136,9 +157,62 @@ class RichProgress:
         self.bar.stop()
 
 
-def progress(tally: Tally, out: TextIO = sys.stderr) -> Progress:
-    """The fitting kind for where `out` goes."""
+class Events:
+    """One JSON object a line: `event`, `at` (seconds since the start of the call) and the facts of that event."""
+
+    def __init__(self, out: TextIO):
+        self.out, self.start = out, time.monotonic()
+
+    @property
+    def elapsed(self) -> float:
+        return round(time.monotonic() - self.start, 3)
+
+    def emit(self, event: str, **facts: Any) -> None:
+        _print(json.dumps({"event": event, "at": self.elapsed, **facts}), self.out)
+
+
+class JsonProgress:
+    """Every step as an event, nothing else."""
+
+    def __init__(self, tally: Tally, events: Events):
+        self.tally, self.emit = tally, events.emit
+
+    def compiling(self, program: str) -> None:
+        self.emit("compiling", program=program)
+
+    def compiled(self, program: str, seconds: float) -> None:
+        self.tally.compile_seconds += seconds
+        self.emit("compiled", program=program, seconds=seconds)
+
+    def advanced(self, rows: list[dict[str, Any]], est_seconds: float) -> None:
+        tally = self.tally
+        tally.add(rows, est_seconds)
+        self.emit("batch", rows=len(rows), runs_executed=tally.done, todo=tally.n_runs - tally.done, accuracy=tally.accuracy, eta=tally.eta)
+
+    def saved(self, part: Path, n_rows: int) -> None:
+        self.emit("part", path=str(part), rows=n_rows)
+
+    def failed(self, line: str, est_seconds: float, n_runs: int, details: Path | None) -> None:
+        self.tally.drop(est_seconds)
+        self.emit("failed", runs=n_runs, details=details and str(details), text=line)
+
+    def say(self, line: str) -> None:
+        self.emit("message", text=line)
+
+    def close(self) -> None:
+        pass
+
+
+def progress(tally: Tally, events: Events | None = None, out: TextIO = sys.stderr) -> Progress:
+    """The kind that was asked for, or fits where `out` goes."""
+    if events:
+        return JsonProgress(tally, events)
     return RichProgress(tally) if out.isatty() else PlainProgress(tally, out)
+
+
+def _print(line: str, out: TextIO) -> None:
+    with suppress(OSError):  # a log on a full disk, or a reader that has gone, must not end the sweep
+        print(line, file=out, flush=True)
 
 
 def duration(seconds: float) -> str:

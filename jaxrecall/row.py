@@ -10,7 +10,7 @@ from typing import Any
 
 from .point import FIELDS
 
-CODE_VERSION = 1
+CODE_VERSION = 2
 """Raised by hand whenever a number in a row changes; rows of different versions never mix silently."""
 
 DTYPE = "float32"
@@ -33,7 +33,7 @@ _MEASURED = {
     "test_margin": ("float64", "mean of (logit of the label - best other) / standard deviation of the logits"),
     "n_tied": ("int64", "test sequences whose largest logit is shared exactly; the first label wins"),
     "status": ("string", "ok | nonfinite (a number overflowed; metrics are null) | degenerate (w = 0; snr and cosine are null)"),
-    "form": ("string", "what ran: full, or the forms of steps 2 and 3 (uniform, linear or exact softmax, counts; locked attention)"),
+    "form": ("string", "what ran: full, or how predictions were had in steps 2 and 3: uniform, by counts, with locked attention"),
     "draw_check": ("int64", "32-bit hash of the run's first random draws; equal draws, equal hash"),
     "seconds": ("float64", "wall time of the run without compilation: its share, by estimated cost, of its batch"),
     "code_version": ("int64", "version of the numbers; raised when a change alters any"),

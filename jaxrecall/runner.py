@@ -1,112 +1,193 @@
-"""Runs the chunks of a plan through compiled programs and stores their rows; one batch is always in flight."""
+"""Runs the chunks of a plan through compiled programs and stores their rows; some batches are always in flight."""
 
 from __future__ import annotations
 
 import socket
 import time
 import traceback
+from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
+from multiprocessing.pool import AsyncResult, ThreadPool
+from pathlib import Path
 from typing import Any
 
 import jax
 
 from . import program
+from .bucket import Bucket
+from .cost import Amounts, Experience, Work
+from .errors import StoreError
+from .grid.file import PART_SECONDS
 from .interrupts import Interrupts
-from .plan import Chunk, Plan, RunId, Work
-from .progress import Progress
+from .plan import Chunk, Plan
+from .point import RunId
+from .progress import Outcome, Progress
+from .saver import Saver
 from .store import Store
 
-BATCH_SECONDS = 0.5
-MAX_BATCH = 64
-POLL_SECONDS = 0.002
+BATCH_SECONDS = 0.25
+MAX_WIDTH = 64
 
-
-@dataclass
-class Outcome:
-    """What became of a plan."""
-
-    runs: int = 0
-    failed: int = 0
-    interrupted: bool = False
+Rows = list[dict[str, Any]]
 
 
 def execute(
-    plan: Plan, store: Store, precision: str, tell: Progress, interrupts: Interrupts, repeat: str, fail_fast: bool = False
+    plan: Plan,
+    store: Store,
+    precision: str,
+    tell: Progress,
+    interrupts: Interrupts,
+    repeat: str,
+    fail_fast: bool = False,
+    part_seconds: float = PART_SECONDS,
 ) -> Outcome:
-    """Runs every chunk of the plan. A chunk that fails is reported with `repeat`, the command that tries it again."""
+    """Runs every chunk of the plan; finished rows are saved every `part_seconds` and at the end of each chunk.
+
+    A chunk that fails is reported with `repeat`, the command that tries it again.
+    """
     program.keep_compiled()
     outcome = Outcome()
-    for chunk in plan.chunks:
-        if interrupts.asked or (fail_fast and outcome.failed):
-            break
-        rows: list[dict[str, Any]] = []
-        try:
-            for batch in _batches(chunk, plan, precision, tell):
-                rows += batch
-                tell.advanced(batch, chunk.seconds * len(batch) / len(chunk.runs))
-                if interrupts.asked:
+    saver = Saver(store, tell, part_seconds, lambda: interrupts.asked)
+    lanes = Lanes(plan, precision, tell, min(BATCH_SECONDS, part_seconds))
+    with interrupts.patient():
+        for chunk in plan.chunks:
+            if interrupts.asked or saver.gave_up or (fail_fast and outcome.failed):
+                break
+            batches, left = lanes.rows(chunk), dict.fromkeys(chunk.runs)
+            while left and not (interrupts.asked or saver.gave_up):
+                try:
+                    with interrupts.droppable():
+                        runs, rows = next(batches)
+                except KeyboardInterrupt:
                     break
-        except KeyboardInterrupt:  # the second signal
-            pass
-        except Exception as error:
-            outcome.failed += 1
-            tell.failed(_record(chunk, error, store, repeat), chunk.seconds * (1 - len(rows) / len(chunk.runs)))
-        if rows:
-            store.write(rows)
-            outcome.runs += len(rows)
-    outcome.interrupted = interrupts.asked
+                except Exception as error:
+                    outcome.failed += 1
+                    line, details = _record(chunk.bucket, tuple(left), error, store, repeat)
+                    tell.failed(line, chunk.seconds * len(left) / len(chunk.runs), len(left), details)
+                    break
+                for run in runs:
+                    del left[run]
+                outcome.runs += len(rows)
+                tell.advanced(rows, chunk.seconds * len(rows) / len(chunk.runs))
+                saver.add(rows)
+            saver.end_part()
+        saver.close()
+    lanes.learned().keep()
+    outcome.unsaved, outcome.interrupted = len(saver.rows), interrupts.asked
     return outcome
 
 
-def _batches(chunk: Chunk, plan: Plan, precision: str, tell: Progress) -> Iterator[list[dict[str, Any]]]:
-    """Rows of the chunk, a batch at a time; batch k + 1 is launched before batch k is collected."""
-    tell.compiling(str(chunk.bucket))
-    start = time.perf_counter()
-    compiled = program.compiled(chunk.bucket, _per_device(plan, chunk), precision)
-    tell.compiled(str(chunk.bucket), time.perf_counter() - start)
-    batches = [chunk.runs[i : i + compiled.batch] for i in range(0, len(chunk.runs), compiled.batch)]
-    last = time.perf_counter()
-    ahead: Any = program.launch(compiled, batches[0])
-    for runs, following in zip(batches, [*batches[1:], None], strict=True):
-        launched = ahead
-        ahead = program.launch(compiled, following) if following else None
-        while not launched["finite"].is_ready():  # polled, so that signals are heard
-            time.sleep(POLL_SECONDS)
-        metrics = program.collect(launched, runs)
-        now = time.perf_counter()
-        seconds, last = now - last, now
-        costs = [Work.of(point).seconds(chunk.bucket) for point, _ in runs]
-        yield [
-            program.row(point, seed, m, chunk.bucket, precision, seconds * cost / sum(costs))
-            for (point, seed), m, cost in zip(runs, metrics, costs, strict=True)
-        ]
+class Lanes:
+    """Runs of a plan through compiled programs, some batches always in flight.
+
+    On a CPU every lane is a thread that runs one after the other; on an accelerator a batch goes side by side, and another
+    waits behind it. `width` is how many runs of a bucket share the memory.
+    """
+
+    def __init__(self, plan: Plan, precision: str, tell: Progress, batch_seconds: float):
+        self.plan, self.precision, self.tell, self.batch_seconds = plan, precision, tell, batch_seconds
+        self.width: dict[Bucket, int] = {}
+        self.measured: list[tuple[Amounts, float]] = []
+        self.compiled: dict[Bucket, program.Program] = {}
+
+    def rows(self, chunk: Chunk) -> Iterator[tuple[list[RunId], Rows]]:
+        """Runs of the chunk and their rows, a batch at a time; those that a guard turns away come last, in the full form.
+
+        Where memory does not suffice, the width of this program is halved for good.
+        """
+        turned_away: list[RunId] = []
+        for bucket, runs in ((chunk.bucket, list(chunk.runs)), (chunk.bucket.in_full, turned_away)):
+            left = dict.fromkeys(runs)
+            while left:
+                width = self.width.setdefault(bucket, self._first_width(bucket))
+                try:
+                    for batch, metrics, seconds in self._batches(bucket, list(left), width):
+                        done = {run: m for run, m in zip(batch, metrics, strict=True) if m}
+                        turned_away += [run for run in batch if run not in done]
+                        costs = {run: self.plan.seconds_of(run, bucket) for run in batch}
+                        share = seconds / sum(costs.values())
+                        yield list(done), [program.row(*run, m, bucket, self.precision, share * costs[run]) for run, m in done.items()]
+                        for run in batch:
+                            del left[run]
+                except jax.errors.JaxRuntimeError as error:
+                    if width == 1 or "RESOURCE_EXHAUSTED" not in str(error):
+                        raise
+                    self.width[bucket] = width // 2
+                    self.tell.say(f"program {bucket}: out of memory with {width} runs side by side; going on with {width // 2}")
+
+    def learned(self) -> Experience:
+        """What this machine has shown, that of this plan's batches included."""
+        before = self.plan.experience
+        rates = before.rates.fitted(self.measured)
+        if times := [p.compile_seconds for p in self.compiled.values() if not p.was_kept]:
+            rates = replace(rates, compile_seconds=sum(times) / len(times))
+        return Experience(rates, before.programs | set(self.compiled))
+
+    def _batches(self, bucket: Bucket, runs: list[RunId], width: int) -> Iterator[tuple[list[RunId], list[dict[str, Any] | None], float]]:
+        """Batches of runs, their metrics and seconds, in order."""
+        self.tell.compiling(str(bucket))
+        start = time.perf_counter()
+        compiled = self.compiled[bucket] = program.compiled(bucket, width, self.precision)
+        self.tell.compiled(str(bucket), time.perf_counter() - start)
+        threads = width if program.on_cpu() else min(width, 2)
+        with ThreadPool(threads) as pool:  # daemon threads: an interrupted sweep does not wait for them
+            ahead: deque[tuple[list[RunId], AsyncResult[Any]]] = deque()
+            for batch in (*self._by_cost(bucket, runs, compiled.batch, threads), None):
+                if batch:
+                    ahead.append((batch, pool.apply_async(program.execute, (compiled, batch))))
+                while len(ahead) > (threads if batch else 0):
+                    done, result = ahead.popleft()
+                    try:
+                        metrics, seconds = result.get()
+                    except jax.errors.JaxRuntimeError:
+                        for _, other in ahead:  # so that their memory is free again
+                            other.wait()
+                        raise
+                    self.measured.append((sum((Work.of(point) for point, _ in done), Work()).amounts(bucket), seconds))
+                    yield done, metrics, seconds
+
+    def _by_cost(self, bucket: Bucket, runs: list[RunId], most: int, threads: int) -> Iterator[list[RunId]]:
+        """Batches of at most `most` runs and `batch_seconds` of work, on a CPU small enough to go round all threads."""
+        if program.on_cpu():
+            most = min(most, max(1, len(runs) // (4 * threads)))
+        batch: list[RunId] = []
+        cost = 0.0
+        for run in runs:
+            seconds = self.plan.seconds_of(run, bucket)
+            if batch and (len(batch) == most or cost + seconds > self.batch_seconds):
+                yield batch
+                batch, cost = [], 0.0
+            batch.append(run)
+            cost += seconds
+        yield batch
+
+    def _first_width(self, bucket: Bucket) -> int:
+        """As many as the plan allows on a CPU; on each accelerator what it says or half a second's work, a power of two."""
+        if program.on_cpu():
+            return self.plan.width(bucket)
+        wanted = self.plan.batch or 0.5 / self.plan.seconds_per_run(bucket)
+        return 1 << max(0, int(min(MAX_WIDTH, wanted)).bit_length() - 1)
 
 
-def _per_device(plan: Plan, chunk: Chunk) -> int:
-    """Runs a batch and device: half a second's work, a power of two."""
-    wanted = min(MAX_BATCH, BATCH_SECONDS / plan.seconds_per_run(chunk.bucket))
-    return 1 << max(0, int(wanted).bit_length() - 1)
-
-
-def _record(chunk: Chunk, error: Exception, store: Store, repeat: str) -> str:
-    """Writes the failure down; returns the line that tells it."""
-    first, last = chunk.runs[0], chunk.runs[-1]
+def _record(bucket: Bucket, runs: tuple[RunId, ...], error: Exception, store: Store, repeat: str) -> tuple[str, Path | None]:
+    """Writes the failure of these runs down; returns the line that tells it, and the file."""
+    (first, first_seed), (last, last_seed) = runs[0], runs[-1]
     record = {
         "error": f"{type(error).__name__}: {error}",
         "traceback": traceback.format_exc(),
         "host": socket.gethostname(),
         "jax_version": jax.__version__,
-        "bucket": str(chunk.bucket),
-        "runs": [[point.point_id, seed] for point, seed in chunk.runs],
+        "bucket": str(bucket),
+        "runs": [[point.point_id, seed] for point, seed in runs],
         "repeat": repeat,
     }
-    path = store.record_failure(_name(chunk.runs), record)
+    try:
+        path = store.record_failure(f"{first.point_id}-{first_seed}-{len(runs)}", record)
+        details = f"details: {path}"
+    except StoreError as refused:
+        path, details = None, f"details could not be written: {refused}"
     return (
-        f"failed: {len(chunk.runs)} runs of program {chunk.bucket}, {first[0].point_id} seed {first[1]} to {last[0].point_id} seed "
-        f"{last[1]}: {str(error).splitlines()[0] if str(error) else type(error).__name__} (details: {path}; to try again: {repeat})"
-    )
-
-
-def _name(runs: tuple[RunId, ...]) -> str:
-    return f"{runs[0][0].point_id}-{runs[0][1]}-{len(runs)}"
+        f"failed: {len(runs)} runs of program {bucket}, {first.point_id} seed {first_seed} to {last.point_id} seed {last_seed}: "
+        f"{str(error).splitlines()[0] if str(error) else type(error).__name__} ({details}; to try again: {repeat})"
+    ), path

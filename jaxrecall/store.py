@@ -1,10 +1,11 @@
 """A results folder: rows in, rows out, and which runs are done. No JAX here.
 
     manifest.json    what the sweep was asked for
+    search.json      what a search found
     parts/           finished rows, *.parquet and nothing else, so that any Parquet reader takes the folder
     table.parquet    the parts merged and sorted, once `compact` has run
     failures/        one JSON file per failed chunk
-    _staging/        files being written; what a killed process leaves here is never read
+    _staging/        files being written; what a killed process leaves here is never read, and removed in time
 
 A file appears whole or not at all: it is written to `_staging/`, fsynced, and renamed. What is done is decided by the
 rows that can be read, never by file names, so any number of processes may write one folder, and writing twice is harmless.
@@ -16,32 +17,29 @@ import errno
 import hashlib
 import json
 import os
+import re
 import secrets
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from .errors import StoreError
-from .row import COLUMNS, in_order
+from .table import NEEDED, RUN, SCHEMA, VERSION, Unreadable, best, in_table_order, joined, of_rows, read, to_parquet, with_pandas_types
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA = pa.schema([(name, pa.type_for_alias(kind)) for name, (kind, _) in COLUMNS.items()])
-RUN = ["point_id", "seed"]
-VERSION = ["code_version", "precision"]
-NEEDED = [*RUN, *VERSION, "status"]
-"""Columns without which a file is no part; any other that is missing was added later and reads as null."""
+__all__ = ["SCHEMA", "Compacted", "Done", "Store", "StoreError", "load"]
 
-_SORT = ["root_seed", "V", "N", "d", "L", "m", "embedding", "activation", *RUN, *VERSION]
+STALE_SECONDS = 3600.0
+"""A file that stays in `_staging` so long was left there by a process that died: writing one takes seconds."""
+
+_STAGED = re.compile(r"\d+-[0-9a-f]{8}-.+")
 _ADVICE = {
     errno.ENOSPC: "free some space",
     errno.EDQUOT: "free some of your quota",
@@ -51,9 +49,6 @@ _ADVICE = {
     errno.EPERM: "check the permissions, or choose another --out",
     errno.EROFS: "choose another --out",
 }
-
-Unreadable = list[tuple[Path, str]]
-"""Files that are no readable part, each with the reason."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +86,7 @@ class Store:
                 raise StoreError(f"{self.folder}: {path} is not a folder; move it away or choose another results folder (--out)")
 
     def prepare(self, manifest: dict[str, Any]) -> None:
-        """Makes the folder and writes `manifest.json`; if that is refused, nothing that was made stays behind."""
+        """Makes the folder, writes `manifest.json`, sweeps stale `_staging` files; if refused, nothing that was made stays behind."""
         self.check()
         data = json.dumps(manifest, indent=2).encode()
         made = [p for p in (*reversed(self.folder.parents), self.folder, self.parts, self.staging) if not os.path.exists(p)]
@@ -105,6 +100,7 @@ class Store:
                 with suppress(OSError):
                     path.rmdir()
             raise
+        self._sweep()
 
     def holds_results(self) -> bool:
         """Whether this is a results folder: it has a parts folder or a table, if only an empty one."""
@@ -122,15 +118,28 @@ class Store:
 
     def done(self, code_version: int, precision: str) -> Done:
         """Runs that need not run again: any row counts, whatever its status, in a readable part or the table."""
-        tables, unreadable = _read(_results(self.folder), NEEDED)
+        rows, unreadable = self.rows()
         # sets, not counts: compact without pruning leaves a row in two files
         runs: dict[tuple[int, str], set[tuple[str, int]]] = {}
-        one: dict[str, str] = {}  # seeds of a point share one string: much memory at a million runs
-        for batch in (batch for table in tables.values() for batch in table.to_batches(max_chunksize=2**16)):
-            for point_id, seed, *version in zip(*(batch[name].to_pylist() for name in (*RUN, *VERSION)), strict=True):
-                runs.setdefault(tuple(version), set()).add((one.setdefault(point_id, point_id), seed))
+        for version, run in rows:
+            runs.setdefault(version, set()).add(run)
         mine = runs.pop((code_version, precision), set())
         return Done(mine, {version: len(others) for version, others in runs.items()}, unreadable)
+
+    def rows(self, *columns: str) -> tuple[Iterator[tuple[Any, ...]], Unreadable]:
+        """(code_version, precision), (point_id, seed) and the columns asked for, of every row that `load` can read."""
+        names = [*RUN, *VERSION, *columns]
+        tables, unreadable = read(_results(self.folder), names)
+        one: dict[str, str] = {}  # seeds of a point share one string: much memory at a million runs
+
+        def each() -> Iterator[tuple[Any, ...]]:
+            for batch in (batch for table in tables.values() for batch in table.to_batches(max_chunksize=2**16)):
+                there = batch.schema.names  # a file from before a column was added lacks it
+                lists = (batch[name].to_pylist() if name in there else [None] * len(batch) for name in names)
+                for point_id, seed, code_version, precision, *others in zip(*lists, strict=True):
+                    yield (code_version, precision), (one.setdefault(point_id, point_id), seed), *others
+
+        return each(), unreadable
 
     def write(self, rows: list[dict[str, Any]]) -> Path:
         """Writes rows that have exactly the columns of `row.COLUMNS` (None for null) as one part; returns its path.
@@ -139,9 +148,13 @@ class Store:
         """
         if not rows:
             raise StoreError("rows: got none; a part holds at least one")
-        table = _as_table([in_order(row) for row in rows]).sort_by([(name, "ascending") for name in RUN])
+        table = of_rows(rows)
         runs = json.dumps(table.select([*RUN, *VERSION]).to_pylist(), sort_keys=True)
         return self._put(self.parts / f"{hashlib.sha256(runs.encode()).hexdigest()[:16]}.parquet", table)
+
+    def note(self, name: str, record: dict[str, Any]) -> Path:
+        """Writes `record` to `<name>.json` beside the manifest; returns the path."""
+        return self._put(self.folder / f"{name}.json", json.dumps(record, indent=2).encode())
 
     def record_failure(self, name: str, record: dict[str, Any]) -> Path:
         """Writes `record` to `failures/<name>.json`; returns the path."""
@@ -169,14 +182,14 @@ class Store:
         with self._alone():
             files = _results(self.folder)
             stamps = {path: _stamp(path) for path in files}
-            tables, unreadable = _read(files)
+            tables, unreadable = read(files)
             for path, why in unreadable:
                 if path == self.table:
                     raise StoreError(f"{path}: cannot be read ({why}) and would be overwritten; move it away and run again")
             if not any(map(len, tables.values())):
                 raise StoreError(_nothing([self.folder], unreadable))
-            rows = _joined(tables.values())
-            table = _sorted(_best(rows, [*RUN, *VERSION]))
+            rows = joined(tables.values())
+            table = in_table_order(best(rows, [*RUN, *VERSION]))
             self._put(self.table, table)
             merged = [path for path in tables if path != self.table]
             # a part that was written anew meanwhile is not what was read
@@ -185,6 +198,19 @@ class Store:
                 for path in pruned:
                     path.unlink(missing_ok=True)
         return Compacted(len(table), len(rows) - len(table), len(merged), len(pruned), unreadable)
+
+    def _sweep(self) -> None:
+        """Removes what processes that died left in `_staging`. A process id says nothing on a shared folder, so age decides,
+
+        by the clock of the file system: that of the manifest just written. Taking a file from a live but very slow writer
+        costs it one more try.
+        """
+        with _told(self.staging):
+            now = self.manifest.stat().st_mtime
+            for path in self.staging.iterdir():
+                with suppress(FileNotFoundError):
+                    if _STAGED.fullmatch(path.name) and now - path.stat().st_mtime > STALE_SECONDS:
+                        path.unlink()
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -210,11 +236,11 @@ class Store:
                 folder.mkdir(exist_ok=True)
             try:
                 with open(staged, "xb") as file:
-                    file.write(_as_parquet(content) if isinstance(content, pa.Table) else content)
+                    file.write(to_parquet(content) if isinstance(content, pa.Table) else content)
                     file.flush()
                     os.fsync(file.fileno())
                 if isinstance(content, pa.Table):
-                    tables, unreadable = _read([staged], NEEDED)
+                    tables, unreadable = read([staged], NEEDED)
                     if [len(table) for table in tables.values()] != [len(content)]:
                         why = f" ({_some(unreadable)})" if unreadable else ""
                         raise StoreError(f"{target}: {len(content)} rows were written but cannot be read back{why}; is the disk in order?")
@@ -238,13 +264,13 @@ def load(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
     """
     paths = [Path(p) for p in ([path] if isinstance(path, (str, os.PathLike)) else path)]
     files = dict.fromkeys(file for p in paths for file in _files(p))
-    tables, unreadable = _read(files)
+    tables, unreadable = read(files)
     if not any(map(len, tables.values())):
         raise StoreError(_nothing(paths, unreadable))
     if unreadable:
         warnings.warn(f"{len(unreadable)} unreadable files left out: {_some(unreadable)}", UserWarning, stacklevel=2)
-    rows = _joined(tables.values())
-    table = _sorted(_best(rows, RUN))
+    rows = joined(tables.values())
+    table = in_table_order(best(rows, RUN))
     if dropped := len(rows) - len(table):
         others = len(rows.group_by([*RUN, *VERSION]).aggregate([])) - len(table)
         text = f"dropped {dropped} rows: one is kept per (point_id, seed), ok before others, then the newest code_version"
@@ -252,7 +278,7 @@ def load(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
     if len(versions := table.group_by(VERSION).aggregate([([], "count_all")]).to_pylist()) > 1:
         mix = "; ".join(f"{v['count_all']} rows of {v['code_version']}, {v['precision']}" for v in versions)
         warnings.warn(f"rows of more than one code_version, precision: {mix}", UserWarning, stacklevel=2)
-    return _with_pandas_types(table).to_pandas()
+    return with_pandas_types(table).to_pandas()
 
 
 def _files(path: Path) -> list[Path]:
@@ -270,90 +296,6 @@ def _results(folder: Path) -> list[Path]:
 def _entries(folder: Path) -> list[Path]:
     with _told(folder):
         return sorted(folder.iterdir()) if os.path.isdir(folder) else []
-
-
-def _read(paths: Iterable[Path], columns: list[str] | None = None) -> tuple[dict[Path, pa.Table], Unreadable]:
-    """The tables by file, and what is no readable part; a file that is gone is neither."""
-    tables, unreadable = {}, []
-    for path in paths:
-        try:
-            tables[path] = _read_file(path, columns)
-        except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-            if os.path.lexists(path):
-                unreadable.append((path, " ".join(str(error).split())[:200]))
-    return tables, unreadable
-
-
-def _read_file(path: Path, columns: list[str] | None) -> pa.Table:
-    if path.suffix != ".parquet" or not path.is_file():
-        raise ValueError("not a .parquet file")
-    with pq.ParquetFile(path) as file:
-        present = file.schema_arrow.names
-        if missing := [name for name in NEEDED if name not in present]:
-            raise ValueError(f"no column {', '.join(missing)}")
-        table = file.read(columns=columns)
-    names = table.column_names
-    table = pa.table([table[n].cast(SCHEMA.field(n).type) if n in COLUMNS else table[n] for n in names], names=names)
-    table.validate(full=True)
-    if null := [name for name in NEEDED if table[name].null_count]:
-        raise ValueError(f"nulls in {', '.join(null)}")
-    return table
-
-
-def _joined(tables: Iterable[pa.Table]) -> pa.Table:
-    """One table: the known columns in table order, null where a file lacks one, then any others."""
-    try:
-        return pa.concat_tables([SCHEMA.empty_table(), *tables], promote_options="permissive").combine_chunks()
-    except pa.ArrowException as error:
-        raise StoreError(f"the tables do not go together: {error}; rename that column in one of them") from error
-
-
-def _best(table: pa.Table, keys: list[str]) -> pa.Table:
-    """One row per `keys`: ok before others, then the newest code_version, then the first."""
-    bad = table["status"].to_numpy() != "ok"
-    order = pa.array(np.lexsort((-table["code_version"].to_numpy(), bad)))  # stable; the last key leads
-    ranked = table.select(keys).take(order).append_column("row", order)
-    return table.take(ranked.group_by(keys, use_threads=False).aggregate([("row", "first")])["row_first"])
-
-
-def _sorted(table: pa.Table) -> pa.Table:
-    return table.sort_by([(name, "ascending") for name in _SORT])
-
-
-def _as_table(rows: list[dict[str, Any]]) -> pa.Table:
-    columns = {}
-    for name, (kind, _) in COLUMNS.items():
-        try:
-            columns[name] = pa.array([row[name] for row in rows], SCHEMA.field(name).type)
-        except (pa.ArrowException, OverflowError) as error:
-            raise StoreError(f"rows: {name}: {error}; allowed: {kind} or None") from error
-    return pa.table(columns, schema=SCHEMA)
-
-
-def _as_parquet(table: pa.Table) -> pa.Buffer:
-    """The bytes of the file; provenance and pandas types are in the metadata of its schema."""
-    provenance: dict[str, Any] = {"created": datetime.now(UTC).isoformat(timespec="seconds")}
-    for name in (*VERSION, "jax_version"):
-        values = table[name].unique().to_pylist()
-        provenance[name] = values[0] if len(values) == 1 else values
-    table = _with_pandas_types(table)
-    sink = pa.BufferOutputStream()
-    metadata = {**(table.schema.metadata or {}), b"jaxrecall": json.dumps(provenance).encode()}
-    pq.write_table(table.replace_schema_metadata(metadata), sink, compression="zstd", write_statistics=True)
-    return sink.getvalue()
-
-
-def _with_pandas_types(table: pa.Table) -> pa.Table:
-    """Tells pandas to read ints and bools with nulls as its nullable types; it would make floats and objects of them."""
-    nullable = {"int64": "Int64", "bool": "boolean"}
-    columns = []
-    for field, column in zip(table.schema, table.columns, strict=True):
-        kind = str(field.type)
-        numpy = nullable.get(kind, kind) if column.null_count else kind
-        kinds = {"pandas_type": "unicode", "numpy_type": "object"} if kind == "string" else {"pandas_type": kind, "numpy_type": numpy}
-        columns.append({"name": field.name, "field_name": field.name, **kinds, "metadata": None})
-    about = {"index_columns": [], "column_indexes": [], "columns": columns, "creator": {"library": "pyarrow", "version": pa.__version__}}
-    return table.replace_schema_metadata({b"pandas": json.dumps(about).encode()})
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

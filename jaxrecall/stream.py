@@ -1,7 +1,7 @@
 """The three steps of one run, streamed: float32, padded to a bucket, memory independent of N and L.
 
-Samples come in chunks of whole blocks, drawn from their addresses whenever they are needed; a loop over positions adds one
-gathered embedding row per sample at a time. Rates are factored out, so nothing here is as small as eta or as large as
+Samples come in chunks of whole blocks, drawn from their addresses whenever they are needed; a loop over positions adds a few
+gathered embedding rows per sample at a time. Rates are factored out, so nothing here is as small as eta or as large as
 gamma: V1 = eta G1, w = gamma eta w_hat, V2 = eta G1 + gamma2 G2. `steps.py` says the same to read; `shortcuts.py` holds the
 cheaper forms that a guarded run may take.
 """
@@ -22,6 +22,9 @@ from .model import value_and_slope
 from .point import BLOCK
 
 f32, i32 = jnp.float32, jnp.int32
+
+GROUP = 4
+"""Positions that a loop over a sequence reads at once: each pass over the sums of a chunk then adds this many rows."""
 
 
 class Run(NamedTuple):
@@ -93,8 +96,8 @@ def train(world: World) -> Learned:
     e = world.e
     G1 = step1(world)
     answers = e.Z_out @ G1
-    w_hat = step2(world, lambda phi, y: residual(world, phi, y, answers, answers))
-    G2 = step3(world, w_hat, lambda phi, y: residual(world, phi, y, answers, e.Z_out))
+    w_hat, _ = step2(world, lambda phi, y: residual(world, phi, y, answers, answers))
+    G2, _ = step3(world, attention_scores(world, w_hat), lambda phi, y: residual(world, phi, y, answers, e.Z_out))
     return Learned(G1, w_hat, G2)
 
 
@@ -106,41 +109,43 @@ def step1(world: World) -> Array:
     def chunk(blocks: Array, real: Array, G: Array) -> Array:
         x0 = task.tokens(blocks, 0, run.V)
         phi, _ = features(world, mean_value(world, blocks))
-        return G + only(real, at(table, at(world.perm, x0))).T @ phi
+        return G + outer(only(real, at(table, at(world.perm, x0))), phi)
 
     return over_samples(world, batch_of_step(world, 0), run.N, chunk, zeros_dp(world)) / run.N.astype(f32)
 
 
-def step2(world: World, push: Residual) -> Array:
-    """w_hat = |z_eos|^2 / (N L) sum_i sum_j b_i^T (v_ij - h_i) k_ij, with b_i = J_phi^T G1^T Z_out^T (e_y - p_i).
+def step2(world: World, push: Residual) -> tuple[Array, Array]:
+    """w_hat = |z_eos|^2 / (N L) sum_i sum_j b_i^T (v_ij - h_i) k_ij, with b_i = J_phi^T G1^T Z_out^T (e_y - p_i); mean |phi|^2.
 
     `push` gives G1^T Z_out^T (e_y - p_i). The sum over keys needs one scalar per token, scattered into S: it is Z_in^T S and
     the trigger's share.
     """
     run, e, shape = world.run, world.e, world.shape
 
-    def chunk(blocks: Array, real: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
-        S, trigger = carry
+    def chunk(blocks: Array, real: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        S, trigger, phi2 = carry
         x0 = task.tokens(blocks, 0, run.V)
         h = mean_value(world, blocks)
         phi, slope = features(world, h)
         b = push(phi, at(world.perm, x0))
         b = only(real, b if e.W_in is None else (b * slope) @ e.W_in)
+        along_h = jnp.sum(b * h, axis=1)
 
-        def toward(v: Array) -> Array:
-            return jnp.sum(b * (v - h), axis=1)
+        def toward(x: Array) -> Array:
+            return jnp.sum(b * at(Z_in, x), axis=1) - along_h
 
-        c0 = toward(at(e.Z_in, x0) + in_value(world) * e.z_trig[None])
-        S = S.at[x0].add(c0, mode="promise_in_bounds")
+        c0 = toward(x0) + in_value(world) * (b @ e.z_trig)
 
-        def position(j: Array, S: Array) -> Array:
-            x = task.tokens(blocks, j, run.V)
-            return S.at[x].add(toward(at(e.Z_in, x)), mode="promise_in_bounds")
+        def positions(x: Array, S: Array) -> Array:
+            return S.at[x].add(jnp.stack([toward(row) for row in x]), mode="promise_in_bounds")
 
-        return lax.fori_loop(1, run.L, position, S), trigger + jnp.sum(c0)
+        S = over_positions(world, blocks, 1, positions, S.at[x0].add(c0, mode="promise_in_bounds"))
+        return S, trigger + jnp.sum(c0), phi2 + jnp.sum(only(real, phi * phi))
 
-    S, trigger = over_samples(world, batch_of_step(world, 1), run.N, chunk, (jnp.zeros(shape.V, f32), f32(0)))
-    return attention_gradient(world, S @ e.Z_in + trigger * e.z_trig)
+    Z_in = and_empty(e.Z_in)
+    start = jnp.zeros(shape.V + 1, f32), f32(0), f32(0)
+    S, trigger, phi2 = over_samples(world, batch_of_step(world, 1), run.N, chunk, start)
+    return attention_gradient(world, S @ Z_in + trigger * e.z_trig), phi2 / run.N.astype(f32)
 
 
 def attention_gradient(world: World, keys_sum: Array) -> Array:
@@ -150,20 +155,21 @@ def attention_gradient(world: World, keys_sum: Array) -> Array:
     return jnp.where(run.L > 1, w_hat, f32(0))  # a lone token has all the attention: zero, not rounding
 
 
-def step3(world: World, w_hat: Array, push: Residual) -> Array:
-    """G2 = 1/N sum_i Z_out^T (e_y - p_i) phi(h_i)^T, with the attention of w and the predictions of V1.
+def step3(world: World, scores: Scores, push: Residual) -> tuple[Array, Array]:
+    """G2 = 1/N sum_i Z_out^T (e_y - p_i) phi(h_i)^T, with the attention of w and the predictions of V1; mean |phi|^2.
 
     `push` gives Z_out^T (e_y - p_i).
     """
     run = world.run
-    scores = attention_scores(world, w_hat)
 
-    def chunk(blocks: Array, real: Array, G: Array) -> Array:
+    def chunk(blocks: Array, real: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        G, phi2 = carry
         x0 = task.tokens(blocks, 0, run.V)
         phi, _ = features(world, attend(world, blocks, scores).h)
-        return G + only(real, push(phi, at(world.perm, x0))).T @ phi
+        return G + outer(only(real, push(phi, at(world.perm, x0))), phi), phi2 + jnp.sum(only(real, phi * phi))
 
-    return over_samples(world, batch_of_step(world, 2), run.N, chunk, zeros_dp(world)) / run.N.astype(f32)
+    G, phi2 = over_samples(world, batch_of_step(world, 2), run.N, chunk, (zeros_dp(world), f32(0)))
+    return G / run.N.astype(f32), phi2 / run.N.astype(f32)
 
 
 def batch_of_step(world: World, step: int) -> Array:
@@ -180,8 +186,9 @@ def centred(world: World, table: Array) -> Array:
 def mean_value(world: World, blocks: Array) -> Array:
     """h (chunk, d) under uniform attention: the mean of the values."""
     run, e = world.run, world.e
+    Z_in = and_empty(e.Z_in)
     zero = jnp.zeros((world.shape.chunk, world.shape.d), f32)
-    total = lax.fori_loop(0, run.L, lambda j, h: h + at(e.Z_in, task.tokens(blocks, j, run.V)), zero)
+    total = over_positions(world, blocks, 0, lambda x, h: sum((at(Z_in, row) for row in x), h), zero)
     return (total + in_value(world) * e.z_trig[None]) / run.L.astype(f32)
 
 
@@ -228,20 +235,21 @@ class Attended(NamedTuple):
 
 def attend(world: World, blocks: Array, scores: Scores) -> Attended:
     """Softmax attention in one pass over positions: a running maximum, every sum rescaled when it grows."""
-    run, Z_in = world.run, world.e.Z_in
-    x0 = task.tokens(blocks, 0, run.V)
-    own = at(scores.token, x0) + scores.trigger
+    Z_in, token = and_empty(world.e.Z_in), and_empty(scores.token, -jnp.inf)
+    x0 = task.tokens(blocks, 0, world.run.V)
+    own = at(token, x0) + scores.trigger
     start = (own, jnp.ones_like(own), at(Z_in, x0), jnp.full_like(own, -jnp.inf))
 
-    def position(j: Array, carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+    def positions(x: Array, carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
         top, total, h, rest = carry
-        x = task.tokens(blocks, j, run.V)
-        score = at(scores.token, x)
-        new = jnp.maximum(top, score)
-        keep, weight = jnp.exp(top - new), jnp.exp(score - new)
-        return new, total * keep + weight, h * keep[:, None] + weight[:, None] * at(Z_in, x), jnp.maximum(rest, score)
+        score = at(token, x)
+        highest = jnp.max(score, axis=0)
+        new = jnp.maximum(top, highest)
+        keep, weight = jnp.exp(top - new), jnp.exp(score - new[None])
+        h = sum((w[:, None] * at(Z_in, row) for w, row in zip(weight, x, strict=True)), h * keep[:, None])
+        return new, total * keep + jnp.sum(weight, axis=0), h, jnp.maximum(rest, highest)
 
-    top, total, h, rest = lax.fori_loop(1, run.L, position, start)
+    top, total, h, rest = over_positions(world, blocks, 1, positions, start)
     mass = jnp.exp(own - top) / total
     return Attended(h / total[:, None] + in_value(world) * mass[:, None] * world.e.z_trig[None], mass, own > rest)
 
@@ -256,6 +264,25 @@ def over_samples(world: World, key: Array, n: Array, body: Callable[[Array, Arra
         return body(keys.block_keys(key, c * per_chunk, per_chunk), real, carry)
 
     return lax.fori_loop(0, (n + (chunk - 1)) // chunk, step, start)
+
+
+def over_positions(world: World, blocks: Array, first: int, body: Callable[[Array, Any], Any], start: Any) -> Any:
+    """Folds `body(x, carry)` over the tokens x (GROUP, chunk) of a few positions at a time, from `first` on.
+
+    Past L a token is the empty one, V_pad: see `and_empty`.
+    """
+    run, group = world.run, jnp.arange(GROUP, dtype=i32)
+
+    def step(g: Array, carry: Any) -> Any:
+        j = first + g * GROUP + group
+        return body(jnp.where((j < run.L)[:, None], task.tokens(blocks, j, run.V), world.shape.V), carry)
+
+    return lax.fori_loop(0, (run.L + (GROUP - 1 - first)) // GROUP, step, start)
+
+
+def and_empty(table: Array, fill: float = 0.0) -> Array:
+    """`table` (V, ...) with one more row, that of the empty token."""
+    return jnp.concatenate([table, jnp.full((1, *table.shape[1:]), fill, table.dtype)])
 
 
 def over_vocabulary(world: World, body: Callable[[Array, Array, Any], Any], start: Any) -> Any:
@@ -297,6 +324,11 @@ def at(table: Array, index: Array) -> Array:
 
 def only(real: Array, rows: Array) -> Array:
     return jnp.where(real[:, None], rows, f32(0))
+
+
+def outer(a: Array, b: Array) -> Array:
+    """a^T b, summed over samples."""
+    return lax.optimization_barrier(a.T) @ b  # XLA's own product with a transposed left side is two times slower on a CPU
 
 
 def count(where: Array) -> Array:

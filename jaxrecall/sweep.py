@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 import sys
 import warnings
@@ -18,7 +19,8 @@ from .bucket import Bucket
 from .errors import GridError, StoreError
 from .grid import Grid, json_schema, read_grid
 from .interrupts import Interrupts
-from .progress import Tally, duration, progress
+from .progress import Events, Outcome, Tally, duration, progress
+from .rounds import Rounds, known_rows
 from .row import CODE_VERSION
 from .store import Store, load
 
@@ -37,6 +39,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--dry-run", action="store_true", help="say what would run and what it costs; run nothing")
     p.add_argument("--json", action="store_true", help="with --dry-run: one JSON object and nothing else")
     p.add_argument("--bucket", metavar="VxD[xM]", help="run every point in one program of these padded sizes")
+    p.add_argument("--json-log", action="store_true", help="progress as one JSON object a line on stdout, and nothing else there")
     p.add_argument("--fail-fast", action="store_true", help="stop at the first failed chunk")
     p.add_argument("--print-schema", action="store_true", help="print the JSON Schema of grid files")
     return p
@@ -52,11 +55,21 @@ class Job:
     done: int
     plan: planning.Plan
     command: str  # repeats or resumes this call
+    search: Rounds | None = None  # then `runs` are those that it has used or waits for, and `plan` is a guess
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else list(argv)
     args = parser().parse_args(argv)
+    command = f"{Path(sys.executable).name} -m jaxrecall.sweep {shlex.join(argv)}"
+    with Interrupts() as interrupts:
+        try:
+            return _main(args, command, interrupts)
+        except KeyboardInterrupt:
+            return _interrupted(command)
+
+
+def _main(args: argparse.Namespace, command: str, interrupts: Interrupts) -> int:
     if args.print_schema:
         print(json.dumps(json_schema(), indent=2))
         return OK
@@ -65,11 +78,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise GridError("--grid: nothing given; allowed: a grid file, as in --grid sweeps/quickstart.yaml")
         if args.json and not args.dry_run:
             raise GridError("--json: goes with --dry-run only")
-        job = _prepare(args, argv)
+        job = _prepare(args, command)
         if args.dry_run:
             _dry_run(job, args.json)
             return OK
-        job.store.prepare(_manifest(job.grid))
+        job.store.prepare(_manifest(job))
         job.store.clear_failures(job.runs)
     except GridError as error:
         print(*error.lines, sep="\n", file=sys.stderr)
@@ -77,17 +90,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except StoreError as error:
         print(error, file=sys.stderr)
         return USAGE
-    try:
-        code, ran = _run(job, args.fail_fast)
-        if job.done + ran:
-            _picture(job)
-    except StoreError as error:
-        print(f"{error}\nfinished parts are kept; to go on: {job.command}", file=sys.stderr)
-        return FAILED
-    return code
+    return _sweep(job, args.fail_fast, Events(sys.stdout) if args.json_log else None, interrupts)
 
 
-def _prepare(args: argparse.Namespace, argv: Sequence[str]) -> Job:
+def _prepare(args: argparse.Namespace, command: str) -> Job:
     """Everything that can be refused, before anything is written or JAX is started."""
     forced = Bucket.parse(args.bucket) if args.bucket else None
     grid = read_grid(args.grid, args.set)
@@ -102,34 +108,32 @@ def _prepare(args: argparse.Namespace, argv: Sequence[str]) -> Job:
         )
     for path, reason in done.unreadable:
         print(f"{path}: not readable as results, its runs count as missing ({reason})", file=sys.stderr)
-    runs = {(point.point_id, seed) for point in grid.points for seed in grid.seeds}
-    todo = [(point, seed) for point in grid.points for seed in grid.seeds if (point.point_id, seed) not in done.runs]
-    plan = planning.make(todo, forced)
     limit = grid.limits.max_bytes or planning.memory_limit()
+    if grid.search:
+        search = Rounds(grid, known_rows(store) if done.runs else {}, forced, limit)
+        runs, n_done, plan = search.runs | search.waiting, len(search.runs), search.guess
+    else:
+        search, runs = None, {(point.point_id, seed) for point in grid.points for seed in grid.seeds}
+        todo = [(point, seed) for point in grid.points for seed in grid.seeds if (point.point_id, seed) not in done.runs]
+        n_done, plan = len(runs) - len(todo), planning.make(todo, forced, limit=limit)
     if plan.peak_bytes > limit:
         biggest = max(plan.buckets, key=planning.peak_bytes)
         raise GridError(
             f"limits.max_bytes: program {biggest} needs about {plan.peak_bytes / 2**20:.0f} MiB; allowed: {limit / 2**20:.0f} MiB. "
             "Lower V, d or m, or raise limits.max_bytes."
         )
-    return Job(grid, store, runs, len(runs) - len(todo), plan, f"{Path(sys.executable).name} -m jaxrecall.sweep {shlex.join(argv)}")
+    return Job(grid, store, runs, n_done, plan, command, search)
 
 
 def _dry_run(job: Job, as_json: bool) -> None:
-    grid, plan = job.grid, job.plan
-    facts: dict[str, Any] = {
-        "points": len(grid.points),
-        "runs": grid.n_runs,
-        "done": job.done,
-        "todo": plan.n_runs,
-        "programs": len(plan.buckets),
-        "program_list": plan.describe(),
-        "est_flops": plan.flops,
-        "est_seconds": plan.seconds,
-        "est_peak_bytes": plan.peak_bytes,
-    }
+    grid, plan, facts = job.grid, job.plan, _facts(job)
     if as_json:
         print(json.dumps(facts))
+        return
+    if job.search:
+        print(f"{grid.name}: searches {job.search}")
+        print(f"{job.done} runs of it in {job.store.folder}, at most {facts['todo']} to do in {facts['programs']} programs")
+        print(f"about {duration(facts['est_seconds'])} if every one of them were at the largest N")
         return
     left_out = [f", {n} {why}" for n, why in ((grid.n_excluded, "excluded by where"), (grid.n_duplicates, "duplicates dropped")) if n]
     print(f"{grid.name}: {len(grid.points)} points x {len(grid.seeds)} seeds = {grid.n_runs} runs" + "".join(left_out))
@@ -142,42 +146,103 @@ def _dry_run(job: Job, as_json: bool) -> None:
     print(f"about {plan.flops:.2g} flops, {duration(plan.seconds)} with compilation, {plan.peak_bytes / 2**20:.0f} MiB at the peak")
 
 
-def _manifest(grid: Grid) -> dict[str, Any]:
-    versions = {name: version(name) for name in ("jaxrecall", "jax", "jaxlib", "numpy", "pyarrow")}
-    return {"grid": grid.resolved, "code_version": CODE_VERSION, "precision": grid.precision, "versions": versions}
-
-
-def _run(job: Job, fail_fast: bool) -> tuple[int, int]:
-    """Exit code, and how many runs were added."""
+def _facts(job: Job) -> dict[str, Any]:
     plan = job.plan
-    if not plan.chunks:
-        print(f"nothing to do: all {job.grid.n_runs} runs are in {job.store.folder}")
-        return OK, 0
-    print(
-        f"{job.grid.name}: {job.done} of {job.grid.n_runs} runs done, {plan.n_runs} to do in {len(plan.buckets)} programs, "
-        f"about {duration(plan.seconds)} on 2 cores; rows go to {job.store.folder}",
-        flush=True,
-    )
-    with Interrupts() as interrupts:
-        from . import runner  # starts JAX
+    return {
+        "points": len(job.grid.points),
+        "runs": job.grid.n_runs,
+        "done": job.done,
+        "todo": plan.n_runs,
+        "programs": len(plan.buckets),
+        "program_list": plan.describe(),
+        "est_flops": plan.flops,
+        "est_seconds": plan.seconds,
+        "est_peak_bytes": plan.peak_bytes,
+    } | (job.search.facts() if job.search else {})
 
-        tell = progress(Tally(plan.n_runs, sum(chunk.seconds for chunk in plan.chunks)))
-        interrupts.say = tell.say
-        try:
-            outcome = runner.execute(plan, job.store, job.grid.precision, tell, interrupts, job.command, fail_fast)
-        finally:
-            tell.close()
+
+def _manifest(job: Job) -> dict[str, Any]:
+    grid = job.grid
+    versions = {name: version(name) for name in ("jaxrecall", "jax", "jaxlib", "numpy", "pyarrow")}
+    return {"grid": grid.resolved, "code_version": CODE_VERSION, "precision": grid.precision, "versions": versions, "command": job.command}
+
+
+def _sweep(job: Job, fail_fast: bool, events: Events | None, interrupts: Interrupts) -> int:
+    """Runs what is missing, says what became of it, draws the picture; returns the exit code."""
+    outcome, code = Outcome(), OK
+    try:
+        outcome = _run(job, fail_fast, events, interrupts)
+        code = _ended(outcome, job)
+        if job.search:
+            job.runs = job.search.runs
+            path = job.store.note("search", job.search.report())
+            if events:
+                events.emit("search", path=str(path), searches=len(job.search.cells), finished=job.search.finished)
+        if job.done + outcome.runs > outcome.unsaved:
+            _picture(job, events)
+    except KeyboardInterrupt:
+        code = _interrupted(job.command)
+    except (StoreError, OSError) as error:  # of the picture
+        print(f"{error}; finished runs are kept. To go on: {job.command}", file=sys.stderr)
+        code = code or FAILED
+    if events:
+        facts = {"unsaved": outcome.unsaved, "failed": outcome.failed, "interrupted": code == INTERRUPTED, "command": job.command}
+        events.emit("done", exit_code=code, runs_executed=outcome.runs, seconds=events.elapsed, **facts)
+    return code
+
+
+def _run(job: Job, fail_fast: bool, events: Events | None, interrupts: Interrupts) -> Outcome:
+    plan, grid, folder = job.plan, job.grid, job.store.folder
+    to_do = job.search.waiting if job.search else plan.chunks
+    if events:
+        counts = {name: fact for name, fact in _facts(job).items() if name in ("runs", "done", "todo", "programs", "est_seconds")}
+        events.emit("start", grid=grid.name, out=str(folder), **counts)
+    elif not to_do:
+        print(f"nothing to do: all {job.done} runs are in {folder}")
+    elif job.search:
+        print(f"{grid.name}: searches {job.search}, {job.done} runs done; rows go to {folder}", flush=True)
+    else:
+        print(
+            f"{grid.name}: {job.done} of {grid.n_runs} runs done, {plan.n_runs} to do in {len(plan.buckets)} programs, "
+            f"about {duration(plan.seconds)} on 2 cores; rows go to {folder}",
+            flush=True,
+        )
+    if not to_do:
+        return Outcome()
+    from . import runner  # starts JAX
+
+    tell = progress(job.search.tally if job.search else Tally(plan.n_runs, sum(chunk.seconds for chunk in plan.chunks)), events)
+    interrupts.say = tell.say
+
+    def execute(plan: planning.Plan) -> Outcome:
+        return runner.execute(plan, job.store, grid.precision, tell, interrupts, job.command, fail_fast, grid.part_seconds)
+
+    try:
+        return job.search.run(execute, fail_fast) if job.search else execute(plan)
+    finally:
+        tell.close()
+
+
+def _ended(outcome: Outcome, job: Job) -> int:
+    """Says what went wrong, and the command that goes on; the exit code."""
+    if outcome.unsaved:
+        print(
+            f"{outcome.unsaved} finished rows could not be saved and are lost. To compute just those again: {job.command}", file=sys.stderr
+        )
     if outcome.interrupted:
-        print(f"interrupted; finished runs are kept. To go on: {job.command}", file=sys.stderr)
-        return INTERRUPTED, outcome.runs
+        return _interrupted(job.command)
     if outcome.failed:
         print(f"{outcome.failed} chunks failed, see {job.store.folder / 'failures'}. To try them again: {job.command}", file=sys.stderr)
-        return FAILED, outcome.runs
-    return OK, outcome.runs
+    return FAILED if outcome.failed or outcome.unsaved else OK
 
 
-def _picture(job: Job) -> None:
-    """The table and the picture of what this grid has so far."""
+def _interrupted(command: str) -> int:
+    print(f"interrupted; finished runs are kept. To go on: {command}", file=sys.stderr)
+    return INTERRUPTED
+
+
+def _picture(job: Job, events: Events | None) -> None:
+    """The table and the picture of what this grid has so far; no table for a machine."""
     import pandas as pd
 
     from . import plots
@@ -188,17 +253,34 @@ def _picture(job: Job) -> None:
     mine = frame[[run in job.runs for run in zip(frame["point_id"], frame["seed"], strict=True)]]
     if mine.empty:
         return
-    x, line, panels = plots.roles(job.grid.axes)
-    mean = mine.pivot_table(values="accuracy", index=[*panels, x], columns=line)
-    shown = {"max_rows": 40, "max_columns": 12, "width": 120, "float_format": "{:.3f}".format}
-    with pd.option_context(*(part for name, value in shown.items() for part in (f"display.{name}", value))):
-        print(f"\naccuracy, mean over {mine['seed'].nunique()} seeds" + (f"; one column per {line}" if line else ""))
-        print(mean)
     path = job.store.folder / "accuracy.png"
     remark = plots.accuracy(mine, job.grid.axes, job.grid.name, path)
+    if events:
+        events.emit("picture", path=str(path), rows=len(mine))
+        return
+    if job.search:
+        heading, number = "N at which the mean accuracy over seeds crosses theta, and its 95 % interval", _short
+        table = pd.DataFrame(job.search.table()).drop(columns="point")
+    else:
+        x, line, panels = plots.roles(job.grid.axes)
+        heading = f"accuracy, mean over {mine['seed'].nunique()} seeds" + (f"; one column per {line}" if line else "")
+        number = "{:.3f}".format
+        table = mine.pivot_table(values="accuracy", index=[*panels, x], columns=line)
+    shown = {"max_rows": 40, "max_columns": 12, "width": 120, "float_format": number}
+    with pd.option_context(*(part for name, value in shown.items() for part in (f"display.{name}", value))):
+        print(f"\n{heading}")
+        print(table)
     print(f"\ntable:   {job.store.folder / 'parts'} ({len(mine)} rows of this grid; jaxrecall.load({str(job.store.folder)!r}))")
     print(f"picture: {path}" + (f" ({remark})" if remark else ""))
 
 
+def _short(number: float) -> str:
+    return f"{number:.4g}" if number < 1e4 else f"{number:.0f}"
+
+
 if __name__ == "__main__":
-    raise SystemExit(main())
+    exit_code = main()
+    if exit_code == INTERRUPTED:
+        sys.stdout.flush()
+        os._exit(exit_code)  # everything is saved; the usual way out would wait for the batch in flight
+    raise SystemExit(exit_code)

@@ -28,5 +28,5 @@ def batch_key(streams: Array, step: Array | int) -> Array:
 
 
 def tokens(blocks: Array, position: Array | int, V: Array | int) -> Array:
-    """(512 * count,) int32: the tokens at `position` of the samples of `blocks` (see keys.block_keys); 0 is informative."""
+    """(..., 512 * count) int32: tokens at each `position` (...,) of the samples of `blocks` (keys.block_keys); 0 is informative."""
     return keys.below(keys.words(blocks, position), V)

@@ -305,6 +305,21 @@ def test_seeds_may_differ_between_levels():
     assert np.isclose(of_record(found.exponents)["exponent"][0], -1, atol=0.05)
 
 
+def test_seeds_spread_over_neighbouring_levels_are_used_together():
+    levels = tuple(round(100 * 2 ** (i / 8)) for i in range(49))
+    frame = table({"d": [32, 64, 128]}, lambda c: 1000 * 32 / c["d"], levels, seeds=16, noise=0.0)
+    (part,), _ = parts(frame)
+    assert list(part.cells[0].N) == list(levels)  # seeds in common: every level stands
+    place = frame["N"].map(levels.index)
+    spread = frame[(place % 4 == frame["seed"] % 4) & (place % 8 < 4) & (place < 48)]  # a quarter of the seeds at each of four levels
+    (part,), _ = parts(spread)
+    assert part.cells[0].n.shape == (6, 16)
+    assert (part.cells[0].n > 0).all()
+    found = fit(spread)
+    assert np.allclose(np.log(of_record(found.thresholds)["N_star"]), np.log([1000, 500, 250]), atol=0.03)
+    assert (found.thresholds["warning"] == "").all()
+
+
 def test_diagnostics_show_where_no_single_power_law_holds():
     frame = table({"d": [32, 64, 128, 256]}, lambda c: 1000 * np.exp(-0.5 * np.log(c["d"] / 32) ** 2), WIDE, noise=0.02)
     found = fit(frame).diagnostics.set_index("diagnostic")

@@ -675,7 +675,7 @@ def test_random_text_raises_only_value_errors(text):
 def test_schema_describes_the_keys():
     schema = json_schema()
     assert schema["$schema"].endswith("2020-12/schema")
-    assert list(schema["properties"]) == ["schema", "name", "root_seed", "base", "seeds", "blocks", "limits", "run"]
+    assert list(schema["properties"]) == ["schema", "name", "root_seed", "base", "seeds", "blocks", "search", "limits", "run"]
     assert schema["additionalProperties"] is False
     base = schema["$defs"]["Base"]
     v, embedding, eta = (base["properties"][name] for name in ("V", "embedding", "eta"))

@@ -16,7 +16,28 @@ from jaxrecall.sweep import main, parser
 
 README = (ROOT / "README.md").read_text()
 GRIDS = sorted((ROOT / "sweeps").glob("*.yaml"))
-NO_JAX = ["point", "errors", "row", "bucket", "plan", "store", "theory", "plots", "progress", "interrupts", "sweep", "compact", "__main__"]
+NO_JAX = [
+    "point",
+    "errors",
+    "row",
+    "bucket",
+    "cost",
+    "plan",
+    "saver",
+    "status",
+    "store",
+    "table",
+    "theory",
+    "plots",
+    "rounds",
+    "search",
+    "threshold",
+    "progress",
+    "interrupts",
+    "sweep",
+    "compact",
+    "__main__",
+]
 
 
 @pytest.mark.parametrize("path", GRIDS, ids=lambda path: path.name)
@@ -90,4 +111,4 @@ def test_the_package_lists_its_commands():
     commands = re.findall(r"python -m jaxrecall\.(\w+)", told)
     with_main = {path.stem for path in (ROOT / "jaxrecall").glob("*.py") if "\ndef main(" in path.read_text()}
     with_main |= {path.parent.name for path in (ROOT / "jaxrecall").glob("*/__main__.py")}
-    assert set(commands) == with_main == {"sweep", "compact", "fit"}
+    assert set(commands) == with_main == {"sweep", "status", "compact", "fit"}

@@ -326,6 +326,25 @@ def test_killed_before_the_rename_leaves_the_old_part(store, moment):
     assert set(quiet_load(store.folder).form) == {"new"}
 
 
+def test_old_files_in_staging_are_swept_and_nothing_else_is(store):
+    def age(name: str, seconds: float) -> None:
+        path = store.staging / name
+        path.write_text("left over")
+        then = time.time() - seconds
+        os.utime(path, (then, then))
+
+    for name, seconds in (("12-0123abcd-old.parquet", 4000), ("12-0123abcd-new.parquet", 3000), ("compact.lock", 9e6), ("mine.txt", 9e6)):
+        age(name, seconds)
+    (store.staging / "12-0123abcd-dangling").symlink_to("nowhere")
+    store.prepare({})
+    assert sorted(p.name for p in store.staging.iterdir()) == [
+        "12-0123abcd-dangling",
+        "12-0123abcd-new.parquet",
+        "compact.lock",
+        "mine.txt",
+    ]
+
+
 def test_a_file_size_limit_keeps_finished_parts(store):
     body = """
         import resource
@@ -488,7 +507,28 @@ def test_what_is_no_part_is_listed_with_the_reason_and_never_removed(store):
     assert {path.name for path in store.parts.iterdir()} == reasons.keys()
 
 
-def test_any_damage_to_a_part_is_no_exception(store):
+@pytest.mark.parametrize("column", ["accuracy", "jax_version", "seconds"])
+def test_a_part_damaged_in_any_column_is_not_done(store, column):
+    part = store.write(rows(*range(20)))
+    other = store.write(rows(30))
+    with pq.ParquetFile(part) as file:
+        group = file.metadata.row_group(0)
+        chunk = next(c for c in map(group.column, range(group.num_columns)) if c.path_in_schema == column)
+    damaged = bytearray(part.read_bytes())
+    damaged[(chunk.dictionary_page_offset or chunk.data_page_offset) + chunk.total_compressed_size - 1] ^= 1
+    part.write_bytes(damaged)
+    done = store.done(1, "highest")
+    assert done.runs == {(f"{3:016x}", 0)}
+    assert [path for path, _ in done.unreadable] == [part]
+    with pytest.warns(UserWarning, match="1 unreadable files left out"):
+        assert len(load(store.folder)) == 1
+    store.write(rows(*range(20)))  # what the next sweep does
+    assert len(store.done(1, "highest").runs) == len(quiet_load(store.folder)) == 21
+    assert part.exists()
+    assert other.exists()
+
+
+def test_any_damage_to_a_part_is_no_exception_and_no_wrong_number(store):
     good = store.write(rows(*range(20))).read_bytes()
     chance = random.Random(1)
     (store.parts / "good.parquet").write_bytes(good)
@@ -497,10 +537,12 @@ def test_any_damage_to_a_part_is_no_exception(store):
         for _ in range(3):
             damaged[chance.randrange(len(good))] = chance.randrange(256)
         (store.parts / "damaged.parquet").write_bytes(damaged)
-        store.done(1, "highest")
+        done = store.done(1, "highest")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            assert len(load(store.folder)) >= 20
+            frame = load(store.folder)
+        assert done.runs == {(r["point_id"], r["seed"]) for r in rows(*range(20))}
+        assert frame.to_dict("records") == rows(*range(20)), "the damaged file comes first and is either whole or left out"
 
 
 # --- one row per run
@@ -697,22 +739,22 @@ def test_a_part_written_anew_during_compact_is_not_pruned(store, monkeypatch):
 
 
 def test_a_prune_during_load_loses_no_row(store, monkeypatch):
-    from jaxrecall import store as module
+    from jaxrecall import table as module
 
     store.write(rows(0))
     store.write(rows(1))
     store.write(rows(2))
-    read_file, pruned = module._read_file, []
+    read_file, pruned = module.read_file, []
 
-    def read_then_prune(path, columns):
+    def read_then_prune(path):
         try:
-            return read_file(path, columns)
+            return read_file(path)
         finally:
             if not pruned:
                 pruned.append(path)
                 Store(store.folder).compact(prune=True)
 
-    monkeypatch.setattr(module, "_read_file", read_then_prune)
+    monkeypatch.setattr(module, "read_file", read_then_prune)
     with pytest.warns(UserWarning, match="dropped 1 rows") as caught:
         assert load(store.folder).seed.tolist() == [0, 1, 2]
     assert len(caught) == 1
@@ -732,6 +774,7 @@ def test_an_older_table_and_unknown_columns(store):
     extra = pa.Table.from_pylist(rows(2), SCHEMA).append_column("mood", pa.array(["good"]))
     pq.write_table(extra.select(extra.column_names[::-1]), store.parts / "extra.parquet")
     store.write(rows(3))
+    assert {run[1]: n for _, run, n in store.rows("n_tied")[0]} == {0: None, 1: None, 2: row(2)["n_tied"], 3: row(3)["n_tied"]}
     assert store.compact(prune=True).n_rows == 4
     for frame in (quiet_load(store.folder), pd.read_parquet(store.table)):
         assert list(frame.columns) == [*COLUMNS, "mood"]

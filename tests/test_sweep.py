@@ -6,15 +6,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 from helpers import METRICS, ROOT, assert_same_metrics, python
 
-from jaxrecall import Point, load, simulate
-from jaxrecall.row import COLUMNS
+from jaxrecall import Point, load, program, simulate, stream
+from jaxrecall.row import CODE_VERSION, COLUMNS
 from jaxrecall.sweep import main
 
 GRID = """
@@ -66,6 +65,10 @@ def test_the_second_call_runs_nothing_and_a_grown_grid_runs_what_is_missing(grid
     assert main(["--grid", "tiny.yaml"]) == 0
     assert "nothing to do: all 8 runs are in results/tiny" in capsys.readouterr().out
     assert set(Path("results/tiny/parts").iterdir()) == parts
+    assert main(["--grid", "tiny.yaml", "--json-log"]) == 0
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [event["event"] for event in events] == ["start", "picture", "done"]
+    assert (events[0]["done"], events[0]["todo"], events[-1]["runs_executed"], events[-1]["exit_code"]) == (8, 0, 0, 0)
     sets = ("seeds.count=3", "blocks.0.axes.d=[12, 8, 16]", "name=other")
     more = ("--grid", "tiny.yaml", "--out", "results/tiny", *(part for one in sets for part in ("--set", one)))
     told = facts(capsys, *more)
@@ -77,12 +80,68 @@ def test_the_second_call_runs_nothing_and_a_grown_grid_runs_what_is_missing(grid
     assert after.loc[before.index].equals(before)
 
 
+def test_a_grown_or_reordered_grid_runs_exactly_what_is_missing(grid, capsys):
+    def counts(*sets: str) -> list[int]:
+        told = facts(capsys, "--grid", "tiny.yaml", "--out", "all", *(part for one in sets for part in ("--set", one)))
+        return [told[key] for key in ("runs", "done", "todo")]
+
+    few = ("--set", "blocks.0.axes.N=100", "--set", "seeds.count=64", "--json-log")
+    assert main(["--grid", "tiny.yaml", "--out", "all", *few]) == 0
+    parts = set(Path("all/parts").iterdir())
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["runs_executed"] == 128
+    assert counts("blocks.0.axes.N=100", "seeds.count=64") == [128, 128, 0]
+    assert counts("blocks.0.axes.N=100", "seeds.count=80") == [160, 128, 32]
+    assert counts("blocks.0.axes.N=100", "seeds={start: 60, count: 8}") == [16, 8, 8]
+    assert counts("blocks.0.axes.N=[50, 100]", "seeds.count=64") == [256, 128, 128]
+    assert counts("blocks.0.axes={N: 100, d: [12, 8]}", "seeds.count=64", "name=other") == [128, 128, 0]
+    assert counts("blocks.0.axes.N=100", "seeds.count=64", "root_seed=1") == [128, 0, 128]
+    assert main(["--grid", "tiny.yaml", "--out", "all", *few, "--set", "seeds.count=80", "--set", "name=other"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["runs_executed"] == 32
+    assert parts < set(Path("all/parts").iterdir())
+    assert len(load("all")) == 160
+
+
+def test_damaged_and_foreign_files_are_told_and_their_runs_run_again(grid, capsys):
+    assert main(["--grid", "tiny.yaml", "--set", "run.part_seconds=0"]) == 0
+    before = load("results/tiny").set_index(["point_id", "seed"])
+    parts = sorted(Path("results/tiny/parts").iterdir())
+    assert len(parts) == 8
+    parts[0].write_bytes(parts[0].read_bytes()[:5000])
+    parts[1].unlink()
+    Path("results/tiny/parts/notes.txt").write_text("mine")
+    capsys.readouterr()
+    assert main(["--grid", "tiny.yaml", "--json-log"]) == 0
+    out, err = capsys.readouterr()
+    events = [json.loads(line) for line in out.splitlines()]
+    assert list(dict.fromkeys(event["event"] for event in events)) == ["start", "compiling", "compiled", "batch", "part", "picture", "done"]
+    assert (events[0]["done"], events[-1]["runs_executed"]) == (6, 2)
+    assert [line.partition(": ")[0] for line in err.splitlines()] == [str(parts[0]), "results/tiny/parts/notes.txt"]
+    assert Path("results/tiny/parts/notes.txt").read_text() == "mine"
+    with pytest.warns(UserWarning, match="2 unreadable files left out"):
+        after = load("results/tiny").set_index(["point_id", "seed"])
+    for (_, a), (_, b) in zip(before.iterrows(), after.iterrows(), strict=True):
+        assert_same_metrics(a.to_dict(), b.to_dict())
+
+
 def test_dry_run_json_is_one_object_with_the_promised_keys(grid, capsys):
     told = facts(capsys, "--grid", "tiny.yaml")
     assert list(told) == ["points", "runs", "done", "todo", "programs", "program_list", "est_flops", "est_seconds", "est_peak_bytes"]
     assert (told["points"], told["runs"], told["done"], told["todo"], told["programs"], len(told["program_list"])) == (4, 8, 0, 8, 1, 1)
     assert main(["--grid", "tiny.yaml", "--dry-run"]) == 0
     assert "4 points x 2 seeds = 8 runs" in capsys.readouterr().out
+
+
+def test_programs_traced_are_programs_planned_and_traced_once(grid, capsys, monkeypatch):
+    traced = []
+    draw = stream.draw
+    monkeypatch.setattr(stream, "draw", lambda run, shape: traced.append(shape) or draw(run, shape))
+    program._compiled.cache_clear()
+    call = ["--grid", "tiny.yaml", "--set", "base.eta=1e-6", "--set", "blocks.0.axes.m=[0, 32]"]
+    planned = facts(capsys, *call)["programs"]
+    assert main(call) == 0
+    assert len(traced) == planned == 2
+    assert main([*call, "--set", "seeds.count=3", "--out", "again"]) == 0
+    assert len(traced) == planned
 
 
 def test_resume_reads_the_compacted_table(grid, capsys):
@@ -94,12 +153,16 @@ def test_resume_reads_the_compacted_table(grid, capsys):
     assert facts(capsys, "--grid", "tiny.yaml")["todo"] == 0
 
 
-@pytest.mark.parametrize("bucket", ["20x12", "64x32"])
-def test_a_forced_bucket_changes_no_row(grid, bucket):
-    assert main(["--grid", "tiny.yaml"]) == 0
-    assert main(["--grid", "tiny.yaml", "--bucket", bucket, "--out", "forced"]) == 0
+@pytest.mark.parametrize("eta", ["1e-6", "1e-3"], ids=["shortcuts", "full"])
+@pytest.mark.parametrize("bucket", ["20x12", "64x32", "33x40"])
+def test_a_forced_bucket_changes_no_row(grid, bucket, eta):
+    call = ["--grid", "tiny.yaml", "--set", f"base.eta={eta}"]
+    assert main(call) == 0
+    assert main([*call, "--bucket", bucket, "--out", "forced"]) == 0
     a, b = load("results/tiny"), load("forced")
     assert set(b["bucket"]) == {bucket}
+    assert a["form"].equals(b["form"])
+    assert ("full" in set(a["form"])) == (eta == "1e-3")
     for (_, x), (_, y) in zip(a.iterrows(), b.iterrows(), strict=True):
         assert (x["point_id"], x["seed"], x["draw_check"]) == (y["point_id"], y["seed"], y["draw_check"])
         assert_same_metrics(x.to_dict(), y.to_dict())
@@ -117,7 +180,8 @@ def test_rows_of_another_version_do_not_mix(grid, capsys):
     assert main(["--grid", "tiny.yaml"]) == 0
     assert main(["--grid", "tiny.yaml", "--set", "run.precision=high"]) == 2
     err = capsys.readouterr().err
-    assert "holds 8 rows of code_version 1, precision highest; this call would add code_version 1, precision high" in err
+    version = f"code_version {CODE_VERSION}, precision"
+    assert f"holds 8 rows of {version} highest; this call would add {version} high" in err
     assert "Choose another --out" in err
 
 
@@ -216,23 +280,17 @@ def test_a_chunk_that_fails_is_told_and_the_rest_goes_on(grid):
     assert json.loads(call([*command, "--dry-run", "--json"]).stdout)["todo"] == 1
 
 
-@pytest.mark.parametrize(("number", "after"), [(signal.SIGINT, 8), (signal.SIGTERM, 8), (signal.SIGTERM, 0.3)])
-def test_an_interrupted_sweep_keeps_what_is_done_and_goes_on(grid, capsys, number, after):
-    long = ("--set", "seeds.count=400", "--set", "base.n_test=20000")
-    call = [sys.executable, "-m", "jaxrecall.sweep", "--grid", "tiny.yaml", *long]
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_jax_starts_ends_the_sweep(grid, capsys, number):
+    call = [sys.executable, "-m", "jaxrecall.sweep", "--grid", "tiny.yaml"]
     sweep = subprocess.Popen(call, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert sweep.stdout
     sweep.stdout.readline()  # "... runs done, ... to do"
-    time.sleep(after)  # into the batches, or while JAX still starts
     sweep.send_signal(number)
     _, err = sweep.communicate(timeout=60)
     assert sweep.returncode == 130, err
-    assert "interrupted; finished runs are kept. To go on: python" in err
-    told = facts(capsys, "--grid", "tiny.yaml", *long)
-    assert told["runs"] == 1600
-    assert told["done"] < 1600
-    assert after < 1 or told["done"] > 0
-    assert not list(Path("results/tiny/_staging").iterdir())
+    assert err.startswith("interrupted; finished runs are kept. To go on: python")
+    assert facts(capsys, "--grid", "tiny.yaml")["done"] == 0
 
 
 CACHED = """
@@ -253,8 +311,9 @@ def test_a_second_process_compiles_nothing(grid, tmp_path):
         assert told.returncode == 0, told.stderr
         return [int(n) for n in told.stdout.splitlines()[-1].split()]
 
-    assert events("first") == [0, 1]
-    assert events("second") == [1, 0]
+    # two: the grid is so small that its guard does not hold, and the full form is compiled too
+    assert events("first") == [0, 2]
+    assert events("second") == [2, 0]
     a, b = load("first"), load("second")
     assert a.drop(columns="seconds").equals(b.drop(columns="seconds"))
 
@@ -291,4 +350,4 @@ def test_the_parts_carry_their_provenance(grid):
     assert main(["--grid", "tiny.yaml"]) == 0
     part = next(Path("results/tiny/parts").iterdir())
     about = json.loads(pq.read_schema(part).metadata[b"jaxrecall"])
-    assert (about["code_version"], about["precision"]) == (1, "highest")
+    assert (about["code_version"], about["precision"]) == (CODE_VERSION, "highest")

@@ -25,6 +25,9 @@ LAW = ("V", "d", "L", "m")
 NEEDED = {"V": 2, "N": 1, "d": 1, "L": 1, "m": 0, "seed": 0, "n_test": 1, "n_correct": 0}
 """Columns that a table must have, each with the least value allowed; whole numbers all."""
 
+SPREAD = 1.5
+"""Levels within this factor may count as one, if no seed ran at two of them."""
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -160,6 +163,20 @@ def _cells(rows: Table, axes: list[str], seed: np.ndarray) -> list[Cell]:
         levels, level = np.unique(mine["N"].to_numpy(), return_inverse=True)
         k, n = np.zeros((2, len(levels), seed.max() + 1))
         k[level, mine["_seed"]], n[level, mine["_seed"]] = mine["n_correct"], mine["n_test"]
+        levels, k, n = _together(levels, k, n)
         values = [value.item() if isinstance(value, np.generic) else value for value in at]
         cells.append(Cell(dict(zip(axes, values, strict=True)), levels, k, n))
     return cells
+
+
+def _together(levels: np.ndarray, k: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Neighbouring levels that share no seed as one level at their mean ln N: a threshold search spreads its seeds over such."""
+    start, group = 0, [0]
+    for level in range(1, len(levels)):
+        used = (n[start:level] > 0).any(axis=0)
+        if levels[level] > SPREAD * levels[start] or (used & (n[level] > 0)).any():
+            start = level
+            group.append(level)
+    weights = n.sum(axis=1)
+    means = np.add.reduceat(np.log(levels) * weights, group) / np.add.reduceat(weights, group)
+    return np.round(np.exp(means)).astype(np.int64), np.add.reduceat(k, group), np.add.reduceat(n, group)

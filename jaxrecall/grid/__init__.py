@@ -10,6 +10,6 @@ From bottom to top:
     grid       read_grid: all of it, with every error at once
 """
 
-from .grid import Grid, Limits, json_schema, read_grid
+from .grid import Grid, Limits, Search, json_schema, read_grid, rebuilt
 
-__all__ = ["Grid", "Limits", "json_schema", "read_grid"]
+__all__ = ["Grid", "Limits", "Search", "json_schema", "read_grid", "rebuilt"]

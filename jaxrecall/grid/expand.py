@@ -16,7 +16,7 @@ from ..point import FIELDS, Point
 from .axes import show
 from .document import Document, Key
 from .expr import Expression
-from .file import GridFile
+from .file import GridFile, n_seeds
 
 DEFAULTS = {name: f.default for name, f in FIELDS.items() if f.default is not MISSING and f.default is not None}
 OTHER_RATE = {"kappa": "gamma", "gamma": "kappa"}
@@ -128,10 +128,12 @@ def expand(document: Document, file: GridFile) -> Expansion:
     """All points of the grid; raises GridError with a line per kind of invalid point, or when nothing is left or too much."""
     blocks = _blocks(document, file)
     base = file.base.model_dump(exclude_unset=True)
-    start = {**DEFAULTS, "root_seed": file.root_seed, **{name: value for name, value in base.items() if value is not None}}
-    n_raw, n_seeds, most = sum(block.n_raw for block in blocks), _n_seeds(file), file.limits.max_runs
-    if n_raw > 20 * max(most, 1_000_000) or n_seeds > most:
-        raise GridError(_too_many(document, f"{_points(n_raw)} before where, times {n_seeds} seeds", most))
+    searched = {file.search.axis: file.search.from_} if file.search else {}
+    start = {**DEFAULTS, "root_seed": file.root_seed, **searched, **{name: value for name, value in base.items() if value is not None}}
+    n_raw, n_each, most = sum(block.n_raw for block in blocks), _n_each(file), file.limits.max_runs
+    each = f"{n_each} runs that a search may take" if file.search else f"{n_each} seeds"
+    if n_raw > 20 * max(most, 1_000_000) or n_each > most:
+        raise GridError(_too_many(document, f"{_points(n_raw)} before where, times {each}", most))
     points: dict[str, Point] = {}
     faults: dict[Any, _Fault] = {}
     n_duplicates = n_excluded = 0
@@ -151,8 +153,8 @@ def expand(document: Document, file: GridFile) -> Expansion:
                 n_excluded += 1
             elif points.setdefault(point.point_id, point) is not point:
                 n_duplicates += 1
-            if len(points) > max(MAX_KEPT, most // n_seeds):
-                raise GridError(_too_many(document, f"more than {len(points) - 1} of {n_raw} points, times {n_seeds} seeds", most))
+            if len(points) > max(MAX_KEPT, most // n_each):
+                raise GridError(_too_many(document, f"more than {len(points) - 1} of {n_raw} points, times {each}", most))
     if faults:
         raise GridError([_fault_line(document, key, fault) for (key, *_), fault in faults.items()])
     if not points:
@@ -165,13 +167,16 @@ def expand(document: Document, file: GridFile) -> Expansion:
                 for block in blocks
             ]
         )
-    if len(points) * n_seeds > most:
-        raise GridError(_too_many(document, f"{_points(len(points))} times {n_seeds} seeds = {len(points) * n_seeds} runs", most))
+    if len(points) * n_each > most:
+        raise GridError(_too_many(document, f"{_points(len(points))} times {each} = {len(points) * n_each} runs", most))
     return Expansion(tuple(points.values()), n_duplicates, n_excluded)
 
 
-def _n_seeds(file: GridFile) -> int:
-    return len(file.seeds) if isinstance(file.seeds, list) else file.seeds.count
+def _n_each(file: GridFile) -> int:
+    """Runs of one point, in a search at most."""
+    if file.search:
+        return file.search.max_runs * len(file.search.theta)
+    return n_seeds(file)
 
 
 def _too_many(document: Document, got: str, most: int) -> str:

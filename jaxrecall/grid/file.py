@@ -36,6 +36,12 @@ from .axes import (
 from .document import Document, Key
 from .expr import Expression, parse
 
+MIN_SEEDS = 12
+"""Seeds that a search must have seen before it believes how wide an interval is: with fewer it ends on those narrow by chance."""
+
+PART_SECONDS = 5.0
+"""Default of run.part_seconds: little is lost by a kill, and a day of work is still no more than 17,000 files."""
+
 _UNITS = {"B": 1} | {f"{p}B": 1000 ** (i + 1) for i, p in enumerate("kMGT")} | {f"{p}iB": 1024 ** (i + 1) for i, p in enumerate("KMGT")}
 
 
@@ -110,16 +116,66 @@ def _bytes(value: Any) -> int:
 class Limits(Keys):
     """A sweep beyond these is refused before anything runs."""
 
-    max_runs: Annotated[Any, whole(1, 2**53)] = Field(default=1_000_000, description="points times seeds")
+    max_runs: Annotated[Any, whole(1, 2**53)] = Field(
+        default=1_000_000, description="points times seeds; of a search cells x theta x its max_runs"
+    )
     max_bytes: Annotated[Any, Checked(_bytes, {"type": ["integer", "string"]})] = Field(
         default_factory=absent, description="peak memory of one program: bytes, or text such as 8GiB"
     )
+
+
+def _thetas(value: Any) -> tuple[float, ...]:
+    thetas = value if isinstance(value, (list, tuple)) else [value]
+    for theta in thetas:
+        if isinstance(theta, bool) or not isinstance(theta, (int, float)) or not 0 < theta < 1:
+            raise refuse(theta, "accuracies as fractions between 0 and 1, one or a list")
+    if not thetas or len(set(thetas)) < len(thetas):
+        raise refuse(value, "at least one accuracy, each once")
+    return tuple(map(float, thetas))
+
+
+def _width(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.01 <= value <= 5:
+        raise refuse(value, "numbers from 0.01 to 5, widths in ln N")
+    return float(value)
+
+
+_FRACTION = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}
+_THETA_SCHEMA = {"anyOf": [_FRACTION, {"type": "array", "items": _FRACTION, "minItems": 1, "uniqueItems": True}]}
+
+
+class Search(Keys):
+    """Find, for every cell of the axes, the N at which mean accuracy over seeds crosses theta, with runs where they inform."""
+
+    axis: Literal["N"] = Field(description="what is searched over; it is given neither in base nor in axes nor in derive")
+    theta: Annotated[Any, Checked(_thetas, _THETA_SCHEMA)] = Field(default=(0.5,), description="accuracy to cross, a fraction; or a list")
+    from_: Annotated[Any, whole(16, 2**30)] = Field(default=64, alias="from", description="smallest N that is tried")
+    to: Annotated[Any, whole(16, 2**30)] = Field(default=2**20, description="largest N that is tried")
+    width: Annotated[Any, Checked(_width, {"type": "number", "minimum": 0.01, "maximum": 5})] = Field(
+        default=0.3, description="ln(hi / lo) of the 95 % interval at which the search of a cell ends"
+    )
+    max_runs: Annotated[Any, whole(40, 10**6)] = Field(default=400, description="runs for one cell and theta, at most")
+
+    @model_validator(mode="after")
+    def _room(self) -> Search:
+        if self.to < 4 * self.from_:
+            raise ValueError(f"got from={self.from_}, to={self.to}; allowed: to at least 4 times from")
+        return self
+
+
+def _seconds(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 3600:
+        raise refuse(value, "seconds from 0 (every batch) to 3600")
+    return float(value)
 
 
 class Run(Keys):
     """How the points are run; no part of what they are."""
 
     precision: Literal["highest", "high", "default"] = Field(default="highest", description="of matrix products")
+    part_seconds: Annotated[Any, Checked(_seconds, {"type": "number", "minimum": 0, "maximum": 3600})] = Field(
+        default=PART_SECONDS, description="finished rows are saved this often; a killed sweep loses no more"
+    )
 
 
 class Base(create_model("BaseFields", __base__=Keys, **{name: (field_value(name), described(name)) for name in AXIS_FIELDS})):  # pyright: ignore
@@ -149,8 +205,13 @@ class GridFile(Keys):
     blocks: Annotated[list[Block], Field(min_length=1)] = Field(
         default_factory=absent, description="the union of these; without blocks, the base alone is the one point"
     )
+    search: Search = Field(default_factory=absent, description="find where accuracy crosses theta, instead of running given N")
     limits: Limits = Field(default_factory=Limits, description="refuse more than this")
     run: Run = Field(default_factory=Run, description="how the points are run")
+
+
+def n_seeds(file: GridFile) -> int:
+    return len(file.seeds) if isinstance(file.seeds, list) else file.seeds.count
 
 
 def json_schema() -> dict[str, Any]:
@@ -160,7 +221,7 @@ def json_schema() -> dict[str, Any]:
 
 
 _MAPPINGS: dict[Key, type[BaseModel]] = {
-    (): GridFile, ("base",): Base, ("seeds",): SeedRange, ("blocks", "*"): Block, ("limits",): Limits, ("run",): Run,
+    (): GridFile, ("base",): Base, ("seeds",): SeedRange, ("blocks", "*"): Block, ("search",): Search, ("limits",): Limits, ("run",): Run,
 }  # fmt: skip
 _SPACINGS: dict[str | int, type[BaseModel]] = {"linspace": Spaced, "logspace": Geometric, "geom": Geometric, "range": Range}
 

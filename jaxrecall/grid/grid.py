@@ -6,6 +6,7 @@ comes as one GridError with a line for each error.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +18,9 @@ from .axes import REQUIRED, suggest
 from .document import Document, Key, read_document
 from .expand import DEFAULTS, OTHER_RATE, axis_keys, expand
 from .expr import Expression, parse
-from .file import GridFile, Limits, check_file, checked_name, json_schema
+from .file import MIN_SEEDS, GridFile, Limits, Search, check_file, checked_name, json_schema, n_seeds
 
-__all__ = ["Grid", "Limits", "json_schema", "read_grid"]
+__all__ = ["Grid", "Limits", "Search", "json_schema", "read_grid", "rebuilt"]
 
 _CHOICES = {choice for f in FIELDS.values() for choice in f.metadata.get("choices", ())}
 
@@ -29,7 +30,7 @@ class Grid:
     """Points times seeds, with what the file says about how to run them.
 
     `axes` names the fields in the file that take more than one value over the points; `resolved` is the grid as plain
-    data, which read as a grid file gives the same grid.
+    data, which read as a grid file gives the same grid. With a `search` the points are cells, whose N says nothing.
     """
 
     name: str
@@ -41,6 +42,8 @@ class Grid:
     axes: tuple[str, ...]
     limits: Limits
     precision: str
+    part_seconds: float
+    search: Search | None
     resolved: dict[str, Any]
 
     @property
@@ -54,7 +57,15 @@ def read_grid(path: Any, sets: Sequence[str] = ()) -> Grid:
     Raises GridError, with a line for each error: "grid.yaml:7: base.V: got -3; allowed: ...". Points are made once keys,
     literal values and names are right.
     """
-    document = read_document(path, sets)
+    return _grid(read_document(path, sets))
+
+
+def rebuilt(resolved: dict[str, Any]) -> Grid:
+    """The grid that `Grid.resolved` was taken from; raises GridError where this version reads it otherwise."""
+    return _grid(Document("manifest.json", copy.deepcopy(resolved)))
+
+
+def _grid(document: Document) -> Grid:
     file, lines = check_file(document)
     lines = document.lines + lines + _name_lines(document)
     stem = Path(document.path).stem
@@ -63,6 +74,8 @@ def read_grid(path: Any, sets: Sequence[str] = ()) -> Grid:
             checked_name(stem)
         except ValueError as error:
             lines.append(document.line(("name",), f"the file's own name is none for a grid, give name: {error}"))
+    if file and file.search and n_seeds(file) < MIN_SEEDS:
+        lines.append(document.line(("seeds",), f"got {n_seeds(file)}; allowed with search: at least {MIN_SEEDS}, better {{count: 200}}"))
     if file is None or lines:
         raise GridError(lines)
     expansion = expand(document, file)
@@ -77,12 +90,14 @@ def read_grid(path: Any, sets: Sequence[str] = ()) -> Grid:
         axes=_varying(document, expansion.points),
         limits=file.limits,
         precision=file.run.precision,
+        part_seconds=file.run.part_seconds,
+        search=file.search,
         resolved=_resolved(document, file, file.name or stem),
     )
 
 
 def _resolved(document: Document, file: GridFile, name: str) -> dict[str, Any]:
-    dumped = file.model_dump(by_alias=True, include={"version", "root_seed", "limits", "run"}, exclude_none=True)
+    dumped = file.model_dump(by_alias=True, include={"version", "root_seed", "search", "limits", "run"}, exclude_none=True)
     seeds = file.seeds if isinstance(file.seeds, list) else file.seeds.model_dump()
     resolved = {**dumped, "name": name, "base": file.base.model_dump(exclude_unset=True), "seeds": seeds}
     return resolved | ({"blocks": document.data["blocks"]} if file.blocks else {})
@@ -97,7 +112,8 @@ def _varying(document: Document, points: tuple[Point, ...]) -> tuple[str, ...]:
                 elif part == "derive":
                     yield from names
 
-    return tuple(name for name in dict.fromkeys(written()) if name in FIELDS and len({getattr(point, name) for point in points}) > 1)
+    varying = [name for name in dict.fromkeys(written()) if name in FIELDS and len({getattr(point, name) for point in points}) > 1]
+    return (*varying, "N") if "search" in document.data else tuple(varying)
 
 
 def _name_lines(document: Document) -> list[str]:
@@ -106,10 +122,12 @@ def _name_lines(document: Document) -> list[str]:
     given = {name for name, value in base.items() if value is not None}
     lines = _two_rates(document, ("base",), given)
     blocks = document.data.get("blocks", [{}])
-    missing: dict[str, list[Key]] = {name: [] for name in REQUIRED if name not in base}
+    searched = "N" if "search" in document.data else None
+    lines += [_searched(document, ("base", name)) for name in given if name == searched]
+    missing: dict[str, list[Key]] = {name: [] for name in REQUIRED if name not in base and name != searched}
     for i, data in enumerate(blocks if isinstance(blocks, list) else []):
         if isinstance(data, dict):
-            names = _Names(document, ("blocks", i), data)
+            names = _Names(document, ("blocks", i), data, searched)
             lines += names.lines(given, _texts([base]))
             for name, keys in missing.items():
                 if name not in names.axes and name not in names.derive:
@@ -125,8 +143,8 @@ def _name_lines(document: Document) -> list[str]:
 class _Names:
     """The names that one block gives and uses."""
 
-    def __init__(self, document: Document, key: Key, data: dict[str, Any]):
-        self.document, self.key, self.data = document, key, data
+    def __init__(self, document: Document, key: Key, data: dict[str, Any], searched: str | None):
+        self.document, self.key, self.data, self.searched = document, key, data, searched
         self.axis_list = list(axis_keys(data.get("axes"), (*key, "axes")))
         self.axes = dict(self.axis_list)
         where = data.get("where")
@@ -138,9 +156,12 @@ class _Names:
         twice = [(name, key) for i, (name, key) in enumerate(self.axis_list) if name in dict(self.axis_list[:i])]
         lines = [self.document.line(key, f"is an axis twice, also at {self.document.origin(self.axes[name])}") for name, key in twice]
         lines += _two_rates(self.document, self.key, {*self.axes, *self.derive})
-        rooted = [key for name, key in [*self.axis_list, *((n, (*self.key, "derive", n)) for n in self.derive)] if name == "root_seed"]
-        lines += [self.document.line(key, "is not given here; allowed: one root_seed at the top of the file") for key in rooted]
-        known = {*DEFAULTS, *base, *self.axes}
+        for name, key in [*self.axis_list, *((n, (*self.key, "derive", n)) for n in self.derive)]:
+            if name == "root_seed":
+                lines.append(self.document.line(key, "is not given here; allowed: one root_seed at the top of the file"))
+            if name == self.searched:
+                lines.append(_searched(self.document, key))
+        known = {*DEFAULTS, *base, *self.axes} - {self.searched}
         for i, (name, expression) in enumerate(self.derive.items()):
             for used in sorted(expression.names - known) if expression else ():
                 lines.append(self.document.line((*self.key, "derive", name), f"uses {used}, {self._unknown(used, list(self.derive)[i:])}"))
@@ -149,13 +170,15 @@ class _Names:
         for i, line in enumerate(self.where):
             if line:
                 key = (*self.key, "where", i)
-                unknown = sorted(line.names - {*FIELDS, *self.axes, *self.derive})
+                unknown = sorted(line.names - ({*FIELDS, *self.axes, *self.derive} - {self.searched}))
                 lines += [self.document.line(key, f"uses {used}, {self._unknown(used, [])}") for used in unknown]
                 for text in sorted(line.strings - texts):
                     lines.append(self.document.line(key, f"holds {text!r}, a text that nothing takes{suggest(text, texts)}"))
         return [*lines, *self._unused()]
 
     def _unknown(self, name: str, later: list[str]) -> str:
+        if name == self.searched:
+            return "which search varies: a cell has none; allowed: the other fields"
         if name in later:
             return "which has no value yet; derive works from top to bottom"
         if name in FIELDS:
@@ -172,6 +195,10 @@ class _Names:
         for kind, name, key in own:
             if name not in used and name not in FIELDS:
                 yield self.document.line(key, f"{kind} {name!r} is no field, and no derive or where line uses it{suggest(name, FIELDS)}")
+
+
+def _searched(document: Document, key: Key) -> str:
+    return document.line(key, "is given, and search varies it; leave it out here: search.from and search.to bound it")
 
 
 def _two_rates(document: Document, key: Key, names: set[str]) -> list[str]:

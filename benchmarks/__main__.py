@@ -1,0 +1,70 @@
+"""python -m benchmarks: measures, prints the table, saves it. Ten to twenty minutes in full; --only for parts."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from . import clock
+from .report import ASKED, GROUPS, Measured, Record
+from .work import FULL, TINY
+
+QUIET_LOAD = 0.5
+
+
+def parser() -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(prog="python -m benchmarks", description="jaxrecall, a torch loop, a jax loop and the floor side by side.")
+    p.add_argument("--only", nargs="+", choices=GROUPS, default=list(GROUPS), metavar="GROUP", help=f"some of {', '.join(GROUPS)}")
+    p.add_argument("--repeats", type=int, default=3, metavar="K", help="rounds of interleaved calls (default 3)")
+    p.add_argument("--tiny", action="store_true", help="tiny sizes: tries the benchmarks out, measures nothing")
+    p.add_argument("--out", type=Path, metavar="FILE", help="default results/benchmarks.md; the record lies beside it as .json")
+    return p
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = parser().parse_args(argv)
+    if args.repeats < 1:
+        print(f"--repeats: got {args.repeats}; allowed: whole numbers from 1", file=sys.stderr)
+        return 2
+    try:
+        record = Record(args.out or Path("results") / ("tiny/benchmarks.md" if args.tiny else "benchmarks.md"), args.tiny)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    start = time.monotonic()
+
+    def tell(line: str) -> None:
+        print(f"{time.monotonic() - start:6.0f} s  {line}", flush=True)
+
+    about = clock.circumstances()
+    tell(f"{about['machine']}, load {about['load']}")
+    if about["load"] > QUIET_LOAD:
+        tell(f"warning: something else is running (load above {QUIET_LOAD}); figures will be off")
+    failed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["JAXRECALL_CACHE"] = ""  # what is measured here is compiled here
+        os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
+        from .figures import MEASURE, Bench  # starts JAX
+
+        bench = Bench(TINY if args.tiny else FULL, args.tiny, args.repeats, tell, Path(folder))
+        for group in dict.fromkeys(args.only):
+            tell(f"== {group}")
+            try:
+                rows = MEASURE[group](bench)
+            except Exception as error:
+                traceback.print_exc()
+                failed += 1
+                rows = {asked.key: Measured(note=f"not run: {type(error).__name__}: {error}") for asked in ASKED if asked.group == group}
+            record.merge(rows, about)
+    print("", *record.table(), "", *record.floor(), *record.places(), f"\nsaved: {record.path}, {record.json}", sep="\n")
+    return 3 if failed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

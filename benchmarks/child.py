@@ -1,0 +1,105 @@
+"""What fresh processes run: `python -m benchmarks.child TASK JSON` prints one JSON object. The clock starts after the imports."""
+
+from __future__ import annotations
+
+import json
+import math
+import resource
+import sys
+import tempfile
+import threading
+import time
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from statistics import mean
+from typing import Any
+
+from . import clock
+from .work import FULL, TINY
+
+SLOW_COMPILE_SECONDS = 0.3
+"""Simulator programs take seconds to compile, helpers hundredths of one. The compile cache draws the same line."""
+
+
+def cold_jaxrecall(tiny: bool, threshold: float = SLOW_COMPILE_SECONDS) -> dict[str, Any]:
+    """S1 by `jaxrecall.sweep.main`: seconds to the last row, and which programs were compiled rather than found in the cache."""
+    import jaxrecall
+
+    ours = [f"jaxrecall.{module.name}" for module in iter_modules(jaxrecall.__path__) if module.name != "__main__"]
+    for name in ("matplotlib.pyplot", "pyarrow.parquet", *ours):
+        import_module(name)
+    programs = compiled_programs(threshold)
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "S1"
+        seconds, whole = clock.sweep((TINY if tiny else FULL).S1.grid(), out)
+        rows: Any = jaxrecall.load(out)
+    return {"seconds": seconds, "whole": whole, "rows": len(rows), "accuracy": float(rows["accuracy"].mean()), "programs": programs}
+
+
+def compiled_programs(threshold: float) -> list[str]:
+    """A list that grows by the name of each program that takes `threshold` seconds or more to compile."""
+    import jax
+
+    names: list[str] = []
+    here = threading.local()
+
+    def happened(event: str, **_: Any) -> None:
+        if event == "/jax/compilation_cache/cache_hits":
+            here.hit = True
+
+    def lasted(event: str, duration_secs: float, **about: Any) -> None:
+        if event == "/jax/core/compile/backend_compile_duration":
+            if duration_secs >= threshold and not getattr(here, "hit", False):
+                names.append(str(about.get("fun_name", "?")))
+            here.hit = False
+
+    jax.monitoring.register_event_listener(happened)
+    jax.monitoring.register_event_duration_secs_listener(lasted)
+    return names
+
+
+def cold_torch(tiny: bool, form: str) -> dict[str, Any]:
+    """S1 by the torch loop."""
+    from . import torch_loop
+
+    start = time.perf_counter()
+    accuracies = [torch_loop.run(point, seed, form) for point, seed in (TINY if tiny else FULL).S1.runs()]
+    return {"seconds": time.perf_counter() - start, "rows": len(accuracies), "accuracy": mean(accuracies)}
+
+
+def cold_jax(tiny: bool) -> dict[str, Any]:
+    """S1 by the jax loop."""
+    from . import jax_loop
+
+    start = time.perf_counter()
+    accuracies = [jax_loop.run(point, seed) for point, seed in (TINY if tiny else FULL).S1.runs()]
+    return {"seconds": time.perf_counter() - start, "rows": len(accuracies), "accuracy": mean(accuracies)}
+
+
+def size(tiny: bool, N: int, cache: str) -> dict[str, Any]:
+    """Two runs of N samples: peak memory of the process in bytes. Programs are found in `cache` or left there."""
+    import jax
+
+    from jaxrecall import simulate
+
+    jax.config.update("jax_compilation_cache_dir", cache)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", SLOW_COMPILE_SECONDS)
+    for seed in range(2):
+        simulate((TINY if tiny else FULL).memory.replace(N=N), seed)
+    return {"peak_bytes": peak_bytes()}
+
+
+def peak_bytes() -> int:
+    """Largest resident size of this process. Linux's getrusage would count what the parent held when it forked."""
+    try:
+        line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024
+    except (OSError, StopIteration):
+        return math.ceil(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024))
+
+
+TASKS = {task.__name__: task for task in (cold_jaxrecall, cold_torch, cold_jax, size)}
+
+if __name__ == "__main__":
+    print(json.dumps(TASKS[sys.argv[1]](**json.loads(sys.argv[2]))))

@@ -1,0 +1,153 @@
+"""How things are timed, and on what: interleaved repeats, sweeps in this process, fresh processes, the machine."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+Engine = Callable[[int], float]
+"""Runs the work once, with the random numbers of that call, and says how many seconds it took."""
+
+ROUND_SECONDS, ROUND_CALLS, PAUSE_SECONDS = 1.0, 5, 0.2
+
+
+def timed(work: Callable[[int], Any]) -> Engine:
+    def engine(call: int) -> float:
+        start = time.perf_counter()
+        work(call)
+        return time.perf_counter() - start
+
+    return engine
+
+
+def interleaved(engines: Mapping[str, Engine], rounds: int, tell: Callable[[str], None]) -> dict[str, list[float]]:
+    """Seconds of every call. In each round every engine has its turn: up to five calls, until a second has gone by.
+
+    The first call of an engine should be behind it: here nothing is left out.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in engines}
+    for turn in range(rounds):
+        for name, engine in engines.items():
+            time.sleep(PAUSE_SECONDS)  # threads of the other engine may still spin
+            here: list[float] = []
+            while len(here) < ROUND_CALLS and sum(here) < ROUND_SECONDS:
+                here.append(engine(1 + turn * ROUND_CALLS + len(here)))
+            seconds[name] += here
+            tell(f"round {turn + 1} of {rounds}, {name}: {', '.join(f'{s:.3g}' for s in here)} s")
+    return seconds
+
+
+def medians(seconds: Mapping[str, list[float]]) -> dict[str, float]:
+    return {name: median(times) for name, times in seconds.items()}
+
+
+def sweep(grid: str, folder: Path, *arguments: str) -> tuple[float, float]:
+    """`jaxrecall.sweep.main` on a grid in this process, rows to `folder`: seconds to the last row, and to the end.
+
+    The last row is there when its part file is renamed into place; after that come the table and the picture.
+    """
+    from jaxrecall.sweep import main
+
+    file = folder.with_suffix(".yaml")
+    file.write_text(grid)
+    with quiet() as said:
+        wall, start = time.time(), time.perf_counter()
+        code = main(["--grid", str(file), "--out", str(folder), *arguments])
+        whole = time.perf_counter() - start
+    if code:
+        raise RuntimeError(f"sweep ended with exit code {code}: {said()[-2000:]}")
+    return min(whole, (folder / "parts").stat().st_mtime - wall), whole
+
+
+def dry_run(grid: str, folder: Path, *arguments: str) -> dict[str, Any]:
+    """What `python -m jaxrecall.sweep --dry-run --json` says of a grid."""
+    file = folder / "dry-run.yaml"
+    file.write_text(grid)
+    command = [
+        sys.executable,
+        "-m",
+        "jaxrecall.sweep",
+        "--grid",
+        str(file),
+        "--out",
+        str(folder / "none"),
+        "--dry-run",
+        "--json",
+        *arguments,
+    ]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[Callable[[], str]]:
+    """Nothing that is written meanwhile reaches the terminal, not even a progress bar; gives what was written."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with tempfile.TemporaryFile("w+") as file:
+        kept = [os.dup(1), os.dup(2)]
+        try:
+            for fd in (1, 2):
+                os.dup2(file.fileno(), fd)
+
+            def said() -> str:
+                file.seek(0)
+                return file.read()
+
+            yield said
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            for fd, saved in zip((1, 2), kept, strict=True):
+                os.dup2(saved, fd)
+                os.close(saved)
+
+
+def fresh(task: str, sweep_cache: str = "", **arguments: Any) -> dict[str, Any]:
+    """What `benchmarks.child` answers to a task, in a process of its own; sweeps there keep programs in that folder (none if empty)."""
+    environment = {**os.environ, "JAXRECALL_CACHE": sweep_cache}
+    environment.pop("JAX_COMPILATION_CACHE_DIR", None)
+    command = [sys.executable, "-m", "benchmarks.child", task, json.dumps(arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=Path(__file__).parent.parent)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command[2:])} ended with exit code {done.returncode}: {done.stderr[-2000:]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def machine() -> str:
+    """Processor, cores and memory."""
+    with contextlib.suppress(OSError, IndexError):
+        cpu = Path("/proc/cpuinfo").read_text().split("model name")[1].split("\n")[0].strip(" \t:")
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+        return f"{cpu}, {os.cpu_count()} cores, {memory:.0f} GiB"
+    return f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores"
+
+
+def versions() -> dict[str, str]:
+    """Of Python, of what is compared, and the commit."""
+    found = {"python": platform.python_version()}
+    for name in ("jaxrecall", "jax", "jaxlib", "numpy", "torch"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    here = Path(__file__).parent
+    with contextlib.suppress(OSError, subprocess.CalledProcessError):
+        git = ["git", "describe", "--always", "--dirty", "--exclude", "*"]
+        found["commit"] = subprocess.run(git, check=True, capture_output=True, text=True, cwd=here).stdout.strip()
+    return found
+
+
+def circumstances() -> dict[str, Any]:
+    """What a row remembers of where and when it was measured."""
+    now = datetime.datetime.now().astimezone().isoformat(timespec="minutes")
+    return {"date": now, "machine": machine(), "load": round(os.getloadavg()[0], 2), "versions": versions()}

@@ -1,0 +1,229 @@
+"""Measures the figures asked for, group by group: each function returns the rows that its measurements give."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import numpy as np
+
+import jaxrecall
+from jaxrecall import Point
+
+from . import clock, floor, gpu, search
+from .clock import Engine, medians, timed
+from .report import Measured
+from .work import Sweep, Work
+
+TORCH, BAG, OURS, FULL = "torch loop", "torch loop, embedding_bag", "jaxrecall", "jaxrecall, exact: full"
+NO_TORCH = "torch is not installed: pip install '.[bench]'"
+
+
+@dataclass
+class Bench:
+    """What every measurement needs; `folder` is temporary."""
+
+    work: Work
+    tiny: bool
+    rounds: int
+    tell: Callable[[str], None]
+    folder: Path
+    numbers: Any = field(default_factory=itertools.count)
+
+    def new_folder(self) -> Path:
+        return self.folder / str(next(self.numbers))
+
+    def interleaved(self, engines: Mapping[str, Engine], rounds: int | None = None) -> dict[str, list[float]]:
+        return clock.interleaved(engines, rounds or self.rounds, self.tell)
+
+
+def torch_engines(runs: Callable[[int], Sequence[tuple[Point, int]]]) -> dict[str, Engine]:
+    """Both forms of the torch loop over the runs of a call, warmed up; none where torch is missing."""
+    try:
+        from . import torch_loop
+    except ModuleNotFoundError:
+        return {}
+
+    def engine(form: str) -> Engine:
+        torch_loop.run(Point(V=16, N=64, d=16, L=4, n_test=64), 0, form)  # starts its threads
+        return timed(lambda call: [torch_loop.run(point, seed, form) for point, seed in runs(call)])
+
+    return {TORCH: engine("keys"), BAG: engine("bag")}
+
+
+def against_torch(seconds: Mapping[str, list[float]], ours: str = OURS, scale: float = 1.0, note: str = "") -> Measured:
+    """The row torch loop / ours; not run without torch. `scale` is for unequal work."""
+    at = medians(seconds)
+    if TORCH not in at:
+        return Measured(note=f"not run: {NO_TORCH}", seconds={ours: seconds[ours]})
+    shown = {name: seconds[name] for name in (TORCH, BAG, ours)}
+    return Measured([scale * at[TORCH] / at[ours]], f"{scale * at[BAG] / at[ours]:.3g}x", note, shown)
+
+
+def simulator(point: Point) -> Engine:
+    """`jaxrecall.simulate`, its program compiled; every call another seed."""
+    jaxrecall.simulate(point, 0)
+    return timed(lambda call: jaxrecall.simulate(point, call))
+
+
+def r1(bench: Bench) -> dict[str, Measured]:
+    """One run, guarded and in full, against the torch loop and against the floor."""
+    point = bench.work.R1
+    bench.tell("rates of the primitives")
+    rates = floor.rates(point, bench.tiny)
+    engines = torch_engines(lambda call: [(point, call)])
+    engines |= {OURS: simulator(point), FULL: simulator(point.replace(exact="full"))}
+    seconds = bench.interleaved(engines)
+    terms = [
+        {
+            "form": form, "term": floor.UNITS[name], "count": count, "rate": rates[name].one_call,
+            "seconds": count / rates[name].one_call, "rate_all_cores": rates[name].all_cores,
+        }
+        for form, counts in floor.counts(point).items()
+        for name, count in counts.items()
+    ]  # fmt: skip
+    least = {form: floor.seconds(counts, rates) for form, counts in floor.counts(point).items()}
+    at = medians(seconds)
+    form = jaxrecall.simulate(point, 0)["form"]
+    one, every = least["guarded"]
+    note = f"floor {one:.3g} s, {every:.3g} s at the rates of one call a core (then {at[OURS] / every:.2f})"
+    full_note = f"floor of the full form {least['full'][0]:.3g} s: jaxrecall / floor {at[FULL] / least['full'][0]:.2f}"
+    return {
+        "R1": against_torch(seconds, note=f"form {form}"),
+        "R1-full": against_torch(seconds, FULL, note=full_note),
+        "R1-floor": Measured([at[OURS] / one], note=note, seconds={OURS: seconds[OURS]}, floor=terms),
+    }
+
+
+def r2(bench: Bench) -> dict[str, Measured]:
+    """One run with an MLP."""
+    point = bench.work.R2
+    engines = torch_engines(lambda call: [(point, call)]) | {OURS: simulator(point)}
+    seconds = bench.interleaved(engines)
+    return {"R2": against_torch(seconds, note=f"form {jaxrecall.simulate(point, 0)['form']}")}
+
+
+def s1(bench: Bench) -> dict[str, Measured]:
+    """The small sweep, warm: what `jaxrecall.sweep` takes to the last row once its programs are compiled."""
+    grid = bench.work.S1.grid()
+    whole: list[float] = []
+
+    def sweep(call: int) -> float:
+        seconds, all_of_it = clock.sweep(grid, bench.new_folder())
+        whole.append(all_of_it)
+        return seconds
+
+    sweep(0)
+    runs = list(bench.work.S1.runs())
+    seconds = bench.interleaved(torch_engines(lambda call: runs) | {OURS: sweep})
+    note = f"{len(runs)} runs; to the last row, with the picture {np.median(whole[1:]):.3g} s"
+    return {"S1-warm": against_torch(seconds, note=note)}
+
+
+def cold(bench: Bench) -> dict[str, Measured]:
+    """The small sweep in fresh processes, each with an empty compile cache but the second, and how many programs they compile."""
+    answers: dict[str, list[dict[str, Any]]] = {}
+    cache = ""
+
+    def ask(name: str, task: str, **arguments: Any) -> Engine:
+        def engine(call: int) -> float:
+            nonlocal cache
+            if name == OURS:
+                cache = tempfile.mkdtemp(dir=bench.folder)
+            answer = clock.fresh(task, cache, tiny=bench.tiny, **arguments)
+            answers.setdefault(name, []).append(answer)
+            return answer["seconds"]
+
+        return engine
+
+    again = "jaxrecall, second process"
+    seconds = bench.interleaved({OURS: ask(OURS, "cold_jaxrecall")})
+    seconds |= bench.interleaved({again: ask(again, "cold_jaxrecall"), "jax loop": ask("jax loop", "cold_jax")}, 1)
+    if torch_engines(lambda call: []):
+        forms = {TORCH: ask(TORCH, "cold_torch", form="keys"), BAG: ask(BAG, "cold_torch", form="bag")}
+        seconds |= bench.interleaved(forms, 1)
+    names = [answer["programs"] for answer in answers[OURS]]
+    plans = [clock.dry_run(sweep.grid(), bench.folder) for sweep in (bench.work.S1, bench.work.S2)]
+    compiled, planned = max(map(len, names)), [plan["programs"] for plan in plans]
+    accuracy = ", ".join(f"{name} {mean(a['accuracy'] for a in some):.4f}" for name, some in answers.items())
+    at = medians(seconds)
+    return {
+        "S1-cold-torch": against_torch(seconds, note=f"mean accuracy: {accuracy}"),
+        "S1-cold-jax": Measured([at["jax loop"] / at[OURS]], seconds={name: seconds[name] for name in ("jax loop", OURS)}),
+        "programs": Measured(
+            [max(compiled, planned[0]), planned[1]],
+            note=f"planned {planned[0]}, {planned[1]}; compiled by S1 in a fresh process: {compiled} ({', '.join(names[-1])})",
+        ),
+        "second": Measured([max(len(a["programs"]) for a in answers[again])], note="S1", seconds={again: seconds[again]}),
+    }
+
+
+def s2(bench: Bench) -> dict[str, Measured]:
+    """A sample of the lab's sweep in the programs that the whole of it is planned in."""
+    S2 = bench.work.S2
+    bench.tell("planning all of S2")
+    plan = clock.dry_run(S2.grid(), bench.folder)
+    samples = by_program(S2, bench.work.S2_cells, [entry["bucket"] for entry in plan["program_list"]])
+    points = [point for sample in samples.values() for point in sample.points()]
+
+    def sweep(call: int) -> float:
+        return sum(clock.sweep(sample.grid(), bench.new_folder(), "--bucket", bucket)[0] for bucket, sample in samples.items())
+
+    sweep(0)
+    runs = [(point, 0) for point in points]
+    seconds = bench.interleaved(torch_engines(lambda call: runs), 1) | bench.interleaved({OURS: sweep})
+    planned = [clock.dry_run(sample.grid(), bench.folder, "--bucket", bucket) for bucket, sample in samples.items()]
+    of_sample = sum(entry["est_seconds"] for part in planned for entry in part["program_list"])
+    of_all = sum(entry["est_seconds"] for entry in plan["program_list"])
+    n, all_runs = len(points) * S2.seeds, plan["runs"]
+    note = (
+        f"{len(points)} of {plan['points']} points: every N of {len(bench.work.S2_cells)} (V, d, L), each d once, each V twice, every L; "
+        f"{S2.seeds} seeds each, the torch loop one; {n / all_runs:.1%} of the runs, {of_sample / of_all:.1%} of the estimated cost; "
+        f"{n / medians(seconds)[OURS]:.3g} runs a second in {len(samples)} of {plan['programs']} programs"
+    )
+    return {"S2-warm": against_torch(seconds, scale=S2.seeds, note=note)}
+
+
+def by_program(sweep: Sweep, cells: Sequence[tuple[int, int, int]], buckets: Sequence[str]) -> dict[str, Sweep]:
+    """The cells in the smallest of the programs "VxD" that they fit."""
+    sizes = {bucket: tuple(map(int, bucket.split("x")[:2])) for bucket in buckets}
+    groups: dict[str, list[tuple[int, int, int]]] = {}
+    for V, d, L in cells:
+        fitting = [bucket for bucket, (wide_V, wide_d) in sizes.items() if V <= wide_V and d <= wide_d]
+        smallest = min(fitting, key=lambda bucket: sizes[bucket][0] * sizes[bucket][1])
+        groups.setdefault(smallest, []).append((V, d, L))
+    return {bucket: sweep.sample(group) for bucket, group in groups.items()}
+
+
+def memory(bench: Bench) -> dict[str, Measured]:
+    """Peak memory against N, each N in a fresh process, and time against N.
+
+    The processes find their program in a cache: compiling takes more memory than running, 10 % more or less each time, and
+    would hide what grows with N.
+    """
+    point, N = bench.work.memory, bench.work.memory_N
+    cache = tempfile.mkdtemp(dir=bench.folder)
+    clock.fresh("size", tiny=bench.tiny, N=N[0], cache=cache)
+    peaks = [clock.fresh("size", tiny=bench.tiny, N=n, cache=cache)["peak_bytes"] / 2**20 for n in N]
+    bench.tell(f"peaks {', '.join(f'{peak:.1f}' for peak in peaks)} MiB")
+    seconds = bench.interleaved({f"N = {n:.0e}": simulator(point.replace(N=n)) for n in N})
+    slope = float(np.polyfit(np.log(N), np.log(list(medians(seconds).values())), 1)[0])
+    note = f"{', '.join(f'{peak:.1f}' for peak in peaks)} MiB for N = {', '.join(f'{n:.0e}' for n in N)}, programs from the compile cache"
+    return {"memory": Measured([peaks[-1] / peaks[0]], note=note), "slope": Measured([slope], seconds=seconds)}
+
+
+MEASURE: dict[str, Callable[[Bench], dict[str, Measured]]] = {
+    "R1": r1,
+    "R2": r2,
+    "S1": s1,
+    "cold": cold,
+    "S2": s2,
+    "memory": memory,
+    "search": search.against_dense,
+    "gpu": gpu.batched_and_matmul,
+}

@@ -1,0 +1,125 @@
+"""The jax loop: what a careful user writes in JAX. Each run is one `jax.jit` of its shape (V, N, d, L, m), in a Python loop.
+
+Nothing is padded, so every new shape compiles. The three steps take `jax.grad` of the plain loss, scanned over chunks of
+4096 samples. Random numbers are `jax.random`'s. Defaults of a point only, as in `torch_loop.py`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from jaxrecall import Point
+
+CHUNK = 4096
+
+
+class Draws(NamedTuple):
+    """What `jaxrecall.realize` names so."""
+
+    Z_in: Array  # (V, d)
+    Z_out: Array  # (V, d)
+    z_trig: Array  # (d,)
+    z_eos: Array  # (d,)
+    W_in: Array | None  # (m, d)
+    perm: Array  # (V,)
+    train_tokens: Array  # (N, L)
+    train_positions: Array  # (N,)
+    train_labels: Array  # (N,)
+    test_tokens: Array  # (n_test, L)
+    test_positions: Array
+    test_labels: Array
+
+
+class Learned(NamedTuple):
+    V1: Array  # (d, p)
+    W1: Array  # (d, d)
+    V2: Array  # (d, p)
+
+
+class Sizes(NamedTuple):
+    V: int
+    N: int
+    d: int
+    L: int
+    m: int
+    n_test: int
+
+
+def sizes(point: Point) -> Sizes:
+    return Sizes(point.V, point.N, point.d, point.L, point.m, point.n_test)
+
+
+def draw(key: Array, s: Sizes) -> Draws:
+    """The random numbers of one run."""
+    of = jax.random.split(key, 7)
+    normal = jax.random.normal(of[0], (2 * s.V + 2, s.d), jnp.float32) * s.d**-0.5
+    perm = jax.random.permutation(of[1], jnp.arange(s.V, dtype=jnp.int32))
+
+    def samples(tokens: Array, positions: Array, n: int) -> tuple[Array, Array, Array]:
+        x = jax.random.randint(tokens, (n, s.L), 0, s.V, jnp.int32)
+        ell = jax.random.randint(positions, (n,), 0, s.L, jnp.int32)
+        return x, ell, perm[x[jnp.arange(n), ell]]
+
+    W_in = jax.random.normal(of[2], (s.m, s.d), jnp.float32) if s.m else None
+    train, test = samples(of[3], of[4], s.N), samples(of[5], of[6], s.n_test)
+    return Draws(normal[: s.V], normal[s.V : 2 * s.V], normal[-2], normal[-1], W_in, perm, *train, *test)
+
+
+def logits(r: Draws, V_mat: Array, W_KQ: Array, x: Array, ell: Array) -> Array:
+    """(n, V)"""
+    k = r.Z_in[x] + jax.nn.one_hot(ell, x.shape[1], dtype=jnp.float32)[:, :, None] * r.z_trig[None, None]
+    a = jax.nn.softmax(k @ (W_KQ @ r.z_eos), axis=1)
+    h = jnp.einsum("nl,nld->nd", a, k)
+    phi = h if r.W_in is None else jax.nn.relu(h @ r.W_in.T) * r.W_in.shape[0] ** -0.5
+    return phi @ V_mat.T @ r.Z_out.T
+
+
+def learn(r: Draws, rates: tuple[Any, Any, Any]) -> Learned:
+    """The three gradient steps."""
+    eta, gamma, gamma2 = rates
+    N, d = len(r.train_labels), r.Z_in.shape[1]
+    p = d if r.W_in is None else r.W_in.shape[0]
+
+    def loss(V_mat: Array, W_KQ: Array, x: Array, ell: Array, y: Array) -> Array:
+        log_p = jax.nn.log_softmax(logits(r, V_mat, W_KQ, x, ell))
+        return -jnp.sum(jnp.take_along_axis(log_p, y[:, None], axis=1)) / N
+
+    def gradient(of: int, V_mat: Array, W_KQ: Array) -> Array:
+        def add(total: Array, chunk: Any) -> tuple[Array, None]:
+            return total + jax.grad(loss, of)(V_mat, W_KQ, *chunk), None
+
+        arrays = (r.train_tokens, r.train_positions, r.train_labels)
+        size = min(CHUNK, N)
+        whole = N // size * size
+        stacked: Any = tuple(a[:whole].reshape(-1, size, *a.shape[1:]) for a in arrays)
+        total, _ = lax.scan(add, jnp.zeros_like((V_mat, W_KQ)[of]), stacked)
+        return add(total, tuple(a[whole:] for a in arrays))[0] if whole < N else total
+
+    V0, W0 = jnp.zeros((d, p), jnp.float32), jnp.zeros((d, d), jnp.float32)
+    V1 = V0 - eta * gradient(0, V0, W0)
+    W1 = W0 - gamma * gradient(1, V1, W0)
+    V2 = V1 - gamma2 * gradient(0, V1, W1)
+    return Learned(V1, W1, V2)
+
+
+def accuracy(r: Draws, learned: Learned) -> Array:
+    """Fraction of the test sequences whose label has the largest logit."""
+    answers = logits(r, learned.V2, learned.W1, r.test_tokens, r.test_positions)
+    return jnp.mean((jnp.argmax(answers, axis=1) == r.test_labels).astype(jnp.float32))
+
+
+@partial(jax.jit, static_argnames="s")
+def _run(seed: Array, rates: tuple[Array, Array, Array], s: Sizes) -> Array:
+    r = draw(jax.random.key(seed), s)
+    return accuracy(r, learn(r, rates))
+
+
+def run(point: Point, seed: int) -> float:
+    """Accuracy of one run: draws, trains and tests; compiles when the shape is new."""
+    rates = tuple(jnp.float32(rate) for rate in (point.eta, point.gamma, point.gamma2))
+    return float(_run(jnp.uint32(seed), rates, sizes(point)))  # type: ignore[arg-type]

@@ -1,0 +1,156 @@
+"""The table that was asked for, the file it is saved in, and how partial runs merge into it. No JAX here.
+
+The JSON file is the record; the Markdown beside it is written from it. Each row remembers when, where and with what it
+was measured, so that expensive rows can be refreshed on their own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+TIMES, NUMBER, COUNT, PERCENT = "{:.3g}x".format, "{:.2f}".format, "{:.0f}".format, "{:.0f} %".format
+NOT_RUN = "not run"
+
+
+class Asked(NamedTuple):
+    """A row of the table: a figure, what is asked of it, and the group of measurements that it comes from."""
+
+    key: str
+    group: str
+    figure: str
+    bar: str
+    aim: str
+    units: Sequence[Any] = (TIMES,)
+    at_most: bool = False
+
+
+ASKED = (
+    Asked("R1", "R1", "R1, torch loop / jaxrecall", "80x", "200x"),
+    Asked("R1-full", "R1", "R1 with `exact: full`, torch loop / jaxrecall", "20x", "35x"),
+    Asked("R2", "R2", "R2, torch loop / jaxrecall", "10x", "20x"),
+    Asked("R1-floor", "R1", "R1, jaxrecall / floor of the words, rows and scatters that its form needs", "2.0", "1.2", (NUMBER,), True),
+    Asked("S1-warm", "S1", "S1 warm, torch loop / jaxrecall", "20x", "50x"),
+    Asked("S1-cold-torch", "cold", "S1 cold (empty compile cache, compile counted, import not), torch loop / jaxrecall", "5x", "9x"),
+    Asked("S1-cold-jax", "cold", "S1 cold, jax loop / jaxrecall", "40x", "100x"),
+    Asked("S2-warm", "S2", "S2 warm, runs per second over the torch loop's (a stated sample of its points)", "15x", "40x"),
+    Asked("programs", "cold", "programs compiled: S1, S2", "4, 8", "2, 4", (COUNT, COUNT), True),
+    Asked("second", "cold", "second process on the same grid with the persistent cache: programs compiled", "0", "0", (COUNT,), True),
+    Asked("memory", "memory", "peak RSS, N = 1e7 over N = 1e5 (V 256, d 64, L 16)", "1.10", "1.02", (NUMBER,), True),
+    Asked("slope", "memory", "log-log slope of time against N from 1e5 to 1e7", "1.03", "1.00", (NUMBER,), True),
+    Asked("search", "search", "threshold search: samples simulated for the same CI width, dense grid / search", "4x", "10x"),
+    Asked(
+        "gpu", "gpu", "GPU: S1 batched / one run a call; R1 matmul rate / that GPU's own f32-grade rate", "30x; 40 %", "100x; 60 %",
+        (TIMES, PERCENT),
+    ),
+)  # fmt: skip
+GROUPS = tuple(dict.fromkeys(row.group for row in ASKED))
+
+
+@dataclass
+class Measured:
+    """What was measured for one row; no values means not run, and the note says why."""
+
+    values: list[float] = field(default_factory=list)
+    beside: str = ""  # the same figure against the torch loop in its bag form
+    note: str = ""
+    seconds: Mapping[str, list[float]] = field(default_factory=dict)  # every call of each engine
+    floor: list[dict[str, Any]] = field(default_factory=list)  # counted terms and their rates
+
+
+def reached(asked: Asked, values: Sequence[float]) -> str:
+    """ "aim", "bar" or "neither"; nothing when not run."""
+    for level in ("aim", "bar") if values else ():
+        limits = [float(part.strip(" x%")) for part in getattr(asked, level).replace(";", ",").split(",")]
+        shown = [float(unit(v).strip(" x%")) for unit, v in zip(asked.units, values, strict=True)]
+        if all(v <= limit if asked.at_most else v >= limit for v, limit in zip(shown, limits, strict=True)):
+            return level
+    return "neither" if values else ""
+
+
+class Record:
+    """The saved rows: `path` is the Markdown file, the JSON lies beside it."""
+
+    def __init__(self, path: Path, tiny: bool):
+        self.path, self.json, self.tiny = path, path.with_suffix(".json"), tiny
+        self.rows: dict[str, dict[str, Any]] = {}
+        if self.json.exists():
+            saved = json.loads(self.json.read_text())
+            if saved["tiny"] != tiny:
+                raise ValueError(f"--out: {path} holds {'tiny' if saved['tiny'] else 'full'} figures; choose another file or remove it")
+            self.rows = saved["rows"]
+
+    def merge(self, measured: Mapping[str, Measured], circumstances: Mapping[str, Any]) -> None:
+        """Takes rows in and saves. A row that was not run leaves an earlier measurement alone."""
+        for key, row in measured.items():
+            if row.values or not self.rows.get(key, {}).get("values"):
+                self.rows[key] = {**vars(row), **circumstances}
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        replace(self.json, json.dumps({"tiny": self.tiny, "rows": self.rows}, indent=1) + "\n")
+        replace(self.path, self.markdown())
+
+    def markdown(self) -> str:
+        title = "# Speed" + (" (tiny sizes: a test of the benchmarks, not a measurement)" if self.tiny else "")
+        parts = [title, "", "Written by `python -m benchmarks`; ratios of medians, bars and aims as asked of the project.", ""]
+        parts += ["\n".join(self.table()), "", *self.details(), *self.floor(), *self.places()]
+        return "\n".join(parts) + "\n"
+
+    def table(self) -> list[str]:
+        """One line per row that was asked for."""
+        lines = ["| figure | bar | aim | measured | reached | against embedding_bag |", "| --- | --- | --- | --- | --- | --- |"]
+        for asked in ASKED:
+            row = self.rows.get(asked.key, {})
+            values = row.get("values") or []
+            shown = [unit(value) for unit, value in zip(asked.units, values, strict=False)]
+            text = ("; " if ";" in asked.bar else ", ").join(shown) or NOT_RUN
+            cells = (asked.figure, asked.bar, asked.aim, text, reached(asked, values), row.get("beside", ""))
+            lines.append("| " + " | ".join(cells) + " |")
+        return lines
+
+    def details(self) -> list[str]:
+        """How each row came about: medians, calls, remarks."""
+        lines = ["| row | medians, seconds (calls) | on | date, load at the start | remarks |", "| --- | --- | --- | --- | --- |"]
+        where = self.circumstances()
+        for asked in ASKED:
+            if asked.key not in self.rows:
+                continue
+            row = self.rows[asked.key]
+            times = ", ".join(f"{name} {sorted(s)[len(s) // 2]:.3g} ({len(s)})" for name, s in row["seconds"].items())
+            place = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[where.index(circumstance(row)) % 26]
+            lines.append(f"| {asked.key} | {times} | {place} | {row['date']}, {row['load']} | {row['note']} |")
+        return [*lines, ""]
+
+    def floor(self) -> list[str]:
+        """The counted terms of R1 and the rates of this process."""
+        terms = self.rows.get("R1-floor", {}).get("floor", [])
+        lines = [
+            "| R1, form | term | count | per second | seconds | per second, one call a core |",
+            "| --- | --- | --- | --- | --- | --- |",
+        ]
+        for t in terms:
+            numbers = [f"{t[name]:.3g}" for name in ("count", "rate", "seconds", "rate_all_cores")]
+            lines.append(f"| {t['form']} | {t['term']} | " + " | ".join(numbers) + " |")
+        return [*lines, ""] if terms else []
+
+    def places(self) -> list[str]:
+        """Machines and versions."""
+        named = zip("ABCDEFGHIJKLMNOPQRSTUVWXYZ", self.circumstances(), strict=False)
+        return [f"{name}: {machine}; {versions}" for name, (machine, versions) in named]
+
+    def circumstances(self) -> list[tuple[str, str]]:
+        return list(dict.fromkeys(circumstance(row) for row in self.rows.values()))
+
+
+def circumstance(row: Mapping[str, Any]) -> tuple[str, str]:
+    return row["machine"], ", ".join(f"{name} {version}" for name, version in row["versions"].items())
+
+
+def replace(path: Path, text: str) -> None:
+    """Writes the whole file or nothing."""
+    new = path.with_name(path.name + ".new")
+    new.write_text(text)
+    os.replace(new, path)

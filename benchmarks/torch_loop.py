@@ -1,0 +1,123 @@
+"""The torch loop: what a careful user writes today. PyTorch eager, float32, autograd, chunks of 4096 samples, one run at a time.
+
+The three steps take gradients of the plain loss, with respect to what the step changes and nothing else. Two forms of the
+attention, which autograd differentiates alike: `keys` holds the keys of a chunk as one (n, L, d) array, as the formula
+reads; `bag` never does: attention logits come from a table over the vocabulary and `embedding_bag` sums the values. Random
+numbers are torch's own. Defaults of a point only (gaussian embeddings, trigger in the value, one batch, relu).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from jaxrecall import Point
+
+CHUNK = 4096
+
+
+class Draws(NamedTuple):
+    """What `jaxrecall.realize` names so."""
+
+    Z_in: Tensor  # (V, d)
+    Z_out: Tensor  # (V, d)
+    z_trig: Tensor  # (d,)
+    z_eos: Tensor  # (d,)
+    W_in: Tensor | None  # (m, d)
+    perm: Tensor  # (V,)
+    train_tokens: Tensor  # (N, L) int64
+    train_positions: Tensor  # (N,)
+    train_labels: Tensor  # (N,)
+    test_tokens: Tensor  # (n_test, L)
+    test_positions: Tensor
+    test_labels: Tensor
+
+
+class Learned(NamedTuple):
+    V1: Tensor  # (d, p)
+    W1: Tensor  # (d, d)
+    V2: Tensor  # (d, p)
+
+
+def draw(point: Point, seed: int) -> Draws:
+    """The random numbers of one run."""
+    g = torch.Generator().manual_seed(seed)
+    V, d, L, m = point.V, point.d, point.L, point.m
+    normal = torch.randn(2 * V + 2, d, generator=g) * d**-0.5
+    perm = torch.randperm(V, generator=g)
+
+    def samples(n: int) -> tuple[Tensor, Tensor, Tensor]:
+        x = torch.randint(V, (n, L), generator=g)
+        ell = torch.randint(L, (n,), generator=g)
+        return x, ell, perm[x[torch.arange(n), ell]]
+
+    W_in = torch.randn(m, d, generator=g) if m else None
+    return Draws(normal[:V], normal[V : 2 * V], normal[-2], normal[-1], W_in, perm, *samples(point.N), *samples(point.n_test))
+
+
+def attend_keys(r: Draws, W_KQ: Tensor, x: Tensor, ell: Tensor) -> Tensor:
+    """Attention outputs h (n, d): every key of the chunk is formed."""
+    k = F.embedding(x, r.Z_in)
+    k[torch.arange(len(x)), ell] += r.z_trig
+    a = torch.softmax(k @ (W_KQ @ r.z_eos), dim=1)
+    return (a.unsqueeze(1) @ k).squeeze(1)
+
+
+def attend_bag(r: Draws, W_KQ: Tensor, x: Tensor, ell: Tensor) -> Tensor:
+    """Attention outputs h (n, d): no key is formed."""
+    w = W_KQ @ r.z_eos
+    ell = ell.unsqueeze(1)
+    logits = (r.Z_in @ w)[x].scatter_add(1, ell, (r.z_trig @ w).expand(len(x), 1))
+    a = torch.softmax(logits, dim=1)
+    return F.embedding_bag(x, r.Z_in, per_sample_weights=a, mode="sum") + a.gather(1, ell) * r.z_trig
+
+
+FORMS: dict[str, Callable[[Draws, Tensor, Tensor, Tensor], Tensor]] = {"keys": attend_keys, "bag": attend_bag}
+
+
+def logits(r: Draws, V_mat: Tensor, W_KQ: Tensor, x: Tensor, ell: Tensor, form: str) -> Tensor:
+    """(n, V)"""
+    h = FORMS[form](r, W_KQ, x, ell)
+    phi = h if r.W_in is None else torch.relu(h @ r.W_in.T) * len(r.W_in) ** -0.5
+    return phi @ V_mat.T @ r.Z_out.T
+
+
+def learn(r: Draws, point: Point, form: str = "keys") -> Learned:
+    """The three gradient steps."""
+
+    def gradient(of: Tensor, V_mat: Tensor, W_KQ: Tensor) -> Tensor:
+        of.requires_grad_(True)
+        for x, ell, y in chunks(r.train_tokens, r.train_positions, r.train_labels):
+            loss = F.cross_entropy(logits(r, V_mat, W_KQ, x, ell, form), y, reduction="sum") / point.N
+            loss.backward()
+        of.requires_grad_(False)
+        assert of.grad is not None
+        return of.grad
+
+    V0, W0 = torch.zeros(point.d, point.p), torch.zeros(point.d, point.d)
+    V1 = V0 - point.eta * gradient(V0, V0, W0)
+    W1 = W0 - point.gamma * gradient(W0, V1, W0)
+    V2 = V1 - point.gamma2 * gradient(V1, V1, W1)
+    return Learned(V1, W1, V2)
+
+
+@torch.no_grad()
+def accuracy(r: Draws, learned: Learned, form: str = "keys") -> float:
+    """Fraction of the test sequences whose label has the largest logit."""
+    batches = chunks(r.test_tokens, r.test_positions, r.test_labels)
+    correct = sum(int((logits(r, learned.V2, learned.W1, x, ell, form).argmax(1) == y).sum()) for x, ell, y in batches)
+    return correct / len(r.test_labels)
+
+
+def run(point: Point, seed: int, form: str = "keys") -> float:
+    """Accuracy of one run: draws, trains and tests."""
+    r = draw(point, seed)
+    return accuracy(r, learn(r, point, form), form)
+
+
+def chunks(*arrays: Tensor) -> Iterator[tuple[Any, ...]]:
+    return zip(*(a.split(CHUNK) for a in arrays), strict=True)

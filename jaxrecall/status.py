@@ -1,0 +1,157 @@
+"""python -m jaxrecall.status: what a results folder holds and what it still lacks, from its files alone. No JAX here."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from .errors import GridError, StoreError
+from .grid import Grid, rebuilt
+from .progress import duration
+from .rounds import Rounds
+from .row import CODE_VERSION, STATUSES
+from .store import Store
+
+
+def survey(folder: str | Path) -> dict[str, Any]:
+    """The facts of a results folder as plain data; raises StoreError if it is none.
+
+    The grid is that of the last sweep, as the manifest has it. `todo` is what the next call with this version of jaxrecall
+    would run. Without a grid `points`, `runs` and `todo` are None, and every row of this version counts as done.
+    """
+    store = Store(folder)
+    if not store.holds_results() and not store.manifest.is_file():
+        raise StoreError(f"{folder}: is no results folder (no manifest.json, parts/ or table.parquet); allowed: the --out of a sweep")
+    manifest, grid, remark = _asked_for(store)
+    rows, unreadable = store.rows("status", "seconds", "accuracy")
+    found: dict[Any, dict[Any, tuple[str, float | None, float | None]]] = {}
+    for its_version, run, status, *others in rows:
+        mine = found.setdefault(its_version, {})
+        if run not in mine or status == "ok":
+            mine[run] = status, *others
+    usual = max(found, key=lambda version: len(found[version]), default=(0, "highest"))[1]
+    version = (CODE_VERSION, manifest.get("precision", usual))
+    mine = found.pop(version, {})
+    search = Rounds(grid, {run: accuracy for run, (*_, accuracy) in mine.items()}) if grid and grid.search else None
+    if search:
+        wanted = search.runs | search.waiting
+    else:
+        wanted = {(point.point_id, seed) for point in grid.points for seed in grid.seeds} if grid else mine.keys()
+    done = [row for run, row in mine.items() if run in wanted]
+    statuses = Counter(status for status, *_ in done)
+    failures, no_record = _failures(store, mine.keys())
+    ages = [time.time() - stat.st_mtime for path, stat in _stats(store.parts) if path.suffix == ".parquet"]
+    todo = len(wanted) - len(done)
+    return {
+        "folder": str(folder),
+        "grid": grid.name if grid else None,
+        "remark": remark or (search and f"searches {search}" + "; to do is its next round" * bool(search.waiting)),
+        "points": len(grid.points) if grid else None,
+        "runs": len(wanted) if grid else None,
+        "done": len(done),
+        "todo": todo if grid else None,
+        **{status: statuses[status] for status in STATUSES if status != "ok"},
+        "code_version": version[0],
+        "precision": version[1],
+        "other_grids": len(mine) - len(done),
+        "other_versions": [{"code_version": v, "precision": p, "rows": len(others)} for (v, p), others in sorted(found.items())],
+        "failures": failures,
+        "unreadable": [{"path": str(path), "reason": reason} for path, reason in [*unreadable, *no_record]],
+        "bytes": sum(stat.st_size for _, stat in _stats(store.folder)),
+        "seconds": sum(seconds or 0.0 for _, seconds, _ in done),
+        "newest_part_age": max(0.0, min(ages)) if ages else None,
+        "command": manifest.get("command") if todo else None,
+    }
+
+
+def _asked_for(store: Store) -> tuple[dict[str, Any], Grid | None, str | None]:
+    """The manifest, its grid, and what is the matter with them."""
+    try:
+        manifest = store.read_manifest()
+        if manifest is None:
+            return {}, None, f"{store.manifest}: is missing, so what is to do is not known"
+        return manifest, rebuilt(manifest["grid"]), None
+    except StoreError as error:
+        return {}, None, str(error)
+    except GridError as error:
+        return manifest or {}, None, f"{store.manifest}: holds a grid that this version does not read ({error.lines[0]})"
+    except (TypeError, KeyError, AttributeError):
+        return {}, None, f"{store.manifest}: is not the manifest of a sweep"
+
+
+def _failures(store: Store, done: Any) -> tuple[list[dict[str, Any]], list[tuple[Path, str]]]:
+    """Failed chunks with the command that repeats each, and files in failures/ that are no records."""
+    records, others = [], []
+    for path in sorted(path for path, _ in _stats(store.failures)):
+        try:
+            record = json.loads(path.read_bytes())
+            runs = [(point_id, seed) for point_id, seed in record["runs"]]
+            told = {key: str(record[key]) for key in ("error", "host", "bucket", "repeat")}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            others.append((path, f"no record of a failure: {type(error).__name__}"))
+        else:
+            records.append({"path": str(path), "runs": len(runs), "missing": sum(run not in done for run in runs), **told})
+    return records, others
+
+
+def _stats(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """The files below the folder; one that goes meanwhile is left out."""
+    for root, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                yield (path := Path(root, name)), path.stat()
+
+
+def lines(facts: dict[str, Any]) -> Iterator[str]:
+    """The facts for people."""
+    if facts["remark"]:
+        yield facts["remark"]
+    if facts["grid"]:
+        yield f"{facts['grid']}: {facts['points']} points, {facts['runs']} runs in {facts['folder']}"
+    bad = [f"{facts[status]} {status}" for status in STATUSES if facts.get(status)]
+    yield f"{facts['done']} done" + (f" ({', '.join(bad)})" if bad else "") + (f", {facts['todo']} to do" if facts["grid"] else "")
+    if facts["other_grids"]:
+        yield f"{facts['other_grids']} rows of other grids"
+    for other in facts["other_versions"]:
+        mine = f"this is code_version {facts['code_version']}, precision {facts['precision']}: not mixed, a sweep here is refused"
+        yield f"{other['rows']} rows of code_version {other['code_version']}, precision {other['precision']} ({mine})"
+    for failure in facts["failures"]:
+        who = f"{failure['runs']} runs of program {failure['bucket']} on {failure['host']}, {failure['missing']} of them missing"
+        yield f"failed: {who}: {failure['error'].partition(chr(10))[0]}"
+        yield f"  details: {failure['path']}; to try again: {failure['repeat']}"
+    for file in facts["unreadable"]:
+        yield f"unreadable: {file['path']} ({file['reason']})"
+    age = facts["newest_part_age"]
+    newest = f", newest part {duration(age)} old" if age is not None else ""
+    yield f"{facts['bytes'] / 1e6:.2f} MB on disk, {duration(facts['seconds'])} of simulation{newest}"
+    if facts["command"]:
+        yield f"to go on: {facts['command']}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parses, surveys, prints; returns the exit code: 0 told, 2 refused."""
+    parser = argparse.ArgumentParser(
+        prog="python -m jaxrecall.status", description="Say what a results folder holds, what is missing, and the command that goes on."
+    )
+    parser.add_argument("folder", metavar="DIR", help="results folder")
+    parser.add_argument("--json", action="store_true", help="one JSON object and nothing else")
+    args = parser.parse_args(argv)
+    try:
+        facts = survey(args.folder)
+    except StoreError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(json.dumps(facts) if args.json else "\n".join(lines(facts)))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,428 @@
+"""Sweeps that are killed, starved of disk or memory, or run twice at once: nothing finished is lost, nothing is run twice.
+
+Every sweep here is a process of its own; the programs it compiles are shared in one folder, so that most start in seconds.
+"""
+
+import io
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from helpers import ROOT
+from test_store import in_namespace, rows
+
+from jaxrecall import load, saver
+from jaxrecall.interrupts import Interrupts
+from jaxrecall.progress import Events, JsonProgress, Tally
+from jaxrecall.saver import Saver
+from jaxrecall.status import survey
+from jaxrecall.store import Store
+
+SMALL = """
+name: small
+base: {V: 20, L: 3, n_test: 200}
+seeds: {count: 24}
+blocks: [{axes: {d: [8, 12], N: [100, 600]}}]
+run: {part_seconds: 0}
+"""
+S1 = """
+name: s1
+seeds: {count: 2}
+blocks: [{axes: {V: [64, 128, 256], d: [16, 32, 64, 128], L: [8, 32], N: [1024, 4096, 16384]}}]
+run: {part_seconds: 0}
+"""
+BUCKETS = {"small": "20x12", "s1": "256x128", "wide": "4000x2"}  # forced: what is missing would choose its own, and round otherwise
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory) -> Path:
+    """A folder with both grids, where compiled programs are kept."""
+    folder = tmp_path_factory.mktemp("crash")
+    for name, text in (("small", SMALL), ("s1", S1)):
+        (folder / f"{name}.yaml").write_text(text)
+    return folder
+
+
+class Sweeps:
+    """Starts sweeps of one grid and reads their events."""
+
+    def __init__(self, home: Path, grid: str):
+        self.home, self.grid = home, grid
+        self.env = {**os.environ, "PYTHONPATH": str(ROOT), "JAXRECALL_CACHE": str(home / "cache")}
+
+    def command(self, out: Path | str, *more: str, body: str = "") -> list[str]:
+        """The command of a sweep into `out`; `body` runs before it in the same process."""
+        program = ["-c", f"import sys; from jaxrecall.sweep import main\n{body}\nsys.exit(main())"] if body else ["-m", "jaxrecall.sweep"]
+        about = ["--grid", str(self.home / f"{self.grid}.yaml"), "--bucket", BUCKETS[self.grid], "--json-log", "--out", str(out)]
+        return [sys.executable, *program, *about, *more]
+
+    def start(self, out: Path | str, *more: str, body: str = "") -> subprocess.Popen[str]:
+        command = self.command(out, *more, body=body)
+        return subprocess.Popen(command, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def run(self, out: Path | str, *more: str, body: str = "", act: Callable[..., Any] = lambda sweep, n: None) -> dict[str, Any]:
+        """Runs a sweep to its end, calling `act(sweep, n)` at the n-th part; its last event, with `returncode`, `err`, `events`."""
+        sweep = self.start(out, *more, body=body)
+        events = []
+        assert sweep.stdout
+        for line in sweep.stdout:
+            events.append(json.loads(line))
+            if events[-1]["event"] == "part":
+                act(sweep, sum(event["event"] == "part" for event in events))
+        _, err = sweep.communicate(timeout=300)
+        last = events[-1] if events else {}
+        if last.get("event") == "done":
+            assert last["exit_code"] == sweep.returncode
+            assert last["runs_executed"] - last["unsaved"] == sum(event["rows"] for event in events if event["event"] == "part")
+        return {**last, "returncode": sweep.returncode, "err": err, "events": events}
+
+
+@pytest.fixture(scope="module")
+def small(home) -> Sweeps:
+    return Sweeps(home, "small")
+
+
+def numbers(folder: Path) -> pd.DataFrame:
+    """All columns but timing."""
+    return load(folder).drop(columns="seconds")
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(small, home) -> pd.DataFrame:
+    done = small.run(home / "uninterrupted")
+    assert (done["exit_code"], done["runs_executed"]) == (0, 96), done["err"]
+    return numbers(home / "uninterrupted")
+
+
+def same(a: pd.DataFrame, b: pd.DataFrame) -> None:
+    pd.testing.assert_frame_equal(a, b, check_exact=True)
+
+
+def quiet(folder: Path) -> pd.DataFrame:
+    """Numbers of a folder that holds no run twice and nothing unreadable."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return numbers(folder)
+
+
+# --- killed
+
+
+def drill(sweeps: Sweeps, out: Path, signals: list[signal.Signals], most: int) -> int:
+    """Sweeps into `out`, each ended by a signal when the n-th part has appeared, n random up to `most`; then to the end.
+
+    Returns how many runs the last one computed.
+    """
+    before = None
+    for i, number in enumerate(signals):
+        chance = random.Random(i)
+        n, delay = chance.randint(1, most), chance.uniform(0, 0.005)
+
+        def end(sweep: subprocess.Popen[str], k: int, number: int = number, n: int = n, delay: float = delay) -> None:
+            if k == n:
+                time.sleep(delay)
+                sweep.send_signal(number)
+
+        ended = sweeps.run(out, act=end)
+        assert ended["returncode"] == (130 if number == signal.SIGTERM else -number), ended["err"]
+        facts = survey(out)
+        assert 0 < facts["todo"] < (before or facts["runs"]), f"sweep {i}"
+        assert before is None or before - facts["todo"] >= n
+        assert facts["unreadable"] == []
+        before = facts["todo"]
+    last = sweeps.run(out)
+    assert (last["exit_code"], last["runs_executed"]) == (0, before), last["err"]
+    assert survey(out)["todo"] == 0
+    return last["runs_executed"]
+
+
+def test_killed_sweeps_add_up_to_one_that_was_not(small, uninterrupted, tmp_path):
+    drill(small, tmp_path, [signal.SIGKILL, signal.SIGTERM], most=20)
+    same(quiet(tmp_path), uninterrupted)
+
+
+@pytest.mark.slow
+def test_twenty_kills(home, tmp_path):
+    sweeps = Sweeps(home, "s1")
+    assert sweeps.run(tmp_path / "whole")["runs_executed"] == 144
+    drill(sweeps, tmp_path / "killed", [signal.SIGKILL] * 20, most=4)
+    same(quiet(tmp_path / "killed"), quiet(tmp_path / "whole"))
+
+
+@pytest.mark.slow
+def test_interrupts_by_sigterm_and_sigint(home, tmp_path):
+    sweeps = Sweeps(home, "s1")
+    assert sweeps.run(tmp_path / "whole")["runs_executed"] == 144
+    drill(sweeps, tmp_path / "stopped", [signal.SIGTERM] * 6, most=12)
+    same(quiet(tmp_path / "stopped"), quiet(tmp_path / "whole"))
+
+
+def test_a_second_signal_drops_the_batch_in_flight(small, tmp_path):
+    sweep = small.start(tmp_path, "--set", "blocks.0.axes.N=[1000000000]")  # a run takes hours
+    assert sweep.stdout
+    events = map(json.loads, sweep.stdout)
+    assert any(event["event"] == "compiled" for event in events)
+    sweep.send_signal(signal.SIGTERM)
+    assert "once more to drop it" in next(events)["text"]
+    sweep.send_signal(signal.SIGINT)
+    assert [event["exit_code"] for event in events] == [130]
+    assert sweep.wait(timeout=60) == 130
+    assert "interrupted; finished runs are kept. To go on: python" in sweep.communicate()[1]
+
+
+def test_signals_wait_only_while_runs_are_in_flight():
+    with Interrupts() as interrupts:
+        interrupts.say = (said := []).append
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+    with Interrupts() as interrupts:
+        interrupts.say = said.append
+        with interrupts.patient():
+            assert not interrupts.asked
+            signal.raise_signal(signal.SIGINT)
+            assert interrupts.asked
+            signal.raise_signal(signal.SIGTERM)
+            with pytest.raises(KeyboardInterrupt), interrupts.droppable():
+                signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert len(said) == 1
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_two_sweeps_of_one_folder_at_once(small, uninterrupted, tmp_path):
+    both = [small.start(tmp_path) for _ in range(2)]
+    told = [sweep.communicate(timeout=300) for sweep in both]
+    assert [sweep.returncode for sweep in both] == [0, 0], told
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the same run twice is one row
+        same(numbers(tmp_path), uninterrupted)
+    assert not list((tmp_path / "_staging").iterdir())
+
+
+# --- a disk that refuses
+
+QUICK = "from jaxrecall import saver; saver.WAITS = (0.05, 0.1)"
+SMALL_FILES = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (15_000,) * 2)\n" + QUICK
+
+
+def check_refused(events: list[dict[str, Any]], err: str, why: str) -> int:
+    """The sweep of these events said once why it could not save, and how many rows that cost; returns how many."""
+    done = events[-1]
+    assert (done["event"], done["exit_code"]) == ("done", 3), err
+    assert done["unsaved"] > 0
+    assert [why in event["text"] for event in events if event["event"] == "message"].count(True) == 1
+    assert f"{done['unsaved']} finished rows could not be saved and are lost. To compute just those again: python" in err
+    assert "Traceback" not in err
+    return done["unsaved"]
+
+
+def test_a_full_disk_costs_what_it_could_not_take(small, uninterrupted, tmp_path):
+    out = tmp_path / "disk" / "out"
+    out.parent.mkdir()
+    before = in_namespace(f"mount -t tmpfs -o size=5m tmpfs {out.parent} && head -c 4400k /dev/zero > {out}-filler")
+    twice = f'"$@"; rm {out}-filler; "$@"; cp -r {out} {tmp_path}/copy'  # the mount goes with the process
+    command = [*before, "sh", "-c", twice, "sh", *small.command(out, body=QUICK)]
+    told = subprocess.run(command, env=small.env, capture_output=True, text=True, timeout=300, check=False)
+    events = [json.loads(line) for line in told.stdout.splitlines()]
+    second = [i for i, event in enumerate(events) if event["event"] == "start"][1]
+    unsaved = check_refused(events[:second], told.stderr, "No space left on device (free some space)")
+    executed = events[second - 1]["runs_executed"]
+    saved = executed - unsaved
+    assert saved > 0
+    assert (events[second]["done"], events[-1]["exit_code"], events[-1]["runs_executed"]) == (saved, 0, 96 - saved)
+    same(quiet(tmp_path / "copy"), uninterrupted)
+
+
+@pytest.mark.slow
+def test_a_file_size_limit_costs_what_it_could_not_take(small, uninterrupted, tmp_path):
+    refused = small.run(tmp_path, body=SMALL_FILES)
+    unsaved = check_refused(refused["events"], refused["err"], "File too large (raise the file size limit (ulimit -f))")
+    assert unsaved == refused["runs_executed"]
+    assert small.run(tmp_path)["runs_executed"] == 96
+    same(quiet(tmp_path), uninterrupted)
+
+
+def test_a_folder_deleted_in_mid_run_is_told_and_not_made_again(small, tmp_path):
+    def delete(sweep: subprocess.Popen[str], k: int) -> None:
+        if k == 3:
+            (tmp_path / "out").rename(tmp_path / "gone")
+
+    refused = small.run(tmp_path / "out", body=QUICK, act=delete)
+    check_refused(refused["events"], refused["err"], "was the folder moved or deleted meanwhile?")
+    assert not (tmp_path / "out").exists()
+    assert survey(tmp_path / "gone")["done"] == refused["runs_executed"] - refused["unsaved"] >= 3
+
+
+def test_a_read_only_folder_is_refused_before_anything_runs(small, tmp_path):
+    before = in_namespace(f"mount -t tmpfs -o ro tmpfs {tmp_path}")
+    command = [*before, *small.command(tmp_path / "out")]
+    told = subprocess.run(command, env=small.env, capture_output=True, text=True, timeout=60, check=False)
+    assert (told.returncode, told.stdout) == (2, "")
+    assert len(told.stderr.splitlines()) == 1
+    assert "Read-only file system (choose another --out)" in told.stderr
+
+
+# --- rows on their way to disk
+
+
+class Log:
+    """What a saver tells."""
+
+    def __init__(self) -> None:
+        self.out = io.StringIO()
+        self.tell = JsonProgress(Tally(0, 0.0), Events(self.out))
+
+    def __getitem__(self, kind: str) -> list[dict[str, Any]]:
+        events = map(json.loads, self.out.getvalue().splitlines())
+        return [event for event in events if event["event"] == kind]
+
+
+@pytest.fixture
+def store(tmp_path) -> Store:
+    store = Store(tmp_path / "out")
+    store.prepare({})
+    return store
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+def test_the_log_counts_and_names_what_failed(log):
+    log.tell.failed("failed: all of it", 1.0, 3, Path("failures/x.json"))
+    log.tell.failed("failed: and the rest", 1.0, 1, None)
+    assert [(event["runs"], event["details"], event["text"]) for event in log["failed"]] == [
+        (3, "failures/x.json", "failed: all of it"),
+        (1, None, "failed: and the rest"),
+    ]
+
+
+@pytest.fixture
+def quick(monkeypatch) -> None:
+    monkeypatch.setattr(saver, "WAITS", (0.01, 0.02, 0.03))
+
+
+def test_a_part_is_written_when_it_is_due_and_when_it_ends(store, log):
+    s = Saver(store, log.tell, part_seconds=1000)
+    s.add(rows(0, 1))
+    s.add(rows(2))
+    assert log["part"] == []
+    s.due = time.monotonic()
+    s.add(rows(3))
+    assert [part["rows"] for part in log["part"]] == [4]
+    s.add(rows(4))
+    s.end_part()
+    s.end_part()
+    s.close()
+    assert [part["rows"] for part in log["part"]] == [4, 1]
+    assert len(load(store.folder)) == 5
+    every = Saver(store, log.tell, part_seconds=0)
+    every.add(rows(5))
+    every.add(rows(6))
+    assert [part["rows"] for part in log["part"]] == [4, 1, 1, 1]
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_disk_that_comes_back_gets_every_row(store, log):
+    away = store.folder.with_name("away")
+    store.folder.rename(away)
+    s = Saver(store, log.tell, part_seconds=0)
+    s.add(rows(0, 1))
+    s.add(rows(2))
+    s.end_part()
+    assert len(s.rows) == 3
+    assert not s.gave_up
+    away.rename(store.folder)
+    s.close()
+    assert s.rows == []
+    assert [message["text"].split(":")[-1] for message in log["message"]][1:] == [" 3 rows written"]
+    assert load(store.folder).seed.tolist() == [0, 1, 2]
+    s.add(rows(3))
+    assert len(load(store.folder)) == 4
+    store.folder.rename(away)
+    s.add(rows(4))
+    assert len(log["message"]) == 3, "another outage is told, and gets all its tries"
+    assert s.refused == 1
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_disk_that_stays_away_ends_it_after_so_many_tries(store, log, monkeypatch):
+    tries = []
+    write = Store.write
+    monkeypatch.setattr(Store, "write", lambda self, rows: (tries.append(len(rows)), write(self, rows))[1])
+    shutil.rmtree(store.folder)
+    s = Saver(store, log.tell, part_seconds=0)
+    s.add(rows(0, 1))
+    s.close()
+    assert s.gave_up
+    assert tries == [2, 2, 2, 2]
+    s.add(rows(2))
+    s.end_part()
+    s.close()
+    assert len(s.rows) == 3
+    assert len(tries) == 4
+    assert len(log["message"]) == 1
+    assert not store.folder.exists()
+
+
+@pytest.mark.usefixtures("quick")
+def test_too_many_unsaved_rows_wait_for_the_disk(store, log, monkeypatch):
+    monkeypatch.setattr(saver, "MAX_UNSAVED", 3)
+    store.folder.rename(store.folder.with_name("away"))
+    s = Saver(store, log.tell, part_seconds=0)
+    s.add(rows(0, 1))
+    assert not s.gave_up
+    s.add(rows(2))
+    assert s.gave_up, "the third row waited until the last try"
+
+
+def test_nobody_waits_for_a_disk_who_was_asked_to_stop(store, log, monkeypatch):
+    monkeypatch.setattr(saver, "WAITS", (1000.0,) * 3)
+    store.folder.rename(store.folder.with_name("away"))
+    s = Saver(store, log.tell, part_seconds=0, stop=lambda: True)
+    s.add(rows(0, 1))
+    s.close()
+    assert len(s.rows) == 2
+    s = Saver(store, log.tell, part_seconds=0, stop=lambda: True)
+    s.add(rows(0, 1))
+    store.folder.with_name("away").rename(store.folder)
+    s.close()
+    assert s.rows == []
+
+
+# --- too little memory
+
+SHORT = """
+import jax, resource
+from jaxrecall import program
+program.lax.map = lambda f, xs: jax.vmap(f)(xs)  # runs side by side, as on an accelerator
+jax.numpy.zeros(3)
+size = int(next(line for line in open("/proc/self/status") if line.startswith("VmSize")).split()[1]) * 1024
+resource.setrlimit(resource.RLIMIT_AS, (size + 10**9,) * 2)  # a run takes 1e8 bytes
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs RLIMIT_AS and /proc, which this system lacks")
+def test_batches_are_halved_until_memory_suffices(home, tmp_path):
+    (home / "wide.yaml").write_text("base: {V: 4000, L: 1, d: 2, N: 1, n_test: 1, exact: full}\nseeds: {count: 20}\n")
+    done = Sweeps(home, "wide").run(tmp_path, body=SHORT)
+    assert (done["exit_code"], done["runs_executed"], done["failed"]) == (0, 20, 0), done["err"]
+    told = [event["text"] for event in done["events"] if event["event"] == "message"]
+    assert told
+    assert all(text.startswith("program 4000x2: out of memory with batches of ") for text in told)
+    assert len(quiet(tmp_path)) == 20
