@@ -35,3 +35,11 @@ class GridError(ValueError):
 
 class StoreError(ValueError):
     """A results folder or table that cannot be used as asked."""
+
+
+class FitError(ValueError):
+    """A table, or a use of it, that no law can be fitted to; `lines` holds one line per error."""
+
+    def __init__(self, lines: list[str] | str):
+        self.lines = [lines] if isinstance(lines, str) else lines
+        super().__init__("\n".join(self.lines))

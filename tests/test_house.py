@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from helpers import ROOT, python
 
+from jaxrecall.fit.__main__ import parser as fit_parser
 from jaxrecall.grid import json_schema, read_grid
 from jaxrecall.point import FIELDS
 from jaxrecall.row import COLUMNS
@@ -55,8 +56,9 @@ def test_the_readme_names_every_column_symbol_and_flag():
     columns, legend = README.split("## The table")[1].split("## Legend")
     assert [name for name in COLUMNS if f"`{name}`" not in columns] == []
     assert [name for name in FIELDS if f"`{name}`" not in legend] == []
-    flags = {option for action in parser()._actions for option in action.option_strings if option.startswith("--")}
-    for flag in set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", README)) - {"--slow", "--prune"}:
+    actions = parser()._actions + fit_parser()._actions
+    flags = {option for action in actions for option in action.option_strings if option.startswith("--")}
+    for flag in set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", README)) - {"--slow", "--prune", "--replicates"}:
         assert flag in flags
 
 
@@ -90,7 +92,8 @@ def imports_of(path: Path) -> set[str]:
 
 
 def test_planning_storing_and_reading_import_no_jax():
-    modules = [ROOT / "jaxrecall" / f"{name}.py" for name in NO_JAX] + list((ROOT / "jaxrecall/grid").glob("*.py"))
+    packages = [path for name in ("grid", "fit") for path in (ROOT / "jaxrecall" / name).glob("*.py")]
+    modules = [ROOT / "jaxrecall" / f"{name}.py" for name in NO_JAX] + packages
     science = {path.stem for path in (ROOT / "jaxrecall").glob("*.py")} - {*NO_JAX, "__init__"}
     for path in modules:
         assert not imports_of(path) & ({"jax", "equinox", "optax"} | science), path
@@ -107,4 +110,5 @@ def test_the_package_lists_its_commands():
     told = python("import runpy, sys; runpy.run_module('jaxrecall', run_name='__main__'); assert 'jax' not in sys.modules").stdout
     commands = re.findall(r"python -m jaxrecall\.(\w+)", told)
     with_main = {path.stem for path in (ROOT / "jaxrecall").glob("*.py") if "\ndef main(" in path.read_text()}
-    assert set(commands) == with_main == {"sweep", "status", "compact"}
+    with_main |= {path.parent.name for path in (ROOT / "jaxrecall").glob("*/__main__.py")}
+    assert set(commands) == with_main == {"sweep", "status", "compact", "fit"}

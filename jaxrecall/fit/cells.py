@@ -1,0 +1,182 @@
+"""A table of runs becomes cells: counts of right answers against N, at fixed values of every other axis.
+
+An axis is what the runs were asked for, not what was measured on them: V, d, L and m always, any other column of the point
+that varies while those and N stay, and a column from elsewhere if its values are shared by seeds. A column that merely
+follows others (gamma, where kappa was given) is none. The seed is the independent unit: everything here is kept by seed.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import FitError
+from ..row import COLUMNS, POINT_COLUMNS
+from ..store import load
+
+Table = Any  # pandas.DataFrame, whose own types say less than Any
+LAW = ("V", "d", "L", "m")
+"""Axes that get an exponent; any other axis is a factor: a constant of its own in the law for each of its values."""
+
+NEEDED = {"V": 2, "N": 1, "d": 1, "L": 1, "m": 0, "seed": 0, "n_test": 1, "n_correct": 0}
+"""Columns that a table must have, each with the least value allowed; whole numbers all."""
+
+SPREAD = 1.5
+"""Levels within this factor may count as one, if no seed ran at two of them."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One curve: `at` fixes every axis but N; `k` of `n` answers are right, (levels, seeds), 0 of 0 where a seed is missing."""
+
+    at: dict[str, Any]
+    N: np.ndarray
+    k: np.ndarray
+    n: np.ndarray
+
+    @property
+    def n_seeds(self) -> int:
+        return int((self.n > 0).any(axis=0).sum())
+
+
+@dataclass(frozen=True)
+class Part:
+    """Cells fitted together: those with m = 0, or those with m > 0. `law` and `factors` are the axes that vary in it."""
+
+    name: str
+    cells: list[Cell]
+    law: tuple[str, ...]
+    factors: tuple[str, ...]
+
+
+def read(path: Path) -> tuple[Table, list[str]]:
+    """The rows of a results folder or of any Parquet file, and remarks on them; raises FitError or StoreError."""
+    if path.is_dir():
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always", UserWarning)
+            frame = load(path)
+        return frame, [str(remark.message) for remark in told]
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not path.exists():
+        raise FitError(f"{path}: there is no such file or folder; allowed: a results folder or a .parquet file")
+    try:
+        with pq.ParquetFile(path) as file:
+            return file.read().to_pandas(ignore_metadata=True), []  # an index is columns too
+    except (OSError, pa.ArrowException) as error:
+        raise FitError(
+            f"{path}: cannot be read ({' '.join(str(error).split())[:200]}); allowed: a results folder or a .parquet file"
+        ) from error
+
+
+def parts(frame: Table) -> tuple[list[Part], list[str]]:
+    """The cells of a table, m = 0 and m > 0 apart, and remarks on what was left out; raises FitError with every problem."""
+    frame, remarks = _checked(frame)
+    axes, followers = _axes(frame)
+    if followers:
+        remarks.append(f"{', '.join(followers)}: no axis, set by the others")
+    seeds = ["root_seed", "seed"] if "root_seed" in frame else ["seed"]
+    _refuse_duplicates(frame, [*axes, "N"], seeds)
+    found = []
+    for name, rows in (("m = 0", frame[frame["m"] == 0]), ("m > 0", frame[frame["m"] > 0])):
+        if len(rows):
+            varies = [axis for axis in axes if rows[axis].nunique(dropna=False) > 1]
+            cells = _cells(rows, axes, rows.groupby(seeds, sort=True).ngroup().to_numpy())
+            found.append(Part(name, cells, tuple(a for a in varies if a in LAW), tuple(a for a in varies if a not in LAW)))
+    return found, remarks
+
+
+def _checked(frame: Table) -> tuple[Table, list[str]]:
+    """The rows that have a count, as whole numbers, and how many have none."""
+    from pandas.api.types import is_bool_dtype, is_numeric_dtype
+
+    if twice := sorted(set(frame.columns[frame.columns.duplicated()])):
+        raise FitError(f"columns: {', '.join(twice)} more than once; rename or drop one")
+    if missing := [name for name in NEEDED if name not in frame]:
+        raise FitError(f"columns: no {', '.join(missing)}; needed: {', '.join(NEEDED)}")
+    if not len(frame):
+        raise FitError("rows: the table is empty; has the sweep run?")
+    frame, remarks = frame.copy(), []
+    if is_numeric_dtype(frame["n_correct"]) and (gone := frame["n_correct"].isna()).any():
+        why = f" (status {', '.join(sorted(set(frame['status'][gone].astype(str))))})" if "status" in frame else ""
+        remarks.append(f"{gone.sum()} of {len(frame)} rows have no n_correct{why} and were left out")
+        frame = frame[~gone]
+        if not len(frame):
+            raise FitError(f"n_correct: null in all rows{why}; there is nothing to fit")
+    problems = []
+    for name, low in NEEDED.items():
+        if not is_numeric_dtype(frame[name]) or is_bool_dtype(frame[name]):
+            problems.append(f"{name}: holds {frame[name].tolist()[0]!r} ({frame[name].dtype}); allowed: whole numbers from {low}")
+            continue
+        values = frame[name].to_numpy(np.float64, na_value=np.nan)
+        if (bad := ~((values >= low) & (values == np.round(values)) & (values < 2**53))).any():
+            problems.append(f"{name}: {values[bad][0]:g} in {bad.sum()} rows; allowed: whole numbers from {low}")
+        frame[name] = np.where(bad, 0, values).astype(np.int64)
+    if not problems and (bad := frame["n_correct"] > frame["n_test"]).any():
+        problems.append(f"n_correct: more than n_test in {bad.sum()} rows; allowed: 0 to n_test")
+    if problems:
+        raise FitError(problems)
+    return frame, remarks
+
+
+def _axes(frame: Table) -> tuple[list[str], list[str]]:
+    """All axes but N, and the columns of the point that vary but follow others."""
+    axes: list[str] = list(LAW)
+    followers: list[str] = []
+    n_points = frame.groupby([*axes, "N"], observed=True).ngroups
+    asked = [name for name in POINT_COLUMNS if name in frame and name not in (*LAW, "N", "root_seed", "n_test")]
+    foreign = [name for name in frame if name not in COLUMNS and frame[name].map(np.isscalar).all()]
+    for name in sorted(asked, key=lambda name: frame[name].nunique(dropna=False)) + foreign:
+        if frame[name].dtype.kind == "f":  # kappa is computed back from gamma
+            frame[name] = frame[name].map({value: float(f"{value:.12g}") for value in frame[name].unique()})
+        if frame[name].nunique(dropna=False) == 1:
+            continue
+        by_value = frame.groupby([*axes, name, "N"], dropna=False, observed=True)
+        shared = name in asked or by_value["seed"].nunique().min() > 1
+        if shared and by_value.ngroups > n_points:
+            axes.append(name)
+            n_points = by_value.ngroups
+        elif name in asked:
+            followers.append(name)
+    return axes, followers
+
+
+def _refuse_duplicates(frame: Table, point: list[str], seeds: list[str]) -> None:
+    copies = frame.groupby([*point, *seeds], dropna=False, observed=True).size()
+    if (twice := copies[copies > 1]).empty:
+        return
+    where = ", ".join(f"{name} = {value}" for name, value in zip(copies.index.names, twice.index[0], strict=True))
+    differ = [name for name in ("code_version", "precision", "n_test") if name in frame and frame[name].nunique() > 1]
+    hint = f" (the table mixes {', '.join(differ)})" if differ else ""
+    raise FitError(f"rows: {len(twice)} runs come more than once, the first at {where}{hint}; keep one row per point and seed")
+
+
+def _cells(rows: Table, axes: list[str], seed: np.ndarray) -> list[Cell]:
+    cells = []
+    rows = rows.assign(_seed=seed)
+    for at, mine in rows.groupby(axes, sort=True, dropna=False, observed=True):
+        levels, level = np.unique(mine["N"].to_numpy(), return_inverse=True)
+        k, n = np.zeros((2, len(levels), seed.max() + 1))
+        k[level, mine["_seed"]], n[level, mine["_seed"]] = mine["n_correct"], mine["n_test"]
+        levels, k, n = _together(levels, k, n)
+        values = [value.item() if isinstance(value, np.generic) else value for value in at]
+        cells.append(Cell(dict(zip(axes, values, strict=True)), levels, k, n))
+    return cells
+
+
+def _together(levels: np.ndarray, k: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Neighbouring levels that share no seed as one level at their mean ln N: a threshold search spreads its seeds over such."""
+    start, group = 0, [0]
+    for level in range(1, len(levels)):
+        used = (n[start:level] > 0).any(axis=0)
+        if levels[level] > SPREAD * levels[start] or (used & (n[level] > 0)).any():
+            start = level
+            group.append(level)
+    weights = n.sum(axis=1)
+    means = np.add.reduceat(np.log(levels) * weights, group) / np.add.reduceat(weights, group)
+    return np.round(np.exp(means)).astype(np.int64), np.add.reduceat(k, group), np.add.reduceat(n, group)

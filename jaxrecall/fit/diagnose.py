@@ -1,0 +1,134 @@
+"""What an interval alone does not say: local slopes, other cuts of the cells, misfit, dispersion, and warnings in words.
+
+Rows of diagnostics.parquet: part, theta, diagnostic, subject, value, lo, hi, text. All of them rest on the estimate of record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from .cells import Part
+from .curve import Curve
+from .estimate import RECORD, Estimates
+from .glm import joint
+from .law import Law, interval
+
+Row = dict[str, Any]
+DIAGNOSTICS = ("part", "theta", "diagnostic", "subject", "value", "lo", "hi", "text")
+MISFIT = 0.05
+"""Distance of ln N* from the law (rms) that is worth a warning, if it is also more than twice the noise."""
+
+
+def diagnose(e: Estimates, exponents: Sequence[Row]) -> list[Row]:
+    """Everything about one part at one theta, warnings last; `exponents` are its rows of the exponents table."""
+    law = _about_the_law(e) if e.part.law and e.inside.any() else []
+    rows = law + _warnings(e, law, exponents)
+    return [{"part": e.part.name, "theta": e.theta} | row for row in rows]
+
+
+def dispersion(part: Part) -> Row:
+    """Variance between seeds over binomial variance, mean over points with 2 seeds or more and some right, some wrong."""
+    total, free = 0.0, 0
+    for cell in part.cells:
+        for k, n in zip(cell.k, cell.n, strict=True):
+            k, n = k[n > 0], n[n > 0]
+            if len(n) > 1 and 0 < (p := k.sum() / n.sum()) < 1:
+                total, free = total + ((k - n * p) ** 2 / (n * p * (1 - p))).sum(), free + len(n) - 1
+    text = "1 if a seed's answers were independent; the intervals take the seed as the unit and do not assume it"
+    row = _row("dispersion", "between seeds", total / free if free else np.nan, text)
+    return {"part": part.name, "theta": np.nan} | row
+
+
+def _row(diagnostic: str, subject: str, value: float, text: str, lo: float = np.nan, hi: float = np.nan) -> Row:
+    return {"diagnostic": diagnostic, "subject": subject, "value": float(value), "lo": float(lo), "hi": float(hi), "text": text}
+
+
+def _about_the_law(e: Estimates) -> list[Row]:
+    cells = [cell for cell, is_in in zip(e.part.cells, e.inside, strict=True) if is_in]
+    y, shape = e.y[RECORD][:, e.inside], e.shape[e.inside]
+    n_seeds = max(cell.n_seeds for cell in cells)
+    rows: list[Row] = []
+
+    def add(diagnostic: str, subject: str, values: np.ndarray, weights: np.ndarray, text: str) -> None:
+        if not np.isnan(values[0]):
+            rows.append(_row(diagnostic, subject, values[0], text, *interval(values, n_seeds, float(np.sqrt(weights**2 @ shape**2)))))
+
+    for axis in e.part.law:
+        at = np.array([cell.at[axis] for cell in cells])
+        for low, high in pairwise(np.unique(at)):
+            weights = _matched(cells, axis, low, high) / np.log(high / low)
+            if weights.any():
+                add("local_slope", f"{axis} {low} to {high}", y @ weights, weights, "between cells alike in all else")
+        if len(np.unique(at)) > 2:
+            keep = at > at.min()
+            smaller = Law([cell for cell, kept in zip(cells, keep, strict=True) if kept], e.part.law, e.part.factors)
+            for j, name in enumerate(e.part.law):
+                weights = np.zeros(len(cells))
+                weights[keep] = smaller.weights()[j]
+                add("drop_smallest", f"{name} without {axis} = {at.min()}", smaller.exponents(y[:, keep])[:, j], weights, "exponent")
+        if at.min() > 1:
+            j = e.part.law.index(axis)
+            values = e.law.exponents(y - np.log(np.log(at)))[:, j]
+            add("with_log", axis, values, e.law.weights()[j], f"exponent of {axis} if N* also carries a factor ln {axis}")
+    if len(cells) > e.law.rank:
+        rows.append(_residual(e.law, y, shape))
+    rows += _everywhere(e, [Curve(c.x, c.k[:1], c.n[:1], c.p[:1]) for c in e.curves])
+    return rows
+
+
+def _residual(law: Law, y: np.ndarray, shape: np.ndarray) -> Row:
+    """How far the cells lie from the law, and how far the noise alone would put them: what the seeds share cancels in both."""
+    off = y - y @ (law.design @ np.linalg.pinv(law.design, rcond=1e-9)).T
+    free = len(shape) - law.rank
+    rms = np.sqrt((off[0] ** 2).sum() / free)
+    drawn = ((off[1:] - off[0]) ** 2).sum(axis=1)
+    noise = np.sqrt(np.nanmean(drawn) / free + np.mean(shape**2)) if np.isfinite(drawn).any() else np.nan
+    return _row("residual", "ln N*", rms, f"rms distance of ln N* from the law; noise alone would make it {noise:.2g}") | {"noise": noise}
+
+
+def _matched(cells: Sequence[Any], axis: str, low: Any, high: Any) -> np.ndarray:
+    """Weights of the mean difference between cells that differ in nothing but axis = high against low."""
+    index = {tuple(cell.at.items()): i for i, cell in enumerate(cells)}
+    pairs = []
+    for i, cell in enumerate(cells):
+        if cell.at[axis] == low:
+            other = index.get(tuple((cell.at | {axis: high}).items()))
+            pairs += [(i, other)] if other is not None else []
+    weights = np.zeros(len(cells))
+    for i, other in pairs:
+        weights[i], weights[other] = weights[i] - 1 / len(pairs), weights[other] + 1 / len(pairs)
+    return weights
+
+
+def _everywhere(e: Estimates, table: Sequence[Curve]) -> list[Row]:
+    """What one regression through all cells and levels would say: no estimate, levelled curves bend it."""
+    law = Law(e.part.cells, e.part.law, e.part.factors)
+    y = joint(table, law, e.theta, lambda _: None, everywhere=True)
+    text = "exponent by one regression through all cells and all levels: no estimate, curves that level off bend it"
+    return [_row("joint_everywhere", axis, value, text) for axis, value in zip(law.axes, law.exponents(y)[0], strict=True)]
+
+
+def _warnings(e: Estimates, law: Sequence[Row], exponents: Sequence[Row]) -> list[Row]:
+    said = []
+    if not e.inside.all():
+        counts = {"never reach theta": (e.side[0] == 1).sum(), "are above it from the smallest N on": (e.side[0] == -1).sum()}
+        counts["cross it not surely"] = (~e.inside).sum() - sum(counts.values())
+        why = ", ".join(f"{n} {text}" for text, n in counts.items() if n)
+        said.append(f"{(~e.inside).sum()} of {len(e.inside)} cells are not in the law: {why}")
+    for row in law:
+        if row["diagnostic"] == "residual" and max(2 * row.pop("noise"), MISFIT) < row["value"]:
+            said.append(
+                f"no single power law: ln N* lies {row['value']:.2g} (rms) from it, more than twice the noise; the intervals of "
+                "the exponents do not cover that, see local_slope"
+            )
+    of_record = {row["axis"]: row for row in exponents if row["record"]}
+    for row in exponents:
+        if row["lo"] == row["lo"] and not of_record[row["axis"]]["lo"] <= row["exponent"] <= of_record[row["axis"]]["hi"]:
+            said.append(f"{row['method']} puts the exponent of {row['axis']} at {row['exponent']:.2f}, outside the interval of record")
+    for text in dict.fromkeys(row["warning"] for row in of_record.values() if row["warning"]):
+        said.append(f"{', '.join(axis for axis, row in of_record.items() if row['warning'] == text)}: {text}")
+    return [_row("warning", "", np.nan, text) for text in said]

@@ -1,0 +1,477 @@
+"""Thresholds and exponents: known truths come back, other libraries agree, and what cannot be known is said, not made up."""
+
+import importlib
+import itertools
+import shutil
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import ROOT, python
+from scipy.special import expit, logit
+from scipy.stats import t as student
+
+import jaxrecall
+from jaxrecall.errors import FitError
+from jaxrecall.fit import coverage, fit, glm
+from jaxrecall.fit.cells import parts
+from jaxrecall.fit.curve import Curve, crossing, curve, loglog, near, resamplings, shape_error
+from jaxrecall.fit.estimate import METHODS, RECORD, estimate
+from jaxrecall.fit.law import Law, interval
+from jaxrecall.fit.tables import EXPONENTS, THRESHOLDS
+from jaxrecall.sweep import main as sweep
+
+cli = importlib.import_module("jaxrecall.fit.__main__")
+CALL = "from jaxrecall.fit.__main__ import main"
+LEVELS = tuple(2**i for i in range(6, 15))
+
+
+def table(axes=None, star=lambda c: 1000.0, levels=LEVELS, seeds=8, slope=1.5, ceiling=lambda c: 1.0, noise=0.2, n_test=2000, theta=0.5):
+    """Runs on a grid: logistic in ln N, crossing theta at `star(cell)`; a seed's N* is off by a factor exp(noise), alike in all cells."""
+    axes = {"V": [64], "d": [32], "L": [8], "m": [0]} | (axes or {})
+    shifts = noise * np.linspace(-1, 1, seeds) if seeds > 1 else [0.0]
+    rows = []
+    for values in itertools.product(*axes.values()):
+        cell = dict(zip(axes, values, strict=True))
+        top = ceiling(cell)
+        at_star = logit(theta / top) if top > theta else 0.0
+        for N in levels:
+            for seed, shift in enumerate(shifts):
+                p = top * expit(slope * (np.log(N / star(cell)) - shift) + at_star)
+                rows.append(cell | {"N": N, "seed": seed, "n_test": n_test, "n_correct": round(n_test * p)})
+    return pd.DataFrame(rows)
+
+
+def of_record(frame):
+    return frame[frame["record"]].reset_index(drop=True)
+
+
+def law(c):
+    return 1000 * (c["V"] / 64) ** 2 * (c["d"] / 32) ** -1.3
+
+
+GRID = {"V": [64, 128, 256], "d": [32, 64, 128]}
+WIDE = tuple(2**i for i in range(4, 19))
+
+
+def test_a_known_law_comes_back_by_every_method():
+    found = fit(table(GRID, law, WIDE, n_test=10**6), [0.5, 0.8])
+    assert len(found.thresholds) == 9 * 2 * len(METHODS)
+    half = found.thresholds[found.thresholds["theta"] == 0.5]
+    truth = half.apply(law, axis=1)
+    assert abs(np.log(half["N_star"] / truth)).max() < 0.06  # a straight line in accuracy bends most
+    assert abs(np.log(half["N_star"] / truth)[half["record"]]).max() < 0.01
+    assert (half["censored"] == "no").all()
+    assert ((half["N_below"] <= half["N_star"]) & (half["N_star"] <= half["N_above"])).all()
+    assert ((half["lo"] < half["N_star"]) & (half["N_star"] < half["hi"])).all()
+    for theta in (0.5, 0.8):
+        exponents = found.exponents[found.exponents["theta"] == theta].set_index(["axis", "method"])["exponent"]
+        for axis, value in (("V", 2.0), ("d", -1.3)):
+            assert abs(exponents[axis] - value).max() < 0.03
+            assert abs(exponents[axis][RECORD] - value) < 0.01
+    assert set(found.exponents["axis"]) == {"V", "d"}  # L and m are constant
+    slope = logit(0.8) / 1.5  # the curve is logistic: theta = 0.8 lies this much further
+    low, high = (of_record(found.thresholds).query("theta == @theta")["N_star"].to_numpy() for theta in (0.5, 0.8))
+    ratio = high / low
+    assert abs(np.log(ratio) - slope).max() < 0.02
+
+
+def test_plateaus_do_not_move_the_exponents_of_record():
+    axes = {"V": [64, 128, 256], "d": [16, 32, 64, 128]}
+    found = fit(table(axes, law, WIDE, ceiling=lambda c: 0.3 if c["d"] == 16 else 1.0))
+    exponents = of_record(found.exponents).set_index("axis")["exponent"]
+    assert abs(exponents["V"] - 2) < 0.05
+    assert abs(exponents["d"] + 1.3) < 0.05
+    everywhere = found.diagnostics[found.diagnostics["diagnostic"] == "joint_everywhere"].set_index("subject")["value"]
+    assert abs(everywhere["d"] + 1.3) > 0.3
+    flat = found.thresholds[found.thresholds["d"] == 16]
+    assert (flat["censored"] == "right").all()
+    assert flat["warning"].str.startswith("plateau").all()
+    assert flat[["N_star", "lo", "hi", "N_above"]].isna().all(axis=None)
+    assert (flat["N_below"] == WIDE[-1]).all()
+    assert any("3 of 12 cells are not in the law: 3 never reach theta" in text for text in found.diagnostics["text"])
+
+
+@pytest.mark.slow
+def test_intervals_hold_the_truth_as_often_as_they_say():
+    checked = coverage.check(coverage.Setting(), 200)
+    assert 0.92 < checked.held.mean() < 0.98
+    assert 0.91 < checked.thresholds.mean() < 0.98
+    assert abs(checked.error.mean(axis=0)).max() < 0.02
+    errors = {name: np.sqrt(np.nanmean(error**2)) for name, error in coverage.compare(coverage.Setting(), 100).items()}
+    assert errors["local"] < errors["joint"] < errors["everywhere"] / 5
+    stepped = coverage.check(coverage.Setting(one_step=0.9), 100)
+    assert 0.92 < stepped.held.mean()
+    assert abs(stepped.error.mean(axis=0)).max() < 0.02
+
+
+def test_coverage_prints_its_figures(capsys, monkeypatch):
+    monkeypatch.setattr(coverage, "SETTINGS", {"few": coverage.Setting(seeds=(8,), levels=(6,))})
+    assert coverage.main(["--replicates", "3"]) == 0
+    assert "3 replicates: exponents" in capsys.readouterr().out
+
+
+def test_the_drawn_truth_is_where_the_mean_of_very_many_seeds_crosses():
+    setting = coverage.Setting(seeds=(20000,), levels=(8,), plateau=0.0, one_step=0.0, censored=0.0, n_test=10**6)
+    truth = coverage.draw(np.random.default_rng(3), setting)
+    (part,) = [truth.part]
+    for cell, star in zip(part.cells[:6], truth.N_star[:6], strict=True):
+        c = curve(cell, np.ones((1, 20000)))
+        assert abs(crossing(c, 0.5)[0] - np.log(star)) < 3 * shape_error(c, 0.5) + 0.02
+
+
+def test_an_interval_of_a_mean_is_the_t_interval():
+    sample = np.random.default_rng(1).normal(size=9)
+    drawn = resamplings(9, 20000) @ sample / 9
+    half = student.ppf(0.975, 8) * sample.std(ddof=1) / 3
+    assert np.allclose(interval(drawn, 9), (sample.mean() - half, sample.mean() + half), atol=0.01 * half)
+    wide = interval(drawn, 9, shape=1.0)
+    assert np.isclose((wide[1] - wide[0]) / 2, np.hypot(half, 1.96), rtol=0.01)
+    assert np.isnan(interval(drawn, 5)).all()
+
+
+def one(p, levels=(100, 200, 400, 800), n=10**6):
+    p = np.asarray(p, float)[None]
+    return Curve(np.log(np.asarray(levels, float)), p * n, np.full(p.shape, float(n)), p)
+
+
+def test_a_crossing_lies_where_a_curve_straight_in_its_link_says():
+    x = np.log([100, 200, 400, 800])
+    assert np.isclose(crossing(one(expit(1.2 * (x - np.log(330)))), 0.5)[0], np.log(330))
+    p = np.exp(-np.exp(-(0.9 * (x - 5.5))))
+    assert np.isclose(crossing(one(p), 0.4, link=loglog)[0], 5.5 + loglog(np.asarray(0.4)) / 0.9)
+    assert np.isclose(crossing(one([0.1, 0.2, 0.4, 0.8]), 0.5, link=np.asarray, smooth=False)[0], np.log(400) + np.log(2) / 4)
+    assert np.isnan(crossing(one([0.1, 0.2, 0.3, 0.4]), 0.5)).all()
+    assert np.isnan(crossing(one([0.6, 0.7, 0.8, 0.9]), 0.5)).all()
+
+
+def test_a_dip_is_pooled_and_told():
+    frame = table(noise=0.0, seeds=6)
+    frame.loc[frame["N"] == 4096, "n_correct"] = 200
+    found = of_record(fit(frame).thresholds)
+    assert found["warning"][0].startswith("not monotone: accuracy falls by 0.6")
+    (part,), _ = parts(frame)
+    c = curve(part.cells[0], np.ones((1, 6)))
+    assert (np.diff(c.p[0]) >= 0).all()
+    assert np.isclose((c.p * c.n).sum(), c.k.sum())
+
+
+def test_a_rise_within_one_step_is_bounded_by_its_levels():
+    frame = table({"d": [32, 64, 128]}, lambda c: 90.0 * 128 / c["d"], slope=200.0)
+    found = fit(frame)
+    record = of_record(found.thresholds)
+    assert record["warning"].str.startswith("rises within one step").all()
+    assert ((record["lo"] <= record["N_below"]) & (record["hi"] >= record["N_above"])).all()
+    joint = found.exponents[found.exponents["method"] == "joint"]
+    assert np.isfinite(joint["exponent"]).all()  # separated: Firth's penalty keeps it finite
+    law = of_record(found.exponents)
+    assert law["lo"][0] < -1 < law["hi"][0]
+    assert law["hi"][0] - law["lo"][0] > 2 * 1.96 * np.log(2) / np.sqrt(12) / (np.log(4) * np.sqrt(0.5)) * 0.99
+
+
+def curves_of(frame, theta=0.5, count=0):
+    (part,), _ = parts(frame)
+    times = resamplings(part.cells[0].k.shape[1], count)
+    return part, [curve(cell, times) for cell in part.cells]
+
+
+def test_the_regressions_agree_with_statsmodels():
+    api = pytest.importorskip("statsmodels.api")
+    part, curves = curves_of(table(GRID, law, WIDE, slope=0.7))
+    law_ = Law(part.cells, part.law, part.factors)
+    exponents = law_.exponents(glm.joint(curves, law_, 0.5, lambda _: None))[0]
+    rows = [(i, j) for i, c in enumerate(curves) for j in np.flatnonzero(near(c, 0.5)[0])]
+    at = np.log([[part.cells[i].at[axis] for axis in part.law] for i, _ in rows])
+    x, k, n = (np.array([getattr(curves[i], name)[... if name == "x" else 0][j] for i, j in rows]) for name in "xkn")
+    beta = api.GLM(np.c_[k, n - k], np.c_[np.ones(len(x)), x, at], family=api.families.Binomial()).fit().params
+    assert np.allclose(exponents, -beta[2:] / beta[1], atol=1e-3)
+    by_cell = glm.two_stage(curves, 0.5, lambda _: None)[0]
+    for i in (0, 4):
+        mine = [row for row, (cell, _) in enumerate(rows) if cell == i]
+        a, b = api.GLM(np.c_[k, n - k][mine], np.c_[np.ones(len(mine)), x[mine]], family=api.families.Binomial()).fit().params
+        assert np.isclose(by_cell[i], -a / b, atol=1e-4)
+
+
+def test_firth_takes_counts_as_so_many_answers():
+    design = np.c_[np.ones(4), np.arange(4) - 1.5]
+    k, n = np.array([0, 1, 15, 20]), np.full(4, 20)
+    answers = np.concatenate([np.r_[np.ones(a), np.zeros(b - a)] for a, b in zip(k, n, strict=True)])
+    assert np.allclose(glm.firth(design, k, n), glm.firth(np.repeat(design, 20, axis=0), answers, np.ones(80)), atol=1e-4)
+    jump = glm.firth(design, np.array([0, 0, 20, 20]), n)
+    assert np.isclose(jump[0], 0, atol=1e-6)
+    assert 0 < jump[1] < 50
+
+
+@pytest.mark.slow
+def test_a_threshold_agrees_with_psignifit():
+    psignifit = pytest.importorskip("psignifit")
+    frame = table(levels=LEVELS[1:8], slope=1.2, noise=0.0, seeds=6, n_test=200)
+    mine = of_record(fit(frame).thresholds)["N_star"][0]
+    points = frame.groupby("N")[["n_correct", "n_test"]].sum()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs = psignifit.psignifit(
+            np.c_[np.log(points.index), points["n_correct"], points["n_test"]], experiment_type="yes/no", sigmoid="logistic"
+        )
+    assert np.isclose(np.log(mine), theirs.parameter_estimate["threshold"], atol=0.05)
+
+
+def censored(frame, **options):
+    found = fit(frame, **options)
+    record = of_record(found.thresholds)
+    assert record[["N_star", "lo", "hi"]].isna().all(axis=None)
+    assert of_record(found.exponents)["exponent"].isna().all()
+    return record
+
+
+def test_what_cannot_be_known_is_censored_not_made_up():
+    axes = {"d": [32, 64]}
+    assert (censored(table(axes, lambda c: 1e12))["censored"] == "right").all()
+    zero = table(axes).assign(n_correct=0)
+    assert censored(zero)["warning"].str.contains("no rise with N").all()
+    assert (censored(table(axes).assign(n_test=1, n_correct=0), thetas=[0.01])["censored"] == "right").all()
+    everything = table(axes)
+    assert (censored(everything.assign(n_correct=everything["n_test"]))["censored"] == "left").all()
+    assert censored(table(axes, levels=(1024,)))["warning"].str.startswith("one N level").all()
+    climbing = censored(table(axes, lambda c: 40000.0))
+    assert climbing["warning"].str.contains("still climbing").all()
+    single = table(seeds=1)
+    assert len(of_record(fit(single).thresholds)) == 1
+
+
+def test_few_seeds_give_no_interval():
+    found = fit(table(GRID, law, WIDE, seeds=5))
+    for frame in (found.thresholds, found.exponents):
+        assert frame[["lo", "hi"]].isna().all(axis=None)
+        assert frame["warning"].str.contains("no interval: 5 seeds, 6 are needed").all()
+    assert np.isfinite(found.exponents["exponent"]).all()
+
+
+def test_a_crossing_that_resampling_undoes_has_an_open_end_and_no_part_in_the_law():
+    frame = table({"d": [32, 64, 128, 256]}, lambda c: 1000 * 32 / c["d"], noise=0.5)
+    tops = frame[(frame["d"] == 32)].groupby("seed")["n_correct"].max()
+    scale = 2000 * np.linspace(0.3, 0.75, 8) / tops  # ceilings of the seeds around theta
+    at = frame["d"] == 32
+    frame.loc[at, "n_correct"] = (frame[at]["n_correct"] * frame[at]["seed"].map(scale)).round().astype(int)
+    found = fit(frame)
+    record = of_record(found.thresholds).set_index("d")
+    assert np.isinf(record["hi"][32])
+    assert 0 < record["lo"][32] < record["N_star"][32]
+    assert "crossing not sure" in record["warning"][32]
+    assert of_record(found.exponents)["n_cells"][0] == 3
+
+
+def test_m_is_fitted_apart_and_factors_have_constants_of_their_own():
+    axes = {"d": [32, 64, 128], "m": [0, 64, 256]}
+    frame = table(axes, lambda c: 1000 * (c["d"] / 32) ** (-1 if c["m"] == 0 else -0.5) * max(c["m"], 1) ** -0.25, WIDE)
+    exponents = of_record(fit(frame).exponents).set_index(["part", "axis"])["exponent"]
+    assert np.allclose(exponents, [-1, -0.5, -0.25], atol=0.02)
+    assert list(exponents.index) == [("m = 0", "d"), ("m > 0", "d"), ("m > 0", "m")]
+    gaussian = table({"d": [32, 64, 128]}, lambda c: 1000 * 32 / c["d"], WIDE).assign(embedding="gaussian")
+    sphere = table({"d": [64, 128, 256]}, lambda c: 9000 * 32 / c["d"], WIDE).assign(embedding="sphere")
+    both = pd.concat([gaussian, sphere])
+    found = fit(both)
+    assert np.isclose(of_record(found.exponents)["exponent"][0], -1, atol=0.02)
+    assert list(found.thresholds.columns[:5]) == ["V", "d", "L", "m", "embedding"]
+
+
+def test_axes_that_move_together_get_no_exponent():
+    frame = table({"d": [32, 64, 128]}, lambda c: 1000 * 32 / c["d"], WIDE)
+    frame["L"] = frame["d"] // 4
+    found = of_record(fit(frame).exponents)
+    assert list(found["axis"]) == ["d", "L"]
+    assert found["exponent"].isna().all()
+    assert found["warning"].str.contains("moves together with other axes").all()
+
+
+def test_what_is_an_axis():
+    frame = table({"d": [32, 64]}, lambda c: 1000.0)
+    frame = frame.assign(gamma=frame["d"] * 3.0, kappa=100.0, accuracy=0.1, loss=np.arange(len(frame)) / 7, optimizer="sgd")
+    (part,), remarks = parts(frame)
+    assert list(part.cells[0].at) == ["V", "d", "L", "m"]
+    assert remarks == ["gamma: no axis, set by the others"]
+    (part,), _ = parts(pd.concat([frame, frame.assign(optimizer="adam")]))
+    assert part.factors == ("optimizer",)
+    assert len(part.cells) == 4
+    (part,), _ = parts(pd.concat([frame.assign(root_seed=0), frame.assign(root_seed=1)]))
+    assert part.cells[0].n_seeds == 16
+
+
+def test_seeds_may_differ_between_levels():
+    frame = table({"d": [32, 64, 128]}, lambda c: 1000 * 32 / c["d"], seeds=8, noise=0.02)
+    found = fit(frame[~((frame["N"] == 1024) & (frame["seed"] > 1))])
+    assert found.thresholds["warning"].str.contains("levels differ in their seeds").all()
+    assert np.isclose(of_record(found.exponents)["exponent"][0], -1, atol=0.05)
+
+
+def test_seeds_spread_over_neighbouring_levels_are_used_together():
+    levels = tuple(round(100 * 2 ** (i / 8)) for i in range(49))
+    frame = table({"d": [32, 64, 128]}, lambda c: 1000 * 32 / c["d"], levels, seeds=16, noise=0.0)
+    (part,), _ = parts(frame)
+    assert list(part.cells[0].N) == list(levels)  # seeds in common: every level stands
+    place = frame["N"].map(levels.index)
+    spread = frame[(place % 4 == frame["seed"] % 4) & (place % 8 < 4) & (place < 48)]  # a quarter of the seeds at each of four levels
+    (part,), _ = parts(spread)
+    assert part.cells[0].n.shape == (6, 16)
+    assert (part.cells[0].n > 0).all()
+    found = fit(spread)
+    assert np.allclose(np.log(of_record(found.thresholds)["N_star"]), np.log([1000, 500, 250]), atol=0.03)
+    assert (found.thresholds["warning"] == "").all()
+
+
+def test_diagnostics_show_where_no_single_power_law_holds():
+    frame = table({"d": [32, 64, 128, 256]}, lambda c: 1000 * np.exp(-0.5 * np.log(c["d"] / 32) ** 2), WIDE, noise=0.02)
+    found = fit(frame).diagnostics.set_index("diagnostic")
+    slopes = found.loc["local_slope"].set_index("subject")["value"]
+    ln2 = np.log(2)
+    assert np.allclose(slopes, [-0.5 * ln2, -1.5 * ln2, -2.5 * ln2], atol=0.02)
+    assert np.isclose(found.loc["drop_smallest", "value"], -2 * ln2, atol=0.02)
+    assert any("no single power law" in text for text in found.loc[["warning"], "text"])
+    nearly = fit(table({"d": [32, 64, 128, 256]}, lambda c: 32000 / c["d"] / np.log(c["d"]), WIDE)).diagnostics
+    assert not any("no single power law" in text for text in nearly["text"])  # 3 % off is not worth a word
+    logged = fit(table({"V": [64, 128, 256]}, lambda c: c["V"] ** 1.5 * np.log(c["V"]), WIDE)).diagnostics.set_index("diagnostic")
+    assert np.isclose(logged.loc["with_log", "value"], 1.5, atol=0.01)
+
+
+def test_dispersion_is_one_for_independent_answers():
+    rng = np.random.default_rng(0)
+    frame = table(noise=0.0, seeds=200, levels=LEVELS[2:7])
+    frame["n_correct"] = rng.binomial(frame["n_test"], frame["n_correct"] / frame["n_test"])
+    value = fit(frame).diagnostics.set_index("diagnostic").loc["dispersion", "value"]
+    assert 0.9 < value < 1.1
+
+
+REFUSED = {
+    "missing column": (lambda f: f.drop(columns=["seed", "L"]), "columns: no L, seed; needed"),
+    "text": (lambda f: f.assign(N=f["N"].astype(str)), "N: holds '64'"),
+    "not whole": (lambda f: f.assign(d=f["d"] + 0.5), "d: 32.5 in 72 rows; allowed: whole numbers from 1"),
+    "bool": (lambda f: f.assign(m=False), "m: holds False (bool); allowed: whole numbers from 0"),
+    "null": (lambda f: f.assign(V=f["V"].astype(float).where(f["seed"] > 0)), "V: nan in 9 rows"),
+    "empty": (lambda f: f.iloc[:0], "rows: the table is empty"),
+    "too many right": (lambda f: f.assign(n_correct=f["n_test"] + 1), "n_correct: more than n_test in 72 rows"),
+    "nothing counted": (lambda f: f.assign(n_correct=np.nan), "n_correct: null in all rows"),
+    "a column of the thresholds": (
+        lambda f: pd.concat([f.assign(method="a"), f.assign(method="b")]),
+        "columns: method is an axis here and a column of the thresholds; rename it",
+    ),
+    "twice": (
+        lambda f: pd.concat([f, f.iloc[:3]]),
+        "rows: 3 runs come more than once, the first at V = 64, d = 32, L = 8, m = 0, N = 64, seed = 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_table_that_cannot_be_fitted_is_refused_in_a_line(case, tmp_path, capsys):
+    spoil, line = REFUSED[case]
+    spoil(table()).to_parquet(tmp_path / "t.parquet")
+    assert cli.main([str(tmp_path / "t.parquet")]) == 2
+    told = capsys.readouterr()
+    assert told.err.startswith(line)
+    assert told.err.count("\n") == 1
+    assert told.out == ""
+    assert [path.name for path in tmp_path.iterdir()] == ["t.parquet"]
+
+
+def test_a_table_may_keep_its_axes_in_an_index_or_as_categories(tmp_path):
+    frame = table({"d": [32, 64]}, lambda c: 1000.0)
+    both = pd.concat([frame.assign(optimizer="sgd"), frame.assign(optimizer="adam")])
+    both["optimizer"] = pd.Categorical(both["optimizer"], ["sgd", "adam", "never run"])
+    both.set_index(["V", "N", "optimizer"]).to_parquet(tmp_path / "t.parquet")
+    assert cli.main([str(tmp_path / "t.parquet")]) == 0
+    thresholds = pd.read_parquet(tmp_path / "t-fit/thresholds.parquet")
+    assert len(of_record(thresholds)) == 4
+    pd.testing.assert_frame_equal(thresholds, fit(both).thresholds, check_dtype=False)
+    with pytest.raises(FitError, match="columns: d more than once"):
+        fit(pd.concat([frame, frame[["d"]]], axis=1))
+
+
+def test_a_use_that_makes_no_sense_is_refused_in_a_line(tmp_path, capsys):
+    table().to_parquet(tmp_path / "t.parquet")
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1 no")
+    (tmp_path / "empty.parquet").write_bytes(b"")
+    (tmp_path / "file").write_text("")
+    good = str(tmp_path / "t.parquet")
+    for argv, line in (
+        ([str(tmp_path / "none.parquet")], "there is no such file or folder"),
+        ([str(tmp_path / "broken.parquet")], "cannot be read ("),
+        ([str(tmp_path / "empty.parquet")], "cannot be read ("),
+        ([str(tmp_path)], "no rows in"),
+        ([good, "--theta", "0.5", "1.5"], "theta: 1.5; allowed: fractions between 0 and 1"),
+        ([good, "--theta", "nan"], "theta: nan; allowed"),
+        ([good, "--resamples", "5"], "resamples: 5; allowed: at least 100"),
+        ([good, "--out", str(tmp_path / "file")], "cannot be written"),
+    ):
+        assert cli.main(argv) == 2
+        told = capsys.readouterr()
+        assert line in told.err
+        assert told.err.count("\n") == 1
+        assert told.out == ""  # refused before anything was fitted
+
+
+def test_without_the_extra_one_line_says_what_to_install(tmp_path):
+    table().to_parquet(tmp_path / "t.parquet")
+    told = python(f"import sys; sys.modules['firthmodels'] = None; {CALL}; sys.exit(main([{str(tmp_path / 't.parquet')!r}]))")
+    assert told.returncode == 2
+    assert told.stderr == "firthmodels is not installed; python -m pip install 'jaxrecall[fit]'\n"
+    assert told.stdout == ""
+
+
+def test_a_fit_needs_no_jax(tmp_path):
+    table().to_parquet(tmp_path / "t.parquet")
+    told = python(f"import sys; {CALL}; code = main([{str(tmp_path / 't.parquet')!r}]); assert 'jax' not in sys.modules; sys.exit(code)")
+    assert told.returncode == 0, told.stderr
+    assert sorted(path.name for path in (tmp_path / "t-fit").iterdir()) == [
+        "diagnostics.parquet",
+        "exponents.parquet",
+        "thresholds.parquet",
+    ]
+
+
+def test_rows_without_a_count_are_left_out_and_counted(tmp_path, capsys):
+    frame = table()
+    gone = frame["N"] == 128
+    frame = frame.assign(status=np.where(gone, "nonfinite", "ok"), n_correct=frame["n_correct"].astype("Int64").mask(gone))
+    frame.to_parquet(tmp_path / "t.parquet")
+    assert cli.main([str(tmp_path / "t.parquet"), "--out", str(tmp_path / "out")]) == 0
+    assert "8 of 72 rows have no n_correct (status nonfinite) and were left out" in capsys.readouterr().out
+    assert (pd.read_parquet(tmp_path / "out/thresholds.parquet")["n_levels"] == len(LEVELS) - 1).all()
+    assert "8 of 72 rows" in pd.read_parquet(tmp_path / "out/diagnostics.parquet").iloc[-1]["text"]
+
+
+def test_a_results_folder_is_fitted_in_place_and_stays_one(tmp_path, capsys):
+    small = ["seeds.count=6", "blocks.0.axes.N=[64, 256, 1024, 4096]", "base.V=16", "blocks.0.axes.d=[24, 48]"]
+    small = [word for entry in small for word in ("--set", entry)]
+    assert sweep(["--grid", str(ROOT / "sweeps/quickstart.yaml"), "--out", str(tmp_path / "r"), *small]) == 0
+    capsys.readouterr()
+    assert cli.main([str(tmp_path / "r"), "--theta", "0.5", "0.9"]) == 0
+    out = capsys.readouterr().out
+    assert "theta = 0.9:" in out
+    assert "N* ~ d^" in out
+    thresholds = pd.read_parquet(tmp_path / "r/thresholds.parquet")
+    assert len(thresholds) == 2 * 2 * len(METHODS)
+    assert thresholds.groupby(["d", "theta"])["record"].sum().eq(1).all()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(jaxrecall.load(tmp_path / "r")) == 2 * 4 * 6
+    shutil.copytree(tmp_path / "r", tmp_path / "again")
+    assert cli.main([str(tmp_path / "again"), "--theta", "0.5", "0.9"]) == 0  # the same rows, the same tables
+    pd.testing.assert_frame_equal(thresholds, pd.read_parquet(tmp_path / "again/thresholds.parquet"))
+
+
+def test_a_long_fit_says_how_far_it_is(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(cli, "PLAIN_EVERY_SECONDS", 0.0)
+    table().to_parquet(tmp_path / "t.parquet")
+    assert cli.main([str(tmp_path / "t.parquet"), "--resamples", "100"]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-1] == "resampling: 100 %, 0.0 s to go"
+    assert len(lines) == 2 * 101
+
+
+def test_the_readme_names_every_column_and_method():
+    section = (ROOT / "README.md").read_text().split("## Thresholds and exponents")[1].split("\n## ")[0]
+    assert [name for name in (*THRESHOLDS, *EXPONENTS, *METHODS) if f"`{name}`" not in section] == []
+    part, curves = curves_of(table(GRID, law, WIDE), count=100)
+    assert list(estimate(part, 0.5, curves, lambda _: None).y) == list(METHODS)
+    assert f"`{RECORD}` (of record)" in section
