@@ -6,6 +6,9 @@ reads; `bag` never does: attention logits come from a table over the vocabulary 
 numbers are torch's own. Defaults of a point only (gaussian embeddings, trigger in the value, one batch, relu).
 """
 
+# torch comes with the extra [bench] alone
+# pyright: reportMissingImports=false
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
