@@ -58,7 +58,7 @@ def test_the_readme_names_every_column_symbol_and_flag():
     assert [name for name in FIELDS if f"`{name}`" not in legend] == []
     actions = parser()._actions + fit_parser()._actions
     flags = {option for action in actions for option in action.option_strings if option.startswith("--")}
-    for flag in set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", README)) - {"--slow", "--prune", "--replicates"}:
+    for flag in set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", README)) - {"--slow", "--prune", "--replicates", "--repeats"}:
         assert flag in flags
 
 
