@@ -59,7 +59,7 @@ class Point:
     streams: Streams = _field("address", "", "points share random numbers, or each has its own", "common", choices=get_args(Streams))
     root_seed: int = _field("address", "", "root of every random number", 0, low=0, high=MAX_SEED)
     n_test: int = _field("traced", "", "test sequences", 2048, low=1, high=2**30)
-    exact: Exact = _field("variant", "", "guarded: shortcuts float32 cannot tell apart; full: none", "guarded", choices=get_args(Exact))
+    exact: Exact = _field("variant", "", "guarded: shortcuts where a computed bound allows; full: none", "guarded", choices=get_args(Exact))
 
     def __post_init__(self) -> None:
         problems: list[Problem] = []
