@@ -12,6 +12,11 @@ MAX_COUNTED_V = 2048
 """Widest padded vocabulary for which a guarded program keeps a V x V table of token counts (16 MiB)."""
 
 
+def is_counted(V: int, m: int) -> bool:
+    """Whether a guarded program of these padded sizes counts tokens rather than reads samples."""
+    return m == 0 and V <= MAX_COUNTED_V
+
+
 def form_of(point: Point) -> Exact:
     """The form that the point runs in: shortcuts count tokens in 32 bits, so N L from 2^31 on runs the full form."""
     return "full" if point.N * point.L >= 2**31 else point.exact

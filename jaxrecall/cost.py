@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .bucket import MAX_COUNTED_V, Bucket
+from .bucket import Bucket, is_counted
 from .point import BLOCK, Point
 
 USUAL_CHUNK = 4 * BLOCK
@@ -37,6 +37,9 @@ class Amounts:
     flops: float = 0.0  # of matrix products
 
 
+PRIMITIVES = tuple(f.name for f in fields(Amounts))
+
+
 @dataclass(frozen=True)
 class Rates:
     """Operations per second of one run that has one core, field by field those of Amounts; and what it takes to get a program."""
@@ -54,20 +57,19 @@ class Rates:
     load_seconds: float = 1.0  # of one that was compiled before
 
     def seconds(self, amounts: Amounts) -> float:
-        return sum(amount / getattr(self, name) for name, amount in asdict(amounts).items())
+        return sum(getattr(amounts, name) / getattr(self, name) for name in PRIMITIVES)
 
     def fitted(self, measured: Sequence[tuple[Amounts, float]]) -> Rates:
         """Rates that explain measured (amounts, seconds) best: least squares of relative errors, drawn to the present ones."""
         if not measured:
             return self
-        names = [f.name for f in fields(Amounts)]
-        now = np.array([getattr(self, name) for name in names])
+        now = np.array([getattr(self, name) for name in PRIMITIVES])
         share = np.array([astuple(amounts) for amounts, _ in measured]) / now / np.array([[seconds] for _, seconds in measured])
         weight, pull = len(measured) ** -0.5, 0.03
-        A = np.concatenate([weight * share, pull * np.eye(len(names))])
-        b = np.concatenate([np.full(len(measured), weight), np.full(len(names), pull)])
+        A = np.concatenate([weight * share, pull * np.eye(len(PRIMITIVES))])
+        b = np.concatenate([np.full(len(measured), weight), np.full(len(PRIMITIVES), pull)])
         slower = np.linalg.lstsq(A, b)[0].clip(0.05, 20.0)
-        return replace(self, **dict(zip(names, map(float, now / slower), strict=True)))
+        return replace(self, **dict(zip(PRIMITIVES, map(float, now / slower), strict=True)))
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,8 @@ class Work:
         """The primitive operations in a bucket, attention taken to stay open, which is the dearer case."""
         V, d, m = bucket.V, bucket.d, bucket.m
         p, hidden = m or d, 2 * m * d
-        full, counted = bucket.exact == "full", bucket.exact == "guarded" and not m and V <= MAX_COUNTED_V
+        full = bucket.exact == "full"
+        counted = not full and is_counted(V, m)
         read = self.tokens if counted else 4 * self.tokens
         per_sequence = 2 * V * p + hidden
         flops = self.evaluated * per_sequence + self.runs * (4 * V * per_sequence + 6 * d**3)

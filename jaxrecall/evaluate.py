@@ -58,7 +58,8 @@ def measure(world: World, learned: Learned, locked: Array | None = None) -> dict
     answers = jnp.stack([e.Z_out @ (V2 / unless_zero(jnp.max(jnp.abs(V2)))), e.Z_out @ learned.G1])  # no metric sees the scale
     batches = jnp.stack([keys.stream(run.streams, "test"), batch_of_step(world, 2)])
     n = jnp.stack([run.n_test, jnp.minimum(run.N, run.n_test)])
-    counted = jnp.zeros_like(n) if locked is None else jnp.where(locked, n, 0)
+    by_token = jnp.bool_(False) if locked is None else locked
+    counted = jnp.where(by_token, n, 0)
     often = jnp.concatenate([jnp.ones((1, world.shape.V), i32), lax.map(lambda of: token_counts(world, *of), (batches, counted))])
     sets = jnp.arange(4), batches[jnp.array([0, 1, 0, 0])], jnp.concatenate([n - counted, jnp.stack([run.V, run.V])])
     # mapped rather than written out for each set: it compiles once
@@ -66,7 +67,6 @@ def measure(world: World, learned: Learned, locked: Array | None = None) -> dict
     scale = jnp.max(jnp.abs(learned.w_hat))
     unit = learned.w_hat / unless_zero(scale)
     scores = centred(world, (e.Z_in @ unit)[:, None])
-    by_token = jnp.bool_(False) if locked is None else locked
 
     def of_sequences(part: Array) -> Array:
         """(test, train) sums of a part of `judged`."""

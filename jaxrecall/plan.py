@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .bucket import MAX_COUNTED_V, Bucket, form_of
+from .bucket import Bucket, form_of, is_counted
 from .cost import Experience, Work, cores
 from .errors import GridError
 from .point import Point, RunId
@@ -114,7 +114,7 @@ def peak_bytes(bucket: Bucket) -> int:
     p = m or d
     tables = 10 * V * d + 4 * V * p + 2 * m * d + 6 * d * p
     if bucket.exact == "guarded":
-        tables += 4 * V * p + (3 * m * m if m else 5 * V * V if V <= MAX_COUNTED_V else 0)
+        tables += 4 * V * p + (3 * m * m if m else 5 * V * V if is_counted(V, m) else 0)
     return 4 * (tables + bucket.chunk * (4 * V + 4 * d + 4 * m))
 
 

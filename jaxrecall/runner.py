@@ -32,6 +32,9 @@ OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "YNNPACK operation failed")  # the second
 
 Rows = list[dict[str, Any]]
 
+Costs = dict[RunId, float]
+"""Runs, and the seconds that each is estimated to take on one core."""
+
 
 def execute(
     plan: Plan,
@@ -103,10 +106,10 @@ class Lanes:
             while left:
                 width = self.width.setdefault(bucket, self._first_width(bucket))
                 try:
-                    for batch, metrics, seconds in self._batches(bucket, list(left), width):
+                    for costs, metrics, seconds in self._batches(bucket, list(left), width):
+                        batch = list(costs)
                         done = {run: m for run, m in zip(batch, metrics, strict=True) if m}
                         turned_away += [run for run in batch if run not in done]
-                        costs = {run: self.plan.seconds_of(run, bucket) for run in batch}
                         share = seconds / sum(costs.values())
                         yield list(done), [program.row(*run, m, bucket, self.precision, share * costs[run]) for run, m in done.items()]
                         for run in batch:
@@ -125,18 +128,18 @@ class Lanes:
             rates = replace(rates, compile_seconds=sum(times) / len(times))
         return Experience(rates, before.programs | set(self.compiled))
 
-    def _batches(self, bucket: Bucket, runs: list[RunId], width: int) -> Iterator[tuple[list[RunId], list[dict[str, Any] | None], float]]:
-        """Batches of runs, their metrics and seconds, in order."""
+    def _batches(self, bucket: Bucket, runs: list[RunId], width: int) -> Iterator[tuple[Costs, list[dict[str, Any] | None], float]]:
+        """Batches of runs with their estimated costs, their metrics and seconds, in order."""
         self.tell.compiling(str(bucket))
         start = time.perf_counter()
         compiled = self.compiled[bucket] = program.compiled(bucket, width, self.precision)
         self.tell.compiled(str(bucket), time.perf_counter() - start)
         threads = width if program.on_cpu() else min(width, 2)
         with ThreadPool(threads) as pool:  # daemon threads: an interrupted sweep does not wait for them
-            ahead: deque[tuple[list[RunId], AsyncResult[Any]]] = deque()
+            ahead: deque[tuple[Costs, AsyncResult[Any]]] = deque()
             for batch in (*self._by_cost(bucket, runs, compiled.batch, threads), None):
                 if batch:
-                    ahead.append((batch, pool.apply_async(program.execute, (compiled, batch))))
+                    ahead.append((batch, pool.apply_async(program.execute, (compiled, list(batch)))))
                 while len(ahead) > (threads if batch else 0):
                     done, result = ahead.popleft()
                     try:
@@ -148,19 +151,17 @@ class Lanes:
                     self.measured.append((sum((Work.of(point) for point, _ in done), Work()).amounts(bucket), seconds))
                     yield done, metrics, seconds
 
-    def _by_cost(self, bucket: Bucket, runs: list[RunId], most: int, threads: int) -> Iterator[list[RunId]]:
+    def _by_cost(self, bucket: Bucket, runs: list[RunId], most: int, threads: int) -> Iterator[Costs]:
         """Batches of at most `most` runs and `batch_seconds` of work, on a CPU small enough to go round all threads."""
         if program.on_cpu():
             most = min(most, max(1, len(runs) // (4 * threads)))
-        batch: list[RunId] = []
-        cost = 0.0
+        batch: Costs = {}
         for run in runs:
             seconds = self.plan.seconds_of(run, bucket)
-            if batch and (len(batch) == most or cost + seconds > self.batch_seconds):
+            if batch and (len(batch) == most or sum(batch.values()) + seconds > self.batch_seconds):
                 yield batch
-                batch, cost = [], 0.0
-            batch.append(run)
-            cost += seconds
+                batch = {}
+            batch[run] = seconds
         yield batch
 
     def _first_width(self, bucket: Bucket) -> int:

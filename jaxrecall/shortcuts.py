@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from . import task
-from .bucket import MAX_COUNTED_V
+from .bucket import is_counted
 from .keys import Blocks
 from .stream import (
     Learned,
@@ -79,7 +79,7 @@ class Guard(NamedTuple):
 
 def train(world: World) -> tuple[Learned, Guard]:
     """The three gradient steps with uniform predictions, and the bounds on what that leaves out."""
-    counted = world.shape.m == 0 and world.shape.V <= MAX_COUNTED_V
+    counted = is_counted(world.shape.V, world.shape.m)
     counts = co_occurrences(world) if counted else None
     G1 = step1(world) if counts is None else step1_from_counts(world, counts[0])
     answers = world.e.Z_out @ G1
@@ -104,9 +104,9 @@ def softmax_errors(world: World, G1: Array, A: Array, T: Array, phi2_step2: Arra
     samples, phi2 that of |phi|^2.
     """
     V, eta = world.run.V.astype(f32), world.run.eta
-    gram, G2 = T.T @ T, G1 @ G1.T
-    op_AA = spectral_radius(G2 @ gram)  # G2 gram has the eigenvalues of A^T A, and gram G2 gram is T^T A (T^T A)^T
-    op_TA = jnp.sqrt(spectral_radius(gram @ G2 @ gram))
+    gram, GG = T.T @ T, G1 @ G1.T
+    op_AA = spectral_radius(GG @ gram)  # GG gram has the eigenvalues of A^T A, and gram GG gram is T^T A (T^T A)^T
+    op_TA = jnp.sqrt(spectral_radius(gram @ GG @ gram))
     largest_A2 = jnp.max(jnp.sum(A * A, axis=1))
 
     def error(op: Array, table: Array, phi2: Array) -> Array:

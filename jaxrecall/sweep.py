@@ -16,6 +16,7 @@ from typing import Any
 
 from . import plan as planning
 from .bucket import Bucket
+from .cost import cores
 from .errors import GridError, StoreError
 from .grid import Grid, json_schema, read_grid
 from .interrupts import Interrupts
@@ -207,7 +208,7 @@ def _run(job: Job, fail_fast: bool, events: Events | None, interrupts: Interrupt
     else:
         print(
             f"{grid.name}: {job.done} of {grid.n_runs} runs done, {plan.n_runs} to do in {len(plan.buckets)} programs, "
-            f"about {duration(plan.seconds)} on 2 cores; rows go to {folder}",
+            f"about {duration(plan.seconds)} on {cores()} cores; rows go to {folder}",
             flush=True,
         )
     if not to_do:
