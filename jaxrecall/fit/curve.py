@@ -95,15 +95,15 @@ def crossing(c: Curve, theta: float, link: Callable[[Array], Array] = logit, smo
 def shape_error(c: Curve, theta: float) -> float:
     """How far ln N* may be off because the curve between two levels is unknown (standard deviation); 0 if it is not crossed.
 
-    Half the range of the crossing over three links (logit, cloglog, loglog). Where the whole rise falls between two levels
-    the crossing may be anywhere there: their distance / sqrt(12) at least.
+    Half the range of the crossing over three links (logit, cloglog, loglog) and a straight line in the accuracy itself. Where
+    the whole rise falls between two levels the crossing may be anywhere there: their distance / sqrt(12) at least.
     """
     after, side = bracket(c, theta)
     if side[0]:
         return 0.0
     table = Curve(c.x, c.k[:1], c.n[:1], c.p[:1])
-    half = np.ptp([crossing(table, theta, link)[0] for link in (logit, cloglog, loglog)]) / 2
-    return float(max(half, (c.x[after[0]] - c.x[after[0] - 1]) / 12**0.5 if one_step(c, theta) else 0.0))
+    found = [crossing(table, theta, link) for link in (logit, cloglog, loglog)] + [crossing(table, theta, np.asarray, smooth=False)]
+    return float(max(np.ptp(found) / 2, (c.x[after[0]] - c.x[after[0] - 1]) / 12**0.5 if one_step(c, theta) else 0.0))
 
 
 def one_step(c: Curve, theta: float) -> bool:
