@@ -43,3 +43,7 @@ class FitError(ValueError):
     def __init__(self, lines: list[str] | str):
         self.lines = [lines] if isinstance(lines, str) else lines
         super().__init__("\n".join(self.lines))
+
+
+class TheoryError(ValueError):
+    """Arguments that no formula or surrogate here covers."""

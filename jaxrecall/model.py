@@ -8,33 +8,13 @@ This is the definition that everything faster is held to; `steps.py` descends it
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array
 
+from .activation import value_and_slope
 from .embed import Embeddings
-
-
-def value_and_slope(activation: str, u: Any, xp: Any, erf: Callable[[Any], Any]) -> tuple[Any, Any]:
-    """act(u) and act'(u), elementwise, for NumPy (`xp=numpy, erf=scipy.special.erf`) or JAX arrays."""
-    match activation:
-        case "relu":
-            return xp.maximum(u, 0), (u > 0).astype(u.dtype)
-        case "gelu":
-            below_u = (1 + erf(u * 2**-0.5)) / 2  # the normal distribution function
-            return u * below_u, below_u + u * xp.exp(-u * u / 2) * (2 * xp.pi) ** -0.5
-        case "tanh":
-            t = xp.tanh(u)
-            return t, 1 - t * t
-        case "quadratic":
-            return (u * u - 1) * 2**-0.5, u * 2**0.5
-        case "identity":
-            return u, xp.ones_like(u)
-    raise ValueError(f"activation: got {activation!r}; allowed: relu, gelu, tanh, quadratic, identity")
 
 
 class Recall(eqx.Module):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import erf, softmax
 
-from .model import value_and_slope
+from .activation import value_and_slope
 from .point import Point
 from .realization import Realization
 

@@ -17,8 +17,8 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from . import embed, keys, task
+from .activation import value_and_slope
 from .embed import Embeddings
-from .model import value_and_slope
 from .point import BLOCK
 
 f32, i32 = jnp.float32, jnp.int32

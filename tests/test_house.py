@@ -17,6 +17,10 @@ from jaxrecall.sweep import main, parser
 README = (ROOT / "README.md").read_text()
 GRIDS = sorted((ROOT / "sweeps").glob("*.yaml"))
 NO_JAX = [
+    "activation",
+    "information",
+    "locked",
+    "surrogate",
     "point",
     "errors",
     "row",
