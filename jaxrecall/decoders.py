@@ -48,7 +48,7 @@ def whitened(point: Point, G1: np.ndarray, Z_in: np.ndarray, Z_out: np.ndarray, 
 
     Least squares for X with delta as a further regressor: rho, about L V / (1 + N / (L V)), is its variance over that of an
     entry of X, (1 + (L - 1) V / N) / (L^2 V^3). So the ridge lies along g alone; one along all directions, or along none,
-    recovers less (`python -m benchmarks.decoders`).
+    recovers less (tests/test_decoders.py).
     """
     V, N, L = point.V, point.N, point.L
     Z_c = Z_out - Z_out.mean(0)

@@ -32,7 +32,7 @@ def diagnose(realization: Realization, point: Point, learned: ThreeStep, redraws
         mean_w = np.mean([three_step(realization._replace(W_in=W_in), point).w for W_in in redraws], axis=0)
     scale = np.abs(learned.w).max() or 1.0
     parts = split(r, learned.w / scale, mean_w / scale)
-    return columns(np.cov(r.Z_in @ parts.T, rowvar=False, ddof=0), r.z_trig @ learned.w / scale)
+    return columns(np.cov(r.Z_in @ parts.T, rowvar=False, ddof=0), float(r.z_trig @ learned.w / scale))
 
 
 def split(r: Realization, w: np.ndarray, mean_w: np.ndarray) -> np.ndarray:

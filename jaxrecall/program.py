@@ -57,9 +57,9 @@ def compiled(bucket: Bucket, per_device: int = LOOPED, precision: str = "highest
 
     On a CPU a program with decoders takes one run a call: it returns whole tables, and batches would add them up.
     """
-    return _compiled(
-        bucket, (1 if bucket.decoders else LOOPED) if on_cpu() else per_device, precision, chunk or bucket.chunk, tuple(jax.local_devices())
-    )
+    if on_cpu():
+        per_device = 1 if bucket.decoders else LOOPED
+    return _compiled(bucket, per_device, precision, chunk or bucket.chunk, tuple(jax.local_devices()))
 
 
 @functools.cache
