@@ -118,7 +118,7 @@ class Work:
             activations=((3 + 2 * again) * self.samples + self.evaluated) * m,
             logits=self.evaluated * V,
             flops=flops,
-            decoded=self.runs * (V**3 + 20 * d**3 + 4 * V * d * (V + d)) if bucket.decoders else 0,
+            decoded=self.runs * (V**3 + 4 * d**3 + 4 * V * d * (V + d)) if bucket.decoders else 0,
         )
 
 

@@ -12,12 +12,13 @@ A decoder knows the embeddings and the sizes, but neither permutation nor sample
 from __future__ import annotations
 
 import numpy as np
+from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import linear_sum_assignment
 
 from .point import Point
 
 UNRESOLVED = 1e-5
-"""Eigenvalues under this part of their mean: what float32 sums say along those directions is rounding."""
+"""Ridge along all directions, in parts of the mean eigenvalue: what float32 sums say below it is rounding."""
 
 
 def accuracies(
@@ -43,7 +44,7 @@ def whitened(point: Point, G1: np.ndarray, Z_in: np.ndarray, Z_out: np.ndarray, 
     """(V, V) tokens by labels: log-likelihood of a pair, up to a factor, if all else in G1 is Gaussian.
 
         score(v, u) = z_in(v)^T B z - h(v) h(u) / (2 L V),     z = G1^T A z_c(u)
-        A = (Z_c^T Z_c)^+,     B = (Z_in^T Z_in + rho g g^T)^+,     rho = L^2 V^2 / (N + (L - 1) V)
+        A = (Z_c^T Z_c)^-1,     B = (Z_in^T Z_in + rho g g^T)^-1,     rho = L^2 V^2 / (N + (L - 1) V)
         h(u) = z_c(u)^T A z_c(u),     h(v) = z_in(v)^T B z_in(v)
 
     Least squares for X with delta as a further regressor: rho, about L V / (1 + N / (L V)), is its variance over that of an
@@ -62,7 +63,6 @@ def whitened(point: Point, G1: np.ndarray, Z_in: np.ndarray, Z_out: np.ndarray, 
 
 
 def inverse(K: np.ndarray, gram: np.ndarray) -> np.ndarray:
-    """Inverse of K (d, d) along eigenvectors that are resolved, by the scale of `gram`; zero along the others."""
-    values, vectors = np.linalg.eigh(K)
-    there = values > UNRESOLVED * np.trace(gram) / len(gram)
-    return (vectors[:, there] / values[there]) @ vectors[:, there].T
+    """Inverse of K (d, d), eased by what float32 sums leave unresolved at the scale of `gram`."""
+    eased = K + UNRESOLVED * np.trace(gram) / len(gram) * np.eye(len(gram))
+    return cho_solve(cho_factor(eased), np.eye(len(gram)))
