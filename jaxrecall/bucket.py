@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from typing import Any
 
 from .errors import GridError
 from .point import BLOCK, Activation, Exact, Point
@@ -31,6 +32,8 @@ class Bucket:
     m: int
     activation: Activation
     exact: Exact = "guarded"
+    diagnose: bool = False
+    decoders: bool = False
 
     def __str__(self) -> str:
         return f"{self.V}x{self.d}" + (f"x{self.m}" if self.m else "")
@@ -47,19 +50,23 @@ class Bucket:
         return replace(self, exact="full")
 
     @property
-    def variant(self) -> tuple[Activation, Exact, bool]:
+    def variant(self) -> tuple[Any, ...]:
         """What two buckets must share for one to hold the other's points, besides sizes."""
-        return self.activation, self.exact, self.m > 0
+        return self.activation, self.exact, self.diagnose, self.decoders, self.m > 0
 
     def fits(self, point: Point) -> bool:
         sizes = point.V <= self.V and point.d <= self.d and point.m <= self.m
-        return sizes and point.activation == self.activation and form_of(point) == self.exact
+        return sizes and Bucket.sized(point, self.V, self.d, self.m) == self
+
+    @staticmethod
+    def sized(point: Point, V: int, d: int, m: int) -> Bucket:
+        """The bucket of these sizes and of the point's variant, whether it fits or not."""
+        return Bucket(V, d, m, point.activation, form_of(point), point.diagnose, point.decoders)
 
     @staticmethod
     def of(point: Point) -> Bucket:
         """The bucket of a point on its own: each size padded to a power of two, at least 16."""
-        V, d, m = (max(16, 1 << (size - 1).bit_length()) if size else 0 for size in (point.V, point.d, point.m))
-        return Bucket(V, d, m, point.activation, form_of(point))
+        return Bucket.sized(point, *(max(16, 1 << (size - 1).bit_length()) if size else 0 for size in (point.V, point.d, point.m)))
 
     @staticmethod
     def tight(point: Point) -> Bucket:
@@ -69,7 +76,7 @@ class Bucket:
             step = max(16, 1 << max(0, size.bit_length() - 3))
             return -(-size // step) * step
 
-        return Bucket(padded(point.V), padded(point.d), padded(point.m), point.activation, form_of(point))
+        return Bucket.sized(point, padded(point.V), padded(point.d), padded(point.m))
 
     @staticmethod
     def parse(text: str) -> tuple[int, int, int]:

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from .bucket import Bucket, is_counted
-from .point import BLOCK, Point
+from .point import BLOCK, REDRAWS, Point
 
 USUAL_CHUNK = 4 * BLOCK
 
@@ -35,6 +35,7 @@ class Amounts:
     activations: float = 0.0  # hidden units evaluated
     logits: float = 0.0  # held against labels
     flops: float = 0.0  # of matrix products
+    decoded: float = 0.0  # steps of the decoders, which run on the host
 
 
 PRIMITIVES = tuple(f.name for f in fields(Amounts))
@@ -53,6 +54,7 @@ class Rates:
     activations: float = 1.3e9
     logits: float = 1.4e9
     flops: float = 2.0e11
+    decoded: float = 1.5e10
     compile_seconds: float = 3.5
     load_seconds: float = 1.0  # of one that was compiled before
 
@@ -104,16 +106,19 @@ class Work:
             flops += self.runs * 8 * V * V * d
         else:
             flops += self.samples * (4 * d * p + 4 * hidden + (6 * V * p + 2 * V * d if full else 0))
+        again = REDRAWS if bucket.diagnose and m else 0  # steps 1 and 2
+        flops += again * (self.samples * (2 * d * p + 3 * hidden + (4 * V * p if full else 0)) + self.runs * (2 * V * d * p + 6 * d**3))
         return Amounts(
             runs=self.runs,
-            normals=self.runs * (2 * V + m) * d,
-            words=4 * self.tokens + self.evaluated_tokens,
-            row_floats=(read + self.evaluated_tokens) * d,
-            scatters=(2 if counted else 1) * self.tokens,
-            exponentials=2 * self.samples * V if full else 2 * self.tokens,
-            activations=(3 * self.samples + self.evaluated) * m,
+            normals=self.runs * (2 * V + (1 + again) * m) * d,
+            words=(4 + 3 * again) * self.tokens + self.evaluated_tokens,
+            row_floats=(read + 3 * again * self.tokens + self.evaluated_tokens) * d,
+            scatters=((2 if counted else 1) + again) * self.tokens,
+            exponentials=(2 + again) * self.samples * V if full else 2 * self.tokens,
+            activations=((3 + 2 * again) * self.samples + self.evaluated) * m,
             logits=self.evaluated * V,
             flops=flops,
+            decoded=self.runs * (V**3 + 4 * d**3 + 4 * V * d * (V + d)) if bucket.decoders else 0,
         )
 
 

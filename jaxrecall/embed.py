@@ -26,6 +26,14 @@ class Embeddings(eqx.Module):
     W_in: Array | None  # (m, d); None is attention-only
 
 
+def redrawn_first_layer(streams: Array, r: Array | int, d: Array | int, m: Array | int, pad: tuple[int, int]) -> Array:
+    """The r-th independent copy of W_in, padded to `pad` = (m_pad, d_pad); a prefix in m and in d, as W_in is."""
+    m_pad, d_pad = pad
+    real = (jnp.arange(m_pad, dtype=jnp.int32)[:, None] < m) & (jnp.arange(d_pad, dtype=jnp.int32)[None] < d)
+    key = keys.redraw(keys.stream(streams, "w_in"), r)
+    return jnp.where(real, keys.normals(keys.rows(key, m_pad), d_pad), jnp.float32(0))
+
+
 def draw(streams: Array, law: Array | int, V: Array | int, d: Array | int, m: Array | int, pad: tuple[int, int, int]) -> Embeddings:
     """Embeddings of one run, padded to `pad` = (V_pad, d_pad, m_pad); `law` is an index into LAWS.
 

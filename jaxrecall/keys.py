@@ -55,6 +55,11 @@ def stream(streams: Any, name: str) -> Any:
     return streams[..., STREAMS[name], :]
 
 
+def redraw(stream: Any, r: Any) -> Any:
+    """(2,) uint32: key data of the r-th redraw of the rows of a stream; its address is above that of any row."""
+    return fold(stream, jnp.uint32(2**31) + jnp.asarray(r, jnp.uint32))
+
+
 def fold_on_host(key: np.ndarray, address: np.ndarray) -> np.ndarray:
     """`fold` in NumPy."""
     return np.stack(np.broadcast_arrays(*threefry2x32(key[..., 0], key[..., 1], np.zeros_like(address), address)), axis=-1)

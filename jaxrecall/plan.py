@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .bucket import Bucket, form_of, is_counted
+from .bucket import Bucket, is_counted
 from .cost import Experience, Work, cores
 from .errors import GridError
 from .point import Point, RunId
@@ -115,6 +115,10 @@ def peak_bytes(bucket: Bucket) -> int:
     tables = 10 * V * d + 4 * V * p + 2 * m * d + 6 * d * p
     if bucket.exact == "guarded":
         tables += 4 * V * p + (3 * m * m if m else 5 * V * V if is_counted(V, m) else 0)
+    if bucket.diagnose:
+        tables += 4 * V * d + (4 * V * p + 2 * d * p + 2 * m * d if m else 0)
+    if bucket.decoders:  # what the program returns, and float64 on the host
+        tables += 5 * V * d + 10 * V * V + 10 * d * d
     return 4 * (tables + bucket.chunk * (4 * V + 4 * d + 4 * m))
 
 
@@ -128,7 +132,7 @@ def _forced(points: Iterable[Point], sizes: tuple[int, int, int]) -> dict[Bucket
     V, d, m = sizes
     misfits = []
     for point in points:
-        bucket = Bucket(V, d, m if point.m else 0, point.activation, form_of(point))
+        bucket = Bucket.sized(point, V, d, m if point.m else 0)
         groups.setdefault(bucket, []).append(point)
         if not bucket.fits(point):
             misfits.append(point)

@@ -28,6 +28,9 @@ MAX_SEED = 2**32 - 1
 BLOCK = 512
 """Samples per block of random draws: a constant of the contract, not a tuning knob. Compute chunks are any multiple."""
 
+REDRAWS = 8
+"""How often `diagnose` draws W_in again."""
+
 
 def _field(role: Role, symbol: str, legend: str, default: Any = MISSING, **limits: Any) -> Any:
     return field(default=default, metadata={"role": role, "symbol": symbol, "legend": legend, **limits})
@@ -60,6 +63,8 @@ class Point:
     root_seed: int = _field("address", "", "root of every random number", 0, low=0, high=MAX_SEED)
     n_test: int = _field("traced", "", "test sequences", 2048, low=1, high=2**30)
     exact: Exact = _field("variant", "", "guarded: shortcuts where a computed bound allows; full: none", "guarded", choices=get_args(Exact))
+    diagnose: bool = _field("variant", "", "split the noise of the attention scores by where it comes from", False, asks=True)
+    decoders: bool = _field("variant", "", "recover the labels from the gradient of step 1 alone (m = 0)", False, asks=True)
 
     def __post_init__(self) -> None:
         problems: list[Problem] = []
@@ -101,6 +106,9 @@ class Point:
         if self.embedding == "orthogonal" and self.d < self.V + 2:
             message = f"got {self.d} with orthogonal embeddings and V={self.V}; allowed: d >= V + 2 = {self.V + 2}"
             problems.append(Problem("d", message, "d >= V + 2 or embedding != 'orthogonal'"))
+        if self.decoders and self.m > 0:
+            message = f"got true with m={self.m}; allowed: false with an MLP, whose features of a sample are no sum over its tokens"
+            problems.append(Problem("decoders", message, "m == 0 or not decoders"))
 
     @property
     def attention_only(self) -> bool:
@@ -118,10 +126,16 @@ class Point:
         sha256 of the canonical JSON of all fields but kappa (gamma carries it), floats to 12 significant digits. A field
         that a later version adds must enter only when it is not at its default, so that old ids stay.
         """
-        science = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "kappa"}
+        asked = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "kappa"}
+        science = {name: value for name, value in asked.items() if value or name not in ASKS}
         canonical = {k: f"{v:.12g}" if isinstance(v, float) else v for k, v in science.items()}
         text = json.dumps(canonical, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @cached_property
+    def draws_id(self) -> str:
+        """The id that independent streams are drawn by: asking for more columns changes no draw."""
+        return self.replace(**dict.fromkeys(ASKS, False)).point_id if any(getattr(self, name) for name in ASKS) else self.point_id
 
     def as_given(self) -> dict[str, Any]:
         """Arguments that rebuild this point: of kappa, gamma and gamma2 only those that were given."""
@@ -193,3 +207,6 @@ def _as_number(value: Any, kind: type) -> Any:
 
 
 FIELDS = {f.name: f for f in fields(Point)}
+
+ASKS = tuple(name for name, f in FIELDS.items() if f.metadata.get("asks"))
+"""Switches that ask for more columns and change no other; in the id they are only when on."""

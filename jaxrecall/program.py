@@ -16,12 +16,12 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from . import embed, evaluate, shortcuts, stream
+from . import decoders, diagnosis, embed, evaluate, noise, shortcuts, stream
 from .bucket import Bucket
 from .cost import cache_folder
 from .point import Point, RunId, checked_seed
 from .realization import run_keys
-from .row import CODE_VERSION, DTYPE, POINT_COLUMNS, in_order
+from .row import ASKED_COLUMNS, CODE_VERSION, DTYPE, POINT_COLUMNS, in_order
 
 LOOPED = 16
 """Runs a call on a CPU. They are looped over, as many as there are, so that one program serves every batch."""
@@ -53,8 +53,13 @@ def keep_compiled() -> None:
 
 
 def compiled(bucket: Bucket, per_device: int = LOOPED, precision: str = "highest", chunk: int | None = None) -> Program:
-    """The program of a bucket for batches of up to `per_device` runs on each local device; compiled once a process."""
-    return _compiled(bucket, LOOPED if on_cpu() else per_device, precision, chunk or bucket.chunk, tuple(jax.local_devices()))
+    """The program of a bucket for batches of up to `per_device` runs on each local device; compiled once a process.
+
+    On a CPU a program with decoders takes one run a call: it returns whole tables, and batches would add them up.
+    """
+    if on_cpu():
+        per_device = 1 if bucket.decoders else LOOPED
+    return _compiled(bucket, per_device, precision, chunk or bucket.chunk, tuple(jax.local_devices()))
 
 
 @functools.cache
@@ -101,7 +106,8 @@ def looped(one: Callable[[stream.Run], Any], runs: stream.Run, active: jax.Array
 
 
 def shape_of(bucket: Bucket, chunk: int) -> stream.Shape:
-    return stream.Shape(bucket.V, bucket.d, bucket.m, bucket.activation, chunk, bucket.exact == "full")
+    full = bucket.exact == "full"
+    return stream.Shape(bucket.V, bucket.d, bucket.m, bucket.activation, chunk, full, bucket.diagnose, bucket.decoders)
 
 
 def simulate_run(run: stream.Run, shape: stream.Shape) -> dict[str, Any]:
@@ -110,12 +116,16 @@ def simulate_run(run: stream.Run, shape: stream.Shape) -> dict[str, Any]:
 
 
 def science(world: stream.World) -> tuple[stream.Learned, dict[str, Any]]:
-    """Three steps and metrics, in the form that the shape asks for."""
-    if world.shape.full:
-        learned = stream.train(world)
-        return learned, evaluate.measure(world, learned)
-    learned, guard = shortcuts.train(world)
-    return learned, evaluate.measure(world, learned, guard.locked) | {"guard": guard}
+    """Three steps and metrics, in the form that the shape asks for, and what else it asks for."""
+    learned, guard = (stream.train(world), None) if world.shape.full else shortcuts.train(world)
+    raw: dict[str, Any] = evaluate.measure(world, learned, guard and guard.locked)
+    if world.shape.diagnose:
+        mean_w, error = noise.over_redraws(world) if world.shape.m else (learned.w_hat, jnp.float32(0))
+        raw["noise"] = noise.covariances(world, learned.w_hat, mean_w)
+        guard = guard and guard._replace(error2=jnp.maximum(guard.error2, error))
+    if world.shape.decoders:
+        raw["decoders"] = {"perm": world.perm, "G1": learned.G1, "Z_in": world.e.Z_in, "Z_out": world.e.Z_out, "z_trig": world.e.z_trig}
+    return learned, raw | ({"guard": guard} if guard else {})
 
 
 def arguments(runs: Sequence[RunId]) -> stream.Run:
@@ -186,7 +196,11 @@ def finish(raw: dict[str, Any], point: Point) -> dict[str, Any] | None:
         "test_margin": float(raw["margin"]) / point.n_test,
         "n_tied": counts["n_tied"],
         "status": "ok",
-    }
+    } | dict.fromkeys(ASKED_COLUMNS)
+    if point.diagnose:
+        row |= diagnosis.columns(raw["noise"], trigger if scale else 0.0)
+    if point.decoders:
+        row |= decoders.accuracies(point, **raw["decoders"])
     if not raw["finite"] or not math.isfinite(scale):
         row = dict.fromkeys(row) | {"status": "nonfinite"}
     elif scale == 0:

@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 
 from . import embed, keys, task
-from .point import BLOCK, Point, RunId, checked_seed
+from .point import BLOCK, REDRAWS, Point, RunId, checked_seed
 
 
 class Realization(NamedTuple):
@@ -65,6 +65,12 @@ def realize(point: Point, seed: int) -> Realization:
     return Realization(*arrays, perm, *train, *test)  # type: ignore[arg-type]
 
 
+def redraws(point: Point, seed: int) -> np.ndarray:
+    """(REDRAWS, m, d) float32: the independent copies of W_in that `diagnose` puts in its place."""
+    streams, _ = run_keys([(point, checked_seed(seed))])
+    return np.stack([embed.redrawn_first_layer(streams[0], r, point.d, point.m, (point.m, point.d)) for r in range(REDRAWS)])
+
+
 def run_keys(runs: Sequence[RunId]) -> tuple[np.ndarray, np.ndarray]:
     """(n, 10, 2), (n, 3, 2) uint32: keys of the named streams of n runs, and of the samples of their gradient steps.
 
@@ -72,7 +78,7 @@ def run_keys(runs: Sequence[RunId]) -> tuple[np.ndarray, np.ndarray]:
     step reads batch 0.
     """
     points = [point for point, _ in runs]
-    halves = [[int(point.point_id[:8], 16), int(point.point_id[8:], 16)] for point in points]
+    halves = [[int(point.draws_id[:8], 16), int(point.draws_id[8:], 16)] for point in points]
     independent = [point.streams == "independent" for point in points]
     streams = keys.run_streams([point.root_seed for point in points], [seed for _, seed in runs], halves, independent)
     batch = np.array([[step * point.fresh_batches for step in range(3)] for point in points], np.uint32)

@@ -6,9 +6,10 @@ One row per (point, seed), scalars only. The order is fixed and a new column goe
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import combinations
 from typing import Any
 
-from .point import FIELDS
+from .point import ASKS, FIELDS
 
 CODE_VERSION = 2
 """Raised by hand whenever a number in a row changes; rows of different versions never mix silently."""
@@ -44,16 +45,38 @@ _MEASURED = {
     "bucket": ("string", "padded sizes V x d [x m] of the program that ran"),
 }
 
+NOISES = ("leakage", "bias", "mlp", "gradient")
+"""Sources of the noise of the attention scores, in the order in which they are split off."""
+
+_SOURCE = {
+    "leakage": "along z_trig",
+    "bias": "of the rest, along Sigma_c zbar",
+    "mlp": "of the rest, what changes when W_in is redrawn",
+    "gradient": "what is left",
+}
+_DIAGNOSED = {f"noise_{a}": ("float64", f"noise of the scores {_SOURCE[a]}: its part of score_std / |trigger_score|") for a in NOISES}
+_DIAGNOSED |= {
+    f"cov_{a}_{b}": ("float64", f"covariance of the noises {a} and {b}, in units of trigger_score^2") for a, b in combinations(NOISES, 2)
+}
+_DECODED = {
+    "matched_accuracy": ("float64", "fraction of the vocabulary that the gradient of step 1 tells by its matched filter"),
+    "whitened_accuracy": ("float64", "the same by least squares, what all samples have in common discounted"),
+    "assignment_accuracy": ("float64", "the same by the one-to-one assignment of the largest total score"),
+}
+
 _POINT_TYPES = {"int": "int64", "float": "float64", "bool": "bool"}
 _POINT_FIRST = ("root_seed", "V", "N", "d", "L", "m", "embedding", "activation", "trigger_in_value", "fresh_batches")
 _POINT_FIRST += ("eta", "gamma", "gamma2", "kappa", "n_test")
 _POINT_LAST = ("streams", "exact")
-POINT_COLUMNS = _POINT_FIRST + _POINT_LAST
+POINT_COLUMNS = _POINT_FIRST + _POINT_LAST + ASKS
 
 
 def _of_point(names: Iterable[str]) -> dict[str, tuple[str, str]]:
     return {n: (_POINT_TYPES.get(str(FIELDS[n].type), "string"), FIELDS[n].metadata["legend"]) for n in names}
 
+
+ASKED_COLUMNS = (*_DIAGNOSED, *_DECODED)
+"""Columns that are null unless the point asks for them."""
 
 COLUMNS: dict[str, tuple[str, str]] = {
     "point_id": ("string", "hash of the point: same id, same science"),
@@ -61,6 +84,9 @@ COLUMNS: dict[str, tuple[str, str]] = {
     **_of_point(_POINT_FIRST),
     **_MEASURED,
     **_of_point(_POINT_LAST),
+    **_of_point(ASKS),
+    **_DIAGNOSED,
+    **_DECODED,
 }
 """name -> (Arrow type name, meaning), in table order."""
 

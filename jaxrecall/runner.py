@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from threadpoolctl import threadpool_limits
 
 from . import program
 from .bucket import Bucket
@@ -54,7 +55,8 @@ def execute(
     outcome = Outcome()
     saver = Saver(store, tell, part_seconds, lambda: interrupts.asked)
     lanes = Lanes(plan, precision, tell, min(BATCH_SECONDS, part_seconds))
-    with interrupts.patient():
+    # decoders run on the host, one lane each: BLAS threads of all lanes would wait for each other, and wait busily
+    with interrupts.patient(), threadpool_limits(1, user_api="blas"):
         for chunk in plan.chunks:
             if interrupts.asked or saver.gave_up or (fail_fast and outcome.failed):
                 break

@@ -80,11 +80,8 @@ class Guard(NamedTuple):
 def train(world: World) -> tuple[Learned, Guard]:
     """The three gradient steps with uniform predictions, and the bounds on what that leaves out."""
     counted = is_counted(world.shape.V, world.shape.m)
-    counts = co_occurrences(world) if counted else None
-    G1 = step1(world) if counts is None else step1_from_counts(world, counts[0])
-    answers = world.e.Z_out @ G1
+    G1, answers, w_hat, phi2_step2 = first_steps(world)
     A, T = centred(world, answers), centred(world, world.e.Z_out)
-    w_hat, phi2_step2 = step2(world, lambda phi, y: at(A, y)) if counts is None else step2_from_counts(world, counts[1], A)
 
     def open_attention() -> tuple[Array, Array]:
         scores = attention_scores(world, w_hat)
@@ -94,6 +91,16 @@ def train(world: World) -> tuple[Learned, Guard]:
     G2, phi2_step3 = lax.cond(locked, lambda: (step3_locked(world, answers), f32(0)), open_attention)
     errors = softmax_errors(world, G1, A, T, phi2_step2, phi2_step3)
     return Learned(G1, w_hat, G2), Guard(*errors, jnp.bool_(counted), locked)
+
+
+def first_steps(world: World) -> tuple[Array, Array, Array, Array]:
+    """Steps 1 and 2: G1, its answers Z_out G1 (V, p), w_hat, and mean |phi|^2."""
+    counts = co_occurrences(world) if is_counted(world.shape.V, world.shape.m) else None
+    G1 = step1(world) if counts is None else step1_from_counts(world, counts[0])
+    answers = world.e.Z_out @ G1
+    A = centred(world, answers)
+    w_hat, phi2 = step2(world, lambda phi, y: at(A, y)) if counts is None else step2_from_counts(world, counts[1], A)
+    return G1, answers, w_hat, phi2
 
 
 def softmax_errors(world: World, G1: Array, A: Array, T: Array, phi2_step2: Array, phi2_step3: Array) -> tuple[Array, Array]:

@@ -48,7 +48,8 @@ class Run(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """What is static: padded sizes, the activation, samples per chunk (a multiple of the block), whether shortcuts are barred."""
+    """What is static: padded sizes, the activation, samples per chunk (a multiple of the block), whether shortcuts are barred,
+    and what is asked for besides the metrics."""
 
     V: int
     d: int
@@ -56,6 +57,8 @@ class Shape(NamedTuple):
     activation: str
     chunk: int
     full: bool
+    diagnose: bool = False
+    decoders: bool = False
 
 
 class World(eqx.Module):
@@ -89,12 +92,17 @@ Residual = Callable[[Array, Array], Array]
 
 def train(world: World) -> Learned:
     """The three gradient steps, exact softmax everywhere."""
-    e = world.e
-    G1 = step1(world)
-    answers = e.Z_out @ G1
-    w_hat, _ = step2(world, lambda phi, y: residual(world, phi, y, answers, answers))
-    G2, _ = step3(world, attention_scores(world, w_hat), lambda phi, y: residual(world, phi, y, answers, e.Z_out))
+    G1, answers, w_hat = first_steps(world)
+    G2, _ = step3(world, attention_scores(world, w_hat), lambda phi, y: residual(world, phi, y, answers, world.e.Z_out))
     return Learned(G1, w_hat, G2)
+
+
+def first_steps(world: World) -> tuple[Array, Array, Array]:
+    """Steps 1 and 2: G1, its answers Z_out G1 (V, p), and w_hat."""
+    G1 = step1(world)
+    answers = world.e.Z_out @ G1
+    w_hat, _ = step2(world, lambda phi, y: residual(world, phi, y, answers, answers))
+    return G1, answers, w_hat
 
 
 def step1(world: World) -> Array:

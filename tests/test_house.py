@@ -26,6 +26,7 @@ NO_JAX = [
     "row",
     "bucket",
     "cost",
+    "decoders",
     "plan",
     "saver",
     "status",
@@ -104,7 +105,7 @@ def test_planning_storing_and_reading_import_no_jax():
 
 
 def test_science_knows_no_jit_devices_grid_or_file():
-    for name in ("keys", "task", "embed", "model", "steps", "metrics", "stream", "evaluate", "shortcuts"):
+    for name in ("keys", "task", "embed", "model", "steps", "metrics", "stream", "evaluate", "shortcuts", "noise", "diagnosis", "decoders"):
         text = (ROOT / "jaxrecall" / f"{name}.py").read_text()
         assert not re.search(r"jax\.jit|shard_map|devices\(", text), name
         assert not imports_of(ROOT / "jaxrecall" / f"{name}.py") & {"grid", "plan", "store", "program", "runner", "sweep"}, name

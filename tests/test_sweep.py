@@ -13,7 +13,7 @@ import pytest
 from helpers import METRICS, ROOT, assert_same_metrics, python
 
 from jaxrecall import Point, load, program, simulate, stream
-from jaxrecall.row import CODE_VERSION, COLUMNS
+from jaxrecall.row import ASKED_COLUMNS, CODE_VERSION, COLUMNS
 from jaxrecall.sweep import main
 
 GRID = """
@@ -50,7 +50,9 @@ def test_from_grid_to_table_and_picture(grid, capsys):
     assert len(frame) == 8
     row = frame[(frame.N == 600) & (frame.d == 12) & (frame.seed == 1)].iloc[0].to_dict()
     alone = simulate(Point(V=20, N=600, d=12, L=3, n_test=200), 1)
-    assert {name: row[name] for name in alone if name not in METRICS} == {name: alone[name] for name in alone if name not in METRICS}
+    exact = alone.keys() - {*METRICS, *ASKED_COLUMNS}
+    assert {name: row[name] for name in exact} == {name: alone[name] for name in exact}
+    assert frame[[*ASKED_COLUMNS]].isna().all(axis=None)
     assert_same_metrics(row, alone)
     manifest = json.loads(Path("results/tiny/manifest.json").read_text())
     assert manifest["grid"]["name"] == "tiny"

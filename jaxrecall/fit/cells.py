@@ -2,7 +2,8 @@
 
 An axis is what the runs were asked for, not what was measured on them: V, d, L and m always, any other column of the point
 that varies while those and N stay, and a column from elsewhere if its values are shared by seeds. A column that merely
-follows others (gamma, where kappa was given) is none. The seed is the independent unit: everything here is kept by seed.
+follows others (gamma, where kappa was given) is none, nor one that asks for more columns (diagnose, decoders): of runs that
+differ in nothing else, one counts. The seed is the independent unit: everything here is kept by seed.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import FitError
+from ..point import ASKS
 from ..row import COLUMNS, POINT_COLUMNS
 from ..store import load
 
@@ -77,6 +79,8 @@ def read(path: Path) -> tuple[Table, list[str]]:
 def parts(frame: Table) -> tuple[list[Part], list[str]]:
     """The cells of a table, m = 0 and m > 0 apart, and remarks on what was left out; raises FitError with every problem."""
     frame, remarks = _checked(frame)
+    frame, told_twice = _without_asks(frame)
+    remarks += told_twice
     axes, followers = _axes(frame)
     if followers:
         remarks.append(f"{', '.join(followers)}: no axis, set by the others")
@@ -124,14 +128,23 @@ def _checked(frame: Table) -> tuple[Table, list[str]]:
     return frame, remarks
 
 
+def _without_asks(frame: Table) -> tuple[Table, list[str]]:
+    """The table without switches that change no count, and one row of those that differ in such a switch alone."""
+    asks = [name for name in ASKS if name in frame]
+    names = {*POINT_COLUMNS, "seed", "n_correct", "code_version", "precision", *_foreign(frame)} - {*asks}
+    same = [name for name in frame if name in names]
+    again = frame.duplicated(same) & ~frame.duplicated([*same, *asks])
+    remarks = [f"{again.sum()} runs differ from others in {', '.join(asks)} alone and were left out"] if again.any() else []
+    return frame[~again].drop(columns=asks), remarks
+
+
 def _axes(frame: Table) -> tuple[list[str], list[str]]:
     """All axes but N, and the columns of the point that vary but follow others."""
     axes: list[str] = list(LAW)
     followers: list[str] = []
     n_points = frame.groupby([*axes, "N"], observed=True).ngroups
     asked = [name for name in POINT_COLUMNS if name in frame and name not in (*LAW, "N", "root_seed", "n_test")]
-    foreign = [name for name in frame if name not in COLUMNS and frame[name].map(np.isscalar).all()]
-    for name in sorted(asked, key=lambda name: frame[name].nunique(dropna=False)) + foreign:
+    for name in sorted(asked, key=lambda name: frame[name].nunique(dropna=False)) + _foreign(frame):
         if frame[name].dtype.kind == "f":  # kappa is computed back from gamma
             frame[name] = frame[name].map({value: float(f"{value:.12g}") for value in frame[name].unique()})
         if frame[name].nunique(dropna=False) == 1:
@@ -144,6 +157,10 @@ def _axes(frame: Table) -> tuple[list[str], list[str]]:
         elif name in asked:
             followers.append(name)
     return axes, followers
+
+
+def _foreign(frame: Table) -> list[str]:
+    return [name for name in frame if name not in COLUMNS and frame[name].map(np.isscalar).all()]
 
 
 def _refuse_duplicates(frame: Table, point: list[str], seeds: list[str]) -> None:
