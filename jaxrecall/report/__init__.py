@@ -11,8 +11,8 @@ from pathlib import Path
 
 from . import accuracy, agreement, collapse, critical, decoders, noise, phase
 from .axes import Roles
-from .style import NotDrawn, Picture, look, save
 from .study import Study
+from .style import NotDrawn, Picture, look, save
 
 PICTURES: dict[str, Callable[[Study, Roles], Iterator[Picture]]] = {
     "accuracy against N": accuracy.of_study,

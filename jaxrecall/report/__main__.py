@@ -29,11 +29,20 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument("table", metavar="DIR|FILE.parquet", help="a results folder, or any table with columns " + ", ".join(cells.NEEDED))
     p.add_argument("--out", metavar="FILE.html", help="the page (default: DIR/report.html, or FILE-report.html beside a file)")
-    p.add_argument("--theta", type=float, nargs="+", default=[0.5], metavar="T", help="accuracies to cross; maps show the first (default: 0.5)")
+    p.add_argument(
+        "--theta", type=float, nargs="+", default=[0.5], metavar="T", help="accuracies to cross; maps show the first (default: 0.5)"
+    )
     p.add_argument("--x", metavar="AXIS", help="along x in the picture of critical N (default: the first that varies of d, L, V, m)")
     p.add_argument("--lines", metavar="AXIS", help="what the lines of a picture differ in (default: the next)")
     p.add_argument("--panels", metavar="AXIS", nargs="+", default=[], help="what the panels differ in (all others do too)")
-    p.add_argument("--phase", metavar=("X", "Y"), nargs=2, action="append", default=[], help="a phase diagram's axes; repeatable (default: that of --x, and N)")
+    p.add_argument(
+        "--phase",
+        metavar=("X", "Y"),
+        nargs=2,
+        action="append",
+        default=[],
+        help="a phase diagram's axes; repeatable (default: that of --x, and N)",
+    )
     p.add_argument("--resamples", type=int, default=RESAMPLES, metavar="B", help=f"bootstrap resamplings of the fit (default: {RESAMPLES})")
     return p
 
@@ -58,7 +67,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _report(args: argparse.Namespace, command: str) -> None:
     path = Path(args.table)
     is_folder = Store(path).holds_results()
-    out = Path(args.out) if args.out else path / "report.html" if is_folder else path.resolve().with_name(f"{path.resolve().stem}-report.html")
+    out = (
+        Path(args.out)
+        if args.out
+        else path / "report.html"
+        if is_folder
+        else path.resolve().with_name(f"{path.resolve().stem}-report.html")
+    )
     if out.is_dir():
         raise FitError(f"--out: {out} is a folder; allowed: a file, as in {out / 'report.html'}")
     folder = out.with_name(f"{out.stem}-figures")

@@ -10,8 +10,8 @@ import numpy as np
 
 from . import predict
 from .axes import Axis, Roles
-from .style import MARKERS, MAX_PANELS, Picture, canvas, grouped, key, label, line, look, shades, text
 from .study import Study
+from .style import MARKERS, MAX_PANELS, Picture, above, canvas, grouped, key, label, line, look, name_axes, shades, text
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 
@@ -59,9 +59,7 @@ def of_study(study: Study, roles: Roles) -> Iterator[Picture]:
     yield Picture("accuracy", "Accuracy against N", _caption(study, marks, n), figure)
 
 
-def draw(
-    levels: Table, x: str, lines: str | None, panels: Sequence[str], title: str = "", marks: Any = None, predicted: Any = None
-) -> Any:
+def draw(levels: Table, x: str, lines: str | None, panels: Sequence[str], title: str = "", marks: Any = None, predicted: Any = None) -> Any:
     """Mean accuracy with a band of one standard deviation over seeds.
 
     `levels` has the columns named by x, lines and panels, `accuracy` and `sd`; `marks` has thresholds (theta, N_star, lo, hi)
@@ -93,9 +91,8 @@ def draw(
         how = {"marker": "d", "linestyle": "none", "markerfacecolor": "white", "markersize": 5}
         extra = [line("N*, fitted, and 95 % interval", **how)] if marks["N_star"].notna().any() else []
         extra += [line("theory", linestyle=(0, (3, 1.5)), linewidth=0.9)] if len(predicted) else []
-        key(figure, extra, where="outside lower center", ncols=2)
-    figure.supylabel("test accuracy (fraction)", fontsize=8)
-    figure.supxlabel(label(x), fontsize=8)
+        above(figure, extra)
+    name_axes(figure, cells, label(x), "test accuracy (fraction)")
     if title:
         figure.suptitle(title, fontsize=8)
     return figure
@@ -118,8 +115,8 @@ def _line(ax: Any, rows: Table, along: Axis, colour: Any, marker: str) -> None:
 def _crossings(ax: Any, marks: Table, colour: Any) -> None:
     for row in marks[marks["N_star"].notna()].itertuples():
         if row.lo > 0 and np.isfinite(row.hi):
-            ax.plot([row.lo, row.hi], [row.theta, row.theta], color="black", linewidth=1.0, zorder=4)
-        ax.plot(row.N_star, row.theta, "d", color=colour, markerfacecolor="white", markersize=4.5, zorder=5)
+            ax.plot([row.lo, row.hi], [row.theta, row.theta], color=colour, linewidth=2.2, solid_capstyle="butt", zorder=4)
+        ax.plot(row.N_star, row.theta, "d", color="black", markerfacecolor="white", markersize=4.5, markeredgewidth=0.8, zorder=5)
 
 
 def _predicted(study: Study, cell: int) -> Any:
@@ -141,7 +138,11 @@ def _caption(study: Study, marks: Table, n_panels: int) -> str:
         counts = mine["state"].value_counts()
         others = "".join(
             f", {counts[state]} {name}"
-            for state, name in (("plateau", "level off below it"), ("not reached", "do not reach it"), ("above", "are above it from the start"))
+            for state, name in (
+                ("plateau", "level off below it"),
+                ("not reached", "do not reach it"),
+                ("above", "are above it from the start"),
+            )
             if state in counts
         )
         told.append(f"{counts.get('crosses', 0)} of {len(mine)} cells cross theta = {theta:g}{others}")

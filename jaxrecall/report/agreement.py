@@ -9,8 +9,8 @@ import numpy as np
 
 from . import predict
 from .axes import Roles
-from .style import NotDrawn, Picture, canvas, key, line
 from .study import Study
+from .style import NotDrawn, Picture, above, canvas, line
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 LOCKED = 0.95
@@ -67,7 +67,10 @@ def _draw(table: Table, way: str, theta: float) -> Any:
     for locked, marker, fill, name in ((True, "o", "#0072B2", "attention locked"), (False, "s", "white", "attention not locked")):
         mine = both[both["locked"] == locked]
         if len(mine):
-            bars = [(mine["N_star"] - mine["lo"]).fillna(0).clip(0, mine["N_star"] * 0.99), (mine["hi"] - mine["N_star"]).fillna(0).clip(0, ends[1])]
+            bars = [
+                (mine["N_star"] - mine["lo"]).fillna(0).clip(0, mine["N_star"] * 0.99),
+                (mine["hi"] - mine["N_star"]).fillna(0).clip(0, ends[1]),
+            ]
             style = {"marker": marker, "linestyle": "none", "color": "#0072B2", "markerfacecolor": fill, "markersize": 4}
             ax.errorbar(mine["N_star"], mine["predicted"], xerr=bars, elinewidth=0.6, **style)
             entries.append(line(f"{name} ({len(mine)})", **style))
@@ -77,7 +80,7 @@ def _draw(table: Table, way: str, theta: float) -> Any:
     ax.grid(True)
     from matplotlib.patches import Patch
 
-    key(figure, [*entries, Patch(color="0.88", label="within 25 %")], where="outside lower center", ncols=2)
+    above(figure, [*entries, Patch(color="0.88", label="within 25 %")])
     return figure
 
 

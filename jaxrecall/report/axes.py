@@ -11,8 +11,8 @@ import numpy as np
 from ..errors import FitError
 from ..fit.cells import Part
 from ..grid.expr import Expression, parse
-from .style import label, text
 from .study import varying
+from .style import label, text
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from .axes import Axis, Roles
-from .style import MARKERS, NotDrawn, Picture, canvas, key, line, shades, text
 from .study import Study
+from .style import MARKERS, NotDrawn, Picture, canvas, key, line, shades, text
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 
@@ -22,7 +22,7 @@ def of_study(study: Study, roles: Roles) -> Iterator[Picture]:
         scales["N / N* of the fitted law"] = found["law"].where(found["in_law"])
     if found["N_star"].notna().sum() < 2:
         raise NotDrawn(f"fewer than two cells cross accuracy {theta:g}")
-    values = Axis.of(roles.x, study.cells).values if roles.x else (None,)
+    values = Axis.of(roles.x, study.cells[found["N_star"].notna()]).values if roles.x else (None,)
     colours = shades(len(values))
     figure, panels = canvas(len(scales), sharex=False)
     told = []

@@ -10,11 +10,15 @@ import numpy as np
 from ..fit.cells import LAW
 from . import predict
 from .axes import Axis, Roles, column
-from .style import GREY, MARKERS, MAX_PANELS, NotDrawn, Picture, canvas, grouped, key, line, shades, text
 from .study import Study
+from .style import MARKERS, MAX_PANELS, NotDrawn, Picture, above, canvas, grouped, key, line, name_axes, shades, text
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
-OPEN = {"plateau": ("X", "levels off below theta"), "not reached": ("^", "not reached, N* is above"), "above": ("v", "above from the start")}
+OPEN = {
+    "plateau": ("X", "levels off below theta"),
+    "not reached": ("^", "not reached, N* is above"),
+    "above": ("v", "above from the start"),
+}
 DASH = (0, (3, 1.5))
 
 
@@ -56,9 +60,8 @@ def _picture(study: Study, roles: Roles, theta: float) -> Picture:
         for state, (marker, name) in OPEN.items()
         if (found["state"] == state).any()
     ]
-    key(figure, entries, where="outside lower center", ncols=2 if len(panels) == 1 else 5)
-    figure.supylabel(f"critical N* at accuracy {theta:g} (samples)", fontsize=8)
-    figure.supxlabel(axis.label, fontsize=8)
+    above(figure, entries)
+    name_axes(figure, panels, axis.label, f"critical N* at accuracy {theta:g} (samples)")
     name = "critical-n" if theta == study.thetas[0] else f"critical-n-{theta:g}"
     return Picture(name, f"Critical N at accuracy {theta:g}", caption(study, theta), figure)
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from . import predict
 from .axes import Roles
-from .style import MAX_PANELS, NotDrawn, Picture, canvas, key, label, line, spread
 from .study import Study
+from .style import MAX_PANELS, NotDrawn, Picture, above, canvas, label, line, name_axes, spread
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 LINES = {
@@ -45,9 +45,8 @@ def of_study(study: Study, roles: Roles) -> Iterator[Picture]:
     entries = [line(text, color=colour, marker=marker) for text, colour, marker, _ in (LINES[name] for name in here)]
     if levels["ceiling"].notna().any():
         entries.append(line("Fano ceiling (approximate)", color="0.5", linestyle=":"))
-    key(figure, entries, where="outside lower center", ncols=2 if len(some) == 1 else 3)
-    figure.supylabel("accuracy (fraction)", fontsize=8)
-    figure.supxlabel(label("N"), fontsize=8)
+    above(figure, entries)
+    name_axes(figure, panels, label("N"), "accuracy (fraction)")
     more = f" {len(some)} of {len(cells)} cells are drawn." if len(some) < len(cells) else ""
     yield Picture("decoders", "Decoders of the initial gradient", _caption(study, levels, here) + more, figure)
 
@@ -65,5 +64,7 @@ def _caption(study: Study, levels: Table, here: list[str]) -> str:
     if len(over):
         worst = over.idxmax()
         where = f"{study.at(levels['cell'][worst])}, N = {levels['N'][worst]}"
-        said.append(f"{(over > 0).sum()} of {len(over)} levels lie above the ceiling, the nearest to it or farthest over it by {over[worst]:+.2f} ({where})")
+        said.append(
+            f"{(over > 0).sum()} of {len(over)} levels lie above the ceiling, the nearest to it or farthest over it by {over[worst]:+.2f} ({where})"
+        )
     return "; ".join(said).capitalize() + "."

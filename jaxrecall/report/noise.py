@@ -11,13 +11,14 @@ from . import predict
 from .axes import Roles
 from .critical import DASH
 from .phase import Chart, patches
-from .style import NotDrawn, Picture, canvas, key, label, line, spread
 from .study import Study
+from .style import NotDrawn, Picture, above, canvas, label, line, name_axes, spread
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 COLUMNS = {"leakage": "noise_leakage", "mean_bias": "noise_bias", "mlp": "noise_mlp", "gradient": "noise_gradient"}
 COLOURS = {"leakage": "#F0E442", "mean_bias": "#332288", "mlp": "#E69F00", "gradient": "#2A9D8F"}
 MARKS = {"leakage": "o", "mean_bias": "s", "mlp": "D", "gradient": "^"}
+WHOLE = {"color": "0.75", "linewidth": 3.5}
 MOST_LINES = 6
 
 
@@ -44,6 +45,11 @@ def found(study: Study, measured: bool) -> Table:
     return pd.DataFrame(each, index=levels.index, columns=pd.Index(COLUMNS), dtype=float)
 
 
+def known(noises: Table) -> list[str]:
+    """The noises that have a number somewhere."""
+    return [name for name in COLOURS if noises[name].notna().any()]
+
+
 def leading(noises: Table) -> Table:
     """The name of the largest noise of each level that has any."""
     return noises.dropna(how="all").idxmax(axis=1)
@@ -68,9 +74,8 @@ def _map(study: Study, x: str, y: str, noises: Table, how: str) -> Picture:
 
 def _caption(noises: Table, how: str) -> str:
     leads = leading(noises).value_counts()
-    known = [name for name in COLOURS if noises[name].notna().any()]
     led = [f"{predict.NOISES[name]} at {n}" for name, n in leads.items()]
-    never = [predict.NOISES[name] for name in known if name not in leads]
+    never = [predict.NOISES[name] for name in known(noises) if name not in leads]
     said = f"Of {leads.sum()} tested points, {how} noise is led by {', '.join(led)}"
     if never:
         said += f"; never by {' or '.join(never)}"
@@ -88,20 +93,23 @@ def _lines(study: Study, measured: Table, predicted: Table) -> Picture:
         rows = levels[levels["cell"] == cell].sort_values("N").index
         N = levels.loc[rows, "N"]
         for name, colour in COLOURS.items():
-            ax.plot(N, measured.loc[rows, name], color=colour, marker=MARKS[name])
-            ax.plot(N, predicted.loc[rows, name].replace(0, np.nan), color=colour, linestyle=DASH, linewidth=0.9)
-        ax.plot(N, whole.loc[rows], color="black", marker="x", linewidth=0.9)
-        ax.plot(N, theory.loc[rows], color="black", linestyle=DASH, linewidth=0.9)
+            ax.plot(N, measured.loc[rows, name], color=colour, marker=MARKS[name], markeredgecolor="black", markeredgewidth=0.4)
+            ax.plot(N, predicted.loc[rows, name].replace(0, np.nan), color=colour, linestyle=DASH)
+        ax.plot(N, whole.loc[rows], zorder=1, **WHOLE)
+        ax.plot(N, theory.loc[rows], color="black", linestyle=":", linewidth=0.9)
         ax.set(xscale="log", yscale="log")
         ax.set_title(study.at(cell))
         ax.grid(True)
-    entries = [line(predict.NOISES[n], color=c, marker=MARKS[n]) for n, c in COLOURS.items() if (measured[n].notna() | (predicted[n] > 0)).any()]
-    entries += [line("all, 1 / snr", color="black", marker="x", linewidth=0.9), line("theory", linestyle=DASH, linewidth=0.9)]
-    key(figure, entries, where="outside lower center", ncols=2 if len(some) == 1 else 4)
-    figure.supylabel("noise (s.d. / trigger's score)", fontsize=8)
-    figure.supxlabel(label("N"), fontsize=8)
+    entries = [line(f"{predict.NOISES[n]}", color=COLOURS[n], marker=MARKS[n], markeredgecolor="black") for n in known(measured)]
+    entries += [line(f"{predict.NOISES[n]}, theory", color=COLOURS[n], linestyle=DASH) for n in known(predicted[predicted > 0])]
+    entries += [line("all: 1 / snr", **WHOLE)] if whole.notna().any() else []
+    entries += [line("all, theory", color="black", linestyle=":")] if theory.notna().any() else []
+    above(figure, entries)
+    name_axes(figure, panels, label("N"), "noise (s.d. / trigger's score)")
     panels[0].set_ylim(*_limits(measured, predicted, whole))
-    said = f"{len(some)} of {len(study.cells)} cells; theory dashed" + ("" if measured.notna().any(axis=None) else "; the parts were not measured")
+    said = f"{len(some)} of {len(study.cells)} cells; theory dashed" + (
+        "" if measured.notna().any(axis=None) else "; the parts were not measured"
+    )
     off = np.log(whole / theory).replace([np.inf, -np.inf], np.nan)
     if off.notna().any():
         worst = abs(off).idxmax()

@@ -10,9 +10,9 @@ import numpy as np
 
 from . import critical, predict
 from .axes import Axis, Roles, borders, column
-from .style import MAX_PANELS, UNTESTED, NotDrawn, Picture, canvas, grouped, key, line, untested
 from .critical import DASH, OPEN
 from .study import Study
+from .style import MAX_PANELS, UNTESTED, NotDrawn, Picture, above, canvas, grouped, line, name_axes, untested
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 
@@ -39,7 +39,8 @@ def _picture(study: Study, x: str, y: str) -> Picture:
         cells = found.loc[sorted(rows["cell"].unique())]
         drawn |= _fitted(ax, chart, cells) if y == "N" else _contour(ax, chart, rows, found)
         drawn |= _theory(ax, study, chart, rows, theta)
-    figure.colorbar(shown, ax=panels, label="mean test accuracy (fraction)", fraction=0.05, pad=0.02)
+    bar = figure.colorbar(shown, ax=panels, label="mean test accuracy (fraction)", fraction=0.05, pad=0.02)
+    bar.ax.axhline(theta, color="black", linewidth=1.2)
     chart.finish(figure, panels, [entry for name, entry in _entries(theta).items() if name in drawn])
     several = sum(box.rows["cell"].nunique() > 1 for _, rows in chart.groups for box in chart.boxes(rows))
     name = "phase" if (x, y) == chart.default else f"phase-{chart.slug}"
@@ -103,9 +104,8 @@ class Chart:
         return out
 
     def finish(self, figure: Any, panels: list[Any], entries: list[Any]) -> None:
-        figure.supxlabel(self.x.label, fontsize=8)
-        figure.supylabel(self.y.label, fontsize=8)
-        key(figure, [*entries, untested()], where="outside lower center", ncols=2 if len(panels) == 1 else 5)
+        name_axes(figure, panels, self.x.label, self.y.label)
+        above(figure, [*entries, untested()])
 
 
 def _capped(at: np.ndarray, step: float) -> list[tuple[float, float]]:

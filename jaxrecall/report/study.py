@@ -68,8 +68,9 @@ class Study:
         for part, mine in self._by_part(self.thresholds(theta)):
             inside = mine["in_law"].to_numpy()
             law = Law([cell for cell, is_in in zip(part.cells, inside, strict=True) if is_in], part.law, part.factors)
-            y = np.log(np.asarray(N_star)[mine.index][inside])
-            found = law.exponents(np.where(np.isfinite(y), y, np.nan)[None])[0]
+            y = np.log(np.asarray(N_star, dtype=float)[mine.index][inside])
+            y[~np.isfinite(y)] = np.nan
+            found = law.exponents(y[None])[0] if not np.isnan(y).all() else np.full(len(part.law), np.nan)
             out |= {(part.name, axis): float(e) for axis, e in zip(part.law, found, strict=True)}
         return out
 
@@ -118,9 +119,7 @@ def _curve(index: int, cell: cells.Cell) -> Table:
         p = cell.k / cell.n
     with np.errstate(invalid="ignore", divide="ignore"):
         sd = np.nanstd(p, axis=1)
-    return pd.DataFrame(
-        {"cell": index, "N": cell.N, "accuracy": cell.k.sum(1) / cell.n.sum(1), "sd": sd, "n_seeds": (cell.n > 0).sum(1)}
-    )
+    return pd.DataFrame({"cell": index, "N": cell.N, "accuracy": cell.k.sum(1) / cell.n.sum(1), "sd": sd, "n_seeds": (cell.n > 0).sum(1)})
 
 
 def _with_means(curves: Table, rows: Table, known: set[str]) -> Table:

@@ -105,8 +105,17 @@ def spread(items: list[Any], most: int) -> list[Any]:
 
 
 def label(name: str) -> str:
-    """An axis's symbol and what it counts."""
-    return f"{name}: {FIELDS[name].metadata['legend'].partition(';')[0]}" if name in FIELDS else name
+    """An axis's symbol and what it counts, in few words."""
+    return f"{name}: {re.split(';| that ', FIELDS[name].metadata['legend'])[0]}" if name in FIELDS else name
+
+
+def name_axes(figure: Any, panels: Sequence[Any], x: str, y: str) -> None:
+    """What is along x and y, once for all panels."""
+    if len(panels) == 1:
+        panels[0].set(xlabel=x, ylabel=y)
+    else:
+        figure.supxlabel(x, fontsize=8)
+        figure.supylabel(y, fontsize=8)
 
 
 def said(values: Mapping[str, Any], names: Iterable[str] | None = None) -> str:
@@ -120,10 +129,15 @@ def text(value: Any) -> str:
     return str(value).lower() if str(value) in ("True", "False") else str(value)
 
 
-def key(figure: Any, handles: Sequence[Any], title: str | None = None, where: str = "outside right upper", ncols: int = 1) -> None:
+def above(figure: Any, handles: Sequence[Any]) -> None:
+    """A legend of one or two lines over the panels."""
+    key(figure, handles, where="outside upper center", ncols=2 if figure.get_figwidth() < PAGE else min(5, len(handles)) or 1)
+
+
+def key(figure: Any, handles: Sequence[Any], title: str | None = None, where: str = "outside right center", ncols: int = 1) -> None:
     """A legend outside of the panels."""
     if handles:
-        figure.legend(handles=handles, title=title, loc=where, ncols=ncols, frameon=False, handlelength=2.2)
+        figure.legend(handles=handles, title=title, loc=where, ncols=ncols, frameon=False, handlelength=2.2, columnspacing=1.2)
 
 
 def line(named: str, **style: Any) -> Any:

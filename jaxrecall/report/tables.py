@@ -11,8 +11,8 @@ import yaml
 
 from ..fit.estimate import METHODS, RECORD
 from . import predict
-from .style import text
 from .study import Study
+from .style import text
 
 OPEN_ROWS = 24
 WHY = (
@@ -36,7 +36,18 @@ def exponents(study: Study) -> str:
         record = by_method.loc[RECORD]
         values = [_interval(by_method.loc[m], "exponent", "{:.3f}") if m in by_method.index else "" for m in METHODS]
         e = theirs.get((theta, part, axis), float("nan"))
-        body.append([part, f"{theta:g}", axis, *values, f"{e:.3f}" if e == e else "", str(record["n_cells"]), str(record["n_seeds"]), record["warning"]])
+        body.append(
+            [
+                part,
+                f"{theta:g}",
+                axis,
+                *values,
+                f"{e:.3f}" if e == e else "",
+                str(record["n_cells"]),
+                str(record["n_seeds"]),
+                record["warning"],
+            ]
+        )
     heads = ["part", "theta", "axis", *METHODS, "theory", "cells", "seeds", "to mind"]
     how = "".join(f"<li><b>{name}</b>: {escape(what)}</li>" for name, what in METHODS.items())
     return table(heads, body, bold=heads.index(RECORD)) + f"<p>In brackets: 95 % interval. {WHY}</p><ul>{how}</ul>"
@@ -71,7 +82,10 @@ def warnings(study: Study, remarks: Sequence[str]) -> str:
     items = [*remarks, *(f"{row.part}, theta = {row.theta:g}: {row.text}" for row in told.itertuples())]
     rest = rows[~rows["diagnostic"].isin(["warning", "remark"])]
     heads = ["part", "theta", "diagnostic", "of", "value", "text"]
-    body = [[r.part, f"{r.theta:g}" if r.theta == r.theta else "", r.diagnostic, r.subject, _between(r.value, r.lo, r.hi, "{:.3f}"), r.text] for r in rest.itertuples()]
+    body = [
+        [r.part, f"{r.theta:g}" if r.theta == r.theta else "", r.diagnostic, r.subject, _between(r.value, r.lo, r.hi, "{:.3f}"), r.text]
+        for r in rest.itertuples()
+    ]
     listed = "<ul>" + "".join(f"<li>{escape(item)}</li>" for item in items) + "</ul>" if items else "<p>None.</p>"
     return listed + folded(f"Diagnostics ({len(body)} rows)", table(heads, body))
 
@@ -80,7 +94,9 @@ def failures(facts: Mapping[str, Any] | None) -> str:
     """Chunks that failed, with the command that repeats each."""
     if facts is None:
         return "<p>A file says nothing of failures.</p>"
-    body = [[str(f["runs"]), str(f["missing"]), f["bucket"], f["host"], f["error"].partition("\n")[0], f["repeat"]] for f in facts["failures"]]
+    body = [
+        [str(f["runs"]), str(f["missing"]), f["bucket"], f["host"], f["error"].partition("\n")[0], f["repeat"]] for f in facts["failures"]
+    ]
     heads = ["runs", "of them missing", "program", "host", "error", "to try again"]
     bad = [f"{facts[status]} rows {status}" for status in ("nonfinite", "degenerate") if facts.get(status)]
     bad += [f"unreadable: {file['path']} ({file['reason']})" for file in facts["unreadable"]]
@@ -92,7 +108,11 @@ def failures(facts: Mapping[str, Any] | None) -> str:
 def provenance(study: Study, manifest: Mapping[str, Any] | None, command: str) -> str:
     """What was run, with what, and the command that made this page."""
     rows, facts = study.rows, {}
-    facts["rows"] = f"{len(rows)} ({', '.join(f'{n} {status}' for status, n in rows['status'].value_counts().items())})" if "status" in rows else len(rows)
+    facts["rows"] = (
+        f"{len(rows)} ({', '.join(f'{n} {status}' for status, n in rows['status'].value_counts().items())})"
+        if "status" in rows
+        else len(rows)
+    )
     facts["seeds"] = f"{rows['seed'].nunique()}, from {rows['seed'].min()} to {rows['seed'].max()}"
     for name in ("root_seed", "code_version", "precision", "dtype", "jax_version", "device_kind", "form"):
         if name in rows:
@@ -123,7 +143,9 @@ def table(heads: Sequence[str], body: Sequence[Sequence[str]], bold: int = -1) -
     """An HTML table, folded away if it is long; column `bold` stands out."""
     head = "".join(f"<th>{escape(h)}</th>" for h in heads)
     lines = "".join(
-        "<tr>" + "".join(f'<td class="record">{escape(c)}</td>' if i == bold else f"<td>{escape(c)}</td>" for i, c in enumerate(row)) + "</tr>\n"
+        "<tr>"
+        + "".join(f'<td class="record">{escape(c)}</td>' if i == bold else f"<td>{escape(c)}</td>" for i, c in enumerate(row))
+        + "</tr>\n"
         for row in body
     )
     whole = f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>\n{lines}</tbody></table></div>'
