@@ -25,7 +25,7 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
         prog="python -m jaxrecall.report",
         description="One HTML page with pictures, thresholds, exponents, theory and provenance; the pictures as PDF and PNG beside it.",
-        epilog="An axis is a column that varies between cells: d, L, V, m, embedding, ... A phase diagram also takes N and arithmetic: 'm * d' N.",
+        epilog="An axis is a column that varies between cells: d, L, V, m, ... A phase diagram takes N and arithmetic too: 'm * d' N.",
     )
     p.add_argument("table", metavar="DIR|FILE.parquet", help="a results folder, or any table with columns " + ", ".join(cells.NEEDED))
     p.add_argument("--out", metavar="FILE.html", help="the page (default: DIR/report.html, or FILE-report.html beside a file)")

@@ -10,6 +10,7 @@ import numpy as np
 
 from . import predict
 from .axes import Axis, Roles
+from .critical import OPEN
 from .study import Study
 from .style import MARKERS, MAX_PANELS, Picture, above, canvas, grouped, key, label, line, look, name_axes, shades, text
 
@@ -30,7 +31,7 @@ def of_sweep(frame: Table, axes: Sequence[str], title: str, path: Path) -> str |
     remarks = [f"{len(frame) - len(drawn)} non-finite runs are not drawn"] if len(drawn) < len(frame) else []
     x, lines, panels = places(axes)
     by = [axis for axis in (*panels, lines, x) if axis]
-    levels = drawn.groupby(by)["accuracy"].agg(accuracy="mean", sd=lambda p: p.std(ddof=0)).reset_index()
+    levels = drawn.groupby(by)["accuracy"].agg(accuracy="mean", n_seeds="count", sd=lambda p: p.std(ddof=0)).reset_index()
     if (n := len(grouped(levels, panels))) > MAX_PANELS:
         remarks.append(f"the first {MAX_PANELS} of {n} panels are drawn")
     fixed = [f"{name} = {text(frame[name].iloc[0])}" for name in ("V", "N", "d", "L", "m") if name not in axes and name != x]
@@ -91,6 +92,7 @@ def draw(levels: Table, x: str, lines: str | None, panels: Sequence[str], title:
         how = {"marker": "d", "linestyle": "none", "markerfacecolor": "white", "markersize": 5}
         extra = [line("N*, fitted, and 95 % interval", **how)] if marks["N_star"].notna().any() else []
         extra += [line("theory", linestyle=(0, (3, 1.5)), linewidth=0.9)] if len(predicted) else []
+        extra += [line("few seeds", marker="o", linestyle="none", markerfacecolor="white")] if _few(levels).any() else []
         above(figure, extra)
     name_axes(figure, cells, label(x), "test accuracy (fraction)")
     if title:
@@ -108,8 +110,15 @@ def _line(ax: Any, rows: Table, along: Axis, colour: Any, marker: str) -> None:
     if len(rows):
         at = along.place(rows[along.name].tolist())
         ax.plot(at, rows["accuracy"], marker=marker, color=colour)
+        few = _few(rows).to_numpy()
+        ax.plot(at[few], rows["accuracy"][few], marker, color=colour, markerfacecolor="white")
         low, high = ((rows["accuracy"] + sign * rows["sd"]).clip(0, 1) for sign in (-1, 1))
         ax.fill_between(at, low, high, color=colour, alpha=0.2, linewidth=0)
+
+
+def _few(levels: Table) -> Any:
+    """Levels with under half as many seeds as the best of these levels, as a threshold search leaves them far from the crossing."""
+    return levels["n_seeds"] < 0.5 * levels["n_seeds"].max()
 
 
 def _crossings(ax: Any, marks: Table, colour: Any) -> None:
@@ -136,16 +145,8 @@ def _caption(study: Study, marks: Table, n_panels: int) -> str:
     told = []
     for theta, mine in marks.groupby("theta"):
         counts = mine["state"].value_counts()
-        others = "".join(
-            f", {counts[state]} {name}"
-            for state, name in (
-                ("plateau", "level off below it"),
-                ("not reached", "do not reach it"),
-                ("above", "are above it from the start"),
-            )
-            if state in counts
-        )
-        told.append(f"{counts.get('crosses', 0)} of {len(mine)} cells cross theta = {theta:g}{others}")
+        others = "; ".join(f"{name}: {counts[state]}" for state, (_, name) in OPEN.items() if state in counts)
+        told.append(f"{counts.get('crosses', 0)} of {len(mine)} cells cross accuracy {theta:g}{f' ({others})' if others else ''}")
     sentence = "; ".join(told)
     levels = study.levels
     theory = [predict.accuracy(row, float(row["N"])) for row in levels.to_dict("records")]
@@ -153,8 +154,8 @@ def _caption(study: Study, marks: Table, n_panels: int) -> str:
     if np.isfinite(off).any():
         worst = int(np.nanargmax(abs(off)))
         sentence += (
-            f"; theory (dashed) is off by {np.nanmean(abs(off)):.3f} in the mean over {np.isfinite(off).sum()} of {len(off)} levels, at most by "
-            f"{abs(off[worst]):.2f} (observed {levels['accuracy'][worst]:.2f} at {study.at(levels['cell'][worst])}, N = {levels['N'][worst]})"
+            f"; theory (dashed) is off by {np.nanmean(abs(off)):.3f} in the mean over {np.isfinite(off).sum()} of {len(off)} levels, "
+            f"at most by {abs(off[worst]):.2f} (observed {levels['accuracy'][worst]:.2f} at {study.where(worst)})"
         )
     else:
         sentence += "; theory does not cover these cells"

@@ -10,7 +10,7 @@ import numpy as np
 from . import predict
 from .axes import Roles
 from .study import Study
-from .style import NotDrawn, Picture, above, canvas, line
+from .style import NotDrawn, Picture, above, canvas, line, log_axis
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 LOCKED = 0.95
@@ -77,6 +77,8 @@ def _draw(table: Table, way: str, theta: float) -> Any:
     ax.set(xscale="log", yscale="log", xlim=ends, ylim=ends, aspect="equal")
     ax.set_xlabel(f"observed N* at accuracy {theta:g} (samples)")
     ax.set_ylabel("predicted N* (samples)")
+    log_axis(ax.xaxis)
+    log_axis(ax.yaxis)
     ax.grid(True)
     from matplotlib.patches import Patch
 

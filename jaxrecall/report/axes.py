@@ -12,7 +12,7 @@ from ..errors import FitError
 from ..fit.cells import Part
 from ..grid.expr import Expression, parse
 from .study import varying
-from .style import label, text
+from .style import label, log_axis, text
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 
@@ -96,18 +96,19 @@ class Axis:
 
     def dress(self, ax: Any, which: str) -> None:
         """Scale and ticks of `ax` along "x" or "y"."""
-        from matplotlib.ticker import FixedLocator, NullLocator
+        from matplotlib.ticker import NullLocator
 
         axis = ax.xaxis if which == "x" else ax.yaxis
         if self.numeric:
             getattr(ax, f"set_{which}scale")("log")
         if self.name == "N":
+            getattr(ax, f"set_{which}lim")(*self.edges()[[0, -1]])
+            log_axis(axis)
             return
         if not self.numeric or len(self.values) <= 9 or 0 in self.values:
             shown = self.values if len(self.values) <= 9 else self.values[:: -(-len(self.values) // 9)]
-            axis.set_major_locator(FixedLocator(list(self.place(shown))))
+            axis.set_ticks(self.place(shown), labels=[text(v) for v in shown])
             axis.set_minor_locator(NullLocator())
-            axis.set_major_formatter(lambda _, i, names=[text(v) for v in shown]: names[i] if i is not None and i < len(names) else "")
 
     @property
     def label(self) -> str:

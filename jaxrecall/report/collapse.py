@@ -24,7 +24,7 @@ def of_study(study: Study, roles: Roles) -> Iterator[Picture]:
         raise NotDrawn(f"fewer than two cells cross accuracy {theta:g}")
     values = Axis.of(roles.x, study.cells[found["N_star"].notna()]).values if roles.x else (None,)
     colours = shades(len(values))
-    figure, panels = canvas(len(scales), sharex=False)
+    figure, panels = canvas(len(scales), same_x=False)
     told = []
     for ax, (name, scale) in zip(panels, scales.items(), strict=True):
         curves = {cell: _curve(study, cell, scale[cell]) for cell in scale.dropna().index}

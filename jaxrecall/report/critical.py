@@ -11,11 +11,11 @@ from ..fit.cells import LAW
 from . import predict
 from .axes import Axis, Roles, column
 from .study import Study
-from .style import MARKERS, MAX_PANELS, NotDrawn, Picture, above, canvas, grouped, key, line, name_axes, shades, text
+from .style import MARKERS, MAX_PANELS, NotDrawn, Picture, above, canvas, grouped, key, line, log_axis, name_axes, shades, text
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 OPEN = {
-    "plateau": ("X", "levels off below theta"),
+    "plateau": ("X", "levels off below"),
     "not reached": ("^", "not reached, N* is above"),
     "above": ("v", "above from the start"),
 }
@@ -50,6 +50,8 @@ def _picture(study: Study, roles: Roles, theta: float) -> Picture:
         ax.set_title(heading)
         ax.margins(x=0.08)
     panels[0].set_ylim(*_limits(found))
+    for ax in panels:
+        log_axis(ax.yaxis)
     if roles.lines:
         style = zip(values, colours, MARKERS * len(values), strict=False)
         key(figure, [line(text(v), color=c, marker=m, linestyle="none") for v, c, m in style], roles.lines)
@@ -134,15 +136,15 @@ def caption(study: Study, theta: float) -> str:
                 terms.append(f"{row.axis}^{row.exponent:.2f}{ends}" + (f", theory {e:.2f}" if e == e else ""))
             else:
                 terms.append(f"no exponent of {row.axis} ({row.warning})")
-        said.append(f"{part}: N* ~ " + "; ".join(terms) if terms else "")
+        said.append(f"{part}: N* ~ " + "; ".join(terms))
     off = abs(np.log(found["N_star"] / found["law"])).where(found["in_law"])
     if off.notna().any():
         worst = off.idxmax()
         ratio = found["N_star"][worst] / found["law"][worst]
-        said.append(f"the cell farthest from its law is {study.at(worst)}, {ratio:.2f} times the law")
+        said.append(f"the cell farthest from the law is {study.at(worst)}, at {ratio:.2f} times its law")
     counts = found["state"].value_counts()
     for state, (_, name) in OPEN.items():
         if state in counts:
             said.append(f"{counts[state]} of {len(found)} cells: {name}")
     said.append("Bars: 95 % intervals over seeds")
-    return ". ".join(part for part in said if part) + "."
+    return ". ".join(part[0].upper() + part[1:] if part[:2] != "m " else part for part in said) + "."

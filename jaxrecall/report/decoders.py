@@ -56,15 +56,10 @@ def _caption(study: Study, levels: Table, here: list[str]) -> str:
     for name in here[1:]:
         gain = levels[name] - levels["accuracy"]
         worst = gain.abs().idxmax()
-        said.append(
-            f"{LINES[name][0]} minus three steps: {gain.mean():+.2f} in the mean, at the farthest {gain[worst]:+.2f} "
-            f"({study.at(levels['cell'][worst])}, N = {levels['N'][worst]})"
-        )
+        said.append(f"{LINES[name][0]} {gain.mean():+.2f} in the mean, at the farthest {gain[worst]:+.2f} ({study.where(worst)})")
     over = (levels[here].max(axis=1) - levels["ceiling"]).dropna()
+    bound = ""
     if len(over):
         worst = over.idxmax()
-        where = f"{study.at(levels['cell'][worst])}, N = {levels['N'][worst]}"
-        said.append(
-            f"{(over > 0).sum()} of {len(over)} levels lie above the ceiling, the nearest to it or farthest over it by {over[worst]:+.2f} ({where})"
-        )
-    return "; ".join(said).capitalize() + "."
+        bound = f" {(over > 0).sum()} of {len(over)} levels are above the ceiling, at most by {over[worst]:+.2f} ({study.where(worst)})."
+    return f"Decoders minus the three steps: {'; '.join(said)}.{bound}"

@@ -1,4 +1,4 @@
-"""Which noise of the attention scores leads, over the phase axes and along N; measured where the table has it, else predicted. No JAX here."""
+"""Which noise of the attention scores leads: measured where the table has it, else predicted. No JAX here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .axes import Roles
 from .critical import DASH
 from .phase import Chart, patches
 from .study import Study
-from .style import NotDrawn, Picture, above, canvas, label, line, name_axes, spread
+from .style import NotDrawn, Picture, above, canvas, label, line, log_axis, name_axes, spread
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 COLUMNS = {"leakage": "noise_leakage", "mean_bias": "noise_bias", "mlp": "noise_mlp", "gradient": "noise_gradient"}
@@ -63,7 +63,7 @@ def _map(study: Study, x: str, y: str, noises: Table, how: str) -> Picture:
     for ax, (_, rows) in zip(panels, chart.groups, strict=True):
         boxes = [box for box in chart.boxes(rows) if noises.loc[box.rows.index].notna().any(axis=None)]
         shown = patches(boxes)
-        shown.set(facecolor=[COLOURS[str(noises.loc[box.rows.index].mean().idxmax())] for box in boxes], edgecolor="white")
+        shown.set(facecolor=[COLOURS[str(noises.loc[box.rows.index].mean().idxmax())] for box in boxes], edgecolor="face")
         ax.add_collection(shown)
     leads = leading(noises).value_counts()
     entries = [Patch(color=COLOURS[name], label=predict.NOISES[name]) for name in COLOURS if name in leads]
@@ -97,7 +97,8 @@ def _lines(study: Study, measured: Table, predicted: Table) -> Picture:
             ax.plot(N, predicted.loc[rows, name].replace(0, np.nan), color=colour, linestyle=DASH)
         ax.plot(N, whole.loc[rows], zorder=1, **WHOLE)
         ax.plot(N, theory.loc[rows], color="black", linestyle=":", linewidth=0.9)
-        ax.set(xscale="log", yscale="log")
+        ax.set(xscale="log", yscale="log", ylim=_limits(measured, predicted, whole))
+        log_axis(ax.yaxis)
         ax.set_title(study.at(cell))
         ax.grid(True)
     entries = [line(f"{predict.NOISES[n]}", color=COLOURS[n], marker=MARKS[n], markeredgecolor="black") for n in known(measured)]
@@ -106,7 +107,6 @@ def _lines(study: Study, measured: Table, predicted: Table) -> Picture:
     entries += [line("all, theory", color="black", linestyle=":")] if theory.notna().any() else []
     above(figure, entries)
     name_axes(figure, panels, label("N"), "noise (s.d. / trigger's score)")
-    panels[0].set_ylim(*_limits(measured, predicted, whole))
     said = f"{len(some)} of {len(study.cells)} cells; theory dashed" + (
         "" if measured.notna().any(axis=None) else "; the parts were not measured"
     )
@@ -114,8 +114,8 @@ def _lines(study: Study, measured: Table, predicted: Table) -> Picture:
     if off.notna().any():
         worst = abs(off).idxmax()
         said += (
-            f". Over {off.notna().sum()} levels the whole noise 1 / snr is {np.exp(off.median()):.2f} times theory's in the median, at the farthest "
-            f"{np.exp(off[worst]):.2f} times ({study.at(levels['cell'][worst])}, N = {levels['N'][worst]})"
+            f". Over {off.notna().sum()} levels the whole noise 1 / snr is {np.exp(off.median()):.2f} times theory's in the median, "
+            f"at the farthest {np.exp(off[worst]):.2f} times ({study.where(worst)})"
         )
     return Picture("noise-lines", "Noises of the attention scores along N", f"{said}.", figure)
 

@@ -47,6 +47,9 @@ def _picture(study: Study, x: str, y: str) -> Picture:
     return Picture(name, f"Phase diagram: {y} against {x}", _caption(study, theta, several), figure)
 
 
+NEAR = 1.6
+
+
 class Box:
     """One pixel: the levels that fall on it, and its corners on paper."""
 
@@ -109,10 +112,13 @@ class Chart:
 
 
 def _capped(at: np.ndarray, step: float) -> list[tuple[float, float]]:
-    """Ends of each pixel along y: half way to the neighbours, at most half a usual step."""
+    """Ends of each pixel along y: half way to its neighbours; half a usual step where they are farther than NEAR steps away."""
     middles = borders(at, log=False, most=step)
-    half = 0.5 * step * 1.001
-    return [(np.exp(max(a, y - half)), np.exp(min(b, y + half))) for y, (a, b) in zip(at, pairwise(middles), strict=True)]
+    ends = []
+    for y, (a, b) in zip(at, pairwise(middles), strict=True):
+        a, b = (end if abs(end - y) < NEAR * step / 2 else y + np.sign(end - y) * step / 2 for end in (a, b))
+        ends.append((np.exp(a), np.exp(b)))
+    return ends
 
 
 def patches(boxes: list[Box]) -> Any:
@@ -207,8 +213,7 @@ def _caption(study: Study, theta: float, several: int) -> str:
         said += f"; theory puts {wrong.sum()} of {known.sum()} on the wrong side of it"
         if wrong.any():
             worst = int(np.argmax(np.where(wrong, abs(theory - levels["accuracy"]), -1)))
-            row = levels.loc[worst]
-            said += f", the farthest {study.at(row['cell'])}, N = {row['N']}: observed {row['accuracy']:.2f}, predicted {theory[worst]:.2f}"
+            said += f", the farthest {study.where(worst)}: observed {levels['accuracy'][worst]:.2f}, predicted {theory[worst]:.2f}"
     else:
         said += "; theory does not cover them"
     mixed = f" {several} pixels hold more than one cell and show their mean." if several else ""

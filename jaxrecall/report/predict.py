@@ -45,21 +45,21 @@ def fano_ceiling(at: Mapping[str, Any], N: float) -> float | None:
 
 def _asked(name: str, at: Mapping[str, Any], of: str = "theory", **more: Any) -> Any:
     cell = {k: at[k] for k in ("V", "d", "L")} | {k: at[k] if k in at and at[k] == at[k] else v for k, v in ASSUMED.items()}
-    return _answer(of, name, tuple({k: v.item() if isinstance(v, np.generic) else v for k, v in (cell | more).items()}.items()))
-
-
-@lru_cache(maxsize=200_000)
-def _answer(of: str, name: str, arguments: tuple[tuple[str, Any], ...]) -> Any:
     if find_spec(f"jaxrecall.{of}") is None:
         return None
     function: Callable[..., Any] | None = getattr(import_module(f"jaxrecall.{of}"), name, None)
     if function is None:
         return None
-    given = dict(arguments)
+    given = {k: v.item() if isinstance(v, np.generic) else v for k, v in (cell | more).items()}
     takes = signature(function).parameters
     if any(given[k] != v for k, v in ASSUMED.items() if k not in takes and k != "kappa"):
         return None
+    return _answer(function, tuple((k, v) for k, v in given.items() if k in takes))
+
+
+@lru_cache(maxsize=200_000)
+def _answer(function: Callable[..., Any], arguments: tuple[tuple[str, Any], ...]) -> Any:
     try:
-        return function(**{k: v for k, v in given.items() if k in takes})
+        return function(**dict(arguments))
     except ValueError:  # theory does not cover this cell
         return None

@@ -17,7 +17,6 @@ from .style import said
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 ORDER = ("d", "L", "V", "m")
 NOT_MEASURED = {"point_id", "seed", *POINT_COLUMNS, "n_correct", "accuracy", "n_tied", "draw_check", "seconds", "code_version"}
-STATES = {"crosses": "crosses", "plateau": "levels off below theta", "not reached": "not reached", "above": "above theta from the start"}
 
 
 @dataclass(frozen=True)
@@ -40,8 +39,15 @@ class Study:
         """A cell's name: d = 64, L = 8."""
         return said(self.cells.loc[cell], self.axes) if self.axes else "the only cell"
 
+    def where(self, level: Any) -> str:
+        """A level's name: d = 64, L = 8, N = 1024."""
+        return said(self.levels.loc[level], (*self.axes, "N"))
+
     def thresholds(self, theta: float) -> Table:
-        """The estimates of record, row i for cell i, with `state` (see STATES), whether it is `in_law`, and `law`, the N* of the law."""
+        """The estimates of record, row i for cell i, with three columns more.
+
+        `state`: crosses, plateau, not reached, above; `in_law`: it counts in the law; `law`: the N* that the law gives it.
+        """
         found = self.fit.thresholds
         found = found[found["record"] & (found["theta"] == theta)].reset_index(drop=True)
         found["state"] = [_state(row.censored, row.warning) for row in found.itertuples()]
@@ -106,8 +112,9 @@ def study(frame: Table, parts: list[cells.Part], thetas: Sequence[float], resamp
         rows[name] = rows[name].map({value: float(f"{value:.12g}") for value in rows[name].unique()})
     mine = rows.merge(at.rename_axis("cell").reset_index(), on=list(every[0][1].at), how="left")
     settings = mine.groupby("cell")[[name for name in POINT_COLUMNS if name in rows and name not in (*at, "N")]].first()
+    table = at.join(settings)
     return Study(
-        frame, at.join(settings), _with_means(curves, mine, NOT_MEASURED | {*at}).merge(at.join(settings), left_on="cell", right_index=True),
+        frame, table, _with_means(curves, mine, NOT_MEASURED | {*at}).merge(table, left_on="cell", right_index=True),
         varying(parts), parts, list(dict.fromkeys(thetas)), laws,
     )  # fmt: skip
 

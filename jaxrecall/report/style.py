@@ -24,7 +24,7 @@ COLUMN, PAGE = 3.4, 7.0
 MARKERS = "osD^vP*Xd<>"
 MAX_PANELS = 16
 GREY = "0.35"
-UNTESTED = {"facecolor": "white", "edgecolor": "0.75", "hatch": "/////", "linewidth": 0.0}
+UNTESTED: dict[str, Any] = {"facecolor": "white", "edgecolor": "0.75", "hatch": "/////", "linewidth": 0.0}
 _LOOK = {
     "font.size": 8,
     "axes.labelsize": 8,
@@ -76,19 +76,19 @@ def shades(n: int) -> list[Any]:
     return [matplotlib.colormaps["viridis"](0.85 * i / max(1, n - 1)) for i in range(n)]
 
 
-def canvas(n: int, height: float = 1.9, **shared: Any) -> tuple[Any, list[Any]]:
+def canvas(n: int, same_x: bool = True) -> tuple[Any, list[Any]]:
     """A figure of `n` panels, at column width for one and at page width for more, and the axes of its panels."""
     from matplotlib.figure import Figure
 
     columns = 1 if n == 1 else 2 if n in (2, 4) else 3 if n < 10 else 4
     rows = -(-n // columns)
-    size = (COLUMN, 2.7) if n == 1 else (PAGE, (2.5 if columns == 2 else height) * rows + 0.7)
+    size = (COLUMN, 2.7) if n == 1 else (PAGE, (2.5 if columns == 2 else 1.9) * rows + 0.7)
     figure = Figure(figsize=size, dpi=200, layout="constrained")
-    panels = list(figure.subplots(rows, columns, squeeze=False, **{"sharex": True, "sharey": True} | shared).flat)
+    panels = list(figure.subplots(rows, columns, squeeze=False, sharex=same_x, sharey=True).flat)
     for ax in panels[n:]:
         ax.set_visible(False)
     for above, below in zip(panels, panels[columns:], strict=False):
-        above.tick_params(labelbottom=not below.get_visible() or not shared.get("sharex", True))
+        above.tick_params(labelbottom=not (same_x and below.get_visible()))
     return figure, panels[:n]
 
 
@@ -118,6 +118,18 @@ def name_axes(figure: Any, panels: Sequence[Any], x: str, y: str) -> None:
         figure.supylabel(y, fontsize=8)
 
 
+def log_axis(axis: Any) -> None:
+    """Log scale with ticks that say numbers: powers of ten, and 2 and 5 between them where there are few. After the limits are set."""
+    from matplotlib.ticker import LogFormatterMathtext, LogLocator, NullFormatter
+
+    low, high = axis.get_view_interval()
+    few = np.log10(high / low) < 1.7
+    axis.set_major_locator(LogLocator(10, subs=(1, 2, 5) if few else (1,)))
+    axis.set_minor_locator(LogLocator(10, subs=range(2, 10), numticks=99))
+    axis.set_major_formatter((lambda value, _: f"{value:g}" if value < 1e6 else f"{value:.0e}") if few else LogFormatterMathtext())
+    axis.set_minor_formatter(NullFormatter())
+
+
 def said(values: Mapping[str, Any], names: Iterable[str] | None = None) -> str:
     """d = 64, L = 8"""
     return ", ".join(f"{name} = {text(values[name])}" for name in (values if names is None else names))
@@ -144,7 +156,8 @@ def line(named: str, **style: Any) -> Any:
     """An entry of a legend."""
     from matplotlib.lines import Line2D
 
-    return Line2D([], [], label=named, **{"color": GREY} | style)
+    shown: dict[str, Any] = {"color": GREY} | style
+    return Line2D([], [], label=named, **shown)
 
 
 def untested() -> Any:
