@@ -44,6 +44,7 @@ def parser() -> argparse.ArgumentParser:
         help="a phase diagram's axes; repeatable (default: that of --x, and N)",
     )
     p.add_argument("--resamples", type=int, default=RESAMPLES, metavar="B", help=f"bootstrap resamplings of the fit (default: {RESAMPLES})")
+    p.add_argument("--surrogate", type=int, default=64, metavar="S", help="seeds of the locked-attention surrogate; 0: none (default: 64)")
     return p
 
 
@@ -78,11 +79,13 @@ def _report(args: argparse.Namespace, command: str) -> None:
         raise FitError(f"--out: {out} is a folder; allowed: a file, as in {out / 'report.html'}")
     folder = out.with_name(f"{out.stem}-figures")
     check_folder(folder)
+    if args.surrogate < 0:
+        raise FitError(f"--surrogate: {args.surrogate}; allowed: a number of seeds, or 0 for none")
     frame, remarks = cells.read(path)
     parts, notes = cells.parts(frame)
     chosen = roles(parts, args.x, args.lines, args.panels, args.phase)
     with progress() as tell:
-        found = study(frame, parts, args.theta, args.resamples, tell)
+        found = study(frame, parts, args.theta, args.resamples, args.surrogate, tell)
     manifest = Store(path).read_manifest() if is_folder else None
     facts = survey(path) if is_folder else None
     name = (manifest or {}).get("grid", {}).get("name") or path.resolve().stem

@@ -91,7 +91,7 @@ def draw(levels: Table, x: str, lines: str | None, panels: Sequence[str], title:
     if marks is not None:
         how = {"marker": "d", "linestyle": "none", "markerfacecolor": "white", "markersize": 5}
         extra = [line("N*, fitted, and 95 % interval", **how)] if marks["N_star"].notna().any() else []
-        extra += [line("theory", linestyle=(0, (3, 1.5)), linewidth=0.9)] if len(predicted) else []
+        extra += [line("theory", linestyle=(0, (3, 1.5)), linewidth=0.9)] if predicted is not None and len(predicted) else []
         extra += [line("few seeds", marker="o", linestyle="none", markerfacecolor="white")] if _few(levels).any() else []
         above(figure, extra)
     name_axes(figure, cells, label(x), "test accuracy (fraction)")

@@ -16,17 +16,17 @@ Table = Any  # pandas.DataFrame, whose own types say less than Any
 LOCKED = 0.95
 """Attention counts as locked where its mass on the informative token, between levels at N*, is above this."""
 
-WAYS: dict[str, tuple[str, Callable[[Mapping[str, Any], float], float | None]]] = {
-    "closed formula": ("agreement", predict.critical_N),
-    "locked-attention surrogate": ("agreement-surrogate", predict.surrogate_N),
-}
-
 
 def of_study(study: Study, roles: Roles) -> Iterator[Picture]:
     """One picture per way to predict and per theta."""
     some = False
+
+    def surrogate(cell: Mapping[str, Any], theta: float) -> float | None:
+        return predict.surrogate_N(cell, theta, study.surrogate_seeds)
+
+    ways = {"closed formula": ("agreement", predict.critical_N), "locked-attention surrogate": ("agreement-surrogate", surrogate)}
     for theta in study.thetas:
-        for way, (name, predicted) in WAYS.items():
+        for way, (name, predicted) in ways.items():
             table = compare(study, theta, predicted)
             if table["ratio"].notna().any():
                 some = True

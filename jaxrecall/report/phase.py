@@ -108,7 +108,19 @@ class Chart:
 
     def finish(self, figure: Any, panels: list[Any], entries: list[Any]) -> None:
         name_axes(figure, panels, self.x.label, self.y.label)
-        above(figure, [*entries, untested()])
+        above(figure, entries + [untested()] * self._gaps())
+
+    def _gaps(self) -> bool:
+        """Whether the pixels leave some of a panel open."""
+
+        def area(corners: Any) -> float:
+            (x0, y0), (x1, y1) = (
+                [np.log(v) if axis.numeric else v for v, axis in zip(corner, (self.x, self.y), strict=True)] for corner in corners
+            )
+            return (x1 - x0) * (y1 - y0)
+
+        ends = list(zip(self.x.edges()[[0, -1]], self.y.edges()[[0, -1]], strict=True))
+        return any(sum(area(box.corners[::2]) for box in self.boxes(rows)) < 0.999 * area(ends) for _, rows in self.groups)
 
 
 def _capped(at: np.ndarray, step: float) -> list[tuple[float, float]]:

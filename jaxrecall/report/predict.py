@@ -33,9 +33,9 @@ def score_noise(at: Mapping[str, Any], N: float) -> dict[str, float] | None:
     return None if found is None else {name: float(getattr(found, name, 0.0)) for name in NOISES}
 
 
-def surrogate_N(at: Mapping[str, Any], theta: float) -> float | None:
-    """Critical N of the locked-attention surrogate, which draws its own label counts."""
-    return _asked("critical_N", at, of="surrogate", theta=theta)
+def surrogate_N(at: Mapping[str, Any], theta: float, seeds: int) -> float | None:
+    """Critical N of the locked-attention surrogate, by its own draws; None without seeds."""
+    return _asked("critical_N", at, of="surrogate", theta=theta, seeds=seeds) if seeds else None
 
 
 def fano_ceiling(at: Mapping[str, Any], N: float) -> float | None:

@@ -34,6 +34,7 @@ class Study:
     parts: list[cells.Part]
     thetas: list[float]
     fit: Fit
+    surrogate_seeds: int  # of the locked-attention surrogate's own draws; 0 leaves it out
 
     def at(self, cell: int) -> str:
         """A cell's name: d = 64, L = 8."""
@@ -97,7 +98,14 @@ def varying(parts: Sequence[cells.Part]) -> tuple[str, ...]:
     return tuple(axis for axis in names if len({str(one[axis]) for one in at}) > 1)
 
 
-def study(frame: Table, parts: list[cells.Part], thetas: Sequence[float], resamples: int, tell: Callable[[int, int], None]) -> Study:
+def study(
+    frame: Table,
+    parts: list[cells.Part],
+    thetas: Sequence[float],
+    resamples: int,
+    surrogate_seeds: int,
+    tell: Callable[[int, int], None],
+) -> Study:
     """Fits the table and lays out its cells; `parts` are the frame's own. Raises FitError."""
     import pandas as pd
 
@@ -115,7 +123,7 @@ def study(frame: Table, parts: list[cells.Part], thetas: Sequence[float], resamp
     table = at.join(settings)
     return Study(
         frame, table, _with_means(curves, mine, NOT_MEASURED | {*at}).merge(table, left_on="cell", right_index=True),
-        varying(parts), parts, list(dict.fromkeys(thetas)), laws,
+        varying(parts), parts, list(dict.fromkeys(thetas)), laws, surrogate_seeds,
     )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ MARKERS = "osD^vP*Xd<>"
 MAX_PANELS = 16
 GREY = "0.35"
 UNTESTED: dict[str, Any] = {"facecolor": "white", "edgecolor": "0.75", "hatch": "/////", "linewidth": 0.0}
-_LOOK = {
+_LOOK: Any = {
     "font.size": 8,
     "axes.labelsize": 8,
     "axes.titlesize": 8,
