@@ -43,13 +43,18 @@ def roles(
     chosen = [axis for axis in (x, lines, *panels) if axis]
     if twice := sorted({axis for axis in chosen if chosen.count(axis) > 1}):
         problems.append(f"x, lines, panels: {', '.join(twice)} more than once; an axis has one place")
-    known = ["N", *parts[0].cells[0].at]
-    for axis in (axis for pair in phases for axis in pair):
+    cells = [{"N": 1} | cell.at for part in parts for cell in part.cells]
+    for axis in dict.fromkeys(axis for pair in phases for axis in pair if axis not in cells[0]):
         try:
-            if unknown := sorted(_expression(axis).names - {*known}):
-                problems.append(f"phase: {axis!r} has no {', '.join(unknown)}; allowed: {', '.join(known)} and arithmetic, as in 'm * d'")
+            if unknown := sorted(_expression(axis).names - {*cells[0]}):
+                allowed = f"{', '.join(cells[0])} and arithmetic, as in 'm * d'"
+                problems.append(f"phase: {axis!r} has no {', '.join(unknown)}; allowed: {allowed}")
+                continue
+            for cell in cells:
+                _expression(axis).evaluate(cell)
         except ValueError as error:
             problems.append(f"phase: {error}")
+    problems += [f"phase: {a!r} twice; allowed: two axes" for a, b in phases if a == b]
     if problems:
         raise FitError(problems)
     rest = [axis for axis in axes if axis not in chosen]
@@ -68,24 +73,23 @@ class Axis:
 
     name: str
     values: tuple[Any, ...]  # tested, sorted
+    used: frozenset[str]  # columns that it is made of
 
     @classmethod
     def of(cls, name: str, table: Table) -> Axis:
         found = {value for value in column(name, table) if value == value}
-        return cls(name, tuple(sorted(found, key=lambda v: (isinstance(v, str), v))))
+        used = frozenset([name]) if name in table else _expression(name).names
+        return cls(name, tuple(sorted(found, key=lambda v: (isinstance(v, str), v))), used)
 
     @property
     def numeric(self) -> bool:
         return all(isinstance(v, (int, float, np.number)) and not isinstance(v, bool) and v >= 0 for v in self.values) and any(self.values)
 
-    @property
-    def used(self) -> frozenset[str]:
-        return _expression(self.name).names
-
     def place(self, values: Any) -> np.ndarray:
         """Where values stand: themselves, or their rank if they are no numbers."""
         if not self.numeric:
-            return np.array([self.values.index(v) for v in values], dtype=float)
+            rank = {value: float(i) for i, value in enumerate(self.values)}
+            return np.array([rank.get(value, np.nan) for value in values])
         positive = [float(v) for v in self.values if v > 0]
         zero = positive[0] ** 2 / positive[1] if len(positive) > 1 else positive[0] / 2
         return np.array([float(v) or zero for v in values])

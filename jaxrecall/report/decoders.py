@@ -37,8 +37,10 @@ def of_study(study: Study, roles: Roles) -> Iterator[Picture]:
         for name in here:
             _, colour, marker, style = LINES[name]
             ax.plot(rows["N"], rows[name], color=colour, marker=marker, linestyle=style)
-        ax.plot(rows["N"], rows["ceiling"], color="0.5", linestyle=":")
-        ax.fill_between(rows["N"], rows["ceiling"], 1.05, color="0.9", linewidth=0, zorder=0)
+        N = np.geomspace(rows["N"].min(), rows["N"].max(), 65)
+        ceiling = np.array([predict.fano_ceiling(study.cells.loc[cell], float(n)) for n in N], dtype=float)
+        ax.plot(N, ceiling, color="0.5", linestyle=":")
+        ax.fill_between(N, ceiling, 1.05, color="0.9", linewidth=0, zorder=0)
         ax.set(xscale="log", ylim=(-0.02, 1.02))
         ax.grid(True)
         ax.set_title(study.at(cell))
@@ -61,5 +63,6 @@ def _caption(study: Study, levels: Table, here: list[str]) -> str:
     bound = ""
     if len(over):
         worst = over.idxmax()
-        bound = f" {(over > 0).sum()} of {len(over)} levels are above the ceiling, at most by {over[worst]:+.2f} ({study.where(worst)})."
+        bound = f" Of {len(over)} levels {(over > 0).sum()} are above the ceiling"
+        bound += f", at most by {over[worst]:.2f} ({study.where(worst)})." if over[worst] > 0 else "."
     return f"Decoders minus the three steps: {'; '.join(said)}.{bound}"

@@ -63,7 +63,7 @@ def _map(study: Study, x: str, y: str, noises: Table, how: str) -> Picture:
     for ax, (_, rows) in zip(panels, chart.groups, strict=True):
         boxes = [box for box in chart.boxes(rows) if noises.loc[box.rows.index].notna().any(axis=None)]
         shown = patches(boxes)
-        shown.set(facecolor=[COLOURS[str(noises.loc[box.rows.index].mean().idxmax())] for box in boxes], edgecolor="face")
+        shown.set(facecolor=[COLOURS[str(noises.loc[box.rows.index].mean().idxmax())] for box in boxes], edgecolor="white", linewidth=0.5)
         ax.add_collection(shown)
     leads = leading(noises).value_counts()
     entries = [Patch(color=COLOURS[name], label=predict.NOISES[name]) for name in COLOURS if name in leads]
@@ -101,7 +101,9 @@ def _lines(study: Study, measured: Table, predicted: Table) -> Picture:
         log_axis(ax.yaxis)
         ax.set_title(study.at(cell))
         ax.grid(True)
-    entries = [line(f"{predict.NOISES[n]}", color=COLOURS[n], marker=MARKS[n], markeredgecolor="black") for n in known(measured)]
+    entries = [
+        line(f"{predict.NOISES[n]}", color=COLOURS[n], marker=MARKS[n], markeredgecolor="black") for n in known(measured[measured > 0])
+    ]
     entries += [line(f"{predict.NOISES[n]}, theory", color=COLOURS[n], linestyle=DASH) for n in known(predicted[predicted > 0])]
     entries += [line("all: 1 / snr", **WHOLE)] if whole.notna().any() else []
     entries += [line("all, theory", color="black", linestyle=":")] if theory.notna().any() else []
