@@ -40,7 +40,7 @@ def surrogate_N(at: Mapping[str, Any], theta: float, seeds: int) -> float | None
 
 def fano_ceiling(at: Mapping[str, Any], N: float) -> float | None:
     """The most accuracy that the information in the initial gradient allows, about."""
-    return _asked("fano_ceiling", at, N=N)
+    return _asked("fano_ceiling", at, of="information", N=N)
 
 
 def _asked(name: str, at: Mapping[str, Any], of: str = "theory", **more: Any) -> Any:
