@@ -134,7 +134,7 @@ def _predicted(study: Study, cell: int) -> Any:
 
     at = study.cells.loc[cell]
     N = study.levels.loc[study.levels["cell"] == cell, "N"]
-    grid = np.unique(np.geomspace(N.min(), N.max(), 33).round())
+    grid = np.unique(np.geomspace(N.min(), N.max(), 25).round())
     found = [predict.accuracy(at, float(n)) for n in grid]
     if None in found:
         return None

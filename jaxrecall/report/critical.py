@@ -97,7 +97,7 @@ def curve(cells: Table, axis: Axis, theta: float) -> tuple[np.ndarray, np.ndarra
     """Theory's critical N along the axis, over cells alike in all else; between its values too if it is a number of tokens or a width."""
     if axis.name in LAW and len(cells) > 1 and cells[axis.name].min() > 0:
         values = cells[axis.name]
-        grid = np.unique(np.geomspace(values.min(), values.max(), 25).round().astype(int))
+        grid = np.unique(np.geomspace(values.min(), values.max(), 13).round().astype(int))
         at, each = grid.astype(float), [cells.iloc[0].to_dict() | {axis.name: int(value)} for value in grid]
     else:
         at, each = axis.place(column(axis.name, cells)), cells.to_dict("records")

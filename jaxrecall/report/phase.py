@@ -198,7 +198,7 @@ def _theory(ax: Any, study: Study, chart: Chart, rows: Table, theta: float) -> s
     axes = (chart.x, chart.y)
     if any(axis.name not in ("d", "L", "V", "m") or min(axis.values) <= 0 or len(axis.values) < 2 for axis in axes):
         return set()
-    x, y = (np.unique(np.geomspace(axis.values[0], axis.values[-1], 17).round().astype(int)) for axis in axes)
+    x, y = (np.unique(np.geomspace(axis.values[0], axis.values[-1], 13).round().astype(int)) for axis in axes)
     at = cells.iloc[0].to_dict()
     z = [[predict.accuracy({**at, chart.x.name: int(a), chart.y.name: int(b)}, float(rows["N"].iloc[0])) for a in x] for b in y]
     z = np.array(z, dtype=float) - theta
