@@ -22,7 +22,7 @@ COLUMN, PAGE = 3.4, 7.0
 """Widths of a picture, inches."""
 
 MARKERS = "osD^vP*Xd<>"
-MAX_PANELS = 16
+MAX_PANELS = 20
 GREY = "0.35"
 UNTESTED: dict[str, Any] = {"facecolor": "white", "edgecolor": "0.75", "hatch": "/////", "linewidth": 0.0}
 _LOOK: Any = {
