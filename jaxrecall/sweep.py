@@ -249,7 +249,7 @@ def _picture(job: Job, events: Events | None) -> None:
     """The table and the picture of what this grid has so far; no table for a machine."""
     import pandas as pd
 
-    from . import plots
+    from .report import accuracy
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # copies left by compact are no news here
@@ -258,7 +258,7 @@ def _picture(job: Job, events: Events | None) -> None:
     if mine.empty:
         return
     path = job.store.folder / "accuracy.png"
-    remark = plots.accuracy(mine, job.grid.axes, job.grid.name, path)
+    remark = accuracy.of_sweep(mine, job.grid.axes, job.grid.name, path)
     if events:
         events.emit("picture", path=str(path), rows=len(mine))
         return
@@ -266,7 +266,7 @@ def _picture(job: Job, events: Events | None) -> None:
         heading, number = "N at which the mean accuracy over seeds crosses theta, and its 95 % interval", _short
         table = pd.DataFrame(job.search.table()).drop(columns="point")
     else:
-        x, line, panels = plots.roles(job.grid.axes)
+        x, line, panels = accuracy.places(job.grid.axes)
         heading = f"accuracy, mean over {mine['seed'].nunique()} seeds" + (f"; one column per {line}" if line else "")
         number = "{:.3f}".format
         table = mine.pivot_table(values="accuracy", index=[*panels, x], columns=line)

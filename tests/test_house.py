@@ -11,6 +11,7 @@ from helpers import ROOT, python
 from jaxrecall.fit.__main__ import parser as fit_parser
 from jaxrecall.grid import json_schema, read_grid
 from jaxrecall.point import FIELDS
+from jaxrecall.report.__main__ import parser as report_parser
 from jaxrecall.row import COLUMNS
 from jaxrecall.sweep import main, parser
 
@@ -33,7 +34,6 @@ NO_JAX = [
     "store",
     "table",
     "theory",
-    "plots",
     "rounds",
     "search",
     "threshold",
@@ -61,7 +61,7 @@ def test_the_readme_names_every_column_symbol_and_flag():
     columns, legend = README.split("## The table")[1].split("## Legend")
     assert [name for name in COLUMNS if f"`{name}`" not in columns] == []
     assert [name for name in FIELDS if f"`{name}`" not in legend] == []
-    actions = parser()._actions + fit_parser()._actions
+    actions = parser()._actions + fit_parser()._actions + report_parser()._actions
     flags = {option for action in actions for option in action.option_strings if option.startswith("--")}
     for flag in set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", README)) - {"--slow", "--prune", "--replicates", "--repeats"}:
         assert flag in flags
@@ -97,7 +97,7 @@ def imports_of(path: Path) -> set[str]:
 
 
 def test_planning_storing_and_reading_import_no_jax():
-    packages = [path for name in ("grid", "fit") for path in (ROOT / "jaxrecall" / name).glob("*.py")]
+    packages = [path for name in ("grid", "fit", "report") for path in (ROOT / "jaxrecall" / name).glob("*.py")]
     modules = [ROOT / "jaxrecall" / f"{name}.py" for name in NO_JAX] + packages
     science = {path.stem for path in (ROOT / "jaxrecall").glob("*.py")} - {*NO_JAX, "__init__"}
     for path in modules:
@@ -116,4 +116,4 @@ def test_the_package_lists_its_commands():
     commands = re.findall(r"python -m jaxrecall\.(\w+)", told)
     with_main = {path.stem for path in (ROOT / "jaxrecall").glob("*.py") if "\ndef main(" in path.read_text()}
     with_main |= {path.parent.name for path in (ROOT / "jaxrecall").glob("*/__main__.py")}
-    assert set(commands) == with_main == {"sweep", "status", "compact", "fit"}
+    assert set(commands) == with_main == {"sweep", "status", "compact", "fit", "report"}

@@ -40,9 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         out = (
             Path(args.out) if args.out else path if Store(path).holds_results() else path.resolve().with_name(f"{path.resolve().stem}-fit")
         )
-        _check(out)
+        check_folder(out)
         frame, remarks = cells.read(path)
-        with _progress() as tell:
+        with progress() as tell:
             found = fit(frame, args.theta, args.resamples, tell)
         _say(found, remarks + found.remarks)
         _write(found, out)
@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return OK
 
 
-def _check(out: Path) -> None:
+def check_folder(out: Path) -> None:
     """Refuses a folder that cannot be written, before anything is fitted; makes nothing."""
     nearest = next(path for path in (out, *out.resolve().parents) if path.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK):
@@ -100,7 +100,7 @@ def _say(found: Fit, remarks: Sequence[str]) -> None:
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[int, int], None]]:
+def progress() -> Iterator[Callable[[int, int], None]]:
     """A live bar on a terminal, elsewhere a line every half minute."""
     if sys.stderr.isatty():
         from rich.console import Console

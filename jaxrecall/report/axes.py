@@ -1,0 +1,135 @@
+"""Axes of the pictures: which one goes where, and how its values stand on paper. No JAX here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import FitError
+from ..fit.cells import Part
+from ..grid.expr import Expression, parse
+from .study import varying
+from .style import label, log_axis, text
+
+Table = Any  # pandas.DataFrame, whose own types say less than Any
+
+
+@dataclass(frozen=True)
+class Roles:
+    """`x` of the critical-N picture, what makes `lines`, what makes `panels`, and the two axes of each phase diagram."""
+
+    x: str | None
+    lines: str | None
+    panels: tuple[str, ...]
+    phases: tuple[tuple[str, str], ...]
+
+
+def roles(
+    parts: Sequence[Part],
+    x: str | None = None,
+    lines: str | None = None,
+    panels: Sequence[str] = (),
+    phases: Sequence[Sequence[str]] = (),
+) -> Roles:
+    """The choices that were made, and good ones for the rest; raises FitError with everything that is wrong."""
+    axes, problems = varying(parts), []
+    for name, given in (("x", [x] if x else []), ("lines", [lines] if lines else []), ("panels", list(panels))):
+        for axis in given:
+            if axis not in axes:
+                problems.append(f"{name}: {axis!r}; allowed, as these vary: {', '.join(axes) or 'none'}")
+    chosen = [axis for axis in (x, lines, *panels) if axis]
+    if twice := sorted({axis for axis in chosen if chosen.count(axis) > 1}):
+        problems.append(f"x, lines, panels: {', '.join(twice)} more than once; an axis has one place")
+    cells = [{"N": 1} | cell.at for part in parts for cell in part.cells]
+    for axis in dict.fromkeys(axis for pair in phases for axis in pair if axis not in cells[0]):
+        try:
+            if unknown := sorted(_expression(axis).names - {*cells[0]}):
+                allowed = f"{', '.join(cells[0])} and arithmetic, as in 'm * d'"
+                problems.append(f"phase: {axis!r} has no {', '.join(unknown)}; allowed: {allowed}")
+                continue
+            for cell in cells:
+                _expression(axis).evaluate(cell)
+        except ValueError as error:
+            problems.append(f"phase: {error}")
+    problems += [f"phase: {a!r} twice; allowed: two axes" for a, b in phases if a == b]
+    if problems:
+        raise FitError(problems)
+    rest = [axis for axis in axes if axis not in chosen]
+    x = x or (rest.pop(0) if rest else None)
+    lines = lines or (rest.pop(0) if rest else None)
+    return Roles(x, lines, (*panels, *rest), tuple((a, b) for a, b in phases) or (((x, "N"),) if x else ()))
+
+
+def _expression(axis: str) -> Expression:
+    return parse(axis, calls=False)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis on paper: a column, or arithmetic on columns. Numbers stand on a log axis, 0 one step below the least; the rest evenly."""
+
+    name: str
+    values: tuple[Any, ...]  # tested, sorted
+    used: frozenset[str]  # columns that it is made of
+
+    @classmethod
+    def of(cls, name: str, table: Table) -> Axis:
+        found = {value for value in column(name, table) if value == value}
+        used = frozenset([name]) if name in table else _expression(name).names
+        return cls(name, tuple(sorted(found, key=lambda v: (isinstance(v, str), v))), used)
+
+    @property
+    def numeric(self) -> bool:
+        return all(isinstance(v, (int, float, np.number)) and not isinstance(v, bool) and v >= 0 for v in self.values) and any(self.values)
+
+    def place(self, values: Any) -> np.ndarray:
+        """Where values stand: themselves, or their rank if they are no numbers."""
+        if not self.numeric:
+            rank = {value: float(i) for i, value in enumerate(self.values)}
+            return np.array([rank.get(value, np.nan) for value in values])
+        positive = [float(v) for v in self.values if v > 0]
+        zero = positive[0] ** 2 / positive[1] if len(positive) > 1 else positive[0] / 2
+        return np.array([float(v) or zero for v in values])
+
+    def edges(self) -> np.ndarray:
+        """Borders between the values on paper, (values + 1,)."""
+        return borders(self.place(self.values), self.numeric)
+
+    def dress(self, ax: Any, which: str) -> None:
+        """Scale and ticks of `ax` along "x" or "y"."""
+        from matplotlib.ticker import NullLocator
+
+        axis = ax.xaxis if which == "x" else ax.yaxis
+        if self.numeric:
+            getattr(ax, f"set_{which}scale")("log")
+        if self.name == "N":
+            getattr(ax, f"set_{which}lim")(*self.edges()[[0, -1]])
+            log_axis(axis)
+            return
+        if not self.numeric or len(self.values) <= 9 or 0 in self.values:
+            shown = self.values if len(self.values) <= 9 else self.values[:: -(-len(self.values) // 9)]
+            axis.set_ticks(self.place(shown), labels=[text(v) for v in shown])
+            axis.set_minor_locator(NullLocator())
+
+    @property
+    def label(self) -> str:
+        return label(self.name)
+
+
+def borders(at: np.ndarray, log: bool, most: float = np.inf) -> np.ndarray:
+    """Middles between neighbouring places and the same step beyond the ends."""
+    at = np.log(at) if log else at
+    step = np.diff(at) if len(at) > 1 else np.array([min(1.0, most)])
+    out = np.concatenate([[at[0] - step[0] / 2], at[:-1] + np.diff(at) / 2 if len(at) > 1 else [], [at[-1] + step[-1] / 2]])
+    return np.exp(out) if log else out
+
+
+def column(name: str, table: Table) -> list[Any]:
+    """The values of an axis, row by row, as plain Python."""
+    if name in table:
+        return table[name].tolist()
+    expression = _expression(name)
+    return [expression.evaluate(row) for row in table[sorted(expression.names)].to_dict("records")]

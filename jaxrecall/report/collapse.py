@@ -1,0 +1,63 @@
+"""Data collapse: accuracy against N in units of each cell's own critical N, and of the fitted law. No JAX here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from .axes import Axis, Roles
+from .study import Study
+from .style import MARKERS, NotDrawn, Picture, canvas, key, line, shades, text
+
+Table = Any  # pandas.DataFrame, whose own types say less than Any
+
+
+def of_study(study: Study, roles: Roles) -> Iterator[Picture]:
+    theta = study.thetas[0]
+    found = study.thresholds(theta)
+    scales = {"N / N*, its own": found["N_star"]}
+    if study.axes and found["law"].notna().any():
+        scales["N / N* of the fitted law"] = found["law"].where(found["in_law"])
+    if found["N_star"].notna().sum() < 2:
+        raise NotDrawn(f"fewer than two cells cross accuracy {theta:g}")
+    values = Axis.of(roles.x, study.cells[found["N_star"].notna()]).values if roles.x else (None,)
+    colours = shades(len(values))
+    figure, panels = canvas(len(scales), same_x=False)
+    told = []
+    for ax, (name, scale) in zip(panels, scales.items(), strict=True):
+        curves = {cell: _curve(study, cell, scale[cell]) for cell in scale.dropna().index}
+        for cell, (N, p) in curves.items():
+            i = values.index(study.cells[roles.x][cell]) if roles.x else 0
+            ax.plot(N, p, marker=MARKERS[i % len(MARKERS)], markersize=2.5, linewidth=0.8, color=colours[i])
+        ax.axhline(theta, color="black", linewidth=0.6, linestyle=":")
+        ax.axvline(1.0, color="black", linewidth=0.6, linestyle=":")
+        ax.set_xscale("log")
+        ax.set_xlabel(name)
+        ax.set_ylim(-0.02, 1.02)
+        ax.grid(True)
+        told.append(_spread(study, curves, 2.0 if name.endswith("own") else 1.0, name))
+    if roles.x:
+        style = zip(values, colours, MARKERS * len(values), strict=False)
+        key(figure, [line(text(v), color=c, marker=m) for v, c, m in style], roles.x)
+    figure.supylabel("test accuracy (fraction)", fontsize=8)
+    yield Picture("collapse", "Data collapse", " ".join(told), figure)
+
+
+def _curve(study: Study, cell: int, scale: float) -> tuple[np.ndarray, np.ndarray]:
+    rows = study.levels[study.levels["cell"] == cell].sort_values("N")
+    return rows["N"].to_numpy() / scale, rows["accuracy"].to_numpy()
+
+
+def _spread(study: Study, curves: dict[int, tuple[np.ndarray, np.ndarray]], at: float, name: str) -> str:
+    """Between which accuracies the curves pass a given N, each between its own levels."""
+    there = {cell: np.interp(np.log(at), np.log(N), p) for cell, (N, p) in curves.items() if N[0] <= at <= N[-1]}
+    where = f"{text(at)} times the N* {'of the law' if name.endswith('law') else 'of each cell'}"
+    if len(there) < 2:
+        return f"At {where} fewer than two curves go on."
+    low, high = min(there, key=there.__getitem__), max(there, key=there.__getitem__)
+    return (
+        f"At {where} accuracy lies between {there[low]:.2f} ({study.at(low)}) and {there[high]:.2f} ({study.at(high)}), "
+        f"standard deviation over {len(there)} cells {np.std(list(there.values())):.2f}."
+    )

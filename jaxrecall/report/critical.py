@@ -1,0 +1,150 @@
+"""Critical N against an axis, log-log: the thresholds of record, the fitted law and theory's curve. No JAX here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ..fit.cells import LAW
+from . import predict
+from .axes import Axis, Roles, column
+from .study import Study
+from .style import MARKERS, MAX_PANELS, NotDrawn, Picture, above, canvas, grouped, key, line, log_axis, name_axes, shades, text
+
+Table = Any  # pandas.DataFrame, whose own types say less than Any
+OPEN = {
+    "plateau": ("X", "levels off below"),
+    "not reached": ("^", "not reached, N* is above"),
+    "above": ("v", "above from the start"),
+}
+DASH = (0, (3, 1.5))
+
+
+def of_study(study: Study, roles: Roles) -> Iterator[Picture]:
+    """One picture per theta."""
+    if roles.x is None:
+        raise NotDrawn("no axis but N varies")
+    for theta in study.thetas:
+        yield _picture(study, roles, theta)
+
+
+def _picture(study: Study, roles: Roles, theta: float) -> Picture:
+    found = study.thresholds(theta)
+    assert roles.x
+    axis = Axis.of(roles.x, study.cells)
+    groups = grouped(found, roles.panels)
+    values = Axis.of(roles.lines, study.cells).values if roles.lines else (None,)
+    colours = shades(len(values))
+    figure, panels = canvas(len(groups[:MAX_PANELS]))
+    theory = False
+    for ax, (heading, cells) in zip(panels, groups, strict=False):
+        for i, value in enumerate(values):
+            rows = cells[cells[roles.lines] == value] if roles.lines else cells
+            dodge = (i - (len(values) - 1) / 2) * min(0.06, 0.3 / len(values))
+            theory |= _line(ax, study, rows, axis, theta, colours[i], MARKERS[i % len(MARKERS)], dodge)
+        axis.dress(ax, "x")
+        ax.set_yscale("log")
+        ax.grid(True)
+        ax.set_title(heading)
+        ax.margins(x=0.08)
+    panels[0].set_ylim(*_limits(found))
+    for ax in panels:
+        log_axis(ax.yaxis)
+    if roles.lines:
+        style = zip(values, colours, MARKERS * len(values), strict=False)
+        key(figure, [line(text(v), color=c, marker=m, linestyle="none") for v, c, m in style], roles.lines)
+    entries = [line("law, fitted")] if found["law"].notna().any() else []
+    entries += [line("theory", linestyle=DASH)] if theory else []
+    entries += [
+        line(name, marker=marker, linestyle="none", markerfacecolor="white", markersize=5)
+        for state, (marker, name) in OPEN.items()
+        if (found["state"] == state).any()
+    ]
+    above(figure, entries)
+    name_axes(figure, panels, axis.label, f"critical N* at accuracy {theta:g} (samples)")
+    name = "critical-n" if theta == study.thetas[0] else f"critical-n-{theta:g}"
+    return Picture(name, f"Critical N at accuracy {theta:g}", caption(study, theta), figure)
+
+
+def _line(ax: Any, study: Study, rows: Table, axis: Axis, theta: float, colour: Any, marker: str, dodge: float) -> bool:
+    """One line of cells; returns whether theory's curve is there."""
+    at = axis.place(column(axis.name, rows))
+    shifted = at * 2**dodge if axis.numeric else at + dodge
+    crosses = (rows["state"] == "crosses").to_numpy()
+    N = rows["N_star"].to_numpy()
+    low = np.where(rows["lo"].isna(), N, rows["lo"])
+    high = np.where(rows["hi"].isna(), N, rows["hi"])
+    top = 1e3 * np.nanmax(N, initial=1)  # an open end leaves the picture
+    bars = np.stack([N - low.clip(1), high.clip(max=top) - N])[:, crosses].clip(0)
+    ax.errorbar(shifted[crosses], N[crosses], bars, fmt=marker, color=colour, elinewidth=0.8, capsize=1.5, zorder=3)
+    for state, (shape, _) in OPEN.items():
+        mine = (rows["state"] == state).to_numpy()
+        ax.plot(shifted[mine], tried(rows)[mine], shape, color=colour, markerfacecolor="white", markersize=5, zorder=3)
+    inside = rows["in_law"].to_numpy() & rows["law"].notna().to_numpy()
+    if axis.numeric and inside.sum() > 1:
+        for part in study.cells.loc[rows.index, "part"].unique():
+            mine = inside & (study.cells.loc[rows.index, "part"] == part).to_numpy()
+            order = np.argsort(at[mine])
+            ax.plot(at[mine][order], rows["law"].to_numpy()[mine][order], color=colour, linewidth=1.0)
+    x, y = curve(study.cells.loc[rows.index], axis, theta)
+    ax.plot(x, y, color=colour, linestyle=DASH, linewidth=0.9)
+    return bool(len(x))
+
+
+def curve(cells: Table, axis: Axis, theta: float) -> tuple[np.ndarray, np.ndarray]:
+    """Theory's critical N along the axis, over cells alike in all else; between its values too if it is a number of tokens or a width."""
+    if axis.name in LAW and len(cells) > 1 and cells[axis.name].min() > 0:
+        values = cells[axis.name]
+        grid = np.unique(np.geomspace(values.min(), values.max(), 13).round().astype(int))
+        at, each = grid.astype(float), [cells.iloc[0].to_dict() | {axis.name: int(value)} for value in grid]
+    else:
+        at, each = axis.place(column(axis.name, cells)), cells.to_dict("records")
+    y = np.array([predict.critical_N(cell, theta) or np.nan for cell in each])
+    there = np.isfinite(y)
+    order = np.argsort(at[there])
+    return at[there][order], y[there][order]
+
+
+def tried(found: Table) -> np.ndarray:
+    """Of cells without a crossing: the end of N beyond which it lies."""
+    ends = found["N_above"].where(found["state"] == "above", found["N_below"])
+    return ends.to_numpy(dtype=float, na_value=np.nan)
+
+
+def _limits(found: Table) -> tuple[float, float]:
+    """What holds every threshold and every tried N of the others; theory's curve and open intervals may leave it."""
+    seen = np.where(found["state"] == "crosses", found["N_star"], tried(found))
+    return seen.min() / 2, seen.max() * 2
+
+
+def caption(study: Study, theta: float) -> str:
+    """The exponents of record with their intervals, theory's, and the cell farthest from the law."""
+    found = study.thresholds(theta)
+    predicted = [predict.critical_N(study.cells.loc[cell], theta) for cell in found.index]
+    theirs = study.exponents_of([np.nan if n is None else n for n in predicted], theta)
+    rows = study.fit.exponents
+    rows = rows[rows["record"] & (rows["theta"] == theta)]
+    said = []
+    for part in rows["part"].unique():
+        terms = []
+        for row in rows[rows["part"] == part].itertuples():
+            if row.exponent == row.exponent:
+                ends = f" ({row.lo:.2f} to {row.hi:.2f})" if row.lo == row.lo else " (no interval)"
+                e = theirs.get((part, row.axis), np.nan)
+                terms.append(f"{row.axis}^{row.exponent:.2f}{ends}" + (f", theory {e:.2f}" if e == e else ""))
+            else:
+                terms.append(f"no exponent of {row.axis} ({row.warning})")
+        said.append(f"{part}: N* ~ " + "; ".join(terms))
+    off = abs(np.log(found["N_star"] / found["law"])).where(found["in_law"])
+    if off.notna().any():
+        worst = off.idxmax()
+        ratio = found["N_star"][worst] / found["law"][worst]
+        said.append(f"the cell farthest from the law is {study.at(worst)}, at {ratio:.2f} times its law")
+    counts = found["state"].value_counts()
+    for state, (_, name) in OPEN.items():
+        if state in counts:
+            said.append(f"{counts[state]} of {len(found)} cells: {name}")
+    said.append("Bars: 95 % intervals over seeds")
+    return ". ".join(part[0].upper() + part[1:] if part[:2] != "m " else part for part in said) + "."

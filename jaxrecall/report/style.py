@@ -1,0 +1,182 @@
+"""How every picture looks: sizes of a paper's column and page, colours that read in grey and to colour-blind eyes, labels, files.
+
+Brightness, marker and dash carry what colour carries. matplotlib is imported when something is drawn. The same picture gives
+the same bytes: no dates, no random ids. No JAX here.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..point import FIELDS
+
+COLUMN, PAGE = 3.4, 7.0
+"""Widths of a picture, inches."""
+
+MARKERS = "osD^vP*Xd<>"
+MAX_PANELS = 20
+GREY = "0.35"
+UNTESTED: dict[str, Any] = {"facecolor": "white", "edgecolor": "0.75", "hatch": "/////", "linewidth": 0.0}
+_LOOK: Any = {
+    "font.size": 8,
+    "axes.labelsize": 8,
+    "axes.titlesize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7,
+    "legend.title_fontsize": 7.5,
+    "axes.linewidth": 0.6,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 3.5,
+    "grid.linewidth": 0.4,
+    "grid.alpha": 0.5,
+    "hatch.linewidth": 0.5,
+    "hatch.color": "0.75",
+    "svg.hashsalt": "jaxrecall",
+    "svg.fonttype": "path",  # the same everywhere, whatever fonts there are
+    "pdf.fonttype": 42,
+}
+
+
+class NotDrawn(Exception):
+    """A picture that this table does not hold; says why."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A drawn figure, its file name, its heading, and one sentence, made from the data, that says what to see in it."""
+
+    name: str
+    title: str
+    caption: str
+    figure: Any
+
+
+@contextmanager
+def look() -> Iterator[None]:
+    """The house's settings, for drawing and for saving."""
+    import matplotlib
+
+    with matplotlib.rc_context(_LOOK):
+        yield
+
+
+def shades(n: int) -> list[Any]:
+    """`n` colours in even steps of lightness, dark to light: they read in grey and colour-blind."""
+    import matplotlib
+
+    return [matplotlib.colormaps["viridis"](0.85 * i / max(1, n - 1)) for i in range(n)]
+
+
+def canvas(n: int, same_x: bool = True) -> tuple[Any, list[Any]]:
+    """A figure of `n` panels, at column width for one and at page width for more, and the axes of its panels."""
+    from matplotlib.figure import Figure
+
+    columns = 1 if n == 1 else 2 if n in (2, 4) else 3 if n < 10 else 4
+    rows = -(-n // columns)
+    size = (COLUMN, 2.7) if n == 1 else (PAGE, (2.5 if columns == 2 else 1.9) * rows + 0.7)
+    figure = Figure(figsize=size, dpi=200, layout="constrained")
+    panels = list(figure.subplots(rows, columns, squeeze=False, sharex=same_x, sharey=True).flat)
+    for ax in panels[n:]:
+        ax.set_visible(False)
+    for above, below in zip(panels, panels[columns:], strict=False):
+        above.tick_params(labelbottom=not (same_x and below.get_visible()))
+    return figure, panels[:n]
+
+
+def grouped(table: Any, by: Sequence[str]) -> list[tuple[str, Any]]:
+    """The table's groups by some of its columns, each with its heading, sorted; all of it without columns."""
+    if not by:
+        return [("", table)]
+    return [(said(dict(zip(by, key, strict=True))), rows) for key, rows in table.groupby(list(by), sort=True, dropna=False)]
+
+
+def spread(items: list[Any], most: int) -> list[Any]:
+    """At most `most` of the items, evenly from the first to the last."""
+    return items if len(items) <= most else [items[i] for i in np.linspace(0, len(items) - 1, most).round().astype(int)]
+
+
+def label(name: str) -> str:
+    """An axis's symbol and what it counts, in few words."""
+    return f"{name}: {re.split(';| that ', FIELDS[name].metadata['legend'])[0]}" if name in FIELDS else name
+
+
+def name_axes(figure: Any, panels: Sequence[Any], x: str, y: str) -> None:
+    """What is along x and y, once for all panels."""
+    if len(panels) == 1:
+        panels[0].set(xlabel=x, ylabel=y)
+    else:
+        figure.supxlabel(x, fontsize=8)
+        figure.supylabel(y, fontsize=8)
+
+
+def log_axis(axis: Any) -> None:
+    """Log scale with ticks that say numbers: powers of ten, and 2 and 5 between them where there are few. After the limits are set."""
+    from matplotlib.ticker import LogFormatterMathtext, LogLocator, NullFormatter
+
+    low, high = axis.get_view_interval()
+    few = np.log10(high / low) < 1.7
+    axis.set_major_locator(LogLocator(10, subs=(1, 2, 5) if few else (1,)))
+    axis.set_minor_locator(LogLocator(10, subs=range(2, 10), numticks=99))
+    axis.set_major_formatter((lambda value, _: f"{value:g}" if value < 1e6 else f"{value:.0e}") if few else LogFormatterMathtext())
+    axis.set_minor_formatter(NullFormatter())
+
+
+def said(values: Mapping[str, Any], names: Iterable[str] | None = None) -> str:
+    """d = 64, L = 8"""
+    return ", ".join(f"{name} = {text(values[name])}" for name in (values if names is None else names))
+
+
+def text(value: Any) -> str:
+    if isinstance(value, (float, np.floating)):
+        return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
+    return str(value).lower() if str(value) in ("True", "False") else str(value)
+
+
+def above(figure: Any, handles: Sequence[Any]) -> None:
+    """A legend of one or two lines over the panels."""
+    key(figure, handles, where="outside upper center", ncols=2 if figure.get_figwidth() < PAGE else min(5, len(handles)) or 1)
+
+
+def key(figure: Any, handles: Sequence[Any], title: str | None = None, where: str = "outside right center", ncols: int = 1) -> None:
+    """A legend outside of the panels."""
+    if handles:
+        figure.legend(handles=handles, title=title, loc=where, ncols=ncols, frameon=False, handlelength=2.2, columnspacing=1.2)
+
+
+def line(named: str, **style: Any) -> Any:
+    """An entry of a legend."""
+    from matplotlib.lines import Line2D
+
+    shown: dict[str, Any] = {"color": GREY} | style
+    return Line2D([], [], label=named, **shown)
+
+
+def untested() -> Any:
+    from matplotlib.patches import Patch
+
+    return Patch(label="not tested", **UNTESTED)
+
+
+def save(picture: Picture, folder: Path) -> str:
+    """Writes `<name>.pdf` and `<name>.png`; returns the picture as SVG to stand in a page, its ids its own."""
+    figure = picture.figure
+    with look():
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")  # laid out once, for all three
+        figure.savefig(folder / f"{picture.name}.pdf", metadata={"CreationDate": None})
+        figure.savefig(folder / f"{picture.name}.png")
+        file = io.StringIO()
+        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None, "Type": None, "Format": None})
+    svg = file.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{picture.name}-", svg)
+    return re.sub(r' width="[^"]*" height="[^"]*"| height="[^"]*" width="[^"]*"', "", svg, count=1)

@@ -1,0 +1,417 @@
+"""The report: what it draws is what the table holds, its sentences' numbers can be recomputed, and what is missing is said."""
+
+import importlib
+import re
+import shutil
+from html.parser import HTMLParser
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import python
+from test_fit import LEVELS, law, table
+
+import jaxrecall
+from jaxrecall.errors import FitError
+from jaxrecall.fit import cells, fit
+from jaxrecall.report import PICTURES, agreement, noise, predict
+from jaxrecall.report.axes import Axis, roles
+from jaxrecall.report.phase import Chart
+from jaxrecall.report.study import study
+from jaxrecall.report.style import NotDrawn, look
+from jaxrecall.sweep import main as sweep
+
+cli = importlib.import_module("jaxrecall.report.__main__")
+GRID = {"d": [32, 64, 128], "L": [8, 16]}
+
+
+def studied(frame, thetas=(0.5,), **choices):
+    parts, _ = cells.parts(frame)
+    return study(frame, parts, thetas, 100, 0, lambda *_: None), roles(parts, **choices)
+
+
+def drawn(frame, thetas=(0.5,), render=False, **choices):
+    """Every picture by name, and what was left out and why; nothing saved."""
+    found, left_out = {}, {}
+    about = studied(frame, thetas, **choices)
+    for what, pictures in PICTURES.items():
+        try:
+            with look():
+                for picture in pictures(*about):
+                    if render:
+                        picture.figure.draw_without_rendering()
+                    found[picture.name] = picture
+        except NotDrawn as why:
+            left_out[what] = str(why)
+    return found, left_out
+
+
+def labels(picture):
+    return [text.get_text() for legend in picture.figure.legends for text in legend.get_texts()]
+
+
+def simulated(tmp_path_factory):
+    grid = tmp_path_factory.mktemp("grid") / "grid.yaml"
+    grid.write_text(
+        "schema: 1\nname: small\nbase: {V: 16, L: 4}\nseeds: {count: 6}\nblocks:\n  - axes: {d: [8, 16, 32], N: [16, 64, 256, 1024]}\n"
+    )
+    out = tmp_path_factory.mktemp("small")
+    assert sweep(["--grid", str(grid), "--out", str(out)]) == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A real sweep and its report, made by the command in an interpreter of its own."""
+    out = simulated(tmp_path_factory)
+    call = (
+        f"import sys; from jaxrecall.report.__main__ import main; code = main([{str(out)!r}, '--theta', '0.5', '0.9', '--surrogate', '4'])"
+    )
+    told = python(f"{call}; assert 'jax' not in sys.modules; sys.exit(code)")
+    assert told.returncode == 0, told.stderr
+    (out / "told.txt").write_text(told.stdout)
+    return out
+
+
+class Tags(HTMLParser):
+    """Start tags that are open, and everything that a page refers to."""
+
+    VOID = ("meta", "br", "hr", "img", "link", "input")
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.ids, self.references, self.tags = [], [], [], []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.open += [tag] * (tag not in self.VOID)
+        for name, value in attrs:
+            self.ids += [value] * (name == "id")
+            self.references += [value] * (name in ("src", "href", "xlink:href", "data", "action"))
+            self.references += re.findall(r"url\((.*?)\)", value or "")
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_and_needs_nothing_from_outside(folder):
+    text = (folder / "report.html").read_text()
+    page = Tags(text)
+    assert page.open == []
+    assert not {"script", "link", "img", "iframe", "object"} & set(page.tags)
+    assert [reference for reference in page.references if not reference.startswith(("#", "data:image/png"))] == []
+    assert "@import" not in text
+    assert len(page.ids) == len(set(page.ids))
+    assert {reference[1:] for reference in page.references if reference[0] == "#"} <= set(page.ids)
+    assert len(text) < 2e6
+
+
+def test_every_picture_is_on_the_page_and_in_both_files(folder):
+    page = Tags((folder / "report.html").read_text())
+    figures = folder / "report-figures"
+    names = {path.stem for path in figures.iterdir()}
+    assert {"accuracy", "critical-n", "critical-n-0.9", "phase", "noise", "noise-lines", "collapse"} <= names <= set(page.ids)
+    for name in names:
+        assert (figures / f"{name}.pdf").read_bytes().startswith(b"%PDF")
+        assert (figures / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert (figures / f"{name}.png").stat().st_size < 4e5
+    assert page.tags.count("svg") == len(names)
+
+
+def test_the_page_has_the_tables_and_where_they_come_from(folder):
+    text = (folder / "report.html").read_text()
+    rows = fit(jaxrecall.load(folder), [0.5, 0.9], 400)
+    for value in rows.thresholds["N_star"].dropna():
+        assert f"{value:.4g}" in text
+    for value in rows.exponents["exponent"].dropna():
+        assert f"{value:.3f}" in text
+    for method in ("local", "isotonic", "two_stage", "joint"):
+        assert f"<th>{method}</th>" in text
+    assert "<b>local</b> is the estimate of record" in text
+    for fact in ("72 (72 ok)", "6, from 0 to 5", "jaxlib", "No chunk has failed", "python -m jaxrecall.report", "--grid", "name: small"):
+        assert fact in text
+    assert "decoders of the initial gradient: the table has no accuracy of a decoder" in (folder / "told.txt").read_text()
+
+
+def test_the_same_rows_make_the_same_bytes(tmp_path):
+    table({"d": [32, 64]}, law).to_parquet(tmp_path / "t.parquet")
+    made = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        shutil.copy(tmp_path / "t.parquet", tmp_path / name)
+        assert cli.main([str(tmp_path / name / "t.parquet"), "--resamples", "100", "--surrogate", "0"]) == 0
+        files = sorted(path for path in (tmp_path / name).rglob("*") if path.is_file())
+        made.append([path.read_bytes().replace(str(tmp_path / name).encode(), b"") for path in files])
+        assert (tmp_path / name / "t-report-figures" / "accuracy.pdf") in files
+    assert made[0] == made[1]
+
+
+def test_failures_and_old_pictures(folder, tmp_path):
+    out = tmp_path / "copy"
+    shutil.copytree(folder, out)
+    jaxrecall.store.Store(out).record_failure(
+        "x", {"runs": [["0" * 16, 7]], "error": "Boom\nat line 3", "host": "box7", "bucket": "16x8", "repeat": "python -m again"}
+    )
+    figures = out / "report-figures"
+    (figures / "decoders.pdf").write_text("of an earlier call")
+    (figures / "mine.txt").write_text("of the user")
+    assert cli.main([str(out), "--resamples", "100", "--surrogate", "0"]) == 0
+    text = (out / "report.html").read_text()
+    for said in ("Boom", "box7", "python -m again"):
+        assert f"<td>{said}</td>" in text
+    assert not (figures / "decoders.pdf").exists()
+    assert not (figures / "critical-n-0.9.pdf").exists()
+    assert (figures / "mine.txt").exists()
+
+
+def test_the_sentence_on_critical_N_has_the_numbers_of_the_fit():
+    frame = table(GRID, lambda c: law(c) * (1.3 if (c["d"], c["L"]) == (64, 16) else 1.0))
+    caption = drawn(frame)[0]["critical-n"].caption
+    of_record = fit(frame, [0.5], 100).exponents.query("record").set_index("axis")
+    for axis, row in of_record.iterrows():
+        assert f"{axis}^{row['exponent']:.2f} ({row['lo']:.2f} to {row['hi']:.2f})" in caption
+    y = np.log(fit(frame, [0.5], 100).thresholds.query("record").set_index(["d", "L"])["N_star"])
+    design = np.column_stack([np.ones(6), np.log(y.index.to_frame())])
+    off = y - design @ np.linalg.lstsq(design, y, rcond=None)[0]
+    assert f"the cell farthest from the law is d = 64, L = 16, at {np.exp(off[64, 16]):.2f} times its law" in caption.replace("The", "the")
+
+
+def test_the_sentence_on_agreement_has_numbers_of_all_cells_by_attention(monkeypatch):
+    frame = table(GRID, lambda c: law(c) * (2 if c["L"] == 16 else 1))
+    frame["attention_mass"] = np.where(frame["L"] == 16, 0.9, 0.99)
+    monkeypatch.setattr(predict, "critical_N", lambda at, theta: law(at) * (1.1 if at["d"] == 64 else 1.5) if at["d"] > 32 else None)
+    picture = drawn(frame)[0]["agreement"]
+    assert labels(picture)[:2] == ["attention locked (2)", "attention not locked (2)"]
+    star = fit(frame, [0.5], 100).thresholds.query("record").set_index(["d", "L"])["N_star"]
+    theirs = {d: law({"V": 64, "d": d}) * f for d, f in ((64, 1.1), (128, 1.5))}
+    off = np.median([abs(np.log(theirs[d] / star[d, 8])) for d in (64, 128)])
+    assert f"2 cells with attention locked: median |ln(predicted / observed)| {off:.3f}" in picture.caption
+    assert f"the largest at d = 128, L = 8, predicted / observed = {theirs[128] / star[128, 8]:.2f}, 1 more without" in picture.caption
+
+
+def test_attention_is_taken_at_the_crossing():
+    frame = table({"d": [32, 64]}, law)
+    frame["attention_mass"] = 0.9 + 0.1 * (np.log(frame["N"]) - np.log(LEVELS[0])) / np.log(LEVELS[-1] / LEVELS[0])
+    about, _ = studied(frame)
+    compared = agreement.compare(about, 0.5, lambda at, theta: 1.0)
+    expected = 0.9 + 0.1 * np.log(compared["N_star"] / LEVELS[0]) / np.log(LEVELS[-1] / LEVELS[0])
+    np.testing.assert_allclose(compared["attention"], expected, atol=1e-9)
+    assert compared["locked"].tolist() == (expected > 0.95).tolist()
+
+
+def test_cells_without_a_threshold_are_marked_where_they_were_tried():
+    frame = table(
+        {"d": [16, 32, 64, 128]}, lambda c: {16: 1000, 32: 1e7, 64: 1000, 128: 5}[c["d"]], ceiling=lambda c: 0.3 if c["d"] == 16 else 1.0
+    )
+    pictures, _ = drawn(frame)
+    for name in ("critical-n", "phase"):
+        assert {"levels off below", "not reached, N* is above", "above from the start"} <= set(labels(pictures[name]))
+        ax = pictures[name].figure.axes[0]
+        marks = {line.get_marker(): line.get_xydata().tolist() for line in ax.lines if line.get_marker() in "X^v" and len(line.get_xdata())}
+        assert marks == {"X": [[16, LEVELS[-1]]], "^": [[32, LEVELS[-1]]], "v": [[128, LEVELS[0]]]}
+        low, high = ax.get_ylim()
+        assert low < LEVELS[0] < LEVELS[-1] < high
+    assert (
+        "1 of 4 cells cross accuracy 0.5 (levels off below: 1; not reached, N* is above: 1; above from the start: 1)"
+        in pictures["accuracy"].caption
+    )
+
+
+def test_what_was_not_tested_is_hatched_and_not_filled_in():
+    frame = table(GRID, law)
+    full = drawn(frame)[0]["phase"]
+    assert "not tested" not in labels(full)
+    gap = frame[~((frame["d"] == 64) & (frame["L"] == 8) & frame["N"].isin(LEVELS[3:5]))]
+    picture = drawn(gap)[0]["phase"]
+    assert "not tested" in labels(picture)
+    ax = picture.figure.axes[0]
+    assert ax.patch.get_hatch()
+    boxes = Chart(studied(gap)[0], "d", "N").groups[0][1].pipe(Chart(studied(gap)[0], "d", "N").boxes)
+    for d in (32, 64, 128):
+        for level, N in enumerate(LEVELS):
+            inside = [box for box in boxes if box.corners[0][0] < d < box.corners[1][0] and box.corners[0][1] < N < box.corners[2][1]]
+            assert len(inside) == (0 if d == 64 and level in (3, 4) else 1), (d, N)
+    assert len(ax.collections[0].get_paths()) == len(boxes)
+
+
+def test_colours_are_mean_accuracies_and_the_contour_is_of_thresholds():
+    frame = table(GRID, law)
+    about, _ = studied(frame)
+    picture = drawn(frame)[0]["phase"]
+    shown = picture.figure.axes[0].collections[0].get_array()
+    means = frame[frame["L"] == 8].assign(p=lambda f: f["n_correct"] / f["n_test"]).groupby(["d", "N"])["p"].mean()
+    np.testing.assert_allclose(sorted(shown), sorted(means), atol=1e-12)
+    reach = (frame.assign(p=lambda f: f["n_correct"] / f["n_test"]).groupby(["d", "L", "N"])["p"].mean() >= 0.5).sum()
+    assert f"{reach} of {6 * len(LEVELS)} tested points reach accuracy 0.5" in picture.caption
+    dots = next(line for line in picture.figure.axes[0].lines if line.get_marker() == "o").get_ydata()
+    np.testing.assert_allclose(dots, about.thresholds(0.5).query("L == 8")["N_star"])
+
+
+def test_a_phase_diagram_over_any_two_axes():
+    frame = table({"d": [32, 64], "m": [16, 64], "V": [64, 128]}, lambda c: law(c) * 50 / c["m"])
+    pictures, _ = drawn(frame, phases=[("m * d", "N"), ("d", "V")])
+    assert {"phase-mxd-N", "phase-d-V"} <= set(pictures)
+    about, _ = studied(frame)
+    chart = Chart(about, "m * d", "N")
+    assert chart.x.values == (512, 1024, 2048, 4096)
+    assert chart.rest == ["V"]
+    assert "8 pixels hold" not in pictures["phase-d-V"].caption
+    assert f"{2 * len(LEVELS)} pixels hold more than one cell" not in pictures["phase-mxd-N"].caption
+    same = table({"d": [32, 64], "m": [32, 64]}, law)
+    assert f"{len(LEVELS)} pixels hold more than one cell" in drawn(same, phases=[("m * d", "N")])[0]["phase-mxd-N"].caption
+
+
+def test_the_leading_noise_and_one_that_never_leads():
+    frame = table({"d": [32, 64]}, law)
+    frame["noise_leakage"], frame["noise_mlp"], frame["noise_gradient"] = 0.1, 0.05, 0.01
+    frame["noise_bias"] = 100.0 / frame["N"]
+    pictures, _ = drawn(frame)
+    bias = sum(100.0 / N > 0.1 for N in LEVELS) * 2
+    assert f"measured noise is led by trigger leakage at {18 - bias}, mean bias at {bias}; never by MLP noise or gradient noise" in (
+        pictures["noise"].caption
+    )
+    assert labels(pictures["noise"]) == ["trigger leakage", "mean bias"]
+    frame = frame.drop(columns="noise_bias")
+    assert "predicted" in drawn(frame.drop(columns=[n for n in frame if n.startswith("noise")]))[0]["noise"].title
+    about, _ = studied(frame)
+    at = about.levels.loc[0]
+    assert noise.found(about, measured=False).loc[0, "leakage"] == predict.score_noise(at, float(at["N"]))["leakage"]
+
+
+def test_decoders_stand_beside_the_three_steps():
+    frame = table({"d": [32, 64]}, law)
+    frame["accuracy"] = frame["n_correct"] / frame["n_test"]
+    frame["matched_accuracy"], frame["assignment_accuracy"] = frame["accuracy"] * 0.5, 1.0
+    pictures, left_out = drawn(frame)
+    assert "decoders of the initial gradient" not in left_out
+    gain = frame.groupby(["d", "N"])["accuracy"].mean()
+    assert labels(pictures["decoders"])[:3] == ["three steps, test accuracy", "matched filter", "assignment"]
+    assert f"assignment {(1 - gain).mean():+.2f} in the mean, at the farthest {(1 - gain).max():+.2f}" in pictures["decoders"].caption
+    assert f"matched filter {(-gain / 2).mean():+.2f} in the mean, at the farthest {(-gain / 2).min():+.2f}" in pictures["decoders"].caption
+
+
+def test_a_search_gives_levels_as_the_fit_sees_them():
+    frame = table({"d": [32, 64]}, law)
+    frame["N"] = (frame["N"] * 2 ** (frame["seed"] / 40)).round().astype(int)
+    about, _ = studied(frame)
+    assert len(about.levels) == 2 * len(LEVELS)
+    assert (about.levels["n_seeds"] == 8).all()
+    pictures, _ = drawn(frame)
+    assert "2 of 2 cells cross" in pictures["accuracy"].caption
+    few = frame[(frame["seed"] == 0) | (frame["N"] > 500)]
+    assert "few seeds" in labels(drawn(few)[0]["accuracy"])
+
+
+ODD = {
+    "nothing varies": table(),
+    "one level": table({"d": [32, 64]}, law, levels=(1000,)),
+    "one seed": table(GRID, law, seeds=1),
+    "one run": table(levels=(64,), seeds=1),
+    "none right": table(GRID, lambda c: 1e12),
+    "all right": table(GRID, lambda c: 1e-9),
+    "names": table({"embedding": ["gaussian", "sphere"], "d": [32, 64]}, law),
+    "a switch": table({"trigger_in_value": [True, False]}),
+    "own column": table({"my axis": [-1.5, 0.0, 2.0], "d": [32, 64]}, law),
+    "m = 0 too": table({"m": [0, 16, 64]}, lambda c: 1000 + c["m"]),
+    "many": table({"d": [16, 32, 48, 64, 96], "V": [32, 64, 128, 256]}, law, LEVELS[::3], seeds=2),
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_any_table_that_can_be_fitted_gives_a_report(case):
+    pictures, left_out = drawn(ODD[case], (0.5, 0.9), render=True)
+    assert "accuracy" in pictures
+    assert all(pictures[name].caption.endswith(".") for name in pictures)
+    if case == "nothing varies":
+        assert left_out["critical N"] == left_out["phase diagram"] == "no axis but N varies"
+    if case == "none right":
+        assert left_out["data collapse"] == "fewer than two cells cross accuracy 0.5"
+    if case == "own column":
+        assert "phase-myaxis-N" in drawn(ODD[case], phases=[("my axis", "N")])[0]
+
+
+def test_rows_without_a_number_are_left_out(tmp_path, capsys):
+    frame = table({"d": [32, 64]}, law).astype({"n_correct": "Int64"})
+    frame["status"], frame["attention_mass"] = "ok", 0.99
+    gone = (frame["seed"] == 3) & (frame["N"] > 5000)
+    frame.loc[gone, ["n_correct", "attention_mass"]] = None, np.nan
+    frame.loc[gone, "status"] = "nonfinite"
+    frame.to_parquet(tmp_path / "t.parquet")
+    assert cli.main([str(tmp_path / "t.parquet"), "--resamples", "100", "--surrogate", "0"]) == 0
+    assert f"{gone.sum()} of {len(frame)} rows have no n_correct" in (tmp_path / "t-report.html").read_text()
+    assert f"({len(frame) - gone.sum()} ok, {gone.sum()} nonfinite)" in (tmp_path / "t-report.html").read_text()
+
+
+def test_roles_have_good_defaults_and_can_be_chosen():
+    parts, _ = cells.parts(table({"V": [64, 128], "d": [32, 64], "L": [8, 16]}, law))
+    chosen = roles(parts)
+    assert (chosen.x, chosen.lines, chosen.panels, chosen.phases) == ("d", "L", ("V",), (("d", "N"),))
+    chosen = roles(parts, x="V", panels=["d"], phases=[("L", "N"), ("V", "d")])
+    assert (chosen.x, chosen.lines, chosen.panels, chosen.phases) == ("V", "L", ("d",), (("L", "N"), ("V", "d")))
+
+
+def test_zero_stands_one_step_below_the_least():
+    axis = Axis.of("m", pd.DataFrame({"m": [0, 32, 128]}))
+    assert axis.place([0, 32, 128]).tolist() == [8, 32, 128]
+    np.testing.assert_allclose(axis.edges(), [4, 16, 64, 256])
+
+
+REFUSED = {
+    "no such axis": (["--x", "foo"], "x: 'foo'; allowed, as these vary: d, L"),
+    "it does not vary": (["--lines", "V"], "lines: 'V'; allowed, as these vary: d, L"),
+    "twice": (["--x", "d", "--panels", "d"], "x, lines, panels: d more than once"),
+    "unknown in a phase": (["--phase", "m * width", "N"], "phase: 'm * width' has no width; allowed: N, V, d, L, m and arithmetic"),
+    "no expression": (["--phase", "m *", "N"], "phase: 'm *': is no expression"),
+    "no number": (["--phase", "d / m", "N"], "phase: 'd / m': division by zero, at d=32, m=0"),
+    "same axis": (["--phase", "d", "d"], "phase: 'd' twice; allowed: two axes"),
+    "theta": (["--theta", "1.5"], "theta: 1.5; allowed: fractions between 0 and 1"),
+    "resamples": (["--resamples", "5"], "resamples: 5; allowed: at least 100"),
+    "surrogate": (["--surrogate", "-1"], "--surrogate: -1; allowed: a number of seeds, or 0 for none"),
+    "a folder for a page": (["--out", "."], "--out: . is a folder; allowed: a file"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_use_that_makes_no_sense_is_refused_in_a_line(case, tmp_path, capsys):
+    table(GRID, law).to_parquet(tmp_path / "t.parquet")
+    flags, said = REFUSED[case]
+    assert cli.main([str(tmp_path / "t.parquet"), *flags]) == 2
+    told = capsys.readouterr()
+    assert told.err.startswith(said)
+    assert told.err.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["t.parquet"]
+
+
+@pytest.mark.parametrize("make", ["missing", "empty", "column", "text"])
+def test_a_table_that_cannot_be_fitted_is_refused_in_a_line(make, tmp_path, capsys):
+    path = tmp_path / "t.parquet"
+    if make == "empty":
+        table().iloc[:0].to_parquet(path)
+    if make == "column":
+        table().drop(columns="n_test").to_parquet(path)
+    if make == "text":
+        path.write_text("no parquet")
+    assert cli.main([str(path)]) == 2
+    told = capsys.readouterr()
+    assert told.err.count("\n") == 1
+    assert "Traceback" not in told.err
+    assert not (tmp_path / "t-report.html").exists()
+
+
+def test_a_column_with_a_name_of_ours_is_refused():
+    with pytest.raises(FitError, match="cell has a meaning of its own"):
+        studied(table().assign(cell=1))
+
+
+def test_without_the_extra_it_says_what_to_install(tmp_path):
+    table().to_parquet(tmp_path / "t.parquet")
+    path = str(tmp_path / "t.parquet")
+    told = python(f"import sys; sys.modules['firthmodels'] = None; from jaxrecall.report.__main__ import main; sys.exit(main([{path!r}]))")
+    assert told.returncode == 2
+    assert told.stderr == "firthmodels is not installed; python -m pip install 'jaxrecall[fit]'\n"
