@@ -54,7 +54,7 @@ class Keys(NamedTuple):
 @cache
 def uniforms() -> np.ndarray:
     """(NODES, 9) quasi-random uniforms: |z_v|^2, |z_trig|^2, their cosine, |z_out(v)|^2, |Q|^2, own logit, own count, two of W_in."""
-    return qmc.Sobol(9, scramble=True, rng=np.random.default_rng(1)).random(NODES)
+    return qmc.Sobol(9, scramble=False).random(NODES) + 0.5 / NODES
 
 
 def chi_square(u: np.ndarray, d: int) -> np.ndarray:

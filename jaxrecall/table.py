@@ -80,6 +80,9 @@ def read_file(path: Path) -> pa.Table:
             raise ValueError(f"no column {', '.join(missing)}")
         table = file.read()
     names = table.column_names
+    written = [column.get("field_name") for column in (table.schema.pandas_metadata or {}).get("columns", ())]
+    if len(written) == len(names) and written != names:  # pages have checksums, names have none
+        raise ValueError("names of columns are damaged")
     table = pa.table([table[n].cast(SCHEMA.field(n).type) if n in COLUMNS else table[n] for n in names], names=names)
     table.validate(full=True)
     if null := [name for name in NEEDED if table[name].null_count]:

@@ -4,6 +4,7 @@ import inspect
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import stat
@@ -350,7 +351,7 @@ def test_a_file_size_limit_keeps_finished_parts(store):
         import resource
         store = Store(sys.argv[1])
         store.write(rows(0))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
         try:
             store.write(rows(*range(5000)))
         except StoreError as error:
@@ -543,6 +544,16 @@ def test_any_damage_to_a_part_is_no_exception_and_no_wrong_number(store):
             frame = load(store.folder)
         assert done.runs == {(r["point_id"], r["seed"]) for r in rows(*range(20))}
         assert frame.to_dict("records") == rows(*range(20)), "the damaged file comes first and is either whole or left out"
+
+
+def test_a_damaged_name_of_a_column_is_no_column_that_was_added_later(store):
+    good = store.write(rows(*range(20))).read_bytes()
+    (store.parts / "good.parquet").write_bytes(good)
+    places = [found.start() for found in re.finditer(b"train_accuracy", good)]
+    assert places
+    for place in places:
+        (store.parts / "damaged.parquet").write_bytes(good[:place] + b"troin" + good[place + 5 :])
+        assert quiet_load(store.folder).to_dict("records") == rows(*range(20))
 
 
 # --- one row per run
