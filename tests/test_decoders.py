@@ -110,6 +110,20 @@ def test_no_other_ridge_recovers_more():
     assert mean["along g, assigned"] > mean["along g"] + 0.03
 
 
+def test_long_embeddings_are_not_favoured():
+    """With endless samples G1 = Z_c^T permutation Z_in / (L V): least squares then errs towards tokens and labels it knows well."""
+    point, found = Point(V=128, d=32, L=16, N=2**30, trigger_in_value=False), []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        Z_in, Z_out = rng.normal(size=(2, point.V, point.d)) / np.sqrt(point.d)
+        perm, Z_c = rng.permutation(point.V), Z_out - Z_out.mean(0)
+        G1 = Z_c[perm].T @ Z_in / (point.L * point.V)
+        scores = least_squares(G1, Z_in, Z_c, 1e-6), decoders.whitened(point, G1, Z_in, Z_out, np.zeros(point.d))
+        found.append([(table.argmax(1) == perm).mean() for table in scores])
+    print(np.mean(found, axis=0))
+    assert np.diff(np.mean(found, axis=0)) > 0.03
+
+
 @pytest.mark.parametrize("changes", [{"V": 2}, {"d": 1}, {"L": 1}, {"N": 1}, {"V": 2, "d": 1, "L": 1, "N": 1}, {"d": 200}], ids=str)
 def test_small_sizes_have_an_answer(changes):
     found = decoders.accuracies(*by_hand(POINT.replace(**changes), 0))
