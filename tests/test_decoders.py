@@ -1,13 +1,14 @@
 """Decoders of the first gradient: cases solved by hand, the column that one of them must equal, and why these were chosen."""
 
 import itertools
+import tracemalloc
 
 import numpy as np
 import pytest
 from helpers import streamed
 from scipy.optimize import linear_sum_assignment
 
-from jaxrecall import Point, decoders, realize, simulate, three_step
+from jaxrecall import Point, decoders, plan, realize, simulate, three_step
 from jaxrecall.bucket import Bucket
 from jaxrecall.errors import PointError
 from jaxrecall.steps import in_float64
@@ -134,6 +135,20 @@ def test_a_gradient_that_overflowed_tells_nothing():
     point, perm, G1, *rest = by_hand(POINT, 0)
     G1[0, 0] = np.inf
     assert decoders.accuracies(point, perm, G1, *rest) == dict.fromkeys(NAMES)
+
+
+@pytest.mark.parametrize("sizes", [(400, 48), (64, 400)], ids=str)
+def test_the_plan_counts_what_the_host_takes(sizes):
+    V, d = sizes
+    rng = np.random.default_rng(0)
+    G1, Z_in, Z_out = (rng.normal(size=shape).astype(np.float32) for shape in ((d, d), (V, d), (V, d)))
+    point = Point(V=V, N=1000, d=d, L=4, decoders=True)
+    tracemalloc.start()
+    decoders.accuracies(point, rng.permutation(V), G1, Z_in, Z_out, Z_in[0])
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    told = plan.peak_bytes(Bucket(V, d, 0, "none", decoders=True)) - plan.peak_bytes(Bucket(V, d, 0, "none"))
+    assert peak <= told <= 3 * peak
 
 
 def test_an_mlp_is_refused():
