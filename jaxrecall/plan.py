@@ -118,7 +118,7 @@ def peak_bytes(bucket: Bucket) -> int:
     if bucket.diagnose:
         tables += 4 * V * d + (4 * V * p + 2 * d * p + 2 * m * d if m else 0)
     if bucket.decoders:  # what the program returns, and float64 on the host
-        tables += 5 * V * d + 10 * V * V + 10 * d * d
+        tables += 5 * V * d + 10 * V * V + 20 * d * d
     return 4 * (tables + bucket.chunk * (4 * V + 4 * d + 4 * m))
 
 

@@ -1,13 +1,14 @@
 """Decoders of the first gradient: cases solved by hand, the column that one of them must equal, and why these were chosen."""
 
 import itertools
+import tracemalloc
 
 import numpy as np
 import pytest
 from helpers import streamed
 from scipy.optimize import linear_sum_assignment
 
-from jaxrecall import Point, decoders, realize, simulate, three_step
+from jaxrecall import Point, decoders, plan, realize, simulate, three_step
 from jaxrecall.bucket import Bucket
 from jaxrecall.errors import PointError
 from jaxrecall.steps import in_float64
@@ -110,6 +111,20 @@ def test_no_other_ridge_recovers_more():
     assert mean["along g, assigned"] > mean["along g"] + 0.03
 
 
+def test_long_embeddings_are_not_favoured():
+    """With endless samples G1 = Z_c^T permutation Z_in / (L V): least squares then errs towards tokens and labels it knows well."""
+    point, found = Point(V=128, d=32, L=16, N=2**30, trigger_in_value=False), []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        Z_in, Z_out = rng.normal(size=(2, point.V, point.d)) / np.sqrt(point.d)
+        perm, Z_c = rng.permutation(point.V), Z_out - Z_out.mean(0)
+        G1 = Z_c[perm].T @ Z_in / (point.L * point.V)
+        scores = least_squares(G1, Z_in, Z_c, 1e-6), decoders.whitened(point, G1, Z_in, Z_out, np.zeros(point.d))
+        found.append([(table.argmax(1) == perm).mean() for table in scores])
+    print(np.mean(found, axis=0))
+    assert np.diff(np.mean(found, axis=0)) > 0.03
+
+
 @pytest.mark.parametrize("changes", [{"V": 2}, {"d": 1}, {"L": 1}, {"N": 1}, {"V": 2, "d": 1, "L": 1, "N": 1}, {"d": 200}], ids=str)
 def test_small_sizes_have_an_answer(changes):
     found = decoders.accuracies(*by_hand(POINT.replace(**changes), 0))
@@ -120,6 +135,20 @@ def test_a_gradient_that_overflowed_tells_nothing():
     point, perm, G1, *rest = by_hand(POINT, 0)
     G1[0, 0] = np.inf
     assert decoders.accuracies(point, perm, G1, *rest) == dict.fromkeys(NAMES)
+
+
+@pytest.mark.parametrize("sizes", [(400, 48), (64, 400)], ids=str)
+def test_the_plan_counts_what_the_host_takes(sizes):
+    V, d = sizes
+    rng = np.random.default_rng(0)
+    G1, Z_in, Z_out = (rng.normal(size=shape).astype(np.float32) for shape in ((d, d), (V, d), (V, d)))
+    point = Point(V=V, N=1000, d=d, L=4, decoders=True)
+    tracemalloc.start()
+    decoders.accuracies(point, rng.permutation(V), G1, Z_in, Z_out, Z_in[0])
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    told = plan.peak_bytes(Bucket(V, d, 0, "none", decoders=True)) - plan.peak_bytes(Bucket(V, d, 0, "none"))
+    assert peak <= told <= 3 * peak
 
 
 def test_an_mlp_is_refused():

@@ -553,7 +553,9 @@ def test_a_damaged_name_of_a_column_is_no_column_that_was_added_later(store):
     assert places
     for place in places:
         (store.parts / "damaged.parquet").write_bytes(good[:place] + b"troin" + good[place + 5 :])
-        assert quiet_load(store.folder).to_dict("records") == rows(*range(20))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert load(store.folder).to_dict("records") == rows(*range(20))
 
 
 # --- one row per run
