@@ -106,7 +106,7 @@ def curve(cells: Table, axis: Axis, theta: float) -> tuple[np.ndarray, np.ndarra
     cells = cells[[value != 0 for value in column(axis.name, cells)]] if axis.numeric else cells
     if axis.name in LAW and len(cells) > 1:
         values = cells[axis.name]
-        grid = np.unique(np.geomspace(values.min(), values.max(), 13).round().astype(int))
+        grid = np.unique(np.geomspace(values.min(), values.max(), 17).round().astype(int))
         at, each = grid.astype(float), [cells.iloc[0].to_dict() | {axis.name: int(value)} for value in grid]
     else:
         at, each = axis.place(column(axis.name, cells)), cells.to_dict("records")
