@@ -253,6 +253,22 @@ def test_colours_are_mean_accuracies_and_the_contour_is_of_thresholds():
     np.testing.assert_allclose(dots, about.thresholds(0.5).query("L == 8")["N_star"])
 
 
+def test_a_line_breaks_where_there_is_no_crossing_and_at_no_mlp(monkeypatch):
+    frame = table({"m": [0, 16, 64, 256]}, lambda c: 300 + c["m"])
+    monkeypatch.setattr(predict, "critical_N", lambda at, theta: np.inf if at["m"] < 40 else 1000.0 + at["m"])
+    pictures, _ = drawn(frame, phases=[("m", "N"), ("m * d", "N")])
+    for name in ("critical-n", "phase", "phase-mxd-N"):
+        ax = pictures[name].figure.axes[0]
+        (x, y) = next(line.get_data() for line in ax.lines if line.is_dashed())
+        assert min(x) == (16 * 32 if name == "phase-mxd-N" else 16)
+        assert np.isnan(y[0])
+        assert y[-1] == 1256
+    fitted = next(line for line in pictures["phase"].figure.axes[0].lines if line.get_linestyle() == "-" and line.get_marker() == "None")
+    assert np.isnan(fitted.get_ydata()).tolist() == [True, False, False, False]
+    names = table({"embedding": ["gaussian", "sphere"]}, lambda c: 500.0)
+    assert not any(line.is_dashed() for line in drawn(names)[0]["phase"].figure.axes[0].lines)
+
+
 def test_a_phase_diagram_over_any_two_axes():
     frame = table({"d": [32, 64], "m": [16, 64], "V": [64, 128]}, lambda c: law(c) * 50 / c["m"])
     pictures, _ = drawn(frame, phases=[("m * d", "N"), ("d", "V")])
@@ -263,6 +279,9 @@ def test_a_phase_diagram_over_any_two_axes():
     assert chart.rest == ["V"]
     assert "8 pixels hold" not in pictures["phase-d-V"].caption
     assert f"{2 * len(LEVELS)} pixels hold more than one cell" not in pictures["phase-mxd-N"].caption
+    others = drawn(frame, phases=[("N / d", "N"), ("N", "d"), ("N / d", "V")])[0]
+    assert {"phase-N-by-d-N", "phase-N-d", "phase-N-by-d-V"} <= set(others)
+    assert "fitted contour at 0.5" in labels(others["phase-N-d"])
     same = table({"d": [32, 64], "m": [32, 64]}, law)
     assert f"{len(LEVELS)} pixels hold more than one cell" in drawn(same, phases=[("m * d", "N")])[0]["phase-mxd-N"].caption
 

@@ -88,7 +88,7 @@ def _report(args: argparse.Namespace, command: str) -> None:
         found = study(frame, parts, args.theta, args.resamples, args.surrogate, tell)
     manifest = Store(path).read_manifest() if is_folder else None
     facts = survey(path) if is_folder else None
-    name = (manifest or {}).get("grid", {}).get("name") or path.resolve().stem
+    name = (facts and facts["grid"]) or path.resolve().stem
     try:
         folder.mkdir(parents=True, exist_ok=True)
         pictures, left_out = draw(found, chosen, folder)

@@ -89,22 +89,30 @@ def _line(ax: Any, study: Study, rows: Table, axis: Axis, theta: float, colour: 
             order = np.argsort(at[mine])
             ax.plot(at[mine][order], rows["law"].to_numpy()[mine][order], color=colour, linewidth=1.0)
     x, y = curve(study.cells.loc[rows.index], axis, theta)
-    ax.plot(x, y, color=colour, linestyle=DASH, linewidth=0.9)
-    return bool(len(x))
+    ax.plot(x, y, color=colour, linewidth=0.9, **joined(axis))
+    return bool(np.isfinite(y).any())
+
+
+def joined(axis: Axis) -> dict[str, Any]:
+    """How theory stands: a dashed line, or ticks where there is nothing between the values of the axis."""
+    return {"linestyle": DASH} if axis.numeric else {"linestyle": "none", "marker": "_", "markersize": 12}
 
 
 def curve(cells: Table, axis: Axis, theta: float) -> tuple[np.ndarray, np.ndarray]:
-    """Theory's critical N along the axis, over cells alike in all else; between its values too if it is a number of tokens or a width."""
-    if axis.name in LAW and len(cells) > 1 and cells[axis.name].min() > 0:
+    """Theory's critical N along the axis, over cells alike in all else; at whole numbers between its values too if it is a field.
+
+    nan, which breaks a line, where accuracy never reaches theta; 0 on a log axis is left out.
+    """
+    cells = cells[[value != 0 for value in column(axis.name, cells)]] if axis.numeric else cells
+    if axis.name in LAW and len(cells) > 1:
         values = cells[axis.name]
-        grid = np.unique(np.geomspace(values.min(), values.max(), 13).round().astype(int))
+        grid = np.unique(np.geomspace(values.min(), values.max(), 17).round().astype(int))
         at, each = grid.astype(float), [cells.iloc[0].to_dict() | {axis.name: int(value)} for value in grid]
     else:
         at, each = axis.place(column(axis.name, cells)), cells.to_dict("records")
-    y = np.array([predict.critical_N(cell, theta) or np.nan for cell in each])
-    there = np.isfinite(y)
-    order = np.argsort(at[there])
-    return at[there][order], y[there][order]
+    y = np.array([predict.critical_N(cell, theta) for cell in each], dtype=float)
+    order = np.argsort(at, kind="stable")
+    return at[order], np.where(np.isfinite(y), y, np.nan)[order]
 
 
 def tried(found: Table) -> np.ndarray:

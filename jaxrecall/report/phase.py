@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -37,14 +38,14 @@ def _picture(study: Study, x: str, y: str) -> Picture:
         shown.set(array=[box.rows["accuracy"].mean() for box in boxes], cmap="viridis", clim=(0, 1))
         ax.add_collection(shown)
         cells = found.loc[sorted(rows["cell"].unique())]
-        drawn |= _fitted(ax, chart, cells) if y == "N" else _contour(ax, chart, rows, found)
+        drawn |= _fitted(ax, chart, cells) if chart.N_up else _contour(ax, chart, rows, found)
         drawn |= _theory(ax, study, chart, rows, theta)
     bar = figure.colorbar(shown, ax=panels, label="mean test accuracy (fraction)", fraction=0.05, pad=0.02)
     bar.ax.axhline(theta, color="black", linewidth=1.2)
     chart.finish(figure, panels, [entry for name, entry in _entries(theta).items() if name in drawn])
     several = sum(box.rows["cell"].nunique() > 1 for _, rows in chart.groups for box in chart.boxes(rows))
     name = "phase" if (x, y) == chart.default else f"phase-{chart.slug}"
-    return Picture(name, f"Phase diagram: {y} against {x}", _caption(study, theta, several), figure)
+    return Picture(name, f"Phase diagram: {y} against {x}", _caption(study, theta, several, chart.gaps), figure)
 
 
 NEAR = 1.6
@@ -70,6 +71,11 @@ class Chart:
         self.rest = [axis for axis in every if axis not in used]
         self.all = grouped(levels, self.rest)
         self.groups = self.all[:MAX_PANELS]
+
+    @property
+    def N_up(self) -> bool:
+        """Whether N* of a cell can stand at the cell's place along x."""
+        return self.y.name == "N" and "N" not in self.x.used
 
     @property
     def slug(self) -> str:
@@ -108,9 +114,10 @@ class Chart:
 
     def finish(self, figure: Any, panels: list[Any], entries: list[Any]) -> None:
         name_axes(figure, panels, self.x.label, self.y.label)
-        above(figure, entries + [untested()] * self._gaps())
+        above(figure, entries + [untested()] * self.gaps)
 
-    def _gaps(self) -> bool:
+    @cached_property
+    def gaps(self) -> bool:
         """Whether the pixels leave some of a panel open."""
 
         def area(corners: Any) -> float:
@@ -158,12 +165,12 @@ def _stroke() -> list[Any]:
 
 def _fitted(ax: Any, chart: Chart, cells: Table) -> set[str]:
     """N* of the cells along x, joined, with intervals; and a mark where there is none."""
-    at = chart.x.place(column(chart.x.name, cells))
-    order = np.argsort(at, kind="stable")
-    at, cells = at[order], cells.iloc[order]
+    values = np.array(column(chart.x.name, cells))
+    order = np.argsort(at := chart.x.place(values), kind="stable")
+    at, cells, values = at[order], cells.iloc[order], values[order]
     N = cells["N_star"].to_numpy()
-    if len(set(at)) == len(at):
-        ax.plot(at, N, color="black", path_effects=_stroke(), zorder=3)  # nan breaks the line
+    if chart.x.numeric and len(set(at)) == len(at):
+        ax.plot(at, np.where(values != 0, N, np.nan), color="black", path_effects=_stroke(), zorder=3)  # nan breaks the line
     low, high = ((N - cells["lo"]).clip(0).fillna(0), (cells["hi"] - N).clip(0).fillna(0))
     limit = ax.get_ylim()[1] * 10
     bars = [low.to_numpy(), np.minimum(high.to_numpy(), limit)]
@@ -189,12 +196,12 @@ def _contour(ax: Any, chart: Chart, rows: Table, found: Table) -> set[str]:
 def _theory(ax: Any, study: Study, chart: Chart, rows: Table, theta: float) -> set[str]:
     """Theory's critical N along x, or its contour of accuracy theta over two fields."""
     cells = study.cells.loc[sorted(rows["cell"].unique())]
-    if chart.y.name == "N":
+    if chart.N_up:
         x, y = critical.curve(cells, chart.x, theta)
-        if len(set(x)) < max(2, len(x)):
+        if len(set(x)) < len(x):
             return set()
-        ax.plot(x, y, color="black", linestyle=DASH, path_effects=_stroke(), zorder=3)
-        return {"theory"}
+        ax.plot(x, y, color="black", path_effects=_stroke(), zorder=3, **critical.joined(chart.x))
+        return {"theory"} if np.isfinite(y).any() else set()
     axes = (chart.x, chart.y)
     if any(axis.name not in ("d", "L", "V", "m") or min(axis.values) <= 0 or len(axis.values) < 2 for axis in axes):
         return set()
@@ -214,7 +221,7 @@ def _level(ax: Any, x: np.ndarray, y: np.ndarray, z: np.ndarray, style: Any) -> 
     return {"contour", "theory"}
 
 
-def _caption(study: Study, theta: float, several: int) -> str:
+def _caption(study: Study, theta: float, several: int, gaps: bool) -> str:
     levels = study.levels
     reach = levels["accuracy"] >= theta
     said = f"{reach.sum()} of {len(levels)} tested points reach accuracy {theta:g}"
@@ -229,4 +236,4 @@ def _caption(study: Study, theta: float, several: int) -> str:
     else:
         said += "; theory does not cover them"
     mixed = f" {several} pixels hold more than one cell and show their mean." if several else ""
-    return f"{said}. Hatched: not tested.{mixed}"
+    return f"{said}.{' Hatched: not tested.' * gaps}{mixed}"

@@ -120,12 +120,12 @@ def name_axes(figure: Any, panels: Sequence[Any], x: str, y: str) -> None:
 
 def log_axis(axis: Any) -> None:
     """Log scale with ticks that say numbers: powers of ten, and 2 and 5 between them where there are few. After the limits are set."""
-    from matplotlib.ticker import LogFormatterMathtext, LogLocator, NullFormatter
+    from matplotlib.ticker import LogFormatterMathtext, LogLocator, NullFormatter, NullLocator
 
     low, high = axis.get_view_interval()
     few = np.log10(high / low) < 1.7
     axis.set_major_locator(LogLocator(10, subs=(1, 2, 5) if few else (1,)))
-    axis.set_minor_locator(LogLocator(10, subs=range(2, 10), numticks=99))
+    axis.set_minor_locator(LogLocator(10, subs=range(2, 10), numticks=99) if few else NullLocator())
     axis.set_major_formatter((lambda value, _: f"{value:g}" if value < 1e6 else f"{value:.0e}") if few else LogFormatterMathtext())
     axis.set_minor_formatter(NullFormatter())
 
@@ -170,7 +170,7 @@ def save(picture: Picture, folder: Path) -> str:
     """Writes `<name>.pdf` and `<name>.png`; returns the picture as SVG to stand in a page, its ids its own."""
     figure = picture.figure
     with look():
-        figure.draw_without_rendering()
+        figure.get_layout_engine().execute(figure)
         figure.set_layout_engine("none")  # laid out once, for all three
         figure.savefig(folder / f"{picture.name}.pdf", metadata={"CreationDate": None})
         figure.savefig(folder / f"{picture.name}.png")

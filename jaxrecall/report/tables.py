@@ -119,7 +119,7 @@ def provenance(study: Study, manifest: Mapping[str, Any] | None, command: str) -
             facts[name] = ", ".join(f"{value} ({n} rows)" for value, n in rows[name].value_counts().sort_index().items())
     if "seconds" in rows:
         facts["simulated for"] = f"{rows['seconds'].sum():.1f} s"
-    manifest = manifest or {}
+    manifest = manifest if isinstance(manifest, dict) else {}
     if versions := manifest.get("versions"):
         facts["versions"] = ", ".join(f"{name} {version}" for name, version in versions.items())
     facts |= {"sweep": manifest["command"]} if "command" in manifest else {}
