@@ -129,8 +129,9 @@ def accuracy(
     """Test accuracy, attention locked or not: P(mass > 1/2) times `locked_accuracy` with what strays into V2.
 
     The mass on the informative token is 1 / (1 + Z exp(-S - s_v)): S = kappa (1 - 1/L) g^2 (trigger of `score_noise`) nats,
-    s_v and the L - 1 scores in Z normal with s.d. sigma = S / snr; Z is the largest of them once sigma^2 > 2 log(L - 1), else its
-    mean (random energy model). A token that wins attention strays into V2 with weight E[(1 - mass)^2] / (E[mass]^2 N).
+    s_v and the L - 1 scores in Z normal with s.d. sigma = S / snr; log Z is the largest of the distinct ones once sigma^2 >
+    2 log(L - 1), else log(L - 1) + sigma^2 / 2 (random energy model). Tokens that win attention stray into V2 with weight
+    E[(1 - mass)^2] (E[mass] / E[mass^2])^2 / N beside the tokens that are recalled.
     Ours. Where score noise is not covered (orthogonal embeddings or the quadratic activation with an MLP): the locked value.
     """
     law = m, embedding, trigger_in_value, activation
