@@ -147,6 +147,8 @@ def test_score_noise_has_its_limits():
     assert theory.score_noise(128, 1024, 130, 16, embedding="orthogonal").leading == "gradient"
     narrow, wide = (theory.score_noise(64, 4096, 256, 16, m=m, activation="relu") for m in (16, 256))
     assert narrow.mlp > 3 * wide.mlp > 0
+    bias = 256 / (2**20 * 128) * math.sqrt(2 + 3 * 4 + 8)  # L^2/(N V) sqrt(c + 3 c^2 + c^3)
+    assert theory.score_noise(128, 2**20, 64, 16).mean_bias == pytest.approx(bias * 15 / 16, rel=0.05)
     fresh, same = (theory.score_noise(128, 2048, 64, 96, fresh_batches=fresh) for fresh in (True, False))
     assert fresh.mean_bias < 0.25 * same.mean_bias
     assert fresh.snr > 1.3 * same.snr
