@@ -167,7 +167,7 @@ def test_critical_N_follows_the_theory_and_the_surrogate(theta):
         predicted = theory.critical_N(theta=theta, **cell, **law)
         if predicted == np.inf:
             continue
-        levels = [round(predicted * 2 ** (k / 2)) for k in (-2, -1, 0, 1, 2)]
+        levels = [round(predicted * 2**k) for k in (-1.5, -0.75, 0, 0.75, 1.5)]
         points = [Point(N=N, n_test=512, root_seed=root_seed, **cell, **law) for N in levels]
         rows = simulate_all(points, range(32), Bucket(96, 160, 0, "none"))
         means = np.maximum.accumulate([mean_of("accuracy", of) for of in rows])
