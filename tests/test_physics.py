@@ -10,8 +10,8 @@ from jaxrecall.point import Point
 pytestmark = pytest.mark.slow
 
 
-def sample_points(n: int, top: tuple[float, float, float, float] = (8, 8, 7, 14), lead: str = "", **law) -> list[Point]:
-    """Points log-uniform in V, d, L, N from 2^5, 2^4, 2, 2^6 to 2^top, with V/2 <= N, 2 L^2 / d <= N and L < V, whose `lead`ing
+def sample_points(n: int, top: tuple[float, float, float, float] = (8, 8, 7, 14), lead: str = "", room: float = 1, **law) -> list[Point]:
+    """Points log-uniform in V, d, L, N from 2^5, 2^4, 2, 2^6 to 2^top, with N >= room V/2, N >= room 2 L^2/d and L < V, whose `lead`ing
     noise is as told; d = V + 2 for orthogonal embeddings. From a committed seed."""
     rng = np.random.default_rng(20261120)
     points: list[Point] = []
@@ -19,7 +19,7 @@ def sample_points(n: int, top: tuple[float, float, float, float] = (8, 8, 7, 14)
         V, d, L, N = (round(2 ** rng.uniform(low, high)) for low, high in zip((5, 4, 1, 6), top, strict=True))
         if law.get("embedding") == "orthogonal":
             d = V + 2
-        if V <= 2 * N and N >= 2 * L**2 / d and L < V and d <= 256:
+        if N >= room * max(V / 2, 2 * L**2 / d) and L < V and d <= 256:
             point = Point(V=V, N=N, d=d, L=L, n_test=1024, root_seed=len(points), **law)  # random numbers of its own
             if not lead or theory.score_noise(**symbols(point, "L", "fresh_batches")).leading == lead:
                 points.append(point)
@@ -94,11 +94,11 @@ def test_snr_follows_the_theory_of_other_models(law):
     assert high <= 1.2
 
 
-@pytest.mark.parametrize("law", [{}, {"trigger_in_value": False}, {"embedding": "sphere"}, {"embedding": "orthogonal"}], ids=str)
+@pytest.mark.parametrize("law", [{}, {"trigger_in_value": False}, {"embedding": "sphere"}], ids=str)
 @pytest.mark.parametrize("activation", ["relu", "gelu", "tanh"])
 def test_snr_with_an_mlp_follows_the_theory(activation, law):
-    points = sample_points(8, (6, 6, 5, 12), m=256, activation=activation, **law)
-    rows = simulate_all(points, range(6), Bucket(64, 66, 256, activation))
+    points = sample_points(10, (6, 6, 5, 12), room=4, m=256, activation=activation, **law)
+    rows = simulate_all(points, range(6), Bucket(64, 64, 256, activation))
     _, median, _ = snr_ratios(points, rows, f"m = 256, {activation}, {law}")
     assert 0.85 <= median <= 1.15
 
@@ -107,7 +107,7 @@ def test_snr_with_an_mlp_follows_the_theory(activation, law):
 def test_mlp_noise_is_what_another_first_layer_changes(activation):
     """Scores off the trigger's direction, over their spread between 6 draws of W_in on the same data."""
     ratios = []
-    for point in sample_points(8, (6, 6, 4.5, 11), m=192, activation=activation):
+    for point in sample_points(8, (6, 6, 4.5, 11), room=4, m=192, activation=activation):
         variances = []
         for seed in range(3):
             r = realize(point, seed)
@@ -167,7 +167,7 @@ def test_critical_N_follows_the_theory_and_the_surrogate(theta):
         predicted = theory.critical_N(theta=theta, **cell, **law)
         if predicted == np.inf:
             continue
-        levels = [round(predicted * 2 ** (k / 2)) for k in (-2, -1, 0, 1, 2)]
+        levels = [round(predicted * 2**k) for k in (-1.5, -0.75, 0, 0.75, 1.5)]
         points = [Point(N=N, n_test=512, root_seed=root_seed, **cell, **law) for N in levels]
         rows = simulate_all(points, range(32), Bucket(96, 160, 0, "none"))
         means = np.maximum.accumulate([mean_of("accuracy", of) for of in rows])

@@ -112,6 +112,8 @@ def test_accuracy_is_locked_accuracy_where_attention_is_right_and_chance_where_i
     assert theory.accuracy(64, 4096, 64, 1) == theory.locked_accuracy(64, 4096, 64)
     assert theory.accuracy(64, 4096, 64, 4) == pytest.approx(theory.locked_accuracy(64, 4096, 64), abs=1e-3)
     assert theory.accuracy(64, 4096, 64, 4, kappa=1e-3) < 0.01  # a quarter of the mass on the informative token never leads
+    for law in ({"embedding": "orthogonal", "activation": "relu"}, {"activation": "quadratic"}):  # no score noise: the locked value
+        assert theory.accuracy(24, 512, 26, 4, m=32, **law) == theory.locked_accuracy(24, 512, 26, 32, **law)
     assert theory.accuracy(64, 256, 64, 512) < 0.2 * theory.locked_accuracy(64, 256, 64)
 
 
@@ -145,6 +147,8 @@ def test_score_noise_has_its_limits():
     assert theory.score_noise(128, 1024, 130, 16, embedding="orthogonal").leading == "gradient"
     narrow, wide = (theory.score_noise(64, 4096, 256, 16, m=m, activation="relu") for m in (16, 256))
     assert narrow.mlp > 3 * wide.mlp > 0
+    bias = 256 / (2**20 * 128) * math.sqrt(2 + 3 * 4 + 8)  # L^2/(N V) sqrt(c + 3 c^2 + c^3)
+    assert theory.score_noise(128, 2**20, 64, 16).mean_bias == pytest.approx(bias * 15 / 16, rel=0.05)
     fresh, same = (theory.score_noise(128, 2048, 64, 96, fresh_batches=fresh) for fresh in (True, False))
     assert fresh.mean_bias < 0.25 * same.mean_bias
     assert fresh.snr > 1.3 * same.snr
@@ -179,7 +183,11 @@ def test_the_matched_filter_stays_below_what_information_allows_and_collapses_on
         (lambda: theory.locked_accuracy(10, 10, 11, embedding="orthogonal"), "d >= V \\+ 2 = 12"),
         (lambda: theory.locked_accuracy(10, 10, 10, m=4), "activation: got 'none' with m=4"),
         (lambda: theory.score_noise(10, 10, 10, 1), "L: got 1"),
-        (lambda: theory.score_noise(10, 10, 10, 4, m=4, activation="quadratic"), "mean slope is 0"),
+        (
+            lambda: theory.score_noise(10, 10, 10, 4, m=4, activation="quadratic"),
+            "m: got 4 with gaussian .* quadratic; covered",
+        ),
+        (lambda: theory.score_noise(10, 10, 12, 4, m=4, embedding="orthogonal", activation="relu"), "m: got 4 with orthogonal"),
         (lambda: theory.critical_N(10, 10, 4, 1.0), "theta: got 1.0"),
         (lambda: surrogate.critical_N(10, 10, 0.0), "theta: got 0.0"),
         (lambda: surrogate.locked(10, 10, 10, 2, m=4), "activation"),
