@@ -133,7 +133,7 @@ def accuracy(
     2 log(L - 1), else log(L - 1) + sigma^2 / 2 (random energy model). Tokens that win attention stray into V2 with weight
     E[(1 - mass)^2] (E[mass] / E[mass^2])^2 / N beside the tokens that are recalled.
     Ours. Where score noise is not covered (orthogonal embeddings or the quadratic activation with an MLP): the locked value.
-    Mean |error| 0.05 where attention is not locked, up to 0.3 at snr near 2.
+    Mean |error| 0.05 where attention is not locked, up to 0.3.
     """
     law = m, embedding, trigger_in_value, activation
     if L == 1 or not has_score_noise(m, embedding, activation):
