@@ -136,6 +136,7 @@ def locked_accuracy(
     """Test accuracy when attention is locked on the informative token: `recall` of `keys`.
 
     Ours. Orthogonal attention-only embeddings: only counts differ, and ties are won by chance; `stray` is left out there.
+    Mean |error| 0.03 attention-only (8 seeds a point), 0.02 with an MLP; too low by up to 0.06 where V is well above d.
     """
     check(V, N, d, m, embedding, activation)
     if embedding == "orthogonal" and not m:
