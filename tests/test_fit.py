@@ -475,3 +475,16 @@ def test_the_readme_names_every_column_and_method():
     part, curves = curves_of(table(GRID, law, WIDE), count=100)
     assert list(estimate(part, 0.5, curves, lambda _: None).y) == list(METHODS)
     assert f"`{RECORD}` (of record)" in section
+
+
+def test_another_accuracy_can_cross(tmp_path, capsys):
+    frame = table({"V": [64, 128]}, law, n_test=10**6)
+    share = frame["n_correct"] / frame["n_test"]
+    decoded = frame.assign(n_correct=0, matched_accuracy=(share * frame["V"]).round() / frame["V"], whitened_accuracy=np.nan)
+    decoded.to_parquet(tmp_path / "t.parquet")
+    assert cli.main([str(tmp_path / "t.parquet"), "--of", "matched_accuracy", "--resamples", "100"]) == 0
+    found = of_record(pd.read_parquet(tmp_path / "t-fit" / "matched_accuracy" / "thresholds.parquet"))
+    assert found["N_star"].to_numpy() == pytest.approx([law(cell) for cell in found.to_dict("records")], rel=0.03)
+    for of, told in (("whitened_accuracy", "decoders: true"), ("assignment_accuracy", "no column"), ("snr", "allowed: accuracy, ")):
+        assert cli.main([str(tmp_path / "t.parquet"), "--of", of]) == 2
+        assert told in capsys.readouterr().err

@@ -27,7 +27,14 @@ def parser() -> argparse.ArgumentParser:
         epilog="Methods: " + "; ".join(f"{name}: {text}" for name, text in METHODS.items()) + f". Of record: {RECORD}.",
     )
     p.add_argument("table", metavar="DIR|FILE.parquet", help="a results folder, or any table with columns " + ", ".join(cells.NEEDED))
-    p.add_argument("--out", metavar="DIR", help="where the three tables go (default: the results folder, or FILE-fit beside a file)")
+    p.add_argument(
+        "--out",
+        metavar="DIR",
+        help="where the three tables go (default: the results folder or FILE-fit beside a file, ACCURACY there with --of)",
+    )
+    p.add_argument(
+        "--of", metavar="ACCURACY", default="accuracy", help=f"what crosses: accuracy (default), {', '.join(cells.OF_VOCABULARY)}"
+    )
     p.add_argument("--theta", type=float, nargs="+", default=[0.5], metavar="T", help="accuracies to cross, fractions (default: 0.5)")
     p.add_argument("--resamples", type=int, default=RESAMPLES, metavar="B", help=f"bootstrap resamplings (default: {RESAMPLES})")
     return p
@@ -37,11 +44,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
     path = Path(args.table)
     try:
-        out = (
-            Path(args.out) if args.out else path if Store(path).holds_results() else path.resolve().with_name(f"{path.resolve().stem}-fit")
-        )
+        at = path if Store(path).holds_results() else path.resolve().with_name(f"{path.resolve().stem}-fit")
+        out = Path(args.out) if args.out else at if args.of == "accuracy" else at / args.of
         check_folder(out)
         frame, remarks = cells.read(path)
+        frame = cells.counting(frame, args.of)
         with progress() as tell:
             found = fit(frame, args.theta, args.resamples, tell)
         _say(found, remarks + found.remarks)

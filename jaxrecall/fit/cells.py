@@ -27,6 +27,9 @@ LAW = ("V", "d", "L", "m")
 NEEDED = {"V": 2, "N": 1, "d": 1, "L": 1, "m": 0, "seed": 0, "n_test": 1, "n_correct": 0}
 """Columns that a table must have, each with the least value allowed; whole numbers all."""
 
+OF_VOCABULARY = ("memory_accuracy", "step1_memory_accuracy", "matched_accuracy", "whitened_accuracy", "assignment_accuracy")
+"""Accuracies that count tokens of the vocabulary rather than test sequences."""
+
 SPREAD = 1.5
 """Levels within this factor may count as one, if no seed ran at two of them."""
 
@@ -74,6 +77,20 @@ def read(path: Path) -> tuple[Table, list[str]]:
         raise FitError(
             f"{path}: cannot be read ({' '.join(str(error).split())[:200]}); allowed: a results folder or a .parquet file"
         ) from error
+
+
+def counting(frame: Table, of: str) -> Table:
+    """The table with another accuracy counted: n_correct = accuracy V of n_test = V; raises FitError."""
+    if of == "accuracy":
+        return frame
+    if of not in OF_VOCABULARY:
+        raise FitError(f"of: {of!r}; allowed: accuracy, {', '.join(OF_VOCABULARY)}")
+    if missing := [name for name in (of, "V") if name not in frame]:
+        raise FitError(f"of: the table has no column {', '.join(missing)}")
+    if frame[of].isna().all():
+        hint = "; the sweep asks for it by decoders: true" if of in OF_VOCABULARY[2:] else ""
+        raise FitError(f"of: {of} is null in all rows{hint}")
+    return frame.assign(n_correct=(frame[of] * frame["V"]).round(), n_test=frame["V"])
 
 
 def parts(frame: Table) -> tuple[list[Part], list[str]]:
