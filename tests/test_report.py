@@ -338,6 +338,7 @@ ODD = {
     "a switch": table({"trigger_in_value": [True, False]}),
     "own column": table({"my axis": [-1.5, 0.0, 2.0], "d": [32, 64]}, law),
     "m = 0 too": table({"m": [0, 16, 64]}, lambda c: 1000 + c["m"]),
+    "ragged": pd.concat([table({"V": [48], "d": [64, 96]}, law), table({"d": [64, 96], "L": [8, 64]}, law)], ignore_index=True),
     "many": table({"d": [16, 32, 48, 64, 96], "V": [32, 64, 128, 256]}, law, LEVELS[::3], seeds=2),
 }
 

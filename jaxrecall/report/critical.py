@@ -103,7 +103,7 @@ def curve(cells: Table, axis: Axis, theta: float) -> tuple[np.ndarray, np.ndarra
 
     nan, which breaks a line, where accuracy never reaches theta; 0 on a log axis is left out.
     """
-    cells = cells[[value != 0 for value in column(axis.name, cells)]] if axis.numeric else cells
+    cells = cells[np.array([value != 0 for value in column(axis.name, cells)], bool)] if axis.numeric else cells
     if axis.name in LAW and len(cells) > 1:
         values = cells[axis.name]
         grid = np.unique(np.geomspace(values.min(), values.max(), 17).round().astype(int))
