@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: sweep test bench lint clean
+.PHONY: sweep test bench study lint clean
 
 sweep: .venv/installed  ## set up, run the small shipped grid, end with a table and a picture
 	$(BIN)/python -m jaxrecall.sweep --grid sweeps/quickstart.yaml
@@ -11,6 +11,21 @@ test: .venv/installed-dev  ## set up and pass the tests; ARGS=--slow for all of 
 
 bench: .venv/installed-bench  ## set up, run the peers side by side, save results/benchmarks.md; ARGS="--only R1" for parts
 	$(BIN)/python -m benchmarks $(ARGS)
+
+REPORT-capacity := --theta 0.5 0.9 --x d --lines L --panels V
+REPORT-mlp := --x m --lines d --panels trigger_in_value --phase m N --phase "m * d" N
+REPORT-embeddings := --x L --lines embedding --panels d --phase L N
+REPORT-bound := --x d --lines L --panels V
+REPORT-phase := --x m --lines d --phase "m * d" N --phase d N
+STUDIES := capacity mlp embeddings bound phase
+
+study: .venv/installed-dev $(STUDIES:%=results/study/%/report.html)  ## run the shipped studies, a quarter of an hour on 2 cores
+
+results/study/%/report.html: sweeps/%.yaml
+	$(BIN)/python -m jaxrecall.sweep --grid $< --out results/study/$*
+	$(BIN)/python -m jaxrecall.compact results/study/$* --prune
+	$(BIN)/python -m jaxrecall.fit results/study/$* --theta 0.5 0.9 --resamples 200
+	$(BIN)/python -m jaxrecall.report results/study/$* --resamples 200 $(REPORT-$*)
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check
