@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def accuracy(frame: Table, axes: tuple[str, ...], title: str, path: Path) -> str
     figure.supxlabel(_label(x), fontsize=10)
     fixed = [f"{name} = {_text(frame[name].iloc[0])}" for name in ("V", "N", "d", "L", "m") if name not in axes and name != x]
     figure.suptitle(f"{title}: {', '.join(fixed)}\nmean over {drawn['seed'].nunique()} seeds, band = one standard deviation", fontsize=10)
-    temporary = path.with_name(f".{path.name}.tmp")
+    temporary = path.with_name(f".{secrets.token_hex(4)}-{path.name}.tmp")  # shards may draw at once
     try:
         figure.savefig(temporary, format="png")
         temporary.replace(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shlex
@@ -14,7 +15,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from . import engines
 from . import plan as planning
+from . import shard as sharding
 from .bucket import Bucket
 from .cost import cores
 from .errors import GridError, StoreError
@@ -23,6 +26,7 @@ from .interrupts import Interrupts
 from .progress import Events, Outcome, Tally, duration, progress
 from .rounds import Rounds, known_rows
 from .row import CODE_VERSION
+from .shard import Shard
 from .store import Store, load
 
 OK, USAGE, FAILED, INTERRUPTED = 0, 2, 3, 130
@@ -43,6 +47,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--json-log", action="store_true", help="progress as one JSON object a line on stdout, and nothing else there")
     p.add_argument("--fail-fast", action="store_true", help="stop at the first failed chunk")
     p.add_argument("--print-schema", action="store_true", help="print the JSON Schema of grid files")
+    engines.add_options(p)
     return p
 
 
@@ -52,11 +57,24 @@ class Job:
 
     grid: Grid
     store: Store
-    runs: set[tuple[str, int]]  # all of the grid's, as (point_id, seed)
+    shard: Shard | None
+    runs: set[tuple[str, int]]  # of the grid, or of this shard of it, as (point_id, seed)
     done: int
     plan: planning.Plan
     command: str  # repeats or resumes this call
     search: Rounds | None = None  # then `runs` are those that it has used or waits for, and `plan` is a guess
+
+    @property
+    def to_do(self) -> bool:
+        return bool(self.search.waiting if self.search else self.plan.chunks)
+
+    @property
+    def title(self) -> str:
+        return f"{self.grid.name}, {self.shard}" if self.shard else self.grid.name
+
+    @property
+    def n_points(self) -> int:
+        return len(self.grid.points) if self.search else len({point_id for point_id, _ in self.runs})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -85,21 +103,30 @@ def _main(args: argparse.Namespace, command: str, interrupts: Interrupts) -> int
         if args.dry_run:
             _dry_run(job, args.json)
             return OK
-        job.store.prepare(_manifest(job))
-        job.store.clear_failures(job.runs)
+        pool = engines.pool(args) if job.to_do else None
     except GridError as error:
         print(*error.lines, sep="\n", file=sys.stderr)
         return USAGE
     except StoreError as error:
         print(error, file=sys.stderr)
         return USAGE
-    return _sweep(job, args.fail_fast, Events(sys.stdout) if args.json_log else None, interrupts)
+    with contextlib.closing(pool) if pool else contextlib.nullcontext():
+        try:
+            job.store.prepare(_manifest(job))
+            job.store.clear_failures(job.runs)
+        except StoreError as error:
+            print(error, file=sys.stderr)
+            return USAGE
+        return _sweep(job, pool, args.fail_fast, Events(sys.stdout) if args.json_log else None, interrupts)
 
 
 def _prepare(args: argparse.Namespace, command: str) -> Job:
     """Everything that can be refused, before anything is written or JAX is started."""
+    engines.check(args)
     forced = Bucket.parse(args.bucket) if args.bucket else None
-    grid = read_grid(args.grid, args.set)
+    grid, shard = read_grid(args.grid, args.set), sharding.chosen(args.shard)
+    if grid.search and shard and shard.count > 1:
+        raise GridError(f"--shard: got {shard} for a search, whose cells share their runs; allowed: 0/1, the whole search")
     store = Store(args.out or Path("results") / grid.name)
     store.check()
     done = store.done(CODE_VERSION, grid.precision)
@@ -116,8 +143,9 @@ def _prepare(args: argparse.Namespace, command: str) -> Job:
         search = Rounds(grid, known_rows(store) if done.runs else {}, forced, limit)
         runs, n_done, plan = search.runs | search.waiting, len(search.runs), search.guess
     else:
-        search, runs = None, {(point.point_id, seed) for point in grid.points for seed in grid.seeds}
-        todo = [(point, seed) for point in grid.points for seed in grid.seeds if (point.point_id, seed) not in done.runs]
+        mine = shard.of(grid.points, grid.seeds) if shard else [(point, seed) for point in grid.points for seed in grid.seeds]
+        search, runs = None, {(point.point_id, seed) for point, seed in mine}
+        todo = [(point, seed) for point, seed in mine if (point.point_id, seed) not in done.runs]
         n_done, plan = len(runs) - len(todo), planning.make(todo, forced, limit=limit)
     if plan.peak_bytes > limit:
         biggest = max(plan.buckets, key=planning.peak_bytes)
@@ -125,7 +153,7 @@ def _prepare(args: argparse.Namespace, command: str) -> Job:
             f"limits.max_bytes: program {biggest} needs about {plan.peak_bytes / 2**20:.0f} MiB; allowed: {limit / 2**20:.0f} MiB. "
             "Lower V, d or m, or raise limits.max_bytes."
         )
-    return Job(grid, store, runs, n_done, plan, command, search)
+    return Job(grid, store, shard, runs, n_done, plan, command, search)
 
 
 def _dry_run(job: Job, as_json: bool) -> None:
@@ -140,6 +168,8 @@ def _dry_run(job: Job, as_json: bool) -> None:
         return
     left_out = [f", {n} {why}" for n, why in ((grid.n_excluded, "excluded by where"), (grid.n_duplicates, "duplicates dropped")) if n]
     print(f"{grid.name}: {len(grid.points)} points x {len(grid.seeds)} seeds = {grid.n_runs} runs" + "".join(left_out))
+    if job.shard:
+        print(f"{job.shard}: {len(job.runs)} of these runs")
     print(f"{job.done} done in {job.store.folder}, {plan.n_runs} to do")
     for entry in facts["program_list"]:
         print(
@@ -152,8 +182,8 @@ def _dry_run(job: Job, as_json: bool) -> None:
 def _facts(job: Job) -> dict[str, Any]:
     plan = job.plan
     return {
-        "points": len(job.grid.points),
-        "runs": job.grid.n_runs,
+        "points": job.n_points,
+        "runs": len(job.runs),
         "done": job.done,
         "todo": plan.n_runs,
         "programs": len(plan.buckets),
@@ -170,11 +200,11 @@ def _manifest(job: Job) -> dict[str, Any]:
     return {"grid": grid.resolved, "code_version": CODE_VERSION, "precision": grid.precision, "versions": versions, "command": job.command}
 
 
-def _sweep(job: Job, fail_fast: bool, events: Events | None, interrupts: Interrupts) -> int:
+def _sweep(job: Job, pool: engines.Pool | None, fail_fast: bool, events: Events | None, interrupts: Interrupts) -> int:
     """Runs what is missing, says what became of it, draws the picture; returns the exit code."""
     outcome, code = Outcome(), OK
     try:
-        outcome = _run(job, fail_fast, events, interrupts)
+        outcome = _run(job, pool, fail_fast, events, interrupts)
         code = _ended(outcome, job)
         if job.search:
             job.runs = job.search.runs
@@ -195,31 +225,33 @@ def _sweep(job: Job, fail_fast: bool, events: Events | None, interrupts: Interru
     return code
 
 
-def _run(job: Job, fail_fast: bool, events: Events | None, interrupts: Interrupts) -> Outcome:
+def _run(job: Job, pool: engines.Pool | None, fail_fast: bool, events: Events | None, interrupts: Interrupts) -> Outcome:
     plan, grid, folder = job.plan, job.grid, job.store.folder
-    to_do = job.search.waiting if job.search else plan.chunks
     if events:
         counts = {name: fact for name, fact in _facts(job).items() if name in ("runs", "done", "todo", "programs", "est_seconds")}
-        events.emit("start", grid=grid.name, out=str(folder), **counts)
-    elif not to_do:
-        print(f"nothing to do: all {job.done} runs are in {folder}")
+        events.emit("start", grid=grid.name, out=str(folder), shard=job.shard and str(job.shard), **counts)
+    elif not job.to_do:
+        print(f"nothing to do: all {job.done} runs {f'of {job.shard} ' if job.shard else ''}are in {folder}")
     elif job.search:
         print(f"{grid.name}: searches {job.search}, {job.done} runs done; rows go to {folder}", flush=True)
     else:
         print(
-            f"{grid.name}: {job.done} of {grid.n_runs} runs done, {plan.n_runs} to do in {len(plan.buckets)} programs, "
+            f"{job.title}: {job.done} of {len(job.runs)} runs done, {plan.n_runs} to do in {len(plan.buckets)} programs, "
             f"about {duration(plan.seconds)} on {cores()} cores; rows go to {folder}",
             flush=True,
         )
-    if not to_do:
+    if not job.to_do:
         return Outcome()
-    from . import runner  # starts JAX
-
     tell = progress(job.search.tally if job.search else Tally(plan.n_runs, sum(chunk.seconds for chunk in plan.chunks)), events)
     interrupts.say = tell.say
 
     def execute(plan: planning.Plan) -> Outcome:
-        return runner.execute(plan, job.store, grid.precision, tell, interrupts, job.command, fail_fast, grid.part_seconds)
+        how = (job.store, grid.precision, tell, interrupts, job.command, fail_fast, grid.part_seconds)
+        if pool:
+            return engines.execute(plan, pool, *how)
+        from . import runner  # starts JAX
+
+        return runner.execute(plan, *how)
 
     try:
         return job.search.run(execute, fail_fast) if job.search else execute(plan)
@@ -254,7 +286,8 @@ def _picture(job: Job, events: Events | None) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # copies left by compact are no news here
         frame: Any = load(job.store.folder)
-    mine = frame[[run in job.runs for run in zip(frame["point_id"], frame["seed"], strict=True)]]
+    runs = {(point.point_id, seed) for point in job.grid.points for seed in job.grid.seeds} if job.shard else job.runs
+    mine = frame[[run in runs for run in zip(frame["point_id"], frame["seed"], strict=True)]]  # of other shards too
     if mine.empty:
         return
     path = job.store.folder / "accuracy.png"

@@ -1,0 +1,218 @@
+"""The same grid through every engine gives the same rows; workers that die cost nothing; what always fails is told.
+
+Every sweep here is a process of its own; the programs it compiles are shared in one folder, so that most start in seconds.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import ROOT, assert_same_metrics
+from test_crash import SMALL, Sweeps, quiet, same
+
+from jaxrecall.engines import local
+from jaxrecall.status import survey
+from jaxrecall.sweep import main
+
+ALL = ("--set", "seeds.count=125", "--set", "run.part_seconds=0.3")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory) -> Path:
+    """A folder with the grid, where compiled programs are kept."""
+    folder = tmp_path_factory.mktemp("engines")
+    (folder / "small.yaml").write_text(SMALL)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def sweeps(home) -> Sweeps:
+    return Sweeps(home, "small")
+
+
+@pytest.fixture(scope="module")
+def alone(sweeps, home) -> Path:
+    """The folder of 500 runs by one process, which leaves their programs compiled."""
+    done = sweeps.run(home / "alone", *ALL)
+    assert (done["exit_code"], done["runs_executed"]) == (0, 500), done["err"]
+    return home / "alone"
+
+
+def programs(home: Path) -> set[str]:
+    return {path.name for path in (home / "cache").iterdir() if path.name.endswith("-cache")}
+
+
+def assert_same_rows(a: Path, b: Path) -> None:
+    """No run missing or twice, equal draws, metrics within float tolerance."""
+    a, b = quiet(a), quiet(b)
+    assert a[["point_id", "seed", "draw_check", "status"]].equals(b[["point_id", "seed", "draw_check", "status"]])
+    for x, y in zip(a.to_dict("records"), b.to_dict("records"), strict=True):
+        assert_same_metrics(x, y)
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_two_devices(sweeps, alone, tmp_path):
+    sweeps.env = {**sweeps.env, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    done = sweeps.run(tmp_path, *ALL)
+    del sweeps.env["XLA_FLAGS"]
+    assert (done["exit_code"], done["runs_executed"]) == (0, 500), done["err"]
+    assert_same_rows(tmp_path, alone)
+
+
+def test_four_shards_in_sequence(sweeps, alone, tmp_path):
+    counts = [sweeps.run(tmp_path, *ALL, "--shard", f"{i}/4")["runs_executed"] for i in range(4)]
+    assert sum(counts) == 500
+    assert all(100 <= n <= 160 for n in counts)
+    assert_same_rows(tmp_path, alone)
+
+
+def test_two_workers_compile_nothing_that_is_kept(sweeps, home, alone, tmp_path):
+    before = programs(home)
+    done = sweeps.run(tmp_path, *ALL, "--workers", "2")
+    assert (done["exit_code"], done["runs_executed"], done["failed"]) == (0, 500, 0), done["err"]
+    assert before
+    assert programs(home) == before
+    assert_same_rows(tmp_path, alone)
+    compiled = [event["program"] for event in done["events"] if event["event"] == "compiled"]
+    assert 0 < len(compiled) <= 4 * 20
+    assert sum(event["rows"] for event in done["events"] if event["event"] == "batch") == 500
+    again = sweeps.run(tmp_path, *ALL, "--workers", "2")
+    assert [event["event"] for event in again["events"]] == ["start", "picture", "done"]
+
+
+def test_a_killed_worker_loses_nothing(sweeps, alone, tmp_path):
+    def kill(sweep: subprocess.Popen[str], n: int) -> None:
+        if n == 1:
+            os.kill(children(sweep.pid)[0], signal.SIGKILL)
+
+    done = sweeps.run(tmp_path, *ALL, "--set", "run.part_seconds=0", "--workers", "2", act=kill)
+    assert (done["exit_code"], done["runs_executed"], done["failed"]) == (0, 500, 0), done["err"]
+    told = [event["text"] for event in done["events"] if event["event"] == "message"]
+    assert [text.startswith("worker 0: killed by SIGKILL; another one takes its ") for text in told] == [True], told
+    assert_same_rows(tmp_path, alone)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_all_processes_keeps_what_is_finished(sweeps, alone, tmp_path, number):
+    """A terminal and Slurm send their signals to parent and workers alike."""
+
+    def end(sweep: subprocess.Popen[str], n: int) -> None:
+        if n == 1:
+            for pid in (*children(sweep.pid), sweep.pid):
+                os.kill(pid, number)
+
+    stopped = sweeps.run(tmp_path, *ALL, "--set", "run.part_seconds=0", "--workers", "2", act=end)
+    assert (stopped["returncode"], stopped["interrupted"]) == (130, True), stopped["err"]
+    left = survey(tmp_path)["todo"]
+    assert 0 < left < 500
+    assert left == 500 - stopped["runs_executed"]
+    done = sweeps.run(tmp_path, *ALL, "--workers", "2")
+    assert (done["exit_code"], done["runs_executed"]) == (0, left)
+    assert_same_rows(tmp_path, alone)
+
+
+def test_a_second_signal_drops_the_batches_and_the_workers(sweeps, alone, tmp_path):
+    sweep = sweeps.start(tmp_path, "--set", "blocks.0.axes.N=[1000000000]", "--workers", "2")  # a run takes hours
+    assert sweep.stdout
+    assert any('"compiled"' in line for line in sweep.stdout)
+    workers = children(sweep.pid)
+    sweep.send_signal(signal.SIGTERM)
+    assert any("once more to drop it" in line for line in sweep.stdout)
+    sweep.send_signal(signal.SIGINT)
+    assert sweep.wait(timeout=60) == 130
+    assert len(workers) == 2
+    assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
+
+
+def test_workers_end_with_a_parent_that_was_killed(sweeps, alone, tmp_path):
+    sweep = sweeps.start(tmp_path, "--set", "blocks.0.axes.N=[1000000000]", "--workers", "2")
+    assert sweep.stdout
+    assert any('"compiled"' in line for line in sweep.stdout)
+    workers = children(sweep.pid)
+    sweep.kill()
+    end = time.monotonic() + 30
+    while any(Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().split()[2] for pid in workers):
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+FAILING = """
+name: failing
+limits: {max_bytes: 1000TiB}
+base: {V: 20, N: 100, L: 2, n_test: 10}
+seeds: {count: 2}
+blocks:
+  - axes: {d: [8, 12]}
+  - axes: {d: [60000], m: [1000000], V: [60000]}   # tables that no machine holds
+"""
+
+
+def failing(home: Path, tmp_path: Path, *more: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+    (tmp_path / "failing.yaml").write_text(FAILING)
+    call = [sys.executable, "-m", "jaxrecall.sweep", "--grid", str(tmp_path / "failing.yaml"), "--out", str(tmp_path / "out"), *more]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "JAXRECALL_CACHE": str(home / "cache")}
+    done = subprocess.run(call, env=env, capture_output=True, text=True, timeout=300)
+    return done, survey(tmp_path / "out")
+
+
+def check_failing(done: subprocess.CompletedProcess[str], facts: dict[str, Any]) -> None:
+    assert done.returncode == 3, done.stderr
+    assert (facts["done"], facts["todo"]) == (4, 2)
+    assert len([line for line in done.stderr.splitlines() if line.startswith("failed: ")]) == 1, done.stderr
+    assert done.stderr.count("another one takes its 2 runs") == 2, done.stderr
+    (record,) = facts["failures"]
+    assert "memory" in record["error"]
+    assert "--grid" in record["repeat"]
+
+
+def test_a_piece_that_always_fails_is_told_and_the_rest_goes_on(home, tmp_path):
+    check_failing(*failing(home, tmp_path, "--workers", "2"))
+
+
+def test_a_search_by_workers_asks_the_same(home, tmp_path):
+    grid = tmp_path / "search.yaml"
+    grid.write_text(
+        "name: s\nbase: {V: 16, d: 16, L: 3, n_test: 200}\nseeds: {count: 12}\nsearch: {axis: N, theta: 0.5, to: 4096, max_runs: 60}\n"
+    )
+    for name, more in (("one", ()), ("two", ("--workers", "2"))):
+        call = [sys.executable, "-m", "jaxrecall.sweep", "--grid", str(grid), "--out", str(tmp_path / name), *more]
+        env = {**os.environ, "PYTHONPATH": str(ROOT), "JAXRECALL_CACHE": str(home / "cache")}
+        done = subprocess.run(call, env=env, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+    same(quiet(tmp_path / "one"), quiet(tmp_path / "two"))
+    assert (tmp_path / "one/search.json").read_text() == (tmp_path / "two/search.json").read_text()
+
+
+def test_cores_and_devices_are_shared_out(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3, 4, 5, 6, 9})
+    assert local.shares_of_cores(1) == [[3, 4, 5, 6, 9]]
+    assert local.shares_of_cores(2) == [[3, 4], [5, 6, 9]]
+    assert sorted(core for share in local.shares_of_cores(5) for core in share) == [3, 4, 5, 6, 9]
+    assert all(len(share) == 1 for share in local.shares_of_cores(7))
+    assert local.accelerators({"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "0,1"}) == []
+    assert local.accelerators({"CUDA_VISIBLE_DEVICES": "2,GPU-7"}) == ["2", "GPU-7"]
+    assert local.accelerators({"CUDA_VISIBLE_DEVICES": "-1"}) == []
+    two = local.environments(2, {"PYTHONPATH": "here"}, ["0", "1"])
+    assert [env["CUDA_VISIBLE_DEVICES"] for env in two] == ["0", "1"]
+    assert "XLA_PYTHON_CLIENT_MEM_FRACTION" not in two[0]
+    assert two[0]["PYTHONPATH"] == f"{ROOT}{os.pathsep}here"
+    shared = local.environments(3, {}, ["0", "1"])
+    assert [env["CUDA_VISIBLE_DEVICES"] for env in shared] == ["0", "1", "0"]
+    assert {env["XLA_PYTHON_CLIENT_MEM_FRACTION"] for env in shared} == {"0.450"}
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "two", "1.5"])
+def test_a_wrong_number_of_workers_is_one_line(tmp_path, capsys, given):
+    (tmp_path / "small.yaml").write_text(SMALL)
+    assert main(["--grid", str(tmp_path / "small.yaml"), "--workers", given, "--out", str(tmp_path / "out")]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", f"--workers: got {given}; allowed: whole numbers from 1\n")
+    assert not (tmp_path / "out").exists()
