@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from .bucket import Bucket
@@ -31,20 +31,23 @@ class Shard(NamedTuple):
         return f"shard {self.index}/{self.count} ({self.source})"
 
     def of(self, points: Sequence[Point], seeds: Sequence[int]) -> list[RunId]:
-        """The runs of this share, of all (point, seed).
+        """The runs of this share, of all (point, seed)."""
+        return [run for index, run in shares(points, seeds, self.count) if index == self.index]
 
-        All runs stand in a row, those of like sizes side by side, and the row is cut into pieces of equal estimated cost: a
-        share is off by less than one run, and compiles few programs. A run belongs to the piece that its middle is in.
-        """
-        row = sorted(points, key=lambda point: _kin(Bucket.tight(point)))
-        costs = [Rates().seconds(Work.of(point).amounts(Bucket.tight(point))) for point in row]
-        total, before, mine = len(seeds) * sum(costs), 0.0, []
-        for point, cost in zip(row, costs, strict=True):
-            for seed in seeds:
-                if min(int(self.count * (before + cost / 2) / total), self.count - 1) == self.index:
-                    mine.append((point, seed))
-                before += cost
-        return mine
+
+def shares(points: Sequence[Point], seeds: Sequence[int], count: int) -> Iterator[tuple[int, RunId]]:
+    """Every run with the index of its share, of `count`.
+
+    All runs stand in a row, those of like sizes side by side, and the row is cut into pieces of equal estimated cost: a
+    share is off by less than one run, and compiles few programs. A run belongs to the piece that its middle is in.
+    """
+    row = sorted(points, key=lambda point: _kin(Bucket.tight(point)))
+    costs = [Rates().seconds(Work.of(point).amounts(Bucket.tight(point))) for point in row]
+    total, before = len(seeds) * sum(costs), 0.0
+    for point, cost in zip(row, costs, strict=True):
+        for seed in seeds:
+            yield min(int(count * (before + cost / 2) / total), count - 1), (point, seed)
+            before += cost
 
 
 def _kin(bucket: Bucket) -> tuple[object, ...]:

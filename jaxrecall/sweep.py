@@ -57,6 +57,7 @@ class Job:
 
     grid: Grid
     store: Store
+    engine: engines.Engine
     shard: Shard | None
     runs: set[tuple[str, int]]  # of the grid, or of this shard of it, as (point_id, seed)
     done: int
@@ -103,30 +104,28 @@ def _main(args: argparse.Namespace, command: str, interrupts: Interrupts) -> int
         if args.dry_run:
             _dry_run(job, args.json)
             return OK
-        pool = engines.pool(args) if job.to_do else None
+        with job.engine.opened(job.grid) if job.to_do else contextlib.nullcontext() as execute:
+            job.store.prepare(_manifest(job))
+            job.store.clear_failures(job.runs)
+            return _sweep(job, execute, args.fail_fast, Events(sys.stdout) if args.json_log else None, interrupts)
     except GridError as error:
         print(*error.lines, sep="\n", file=sys.stderr)
         return USAGE
     except StoreError as error:
         print(error, file=sys.stderr)
         return USAGE
-    with contextlib.closing(pool) if pool else contextlib.nullcontext():
-        try:
-            job.store.prepare(_manifest(job))
-            job.store.clear_failures(job.runs)
-        except StoreError as error:
-            print(error, file=sys.stderr)
-            return USAGE
-        return _sweep(job, pool, args.fail_fast, Events(sys.stdout) if args.json_log else None, interrupts)
 
 
 def _prepare(args: argparse.Namespace, command: str) -> Job:
     """Everything that can be refused, before anything is written or JAX is started."""
-    engines.check(args)
+    engine = engines.engine(args)
     forced = Bucket.parse(args.bucket) if args.bucket else None
     grid, shard = read_grid(args.grid, args.set), sharding.chosen(args.shard)
-    if grid.search and shard and shard.count > 1:
-        raise GridError(f"--shard: got {shard} for a search, whose cells share their runs; allowed: 0/1, the whole search")
+    if grid.search and (engine.name == "slurm" or (shard and shard.count > 1)):
+        got = shard or "--engine slurm, whose tasks are shards,"
+        raise GridError(f"--shard: got {got} for a search, which asks by what it has found; allowed: --workers, --engine ray, --shard 0/1")
+    if engine.name == "slurm" and shard:
+        raise GridError(f"--engine slurm: got {shard}; allowed: a call outside of a Slurm array and of jax.distributed")
     store = Store(args.out or Path("results") / grid.name)
     store.check()
     done = store.done(CODE_VERSION, grid.precision)
@@ -153,7 +152,7 @@ def _prepare(args: argparse.Namespace, command: str) -> Job:
             f"limits.max_bytes: program {biggest} needs about {plan.peak_bytes / 2**20:.0f} MiB; allowed: {limit / 2**20:.0f} MiB. "
             "Lower V, d or m, or raise limits.max_bytes."
         )
-    return Job(grid, store, shard, runs, n_done, plan, command, search)
+    return Job(grid, store, engine, shard, runs, n_done, plan, command, search)
 
 
 def _dry_run(job: Job, as_json: bool) -> None:
@@ -195,23 +194,25 @@ def _facts(job: Job) -> dict[str, Any]:
 
 
 def _manifest(job: Job) -> dict[str, Any]:
-    grid = job.grid
+    grid, command = job.grid, job.command
+    if job.shard and (before := job.store.read_manifest()) and before.get("grid") == grid.resolved:
+        command = before.get("command", command)  # goes on with more than this shard
     versions = {name: version(name) for name in ("jaxrecall", "jax", "jaxlib", "numpy", "pyarrow")}
-    return {"grid": grid.resolved, "code_version": CODE_VERSION, "precision": grid.precision, "versions": versions, "command": job.command}
+    return {"grid": grid.resolved, "code_version": CODE_VERSION, "precision": grid.precision, "versions": versions, "command": command}
 
 
-def _sweep(job: Job, pool: engines.Pool | None, fail_fast: bool, events: Events | None, interrupts: Interrupts) -> int:
+def _sweep(job: Job, execute: engines.Execute | None, fail_fast: bool, events: Events | None, interrupts: Interrupts) -> int:
     """Runs what is missing, says what became of it, draws the picture; returns the exit code."""
     outcome, code = Outcome(), OK
     try:
-        outcome = _run(job, pool, fail_fast, events, interrupts)
+        outcome = _run(job, execute, fail_fast, events, interrupts)
         code = _ended(outcome, job)
         if job.search:
             job.runs = job.search.runs
             path = job.store.note("search", job.search.report())
             if events:
                 events.emit("search", path=str(path), searches=len(job.search.cells), finished=job.search.finished)
-        if job.done + outcome.runs > outcome.unsaved:
+        if job.done + outcome.runs > outcome.unsaved and not job.shard:  # the whole grid's picture is for the call without --shard
             try:
                 _picture(job, events)
             except (StoreError, OSError) as error:
@@ -225,7 +226,7 @@ def _sweep(job: Job, pool: engines.Pool | None, fail_fast: bool, events: Events 
     return code
 
 
-def _run(job: Job, pool: engines.Pool | None, fail_fast: bool, events: Events | None, interrupts: Interrupts) -> Outcome:
+def _run(job: Job, execute: engines.Execute | None, fail_fast: bool, events: Events | None, interrupts: Interrupts) -> Outcome:
     plan, grid, folder = job.plan, job.grid, job.store.folder
     if events:
         counts = {name: fact for name, fact in _facts(job).items() if name in ("runs", "done", "todo", "programs", "est_seconds")}
@@ -240,21 +241,16 @@ def _run(job: Job, pool: engines.Pool | None, fail_fast: bool, events: Events | 
             f"about {duration(plan.seconds)} on {cores()} cores; rows go to {folder}",
             flush=True,
         )
-    if not job.to_do:
+    if execute is None:
         return Outcome()
     tell = progress(job.search.tally if job.search else Tally(plan.n_runs, sum(chunk.seconds for chunk in plan.chunks)), events)
     interrupts.say = tell.say
 
-    def execute(plan: planning.Plan) -> Outcome:
-        how = (job.store, grid.precision, tell, interrupts, job.command, fail_fast, grid.part_seconds)
-        if pool:
-            return engines.execute(plan, pool, *how)
-        from . import runner  # starts JAX
-
-        return runner.execute(plan, *how)
+    def run(plan: planning.Plan) -> Outcome:
+        return execute(plan, job.store, grid.precision, tell, interrupts, job.command, fail_fast, grid.part_seconds)
 
     try:
-        return job.search.run(execute, fail_fast) if job.search else execute(plan)
+        return job.search.run(run, fail_fast) if job.search else run(plan)
     finally:
         tell.close()
 
@@ -286,8 +282,7 @@ def _picture(job: Job, events: Events | None) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # copies left by compact are no news here
         frame: Any = load(job.store.folder)
-    runs = {(point.point_id, seed) for point in job.grid.points for seed in job.grid.seeds} if job.shard else job.runs
-    mine = frame[[run in runs for run in zip(frame["point_id"], frame["seed"], strict=True)]]  # of other shards too
+    mine = frame[[run in job.runs for run in zip(frame["point_id"], frame["seed"], strict=True)]]
     if mine.empty:
         return
     path = job.store.folder / "accuracy.png"

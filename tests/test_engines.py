@@ -3,11 +3,13 @@
 Every sweep here is a process of its own; the programs it compiles are shared in one folder, so that most start in seconds.
 """
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 from helpers import ROOT, assert_same_metrics
 from test_crash import SMALL, Sweeps, quiet, same
 
+from jaxrecall import load
 from jaxrecall.engines import local
 from jaxrecall.status import survey
 from jaxrecall.sweep import main
@@ -216,3 +219,159 @@ def test_a_wrong_number_of_workers_is_one_line(tmp_path, capsys, given):
     out, err = capsys.readouterr()
     assert (out, err) == ("", f"--workers: got {given}; allowed: whole numbers from 1\n")
     assert not (tmp_path / "out").exists()
+
+
+# --- Ray
+
+needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="needs ray: pip install '.[ray]'")
+RAY = ("--engine", "ray", "--workers", "2")
+
+
+def actors(pid: int) -> list[int]:
+    """Processes of our actors below a process."""
+    below = [pid]
+    for one in below:
+        below += children(one) if Path(f"/proc/{one}").exists() else []
+    return [one for one in below if "Actor" in Path(f"/proc/{one}/cmdline").read_text()]
+
+
+@needs_ray
+def test_two_ray_actors_of_which_one_is_killed(sweeps, home, alone, tmp_path):
+    before = programs(home)
+
+    def kill(sweep: subprocess.Popen[str], n: int) -> None:
+        if n == 1:
+            os.kill(actors(sweep.pid)[0], signal.SIGKILL)
+
+    more = ("--set", "run.part_seconds=0")
+    done = sweeps.run(tmp_path / "killed", *ALL, *more, *RAY, act=kill)
+    assert (done["exit_code"], done["runs_executed"], done["failed"]) == (0, 500, 0), done["err"]
+    told = [event["text"] for event in done["events"] if event["event"] == "message"]
+    assert any("another one takes its " in text for text in told), told
+    assert_same_rows(tmp_path / "killed", alone)
+    done = sweeps.run(tmp_path / "whole", *ALL, *RAY)
+    assert (done["exit_code"], done["runs_executed"], done["failed"]) == (0, 500, 0), done["err"]
+    assert [event for event in done["events"] if event["event"] == "message"] == []
+    assert programs(home) == before
+    assert_same_rows(tmp_path / "whole", alone)
+
+
+NODES = """
+import os, subprocess, sys, json, time
+from ray.cluster_utils import Cluster
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+nodes = [cluster.add_node(num_cpus=1, include_dashboard=False) for _ in range(2)]
+sweep = subprocess.Popen([*sys.argv[1:], "--ray-address", cluster.address], stdout=subprocess.PIPE, text=True)
+parts = 0
+for line in sweep.stdout:
+    print(line, end="", flush=True)
+    parts += json.loads(line)["event"] == "part"
+    if parts == 1 and nodes:
+        cluster.remove_node(nodes.pop(), allow_graceful=False)
+code = sweep.wait()
+cluster.shutdown()
+sys.exit(code)
+"""
+
+
+@needs_ray
+def test_a_ray_node_that_goes_away_costs_nothing(sweeps, alone, tmp_path):
+    command = sweeps.command(tmp_path, *ALL, "--set", "run.part_seconds=0", "--engine", "ray")
+    done = subprocess.run([sys.executable, "-c", NODES, *command], env=sweeps.env, capture_output=True, text=True, timeout=300)
+    events = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert done.returncode == 0, done.stderr
+    assert (events[-1]["runs_executed"], events[-1]["failed"]) == (500, 0)
+    assert any("another one takes its " in event["text"] for event in events if event["event"] == "message"), done.stdout[-2000:]
+    assert_same_rows(tmp_path, alone)
+
+
+@needs_ray
+def test_a_piece_that_always_fails_on_ray_is_told_and_the_rest_goes_on(home, tmp_path):
+    check_failing(*failing(home, tmp_path, *RAY))
+
+
+@needs_ray
+def test_a_ray_sweep_is_interrupted_like_any_other(sweeps, alone, tmp_path):
+    def end(sweep: subprocess.Popen[str], n: int) -> None:
+        if n == 1:
+            sweep.send_signal(signal.SIGTERM)
+
+    stopped = sweeps.run(tmp_path, *ALL, "--set", "run.part_seconds=0", *RAY, act=end)
+    assert (stopped["returncode"], stopped["interrupted"]) == (130, True), stopped["err"]
+    assert 0 < survey(tmp_path)["todo"] == 500 - stopped["runs_executed"]
+
+
+# --- Slurm
+
+needs_submitit = pytest.mark.skipif(find_spec("submitit") is None, reason="needs submitit: pip install '.[slurm]'")
+
+
+@needs_submitit
+def test_two_tasks_of_submitit_and_what_they_left_out(sweeps, alone, tmp_path):
+    local = ("--engine", "slurm", "--slurm-executor", "local", "--workers", "2")
+    done = sweeps.run(tmp_path / "out", *ALL, *local)
+    assert (done["exit_code"], done["runs_executed"], done["failed"]) == (0, 500, 0), done["err"]
+    assert sum(event["rows"] for event in done["events"] if event["event"] == "batch") == 500
+    assert_same_rows(tmp_path / "out", alone)
+    assert "--engine slurm" in json.loads((tmp_path / "out/manifest.json").read_text())["command"]
+    lost = max((tmp_path / "out/parts").iterdir())
+    n = len(load(lost))
+    lost.unlink()
+    again = sweeps.run(tmp_path / "out", *ALL, *local)
+    assert (again["exit_code"], again["runs_executed"]) == (0, n), again["err"]
+    tasks = [event["text"] for event in again["events"] if event["event"] == "message"]
+    assert tasks[0].startswith(("1 tasks submitted", "2 tasks submitted"))
+    assert_same_rows(tmp_path / "out", alone)
+
+
+@needs_submitit
+def test_slurm_gets_its_options(tmp_path, monkeypatch):
+    """What sbatch would read, as submitit writes it; there is no Slurm here."""
+    from jaxrecall.engines import slurm
+
+    for name in ("srun", "sbatch"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    given = {"partition": "gpu", "time": "240", "gpus-per-node": "1", "reservation": "mine", "setup": "module load cuda"}
+    by = slurm.executor("slurm", tmp_path / "logs", given, "small")
+    lines = by._make_submission_file_text("command", "uid").splitlines()
+    for line in ("partition=gpu", "time=240", "gpus-per-node=1", "reservation=mine", "job-name=small"):
+        assert f"#SBATCH --{line}" in lines, lines
+    assert "module load cuda" in lines
+    task = slurm.ShardTask(["--grid", "x"], True)
+    again = task.checkpoint("1/2")
+    assert (again.function, again.args) == (task, ("1/2",))
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (["--engine", "ray", "--ray-address", "127.0.0.1:1"], "--ray-address: no Ray at 127.0.0.1:1 ("),
+        (["--engine", "ray", "--ray-address", "nowhere"], "--ray-address: no Ray at nowhere ("),
+        (["--engine", "ray", "--worker-resource", "GPU"], "--worker-resource: got GPU; allowed: NAME=X"),
+        (["--ray-address", "auto"], "--ray-address: goes with --engine ray, got --engine local"),
+        (["--slurm", "partition=gpu"], "--slurm: goes with --engine slurm, got --engine local"),
+        (["--engine", "slurm", "--workers", "2"], "--engine slurm: no sbatch and srun here; allowed: "),
+        (["--engine", "slurm"], "--workers: nothing given; with --engine slurm"),
+        (["--engine", "slurm", "--workers", "2", "--slurm", "time=2:00:00"], "--slurm: got time=2:00:00; allowed: whole minutes"),
+        (["--engine", "slurm", "--workers", "2", "--shard", "0/2"], "--shard: goes with --engine local or ray"),
+    ],
+)
+def test_an_engine_that_cannot_be_had_is_one_line_and_leaves_nothing(tmp_path, capsys, monkeypatch, argv, told):
+    (tmp_path / "small.yaml").write_text(SMALL)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["--grid", str(tmp_path / "small.yaml"), "--out", str(tmp_path / "out"), *argv]) == 2
+    out, err = capsys.readouterr()
+    assert (out, len(err.splitlines())) == ("", 1), err
+    assert err.startswith(told)
+    assert [path.name for path in tmp_path.iterdir()] == ["small.yaml"]
+
+
+@pytest.mark.parametrize(("name", "module", "extra"), [("ray", "ray", "ray"), ("slurm", "submitit", "slurm")])
+def test_a_missing_extra_is_named(tmp_path, capsys, monkeypatch, name, module, extra):
+    (tmp_path / "small.yaml").write_text(SMALL)
+    monkeypatch.setattr("jaxrecall.engines.find_spec", lambda sought: None if sought == module else find_spec(sought))
+    assert main(["--grid", str(tmp_path / "small.yaml"), "--engine", name, "--workers", "2"]) == 2
+    told = f'--engine {name}: {module} is not installed; to install it: pip install "jaxrecall[{extra}]"\n'
+    assert capsys.readouterr().err == told

@@ -13,9 +13,13 @@ from helpers import ROOT
 
 from jaxrecall import Point, load
 from jaxrecall.bucket import Bucket
+from jaxrecall.compact import main as compact
 from jaxrecall.cost import Rates, Work
 from jaxrecall.errors import GridError
+from jaxrecall.fit.__main__ import main as fit
 from jaxrecall.shard import Shard, chosen
+from jaxrecall.status import main as status
+from jaxrecall.status import survey
 from jaxrecall.sweep import main
 
 POINTS = [Point(V=V, N=N, d=d, L=L) for V in (20, 300) for d in (16, 90) for L in (3, 40) for N in (100, 5000, 70000)]
@@ -120,7 +124,7 @@ def test_shards_share_a_folder_or_have_their_own(grid, capsys, monkeypatch):
     assert main(["--grid", "tiny.yaml"]) == 0
     out = capsys.readouterr().out
     assert "tiny, shard 1/2 (SLURM_ARRAY_TASK_ID 1): 0 of " in out
-    assert "(20 rows of this grid" in out, "the picture has the rows of all shards"
+    assert "picture" not in out, "a shard has no picture"
     assert len(rows_of("results/tiny")) == 20
     assert main(["--grid", "tiny.yaml"]) == 0
     assert "runs of shard 1/2 (SLURM_ARRAY_TASK_ID 1) are in results/tiny" in capsys.readouterr().out
@@ -129,6 +133,42 @@ def test_shards_share_a_folder_or_have_their_own(grid, capsys, monkeypatch):
         assert main(["--grid", "tiny.yaml", "--shard", f"{i}/2", "--out", f"own-{i}"]) == 0
     whole, apart = rows_of("results/tiny"), rows_of("own-0", "own-1")
     assert whole.drop(columns="seconds").equals(apart.drop(columns="seconds"))
+    facts = survey("own-0", "own-1")
+    assert (facts["done"], facts["todo"], facts["remark"]) == (20, 0, None)
+    assert 0 < survey("own-0")["todo"] < 20
+    assert compact(["whole/below", "--from", "own-0", "own-1", "--prune"]) == 0
+    assert rows_of("whole/below").equals(apart)
+    assert survey("whole/below")["todo"] == 0
+    assert len(rows_of("own-0", "own-1")) == 20, "folders that were merged from keep what they have"
+    assert compact(["own-0", "--from", "own-1", "--prune"]) == 0
+    assert len(rows_of("own-0")) == 20
+    assert not list(Path("own-0/parts").iterdir())
+    assert list(Path("own-1/parts").iterdir())
+
+
+def test_several_folders_are_refused_with_one_line_where_one_is_none(grid, capsys):
+    assert compact(["out", "--from", "absent"]) == 2
+    assert capsys.readouterr().err.startswith("error: no rows in absent: ")
+    assert not Path("out").exists()
+    assert status(["absent"]) == 2
+    Path("a/parts").mkdir(parents=True)
+    assert status(["a", "absent"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith("absent: is no results folder")
+    assert fit(["a", "absent"]) == 2
+    assert capsys.readouterr().err.startswith("--out: nothing given; needed with 2 folders")
+
+
+def test_file_urls_are_folders_and_others_are_refused(grid, capsys):
+    url = (grid / "with space").as_uri()
+    assert main(["--grid", "tiny.yaml", "--out", url, "--shard", "0/4"]) == 0
+    assert len(rows_of(url)) == len(rows_of("with space")) > 0
+    assert status([url]) == 0
+    assert main(["--grid", "tiny.yaml", "--out", "s3://bucket/tiny"]) == 2
+    assert capsys.readouterr().err.startswith(
+        "s3://bucket/tiny: is not on this machine's file systems; allowed: a folder or file:///folder"
+    )
+    assert main(["--grid", "tiny.yaml", "--out", "file://host/tiny"]) == 2
+    assert sorted(os.listdir()) == ["tiny.yaml", "with space"]
 
 
 def test_a_wrong_shard_is_one_line_and_leaves_nothing(grid, capsys):

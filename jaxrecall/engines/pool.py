@@ -6,23 +6,21 @@ what is left of its piece goes to another.
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..bucket import Bucket
-from ..cost import Amounts, cores
+from ..cost import Amounts
 from ..failure import Failure
 from ..grid.file import PART_SECONDS
 from ..interrupts import Interrupts
-from ..plan import CHUNK_RUNS, CHUNK_SECONDS, Chunk, Plan, Terms
-from ..point import Point, RunId
+from ..plan import Chunk, Plan, Terms
 from ..progress import Outcome, Progress
 from ..saver import Saver
 from ..store import Store
+from .desk import Desk, Piece
 
 TRIES = 3
 """Workers that a piece may cost, by an exception or by their death, before it counts as failed."""
@@ -31,10 +29,6 @@ STILLBORN = 3
 """Times in a row that a worker may die before it is ready; then no other is started in its place."""
 
 POLL_SECONDS = 0.2
-LEAST_SECONDS = 0.5
-SHARES = 3
-"""A piece is at most this part, for each worker, of what is left: large ones first, small ones at the end, when all must finish."""
-
 Event = tuple[Any, ...]
 """What a worker tells, kind first, then its facts:
 
@@ -110,68 +104,9 @@ class Pool(ABC):
         return f"no worker starts: {self.why}" if min(self.stillborn.values()) > STILLBORN else None
 
 
-@dataclass
-class Piece:
-    """Runs of one program that a worker has or had."""
-
-    chunk: Chunk
-    left: dict[tuple[str, int], RunId]
-    start: float = 0.0
-    tries: int = 0
-
-    @property
-    def rest(self) -> Chunk:
-        share = len(self.left) / len(self.chunk.runs)
-        return Chunk(self.chunk.bucket, tuple(self.left.values()), self.chunk.seconds * share)
-
-
-@dataclass
-class Waiting:
-    """Runs that no worker has yet, by program."""
-
-    terms: Terms
-    runs: dict[Bucket, deque[RunId]] = field(default_factory=dict)
-    seconds: dict[Bucket, float] = field(default_factory=dict)
-    again: deque[Piece] = field(default_factory=deque)
-
-    @staticmethod
-    def of(plan: Plan) -> Waiting:
-        waiting = Waiting(plan.terms)
-        for chunk in plan.chunks:
-            waiting.runs.setdefault(chunk.bucket, deque()).extend(chunk.runs)
-            waiting.seconds[chunk.bucket] = waiting.seconds.get(chunk.bucket, 0.0) + chunk.seconds
-        return waiting
-
-    def __bool__(self) -> bool:
-        return bool(self.runs or self.again)
-
-    def take(self, seconds: float, own: Bucket | None, others: list[Bucket]) -> Piece:
-        """A piece of about `seconds`: one that is to be tried again, else of the worker's `own` program, else of the one that
-        the fewest `others` are at, so that a program is compiled by few."""
-        if self.again:
-            return self.again.popleft()
-        bucket = own if own in self.runs else min(self.runs, key=lambda b: (others.count(b), -self.seconds[b]))
-        runs, taken, total = self.runs[bucket], [], 0.0
-        costs: dict[Point, float] = {}
-        while runs and len(taken) < CHUNK_RUNS:
-            cost = costs.get(runs[0][0]) or costs.setdefault(runs[0][0], self.terms.seconds_of(runs[0], bucket) / cores())
-            if taken and total + cost > seconds:
-                break
-            taken.append(runs.popleft())
-            total += cost
-        self.seconds[bucket] -= total
-        if not runs:
-            del self.runs[bucket], self.seconds[bucket]
-        return Piece(Chunk(bucket, tuple(taken), total), {(point.point_id, seed): (point, seed) for point, seed in taken})
-
-    def all(self) -> Iterator[Piece]:
-        while self:
-            yield self.take(float("inf"), None, [])
-
-
 def execute(
-    plan: Plan,
     pool: Pool,
+    plan: Plan,
     store: Store,
     precision: str,
     tell: Progress,
@@ -184,7 +119,7 @@ def execute(
     outcome = Outcome()
     saver = Saver(store, tell, part_seconds, lambda: interrupts.asked)
     terms = replace(plan.terms, limit=plan.limit // pool.peers)
-    waiting, at = Waiting.of(plan), Desk(pool.size)
+    at = Desk(plan, pool.size)
     measured: list[tuple[Amounts, float]] = []
     compiled: dict[Bucket, float | None] = {}
 
@@ -204,7 +139,7 @@ def execute(
             give_up(piece, failure)
         else:
             tell.say(f"worker {worker}: {failure.line}; another one takes its {len(piece.left)} runs")
-            waiting.again.append(piece)
+            at.waiting.again.append(piece)
 
     stopped = False
     with interrupts.patient():
@@ -216,17 +151,17 @@ def execute(
                     pool.stop()
                     stopped = True
             elif pool.gone:
-                for piece in waiting.all():
+                for piece in at.waiting.all():
                     give_up(piece, Failure(pool.gone, "", ""))
                 break
             else:
                 for worker in sorted(pool.idle):
-                    if not waiting:
+                    if not at.waiting:
                         break
-                    piece = at.give(worker, waiting)
+                    piece = at.give(worker)
                     pool.idle.discard(worker)
                     pool.send(worker, Task(piece.chunk, terms, precision, part_seconds))
-                if not at.pieces and not waiting:
+                if not at.pieces and not at.waiting:
                     break
             try:
                 with interrupts.droppable():
@@ -267,27 +202,3 @@ def execute(
         plan.experience.after(measured, compiled).keep()
     outcome.unsaved, outcome.interrupted = len(saver.rows), interrupts.asked
     return outcome
-
-
-class Desk:
-    """Who works on what, and how fast each worker turned out to be, in estimated seconds a second."""
-
-    def __init__(self, size: int):
-        self.size = size
-        self.pieces: dict[int, Piece] = {}
-        self.programs: dict[int, Bucket] = {}
-        self.speed: dict[int, float] = {}
-
-    def give(self, worker: int, waiting: Waiting) -> Piece:
-        """The next piece: at most a chunk's time, at least half a second, and not so much of the rest that others wait at the end."""
-        speed = self.speed.get(worker, 1 / self.size)
-        fair = sum(waiting.seconds.values()) / (SHARES * self.size)
-        seconds = min(max(fair, LEAST_SECONDS * speed), CHUNK_SECONDS * speed)
-        others = [bucket for other, bucket in self.programs.items() if other != worker and other in self.pieces]
-        piece = self.pieces[worker] = waiting.take(seconds, self.programs.get(worker), others)
-        piece.start, self.programs[worker] = time.monotonic(), piece.chunk.bucket
-        return piece
-
-    def ended(self, worker: int) -> None:
-        piece = self.pieces.pop(worker)
-        self.speed[worker] = piece.chunk.seconds / max(time.monotonic() - piece.start, 1e-3)

@@ -129,11 +129,11 @@ class RayPool(Pool):
         ready, _ = ray.wait(list(self.coming), timeout=seconds)
         if ready:  # all that are there, not only the first
             ready, _ = ray.wait(list(self.coming), num_returns=len(self.coming), timeout=0)
-        for ref in ready:
+        for ref in map(_any, ready):
             worker = self.coming[ref]
             try:
                 if isinstance(ref, ray.ObjectRefGenerator):
-                    event = ray.get(next(ref))
+                    event: Any = ray.get(next(ref))
                     if event[0] in ("ended", "failed"):
                         del self.coming[ref]
                     yield worker, event
@@ -208,6 +208,11 @@ def _our_signals() -> Iterator[None]:
         if threading.current_thread() is threading.main_thread():
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _any(ref: Any) -> Any:
+    """Ray's own types know no streams among the references."""
+    return ref
 
 
 def _short(error: BaseException) -> str:

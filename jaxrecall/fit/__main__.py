@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..errors import FitError, StoreError
 from ..progress import PLAIN_EVERY_SECONDS, duration
-from ..store import Store
+from ..store import Store, local_path
 from . import RESAMPLES, Fit, cells, fit
 from .estimate import METHODS, RECORD
 
@@ -26,7 +26,8 @@ def parser() -> argparse.ArgumentParser:
         description="Finds N* where accuracy crosses theta, cell by cell, and the exponents of N* ~ product of axis^exponent.",
         epilog="Methods: " + "; ".join(f"{name}: {text}" for name, text in METHODS.items()) + f". Of record: {RECORD}.",
     )
-    p.add_argument("table", metavar="DIR|FILE.parquet", help="a results folder, or any table with columns " + ", ".join(cells.NEEDED))
+    told = "results folders, several taken together, or any one table with columns " + ", ".join(cells.NEEDED)
+    p.add_argument("tables", metavar="DIR|FILE.parquet", nargs="+", help=told)
     p.add_argument("--out", metavar="DIR", help="where the three tables go (default: the results folder, or FILE-fit beside a file)")
     p.add_argument("--theta", type=float, nargs="+", default=[0.5], metavar="T", help="accuracies to cross, fractions (default: 0.5)")
     p.add_argument("--resamples", type=int, default=RESAMPLES, metavar="B", help=f"bootstrap resamplings (default: {RESAMPLES})")
@@ -35,13 +36,11 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
-    path = Path(args.table)
     try:
-        out = (
-            Path(args.out) if args.out else path if Store(path).holds_results() else path.resolve().with_name(f"{path.resolve().stem}-fit")
-        )
+        paths = list(map(local_path, args.tables))
+        out = local_path(args.out) if args.out else _beside(*paths)
         _check(out)
-        frame, remarks = cells.read(path)
+        frame, remarks = cells.read(*paths)
         with _progress() as tell:
             found = fit(frame, args.theta, args.resamples, tell)
         _say(found, remarks + found.remarks)
@@ -56,6 +55,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("interrupted; nothing was written", file=sys.stderr)
         return INTERRUPTED
     return OK
+
+
+def _beside(path: Path, *others: Path) -> Path:
+    """Where the tables go unless told."""
+    if others:
+        raise FitError(f"--out: nothing given; needed with {1 + len(others)} folders, as in --out laws")
+    return path if Store(path).holds_results() else path.resolve().with_name(f"{path.resolve().stem}-fit")
 
 
 def _check(out: Path) -> None:
