@@ -1,15 +1,22 @@
-"""What the results folder does per second, for docs/scale.md: parts written, parts read, rows compacted; and bytes a row."""
+"""What the results folder does per second: parts written, parts read, rows compacted; and bytes a row.
+
+`python -m benchmarks.scale [FILE.json]` extrapolates the saved figures, for docs/scale.md.
+"""
 
 from __future__ import annotations
 
+import json
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from jaxrecall import Point
+from jaxrecall.progress import duration
 from jaxrecall.row import CODE_VERSION, COLUMNS, POINT_COLUMNS
 from jaxrecall.store import Store
 
@@ -60,3 +67,25 @@ def figures(bench: Bench) -> dict[str, Measured]:
     note = f"{parts} parts of {ROWS} rows"
     measured = {name: Measured([float(np.median(found))], note=note) for name, found in per_second.items()}
     return measured | {"bytes": Measured([float(in_parts), float(in_table)], note=note)}
+
+
+def plan(saved: Mapping[str, Any]) -> list[str]:
+    """A table: what so many rows take at the saved rates, one process at one disk, parts of `ROWS` rows."""
+    written, read, compacted = (saved[name]["values"][0] for name in ("parts-written", "parts-read", "rows-compacted"))
+    in_parts, in_table = saved["bytes"]["values"]
+    lines = [
+        "| rows | parts | on disk, parts | on disk, table | to write all parts | to know what is done | to compact |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for exponent in range(5, 10):
+        n = 10**exponent
+        parts = n // ROWS
+        sizes = [f"{n * each / 1e9:.3g} GB" for each in (in_parts, in_table)]
+        times = [duration(seconds) for seconds in (parts / written, parts / read, n / compacted)]
+        lines.append("| " + " | ".join([f"10^{exponent}", f"{parts:,}", *sizes, *times]) + " |")
+    return lines
+
+
+if __name__ == "__main__":
+    file = Path(sys.argv[1] if len(sys.argv) > 1 else "results/benchmarks.json")
+    print("\n".join(plan(json.loads(file.read_text())["rows"])))

@@ -18,6 +18,7 @@ from queue import SimpleQueue
 from typing import Any
 
 import ray
+from ray._private import worker as ray_worker
 from ray.exceptions import RayError
 
 from ..cost import cores, node_cache
@@ -183,12 +184,14 @@ def connect(address: str | None, n_cores: int) -> None:
             raise _refused(address, str(error)) from error
     how = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if hasattr(ray_worker, "print_to_stdstream"):  # it would tell of lost workers on stdout, whatever `how` says; the sweep tells itself
+        ray_worker.print_to_stdstream = lambda *_, **__: None
     with _our_signals():
         try:
             if address:
                 ray.init(address=address, **how)
             else:
-                ray.init(num_cpus=n_cores, include_dashboard=False, object_store_memory=STORE_BYTES, **how)
+                ray.init(address="local", num_cpus=n_cores, include_dashboard=False, object_store_memory=STORE_BYTES, **how)
         except (ConnectionError, RuntimeError, ValueError, OSError, RayError) as error:
             raise _refused(address or "(a local one)", str(error)) from error
 
