@@ -8,6 +8,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -121,11 +123,19 @@ def test_a_signal_to_all_processes_keeps_what_is_finished(sweeps, alone, tmp_pat
     assert_same_rows(tmp_path, alone)
 
 
+@contextmanager
+def killed_at_last(sweep: subprocess.Popen[str]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        sweep.kill()
+
+
 ENDLESS = ("--set", "blocks.0.axes.N=[1000000000]", "--workers", "2")  # a run takes hours
 
 
 def test_a_second_signal_drops_the_batches_and_the_workers(sweeps, alone, tmp_path):
-    with sweeps.start(tmp_path, *ENDLESS) as sweep:
+    with sweeps.start(tmp_path, *ENDLESS) as sweep, killed_at_last(sweep):
         assert any('"compiled"' in line for line in sweep.stdout)
         workers = children(sweep.pid)
         sweep.send_signal(signal.SIGTERM)
@@ -137,7 +147,7 @@ def test_a_second_signal_drops_the_batches_and_the_workers(sweeps, alone, tmp_pa
 
 
 def test_workers_end_with_a_parent_that_was_killed(sweeps, alone, tmp_path):
-    with sweeps.start(tmp_path, *ENDLESS) as sweep:
+    with sweeps.start(tmp_path, *ENDLESS) as sweep, killed_at_last(sweep):
         assert any('"compiled"' in line for line in sweep.stdout)
         workers = children(sweep.pid)
         sweep.kill()
