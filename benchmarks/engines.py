@@ -13,7 +13,7 @@ import sys
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .clock import medians
 from .report import Measured
@@ -46,7 +46,7 @@ def side_by_side(bench: Bench) -> dict[str, Measured]:
     sweep = replace(bench.work.S1, seeds=SEEDS * bench.work.S1.seeds)
     grid = bench.folder / "engines.yaml"
     grid.write_text(sweep.grid())
-    engines = {ONE: (cores[:1], "--workers", "1"), TWO: (cores[:2], "--workers", "2")}
+    engines: dict[str, tuple[Any, ...]] = {ONE: (cores[:1], "--workers", "1"), TWO: (cores[:2], "--workers", "2")}
     if find_spec("ray"):
         engines[RAY] = (cores[:2], "--engine", "ray", "--workers", "2")
     cache = bench.new_folder()

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,11 @@ import pytest
 from helpers import ROOT, assert_same_metrics
 from test_crash import SMALL, Sweeps, quiet, same
 
-from jaxrecall import load
+from jaxrecall import Point, load, plan, program
 from jaxrecall.engines import local
+from jaxrecall.engines.desk import Desk
+from jaxrecall.engines.pool import Event, Task
+from jaxrecall.engines.worker import Worker
 from jaxrecall.status import survey
 from jaxrecall.sweep import main
 
@@ -71,6 +75,12 @@ def test_two_devices(sweeps, alone, tmp_path):
     assert_same_rows(tmp_path, alone)
 
 
+def test_runs_turned_away_by_a_guard_side_by_side_as_on_an_accelerator(sweeps, tmp_path):
+    done = sweeps.run(tmp_path, "--set", "seeds.count=1", body="from jaxrecall import program; program.on_cpu = lambda: False")
+    assert (done["exit_code"], done["runs_executed"], done["failed"]) == (0, 4, 0), done["err"]
+    assert set(quiet(tmp_path)["form"]) == {"full"}
+
+
 def test_four_shards_in_sequence(sweeps, alone, tmp_path):
     counts = [sweeps.run(tmp_path, *ALL, "--shard", f"{i}/4")["runs_executed"] for i in range(4)]
     assert sum(counts) == 500
@@ -80,16 +90,49 @@ def test_four_shards_in_sequence(sweeps, alone, tmp_path):
 
 def test_two_workers_compile_nothing_that_is_kept(sweeps, home, alone, tmp_path):
     before = programs(home)
-    done = sweeps.run(tmp_path, *ALL, "--workers", "2")
+    body = "import atexit, os\natexit.register(lambda: 'jax' in sys.modules and os._exit(9))"  # the parent needs none
+    done = sweeps.run(tmp_path, *ALL, "--workers", "2", body=body)
     assert (done["exit_code"], done["runs_executed"], done["failed"]) == (0, 500, 0), done["err"]
     assert before
     assert programs(home) == before
     assert_same_rows(tmp_path, alone)
-    compiled = [event["program"] for event in done["events"] if event["event"] == "compiled"]
-    assert 0 < len(compiled) <= 4 * 20
     assert sum(event["rows"] for event in done["events"] if event["event"] == "batch") == 500
     again = sweeps.run(tmp_path, *ALL, "--workers", "2")
     assert [event["event"] for event in again["events"]] == ["start", "picture", "done"]
+
+
+def test_a_worker_compiles_a_program_once_whatever_pieces_it_gets():
+    points = [Point(V=18, N=100, d=d, L=3, n_test=64, exact="full") for d in (8, 12)]
+    whole = plan.make([(point, seed) for point in points for seed in range(30)], (18, 12, 0))
+    events: list[Event] = []
+    worker, before = Worker(events.append), program._compiled.cache_info().misses
+    (chunk,) = whole.chunks
+    for i in range(0, 60, 10):
+        worker.run(Task(replace(chunk, runs=chunk.runs[i : i + 10]), whole.terms, "highest", 0.0))
+    ends = [event[0] for event in events if event[0] in ("ended", "failed")]
+    assert ends == ["ended"] * 6
+    assert sum(len(event[1]) for event in events if event[0] == "rows") == 60
+    assert program._compiled.cache_info().misses - before == 1
+
+
+def test_pieces_are_fair_and_keep_to_programs():
+    """Large ones first, small ones at the end; a free worker stays at its program, else goes where the fewest are."""
+    points = [Point(V=64, N=N, d=d, L=8) for d in (16, 900) for N in (10**6, 4 * 10**6)]
+    whole = plan.make([(point, seed) for point in points for seed in range(200)])
+    assert len(whole.buckets) == 2
+    desk, given = Desk(whole, 2), []
+    first = [desk.give(worker) for worker in (0, 1)]
+    assert first[0].chunk.bucket != first[1].chunk.bucket
+    while desk.waiting:
+        given.append(desk.give(len(given) % 2))
+    pieces = [*first, *given]
+    assert sorted((p.point_id, s) for piece in pieces for p, s in piece.chunk.runs) == sorted(
+        (p.point_id, s) for p in points for s in range(200)
+    )
+    assert sum(piece.chunk.seconds for piece in pieces) == pytest.approx(sum(chunk.seconds for chunk in whole.chunks))
+    longest = max(whole.terms.seconds_of((point, 0), bucket) for point in points for bucket in whole.buckets)
+    assert all(piece.chunk.seconds <= plan.CHUNK_SECONDS / 2 + longest for piece in pieces)
+    assert pieces[-1].chunk.seconds < pieces[0].chunk.seconds / 2
 
 
 def test_a_killed_worker_loses_nothing(sweeps, alone, tmp_path):
@@ -159,7 +202,7 @@ def test_workers_end_with_a_parent_that_was_killed(sweeps, alone, tmp_path):
 FAILING = """
 name: failing
 limits: {max_bytes: 1000TiB}
-base: {V: 20, N: 100, L: 2, n_test: 10}
+base: {V: 20, N: 100, L: 2, n_test: 10, exact: full}
 blocks:
   - axes: {d: [8, 12]}
   - axes: {d: [60000], m: [1000000], V: [60000]}   # tables that no machine holds
@@ -188,11 +231,17 @@ def test_a_piece_that_always_fails_is_told_and_the_rest_goes_on(home, tmp_path):
     check_failing(*failing(home, tmp_path, "--workers", "2"))
 
 
+SEARCH = """
+name: search
+base: {V: 16, d: 16, L: 3, n_test: 200, exact: full}
+seeds: {count: 12}
+search: {axis: N, theta: 0.5, to: 4096, max_runs: 60}
+"""
+
+
 def test_a_search_by_workers_asks_the_same(home, tmp_path):
     grid = tmp_path / "search.yaml"
-    grid.write_text(
-        "name: s\nbase: {V: 16, d: 16, L: 3, n_test: 200}\nseeds: {count: 12}\nsearch: {axis: N, theta: 0.5, to: 4096, max_runs: 60}\n"
-    )
+    grid.write_text(SEARCH)
     for name, more in (("one", ()), ("two", ("--workers", "2"))):
         call = [sys.executable, "-m", "jaxrecall.sweep", "--grid", str(grid), "--out", str(tmp_path / name), *more]
         env = {**os.environ, "PYTHONPATH": str(ROOT), "JAXRECALL_CACHE": str(home / "cache")}
@@ -361,6 +410,7 @@ def test_slurm_gets_its_options(tmp_path, monkeypatch):
     [
         (["--engine", "ray", "--ray-address", "127.0.0.1:1"], "--ray-address: no Ray at 127.0.0.1:1 ("),
         (["--engine", "ray", "--ray-address", "nowhere"], "--ray-address: no Ray at nowhere ("),
+        (["--engine", "ray", "--ray-address", "ray://127.0.0.1:1"], "--ray-address: no Ray at ray://127.0.0.1:1 ("),
         (["--engine", "ray", "--worker-resource", "GPU"], "--worker-resource: got GPU; allowed: NAME=X"),
         (["--ray-address", "auto"], "--ray-address: goes with --engine ray, got --engine local"),
         (["--slurm", "partition=gpu"], "--slurm: goes with --engine slurm, got --engine local"),

@@ -35,9 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--workers", metavar="K", help="workers, one per accelerator or each with cores of its own; with slurm: tasks")
     group.add_argument("--engine", choices=ENGINES, default="local", help="who keeps the workers (default: local)")
-    group.add_argument(
-        "--ray-address", metavar="A", help="a running Ray: HOST:PORT, ray://HOST:PORT or auto (default: one is started here)"
-    )
+    group.add_argument("--ray-address", metavar="A", help="a running Ray: HOST:PORT of its head, or auto (default: one is started here)")
     group.add_argument(
         "--worker-resource",
         metavar="NAME=X",

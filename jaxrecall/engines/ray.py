@@ -177,7 +177,7 @@ class RayPool(Pool):
 def connect(address: str | None, n_cores: int) -> None:
     """Joins the cluster at `address`, or starts one here; raises GridError where that is not possible."""
     if address and address != "auto":
-        host, _, port = address.removeprefix("ray://").rpartition(":")
+        host, _, port = address.rpartition(":")
         try:  # Ray itself would try for many minutes
             socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
         except (OSError, ValueError, OverflowError) as error:
@@ -198,7 +198,10 @@ def connect(address: str | None, n_cores: int) -> None:
 
 def _refused(address: str, why: str) -> GridError:
     text = " ".join(why.split())[:200]
-    return GridError(f"--ray-address: no Ray at {address} ({text}); allowed: HOST:PORT of a running head, auto, or none to start one here")
+    return GridError(
+        f"--ray-address: no Ray at {address} ({text}); allowed on a machine of the cluster: HOST:PORT of its head, or auto; "
+        "or none, to start one here"
+    )
 
 
 @contextmanager
