@@ -20,7 +20,7 @@ from jaxrecall.progress import duration
 from jaxrecall.row import CODE_VERSION, COLUMNS, POINT_COLUMNS
 from jaxrecall.store import Store
 
-from .report import Measured
+from .report import ASKED, Measured
 
 if TYPE_CHECKING:
     from .figures import Bench
@@ -70,17 +70,20 @@ def figures(bench: Bench) -> dict[str, Measured]:
 
 
 def plan(saved: Mapping[str, Any]) -> list[str]:
-    """A table: what so many rows take at the saved rates, one process at one disk, parts of `ROWS` rows."""
+    """Two tables: the saved figures, and what so many rows take at those rates, one process at one disk, parts of `ROWS` rows."""
+    shown = {row.figure: row.units[0](saved[row.key]["values"][0]) for row in ASKED if row.group == "scale" and row.key != "bytes"}
     written, read, compacted = (saved[name]["values"][0] for name in ("parts-written", "parts-read", "rows-compacted"))
     in_parts, in_table = saved["bytes"]["values"]
-    lines = [
+    shown[f"bytes a row: in parts of {ROWS}, in the compacted table"] = f"{in_parts:.3g}, {in_table:.3g}"
+    lines = ["| figure | measured |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in shown.items()), ""]
+    lines += [
         "| rows | parts | on disk, parts | on disk, table | to write all parts | to know what is done | to compact |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for exponent in range(5, 10):
         n = 10**exponent
         parts = n // ROWS
-        sizes = [f"{n * each / 1e9:.3g} GB" for each in (in_parts, in_table)]
+        sizes = [f"{n * each / 1e9:.3g} GB" if n * each >= 1e9 else f"{n * each / 1e6:.3g} MB" for each in (in_parts, in_table)]
         times = [duration(seconds) for seconds in (parts / written, parts / read, n / compacted)]
         lines.append("| " + " | ".join([f"10^{exponent}", f"{parts:,}", *sizes, *times]) + " |")
     return lines

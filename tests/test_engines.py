@@ -433,7 +433,7 @@ def test_an_engine_that_cannot_be_had_is_one_line_and_leaves_nothing(tmp_path, c
 @pytest.mark.parametrize(("name", "module", "extra"), [("ray", "ray", "ray"), ("slurm", "submitit", "slurm")])
 def test_a_missing_extra_is_named(tmp_path, capsys, monkeypatch, name, module, extra):
     (tmp_path / "small.yaml").write_text(SMALL)
-    monkeypatch.setattr("jaxrecall.engines.find_spec", lambda sought: None if sought == module else find_spec(sought))
+    monkeypatch.setitem(sys.modules, module, None)
     assert main(["--grid", str(tmp_path / "small.yaml"), "--engine", name, "--workers", "2"]) == 2
     told = f'--engine {name}: {module} is not installed; to install it: pip install "jaxrecall[{extra}]"\n'
     assert capsys.readouterr().err == told
