@@ -15,6 +15,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
+from typing import Any
 
 from ..errors import GridError
 from ..grid import Grid
@@ -75,9 +76,7 @@ class Engine:
             assert self.workers
             yield Array(grid, self.workers, self.slurm_executor, self.slurm, self.repeated).execute
         elif self.name == "local" and self.workers is None:
-            from .. import runner  # starts JAX
-
-            yield runner.execute
+            yield _in_this_process
         else:
             with closing(self._pool()) as pool:
                 yield partial(execute, pool)
@@ -91,6 +90,12 @@ class Engine:
 
         assert self.workers
         return LocalPool(self.workers)
+
+
+def _in_this_process(*how: Any) -> Outcome:
+    from .. import runner  # starts JAX, which nothing that can be refused does
+
+    return runner.execute(*how)
 
 
 def engine(args: argparse.Namespace) -> Engine:
