@@ -387,6 +387,19 @@ def test_two_tasks_of_submitit_and_what_they_left_out(sweeps, alone, tmp_path):
 
 
 @needs_submitit
+def test_an_interrupt_cancels_the_array(sweeps, alone, tmp_path):
+    local = ("--engine", "slurm", "--slurm-executor", "local", *ENDLESS)
+    with sweeps.start(tmp_path, *local) as sweep, killed_at_last(sweep):
+        assert any("2 tasks submitted" in line for line in sweep.stdout)
+        tasks = children(sweep.pid)
+        sweep.send_signal(signal.SIGTERM)
+        assert sweep.wait(timeout=100) == 130
+        assert "interrupted; finished runs are kept. To go on: python" in sweep.stderr.read()
+    assert len(tasks) == 2
+    assert not any(Path(f"/proc/{pid}").exists() for pid in tasks)
+
+
+@needs_submitit
 def test_slurm_gets_its_options(tmp_path, monkeypatch):
     """What sbatch would read, as submitit writes it; there is no Slurm here."""
     from jaxrecall.engines import slurm
