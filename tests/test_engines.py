@@ -159,6 +159,8 @@ def test_a_signal_to_all_processes_keeps_what_is_finished(sweeps, alone, tmp_pat
 
     stopped = sweeps.run(tmp_path, *ALL, "--set", "run.part_seconds=0", "--workers", "2", act=end)
     assert (stopped["returncode"], stopped["interrupted"]) == (130, True), stopped["err"]
+    told = [event["text"] for event in stopped["events"] if event["event"] == "message"]
+    assert [text.partition(",")[0] for text in told] == ["stopping after the batch in flight"], "no worker was lost"
     left = survey(tmp_path)["todo"]
     assert 0 < left < 500
     assert left == 500 - stopped["runs_executed"]
