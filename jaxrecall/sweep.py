@@ -9,7 +9,7 @@ import os
 import shlex
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -30,6 +30,8 @@ from .shard import Shard
 from .store import Store, load
 
 OK, USAGE, FAILED, INTERRUPTED = 0, 2, 3, 130
+
+Begin = Callable[[], engines.Execute]
 
 
 def parser() -> argparse.ArgumentParser:
@@ -104,10 +106,10 @@ def _main(args: argparse.Namespace, command: str, interrupts: Interrupts) -> int
         if args.dry_run:
             _dry_run(job, args.json)
             return OK
-        with job.engine.opened(job.grid) if job.to_do else contextlib.nullcontext() as execute:
+        with job.engine.opened(job.grid) if job.to_do else contextlib.nullcontext() as begin:
             job.store.prepare(_manifest(job))
             job.store.clear_failures(job.runs)
-            return _sweep(job, execute, args.fail_fast, Events(sys.stdout) if args.json_log else None, interrupts)
+            return _sweep(job, begin, args.fail_fast, Events(sys.stdout) if args.json_log else None, interrupts)
     except GridError as error:
         print(*error.lines, sep="\n", file=sys.stderr)
         return USAGE
@@ -201,11 +203,11 @@ def _manifest(job: Job) -> dict[str, Any]:
     return {"grid": grid.resolved, "code_version": CODE_VERSION, "precision": grid.precision, "versions": versions, "command": command}
 
 
-def _sweep(job: Job, execute: engines.Execute | None, fail_fast: bool, events: Events | None, interrupts: Interrupts) -> int:
+def _sweep(job: Job, begin: Begin | None, fail_fast: bool, events: Events | None, interrupts: Interrupts) -> int:
     """Runs what is missing, says what became of it, draws the picture; returns the exit code."""
     outcome, code = Outcome(), OK
     try:
-        outcome = _run(job, execute, fail_fast, events, interrupts)
+        outcome = _run(job, begin, fail_fast, events, interrupts)
         code = _ended(outcome, job)
         if job.search:
             job.runs = job.search.runs
@@ -226,7 +228,7 @@ def _sweep(job: Job, execute: engines.Execute | None, fail_fast: bool, events: E
     return code
 
 
-def _run(job: Job, execute: engines.Execute | None, fail_fast: bool, events: Events | None, interrupts: Interrupts) -> Outcome:
+def _run(job: Job, begin: Begin | None, fail_fast: bool, events: Events | None, interrupts: Interrupts) -> Outcome:
     plan, grid, folder = job.plan, job.grid, job.store.folder
     if events:
         counts = {name: fact for name, fact in _facts(job).items() if name in ("runs", "done", "todo", "programs", "est_seconds")}
@@ -241,8 +243,9 @@ def _run(job: Job, execute: engines.Execute | None, fail_fast: bool, events: Eve
             f"about {duration(plan.seconds)} on {cores()} cores; rows go to {folder}",
             flush=True,
         )
-    if execute is None:
+    if begin is None:
         return Outcome()
+    execute = begin()
     tell = progress(job.search.tally if job.search else Tally(plan.n_runs, sum(chunk.seconds for chunk in plan.chunks)), events)
     interrupts.say = tell.say
 

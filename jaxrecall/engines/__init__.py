@@ -15,7 +15,6 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
-from typing import Any
 
 from ..errors import GridError
 from ..grid import Grid
@@ -68,18 +67,19 @@ class Engine:
     """Arguments with which a sweep does a share of the same in one process; it adds --shard and --out."""
 
     @contextmanager
-    def opened(self, grid: Grid) -> Iterator[Execute]:
-        """What carries out a plan of the grid; workers are on their way. Raises GridError if they cannot be had."""
+    def opened(self, grid: Grid) -> Iterator[Callable[[], Execute]]:
+        """Workers on their way; call it for what carries out a plan of the grid. Raises GridError if they cannot be had."""
         if self.name == "slurm":
             from .slurm import Array
 
             assert self.workers
-            yield Array(grid, self.workers, self.slurm_executor, self.slurm, self.repeated).execute
+            array = Array(grid, self.workers, self.slurm_executor, self.slurm, self.repeated)
+            yield lambda: array.execute
         elif self.name == "local" and self.workers is None:
             yield _in_this_process
         else:
             with closing(self._pool()) as pool:
-                yield partial(execute, pool)
+                yield lambda: partial(execute, pool)
 
     def _pool(self) -> Pool:
         if self.name == "ray":
@@ -92,10 +92,10 @@ class Engine:
         return LocalPool(self.workers)
 
 
-def _in_this_process(*how: Any) -> Outcome:
+def _in_this_process() -> Execute:
     from .. import runner  # starts JAX, which nothing that can be refused does
 
-    return runner.execute(*how)
+    return runner.execute
 
 
 def engine(args: argparse.Namespace) -> Engine:
