@@ -28,6 +28,9 @@ from jaxrecall.engines.worker import Worker
 from jaxrecall.status import survey
 from jaxrecall.sweep import main
 
+if find_spec("submitit"):
+    import submitit  # noqa: F401  its loggers keep the stdout of this moment, and that of a test is closed at its end
+
 ALL = ("--set", "seeds.count=125", "--set", "run.part_seconds=0.3")
 
 
