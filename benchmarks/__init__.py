@@ -6,6 +6,6 @@ jax_loop.py    the peer that a careful user writes in JAX
 floor.py       what the primitives of a run reach on this machine
 clock.py       interleaved timings, fresh processes, this machine
 child.py       what fresh processes run
-figures.py     measures the asked figures; search.py and gpu.py two of them
+figures.py     measures the asked figures; search.py, gpu.py, engines.py and scale.py some of them
 report.py      the table asked for, its file and the merging of partial runs
 """

@@ -1,4 +1,4 @@
-"""python -m benchmarks: measures, prints the table, saves it. Ten to twenty minutes in full; --only for parts."""
+"""python -m benchmarks: measures, prints the table, saves it. Half an hour in full; --only for parts."""
 
 from __future__ import annotations
 

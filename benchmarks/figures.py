@@ -15,7 +15,7 @@ import numpy as np
 import jaxrecall
 from jaxrecall import Point
 
-from . import clock, floor, gpu, search
+from . import clock, engines, floor, gpu, scale, search
 from .clock import Engine, medians, timed
 from .report import Measured
 from .work import Sweep, Work
@@ -226,4 +226,6 @@ MEASURE: dict[str, Callable[[Bench], dict[str, Measured]]] = {
     "memory": memory,
     "search": search.against_dense,
     "gpu": gpu.batched_and_matmul,
+    "engines": engines.side_by_side,
+    "scale": scale.figures,
 }

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 TIMES, NUMBER, COUNT, PERCENT = "{:.3g}x".format, "{:.2f}".format, "{:.0f}".format, "{:.0f} %".format
+SHORT = "{:.3g}".format
 NOT_RUN = "not run"
 
 
@@ -47,6 +48,12 @@ ASKED = (
         "gpu", "gpu", "GPU: S1 batched / one run a call; R1 matmul rate / that GPU's own f32-grade rate", "30x; 40 %", "100x; 60 %",
         (TIMES, PERCENT),
     ),
+    Asked("two-workers", "engines", "two workers on two cores / one worker on one, steady state", "1.7x", "1.9x"),
+    Asked("ray", "engines", "Ray, two actors: time over that of two workers, less one", "15 %", "5 %", (PERCENT,), True),
+    Asked("parts-written", "scale", "parts of 1000 rows written per second, each fsynced and read back", "", "", (SHORT,)),
+    Asked("parts-read", "scale", "parts of 1000 rows listed and read per second, to know what is done", "", "", (SHORT,)),
+    Asked("rows-compacted", "scale", "rows compacted per second", "", "", (SHORT,)),
+    Asked("bytes", "scale", "bytes a row: in parts of 1000, in the compacted table", "", "", (SHORT, SHORT)),
 )  # fmt: skip
 GROUPS = tuple(dict.fromkeys(row.group for row in ASKED))
 
@@ -63,7 +70,9 @@ class Measured:
 
 
 def reached(asked: Asked, values: Sequence[float]) -> str:
-    """ "aim", "bar" or "neither"; nothing when not run."""
+    """ "aim", "bar" or "neither"; nothing when not run, or nothing is asked."""
+    if not asked.bar:
+        return ""
     for level in ("aim", "bar") if values else ():
         limits = [float(part.strip(" x%")) for part in getattr(asked, level).replace(";", ",").split(",")]
         shown = [float(unit(v).strip(" x%")) for unit, v in zip(asked.units, values, strict=True)]

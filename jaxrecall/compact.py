@@ -17,11 +17,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         description="Merge the parts of a results folder into DIR/table.parquet, sorted, one row per run.",
     )
     parser.add_argument("folder", metavar="DIR", help="results folder")
+    parser.add_argument("--from", dest="others", metavar="DIR", nargs="+", default=[], help="merge these results folders into it too")
     parser.add_argument("--prune", action="store_true", help="then remove the parts that are in the table")
     args = parser.parse_args(argv)
-    store = Store(args.folder)
     try:
-        result = store.compact(prune=args.prune)
+        store = Store(args.folder)
+        result = store.compact(args.prune, args.others)
     except StoreError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, astuple, dataclass, fields, replace
 from importlib.metadata import version
@@ -129,6 +130,16 @@ def cache_folder() -> Path | None:
     return Path(folder) if folder else None
 
 
+def node_cache() -> str:
+    """A cache folder on this node's own disk, for workers whose home may be on the network; none if another user holds its name."""
+    folder = Path(tempfile.gettempdir(), f"jaxrecall-{os.getuid()}")
+    with suppress(OSError):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if folder.stat().st_uid == os.getuid():
+            return str(folder)
+    return ""
+
+
 @dataclass(frozen=True)
 class Experience:
     """What this machine has shown: its rates, and the programs that are compiled already."""
@@ -138,6 +149,13 @@ class Experience:
 
     def seconds_to_get(self, bucket: Bucket) -> float:
         return self.rates.load_seconds if bucket in self.programs else self.rates.compile_seconds
+
+    def after(self, measured: Sequence[tuple[Amounts, float]], compiled: Mapping[Bucket, float | None]) -> Experience:
+        """With batches that were measured, and programs: the seconds each took to compile, None if it was only loaded."""
+        rates = self.rates.fitted(measured)
+        if times := [seconds for seconds in compiled.values() if seconds is not None]:
+            rates = replace(rates, compile_seconds=sum(times) / len(times))
+        return Experience(rates, self.programs | set(compiled))
 
     def keep(self) -> None:
         """Keeps it for the next plan; where that is not possible, that plan is as good as this one was."""

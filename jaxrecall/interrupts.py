@@ -19,7 +19,7 @@ class Interrupts:
     def __init__(self) -> None:
         self.asked = False
         self.say: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True)
-        self._patient = self._droppable = False
+        self._patient = self._droppable = self._drop = False
 
     def __enter__(self) -> Interrupts:
         main = threading.current_thread() is threading.main_thread()  # no other may set handlers
@@ -41,15 +41,18 @@ class Interrupts:
 
     @contextmanager
     def droppable(self) -> Iterator[None]:
-        """Within it, inside of `patient`, a second signal raises KeyboardInterrupt."""
+        """Within it, inside of `patient`, a second signal raises KeyboardInterrupt, one that came between two of them too."""
         self._droppable = True
         try:
+            if self._drop:
+                raise KeyboardInterrupt
             yield
         finally:
             self._droppable = False
 
     def _hear(self, *_: Any) -> None:
-        again, self.asked = self.asked, True
+        self._drop = again = self.asked
+        self.asked = True
         if not self._patient or (again and self._droppable):
             raise KeyboardInterrupt
         if not again:

@@ -11,6 +11,7 @@ import itertools
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from .bucket import Bucket, is_counted
@@ -32,6 +33,25 @@ class Chunk:
 
 
 @dataclass(frozen=True)
+class Terms:
+    """On what terms the chunks of a plan are run, wherever that is: a few numbers, while the plan may hold millions of runs."""
+
+    n_runs: int
+    limit: int  # bytes that a program may take
+    experience: Experience
+    batch: int | None  # runs side by side on an accelerator; None: half a second's work
+    seconds_per_run: dict[Bucket, float]
+
+    def width(self, bucket: Bucket) -> int:
+        """Runs side by side on a CPU: one per core, as far as memory goes."""
+        return max(1, min(cores(), self.n_runs, self.limit // peak_bytes(bucket)))
+
+    def seconds_of(self, run: RunId, bucket: Bucket) -> float:
+        """Of one core, for a run in a bucket."""
+        return self.experience.rates.seconds(Work.of(run[0]).amounts(bucket))
+
+
+@dataclass(frozen=True)
 class Plan:
     chunks: tuple[Chunk, ...]
     flops: float
@@ -44,24 +64,22 @@ class Plan:
     def buckets(self) -> tuple[Bucket, ...]:
         return tuple(dict.fromkeys(chunk.bucket for chunk in self.chunks))
 
-    def width(self, bucket: Bucket) -> int:
-        """Runs side by side on a CPU: one per core, as far as memory goes."""
-        return max(1, min(cores(), self.n_runs, self.limit // peak_bytes(bucket)))
+    @cached_property
+    def terms(self) -> Terms:
+        per_run = {bucket: self._seconds_per_run(bucket) for bucket in self.buckets}
+        turned_away = {bucket.in_full: seconds for bucket, seconds in per_run.items()}  # in a program that is in no plan
+        return Terms(self.n_runs, self.limit, self.experience, self.batch, turned_away | per_run)
 
     @property
     def peak_bytes(self) -> int:
         """Of the dearest program, with as many runs side by side as there will be."""
-        return max((peak_bytes(bucket) * self.width(bucket) for bucket in self.buckets), default=0)
-
-    def seconds_of(self, run: RunId, bucket: Bucket) -> float:
-        """Of one core, for a run in a bucket."""
-        return self.experience.rates.seconds(Work.of(run[0]).amounts(bucket))
+        return max((peak_bytes(bucket) * self.terms.width(bucket) for bucket in self.buckets), default=0)
 
     @property
     def n_runs(self) -> int:
         return sum(len(chunk.runs) for chunk in self.chunks)
 
-    def seconds_per_run(self, bucket: Bucket) -> float:
+    def _seconds_per_run(self, bucket: Bucket) -> float:
         chunks = [chunk for chunk in self.chunks if chunk.bucket == bucket]
         return sum(chunk.seconds for chunk in chunks) / sum(len(chunk.runs) for chunk in chunks)
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import socket
 import time
-import traceback
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import replace
 from multiprocessing.pool import AsyncResult, ThreadPool
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -17,13 +13,13 @@ from threadpoolctl import threadpool_limits
 
 from . import program
 from .bucket import Bucket
-from .cost import Amounts, Experience, Work
-from .errors import StoreError
+from .cost import Amounts, Work
+from .failure import Failure
 from .grid.file import PART_SECONDS
 from .interrupts import Interrupts
-from .plan import Chunk, Plan
+from .plan import Chunk, Plan, Terms
 from .point import RunId
-from .progress import Outcome, Progress
+from .progress import Outcome, Progress, Remarks
 from .saver import Saver
 from .store import Store
 
@@ -54,7 +50,7 @@ def execute(
     program.keep_compiled()
     outcome = Outcome()
     saver = Saver(store, tell, part_seconds, lambda: interrupts.asked)
-    lanes = Lanes(plan, precision, tell, min(BATCH_SECONDS, part_seconds))
+    lanes = Lanes(plan.terms, precision, tell, min(BATCH_SECONDS, part_seconds))
     # decoders run on the host, one lane each: BLAS threads of all lanes would wait for each other, and wait busily
     with interrupts.patient(), threadpool_limits(1, user_api="blas"):
         for chunk in plan.chunks:
@@ -69,7 +65,7 @@ def execute(
                     break
                 except Exception as error:
                     outcome.failed += 1
-                    line, details = _record(chunk.bucket, tuple(left), error, store, repeat)
+                    line, details = Failure.of(error).recorded(chunk.bucket, tuple(left), store, repeat)
                     tell.failed(line, chunk.seconds * len(left) / len(chunk.runs), len(left), details)
                     break
                 for run in runs:
@@ -79,23 +75,24 @@ def execute(
                 saver.add(rows)
             saver.end_part()
         saver.close()
-    lanes.learned().keep()
+    plan.experience.after(lanes.measured, lanes.compiled).keep()
     outcome.unsaved, outcome.interrupted = len(saver.rows), interrupts.asked
     return outcome
 
 
 class Lanes:
-    """Runs of a plan through compiled programs, some batches always in flight.
+    """Chunks through compiled programs, some batches always in flight.
 
     On a CPU every lane is a thread that runs one after the other; on an accelerator a batch goes side by side, and another
     waits behind it. `width` is how many runs of a bucket share the memory.
     """
 
-    def __init__(self, plan: Plan, precision: str, tell: Progress, batch_seconds: float):
-        self.plan, self.precision, self.tell, self.batch_seconds = plan, precision, tell, batch_seconds
+    def __init__(self, terms: Terms, precision: str, tell: Remarks, batch_seconds: float):
+        self.terms, self.precision, self.tell, self.batch_seconds = terms, precision, tell, batch_seconds
         self.width: dict[Bucket, int] = {}
         self.measured: list[tuple[Amounts, float]] = []
-        self.compiled: dict[Bucket, program.Program] = {}
+        self.compiled: dict[Bucket, float | None] = {}
+        """Seconds that each program took to compile, None if an earlier process had."""
 
     def rows(self, chunk: Chunk) -> Iterator[tuple[list[RunId], Rows]]:
         """Runs of the chunk and their rows, a batch at a time; those that a guard turns away come last, in the full form.
@@ -122,19 +119,12 @@ class Lanes:
                     self.width[bucket] = width // 2
                     self.tell.say(f"program {bucket}: out of memory with {width} runs side by side; going on with {width // 2}")
 
-    def learned(self) -> Experience:
-        """What this machine has shown, that of this plan's batches included."""
-        before = self.plan.experience
-        rates = before.rates.fitted(self.measured)
-        if times := [p.compile_seconds for p in self.compiled.values() if not p.was_kept]:
-            rates = replace(rates, compile_seconds=sum(times) / len(times))
-        return Experience(rates, before.programs | set(self.compiled))
-
     def _batches(self, bucket: Bucket, runs: list[RunId], width: int) -> Iterator[tuple[Costs, list[dict[str, Any] | None], float]]:
         """Batches of runs with their estimated costs, their metrics and seconds, in order."""
         self.tell.compiling(str(bucket))
         start = time.perf_counter()
-        compiled = self.compiled[bucket] = program.compiled(bucket, width, self.precision)
+        compiled = program.compiled(bucket, width, self.precision)
+        self.compiled[bucket] = None if compiled.was_kept else compiled.compile_seconds
         self.tell.compiled(str(bucket), time.perf_counter() - start)
         threads = width if program.on_cpu() else min(width, 2)
         with ThreadPool(threads) as pool:  # daemon threads: an interrupted sweep does not wait for them
@@ -159,7 +149,7 @@ class Lanes:
             most = min(most, max(1, len(runs) // (4 * threads)))
         batch: Costs = {}
         for run in runs:
-            seconds = self.plan.seconds_of(run, bucket)
+            seconds = self.terms.seconds_of(run, bucket)
             if batch and (len(batch) == most or sum(batch.values()) + seconds > self.batch_seconds):
                 yield batch
                 batch = {}
@@ -169,29 +159,6 @@ class Lanes:
     def _first_width(self, bucket: Bucket) -> int:
         """As many as the plan allows on a CPU; on each accelerator what it says or half a second's work, a power of two."""
         if program.on_cpu():
-            return self.plan.width(bucket)
-        wanted = self.plan.batch or 0.5 / self.plan.seconds_per_run(bucket)
+            return self.terms.width(bucket)
+        wanted = self.terms.batch or 0.5 / self.terms.seconds_per_run[bucket]
         return 1 << max(0, int(min(MAX_WIDTH, wanted)).bit_length() - 1)
-
-
-def _record(bucket: Bucket, runs: tuple[RunId, ...], error: Exception, store: Store, repeat: str) -> tuple[str, Path | None]:
-    """Writes the failure of these runs down; returns the line that tells it, and the file."""
-    (first, first_seed), (last, last_seed) = runs[0], runs[-1]
-    record = {
-        "error": f"{type(error).__name__}: {error}",
-        "traceback": traceback.format_exc(),
-        "host": socket.gethostname(),
-        "jax_version": jax.__version__,
-        "bucket": str(bucket),
-        "runs": [[point.point_id, seed] for point, seed in runs],
-        "repeat": repeat,
-    }
-    try:
-        path = store.record_failure(f"{first.point_id}-{first_seed}-{len(runs)}", record)
-        details = f"details: {path}"
-    except StoreError as refused:
-        path, details = None, f"details could not be written: {refused}"
-    return (
-        f"failed: {len(runs)} runs of program {bucket}, {first.point_id} seed {first_seed} to {last.point_id} seed {last_seed}: "
-        f"{str(error).splitlines()[0] if str(error) else type(error).__name__} ({details}; to try again: {repeat})"
-    ), path

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +22,23 @@ from .row import CODE_VERSION, STATUSES
 from .store import Store
 
 
-def survey(folder: str | Path) -> dict[str, Any]:
-    """The facts of a results folder as plain data; raises StoreError if it is none.
+def survey(*folders: str | Path) -> dict[str, Any]:
+    """The facts of a results folder, or of several taken together, as plain data; raises StoreError if one is none.
 
-    The grid is that of the last sweep, as the manifest has it. `todo` is what the next call with this version of jaxrecall
+    The grid is that of the last sweep, as the (first) manifest has it. `todo` is what the next call with this version of jaxrecall
     would run. Without a grid `points`, `runs` and `todo` are None, and every row of this version counts as done.
     """
-    store = Store(folder)
-    if not store.holds_results() and not store.manifest.is_file():
-        raise StoreError(f"{folder}: is no results folder (no manifest.json, parts/ or table.parquet); allowed: the --out of a sweep")
-    manifest, grid, remark = _asked_for(store)
-    rows, unreadable = store.rows("status", "seconds", "accuracy")
+    stores = [Store(folder) for folder in folders]
+    for store in stores:
+        if not store.holds_results() and not store.manifest.is_file():
+            raise StoreError(
+                f"{store.folder}: is no results folder (no manifest.json, parts/ or table.parquet); allowed: the --out of a sweep"
+            )
+    manifest, grid, remark = _asked_for(stores[0])
+    if any(_asked_for(store)[0].get("grid") != manifest.get("grid") for store in stores[1:]):
+        remark = f"the folders are of different grids; what is to do is told by that of {stores[0].folder}"
+    of_each = [store.rows("status", "seconds", "accuracy") for store in stores]
+    rows, unreadable = chain.from_iterable(rows for rows, _ in of_each), [file for _, files in of_each for file in files]
     found: dict[Any, dict[Any, tuple[str, float | None, float | None]]] = {}
     for its_version, run, status, *others in rows:
         mine = found.setdefault(its_version, {})
@@ -47,11 +54,11 @@ def survey(folder: str | Path) -> dict[str, Any]:
         wanted = {(point.point_id, seed) for point in grid.points for seed in grid.seeds} if grid else mine.keys()
     done = [row for run, row in mine.items() if run in wanted]
     statuses = Counter(status for status, *_ in done)
-    failures, no_record = _failures(store, mine.keys())
-    ages = [time.time() - stat.st_mtime for path, stat in _stats(store.parts) if path.suffix == ".parquet"]
+    failures, no_record = _failures(stores, mine.keys())
+    ages = [time.time() - stat.st_mtime for path, stat in _stats(*(store.parts for store in stores)) if path.suffix == ".parquet"]
     todo = len(wanted) - len(done)
     return {
-        "folder": str(folder),
+        "folder": ", ".join(str(store.folder) for store in stores),
         "grid": grid.name if grid else None,
         "remark": remark or (search and f"searches {search}" + "; to do is its next round" * bool(search.waiting)),
         "points": len(grid.points) if grid else None,
@@ -65,7 +72,7 @@ def survey(folder: str | Path) -> dict[str, Any]:
         "other_versions": [{"code_version": v, "precision": p, "rows": len(others)} for (v, p), others in sorted(found.items())],
         "failures": failures,
         "unreadable": [{"path": str(path), "reason": reason} for path, reason in [*unreadable, *no_record]],
-        "bytes": sum(stat.st_size for _, stat in _stats(store.folder)),
+        "bytes": sum(stat.st_size for _, stat in _stats(*(store.folder for store in stores))),
         "seconds": sum(seconds or 0.0 for _, seconds, _ in done),
         "newest_part_age": max(0.0, min(ages)) if ages else None,
         "command": manifest.get("command") if todo else None,
@@ -87,10 +94,10 @@ def _asked_for(store: Store) -> tuple[dict[str, Any], Grid | None, str | None]:
         return {}, None, f"{store.manifest}: is not the manifest of a sweep"
 
 
-def _failures(store: Store, done: Any) -> tuple[list[dict[str, Any]], list[tuple[Path, str]]]:
+def _failures(stores: Sequence[Store], done: Any) -> tuple[list[dict[str, Any]], list[tuple[Path, str]]]:
     """Failed chunks with the command that repeats each, and files in failures/ that are no records."""
     records, others = [], []
-    for path in sorted(path for path, _ in _stats(store.failures)):
+    for path in sorted(path for path, _ in _stats(*(store.failures for store in stores))):
         try:
             record = json.loads(path.read_bytes())
             runs = [(point_id, seed) for point_id, seed in record["runs"]]
@@ -102,9 +109,9 @@ def _failures(store: Store, done: Any) -> tuple[list[dict[str, Any]], list[tuple
     return records, others
 
 
-def _stats(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """The files below the folder; one that goes meanwhile is left out."""
-    for root, _, names in os.walk(folder):
+def _stats(*folders: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """The files below the folders; one that goes meanwhile is left out."""
+    for root, _, names in chain.from_iterable(map(os.walk, folders)):
         for name in names:
             with suppress(FileNotFoundError):
                 yield (path := Path(root, name)), path.stat()
@@ -141,11 +148,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m jaxrecall.status", description="Say what a results folder holds, what is missing, and the command that goes on."
     )
-    parser.add_argument("folder", metavar="DIR", help="results folder")
+    parser.add_argument("folders", metavar="DIR", nargs="+", help="results folder, or several to be taken together")
     parser.add_argument("--json", action="store_true", help="one JSON object and nothing else")
     args = parser.parse_args(argv)
     try:
-        facts = survey(args.folder)
+        facts = survey(*args.folders)
     except StoreError as error:
         print(error, file=sys.stderr)
         return 2

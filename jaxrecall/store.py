@@ -25,6 +25,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
@@ -75,7 +76,7 @@ class Store:
     """The results folder `folder`. Nothing is made before `prepare`; every method raises StoreError, one line, what to do."""
 
     def __init__(self, folder: str | Path):
-        self.folder = Path(folder)
+        self.folder = local_path(folder)
         self.parts, self.staging, self.failures = (self.folder / name for name in ("parts", "_staging", "failures"))
         self.table, self.manifest = self.folder / "table.parquet", self.folder / "manifest.json"
 
@@ -171,16 +172,26 @@ class Store:
                 if failed <= runs:
                     path.unlink(missing_ok=True)
 
-    def compact(self, prune: bool = False) -> Compacted:
+    def compact(self, prune: bool = False, others: Sequence[str | Path] = ()) -> Compacted:
         """Merges table and parts into `table.parquet`, one row per run and version, ok before others, sorted.
 
-        `prune` removes the parts that went into the table, once it is safe on disk. Unreadable files stay.
+        Those of `others`, results folders too, go into it as well; the folder is made if it is not there, and has the manifest
+        of the first of them unless it has its own. `prune` removes the parts of this folder that went into the table, once it
+        is safe on disk. Unreadable files stay.
         """
         self.check()
-        if not self.holds_results():
-            raise StoreError(_nothing([self.folder], []))
+        stores = [self, *map(Store, others)]
+        for store in stores[bool(others) :]:
+            if not store.holds_results():
+                raise StoreError(_nothing([store.folder], []))
+        if others:
+            with _told(self.folder):
+                self.folder.mkdir(parents=True, exist_ok=True)
         with self._alone():
-            files = _results(self.folder)
+            manifests = [manifest for store in stores if (manifest := store.read_manifest())]
+            if manifests and not self.manifest.exists():
+                self.note("manifest", manifests[0])
+            files = [file for store in stores for file in _results(store.folder)]
             stamps = {path: _stamp(path) for path in files}
             tables, unreadable = read(files)
             for path, why in unreadable:
@@ -193,7 +204,7 @@ class Store:
             self._put(self.table, table)
             merged = [path for path in tables if path != self.table]
             # a part that was written anew meanwhile is not what was read
-            pruned = [path for path in merged if prune and _stamp(path) == stamps[path]]
+            pruned = [path for path in merged if prune and path.parent == self.parts and _stamp(path) == stamps[path]]
             with _told(self.parts):
                 for path in pruned:
                     path.unlink(missing_ok=True)
@@ -262,7 +273,7 @@ def load(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
     unknown ones after; int64, float64, bool and str, and pandas' nullable Int64 and boolean where there are nulls. Warns of
     rows that were dropped, versions that are mixed and files that cannot be read; raises StoreError if there is no row.
     """
-    paths = [Path(p) for p in ([path] if isinstance(path, (str, os.PathLike)) else path)]
+    paths = [local_path(p) for p in ([path] if isinstance(path, (str, os.PathLike)) else path)]
     files = dict.fromkeys(file for p in paths for file in _files(p))
     tables, unreadable = read(files)
     if not any(map(len, tables.values())):
@@ -279,6 +290,20 @@ def load(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
         mix = "; ".join(f"{v['count_all']} rows of {v['code_version']}, {v['precision']}" for v in versions)
         warnings.warn(f"rows of more than one code_version, precision: {mix}", UserWarning, stacklevel=2)
     return with_pandas_types(table).to_pandas()
+
+
+def local_path(path: str | Path) -> Path:
+    """The path that a plain path or a file:// URL names; raises StoreError for any other URL."""
+    scheme, separator, _ = str(path).partition("://")
+    if not separator:
+        return Path(path)
+    url = urlsplit(str(path))
+    if scheme != "file" or url.netloc not in ("", "localhost"):
+        raise StoreError(
+            f"{path}: is not on this machine's file systems; allowed: a folder or file:///folder, on a network file system too. "
+            "To keep results in an object store, copy the folder there (its parts never change, so any sync tool will do)"
+        )
+    return Path(unquote(url.path))
 
 
 def _files(path: Path) -> list[Path]:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shlex
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from . import engines
 from . import plan as planning
+from . import shard as sharding
 from .bucket import Bucket
 from .cost import cores
 from .errors import GridError, StoreError
@@ -23,9 +26,12 @@ from .interrupts import Interrupts
 from .progress import Events, Outcome, Tally, duration, progress
 from .rounds import Rounds, known_rows
 from .row import CODE_VERSION
+from .shard import Shard
 from .store import Store, load
 
 OK, USAGE, FAILED, INTERRUPTED = 0, 2, 3, 130
+
+Begin = Callable[[], engines.Execute]
 
 
 def parser() -> argparse.ArgumentParser:
@@ -43,6 +49,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--json-log", action="store_true", help="progress as one JSON object a line on stdout, and nothing else there")
     p.add_argument("--fail-fast", action="store_true", help="stop at the first failed chunk")
     p.add_argument("--print-schema", action="store_true", help="print the JSON Schema of grid files")
+    engines.add_options(p)
     return p
 
 
@@ -52,11 +59,25 @@ class Job:
 
     grid: Grid
     store: Store
-    runs: set[tuple[str, int]]  # all of the grid's, as (point_id, seed)
+    engine: engines.Engine
+    shard: Shard | None
+    runs: set[tuple[str, int]]  # of the grid, or of this shard of it, as (point_id, seed)
     done: int
     plan: planning.Plan
     command: str  # repeats or resumes this call
     search: Rounds | None = None  # then `runs` are those that it has used or waits for, and `plan` is a guess
+
+    @property
+    def to_do(self) -> bool:
+        return bool(self.search.waiting if self.search else self.plan.chunks)
+
+    @property
+    def title(self) -> str:
+        return f"{self.grid.name}, {self.shard}" if self.shard else self.grid.name
+
+    @property
+    def n_points(self) -> int:
+        return len(self.grid.points) if self.search else len({point_id for point_id, _ in self.runs})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -85,21 +106,28 @@ def _main(args: argparse.Namespace, command: str, interrupts: Interrupts) -> int
         if args.dry_run:
             _dry_run(job, args.json)
             return OK
-        job.store.prepare(_manifest(job))
-        job.store.clear_failures(job.runs)
+        with job.engine.opened(job.grid) if job.to_do else contextlib.nullcontext() as begin:
+            job.store.prepare(_manifest(job))
+            job.store.clear_failures(job.runs)
+            return _sweep(job, begin, args.fail_fast, Events(sys.stdout) if args.json_log else None, interrupts)
     except GridError as error:
         print(*error.lines, sep="\n", file=sys.stderr)
         return USAGE
     except StoreError as error:
         print(error, file=sys.stderr)
         return USAGE
-    return _sweep(job, args.fail_fast, Events(sys.stdout) if args.json_log else None, interrupts)
 
 
 def _prepare(args: argparse.Namespace, command: str) -> Job:
     """Everything that can be refused, before anything is written or JAX is started."""
+    engine = engines.engine(args)
     forced = Bucket.parse(args.bucket) if args.bucket else None
-    grid = read_grid(args.grid, args.set)
+    grid, shard = read_grid(args.grid, args.set), sharding.chosen(args.shard)
+    if grid.search and (engine.name == "slurm" or (shard and shard.count > 1)):
+        got = shard or "--engine slurm, whose tasks are shards,"
+        raise GridError(f"--shard: got {got} for a search, which asks by what it has found; allowed: --workers, --engine ray, --shard 0/1")
+    if engine.name == "slurm" and shard:
+        raise GridError(f"--engine slurm: got {shard}; allowed: a call outside of a Slurm array and of jax.distributed")
     store = Store(args.out or Path("results") / grid.name)
     store.check()
     done = store.done(CODE_VERSION, grid.precision)
@@ -116,8 +144,9 @@ def _prepare(args: argparse.Namespace, command: str) -> Job:
         search = Rounds(grid, known_rows(store) if done.runs else {}, forced, limit)
         runs, n_done, plan = search.runs | search.waiting, len(search.runs), search.guess
     else:
-        search, runs = None, {(point.point_id, seed) for point in grid.points for seed in grid.seeds}
-        todo = [(point, seed) for point in grid.points for seed in grid.seeds if (point.point_id, seed) not in done.runs]
+        mine = shard.of(grid.points, grid.seeds) if shard else [(point, seed) for point in grid.points for seed in grid.seeds]
+        search, runs = None, {(point.point_id, seed) for point, seed in mine}
+        todo = [(point, seed) for point, seed in mine if (point.point_id, seed) not in done.runs]
         n_done, plan = len(runs) - len(todo), planning.make(todo, forced, limit=limit)
     if plan.peak_bytes > limit:
         biggest = max(plan.buckets, key=planning.peak_bytes)
@@ -125,7 +154,7 @@ def _prepare(args: argparse.Namespace, command: str) -> Job:
             f"limits.max_bytes: program {biggest} needs about {plan.peak_bytes / 2**20:.0f} MiB; allowed: {limit / 2**20:.0f} MiB. "
             "Lower V, d or m, or raise limits.max_bytes."
         )
-    return Job(grid, store, runs, n_done, plan, command, search)
+    return Job(grid, store, engine, shard, runs, n_done, plan, command, search)
 
 
 def _dry_run(job: Job, as_json: bool) -> None:
@@ -140,6 +169,8 @@ def _dry_run(job: Job, as_json: bool) -> None:
         return
     left_out = [f", {n} {why}" for n, why in ((grid.n_excluded, "excluded by where"), (grid.n_duplicates, "duplicates dropped")) if n]
     print(f"{grid.name}: {len(grid.points)} points x {len(grid.seeds)} seeds = {grid.n_runs} runs" + "".join(left_out))
+    if job.shard:
+        print(f"{job.shard}: {len(job.runs)} of these runs")
     print(f"{job.done} done in {job.store.folder}, {plan.n_runs} to do")
     for entry in facts["program_list"]:
         print(
@@ -152,8 +183,8 @@ def _dry_run(job: Job, as_json: bool) -> None:
 def _facts(job: Job) -> dict[str, Any]:
     plan = job.plan
     return {
-        "points": len(job.grid.points),
-        "runs": job.grid.n_runs,
+        "points": job.n_points,
+        "runs": len(job.runs),
         "done": job.done,
         "todo": plan.n_runs,
         "programs": len(plan.buckets),
@@ -165,23 +196,25 @@ def _facts(job: Job) -> dict[str, Any]:
 
 
 def _manifest(job: Job) -> dict[str, Any]:
-    grid = job.grid
+    grid, command = job.grid, job.command
+    if job.shard and (before := job.store.read_manifest()) and before.get("grid") == grid.resolved:
+        command = before.get("command", command)  # goes on with more than this shard
     versions = {name: version(name) for name in ("jaxrecall", "jax", "jaxlib", "numpy", "pyarrow")}
-    return {"grid": grid.resolved, "code_version": CODE_VERSION, "precision": grid.precision, "versions": versions, "command": job.command}
+    return {"grid": grid.resolved, "code_version": CODE_VERSION, "precision": grid.precision, "versions": versions, "command": command}
 
 
-def _sweep(job: Job, fail_fast: bool, events: Events | None, interrupts: Interrupts) -> int:
+def _sweep(job: Job, begin: Begin | None, fail_fast: bool, events: Events | None, interrupts: Interrupts) -> int:
     """Runs what is missing, says what became of it, draws the picture; returns the exit code."""
     outcome, code = Outcome(), OK
     try:
-        outcome = _run(job, fail_fast, events, interrupts)
+        outcome = _run(job, begin, fail_fast, events, interrupts)
         code = _ended(outcome, job)
         if job.search:
             job.runs = job.search.runs
             path = job.store.note("search", job.search.report())
             if events:
                 events.emit("search", path=str(path), searches=len(job.search.cells), finished=job.search.finished)
-        if job.done + outcome.runs > outcome.unsaved:
+        if job.done + outcome.runs > outcome.unsaved and not job.shard:  # the whole grid's picture is for the call without --shard
             try:
                 _picture(job, events)
             except (StoreError, OSError) as error:
@@ -195,34 +228,32 @@ def _sweep(job: Job, fail_fast: bool, events: Events | None, interrupts: Interru
     return code
 
 
-def _run(job: Job, fail_fast: bool, events: Events | None, interrupts: Interrupts) -> Outcome:
+def _run(job: Job, begin: Begin | None, fail_fast: bool, events: Events | None, interrupts: Interrupts) -> Outcome:
     plan, grid, folder = job.plan, job.grid, job.store.folder
-    to_do = job.search.waiting if job.search else plan.chunks
     if events:
         counts = {name: fact for name, fact in _facts(job).items() if name in ("runs", "done", "todo", "programs", "est_seconds")}
-        events.emit("start", grid=grid.name, out=str(folder), **counts)
-    elif not to_do:
-        print(f"nothing to do: all {job.done} runs are in {folder}")
+        events.emit("start", grid=grid.name, out=str(folder), shard=job.shard and str(job.shard), **counts)
+    elif not job.to_do:
+        print(f"nothing to do: all {job.done} runs {f'of {job.shard} ' if job.shard else ''}are in {folder}")
     elif job.search:
         print(f"{grid.name}: searches {job.search}, {job.done} runs done; rows go to {folder}", flush=True)
     else:
         print(
-            f"{grid.name}: {job.done} of {grid.n_runs} runs done, {plan.n_runs} to do in {len(plan.buckets)} programs, "
+            f"{job.title}: {job.done} of {len(job.runs)} runs done, {plan.n_runs} to do in {len(plan.buckets)} programs, "
             f"about {duration(plan.seconds)} on {cores()} cores; rows go to {folder}",
             flush=True,
         )
-    if not to_do:
+    if begin is None:
         return Outcome()
-    from . import runner  # starts JAX
-
+    execute = begin()
     tell = progress(job.search.tally if job.search else Tally(plan.n_runs, sum(chunk.seconds for chunk in plan.chunks)), events)
     interrupts.say = tell.say
 
-    def execute(plan: planning.Plan) -> Outcome:
-        return runner.execute(plan, job.store, grid.precision, tell, interrupts, job.command, fail_fast, grid.part_seconds)
+    def run(plan: planning.Plan) -> Outcome:
+        return execute(plan, job.store, grid.precision, tell, interrupts, job.command, fail_fast, grid.part_seconds)
 
     try:
-        return job.search.run(execute, fail_fast) if job.search else execute(plan)
+        return job.search.run(run, fail_fast) if job.search else run(plan)
     finally:
         tell.close()
 

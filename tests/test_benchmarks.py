@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from helpers import ROOT, relative
 
-from benchmarks import figures, report, search, work
+from benchmarks import figures, report, scale, search, work
 from benchmarks.report import ASKED, Measured, Record, reached
 from jaxrecall import Point, realize, simulate, three_step
 from jaxrecall.grid import json_schema, read_grid
@@ -195,6 +195,14 @@ def test_the_readme_quotes_the_saved_file():
     lines = [line for line in quoted.splitlines() if line.startswith("|")]
     saved = ROOT / "results/benchmarks.md"
     assert not lines or set(lines) <= set(saved.read_text().splitlines())
+
+
+def test_the_plan_for_scale_quotes_the_saved_file():
+    tables = [line for line in (ROOT / "docs/scale.md").read_text().splitlines() if line.startswith("|")]
+    rows = json.loads((ROOT / "results/benchmarks.json").read_text())["rows"]
+    if "bytes" not in rows:
+        pytest.skip("results/benchmarks.json has no figures of the folder: python -m benchmarks --only scale")
+    assert tables == [line for line in scale.plan(rows) if line]
 
 
 def test_everything_runs_in_small(tmp_path):

@@ -66,7 +66,7 @@ def test_a_program_that_is_compiled_already_is_preferred():
 def test_width_is_bounded_by_memory():
     runs = [(Point(V=64, N=1024, d=16, L=8), seed) for seed in range(100)]
     need = plan.peak_bytes(Bucket(64, 16, 0, "none"))
-    assert plan.make(runs, limit=need).width(Bucket(64, 16, 0, "none")) == 1
+    assert plan.make(runs, limit=need).terms.width(Bucket(64, 16, 0, "none")) == 1
     wide = plan.make(runs, limit=100 * need)
-    assert wide.width(Bucket(64, 16, 0, "none")) == min(plan.cores(), 100)
+    assert wide.terms.width(Bucket(64, 16, 0, "none")) == min(plan.cores(), 100)
     assert wide.peak_bytes == need * min(plan.cores(), 100)

@@ -192,10 +192,11 @@ def test_signals_wait_only_while_runs_are_in_flight():
             assert not interrupts.asked
             signal.raise_signal(signal.SIGINT)
             assert interrupts.asked
-            signal.raise_signal(signal.SIGTERM)
             with pytest.raises(KeyboardInterrupt), interrupts.droppable():
                 signal.raise_signal(signal.SIGTERM)
             signal.raise_signal(signal.SIGTERM)
+            with pytest.raises(KeyboardInterrupt), interrupts.droppable():
+                pytest.fail("the second signal came before")
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert len(said) == 1

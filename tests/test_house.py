@@ -3,19 +3,25 @@
 import ast
 import json
 import re
+import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 from helpers import ROOT, python
 
+from jaxrecall.engines import engine
 from jaxrecall.fit.__main__ import parser as fit_parser
 from jaxrecall.grid import json_schema, read_grid
 from jaxrecall.point import FIELDS
 from jaxrecall.report.__main__ import parser as report_parser
 from jaxrecall.row import COLUMNS
+from jaxrecall.shard import chosen
 from jaxrecall.sweep import main, parser
 
 README = (ROOT / "README.md").read_text()
+DOCS = "".join(path.read_text() for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")))
 GRIDS = sorted((ROOT / "sweeps").glob("*.yaml"))
 NO_JAX = [
     "activation",
@@ -24,6 +30,8 @@ NO_JAX = [
     "surrogate",
     "point",
     "errors",
+    "failure",
+    "shard",
     "row",
     "bucket",
     "cost",
@@ -63,7 +71,8 @@ def test_the_readme_names_every_column_symbol_and_flag():
     assert [name for name in FIELDS if f"`{name}`" not in legend] == []
     actions = parser()._actions + fit_parser()._actions + report_parser()._actions
     flags = {option for action in actions for option in action.option_strings if option.startswith("--")}
-    for flag in set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", README)) - {"--slow", "--prune", "--replicates", "--repeats"}:
+    others = {"--slow", "--prune", "--from", "--replicates", "--repeats", "--only", "--exclude"}
+    for flag in set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", DOCS)) - others:
         assert flag in flags
 
 
@@ -71,6 +80,31 @@ def test_the_readme_grid_is_a_grid(tmp_path):
     (tmp_path / "grid.yaml").write_text(re.search(r"```yaml\n(.*?)```", README, re.S)[1])
     grid = read_grid(tmp_path / "grid.yaml")
     assert grid.axes == ("d", "N", "L", "V")
+
+
+COMMAND = re.compile(r"python -m jaxrecall\.sweep ([^`'\"\n]*)")
+
+
+@pytest.mark.parametrize("path", [*sorted((ROOT / "sweeps/launch").iterdir()), ROOT / "docs/cluster.md"], ids=lambda path: path.name)
+def test_launch_files_and_docs_call_the_real_command_line(path):
+    commands = [found.partition(" # ")[0] for found in COMMAND.findall(path.read_text())]
+    assert commands
+    for command in commands:
+        values = {"${1:-sweeps/critical-n.yaml}": "sweeps/critical-n.yaml", "$SKYPILOT_NODE_RANK/$SKYPILOT_NUM_NODES": "3/4"}
+        for name, value in values.items():
+            command = command.replace(name, value)
+        args = parser().parse_args(shlex.split(command))
+        engine(args)
+        assert args.grid == "grid.yaml" or (ROOT / args.grid).exists()
+        assert args.shard in (None, "jax") or chosen(args.shard)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "sweeps/launch").iterdir()), ids=lambda path: path.name)
+def test_launch_files_are_what_their_name_says(path):
+    if path.suffix == ".yaml":
+        assert isinstance(yaml.safe_load(path.read_text()), dict)
+    else:
+        assert subprocess.run(["bash", "-n", str(path)], capture_output=True).returncode == 0
 
 
 def test_the_readme_python_runs(tmp_path, monkeypatch):
@@ -97,7 +131,8 @@ def imports_of(path: Path) -> set[str]:
 
 
 def test_planning_storing_and_reading_import_no_jax():
-    packages = [path for name in ("grid", "fit", "report") for path in (ROOT / "jaxrecall" / name).glob("*.py")]
+    folders = [path for name in ("grid", "fit", "report", "engines") for path in (ROOT / "jaxrecall" / name).glob("*.py")]
+    packages = [path for path in folders if path.stem != "worker"]
     modules = [ROOT / "jaxrecall" / f"{name}.py" for name in NO_JAX] + packages
     science = {path.stem for path in (ROOT / "jaxrecall").glob("*.py")} - {*NO_JAX, "__init__"}
     for path in modules:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..errors import FitError, StoreError
 from ..progress import PLAIN_EVERY_SECONDS, duration
-from ..store import Store
+from ..store import Store, local_path
 from . import RESAMPLES, Fit, cells, fit
 from .estimate import METHODS, RECORD
 
@@ -26,7 +26,8 @@ def parser() -> argparse.ArgumentParser:
         description="Finds N* where accuracy crosses theta, cell by cell, and the exponents of N* ~ product of axis^exponent.",
         epilog="Methods: " + "; ".join(f"{name}: {text}" for name, text in METHODS.items()) + f". Of record: {RECORD}.",
     )
-    p.add_argument("table", metavar="DIR|FILE.parquet", help="a results folder, or any table with columns " + ", ".join(cells.NEEDED))
+    told = "results folders, several taken together, or any one table with columns " + ", ".join(cells.NEEDED)
+    p.add_argument("tables", metavar="DIR|FILE.parquet", nargs="+", help=told)
     p.add_argument(
         "--out",
         metavar="DIR",
@@ -42,12 +43,11 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
-    path = Path(args.table)
     try:
-        at = path if Store(path).holds_results() else path.resolve().with_name(f"{path.resolve().stem}-fit")
-        out = Path(args.out) if args.out else at if args.of == "accuracy" else at / args.of
+        paths = list(map(local_path, args.tables))
+        out = local_path(args.out) if args.out else _beside(*paths, of=args.of)
         check_folder(out)
-        frame, remarks = cells.read(path)
+        frame, remarks = cells.read(*paths)
         frame = cells.counting(frame, args.of)
         with progress() as tell:
             found = fit(frame, args.theta, args.resamples, tell)
@@ -63,6 +63,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("interrupted; nothing was written", file=sys.stderr)
         return INTERRUPTED
     return OK
+
+
+def _beside(path: Path, *others: Path, of: str) -> Path:
+    """Where the tables go unless told."""
+    if others:
+        raise FitError(f"--out: nothing given; needed with {1 + len(others)} folders, as in --out laws")
+    folder = path if Store(path).holds_results() else path.resolve().with_name(f"{path.resolve().stem}-fit")
+    return folder if of == "accuracy" else folder / of
 
 
 def check_folder(out: Path) -> None:

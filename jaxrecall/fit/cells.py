@@ -58,12 +58,12 @@ class Part:
     factors: tuple[str, ...]
 
 
-def read(path: Path) -> tuple[Table, list[str]]:
-    """The rows of a results folder or of any Parquet file, and remarks on them; raises FitError or StoreError."""
-    if path.is_dir():
+def read(path: Path, *others: Path) -> tuple[Table, list[str]]:
+    """The rows of results folders or of any one Parquet file, and remarks on them; raises FitError or StoreError."""
+    if others or path.is_dir():
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always", UserWarning)
-            frame = load(path)
+            frame = load([path, *others])
         return frame, [str(remark.message) for remark in told]
     import pyarrow as pa
     import pyarrow.parquet as pq

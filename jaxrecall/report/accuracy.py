@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ def of_sweep(frame: Table, axes: Sequence[str], title: str, path: Path) -> str |
         remarks.append(f"the first {MAX_PANELS} of {n} panels are drawn")
     fixed = [f"{name} = {text(frame[name].iloc[0])}" for name in ("V", "N", "d", "L", "m") if name not in axes and name != x]
     heading = f"{title}: {', '.join(fixed)}\nmean over {drawn['seed'].nunique()} seeds, band = one standard deviation"
-    temporary = path.with_name(f".{path.name}.tmp")
+    temporary = path.with_name(f".{secrets.token_hex(4)}-{path.name}.tmp")  # shards may draw at once
     try:
         with look():
             draw(levels, x, lines, panels, heading).savefig(temporary, format="png")

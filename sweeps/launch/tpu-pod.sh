@@ -1,0 +1,24 @@
+#!/bin/bash
+# A TPU slice with several hosts: one process a host, each on the chips of its own host. Run this on your own machine.
+#
+#     bash sweeps/launch/tpu-pod.sh
+#
+# --shard jax starts jax.distributed, which knows the hosts of a slice, learns which share this host has, and lets go of it: the
+# hosts do not wait for each other, and one that fails ends none of the others. Each writes to its own disk; parts are named by
+# what they hold, so the folders of all hosts go into one.
+
+set -euo pipefail
+NAME=${NAME:-jaxrecall} ZONE=${ZONE:-us-central2-b} TYPE=${TYPE:-v4-32} BUCKET=${BUCKET:?a bucket, as in gs://yours/jaxrecall}
+on_all() { gcloud compute tpus tpu-vm ssh "$NAME" --zone="$ZONE" --worker=all --command="$1"; }
+
+gcloud compute tpus tpu-vm create "$NAME" --zone="$ZONE" --accelerator-type="$TYPE" --version=tpu-ubuntu2204-base
+git archive --format=tar.gz -o /tmp/jaxrecall.tar.gz HEAD
+gcloud compute tpus tpu-vm scp /tmp/jaxrecall.tar.gz "$NAME": --zone="$ZONE" --worker=all
+on_all 'mkdir -p jaxrecall && tar -xzf jaxrecall.tar.gz -C jaxrecall && cd jaxrecall && python3 -m venv .venv && .venv/bin/pip install -e . "jax[tpu]"'
+on_all 'cd jaxrecall && .venv/bin/python -m jaxrecall.sweep --grid sweeps/critical-n.yaml --out results/critical-n --shard jax'
+on_all "gcloud storage rsync -r jaxrecall/results/critical-n $BUCKET/critical-n"
+
+# here: one folder again, with the picture; then let the slice go
+gcloud storage rsync -r "$BUCKET/critical-n" results/critical-n
+python -m jaxrecall.sweep --grid sweeps/critical-n.yaml --out results/critical-n
+echo "when all is there: gcloud compute tpus tpu-vm delete $NAME --zone=$ZONE"

@@ -1,0 +1,458 @@
+"""The same grid through every engine gives the same rows; workers that die cost nothing; what always fails is told.
+
+Every sweep here is a process of its own; the programs it compiles are shared in one folder, so that most start in seconds.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import ROOT, assert_same_metrics
+from test_crash import SMALL, Sweeps, quiet, same
+
+from benchmarks.child import compiled_programs
+from jaxrecall import Point, load, plan
+from jaxrecall.engines import local
+from jaxrecall.engines.desk import Desk
+from jaxrecall.engines.pool import Event, Task
+from jaxrecall.engines.worker import Worker
+from jaxrecall.status import survey
+from jaxrecall.sweep import main
+
+if find_spec("submitit"):
+    import submitit  # noqa: F401  its loggers keep the stdout of this moment, and that of a test is closed at its end
+
+ALL = ("--set", "seeds.count=125", "--set", "run.part_seconds=0.3")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory) -> Path:
+    """A folder with the grid, where compiled programs are kept."""
+    folder = tmp_path_factory.mktemp("engines")
+    (folder / "small.yaml").write_text(SMALL)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def sweeps(home) -> Sweeps:
+    return Sweeps(home, "small")
+
+
+@pytest.fixture(scope="module")
+def alone(sweeps, home) -> Path:
+    """The folder of 500 runs by one process, which leaves their programs compiled."""
+    done = sweeps.run(home / "alone", *ALL)
+    assert (done["exit_code"], done["runs_executed"]) == (0, 500), done["err"]
+    return home / "alone"
+
+
+def programs(home: Path) -> set[str]:
+    return {path.name for path in (home / "cache").iterdir() if path.name.endswith("-cache")}
+
+
+def assert_same_rows(a: Path, b: Path) -> None:
+    """No run missing or twice, equal draws, metrics within float tolerance."""
+    a, b = quiet(a), quiet(b)
+    assert a[["point_id", "seed", "draw_check", "status"]].equals(b[["point_id", "seed", "draw_check", "status"]])
+    for x, y in zip(a.to_dict("records"), b.to_dict("records"), strict=True):
+        assert_same_metrics(x, y)
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_two_devices(sweeps, alone, tmp_path):
+    sweeps.env = {**sweeps.env, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    done = sweeps.run(tmp_path, *ALL)
+    del sweeps.env["XLA_FLAGS"]
+    assert (done["exit_code"], done["runs_executed"]) == (0, 500), done["err"]
+    assert_same_rows(tmp_path, alone)
+
+
+def test_runs_turned_away_by_a_guard_side_by_side_as_on_an_accelerator(sweeps, tmp_path):
+    done = sweeps.run(tmp_path, "--set", "seeds.count=1", body="from jaxrecall import program; program.on_cpu = lambda: False")
+    assert (done["exit_code"], done["runs_executed"], done["failed"]) == (0, 4, 0), done["err"]
+    assert set(quiet(tmp_path)["form"]) == {"full"}
+
+
+def test_four_shards_in_sequence(sweeps, alone, tmp_path):
+    counts = [sweeps.run(tmp_path, *ALL, "--shard", f"{i}/4")["runs_executed"] for i in range(4)]
+    assert sum(counts) == 500
+    assert all(100 <= n <= 160 for n in counts)
+    assert_same_rows(tmp_path, alone)
+
+
+def test_two_workers_compile_nothing_that_is_kept(sweeps, home, alone, tmp_path):
+    before = programs(home)
+    body = "import atexit, os\natexit.register(lambda: 'jax' in sys.modules and os._exit(9))"  # the parent needs none
+    done = sweeps.run(tmp_path, *ALL, "--workers", "2", body=body)
+    assert (done["exit_code"], done["runs_executed"], done["failed"]) == (0, 500, 0), done["err"]
+    assert before
+    assert programs(home) == before
+    assert_same_rows(tmp_path, alone)
+    assert sum(event["rows"] for event in done["events"] if event["event"] == "batch") == 500
+    again = sweeps.run(tmp_path, *ALL, "--workers", "2")
+    assert [event["event"] for event in again["events"]] == ["start", "picture", "done"]
+
+
+def test_a_worker_compiles_a_program_once_whatever_pieces_it_gets():
+    points = [Point(V=18, N=100, d=d, L=3, n_test=64, exact="full") for d in (8, 12)]
+    whole = plan.make([(point, seed) for point in points for seed in range(30)], (18, 12, 0))
+    events: list[Event] = []
+    worker, compiled = Worker(events.append), compiled_programs(0.0)
+    (chunk,) = whole.chunks
+    for i in range(0, 60, 10):
+        worker.run(Task(replace(chunk, runs=chunk.runs[i : i + 10]), whole.terms, "highest", 0.0))
+    ends = [event[0] for event in events if event[0] in ("ended", "failed")]
+    assert ends == ["ended"] * 6
+    assert sum(len(event[1]) for event in events if event[0] == "rows") == 60
+    assert sum("looped" in name for name in compiled) == 1, compiled
+
+
+def test_pieces_are_fair_and_keep_to_programs():
+    """Large ones first, small ones at the end; a free worker stays at its program, else goes where the fewest are."""
+    points = [Point(V=64, N=N, d=d, L=8) for d in (16, 900) for N in (10**6, 4 * 10**6)]
+    whole = plan.make([(point, seed) for point in points for seed in range(200)])
+    assert len(whole.buckets) == 2
+    desk, given = Desk(whole, 2), []
+    first = [desk.give(worker) for worker in (0, 1)]
+    assert first[0].chunk.bucket != first[1].chunk.bucket
+    while desk.waiting:
+        given.append(desk.give(len(given) % 2))
+    pieces = [*first, *given]
+    assert sorted((p.point_id, s) for piece in pieces for p, s in piece.chunk.runs) == sorted(
+        (p.point_id, s) for p in points for s in range(200)
+    )
+    assert sum(piece.chunk.seconds for piece in pieces) == pytest.approx(sum(chunk.seconds for chunk in whole.chunks))
+    longest = max(whole.terms.seconds_of((point, 0), bucket) for point in points for bucket in whole.buckets)
+    assert all(piece.chunk.seconds <= plan.CHUNK_SECONDS / 2 + longest for piece in pieces)
+    assert pieces[-1].chunk.seconds < pieces[0].chunk.seconds / 2
+
+
+def test_a_killed_worker_loses_nothing(sweeps, alone, tmp_path):
+    def kill(sweep: subprocess.Popen[str], n: int) -> None:
+        if n == 1:
+            os.kill(children(sweep.pid)[0], signal.SIGKILL)
+
+    done = sweeps.run(tmp_path, *ALL, "--set", "run.part_seconds=0", "--workers", "2", act=kill)
+    assert (done["exit_code"], done["runs_executed"], done["failed"]) == (0, 500, 0), done["err"]
+    told = [event["text"] for event in done["events"] if event["event"] == "message"]
+    assert [text.startswith("worker 0: killed by SIGKILL; another one takes its ") for text in told] == [True], told
+    assert_same_rows(tmp_path, alone)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_all_processes_keeps_what_is_finished(sweeps, alone, tmp_path, number):
+    """A terminal and Slurm send their signals to parent and workers alike."""
+
+    def end(sweep: subprocess.Popen[str], n: int) -> None:
+        if n == 1:
+            for pid in (*children(sweep.pid), sweep.pid):
+                os.kill(pid, number)
+
+    stopped = sweeps.run(tmp_path, *ALL, "--set", "run.part_seconds=0", "--workers", "2", act=end)
+    assert (stopped["returncode"], stopped["interrupted"]) == (130, True), stopped["err"]
+    told = [event["text"] for event in stopped["events"] if event["event"] == "message"]
+    assert [text.partition(",")[0] for text in told] == ["stopping after the batch in flight"], "no worker was lost"
+    left = survey(tmp_path)["todo"]
+    assert 0 < left < 500
+    assert left == 500 - stopped["runs_executed"]
+    done = sweeps.run(tmp_path, *ALL, "--workers", "2")
+    assert (done["exit_code"], done["runs_executed"]) == (0, left)
+    assert_same_rows(tmp_path, alone)
+
+
+@contextmanager
+def killed_at_last(sweep: subprocess.Popen[str]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        sweep.kill()
+
+
+ENDLESS = ("--set", "blocks.0.axes.N=[1000000000]", "--workers", "2")  # a run takes hours
+
+
+def test_a_second_signal_drops_the_batches_and_the_workers(sweeps, alone, tmp_path):
+    with sweeps.start(tmp_path, *ENDLESS) as sweep, killed_at_last(sweep):
+        assert any('"compiled"' in line for line in sweep.stdout)
+        workers = children(sweep.pid)
+        sweep.send_signal(signal.SIGTERM)
+        assert any("once more to drop it" in line for line in sweep.stdout)
+        sweep.send_signal(signal.SIGINT)
+        assert sweep.wait(timeout=60) == 130
+    assert len(workers) == 2
+    assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
+
+
+def test_workers_end_with_a_parent_that_was_killed(sweeps, alone, tmp_path):
+    with sweeps.start(tmp_path, *ENDLESS) as sweep, killed_at_last(sweep):
+        assert any('"compiled"' in line for line in sweep.stdout)
+        workers = children(sweep.pid)
+        sweep.kill()
+        sweep.wait(timeout=60)
+        assert len(workers) == 2
+        assert sweep.stderr.read() == "", "what the workers hold open is closed with them"
+
+
+FAILING = """
+name: failing
+limits: {max_bytes: 1000TiB}
+base: {V: 20, N: 100, L: 2, n_test: 10, exact: full}
+blocks:
+  - axes: {d: [8, 12]}
+  - axes: {d: [60000], m: [1000000], V: [60000]}   # tables that no machine holds
+"""
+
+
+def failing(home: Path, tmp_path: Path, *more: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+    (tmp_path / "failing.yaml").write_text(FAILING)
+    call = [sys.executable, "-m", "jaxrecall.sweep", "--grid", str(tmp_path / "failing.yaml"), "--out", str(tmp_path / "out"), *more]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "JAXRECALL_CACHE": str(home / "cache")}
+    done = subprocess.run(call, env=env, capture_output=True, text=True, timeout=300)
+    return done, survey(tmp_path / "out")
+
+
+def check_failing(done: subprocess.CompletedProcess[str], facts: dict[str, Any]) -> None:
+    assert done.returncode == 3, done.stderr
+    assert (facts["done"], facts["todo"]) == (2, 1)
+    assert len([line for line in done.stderr.splitlines() if line.startswith("failed: ")]) == 1, done.stderr
+    assert done.stderr.count("another one takes its 1 runs") == 2, done.stderr
+    (record,) = facts["failures"]
+    assert "memory" in record["error"]
+    assert "--grid" in record["repeat"]
+
+
+def test_a_piece_that_always_fails_is_told_and_the_rest_goes_on(home, tmp_path):
+    check_failing(*failing(home, tmp_path, "--workers", "2"))
+
+
+SEARCH = """
+name: search
+base: {V: 16, d: 16, L: 3, n_test: 200, exact: full}
+seeds: {count: 12}
+search: {axis: N, theta: 0.5, to: 4096, max_runs: 60}
+"""
+
+
+def test_a_search_by_workers_asks_the_same(home, tmp_path):
+    grid = tmp_path / "search.yaml"
+    grid.write_text(SEARCH)
+    for name, more in (("one", ()), ("two", ("--workers", "2"))):
+        call = [sys.executable, "-m", "jaxrecall.sweep", "--grid", str(grid), "--out", str(tmp_path / name), *more]
+        env = {**os.environ, "PYTHONPATH": str(ROOT), "JAXRECALL_CACHE": str(home / "cache")}
+        done = subprocess.run(call, env=env, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+    same(quiet(tmp_path / "one"), quiet(tmp_path / "two"))
+    assert (tmp_path / "one/search.json").read_text() == (tmp_path / "two/search.json").read_text()
+
+
+def test_cores_and_devices_are_shared_out(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3, 4, 5, 6, 9})
+    assert local.shares_of_cores(1) == [[3, 4, 5, 6, 9]]
+    assert local.shares_of_cores(2) == [[3, 4], [5, 6, 9]]
+    assert sorted(core for share in local.shares_of_cores(5) for core in share) == [3, 4, 5, 6, 9]
+    assert all(len(share) == 1 for share in local.shares_of_cores(7))
+    assert local.accelerators({"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "0,1"}) == []
+    assert local.accelerators({"CUDA_VISIBLE_DEVICES": "2,GPU-7"}) == ["2", "GPU-7"]
+    assert local.accelerators({"CUDA_VISIBLE_DEVICES": "-1"}) == []
+    two = local.environments(2, {"PYTHONPATH": "here"}, ["0", "1"])
+    assert [env["CUDA_VISIBLE_DEVICES"] for env in two] == ["0", "1"]
+    assert "XLA_PYTHON_CLIENT_MEM_FRACTION" not in two[0]
+    assert two[0]["PYTHONPATH"] == f"{ROOT}{os.pathsep}here"
+    shared = local.environments(3, {}, ["0", "1"])
+    assert [env["CUDA_VISIBLE_DEVICES"] for env in shared] == ["0", "1", "0"]
+    assert {env["XLA_PYTHON_CLIENT_MEM_FRACTION"] for env in shared} == {"0.450"}
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "two", "1.5"])
+def test_a_wrong_number_of_workers_is_one_line(tmp_path, capsys, given):
+    (tmp_path / "small.yaml").write_text(SMALL)
+    assert main(["--grid", str(tmp_path / "small.yaml"), "--workers", given, "--out", str(tmp_path / "out")]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", f"--workers: got {given}; allowed: whole numbers from 1\n")
+    assert not (tmp_path / "out").exists()
+
+
+# --- Ray
+
+needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="needs ray: pip install '.[ray]'")
+RAY = ("--engine", "ray", "--workers", "2")
+
+
+def actors(pid: int) -> list[int]:
+    """Processes of our actors below a process."""
+    below = [pid]
+    for one in below:
+        below += children(one) if Path(f"/proc/{one}").exists() else []
+    return [one for one in below if "Actor" in Path(f"/proc/{one}/cmdline").read_text()]
+
+
+@needs_ray
+def test_two_ray_actors_of_which_one_is_killed(sweeps, home, alone, tmp_path):
+    before = programs(home)
+
+    def kill(sweep: subprocess.Popen[str], n: int) -> None:
+        if n == 1:
+            os.kill(actors(sweep.pid)[0], signal.SIGKILL)
+
+    more = ("--set", "run.part_seconds=0")
+    done = sweeps.run(tmp_path / "killed", *ALL, *more, *RAY, act=kill)
+    assert (done["exit_code"], done["runs_executed"], done["failed"]) == (0, 500, 0), done["err"]
+    told = [event["text"] for event in done["events"] if event["event"] == "message"]
+    assert any("another one takes its " in text for text in told), told
+    assert_same_rows(tmp_path / "killed", alone)
+    done = sweeps.run(tmp_path / "whole", *ALL, *RAY)
+    assert (done["exit_code"], done["runs_executed"], done["failed"]) == (0, 500, 0), done["err"]
+    assert [event for event in done["events"] if event["event"] == "message"] == []
+    assert programs(home) == before
+    assert_same_rows(tmp_path / "whole", alone)
+
+
+NODES = """
+import os, subprocess, sys, json, time
+from ray.cluster_utils import Cluster
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+nodes = [cluster.add_node(num_cpus=1, include_dashboard=False) for _ in range(2)]
+sweep = subprocess.Popen([*sys.argv[1:], "--ray-address", cluster.address], stdout=subprocess.PIPE, text=True)
+try:
+    parts = 0
+    for line in sweep.stdout:
+        print(line, end="", flush=True)
+        parts += json.loads(line)["event"] == "part"
+        if parts == 1 and nodes:
+            cluster.remove_node(nodes[0], allow_graceful=False)
+            nodes = []
+    code = sweep.wait()
+finally:
+    sweep.kill()
+    cluster.shutdown()
+sys.exit(code)
+"""
+
+
+@needs_ray
+def test_a_ray_node_that_goes_away_costs_nothing(sweeps, alone, tmp_path):
+    command = sweeps.command(tmp_path, *ALL, "--set", "run.part_seconds=0", "--engine", "ray")
+    done = subprocess.run([sys.executable, "-c", NODES, *command], env=sweeps.env, capture_output=True, text=True, timeout=300)
+    events = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert done.returncode == 0, done.stderr
+    assert (events[-1]["runs_executed"], events[-1]["failed"]) == (500, 0)
+    assert any("another one takes its " in event["text"] for event in events if event["event"] == "message"), done.stdout[-2000:]
+    assert_same_rows(tmp_path, alone)
+
+
+@needs_ray
+def test_a_piece_that_always_fails_on_ray_is_told_and_the_rest_goes_on(home, tmp_path):
+    check_failing(*failing(home, tmp_path, *RAY))
+
+
+@needs_ray
+def test_a_ray_sweep_is_interrupted_like_any_other(sweeps, alone, tmp_path):
+    def end(sweep: subprocess.Popen[str], n: int) -> None:
+        if n == 1:
+            sweep.send_signal(signal.SIGTERM)
+
+    stopped = sweeps.run(tmp_path, *ALL, "--set", "run.part_seconds=0", *RAY, act=end)
+    assert (stopped["returncode"], stopped["interrupted"]) == (130, True), stopped["err"]
+    assert 0 < survey(tmp_path)["todo"] == 500 - stopped["runs_executed"]
+
+
+# --- Slurm
+
+needs_submitit = pytest.mark.skipif(find_spec("submitit") is None, reason="needs submitit: pip install '.[slurm]'")
+
+
+@needs_submitit
+def test_two_tasks_of_submitit_and_what_they_left_out(sweeps, alone, tmp_path):
+    local = ("--engine", "slurm", "--slurm-executor", "local", "--workers", "2")
+    done = sweeps.run(tmp_path / "out", *ALL, *local)
+    assert (done["exit_code"], done["runs_executed"], done["failed"]) == (0, 500, 0), done["err"]
+    assert sum(event["rows"] for event in done["events"] if event["event"] == "batch") == 500
+    assert_same_rows(tmp_path / "out", alone)
+    assert "--engine slurm" in json.loads((tmp_path / "out/manifest.json").read_text())["command"]
+    lost = max((tmp_path / "out/parts").iterdir())
+    n = len(load(lost))
+    lost.unlink()
+    again = sweeps.run(tmp_path / "out", *ALL, *local)
+    assert (again["exit_code"], again["runs_executed"]) == (0, n), again["err"]
+    tasks = [event["text"] for event in again["events"] if event["event"] == "message"]
+    assert tasks[0].startswith(("1 tasks submitted", "2 tasks submitted"))
+    assert_same_rows(tmp_path / "out", alone)
+
+
+@needs_submitit
+def test_an_interrupt_cancels_the_array(sweeps, alone, tmp_path):
+    local = ("--engine", "slurm", "--slurm-executor", "local", *ENDLESS)
+    with sweeps.start(tmp_path, *local) as sweep, killed_at_last(sweep):
+        assert any("2 tasks submitted" in line for line in sweep.stdout)
+        tasks = children(sweep.pid)
+        sweep.send_signal(signal.SIGTERM)
+        assert sweep.wait(timeout=100) == 130
+        assert "interrupted; finished runs are kept. To go on: python" in sweep.stderr.read()
+    assert len(tasks) == 2
+    assert not any(Path(f"/proc/{pid}").exists() for pid in tasks)
+
+
+@needs_submitit
+def test_slurm_gets_its_options(tmp_path, monkeypatch):
+    """What sbatch would read, as submitit writes it; there is no Slurm here."""
+    from jaxrecall.engines import slurm
+
+    for name in ("srun", "sbatch"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    given = {"partition": "gpu", "time": "240", "gpus-per-node": "1", "reservation": "mine", "setup": "module load cuda"}
+    by = slurm.executor("slurm", tmp_path / "logs", given, "small")
+    lines = by._make_submission_file_text("command", "uid").splitlines()
+    for line in ("partition=gpu", "time=240", "gpus-per-node=1", "reservation=mine", "job-name=small"):
+        assert f"#SBATCH --{line}" in lines, lines
+    assert "module load cuda" in lines
+    task = slurm.ShardTask(["--grid", "x"], True)
+    again = task.checkpoint("1/2")
+    assert (again.function, again.args) == (task, ("1/2",))
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (["--engine", "ray", "--ray-address", "127.0.0.1:1"], "--ray-address: no Ray at 127.0.0.1:1 ("),
+        (["--engine", "ray", "--ray-address", "nowhere"], "--ray-address: no Ray at nowhere ("),
+        (["--engine", "ray", "--ray-address", "ray://127.0.0.1:1"], "--ray-address: no Ray at ray://127.0.0.1:1 ("),
+        (["--engine", "ray", "--worker-resource", "GPU"], "--worker-resource: got GPU; allowed: NAME=X"),
+        (["--ray-address", "auto"], "--ray-address: goes with --engine ray, got --engine local"),
+        (["--slurm", "partition=gpu"], "--slurm: goes with --engine slurm, got --engine local"),
+        (["--engine", "slurm", "--workers", "2"], "--engine slurm: no sbatch and srun here; allowed: "),
+        (["--engine", "slurm"], "--workers: nothing given; with --engine slurm"),
+        (["--engine", "slurm", "--workers", "2", "--slurm", "time=2:00:00"], "--slurm: got time=2:00:00; allowed: whole minutes"),
+        (["--engine", "slurm", "--workers", "2", "--shard", "0/2"], "--shard: goes with --engine local or ray"),
+    ],
+)
+def test_an_engine_that_cannot_be_had_is_one_line_and_leaves_nothing(tmp_path, capsys, monkeypatch, argv, told):
+    (tmp_path / "small.yaml").write_text(SMALL)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["--grid", str(tmp_path / "small.yaml"), "--out", str(tmp_path / "out"), *argv]) == 2
+    out, err = capsys.readouterr()
+    assert (out, len(err.splitlines())) == ("", 1), err
+    assert err.startswith(told)
+    assert [path.name for path in tmp_path.iterdir()] == ["small.yaml"]
+
+
+@pytest.mark.parametrize(("name", "module", "extra"), [("ray", "ray", "ray"), ("slurm", "submitit", "slurm")])
+def test_a_missing_extra_is_named(tmp_path, capsys, monkeypatch, name, module, extra):
+    (tmp_path / "small.yaml").write_text(SMALL)
+    monkeypatch.setitem(sys.modules, module, None)
+    assert main(["--grid", str(tmp_path / "small.yaml"), "--engine", name, "--workers", "2"]) == 2
+    told = f'--engine {name}: {module} is not installed; to install it: pip install "jaxrecall[{extra}]"\n'
+    assert capsys.readouterr().err == told
