@@ -1,7 +1,7 @@
 #!/bin/bash
 # A Slurm array by hand: every task runs one share of the grid into one folder that all nodes see.
 #
-#     sbatch sweeps/launch/slurm-array.sh sweeps/critical-n.yaml results/critical-n
+#     sbatch sweeps/launch/slurm-array.sh sweeps/capacity.yaml results/capacity
 #
 # A task reads its share from SLURM_ARRAY_TASK_ID and SLURM_ARRAY_TASK_COUNT, so --shard is not given. Submit the same line again
 # to run what is missing; any number of tasks may share the folder. (--engine slurm writes and submits such an array itself.)
@@ -20,4 +20,4 @@ export JAXRECALL_CACHE=${TMPDIR:-/tmp}/jaxrecall-$USER
 
 cd "$SLURM_SUBMIT_DIR" || exit
 source .venv/bin/activate
-srun python -m jaxrecall.sweep --grid ${1:-sweeps/critical-n.yaml} --out ${2:-results/critical-n}
+srun python -m jaxrecall.sweep --grid ${1:-sweeps/capacity.yaml} --out ${2:-results/capacity}

@@ -15,10 +15,10 @@ gcloud compute tpus tpu-vm create "$NAME" --zone="$ZONE" --accelerator-type="$TY
 git archive --format=tar.gz -o /tmp/jaxrecall.tar.gz HEAD
 gcloud compute tpus tpu-vm scp /tmp/jaxrecall.tar.gz "$NAME": --zone="$ZONE" --worker=all
 on_all 'mkdir -p jaxrecall && tar -xzf jaxrecall.tar.gz -C jaxrecall && cd jaxrecall && python3 -m venv .venv && .venv/bin/pip install -e . "jax[tpu]"'
-on_all 'cd jaxrecall && .venv/bin/python -m jaxrecall.sweep --grid sweeps/critical-n.yaml --out results/critical-n --shard jax'
-on_all "gcloud storage rsync -r jaxrecall/results/critical-n $BUCKET/critical-n"
+on_all 'cd jaxrecall && .venv/bin/python -m jaxrecall.sweep --grid sweeps/capacity.yaml --out results/capacity --shard jax'
+on_all "gcloud storage rsync -r jaxrecall/results/capacity $BUCKET/capacity"
 
 # here: one folder again, with the picture; then let the slice go
-gcloud storage rsync -r "$BUCKET/critical-n" results/critical-n
-python -m jaxrecall.sweep --grid sweeps/critical-n.yaml --out results/critical-n
+gcloud storage rsync -r "$BUCKET/capacity" results/capacity
+python -m jaxrecall.sweep --grid sweeps/capacity.yaml --out results/capacity
 echo "when all is there: gcloud compute tpus tpu-vm delete $NAME --zone=$ZONE"
