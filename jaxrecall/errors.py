@@ -25,24 +25,24 @@ class PointError(ValueError):
         super().__init__("; ".join(map(str, problems)))
 
 
-class GridError(ValueError):
-    """A grid, or a use of it, that is refused; `lines` holds one line per error."""
+class Refused(ValueError):
+    """Something that cannot be used as asked; `lines` holds one line per error."""
 
     def __init__(self, lines: list[str] | str):
         self.lines = [lines] if isinstance(lines, str) else lines
         super().__init__("\n".join(self.lines))
 
 
-class StoreError(ValueError):
+class GridError(Refused):
+    """A grid, or a use of it, that is refused."""
+
+
+class StoreError(Refused):
     """A results folder or table that cannot be used as asked."""
 
 
-class FitError(ValueError):
-    """A table, or a use of it, that no law can be fitted to; `lines` holds one line per error."""
-
-    def __init__(self, lines: list[str] | str):
-        self.lines = [lines] if isinstance(lines, str) else lines
-        super().__init__("\n".join(self.lines))
+class FitError(Refused):
+    """A table, or a use of it, that no law can be fitted to."""
 
 
 class TheoryError(ValueError):

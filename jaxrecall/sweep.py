@@ -20,7 +20,7 @@ from . import plan as planning
 from . import shard as sharding
 from .bucket import Bucket
 from .cost import cores
-from .errors import GridError, StoreError
+from .errors import GridError, Refused, StoreError
 from .grid import Grid, json_schema, read_grid
 from .interrupts import Interrupts
 from .progress import Events, Outcome, Tally, duration, progress
@@ -110,10 +110,7 @@ def _main(args: argparse.Namespace, command: str, interrupts: Interrupts) -> int
             job.store.prepare(_manifest(job))
             job.store.clear_failures(job.runs)
             return _sweep(job, begin, args.fail_fast, Events(sys.stdout) if args.json_log else None, interrupts)
-    except GridError as error:
-        print(*error.lines, sep="\n", file=sys.stderr)
-        return USAGE
-    except StoreError as error:
+    except Refused as error:
         print(error, file=sys.stderr)
         return USAGE
 

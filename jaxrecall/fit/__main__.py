@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..errors import FitError, StoreError
+from ..errors import FitError, Refused
 from ..progress import PLAIN_EVERY_SECONDS, duration
 from ..store import Store, local_path
 from . import RESAMPLES, Fit, cells, fit
@@ -53,10 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             found = fit(frame, args.theta, args.resamples, tell)
         _say(found, remarks + found.remarks)
         _write(found, out)
-    except FitError as error:
-        print(*error.lines, sep="\n", file=sys.stderr)
-        return USAGE
-    except StoreError as error:
+    except Refused as error:
         print(error, file=sys.stderr)
         return USAGE
     except KeyboardInterrupt:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..errors import FitError, StoreError
+from ..errors import FitError, Refused
 from ..fit import RESAMPLES, cells
 from ..fit.__main__ import check_folder, progress
 from ..status import survey
@@ -53,10 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
     try:
         _report(args, f"python -m jaxrecall.report {shlex.join(argv)}")
-    except FitError as error:
-        print(*error.lines, sep="\n", file=sys.stderr)
-        return USAGE
-    except StoreError as error:
+    except Refused as error:
         print(error, file=sys.stderr)
         return USAGE
     except KeyboardInterrupt:
