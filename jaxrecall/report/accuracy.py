@@ -32,7 +32,7 @@ def of_sweep(frame: Table, axes: Sequence[str], title: str, path: Path) -> str |
     remarks = [f"{len(frame) - len(drawn)} non-finite runs are not drawn"] if len(drawn) < len(frame) else []
     x, lines, panels = places(axes)
     by = [axis for axis in (*panels, lines, x) if axis]
-    levels = drawn.groupby(by)["accuracy"].agg(accuracy="mean", n_seeds="count", sd=lambda p: p.std(ddof=0)).reset_index()
+    levels = frame.groupby(by)["accuracy"].agg(accuracy="mean", n_seeds="count", sd=lambda p: p.std(ddof=0)).reset_index()
     if (n := len(grouped(levels, panels))) > MAX_PANELS:
         remarks.append(f"the first {MAX_PANELS} of {n} panels are drawn")
     fixed = [f"{name} = {text(frame[name].iloc[0])}" for name in ("V", "N", "d", "L", "m") if name not in axes and name != x]

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from .. import information, surrogate, theory
-from ..errors import TheoryError
 
 ASSUMED = {"m": 0, "embedding": "gaussian", "activation": "none", "trigger_in_value": True, "fresh_batches": False, "kappa": 100.0}
 """What a table that lacks these columns is taken to hold: the defaults of a point."""
@@ -57,5 +56,5 @@ def _asked(function: Callable[..., Any], at: Mapping[str, Any], **more: Any) -> 
 def _answer(function: Callable[..., Any], arguments: tuple[tuple[str, Any], ...]) -> Any:
     try:
         return function(**dict(arguments))
-    except TheoryError:  # theory does not cover this cell
+    except ValueError:  # theory does not cover this cell, or the table does not say enough of it
         return None
