@@ -90,6 +90,25 @@ def size(tiny: bool, N: int, cache: str) -> dict[str, Any]:
     return {"peak_bytes": peak_bytes()}
 
 
+def fit(seeds: int, resamples: int) -> dict[str, Any]:
+    """`jaxrecall.fit.fit` of a table that follows a law: 120 cells, 16 levels, `seeds` seeds."""
+    import numpy as np
+    import pandas as pd
+
+    from jaxrecall.fit import fit
+
+    rng = np.random.default_rng(0)
+    axes = {"V": [64, 91, 128, 181, 256], "d": [32, 64, 91, 128, 181, 256, 362, 512], "L": [8, 64, 512]}
+    levels = np.round(2 ** (8 + np.arange(16) / 2)).astype(int)
+    frame = pd.MultiIndex.from_product([*axes.values(), levels, range(seeds)], names=[*axes, "N", "seed"]).to_frame(index=False)
+    star = np.log(2 * frame["V"] ** 2 / frame["d"] * frame["L"] ** 0.5) + rng.normal(0, 0.2, seeds)[frame["seed"]]
+    right = rng.binomial(2048, 1 / (1 + np.exp(-1.5 * (np.log(frame["N"]) - star))))
+    frame = frame.assign(m=0, n_test=2048, n_correct=right)
+    start = time.perf_counter()
+    fit(frame, [0.5], resamples)
+    return {"rows": len(frame), "seconds": time.perf_counter() - start, "peak_bytes": peak_bytes()}
+
+
 def peak_bytes() -> int:
     """Largest resident size of this process. Linux's getrusage would count what the parent held when it forked."""
     try:
@@ -99,7 +118,7 @@ def peak_bytes() -> int:
         return math.ceil(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024))
 
 
-TASKS = {task.__name__: task for task in (cold_jaxrecall, cold_torch, cold_jax, size)}
+TASKS = {task.__name__: task for task in (cold_jaxrecall, cold_torch, cold_jax, size, fit)}
 
 if __name__ == "__main__":
     print(json.dumps(TASKS[sys.argv[1]](**json.loads(sys.argv[2]))))

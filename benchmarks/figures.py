@@ -200,6 +200,13 @@ def by_program(sweep: Sweep, cells: Sequence[tuple[int, int, int]], buckets: Seq
     return {bucket: sweep.sample(group) for bucket, group in groups.items()}
 
 
+def fit(bench: Bench) -> dict[str, Measured]:
+    """Thresholds and exponents of a large table, in a process of its own; with --tiny of a small one."""
+    done = clock.fresh("fit", seeds=8 if bench.tiny else 521, resamples=100 if bench.tiny else 200)
+    bench.tell(f"{done['rows']} rows in {done['seconds']:.1f} s")
+    return {"fit": Measured([done["seconds"], done["peak_bytes"] / 2**30], note=f"{done['rows']} rows, 120 cells, 16 levels")}
+
+
 def memory(bench: Bench) -> dict[str, Measured]:
     """Peak memory against N, each N in a fresh process, and time against N.
 
@@ -227,5 +234,6 @@ MEASURE: dict[str, Callable[[Bench], dict[str, Measured]]] = {
     "search": search.against_dense,
     "gpu": gpu.batched_and_matmul,
     "engines": engines.side_by_side,
+    "fit": fit,
     "scale": scale.figures,
 }

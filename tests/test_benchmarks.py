@@ -205,6 +205,7 @@ def test_the_plan_for_scale_quotes_the_saved_file():
     assert tables == [line for line in scale.plan(rows) if line]
 
 
+@pytest.mark.slow
 def test_everything_runs_in_small(tmp_path):
     """`python -m benchmarks --tiny`, end to end."""
     out = tmp_path / "figures.md"
