@@ -1,4 +1,4 @@
-"""What a second core and Ray bring and cost: S1 with twenty times the seeds, each engine in a process of its own, in turns.
+"""What a second core and Ray bring and cost: S1 with eighty times the seeds, a minute for one core, each engine in a process of its own, in turns.
 
 Timed is the steady state, from the first finished batch to the last; programs come from the compile cache, which a first sweep
 that is not counted leaves behind.
@@ -21,7 +21,7 @@ from .report import Measured
 if TYPE_CHECKING:
     from .figures import Bench
 
-SEEDS = 20
+SEEDS = 80
 ONE, TWO, RAY = "one worker, one core", "two workers, two cores", "two Ray actors, two cores"
 
 
