@@ -1,4 +1,5 @@
-"""What a second core and Ray bring and cost: S1 with eighty times the seeds, a minute for one core, each engine in a process of its own, in turns.
+"""What a second core and Ray bring and cost: S1 with eighty times the seeds, about a minute of one core, each engine in turn in a
+process of its own.
 
 Timed is the steady state, from the first finished batch to the last; programs come from the compile cache, which a first sweep
 that is not counted leaves behind.
