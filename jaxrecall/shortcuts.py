@@ -23,6 +23,7 @@ from .stream import (
     Learned,
     Scores,
     World,
+    add_at,
     and_empty,
     at,
     attention_gradient,
@@ -33,13 +34,12 @@ from .stream import (
     features,
     i32,
     in_value,
-    mean_value,
     only,
     outer,
     over_positions,
     over_samples,
+    over_tokens,
     over_vocabulary,
-    residual,
     step1,
     step2,
     step3,
@@ -82,24 +82,25 @@ def train(world: World) -> tuple[Learned, Guard]:
     counted = is_counted(world.shape.V, world.shape.m)
     G1, answers, w_hat, phi2_step2 = first_steps(world)
     A, T = centred(world, answers), centred(world, world.e.Z_out)
+    locked = is_locked(world, w_hat)
 
     def open_attention() -> tuple[Array, Array]:
         scores = attention_scores(world, w_hat)
-        return step3_from_counts(world, scores, T) if counted else step3(world, scores, lambda phi, y: at(T, y))
+        n = jnp.where(locked, 0, world.run.N)  # an accelerator runs both branches for all runs of a batch
+        return step3_from_counts(world, scores, T, n) if counted else step3(world, scores, lambda phi, y: at(T, y), n)
 
-    locked = is_locked(world, w_hat)
-    G2, phi2_step3 = lax.cond(locked, lambda: (step3_locked(world, answers), f32(0)), open_attention)
+    G2, phi2_step3 = lax.cond(locked, lambda: (step3_locked(world, A, T), f32(0)), open_attention)
     errors = softmax_errors(world, G1, A, T, phi2_step2, phi2_step3)
     return Learned(G1, w_hat, G2), Guard(*errors, jnp.bool_(counted), locked)
 
 
 def first_steps(world: World) -> tuple[Array, Array, Array, Array]:
-    """Steps 1 and 2: G1, its answers Z_out G1 (V, p), w_hat, and mean |phi|^2."""
-    counts = co_occurrences(world) if is_counted(world.shape.V, world.shape.m) else None
-    G1 = step1(world) if counts is None else step1_from_counts(world, counts[0])
+    """Steps 1 and 2: G1, its answers Z_out G1 (V, p), w_hat, and mean |phi|^2 or a bound on it."""
+    counted = is_counted(world.shape.V, world.shape.m)
+    C, G1 = counts_and_step1(world) if counted else (None, step1(world))
     answers = world.e.Z_out @ G1
     A = centred(world, answers)
-    w_hat, phi2 = step2(world, lambda phi, y: at(A, y)) if counts is None else step2_from_counts(world, counts[1], A)
+    w_hat, phi2 = step2(world, lambda phi, y: at(A, y)) if C is None else step2_from_counts(world, C, A)
     return G1, answers, w_hat, phi2
 
 
@@ -132,26 +133,26 @@ def spectral_radius(M: Array) -> Array:
     return scale * jnp.sum(P * P) ** f32(1 / 32)
 
 
-def co_occurrences(world: World) -> Array:
-    """(2, V, V) int32: how often token u occurs in the samples of step 1, step 2 whose informative token is x, itself counted."""
-    run, V, columns = world.run, world.shape.V, world.shape.V + 1
+def counts_and_step1(world: World) -> tuple[Array, Array]:
+    """Co-occurrences in the samples of step 2, and G1, which is had from those of step 1."""
 
-    def table(of: tuple[Array, Array]) -> Array:
-        def chunk(blocks: Blocks, real: Array, C: Array) -> Array:
-            row = task.tokens(blocks, 0, run.V) * columns
+    def batch(k: Array, known: tuple[Array, Array]) -> tuple[Array, Array]:
+        C = co_occurrences(world, batch_of_step(world, k))
+        return C, jnp.where(k == 0, step1_from_counts(world, C), known[1])
 
-            def positions(x: Array, C: Array) -> Array:
-                return C.at[row[None] + x].add(jnp.broadcast_to(real.astype(i32), x.shape), mode="promise_in_bounds")
+    nothing = jnp.zeros((world.shape.V, world.shape.V), i32), zeros_dp(world)
+    return lax.fori_loop(0, 1 + world.run.fresh_batches.astype(i32), batch, nothing)
 
-            return over_positions(world, blocks, 0, positions, C)
 
-        return over_samples(world, *of, chunk, jnp.zeros(V * columns, i32)).reshape(V, columns)[:, :V]
+def co_occurrences(world: World, key: Array) -> Array:
+    """(V, V) int32: how often token u occurs in the samples of a stream whose informative token is x, itself counted."""
+    run, V = world.run, world.shape.V
 
-    fresh = run.fresh_batches
-    first, second = lax.map(
-        table, (jnp.stack([batch_of_step(world, 0), batch_of_step(world, 1)]), jnp.stack([run.N, jnp.where(fresh, run.N, 0)]))
-    )
-    return jnp.stack([first, jnp.where(fresh, second, first)])
+    def chunk(blocks: Blocks, real: Array, C: Array) -> Array:
+        row = task.tokens(blocks, 0, run.V) * V
+        return over_tokens(world, blocks, 0, lambda x, C: add_at(C, row + x, real.astype(i32)), C)
+
+    return over_samples(world, key, run.N, chunk, jnp.zeros(V * V, i32)).reshape(V, V)
 
 
 def informative(world: World, C: Array) -> Array:
@@ -168,38 +169,55 @@ def step1_from_counts(world: World, C: Array) -> Array:
 
 
 def step2_from_counts(world: World, C: Array, A: Array) -> tuple[Array, Array]:
-    """w_hat and mean |h|^2, with A the centred answers: b depends on the informative token alone, so sums over keys are sums
-    over counts.
+    """w_hat and a bound on mean |h|^2, with A the centred answers: b depends on the informative token alone, so sums over keys
+    are sums over counts.
 
-    What is left for the samples is sum_i (b_i^T h_i) sum_j k_ij, which needs h_i and one pass.
+    What is left for the samples is sum_i (b_i^T h_i) sum_j k_ij: B[x, u] = b_x^T z_in(u) added up over a sample is L b_i^T h_i,
+    and a token's key then enters as often as S says. A sample is read twice, a number at a time.
     """
-    run, e, t = world.run, world.e, in_value(world)
+    run, e, t, V = world.run, world.e, in_value(world), world.shape.V
     b = at(A, world.perm)  # by informative token
-    n, to_trigger = informative(world, C), b @ e.z_trig
-    weight = jnp.sum(C.astype(f32) * (b @ e.Z_in.T), axis=0) + t * n * to_trigger
-    trigger = jnp.sum(n * (jnp.sum(b * e.Z_in, axis=1) + t * to_trigger))
+    B, to_trigger = b @ e.Z_in.T, b @ e.z_trig
+    n = informative(world, C)
+    weight = jnp.sum(C.astype(f32) * B, axis=0) + t * n * to_trigger
+    trigger = jnp.sum(n * (jnp.diagonal(B) + t * to_trigger))
+    table = B.reshape(-1)
 
-    def chunk(blocks: Blocks, real: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        along_h, along_trigger, h2 = carry
-        h = only(real, mean_value(world, blocks))
-        c = jnp.sum(at(b, task.tokens(blocks, 0, run.V)) * h, axis=1)
-        return along_h + c @ h, along_trigger + jnp.sum(c), h2 + jnp.sum(h * h)
+    def chunk(blocks: Blocks, real: Array, S: Array) -> Array:
+        x0 = task.tokens(blocks, 0, run.V)
+        along = over_tokens(world, blocks, 0, lambda x, sums: sums + at(table, x0 * V + x), t * at(to_trigger, x0))
+        along = jnp.where(real, along, f32(0))
+        return S + over_tokens(world, blocks, 0, lambda x, S: add_at(S, x, along), jnp.zeros(V, f32))
 
-    start = jnp.zeros(world.shape.d, f32), f32(0), f32(0)
-    along_h, along_trigger, h2 = over_samples(world, batch_of_step(world, 1), run.N, chunk, start)
-    # the keys of a sample add up to L h_i, and z_trig more where the trigger is out of the value path
-    mean_part = run.L.astype(f32) * along_h + (1 - t) * along_trigger * e.z_trig
-    return attention_gradient(world, weight @ e.Z_in + trigger * e.z_trig - mean_part), h2 / run.N.astype(f32)
+    S = over_samples(world, batch_of_step(world, 1), run.N, chunk, jnp.zeros(V, f32)) / run.L.astype(f32)
+    # z_trig is in the key sum of every sample once, wherever it is in the values
+    keys_sum = (weight - S) @ e.Z_in + (trigger - jnp.sum(S) / run.L.astype(f32)) * e.z_trig
+    return attention_gradient(world, keys_sum), mean_square_bound(world)
 
 
-def step3_from_counts(world: World, scores: Scores, T: Array) -> tuple[Array, Array]:
+def mean_square_bound(world: World) -> Array:
+    """A bound on the mean of |h|^2 over the N samples of a batch under uniform attention, which fails once in 10^12 runs.
+
+    h is L^-1 times a sum of L independent rows of Z_in and t z_trig, so |h|^2 has a known mean, is at most `top`, and its
+    variance at most their product: Bernstein's inequality (Boucheron, Lugosi, Massart 2013, theorem 2.10).
+    """
+    e, V, L, N = world.e, world.run.V.astype(f32), world.run.L.astype(f32), world.run.N.astype(f32)
+    share = in_value(world) / L * e.z_trig
+    mean = jnp.sum(e.Z_in, axis=0) / V
+    square = jnp.sum(e.Z_in * e.Z_in, axis=1)
+    expected = jnp.sum((mean + share) ** 2) + (jnp.sum(square) / V - jnp.sum(mean * mean)) / L
+    top = (jnp.sqrt(jnp.max(square)) + jnp.sqrt(jnp.sum(share * share))) ** 2
+    nats = f32(12 * math.log(10))
+    return jnp.minimum(top, expected + jnp.sqrt(2 * top * expected * nats / N) + top * nats / (3 * N))
+
+
+def step3_from_counts(world: World, scores: Scores, T: Array, n: Array) -> tuple[Array, Array]:
     """G2 = 1/N sum_x (z_out(pi x) - mean z_out) (sum_u W[x, u] z_in(u) + W_x z_trig)^T, and a bound on mean |h|^2.
 
     W[x, u] adds up the attention that samples with the informative token x pay to tokens u, W_x to the informative one. By
-    convexity |h|^2 is at most the mean of |v|^2 under the attention.
+    convexity |h|^2 is at most the mean of |v|^2 under the attention. The first n samples alone are read.
     """
-    run, e = world.run, world.e
-    V, columns = world.shape.V, world.shape.V + 1
+    run, e, V = world.run, world.e, world.shape.V
     token = and_empty(scores.token, -math.inf)
 
     def chunk(blocks: Blocks, real: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -215,17 +233,11 @@ def step3_from_counts(world: World, scores: Scores, T: Array) -> tuple[Array, Ar
 
         top, total = over_positions(world, blocks, 1, normaliser, (first, jnp.ones_like(first)))
         scale = jnp.where(real, 1 / total, f32(0))
-        mass = jnp.exp(first - top) * scale
+        W = over_tokens(world, blocks, 1, lambda x, W: add_at(W, x0 * V + x, jnp.exp(at(token, x) - top) * scale), W)
+        return W, add_at(own, x0, jnp.exp(first - top) * scale)
 
-        def weigh(x: Array, W: Array) -> Array:
-            weight = jnp.exp(at(token, x) - top[None]) * scale[None]
-            return W.at[(x0 * columns)[None] + x].add(weight, mode="promise_in_bounds")
-
-        W = over_positions(world, blocks, 1, weigh, W)
-        return W, own.at[x0].add(mass, mode="promise_in_bounds")
-
-    W, own = over_samples(world, batch_of_step(world, 2), run.N, chunk, (jnp.zeros(V * columns, f32), jnp.zeros(V, f32)))
-    W = W.reshape(V, columns)[:, :V]
+    W, own = over_samples(world, batch_of_step(world, 2), n, chunk, (jnp.zeros(V * V, f32), jnp.zeros(V, f32)))
+    W = W.reshape(V, V)
     sums = W @ e.Z_in + own[:, None] * values(world)
     h2 = jnp.sum(W @ jnp.sum(e.Z_in * e.Z_in, axis=1)) + own @ jnp.sum(values(world) ** 2, axis=1)
     return outer(at(T, world.perm), sums) / run.N.astype(f32), h2 / run.N.astype(f32)
@@ -240,14 +252,19 @@ def is_locked(world: World, w_hat: Array) -> Array:
     return scores.trigger + lowest - highest >= LOCKED_NATS + jnp.log(world.run.L.astype(f32))
 
 
-def step3_locked(world: World, answers: Array) -> Array:
-    """G2 = 1/N sum_x n_x Z_out^T (e_{pi x} - p_x) phi(v_x)^T: with locked attention a sample is its informative token."""
-    run, e = world.run, world.e
+def step3_locked(world: World, A: Array, T: Array) -> Array:
+    """G2 = 1/N sum_x n_x T^T (e_{pi x} - p_x) phi(v_x)^T: with locked attention a sample is its informative token.
+
+    A and T are the centred answers and Z_out: the softmax and T^T (e - p) do not see the mean. Logits of a run whose guard
+    holds are below 1, so none is taken off the largest.
+    """
+    run, perm = world.run, world.perm
     n = token_counts(world, batch_of_step(world, 2), run.N).astype(f32)
 
     def rows(v: Array, real: Array, G: Array) -> Array:
         phi, _ = features(world, values(world).at[v].get(mode="clip"))
-        push = residual(world, phi, world.perm.at[v].get(mode="clip"), answers, e.Z_out)
+        p = jnp.exp(run.eta * (phi @ A.T) + world.no_label[None])
+        push = T.at[perm.at[v].get(mode="clip")].get(mode="clip") - p @ T / jnp.sum(p, axis=1, keepdims=True)
         return G + outer(only(real, push) * n.at[v].get(mode="clip")[:, None], phi)
 
     return over_vocabulary(world, rows, zeros_dp(world)) / run.N.astype(f32)

@@ -141,9 +141,9 @@ def step2(world: World, push: Residual) -> tuple[Array, Array]:
         c0 = toward(x0) + in_value(world) * (b @ e.z_trig)
 
         def positions(x: Array, S: Array) -> Array:
-            return S.at[x].add(jnp.stack([toward(row) for row in x]), mode="promise_in_bounds")
+            return add_at(S, x, jnp.stack([toward(row) for row in x]))
 
-        S = over_positions(world, blocks, 1, positions, S.at[x0].add(c0, mode="promise_in_bounds"))
+        S = over_positions(world, blocks, 1, positions, add_at(S, x0, c0))
         return S, trigger + jnp.sum(c0), phi2 + jnp.sum(only(real, phi * phi))
 
     Z_in = and_empty(e.Z_in)
@@ -159,10 +159,10 @@ def attention_gradient(world: World, keys_sum: Array) -> Array:
     return jnp.where(run.L > 1, w_hat, f32(0))  # a lone token has all the attention: zero, not rounding
 
 
-def step3(world: World, scores: Scores, push: Residual) -> tuple[Array, Array]:
+def step3(world: World, scores: Scores, push: Residual, n: Array | None = None) -> tuple[Array, Array]:
     """G2 = 1/N sum_i Z_out^T (e_y - p_i) phi(h_i)^T, with the attention of w and the predictions of V1; mean |phi|^2.
 
-    `push` gives Z_out^T (e_y - p_i).
+    `push` gives Z_out^T (e_y - p_i). With n, the first n samples alone are read.
     """
     run = world.run
 
@@ -172,11 +172,11 @@ def step3(world: World, scores: Scores, push: Residual) -> tuple[Array, Array]:
         phi, _ = features(world, attend(world, blocks, scores).h)
         return G + outer(only(real, push(phi, at(world.perm, x0))), phi), phi2 + jnp.sum(only(real, phi * phi))
 
-    G, phi2 = over_samples(world, batch_of_step(world, 2), run.N, chunk, (zeros_dp(world), f32(0)))
+    G, phi2 = over_samples(world, batch_of_step(world, 2), run.N if n is None else n, chunk, (zeros_dp(world), f32(0)))
     return G / run.N.astype(f32), phi2 / run.N.astype(f32)
 
 
-def batch_of_step(world: World, step: int) -> Array:
+def batch_of_step(world: World, step: int | Array) -> Array:
     """Stream of the samples of gradient step 0, 1 or 2."""
     return world.run.batches[step]
 
@@ -284,6 +284,12 @@ def over_positions(world: World, blocks: keys.Blocks, first: int, body: Callable
     return lax.fori_loop(0, (run.L + (GROUP - 1 - first)) // GROUP, step, start)
 
 
+def over_tokens(world: World, blocks: keys.Blocks, first: int, body: Callable[[Array, Any], Any], start: Any) -> Any:
+    """Folds `body(x, carry)` over the tokens x (chunk,) of a position at a time, from `first` on: for numbers, not for rows."""
+    run = world.run
+    return lax.fori_loop(first, run.L, lambda j, carry: body(task.tokens(blocks, j, run.V), carry), start)
+
+
 def and_empty(table: Array, fill: float = 0.0) -> Array:
     """`table` (V, ...) with one more row, that of the empty token."""
     return jnp.concatenate([table, jnp.full((1, *table.shape[1:]), fill, table.dtype)])
@@ -304,7 +310,7 @@ def token_counts(world: World, key: Array, n: Array) -> Array:
     """(V,) int32: how often each token is the informative one in the first n samples of a stream."""
 
     def chunk(blocks: keys.Blocks, real: Array, counts: Array) -> Array:
-        return counts.at[task.tokens(blocks, 0, world.run.V)].add(real.astype(i32), mode="promise_in_bounds")
+        return add_at(counts, task.tokens(blocks, 0, world.run.V), real.astype(i32))
 
     return over_samples(world, key, n, chunk, jnp.zeros(world.shape.V, i32))
 
@@ -323,7 +329,13 @@ def in_value(world: World) -> Array:
 
 
 def at(table: Array, index: Array) -> Array:
-    return table.at[index].get(mode="promise_in_bounds")  # every index is a drawn token or its label
+    """Rows of `table` at drawn tokens or their labels; unsigned, because JAX looks for negative indices among others."""
+    return table.at[index.astype(jnp.uint32)].get(mode="promise_in_bounds")
+
+
+def add_at(table: Array, index: Array, amount: Array) -> Array:
+    """`table` with the amounts added at drawn tokens."""
+    return table.at[index.astype(jnp.uint32)].add(amount, mode="promise_in_bounds")
 
 
 def only(real: Array, rows: Array) -> Array:
