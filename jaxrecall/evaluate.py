@@ -31,6 +31,10 @@ TEST, TRAIN, MEMORY, STEP1 = range(4)
 """Sets of items that are recalled: test and train sequences, every token through V2, and through V1 without the trigger."""
 
 
+LABELS = 64
+"""Labels whose logits are held at once."""
+
+
 class Judged(NamedTuple):
     """Predictions held against their labels, one entry each, or sums of them."""
 
@@ -55,7 +59,8 @@ def measure(world: World, learned: Learned, locked: Array | None = None) -> dict
     """
     run, e = world.run, world.e
     V2 = run.mix1 * learned.G1 + run.mix2 * learned.G2
-    answers = jnp.stack([e.Z_out @ (V2 / unless_zero(jnp.max(jnp.abs(V2)))), e.Z_out @ learned.G1])  # no metric sees the scale
+    # no metric sees the scale of the answers, nor their mean
+    answers = jnp.stack([centred(world, e.Z_out @ M) for M in (V2 / unless_zero(jnp.max(jnp.abs(V2))), learned.G1)])
     batches = jnp.stack([keys.stream(run.streams, "test"), batch_of_step(world, 2)])
     n = jnp.stack([run.n_test, jnp.minimum(run.N, run.n_test)])
     by_token = jnp.bool_(False) if locked is None else locked
@@ -94,7 +99,7 @@ def measure(world: World, learned: Learned, locked: Array | None = None) -> dict
 def recall(world: World, learned: Learned, answers: Array, often: Array, which: Array, key: Array, n: Array) -> Sums:
     """Sums over the n items of set `which`: sequences of the stream `key`, or tokens, counted as `often` (3, V) says.
 
-    `answers` (2, V, p) are those of V2 and of V1. A block of items at a time.
+    `answers` (2, V, p) are those of V2 and of V1, centred. A block of items at a time.
     """
     scores = attention_scores(world, learned.w_hat)
     answers = answers[(which == STEP1).astype(i32)]
@@ -114,7 +119,7 @@ def recall(world: World, learned: Learned, answers: Array, often: Array, which: 
             return v, at(value, v), jnp.ones(BLOCK, f32), jnp.ones(BLOCK, bool)
 
         v, h, mass, is_top = lax.cond(is_sequence, sequences, tokens)
-        judged = judge(world, features(world, h)[0] @ answers.T, at(world.perm, v))
+        judged = judge(world, features(world, h)[0], answers, at(world.perm, v))
         real = item < n
         times = jnp.where(real[None], jnp.where(is_sequence, i32(1), often[:, v]), 0)
         new = Sums(
@@ -132,23 +137,42 @@ def recall(world: World, learned: Learned, answers: Array, often: Array, which: 
     return lax.fori_loop(0, (n + (BLOCK - 1)) // BLOCK, block, zero)
 
 
-def judge(world: World, logits: Array, y: Array) -> Judged:
-    """Logits (n, V) against labels y (n,)."""
-    masked = logits + world.no_label[None]
-    item = jnp.arange(world.shape.V, dtype=i32)[None]
-    is_label = y[:, None] == item
-    own = jnp.sum(jnp.where(is_label, logits, f32(0)), axis=1)
-    other = jnp.max(jnp.where(is_label, f32(-jnp.inf), masked), axis=1)
-    is_top = masked == jnp.maximum(own, other)[:, None]
-    first = jnp.min(jnp.where(is_top, item, world.shape.V), axis=1)  # argmax is four times slower on a CPU
-    n = world.run.V.astype(f32)
-    spread = jnp.where((world.no_label == 0)[None], logits - jnp.sum(logits, axis=1, keepdims=True) / n, f32(0))
-    std = jnp.sqrt(jnp.sum(spread * spread, axis=1) / n)
-    return Judged(
-        correct=first == y,
-        tied=jnp.sum(is_top.astype(i32), axis=1, dtype=i32) > 1,
-        margin=jnp.where(std > 0, (own - other) / unless_zero(std), f32(0)),
-    )
+def judge(world: World, phi: Array, answers: Array, y: Array) -> Judged:
+    """Logits phi @ answers^T, of mean zero, against labels y (n,): a few labels at a time, and none past V."""
+    width = min(world.shape.V, LABELS)
+
+    class Seen(NamedTuple):
+        own: Array
+        other: Array
+        top: Array
+        first: Array  # label of the first largest logit: argmax is four times slower on a CPU
+        n_top: Array
+        square: Array
+
+    def labels(c: Array, seen: Seen) -> Seen:
+        start = jnp.minimum(c * width, world.shape.V - width)
+        item = start + jnp.arange(width, dtype=i32)[None]
+        new = (item >= c * width) & (item < world.run.V)
+        logits = phi @ lax.dynamic_slice_in_dim(answers, start, width).T
+        masked = jnp.where(new, logits, f32(-jnp.inf))
+        is_label = y[:, None] == item
+        top = jnp.maximum(seen.top, jnp.max(masked, axis=1))
+        is_top = masked == top[:, None]
+        grown = top > seen.top
+        return Seen(
+            own=seen.own + jnp.sum(jnp.where(is_label & new, logits, f32(0)), axis=1),
+            other=jnp.maximum(seen.other, jnp.max(jnp.where(is_label, f32(-jnp.inf), masked), axis=1)),
+            top=top,
+            first=jnp.where(grown, jnp.min(jnp.where(is_top, item, world.shape.V), axis=1), seen.first),
+            n_top=jnp.where(grown, 0, seen.n_top) + jnp.sum(is_top.astype(i32), axis=1, dtype=i32),
+            square=seen.square + jnp.sum(jnp.where(new, logits * logits, f32(0)), axis=1),
+        )
+
+    zero, none, index = jnp.zeros(len(y), f32), jnp.full(len(y), -jnp.inf, f32), jnp.zeros(len(y), i32)
+    seen = lax.fori_loop(0, (world.run.V + (width - 1)) // width, labels, Seen(zero, none, none, index, index, zero))
+    std = jnp.sqrt(seen.square / world.run.V.astype(f32))
+    margin = jnp.where(std > 0, (seen.own - seen.other) / unless_zero(std), f32(0))
+    return Judged(seen.first == y, seen.n_top > 1, margin)
 
 
 def draw_check(world: World) -> Array:

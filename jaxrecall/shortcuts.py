@@ -196,19 +196,19 @@ def step2_from_counts(world: World, C: Array, A: Array) -> tuple[Array, Array]:
 
 
 def mean_square_bound(world: World) -> Array:
-    """A bound on the mean of |h|^2 over the N samples of a batch under uniform attention, which fails once in 10^12 runs.
+    """What the mean of |h|^2 over the N samples of a batch under uniform attention stays below: its expectation and six
+    standard deviations.
 
-    h is L^-1 times a sum of L independent rows of Z_in and t z_trig, so |h|^2 has a known mean, is at most `top`, and its
-    variance at most their product: Bernstein's inequality (Boucheron, Lugosi, Massart 2013, theorem 2.10).
+    h is a constant and the mean of L independent rows of Z_in, so |h|^2 is a sum of a linear and a quadratic part whose
+    variances are known.
     """
     e, V, L, N = world.e, world.run.V.astype(f32), world.run.L.astype(f32), world.run.N.astype(f32)
-    share = in_value(world) / L * e.z_trig
-    mean = jnp.sum(e.Z_in, axis=0) / V
-    square = jnp.sum(e.Z_in * e.Z_in, axis=1)
-    expected = jnp.sum((mean + share) ** 2) + (jnp.sum(square) / V - jnp.sum(mean * mean)) / L
-    top = (jnp.sqrt(jnp.max(square)) + jnp.sqrt(jnp.sum(share * share))) ** 2
-    nats = f32(12 * math.log(10))
-    return jnp.minimum(top, expected + jnp.sqrt(2 * top * expected * nats / N) + top * nats / (3 * N))
+    rows = centred(world, e.Z_in)
+    mean = jnp.sum(e.Z_in, axis=0) / V + in_value(world) / L * e.z_trig
+    cov, square = rows.T @ rows / V, jnp.sum(rows * rows, axis=1)
+    linear = 4 * jnp.sum((rows @ mean) ** 2) / V / L
+    quadratic = 2 * jnp.sum(cov * cov) / L**2 + jnp.sum(square * square) / V / L**3
+    return mean @ mean + jnp.sum(square) / V / L + 6 * (jnp.sqrt(linear) + jnp.sqrt(quadratic)) / jnp.sqrt(N)
 
 
 def step3_from_counts(world: World, scores: Scores, T: Array, n: Array) -> tuple[Array, Array]:
