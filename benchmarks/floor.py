@@ -30,25 +30,33 @@ class Rate(NamedTuple):
     all_cores: float
 
 
-UNITS = {"words": "random words", "rows": "rows of d floats gathered and added", "scatters": "scalars scattered", "exps": "exponentials"}
-UNITS = {"flops": "matmul operations", **UNITS}
+UNITS = {
+    "flops": "matmul operations",
+    "words": "random words",
+    "rows": "rows of d floats gathered and added",
+    "lookups": "scalars looked up among V^2",
+    "scatters": "scalars scattered among V^2",
+    "sums": "scalars scattered among V",
+    "exps": "exponentials",
+}
 
 
 def counts(point: Point) -> dict[str, dict[str, float]]:
     """What an attention-only run needs, by form.
 
-    guarded: each token drawn once, its row gathered once (for the sum of keys), its pair with the label counted once.
+    guarded: each token drawn once, its pair with the label counted once (step 1), a number looked up for that pair and one
+    added to the token's sum (step 2).
     full: one pass over the rows for h in each step and one for the key sums of step 2; logits in steps 2 and 3 and what
     their softmax pushes on, two outer products; test sequences.
     """
     V, N, d, L, n = point.V, point.N, point.d, point.L, point.n_test
     return {
-        "guarded": {"words": N * L, "rows": N * L, "scatters": N * L},
+        "guarded": {"words": N * L, "lookups": N * L, "scatters": N * L, "sums": N * L},
         "full": {
             "flops": 8 * N * V * d + 4 * N * d * d + 2 * n * (V * d + d * d),
             "words": (N + n) * L,
             "rows": (4 * N + n) * L,
-            "scatters": N * L,
+            "sums": N * L,
             "exps": 2 * N * V + (N + n) * L,
         },
     }
@@ -65,7 +73,9 @@ def rates(point: Point, tiny: bool = False) -> dict[str, Rate]:
     forms: dict[str, Iterator[tuple[Callable[[], Any], float]]] = {
         "words": (words(point, chunk, 2 * total) for chunk in CHUNKS[:few]),
         "rows": (rows(point, chunk, total) for chunk in CHUNKS[:few]),
-        "scatters": (scatters(point, chunk, total) for chunk in CHUNKS[:few]),
+        "lookups": (lookups(point, chunk, total) for chunk in CHUNKS[:few]),
+        "scatters": (scatters(point, chunk, total, point.V) for chunk in CHUNKS[:few]),
+        "sums": (scatters(point, chunk, total, 1) for chunk in CHUNKS[:few]),
         "exps": (exponentials(size, 8 * total) for size in (2**14, 2**16, 2**18, 2**20)[:few]),
         "flops": (matmul(*shape) for shape in matmul_shapes(point)[:few]),
     }
@@ -135,18 +145,35 @@ def rows(point: Point, chunk: int, total: int) -> tuple[Callable[[], Any], float
     return lambda: gather(table, x), loops * chunk * point.L
 
 
-def scatters(point: Point, chunk: int, total: int) -> tuple[Callable[[], Any], float]:
-    """Counting (label, token) pairs: one int32 scatter-add a token into a table of V x V."""
+def lookups(point: Point, chunk: int, total: int) -> tuple[Callable[[], Any], float]:
+    """A number of a V x V table for each (label, token) pair."""
+    loops = max(1, total // (chunk * point.L))
+    table = jax.random.normal(jax.random.key(1), (point.V**2,), jnp.float32)
+    x = tokens(point, chunk)
+
+    @jax.jit
+    def look_up(table: Array, x: Array) -> Array:
+        def of_chunk(c: Array, sums: Array) -> Array:
+            row = (x[0] + c) % point.V * point.V  # other rows of the table in every chunk
+            return lax.fori_loop(0, point.L, lambda j, s: s + table.at[(row + x[j]).astype(jnp.uint32)].get(mode="promise_in_bounds"), sums)
+
+        return lax.fori_loop(0, loops, of_chunk, jnp.zeros(chunk, jnp.float32))
+
+    return lambda: look_up(table, x), loops * chunk * point.L
+
+
+def scatters(point: Point, chunk: int, total: int, rows: int) -> tuple[Callable[[], Any], float]:
+    """Counting (label, token) pairs: one int32 scatter-add a token into a table of `rows` x V."""
     loops = max(1, total // (chunk * point.L))
     x = tokens(point, chunk)
 
     @jax.jit
     def count(x: Array) -> Array:
         def of_chunk(c: Array, C: Array) -> Array:
-            row = (x[0] + c) % point.V * point.V  # other rows of the table in every chunk
-            return lax.fori_loop(0, point.L, lambda j, C: C.at[row + x[j]].add(1, mode="promise_in_bounds"), C)
+            row = (x[0] + c) % rows * point.V  # other rows of the table in every chunk
+            return lax.fori_loop(0, point.L, lambda j, C: C.at[(row + x[j]).astype(jnp.uint32)].add(1, mode="promise_in_bounds"), C)
 
-        return lax.fori_loop(0, loops, of_chunk, jnp.zeros(point.V**2, jnp.int32))
+        return lax.fori_loop(0, loops, of_chunk, jnp.zeros(rows * point.V, jnp.int32))
 
     return lambda: count(x), loops * chunk * point.L
 

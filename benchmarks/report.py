@@ -34,7 +34,7 @@ ASKED = (
     Asked("R1", "R1", "R1, torch loop / jaxrecall", "80x", "200x"),
     Asked("R1-full", "R1", "R1 with `exact: full`, torch loop / jaxrecall", "20x", "35x"),
     Asked("R2", "R2", "R2, torch loop / jaxrecall", "10x", "20x"),
-    Asked("R1-floor", "R1", "R1, jaxrecall / floor of the words, rows and scatters that its form needs", "2.0", "1.2", (NUMBER,), True),
+    Asked("R1-floor", "R1", "R1, jaxrecall / floor of the words, lookups and scatters that its form needs", "2.0", "1.2", (NUMBER,), True),
     Asked("S1-warm", "S1", "S1 warm, torch loop / jaxrecall", "20x", "50x"),
     Asked("S1-cold-torch", "cold", "S1 cold (empty compile cache, compile counted, import not), torch loop / jaxrecall", "5x", "9x"),
     Asked("S1-cold-jax", "cold", "S1 cold, jax loop / jaxrecall", "40x", "100x"),

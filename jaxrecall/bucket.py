@@ -12,6 +12,9 @@ from .point import BLOCK, Activation, Exact, Point
 MAX_COUNTED_V = 2048
 """Widest padded vocabulary for which a guarded program keeps a V x V table of token counts (16 MiB)."""
 
+LABELS = 64
+"""Labels whose logits are held at once when sequences are recalled: past those of a run there are few."""
+
 
 def is_counted(V: int, m: int) -> bool:
     """Whether a guarded program of these padded sizes counts tokens rather than reads samples."""

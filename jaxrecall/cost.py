@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .bucket import Bucket, is_counted
+from .bucket import LABELS, Bucket, is_counted
 from .point import BLOCK, REDRAWS, Point
 
 USUAL_CHUNK = 4 * BLOCK
@@ -31,6 +31,7 @@ class Amounts:
     normals: float = 0.0  # drawn for the embeddings
     words: float = 0.0  # random words
     row_floats: float = 0.0  # floats gathered and added row by row
+    lookups: float = 0.0  # numbers looked up by token
     scatters: float = 0.0
     exponentials: float = 0.0
     activations: float = 0.0  # hidden units evaluated
@@ -50,6 +51,7 @@ class Rates:
     normals: float = 2.0e8
     words: float = 8.0e8
     row_floats: float = 2.4e10
+    lookups: float = 7.0e8
     scatters: float = 6.0e8
     exponentials: float = 2.5e9
     activations: float = 1.3e9
@@ -84,12 +86,14 @@ class Work:
     tokens: int = 0  # N L
     evaluated: int = 0  # test and train sequences that are measured
     evaluated_tokens: int = 0
+    labels: int = 0  # logits of the evaluated
 
     @staticmethod
     def of(point: Point, runs: int = 1) -> Work:
         samples = -(-point.N // USUAL_CHUNK) * USUAL_CHUNK
         evaluated = sum(-(-n // BLOCK) * BLOCK for n in (point.n_test, min(point.N, point.n_test)))
-        return Work(runs, runs * samples, runs * samples * point.L, runs * evaluated, runs * evaluated * point.L)
+        labels = -(-point.V // LABELS) * LABELS
+        return Work(runs, *(runs * n for n in (samples, samples * point.L, evaluated, evaluated * point.L, evaluated * labels)))
 
     def __add__(self, other: Work) -> Work:
         return Work(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
@@ -100,9 +104,8 @@ class Work:
         p, hidden = m or d, 2 * m * d
         full = bucket.exact == "full"
         counted = not full and is_counted(V, m)
-        read = self.tokens if counted else 4 * self.tokens
-        per_sequence = 2 * V * p + hidden
-        flops = self.evaluated * per_sequence + self.runs * (4 * V * per_sequence + 6 * d**3)
+        rows = 0 if counted else 4 * self.tokens
+        flops = 2 * self.labels * p + self.evaluated * hidden + self.runs * (4 * V * (2 * V * p + hidden) + 6 * d**3)
         if counted:
             flops += self.runs * 8 * V * V * d
         else:
@@ -112,12 +115,13 @@ class Work:
         return Amounts(
             runs=self.runs,
             normals=self.runs * (2 * V + (1 + again) * m) * d,
-            words=(4 + 3 * again) * self.tokens + self.evaluated_tokens,
-            row_floats=(read + 3 * again * self.tokens + self.evaluated_tokens) * d,
-            scatters=((2 if counted else 1) + again) * self.tokens,
+            words=(5 if counted else 4 + 3 * again) * self.tokens + self.evaluated_tokens,
+            row_floats=(rows + 3 * again * self.tokens + self.evaluated_tokens) * d,
+            lookups=3 * self.tokens if counted else 0,
+            scatters=(3 if counted else 1 + again) * self.tokens,
             exponentials=(2 + again) * self.samples * V if full else 2 * self.tokens,
             activations=((3 + 2 * again) * self.samples + self.evaluated) * m,
-            logits=self.evaluated * V,
+            logits=self.labels,
             flops=flops,
             decoded=self.runs * (V**3 + 4 * d**3 + 4 * V * d * (V + d)) if bucket.decoders else 0,
         )

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from . import keys, task
+from .bucket import LABELS
 from .point import BLOCK
 from .stream import (
     Learned,
@@ -29,10 +30,6 @@ from .stream import (
 
 TEST, TRAIN, MEMORY, STEP1 = range(4)
 """Sets of items that are recalled: test and train sequences, every token through V2, and through V1 without the trigger."""
-
-
-LABELS = 64
-"""Labels whose logits are held at once."""
 
 
 class Judged(NamedTuple):

@@ -144,12 +144,15 @@ class Lanes:
                     yield done, metrics, seconds
 
     def _by_cost(self, bucket: Bucket, runs: list[RunId], most: int, threads: int) -> Iterator[Costs]:
-        """Batches of at most `most` runs and `batch_seconds` of work, on a CPU small enough to go round all threads."""
+        """Batches of at most `most` runs and `batch_seconds` of work, on a CPU small enough to go round all threads.
+
+        The dearest come first: what is left for the end goes evenly round, and side by side are runs of like length.
+        """
         if program.on_cpu():
             most = min(most, max(1, len(runs) // (4 * threads)))
         batch: Costs = {}
-        for run in runs:
-            seconds = self.terms.seconds_of(run, bucket)
+        costs = {run: self.terms.seconds_of(run, bucket) for run in runs}
+        for run, seconds in sorted(costs.items(), key=lambda item: -item[1]):
             if batch and (len(batch) == most or sum(batch.values()) + seconds > self.batch_seconds):
                 yield batch
                 batch = {}
