@@ -105,13 +105,15 @@ class Work:
         full = bucket.exact == "full"
         counted = not full and is_counted(V, m)
         rows = 0 if counted else 4 * self.tokens
-        flops = 2 * self.labels * p + self.evaluated * hidden + self.runs * (4 * V * (2 * V * p + hidden) + 6 * d**3)
+        flops = 2 * self.labels * d + self.evaluated * 2 * hidden + self.runs * (4 * V * (2 * V * d + hidden) + 6 * d**3)
         if counted:
             flops += self.runs * 8 * V * V * d
         else:
-            flops += self.samples * (4 * d * p + 4 * hidden + (6 * V * p + 2 * V * d if full else 0))
+            flops += self.samples * (4 * d * p + 4 * hidden + (8 * V * d + 3 * hidden if full else 0))
         again = REDRAWS if bucket.diagnose and m else 0  # steps 1 and 2
-        flops += again * (self.samples * (2 * d * p + 3 * hidden + (4 * V * p if full else 0)) + self.runs * (2 * V * d * p + 6 * d**3))
+        flops += again * (
+            self.samples * (2 * d * p + 3 * hidden + (4 * V * d + 2 * hidden if full else 0)) + self.runs * (2 * V * d * p + 6 * d**3)
+        )
         return Amounts(
             runs=self.runs,
             normals=self.runs * (2 * V + (1 + again) * m) * d,

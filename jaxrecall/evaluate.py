@@ -57,7 +57,7 @@ def measure(world: World, learned: Learned, locked: Array | None = None) -> dict
     run, e = world.run, world.e
     V2 = run.mix1 * learned.G1 + run.mix2 * learned.G2
     # no metric sees the scale of the answers, nor their mean
-    answers = jnp.stack([centred(world, e.Z_out @ M) for M in (V2 / unless_zero(jnp.max(jnp.abs(V2))), learned.G1)])
+    maps = jnp.stack([V2 / unless_zero(jnp.max(jnp.abs(V2))), learned.G1])
     batches = jnp.stack([keys.stream(run.streams, "test"), batch_of_step(world, 2)])
     n = jnp.stack([run.n_test, jnp.minimum(run.N, run.n_test)])
     by_token = jnp.bool_(False) if locked is None else locked
@@ -65,7 +65,7 @@ def measure(world: World, learned: Learned, locked: Array | None = None) -> dict
     often = jnp.concatenate([jnp.ones((1, world.shape.V), i32), lax.map(lambda of: token_counts(world, *of), (batches, counted))])
     sets = jnp.arange(4), batches[jnp.array([0, 1, 0, 0])], jnp.concatenate([n - counted, jnp.stack([run.V, run.V])])
     # mapped rather than written out for each set: it compiles once
-    sums = lax.map(lambda of: recall(world, learned, answers, often, *of), sets)
+    sums = lax.map(lambda of: recall(world, learned, maps, often, *of), sets)
     scale = jnp.max(jnp.abs(learned.w_hat))
     unit = learned.w_hat / unless_zero(scale)
     scores = centred(world, (e.Z_in @ unit)[:, None])
@@ -93,13 +93,15 @@ def measure(world: World, learned: Learned, locked: Array | None = None) -> dict
     }
 
 
-def recall(world: World, learned: Learned, answers: Array, often: Array, which: Array, key: Array, n: Array) -> Sums:
+def recall(world: World, learned: Learned, maps: Array, often: Array, which: Array, key: Array, n: Array) -> Sums:
     """Sums over the n items of set `which`: sequences of the stream `key`, or tokens, counted as `often` (3, V) says.
 
-    `answers` (2, V, p) are those of V2 and of V1, centred. A block of items at a time.
+    `maps` (2, d, p) are V2 and V1, up to scale. A block of items at a time.
     """
     scores = attention_scores(world, learned.w_hat)
-    answers = answers[(which == STEP1).astype(i32)]
+    matrix = maps[(which == STEP1).astype(i32)]
+    # an MLP's answers go by way of the d dimensions, which are fewer than the m
+    answers = centred(world, world.e.Z_out @ matrix if world.e.W_in is None else world.e.Z_out)
     value = world.e.Z_in + jnp.where(which == STEP1, f32(0), in_value(world)) * world.e.z_trig[None]
     is_sequence = which < MEMORY
 
@@ -116,7 +118,8 @@ def recall(world: World, learned: Learned, answers: Array, often: Array, which: 
             return v, at(value, v), jnp.ones(BLOCK, f32), jnp.ones(BLOCK, bool)
 
         v, h, mass, is_top = lax.cond(is_sequence, sequences, tokens)
-        judged = judge(world, features(world, h)[0], answers, at(world.perm, v))
+        phi, _ = features(world, h)
+        judged = judge(world, phi if world.e.W_in is None else phi @ matrix.T, answers, at(world.perm, v))
         real = item < n
         times = jnp.where(real[None], jnp.where(is_sequence, i32(1), often[:, v]), 0)
         new = Sums(
@@ -134,8 +137,8 @@ def recall(world: World, learned: Learned, answers: Array, often: Array, which: 
     return lax.fori_loop(0, (n + (BLOCK - 1)) // BLOCK, block, zero)
 
 
-def judge(world: World, phi: Array, answers: Array, y: Array) -> Judged:
-    """Logits phi @ answers^T, of mean zero, against labels y (n,): a few labels at a time, and none past V."""
+def judge(world: World, out: Array, answers: Array, y: Array) -> Judged:
+    """Logits out @ answers^T, of mean zero, against labels y (n,): a few labels at a time, and none past V."""
     width = min(world.shape.V, LABELS)
 
     class Seen(NamedTuple):
@@ -150,7 +153,7 @@ def judge(world: World, phi: Array, answers: Array, y: Array) -> Judged:
         start = jnp.minimum(c * width, world.shape.V - width)
         item = start + jnp.arange(width, dtype=i32)[None]
         new = (item >= c * width) & (item < world.run.V)
-        logits = phi @ lax.dynamic_slice_in_dim(answers, start, width).T
+        logits = out @ lax.dynamic_slice_in_dim(answers, start, width).T
         masked = jnp.where(new, logits, f32(-jnp.inf))
         is_label = y[:, None] == item
         top = jnp.maximum(seen.top, jnp.max(masked, axis=1))

@@ -23,7 +23,7 @@ def over_redraws(world: World) -> tuple[Array, Array]:
         W_in = embed.redrawn_first_layer(run.streams, r, run.d, run.m, (shape.m, shape.d))
         again = eqx.tree_at(lambda w: w.e.W_in, world, W_in)
         if shape.full:
-            return total + stream.first_steps(again)[2], error
+            return total + stream.first_steps(again)[1], error
         G1, answers, w_hat, phi2 = shortcuts.first_steps(again)
         A, T = centred(again, answers), centred(again, again.e.Z_out)
         return total + w_hat, jnp.maximum(error, shortcuts.softmax_errors(again, G1, A, T, phi2, phi2)[0])

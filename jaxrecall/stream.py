@@ -92,17 +92,29 @@ Residual = Callable[[Array, Array], Array]
 
 def train(world: World) -> Learned:
     """The three gradient steps, exact softmax everywhere."""
-    G1, answers, w_hat = first_steps(world)
-    G2, _ = step3(world, attention_scores(world, w_hat), lambda phi, y: residual(world, phi, y, answers, world.e.Z_out))
+    G1, w_hat = first_steps(world)
+    G2, _ = step3(world, attention_scores(world, w_hat), residuals(world, G1)[1])
     return Learned(G1, w_hat, G2)
 
 
-def first_steps(world: World) -> tuple[Array, Array, Array]:
-    """Steps 1 and 2: G1, its answers Z_out G1 (V, p), and w_hat."""
+def first_steps(world: World) -> tuple[Array, Array]:
+    """Steps 1 and 2: G1 and w_hat."""
     G1 = step1(world)
-    answers = world.e.Z_out @ G1
-    w_hat, _ = step2(world, lambda phi, y: residual(world, phi, y, answers, answers))
-    return G1, answers, w_hat
+    w_hat, _ = step2(world, residuals(world, G1)[0])
+    return G1, w_hat
+
+
+def residuals(world: World, G1: Array) -> tuple[Residual, Residual]:
+    """G1^T Z_out^T (e_y - p) and Z_out^T (e_y - p), p the prediction of V1 = eta G1."""
+    Z_out = world.e.Z_out
+    if world.e.W_in is None:
+        answers = Z_out @ G1
+        return lambda phi, y: residual(world, phi, y, answers, answers), lambda phi, y: residual(world, phi, y, answers, Z_out)
+
+    def push(phi: Array, y: Array) -> Array:  # by way of the d dimensions, which are fewer than the m
+        return residual(world, phi @ G1.T, y, Z_out, Z_out)
+
+    return lambda phi, y: push(phi, y) @ G1, push
 
 
 def step1(world: World) -> Array:
@@ -207,7 +219,7 @@ def features(world: World, h: Array) -> tuple[Array, Array]:
 
 
 def residual(world: World, phi: Array, y: Array, answers: Array, table: Array) -> Array:
-    """table^T (e_y - p), one row a sample: p the softmax prediction of V1 = eta G1 with answers = Z_out G1, table (V, n)."""
+    """table^T (e_y - p), one row a sample: p the softmax of eta answers phi, with phi (n, k), answers (V, k), table (V, l)."""
     p = jax.nn.softmax(world.run.eta * (phi @ answers.T) + world.no_label[None], axis=1)
     return at(table, y) - p @ table
 
