@@ -51,8 +51,7 @@ def execute(
     outcome = Outcome()
     saver = Saver(store, tell, part_seconds, lambda: interrupts.asked)
     lanes = Lanes(plan.terms, precision, tell, min(BATCH_SECONDS, part_seconds))
-    # decoders run on the host, one lane each: BLAS threads of all lanes would wait for each other, and wait busily
-    with interrupts.patient(), threadpool_limits(1, user_api="blas"):
+    with interrupts.patient():
         for chunk in plan.chunks:
             if interrupts.asked or saver.gave_up or (fail_fast and outcome.failed):
                 break
@@ -127,7 +126,9 @@ class Lanes:
         self.compiled[bucket] = None if compiled.was_kept else compiled.compile_seconds
         self.tell.compiled(str(bucket), time.perf_counter() - start)
         threads = width if program.on_cpu() else min(width, 2)
-        with ThreadPool(threads) as pool:  # daemon threads: an interrupted sweep does not wait for them
+        # Decoders run on the host, one lane each: BLAS threads of all lanes would wait for each other, and wait busily.
+        # The pool's threads are daemons: an interrupted sweep does not wait for them.
+        with threadpool_limits(1, user_api="blas"), ThreadPool(threads) as pool:
             ahead: deque[tuple[Costs, AsyncResult[Any]]] = deque()
             for batch in (*self._by_cost(bucket, runs, compiled.batch, threads), None):
                 if batch:

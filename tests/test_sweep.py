@@ -310,6 +310,7 @@ print(events["cache_hits"], events["cache_misses"])
 def test_a_second_process_compiles_nothing(grid, tmp_path):
     def events(out: str) -> list[int]:
         env = {**os.environ, "PYTHONPATH": str(ROOT), "JAXRECALL_CACHE": str(tmp_path / "cache")}
+        del env["JAX_COMPILATION_CACHE_DIR"]  # that of the tests
         told = subprocess.run([sys.executable, "-c", CACHED, out], capture_output=True, text=True, timeout=300, env=env)
         assert told.returncode == 0, told.stderr
         return [int(n) for n in told.stdout.splitlines()[-1].split()]
