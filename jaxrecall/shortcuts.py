@@ -255,8 +255,8 @@ def is_locked(world: World, w_hat: Array) -> Array:
 def step3_locked(world: World, A: Array, T: Array) -> Array:
     """G2 = 1/N sum_x n_x T^T (e_{pi x} - p_x) phi(v_x)^T: with locked attention a sample is its informative token.
 
-    A and T are the centred answers and Z_out: the softmax and T^T (e - p) do not see the mean. Logits of a run whose guard
-    holds are below 1, so none is taken off the largest.
+    A and T are the centred answers and Z_out: the softmax and T^T (e - p) do not see the mean. Where the guard holds, logits are
+    so small that their largest need not be taken off.
     """
     run, perm = world.run, world.perm
     n = token_counts(world, batch_of_step(world, 2), run.N).astype(f32)

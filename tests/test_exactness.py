@@ -96,3 +96,12 @@ def test_exact_ties_are_counted():
     for exact in ("full", "guarded"):
         _, metrics = streamed(point.replace(exact=exact), 1, Bucket(16, 16, 0, "none", exact))
         assert (metrics["n_tied"], metrics["n_correct"]) == (reference["n_tied"], reference["n_correct"])
+
+
+@pytest.mark.parametrize("kw", [{}, {"m": 40, "activation": "gelu"}], ids=["attention", "mlp"])
+def test_labels_in_several_blocks(kw):
+    """V = 150 in a bucket of 160: three blocks of 64 labels, the last of which overlaps the one before."""
+    point = Point(V=150, N=4000, d=24, L=5, n_test=600, **kw)
+    r = realize(point, 5)
+    _, metrics = streamed(point, 5, Bucket(160, 32, 48 if point.m else 0, point.activation, point.exact))
+    assert_same_metrics(metrics, measure(r, point, three_step(r, point)))

@@ -133,3 +133,15 @@ def test_no_rate_overflows_an_attention_score():
     scores = stream.attention_scores(world, 1e3 * world.e.z_trig)
     assert np.isfinite(scores.trigger + scores.token).all()
     assert np.isfinite(stream.attend(world, keys.blocks(world.run.batches[0], 0, 1), scores).h).all()
+
+
+@pytest.mark.parametrize("trigger_in_value", [True, False])
+@pytest.mark.parametrize(("N", "most"), [(40, 2.2), (40_000, 1.04)])
+def test_the_bound_on_the_outputs_is_just_above_them(N, most, trigger_in_value):
+    """Mean |h|^2 of the samples, which a counted run does not compute."""
+    point = ATTENTION.replace(N=N, trigger_in_value=trigger_in_value)
+    for seed in range(8):
+        r = realize(point, seed)
+        h = (r.Z_in[r.train_tokens].sum(1) + trigger_in_value * r.z_trig) / point.L
+        mean = np.mean(np.sum(h * h, axis=1))
+        assert mean < shortcuts.mean_square_bound(drawn(point, seed, bucket_of(point))) < most * mean
