@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from jaxrecall import Point, keys
+from jaxrecall.stream import add_at, at
 
 CHUNKS = (512, 1024, 2048, 4096, 16384, 65536)
 BLOCK = 512
@@ -138,7 +139,7 @@ def rows(point: Point, chunk: int, total: int) -> tuple[Callable[[], Any], float
     @jax.jit
     def gather(table: Array, x: Array) -> Array:
         def of_chunk(_: Array, h: Array) -> Array:
-            return lax.fori_loop(0, point.L, lambda j, h: h + table.at[x[j]].get(mode="promise_in_bounds"), h)
+            return lax.fori_loop(0, point.L, lambda j, h: h + at(table, x[j]), h)
 
         return lax.fori_loop(0, loops, of_chunk, jnp.zeros((chunk, point.d), jnp.float32))
 
@@ -155,7 +156,7 @@ def lookups(point: Point, chunk: int, total: int) -> tuple[Callable[[], Any], fl
     def look_up(table: Array, x: Array) -> Array:
         def of_chunk(c: Array, sums: Array) -> Array:
             row = (x[0] + c) % point.V * point.V  # other rows of the table in every chunk
-            return lax.fori_loop(0, point.L, lambda j, s: s + table.at[(row + x[j]).astype(jnp.uint32)].get(mode="promise_in_bounds"), sums)
+            return lax.fori_loop(0, point.L, lambda j, s: s + at(table, row + x[j]), sums)
 
         return lax.fori_loop(0, loops, of_chunk, jnp.zeros(chunk, jnp.float32))
 
@@ -171,7 +172,7 @@ def scatters(point: Point, chunk: int, total: int, rows: int) -> tuple[Callable[
     def count(x: Array) -> Array:
         def of_chunk(c: Array, C: Array) -> Array:
             row = (x[0] + c) % rows * point.V  # other rows of the table in every chunk
-            return lax.fori_loop(0, point.L, lambda j, C: C.at[(row + x[j]).astype(jnp.uint32)].add(1, mode="promise_in_bounds"), C)
+            return lax.fori_loop(0, point.L, lambda j, C: add_at(C, row + x[j], jnp.int32(1)), C)
 
         return lax.fori_loop(0, loops, of_chunk, jnp.zeros(rows * point.V, jnp.int32))
 
