@@ -16,8 +16,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from jaxrecall import Point, keys
-from jaxrecall.stream import add_at, at
+from jaxrecall import Point
+from jaxrecall.science import keys
+from jaxrecall.simulator.steps import add_at, at
 
 CHUNKS = (512, 1024, 2048, 4096, 16384, 65536)
 BLOCK = 512

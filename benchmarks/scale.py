@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxrecall import Point
-from jaxrecall.progress import duration
-from jaxrecall.row import CODE_VERSION, COLUMNS, POINT_COLUMNS
-from jaxrecall.store import Store
+from jaxrecall.run.progress import duration
+from jaxrecall.science.columns import CODE_VERSION, COLUMNS, POINT_COLUMNS
+from jaxrecall.store.store import Store
 
 from .report import ASKED, Measured
 

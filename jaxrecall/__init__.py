@@ -9,18 +9,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .point import Point
-from .store import load
+from .store.store import load
 
 if TYPE_CHECKING:
-    from .program import simulate
-    from .realization import Realization, realize
-    from .steps import ThreeStep, three_step
+    from .reference.realization import Realization, realize
+    from .reference.steps import ThreeStep, three_step
+    from .simulator.program import simulate
 
 __version__ = "0.1.0"
 
 __all__ = ["Point", "Realization", "ThreeStep", "load", "realize", "simulate", "three_step"]
 
-_HOME = {"simulate": "program", "realize": "realization", "Realization": "realization", "three_step": "steps", "ThreeStep": "steps"}
+_HOME = {
+    "simulate": "simulator.program",
+    "realize": "reference.realization",
+    "Realization": "reference.realization",
+    "three_step": "reference.steps",
+    "ThreeStep": "reference.steps",
+}
 
 
 def __getattr__(name: str) -> Any:

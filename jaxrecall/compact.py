@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from .errors import StoreError
-from .store import Store
+from .store.store import Store
 
 
 def main(argv: Sequence[str] | None = None) -> int:

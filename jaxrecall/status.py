@@ -16,10 +16,10 @@ from typing import Any
 
 from .errors import GridError, StoreError
 from .grid import Grid, rebuilt
-from .progress import duration
-from .rounds import Rounds
-from .row import CODE_VERSION, STATUSES
-from .store import Store
+from .run.progress import duration
+from .science.columns import CODE_VERSION, STATUSES
+from .search.rounds import Rounds
+from .store.store import Store
 
 
 def survey(*folders: str | Path) -> dict[str, Any]:

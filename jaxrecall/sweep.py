@@ -15,19 +15,19 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from . import engines
-from . import plan as planning
-from . import shard as sharding
-from .bucket import Bucket
-from .cost import cores
 from .errors import GridError, Refused, StoreError
 from .grid import Grid, json_schema, read_grid
-from .interrupts import Interrupts
-from .progress import Events, Outcome, Tally, duration, progress
-from .rounds import Rounds, known_rows
-from .row import CODE_VERSION
-from .shard import Shard
-from .store import Store, load
+from .plan import plan as planning
+from .plan import shard as sharding
+from .plan.cost import cores
+from .plan.shard import Shard
+from .run import engines
+from .run.interrupts import Interrupts
+from .run.progress import Events, Outcome, Tally, duration, progress
+from .science.columns import CODE_VERSION
+from .search.rounds import Rounds, known_rows
+from .simulator.shape import Bucket
+from .store.store import Store, load
 
 OK, USAGE, FAILED, INTERRUPTED = 0, 2, 3, 130
 

@@ -6,8 +6,10 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import brentq
 
-from jaxrecall import information, load, surrogate, theory
+from jaxrecall import load
 from jaxrecall.fit import fit
+from jaxrecall.theory import critical as theory
+from jaxrecall.theory import information, surrogate
 
 STUDY = Path(__file__).parent / "study"
 SIZES = ["V", "d", "L"]

@@ -15,12 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from jaxrecall import model, program, stream
-from jaxrecall.bucket import Bucket
-from jaxrecall.embed import Embeddings
 from jaxrecall.point import Point
-from jaxrecall.realization import Realization
-from jaxrecall.steps import ThreeStep
+from jaxrecall.reference.realization import Realization
+from jaxrecall.reference.steps import ThreeStep
+from jaxrecall.science import model
+from jaxrecall.science.embeddings import Embeddings
+from jaxrecall.simulator import program
+from jaxrecall.simulator import steps as stream
+from jaxrecall.simulator.shape import Bucket
 
 ROOT = Path(__file__).parent.parent
 METRICS = ("n_correct", "accuracy", "memory_accuracy", "step1_memory_accuracy", "train_accuracy", "attention_mass", "attention_top1")

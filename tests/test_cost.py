@@ -7,10 +7,10 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from jaxrecall import plan
-from jaxrecall.bucket import Bucket
-from jaxrecall.cost import Amounts, Experience, Rates, Work
+from jaxrecall.plan import plan
+from jaxrecall.plan.cost import Amounts, Experience, Rates, Work
 from jaxrecall.point import Point
+from jaxrecall.simulator.shape import Bucket
 
 POINTS = [Point(V=V, N=N, d=d, L=L) for V, N, d, L in itertools.product((64, 256), (1024, 16384), (16, 128), (8, 64))]
 

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from jaxrecall.bucket import Bucket
 from jaxrecall.point import Point
-from jaxrecall.program import simulate
-from jaxrecall.realization import realize
-from jaxrecall.steps import in_float64
+from jaxrecall.reference.realization import realize
+from jaxrecall.reference.steps import in_float64
+from jaxrecall.simulator.program import simulate
+from jaxrecall.simulator.shape import Bucket
 
 from helpers import relative, streamed  # isort: skip
 

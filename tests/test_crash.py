@@ -22,12 +22,13 @@ import pytest
 from helpers import ROOT
 from test_store import in_namespace, rows
 
-from jaxrecall import load, saver
-from jaxrecall.interrupts import Interrupts
-from jaxrecall.progress import Events, JsonProgress, Tally
-from jaxrecall.saver import Saver
+from jaxrecall import load
+from jaxrecall.run import saver
+from jaxrecall.run.interrupts import Interrupts
+from jaxrecall.run.progress import Events, JsonProgress, Tally
+from jaxrecall.run.saver import Saver
 from jaxrecall.status import survey
-from jaxrecall.store import Store
+from jaxrecall.store.store import Store
 
 SMALL = """
 name: small

@@ -8,10 +8,12 @@ import pytest
 from helpers import streamed
 from scipy.optimize import linear_sum_assignment
 
-from jaxrecall import Point, decoders, plan, realize, simulate, three_step
-from jaxrecall.bucket import Bucket
+from jaxrecall import Point, realize, simulate, three_step
 from jaxrecall.errors import PointError
-from jaxrecall.steps import in_float64
+from jaxrecall.plan import plan
+from jaxrecall.reference.steps import in_float64
+from jaxrecall.science import decoders
+from jaxrecall.simulator.shape import Bucket
 
 NAMES = ("matched_accuracy", "whitened_accuracy", "assignment_accuracy")
 POINT = Point(V=30, N=900, d=12, L=7, n_test=100, decoders=True)

@@ -8,17 +8,19 @@ import pyarrow.parquet as pq
 import pytest
 from helpers import METRICS, _science, assert_same_metrics, drawn, relative, streamed
 
-from jaxrecall import Point, load, noise, plan, program, realize, simulate, three_step
-from jaxrecall.bucket import Bucket
+from jaxrecall import Point, load, realize, simulate, three_step
 from jaxrecall.compact import main as compact
-from jaxrecall.cost import Experience, Work
-from jaxrecall.diagnosis import columns, diagnose, split
 from jaxrecall.fit.cells import parts as cells_of
-from jaxrecall.metrics import measure
+from jaxrecall.plan import plan
+from jaxrecall.plan.cost import Experience, Work
 from jaxrecall.point import ASKS, REDRAWS
-from jaxrecall.realization import redraws
-from jaxrecall.row import ASKED_COLUMNS, NOISES
-from jaxrecall.steps import in_float64
+from jaxrecall.reference.metrics import measure
+from jaxrecall.reference.noise import columns, diagnose, split
+from jaxrecall.reference.realization import redraws
+from jaxrecall.reference.steps import in_float64
+from jaxrecall.science.columns import ASKED_COLUMNS, NOISES
+from jaxrecall.simulator import noise, program
+from jaxrecall.simulator.shape import Bucket
 from jaxrecall.sweep import main as sweep
 
 SEED = 3

@@ -10,10 +10,10 @@ import pytest
 from helpers import python
 from jax.extend.random import threefry_2x32
 
-from jaxrecall import keys
 from jaxrecall.errors import PointError
 from jaxrecall.point import BLOCK, Point
-from jaxrecall.realization import realize
+from jaxrecall.reference.realization import realize
+from jaxrecall.science import keys
 
 POINT = Point(V=50, N=700, d=8, L=5, m=6, n_test=100)
 

@@ -20,11 +20,12 @@ from helpers import ROOT, assert_same_metrics
 from test_crash import SMALL, Sweeps, quiet, same
 
 from benchmarks.child import compiled_programs
-from jaxrecall import Point, load, plan
-from jaxrecall.engines import local
-from jaxrecall.engines.desk import Desk
-from jaxrecall.engines.pool import Event, Task
-from jaxrecall.engines.worker import Worker
+from jaxrecall import Point, load
+from jaxrecall.plan import plan
+from jaxrecall.run.engines import local
+from jaxrecall.run.engines.desk import Desk
+from jaxrecall.run.engines.pool import Event, Task
+from jaxrecall.run.engines.worker import Worker
 from jaxrecall.status import survey
 from jaxrecall.sweep import main
 
@@ -407,7 +408,7 @@ def test_an_interrupt_cancels_the_array(sweeps, alone, tmp_path):
 @needs_submitit
 def test_slurm_gets_its_options(tmp_path, monkeypatch):
     """What sbatch would read, as submitit writes it; there is no Slurm here."""
-    from jaxrecall.engines import slurm
+    from jaxrecall.run.engines import slurm
 
     for name in ("srun", "sbatch"):
         (tmp_path / name).write_text("#!/bin/sh\n")

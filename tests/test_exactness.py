@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from helpers import assert_same_metrics, autodiff_three_step, relative, streamed
 
-from jaxrecall.bucket import Bucket
-from jaxrecall.metrics import measure
 from jaxrecall.point import Point
-from jaxrecall.realization import realize
-from jaxrecall.steps import attend, features, in_float64, three_step
+from jaxrecall.reference.metrics import measure
+from jaxrecall.reference.realization import realize
+from jaxrecall.reference.steps import attend, features, in_float64, three_step
+from jaxrecall.simulator.shape import Bucket
 
 MODELS = ("none", "relu", "gelu", "tanh", "quadratic", "identity")
 EMBEDDINGS = ("gaussian", "sphere", "orthogonal")

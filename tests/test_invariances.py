@@ -9,11 +9,11 @@ import pytest
 from helpers import assert_same_metrics, streamed
 from scipy.stats import ortho_group
 
-from jaxrecall.bucket import Bucket
-from jaxrecall.metrics import measure
 from jaxrecall.point import Point
-from jaxrecall.realization import Realization, realize
-from jaxrecall.steps import in_float64, three_step
+from jaxrecall.reference.metrics import measure
+from jaxrecall.reference.realization import Realization, realize
+from jaxrecall.reference.steps import in_float64, three_step
+from jaxrecall.simulator.shape import Bucket
 
 POINTS = [
     Point(V=30, N=900, d=16, L=6, n_test=600),

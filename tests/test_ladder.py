@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from helpers import METRICS, assert_same_metrics, relative, streamed
 
-from jaxrecall.bucket import Bucket
-from jaxrecall.metrics import measure
 from jaxrecall.point import Point
-from jaxrecall.program import simulate
-from jaxrecall.realization import realize
-from jaxrecall.steps import in_float64, three_step
+from jaxrecall.reference.metrics import measure
+from jaxrecall.reference.realization import realize
+from jaxrecall.reference.steps import in_float64, three_step
+from jaxrecall.simulator.program import simulate
+from jaxrecall.simulator.shape import Bucket
 
 
 def test_one_sample():

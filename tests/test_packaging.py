@@ -6,9 +6,9 @@ import jax
 import pytest
 from helpers import assert_same_metrics, python, relative, streamed
 
-from jaxrecall import program
-from jaxrecall.bucket import Bucket
 from jaxrecall.point import Point
+from jaxrecall.simulator import program
+from jaxrecall.simulator.shape import Bucket
 
 POINTS = [
     Point(V=12, N=3000, d=16, L=4, n_test=700, eta=1e-6, kappa=1e4),
@@ -77,7 +77,7 @@ def test_on_two_devices(alone):
 import json, sys
 sys.path.insert(0, "tests")
 import jax
-from jaxrecall.bucket import Bucket
+from jaxrecall.simulator.shape import Bucket
 import test_packaging
 assert len(jax.local_devices()) == 2
 print(json.dumps(test_packaging.rows(Bucket(32, 16, 0, "none"), 3)))

@@ -3,9 +3,12 @@
 import numpy as np
 import pytest
 
-from jaxrecall import information, program, realize, surrogate, theory, three_step
-from jaxrecall.bucket import Bucket
+from jaxrecall import realize, three_step
 from jaxrecall.point import Point
+from jaxrecall.simulator import program
+from jaxrecall.simulator.shape import Bucket
+from jaxrecall.theory import critical as theory
+from jaxrecall.theory import information, surrogate
 
 pytestmark = pytest.mark.slow
 

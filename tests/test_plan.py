@@ -4,10 +4,11 @@ import itertools
 
 import pytest
 
-from jaxrecall import plan, program
-from jaxrecall.bucket import Bucket
 from jaxrecall.errors import GridError
+from jaxrecall.plan import plan
 from jaxrecall.point import Point
+from jaxrecall.simulator import program
+from jaxrecall.simulator.shape import Bucket
 
 
 def grid(**axes):

@@ -155,7 +155,7 @@ def test_the_same_rows_make_the_same_bytes(tmp_path):
 def test_failures_and_old_pictures(folder, tmp_path):
     out = tmp_path / "copy"
     shutil.copytree(folder, out)
-    jaxrecall.store.Store(out).record_failure(
+    jaxrecall.store.store.Store(out).record_failure(
         "x", {"runs": [["0" * 16, 7]], "error": "Boom\nat line 3", "host": "box7", "bucket": "16x8", "repeat": "python -m again"}
     )
     figures = out / "report-figures"

@@ -10,7 +10,7 @@ from helpers import ROOT
 
 import jaxrecall
 from jaxrecall.grid import read_grid
-from jaxrecall.row import CODE_VERSION
+from jaxrecall.science.columns import CODE_VERSION
 
 README = (ROOT / "results/README.md").read_text()
 STUDIES = ["capacity", "mlp", "embeddings", "bound", "phase"]

@@ -14,14 +14,15 @@ import pytest
 from helpers import ROOT
 from scipy.special import expit, logit
 
-from jaxrecall import load, program
+from jaxrecall import load
 from jaxrecall.grid import read_grid
-from jaxrecall.progress import Outcome
-from jaxrecall.rounds import Rounds
-from jaxrecall.search import PER_OCTAVE, CellSearch, Spec, level
+from jaxrecall.run.progress import Outcome
+from jaxrecall.search.cell import PER_OCTAVE, CellSearch, Spec, level
+from jaxrecall.search.rounds import Rounds
+from jaxrecall.search.threshold import threshold
+from jaxrecall.simulator import program
 from jaxrecall.status import survey
 from jaxrecall.sweep import main
-from jaxrecall.threshold import threshold
 
 # the estimate
 
@@ -347,7 +348,7 @@ FAILS = """
 import resource, sys
 import jax
 from jaxrecall.sweep import main
-import jaxrecall.runner
+import jaxrecall.run.runner
 jax.numpy.zeros(3)
 size = int(next(line for line in open("/proc/self/status") if line.startswith("VmSize")).split()[1]) * 1024
 resource.setrlimit(resource.RLIMIT_AS, (size + 4 * 10**9,) * 2)  # a real lack of memory: one program asks for more

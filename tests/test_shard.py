@@ -12,12 +12,12 @@ import pytest
 from helpers import ROOT
 
 from jaxrecall import Point, load
-from jaxrecall.bucket import Bucket
 from jaxrecall.compact import main as compact
-from jaxrecall.cost import Rates, Work
 from jaxrecall.errors import GridError
 from jaxrecall.fit.__main__ import main as fit
-from jaxrecall.shard import Shard, chosen
+from jaxrecall.plan.cost import Rates, Work
+from jaxrecall.plan.shard import Shard, chosen
+from jaxrecall.simulator.shape import Bucket
 from jaxrecall.status import main as status
 from jaxrecall.status import survey
 from jaxrecall.sweep import main

@@ -7,10 +7,13 @@ import pytest
 from helpers import METRICS, assert_same_metrics, drawn, relative, streamed
 from scipy.special import softmax
 
-from jaxrecall import keys, program, shortcuts, steps, stream
-from jaxrecall.bucket import Bucket
 from jaxrecall.point import Point
-from jaxrecall.realization import realize
+from jaxrecall.reference import steps
+from jaxrecall.reference.realization import realize
+from jaxrecall.science import keys
+from jaxrecall.simulator import program, shortcuts
+from jaxrecall.simulator import steps as stream
+from jaxrecall.simulator.shape import Bucket
 
 ATTENTION = Point(V=30, N=3000, d=16, L=6, n_test=600)
 MLP = ATTENTION.replace(m=32, activation="tanh")

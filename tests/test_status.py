@@ -10,8 +10,8 @@ from test_store import row as any_row
 
 from jaxrecall import status
 from jaxrecall.grid import Grid, read_grid
-from jaxrecall.row import CODE_VERSION
-from jaxrecall.store import Store
+from jaxrecall.science.columns import CODE_VERSION
+from jaxrecall.store.store import Store
 from jaxrecall.sweep import main as sweep
 
 GRID = """

@@ -23,8 +23,8 @@ import pytest
 import jaxrecall
 from jaxrecall import compact
 from jaxrecall.errors import StoreError
-from jaxrecall.row import COLUMNS
-from jaxrecall.store import SCHEMA, Store, load
+from jaxrecall.science.columns import COLUMNS
+from jaxrecall.store.store import SCHEMA, Store, load
 
 ROOT = Path(jaxrecall.__file__).parents[1]
 
@@ -43,7 +43,7 @@ def rows(*which: int, **changes: object) -> list[dict]:
 
 PRELUDE = f"""
 import os, signal, sys
-from jaxrecall.row import COLUMNS
+from jaxrecall.science.columns import COLUMNS
 from jaxrecall.store import Store, StoreError, load
 {inspect.getsource(row)}
 {inspect.getsource(rows)}
@@ -752,7 +752,7 @@ def test_a_part_written_anew_during_compact_is_not_pruned(store, monkeypatch):
 
 
 def test_a_prune_during_load_loses_no_row(store, monkeypatch):
-    from jaxrecall import table as module
+    from jaxrecall.store import table as module
 
     store.write(rows(0))
     store.write(rows(1))

@@ -12,8 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from helpers import METRICS, ROOT, assert_same_metrics, python
 
-from jaxrecall import Point, load, program, simulate, stream
-from jaxrecall.row import ASKED_COLUMNS, CODE_VERSION, COLUMNS
+from jaxrecall import Point, load, simulate
+from jaxrecall.science.columns import ASKED_COLUMNS, CODE_VERSION, COLUMNS
+from jaxrecall.simulator import program
+from jaxrecall.simulator import steps as stream
 from jaxrecall.sweep import main
 
 GRID = """
@@ -252,7 +254,7 @@ FAILS = """
 import resource, sys
 import jax
 from jaxrecall.sweep import main
-import jaxrecall.runner
+import jaxrecall.run.runner
 jax.numpy.zeros(3)
 size = int(next(line for line in open("/proc/self/status") if line.startswith("VmSize")).split()[1]) * 1024
 resource.setrlimit(resource.RLIMIT_AS, (size + 4 * 10**9,) * 2)  # a real lack of memory: one program asks for more

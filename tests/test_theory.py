@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 from scipy.stats import poisson
 
-from jaxrecall import information, realize, surrogate, theory, three_step
+from jaxrecall import realize, three_step
 from jaxrecall.errors import TheoryError
-from jaxrecall.locked import keys, orthogonal_accuracy
 from jaxrecall.point import Point
-from jaxrecall.steps import attend, features, in_float64
+from jaxrecall.reference.steps import attend, features, in_float64
+from jaxrecall.theory import critical as theory
+from jaxrecall.theory import information, surrogate
+from jaxrecall.theory.locked import keys, orthogonal_accuracy
 
 LAWS = [
     {},

@@ -17,8 +17,8 @@ import numpy as np
 
 from ..errors import FitError
 from ..point import ASKS
-from ..row import COLUMNS, POINT_COLUMNS
-from ..store import load
+from ..science.columns import COLUMNS, POINT_COLUMNS
+from ..store.store import load
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 LAW = ("V", "d", "L", "m")

@@ -12,7 +12,7 @@ from ..errors import FitError, Refused
 from ..fit import RESAMPLES, cells
 from ..fit.__main__ import check_folder, progress
 from ..status import survey
-from ..store import Store
+from ..store.store import Store
 from . import draw, tables
 from .axes import roles
 from .page import page

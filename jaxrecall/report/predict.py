@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import information, surrogate, theory
+from ..theory import critical as theory
+from ..theory import information, surrogate
 
 ASSUMED = {"m": 0, "embedding": "gaussian", "activation": "none", "trigger_in_value": True, "fresh_batches": False, "kappa": 100.0}
 """What a table that lacks these columns is taken to hold: the defaults of a point."""

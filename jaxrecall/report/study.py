@@ -11,7 +11,7 @@ import numpy as np
 from ..errors import FitError
 from ..fit import Fit, cells, fit
 from ..fit.law import Law
-from ..row import POINT_COLUMNS
+from ..science.columns import POINT_COLUMNS
 from .style import said
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any

@@ -1,0 +1,1 @@
+"""What an experiment chooses among: laws of the embeddings and activations of the MLP."""

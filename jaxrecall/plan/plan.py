@@ -1,0 +1,226 @@
+"""From missing runs to programs and chunks. No JAX here.
+
+A program is compiled per bucket: padded sizes, activation and form. Points start in tight buckets of their own; two buckets
+become one where the padding costs less than the compilation saved. A chunk is a list of runs of one program that are started
+and reported together.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from ..errors import GridError
+from ..point import Point, RunId
+from ..simulator.shape import Bucket, is_counted
+from .cost import Experience, Work, cores
+
+CHUNK_SECONDS = 20.0
+CHUNK_RUNS = 4096
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Runs of one program that end in one part file."""
+
+    bucket: Bucket
+    runs: tuple[RunId, ...]
+    seconds: float  # of wall time
+
+
+@dataclass(frozen=True)
+class Terms:
+    """On what terms the chunks of a plan are run, wherever that is: a few numbers, while the plan may hold millions of runs."""
+
+    n_runs: int
+    limit: int  # bytes that a program may take
+    experience: Experience
+    batch: int | None  # runs side by side on an accelerator; None: half a second's work
+    seconds_per_run: dict[Bucket, float]
+
+    def width(self, bucket: Bucket) -> int:
+        """Runs side by side on a CPU: one per core, as far as memory goes."""
+        return max(1, min(cores(), self.n_runs, self.limit // peak_bytes(bucket)))
+
+    def seconds_of(self, run: RunId, bucket: Bucket) -> float:
+        """Of one core, for a run in a bucket."""
+        return self.experience.rates.seconds(Work.of(run[0]).amounts(bucket))
+
+
+@dataclass(frozen=True)
+class Plan:
+    chunks: tuple[Chunk, ...]
+    flops: float
+    seconds: float  # of wall time, compilation counted
+    limit: int  # bytes that a program may take
+    experience: Experience
+    batch: int | None = None  # runs side by side on an accelerator; None: half a second's work
+
+    @property
+    def buckets(self) -> tuple[Bucket, ...]:
+        return tuple(dict.fromkeys(chunk.bucket for chunk in self.chunks))
+
+    @cached_property
+    def terms(self) -> Terms:
+        per_run = {bucket: self._seconds_per_run(bucket) for bucket in self.buckets}
+        turned_away = {bucket.in_full: seconds for bucket, seconds in per_run.items()}  # in a program that is in no plan
+        return Terms(self.n_runs, self.limit, self.experience, self.batch, turned_away | per_run)
+
+    @property
+    def peak_bytes(self) -> int:
+        """Of the dearest program, with as many runs side by side as there will be."""
+        return max((peak_bytes(bucket) * self.terms.width(bucket) for bucket in self.buckets), default=0)
+
+    @property
+    def n_runs(self) -> int:
+        return sum(len(chunk.runs) for chunk in self.chunks)
+
+    def _seconds_per_run(self, bucket: Bucket) -> float:
+        chunks = [chunk for chunk in self.chunks if chunk.bucket == bucket]
+        return sum(chunk.seconds for chunk in chunks) / sum(len(chunk.runs) for chunk in chunks)
+
+    def describe(self) -> list[dict[str, Any]]:
+        """One entry a program: its bucket, activation, members and cost."""
+        return [
+            {
+                "bucket": str(bucket),
+                "activation": bucket.activation,
+                "exact": bucket.exact,
+                "points": len({point.point_id for c in mine for point, _ in c.runs}),
+                "runs": sum(len(c.runs) for c in mine),
+                "chunks": len(mine),
+                "est_seconds": sum(c.seconds for c in mine),
+                "est_peak_bytes": peak_bytes(bucket),
+            }
+            for bucket in self.buckets
+            for mine in [[c for c in self.chunks if c.bucket == bucket]]
+        ]
+
+
+def make(
+    runs: Sequence[RunId],
+    forced: tuple[int, int, int] | None = None,
+    experience: Experience | None = None,
+    limit: int | None = None,
+) -> Plan:
+    """The plan for `runs`, by what this machine has shown so far, for programs of at most `limit` bytes (80 % of its memory).
+
+    With `forced` = (V, d, m) every point runs in that bucket; raises GridError where one does not fit.
+    """
+    experience = experience or Experience.kept()
+    by_point: dict[Point, list[int]] = {}
+    for point, seed in runs:
+        by_point.setdefault(point, []).append(seed)
+    groups = _forced(by_point, forced) if forced else _merged(by_point, experience)
+    chunks = [chunk for bucket in sorted(groups) for chunk in _chunks(bucket, groups[bucket], by_point, experience)]
+    return Plan(
+        chunks=tuple(chunks),
+        flops=sum(_work(points, by_point).amounts(bucket).flops for bucket, points in groups.items()),
+        seconds=sum(chunk.seconds for chunk in chunks) + sum(map(experience.seconds_to_get, groups)),
+        limit=limit or memory_limit(),
+        experience=experience,
+    )
+
+
+def peak_bytes(bucket: Bucket) -> int:
+    """Estimated peak memory of a program, one run at a time: tables, and what a chunk of samples holds at once."""
+    V, d, m = bucket.V, bucket.d, bucket.m
+    p = m or d
+    tables = 10 * V * d + 4 * V * p + 2 * m * d + 6 * d * p
+    if bucket.exact == "guarded":
+        tables += 4 * V * p + (3 * m * m if m else 5 * V * V if is_counted(V, m) else 0)
+    if bucket.diagnose:
+        tables += 4 * V * d + (4 * V * p + 2 * d * p + 2 * m * d if m else 0)
+    if bucket.decoders:  # what the program returns, and float64 on the host
+        tables += 5 * V * d + 10 * V * V + 20 * d * d
+    return 4 * (tables + bucket.chunk * (4 * V + 4 * d + 4 * m))
+
+
+def memory_limit() -> int:
+    """80 % of this machine's memory, bytes."""
+    return int(0.8 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def _forced(points: Iterable[Point], sizes: tuple[int, int, int]) -> dict[Bucket, list[Point]]:
+    groups: dict[Bucket, list[Point]] = {}
+    V, d, m = sizes
+    misfits = []
+    for point in points:
+        bucket = Bucket.sized(point, V, d, m if point.m else 0)
+        groups.setdefault(bucket, []).append(point)
+        if not bucket.fits(point):
+            misfits.append(point)
+    if misfits:
+        need = "x".join(str(max(getattr(p, size) for p in misfits)) for size in ("V", "d", "m"))
+        given = "x".join(map(str, sizes))
+        raise GridError(f"--bucket: got {given}, too small for {len(misfits)} points; allowed: at least {need.removesuffix('x0')}")
+    return groups
+
+
+def _merged(by_point: dict[Point, list[int]], experience: Experience) -> dict[Bucket, list[Point]]:
+    """Greedily merges the two buckets that save most, until every merge would cost more than a compilation; then lets a bucket
+    go into one that is compiled already where that costs less."""
+    groups: dict[Bucket, list[Point]] = {}
+    for point in by_point:
+        groups.setdefault(Bucket.tight(point), []).append(point)
+    work = {bucket: _work(points, by_point) for bucket, points in groups.items()}
+    get = experience.seconds_to_get
+
+    def seconds(bucket: Bucket, of: Work) -> float:
+        return experience.rates.seconds(of.amounts(bucket)) / cores()
+
+    def saved(a: Bucket, b: Bucket) -> float:
+        both = _both(a, b)
+        padding = seconds(both, work[a] + work[b]) - seconds(a, work[a]) - seconds(b, work[b])
+        return get(a) + get(b) - get(both) - padding
+
+    def pairs(of: Iterable[tuple[Bucket, Bucket]]) -> dict[tuple[Bucket, Bucket], float]:
+        return {(a, b): saved(a, b) for a, b in of if a.variant == b.variant}
+
+    savings = pairs(itertools.combinations(sorted(groups), 2))
+    while savings:
+        a, b = max(savings, key=lambda pair: savings[pair])
+        if savings[a, b] <= 0:
+            break
+        both = _both(a, b)
+        points, total = groups.pop(a) + groups.pop(b), work.pop(a) + work.pop(b)
+        groups[both], work[both] = groups.get(both, []) + points, work.get(both, Work()) + total
+        savings = {pair: s for pair, s in savings.items() if not {a, b, both} & set(pair)}
+        savings |= pairs((other, both) for other in groups if other != both)
+
+    settled: dict[Bucket, list[Point]] = {}
+    for bucket, points in groups.items():
+        ready = [known for known in sorted(experience.programs) if known.variant == bucket.variant and _both(known, bucket) == known]
+        best = min([bucket, *ready], key=lambda b: get(b) + seconds(b, work[bucket]))
+        settled.setdefault(best, []).extend(points)
+    return settled
+
+
+def _both(a: Bucket, b: Bucket) -> Bucket:
+    return replace(a, V=max(a.V, b.V), d=max(a.d, b.d), m=max(a.m, b.m))
+
+
+def _work(points: Iterable[Point], by_point: dict[Point, list[int]]) -> Work:
+    total = Work()
+    for point in points:
+        total += Work.of(point, len(by_point[point]))
+    return total
+
+
+def _chunks(bucket: Bucket, points: list[Point], by_point: dict[Point, list[int]], experience: Experience) -> Iterable[Chunk]:
+    runs: list[RunId] = []
+    total = 0.0
+    for point in points:
+        each = experience.rates.seconds(Work.of(point).amounts(bucket)) / cores()
+        for seed in by_point[point]:
+            if runs and (total + each > CHUNK_SECONDS or len(runs) == CHUNK_RUNS):
+                yield Chunk(bucket, tuple(runs), total)
+                runs, total = [], 0.0
+            runs.append((point, seed))
+            total += each
+    if runs:
+        yield Chunk(bucket, tuple(runs), total)

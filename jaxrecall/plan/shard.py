@@ -1,0 +1,132 @@
+"""Which share of a grid's runs a process has: --shard i/n, a task of a Slurm array, a process of JAX. Starts no JAX unless asked to.
+
+A share is decided by the grid alone, not by what is done or by what a machine has shown, so that processes which start at
+different times, on different machines, neither miss a run nor share one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from ..errors import GridError
+from ..point import Point, RunId
+from ..simulator.shape import Bucket
+from .cost import Rates, Work
+
+ALLOWED = "allowed: i/n with i from 0 to n - 1, as in 0/4 to 3/4, or jax"
+
+
+class Shard(NamedTuple):
+    """Share `index` of `count`; `source` says who decided it."""
+
+    index: int
+    count: int
+    source: str
+
+    def __str__(self) -> str:
+        return f"shard {self.index}/{self.count} ({self.source})"
+
+    def of(self, points: Sequence[Point], seeds: Sequence[int]) -> list[RunId]:
+        """The runs of this share, of all (point, seed)."""
+        return [run for index, run in shares(points, seeds, self.count) if index == self.index]
+
+
+def shares(points: Sequence[Point], seeds: Sequence[int], count: int) -> Iterator[tuple[int, RunId]]:
+    """Every run with the index of its share, of `count`.
+
+    All runs stand in a row, those of like sizes side by side, and the row is cut into pieces of equal estimated cost: a
+    share is off by less than one run, and compiles few programs. A run belongs to the piece that its middle is in.
+    """
+    row = sorted(points, key=lambda point: _kin(Bucket.tight(point)))
+    costs = [Rates().seconds(Work.of(point).amounts(Bucket.tight(point))) for point in row]
+    total, before = len(seeds) * sum(costs), 0.0
+    for point, cost in zip(row, costs, strict=True):
+        for seed in seeds:
+            yield min(int(count * (before + cost / 2) / total), count - 1), (point, seed)
+            before += cost
+
+
+def _kin(bucket: Bucket) -> tuple[object, ...]:
+    return bucket.variant, bucket.V, bucket.d, bucket.m
+
+
+def chosen(given: str | None, environment: Mapping[str, str] = os.environ) -> Shard | None:
+    """The share asked for: by the flag, else by the environment, or None for everything; raises GridError.
+
+    A process of JAX within a task of a Slurm array has a share of that task's share.
+    """
+    if given == "jax":
+        return _of_jax(environment)
+    if given is not None:
+        return _parsed(given, "--shard", "--shard")
+    shards = [shard for shard in (_of_slurm(environment), _of_process(environment)) if shard]
+    if not shards:
+        return None
+    index, count = 0, 1
+    for shard in shards:
+        index, count = index * shard.count + shard.index, count * shard.count
+    return Shard(index, count, ", ".join(shard.source for shard in shards))
+
+
+def _parsed(text: str, name: str, source: str) -> Shard:
+    match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
+    index, count = map(int, match.groups()) if match else (0, 0)
+    if not index < count:
+        raise GridError(f"{name}: got {text}; {ALLOWED}")
+    return Shard(index, count, source)
+
+
+def _of_slurm(environment: Mapping[str, str]) -> Shard | None:
+    """The task of a Slurm array, whose numbers may start anywhere; its step must be 1, or shares would be missing."""
+    task, count = (environment.get(f"SLURM_ARRAY_TASK_{name}") for name in ("ID", "COUNT"))
+    if task is None or count is None:
+        return None
+    first, last = (environment.get(f"SLURM_ARRAY_TASK_{name}") for name in ("MIN", "MAX"))
+    try:
+        index, n = int(task) - int(first or 0), int(count)
+        dense = last is None or int(last) - int(first or 0) == n - 1
+    except ValueError:
+        index = n = dense = 0
+    if not dense or not 0 <= index < n:
+        raise GridError(
+            f"SLURM_ARRAY_TASK_ID: got {task} of {count} tasks from {first} to {last}; allowed: an array without gaps, "
+            "as in --array=0-7, or a --shard i/n of your own (0/1 is everything)"
+        )
+    return Shard(index, n, f"SLURM_ARRAY_TASK_ID {task}")
+
+
+def _of_process(environment: Mapping[str, str]) -> Shard | None:
+    """The process of JAX: as JAX has it where the caller has started jax.distributed, else as the environment says."""
+    jax = sys.modules.get("jax")
+    if jax and jax.distributed.is_initialized():
+        index, count = jax.process_index(), jax.process_count()
+        return Shard(index, count, f"process {index} of jax.distributed")
+    index, count = (environment.get(name) for name in ("JAX_PROCESS_ID", "JAX_NUM_PROCESSES"))
+    if index is None or count is None:
+        return None
+    return _parsed(f"{index}/{count}", "JAX_PROCESS_ID/JAX_NUM_PROCESSES", f"JAX_PROCESS_ID {index}")
+
+
+def _of_jax(environment: Mapping[str, str]) -> Shard:
+    """Starts jax.distributed, which finds its processes on TPU slices, under Slurm, MPI and Kubernetes, and lets go of it again.
+
+    Only the index is wanted. Kept up, it would end every process when one of them dies, and have the first wait for the last.
+    """
+    import jax
+
+    try:
+        if known := _of_process(environment):
+            if jax.distributed.is_initialized():
+                return known
+            jax.distributed.initialize(num_processes=known.count, process_id=known.index)
+        else:
+            jax.distributed.initialize()
+        index, count = jax.process_index(), jax.process_count()
+        jax.distributed.shutdown()
+    except (RuntimeError, ValueError) as error:
+        raise GridError(f"--shard jax: jax.distributed does not start ({' '.join(str(error).split())[:200]}); {ALLOWED}") from error
+    return Shard(index, count, f"process {index} of jax.distributed")

@@ -1,0 +1,66 @@
+"""What is measured of a trained model, to read: full batch, float64, in NumPy. `stream.py` measures the same, streamed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..point import Point
+from .realization import Realization
+from .steps import ThreeStep, attend, batch_of_step, features, in_float64
+
+
+def measure(realization: Realization, point: Point, learned: ThreeStep) -> dict[str, Any]:
+    """The metric columns of the run's row (see row.COLUMNS), from `three_step`; undefined numbers are None."""
+    r, w = in_float64(realization), learned.w
+    answers = r.Z_out @ (learned.V2 / (np.abs(learned.V2).max() or 1.0))  # (V, p); no metric sees the scale
+
+    def recall(x: np.ndarray, ell: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        h, a = attend(r, point, x, ell, w)
+        return features(r, point, h)[0] @ answers.T, a
+
+    logits, a = recall(r.test_tokens, r.test_positions)
+    row = np.arange(point.n_test)
+    y, ell = r.test_labels, r.test_positions
+    top = logits.max(1)
+    others = logits.copy()
+    others[row, y] = -np.inf
+    std = logits.std(1)
+    margin = np.divide(logits[row, y] - others.max(1), std, out=np.zeros_like(std), where=std > 0)
+    rest = np.where(np.arange(point.L) == ell[:, None], -np.inf, attention_logits(r, point, w, r.test_tokens))
+    own = (r.Z_in @ w)[r.test_tokens[row, ell]] + r.z_trig @ w
+    n_correct = int((logits.argmax(1) == y).sum())
+
+    n_train = min(point.N, point.n_test)
+    x, where, labels = batch_of_step(r, point, 2)
+    train_logits, _ = recall(x[:n_train], where[:n_train])
+
+    exact = r.Z_in + point.trigger_in_value * r.z_trig
+    memory = features(r, point, exact)[0] @ answers.T
+    step1 = features(r, point, r.Z_in)[0] @ learned.V1.T @ r.Z_out.T
+
+    scale = np.abs(w).max()
+    unit = w / scale if scale > 0 else w
+    trigger_score, score_std = scale * (r.z_trig @ unit), scale * (r.Z_in @ unit).std()
+    defined = scale > 0
+    return {
+        "n_correct": n_correct,
+        "accuracy": n_correct / point.n_test,
+        "memory_accuracy": float((memory.argmax(1) == r.perm).mean()),
+        "step1_memory_accuracy": float((step1.argmax(1) == r.perm).mean()),
+        "train_accuracy": float((train_logits.argmax(1) == labels[:n_train]).mean()),
+        "attention_mass": float(a[row, ell].mean()),
+        "attention_top1": float((own > rest.max(1)).mean()),
+        "trigger_score": float(trigger_score),
+        "score_std": float(score_std),
+        "snr": float(trigger_score / score_std) if defined and score_std > 0 else None,
+        "trigger_cosine": float(r.z_trig @ unit / np.linalg.norm(r.z_trig) / np.linalg.norm(unit)) if defined else None,
+        "test_margin": float(margin.mean()),
+        "n_tied": int(((logits == top[:, None]).sum(1) > 1).sum()),
+    }
+
+
+def attention_logits(r: Realization, point: Point, w: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """z_in(x)^T w for tokens x (n, L): the attention logits without the trigger's share."""
+    return (r.Z_in @ w)[x]

@@ -1,0 +1,1 @@
+"""Carries out a plan: in this process, in worker processes, on Ray or Slurm."""

@@ -1,0 +1,102 @@
+"""Which worker works on what: the runs that wait, and pieces of them by program, cut when a worker is free. No JAX here."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ...plan.cost import cores
+from ...plan.plan import CHUNK_RUNS, CHUNK_SECONDS, Chunk, Plan, Terms
+from ...point import Point, RunId
+from ...simulator.shape import Bucket
+
+LEAST_SECONDS = 0.1
+"""Of work in a piece, so that starting it is not felt."""
+
+SHARES = 3
+"""A piece is at most this part, for each worker, of what is left: large ones first, small ones at the end, when all must finish."""
+
+
+@dataclass
+class Piece:
+    """Runs of one program that a worker has or had."""
+
+    chunk: Chunk
+    left: dict[tuple[str, int], RunId]
+    start: float = 0.0
+    tries: int = 0
+
+    @property
+    def rest(self) -> Chunk:
+        share = len(self.left) / len(self.chunk.runs)
+        return Chunk(self.chunk.bucket, tuple(self.left.values()), self.chunk.seconds * share)
+
+
+@dataclass
+class Waiting:
+    """Runs that no worker has yet, by program."""
+
+    terms: Terms
+    runs: dict[Bucket, deque[RunId]] = field(default_factory=dict)
+    seconds: dict[Bucket, float] = field(default_factory=dict)
+    again: deque[Piece] = field(default_factory=deque)
+
+    @staticmethod
+    def of(plan: Plan) -> Waiting:
+        waiting = Waiting(plan.terms)
+        for chunk in plan.chunks:
+            waiting.runs.setdefault(chunk.bucket, deque()).extend(chunk.runs)
+            waiting.seconds[chunk.bucket] = waiting.seconds.get(chunk.bucket, 0.0) + chunk.seconds
+        return waiting
+
+    def __bool__(self) -> bool:
+        return bool(self.runs or self.again)
+
+    def take(self, seconds: float, own: Bucket | None, others: list[Bucket]) -> Piece:
+        """A piece of about `seconds`: one that is to be tried again, else of the worker's `own` program, else of the one that
+        the fewest `others` are at, so that a program is compiled by few."""
+        if self.again:
+            return self.again.popleft()
+        bucket = own if own in self.runs else min(self.runs, key=lambda b: (others.count(b), -self.seconds[b]))
+        runs, taken, total = self.runs[bucket], [], 0.0
+        costs: dict[Point, float] = {}
+        while runs and len(taken) < CHUNK_RUNS:
+            cost = costs.get(runs[0][0]) or costs.setdefault(runs[0][0], self.terms.seconds_of(runs[0], bucket) / cores())
+            if taken and total + cost > seconds:
+                break
+            taken.append(runs.popleft())
+            total += cost
+        self.seconds[bucket] -= total
+        if not runs:
+            del self.runs[bucket], self.seconds[bucket]
+        return Piece(Chunk(bucket, tuple(taken), total), {(point.point_id, seed): (point, seed) for point, seed in taken})
+
+    def all(self) -> Iterator[Piece]:
+        while self:
+            yield self.take(float("inf"), None, [])
+
+
+class Desk:
+    """Who works on what, and how fast each worker turned out to be, in estimated seconds a second."""
+
+    def __init__(self, plan: Plan, size: int):
+        self.waiting, self.size = Waiting.of(plan), size
+        self.pieces: dict[int, Piece] = {}
+        self.programs: dict[int, Bucket] = {}
+        self.speed: dict[int, float] = {}
+
+    def give(self, worker: int) -> Piece:
+        """The next piece: at most a chunk's time, and not so much of what is left that others wait for it at the end."""
+        speed = self.speed.get(worker, 1 / self.size)
+        fair = sum(self.waiting.seconds.values()) / (SHARES * self.size)
+        seconds = min(max(fair, LEAST_SECONDS * speed), CHUNK_SECONDS * speed)
+        others = [bucket for other, bucket in self.programs.items() if other != worker and other in self.pieces]
+        piece = self.pieces[worker] = self.waiting.take(seconds, self.programs.get(worker), others)
+        piece.start, self.programs[worker] = time.monotonic(), piece.chunk.bucket
+        return piece
+
+    def ended(self, worker: int) -> None:
+        piece = self.pieces.pop(worker)
+        self.speed[worker] = piece.chunk.seconds / max(time.monotonic() - piece.start, 1e-3)

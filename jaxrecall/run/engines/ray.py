@@ -1,0 +1,226 @@
+"""--engine ray: workers are long-lived Ray actors, on a cluster that runs already or on one that is started here. No JAX in the parent.
+
+Every node needs this version of jaxrecall, and nothing else: rows come back to the parent, which saves them.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from queue import SimpleQueue
+from typing import Any
+
+import ray
+from ray._private import worker as ray_worker
+from ray.exceptions import RayError
+
+from ...errors import GridError
+from ...plan.cost import cores, node_cache
+from ...science.columns import CODE_VERSION
+from .local import share_of_memory
+from .pool import Event, Pool, Task
+
+CONNECT_SECONDS = 10.0
+REMARK_SECONDS = 30.0
+STORE_BYTES = 100 * 2**20  # of a local Ray's object store: rows are small
+
+
+class Actor:
+    """A worker in a process of Ray's; one thread of it has the cores, JAX and the work."""
+
+    def start(self, slot: int, resources: Mapping[str, float], cache: bool, code_version: int) -> tuple[Event, str]:
+        """Starts JAX on the `slot`-th share of this node's cores; says how that went, and on which host."""
+        if code_version != CODE_VERSION:
+            return ("lost", f"jaxrecall of code_version {CODE_VERSION} there, {code_version} here"), socket.gethostname()
+        if cache:
+            os.environ.setdefault("JAXRECALL_CACHE", node_cache())
+        for name, value in share_of_memory(resources.get("GPU", 1.0)).items():
+            os.environ.setdefault(name, value)
+        self.tasks: SimpleQueue[Task] = SimpleQueue()
+        self.outbox: SimpleQueue[Event] = SimpleQueue()
+        threading.Thread(target=self._work, args=(slot, max(1, int(resources.get("CPU", 1)))), daemon=True).start()
+        return self.outbox.get(), socket.gethostname()
+
+    def _work(self, slot: int, n: int) -> None:
+        if hasattr(os, "sched_getaffinity"):
+            mine = sorted(os.sched_getaffinity(0))
+            os.sched_setaffinity(0, {mine[(slot * n + i) % len(mine)] for i in range(n)})
+        try:
+            from .worker import Worker
+
+            self.worker = Worker(self.outbox.put)
+        except Exception as error:
+            self.outbox.put(("lost", f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"))
+            return
+        self.outbox.put(("ready",))
+        while True:
+            self.worker.run(self.tasks.get())
+
+    def node(self) -> str:
+        return ray.get_runtime_context().get_node_id()
+
+    def run(self, task: Task) -> Iterator[Event]:
+        self.tasks.put(task)
+        while True:
+            event = self.outbox.get()
+            yield event
+            if event[0] in ("ended", "failed"):
+                return
+
+    def stop(self) -> None:
+        self.worker.stopping = True
+
+
+class RayPool(Pool):
+    """Actors that each ask for `resources`, as Ray names them (CPU, GPU, TPU, ...); as many as fit unless `size` says."""
+
+    def __init__(self, size: int | None, address: str | None, resources: Mapping[str, float]):
+        self.is_here = address is None and not ray.is_initialized()
+        self.owned = not ray.is_initialized()
+        if address is None:
+            size = size or cores()
+            resources = {"CPU": max(1, cores() // size), **resources}
+        self.resources = {"CPU": 1.0, **resources}
+        if self.owned:
+            connect(address, math.ceil(max(cores(), (size or 1) * self.resources["CPU"])))
+        there = ray.cluster_resources()
+        fitting = min(int(there.get(name, 0) / amount) for name, amount in self.resources.items() if amount)
+        super().__init__(size or max(1, fitting))
+        self.offer = ", ".join(f"{name} {there[name]:g}" for name in sorted(there) if name in {"CPU", "GPU", "TPU", *self.resources})
+        self.peers = math.ceil(self.size / max(1, sum(node["Alive"] for node in ray.nodes())))
+        special = {name: amount for name, amount in self.resources.items() if name not in ("CPU", "GPU")}
+        asked = {"num_cpus": self.resources["CPU"], "num_gpus": self.resources.get("GPU", 0), "resources": special}
+        self.kind = ray.remote(Actor).options(**asked, max_concurrency=2, max_restarts=0)
+        self.actors: dict[int, Any] = {}
+        self.nodes: dict[int, tuple[str, int]] = {}  # node of a worker, and its share of the cores there
+        self.hosts: dict[int, str] = {}
+        self.coming: dict[Any, int] = {}  # answers that are awaited: a node, a start, the next event
+        self.since, self.told = time.monotonic(), False
+        for worker in range(self.size):
+            self.start(worker)
+
+    def start(self, worker: int) -> None:
+        self.actors[worker] = self.kind.remote()
+        self.coming[self.actors[worker].node.remote()] = worker
+
+    def end(self, worker: int) -> None:
+        ray.kill(self.actors.pop(worker))
+        self.nodes.pop(worker, None)
+        self.coming = {ref: other for ref, other in self.coming.items() if other != worker}
+
+    def send(self, worker: int, task: Task) -> None:
+        self.coming[self.actors[worker].run.options(num_returns="streaming").remote(task)] = worker
+
+    def stop(self) -> None:
+        for worker in self.hosts.keys() & self.actors.keys():
+            self.actors[worker].stop.remote()
+
+    def events(self, seconds: float) -> Iterator[tuple[int, Event]]:
+        yield from self._remarks()
+        if not self.coming:
+            time.sleep(seconds)
+            return
+        ready, _ = ray.wait(list(self.coming), timeout=seconds)
+        if ready:  # all that are there, not only the first
+            ready, _ = ray.wait(list(self.coming), num_returns=len(self.coming), timeout=0)
+        for ref in map(_any, ready):
+            worker = self.coming[ref]
+            try:
+                if isinstance(ref, ray.ObjectRefGenerator):
+                    event: Any = ray.get(next(ref))
+                    if event[0] in ("ended", "failed"):
+                        del self.coming[ref]
+                    yield worker, event
+                    continue
+                del self.coming[ref]
+                answer = ray.get(ref)
+            except (RayError, StopIteration) as error:
+                self.coming.pop(ref, None)
+                yield worker, ("lost", _short(error), self.hosts.get(worker, ""))
+                continue
+            if isinstance(answer, str):
+                slot = self._slot(worker, answer)
+                start = self.actors[worker].start.remote(slot, self.resources, not self.is_here, CODE_VERSION)
+                self.coming[start] = worker
+            else:
+                event, self.hosts[worker] = answer
+                yield worker, (*event, self.hosts[worker]) if event[0] == "lost" else event
+
+    def _slot(self, worker: int, node: str) -> int:
+        taken = {slot for other, slot in self.nodes.values() if other == node}
+        slot = next(i for i in range(self.size) if i not in taken)
+        self.nodes[worker] = node, slot
+        return slot
+
+    def _remarks(self) -> Iterator[tuple[int, Event]]:
+        """Says once if nobody has got a place for long."""
+        if not self.told and not self.nodes and time.monotonic() - self.since > REMARK_SECONDS:
+            self.told = True
+            asked = ", ".join(f"{name} {amount:g}" for name, amount in self.resources.items())
+            yield 0, ("said", f"no place for a worker yet: each asks for {asked}; the cluster has {self.offer or 'nothing'}")
+
+    def close(self) -> None:
+        for worker in list(self.actors):
+            with suppress(RayError):
+                self.end(worker)
+        if self.owned:
+            ray.shutdown()
+
+
+def connect(address: str | None, n_cores: int) -> None:
+    """Joins the cluster at `address`, or starts one here; raises GridError where that is not possible."""
+    if address and address != "auto":
+        host, _, port = address.rpartition(":")
+        try:  # Ray itself would try for many minutes
+            socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
+        except (OSError, ValueError, OverflowError) as error:
+            raise _refused(address, str(error)) from error
+    how = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if hasattr(ray_worker, "print_to_stdstream"):  # it would tell of lost workers on stdout, whatever `how` says; the sweep tells itself
+        ray_worker.print_to_stdstream = lambda *_, **__: None
+    with _our_signals():
+        try:
+            if address:
+                ray.init(address=address, **how)
+            else:
+                ray.init(address="local", num_cpus=n_cores, include_dashboard=False, object_store_memory=STORE_BYTES, **how)
+        except (ConnectionError, RuntimeError, ValueError, OSError, RayError) as error:
+            raise _refused(address or "(a local one)", str(error)) from error
+
+
+def _refused(address: str, why: str) -> GridError:
+    text = " ".join(why.split())[:200]
+    return GridError(
+        f"--ray-address: no Ray at {address} ({text}); allowed on a machine of the cluster: HOST:PORT of its head, or auto; "
+        "or none, to start one here"
+    )
+
+
+@contextmanager
+def _our_signals() -> Iterator[None]:
+    """Ray takes SIGTERM over; it stays the sweep's."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _any(ref: Any) -> Any:
+    """Ray's own types know no streams among the references."""
+    return ref
+
+
+def _short(error: BaseException) -> str:
+    text = " ".join(str(error).split("\n\t")[0].split()) or type(error).__name__
+    return text[:200]

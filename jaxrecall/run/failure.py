@@ -1,0 +1,54 @@
+"""A chunk that failed: what went wrong, and the record of it that the results folder keeps. No JAX here."""
+
+from __future__ import annotations
+
+import socket
+import traceback
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import NamedTuple
+
+from ..errors import StoreError
+from ..point import RunId
+from ..simulator.shape import Bucket
+from ..store.store import Store
+
+
+class Failure(NamedTuple):
+    """What went wrong, and where."""
+
+    error: str
+    traceback: str
+    host: str
+
+    @staticmethod
+    def of(error: Exception) -> Failure:
+        """The exception being handled."""
+        return Failure(f"{type(error).__name__}: {error}", traceback.format_exc(), socket.gethostname())
+
+    @property
+    def line(self) -> str:
+        """The error in one line, without the name of its class where it says more."""
+        kind, _, text = self.error.partition(": ")
+        return text.splitlines()[0] if text else kind
+
+    def recorded(self, bucket: Bucket, runs: Sequence[RunId], store: Store, repeat: str) -> tuple[str, Path | None]:
+        """Writes down that these runs failed, and `repeat`, the command that tries them again; the line that tells it, and the file."""
+        (first, first_seed), (last, last_seed) = runs[0], runs[-1]
+        record = {
+            **self._asdict(),
+            "jax_version": version("jax"),
+            "bucket": str(bucket),
+            "runs": [[point.point_id, seed] for point, seed in runs],
+            "repeat": repeat,
+        }
+        try:
+            path = store.record_failure(f"{first.point_id}-{first_seed}-{len(runs)}", record)
+            details = f"details: {path}"
+        except StoreError as refused:
+            path, details = None, f"details could not be written: {refused}"
+        return (
+            f"failed: {len(runs)} runs of program {bucket}, {first.point_id} seed {first_seed} to {last.point_id} seed {last_seed}: "
+            f"{self.line} ({details}; to try again: {repeat})"
+        ), path

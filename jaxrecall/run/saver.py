@@ -1,0 +1,76 @@
+"""Finished rows on their way to disk: a part every few seconds, kept and tried again while the disk refuses. No JAX here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import StoreError
+from ..grid.file import PART_SECONDS
+from ..store.store import Store
+from .progress import Progress, duration
+
+WAITS = (1.0, 2.0, 5.0, 10.0, 20.0, 40.0)
+"""Seconds from one refused write to the next try; the last refusal gives up."""
+
+MAX_UNSAVED = 10_000
+"""Rows held while the disk refuses; with so many, simulating waits."""
+
+POLL_SECONDS = 0.05
+
+
+class Saver:
+    """Takes rows as they are finished and writes them as parts; `rows` are those that are on no disk yet.
+
+    A refused write is told at once and tried again, more and more slowly, while the sweep goes on. After the last try
+    `gave_up` is true, and `rows` are lost with the process. `stop` says that no waiting is wanted any more.
+    """
+
+    def __init__(self, store: Store, tell: Progress, part_seconds: float = PART_SECONDS, stop: Callable[[], bool] = lambda: False):
+        self.store, self.tell, self.part_seconds, self.stop = store, tell, part_seconds, stop
+        self.rows: list[dict[str, Any]] = []
+        self.refused = 0  # tries in a row
+        self.due = time.monotonic() + part_seconds
+
+    @property
+    def gave_up(self) -> bool:
+        return self.refused > len(WAITS)
+
+    def add(self, rows: list[dict[str, Any]]) -> None:
+        """Takes finished rows; writes if a part is due, waits if too many are unsaved."""
+        self.rows += rows
+        if time.monotonic() >= self.due:
+            self._write()
+        if len(self.rows) >= MAX_UNSAVED:
+            self.close()
+
+    def end_part(self) -> None:
+        """Writes what there is, without waiting where the disk refuses."""
+        if not self.refused:
+            self._write()
+
+    def close(self) -> None:
+        """Writes what there is; where the disk refuses, waits for it as long as there are tries left."""
+        while self.rows and not self.gave_up:
+            while self.refused and time.monotonic() < self.due and not self.stop():
+                time.sleep(POLL_SECONDS)
+            self._write()
+
+    def _write(self) -> None:
+        if not self.rows or self.gave_up:
+            return
+        try:
+            path = self.store.write(self.rows)
+        except StoreError as error:
+            if not self.refused:
+                self.tell.say(f"{error}. Meanwhile the sweep goes on, and saving is tried again for {duration(sum(WAITS))}")
+            self.refused += 1
+            if not self.gave_up:
+                self.due = time.monotonic() + WAITS[self.refused - 1]
+        else:
+            if self.refused:
+                self.tell.say(f"saving works again: {len(self.rows)} rows written")
+            self.tell.saved(path, len(self.rows))
+            self.rows, self.refused = [], 0
+            self.due = time.monotonic() + self.part_seconds

@@ -1,0 +1,98 @@
+"""The columns of the result table: names, types and meaning, in the order that users rely on. No JAX here.
+
+One row per (point, seed), scalars only. The order is fixed and a new column goes to the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import combinations
+from typing import Any
+
+from ..point import ASKS, FIELDS
+
+CODE_VERSION = 2
+"""Raised by hand whenever a number in a row changes; rows of different versions never mix silently."""
+
+DTYPE = "float32"
+
+STATUSES = ("ok", "nonfinite", "degenerate")
+
+# name -> (Arrow type, meaning); fields of the point take their meaning from the legend in point.py
+_MEASURED = {
+    "n_correct": ("int64", "test sequences whose label the model names (argmax of the logits)"),
+    "accuracy": ("float64", "n_correct / n_test"),
+    "memory_accuracy": ("float64", "fraction of the vocabulary recalled with attention exactly on the token"),
+    "step1_memory_accuracy": ("float64", "the same for V1 of step 1, without the trigger: argmax_u z_out(u)^T V1 phi(z_in(v))"),
+    "train_accuracy": ("float64", "accuracy on the first min(N, n_test) samples of the last step's batch"),
+    "attention_mass": ("float64", "mean softmax weight on the informative token, test sequences"),
+    "attention_top1": ("float64", "fraction of test sequences where that weight is strictly the largest"),
+    "trigger_score": ("float64", "z_trig^T w, w = W_KQ z_eos: what the trigger adds to an attention logit (nats)"),
+    "score_std": ("float64", "standard deviation over the vocabulary of z_in(v)^T w, ddof 0 (nats)"),
+    "snr": ("float64", "trigger_score / score_std"),
+    "trigger_cosine": ("float64", "cosine between w and z_trig"),
+    "test_margin": ("float64", "mean of (logit of the label - best other) / standard deviation of the logits"),
+    "n_tied": ("int64", "test sequences whose largest logit is shared exactly; the first label wins"),
+    "status": ("string", "ok | nonfinite (a number overflowed; metrics are null) | degenerate (w = 0; snr and cosine are null)"),
+    "form": ("string", "what ran: full, or how predictions were had in steps 2 and 3: uniform, by counts, with locked attention"),
+    "draw_check": ("int64", "32-bit hash of the run's first random draws; equal draws, equal hash"),
+    "seconds": ("float64", "wall time of the run without compilation: its share, by estimated cost, of its batch"),
+    "code_version": ("int64", "version of the numbers; raised when a change alters any"),
+    "jax_version": ("string", "version of JAX"),
+    "device_kind": ("string", "what it ran on, as JAX names it"),
+    "dtype": ("string", "floating-point type of the simulation"),
+    "precision": ("string", "matmul precision of the simulation"),
+    "bucket": ("string", "padded sizes V x d [x m] of the program that ran"),
+}
+
+NOISES = ("leakage", "bias", "mlp", "gradient")
+"""Sources of the noise of the attention scores, in the order in which they are split off."""
+
+_SOURCE = {
+    "leakage": "along z_trig",
+    "bias": "of the rest, along Sigma_c zbar",
+    "mlp": "of the rest, what changes when W_in is redrawn",
+    "gradient": "what is left",
+}
+_DIAGNOSED = {f"noise_{a}": ("float64", f"noise of the scores {_SOURCE[a]}: its part of score_std / |trigger_score|") for a in NOISES}
+_DIAGNOSED |= {
+    f"cov_{a}_{b}": ("float64", f"covariance of the noises {a} and {b}, in units of trigger_score^2") for a, b in combinations(NOISES, 2)
+}
+_DECODED = {
+    "matched_accuracy": ("float64", "fraction of the vocabulary that the gradient of step 1 tells by its matched filter"),
+    "whitened_accuracy": ("float64", "the same by least squares, what all samples have in common discounted"),
+    "assignment_accuracy": ("float64", "the same by the one-to-one assignment of the largest total score"),
+}
+
+_POINT_TYPES = {"int": "int64", "float": "float64", "bool": "bool"}
+_POINT_FIRST = ("root_seed", "V", "N", "d", "L", "m", "embedding", "activation", "trigger_in_value", "fresh_batches")
+_POINT_FIRST += ("eta", "gamma", "gamma2", "kappa", "n_test")
+_POINT_LAST = ("streams", "exact")
+POINT_COLUMNS = _POINT_FIRST + _POINT_LAST + ASKS
+
+
+def _of_point(names: Iterable[str]) -> dict[str, tuple[str, str]]:
+    return {n: (_POINT_TYPES.get(str(FIELDS[n].type), "string"), FIELDS[n].metadata["legend"]) for n in names}
+
+
+ASKED_COLUMNS = (*_DIAGNOSED, *_DECODED)
+"""Columns that are null unless the point asks for them."""
+
+COLUMNS: dict[str, tuple[str, str]] = {
+    "point_id": ("string", "hash of the point: same id, same science"),
+    "seed": ("int64", "seed of the run; the independent unit of any statistics"),
+    **_of_point(_POINT_FIRST),
+    **_MEASURED,
+    **_of_point(_POINT_LAST),
+    **_of_point(ASKS),
+    **_DIAGNOSED,
+    **_DECODED,
+}
+"""name -> (Arrow type name, meaning), in table order."""
+
+
+def in_order(row: dict[str, Any]) -> dict[str, Any]:
+    """`row` with the columns in table order; raises KeyError on a missing one and ValueError on one too many."""
+    if unknown := row.keys() - COLUMNS.keys():
+        raise ValueError(f"row: no such columns: {', '.join(sorted(unknown))}")
+    return {name: row[name] for name in COLUMNS}

@@ -1,0 +1,1 @@
+"""The fast implementation: float32, padded, streamed; the only place with jit, vmap and devices."""

@@ -1,0 +1,188 @@
+"""The metrics of one trained run, streamed: float32, padded, memory independent of n_test. `metrics.py` says the same to read."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from ..point import BLOCK
+from ..science import keys, task
+from .shape import LABELS
+from .steps import (
+    Learned,
+    World,
+    at,
+    attend,
+    attention_scores,
+    batch_of_step,
+    centred,
+    count,
+    f32,
+    features,
+    i32,
+    in_value,
+    token_counts,
+    unless_zero,
+)
+
+TEST, TRAIN, MEMORY, STEP1 = range(4)
+"""Sets of items that are recalled: test and train sequences, every token through V2, and through V1 without the trigger."""
+
+
+class Judged(NamedTuple):
+    """Predictions held against their labels, one entry each, or sums of them."""
+
+    correct: Array  # bool
+    tied: Array  # bool: the largest logit is shared
+    margin: Array  # float32: (logit of the label - best other) / standard deviation of the logits
+
+
+class Sums(NamedTuple):
+    """Over the items of a set. The first entry of each `judged` counts items once, the others as often as sequences hold them."""
+
+    judged: Judged  # (3,) each: int32, int32, float32
+    top1: Array  # int32
+    mass: Array  # float32
+
+
+def measure(world: World, learned: Learned, locked: Array | None = None) -> dict[str, Array]:
+    """Counts (int32) and sums (float32) behind the metric columns; `program.finish` makes the row of them.
+
+    Where `locked`, attention rests wholly on the informative token, so a sequence is recalled as its token is: tokens are
+    then counted as often as sequences hold them, and no sequence is read. None never does that.
+    """
+    run, e = world.run, world.e
+    V2 = run.mix1 * learned.G1 + run.mix2 * learned.G2
+    # no metric sees the scale of the answers, nor their mean
+    maps = jnp.stack([V2 / unless_zero(jnp.max(jnp.abs(V2))), learned.G1])
+    batches = jnp.stack([keys.stream(run.streams, "test"), batch_of_step(world, 2)])
+    n = jnp.stack([run.n_test, jnp.minimum(run.N, run.n_test)])
+    by_token = jnp.bool_(False) if locked is None else locked
+    counted = jnp.where(by_token, n, 0)
+    often = jnp.concatenate([jnp.ones((1, world.shape.V), i32), lax.map(lambda of: token_counts(world, *of), (batches, counted))])
+    sets = jnp.arange(4), batches[jnp.array([0, 1, 0, 0])], jnp.concatenate([n - counted, jnp.stack([run.V, run.V])])
+    # mapped rather than written out for each set: it compiles once
+    sums = lax.map(lambda of: recall(world, learned, maps, often, *of), sets)
+    scale = jnp.max(jnp.abs(learned.w_hat))
+    unit = learned.w_hat / unless_zero(scale)
+    scores = centred(world, (e.Z_in @ unit)[:, None])
+
+    def of_sequences(part: Array) -> Array:
+        """(test, train) sums of a part of `judged`."""
+        return jnp.where(by_token, part[MEMORY, 1:], part[:MEMORY, 0])
+
+    n_correct, margin = of_sequences(sums.judged.correct), of_sequences(sums.judged.margin)
+    return {
+        "n_correct": n_correct[0],
+        "n_train_correct": n_correct[1],
+        "n_tied": of_sequences(sums.judged.tied)[0],
+        "n_top1": jnp.where(by_token, run.n_test, sums.top1[TEST]),
+        "mass": jnp.where(by_token, run.n_test.astype(f32), sums.mass[TEST]),
+        "margin": margin[0],
+        "n_memory": sums.judged.correct[MEMORY, 0],
+        "n_step1": sums.judged.correct[STEP1, 0],
+        "w_scale": scale,
+        "trigger": e.z_trig @ unit,
+        "score_std": jnp.sqrt(jnp.sum(scores * scores) / run.V.astype(f32)),
+        "cosine": e.z_trig @ unit / jnp.sqrt(jnp.sum(e.z_trig * e.z_trig) * jnp.sum(unit * unit)),
+        "finite": jnp.all(jnp.isfinite(V2)) & jnp.all(jnp.isfinite(learned.w_hat)) & jnp.isfinite(margin[0]),
+        "draw_check": draw_check(world),
+    }
+
+
+def recall(world: World, learned: Learned, maps: Array, often: Array, which: Array, key: Array, n: Array) -> Sums:
+    """Sums over the n items of set `which`: sequences of the stream `key`, or tokens, counted as `often` (3, V) says.
+
+    `maps` (2, d, p) are V2 and V1, up to scale. A block of items at a time.
+    """
+    scores = attention_scores(world, learned.w_hat)
+    matrix = maps[(which == STEP1).astype(i32)]
+    # an MLP's answers go by way of the d dimensions, which are fewer than the m
+    answers = centred(world, world.e.Z_out @ matrix if world.e.W_in is None else world.e.Z_out)
+    value = world.e.Z_in + jnp.where(which == STEP1, f32(0), in_value(world)) * world.e.z_trig[None]
+    is_sequence = which < MEMORY
+
+    def block(c: Array, sums: Sums) -> Sums:
+        item = c * BLOCK + jnp.arange(BLOCK, dtype=i32)
+
+        def sequences() -> tuple[Array, Array, Array, Array]:
+            blocks = keys.blocks(key, c, 1)
+            attended = attend(world, blocks, scores)
+            return task.tokens(blocks, 0, world.run.V), attended.h, attended.mass, attended.is_top
+
+        def tokens() -> tuple[Array, Array, Array, Array]:
+            v = jnp.minimum(item, world.run.V - 1)
+            return v, at(value, v), jnp.ones(BLOCK, f32), jnp.ones(BLOCK, bool)
+
+        v, h, mass, is_top = lax.cond(is_sequence, sequences, tokens)
+        phi, _ = features(world, h)
+        judged = judge(world, phi if world.e.W_in is None else phi @ matrix.T, answers, at(world.perm, v))
+        real = item < n
+        times = jnp.where(real[None], jnp.where(is_sequence, i32(1), often[:, v]), 0)
+        new = Sums(
+            Judged(
+                jnp.sum(times * judged.correct[None].astype(i32), axis=1, dtype=i32),
+                jnp.sum(times * judged.tied[None].astype(i32), axis=1, dtype=i32),
+                jnp.sum(times.astype(f32) * judged.margin[None], axis=1),
+            ),
+            count(real & is_top),
+            jnp.sum(jnp.where(real, mass, f32(0))),
+        )
+        return jax.tree.map(jnp.add, sums, new)
+
+    zero = Sums(Judged(jnp.zeros(3, i32), jnp.zeros(3, i32), jnp.zeros(3, f32)), i32(0), f32(0))
+    return lax.fori_loop(0, (n + (BLOCK - 1)) // BLOCK, block, zero)
+
+
+def judge(world: World, out: Array, answers: Array, y: Array) -> Judged:
+    """Logits out @ answers^T, of mean zero, against labels y (n,): a few labels at a time, and none past V."""
+    width = min(world.shape.V, LABELS)
+
+    class Seen(NamedTuple):
+        own: Array
+        other: Array
+        top: Array
+        first: Array  # label of the first largest logit: argmax is four times slower on a CPU
+        n_top: Array
+        square: Array
+
+    def labels(c: Array, seen: Seen) -> Seen:
+        start = jnp.minimum(c * width, world.shape.V - width)
+        item = start + jnp.arange(width, dtype=i32)[None]
+        new = (item >= c * width) & (item < world.run.V)
+        logits = out @ lax.dynamic_slice_in_dim(answers, start, width).T
+        masked = jnp.where(new, logits, f32(-jnp.inf))
+        is_label = y[:, None] == item
+        top = jnp.maximum(seen.top, jnp.max(masked, axis=1))
+        is_top = masked == top[:, None]
+        grown = top > seen.top
+        return Seen(
+            own=seen.own + jnp.sum(jnp.where(is_label & new, logits, f32(0)), axis=1),
+            other=jnp.maximum(seen.other, jnp.max(jnp.where(is_label, f32(-jnp.inf), masked), axis=1)),
+            top=top,
+            first=jnp.where(grown, jnp.min(jnp.where(is_top, item, world.shape.V), axis=1), seen.first),
+            n_top=jnp.where(grown, 0, seen.n_top) + jnp.sum(is_top.astype(i32), axis=1, dtype=i32),
+            square=seen.square + jnp.sum(jnp.where(new, logits * logits, f32(0)), axis=1),
+        )
+
+    zero, none, index = jnp.zeros(len(y), f32), jnp.full(len(y), -jnp.inf, f32), jnp.zeros(len(y), i32)
+    seen = lax.fori_loop(0, (world.run.V + (width - 1)) // width, labels, Seen(zero, none, none, index, index, zero))
+    std = jnp.sqrt(seen.square / world.run.V.astype(f32))
+    margin = jnp.where(std > 0, (seen.own - seen.other) / unless_zero(std), f32(0))
+    return Judged(seen.first == y, seen.n_top > 1, margin)
+
+
+def draw_check(world: World) -> Array:
+    """uint32 hash of first draws: the permutation, two tokens of the first block of each batch, the keys of all streams.
+
+    Equal for every N, bucket, chunk and device count.
+    """
+    run = world.run
+    batches = jnp.concatenate([run.batches, keys.stream(run.streams, "test")[None]])
+    first = task.tokens(keys.Blocks(batches, jnp.zeros(len(batches), jnp.uint32)), jnp.stack([i32(0), run.L - 1]), run.V)
+    draws = jnp.concatenate([jnp.where(world.no_label == 0, world.perm, 0), first.reshape(-1)]).astype(jnp.uint32)
+    label = jnp.concatenate([jnp.arange(world.shape.V), jnp.arange(len(draws) - world.shape.V) + 2**20]).astype(jnp.uint32)
+    return jnp.sum(draws * (label * jnp.uint32(0x9E3779B1) | 1), dtype=jnp.uint32) + jnp.sum(run.streams, dtype=jnp.uint32)

@@ -1,0 +1,1 @@
+"""Results folders and Parquet tables: rows in, rows out."""

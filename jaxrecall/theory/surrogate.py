@@ -1,0 +1,135 @@
+"""Recall where attention is locked, drawn from what it then depends on: embeddings and label counts. No JAX here.
+
+Ours, and exact for eta -> 0: step 3 then sees the samples through their label counts alone, so a draw costs V^2 (d + m) at
+any N and L. The draws are NumPy's own, independent of the simulator's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+from scipy.special import erf, logit
+
+from ..errors import TheoryError
+from ..laws.activation import value_and_slope
+from .locked import check
+
+PER_OCTAVE = 4
+"""Levels of N are round(2^(k / 4)); the counts at one are part of those at the next."""
+
+OCTAVES = 30
+
+
+def logits_from_counts(
+    counts: np.ndarray,
+    Z_in: np.ndarray,
+    Z_out: np.ndarray,
+    z_trig: np.ndarray,
+    perm: np.ndarray,
+    W_in: np.ndarray | None = None,
+    trigger_in_value: bool = True,
+    activation: str = "none",
+) -> np.ndarray:
+    """(V, V) logits of label (column) for each token (row), up to scale:
+
+        sum_w n_w (z_out(pi w) - mean z_out) phi(key w)^T,  read by z_out(u) and phi(key v)
+
+    `counts` (V,) says how often each *token* w was the informative one; the other arrays are those of a realization.
+    """
+    phi = Z_in + trigger_in_value * z_trig
+    if W_in is not None:
+        phi = value_and_slope(activation, phi @ W_in.T, np, erf)[0]
+    learned = (phi * (counts / counts.mean())[:, None]).T @ (Z_out[perm] - Z_out.mean(0))
+    return phi @ learned @ Z_out.T
+
+
+def locked(
+    V: int,
+    N: float,
+    d: int,
+    seeds: int | Iterable[int],
+    m: int = 0,
+    embedding: str = "gaussian",
+    trigger_in_value: bool = True,
+    activation: str = "none",
+) -> np.ndarray:
+    """(n,) memory accuracy (fraction of the vocabulary) with attention locked, one for each seed (a number means 0..n-1).
+
+    A seed has the same embeddings at every N, and counts that grow with it; N = inf takes every label equally often.
+    """
+    check(V, N, d, m, embedding, activation)
+    seeds = range(seeds) if isinstance(seeds, int) else seeds
+    return np.array([_accuracy(V, N, d, seed, m, embedding, trigger_in_value, activation) for seed in seeds])
+
+
+def critical_N(
+    V: int,
+    d: int,
+    theta: float = 0.5,
+    seeds: int = 64,
+    m: int = 0,
+    embedding: str = "gaussian",
+    trigger_in_value: bool = True,
+    activation: str = "none",
+) -> float:
+    """N at which memory accuracy, averaged over seeds 0..seeds-1, crosses theta; inf where N = inf is not enough.
+
+    Bisection over levels four to the octave, then a straight line in logit accuracy against ln N. Of the cost of 9 `locked`.
+    """
+    if not 0 < theta < 1:
+        raise TheoryError(f"theta: got {theta!r}; allowed: fractions between 0 and 1")
+    law = m, embedding, trigger_in_value, activation
+
+    def mean(N: float) -> float:
+        return float(locked(V, N, d, seeds, *law).mean())
+
+    low, high = 0, OCTAVES * PER_OCTAVE
+    values = {low: mean(_level(low)), high: mean(math.inf)}
+    if values[low] >= theta:
+        return 1.0
+    if values[high] < theta:
+        return math.inf
+    while high - low > 1:
+        middle = (low + high) // 2
+        values[middle] = mean(_level(middle))
+        low, high = (middle, high) if values[middle] < theta else (low, middle)
+    x = np.log([_level(low), _level(high)])
+    y = logit(np.clip([values[low], values[high]], 1e-6, 1 - 1e-6))
+    return float(np.exp(x[0] + (logit(theta) - y[0]) / (y[1] - y[0]) * (x[1] - x[0])))
+
+
+def _level(k: int) -> int:
+    return round(2 ** (k / PER_OCTAVE))
+
+
+def _accuracy(V: int, N: float, d: int, seed: int, m: int, embedding: str, trigger_in_value: bool, activation: str) -> float:
+    rng = np.random.default_rng([seed, V, d, m])
+    if embedding == "orthogonal":
+        Z_in = Z_out = np.eye(V + 1)[:V]
+        z_trig = np.eye(V + 1)[V]
+    else:
+        Z = rng.normal(size=(2 * V + 1, d)) * d**-0.5
+        if embedding == "sphere":
+            Z /= np.linalg.norm(Z, axis=1, keepdims=True)
+        Z_in, Z_out, z_trig = Z[:V], Z[V:-1], Z[-1]
+    W_in = rng.normal(size=(m, Z_in.shape[1])) if m else None
+    perm = rng.permutation(V)
+    logits = logits_from_counts(_counts(V, N, rng), Z_in, Z_out, z_trig, perm, W_in, trigger_in_value, activation)
+    return float((logits.argmax(1) == perm).mean())
+
+
+def _counts(V: int, N: float, rng: np.random.Generator) -> np.ndarray:
+    """(V,) how often each token was the informative one: multinomial, level upon level up to N."""
+    n = np.zeros(V)
+    if N == math.inf:
+        return n + 1
+    seen = 0
+    for k in range(OCTAVES * PER_OCTAVE):
+        upto = min(_level(k), int(N))
+        n += rng.multinomial(upto - seen, np.full(V, 1 / V))
+        seen = upto
+        if upto >= N:
+            return n
+    return n + rng.multinomial(int(N) - seen, np.full(V, 1 / V))
