@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxrecall import Point
+from jaxrecall.point import FIELDS
 from jaxrecall.run.progress import duration
-from jaxrecall.science.columns import CODE_VERSION, COLUMNS, POINT_COLUMNS
+from jaxrecall.science.columns import CODE_VERSION, COLUMNS
 from jaxrecall.store.store import Store
 
 from .report import ASKED, Measured
@@ -36,7 +37,7 @@ def rows(n: int) -> Iterator[dict[str, Any]]:
     for i in range(n):
         if i % 64 == 0:
             point = Point(V=512, N=1024 + i // 64, d=128, L=16)
-            fields = {"point_id": point.point_id, **{name: getattr(point, name) for name in POINT_COLUMNS}}
+            fields = {"point_id": point.point_id, **{name: getattr(point, name) for name in FIELDS}}
         drawn = {"int64": int(rng.integers(0, 2048)), "float64": float(rng.random(dtype=np.float32))}
         metrics = {name: int(rng.integers(0, 2**32)) if name == "draw_check" else drawn.get(kind) for name, (kind, _) in COLUMNS.items()}
         yield {**metrics, **fields, **text, "seed": i % 64, "code_version": CODE_VERSION}

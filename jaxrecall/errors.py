@@ -1,4 +1,4 @@
-"""The few named exceptions of the package: each message names the argument, what came and what is allowed."""
+"""The exceptions of the package: each message names the argument, the value received and the values allowed."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong with one argument; `mend` is a `where` line that would exclude such points."""
+    """One thing that is wrong with one argument; `where` is a grid condition that would exclude such points."""
 
     argument: str
     message: str
-    mend: str | None = None
+    where: str | None = None
 
     def __str__(self) -> str:
         return f"{self.argument}: {self.message}"
@@ -26,7 +26,7 @@ class PointError(ValueError):
 
 
 class Refused(ValueError):
-    """Something that cannot be used as asked; `lines` holds one line per error."""
+    """Something that cannot be used as requested; `lines` holds one line per error."""
 
     def __init__(self, lines: list[str] | str):
         self.lines = [lines] if isinstance(lines, str) else lines
@@ -34,11 +34,15 @@ class Refused(ValueError):
 
 
 class GridError(Refused):
-    """A grid, or a use of it, that is refused."""
+    """A grid that is refused."""
+
+
+class UsageError(Refused):
+    """Command-line options, or environment variables in their place, that are refused."""
 
 
 class StoreError(Refused):
-    """A results folder or table that cannot be used as asked."""
+    """A results folder or table that cannot be used as requested."""
 
 
 class FitError(Refused):
@@ -46,4 +50,4 @@ class FitError(Refused):
 
 
 class TheoryError(ValueError):
-    """Arguments that no formula or surrogate here covers."""
+    """Arguments that no formula here covers."""

@@ -1,8 +1,8 @@
-"""A point of the parameter space, the legend of its symbols, and the hash that names it. No JAX here.
+"""A point of the parameter space, the legend of its symbols, and the hash that identifies it.
 
-Each field of `Point` says by its role how the simulator treats it: a `size` is traced and padded to a bucket, a `traced`
-number or switch enters the compiled program as an argument, a `variant` selects another program, an `address` selects
-which random numbers are drawn. So two points that differ in anything but padded sizes and variants share a program.
+A field of `Point` is declared once. Its declaration holds the symbol, the legend, the allowed values, and how the simulator
+treats it (`Kind`). The arguments and shapes of compiled programs, the columns of a row, the grid schema and the documented legend
+are derived from that.
 """
 
 from __future__ import annotations
@@ -11,29 +11,43 @@ import hashlib
 import json
 import math
 import operator
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple
 
 from .errors import PointError, Problem
+from .laws.activation import ACTIVATIONS
+from .laws.embedding import EMBEDDING_LAWS
 
-Embedding = Literal["gaussian", "sphere", "orthogonal"]
-Activation = Literal["none", "relu", "gelu", "tanh", "quadratic", "identity"]
-Streams = Literal["common", "independent"]
-Exact = Literal["guarded", "full"]
-Role = Literal["size", "traced", "variant", "address"]
+Kind = Literal["size", "traced", "rate", "static", "form", "draws"]
+"""How the simulator treats a field:
+
+    size     an argument of the compiled program, and padded to a static size of it
+    traced   an argument
+    rate     enters an argument: products and ratios of rates are formed in float64
+    static   selects the program
+    form     selects the simulation form, and so the program
+    draws    selects the random numbers
+"""
 
 MAX_SEED = 2**32 - 1
 
 BLOCK = 512
-"""Samples per block of random draws: a constant of the contract, not a tuning knob. Compute chunks are any multiple."""
+"""Samples per block of random draws: a constant of the contract, not a tuning parameter."""
 
 REDRAWS = 8
 """How often `diagnose` draws W_in again."""
 
 
-def _field(role: Role, symbol: str, legend: str, default: Any = MISSING, **limits: Any) -> Any:
-    return field(default=default, metadata={"role": role, "symbol": symbol, "legend": legend, **limits})
+def _field(kind: Kind, symbol: str, legend: str, default: Any = MISSING, **limits: Any) -> Any:
+    """A field. `limits`: low, high, open_low, or choices (a function); `late`: its column comes after those of the metrics;
+    `extra`: a switch that adds columns and changes no other."""
+    return field(default=default, metadata={"kind": kind, "symbol": symbol, "legend": legend, **limits})
+
+
+def _one_of(*names: str) -> Callable[[], tuple[str, ...]]:
+    return lambda: names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,25 +60,29 @@ class Point:
     Raises PointError, which lists everything that is wrong, not only the first thing.
     """
 
+    root_seed: int = _field("draws", "", "root of every random number", 0, low=0, high=MAX_SEED)
     V: int = _field("size", "V", "vocabulary size, tokens and labels", low=2, high=65536)
     N: int = _field("traced", "N", "samples that each gradient step averages over", low=1, high=2**30)
     d: int = _field("size", "d", "embedding width", low=1, high=2**16)
     L: int = _field("traced", "L", "sequence length, tokens", low=1, high=65536)
     m: int = _field("size", "m", "MLP width; 0 is the attention-only model", 0, low=0, high=2**20)
-    embedding: Embedding = _field("traced", "", "law of the embeddings", "gaussian", choices=get_args(Embedding))
-    activation: Activation = _field("variant", "phi", "nonlinearity of the MLP", "relu", choices=get_args(Activation))
+    embedding: str = _field("traced", "", "law of the embeddings", "gaussian", choices=lambda: tuple(EMBEDDING_LAWS))
+    activation: str = _field("static", "phi", "nonlinearity of the MLP", "relu", choices=lambda: ("none", *ACTIVATIONS))
     trigger_in_value: bool = _field("traced", "", "the value of the informative token holds z_trig too", True)
     fresh_batches: bool = _field("traced", "", "each of the three steps draws its own N samples", False)
-    eta: float = _field("traced", "eta", "rate of step 1", 1e-3, low=0.0, open_low=True)
-    kappa: float = _field("traced", "kappa", "scaled rate of step 2: gamma = kappa L^2 V / eta (default 100)", None, low=0.0)
-    gamma: float = _field("traced", "gamma", "rate of step 2; give this or kappa", None, low=0.0)
-    gamma2: float = _field("traced", "gamma2", "rate of step 3; gamma unless given", None, low=0.0)
-    streams: Streams = _field("address", "", "points share random numbers, or each has its own", "common", choices=get_args(Streams))
-    root_seed: int = _field("address", "", "root of every random number", 0, low=0, high=MAX_SEED)
+    eta: float = _field("rate", "eta", "rate of step 1", 1e-3, low=0.0, open_low=True)
+    gamma: float = _field("rate", "gamma", "rate of step 2; give this or kappa", None, low=0.0)
+    gamma2: float = _field("rate", "gamma2", "rate of step 3; gamma unless given", None, low=0.0)
+    kappa: float = _field("rate", "kappa", "scaled rate of step 2: gamma = kappa L^2 V / eta (default 100)", None, low=0.0)
     n_test: int = _field("traced", "", "test sequences", 2048, low=1, high=2**30)
-    exact: Exact = _field("variant", "", "guarded: shortcuts where a computed bound allows; full: none", "guarded", choices=get_args(Exact))
-    diagnose: bool = _field("variant", "", "split the noise of the attention scores by where it comes from", False, asks=True)
-    decoders: bool = _field("variant", "", "recover the labels from the gradient of step 1 alone (m = 0)", False, asks=True)
+    streams: str = _field(
+        "draws", "", "points share random numbers, or each has its own", "common", choices=_one_of("common", "independent"), late=True
+    )
+    exact: str = _field(
+        "form", "", "guarded: shortcuts where a computed bound allows; full: none", "guarded", choices=_one_of("guarded", "full"), late=True
+    )
+    diagnose: bool = _field("static", "", "split the noise of the attention scores by where it comes from", False, late=True, extra=True)
+    decoders: bool = _field("static", "", "recover the labels from the gradient of step 1 alone (m = 0)", False, late=True, extra=True)
 
     def __post_init__(self) -> None:
         problems: list[Problem] = []
@@ -100,19 +118,12 @@ class Point:
 
     def _check_together(self, problems: list[Problem]) -> None:
         if self.m > 0 and self.activation == "none":
-            allowed = ", ".join(a for a in get_args(Activation) if a != "none")
-            message = f"got 'none' with m={self.m}; allowed with an MLP: {allowed}"
+            message = f"got 'none' with m={self.m}; allowed with an MLP: {', '.join(ACTIVATIONS)}"
             problems.append(Problem("activation", message, "m == 0 or activation != 'none'"))
-        if self.embedding == "orthogonal" and self.d < self.V + 2:
-            message = f"got {self.d} with orthogonal embeddings and V={self.V}; allowed: d >= V + 2 = {self.V + 2}"
-            problems.append(Problem("d", message, "d >= V + 2 or embedding != 'orthogonal'"))
+        problems += EMBEDDING_LAWS[self.embedding].problems(self.V, self.d)
         if self.decoders and self.m > 0:
             message = f"got true with m={self.m}; allowed: false with an MLP, whose features of a sample are no sum over its tokens"
             problems.append(Problem("decoders", message, "m == 0 or not decoders"))
-
-    @property
-    def attention_only(self) -> bool:
-        return self.m == 0
 
     @property
     def p(self) -> int:
@@ -127,7 +138,7 @@ class Point:
         that a later version adds must enter only when it is not at its default, so that old ids stay.
         """
         asked = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "kappa"}
-        science = {name: value for name, value in asked.items() if value or name not in ASKS}
+        science = {name: value for name, value in asked.items() if value or name not in EXTRAS}
         canonical = {k: f"{v:.12g}" if isinstance(v, float) else v for k, v in science.items()}
         text = json.dumps(canonical, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -135,7 +146,7 @@ class Point:
     @cached_property
     def draws_id(self) -> str:
         """The id that independent streams are drawn by: asking for more columns changes no draw."""
-        return self.replace(**dict.fromkeys(ASKS, False)).point_id if any(getattr(self, name) for name in ASKS) else self.point_id
+        return self.replace(**dict.fromkeys(EXTRAS, False)).point_id if any(getattr(self, name) for name in EXTRAS) else self.point_id
 
     def as_given(self) -> dict[str, Any]:
         """Arguments that rebuild this point: of kappa, gamma and gamma2 only those that were given."""
@@ -154,8 +165,22 @@ class Point:
         return Point(**{**arguments, **changes})
 
 
-RunId = tuple[Point, int]
-"""A run: a point and a seed."""
+class RunId(NamedTuple):
+    """What identifies a run in rows, files and messages."""
+
+    point_id: str
+    seed: int
+
+
+class Run(NamedTuple):
+    """A run: one point, simulated with one seed."""
+
+    point: Point
+    seed: int
+
+    @property
+    def id(self) -> RunId:
+        return RunId(self.point.point_id, self.seed)
 
 
 def checked_seed(seed: Any) -> int:
@@ -170,8 +195,8 @@ def checked_seed(seed: Any) -> int:
 def _checked(name: str, value: Any, kind: str, limits: Any, problems: list[Problem]) -> Any:
     """`value` as the plain Python type of the field, or an entry in `problems`."""
     if "choices" in limits:
-        if value not in limits["choices"]:
-            problems.append(Problem(name, f"got {value!r}; allowed: {', '.join(limits['choices'])}"))
+        if not isinstance(value, str) or value not in limits["choices"]():
+            problems.append(Problem(name, f"got {value!r}; allowed: {', '.join(limits['choices']())}"))
         return value
     if kind == "bool":
         if type(value).__name__ not in ("bool", "bool_"):  # bool_ is numpy's
@@ -208,5 +233,17 @@ def _as_number(value: Any, kind: type) -> Any:
 
 FIELDS = {f.name: f for f in fields(Point)}
 
-ASKS = tuple(name for name, f in FIELDS.items() if f.metadata.get("asks"))
-"""Switches that ask for more columns and change no other; in the id they are only when on."""
+
+def of_kind(*kinds: Kind) -> tuple[str, ...]:
+    """The names of the fields of these kinds, in the order of their declaration."""
+    return tuple(name for name, f in FIELDS.items() if f.metadata["kind"] in kinds)
+
+
+def choices(name: str) -> tuple[str, ...]:
+    """The allowed values of a field that takes one of a few names, else nothing."""
+    limits: Mapping[str, Any] = FIELDS[name].metadata
+    return limits["choices"]() if "choices" in limits else ()
+
+
+EXTRAS = tuple(name for name, f in FIELDS.items() if f.metadata.get("extra"))
+"""Switches that add columns and change no other; they enter the id only when they are on."""

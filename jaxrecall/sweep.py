@@ -26,7 +26,7 @@ from .run.interrupts import Interrupts
 from .run.progress import Events, Outcome, Tally, duration, progress
 from .science.columns import CODE_VERSION
 from .search.rounds import Rounds, known_rows
-from .simulator.shape import Bucket
+from .simulator.shape import Shape
 from .store.store import Store, load
 
 OK, USAGE, FAILED, INTERRUPTED = 0, 2, 3, 130
@@ -118,7 +118,7 @@ def _main(args: argparse.Namespace, command: str, interrupts: Interrupts) -> int
 def _prepare(args: argparse.Namespace, command: str) -> Job:
     """Everything that can be refused, before anything is written or JAX is started."""
     engine = engines.engine(args)
-    forced = Bucket.parse(args.bucket) if args.bucket else None
+    forced = Shape.parse(args.bucket) if args.bucket else None
     grid, shard = read_grid(args.grid, args.set), sharding.chosen(args.shard)
     if grid.search and (engine.name == "slurm" or (shard and shard.count > 1)):
         got = shard or "--engine slurm, whose tasks are shards,"

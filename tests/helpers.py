@@ -22,7 +22,7 @@ from jaxrecall.science import model
 from jaxrecall.science.embeddings import Embeddings
 from jaxrecall.simulator import program
 from jaxrecall.simulator import steps as stream
-from jaxrecall.simulator.shape import Bucket
+from jaxrecall.simulator.shape import Shape
 
 ROOT = Path(__file__).parent.parent
 METRICS = ("n_correct", "accuracy", "memory_accuracy", "step1_memory_accuracy", "train_accuracy", "attention_mass", "attention_top1")
@@ -76,14 +76,14 @@ def _science(world: stream.World) -> Any:
         return program.science(world)
 
 
-def drawn(point: Point, seed: int, bucket: Bucket, chunk: int = 512, **changes: Any) -> stream.World:
+def drawn(point: Point, seed: int, bucket: Shape, chunk: int = 512, **changes: Any) -> stream.World:
     """What the streamed program draws for a run; `changes` replace fields of its argument."""
     run = jax.tree.map(lambda a: a[0], program.arguments([(point, seed)]))._replace(**changes)
     return _draw(run, program.shape_of(bucket, chunk))
 
 
 def streamed(
-    point: Point, seed: int, bucket: Bucket, change: Callable[[stream.World], stream.World] = lambda w: w, chunk: int = 512
+    point: Point, seed: int, bucket: Shape, change: Callable[[stream.World], stream.World] = lambda w: w, chunk: int = 512
 ) -> tuple[ThreeStep, dict[str, Any]]:
     """V1, w, V2 and the metrics of the streamed float32 program; `change` may alter what was drawn before it trains."""
     learned, raw = _science(change(drawn(point, seed, bucket, chunk)))

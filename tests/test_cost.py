@@ -10,14 +10,14 @@ import pytest
 from jaxrecall.plan import plan
 from jaxrecall.plan.cost import Amounts, Experience, Rates, Work
 from jaxrecall.point import Point
-from jaxrecall.simulator.shape import Bucket
+from jaxrecall.simulator.shape import Shape
 
 POINTS = [Point(V=V, N=N, d=d, L=L) for V, N, d, L in itertools.product((64, 256), (1024, 16384), (16, 128), (8, 64))]
 
 
 def batches(rates: Rates, noise: float = 0.0) -> list[tuple[Amounts, float]]:
     chance = random.Random(0)
-    amounts = [Work.of(point, runs).amounts(Bucket.tight(point)) for point in POINTS for runs in (1, 5)]
+    amounts = [Work.of(point, runs).amounts(Shape.tight(point)) for point in POINTS for runs in (1, 5)]
     return [(a, rates.seconds(a) * chance.uniform(1 - noise, 1 + noise)) for a in amounts]
 
 
@@ -34,7 +34,7 @@ def test_rates_are_recovered_from_measured_batches(factor):
 def test_experience_is_kept_and_a_broken_file_is_not_trusted(tmp_path, monkeypatch):
     assert Experience.kept() == Experience()
     monkeypatch.setenv("JAXRECALL_CACHE", str(tmp_path / "cache"))
-    known = Experience(replace(Rates(), words=1e9), frozenset({Bucket(64, 32, 0, "none")}))
+    known = Experience(replace(Rates(), words=1e9), frozenset({Shape(64, 32, 0, "none")}))
     known.keep()
     assert Experience.kept() == known
     (file,) = (tmp_path / "cache").iterdir()
@@ -56,8 +56,8 @@ def test_dear_compilation_shares_programs_and_cheap_compilation_does_not():
 def test_a_program_that_is_compiled_already_is_preferred():
     runs = [(Point(V=60, N=1024, d=16, L=8), 0)]
     assert [str(bucket) for bucket in plan.make(runs, experience=Experience()).buckets] == ["64x16"]
-    known = Experience(programs=frozenset({Bucket(256, 128, 0, "none"), Bucket(32, 16, 0, "none"), Bucket(256, 128, 0, "none", "full")}))
-    assert plan.make(runs, experience=known).buckets == (Bucket(256, 128, 0, "none"),)
+    known = Experience(programs=frozenset({Shape(256, 128, 0, "none"), Shape(32, 16, 0, "none"), Shape(256, 128, 0, "none", "full")}))
+    assert plan.make(runs, experience=known).buckets == (Shape(256, 128, 0, "none"),)
     # but not where its padding would cost more than compiling a tight one
     many = [(Point(V=60, N=2**20, d=16, L=64, exact="full"), seed) for seed in range(64)]
     assert [str(bucket) for bucket in plan.make(many, experience=known).buckets] == ["64x16"]
@@ -65,8 +65,8 @@ def test_a_program_that_is_compiled_already_is_preferred():
 
 def test_width_is_bounded_by_memory():
     runs = [(Point(V=64, N=1024, d=16, L=8), seed) for seed in range(100)]
-    need = plan.peak_bytes(Bucket(64, 16, 0, "none"))
-    assert plan.make(runs, limit=need).terms.width(Bucket(64, 16, 0, "none")) == 1
+    need = plan.peak_bytes(Shape(64, 16, 0, "none"))
+    assert plan.make(runs, limit=need).terms.width(Shape(64, 16, 0, "none")) == 1
     wide = plan.make(runs, limit=100 * need)
-    assert wide.terms.width(Bucket(64, 16, 0, "none")) == min(plan.cores(), 100)
+    assert wide.terms.width(Shape(64, 16, 0, "none")) == min(plan.cores(), 100)
     assert wide.peak_bytes == need * min(plan.cores(), 100)

@@ -6,7 +6,7 @@ from jaxrecall.point import Point
 from jaxrecall.reference.realization import realize
 from jaxrecall.reference.steps import in_float64
 from jaxrecall.simulator.program import simulate
-from jaxrecall.simulator.shape import Bucket
+from jaxrecall.simulator.shape import Shape
 
 from helpers import relative, streamed  # isort: skip
 
@@ -20,7 +20,7 @@ def test_a_hundred_million_token_occurrences():
     n = np.bincount(r.train_labels, minlength=2)
     assert C.max() > 2**24
     V1 = point.eta / (point.N * point.L) * (r.Z_out - r.Z_out.mean(0)).T @ (C @ r.Z_in + np.outer(n, r.z_trig))
-    assert relative(streamed(point, 0, Bucket(16, 16, 0, "none"), chunk=8192)[0].V1, V1) < 2e-5
+    assert relative(streamed(point, 0, Shape(16, 16, 0, "none"), chunk=8192)[0].V1, V1) < 2e-5
 
 
 def test_more_test_sequences_than_float32_can_count():

@@ -13,7 +13,7 @@ from jaxrecall.errors import PointError
 from jaxrecall.plan import plan
 from jaxrecall.reference.steps import in_float64
 from jaxrecall.science import decoders
-from jaxrecall.simulator.shape import Bucket
+from jaxrecall.simulator.shape import Shape
 
 NAMES = ("matched_accuracy", "whitened_accuracy", "assignment_accuracy")
 POINT = Point(V=30, N=900, d=12, L=7, n_test=100, decoders=True)
@@ -40,7 +40,7 @@ def test_the_row_is_that_of_the_reference_gradient(changes):
     for seed in range(3):
         known = decoders.accuracies(*by_hand(point, seed))
         for sizes in ((32, 16), (40, 24)):
-            _, row = streamed(point, seed, Bucket.sized(point, *sizes, 0))
+            _, row = streamed(point, seed, Shape.sized(point, *sizes, 0))
             assert {name: row[name] for name in NAMES} == known
             assert row["matched_accuracy"] == row["step1_memory_accuracy"]
     assert known["whitened_accuracy"] > 0.2
@@ -149,11 +149,11 @@ def test_the_plan_counts_what_the_host_takes(sizes):
     decoders.accuracies(point, rng.permutation(V), G1, Z_in, Z_out, Z_in[0])
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    told = plan.peak_bytes(Bucket(V, d, 0, "none", decoders=True)) - plan.peak_bytes(Bucket(V, d, 0, "none"))
+    told = plan.peak_bytes(Shape(V, d, 0, "none", decoders=True)) - plan.peak_bytes(Shape(V, d, 0, "none"))
     assert peak <= told <= 3 * peak
 
 
 def test_an_mlp_is_refused():
     with pytest.raises(PointError, match=r"decoders: got true with m=4; allowed: false with an MLP") as error:
         POINT.replace(m=4)
-    assert error.value.problems[0].mend == "m == 0 or not decoders"
+    assert error.value.problems[0].where == "m == 0 or not decoders"

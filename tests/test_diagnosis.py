@@ -13,14 +13,14 @@ from jaxrecall.compact import main as compact
 from jaxrecall.fit.cells import parts as cells_of
 from jaxrecall.plan import plan
 from jaxrecall.plan.cost import Experience, Work
-from jaxrecall.point import ASKS, REDRAWS
+from jaxrecall.point import EXTRAS, REDRAWS
 from jaxrecall.reference.metrics import measure
 from jaxrecall.reference.noise import columns, diagnose, split
 from jaxrecall.reference.realization import redraws
 from jaxrecall.reference.steps import in_float64
-from jaxrecall.science.columns import ASKED_COLUMNS, NOISES
+from jaxrecall.science.columns import EXTRA_COLUMNS, NOISES
 from jaxrecall.simulator import noise, program
-from jaxrecall.simulator.shape import Bucket
+from jaxrecall.simulator.shape import Shape
 from jaxrecall.sweep import main as sweep
 
 SEED = 3
@@ -30,8 +30,8 @@ STD = [f"noise_{name}" for name in NOISES]
 COV = [f"cov_{a}_{b}" for a, b in itertools.combinations(NOISES, 2)]
 
 
-def bucket_of(point: Point, V: int = 32, d: int = 16, m: int = 32) -> Bucket:
-    return Bucket.sized(point, V, d, m if point.m else 0)
+def bucket_of(point: Point, V: int = 32, d: int = 16, m: int = 32) -> Shape:
+    return Shape.sized(point, V, d, m if point.m else 0)
 
 
 def total(row: dict) -> float:
@@ -141,7 +141,7 @@ def test_who_asks_gets_the_same_run(point):
     (a, with_noise), (b, without) = (streamed(asked, SEED, bucket_of(asked)) for asked in (point, plain))
     assert max(relative(x, y) for x, y in zip(a, b, strict=True)) < 1e-6
     assert_same_metrics(with_noise, without)
-    assert {without[name] for name in ASKED_COLUMNS} == {None}
+    assert {without[name] for name in EXTRA_COLUMNS} == {None}
     assert not {name for name in without if with_noise[name] != without[name]} - {*METRICS, *STD, *COV}
 
 
@@ -159,7 +159,7 @@ def test_where_there_is_no_score_there_is_no_noise():
     assert lone["matched_accuracy"] is not None
     lost = simulate(POINT.replace(eta=1e300, gamma=1.0, decoders=True), SEED)
     assert lost["status"] == "nonfinite"
-    assert {lost[name] for name in ASKED_COLUMNS} == {None}
+    assert {lost[name] for name in EXTRA_COLUMNS} == {None}
     for bad in (np.full((4, 4), np.nan), np.full((4, 4), np.inf), np.eye(4) * 0):
         assert set(columns(bad, 0.0).values()) == {None}
 
@@ -187,13 +187,13 @@ def test_asking_takes_a_program_of_its_own_that_is_told_to_cost_more():
     assert len(made.buckets) == 4
     assert plan.make([(point, 0) for point in asked], (64, 64, 0), Experience()).n_runs == 4
     rates = Experience().rates
-    dear, cheap = (rates.seconds(Work.of(p).amounts(Bucket.of(p))) for p in (MLP.replace(N=10**5), MLP.replace(N=10**5, diagnose=False)))
+    dear, cheap = (rates.seconds(Work.of(p).amounts(Shape.of(p))) for p in (MLP.replace(N=10**5), MLP.replace(N=10**5, diagnose=False)))
     assert 4 < dear / cheap < 9
 
 
 @pytest.mark.parametrize(
     "bucket",
-    [Bucket(64, 32, 512, "relu", diagnose=True), Bucket(512, 64, 0, "none", "full", diagnose=True, decoders=True)],
+    [Shape(64, 32, 512, "relu", diagnose=True), Shape(512, 64, 0, "none", "full", diagnose=True, decoders=True)],
     ids=["mlp", "attention"],
 )
 def test_peak_bytes_bounds_what_the_compiler_reserves(bucket):
@@ -217,7 +217,7 @@ def test_parts_from_before_the_columns_go_together_with_new_ones(tmp_path, monke
     (tmp_path / "mixed.yaml").write_text(GRID)
     assert sweep(["--grid", "mixed.yaml"]) == 0
     for part in (tmp_path / "results/mixed/parts").iterdir():
-        pq.write_table(pq.read_table(part).drop_columns([*ASKS, *ASKED_COLUMNS]), part, write_page_checksum=True)
+        pq.write_table(pq.read_table(part).drop_columns([*EXTRAS, *EXTRA_COLUMNS]), part, write_page_checksum=True)
     asking = ["--set", "blocks.0.axes.diagnose=true", "--set", "base.decoders=true"]
     assert sweep(["--grid", "mixed.yaml", "--set", "seeds.count=3"]) == 0
     assert "mixed: 4 of 6 runs done" in capsys.readouterr().out

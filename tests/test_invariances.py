@@ -13,7 +13,7 @@ from jaxrecall.point import Point
 from jaxrecall.reference.metrics import measure
 from jaxrecall.reference.realization import Realization, realize
 from jaxrecall.reference.steps import in_float64, three_step
-from jaxrecall.simulator.shape import Bucket
+from jaxrecall.simulator.shape import Shape
 
 POINTS = [
     Point(V=30, N=900, d=16, L=6, n_test=600),
@@ -70,7 +70,7 @@ def test_the_reference(point, change):
 @pytest.mark.parametrize("point", POINTS, ids=["attention", "mlp"])
 @pytest.mark.parametrize("change", [rotated_out, rotated_in])
 def test_the_streamed_program(point, change):
-    bucket = Bucket(32, 16, point.m, point.activation)
+    bucket = Shape(32, 16, point.m, point.activation)
 
     def rotate(world):
         r = change(Realization(*(np.asarray(a, np.float64) if a is not None else None for a in dataclasses.astuple(world.e)), *[None] * 7))

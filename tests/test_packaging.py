@@ -8,7 +8,7 @@ from helpers import assert_same_metrics, python, relative, streamed
 
 from jaxrecall.point import Point
 from jaxrecall.simulator import program
-from jaxrecall.simulator.shape import Bucket
+from jaxrecall.simulator.shape import Shape
 
 POINTS = [
     Point(V=12, N=3000, d=16, L=4, n_test=700, eta=1e-6, kappa=1e4),
@@ -20,7 +20,7 @@ POINTS = [
 RUNS = [(point, seed) for point in POINTS for seed in (0, 7)]
 
 
-def rows(bucket: Bucket, size: int, runs=RUNS, chunk=None):
+def rows(bucket: Shape, size: int, runs=RUNS, chunk=None):
     """Metrics of the runs, some at a time, in the guarded form (None where its guard turns a run away) and in the full one."""
     batches = [runs[i : i + size] for i in range(0, len(runs), size)]
     forms = [program.compiled(form, size, chunk=chunk) for form in (bucket, bucket.in_full)]
@@ -39,25 +39,25 @@ def assert_same(a, b):
 
 @pytest.fixture(scope="module")
 def alone():
-    return rows(Bucket(32, 16, 0, "none"), 1)
+    return rows(Shape(32, 16, 0, "none"), 1)
 
 
 def test_in_a_batch(alone):
-    assert_same(rows(Bucket(32, 16, 0, "none"), 5), alone)
+    assert_same(rows(Shape(32, 16, 0, "none"), 5), alone)
 
 
 def test_in_a_larger_bucket(alone):
-    assert_same(rows(Bucket(80, 48, 0, "none"), 8), alone)
+    assert_same(rows(Shape(80, 48, 0, "none"), 8), alone)
 
 
 def test_with_another_chunk_size(alone):
-    assert_same(rows(Bucket(32, 16, 0, "none"), 8, chunk=512), alone)
+    assert_same(rows(Shape(32, 16, 0, "none"), 8, chunk=512), alone)
 
 
 def test_vmapped_as_on_an_accelerator(alone):
     found = []
     for exact in ("guarded", "full"):
-        shape = program.shape_of(Bucket(32, 16, 0, "none", exact), 1024)
+        shape = program.shape_of(Shape(32, 16, 0, "none", exact), 1024)
         with jax.default_matmul_precision("highest"):
             raw = jax.device_get(jax.jit(jax.vmap(lambda run, shape=shape: program.simulate_run(run, shape)))(program.arguments(RUNS)))
         found += [program.finish(jax.tree.map(lambda a, i=i: a[i], raw), point) for i, (point, _) in enumerate(RUNS)]
@@ -77,10 +77,10 @@ def test_on_two_devices(alone):
 import json, sys
 sys.path.insert(0, "tests")
 import jax
-from jaxrecall.simulator.shape import Bucket
+from jaxrecall.simulator.shape import Shape
 import test_packaging
 assert len(jax.local_devices()) == 2
-print(json.dumps(test_packaging.rows(Bucket(32, 16, 0, "none"), 3)))
+print(json.dumps(test_packaging.rows(Shape(32, 16, 0, "none"), 3)))
 """
     out = python(code, XLA_FLAGS="--xla_force_host_platform_device_count=2")
     assert out.returncode == 0, out.stderr
@@ -90,14 +90,14 @@ print(json.dumps(test_packaging.rows(Bucket(32, 16, 0, "none"), 3)))
 def test_padded_mlp_units_and_columns_are_silent():
     for activation in ("quadratic", "gelu"):
         point = Point(V=30, N=700, d=12, L=7, m=20, n_test=600, activation=activation)
-        tight, _ = streamed(point, 2, Bucket(30, 12, 20, activation))
-        wide, _ = streamed(point, 2, Bucket(64, 32, 48, activation))
+        tight, _ = streamed(point, 2, Shape(30, 12, 20, activation))
+        wide, _ = streamed(point, 2, Shape(64, 32, 48, activation))
         for a, b in zip(tight, wide, strict=True):
             assert relative(a, b) < 1e-5
 
 
 def test_a_program_serves_every_point_of_its_bucket_without_tracing_again():
     before = program._compiled.cache_info()
-    rows(Bucket(32, 16, 0, "none"), 1)
-    rows(Bucket(32, 16, 0, "none"), 1, [(Point(V=5, N=9, d=3, L=2, eta=0.3, gamma=0.0, embedding="sphere", n_test=9), 3)])
+    rows(Shape(32, 16, 0, "none"), 1)
+    rows(Shape(32, 16, 0, "none"), 1, [(Point(V=5, N=9, d=3, L=2, eta=0.3, gamma=0.0, embedding="sphere", n_test=9), 3)])
     assert program._compiled.cache_info().misses - before.misses <= 2

@@ -8,7 +8,7 @@ from jaxrecall.errors import GridError
 from jaxrecall.plan import plan
 from jaxrecall.point import Point
 from jaxrecall.simulator import program
-from jaxrecall.simulator.shape import Bucket
+from jaxrecall.simulator.shape import Shape
 
 
 def grid(**axes):
@@ -56,7 +56,7 @@ def test_forced_bucket():
         plan.make(LIGHT, (128, 130, 0))
     for text in ("12", "axb", "0x4", "4x4x4x4", ""):
         with pytest.raises(GridError, match=r"--bucket: got .*; allowed: VxD or VxDxM"):
-            Bucket.parse(text)
+            Shape.parse(text)
 
 
 def test_nothing_to_do_is_a_plan_too():
@@ -64,7 +64,7 @@ def test_nothing_to_do_is_a_plan_too():
     assert (made.chunks, made.flops, made.seconds, made.peak_bytes) == ((), 0, 0, 0)
 
 
-@pytest.mark.parametrize("bucket", [Bucket(64, 64, 0, "none"), Bucket(2048, 64, 0, "none", "full"), Bucket(64, 32, 512, "relu")], ids=str)
+@pytest.mark.parametrize("bucket", [Shape(64, 64, 0, "none"), Shape(2048, 64, 0, "none", "full"), Shape(64, 32, 512, "relu")], ids=str)
 def test_peak_bytes_bounds_what_the_compiler_reserves(bucket):
     reserved = program.compiled(bucket, 1).run.memory_analysis().temp_size_in_bytes
     assert reserved <= plan.peak_bytes(bucket) <= 8 * reserved

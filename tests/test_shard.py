@@ -17,7 +17,7 @@ from jaxrecall.errors import GridError
 from jaxrecall.fit.__main__ import main as fit
 from jaxrecall.plan.cost import Rates, Work
 from jaxrecall.plan.shard import Shard, chosen
-from jaxrecall.simulator.shape import Bucket
+from jaxrecall.simulator.shape import Shape
 from jaxrecall.status import main as status
 from jaxrecall.status import survey
 from jaxrecall.sweep import main
@@ -26,7 +26,7 @@ POINTS = [Point(V=V, N=N, d=d, L=L) for V in (20, 300) for d in (16, 90) for L i
 
 
 def cost(runs) -> float:
-    return sum(Rates().seconds(Work.of(point).amounts(Bucket.tight(point))) for point, _ in runs)
+    return sum(Rates().seconds(Work.of(point).amounts(Shape.tight(point))) for point, _ in runs)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
@@ -35,8 +35,8 @@ def test_shards_are_the_grid_alike_in_cost_and_near_in_size(count):
     assert sorted((p.point_id, seed) for share in shares for p, seed in share) == sorted((p.point_id, s) for p in POINTS for s in range(5))
     most = max(cost([(point, 0)]) for point in POINTS)
     assert max(map(cost, shares)) - min(map(cost, shares)) <= 2 * most
-    tight = len({Bucket.tight(point) for point in POINTS})
-    assert sum(len({Bucket.tight(point) for point, _ in share}) for share in shares) <= tight + count - 1
+    tight = len({Shape.tight(point) for point in POINTS})
+    assert sum(len({Shape.tight(point) for point, _ in share}) for share in shares) <= tight + count - 1
 
 
 def test_more_shards_than_runs_leave_some_empty():

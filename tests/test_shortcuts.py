@@ -13,15 +13,15 @@ from jaxrecall.reference.realization import realize
 from jaxrecall.science import keys
 from jaxrecall.simulator import program, shortcuts
 from jaxrecall.simulator import steps as stream
-from jaxrecall.simulator.shape import Bucket
+from jaxrecall.simulator.shape import Shape
 
 ATTENTION = Point(V=30, N=3000, d=16, L=6, n_test=600)
 MLP = ATTENTION.replace(m=32, activation="tanh")
 SEED = 4
 
 
-def bucket_of(point: Point) -> Bucket:
-    return Bucket(32, 16, point.m, point.activation, point.exact)
+def bucket_of(point: Point) -> Shape:
+    return Shape(32, 16, point.m, point.activation, point.exact)
 
 
 def difference(point: Point) -> tuple[float, str]:
@@ -79,7 +79,7 @@ def test_without_its_guard_the_cheap_form_shows(monkeypatch, changes, V):
         monkeypatch.setattr(shortcuts.Guard, "holds", True)
     else:
         monkeypatch.setattr(shortcuts, "LOCKED_NATS", -100.0)
-    bucket = Bucket(V, 16, 0, "none")  # of its own, so that it is traced with the guard changed
+    bucket = Shape(V, 16, 0, "none")  # of its own, so that it is traced with the guard changed
     learned, metrics = streamed(ATTENTION.replace(**changes), SEED, bucket)
     assert metrics["form"] != "full"
     full, _ = streamed(ATTENTION.replace(**changes), SEED, bucket.in_full)
@@ -117,9 +117,9 @@ def test_the_spectral_radius_is_bounded():
 
 
 def test_points_too_large_to_count_in_32_bits_run_the_full_form():
-    assert Bucket.of(Point(V=64, N=2**25, d=8, L=64)).exact == "full"
-    assert Bucket.of(Point(V=64, N=2**25 - 1, d=8, L=64)).exact == "guarded"
-    assert not Bucket(64, 16, 0, "none").fits(Point(V=64, N=2**25, d=8, L=64))
+    assert Shape.of(Point(V=64, N=2**25, d=8, L=64)).exact == "full"
+    assert Shape.of(Point(V=64, N=2**25 - 1, d=8, L=64)).exact == "guarded"
+    assert not Shape(64, 16, 0, "none").fits(Point(V=64, N=2**25, d=8, L=64))
 
 
 def test_the_full_form_can_be_asked_for_and_is_fallen_back_to():

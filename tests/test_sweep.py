@@ -13,7 +13,7 @@ import pytest
 from helpers import METRICS, ROOT, assert_same_metrics, python
 
 from jaxrecall import Point, load, simulate
-from jaxrecall.science.columns import ASKED_COLUMNS, CODE_VERSION, COLUMNS
+from jaxrecall.science.columns import CODE_VERSION, COLUMNS, EXTRA_COLUMNS
 from jaxrecall.simulator import program
 from jaxrecall.simulator import steps as stream
 from jaxrecall.sweep import main
@@ -52,9 +52,9 @@ def test_from_grid_to_table_and_picture(grid, capsys):
     assert len(frame) == 8
     row = frame[(frame.N == 600) & (frame.d == 12) & (frame.seed == 1)].iloc[0].to_dict()
     alone = simulate(Point(V=20, N=600, d=12, L=3, n_test=200), 1)
-    exact = alone.keys() - {*METRICS, *ASKED_COLUMNS}
+    exact = alone.keys() - {*METRICS, *EXTRA_COLUMNS}
     assert {name: row[name] for name in exact} == {name: alone[name] for name in exact}
-    assert frame[[*ASKED_COLUMNS]].isna().all(axis=None)
+    assert frame[[*EXTRA_COLUMNS]].isna().all(axis=None)
     assert_same_metrics(row, alone)
     manifest = json.loads(Path("results/tiny/manifest.json").read_text())
     assert manifest["grid"]["name"] == "tiny"

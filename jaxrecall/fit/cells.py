@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import FitError
-from ..point import ASKS
-from ..science.columns import COLUMNS, POINT_COLUMNS
+from ..point import EXTRAS, FIELDS
+from ..science.columns import COLUMNS
 from ..store.store import load
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
@@ -147,8 +147,8 @@ def _checked(frame: Table) -> tuple[Table, list[str]]:
 
 def _without_asks(frame: Table) -> tuple[Table, list[str]]:
     """The table without switches that change no count, and one row of those that differ in such a switch alone."""
-    asks = [name for name in ASKS if name in frame]
-    names = {*POINT_COLUMNS, "seed", "n_correct", "code_version", "precision", *_foreign(frame)} - {*asks}
+    asks = [name for name in EXTRAS if name in frame]
+    names = {*FIELDS, "seed", "n_correct", "code_version", "precision", *_foreign(frame)} - {*asks}
     same = [name for name in frame if name in names]
     again = frame.duplicated(same) & ~frame.duplicated([*same, *asks])
     remarks = [f"{again.sum()} runs differ from others in {', '.join(asks)} alone and were left out"] if again.any() else []
@@ -160,7 +160,7 @@ def _axes(frame: Table) -> tuple[list[str], list[str]]:
     axes: list[str] = list(LAW)
     followers: list[str] = []
     n_points = frame.groupby([*axes, "N"], observed=True).ngroups
-    asked = [name for name in POINT_COLUMNS if name in frame and name not in (*LAW, "N", "root_seed", "n_test")]
+    asked = [name for name in FIELDS if name in frame and name not in (*LAW, "N", "root_seed", "n_test")]
     for name in sorted(asked, key=lambda name: frame[name].nunique(dropna=False)) + _foreign(frame):
         if frame[name].dtype.kind == "f":  # kappa is computed back from gamma
             frame[name] = frame[name].map({value: float(f"{value:.12g}") for value in frame[name].unique()})

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field
 from pydantic_core import core_schema
 
 from ..errors import PointError
-from ..point import FIELDS, Point
+from ..point import FIELDS, Point, choices
 
 MAX_AXIS = 1_000_000
 REQUIRED = tuple(name for name, f in FIELDS.items() if f.default is MISSING)
@@ -103,8 +103,8 @@ def field_schema(name: str) -> dict[str, Any]:
     kind = {"int": "integer", "float": "number", "bool": "boolean"}.get(str(f.type), "string")
     null = name not in REQUIRED and name in AXIS_FIELDS
     schema: dict[str, Any] = {"type": [kind, "null"] if null else kind}
-    if "choices" in limits:
-        schema["enum"] = [*limits["choices"], None] if null else list(limits["choices"])
+    if names := choices(name):
+        schema["enum"] = [*names, None] if null else list(names)
     if "low" in limits:
         schema["exclusiveMinimum" if limits.get("open_low") else "minimum"] = limits["low"]
     if "high" in limits:

@@ -210,7 +210,7 @@ def _note(faults: dict[Any, _Fault], document: Document, block: _Block, problem:
     key = block.keys.get(name, block.key)
     if name not in block.keys and name in document.data.get("base", {}):
         key = ("base", name)
-    kind = problem.mend or problem.message.rpartition("; allowed: ")[2].split(", at ")[0]
+    kind = problem.where or problem.message.rpartition("; allowed: ")[2].split(", at ")[0]
     if (fault := faults.get((key, name, kind))) is None:
         value, hint = values.get(name), ""
         if name in block.derive and isinstance(value, float) and not value.is_integer() and FIELDS[name].type == "int":
@@ -225,8 +225,8 @@ def _fault_line(document: Document, key: Key, fault: _Fault) -> str:
     total = sum(fault.blocks.values())
     first = f", the first at {fault.first}" if fault.first else ""
     mend = ""
-    if fault.problem.mend and document.data.get("blocks"):
-        mend = f'; where: ["{fault.problem.mend}"] would exclude ' + ("them" if fault.count < total else "them, and leave none")
+    if fault.problem.where and document.data.get("blocks"):
+        mend = f'; where: ["{fault.problem.where}"] would exclude ' + ("them" if fault.count < total else "them, and leave none")
     return document.line(key, f"{fault.count} of {_points(total)} cannot be simulated{first}: {fault.problem}{fault.hint}{mend}")
 
 

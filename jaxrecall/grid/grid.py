@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import GridError
-from ..point import FIELDS, Point
+from ..point import FIELDS, Point, choices
 from .axes import REQUIRED, suggest
 from .document import Document, Key, read_document
 from .expand import DEFAULTS, OTHER_RATE, axis_keys, expand
@@ -22,7 +22,7 @@ from .file import MIN_SEEDS, GridFile, Limits, Search, check_file, checked_name,
 
 __all__ = ["Grid", "Limits", "Search", "json_schema", "read_grid", "rebuilt"]
 
-_CHOICES = {choice for f in FIELDS.values() for choice in f.metadata.get("choices", ())}
+_CHOICES = {choice for name in FIELDS for choice in choices(name)}
 
 
 @dataclass(frozen=True)

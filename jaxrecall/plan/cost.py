@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from ..point import BLOCK, REDRAWS, Point
-from ..simulator.shape import LABELS, Bucket, is_counted
+from ..simulator.shape import LABELS, Shape, is_counted
 
 USUAL_CHUNK = 4 * BLOCK
 
@@ -98,7 +98,7 @@ class Work:
     def __add__(self, other: Work) -> Work:
         return Work(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
-    def amounts(self, bucket: Bucket) -> Amounts:
+    def amounts(self, bucket: Shape) -> Amounts:
         """The primitive operations in a bucket, attention taken to stay open, which is the dearer case."""
         V, d, m = bucket.V, bucket.d, bucket.m
         p, hidden = m or d, 2 * m * d
@@ -151,12 +151,12 @@ class Experience:
     """What this machine has shown: its rates, and the programs that are compiled already."""
 
     rates: Rates = Rates()
-    programs: frozenset[Bucket] = frozenset()
+    programs: frozenset[Shape] = frozenset()
 
-    def seconds_to_get(self, bucket: Bucket) -> float:
+    def seconds_to_get(self, bucket: Shape) -> float:
         return self.rates.load_seconds if bucket in self.programs else self.rates.compile_seconds
 
-    def after(self, measured: Sequence[tuple[Amounts, float]], compiled: Mapping[Bucket, float | None]) -> Experience:
+    def after(self, measured: Sequence[tuple[Amounts, float]], compiled: Mapping[Shape, float | None]) -> Experience:
         """With batches that were measured, and programs: the seconds each took to compile, None if it was only loaded."""
         rates = self.rates.fitted(measured)
         if times := [seconds for seconds in compiled.values() if seconds is not None]:
@@ -179,7 +179,7 @@ class Experience:
         with suppress(OSError, ValueError, TypeError, KeyError):
             known = json.loads(path.read_bytes() if path else b"")
             if all(isinstance(x, float) and x > 0 for x in known["rates"].values()):
-                return Experience(Rates(**known["rates"]), frozenset(Bucket(*sizes) for sizes in known["programs"]))
+                return Experience(Rates(**known["rates"]), frozenset(Shape(*sizes) for sizes in known["programs"]))
         return Experience()
 
 

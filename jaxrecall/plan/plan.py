@@ -15,8 +15,8 @@ from functools import cached_property
 from typing import Any
 
 from ..errors import GridError
-from ..point import Point, RunId
-from ..simulator.shape import Bucket, is_counted
+from ..point import Point, Run
+from ..simulator.shape import Shape, is_counted
 from .cost import Experience, Work, cores
 
 CHUNK_SECONDS = 20.0
@@ -27,8 +27,8 @@ CHUNK_RUNS = 4096
 class Chunk:
     """Runs of one program that end in one part file."""
 
-    bucket: Bucket
-    runs: tuple[RunId, ...]
+    bucket: Shape
+    runs: tuple[Run, ...]
     seconds: float  # of wall time
 
 
@@ -40,13 +40,13 @@ class Terms:
     limit: int  # bytes that a program may take
     experience: Experience
     batch: int | None  # runs side by side on an accelerator; None: half a second's work
-    seconds_per_run: dict[Bucket, float]
+    seconds_per_run: dict[Shape, float]
 
-    def width(self, bucket: Bucket) -> int:
+    def width(self, bucket: Shape) -> int:
         """Runs side by side on a CPU: one per core, as far as memory goes."""
         return max(1, min(cores(), self.n_runs, self.limit // peak_bytes(bucket)))
 
-    def seconds_of(self, run: RunId, bucket: Bucket) -> float:
+    def seconds_of(self, run: Run, bucket: Shape) -> float:
         """Of one core, for a run in a bucket."""
         return self.experience.rates.seconds(Work.of(run[0]).amounts(bucket))
 
@@ -61,7 +61,7 @@ class Plan:
     batch: int | None = None  # runs side by side on an accelerator; None: half a second's work
 
     @property
-    def buckets(self) -> tuple[Bucket, ...]:
+    def buckets(self) -> tuple[Shape, ...]:
         return tuple(dict.fromkeys(chunk.bucket for chunk in self.chunks))
 
     @cached_property
@@ -79,7 +79,7 @@ class Plan:
     def n_runs(self) -> int:
         return sum(len(chunk.runs) for chunk in self.chunks)
 
-    def _seconds_per_run(self, bucket: Bucket) -> float:
+    def _seconds_per_run(self, bucket: Shape) -> float:
         chunks = [chunk for chunk in self.chunks if chunk.bucket == bucket]
         return sum(chunk.seconds for chunk in chunks) / sum(len(chunk.runs) for chunk in chunks)
 
@@ -102,7 +102,7 @@ class Plan:
 
 
 def make(
-    runs: Sequence[RunId],
+    runs: Sequence[Run],
     forced: tuple[int, int, int] | None = None,
     experience: Experience | None = None,
     limit: int | None = None,
@@ -126,7 +126,7 @@ def make(
     )
 
 
-def peak_bytes(bucket: Bucket) -> int:
+def peak_bytes(bucket: Shape) -> int:
     """Estimated peak memory of a program, one run at a time: tables, and what a chunk of samples holds at once."""
     V, d, m = bucket.V, bucket.d, bucket.m
     p = m or d
@@ -145,12 +145,12 @@ def memory_limit() -> int:
     return int(0.8 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
-def _forced(points: Iterable[Point], sizes: tuple[int, int, int]) -> dict[Bucket, list[Point]]:
-    groups: dict[Bucket, list[Point]] = {}
+def _forced(points: Iterable[Point], sizes: tuple[int, int, int]) -> dict[Shape, list[Point]]:
+    groups: dict[Shape, list[Point]] = {}
     V, d, m = sizes
     misfits = []
     for point in points:
-        bucket = Bucket.sized(point, V, d, m if point.m else 0)
+        bucket = Shape.sized(point, V, d, m if point.m else 0)
         groups.setdefault(bucket, []).append(point)
         if not bucket.fits(point):
             misfits.append(point)
@@ -161,24 +161,24 @@ def _forced(points: Iterable[Point], sizes: tuple[int, int, int]) -> dict[Bucket
     return groups
 
 
-def _merged(by_point: dict[Point, list[int]], experience: Experience) -> dict[Bucket, list[Point]]:
+def _merged(by_point: dict[Point, list[int]], experience: Experience) -> dict[Shape, list[Point]]:
     """Greedily merges the two buckets that save most, until every merge would cost more than a compilation; then lets a bucket
     go into one that is compiled already where that costs less."""
-    groups: dict[Bucket, list[Point]] = {}
+    groups: dict[Shape, list[Point]] = {}
     for point in by_point:
-        groups.setdefault(Bucket.tight(point), []).append(point)
+        groups.setdefault(Shape.tight(point), []).append(point)
     work = {bucket: _work(points, by_point) for bucket, points in groups.items()}
     get = experience.seconds_to_get
 
-    def seconds(bucket: Bucket, of: Work) -> float:
+    def seconds(bucket: Shape, of: Work) -> float:
         return experience.rates.seconds(of.amounts(bucket)) / cores()
 
-    def saved(a: Bucket, b: Bucket) -> float:
+    def saved(a: Shape, b: Shape) -> float:
         both = _both(a, b)
         padding = seconds(both, work[a] + work[b]) - seconds(a, work[a]) - seconds(b, work[b])
         return get(a) + get(b) - get(both) - padding
 
-    def pairs(of: Iterable[tuple[Bucket, Bucket]]) -> dict[tuple[Bucket, Bucket], float]:
+    def pairs(of: Iterable[tuple[Shape, Shape]]) -> dict[tuple[Shape, Shape], float]:
         return {(a, b): saved(a, b) for a, b in of if a.variant == b.variant}
 
     savings = pairs(itertools.combinations(sorted(groups), 2))
@@ -192,7 +192,7 @@ def _merged(by_point: dict[Point, list[int]], experience: Experience) -> dict[Bu
         savings = {pair: s for pair, s in savings.items() if not {a, b, both} & set(pair)}
         savings |= pairs((other, both) for other in groups if other != both)
 
-    settled: dict[Bucket, list[Point]] = {}
+    settled: dict[Shape, list[Point]] = {}
     for bucket, points in groups.items():
         ready = [known for known in sorted(experience.programs) if known.variant == bucket.variant and _both(known, bucket) == known]
         best = min([bucket, *ready], key=lambda b: get(b) + seconds(b, work[bucket]))
@@ -200,7 +200,7 @@ def _merged(by_point: dict[Point, list[int]], experience: Experience) -> dict[Bu
     return settled
 
 
-def _both(a: Bucket, b: Bucket) -> Bucket:
+def _both(a: Shape, b: Shape) -> Shape:
     return replace(a, V=max(a.V, b.V), d=max(a.d, b.d), m=max(a.m, b.m))
 
 
@@ -211,8 +211,8 @@ def _work(points: Iterable[Point], by_point: dict[Point, list[int]]) -> Work:
     return total
 
 
-def _chunks(bucket: Bucket, points: list[Point], by_point: dict[Point, list[int]], experience: Experience) -> Iterable[Chunk]:
-    runs: list[RunId] = []
+def _chunks(bucket: Shape, points: list[Point], by_point: dict[Point, list[int]], experience: Experience) -> Iterable[Chunk]:
+    runs: list[Run] = []
     total = 0.0
     for point in points:
         each = experience.rates.seconds(Work.of(point).amounts(bucket)) / cores()

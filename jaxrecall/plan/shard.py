@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ..errors import GridError
-from ..point import Point, RunId
-from ..simulator.shape import Bucket
+from ..point import Point, Run
+from ..simulator.shape import Shape
 from .cost import Rates, Work
 
 ALLOWED = "allowed: i/n with i from 0 to n - 1, as in 0/4 to 3/4, or jax"
@@ -30,19 +30,19 @@ class Shard(NamedTuple):
     def __str__(self) -> str:
         return f"shard {self.index}/{self.count} ({self.source})"
 
-    def of(self, points: Sequence[Point], seeds: Sequence[int]) -> list[RunId]:
+    def of(self, points: Sequence[Point], seeds: Sequence[int]) -> list[Run]:
         """The runs of this share, of all (point, seed)."""
         return [run for index, run in shares(points, seeds, self.count) if index == self.index]
 
 
-def shares(points: Sequence[Point], seeds: Sequence[int], count: int) -> Iterator[tuple[int, RunId]]:
+def shares(points: Sequence[Point], seeds: Sequence[int], count: int) -> Iterator[tuple[int, Run]]:
     """Every run with the index of its share, of `count`.
 
     All runs stand in a row, those of like sizes side by side, and the row is cut into pieces of equal estimated cost: a
     share is off by less than one run, and compiles few programs. A run belongs to the piece that its middle is in.
     """
-    row = sorted(points, key=lambda point: _kin(Bucket.tight(point)))
-    costs = [Rates().seconds(Work.of(point).amounts(Bucket.tight(point))) for point in row]
+    row = sorted(points, key=lambda point: _kin(Shape.tight(point)))
+    costs = [Rates().seconds(Work.of(point).amounts(Shape.tight(point))) for point in row]
     total, before = len(seeds) * sum(costs), 0.0
     for point, cost in zip(row, costs, strict=True):
         for seed in seeds:
@@ -50,7 +50,7 @@ def shares(points: Sequence[Point], seeds: Sequence[int], count: int) -> Iterato
             before += cost
 
 
-def _kin(bucket: Bucket) -> tuple[object, ...]:
+def _kin(bucket: Shape) -> tuple[object, ...]:
     return bucket.variant, bucket.V, bucket.d, bucket.m
 
 

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from ..point import BLOCK, REDRAWS, Point, RunId, checked_seed
+from ..laws.embedding import law_index
+from ..point import BLOCK, REDRAWS, Point, Run, checked_seed
 from ..science import embeddings as embed
 from ..science import keys, task
 
@@ -41,7 +42,7 @@ def realize(point: Point, seed: int) -> Realization:
     seed = checked_seed(seed)
     streams, batches = run_keys([(point, seed)])
     streams, batches = streams[0], batches[0]
-    e = _embeddings(streams, embed.LAWS.index(point.embedding), V=point.V, d=point.d, m=point.m)
+    e = _embeddings(streams, law_index(point.embedding), V=point.V, d=point.d, m=point.m)
     perm = np.asarray(jax.jit(task.permutation, static_argnums=(1, 2))(streams, point.V, point.V))
 
     def samples(tokens_key: np.ndarray, positions_key: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -72,7 +73,7 @@ def redraws(point: Point, seed: int) -> np.ndarray:
     return np.stack([embed.redrawn_first_layer(streams[0], r, point.d, point.m, (point.m, point.d)) for r in range(REDRAWS)])
 
 
-def run_keys(runs: Sequence[RunId]) -> tuple[np.ndarray, np.ndarray]:
+def run_keys(runs: Sequence[Run]) -> tuple[np.ndarray, np.ndarray]:
     """(n, 10, 2), (n, 3, 2) uint32: keys of the named streams of n runs, and of the samples of their gradient steps.
 
     Streams are those of root_seed and seed, and of the point id too where they are independent. Without fresh batches every

@@ -11,12 +11,12 @@ import numpy as np
 from ..errors import FitError
 from ..fit import Fit, cells, fit
 from ..fit.law import Law
-from ..science.columns import POINT_COLUMNS
+from ..point import FIELDS
 from .style import said
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 ORDER = ("d", "L", "V", "m")
-NOT_MEASURED = {"point_id", "seed", *POINT_COLUMNS, "n_correct", "accuracy", "n_tied", "draw_check", "seconds", "code_version"}
+NOT_MEASURED = {"point_id", "seed", *FIELDS, "n_correct", "accuracy", "n_tied", "draw_check", "seconds", "code_version"}
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def study(
     for name in (name for name in every[0][1].at if rows[name].dtype.kind == "f"):
         rows[name] = rows[name].map({value: float(f"{value:.12g}") for value in rows[name].unique()})
     mine = rows.merge(at.rename_axis("cell").reset_index(), on=list(every[0][1].at), how="left")
-    settings = mine.groupby("cell")[[name for name in POINT_COLUMNS if name in rows and name not in (*at, "N")]].first()
+    settings = mine.groupby("cell")[[name for name in FIELDS if name in rows and name not in (*at, "N")]].first()
     table = at.join(settings)
     return Study(
         frame, table, _with_means(curves, mine, NOT_MEASURED | {*at}).merge(table, left_on="cell", right_index=True),

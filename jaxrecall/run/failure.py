@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import StoreError
-from ..point import RunId
-from ..simulator.shape import Bucket
+from ..point import Run
+from ..simulator.shape import Shape
 from ..store.store import Store
 
 
@@ -33,7 +33,7 @@ class Failure(NamedTuple):
         kind, _, text = self.error.partition(": ")
         return text.splitlines()[0] if text else kind
 
-    def recorded(self, bucket: Bucket, runs: Sequence[RunId], store: Store, repeat: str) -> tuple[str, Path | None]:
+    def recorded(self, bucket: Shape, runs: Sequence[Run], store: Store, repeat: str) -> tuple[str, Path | None]:
         """Writes down that these runs failed, and `repeat`, the command that tries them again; the line that tells it, and the file."""
         (first, first_seed), (last, last_seed) = runs[0], runs[-1]
         record = {

@@ -14,9 +14,9 @@ from threadpoolctl import threadpool_limits
 from ..grid.file import PART_SECONDS
 from ..plan.cost import Amounts, Work
 from ..plan.plan import Chunk, Plan, Terms
-from ..point import RunId
+from ..point import Run
 from ..simulator import program
-from ..simulator.shape import Bucket
+from ..simulator.shape import Shape
 from ..store.store import Store
 from .failure import Failure
 from .interrupts import Interrupts
@@ -29,7 +29,7 @@ OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "YNNPACK operation failed")  # the second
 
 Rows = list[dict[str, Any]]
 
-Costs = dict[RunId, float]
+Costs = dict[Run, float]
 """Runs, and the seconds that each is estimated to take on one core."""
 
 
@@ -88,17 +88,17 @@ class Lanes:
 
     def __init__(self, terms: Terms, precision: str, tell: Remarks, batch_seconds: float):
         self.terms, self.precision, self.tell, self.batch_seconds = terms, precision, tell, batch_seconds
-        self.width: dict[Bucket, int] = {}
+        self.width: dict[Shape, int] = {}
         self.measured: list[tuple[Amounts, float]] = []
-        self.compiled: dict[Bucket, float | None] = {}
+        self.compiled: dict[Shape, float | None] = {}
         """Seconds that each program took to compile, None if an earlier process had."""
 
-    def rows(self, chunk: Chunk) -> Iterator[tuple[list[RunId], Rows]]:
+    def rows(self, chunk: Chunk) -> Iterator[tuple[list[Run], Rows]]:
         """Runs of the chunk and their rows, a batch at a time; those that a guard turns away come last, in the full form.
 
         Where memory does not suffice, the width of this program is halved for good.
         """
-        turned_away: list[RunId] = []
+        turned_away: list[Run] = []
         for bucket, runs in ((chunk.bucket, list(chunk.runs)), (chunk.bucket.in_full, turned_away)):
             left = dict.fromkeys(runs)
             while left:
@@ -118,7 +118,7 @@ class Lanes:
                     self.width[bucket] = width // 2
                     self.tell.say(f"program {bucket}: out of memory with {width} runs side by side; going on with {width // 2}")
 
-    def _batches(self, bucket: Bucket, runs: list[RunId], width: int) -> Iterator[tuple[Costs, list[dict[str, Any] | None], float]]:
+    def _batches(self, bucket: Shape, runs: list[Run], width: int) -> Iterator[tuple[Costs, list[dict[str, Any] | None], float]]:
         """Batches of runs with their estimated costs, their metrics and seconds, in order."""
         self.tell.compiling(str(bucket))
         start = time.perf_counter()
@@ -144,7 +144,7 @@ class Lanes:
                     self.measured.append((sum((Work.of(point) for point, _ in done), Work()).amounts(bucket), seconds))
                     yield done, metrics, seconds
 
-    def _by_cost(self, bucket: Bucket, runs: list[RunId], most: int, threads: int) -> Iterator[Costs]:
+    def _by_cost(self, bucket: Shape, runs: list[Run], most: int, threads: int) -> Iterator[Costs]:
         """Batches of at most `most` runs and `batch_seconds` of work, on a CPU small enough to go round all threads.
 
         The dearest come first: what is left for the end goes evenly round, and side by side are runs of like length.
@@ -160,7 +160,7 @@ class Lanes:
             batch[run] = seconds
         yield batch
 
-    def _first_width(self, bucket: Bucket) -> int:
+    def _first_width(self, bucket: Shape) -> int:
         """As many as the plan allows on a CPU; on each accelerator what it says or half a second's work, a power of two."""
         if program.on_cpu():
             return self.terms.width(bucket)

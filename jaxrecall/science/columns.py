@@ -5,11 +5,10 @@ One row per (point, seed), scalars only. The order is fixed and a new column goe
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import combinations
 from typing import Any
 
-from ..point import ASKS, FIELDS
+from ..point import FIELDS
 
 CODE_VERSION = 2
 """Raised by hand whenever a number in a row changes; rows of different versions never mix silently."""
@@ -65,26 +64,22 @@ _DECODED = {
 }
 
 _POINT_TYPES = {"int": "int64", "float": "float64", "bool": "bool"}
-_POINT_FIRST = ("root_seed", "V", "N", "d", "L", "m", "embedding", "activation", "trigger_in_value", "fresh_batches")
-_POINT_FIRST += ("eta", "gamma", "gamma2", "kappa", "n_test")
-_POINT_LAST = ("streams", "exact")
-POINT_COLUMNS = _POINT_FIRST + _POINT_LAST + ASKS
 
 
-def _of_point(names: Iterable[str]) -> dict[str, tuple[str, str]]:
-    return {n: (_POINT_TYPES.get(str(FIELDS[n].type), "string"), FIELDS[n].metadata["legend"]) for n in names}
+def _of_point(late: bool) -> dict[str, tuple[str, str]]:
+    declared = {name: f for name, f in FIELDS.items() if f.metadata.get("late", False) is late}
+    return {name: (_POINT_TYPES.get(str(f.type), "string"), f.metadata["legend"]) for name, f in declared.items()}
 
 
-ASKED_COLUMNS = (*_DIAGNOSED, *_DECODED)
+EXTRA_COLUMNS = (*_DIAGNOSED, *_DECODED)
 """Columns that are null unless the point asks for them."""
 
 COLUMNS: dict[str, tuple[str, str]] = {
     "point_id": ("string", "hash of the point: same id, same science"),
     "seed": ("int64", "seed of the run; the independent unit of any statistics"),
-    **_of_point(_POINT_FIRST),
+    **_of_point(late=False),
     **_MEASURED,
-    **_of_point(_POINT_LAST),
-    **_of_point(ASKS),
+    **_of_point(late=True),
     **_DIAGNOSED,
     **_DECODED,
 }

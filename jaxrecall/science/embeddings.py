@@ -9,11 +9,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jax import Array
 
-from ..point import Embedding
+from ..laws.embedding import EMBEDDING_LAWS
 from . import keys
-
-LAWS: tuple[Embedding, ...] = ("gaussian", "sphere", "orthogonal")
-"""The law enters a program as its index here, so one program serves all three."""
 
 
 class Embeddings(eqx.Module):
@@ -35,11 +32,11 @@ def redrawn_first_layer(streams: Array, r: Array | int, d: Array | int, m: Array
 
 
 def draw(streams: Array, law: Array | int, V: Array | int, d: Array | int, m: Array | int, pad: tuple[int, int, int]) -> Embeddings:
-    """Embeddings of one run, padded to `pad` = (V_pad, d_pad, m_pad); `law` is an index into LAWS.
+    """Embeddings of one run, padded to `pad` = (V_pad, d_pad, m_pad); `law` is the place of a law in EMBEDDING_LAWS.
 
-    gaussian: entries N(0, 1/d). sphere: the same normals, rows normalised. orthogonal: unit vectors, because every metric
-    is rotation invariant; needs d >= V + 2. W_in: entries N(0, 1). With the same streams, embeddings of a smaller d are a
-    prefix of those of a larger one up to scale, and W_in is a prefix in m and d.
+    Every law makes its rows of the same normals, and one program serves all laws. W_in has entries N(0, 1). With the same
+    streams, gaussian and sphere embeddings of a smaller d are a prefix of those of a larger one up to scale, and W_in is a
+    prefix in m and d.
     """
     V_pad, d_pad, m_pad = pad
     counts = {"z_in": V_pad, "z_out": V_pad, "z_trig": 1, "z_eos": 1, "w_in": m_pad}
@@ -56,8 +53,8 @@ def draw(streams: Array, law: Array | int, V: Array | int, d: Array | int, m: Ar
     unit = of_rows(lambda name, row: row + first_unit[name])[:, None]
     column = jnp.arange(d_pad, dtype=jnp.int32)[None, :]
     normal = jnp.where(real & (column < d), keys.normals(keys.fold(key, row.astype(jnp.uint32)), d_pad), jnp.float32(0))
-    square = jnp.sum(normal * normal, axis=1, keepdims=True)
-    length = jnp.where(law == 0, jnp.sqrt(jnp.float32(d)), jnp.sqrt(jnp.where(real, square, jnp.float32(1))))
-    z = jnp.where(law == 2, (real & (column == unit)).astype(jnp.float32), normal / length)
+    z = jnp.zeros_like(normal)
+    for place, one in enumerate(EMBEDDING_LAWS.values()):
+        z = jnp.where(real & (column < d) & (law == place), one.rows(normal, unit, d, jnp), z)
     Z_in, Z_out, z_trig, z_eos, _ = jnp.split(z, list(itertools.accumulate(counts.values()))[:-1])
     return Embeddings(Z_in, Z_out, z_trig[0], z_eos[0], normal[-m_pad:] if m_pad else None)

@@ -16,9 +16,9 @@ from ..grid import Grid
 from ..plan import plan as planning
 from ..plan.cost import Experience, Work, cores
 from ..plan.plan import Plan
-from ..point import Point, RunId
+from ..point import Point, Run
 from ..run.progress import Outcome, Tally, duration
-from ..simulator.shape import Bucket, form_of
+from ..simulator.shape import Shape, form_of
 from ..store.store import Store
 from .cell import OUTCOMES, CellSearch, Request, Spec
 
@@ -37,7 +37,7 @@ class Cell:
     search: CellSearch
     points: dict[int, Point] = field(default_factory=dict)
 
-    def run(self, request: Request) -> RunId:
+    def run(self, request: Request) -> Run:
         N, seed = request
         if N not in self.points:
             self.points[N] = self.point.replace(N=N)
@@ -69,7 +69,7 @@ class Rounds:
         return planning.make(runs, self._forced, Experience(), self._limit)
 
     @cached_property
-    def _buckets(self) -> dict[Point, Bucket]:
+    def _buckets(self) -> dict[Point, Shape]:
         return {point.replace(N=1): chunk.bucket for chunk in self.guess.chunks for point, _ in chunk.runs}
 
     @property
@@ -79,7 +79,7 @@ class Rounds:
     def run(self, execute: Callable[[Plan], Outcome], fail_fast: bool = False) -> Outcome:
         """Round after round through `execute`, until all cells are finished, wait for runs that failed, or are told to stop."""
         total = Outcome()
-        failed: set[RunId] = set()
+        failed: set[Run] = set()
         while runs := [run for run in self.wanted() if run not in failed]:
             self.tally.next_round(len(runs))
             one = execute(self.plan(runs))
@@ -89,9 +89,9 @@ class Rounds:
                 break
         return total
 
-    def wanted(self) -> list[RunId]:
+    def wanted(self) -> list[Run]:
         """The runs that the unfinished cells wait for, each once; none when all are finished."""
-        wanted: dict[tuple[str, int], RunId] = {}
+        wanted: dict[tuple[str, int], Run] = {}
         for cell in self.cells:
             while requests := cell.search.wanted:
                 runs = {(run[0].point_id, run[1]): run for run in map(cell.run, requests)}
@@ -102,9 +102,9 @@ class Rounds:
                 self.runs.update(runs)
         return list(wanted.values())
 
-    def plan(self, runs: Sequence[RunId]) -> Plan:
+    def plan(self, runs: Sequence[Run]) -> Plan:
         """The plan of a round: each run in the program of its cell, in batches of one size whatever the round."""
-        groups: dict[Bucket, list[RunId]] = {}
+        groups: dict[Shape, list[Run]] = {}
         for point, seed in runs:
             groups.setdefault(self._bucket(point), []).append((point, seed))
         experience = Experience.kept()
@@ -117,7 +117,7 @@ class Rounds:
             batch=max(1, len(self.cells) // (4 * len(self.guess.buckets))),
         )
 
-    def _bucket(self, point: Point) -> Bucket:
+    def _bucket(self, point: Point) -> Shape:
         return replace(self._buckets[point.replace(N=1)], exact=form_of(point))
 
     def facts(self) -> dict[str, Any]:

@@ -16,17 +16,17 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from ..laws.embedding import law_index
 from ..plan.cost import cache_folder
-from ..point import Point, RunId, checked_seed
+from ..point import FIELDS, Point, Run, checked_seed
 from ..reference import noise as diagnosis
 from ..reference.realization import run_keys
 from ..science import decoders
-from ..science import embeddings as embed
-from ..science.columns import ASKED_COLUMNS, CODE_VERSION, DTYPE, POINT_COLUMNS, in_order
+from ..science.columns import CODE_VERSION, DTYPE, EXTRA_COLUMNS, in_order
 from . import metrics as evaluate
 from . import noise, shortcuts
 from . import steps as stream
-from .shape import Bucket
+from .shape import Shape
 
 LOOPED = 16
 """Runs a call on a CPU. They are looped over, as many as there are, so that one program serves every batch."""
@@ -57,7 +57,7 @@ def keep_compiled() -> None:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
 
 
-def compiled(bucket: Bucket, per_device: int = LOOPED, precision: str = "highest", chunk: int | None = None) -> Program:
+def compiled(bucket: Shape, per_device: int = LOOPED, precision: str = "highest", chunk: int | None = None) -> Program:
     """The program of a bucket for batches of up to `per_device` runs on each local device; compiled once a process.
 
     On a CPU a program with decoders takes one run a call: it returns whole tables, and batches would add them up.
@@ -68,7 +68,7 @@ def compiled(bucket: Bucket, per_device: int = LOOPED, precision: str = "highest
 
 
 @functools.cache
-def _compiled(bucket: Bucket, per_device: int, precision: str, chunk: int, devices: tuple[Any, ...]) -> Program:
+def _compiled(bucket: Shape, per_device: int, precision: str, chunk: int, devices: tuple[Any, ...]) -> Program:
     one = jax.jit(functools.partial(simulate_run, shape=shape_of(bucket, chunk)), inline=True)  # traced once, if used twice
     # A CPU is fastest on one run at a time, each with its own number of chunks; an accelerator needs them side by side.
     many = functools.partial(looped, one) if on_cpu() else lambda runs, active: jax.vmap(one)(runs)
@@ -110,7 +110,7 @@ def looped(one: Callable[[stream.Run], Any], runs: stream.Run, active: jax.Array
     return lax.fori_loop(0, jnp.sum(active.astype(jnp.int32), dtype=jnp.int32), body, out)
 
 
-def shape_of(bucket: Bucket, chunk: int) -> stream.Shape:
+def shape_of(bucket: Shape, chunk: int) -> stream.Shape:
     full = bucket.exact == "full"
     return stream.Shape(bucket.V, bucket.d, bucket.m, bucket.activation, chunk, full, bucket.diagnose, bucket.decoders)
 
@@ -133,7 +133,7 @@ def science(world: stream.World) -> tuple[stream.Learned, dict[str, Any]]:
     return learned, raw | ({"guard": guard} if guard else {})
 
 
-def arguments(runs: Sequence[RunId]) -> stream.Run:
+def arguments(runs: Sequence[Run]) -> stream.Run:
     """Runs as a program's arguments, leading axis n. Products of rates are formed in float64, then held to float32's range."""
     streams, batches = run_keys(runs)
     points = [point for point, _ in runs]
@@ -146,7 +146,7 @@ def arguments(runs: Sequence[RunId]) -> stream.Run:
         streams=streams,
         batches=batches,
         **{name: of_each(operator.attrgetter(name), np.int32) for name in ("V", "N", "d", "L", "m", "n_test")},
-        law=of_each(lambda p: embed.LAWS.index(p.embedding), np.int32),
+        law=of_each(lambda p: law_index(p.embedding), np.int32),
         trigger_in_value=of_each(lambda p: p.trigger_in_value, bool),
         fresh_batches=of_each(lambda p: p.fresh_batches, bool),
         eta=of_each(lambda p: p.eta, np.float32),
@@ -156,11 +156,11 @@ def arguments(runs: Sequence[RunId]) -> stream.Run:
     )
 
 
-IDLE: RunId = (Point(V=2, N=1, d=1, L=1, n_test=1), 0)
+IDLE = Run(Point(V=2, N=1, d=1, L=1, n_test=1), 0)
 """A run of next to nothing, which fills a batch up."""
 
 
-def execute(program: Program, runs: Sequence[RunId]) -> tuple[list[dict[str, Any] | None], float]:
+def execute(program: Program, runs: Sequence[Run]) -> tuple[list[dict[str, Any] | None], float]:
     """Metric columns of at most `program.batch` runs, in their order, and the seconds it took.
 
     None stands for a run that a shortcut's guard turns away: it is for the full form.
@@ -169,7 +169,7 @@ def execute(program: Program, runs: Sequence[RunId]) -> tuple[list[dict[str, Any
     n_devices = program.sharding.num_devices
     share, per_device = -(-len(runs) // n_devices), program.batch // n_devices
     slots = [i // share * per_device + i % share for i in range(len(runs))]
-    batch: list[RunId] = [IDLE] * program.batch
+    batch: list[Run] = [IDLE] * program.batch
     active = np.zeros(program.batch, bool)
     for slot, run in zip(slots, runs, strict=True):
         batch[slot], active[slot] = run, True
@@ -201,7 +201,7 @@ def finish(raw: dict[str, Any], point: Point) -> dict[str, Any] | None:
         "test_margin": float(raw["margin"]) / point.n_test,
         "n_tied": counts["n_tied"],
         "status": "ok",
-    } | dict.fromkeys(ASKED_COLUMNS)
+    } | dict.fromkeys(EXTRA_COLUMNS)
     if point.diagnose:
         row |= diagnosis.columns(raw["noise"], trigger if scale else 0.0)
     if point.decoders:
@@ -213,9 +213,9 @@ def finish(raw: dict[str, Any], point: Point) -> dict[str, Any] | None:
     return row | {"form": guard.form if guard else "full", "draw_check": int(raw["draw_check"])}
 
 
-def row(point: Point, seed: int, metrics: dict[str, Any], bucket: Bucket, precision: str, seconds: float | None) -> dict[str, Any]:
+def row(point: Point, seed: int, metrics: dict[str, Any], bucket: Shape, precision: str, seconds: float | None) -> dict[str, Any]:
     """The whole row of a run, columns in table order."""
-    fields = {name: getattr(point, name) for name in POINT_COLUMNS}
+    fields = {name: getattr(point, name) for name in FIELDS}
     provenance = {
         "seconds": seconds,
         "code_version": CODE_VERSION,
@@ -234,7 +234,7 @@ def simulate(point: Point, seed: int) -> dict[str, Any]:
     The first call for a bucket compiles its program (seconds); points of like sizes share it.
     """
     run = point, checked_seed(seed)
-    bucket = Bucket.of(point)
+    bucket = Shape.of(point)
     metrics = None
     for at in (bucket, bucket.in_full):
         metrics = metrics or execute(compiled(at), [run])[0][0]

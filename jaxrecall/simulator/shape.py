@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import GridError
-from ..point import BLOCK, Activation, Exact, Point
+from ..point import BLOCK, Point
 
 MAX_COUNTED_V = 2048
 """Widest padded vocabulary for which a guarded program keeps a V x V table of token counts (16 MiB)."""
@@ -21,20 +21,20 @@ def is_counted(V: int, m: int) -> bool:
     return m == 0 and V <= MAX_COUNTED_V
 
 
-def form_of(point: Point) -> Exact:
+def form_of(point: Point) -> str:
     """The form that the point runs in: shortcuts count tokens in 32 bits, so N L from 2^31 on runs the full form."""
     return "full" if point.N * point.L >= 2**31 else point.exact
 
 
 @dataclass(frozen=True, order=True)
-class Bucket:
+class Shape:
     """Padded sizes V x d x m of a program; every point that fits, with the same activation and form, can run in it."""
 
     V: int
     d: int
     m: int
-    activation: Activation
-    exact: Exact = "guarded"
+    activation: str
+    exact: str = "guarded"
     diagnose: bool = False
     decoders: bool = False
 
@@ -48,7 +48,7 @@ class Bucket:
         return BLOCK * max(1, min(4, 2**22 // (max(self.V, self.d, self.m) * BLOCK)))
 
     @property
-    def in_full(self) -> Bucket:
+    def in_full(self) -> Shape:
         """The same sizes in the full form, for runs that a guard turns away."""
         return replace(self, exact="full")
 
@@ -59,27 +59,27 @@ class Bucket:
 
     def fits(self, point: Point) -> bool:
         sizes = point.V <= self.V and point.d <= self.d and point.m <= self.m
-        return sizes and Bucket.sized(point, self.V, self.d, self.m) == self
+        return sizes and Shape.sized(point, self.V, self.d, self.m) == self
 
     @staticmethod
-    def sized(point: Point, V: int, d: int, m: int) -> Bucket:
+    def sized(point: Point, V: int, d: int, m: int) -> Shape:
         """The bucket of these sizes and of the point's variant, whether it fits or not."""
-        return Bucket(V, d, m, point.activation, form_of(point), point.diagnose, point.decoders)
+        return Shape(V, d, m, point.activation, form_of(point), point.diagnose, point.decoders)
 
     @staticmethod
-    def of(point: Point) -> Bucket:
+    def of(point: Point) -> Shape:
         """The bucket of a point on its own: each size padded to a power of two, at least 16."""
-        return Bucket.sized(point, *(max(16, 1 << (size - 1).bit_length()) if size else 0 for size in (point.V, point.d, point.m)))
+        return Shape.sized(point, *(max(16, 1 << (size - 1).bit_length()) if size else 0 for size in (point.V, point.d, point.m)))
 
     @staticmethod
-    def tight(point: Point) -> Bucket:
+    def tight(point: Point) -> Shape:
         """The bucket of a point with little padding: four sizes to the octave, multiples of 16."""
 
         def padded(size: int) -> int:
             step = max(16, 1 << max(0, size.bit_length() - 3))
             return -(-size // step) * step
 
-        return Bucket.sized(point, padded(point.V), padded(point.d), padded(point.m))
+        return Shape.sized(point, padded(point.V), padded(point.d), padded(point.m))
 
     @staticmethod
     def parse(text: str) -> tuple[int, int, int]:

@@ -18,8 +18,8 @@ from scipy.special import erf, gammaincinv, ndtr, ndtri, stdtr, stdtrit
 from scipy.stats import poisson, qmc
 
 from ..errors import TheoryError
-from ..laws.activation import value_and_slope
-from ..point import FIELDS
+from ..laws.activation import ACTIVATIONS, value_and_slope
+from ..laws.embedding import EMBEDDING_LAWS
 
 NODES = 1024
 """Quasi-random nodes of the average over embeddings, W_in, the own label's count and logit."""
@@ -33,14 +33,12 @@ def check(V: int, N: float, d: int, m: int, embedding: str, activation: str) -> 
     for name, value, low in (("V", V, 2), ("N", N, 1), ("d", d, 2), ("m", m, 0)):
         if not value >= low:
             raise TheoryError(f"{name}: got {value!r}; allowed: from {low}")
-    choices = FIELDS["embedding"].metadata["choices"]
-    if embedding not in choices:
-        raise TheoryError(f"embedding: got {embedding!r}; allowed: {', '.join(choices)}")
+    if embedding not in EMBEDDING_LAWS:
+        raise TheoryError(f"embedding: got {embedding!r}; allowed: {', '.join(EMBEDDING_LAWS)}")
     if embedding == "orthogonal" and d < V + 2:
         raise TheoryError(f"d: got {d} with orthogonal embeddings and V={V}; allowed: d >= V + 2 = {V + 2}")
-    choices = [name for name in FIELDS["activation"].metadata["choices"] if name != "none"]
-    if m and activation not in choices:
-        raise TheoryError(f"activation: got {activation!r} with m={m}; allowed: {', '.join(choices)}")
+    if m and activation not in ACTIVATIONS:
+        raise TheoryError(f"activation: got {activation!r} with m={m}; allowed: {', '.join(ACTIVATIONS)}")
 
 
 class Keys(NamedTuple):

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from ...plan.cost import cores
 from ...plan.plan import CHUNK_RUNS, CHUNK_SECONDS, Chunk, Plan, Terms
-from ...point import Point, RunId
-from ...simulator.shape import Bucket
+from ...point import Point, Run
+from ...simulator.shape import Shape
 
 LEAST_SECONDS = 0.1
 """Of work in a piece, so that starting it is not felt."""
@@ -24,7 +24,7 @@ class Piece:
     """Runs of one program that a worker has or had."""
 
     chunk: Chunk
-    left: dict[tuple[str, int], RunId]
+    left: dict[tuple[str, int], Run]
     start: float = 0.0
     tries: int = 0
 
@@ -39,8 +39,8 @@ class Waiting:
     """Runs that no worker has yet, by program."""
 
     terms: Terms
-    runs: dict[Bucket, deque[RunId]] = field(default_factory=dict)
-    seconds: dict[Bucket, float] = field(default_factory=dict)
+    runs: dict[Shape, deque[Run]] = field(default_factory=dict)
+    seconds: dict[Shape, float] = field(default_factory=dict)
     again: deque[Piece] = field(default_factory=deque)
 
     @staticmethod
@@ -54,7 +54,7 @@ class Waiting:
     def __bool__(self) -> bool:
         return bool(self.runs or self.again)
 
-    def take(self, seconds: float, own: Bucket | None, others: list[Bucket]) -> Piece:
+    def take(self, seconds: float, own: Shape | None, others: list[Shape]) -> Piece:
         """A piece of about `seconds`: one that is to be tried again, else of the worker's `own` program, else of the one that
         the fewest `others` are at, so that a program is compiled by few."""
         if self.again:
@@ -84,7 +84,7 @@ class Desk:
     def __init__(self, plan: Plan, size: int):
         self.waiting, self.size = Waiting.of(plan), size
         self.pieces: dict[int, Piece] = {}
-        self.programs: dict[int, Bucket] = {}
+        self.programs: dict[int, Shape] = {}
         self.speed: dict[int, float] = {}
 
     def give(self, worker: int) -> Piece:

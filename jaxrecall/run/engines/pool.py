@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from ...grid.file import PART_SECONDS
 from ...plan.cost import Amounts
 from ...plan.plan import Chunk, Plan, Terms
-from ...simulator.shape import Bucket
+from ...simulator.shape import Shape
 from ...store.store import Store
 from ..failure import Failure
 from ..interrupts import Interrupts
@@ -121,7 +121,7 @@ def execute(
     terms = replace(plan.terms, limit=plan.limit // pool.peers)
     at = Desk(plan, pool.size)
     measured: list[tuple[Amounts, float]] = []
-    compiled: dict[Bucket, float | None] = {}
+    compiled: dict[Shape, float | None] = {}
 
     def give_up(piece: Piece, failure: Failure) -> None:
         outcome.failed += 1

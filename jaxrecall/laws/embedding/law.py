@@ -1,0 +1,44 @@
+"""What an embedding law must say, and the registry of those there are."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from ...errors import Problem
+
+
+class EmbeddingLaw(ABC):
+    """How rows of embeddings are made of independent standard normals."""
+
+    name: str
+    """Value of the field `embedding`."""
+
+    @abstractmethod
+    def rows(self, normals: Any, index: Any, d: Any, xp: Any) -> Any:
+        """(n, width) embeddings, each a function of its own row of `normals` (n, width) and its own `index` (n, 1).
+
+        `xp` is numpy or jax.numpy. Columns from d on are padding, and rows of zeros are too: what is returned for them is
+        dropped, but it must be finite. `index` is v for row v of Z_in or Z_out, V for z_trig and V + 1 for z_eos.
+        """
+
+    def problems(self, V: int, d: int) -> list[Problem]:
+        """What is wrong with a point of these sizes; nothing by default."""
+        return []
+
+
+EMBEDDING_LAWS: dict[str, EmbeddingLaw] = {}
+"""Every law by name, in the order of registration. A law enters a compiled program as its place in this order."""
+
+
+def law_index(name: str) -> int:
+    """The place of a law in EMBEDDING_LAWS."""
+    return list(EMBEDDING_LAWS).index(name)
+
+
+def register(law: EmbeddingLaw) -> EmbeddingLaw:
+    """Adds a law, which may then be used as the field `embedding`; raises ValueError if another law has its name."""
+    if law.name in EMBEDDING_LAWS:
+        raise ValueError(f"embedding law: got {law.name!r} a second time; allowed: a name other than {', '.join(EMBEDDING_LAWS)}")
+    EMBEDDING_LAWS[law.name] = law
+    return law
