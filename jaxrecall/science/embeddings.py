@@ -9,7 +9,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jax import Array
 
-from ..laws.embedding import EMBEDDING_LAWS
+from ..laws.embedding import EMBEDDING_LAWS, Rescaled
 from . import keys
 
 
@@ -53,8 +53,13 @@ def draw(streams: Array, law: Array | int, V: Array | int, d: Array | int, m: Ar
     unit = of_rows(lambda name, row: row + first_unit[name])[:, None]
     column = jnp.arange(d_pad, dtype=jnp.int32)[None, :]
     normal = jnp.where(real & (column < d), keys.normals(keys.fold(key, row.astype(jnp.uint32)), d_pad), jnp.float32(0))
-    z = jnp.zeros_like(normal)
+    length = jnp.ones_like(normal[:, :1])
     for place, one in enumerate(EMBEDDING_LAWS.values()):
-        z = jnp.where(real & (column < d) & (law == place), one.rows(normal, unit, d, jnp), z)
+        if isinstance(one, Rescaled):
+            length = jnp.where(law == place, one.length(normal, d, jnp), length)
+    z = normal / length
+    for place, one in enumerate(EMBEDDING_LAWS.values()):
+        if not isinstance(one, Rescaled):
+            z = jnp.where(law == place, jnp.where(real & (column < d), one.rows(normal, unit, d, jnp), jnp.float32(0)), z)
     Z_in, Z_out, z_trig, z_eos, _ = jnp.split(z, list(itertools.accumulate(counts.values()))[:-1])
     return Embeddings(Z_in, Z_out, z_trig[0], z_eos[0], normal[-m_pad:] if m_pad else None)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from .law import EmbeddingLaw
+from .law import Rescaled
 
 
-class Gaussian(EmbeddingLaw):
+class Gaussian(Rescaled):
     name = "gaussian"
 
-    def rows(self, normals: Any, index: Any, d: Any, xp: Any) -> Any:
-        return normals / xp.sqrt(xp.asarray(d, normals.dtype))
+    def length(self, normals: Any, d: Any, xp: Any) -> Any:
+        return xp.sqrt(xp.asarray(d, normals.dtype))

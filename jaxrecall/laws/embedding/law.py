@@ -27,6 +27,17 @@ class EmbeddingLaw(ABC):
         return []
 
 
+class Rescaled(EmbeddingLaw):
+    """A law whose rows are the normals over a length. A compiled program divides once for all such laws."""
+
+    @abstractmethod
+    def length(self, normals: Any, d: Any, xp: Any) -> Any:
+        """(n, 1), or one number for all rows; positive, also where a row of `normals` is zero."""
+
+    def rows(self, normals: Any, index: Any, d: Any, xp: Any) -> Any:
+        return normals / self.length(normals, d, xp)
+
+
 EMBEDDING_LAWS: dict[str, EmbeddingLaw] = {}
 """Every law by name, in the order of registration. A law enters a compiled program as its place in this order."""
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from .law import EmbeddingLaw
+from .law import Rescaled
 
 
-class Sphere(EmbeddingLaw):
+class Sphere(Rescaled):
     name = "sphere"
 
-    def rows(self, normals: Any, index: Any, d: Any, xp: Any) -> Any:
+    def length(self, normals: Any, d: Any, xp: Any) -> Any:
         square = xp.sum(normals * normals, axis=1, keepdims=True)
-        return normals / xp.sqrt(xp.where(square > 0, square, xp.ones_like(square)))
+        return xp.sqrt(xp.where(square > 0, square, xp.ones_like(square)))
