@@ -146,7 +146,7 @@ def _prepare(args: argparse.Namespace, command: str) -> Job:
         todo = [(point, seed) for point, seed in mine if (point.point_id, seed) not in done.runs]
         n_done, plan = len(runs) - len(todo), planning.make(todo, forced, limit=limit)
     if plan.peak_bytes > limit:
-        biggest = max(plan.buckets, key=planning.peak_bytes)
+        biggest = max(plan.buckets, key=lambda shape: shape.peak_bytes)
         raise GridError(
             f"limits.max_bytes: program {biggest} needs about {plan.peak_bytes / 2**20:.0f} MiB; allowed: {limit / 2**20:.0f} MiB. "
             "Lower V, d or m, or raise limits.max_bytes."

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,9 @@ from jaxrecall.reference.steps import ThreeStep
 from jaxrecall.science import model
 from jaxrecall.science.embeddings import Embeddings
 from jaxrecall.simulator import program
-from jaxrecall.simulator import steps as stream
+from jaxrecall.simulator.rows import finish
 from jaxrecall.simulator.shape import Shape
+from jaxrecall.simulator.world import Arguments, World, draw
 
 ROOT = Path(__file__).parent.parent
 METRICS = ("n_correct", "accuracy", "memory_accuracy", "step1_memory_accuracy", "train_accuracy", "attention_mass", "attention_top1")
@@ -65,34 +67,37 @@ def autodiff_three_step(r: Realization, point: Point) -> ThreeStep:
 
 
 @functools.partial(jax.jit, static_argnames="shape")
-def _draw(run: stream.Run, shape: stream.Shape) -> stream.World:
+def _draw(run: Arguments, shape: Shape) -> World:
     with jax.default_matmul_precision("highest"):
-        return stream.draw(run, shape)
+        return draw(run, shape)
 
 
 @jax.jit
-def _science(world: stream.World) -> Any:
+def _science(world: World) -> Any:
     with jax.default_matmul_precision("highest"):
         return program.science(world)
 
 
-def drawn(point: Point, seed: int, bucket: Shape, chunk: int = 512, **changes: Any) -> stream.World:
-    """What the streamed program draws for a run; `changes` replace fields of its argument."""
-    run = jax.tree.map(lambda a: a[0], program.arguments([(point, seed)]))._replace(**changes)
-    return _draw(run, program.shape_of(bucket, chunk))
+def drawn(point: Point, seed: int, shape: Shape, tile: int = 512, **changes: Any) -> World:
+    """What the compiled program draws for a run; `changes` replace its arguments."""
+    run = jax.tree.map(lambda a: a[0], program.arguments([(point, seed)])).replace(**changes)
+    return _draw(run, replace(shape, tile=tile))
 
 
 def streamed(
-    point: Point, seed: int, bucket: Shape, change: Callable[[stream.World], stream.World] = lambda w: w, chunk: int = 512
+    point: Point, seed: int, shape: Shape, change: Callable[[World], World] = lambda w: w, tile: int = 512
 ) -> tuple[ThreeStep, dict[str, Any]]:
-    """V1, w, V2 and the metrics of the streamed float32 program; `change` may alter what was drawn before it trains."""
-    learned, raw = _science(change(drawn(point, seed, bucket, chunk)))
-    G1, w_hat, G2 = (np.asarray(a, np.float64) for a in learned)
+    """V1, w, V2 and the metrics of the float32 program; `change` may alter what was drawn before it trains."""
+    trained, raw = _science(change(drawn(point, seed, shape, tile)))
+    V1, w, V2 = (np.asarray(a, np.float64) for a in (trained.V1, trained.w, trained.V2))
     d, p = point.d, point.p
-    V1 = point.eta * G1
-    three = ThreeStep(V1[:d, :p], point.gamma * point.eta * w_hat[:d], (V1 + point.gamma2 * G2)[:d, :p])
-    metrics = program.finish(jax.device_get(raw), point)
-    return (three, metrics) if metrics else streamed(point, seed, bucket.in_full, change, chunk)
+    scale = point.eta, point.gamma * point.eta, max(point.eta, point.gamma2)
+    three = ThreeStep(scale[0] * V1[:d, :p], scale[1] * w[:d], scale[2] * V2[:d, :p])
+    metrics = finish(jax.device_get(raw), point, shape.runs_as)
+    if metrics:
+        return three, metrics
+    assert shape.fallback
+    return streamed(point, seed, shape.fallback, change, tile)
 
 
 def assert_same_metrics(a: dict[str, Any], b: dict[str, Any], rtol: float = 1e-4, but: tuple[str, ...] = ()) -> None:

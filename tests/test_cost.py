@@ -8,16 +8,19 @@ from dataclasses import asdict, replace
 import pytest
 
 from jaxrecall.plan import plan
-from jaxrecall.plan.cost import Amounts, Experience, Rates, Work
+from jaxrecall.plan.cost import Calibration, Rates
 from jaxrecall.point import Point
 from jaxrecall.simulator.shape import Shape
+from jaxrecall.simulator.work import Amounts, Work
+
+LARGE = Shape(256, 128, 0, "none", "counts")
 
 POINTS = [Point(V=V, N=N, d=d, L=L) for V, N, d, L in itertools.product((64, 256), (1024, 16384), (16, 128), (8, 64))]
 
 
 def batches(rates: Rates, noise: float = 0.0) -> list[tuple[Amounts, float]]:
     chance = random.Random(0)
-    amounts = [Work.of(point, runs).amounts(Shape.tight(point)) for point in POINTS for runs in (1, 5)]
+    amounts = [Shape.tight(point).amounts(Work.of(point, runs)) for point in POINTS for runs in (1, 5)]
     return [(a, rates.seconds(a) * chance.uniform(1 - noise, 1 + noise)) for a in amounts]
 
 
@@ -31,23 +34,23 @@ def test_rates_are_recovered_from_measured_batches(factor):
     assert Rates().fitted([]) == Rates()
 
 
-def test_experience_is_kept_and_a_broken_file_is_not_trusted(tmp_path, monkeypatch):
-    assert Experience.kept() == Experience()
+def test_calibration_is_kept_and_a_broken_file_is_not_trusted(tmp_path, monkeypatch):
+    assert Calibration.kept() == Calibration()
     monkeypatch.setenv("JAXRECALL_CACHE", str(tmp_path / "cache"))
-    known = Experience(replace(Rates(), words=1e9), frozenset({Shape(64, 32, 0, "none")}))
+    known = Calibration(replace(Rates(), words=1e9), frozenset({Shape(64, 32, 0, "none", "counts")}))
     known.keep()
-    assert Experience.kept() == known
+    assert Calibration.kept() == known
     (file,) = (tmp_path / "cache").iterdir()
     for broken in ("", "{", "[1]", '{"rates": {}}', json.dumps({"rates": {"words": -1.0}, "programs": []})):
         file.write_text(broken)
-        assert Experience.kept() == Experience()
+        assert Calibration.kept() == Calibration()
 
 
 def test_dear_compilation_shares_programs_and_cheap_compilation_does_not():
     runs = [(point, seed) for point in POINTS for seed in range(4)]
 
     def programs(compile_seconds: float) -> int:
-        return len(plan.make(runs, experience=Experience(replace(Rates(), compile_seconds=compile_seconds))).buckets)
+        return len(plan.make(runs, calibration=Calibration(replace(Rates(), compile_seconds=compile_seconds))).buckets)
 
     assert programs(1e3) == 1
     assert 1 < programs(0.005) <= programs(0.0) == 4
@@ -55,18 +58,18 @@ def test_dear_compilation_shares_programs_and_cheap_compilation_does_not():
 
 def test_a_program_that_is_compiled_already_is_preferred():
     runs = [(Point(V=60, N=1024, d=16, L=8), 0)]
-    assert [str(bucket) for bucket in plan.make(runs, experience=Experience()).buckets] == ["64x16"]
-    known = Experience(programs=frozenset({Shape(256, 128, 0, "none"), Shape(32, 16, 0, "none"), Shape(256, 128, 0, "none", "full")}))
-    assert plan.make(runs, experience=known).buckets == (Shape(256, 128, 0, "none"),)
+    assert [str(bucket) for bucket in plan.make(runs, calibration=Calibration()).buckets] == ["64x16"]
+    known = Calibration(programs=frozenset({LARGE, Shape(32, 16, 0, "none", "counts"), Shape(256, 128, 0, "none", "full")}))
+    assert plan.make(runs, calibration=known).buckets == (LARGE,)
     # but not where its padding would cost more than compiling a tight one
     many = [(Point(V=60, N=2**20, d=16, L=64, exact="full"), seed) for seed in range(64)]
-    assert [str(bucket) for bucket in plan.make(many, experience=known).buckets] == ["64x16"]
+    assert [str(bucket) for bucket in plan.make(many, calibration=known).buckets] == ["64x16"]
 
 
 def test_width_is_bounded_by_memory():
     runs = [(Point(V=64, N=1024, d=16, L=8), seed) for seed in range(100)]
-    need = plan.peak_bytes(Shape(64, 16, 0, "none"))
-    assert plan.make(runs, limit=need).terms.width(Shape(64, 16, 0, "none")) == 1
+    need = Shape(64, 16, 0, "none", "counts").peak_bytes
+    assert plan.make(runs, limit=need).terms.width(Shape(64, 16, 0, "none", "counts")) == 1
     wide = plan.make(runs, limit=100 * need)
-    assert wide.terms.width(Shape(64, 16, 0, "none")) == min(plan.cores(), 100)
+    assert wide.terms.width(Shape(64, 16, 0, "none", "counts")) == min(plan.cores(), 100)
     assert wide.peak_bytes == need * min(plan.cores(), 100)

@@ -20,7 +20,7 @@ def test_a_hundred_million_token_occurrences():
     n = np.bincount(r.train_labels, minlength=2)
     assert C.max() > 2**24
     V1 = point.eta / (point.N * point.L) * (r.Z_out - r.Z_out.mean(0)).T @ (C @ r.Z_in + np.outer(n, r.z_trig))
-    assert relative(streamed(point, 0, Shape(16, 16, 0, "none"), chunk=8192)[0].V1, V1) < 2e-5
+    assert relative(streamed(point, 0, Shape(16, 16, 0, "none", "counts"), tile=8192)[0].V1, V1) < 2e-5
 
 
 def test_more_test_sequences_than_float32_can_count():

@@ -12,15 +12,16 @@ from jaxrecall import Point, load, realize, simulate, three_step
 from jaxrecall.compact import main as compact
 from jaxrecall.fit.cells import parts as cells_of
 from jaxrecall.plan import plan
-from jaxrecall.plan.cost import Experience, Work
+from jaxrecall.plan.cost import Calibration
 from jaxrecall.point import EXTRAS, REDRAWS
 from jaxrecall.reference.metrics import measure
 from jaxrecall.reference.noise import columns, diagnose, split
 from jaxrecall.reference.realization import redraws
 from jaxrecall.reference.steps import in_float64
 from jaxrecall.science.columns import EXTRA_COLUMNS, NOISES
-from jaxrecall.simulator import noise, program
+from jaxrecall.simulator import noise, program, uniform
 from jaxrecall.simulator.shape import Shape
+from jaxrecall.simulator.work import Work
 from jaxrecall.sweep import main as sweep
 
 SEED = 3
@@ -111,7 +112,7 @@ def test_the_program_agrees_with_the_reference(point):
 
 @pytest.mark.parametrize("point", [POINT.replace(eta=1e-6), MLP.replace(eta=1e-6)], ids=["attention", "mlp"])
 def test_padding_is_invisible(point):
-    wide = streamed(point, SEED, bucket_of(point, 80, 48, 64), chunk=1024)[1]
+    wide = streamed(point, SEED, bucket_of(point, 80, 48, 64), tile=1024)[1]
     assert_same_noise(wide, streamed(point, SEED, bucket_of(point))[1], rtol=2e-5)
 
 
@@ -166,7 +167,7 @@ def test_where_there_is_no_score_there_is_no_noise():
 
 def test_a_redraw_that_no_shortcut_may_serve_turns_the_run_away(monkeypatch):
     """The bound of the redraws counts as that of the run does: made infinite, it sends the run to the full form."""
-    bounds = noise.shortcuts.softmax_errors
+    bounds = uniform.softmax_errors
     calls = []
 
     def broken(*arguments):
@@ -174,26 +175,26 @@ def test_a_redraw_that_no_shortcut_may_serve_turns_the_run_away(monkeypatch):
         found = bounds(*arguments)
         return found if len(calls) == 1 else (found[0] * np.float32(np.inf), found[1])
 
-    monkeypatch.setattr(noise.shortcuts, "softmax_errors", broken)
+    monkeypatch.setattr(uniform, "softmax_errors", broken)
     bucket = bucket_of(MLP, 36)  # of its own, so that it is traced with the bound changed
     _, raw = _science(drawn(MLP.replace(eta=1e-6), SEED, bucket))
-    assert not raw["guard"].holds
+    assert not bucket.runs_as.holds(raw["errors"])
     assert len(calls) == 2
 
 
 def test_asking_takes_a_program_of_its_own_that_is_told_to_cost_more():
     asked = [POINT, POINT.replace(decoders=True), POINT.replace(diagnose=False, decoders=True), POINT.replace(diagnose=False)]
-    made = plan.make([(point, 0) for point in asked], experience=Experience())
+    made = plan.make([(point, 0) for point in asked], experience=Calibration())
     assert len(made.buckets) == 4
-    assert plan.make([(point, 0) for point in asked], (64, 64, 0), Experience()).n_runs == 4
-    rates = Experience().rates
-    dear, cheap = (rates.seconds(Work.of(p).amounts(Shape.of(p))) for p in (MLP.replace(N=10**5), MLP.replace(N=10**5, diagnose=False)))
+    assert plan.make([(point, 0) for point in asked], (64, 64, 0), Calibration()).n_runs == 4
+    rates = Calibration().rates
+    dear, cheap = (rates.seconds(Shape.of(p).amounts(Work.of(p))) for p in (MLP.replace(N=10**5), MLP.replace(N=10**5, diagnose=False)))
     assert 4 < dear / cheap < 9
 
 
 @pytest.mark.parametrize(
     "bucket",
-    [Shape(64, 32, 512, "relu", diagnose=True), Shape(512, 64, 0, "none", "full", diagnose=True, decoders=True)],
+    [Shape(64, 32, 512, "relu", "uniform", diagnose=True), Shape(512, 64, 0, "none", "full", diagnose=True, decoders=True)],
     ids=["mlp", "attention"],
 )
 def test_peak_bytes_bounds_what_the_compiler_reserves(bucket):

@@ -37,7 +37,7 @@ def check(case: tuple) -> None:
         for name in ("V1", "w", "V2"):
             assert relative(getattr(closed, name), getattr(judge, name)) < 1e-12, name
 
-        learned, metrics = streamed(point, 3, Shape(16, 16, 32 if point.m else 0, point.activation, point.exact))
+        learned, metrics = streamed(point, 3, Shape.sized(point, 16, 16, 32 if point.m else 0))
         for name in ("V1", "w", "V2"):
             assert relative(getattr(learned, name), getattr(closed, name)) < 2e-5, (name, metrics["form"])
         reference = measure(r, point, closed)
@@ -81,7 +81,7 @@ def test_all_metrics_of_a_generic_point_match_the_reference(kw):
     point = Point(**{"V": 30, "N": 900, "d": 12, "L": 7, "n_test": 600, "exact": "full", **kw})
     r = realize(point, 5)
     reference = measure(r, point, three_step(r, point))
-    _, metrics = streamed(point, 5, Shape(32, 32, 32 if point.m else 0, point.activation, point.exact))
+    _, metrics = streamed(point, 5, Shape.sized(point, 32, 32, 32 if point.m else 0))
     assert 0.05 < reference["accuracy"] < 0.95
     assert metrics["form"] == ("full" if point.exact == "full" else "counts+locked")
     assert_same_metrics(metrics, reference)
@@ -94,7 +94,7 @@ def test_exact_ties_are_counted():
     reference = measure(r, point, three_step(r, point))
     assert 0 < reference["n_tied"] < 600
     for exact in ("full", "guarded"):
-        _, metrics = streamed(point.replace(exact=exact), 1, Shape(16, 16, 0, "none", exact))
+        _, metrics = streamed(point.replace(exact=exact), 1, Shape.sized(point.replace(exact=exact), 16, 16, 0))
         assert (metrics["n_tied"], metrics["n_correct"]) == (reference["n_tied"], reference["n_correct"])
 
 
@@ -103,5 +103,5 @@ def test_labels_in_several_blocks(kw):
     """V = 150 in a bucket of 160: three blocks of 64 labels, the last of which overlaps the one before."""
     point = Point(V=150, N=4000, d=24, L=5, n_test=600, **kw)
     r = realize(point, 5)
-    _, metrics = streamed(point, 5, Shape(160, 32, 48 if point.m else 0, point.activation, point.exact))
+    _, metrics = streamed(point, 5, Shape.sized(point, 160, 32, 48 if point.m else 0))
     assert_same_metrics(metrics, measure(r, point, three_step(r, point)))

@@ -23,7 +23,7 @@ def test_one_sample():
     x, y = r.train_tokens[0], r.train_labels[0]
     h = (r.Z_in[x].sum(0) + r.z_trig) / 3
     V1 = point.eta * np.outer(r.Z_out[y] - r.Z_out.mean(0), h)
-    learned, metrics = streamed(point, 2, Shape(32, 16, 0, "none"))
+    learned, metrics = streamed(point, 2, Shape(32, 16, 0, "none", "counts"))
     assert relative(three_step(realize(point, 2), point).V1, V1) < 1e-14
     assert relative(learned.V1, V1) < 1e-6
     assert metrics["train_accuracy"] == 1
@@ -38,7 +38,7 @@ def test_one_sample_of_two_tokens_moves_attention_along_their_keys():
     k = r.Z_in[r.train_tokens[0]] + (np.arange(2) == r.train_positions[0])[:, None] * r.z_trig
     w = point.gamma * (r.z_eos @ r.z_eos) / 4 * (b @ (k[0] - k[1])) * (k[0] - k[1])
     assert relative(learned.w, w) < 1e-7
-    assert relative(streamed(point, 2, Shape(32, 16, 0, "none"))[0].w, w) < 1e-5
+    assert relative(streamed(point, 2, Shape(32, 16, 0, "none", "counts"))[0].w, w) < 1e-5
 
 
 def test_a_lone_token_leaves_attention_untrained():
@@ -86,8 +86,8 @@ def test_identity_mlp_is_attention_only():
     def identity(world):
         return eqx.tree_at(lambda w: w.e.W_in, world, jnp.eye(d, dtype=jnp.float32))
 
-    _, streamed_mlp = streamed(mlp, 1, Shape(32, d, d, "identity"), identity)
-    assert_same_metrics(streamed_mlp, streamed(plain, 1, Shape(32, d, 0, "none"))[1])
+    _, streamed_mlp = streamed(mlp, 1, Shape(32, d, d, "identity", "uniform"), identity)
+    assert_same_metrics(streamed_mlp, streamed(plain, 1, Shape(32, d, 0, "none", "counts"))[1])
 
 
 def test_small_eta_gives_the_uniform_softmax_formula():

@@ -8,6 +8,7 @@ from helpers import assert_same_metrics, python, relative, streamed
 
 from jaxrecall.point import Point
 from jaxrecall.simulator import program
+from jaxrecall.simulator.rows import finish
 from jaxrecall.simulator.shape import Shape
 
 POINTS = [
@@ -20,10 +21,10 @@ POINTS = [
 RUNS = [(point, seed) for point in POINTS for seed in (0, 7)]
 
 
-def rows(bucket: Shape, size: int, runs=RUNS, chunk=None):
+def rows(bucket: Shape, size: int, runs=RUNS):
     """Metrics of the runs, some at a time, in the guarded form (None where its guard turns a run away) and in the full one."""
     batches = [runs[i : i + size] for i in range(0, len(runs), size)]
-    forms = [program.compiled(form, size, chunk=chunk) for form in (bucket, bucket.in_full)]
+    forms = [program.compiled(form, size) for form in (bucket, bucket.fallback)]
     return [row for compiled in forms for batch in batches for row in program.execute(compiled, batch)[0]]
 
 
@@ -39,28 +40,28 @@ def assert_same(a, b):
 
 @pytest.fixture(scope="module")
 def alone():
-    return rows(Shape(32, 16, 0, "none"), 1)
+    return rows(Shape(32, 16, 0, "none", "counts"), 1)
 
 
 def test_in_a_batch(alone):
-    assert_same(rows(Shape(32, 16, 0, "none"), 5), alone)
+    assert_same(rows(Shape(32, 16, 0, "none", "counts"), 5), alone)
 
 
 def test_in_a_larger_bucket(alone):
-    assert_same(rows(Shape(80, 48, 0, "none"), 8), alone)
+    assert_same(rows(Shape(80, 48, 0, "none", "counts"), 8), alone)
 
 
-def test_with_another_chunk_size(alone):
-    assert_same(rows(Shape(32, 16, 0, "none"), 8, chunk=512), alone)
+def test_with_another_tile(alone):
+    assert_same(rows(Shape(32, 16, 0, "none", "counts", tile=512), 8), alone)
 
 
 def test_vmapped_as_on_an_accelerator(alone):
     found = []
-    for exact in ("guarded", "full"):
-        shape = program.shape_of(Shape(32, 16, 0, "none", exact), 1024)
+    for form in ("counts", "full"):
+        shape = Shape(32, 16, 0, "none", form, tile=1024)
         with jax.default_matmul_precision("highest"):
             raw = jax.device_get(jax.jit(jax.vmap(lambda run, shape=shape: program.simulate_run(run, shape)))(program.arguments(RUNS)))
-        found += [program.finish(jax.tree.map(lambda a, i=i: a[i], raw), point) for i, (point, _) in enumerate(RUNS)]
+        found += [finish(jax.tree.map(lambda a, i=i: a[i], raw), point, shape.runs_as) for i, (point, _) in enumerate(RUNS)]
     assert_same(found, alone)
 
 
@@ -77,10 +78,11 @@ def test_on_two_devices(alone):
 import json, sys
 sys.path.insert(0, "tests")
 import jax
+from jaxrecall.simulator.rows import finish
 from jaxrecall.simulator.shape import Shape
 import test_packaging
 assert len(jax.local_devices()) == 2
-print(json.dumps(test_packaging.rows(Shape(32, 16, 0, "none"), 3)))
+print(json.dumps(test_packaging.rows(Shape(32, 16, 0, "none", "counts"), 3)))
 """
     out = python(code, XLA_FLAGS="--xla_force_host_platform_device_count=2")
     assert out.returncode == 0, out.stderr
@@ -98,6 +100,6 @@ def test_padded_mlp_units_and_columns_are_silent():
 
 def test_a_program_serves_every_point_of_its_bucket_without_tracing_again():
     before = program._compiled.cache_info()
-    rows(Shape(32, 16, 0, "none"), 1)
-    rows(Shape(32, 16, 0, "none"), 1, [(Point(V=5, N=9, d=3, L=2, eta=0.3, gamma=0.0, embedding="sphere", n_test=9), 3)])
+    rows(Shape(32, 16, 0, "none", "counts"), 1)
+    rows(Shape(32, 16, 0, "none", "counts"), 1, [(Point(V=5, N=9, d=3, L=2, eta=0.3, gamma=0.0, embedding="sphere", n_test=9), 3)])
     assert program._compiled.cache_info().misses - before.misses <= 2

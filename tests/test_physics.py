@@ -35,7 +35,7 @@ def symbols(point: Point, *more: str) -> dict:
 
 
 def simulate_all(points: list[Point], seeds: range, bucket: Shape) -> list[list[dict]]:
-    guarded, full = program.compiled(bucket), program.compiled(bucket.in_full)
+    guarded, full = program.compiled(bucket), program.compiled(bucket.fallback)
 
     def rows(runs: list[tuple[Point, int]]) -> list[dict]:
         return [m or program.execute(full, [run])[0][0] for run, m in zip(runs, program.execute(guarded, runs)[0], strict=True)]
@@ -63,7 +63,7 @@ def snr_ratios(points: list[Point], rows: list[list[dict]], what: str) -> tuple[
 
 def test_snr_and_locked_accuracy_follow_the_theory():
     points = sample_points(12, lead="mean_bias") + sample_points(16, lead="leakage")
-    rows = simulate_all(points, range(8), Shape(256, 256, 0, "none"))
+    rows = simulate_all(points, range(8), Shape(256, 256, 0, "none", "counts"))
     low, median, high = snr_ratios(points, rows, "attention-only")
     assert 0.9 <= median <= 1.1
     assert low >= 0.85
@@ -91,7 +91,7 @@ LAWS = [
 @pytest.mark.parametrize("law", LAWS, ids=str)
 def test_snr_follows_the_theory_of_other_models(law):
     points = sample_points(12, **law)
-    low, median, high = snr_ratios(points, simulate_all(points, range(8), Shape(256, 256, 0, "none")), str(law))
+    low, median, high = snr_ratios(points, simulate_all(points, range(8), Shape(256, 256, 0, "none", "counts")), str(law))
     assert 0.9 <= median <= 1.1
     assert low >= 0.8
     assert high <= 1.2
@@ -101,7 +101,7 @@ def test_snr_follows_the_theory_of_other_models(law):
 @pytest.mark.parametrize("activation", ["relu", "gelu", "tanh"])
 def test_snr_with_an_mlp_follows_the_theory(activation, law):
     points = sample_points(10, (6, 6, 5, 12), room=4, m=256, activation=activation, **law)
-    rows = simulate_all(points, range(6), Shape(64, 64, 256, activation))
+    rows = simulate_all(points, range(6), Shape(64, 64, 256, activation, "uniform"))
     _, median, _ = snr_ratios(points, rows, f"m = 256, {activation}, {law}")
     assert 0.85 <= median <= 1.15
 
@@ -149,7 +149,7 @@ def test_accuracy_without_locked_attention_follows_the_theory():
     points = [p for law in ({}, {"trigger_in_value": False}) for p in sample_points(120, (7, 7, 7, 13), **law)]
     locked, predicted = (np.array([f(p) for p in points]) for f in (lambda p: theory.locked_accuracy(**symbols(p)), accuracy_of))
     some = [p for p, is_open in zip(points, (predicted < 0.9 * locked) & (predicted > 0.05), strict=True) if is_open][:24]
-    rows = simulate_all(some, range(8), Shape(128, 128, 0, "none"))
+    rows = simulate_all(some, range(8), Shape(128, 128, 0, "none", "counts"))
     errors = [accuracy_of(p) - mean_of("accuracy", of) for p, of in zip(some, rows, strict=True)]
     tell_errors("accuracy, attention not locked", errors)
     assert len(some) >= 10
@@ -172,7 +172,7 @@ def test_critical_N_follows_the_theory_and_the_surrogate(theta):
             continue
         levels = [round(predicted * 2**k) for k in (-1.5, -0.75, 0, 0.75, 1.5)]
         points = [Point(N=N, n_test=512, root_seed=root_seed, **cell, **law) for N in levels]
-        rows = simulate_all(points, range(32), Shape(96, 160, 0, "none"))
+        rows = simulate_all(points, range(32), Shape(96, 160, 0, "none", "counts"))
         means = np.maximum.accumulate([mean_of("accuracy", of) for of in rows])
         assert means[0] < theta < means[-1], (cell, law)
         if mean_of("attention_mass", rows[2]) < 0.95:  # small N, where the trigger is out of the value path
@@ -194,7 +194,7 @@ def test_the_matched_filter_follows_the_theory():
         for V, d in ((64, 32), (128, 64), (128, 128))
         for rate, L in ((4, 4), (16, 16), (64, 64), (64, 8))
     ]
-    rows = simulate_all(points, range(12), Shape(128, 128, 0, "none"))
+    rows = simulate_all(points, range(12), Shape(128, 128, 0, "none", "counts"))
     errors = [
         information.matched_filter_accuracy(p.V, p.N, p.d, p.L, p.embedding) - mean_of("step1_memory_accuracy", of)
         for p, of in zip(points, rows, strict=True)
@@ -209,7 +209,7 @@ def test_the_matched_filter_follows_the_theory():
 def test_step_one_collapses_on_samples_over_length(V, d, ratio, lengths):
     """At N / V >= 16, that is: below, the counts of the labels themselves are noisy and accuracy is lower at small L."""
     points = [Point(V=V, N=ratio * L, d=d, L=L, n_test=1) for L in lengths]
-    rows = simulate_all(points, range(20), Shape(256, 128, 0, "none"))
+    rows = simulate_all(points, range(20), Shape(256, 128, 0, "none", "counts"))
     means = [float(np.mean([row["step1_memory_accuracy"] for row in of])) for of in rows]
     print(f"V {V}, d {d}, N / L = {ratio}, L = {lengths}: step-1 memory accuracy {means}")
     assert 0.05 < means[0] < 0.98

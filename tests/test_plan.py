@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from jaxrecall.errors import GridError
+from jaxrecall.errors import GridError, UsageError
 from jaxrecall.plan import plan
 from jaxrecall.point import Point
 from jaxrecall.simulator import program
@@ -38,8 +38,8 @@ def test_light_points_share_a_program_and_heavy_ones_do_not():
 def test_forms_do_not_share_a_program():
     point = Point(V=64, N=1024, d=16, L=8)
     made = plan.make([(point, 0), (point.replace(exact="full"), 0), (point.replace(N=2**30), 0)])
-    assert {(bucket.exact, str(bucket)) for bucket in made.buckets} == {("full", "64x16"), ("guarded", "64x16")}
-    assert {chunk.bucket.exact for chunk in made.chunks for p, _ in chunk.runs if p.N == 2**30} == {"full"}
+    assert {(bucket.form, str(bucket)) for bucket in made.buckets} == {("full", "64x16"), ("counts", "64x16")}
+    assert {chunk.bucket.form for chunk in made.chunks for p, _ in chunk.runs if p.N == 2**30} == {"full"}
     assert plan.make([(point, 0)]).seconds < plan.make([(point.replace(exact="full"), 0)]).seconds
 
 
@@ -55,7 +55,7 @@ def test_forced_bucket():
     with pytest.raises(GridError, match=r"--bucket: got 128x130x0, too small for 24 points; allowed: at least 256x128"):
         plan.make(LIGHT, (128, 130, 0))
     for text in ("12", "axb", "0x4", "4x4x4x4", ""):
-        with pytest.raises(GridError, match=r"--bucket: got .*; allowed: VxD or VxDxM"):
+        with pytest.raises(UsageError, match=r"--bucket: got .*; allowed: VxD or VxDxM"):
             Shape.parse(text)
 
 
@@ -64,7 +64,9 @@ def test_nothing_to_do_is_a_plan_too():
     assert (made.chunks, made.flops, made.seconds, made.peak_bytes) == ((), 0, 0, 0)
 
 
-@pytest.mark.parametrize("bucket", [Shape(64, 64, 0, "none"), Shape(2048, 64, 0, "none", "full"), Shape(64, 32, 512, "relu")], ids=str)
+@pytest.mark.parametrize(
+    "bucket", [Shape(64, 64, 0, "none", "counts"), Shape(2048, 64, 0, "none", "full"), Shape(64, 32, 512, "relu", "uniform")], ids=str
+)
 def test_peak_bytes_bounds_what_the_compiler_reserves(bucket):
     reserved = program.compiled(bucket, 1).run.memory_analysis().temp_size_in_bytes
-    assert reserved <= plan.peak_bytes(bucket) <= 8 * reserved
+    assert reserved <= bucket.peak_bytes <= 8 * reserved

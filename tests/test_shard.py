@@ -15,9 +15,10 @@ from jaxrecall import Point, load
 from jaxrecall.compact import main as compact
 from jaxrecall.errors import GridError
 from jaxrecall.fit.__main__ import main as fit
-from jaxrecall.plan.cost import Rates, Work
+from jaxrecall.plan.cost import Rates
 from jaxrecall.plan.shard import Shard, chosen
 from jaxrecall.simulator.shape import Shape
+from jaxrecall.simulator.work import Work
 from jaxrecall.status import main as status
 from jaxrecall.status import survey
 from jaxrecall.sweep import main
@@ -26,7 +27,7 @@ POINTS = [Point(V=V, N=N, d=d, L=L) for V in (20, 300) for d in (16, 90) for L i
 
 
 def cost(runs) -> float:
-    return sum(Rates().seconds(Work.of(point).amounts(Shape.tight(point))) for point, _ in runs)
+    return sum(Rates().seconds(Shape.tight(point).amounts(Work.of(point))) for point, _ in runs)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])

@@ -15,7 +15,6 @@ from helpers import METRICS, ROOT, assert_same_metrics, python
 from jaxrecall import Point, load, simulate
 from jaxrecall.science.columns import CODE_VERSION, COLUMNS, EXTRA_COLUMNS
 from jaxrecall.simulator import program
-from jaxrecall.simulator import steps as stream
 from jaxrecall.sweep import main
 
 GRID = """
@@ -137,8 +136,8 @@ def test_dry_run_json_is_one_object_with_the_promised_keys(grid, capsys):
 
 def test_programs_traced_are_programs_planned_and_traced_once(grid, capsys, monkeypatch):
     traced = []
-    draw = stream.draw
-    monkeypatch.setattr(stream, "draw", lambda run, shape: traced.append(shape) or draw(run, shape))
+    draw = program.draw
+    monkeypatch.setattr(program, "draw", lambda run, shape: traced.append(shape) or draw(run, shape))
     program._compiled.cache_clear()
     call = ["--grid", "tiny.yaml", "--set", "base.eta=1e-6", "--set", "blocks.0.axes.m=[0, 32]"]
     planned = facts(capsys, *call)["programs"]

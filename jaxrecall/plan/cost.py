@@ -11,36 +11,14 @@ import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, astuple, dataclass, fields, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 
-from ..point import BLOCK, REDRAWS, Point
-from ..simulator.shape import LABELS, Shape, is_counted
-
-USUAL_CHUNK = 4 * BLOCK
-
-
-@dataclass(frozen=True)
-class Amounts:
-    """Primitive operations of runs in a bucket."""
-
-    runs: float = 0.0
-    normals: float = 0.0  # drawn for the embeddings
-    words: float = 0.0  # random words
-    row_floats: float = 0.0  # floats gathered and added row by row
-    lookups: float = 0.0  # numbers looked up by token
-    scatters: float = 0.0
-    exponentials: float = 0.0
-    activations: float = 0.0  # hidden units evaluated
-    logits: float = 0.0  # held against labels
-    flops: float = 0.0  # of matrix products
-    decoded: float = 0.0  # steps of the decoders, which run on the host
-
-
-PRIMITIVES = tuple(f.name for f in fields(Amounts))
+from ..simulator.shape import Shape
+from ..simulator.work import PRIMITIVES, Amounts
 
 
 @dataclass(frozen=True)
@@ -77,58 +55,6 @@ class Rates:
         return replace(self, **dict(zip(PRIMITIVES, map(float, now / slower), strict=True)))
 
 
-@dataclass(frozen=True)
-class Work:
-    """What runs ask for whatever bucket they run in; the work of several is the sum."""
-
-    runs: int = 0
-    samples: int = 0  # N, here as below rounded up to whole chunks
-    tokens: int = 0  # N L
-    evaluated: int = 0  # test and train sequences that are measured
-    evaluated_tokens: int = 0
-    labels: int = 0  # logits of the evaluated
-
-    @staticmethod
-    def of(point: Point, runs: int = 1) -> Work:
-        samples = -(-point.N // USUAL_CHUNK) * USUAL_CHUNK
-        evaluated = sum(-(-n // BLOCK) * BLOCK for n in (point.n_test, min(point.N, point.n_test)))
-        labels = -(-point.V // LABELS) * LABELS
-        return Work(runs, *(runs * n for n in (samples, samples * point.L, evaluated, evaluated * point.L, evaluated * labels)))
-
-    def __add__(self, other: Work) -> Work:
-        return Work(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
-
-    def amounts(self, bucket: Shape) -> Amounts:
-        """The primitive operations in a bucket, attention taken to stay open, which is the dearer case."""
-        V, d, m = bucket.V, bucket.d, bucket.m
-        p, hidden = m or d, 2 * m * d
-        full = bucket.exact == "full"
-        counted = not full and is_counted(V, m)
-        rows = 0 if counted else 4 * self.tokens
-        flops = 2 * self.labels * d + self.evaluated * 2 * hidden + self.runs * (4 * V * (2 * V * d + hidden) + 6 * d**3)
-        if counted:
-            flops += self.runs * 8 * V * V * d
-        else:
-            flops += self.samples * (4 * d * p + 4 * hidden + (8 * V * d + 3 * hidden if full else 0))
-        again = REDRAWS if bucket.diagnose and m else 0  # steps 1 and 2
-        flops += again * (
-            self.samples * (2 * d * p + 3 * hidden + (4 * V * d + 2 * hidden if full else 0)) + self.runs * (2 * V * d * p + 6 * d**3)
-        )
-        return Amounts(
-            runs=self.runs,
-            normals=self.runs * (2 * V + (1 + again) * m) * d,
-            words=(5 if counted else 4 + 3 * again) * self.tokens + self.evaluated_tokens,
-            row_floats=(rows + 3 * again * self.tokens + self.evaluated_tokens) * d,
-            lookups=3 * self.tokens if counted else 0,
-            scatters=(3 if counted else 1 + again) * self.tokens,
-            exponentials=(2 + again) * self.samples * V if full else 2 * self.tokens,
-            activations=((3 + 2 * again) * self.samples + self.evaluated) * m,
-            logits=self.labels,
-            flops=flops,
-            decoded=self.runs * (V**3 + 4 * d**3 + 4 * V * d * (V + d)) if bucket.decoders else 0,
-        )
-
-
 def cache_folder() -> Path | None:
     """Where compiled programs and measured rates are kept: $JAXRECALL_CACHE (empty: nowhere), else jaxrecall in the user's cache."""
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
@@ -147,25 +73,25 @@ def node_cache() -> str:
 
 
 @dataclass(frozen=True)
-class Experience:
+class Calibration:
     """What this machine has shown: its rates, and the programs that are compiled already."""
 
     rates: Rates = Rates()
     programs: frozenset[Shape] = frozenset()
 
-    def seconds_to_get(self, bucket: Shape) -> float:
-        return self.rates.load_seconds if bucket in self.programs else self.rates.compile_seconds
+    def seconds_to_get(self, shape: Shape) -> float:
+        return self.rates.load_seconds if shape in self.programs else self.rates.compile_seconds
 
-    def after(self, measured: Sequence[tuple[Amounts, float]], compiled: Mapping[Shape, float | None]) -> Experience:
+    def after(self, measured: Sequence[tuple[Amounts, float]], compiled: Mapping[Shape, float | None]) -> Calibration:
         """With batches that were measured, and programs: the seconds each took to compile, None if it was only loaded."""
         rates = self.rates.fitted(measured)
         if times := [seconds for seconds in compiled.values() if seconds is not None]:
             rates = replace(rates, compile_seconds=sum(times) / len(times))
-        return Experience(rates, self.programs | set(compiled))
+        return Calibration(rates, self.programs | set(compiled))
 
     def keep(self) -> None:
         """Keeps it for the next plan; where that is not possible, that plan is as good as this one was."""
-        if path := _experience_file():
+        if path := _calibration_file():
             with suppress(OSError):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 staged = path.with_suffix(f".{os.getpid()}.tmp")
@@ -173,19 +99,19 @@ class Experience:
                 staged.replace(path)
 
     @staticmethod
-    def kept() -> Experience:
+    def kept() -> Calibration:
         """What was kept last, or the usual rates and no programs."""
-        path = _experience_file()
+        path = _calibration_file()
         with suppress(OSError, ValueError, TypeError, KeyError):
             known = json.loads(path.read_bytes() if path else b"")
             if all(isinstance(x, float) and x > 0 for x in known["rates"].values()):
-                return Experience(Rates(**known["rates"]), frozenset(Shape(*sizes) for sizes in known["programs"]))
-        return Experience()
+                return Calibration(Rates(**known["rates"]), frozenset(Shape(*sizes) for sizes in known["programs"]))
+        return Calibration()
 
 
-def _experience_file() -> Path | None:
+def _calibration_file() -> Path | None:
     folder = cache_folder()
-    return folder and folder / f"experience-jax-{version('jax')}.json"
+    return folder and folder / f"calibration-jax-{version('jax')}.json"
 
 
 def cores() -> int:

@@ -16,8 +16,9 @@ from typing import Any
 
 from ..errors import GridError
 from ..point import Point, Run
-from ..simulator.shape import Shape, is_counted
-from .cost import Experience, Work, cores
+from ..simulator.shape import Shape
+from ..simulator.work import Work
+from .cost import Calibration, cores
 
 CHUNK_SECONDS = 20.0
 CHUNK_RUNS = 4096
@@ -38,17 +39,17 @@ class Terms:
 
     n_runs: int
     limit: int  # bytes that a program may take
-    experience: Experience
+    calibration: Calibration
     batch: int | None  # runs side by side on an accelerator; None: half a second's work
     seconds_per_run: dict[Shape, float]
 
     def width(self, bucket: Shape) -> int:
         """Runs side by side on a CPU: one per core, as far as memory goes."""
-        return max(1, min(cores(), self.n_runs, self.limit // peak_bytes(bucket)))
+        return max(1, min(cores(), self.n_runs, self.limit // bucket.peak_bytes))
 
     def seconds_of(self, run: Run, bucket: Shape) -> float:
         """Of one core, for a run in a bucket."""
-        return self.experience.rates.seconds(Work.of(run[0]).amounts(bucket))
+        return self.calibration.rates.seconds(bucket.amounts(Work.of(run[0])))
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Plan:
     flops: float
     seconds: float  # of wall time, compilation counted
     limit: int  # bytes that a program may take
-    experience: Experience
+    calibration: Calibration
     batch: int | None = None  # runs side by side on an accelerator; None: half a second's work
 
     @property
@@ -67,13 +68,15 @@ class Plan:
     @cached_property
     def terms(self) -> Terms:
         per_run = {bucket: self._seconds_per_run(bucket) for bucket in self.buckets}
-        turned_away = {bucket.in_full: seconds for bucket, seconds in per_run.items()}  # in a program that is in no plan
-        return Terms(self.n_runs, self.limit, self.experience, self.batch, turned_away | per_run)
+        turned_away = {
+            bucket.fallback: seconds for bucket, seconds in per_run.items() if bucket.fallback
+        }  # in a program that is in no plan
+        return Terms(self.n_runs, self.limit, self.calibration, self.batch, turned_away | per_run)
 
     @property
     def peak_bytes(self) -> int:
         """Of the dearest program, with as many runs side by side as there will be."""
-        return max((peak_bytes(bucket) * self.terms.width(bucket) for bucket in self.buckets), default=0)
+        return max((bucket.peak_bytes * self.terms.width(bucket) for bucket in self.buckets), default=0)
 
     @property
     def n_runs(self) -> int:
@@ -89,12 +92,12 @@ class Plan:
             {
                 "bucket": str(bucket),
                 "activation": bucket.activation,
-                "exact": bucket.exact,
+                "exact": "full" if bucket.runs_as.exact else "guarded",
                 "points": len({point.point_id for c in mine for point, _ in c.runs}),
                 "runs": sum(len(c.runs) for c in mine),
                 "chunks": len(mine),
                 "est_seconds": sum(c.seconds for c in mine),
-                "est_peak_bytes": peak_bytes(bucket),
+                "est_peak_bytes": bucket.peak_bytes,
             }
             for bucket in self.buckets
             for mine in [[c for c in self.chunks if c.bucket == bucket]]
@@ -104,40 +107,26 @@ class Plan:
 def make(
     runs: Sequence[Run],
     forced: tuple[int, int, int] | None = None,
-    experience: Experience | None = None,
+    calibration: Calibration | None = None,
     limit: int | None = None,
 ) -> Plan:
     """The plan for `runs`, by what this machine has shown so far, for programs of at most `limit` bytes (80 % of its memory).
 
     With `forced` = (V, d, m) every point runs in that bucket; raises GridError where one does not fit.
     """
-    experience = experience or Experience.kept()
+    calibration = calibration or Calibration.kept()
     by_point: dict[Point, list[int]] = {}
     for point, seed in runs:
         by_point.setdefault(point, []).append(seed)
-    groups = _forced(by_point, forced) if forced else _merged(by_point, experience)
-    chunks = [chunk for bucket in sorted(groups) for chunk in _chunks(bucket, groups[bucket], by_point, experience)]
+    groups = _forced(by_point, forced) if forced else _merged(by_point, calibration)
+    chunks = [chunk for bucket in sorted(groups) for chunk in _chunks(bucket, groups[bucket], by_point, calibration)]
     return Plan(
         chunks=tuple(chunks),
-        flops=sum(_work(points, by_point).amounts(bucket).flops for bucket, points in groups.items()),
-        seconds=sum(chunk.seconds for chunk in chunks) + sum(map(experience.seconds_to_get, groups)),
+        flops=sum(bucket.amounts(_work(points, by_point)).flops for bucket, points in groups.items()),
+        seconds=sum(chunk.seconds for chunk in chunks) + sum(map(calibration.seconds_to_get, groups)),
         limit=limit or memory_limit(),
-        experience=experience,
+        calibration=calibration,
     )
-
-
-def peak_bytes(bucket: Shape) -> int:
-    """Estimated peak memory of a program, one run at a time: tables, and what a chunk of samples holds at once."""
-    V, d, m = bucket.V, bucket.d, bucket.m
-    p = m or d
-    tables = 10 * V * d + 4 * V * p + 2 * m * d + 6 * d * p
-    if bucket.exact == "guarded":
-        tables += 4 * V * p + (3 * m * m if m else 5 * V * V if is_counted(V, m) else 0)
-    if bucket.diagnose:
-        tables += 4 * V * d + (4 * V * p + 2 * d * p + 2 * m * d if m else 0)
-    if bucket.decoders:  # what the program returns, and float64 on the host
-        tables += 5 * V * d + 10 * V * V + 20 * d * d
-    return 4 * (tables + bucket.chunk * (4 * V + 4 * d + 4 * m))
 
 
 def memory_limit() -> int:
@@ -161,17 +150,17 @@ def _forced(points: Iterable[Point], sizes: tuple[int, int, int]) -> dict[Shape,
     return groups
 
 
-def _merged(by_point: dict[Point, list[int]], experience: Experience) -> dict[Shape, list[Point]]:
+def _merged(by_point: dict[Point, list[int]], calibration: Calibration) -> dict[Shape, list[Point]]:
     """Greedily merges the two buckets that save most, until every merge would cost more than a compilation; then lets a bucket
     go into one that is compiled already where that costs less."""
     groups: dict[Shape, list[Point]] = {}
     for point in by_point:
         groups.setdefault(Shape.tight(point), []).append(point)
     work = {bucket: _work(points, by_point) for bucket, points in groups.items()}
-    get = experience.seconds_to_get
+    get = calibration.seconds_to_get
 
     def seconds(bucket: Shape, of: Work) -> float:
-        return experience.rates.seconds(of.amounts(bucket)) / cores()
+        return calibration.rates.seconds(bucket.amounts(of)) / cores()
 
     def saved(a: Shape, b: Shape) -> float:
         both = _both(a, b)
@@ -194,7 +183,7 @@ def _merged(by_point: dict[Point, list[int]], experience: Experience) -> dict[Sh
 
     settled: dict[Shape, list[Point]] = {}
     for bucket, points in groups.items():
-        ready = [known for known in sorted(experience.programs) if known.variant == bucket.variant and _both(known, bucket) == known]
+        ready = [known for known in sorted(calibration.programs) if known.variant == bucket.variant and _both(known, bucket) == known]
         best = min([bucket, *ready], key=lambda b: get(b) + seconds(b, work[bucket]))
         settled.setdefault(best, []).extend(points)
     return settled
@@ -211,11 +200,11 @@ def _work(points: Iterable[Point], by_point: dict[Point, list[int]]) -> Work:
     return total
 
 
-def _chunks(bucket: Shape, points: list[Point], by_point: dict[Point, list[int]], experience: Experience) -> Iterable[Chunk]:
+def _chunks(bucket: Shape, points: list[Point], by_point: dict[Point, list[int]], calibration: Calibration) -> Iterable[Chunk]:
     runs: list[Run] = []
     total = 0.0
     for point in points:
-        each = experience.rates.seconds(Work.of(point).amounts(bucket)) / cores()
+        each = calibration.rates.seconds(bucket.amounts(Work.of(point))) / cores()
         for seed in by_point[point]:
             if runs and (total + each > CHUNK_SECONDS or len(runs) == CHUNK_RUNS):
                 yield Chunk(bucket, tuple(runs), total)

@@ -15,7 +15,8 @@ from typing import NamedTuple
 from ..errors import GridError
 from ..point import Point, Run
 from ..simulator.shape import Shape
-from .cost import Rates, Work
+from ..simulator.work import Work
+from .cost import Rates
 
 ALLOWED = "allowed: i/n with i from 0 to n - 1, as in 0/4 to 3/4, or jax"
 
@@ -42,7 +43,7 @@ def shares(points: Sequence[Point], seeds: Sequence[int], count: int) -> Iterato
     share is off by less than one run, and compiles few programs. A run belongs to the piece that its middle is in.
     """
     row = sorted(points, key=lambda point: _kin(Shape.tight(point)))
-    costs = [Rates().seconds(Work.of(point).amounts(Shape.tight(point))) for point in row]
+    costs = [Rates().seconds(Shape.tight(point).amounts(Work.of(point))) for point in row]
     total, before = len(seeds) * sum(costs), 0.0
     for point, cost in zip(row, costs, strict=True):
         for seed in seeds:

@@ -40,7 +40,7 @@ def realize(point: Point, seed: int) -> Realization:
     Memory: about 4 N L bytes (12 N L with fresh batches). The dtypes do not depend on JAX_ENABLE_X64.
     """
     seed = checked_seed(seed)
-    streams, batches = run_keys([(point, seed)])
+    streams, batches = run_keys([Run(point, seed)])
     streams, batches = streams[0], batches[0]
     e = _embeddings(streams, law_index(point.embedding), V=point.V, d=point.d, m=point.m)
     perm = np.asarray(jax.jit(task.permutation, static_argnums=(1, 2))(streams, point.V, point.V))
@@ -69,7 +69,7 @@ def realize(point: Point, seed: int) -> Realization:
 
 def redraws(point: Point, seed: int) -> np.ndarray:
     """(REDRAWS, m, d) float32: the independent copies of W_in that `diagnose` puts in its place."""
-    streams, _ = run_keys([(point, checked_seed(seed))])
+    streams, _ = run_keys([Run(point, checked_seed(seed))])
     return np.stack([embed.redrawn_first_layer(streams[0], r, point.d, point.m, (point.m, point.d)) for r in range(REDRAWS)])
 
 

@@ -12,11 +12,11 @@ import jax
 from threadpoolctl import threadpool_limits
 
 from ..grid.file import PART_SECONDS
-from ..plan.cost import Amounts, Work
 from ..plan.plan import Chunk, Plan, Terms
 from ..point import Run
 from ..simulator import program
 from ..simulator.shape import Shape
+from ..simulator.work import Amounts, Work
 from ..store.store import Store
 from .failure import Failure
 from .interrupts import Interrupts
@@ -74,7 +74,7 @@ def execute(
                 saver.add(rows)
             saver.end_part()
         saver.close()
-    plan.experience.after(lanes.measured, lanes.compiled).keep()
+    plan.calibration.after(lanes.measured, lanes.compiled).keep()
     outcome.unsaved, outcome.interrupted = len(saver.rows), interrupts.asked
     return outcome
 
@@ -99,7 +99,9 @@ class Lanes:
         Where memory does not suffice, the width of this program is halved for good.
         """
         turned_away: list[Run] = []
-        for bucket, runs in ((chunk.bucket, list(chunk.runs)), (chunk.bucket.in_full, turned_away)):
+        for bucket, runs in ((chunk.bucket, list(chunk.runs)), (chunk.bucket.fallback, turned_away)):
+            if bucket is None:
+                break
             left = dict.fromkeys(runs)
             while left:
                 width = self.width.setdefault(bucket, self._first_width(bucket))
@@ -109,7 +111,7 @@ class Lanes:
                         done = {run: m for run, m in zip(batch, metrics, strict=True) if m}
                         turned_away += [run for run in batch if run not in done]
                         share = seconds / sum(costs.values())
-                        yield list(done), [program.row(*run, m, bucket, self.precision, share * costs[run]) for run, m in done.items()]
+                        yield list(done), [program.row(Run(*run), m, bucket, self.precision, share * costs[run]) for run, m in done.items()]
                         for run in batch:
                             del left[run]
                 except jax.errors.JaxRuntimeError as error:
@@ -141,7 +143,7 @@ class Lanes:
                         for _, other in ahead:  # so that their memory is free again
                             other.wait()
                         raise
-                    self.measured.append((sum((Work.of(point) for point, _ in done), Work()).amounts(bucket), seconds))
+                    self.measured.append((bucket.amounts(sum((Work.of(point) for point, _ in done), Work())), seconds))
                     yield done, metrics, seconds
 
     def _by_cost(self, bucket: Shape, runs: list[Run], most: int, threads: int) -> Iterator[Costs]:

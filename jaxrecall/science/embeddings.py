@@ -53,10 +53,10 @@ def draw(streams: Array, law: Array | int, V: Array | int, d: Array | int, m: Ar
     unit = of_rows(lambda name, row: row + first_unit[name])[:, None]
     column = jnp.arange(d_pad, dtype=jnp.int32)[None, :]
     normal = jnp.where(real & (column < d), keys.normals(keys.fold(key, row.astype(jnp.uint32)), d_pad), jnp.float32(0))
-    length = jnp.ones_like(normal[:, :1])
+    length = jnp.float32(1)
     for place, one in enumerate(EMBEDDING_LAWS.values()):
         if isinstance(one, Rescaled):
-            length = jnp.where(law == place, one.length(normal, d, jnp), length)
+            length = jnp.where(real & (law == place), one.length(normal, d, jnp), length)
     z = normal / length
     for place, one in enumerate(EMBEDDING_LAWS.values()):
         if not isinstance(one, Rescaled):

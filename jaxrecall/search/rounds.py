@@ -14,11 +14,12 @@ from typing import Any
 
 from ..grid import Grid
 from ..plan import plan as planning
-from ..plan.cost import Experience, Work, cores
+from ..plan.cost import Calibration, cores
 from ..plan.plan import Plan
 from ..point import Point, Run
 from ..run.progress import Outcome, Tally, duration
-from ..simulator.shape import Shape, form_of
+from ..simulator.shape import Shape
+from ..simulator.work import Work
 from ..store.store import Store
 from .cell import OUTCOMES, CellSearch, Request, Spec
 
@@ -66,7 +67,7 @@ class Rounds:
         middle = round(math.sqrt(self.spec.from_ * self.spec.to))
         points = dict.fromkeys(cell.point.replace(N=middle) for cell in self.cells)
         runs = [(point, seed) for point in points for seed in range(RUNS_PER_CELL)]
-        return planning.make(runs, self._forced, Experience(), self._limit)
+        return planning.make(runs, self._forced, Calibration(), self._limit)
 
     @cached_property
     def _buckets(self) -> dict[Point, Shape]:
@@ -107,8 +108,8 @@ class Rounds:
         groups: dict[Shape, list[Run]] = {}
         for point, seed in runs:
             groups.setdefault(self._bucket(point), []).append((point, seed))
-        experience = Experience.kept()
-        plans = [planning.make(group, (bucket.V, bucket.d, bucket.m), experience, self._limit) for bucket, group in groups.items()]
+        calibration = Calibration.kept()
+        plans = [planning.make(group, (bucket.V, bucket.d, bucket.m), calibration, self._limit) for bucket, group in groups.items()]
         return replace(
             plans[0],
             chunks=tuple(chunk for plan in plans for chunk in plan.chunks),
@@ -118,14 +119,15 @@ class Rounds:
         )
 
     def _bucket(self, point: Point) -> Shape:
-        return replace(self._buckets[point.replace(N=1)], exact=form_of(point))
+        shape = self._buckets[point.replace(N=1)]
+        return Shape.sized(point, shape.V, shape.d, shape.m)
 
     def facts(self) -> dict[str, Any]:
         """What a dry run tells; runs and costs are those of the worst case: every run that is left, at the largest N."""
         left = [(cell, self.spec.max_runs - len(cell.search.asked)) for cell in self.cells if cell.search.result is None]
         ends = [(cell.point.replace(N=self.spec.to), n) for cell, n in left]
-        amounts = [Work.of(point, n).amounts(self._bucket(point)) for point, n in ends]
-        rates = Experience.kept().rates
+        amounts = [self._bucket(point).amounts(Work.of(point, n)) for point, n in ends]
+        rates = Calibration.kept().rates
         return {
             "searches": len(self.cells),
             "finished": self.finished,

@@ -1,4 +1,4 @@
-"""The metrics of one trained run, streamed: float32, padded, memory independent of n_test. `metrics.py` says the same to read."""
+"""The metrics of one trained run: float32, padded, a block of items at a time. `reference/metrics.py` has the same to read."""
 
 from __future__ import annotations
 
@@ -10,30 +10,18 @@ from jax import Array, lax
 
 from ..point import BLOCK
 from ..science import keys, task
-from .shape import LABELS
-from .steps import (
-    Learned,
-    World,
-    at,
-    attend,
-    attention_scores,
-    batch_of_step,
-    centred,
-    count,
-    f32,
-    features,
-    i32,
-    in_value,
-    token_counts,
-    unless_zero,
-)
+from .attention import attend, attention_scores
+from .steps import features
+from .tiles import at, count, token_counts, unless_zero
+from .work import LABELS
+from .world import Trained, World, batch_of_step, centred, f32, i32, in_value
 
 TEST, TRAIN, MEMORY, STEP1 = range(4)
 """Sets of items that are recalled: test and train sequences, every token through V2, and through V1 without the trigger."""
 
 
-class Judged(NamedTuple):
-    """Predictions held against their labels, one entry each, or sums of them."""
+class Comparison(NamedTuple):
+    """Predictions compared with their labels, one entry each, or sums of them."""
 
     correct: Array  # bool
     tied: Array  # bool: the largest logit is shared
@@ -41,64 +29,65 @@ class Judged(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Over the items of a set. The first entry of each `judged` counts items once, the others as often as sequences hold them."""
+    """Sums over the items of a set. Entry 0 of each `compared` weights items equally; entries 1 and 2 weight tokens by how often the
+    test and train sequences hold them."""
 
-    judged: Judged  # (3,) each: int32, int32, float32
+    compared: Comparison  # (3,) each: int32, int32, float32
     top1: Array  # int32
     mass: Array  # float32
 
 
-def measure(world: World, learned: Learned, locked: Array | None = None) -> dict[str, Array]:
-    """Counts (int32) and sums (float32) behind the metric columns; `program.finish` makes the row of them.
+def measure(world: World, trained: Trained) -> dict[str, Array]:
+    """Counts (int32) and sums (float32) behind the metric columns; `rows.finish` makes columns of them.
 
-    Where `locked`, attention rests wholly on the informative token, so a sequence is recalled as its token is: tokens are
-    then counted as often as sequences hold them, and no sequence is read. None never does that.
+    Where attention is locked, a sequence is recalled as its informative token is: tokens are then counted as often as sequences
+    hold them, and no sequence is read.
     """
     run, e = world.run, world.e
-    V2 = run.mix1 * learned.G1 + run.mix2 * learned.G2
+    V2 = trained.V2
     # no metric sees the scale of the answers, nor their mean
-    maps = jnp.stack([V2 / unless_zero(jnp.max(jnp.abs(V2))), learned.G1])
+    maps = jnp.stack([V2 / unless_zero(jnp.max(jnp.abs(V2))), trained.V1])
     batches = jnp.stack([keys.stream(run.streams, "test"), batch_of_step(world, 2)])
     n = jnp.stack([run.n_test, jnp.minimum(run.N, run.n_test)])
-    by_token = jnp.bool_(False) if locked is None else locked
+    by_token = jnp.bool_(False) if trained.locked is None else trained.locked
     counted = jnp.where(by_token, n, 0)
     often = jnp.concatenate([jnp.ones((1, world.shape.V), i32), lax.map(lambda of: token_counts(world, *of), (batches, counted))])
     sets = jnp.arange(4), batches[jnp.array([0, 1, 0, 0])], jnp.concatenate([n - counted, jnp.stack([run.V, run.V])])
     # mapped rather than written out for each set: it compiles once
-    sums = lax.map(lambda of: recall(world, learned, maps, often, *of), sets)
-    scale = jnp.max(jnp.abs(learned.w_hat))
-    unit = learned.w_hat / unless_zero(scale)
+    sums = lax.map(lambda of: recall(world, trained, maps, often, *of), sets)
+    scale = jnp.max(jnp.abs(trained.w))
+    unit = trained.w / unless_zero(scale)
     scores = centred(world, (e.Z_in @ unit)[:, None])
 
     def of_sequences(part: Array) -> Array:
-        """(test, train) sums of a part of `judged`."""
+        """(test, train) sums of a part of `compared`."""
         return jnp.where(by_token, part[MEMORY, 1:], part[:MEMORY, 0])
 
-    n_correct, margin = of_sequences(sums.judged.correct), of_sequences(sums.judged.margin)
+    n_correct, margin = of_sequences(sums.compared.correct), of_sequences(sums.compared.margin)
     return {
         "n_correct": n_correct[0],
         "n_train_correct": n_correct[1],
-        "n_tied": of_sequences(sums.judged.tied)[0],
+        "n_tied": of_sequences(sums.compared.tied)[0],
         "n_top1": jnp.where(by_token, run.n_test, sums.top1[TEST]),
         "mass": jnp.where(by_token, run.n_test.astype(f32), sums.mass[TEST]),
         "margin": margin[0],
-        "n_memory": sums.judged.correct[MEMORY, 0],
-        "n_step1": sums.judged.correct[STEP1, 0],
+        "n_memory": sums.compared.correct[MEMORY, 0],
+        "n_step1": sums.compared.correct[STEP1, 0],
         "w_scale": scale,
         "trigger": e.z_trig @ unit,
         "score_std": jnp.sqrt(jnp.sum(scores * scores) / run.V.astype(f32)),
         "cosine": e.z_trig @ unit / jnp.sqrt(jnp.sum(e.z_trig * e.z_trig) * jnp.sum(unit * unit)),
-        "finite": jnp.all(jnp.isfinite(V2)) & jnp.all(jnp.isfinite(learned.w_hat)) & jnp.isfinite(margin[0]),
+        "finite": jnp.all(jnp.isfinite(V2)) & jnp.all(jnp.isfinite(trained.w)) & jnp.isfinite(margin[0]),
         "draw_check": draw_check(world),
     }
 
 
-def recall(world: World, learned: Learned, maps: Array, often: Array, which: Array, key: Array, n: Array) -> Sums:
+def recall(world: World, trained: Trained, maps: Array, often: Array, which: Array, key: Array, n: Array) -> Sums:
     """Sums over the n items of set `which`: sequences of the stream `key`, or tokens, counted as `often` (3, V) says.
 
     `maps` (2, d, p) are V2 and V1, up to scale. A block of items at a time.
     """
-    scores = attention_scores(world, learned.w_hat)
+    scores = attention_scores(world, trained.w, trained.rate)
     matrix = maps[(which == STEP1).astype(i32)]
     # an MLP's answers go by way of the d dimensions, which are fewer than the m
     answers = centred(world, world.e.Z_out @ matrix if world.e.W_in is None else world.e.Z_out)
@@ -119,25 +108,25 @@ def recall(world: World, learned: Learned, maps: Array, often: Array, which: Arr
 
         v, h, mass, is_top = lax.cond(is_sequence, sequences, tokens)
         phi, _ = features(world, h)
-        judged = judge(world, phi if world.e.W_in is None else phi @ matrix.T, answers, at(world.perm, v))
+        compared = compare(world, phi if world.e.W_in is None else phi @ matrix.T, answers, at(world.perm, v))
         real = item < n
         times = jnp.where(real[None], jnp.where(is_sequence, i32(1), often[:, v]), 0)
         new = Sums(
-            Judged(
-                jnp.sum(times * judged.correct[None].astype(i32), axis=1, dtype=i32),
-                jnp.sum(times * judged.tied[None].astype(i32), axis=1, dtype=i32),
-                jnp.sum(times.astype(f32) * judged.margin[None], axis=1),
+            Comparison(
+                jnp.sum(times * compared.correct[None].astype(i32), axis=1, dtype=i32),
+                jnp.sum(times * compared.tied[None].astype(i32), axis=1, dtype=i32),
+                jnp.sum(times.astype(f32) * compared.margin[None], axis=1),
             ),
             count(real & is_top),
             jnp.sum(jnp.where(real, mass, f32(0))),
         )
         return jax.tree.map(jnp.add, sums, new)
 
-    zero = Sums(Judged(jnp.zeros(3, i32), jnp.zeros(3, i32), jnp.zeros(3, f32)), i32(0), f32(0))
+    zero = Sums(Comparison(jnp.zeros(3, i32), jnp.zeros(3, i32), jnp.zeros(3, f32)), i32(0), f32(0))
     return lax.fori_loop(0, (n + (BLOCK - 1)) // BLOCK, block, zero)
 
 
-def judge(world: World, out: Array, answers: Array, y: Array) -> Judged:
+def compare(world: World, out: Array, answers: Array, y: Array) -> Comparison:
     """Logits out @ answers^T, of mean zero, against labels y (n,): a few labels at a time, and none past V."""
     width = min(world.shape.V, LABELS)
 
@@ -172,7 +161,7 @@ def judge(world: World, out: Array, answers: Array, y: Array) -> Judged:
     seen = lax.fori_loop(0, (world.run.V + (width - 1)) // width, labels, Seen(zero, none, none, index, index, zero))
     std = jnp.sqrt(seen.square / world.run.V.astype(f32))
     margin = jnp.where(std > 0, (seen.own - seen.other) / unless_zero(std), f32(0))
-    return Judged(seen.first == y, seen.n_top > 1, margin)
+    return Comparison(seen.first == y, seen.n_top > 1, margin)
 
 
 def draw_check(world: World) -> Array:

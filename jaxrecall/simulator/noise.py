@@ -1,4 +1,4 @@
-"""The score noise of one run, split by where it comes from: float32, streamed and padded. `diagnosis.py` says the same to read."""
+"""The score noise of one run, split by where it comes from: float32, padded. `reference/noise.py` has the same to read."""
 
 from __future__ import annotations
 
@@ -7,28 +7,23 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from ..point import REDRAWS
-from ..science import embeddings as embed
-from . import shortcuts
-from . import steps as stream
-from .steps import World, centred, f32, unless_zero
+from ..science import embeddings
+from .tiles import unless_zero
+from .world import World, centred, f32
 
 
 def over_redraws(world: World) -> tuple[Array, Array]:
-    """Mean of w_hat over redraws of W_in with data and embeddings held, and the largest error bound of their uniform predictions.
+    """Mean of w_hat over redraws of W_in with data and embeddings held, and the largest error bound of step 2 among them.
 
-    Steps 1 and 2 run again for each redraw, in the form of the run itself; the full form has no such error.
+    Steps 1 and 2 run again for each redraw, in the form of the run itself; an exact form has error 0.
     """
     run, shape = world.run, world.shape
 
     def one(r: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
-        total, error = carry
-        W_in = embed.redrawn_first_layer(run.streams, r, run.d, run.m, (shape.m, shape.d))
-        again = eqx.tree_at(lambda w: w.e.W_in, world, W_in)
-        if shape.full:
-            return total + stream.first_steps(again)[1], error
-        G1, answers, w_hat, phi2 = shortcuts.first_steps(again)
-        A, T = centred(again, answers), centred(again, again.e.Z_out)
-        return total + w_hat, jnp.maximum(error, shortcuts.softmax_errors(again, G1, A, T, phi2, phi2)[0])
+        total, largest = carry
+        W_in = embeddings.redrawn_first_layer(run.streams, r, run.d, run.m, (shape.m, shape.d))
+        w, error = shape.runs_as.first_steps(eqx.tree_at(lambda w: w.e.W_in, world, W_in))
+        return total + w, jnp.maximum(largest, error)
 
     total, error = lax.fori_loop(0, REDRAWS, one, (jnp.zeros(shape.d, f32), f32(0)))
     return total / REDRAWS, error

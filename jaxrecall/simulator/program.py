@@ -1,10 +1,8 @@
-"""Compiled programs: the only place with jit, vmap and devices. One program serves every point that fits its bucket."""
+"""Compiled programs: the only place with jit, vmap and devices. One program serves every point that fits its shape."""
 
 from __future__ import annotations
 
 import functools
-import math
-import operator
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -16,17 +14,14 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from ..laws.embedding import law_index
+from ..laws.embedding import EMBEDDING_LAWS
 from ..plan.cost import cache_folder
-from ..point import FIELDS, Point, Run, checked_seed
-from ..reference import noise as diagnosis
+from ..point import FIELDS, Point, Run, checked_seed, choices, of_kind
 from ..reference.realization import run_keys
-from ..science import decoders
-from ..science.columns import CODE_VERSION, DTYPE, EXTRA_COLUMNS, in_order
-from . import metrics as evaluate
-from . import noise, shortcuts
-from . import steps as stream
+from . import metrics, noise
+from .rows import finish, row
 from .shape import Shape
+from .world import Arguments, Trained, World, draw
 
 LOOPED = 16
 """Runs a call on a CPU. They are looped over, as many as there are, so that one program serves every batch."""
@@ -35,6 +30,7 @@ LOOPED = 16
 class Program(NamedTuple):
     """A compiled program: `run` maps a batch of runs (leading axis `batch`), of which some are active, to their raw metrics."""
 
+    shape: Shape
     run: Any
     batch: int
     compile_seconds: float
@@ -57,20 +53,20 @@ def keep_compiled() -> None:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
 
 
-def compiled(bucket: Shape, per_device: int = LOOPED, precision: str = "highest", chunk: int | None = None) -> Program:
-    """The program of a bucket for batches of up to `per_device` runs on each local device; compiled once a process.
+def compiled(shape: Shape, per_device: int = LOOPED, precision: str = "highest") -> Program:
+    """The program of a shape for batches of up to `per_device` runs on each local device; compiled once a process.
 
     On a CPU a program with decoders takes one run a call: it returns whole tables, and batches would add them up.
     """
     if on_cpu():
-        per_device = 1 if bucket.decoders else LOOPED
-    return _compiled(bucket, per_device, precision, chunk or bucket.chunk, tuple(jax.local_devices()))
+        per_device = 1 if shape.decoders else LOOPED
+    return _compiled(shape, per_device, precision, tuple(jax.local_devices()), tuple(EMBEDDING_LAWS))
 
 
 @functools.cache
-def _compiled(bucket: Shape, per_device: int, precision: str, chunk: int, devices: tuple[Any, ...]) -> Program:
-    one = jax.jit(functools.partial(simulate_run, shape=shape_of(bucket, chunk)), inline=True)  # traced once, if used twice
-    # A CPU is fastest on one run at a time, each with its own number of chunks; an accelerator needs them side by side.
+def _compiled(shape: Shape, per_device: int, precision: str, devices: tuple[Any, ...], laws: tuple[str, ...]) -> Program:
+    one = jax.jit(functools.partial(simulate_run, shape=shape), inline=True)  # traced once, if used twice
+    # A CPU is fastest on one run at a time, each with its own number of tiles; an accelerator needs them side by side.
     many = functools.partial(looped, one) if on_cpu() else lambda runs, active: jax.vmap(one)(runs)
     mesh = Mesh(np.array(devices), ("run",))
     spread = jax.shard_map(many, mesh=mesh, in_specs=P("run"), out_specs=P("run"), check_vma=False)
@@ -81,7 +77,7 @@ def _compiled(bucket: Shape, per_device: int, precision: str, chunk: int, device
     start, hits = time.perf_counter(), _cache_hits.count
     with jax.default_matmul_precision(precision):
         run = jax.jit(spread).lower(*shapes).compile()
-    return Program(run, batch, time.perf_counter() - start, _cache_hits.count > hits, sharding)
+    return Program(shape, run, batch, time.perf_counter() - start, _cache_hits.count > hits, sharding)
 
 
 class _CacheHits:
@@ -98,7 +94,7 @@ class _CacheHits:
 _cache_hits = _CacheHits()
 
 
-def looped(one: Callable[[stream.Run], Any], runs: stream.Run, active: jax.Array) -> Any:
+def looped(one: Callable[[Arguments], Any], runs: Arguments, active: jax.Array) -> Any:
     """`one` for each of the runs, one after the other; the active ones come first, and zeros stand for the others."""
 
     def body(i: jax.Array, out: Any) -> Any:
@@ -110,31 +106,28 @@ def looped(one: Callable[[stream.Run], Any], runs: stream.Run, active: jax.Array
     return lax.fori_loop(0, jnp.sum(active.astype(jnp.int32), dtype=jnp.int32), body, out)
 
 
-def shape_of(bucket: Shape, chunk: int) -> stream.Shape:
-    full = bucket.exact == "full"
-    return stream.Shape(bucket.V, bucket.d, bucket.m, bucket.activation, chunk, full, bucket.diagnose, bucket.decoders)
+def simulate_run(run: Arguments, shape: Shape) -> dict[str, Any]:
+    """The raw metrics of one run. Traced; `rows.finish` makes columns of them."""
+    return science(draw(run, shape))[1]
 
 
-def simulate_run(run: stream.Run, shape: stream.Shape) -> dict[str, Any]:
-    """The raw metrics of one run. Traced; `finish` makes a row of them."""
-    return science(stream.draw(run, shape))[1]
+def science(world: World) -> tuple[Trained, dict[str, Any]]:
+    """The trained model and its raw metrics, and what the shape adds to them."""
+    shape = world.shape
+    trained = shape.runs_as.train(world)
+    raw: dict[str, Any] = metrics.measure(world, trained)
+    errors = trained.errors
+    if shape.diagnose:
+        mean_w, error = noise.over_redraws(world) if shape.m else (trained.w, jnp.float32(0))
+        raw["noise"] = noise.covariances(world, trained.w, mean_w)
+        errors = errors and (jnp.maximum(errors[0], error), errors[1])
+    if shape.decoders:
+        raw["decoders"] = {"perm": world.perm, "G1": trained.V1, "Z_in": world.e.Z_in, "Z_out": world.e.Z_out, "z_trig": world.e.z_trig}
+    return trained, raw | {"errors": errors, "locked": trained.locked}
 
 
-def science(world: stream.World) -> tuple[stream.Learned, dict[str, Any]]:
-    """Three steps and metrics, in the form that the shape asks for, and what else it asks for."""
-    learned, guard = (stream.train(world), None) if world.shape.full else shortcuts.train(world)
-    raw: dict[str, Any] = evaluate.measure(world, learned, guard and guard.locked)
-    if world.shape.diagnose:
-        mean_w, error = noise.over_redraws(world) if world.shape.m else (learned.w_hat, jnp.float32(0))
-        raw["noise"] = noise.covariances(world, learned.w_hat, mean_w)
-        guard = guard and guard._replace(error2=jnp.maximum(guard.error2, error))
-    if world.shape.decoders:
-        raw["decoders"] = {"perm": world.perm, "G1": learned.G1, "Z_in": world.e.Z_in, "Z_out": world.e.Z_out, "z_trig": world.e.z_trig}
-    return learned, raw | ({"guard": guard} if guard else {})
-
-
-def arguments(runs: Sequence[Run]) -> stream.Run:
-    """Runs as a program's arguments, leading axis n. Products of rates are formed in float64, then held to float32's range."""
+def arguments(runs: Sequence[Run]) -> Arguments:
+    """Runs as a program's arguments, leading axis n."""
     streams, batches = run_keys(runs)
     points = [point for point, _ in runs]
 
@@ -142,18 +135,24 @@ def arguments(runs: Sequence[Run]) -> stream.Run:
         with np.errstate(over="ignore"):
             return np.array([value(point) for point in points]).astype(dtype)
 
-    return stream.Run(
-        streams=streams,
-        batches=batches,
-        **{name: of_each(operator.attrgetter(name), np.int32) for name in ("V", "N", "d", "L", "m", "n_test")},
-        law=of_each(lambda p: law_index(p.embedding), np.int32),
-        trigger_in_value=of_each(lambda p: p.trigger_in_value, bool),
-        fresh_batches=of_each(lambda p: p.fresh_batches, bool),
-        eta=of_each(lambda p: p.eta, np.float32),
-        gamma_eta=of_each(lambda p: min(p.gamma * p.eta, 3e38), np.float32),
-        mix1=of_each(lambda p: p.eta / max(p.eta, p.gamma2), np.float32),
-        mix2=of_each(lambda p: p.gamma2 / max(p.eta, p.gamma2), np.float32),
-    )
+    numbers = {name: of_each(functools.partial(_number, name), bool if FIELDS[name].type == "bool" else np.int32) for name in TRACED}
+    return Arguments(streams, batches, numbers | {name: of_each(rate, np.float32) for name, rate in RATES.items()})
+
+
+TRACED = of_kind("size", "traced")
+
+RATES: dict[str, Callable[[Point], float]] = {
+    "eta": lambda p: p.eta,
+    "gamma_eta": lambda p: min(p.gamma * p.eta, 3e38),
+    "mix1": lambda p: p.eta / max(p.eta, p.gamma2),
+    "mix2": lambda p: p.gamma2 / max(p.eta, p.gamma2),
+}
+"""Products and ratios of the rates, formed in float64 and held to the range of float32."""
+
+
+def _number(name: str, point: Point) -> int:
+    value = getattr(point, name)
+    return choices(name).index(value) if choices(name) else value
 
 
 IDLE = Run(Point(V=2, N=1, d=1, L=1, n_test=1), 0)
@@ -163,7 +162,7 @@ IDLE = Run(Point(V=2, N=1, d=1, L=1, n_test=1), 0)
 def execute(program: Program, runs: Sequence[Run]) -> tuple[list[dict[str, Any] | None], float]:
     """Metric columns of at most `program.batch` runs, in their order, and the seconds it took.
 
-    None stands for a run that a shortcut's guard turns away: it is for the full form.
+    None stands for a run that the error bound of the form turns away: it is for `shape.fallback`.
     """
     start = time.perf_counter()
     n_devices = program.sharding.num_devices
@@ -174,70 +173,21 @@ def execute(program: Program, runs: Sequence[Run]) -> tuple[list[dict[str, Any] 
     for slot, run in zip(slots, runs, strict=True):
         batch[slot], active[slot] = run, True
     raw = jax.device_get(program.run(*jax.device_put((arguments(batch), active), program.sharding)))
-    metrics = [finish(jax.tree.map(lambda a, slot=slot: a[slot], raw), point) for slot, (point, _) in zip(slots, runs, strict=True)]
-    return metrics, time.perf_counter() - start
-
-
-def finish(raw: dict[str, Any], point: Point) -> dict[str, Any] | None:
-    """The metric columns of a row from a program's counts and sums: scales and ratios in float64; None as in `execute`."""
-    guard = raw.get("guard")
-    if guard and not guard.holds:
-        return None
-    counts = {name: int(raw[name]) for name in ("n_correct", "n_tied", "n_top1", "n_train_correct", "n_memory", "n_step1")}
-    trigger, std = float(raw["trigger"]), float(raw["score_std"])
-    scale = point.gamma * point.eta * float(raw["w_scale"])
-    row: dict[str, Any] = {
-        "n_correct": counts["n_correct"],
-        "accuracy": counts["n_correct"] / point.n_test,
-        "memory_accuracy": counts["n_memory"] / point.V,
-        "step1_memory_accuracy": counts["n_step1"] / point.V,
-        "train_accuracy": counts["n_train_correct"] / min(point.N, point.n_test),
-        "attention_mass": float(raw["mass"]) / point.n_test,
-        "attention_top1": counts["n_top1"] / point.n_test,
-        "trigger_score": scale * trigger,
-        "score_std": scale * std,
-        "snr": trigger / std if std > 0 else None,
-        "trigger_cosine": float(raw["cosine"]),
-        "test_margin": float(raw["margin"]) / point.n_test,
-        "n_tied": counts["n_tied"],
-        "status": "ok",
-    } | dict.fromkeys(EXTRA_COLUMNS)
-    if point.diagnose:
-        row |= diagnosis.columns(raw["noise"], trigger if scale else 0.0)
-    if point.decoders:
-        row |= decoders.accuracies(point, **raw["decoders"])
-    if not raw["finite"] or not math.isfinite(scale):
-        row = dict.fromkeys(row) | {"status": "nonfinite"}
-    elif scale == 0:
-        row |= {"snr": None, "trigger_cosine": None, "status": "degenerate"}
-    return row | {"form": guard.form if guard else "full", "draw_check": int(raw["draw_check"])}
-
-
-def row(point: Point, seed: int, metrics: dict[str, Any], bucket: Shape, precision: str, seconds: float | None) -> dict[str, Any]:
-    """The whole row of a run, columns in table order."""
-    fields = {name: getattr(point, name) for name in FIELDS}
-    provenance = {
-        "seconds": seconds,
-        "code_version": CODE_VERSION,
-        "jax_version": jax.__version__,
-        "device_kind": jax.local_devices()[0].device_kind,
-        "dtype": DTYPE,
-        "precision": precision,
-        "bucket": str(bucket),
-    }
-    return in_order({"point_id": point.point_id, "seed": seed, **fields, **metrics, **provenance})
+    form = program.shape.runs_as
+    found = [finish(jax.tree.map(lambda a, slot=slot: a[slot], raw), point, form) for slot, (point, _) in zip(slots, runs, strict=True)]
+    return found, time.perf_counter() - start
 
 
 def simulate(point: Point, seed: int) -> dict[str, Any]:
     """The row that a sweep writes for (point, seed): a dict of the columns in row.COLUMNS, but for `seconds` and `bucket`.
 
-    The first call for a bucket compiles its program (seconds); points of like sizes share it.
+    The first call for a shape compiles its program (seconds); points of like sizes share it.
     """
-    run = point, checked_seed(seed)
-    bucket = Shape.of(point)
-    metrics = None
-    for at in (bucket, bucket.in_full):
-        metrics = metrics or execute(compiled(at), [run])[0][0]
-    assert metrics
-    whole = row(*run, metrics, bucket, "highest", None)
+    run = Run(point, checked_seed(seed))
+    shape, columns = Shape.of(point), None
+    while columns is None and shape:
+        columns = execute(compiled(shape), [run])[0][0]
+        shape = shape.fallback
+    assert columns
+    whole = row(run, columns, Shape.of(point), "highest", None)
     return {name: value for name, value in whole.items() if name not in ("seconds", "bucket")}

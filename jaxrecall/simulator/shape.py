@@ -1,4 +1,4 @@
-"""A bucket: the padded sizes and the variant that one compiled program serves. No JAX here."""
+"""The static part of a compiled program: padded sizes, what it computes, and how."""
 
 from __future__ import annotations
 
@@ -6,74 +6,98 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..errors import GridError
-from ..point import BLOCK, Point
+from ..errors import UsageError
+from ..point import BLOCK, REDRAWS, Point, of_kind
+from .forms import FORMS, Form, exact_form_after, form_of
+from .work import Amounts, Work
 
-MAX_COUNTED_V = 2048
-"""Widest padded vocabulary for which a guarded program keeps a V x V table of token counts (16 MiB)."""
-
-LABELS = 64
-"""Labels whose logits are held at once when sequences are recalled: past those of a run there are few."""
-
-
-def is_counted(V: int, m: int) -> bool:
-    """Whether a guarded program of these padded sizes counts tokens rather than reads samples."""
-    return m == 0 and V <= MAX_COUNTED_V
-
-
-def form_of(point: Point) -> str:
-    """The form that the point runs in: shortcuts count tokens in 32 bits, so N L from 2^31 on runs the full form."""
-    return "full" if point.N * point.L >= 2**31 else point.exact
+_STATIC = of_kind("static")
 
 
 @dataclass(frozen=True, order=True)
 class Shape:
-    """Padded sizes V x d x m of a program; every point that fits, with the same activation and form, can run in it."""
+    """Padded sizes V x d x m and the static fields of a program. Every point that fits runs in it."""
 
     V: int
     d: int
     m: int
     activation: str
-    exact: str = "guarded"
+    form: str = "full"  # a name of forms.FORMS
     diagnose: bool = False
     decoders: bool = False
+    tile: int = 0
+    """Samples per iteration of a loop over samples: whole blocks. 0 takes four, which suits a CPU's caches and wastes little on
+    small N; wide programs take fewer, so that a (tile, widest) float32 array stays within 16 MiB as long as one block does."""
+
+    def __post_init__(self) -> None:
+        if not self.tile:
+            blocks = max(1, min(4, 2**22 // (max(self.V, self.d, self.m) * BLOCK)))
+            object.__setattr__(self, "tile", BLOCK * blocks)
 
     def __str__(self) -> str:
         return f"{self.V}x{self.d}" + (f"x{self.m}" if self.m else "")
 
     @property
-    def chunk(self) -> int:
-        """Samples streamed at a time: whole blocks. Four suit a CPU's caches and waste little on small N; wide buckets take
-        fewer, so that a (chunk, widest) float32 array stays within 16 MiB as long as one block does."""
-        return BLOCK * max(1, min(4, 2**22 // (max(self.V, self.d, self.m) * BLOCK)))
+    def runs_as(self) -> Form:
+        return FORMS[self.form]
 
     @property
-    def in_full(self) -> Shape:
-        """The same sizes in the full form, for runs that a guard turns away."""
-        return replace(self, exact="full")
+    def fallback(self) -> Shape | None:
+        """The program for runs that the error bound of this form turns away; None for an exact form."""
+        form = None if self.runs_as.exact else exact_form_after(self.form)
+        return form and replace(self, form=form.name)
+
+    def amounts(self, work: Work) -> Amounts:
+        """The primitive operations of runs in this program."""
+        V, d, m, runs = self.V, self.d, self.m, work.runs
+        hidden = 2 * m * d
+        total = self.runs_as.amounts(work, V, d, m) + Amounts(
+            runs=runs,
+            normals=runs * (2 * V + m) * d,
+            words=work.evaluated_tokens,
+            row_floats=work.evaluated_tokens * d,
+            activations=work.evaluated * m,
+            logits=work.labels,
+            flops=2 * work.labels * d + work.evaluated * 2 * hidden + runs * (4 * V * (2 * V * d + hidden) + 6 * d**3),
+            decoded=runs * (V**3 + 4 * d**3 + 4 * V * d * (V + d)) if self.decoders else 0,
+        )
+        redraw = self.runs_as.redraw_amounts(work, V, d, m)
+        return sum((redraw for _ in range(REDRAWS if self.diagnose and m else 0)), total)
+
+    @property
+    def peak_bytes(self) -> int:
+        """Estimated peak memory, one run at a time: tables, and what a tile of samples holds at once."""
+        V, d, m = self.V, self.d, self.m
+        p = m or d
+        floats = 10 * V * d + 4 * V * p + 2 * m * d + 6 * d * p + self.runs_as.floats(V, d, m)
+        if self.diagnose:
+            floats += 4 * V * d + (4 * V * p + 2 * d * p + 2 * m * d if m else 0)
+        if self.decoders:  # what the program returns, and float64 on the host
+            floats += 5 * V * d + 10 * V * V + 20 * d * d
+        return 4 * (floats + self.tile * (4 * V + 4 * d + 4 * m))
 
     @property
     def variant(self) -> tuple[Any, ...]:
-        """What two buckets must share for one to hold the other's points, besides sizes."""
-        return self.activation, self.exact, self.diagnose, self.decoders, self.m > 0
+        """What two programs must share, besides sizes, for one to hold the other's points."""
+        return self.form, self.m > 0, *(getattr(self, name) for name in _STATIC)
 
     def fits(self, point: Point) -> bool:
         sizes = point.V <= self.V and point.d <= self.d and point.m <= self.m
-        return sizes and Shape.sized(point, self.V, self.d, self.m) == self
+        return sizes and replace(Shape.sized(point, self.V, self.d, self.m), tile=self.tile) == self
 
     @staticmethod
     def sized(point: Point, V: int, d: int, m: int) -> Shape:
-        """The bucket of these sizes and of the point's variant, whether it fits or not."""
-        return Shape(V, d, m, point.activation, form_of(point), point.diagnose, point.decoders)
+        """The shape of these sizes for the point, whether it fits or not."""
+        return Shape(V, d, m, form=form_of(point, V).name, **{name: getattr(point, name) for name in _STATIC})
 
     @staticmethod
     def of(point: Point) -> Shape:
-        """The bucket of a point on its own: each size padded to a power of two, at least 16."""
+        """The shape of a point on its own: each size padded to a power of two, at least 16."""
         return Shape.sized(point, *(max(16, 1 << (size - 1).bit_length()) if size else 0 for size in (point.V, point.d, point.m)))
 
     @staticmethod
     def tight(point: Point) -> Shape:
-        """The bucket of a point with little padding: four sizes to the octave, multiples of 16."""
+        """The shape of a point with little padding: four sizes to the octave, multiples of 16."""
 
         def padded(size: int) -> int:
             step = max(16, 1 << max(0, size.bit_length() - 3))
@@ -83,9 +107,9 @@ class Shape:
 
     @staticmethod
     def parse(text: str) -> tuple[int, int, int]:
-        """Sizes (V, d, m) from "256x128" or "256x128x512"; raises GridError."""
+        """Sizes (V, d, m) from "256x128" or "256x128x512"; raises UsageError."""
         match = re.fullmatch(r"([1-9]\d{0,6})x([1-9]\d{0,6})(?:x([1-9]\d{0,6}))?", text)
         if not match:
-            raise GridError(f"--bucket: got {text!r}; allowed: VxD or VxDxM in whole numbers, as in 256x128 or 256x128x512")
+            raise UsageError(f"--bucket: got {text!r}; allowed: VxD or VxDxM in whole numbers, as in 256x128 or 256x128x512")
         V, d, m = (int(size or 0) for size in match.groups())
         return V, d, m

@@ -32,7 +32,7 @@ class Rescaled(EmbeddingLaw):
 
     @abstractmethod
     def length(self, normals: Any, d: Any, xp: Any) -> Any:
-        """(n, 1), or one number for all rows; positive, also where a row of `normals` is zero."""
+        """(n, 1), or one number for all rows; what it is for rows of zeros, which are padding, does not matter."""
 
     def rows(self, normals: Any, index: Any, d: Any, xp: Any) -> Any:
         return normals / self.length(normals, d, xp)

@@ -11,5 +11,4 @@ class Sphere(Rescaled):
     name = "sphere"
 
     def length(self, normals: Any, d: Any, xp: Any) -> Any:
-        square = xp.sum(normals * normals, axis=1, keepdims=True)
-        return xp.sqrt(xp.where(square > 0, square, xp.ones_like(square)))
+        return xp.sqrt(xp.sum(normals * normals, axis=1, keepdims=True))

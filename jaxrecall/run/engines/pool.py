@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ...grid.file import PART_SECONDS
-from ...plan.cost import Amounts
 from ...plan.plan import Chunk, Plan, Terms
 from ...simulator.shape import Shape
+from ...simulator.work import Amounts
 from ...store.store import Store
 from ..failure import Failure
 from ..interrupts import Interrupts
@@ -199,6 +199,6 @@ def execute(
             saver.add([])
         saver.close()
     if pool.is_here:
-        plan.experience.after(measured, compiled).keep()
+        plan.calibration.after(measured, compiled).keep()
     outcome.unsaved, outcome.interrupted = len(saver.rows), interrupts.asked
     return outcome

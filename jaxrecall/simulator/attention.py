@@ -1,0 +1,67 @@
+"""Attention of one run over tiles of samples, uniform or learned."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from ..science import keys, task
+from .tiles import and_empty, at, over_positions, unless_zero
+from .world import World, f32, in_value
+
+
+def mean_value(world: World, blocks: keys.Blocks) -> Array:
+    """h (tile, d) under uniform attention: the mean of the values."""
+    run, e = world.run, world.e
+    Z_in = and_empty(e.Z_in)
+    zero = jnp.zeros((world.shape.tile, world.shape.d), f32)
+    total = over_positions(world, blocks, 0, lambda x, h: sum((at(Z_in, row) for row in x), h), zero)
+    return (total + in_value(world) * e.z_trig[None]) / run.L.astype(f32)
+
+
+class Scores(NamedTuple):
+    """Attention logits: of every token, (V,), and what the trigger adds (nats)."""
+
+    token: Array
+    trigger: Array
+
+
+def attention_scores(world: World, w: Array, rate: Array) -> Scores:
+    """Attention logits under rate * w.
+
+    They are scaled by their largest before the rate comes in. Beyond 1e30 nats every softmax is an argmax to float32, so the
+    rate is capped there and no gamma overflows.
+    """
+    token, trigger = world.e.Z_in @ w, world.e.z_trig @ w
+    largest = unless_zero(jnp.maximum(jnp.max(jnp.abs(token)), jnp.abs(trigger)))
+    nats = jnp.minimum(rate * largest, f32(1e30))
+    return Scores(token / largest * nats, trigger / largest * nats)
+
+
+class Attended(NamedTuple):
+    h: Array  # (tile, d) attention output
+    mass: Array  # (tile,) softmax weight on the informative token
+    is_top: Array  # (tile,) that weight is strictly the largest
+
+
+def attend(world: World, blocks: keys.Blocks, scores: Scores) -> Attended:
+    """Softmax attention in one pass over positions: a running maximum, every sum rescaled when it grows."""
+    Z_in, token = and_empty(world.e.Z_in), and_empty(scores.token, -jnp.inf)
+    x0 = task.tokens(blocks, 0, world.run.V)
+    own = at(token, x0) + scores.trigger
+    start = (own, jnp.ones_like(own), at(Z_in, x0), jnp.full_like(own, -jnp.inf))
+
+    def positions(x: Array, carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+        top, total, h, rest = carry
+        score = at(token, x)
+        highest = jnp.max(score, axis=0)
+        new = jnp.maximum(top, highest)
+        keep, weight = jnp.exp(top - new), jnp.exp(score - new[None])
+        h = sum((w[:, None] * at(Z_in, row) for w, row in zip(weight, x, strict=True)), h * keep[:, None])
+        return new, total * keep + jnp.sum(weight, axis=0), h, jnp.maximum(rest, highest)
+
+    top, total, h, rest = over_positions(world, blocks, 1, positions, start)
+    mass = jnp.exp(own - top) / total
+    return Attended(h / total[:, None] + in_value(world) * mass[:, None] * world.e.z_trig[None], mass, own > rest)

@@ -1,0 +1,141 @@
+"""Training without reading samples again: with uniform predictions and no MLP a step needs how often tokens meet.
+
+The form is ours; its error bounds are those of `uniform`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import jax.numpy as jnp
+from jax import Array, lax
+
+from ..science import task
+from ..science.keys import Blocks
+from .attention import Scores
+from .steps import attention_gradient
+from .tiles import add_at, and_empty, at, outer, over_positions, over_samples, over_tokens
+from .uniform import completed
+from .world import Trained, World, batch_of_step, centred, f32, i32, in_value, values, zeros_dp
+
+
+def train(world: World) -> Trained:
+    """The three gradient steps from co-occurrences."""
+    C, G1 = counts_and_step1(world)
+    A = centred(world, world.e.Z_out @ G1)
+    w_hat, h2 = step2_from_counts(world, C, A)
+
+    def open_step3(scores: Scores, T: Array, n: Array) -> tuple[Array, Array]:
+        return step3_from_counts(world, scores, T, n)
+
+    return completed(world, G1, A, w_hat, h2, open_step3)
+
+
+def counts_and_step1(world: World) -> tuple[Array, Array]:
+    """Co-occurrences in the samples of step 2, and G1, which is had from those of step 1."""
+
+    def batch(k: Array, known: tuple[Array, Array]) -> tuple[Array, Array]:
+        C = co_occurrences(world, batch_of_step(world, k))
+        return C, jnp.where(k == 0, step1_from_counts(world, C), known[1])
+
+    nothing = jnp.zeros((world.shape.V, world.shape.V), i32), zeros_dp(world)
+    return lax.fori_loop(0, 1 + world.run.fresh_batches.astype(i32), batch, nothing)
+
+
+def co_occurrences(world: World, key: Array) -> Array:
+    """(V, V) int32: how often token u occurs in the samples of a stream whose informative token is x, itself counted."""
+    run, V = world.run, world.shape.V
+
+    def tile(blocks: Blocks, real: Array, C: Array) -> Array:
+        row = task.tokens(blocks, 0, run.V) * V
+        return over_tokens(world, blocks, 0, lambda x, C: add_at(C, row + x, real.astype(i32)), C)
+
+    return over_samples(world, key, run.N, tile, jnp.zeros(V * V, i32)).reshape(V, V)
+
+
+def informative(world: World, C: Array) -> Array:
+    """(V,) float32: samples of each informative token, from the co-occurrences."""
+    return (jnp.sum(C, axis=1, dtype=i32) // world.run.L).astype(f32)
+
+
+def step1_from_counts(world: World, C: Array) -> Array:
+    """G1 = 1/(N L) sum_x (z_out(pi x) - mean z_out) (sum_u C[x, u] z_in(u) + n_x z_trig)^T; exact, in another order."""
+    run, e = world.run, world.e
+    table = at(centred(world, e.Z_out), world.perm)
+    sums = C.astype(f32) @ e.Z_in + (in_value(world) * informative(world, C))[:, None] * e.z_trig[None]
+    return outer(table, sums) / run.N.astype(f32) / run.L.astype(f32)
+
+
+def step2_from_counts(world: World, C: Array, A: Array) -> tuple[Array, Array]:
+    """w_hat and a bound on mean |h|^2, with A the centred answers: b depends on the informative token alone, so sums over keys
+    are sums over counts.
+
+    What is left for the samples is sum_i (b_i^T h_i) sum_j k_ij: B[x, u] = b_x^T z_in(u) added up over a sample is L b_i^T h_i,
+    and a token's key then enters as often as S says. A sample is read twice, a number at a time.
+    """
+    run, e, t, V = world.run, world.e, in_value(world), world.shape.V
+    b = at(A, world.perm)  # by informative token
+    B, to_trigger = b @ e.Z_in.T, b @ e.z_trig
+    n = informative(world, C)
+    weight = jnp.sum(C.astype(f32) * B, axis=0) + t * n * to_trigger
+    trigger = jnp.sum(n * (jnp.diagonal(B) + t * to_trigger))
+    table = B.reshape(-1)
+
+    def tile(blocks: Blocks, real: Array, S: Array) -> Array:
+        x0 = task.tokens(blocks, 0, run.V)
+        along = over_tokens(world, blocks, 0, lambda x, sums: sums + at(table, x0 * V + x), t * at(to_trigger, x0))
+        along = jnp.where(real, along, f32(0))
+        return S + over_tokens(world, blocks, 0, lambda x, S: add_at(S, x, along), jnp.zeros(V, f32))
+
+    S = over_samples(world, batch_of_step(world, 1), run.N, tile, jnp.zeros(V, f32)) / run.L.astype(f32)
+    # z_trig is in the key sum of every sample once, wherever it is in the values
+    keys_sum = (weight - S) @ e.Z_in + (trigger - jnp.sum(S) / run.L.astype(f32)) * e.z_trig
+    return attention_gradient(world, keys_sum), mean_square_bound(world)
+
+
+def mean_square_bound(world: World) -> Array:
+    """What the mean of |h|^2 over the N samples of a batch under uniform attention stays below: its expectation and six
+    standard deviations.
+
+    h is a constant and the mean of L independent rows of Z_in, so |h|^2 is a sum of a linear and a quadratic part whose
+    variances are known.
+    """
+    e, V, L, N = world.e, world.run.V.astype(f32), world.run.L.astype(f32), world.run.N.astype(f32)
+    rows = centred(world, e.Z_in)
+    mean = jnp.sum(e.Z_in, axis=0) / V + in_value(world) / L * e.z_trig
+    cov, square = rows.T @ rows / V, jnp.sum(rows * rows, axis=1)
+    linear = 4 * jnp.sum((rows @ mean) ** 2) / V / L
+    quadratic = 2 * jnp.sum(cov * cov) / L**2 + jnp.sum(square * square) / V / L**3
+    return mean @ mean + jnp.sum(square) / V / L + 6 * (jnp.sqrt(linear) + jnp.sqrt(quadratic)) / jnp.sqrt(N)
+
+
+def step3_from_counts(world: World, scores: Scores, T: Array, n: Array) -> tuple[Array, Array]:
+    """G2 = 1/N sum_x (z_out(pi x) - mean z_out) (sum_u W[x, u] z_in(u) + W_x z_trig)^T, and a bound on mean |h|^2.
+
+    W[x, u] adds up the attention that samples with the informative token x pay to tokens u, W_x to the informative one. By
+    convexity |h|^2 is at most the mean of |v|^2 under the attention. The first n samples alone are read.
+    """
+    run, e, V = world.run, world.e, world.shape.V
+    token = and_empty(scores.token, -math.inf)
+
+    def tile(blocks: Blocks, real: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        W, own = carry
+        x0 = task.tokens(blocks, 0, run.V)
+        first = at(token, x0) + scores.trigger
+
+        def normaliser(x: Array, sums: tuple[Array, Array]) -> tuple[Array, Array]:
+            top, total = sums
+            score = at(token, x)
+            new = jnp.maximum(top, jnp.max(score, axis=0))
+            return new, total * jnp.exp(top - new) + jnp.sum(jnp.exp(score - new[None]), axis=0)
+
+        top, total = over_positions(world, blocks, 1, normaliser, (first, jnp.ones_like(first)))
+        scale = jnp.where(real, 1 / total, f32(0))
+        W = over_tokens(world, blocks, 1, lambda x, W: add_at(W, x0 * V + x, jnp.exp(at(token, x) - top) * scale), W)
+        return W, add_at(own, x0, jnp.exp(first - top) * scale)
+
+    W, own = over_samples(world, batch_of_step(world, 2), n, tile, (jnp.zeros(V * V, f32), jnp.zeros(V, f32)))
+    W = W.reshape(V, V)
+    sums = W @ e.Z_in + own[:, None] * values(world)
+    h2 = jnp.sum(W @ jnp.sum(e.Z_in * e.Z_in, axis=1)) + own @ jnp.sum(values(world) ** 2, axis=1)
+    return outer(at(T, world.perm), sums) / run.N.astype(f32), h2 / run.N.astype(f32)

@@ -1,0 +1,207 @@
+"""The forms of the simulation: ways of training a run that give the same numbers at different cost.
+
+    counts    attention-only: a step needs how often tokens meet in a sample, not the samples themselves
+    uniform   predictions before step 3 are uniform to rounding, so no sample needs V logits
+    full      every sample, with its exact softmax
+
+A point runs in the first form that covers it. A form that is not exact computes a bound on its own error; a run beyond the bound
+runs again in the next exact form. To add a form, subclass `Form` and call `register`. What a form computes is imported when a
+program is compiled, so planning needs no JAX. The forms and their bounds are ours.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+from ..point import Point
+from .work import Amounts, Work
+
+if TYPE_CHECKING:
+    from jax import Array
+
+    from .world import Trained, World
+
+MAX_COUNTED_V = 2048
+"""Widest padded vocabulary for which a program keeps a V x V table of token counts (16 MiB)."""
+
+TOLERANCE = (2.0**-20, 2.0**-19)
+"""Largest relative error of the samples' residuals, averaged over samples, that uniform predictions may cause in steps 2 and
+3. At these bounds V1 and w move by under 1e-6 of their norms, V2 by up to 1e-5 (open attention, V = 30), where rounding alone
+moves them by 1e-7 to 8e-7 and a float32 run is held to 2e-5 of the float64 reference. No metric was seen to move."""
+
+
+class Form(ABC):
+    """A way of training a run. Sizes V, d, m in the arguments are padded ones."""
+
+    name: str
+    exact = True
+    """Whether it has no error bound that could turn a run away."""
+
+    @abstractmethod
+    def covers(self, point: Point, V: int) -> bool:
+        """Whether the point may run in this form in a program of V padded tokens."""
+
+    @abstractmethod
+    def train(self, world: World) -> Trained:
+        """The three steps of one run, traced."""
+
+    def first_steps(self, world: World) -> tuple[Array, Array | float]:
+        """w of steps 1 and 2 alone, up to scale, and an error as in `Trained.errors`: for redraws of W_in."""
+        trained = self.train(world)
+        return trained.w, 0.0 if trained.errors is None else trained.errors[0]
+
+    def holds(self, errors: tuple[Any, Any] | None) -> bool:
+        """Whether the error bounds of steps 2 and 3 let a run stand; one that is not a number does not."""
+        return errors is None or bool(errors[0] <= TOLERANCE[0] and errors[1] <= TOLERANCE[1])
+
+    def label(self, locked: Any) -> str:
+        """The column `form`, given whether attention was found to be locked."""
+        return self.name
+
+    @abstractmethod
+    def amounts(self, work: Work, V: int, d: int, m: int) -> Amounts:
+        """Operations of the three steps, with open attention, which costs more."""
+
+    def redraw_amounts(self, work: Work, V: int, d: int, m: int) -> Amounts:
+        """Operations of steps 1 and 2, once more for a redraw of W_in."""
+        return Amounts()
+
+    def floats(self, V: int, d: int, m: int) -> int:
+        """Numbers of four bytes that it holds besides what every form does."""
+        return 0
+
+
+class Counts(Form):
+    name = "counts"
+    exact = False
+
+    def covers(self, point: Point, V: int) -> bool:
+        return point.m == 0 and V <= MAX_COUNTED_V and _counters_hold(point)
+
+    def train(self, world: World) -> Trained:
+        from . import counts
+
+        return counts.train(world)
+
+    def label(self, locked: Any) -> str:
+        return _label(self.name, locked)
+
+    def amounts(self, work: Work, V: int, d: int, m: int) -> Amounts:
+        tokens = work.tokens
+        return Amounts(words=5 * tokens, lookups=3 * tokens, scatters=3 * tokens, exponentials=2 * tokens, flops=work.runs * 8 * V * V * d)
+
+    def floats(self, V: int, d: int, m: int) -> int:
+        return 4 * V * d + 5 * V * V
+
+
+class Uniform(Form):
+    name = "uniform"
+    exact = False
+
+    def covers(self, point: Point, V: int) -> bool:
+        return _counters_hold(point)
+
+    def train(self, world: World) -> Trained:
+        from . import uniform
+
+        return uniform.train(world)
+
+    def first_steps(self, world: World) -> tuple[Array, Array | float]:
+        from . import uniform
+
+        return uniform.redrawn_first_steps(world)
+
+    def label(self, locked: Any) -> str:
+        return _label(self.name, locked)
+
+    def amounts(self, work: Work, V: int, d: int, m: int) -> Amounts:
+        return _sample_by_sample(work, d, m) + Amounts(exponentials=2 * work.tokens)
+
+    def redraw_amounts(self, work: Work, V: int, d: int, m: int) -> Amounts:
+        return _redraw(work, V, d, m)
+
+    def floats(self, V: int, d: int, m: int) -> int:
+        return 4 * V * (m or d) + 3 * m * m
+
+
+class Full(Form):
+    name = "full"
+
+    def covers(self, point: Point, V: int) -> bool:
+        return True
+
+    def train(self, world: World) -> Trained:
+        from . import steps
+
+        return steps.train(world)
+
+    def first_steps(self, world: World) -> tuple[Array, Array | float]:
+        from . import steps
+
+        return steps.first_steps(world)[1], 0.0
+
+    def amounts(self, work: Work, V: int, d: int, m: int) -> Amounts:
+        softmax = Amounts(exponentials=2 * work.samples * V, flops=work.samples * (8 * V * d + 6 * m * d))
+        return _sample_by_sample(work, d, m) + softmax
+
+    def redraw_amounts(self, work: Work, V: int, d: int, m: int) -> Amounts:
+        softmax = Amounts(exponentials=work.samples * V, flops=work.samples * (4 * V * d + 4 * m * d))
+        return _redraw(work, V, d, m) + softmax
+
+
+def _counters_hold(point: Point) -> bool:
+    """Whether the point allows shortcuts, and its tokens can be counted in 32 bits."""
+    return point.exact == "guarded" and point.N * point.L < 2**31
+
+
+def _label(name: str, locked: Any) -> str:
+    return f"{name}+{'locked' if locked else name}"
+
+
+def _sample_by_sample(work: Work, d: int, m: int) -> Amounts:
+    p, hidden = m or d, 2 * m * d
+    return Amounts(
+        words=4 * work.tokens,
+        row_floats=4 * work.tokens * d,
+        scatters=work.tokens,
+        activations=3 * work.samples * m,
+        flops=work.samples * (4 * d * p + 4 * hidden),
+    )
+
+
+def _redraw(work: Work, V: int, d: int, m: int) -> Amounts:
+    p, hidden = m or d, 2 * m * d
+    return Amounts(
+        normals=work.runs * m * d,
+        words=3 * work.tokens,
+        row_floats=3 * work.tokens * d,
+        scatters=work.tokens,
+        activations=2 * work.samples * m,
+        flops=work.samples * (2 * d * p + 3 * hidden) + work.runs * (2 * V * d * p + 6 * d**3),
+    )
+
+
+FORMS: dict[str, Form] = {form.name: form for form in (Counts(), Uniform(), Full())}
+"""Every form by name; a point runs in the first that covers it."""
+
+
+def register(form: Form) -> Form:
+    """Puts a form before all others; raises ValueError if another one has its name."""
+    if form.name in FORMS:
+        raise ValueError(f"form: got {form.name!r} a second time; allowed: a name other than {', '.join(FORMS)}")
+    others = dict(FORMS)
+    FORMS.clear()
+    FORMS.update({form.name: form, **others})
+    return form
+
+
+def form_of(point: Point, V: int) -> Form:
+    """The first form that covers the point in a program of V padded tokens."""
+    return next(form for form in FORMS.values() if form.covers(point, V))
+
+
+def exact_form_after(name: str) -> Form:
+    """The next exact form in the order of FORMS."""
+    names = list(FORMS)
+    return next(FORMS[other] for other in names[names.index(name) + 1 :] if FORMS[other].exact)

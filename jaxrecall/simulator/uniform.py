@@ -1,0 +1,118 @@
+"""Training with predictions that are uniform to rounding before step 3, and a computed bound on what that leaves out.
+
+The logits of V1 are of order eta / (L V), so no sample needs V logits. Attention that rests on the informative token to rounding
+is *locked*: a sample is then its informative token, and step 3 is a sum over the vocabulary. Forms and bounds are ours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import jax.numpy as jnp
+from jax import Array, lax
+
+from .attention import Scores, attention_scores
+from .steps import features, step1, step2, step3
+from .tiles import at, only, outer, over_vocabulary, token_counts
+from .world import Trained, World, batch_of_step, centred, f32, trained, values, zeros_dp
+
+LOCKED_NATS = 17.0
+"""Attention logits ahead, ln L on top: all other weights together are then under 2^-24 of the informative one's."""
+
+OpenStep3 = Callable[[Scores, Array, Array], tuple[Array, Array]]
+"""(scores, centred Z_out, n) -> G2 of the first n samples, and a bound on mean |phi|^2."""
+
+
+def train(world: World) -> Trained:
+    """The three gradient steps, sample by sample."""
+    G1, A, w_hat, phi2 = first_steps(world)
+
+    def open_step3(scores: Scores, T: Array, n: Array) -> tuple[Array, Array]:
+        return step3(world, scores, lambda phi, y: at(T, y), n)
+
+    return completed(world, G1, A, w_hat, phi2, open_step3)
+
+
+def first_steps(world: World) -> tuple[Array, Array, Array, Array]:
+    """Steps 1 and 2: G1, its centred answers Z_out G1 (V, p), w_hat, and mean |phi|^2."""
+    G1 = step1(world)
+    A = centred(world, world.e.Z_out @ G1)
+    return G1, A, *step2(world, lambda phi, y: at(A, y))
+
+
+def redrawn_first_steps(world: World) -> tuple[Array, Array]:
+    """w_hat of steps 1 and 2, and the error bound of step 2."""
+    G1, A, w_hat, phi2 = first_steps(world)
+    return w_hat, softmax_errors(world, G1, A, centred(world, world.e.Z_out), phi2, phi2)[0]
+
+
+def completed(world: World, G1: Array, A: Array, w_hat: Array, phi2_step2: Array, open_step3: OpenStep3) -> Trained:
+    """Step 3 for steps 1 and 2, by `open_step3` unless attention is locked, and the error bounds."""
+    T = centred(world, world.e.Z_out)
+    locked = is_locked(world, w_hat)
+
+    def open_attention() -> tuple[Array, Array]:
+        scores = attention_scores(world, w_hat, world.run.gamma_eta)
+        n = jnp.where(locked, 0, world.run.N)  # an accelerator runs both branches for all runs of a batch
+        return open_step3(scores, T, n)
+
+    G2, phi2_step3 = lax.cond(locked, lambda: (step3_locked(world, A, T), f32(0)), open_attention)
+    errors = softmax_errors(world, G1, A, T, phi2_step2, phi2_step3)
+    return trained(world, G1, w_hat, G2, errors, locked)
+
+
+def softmax_errors(world: World, G1: Array, A: Array, T: Array, phi2_step2: Array, phi2_step3: Array) -> tuple[Array, Array]:
+    """Bounds on |A^T (p - 1/V)| in step 2 and |T^T (p - 1/V)| in step 3, relative to the r.m.s. norm of a row of A, of T.
+
+    With x the centred logits eta A phi, |x| <= B = eta max|A_u| |phi|: p = (1 + x) / V up to B^2 / V each, and the linear
+    part moves A^T p by eta / V A^T A phi, T^T p by eta / V T^T A phi. A is Z_out G1, T is Z_out, both centred; means over
+    samples, phi2 that of |phi|^2.
+    """
+    V, eta = world.run.V.astype(f32), world.run.eta
+    gram, GG = T.T @ T, G1 @ G1.T
+    op_AA = spectral_radius(GG @ gram)  # GG gram has the eigenvalues of A^T A, and gram GG gram is T^T A (T^T A)^T
+    op_TA = jnp.sqrt(spectral_radius(gram @ GG @ gram))
+    largest_A2 = jnp.max(jnp.sum(A * A, axis=1))
+
+    def error(op: Array, table: Array, phi2: Array) -> Array:
+        rms = jnp.sqrt(jnp.sum(table * table) / V)
+        return eta / V * op * jnp.sqrt(phi2) / rms + 2 * eta**2 * largest_A2 * phi2
+
+    return error(op_AA, A, phi2_step2), error(op_TA, T, phi2_step3)
+
+
+def spectral_radius(M: Array) -> Array:
+    """An upper bound, |M^16|_F^(1/16), on the largest absolute eigenvalue of M (n, n)."""
+    scale = jnp.sqrt(jnp.sum(M * M))
+    P = M / scale
+    for _ in range(4):
+        P = P @ P
+    return scale * jnp.sum(P * P) ** f32(1 / 32)
+
+
+def is_locked(world: World, w_hat: Array) -> Array:
+    """Whether the informative token is ahead of any other by LOCKED_NATS + ln L, whatever the tokens are."""
+    scores = attention_scores(world, w_hat, world.run.gamma_eta)
+    real = world.no_label == 0
+    lowest = jnp.min(jnp.where(real, scores.token, f32(math.inf)))
+    highest = jnp.max(jnp.where(real, scores.token, f32(-math.inf)))
+    return scores.trigger + lowest - highest >= LOCKED_NATS + jnp.log(world.run.L.astype(f32))
+
+
+def step3_locked(world: World, A: Array, T: Array) -> Array:
+    """G2 = 1/N sum_x n_x T^T (e_{pi x} - p_x) phi(v_x)^T: with locked attention a sample is its informative token.
+
+    A and T are the centred answers and Z_out: the softmax and T^T (e - p) do not see the mean. Where the guard holds, logits are
+    so small that their largest need not be taken off.
+    """
+    run, perm = world.run, world.perm
+    n = token_counts(world, batch_of_step(world, 2), run.N).astype(f32)
+
+    def rows(v: Array, real: Array, G: Array) -> Array:
+        phi, _ = features(world, values(world).at[v].get(mode="clip"))
+        p = jnp.exp(run.eta * (phi @ A.T) + world.no_label[None])
+        toward = T.at[perm.at[v].get(mode="clip")].get(mode="clip") - p @ T / jnp.sum(p, axis=1, keepdims=True)
+        return G + outer(only(real, toward) * n.at[v].get(mode="clip")[:, None], phi)
+
+    return over_vocabulary(world, rows, zeros_dp(world)) / run.N.astype(f32)

@@ -1,0 +1,103 @@
+"""The frozen part of one run, and what training makes of it: float32, padded to a shape."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import Array
+
+from ..science import embeddings, task
+from ..science.embeddings import Embeddings
+from .shape import Shape
+
+f32, i32 = jnp.float32, jnp.int32
+
+
+class Arguments(NamedTuple):
+    """One run as the arguments of a program, every one traced: keys, and numbers by name.
+
+    The numbers are the fields of the point that are sizes or traced (int32 and bool; a name as its place among the choices of
+    its field), and products and ratios of the rates (float32):
+
+        eta,   gamma_eta = gamma eta,   mix1 = eta / max(eta, gamma2),   mix2 = gamma2 / max(eta, gamma2)
+    """
+
+    streams: Any  # (10, 2) uint32, keys of the named streams
+    batches: Any  # (3, 2) uint32, keys of the samples of the three gradient steps
+    numbers: dict[str, Any]
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.numbers[name]
+        except KeyError:
+            raise AttributeError(f"{name}: is no argument of a program; there are {', '.join(self.numbers)}") from None
+
+    def replace(self, **changes: Any) -> Arguments:
+        """A copy with other keys or numbers."""
+        keys = {name: changes.pop(name) for name in ("streams", "batches") if name in changes}
+        return self._replace(**keys, numbers={**self.numbers, **changes})
+
+
+class World(eqx.Module):
+    """The drawn but untrained part of a run: embeddings, permutation, and the mask of the padding."""
+
+    run: Arguments
+    e: Embeddings
+    perm: Array  # (V,) int32
+    no_label: Array  # (V,) float32: 0 on labels, -inf on padding
+    shape: Shape = eqx.field(static=True)
+
+
+class Trained(NamedTuple):
+    """A trained model, which is what metrics read: V_mat and w = W_KQ z_eos, float32.
+
+    Rates are factored out, so nothing here is as small as eta or as large as gamma.
+    """
+
+    V1: Array  # (d, p) V_mat after step 1, up to a positive factor
+    w: Array  # (d,) up to a positive factor
+    rate: Array  # that factor, which makes attention logits of w
+    V2: Array  # (d, p) V_mat at the end, up to a positive factor
+    errors: tuple[Array, Array] | None = None
+    """Bounds on the relative error of the residuals of steps 2 and 3; None if the form is exact."""
+    locked: Array | None = None
+    """Whether attention rests on the informative token to rounding; None if that was not asked."""
+
+
+def draw(run: Arguments, shape: Shape) -> World:
+    """The frozen part of the run."""
+    e = embeddings.draw(run.streams, run.embedding, run.V, run.d, run.m, (shape.V, shape.d, shape.m))
+    no_label = jnp.where(jnp.arange(shape.V, dtype=i32) < run.V, f32(0), f32(-jnp.inf))
+    return World(run, e, task.permutation(run.streams, run.V, shape.V), no_label, shape)
+
+
+def trained(world: World, G1: Array, w_hat: Array, G2: Array, errors: Any = None, locked: Any = None) -> Trained:
+    """The model after three steps, V1 = eta G1, w = gamma eta w_hat, V2 = eta G1 + gamma2 G2."""
+    run = world.run
+    return Trained(G1, w_hat, run.gamma_eta, run.mix1 * G1 + run.mix2 * G2, errors, locked)
+
+
+def batch_of_step(world: World, step: int | Array) -> Array:
+    """Stream of the samples of gradient step 0, 1 or 2."""
+    return world.run.batches[step]
+
+
+def centred(world: World, table: Array) -> Array:
+    """`table` (V, n) less its mean row; padded rows stay zero."""
+    mean = jnp.sum(table, axis=0) / world.run.V.astype(f32)
+    return jnp.where((world.no_label == 0)[:, None], table - mean[None], f32(0))
+
+
+def values(world: World) -> Array:
+    """(V, d): the value of each token as the informative one."""
+    return world.e.Z_in + in_value(world) * world.e.z_trig[None]
+
+
+def zeros_dp(world: World) -> Array:
+    return jnp.zeros((world.shape.d, world.shape.m or world.shape.d), f32)
+
+
+def in_value(world: World) -> Array:
+    return world.run.trigger_in_value.astype(f32)
