@@ -102,7 +102,7 @@ class GridBlock:
 
 
 def grid_blocks(document: Document, file: GridFile) -> list[GridBlock]:
-    """The blocks of the file; raises nothing, the file is checked."""
+    """The blocks of a checked file."""
     if not file.blocks:
         return [GridBlock()]
     blocks = []
