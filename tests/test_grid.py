@@ -1,4 +1,4 @@
-"""Grids: what a file means, and that each thing that is wrong with one is told at its line, all at once."""
+"""Grids: what a file means, and that every error is reported with its line, all at once."""
 
 import ast
 import json
@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from jaxrecall.errors import GridError
 from jaxrecall.grid import json_schema, read_grid
 from jaxrecall.grid.expr import FUNCTIONS, parse
+from jaxrecall.laws.embedding import EMBEDDING_LAWS, EmbeddingLaw, register
+from jaxrecall.plan.settings import Settings
 from jaxrecall.point import Point
 
 BASE = "base: {V: 64, N: 100, d: 32, L: 8}\n"
@@ -53,7 +55,7 @@ def refused(grid):
     return lines
 
 
-def told(lines, *parts):
+def one_line(lines, *parts):
     """Just one line, which holds the parts in this order."""
     assert len(lines) == 1, lines
     at = 0
@@ -95,6 +97,13 @@ def test_defaults(grid):
     assert (result.limits.max_runs, result.limits.max_bytes) == (1_000_000, None)
     assert result.points == (Point(V=64, N=100, d=32, L=8),)
     assert "blocks" not in result.resolved
+    assert result.settings == Settings()
+
+
+def test_settings(grid):
+    result = grid(BASE + "run: {precision: default, part_seconds: 0}")
+    assert result.settings == Settings(precision="default", part_seconds=0.0)
+    assert (result.precision, result.part_seconds) == ("default", 0)
 
 
 def test_root_seed_reaches_the_points(grid):
@@ -148,8 +157,8 @@ def test_invalid_points_that_where_excludes_do_not_refuse(grid):
     text = BASE + "blocks: [{axes: {d: [32, 80], embedding: [orthogonal, gaussian]}, where: [\"d >= V + 2 or embedding != 'orthogonal'\"]}]"
     assert fields(grid(text), "d", "embedding") == [(32, "gaussian"), (80, "orthogonal"), (80, "gaussian")]
     assert len(grid(BASE + "blocks: [{axes: {a: [0, 1, 2]}, derive: {N: '4 / a'}, where: ['a > 0']}]").points) == 2
-    mend = "\"m == 0 or activation != 'none'\""
-    assert fields(grid(BASE + f"blocks: [{{axes: {{m: [0, 4], activation: [none]}}, where: [{mend}]}}]"), "m") == [(0,)]
+    remedy = "\"m == 0 or activation != 'none'\""
+    assert fields(grid(BASE + f"blocks: [{{axes: {{m: [0, 4], activation: [none]}}, where: [{remedy}]}}]"), "m") == [(0,)]
 
 
 def test_an_empty_block_beside_others_is_fine(grid):
@@ -234,6 +243,42 @@ def test_many_points_are_quick(grid):
     assert time.process_time() - start < 2
 
 
+# laws that a user registers
+
+
+class Toy(EmbeddingLaw):
+    name = "toy"
+
+    def rows(self, normals, index, d, xp):
+        return normals
+
+
+@pytest.fixture
+def toy_law():
+    register(Toy())
+    yield
+    del EMBEDDING_LAWS["toy"]
+
+
+TOY = BASE + "blocks: [{axes: {embedding: [gaussian, toy]}, where: [\"embedding == 'toy'\"]}]"
+
+
+def test_a_law_that_is_registered_later_is_a_value_of_grids(toy_law, grid, refused):
+    assert fields(grid(TOY), "embedding") == [("toy",)]
+    assert fields(grid(BASE, "base.embedding=toy"), "embedding") == [("toy",)]
+    assert fields(grid(BASE + "blocks: [{derive: {embedding: \"'toy'\"}}]"), "embedding") == [("toy",)]
+    assert fields(grid(BASE + "blocks: [{where: [\"embedding != 'toy'\"]}]"), "embedding") == [("gaussian",)]
+    one_line(refused(BASE + "blocks: [{derive: {embedding: toy}}]"), "uses toy, which is a text; put it in quotes: 'toy'")
+    one_line(refused(BASE + "blocks: [{where: [\"embedding != 'tooy'\"]}]"), "holds 'tooy'", "did you mean toy?")
+    assert "toy" in json_schema()["$defs"]["Base"]["properties"]["embedding"]["enum"]
+
+
+def test_a_law_is_no_value_of_grids_unless_registered(refused):
+    assert any("got 'toy'; allowed: gaussian, sphere, orthogonal" in line for line in refused(TOY))
+    one_line(refused(BASE + "blocks: [{where: [\"embedding != 'toy'\"]}]"), "holds 'toy', which is no value of any field or helper")
+    assert "toy" not in json.dumps(json_schema())
+
+
 # what is refused
 
 
@@ -251,7 +296,7 @@ def test_many_points_are_quick(grid):
         ("base: {V: 8, N: 4, d: 2, L: 3, kappa: 3, gamma: 4}", ["grid.yaml:1: base: got both kappa and gamma; give one"]),
         ("base: {V: 8, N: 4, d: 2}", ["grid.yaml: L is given nowhere (sequence length", "base, axes or derive"]),
         (BASE + "base: {V: 8}", ["grid.yaml:2: base: is given twice, first at grid.yaml:1"]),
-        (BASE + "base", ["grid.yaml:", "is no YAML"]),
+        (BASE + "base", ["grid.yaml:", "is not valid YAML"]),
         (BASE + "name: a b", ["grid.yaml:2: name: got 'a b'; allowed: text of 1 to 100"]),
         (BASE + "name: ../x", ["grid.yaml:2: name: got '../x'"]),
         (BASE + "name: 12", ["grid.yaml:2: name: got 12;", "quotes"]),
@@ -340,7 +385,7 @@ def test_many_points_are_quick(grid):
         ),
         (
             BASE + "blocks: [{where: [\"embedding != 'spher'\"]}]",
-            ["blocks.0.where.0: holds 'spher', a text that nothing takes; did you mean sphere?"],
+            ["blocks.0.where.0: holds 'spher', which is no value of any field or helper; did you mean sphere?"],
         ),
         (
             BASE + "blocks: [{axes: {d: [3]}, where: ['N - d']}]",
@@ -357,34 +402,34 @@ def test_many_points_are_quick(grid):
         (BASE + "run: 3", ["grid.yaml:2: run: got 3; allowed: a mapping"]),
         ("", ["grid.yaml: got an empty file; allowed: a mapping"]),
         ("- 3", ["grid.yaml: got a list; allowed: a mapping"]),
-        ("a: 1\nb: [1, 2\nc: 3", ["grid.yaml:3: is no YAML"]),
-        ("a: 1\n---\nb: 1", ["grid.yaml:2: is no YAML", "single document"]),
+        ("a: 1\nb: [1, 2\nc: 3", ["grid.yaml:3: is not valid YAML"]),
+        ("a: 1\n---\nb: 1", ["grid.yaml:2: is not valid YAML", "single document"]),
         ("a: 1\nb: !!python/object/apply:os.system [ls]", ["grid.yaml:2: got the tag", "python/object"]),
         ("a: 1\nb: &b [*b]", ["grid.yaml:2: is an anchor that holds itself"]),
         ("b: !!int x", ["grid.yaml:1: got 'x' as int"]),
         ("? [1]\n: 2", ["grid.yaml:1: got a list or mapping as a key"]),
-        ("b: " + "[" * 5000, ["grid.yaml: is nested too deeply"]),
+        ("b: " + "[" * 1000, ["grid.yaml: is nested too deeply"]),
         (
             "a0: &a0 [1]\n" + "".join(f"a{i + 1}: &a{i + 1} [{', '.join([f'*a{i}'] * 9)}]\n" for i in range(9)),
-            ["holds more than 500000 values"],
+            ["grid.yaml:7: holds more than 500000 values"],
         ),
-        (b"\xff\xfe\x00\x01", ["grid.yaml: is no UTF-8 text"]),
-        (b"a: \x00\x01", ["grid.yaml: is no YAML"]),
+        (b"\xff\xfe\x00\x01", ["grid.yaml: is not UTF-8 text"]),
+        (b"a: \x00\x01", ["grid.yaml: is not valid YAML"]),
     ],
 )
 def test_one_error(refused, text, parts):
-    told(refused(text), *parts)
+    one_line(refused(text), *parts)
 
 
 def test_unreadable_paths(tmp_path):
     for path, why in ((tmp_path, "directory"), (tmp_path / "none.yaml", "No such file"), ("a\0b", "null")):
         with pytest.raises(GridError) as error:
             read_grid(path)
-        told(error.value.lines, "cannot be read", why)
+        one_line(error.value.lines, "cannot be read", why)
 
 
 def test_a_file_name_that_is_no_name(refused):
-    told(refused(BASE, name="my grid.yaml"), "my grid.yaml: name: ", "give name", "got 'my grid'")
+    one_line(refused(BASE, name="my grid.yaml"), "my grid.yaml: name: ", "give name", "got 'my grid'")
 
 
 @pytest.mark.parametrize(
@@ -397,7 +442,7 @@ def test_a_file_name_that_is_no_name(refused):
         ("base.V", ["--set base.V: is malformed; allowed: KEY=VALUE"]),
         ("base..V=3", ["--set base..V=3: is malformed"]),
         ("base.V.x=3", ["--set base.V.x=3: base.V is 64, not a mapping"]),
-        ("base.V=[1,", ["--set base.V=[1,: is no YAML"]),
+        ("base.V=[1,", ["--set base.V=[1,: is not valid YAML"]),
         ("base={V: 8, V: 9, N: 1, d: 1, L: 1}", ["base.V: is given twice"]),
         ("seeds.0=3", ["--set seeds.0=3: got '0' in seeds, a list; allowed: none, the list is empty"]),
         ("blocks.1.axes.d=3", ["--set blocks.1.axes.d=3: got '1' in blocks, a list; allowed: 0 to 0"]),
@@ -407,13 +452,13 @@ def test_a_file_name_that_is_no_name(refused):
 def test_wrong_sets(refused, setting, parts):
     text = BASE + ("blocks: [{axes: {d: [4]}}]" if setting.startswith("blocks") else "")
     lines = refused(text + ("seeds: []" if setting.startswith("seeds") else ""), setting)
-    told(lines[:1], *parts)
+    one_line(lines[:1], *parts)
     assert len(lines) == (2 if setting.startswith("seeds") else 1), lines
 
 
 def test_a_set_that_takes_a_key_away_is_named_for_it(refused):
     text = BASE + "blocks: [{axes: {N: {linspace: {from: 1, to: 2, num: 2}}}}]"
-    told(
+    one_line(
         refused(text, "blocks.0.axes.N.linspace={from: 1, to: 2}"),
         "--set blocks.0.axes.N.linspace={from: 1, to: 2}: blocks.0.axes.N.linspace.num: is missing",
     )
@@ -449,7 +494,9 @@ blocks:
 
 
 def test_a_field_that_one_block_lacks(refused):
-    told(refused("base: {V: 8, N: 4, L: 2}\nblocks:\n - axes: {d: [3]}\n - axes: {m: [3]}"), "grid.yaml:4: blocks.1: d is given nowhere")
+    one_line(
+        refused("base: {V: 8, N: 4, L: 2}\nblocks:\n - axes: {d: [3]}\n - axes: {m: [3]}"), "grid.yaml:4: blocks.1: d is given nowhere"
+    )
 
 
 def test_invalid_points_one_line_for_each_kind_and_block(refused):
@@ -462,42 +509,42 @@ def test_invalid_points_one_line_for_each_kind_and_block(refused):
     )
     lines = refused(text)
     assert len(lines) == 3
-    told(
+    one_line(
         lines[:1],
         "grid.yaml:4: blocks.0.derive.N: 6 of 18 points",
         "the first at embedding='gaussian', d=32, a=0.001",
         "got 0.01",
         'N: "round(a * 10)"',
     )
-    told(
+    one_line(
         lines[1:2],
         "grid.yaml:3: blocks.0.axes.d: 4 of 18 points",
         "embedding='orthogonal', d=32, a=1",
         "where: [\"d >= V + 2 or embedding != 'orthogonal'\"]",
     )
-    told(lines[2:], "grid.yaml:5: blocks.1.axes.d: 2 of 3 points")
+    one_line(lines[2:], "grid.yaml:5: blocks.1.axes.d: 2 of 3 points")
 
 
-def test_the_line_that_mends_a_derived_value(refused, grid):
+def test_the_suggested_where_line_excludes_a_wrong_derived_value(refused, grid):
     text = BASE + "blocks: [{axes: {a: [0, 1]}, derive: {N: 'a * 10'}, where: [a < 9]}]"
-    told(refused(text), "1 of 2 points", "a=0", "N: got 0", 'where: ["N >= 1"] would exclude them')
+    one_line(refused(text), "1 of 2 points", "a=0", "N: got 0", 'where: ["N >= 1"] would exclude them')
     assert len(grid(text.replace("a < 9", "N >= 1")).points) == 1
 
 
-def test_a_fault_of_the_base_is_told_once(refused):
+def test_a_fault_of_the_base_is_reported_once(refused):
     lines = refused(BASE + "blocks: [{axes: {N: [3, 4]}}, {axes: {N: [5]}}]", "base.embedding=orthogonal")
-    told(lines, "grid.yaml:1: base.d: 3 of 3 points", "the first at N=3: d: got 32 with orthogonal")
-    told(refused(BASE, "base.embedding=orthogonal"), "1 of 1 point cannot be simulated: d: got 32")
-    told(refused(BASE, "base.eta=1e-300", "base.kappa=1e300"), "grid.yaml", "1 of 1 point", "finite numbers")
+    one_line(lines, "grid.yaml:1: base.d: 3 of 3 points", "the first at N=3: d: got 32 with orthogonal")
+    one_line(refused(BASE, "base.embedding=orthogonal"), "1 of 1 point cannot be simulated: d: got 32")
+    one_line(refused(BASE, "base.eta=1e-300", "base.kappa=1e300"), "grid.yaml", "1 of 1 point", "finite numbers")
 
 
 def test_expressions_that_fail_at_a_point(refused):
-    told(
+    one_line(
         refused(BASE + "blocks: [{axes: {a: [0, 1]}, derive: {N: '4 / a'}}]"),
         "blocks.0.derive.N: 1 of 2 points",
         "'4 / a': division by zero, at a=0",
     )
-    told(
+    one_line(
         refused(BASE + "blocks: [{axes: {a: [0, 1]}, where: ['4 / a > 1']}]"), "blocks.0.where.0: 1 of 2 points", "division by zero, at a=0"
     )
 
@@ -505,7 +552,7 @@ def test_expressions_that_fail_at_a_point(refused):
 def test_a_huge_product_is_refused_before_it_is_made(refused):
     spacing = "{range: {from: 1, to: 1000, step: 1}}"
     text = BASE + f"blocks: [{{axes: {{N: {spacing}, d: {spacing}, L: {spacing}}}, where: ['N == d']}}]"
-    told(refused(text), "grid.yaml: limits.max_runs: got 1000000000 points before where, times 1 seeds; allowed: 1000000 runs")
+    one_line(refused(text), "grid.yaml: limits.max_runs: got 1000000000 points before where, times 1 seeds; allowed: 1000000 runs")
 
 
 # the arithmetic
@@ -604,8 +651,8 @@ def test_refused_expressions(text):
         ("1 % 0.0", "zero"),
         ("0 ** -1", "zero"),
         ("(-8) ** 0.5", "root of a negative"),
-        ("log(x - 9)", r"log\(0\) is no number, at x=9"),
-        ("sqrt(-1)", "is no number"),
+        ("log(x - 9)", r"log\(0\) is not a number, at x=9"),
+        ("sqrt(-1)", "is not a number"),
         ("'a' * 9", "got 'a' where a number"),
         ("'a' % 9", "got 'a'"),
         ("'a' < 9", "cannot order 'a' and 9"),

@@ -1,29 +1,21 @@
-"""The blocks of a checked grid file as points: axes over the base, then derive, then where. No JAX here.
+"""All grid blocks to points, each point once.
 
-A point that cannot be simulated refuses the grid unless a where line excludes it; each kind of fault is told once.
+A point that cannot be simulated refuses the grid, unless a where line excludes it. Each kind of fault is reported once.
 """
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Iterator
-from dataclasses import MISSING, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from ..errors import GridError, PointError, Problem
 from ..point import FIELDS, Point
-from .axes import show
-from .document import Document, Key
-from .expr import Expression
-from .file import GridFile, n_seeds
+from .block import GridBlock, Values, grid_blocks
+from .document import Document, Location
+from .fields import DEFAULTS
+from .file import GridFile
+from .values import show
 
-DEFAULTS = {name: f.default for name, f in FIELDS.items() if f.default is not MISSING and f.default is not None}
-OTHER_RATE = {"kappa": "gamma", "gamma": "kappa"}
-MAX_KEPT = 200_000  # points that are kept only to tell how far a grid is past max_runs
-_RESOLVED = frozenset({"activation", "kappa", "gamma", "gamma2"})  # these may change, or appear, when the point is made
-
-Values = dict[str, Any]
+MAX_KEPT = 200_000  # points that are kept only to report how far a grid is past max_runs
 
 
 @dataclass(frozen=True)
@@ -35,199 +27,120 @@ class Expansion:
     n_excluded: int
 
 
-@dataclass
-class _Block:
-    """One block made ready: each factor of the product as names and rows of values; `keys` says where a name is written."""
-
-    key: Key
-    keys: dict[str, Key]
-    factors: list[tuple[tuple[str, ...], list[tuple[Any, ...]]]]
-    derive: dict[str, Expression]
-    where: list[Expression]
-    n_raw: int = field(init=False)
-    rate: str | None = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.n_raw = math.prod(len(rows) for _, rows in self.factors)
-        self.rate = next((name for name in OTHER_RATE if name in self.keys), None)
-
-    def rows(self) -> Iterator[Values]:
-        for combination in itertools.product(*(rows for _, rows in self.factors)):
-            pairs = zip(self.factors, combination, strict=True)
-            yield {name: value for (names, _), row in pairs for name, value in zip(names, row, strict=True)}
-
-    def point(self, values: Values) -> Point | None:
-        """The point at these values of base and axes, or None where a where line excludes it; raises PointError."""
-        problems = self._derive_into(values)
-        point = None
-        for i, line in enumerate(self.where):
-            if point is None and not problems and not (line.names <= values.keys() and line.names.isdisjoint(_RESOLVED)):
-                point = self._make(values, problems)
-            if point is None and not line.names <= values.keys():
-                continue
-            scope = values if point is None else {n: getattr(point, n) if n in FIELDS else values[n] for n in line.names}
-            try:
-                holds = line.evaluate(scope)
-            except ValueError as error:
-                problems.append(Problem(f"where.{i}", str(error)))
-                continue
-            if holds is False:
-                return None
-            if holds is not True:
-                problems.append(Problem(f"where.{i}", f"{line.text!r}: gives {show(holds)}; allowed: true or false"))
-        if point is None and not problems:
-            point = self._make(values, problems)
-        if problems:
-            raise PointError(problems)
-        return point
-
-    def _derive_into(self, values: Values) -> list[Problem]:
-        for i, (name, expression) in enumerate(self.derive.items()):
-            try:
-                values[name] = expression.evaluate(values)
-            except ValueError as error:
-                for unknown in list(self.derive)[i:]:
-                    values.pop(unknown, None)
-                return [Problem(name, str(error))]
-        return []
-
-    def _make(self, values: Values, problems: list[Problem]) -> Point | None:
-        arguments = {name: values[name] for name in FIELDS if values.get(name) is not None}
-        if self.rate in arguments:
-            arguments.pop(OTHER_RATE[self.rate], None)
-        try:
-            return Point(**arguments)
-        except PointError as error:
-            problems += error.problems
-            return None
-
-
-@dataclass
-class _Fault:
-    """One kind of problem at one place: how often, in which blocks, and the first of them."""
-
-    problem: Problem
-    first: str
-    hint: str
-    count: int = 0
-    blocks: dict[Key, int] = field(default_factory=dict)
-
-
-def axis_keys(axes: Any, key: Key) -> Iterator[tuple[str, Key]]:
-    """Each axis name of a block's `axes` in file order, with the key where it is written; zip groups are opened."""
-    for name, value in axes.items() if isinstance(axes, dict) else ():
-        if name == "zip":
-            groups = [((*key, name, i), group) for i, group in enumerate(value)] if isinstance(value, list) else [((*key, name), value)]
-            for group_key, group in groups:
-                yield from ((inner, (*group_key, inner)) for inner in (group if isinstance(group, dict) else ()))
-        else:
-            yield name, (*key, name)
-
-
 def expand(document: Document, file: GridFile) -> Expansion:
-    """All points of the grid; raises GridError with a line per kind of invalid point, or when nothing is left or too much."""
-    blocks = _blocks(document, file)
-    base = file.base.model_dump(exclude_unset=True)
+    """All points of the grid; raises GridError with a line per kind of invalid point, or if no point or too many are left."""
+    blocks = grid_blocks(document, file)
     searched = {file.search.axis: file.search.from_} if file.search else {}
-    start = {**DEFAULTS, "root_seed": file.root_seed, **searched, **{name: value for name, value in base.items() if value is not None}}
-    n_raw, n_each, most = sum(block.n_raw for block in blocks), _n_each(file), file.limits.max_runs
-    each = f"{n_each} runs that a search may take" if file.search else f"{n_each} seeds"
-    if n_raw > 20 * max(most, 1_000_000) or n_each > most:
-        raise GridError(_too_many(document, f"{_points(n_raw)} before where, times {each}", most))
+    base = {name: value for name, value in file.base.model_dump(exclude_unset=True).items() if value is not None}
+    start = {**DEFAULTS, "root_seed": file.root_seed, **searched, **base}
+    budget = _Budget(document, file)
+    n_raw = sum(block.n_raw for block in blocks)
+    budget.check_product(n_raw)
     points: dict[str, Point] = {}
-    faults: dict[Any, _Fault] = {}
+    faults = _Faults(document)
     n_duplicates = n_excluded = 0
     for block in blocks:
         for row in block.rows():
-            values = {**start, **row}
-            for name in [name for name, value in row.items() if value is None]:
-                values.pop(name)
-                values.update({name: DEFAULTS[name]} if name in DEFAULTS else {})
+            values = _values(start, row)
             try:
                 point = block.point(values)
             except PointError as error:
                 for problem in error.problems:
-                    _note(faults, document, block, problem, row, values)
+                    faults.add(block, problem, row, values)
                 continue
             if point is None:
                 n_excluded += 1
             elif points.setdefault(point.point_id, point) is not point:
                 n_duplicates += 1
-            if len(points) > max(MAX_KEPT, most // n_each):
-                raise GridError(_too_many(document, f"more than {len(points) - 1} of {n_raw} points, times {each}", most))
-    if faults:
-        raise GridError([_fault_line(document, key, fault) for (key, *_), fault in faults.items()])
+            budget.check_kept(len(points), n_raw)
+    if faults.found:
+        raise GridError(faults.lines())
     if not points:
-        raise GridError(
-            [
-                document.line(
-                    (*block.key, "where"),
-                    f"excludes all of {_points(block.n_raw)}, no block has any left; allowed: conditions that some meet",
-                )
-                for block in blocks
-            ]
-        )
-    if len(points) * n_each > most:
-        raise GridError(_too_many(document, f"{_points(len(points))} times {each} = {len(points) * n_each} runs", most))
+        empty = "excludes all of {}, no block has any left; allowed: conditions that some meet"
+        raise GridError([document.line((*block.location, "where"), empty.format(_points(block.n_raw))) for block in blocks])
+    budget.check_points(len(points))
     return Expansion(tuple(points.values()), n_duplicates, n_excluded)
 
 
-def _n_each(file: GridFile) -> int:
-    """Runs of one point, in a search at most."""
-    if file.search:
-        return file.search.max_runs * len(file.search.theta)
-    return n_seeds(file)
+def _values(start: Values, row: Values) -> Values:
+    """`row` over `start`; null in a row means not given, so that the default of the field holds."""
+    values = {**start, **row}
+    for name in [name for name, value in row.items() if value is None]:
+        del values[name]
+        values.update({name: DEFAULTS[name]} if name in DEFAULTS else {})
+    return values
 
 
-def _too_many(document: Document, got: str, most: int) -> str:
-    return document.line(("limits", "max_runs"), f"got {got}; allowed: {most} runs; raise limits.max_runs or make the grid smaller")
+class _Budget:
+    """limits.max_runs, held against the points as early as possible; each check raises GridError."""
+
+    def __init__(self, document: Document, file: GridFile):
+        self.document, self.max_runs = document, file.limits.max_runs
+        self.runs_each = file.search.max_runs * len(file.search.theta) if file.search else file.n_seeds
+        self.each = f"{self.runs_each} " + ("runs that a search may take" if file.search else "seeds")
+
+    def check_product(self, n_raw: int) -> None:
+        """Before any point is made: a product that would take long, or too many runs of a single point."""
+        if n_raw > 20 * max(self.max_runs, 1_000_000) or self.runs_each > self.max_runs:
+            raise self._error(f"{_points(n_raw)} before where, times {self.each}")
+
+    def check_kept(self, n_points: int, n_raw: int) -> None:
+        """While points are made: stops soon after the limit is passed."""
+        if n_points > max(MAX_KEPT, self.max_runs // self.runs_each):
+            raise self._error(f"more than {n_points - 1} of {n_raw} points, times {self.each}")
+
+    def check_points(self, n_points: int) -> None:
+        if n_points * self.runs_each > self.max_runs:
+            raise self._error(f"{_points(n_points)} times {self.each} = {n_points * self.runs_each} runs")
+
+    def _error(self, got: str) -> GridError:
+        message = f"got {got}; allowed: {self.max_runs} runs; raise limits.max_runs or make the grid smaller"
+        return GridError(self.document.line(("limits", "max_runs"), message))
 
 
-def _blocks(document: Document, file: GridFile) -> list[_Block]:
-    if not file.blocks:
-        return [_Block((), {}, [], {}, [])]
-    blocks = []
-    for i, block in enumerate(file.blocks):
-        key: Key = ("blocks", i)
-        factors = []
-        raw = document.data["blocks"][i].get("axes", {})
-        columns = block.axes.columns() if block.axes else {}
-        for name in raw:
-            groups = [{name: columns[name]}]
-            if name == "zip":
-                zipped: Any = columns[name]
-                groups = [group.columns() for group in (zipped if isinstance(zipped, list) else [zipped])]
-            factors += [(tuple(group), list(zip(*group.values(), strict=True))) for group in groups]
-        keys = dict(axis_keys(raw, (*key, "axes"))) | {name: (*key, "derive", name) for name in block.derive}
-        keys |= {f"where.{j}": (*key, "where", j) for j in range(len(block.where))}
-        blocks.append(_Block(key, keys, factors, block.derive, block.where))
-    return blocks
+@dataclass
+class _Fault:
+    """One kind of problem at one location: how often, in which grid blocks, and the first of them."""
+
+    problem: Problem
+    first: str
+    hint: str
+    count: int = 0
+    blocks: dict[Location, int] = field(default_factory=dict)
 
 
-def _note(faults: dict[Any, _Fault], document: Document, block: _Block, problem: Problem, row: Values, values: Values) -> None:
-    """Counts a problem under its kind: the place, the argument, and the cure, without the numbers of the point."""
-    name = problem.argument
-    key = block.keys.get(name, block.key)
-    if name not in block.keys and name in document.data.get("base", {}):
-        key = ("base", name)
-    kind = problem.where or problem.message.rpartition("; allowed: ")[2].split(", at ")[0]
-    if (fault := faults.get((key, name, kind))) is None:
-        value, hint = values.get(name), ""
-        if name in block.derive and isinstance(value, float) and not value.is_integer() and FIELDS[name].type == "int":
-            hint = f'; write {name}: "round({block.derive[name].text})"'
-        first = ", ".join(f"{axis}={show(value)}" for axis, value in row.items())
-        fault = faults[(key, name, kind)] = _Fault(problem, first, hint)
-    fault.count += 1
-    fault.blocks[block.key] = block.n_raw
+class _Faults:
+    """The problems of invalid points by kind: the location, the argument and the remedy, without the numbers of the point."""
 
+    def __init__(self, document: Document):
+        self.document = document
+        self.found: dict[tuple[Location, str, str], _Fault] = {}
 
-def _fault_line(document: Document, key: Key, fault: _Fault) -> str:
-    total = sum(fault.blocks.values())
-    first = f", the first at {fault.first}" if fault.first else ""
-    mend = ""
-    if fault.problem.where and document.data.get("blocks"):
-        mend = f'; where: ["{fault.problem.where}"] would exclude ' + ("them" if fault.count < total else "them, and leave none")
-    return document.line(key, f"{fault.count} of {_points(total)} cannot be simulated{first}: {fault.problem}{fault.hint}{mend}")
+    def add(self, block: GridBlock, problem: Problem, row: Values, values: Values) -> None:
+        """Counts a problem of the point that `row` of the axes gives, which makes these `values`."""
+        name = problem.argument
+        location = block.locations.get(name, block.location)
+        if name not in block.locations and name in self.document.data.get("base", {}):
+            location = ("base", name)
+        kind = location, name, problem.where or problem.message.rpartition("; allowed: ")[2].split(", at ")[0]
+        if kind not in self.found:
+            value, hint = values.get(name), ""
+            if name in block.derive and isinstance(value, float) and not value.is_integer() and FIELDS[name].type == "int":
+                hint = f'; write {name}: "round({block.derive[name].text})"'
+            self.found[kind] = _Fault(problem, ", ".join(f"{axis}={show(value)}" for axis, value in row.items()), hint)
+        self.found[kind].count += 1
+        self.found[kind].blocks[block.location] = block.n_raw
+
+    def lines(self) -> list[str]:
+        return [self._line(location, fault) for (location, _, _), fault in self.found.items()]
+
+    def _line(self, location: Location, fault: _Fault) -> str:
+        total, problem = sum(fault.blocks.values()), fault.problem
+        first = f", the first at {fault.first}" if fault.first else ""
+        remedy = ""
+        if problem.where and self.document.data.get("blocks"):
+            remedy = f'; where: ["{problem.where}"] would exclude ' + ("them" if fault.count < total else "them, and leave none")
+        return self.document.line(location, f"{fault.count} of {_points(total)} cannot be simulated{first}: {problem}{fault.hint}{remedy}")
 
 
 def _points(count: int) -> str:

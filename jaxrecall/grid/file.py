@@ -1,53 +1,36 @@
-"""What a grid file may hold: its keys and their types as pydantic models, its JSON Schema, its errors in plain lines. No JAX here.
+"""What a grid file may hold: its sections and their types as pydantic models, and its JSON Schema.
 
-A new key is a new field of a model here; its description shows in editors.
+A new key is a new field of a model here. Editors show its description.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Discriminator, Field, Tag, ValidationError, create_model, model_validator
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, create_model, model_validator
 
+from ..plan.settings import Precision, Settings
 from ..point import MAX_SEED
-from .axes import (
-    AXIS_FIELDS,
-    MAX_AXIS,
-    Axes,
-    Checked,
-    Geometric,
-    Keys,
-    Range,
-    Spaced,
-    Spacing,
-    absent,
-    described,
-    field_check,
-    field_schema,
-    field_value,
-    refuse,
-    show,
-    suggest,
-    whole,
-)
-from .document import Document, Key
+from .axes import Axes
 from .expr import Expression, parse
+from .fields import AXIS_FIELDS, described, field_check, field_schema, field_value
+from .values import Checked, StrictModel, absent, between, is_number, refuse, whole
 
-MIN_SEEDS = 12
-"""Seeds that a search must have seen before it believes how wide an interval is: with fewer it ends on those narrow by chance."""
+SEARCH_MIN_SEEDS = 12
+"""Seeds that a search must have seen before it trusts the width of an interval: with fewer, it would stop where one is narrow by chance."""
 
-PART_SECONDS = 5.0
-"""Default of run.part_seconds: little is lost by a kill, and a day of work is still no more than 17,000 files."""
+PART_SECONDS = Settings.part_seconds  # until run/ takes Settings
 
 _UNITS = {"B": 1} | {f"{p}B": 1000 ** (i + 1) for i, p in enumerate("kMGT")} | {f"{p}iB": 1024 ** (i + 1) for i, p in enumerate("KMGT")}
 
 
 def _expression(calls: bool) -> Callable[[Any], Expression]:
     def check(value: Any) -> Expression:
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and calls:
+        if calls and is_number(value):
             value = repr(value)
         if not isinstance(value, str):
             raise refuse(value, "an expression in quotes, such as " + ("round(alpha * d * L)" if calls else "N >= d"))
@@ -56,11 +39,11 @@ def _expression(calls: bool) -> Callable[[Any], Expression]:
     return check
 
 
-Derived = Annotated[Any, Checked(_expression(calls=True), {"type": ["string", "number"]})]
-Where = Annotated[Any, Checked(_expression(calls=False), {"type": "string"})]
+Derived = Annotated[Expression, Checked(_expression(calls=True), {"type": ["string", "number"]})]
+Where = Annotated[Expression, Checked(_expression(calls=False), {"type": "string"})]
 
 
-class Block(Keys):
+class Block(StrictModel):
     """One block of points: the product of its axes over the base."""
 
     axes: Axes = Field(default_factory=absent, description="names to values; a name that is no field is a helper")
@@ -81,17 +64,17 @@ def _no_bare_seed(value: Any) -> Any:
 
 
 def _no_repeats(seeds: list[int]) -> list[int]:
-    repeated = sorted({s for s in seeds if seeds.count(s) > 1}) if len(set(seeds)) < len(seeds) else []
+    repeated = [seed for seed, count in Counter(seeds).items() if count > 1]
     if repeated:
-        raise ValueError(f"got {', '.join(map(str, repeated))} more than once; allowed: each seed once")
+        raise ValueError(f"got {', '.join(map(str, sorted(repeated)))} more than once; allowed: each seed once")
     return seeds
 
 
-class SeedRange(Keys):
+class SeedRange(StrictModel):
     """Seeds start, start + 1, ... of that count."""
 
-    start: Annotated[Any, whole(0, MAX_SEED)] = Field(default=0, description="first seed")
-    count: Annotated[Any, whole(1, MAX_SEED + 1)] = Field(description="how many seeds")
+    start: Annotated[int, whole(0, MAX_SEED)] = Field(default=0, description="first seed")
+    count: Annotated[int, whole(1, MAX_SEED + 1)] = Field(description="how many seeds")
 
     @model_validator(mode="after")
     def _in_range(self) -> SeedRange:
@@ -100,7 +83,7 @@ class SeedRange(Keys):
         return self
 
 
-_SeedList = Annotated[list[Annotated[Any, whole(0, MAX_SEED)]], Field(min_length=1), AfterValidator(_no_repeats), Tag("list")]
+_SeedList = Annotated[list[Annotated[int, whole(0, MAX_SEED)]], Field(min_length=1), AfterValidator(_no_repeats), Tag("list")]
 Seeds = Annotated[_SeedList | Annotated[SeedRange, Tag("start and count")], Discriminator(_seed_shape), BeforeValidator(_no_bare_seed)]
 
 
@@ -108,18 +91,18 @@ def _bytes(value: Any) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)", value.strip()) if isinstance(value, str) else None
     if match and match[2] in _UNITS:
         value = int(Fraction(match[1]) * _UNITS[match[2]])
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 1 <= value < 2**63 or value != int(value):
+    if not is_number(value) or not 1 <= value < 2**63 or value != int(value):
         raise refuse(value, f"bytes as a whole number, or text such as 8GiB or 500 MB with one of {', '.join(_UNITS)}")
     return int(value)
 
 
-class Limits(Keys):
+class Limits(StrictModel):
     """A sweep beyond these is refused before anything runs."""
 
-    max_runs: Annotated[Any, whole(1, 2**53)] = Field(
+    max_runs: Annotated[int, whole(1, 2**53)] = Field(
         default=1_000_000, description="points times seeds; of a search cells x theta x its max_runs"
     )
-    max_bytes: Annotated[Any, Checked(_bytes, {"type": ["integer", "string"]})] = Field(
+    max_bytes: Annotated[int | None, Checked(_bytes, {"type": ["integer", "string"]})] = Field(
         default_factory=absent, description="peak memory of one program: bytes, or text such as 8GiB"
     )
 
@@ -127,34 +110,30 @@ class Limits(Keys):
 def _thetas(value: Any) -> tuple[float, ...]:
     thetas = value if isinstance(value, (list, tuple)) else [value]
     for theta in thetas:
-        if isinstance(theta, bool) or not isinstance(theta, (int, float)) or not 0 < theta < 1:
+        if not is_number(theta) or not 0 < theta < 1:
             raise refuse(theta, "accuracies as fractions between 0 and 1, one or a list")
     if not thetas or len(set(thetas)) < len(thetas):
         raise refuse(value, "at least one accuracy, each once")
     return tuple(map(float, thetas))
 
 
-def _width(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.01 <= value <= 5:
-        raise refuse(value, "numbers from 0.01 to 5, widths in ln N")
-    return float(value)
-
-
 _FRACTION = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}
 _THETA_SCHEMA = {"anyOf": [_FRACTION, {"type": "array", "items": _FRACTION, "minItems": 1, "uniqueItems": True}]}
 
 
-class Search(Keys):
+class Search(StrictModel):
     """Find, for every cell of the axes, the N at which mean accuracy over seeds crosses theta, with runs where they inform."""
 
     axis: Literal["N"] = Field(description="what is searched over; it is given neither in base nor in axes nor in derive")
-    theta: Annotated[Any, Checked(_thetas, _THETA_SCHEMA)] = Field(default=(0.5,), description="accuracy to cross, a fraction; or a list")
-    from_: Annotated[Any, whole(16, 2**30)] = Field(default=64, alias="from", description="smallest N that is tried")
-    to: Annotated[Any, whole(16, 2**30)] = Field(default=2**20, description="largest N that is tried")
-    width: Annotated[Any, Checked(_width, {"type": "number", "minimum": 0.01, "maximum": 5})] = Field(
+    theta: Annotated[tuple[float, ...], Checked(_thetas, _THETA_SCHEMA)] = Field(
+        default=(0.5,), description="accuracy to cross, a fraction; or a list"
+    )
+    from_: Annotated[int, whole(16, 2**30)] = Field(default=64, alias="from", description="smallest N that is tried")
+    to: Annotated[int, whole(16, 2**30)] = Field(default=2**20, description="largest N that is tried")
+    width: Annotated[float, between(0.01, 5, "numbers from 0.01 to 5, widths in ln N")] = Field(
         default=0.3, description="ln(hi / lo) of the 95 % interval at which the search of a cell ends"
     )
-    max_runs: Annotated[Any, whole(40, 10**6)] = Field(default=400, description="runs for one cell and theta, at most")
+    max_runs: Annotated[int, whole(40, 10**6)] = Field(default=400, description="runs for one cell and theta, at most")
 
     @model_validator(mode="after")
     def _room(self) -> Search:
@@ -163,22 +142,16 @@ class Search(Keys):
         return self
 
 
-def _seconds(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 3600:
-        raise refuse(value, "seconds from 0 (every batch) to 3600")
-    return float(value)
-
-
-class Run(Keys):
+class RunOptions(StrictModel):
     """How the points are run; no part of what they are."""
 
-    precision: Literal["highest", "high", "default"] = Field(default="highest", description="of matrix products")
-    part_seconds: Annotated[Any, Checked(_seconds, {"type": "number", "minimum": 0, "maximum": 3600})] = Field(
-        default=PART_SECONDS, description="finished rows are saved this often; a killed sweep loses no more"
+    precision: Precision = Field(default=Settings.precision, description="of matrix products")
+    part_seconds: Annotated[float, between(0, 3600, "seconds from 0 (every batch) to 3600")] = Field(
+        default=Settings.part_seconds, description="finished rows are saved this often; a killed sweep loses no more"
     )
 
 
-class Base(create_model("BaseFields", __base__=Keys, **{name: (field_value(name), described(name)) for name in AXIS_FIELDS})):  # pyright: ignore
+class Base(create_model("BaseFields", __base__=StrictModel, **{name: (field_value(name), described(name)) for name in AXIS_FIELDS})):  # pyright: ignore
     """What all points share, unless an axis or derive overrides it."""
 
 
@@ -189,15 +162,15 @@ def checked_name(value: Any) -> str:
     return value
 
 
-Name = Annotated[Any, Checked(checked_name, {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"})]
+Name = Annotated[str | None, Checked(checked_name, {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"})]
 
 
-class GridFile(Keys):
+class GridFile(StrictModel):
     """A grid of points of the simulator: a base, blocks of axes over it, and seeds."""
 
     version: Literal[1] = Field(default=1, alias="schema", description="version of this file format")
     name: Name = Field(default_factory=absent, description="name of the grid and of its results folder; the file's stem unless given")
-    root_seed: Annotated[Any, Checked(field_check("root_seed"), field_schema("root_seed"))] = Field(
+    root_seed: Annotated[int, Checked(field_check("root_seed"), field_schema("root_seed"))] = Field(
         default=0, description="root of every random number"
     )
     base: Base = Field(default_factory=Base, description="fields that all points share")
@@ -207,68 +180,14 @@ class GridFile(Keys):
     )
     search: Search = Field(default_factory=absent, description="find where accuracy crosses theta, instead of running given N")
     limits: Limits = Field(default_factory=Limits, description="refuse more than this")
-    run: Run = Field(default_factory=Run, description="how the points are run")
+    run: RunOptions = Field(default_factory=RunOptions, description="how the points are run")
 
-
-def n_seeds(file: GridFile) -> int:
-    return len(file.seeds) if isinstance(file.seeds, list) else file.seeds.count
+    @property
+    def n_seeds(self) -> int:
+        return len(self.seeds) if isinstance(self.seeds, list) else self.seeds.count
 
 
 def json_schema() -> dict[str, Any]:
     """The JSON Schema, draft 2020-12, of a grid file."""
     schema = GridFile.model_json_schema(by_alias=True)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "jaxrecall grid"}
-
-
-_MAPPINGS: dict[Key, type[BaseModel]] = {
-    (): GridFile, ("base",): Base, ("seeds",): SeedRange, ("blocks", "*"): Block, ("search",): Search, ("limits",): Limits, ("run",): Run,
-}  # fmt: skip
-_SPACINGS: dict[str | int, type[BaseModel]] = {"linspace": Spaced, "logspace": Geometric, "geom": Geometric, "range": Range}
-
-
-def check_file(document: Document) -> tuple[GridFile | None, list[str]]:
-    """The checked file, or None, and a line for everything that is wrong with its keys and literal values."""
-    try:
-        return GridFile.model_validate(document.data), []
-    except ValidationError as error:
-        lines = []
-        for entry in error.errors(include_url=False):
-            key = _place(document.data, entry)
-            lines.append(document.line(key, _message(key, entry)))
-        return None, list(dict.fromkeys(lines))
-
-
-def _place(data: Any, entry: Any) -> Key:
-    """The key in the file that pydantic's location means: without the names of the alternatives of a union."""
-    key: Key = ()
-    for part in entry["loc"]:
-        if (isinstance(data, dict) and part in data) or (isinstance(data, list) and isinstance(part, int)):
-            data, key = data[part], (*key, part)
-    return (*key, entry["loc"][-1]) if entry["type"] == "missing" else key
-
-
-def _message(key: Key, entry: Any) -> str:
-    kind, value = entry["type"], entry["input"]
-    if kind == "value_error":
-        return str(entry["ctx"]["error"])
-    if kind == "missing":
-        return "is missing; give it"
-    if kind == "extra_forbidden":
-        return _unknown_key(key)
-    if kind in ("too_short", "too_long"):
-        return f"got {len(value)} entries; allowed: 1 to {MAX_AXIS}" if value else "got an empty list; allowed: at least one entry"
-    allowed = {"model_type": "a mapping", "dict_type": "a mapping", "list_type": "a list"}
-    if kind == "literal_error":
-        return f"got {show(value)}; allowed: {entry['ctx']['expected']}"
-    if kind == "list_type" and key[-1:] == ("where",):
-        return f'got {show(value)}; allowed: a list, such as where: ["N >= d"]'
-    return f"got {show(value)}; allowed: {allowed[kind]}" if kind in allowed else f"got {show(value)}; {entry['msg']}"
-
-
-def _unknown_key(key: Key) -> str:
-    name, around = str(key[-1]), tuple("*" if isinstance(part, int) else part for part in key[:-1])
-    if key == ("base", "root_seed"):
-        return "is not given here; allowed: one root_seed at the top of the file"
-    model = _MAPPINGS.get(around) or _SPACINGS.get(around[-1], Spacing)
-    allowed: Sequence[str] = [f.alias or n for n, f in model.model_fields.items()]
-    return f"is no known key{suggest(name, allowed)}; allowed: {', '.join(allowed)}"

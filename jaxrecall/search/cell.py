@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..grid.file import MIN_SEEDS
+from ..grid.file import SEARCH_MIN_SEEDS
 from .threshold import Threshold, distance, line, threshold
 
 PER_OCTAVE = 8
@@ -125,7 +125,7 @@ class CellSearch:
             now = self._estimate()
             lowest, highest = (end(k for k, _ in self.asked) for end in (min, max))
             centre = min(max(now.log_N / math.log(2) * PER_OCTAVE, lowest - HALF), highest + HALF)
-            sure = now.n_seeds >= MIN_SEEDS
+            sure = now.n_seeds >= SEARCH_MIN_SEEDS
             if sure and now.width <= spec.width and first <= centre <= last:
                 return "found"
             if centre < first and (sure or lowest == first) and (yield from self._mean_at(first)) >= spec.theta:
@@ -141,9 +141,9 @@ class CellSearch:
         return float(np.mean([self.asked[step] for step in steps]))  # type: ignore[arg-type]
 
     def _mean_at(self, k: int) -> Generator[list[Step], None, float]:
-        """Mean accuracy at a level, of as many seeds as it takes to tell it from theta, MIN_SEEDS at most."""
+        """Mean accuracy at a level, of as many seeds as it takes to tell it from theta, SEARCH_MIN_SEEDS at most."""
         mean = math.nan
-        for n in (END_SEEDS, MIN_SEEDS):
+        for n in (END_SEEDS, SEARCH_MIN_SEEDS):
             yield [(k, seed) for seed in self.spec.seeds[:n]]
             there = [accuracy for (level, _), accuracy in self.asked.items() if level == k]
             mean = float(np.mean(there))  # type: ignore[arg-type]
