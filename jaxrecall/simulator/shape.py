@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..errors import GridError
+from ..errors import UsageError
 from ..point import BLOCK, Point
 
 MAX_COUNTED_V = 2048
@@ -83,9 +83,9 @@ class Shape:
 
     @staticmethod
     def parse(text: str) -> tuple[int, int, int]:
-        """Sizes (V, d, m) from "256x128" or "256x128x512"; raises GridError."""
+        """Sizes (V, d, m) from "256x128" or "256x128x512"; raises UsageError."""
         match = re.fullmatch(r"([1-9]\d{0,6})x([1-9]\d{0,6})(?:x([1-9]\d{0,6}))?", text)
         if not match:
-            raise GridError(f"--bucket: got {text!r}; allowed: VxD or VxDxM in whole numbers, as in 256x128 or 256x128x512")
+            raise UsageError(f"--bucket: got {text!r}; allowed: VxD or VxDxM in whole numbers, as in 256x128 or 256x128x512")
         V, d, m = (int(size or 0) for size in match.groups())
         return V, d, m
