@@ -31,6 +31,10 @@ class Chunk:
     runs: tuple[Run, ...]
     seconds: float  # of wall time
 
+    def part(self, runs: Sequence[Run]) -> Chunk:
+        """Some of its runs."""
+        return Chunk(self.bucket, tuple(runs), self.seconds * len(runs) / len(self.runs))
+
 
 @dataclass(frozen=True)
 class Terms:

@@ -1,19 +1,22 @@
-"""How a plan is carried out, whoever does it."""
+"""The settings that every engine carries a plan out with."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+Precision = Literal["highest", "high", "default"]
 
 
 @dataclass(frozen=True)
 class Settings:
     """How a plan is carried out, whoever does it."""
 
-    precision: str = "highest"
-    """Of matrix products, as JAX names it."""
+    precision: Precision = "highest"
+    """Precision of matrix products, as JAX names it."""
 
     part_seconds: float = 5.0
-    """Finished rows are saved this often: little is lost by a kill, and a day of work is still no more than 17,000 files."""
+    """Finished rows are saved this often: a kill loses little, and a day of work is still at most 17,000 files."""
 
     fail_fast: bool = False
-    """Whether the first failed chunk ends the call."""
+    """Whether the first failed chunk stops the sweep."""
