@@ -415,7 +415,7 @@ def test_a_cell_stays_in_its_program_whatever_the_round(tmp_path):
             for point, _ in chunk.runs:
                 homes.setdefault((point.V, point.m), set()).add(chunk.bucket)
     assert {len(buckets) for buckets in homes.values()} == {1}
-    assert {plan.batch for plan in plans} == {plans[0].batch}
+    assert {plan.terms.batch for plan in plans} == {plans[0].terms.batch}
 
 
 BAD = {
