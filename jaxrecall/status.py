@@ -41,9 +41,10 @@ def lines(facts: dict[str, Any]) -> Iterator[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Parses, surveys, prints; returns the exit code: 0 told, 2 refused."""
+    """Parses, surveys, prints; returns the exit code: 0 done, 2 refused."""
     parser = argparse.ArgumentParser(
-        prog="python -m jaxrecall.status", description="Say what a results folder holds, what is missing, and the command that goes on."
+        prog="python -m jaxrecall.status",
+        description="Report what a results folder holds, what it lacks, and how to resume.",
     )
     parser.add_argument("folders", metavar="DIR", nargs="+", help="results folder, or several to be taken together")
     parser.add_argument("--json", action="store_true", help="one JSON object and nothing else")

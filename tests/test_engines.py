@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import ROOT, assert_same_metrics
+from helpers import ROOT, assert_same_metrics, python
 from test_crash import SMALL, Sweeps, quiet, same
 
 from benchmarks.child import compiled_programs
@@ -461,3 +461,18 @@ def test_a_missing_extra_is_named(tmp_path, capsys, monkeypatch, name, module, e
     assert main(["--grid", str(tmp_path / "small.yaml"), "--engine", name, "--workers", "2"]) == 2
     told = f'--engine {name}: {module} is not installed; to install it: pip install "jaxrecall[{extra}]"\n'
     assert capsys.readouterr().err == told
+
+
+def test_importing_what_carries_plans_out_starts_no_jax():
+    """Nor does it import Ray or submitit; and the modules of `run` import no engine."""
+    modules = [path for path in (ROOT / "jaxrecall/run").rglob("*.py") if path.stem not in ("ray", "slurm")]
+    names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in modules]
+    assert len(names) > 15
+    code = (
+        "import importlib, sys\nfor name in {}: importlib.import_module(name)\nassert not {{'jax', 'ray', 'submitit'}} & set(sys.modules)"
+    )
+    done = python(code.format(names))
+    assert done.returncode == 0, done.stderr
+    outside = [name for name in names if ".engines" not in name and not name.endswith("__init__")]
+    done = python(code.format(outside) + "\nassert not any('engines' in name for name in sys.modules if name.startswith('jaxrecall'))")
+    assert done.returncode == 0, done.stderr

@@ -21,7 +21,7 @@ ALLOWED = "allowed: i/n with i from 0 to n - 1, as in 0/4 to 3/4, or jax"
 
 
 class Shard(NamedTuple):
-    """Share `index` of `count`; `source` says who decided it."""
+    """Share `index` of `count`; `source` is who decided it."""
 
     index: int
     count: int
@@ -100,7 +100,7 @@ def _of_slurm(environment: Mapping[str, str]) -> Shard | None:
 
 
 def _of_process(environment: Mapping[str, str]) -> Shard | None:
-    """The process of JAX: as JAX has it where the caller has started jax.distributed, else as the environment says."""
+    """The process of JAX: as JAX has it where the caller has started jax.distributed, else as in the environment."""
     jax = sys.modules.get("jax")
     if jax and jax.distributed.is_initialized():
         index, count = jax.process_index(), jax.process_count()

@@ -29,7 +29,7 @@ class Failure(NamedTuple):
 
     @property
     def line(self) -> str:
-        """The error in one line, without the name of its class where it says more."""
+        """The error in one line, without the name of its class where there is a message."""
         kind, _, text = self.error.partition(": ")
         return text.splitlines()[0] if text else kind
 

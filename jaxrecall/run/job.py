@@ -66,7 +66,7 @@ class Job(ABC):
         return {"grid": self.grid.name, "out": str(self.store.folder), "shard": None, **{name: facts[name] for name in STARTED}}
 
     def manifest(self) -> dict[str, Any]:
-        """What the results folder is told of it."""
+        """What the results folder keeps of it: the grid, versions, and the command that resumes it."""
         return {
             "grid": self.grid.resolved,
             "code_version": CODE_VERSION,
@@ -102,7 +102,7 @@ class Job(ABC):
 
 
 def interrupted(resume_command: str) -> str:
-    """What is said where a signal ended a call."""
+    """The line for a call that a signal ended."""
     return f"interrupted; finished runs are kept. To go on: {resume_command}"
 
 

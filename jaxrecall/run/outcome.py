@@ -1,4 +1,4 @@
-"""What became of a call: what it computed, what it lost, and the exit code that says so."""
+"""What became of a call: what it computed, what it lost, and its exit code."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ class JsonProgress(Progress):
 
 
 def progress(tally: Tally, events: Events | None = None, out: TextIO = sys.stderr) -> Progress:
-    """The kind that was asked for, or fits where `out` goes."""
+    """Events for machines where they are wanted, else what suits `out`, a terminal or a log."""
     if events:
         return JsonProgress(tally, events)
     return RichProgress(tally) if out.isatty() else PlainProgress(tally, out)

@@ -1,4 +1,4 @@
-"""How far a call has come: counts, cost and time to go, and the line that says so."""
+"""How far a call has come: counts, cost and time to go, and the line that shows it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Tally:
         self.accuracy: float | None = None
 
     def begin(self) -> None:
-        """The first program begins: time that went before it says nothing about the pace."""
+        """The first program begins: the time before it is left out of the ETA."""
         if not self.started:
             self.start = time.monotonic()
 

@@ -155,7 +155,7 @@ class Rounds:
 
 
 def known_rows(store: Store) -> Known:
-    """What the folder's rows say, ok before others."""
+    """The accuracy of every run that the folder has a row of, ok before others."""
     known: Known = {}
     for _, run, accuracy in store.rows("accuracy")[0]:
         if known.get(run) is None:

@@ -58,7 +58,7 @@ def threshold(log_N: Any, seed: Any, accuracy: Any, theta: float) -> Threshold:
     above = int(np.argmax(mean >= theta))
     crossing, seen = float(np.interp(theta, mean[above - 1 : above + 1], x[above - 1 : above + 1])), []
     pairs, slope = np.empty((4, 0)), None
-    for _ in range(STEPS):  # the crossing says which levels count, and they say where it is
+    for _ in range(STEPS):  # the crossing decides which levels count, and they decide where it is
         pairs = _pairs(x, table, min(max(crossing, x[0] + REACH * 1e-6), x[-1]), distance(slope))
         if pairs.shape[1] < 2:
             return Threshold(crossing)

@@ -1,4 +1,4 @@
-"""Which engine carries out a plan, as the command line asks for it: this process, a pool of workers, or a Slurm array."""
+"""Which engine carries out a plan, as chosen on the command line: this process, a pool of workers, or a Slurm array."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EXECUTORS = ("slurm", "local", "debug")
 def add_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("past one process")
     group.add_argument(
-        "--shard", metavar="i/n", help="run share i (from 0) of n; jax: as jax.distributed says (default: as a Slurm array says)"
+        "--shard", metavar="i/n", help="run share i (from 0) of n; jax: that of jax.distributed (default: that of a Slurm array)"
     )
     group.add_argument("--workers", metavar="K", help="workers, one per accelerator or each with cores of its own; with slurm: tasks")
     group.add_argument("--engine", choices=ENGINES, default="local", help="who keeps the workers (default: local)")
@@ -34,7 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=X",
         action="append",
         default=[],
-        help="what a Ray worker asks for: CPU=4, GPU=1, TPU=4; repeatable",
+        help="what a Ray worker requests: CPU=4, GPU=1, TPU=4; repeatable",
     )
     group.add_argument("--slurm-executor", choices=EXECUTORS, default="slurm", help="local and debug try the Slurm engine without Slurm")
     group.add_argument(
@@ -48,7 +48,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class Engine:
-    """What was asked for."""
+    """An engine and its options."""
 
     name: str
     workers: int | None

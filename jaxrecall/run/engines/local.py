@@ -104,7 +104,7 @@ def accelerators(environment: Mapping[str, str]) -> list[str]:
 
 
 def environments(size: int, environment: Mapping[str, str], devices: list[str]) -> list[dict[str, str]]:
-    """What JAX must be told before it starts: one device a worker, and its share of the memory where workers share a device."""
+    """What JAX reads when it starts: one device a worker, and its share of the memory where workers share a device."""
     root = str(Path(__file__).parents[3])
     own = {**environment, "PYTHONPATH": os.pathsep.join(filter(None, (root, environment.get("PYTHONPATH"))))}
     if not devices:
@@ -114,7 +114,7 @@ def environments(size: int, environment: Mapping[str, str], devices: list[str]) 
 
 
 def share_of_memory(devices: float) -> dict[str, str]:
-    """What tells JAX how much of a device's memory it may take, if it has only a part of one."""
+    """The variable that limits JAX to a share of a device's memory, if a worker has only a share."""
     return {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 * devices:.3f}"} if devices < 1 else {}
 
 

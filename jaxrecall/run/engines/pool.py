@@ -50,7 +50,7 @@ class Pool(ABC):
 
     @abstractmethod
     def start(self, worker: int) -> None:
-        """Has it start; `events` will say that it is ready, or lost."""
+        """Starts it; `events` will report that it is ready, or lost."""
 
     @abstractmethod
     def end(self, worker: int) -> None:
@@ -65,7 +65,7 @@ class Pool(ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """Has every worker end its task after the batch in flight."""
+        """Makes every worker end its task after the batch in flight."""
 
     @abstractmethod
     def close(self) -> None: ...

@@ -81,7 +81,7 @@ class Actor:
 
 
 class RayPool(Pool):
-    """Actors that each ask for `resources`, as Ray names them (CPU, GPU, TPU, ...); as many as fit unless `size` says."""
+    """Actors that each request `resources`, as Ray names them (CPU, GPU, TPU, ...); as many as fit unless `size` is given."""
 
     def __init__(self, size: int | None, address: str | None, resources: Mapping[str, float]):
         self.is_here = address is None and not ray.is_initialized()

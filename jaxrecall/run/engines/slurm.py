@@ -37,7 +37,7 @@ from ..prepare import prepare
 from ..progress import PlainProgress, Progress
 
 MINUTES = 60
-"""A task's time unless `--slurm time=` says; then it is queued again."""
+"""A task's time unless `--slurm time=` is given; then it is queued again."""
 
 TIMEOUTS = 1000
 POLL_SECONDS = 1.0
