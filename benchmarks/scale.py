@@ -17,7 +17,7 @@ import numpy as np
 
 from jaxrecall import Point
 from jaxrecall.point import FIELDS
-from jaxrecall.run.progress import duration
+from jaxrecall.run.tally import duration
 from jaxrecall.science.columns import CODE_VERSION, COLUMNS
 from jaxrecall.store.store import Store
 

@@ -25,8 +25,9 @@ from test_store import in_namespace, rows
 from jaxrecall import load
 from jaxrecall.run import saver
 from jaxrecall.run.interrupts import Interrupts
-from jaxrecall.run.progress import Events, JsonProgress, Tally
+from jaxrecall.run.progress import Events, JsonProgress
 from jaxrecall.run.saver import Saver
+from jaxrecall.run.tally import Tally
 from jaxrecall.status import survey
 from jaxrecall.store.store import Store
 
@@ -185,15 +186,15 @@ def test_a_second_signal_drops_the_batch_in_flight(small, tmp_path):
 
 def test_signals_wait_only_while_runs_are_in_flight():
     with Interrupts() as interrupts:
-        interrupts.say = (said := []).append
+        interrupts.message = (said := []).append
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)
     with Interrupts() as interrupts:
-        interrupts.say = said.append
+        interrupts.message = said.append
         with interrupts.patient():
-            assert not interrupts.asked
+            assert not interrupts.requested
             signal.raise_signal(signal.SIGINT)
-            assert interrupts.asked
+            assert interrupts.requested
             with pytest.raises(KeyboardInterrupt), interrupts.droppable():
                 signal.raise_signal(signal.SIGTERM)
             signal.raise_signal(signal.SIGTERM)
@@ -217,7 +218,7 @@ def test_two_sweeps_of_one_folder_at_once(small, uninterrupted, tmp_path):
 
 # --- a disk that refuses
 
-QUICK = "from jaxrecall import saver; saver.WAITS = (0.05, 0.1)"
+QUICK = "from jaxrecall.run import saver; saver.WAITS = (0.05, 0.1)"
 SMALL_FILES = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (15_000,) * 2)\n" + QUICK
 
 
@@ -285,11 +286,11 @@ def test_a_read_only_folder_is_refused_before_anything_runs(small, tmp_path):
 
 
 class Log:
-    """What a saver tells."""
+    """What a saver reports."""
 
     def __init__(self) -> None:
         self.out = io.StringIO()
-        self.tell = JsonProgress(Tally(0, 0.0), Events(self.out))
+        self.progress = JsonProgress(Tally(0, 0.0), Events(self.out))
 
     def __getitem__(self, kind: str) -> list[dict[str, Any]]:
         events = map(json.loads, self.out.getvalue().splitlines())
@@ -309,8 +310,8 @@ def log() -> Log:
 
 
 def test_the_log_counts_and_names_what_failed(log):
-    log.tell.failed("failed: all of it", 1.0, 3, Path("failures/x.json"))
-    log.tell.failed("failed: and the rest", 1.0, 1, None)
+    log.progress.failed("failed: all of it", 1.0, 3, Path("failures/x.json"))
+    log.progress.failed("failed: and the rest", 1.0, 1, None)
     assert [(event["runs"], event["details"], event["text"]) for event in log["failed"]] == [
         (3, "failures/x.json", "failed: all of it"),
         (1, None, "failed: and the rest"),
@@ -323,7 +324,7 @@ def quick(monkeypatch) -> None:
 
 
 def test_a_part_is_written_when_it_is_due_and_when_it_ends(store, log):
-    s = Saver(store, log.tell, part_seconds=1000)
+    s = Saver(store, log.progress, part_seconds=1000)
     s.add(rows(0, 1))
     s.add(rows(2))
     assert log["part"] == []
@@ -336,7 +337,7 @@ def test_a_part_is_written_when_it_is_due_and_when_it_ends(store, log):
     s.close()
     assert [part["rows"] for part in log["part"]] == [4, 1]
     assert len(load(store.folder)) == 5
-    every = Saver(store, log.tell, part_seconds=0)
+    every = Saver(store, log.progress, part_seconds=0)
     every.add(rows(5))
     every.add(rows(6))
     assert [part["rows"] for part in log["part"]] == [4, 1, 1, 1]
@@ -346,7 +347,7 @@ def test_a_part_is_written_when_it_is_due_and_when_it_ends(store, log):
 def test_a_disk_that_comes_back_gets_every_row(store, log):
     away = store.folder.with_name("away")
     store.folder.rename(away)
-    s = Saver(store, log.tell, part_seconds=0)
+    s = Saver(store, log.progress, part_seconds=0)
     s.add(rows(0, 1))
     s.add(rows(2))
     s.end_part()
@@ -371,7 +372,7 @@ def test_a_disk_that_stays_away_ends_it_after_so_many_tries(store, log, monkeypa
     write = Store.write
     monkeypatch.setattr(Store, "write", lambda self, rows: (tries.append(len(rows)), write(self, rows))[1])
     shutil.rmtree(store.folder)
-    s = Saver(store, log.tell, part_seconds=0)
+    s = Saver(store, log.progress, part_seconds=0)
     s.add(rows(0, 1))
     s.close()
     assert s.gave_up
@@ -389,7 +390,7 @@ def test_a_disk_that_stays_away_ends_it_after_so_many_tries(store, log, monkeypa
 def test_too_many_unsaved_rows_wait_for_the_disk(store, log, monkeypatch):
     monkeypatch.setattr(saver, "MAX_UNSAVED", 3)
     store.folder.rename(store.folder.with_name("away"))
-    s = Saver(store, log.tell, part_seconds=0)
+    s = Saver(store, log.progress, part_seconds=0)
     s.add(rows(0, 1))
     assert not s.gave_up
     s.add(rows(2))
@@ -399,11 +400,11 @@ def test_too_many_unsaved_rows_wait_for_the_disk(store, log, monkeypatch):
 def test_nobody_waits_for_a_disk_who_was_asked_to_stop(store, log, monkeypatch):
     monkeypatch.setattr(saver, "WAITS", (1000.0,) * 3)
     store.folder.rename(store.folder.with_name("away"))
-    s = Saver(store, log.tell, part_seconds=0, stop=lambda: True)
+    s = Saver(store, log.progress, part_seconds=0, stop=lambda: True)
     s.add(rows(0, 1))
     s.close()
     assert len(s.rows) == 2
-    s = Saver(store, log.tell, part_seconds=0, stop=lambda: True)
+    s = Saver(store, log.progress, part_seconds=0, stop=lambda: True)
     s.add(rows(0, 1))
     store.folder.with_name("away").rename(store.folder)
     s.close()
@@ -414,7 +415,7 @@ def test_nobody_waits_for_a_disk_who_was_asked_to_stop(store, log, monkeypatch):
 
 SHORT = """
 import jax, resource
-from jaxrecall import program
+from jaxrecall.simulator import program
 program.on_cpu = lambda: False  # runs side by side, as on an accelerator
 jax.numpy.zeros(3)
 size = int(next(line for line in open("/proc/self/status") if line.startswith("VmSize")).split()[1]) * 1024

@@ -16,15 +16,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import ROOT, assert_same_metrics
+from helpers import ROOT, assert_same_metrics, python
 from test_crash import SMALL, Sweeps, quiet, same
 
 from benchmarks.child import compiled_programs
 from jaxrecall import Point, load
 from jaxrecall.plan import plan
+from jaxrecall.plan.settings import Settings
+from jaxrecall.plan.shard import Shard
+from jaxrecall.point import Run
 from jaxrecall.run.engines import local
-from jaxrecall.run.engines.desk import Desk
-from jaxrecall.run.engines.pool import Event, Task
+from jaxrecall.run.engines.dispatcher import Dispatcher
+from jaxrecall.run.engines.events import Ended, Event, Failed, Finished, Task
 from jaxrecall.run.engines.worker import Worker
 from jaxrecall.status import survey
 from jaxrecall.sweep import main
@@ -81,7 +84,7 @@ def test_two_devices(sweeps, alone, tmp_path):
 
 
 def test_runs_turned_away_by_a_guard_side_by_side_as_on_an_accelerator(sweeps, tmp_path):
-    done = sweeps.run(tmp_path, "--set", "seeds.count=1", body="from jaxrecall import program; program.on_cpu = lambda: False")
+    done = sweeps.run(tmp_path, "--set", "seeds.count=1", body="from jaxrecall.simulator import program; program.on_cpu = lambda: False")
     assert (done["exit_code"], done["runs_executed"], done["failed"]) == (0, 4, 0), done["err"]
     assert set(quiet(tmp_path)["form"]) == {"full"}
 
@@ -108,34 +111,35 @@ def test_two_workers_compile_nothing_that_is_kept(sweeps, home, alone, tmp_path)
 
 def test_a_worker_compiles_a_program_once_whatever_pieces_it_gets():
     points = [Point(V=18, N=100, d=d, L=3, n_test=64, exact="full") for d in (8, 12)]
-    whole = plan.make([(point, seed) for point in points for seed in range(30)], (18, 12, 0))
+    settings = Settings(part_seconds=0.0)
+    whole = plan.make([Run(point, seed) for point in points for seed in range(30)], (18, 12, 0), settings=settings)
     events: list[Event] = []
     worker, compiled = Worker(events.append), compiled_programs(0.0)
     (chunk,) = whole.chunks
     for i in range(0, 60, 10):
-        worker.run(Task(replace(chunk, runs=chunk.runs[i : i + 10]), whole.terms, "highest", 0.0))
-    ends = [event[0] for event in events if event[0] in ("ended", "failed")]
-    assert ends == ["ended"] * 6
-    assert sum(len(event[1]) for event in events if event[0] == "rows") == 60
+        worker.run(Task(replace(chunk, runs=chunk.runs[i : i + 10]), whole.terms))
+    ends = [type(event) for event in events if isinstance(event, Ended | Failed)]
+    assert ends == [Ended] * 6
+    assert sum(len(event.rows) for event in events if isinstance(event, Finished)) == 60
     assert sum("looped" in name for name in compiled) == 1, compiled
 
 
 def test_pieces_are_fair_and_keep_to_programs():
     """Large ones first, small ones at the end; a free worker stays at its program, else goes where the fewest are."""
     points = [Point(V=64, N=N, d=d, L=8) for d in (16, 900) for N in (10**6, 4 * 10**6)]
-    whole = plan.make([(point, seed) for point in points for seed in range(200)])
+    whole = plan.make([Run(point, seed) for point in points for seed in range(200)])
     assert len(whole.buckets) == 2
-    desk, given = Desk(whole, 2), []
-    first = [desk.give(worker) for worker in (0, 1)]
+    dispatcher, given = Dispatcher(whole, 2), []
+    first = [dispatcher.assign(worker) for worker in (0, 1)]
     assert first[0].chunk.bucket != first[1].chunk.bucket
-    while desk.waiting:
-        given.append(desk.give(len(given) % 2))
+    while dispatcher.backlog:
+        given.append(dispatcher.assign(len(given) % 2))
     pieces = [*first, *given]
     assert sorted((p.point_id, s) for piece in pieces for p, s in piece.chunk.runs) == sorted(
         (p.point_id, s) for p in points for s in range(200)
     )
     assert sum(piece.chunk.seconds for piece in pieces) == pytest.approx(sum(chunk.seconds for chunk in whole.chunks))
-    longest = max(whole.terms.seconds_of((point, 0), bucket) for point in points for bucket in whole.buckets)
+    longest = max(whole.terms.seconds_of(Run(point, 0), bucket) for point in points for bucket in whole.buckets)
     assert all(piece.chunk.seconds <= plan.CHUNK_SECONDS / 2 + longest for piece in pieces)
     assert pieces[-1].chunk.seconds < pieces[0].chunk.seconds / 2
 
@@ -246,7 +250,7 @@ search: {axis: N, theta: 0.5, to: 4096, max_runs: 60}
 """
 
 
-def test_a_search_by_workers_asks_the_same(home, tmp_path):
+def test_a_search_by_workers_requests_the_same_runs(home, tmp_path):
     grid = tmp_path / "search.yaml"
     grid.write_text(SEARCH)
     for name, more in (("one", ()), ("two", ("--workers", "2"))):
@@ -420,9 +424,9 @@ def test_slurm_gets_its_options(tmp_path, monkeypatch):
     for line in ("partition=gpu", "time=240", "gpus-per-node=1", "reservation=mine", "job-name=small"):
         assert f"#SBATCH --{line}" in lines, lines
     assert "module load cuda" in lines
-    task = slurm.ShardTask(["--grid", "x"], True)
-    again = task.checkpoint("1/2")
-    assert (again.function, again.args) == (task, ("1/2",))
+    task, shard = slurm.ShardTask({"base": {}}, "out", None, False, "the command", True), Shard(1, 2, "--engine slurm")
+    again = task.checkpoint(shard)
+    assert (again.function, again.args) == (task, (shard,))
 
 
 @pytest.mark.parametrize(
@@ -457,3 +461,18 @@ def test_a_missing_extra_is_named(tmp_path, capsys, monkeypatch, name, module, e
     assert main(["--grid", str(tmp_path / "small.yaml"), "--engine", name, "--workers", "2"]) == 2
     told = f'--engine {name}: {module} is not installed; to install it: pip install "jaxrecall[{extra}]"\n'
     assert capsys.readouterr().err == told
+
+
+def test_importing_what_carries_plans_out_starts_no_jax():
+    """Nor does it import Ray or submitit; and the modules of `run` import no engine."""
+    modules = [path for path in (ROOT / "jaxrecall/run").rglob("*.py") if path.stem not in ("ray", "slurm")]
+    names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in modules]
+    assert len(names) > 15
+    code = (
+        "import importlib, sys\nfor name in {}: importlib.import_module(name)\nassert not {{'jax', 'ray', 'submitit'}} & set(sys.modules)"
+    )
+    done = python(code.format(names))
+    assert done.returncode == 0, done.stderr
+    outside = [name for name in names if ".engines" not in name and not name.endswith("__init__")]
+    done = python(code.format(outside) + "\nassert not any('engines' in name for name in sys.modules if name.startswith('jaxrecall'))")
+    assert done.returncode == 0, done.stderr

@@ -14,7 +14,7 @@ from jaxrecall.grid import json_schema, read_grid
 from jaxrecall.plan.shard import chosen
 from jaxrecall.point import FIELDS
 from jaxrecall.report.__main__ import parser as report_parser
-from jaxrecall.run.engines import engine
+from jaxrecall.run.engines.engine import engine
 from jaxrecall.science.columns import COLUMNS
 from jaxrecall.sweep import main, parser
 

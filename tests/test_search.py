@@ -16,9 +16,10 @@ from scipy.special import expit, logit
 
 from jaxrecall import load
 from jaxrecall.grid import read_grid
-from jaxrecall.run.progress import Outcome
-from jaxrecall.search.cell import PER_OCTAVE, CellSearch, Spec, level
-from jaxrecall.search.rounds import Rounds
+from jaxrecall.run.outcome import Outcome
+from jaxrecall.run.prepare import prepare
+from jaxrecall.run.progress import Progress
+from jaxrecall.search.cell import PER_OCTAVE, CellSearch, Target, level
 from jaxrecall.search.threshold import threshold
 from jaxrecall.simulator import program
 from jaxrecall.status import survey
@@ -127,9 +128,9 @@ class Cell:
         return float(np.interp(theta, mean, x))
 
     def search(self, theta=0.5, low=64, high=2**17, width=0.5, max_runs=2000, seeds=range(300)):
-        search = CellSearch(Spec(theta, low, high, width, max_runs, seeds))
-        while search.wanted:
-            search.tell([self.accuracy(*run) for run in search.wanted])
+        search = CellSearch(Target(theta, low, high, width, max_runs, seeds))
+        while search.pending:
+            search.update([self.accuracy(*run) for run in search.pending])
         return search
 
 
@@ -151,7 +152,7 @@ def test_the_search_is_ten_times_cheaper_than_a_dense_grid_at_equal_width():
         cell = Cell(key)
         dense = threshold(*zip(*((math.log(N), s, cell.accuracy(N, s)) for N in map(int, levels) for s in range(16)), strict=True), 0.5)
         searched = cell.search(width=dense.width)
-        ratios.append(16 * levels.sum() / sum(N for N, _ in searched.requests))
+        ratios.append(16 * levels.sum() / sum(N for N, _ in searched.completed))
     assert np.median(ratios) > 10
     assert min(ratios) > 4
 
@@ -173,51 +174,51 @@ def test_outcomes(outcome, of):
         search = Cell(key, **of).search()
         assert search.result.outcome == outcome
         assert (search.result.threshold is None) == (outcome != "found")
-        assert len(set(search.requests)) == len(search.requests) == len(search.asked)
-        assert all(64 <= N <= 2**17 for N, _ in search.requests)
+        assert len(set(search.completed)) == len(search.completed) == len(search.accuracy)
+        assert all(64 <= N <= 2**17 for N, _ in search.completed)
 
 
 def test_a_curve_that_never_crosses_costs_a_few_runs_at_the_end():
-    assert sum(N for N, _ in Cell(top=0.3).search().requests) < 8 * 2**17
+    assert sum(N for N, _ in Cell(top=0.3).search().completed) < 8 * 2**17
 
 
 @pytest.mark.parametrize("top", [0.47, 0.5])
 def test_a_curve_that_stays_just_below_theta_is_told_before_the_seeds_are_used_up(top):
     searches = [Cell(key, top=top, spread=0.6, noise=0.5).search() for key in range(15)]
     assert {search.result.outcome for search in searches} <= {"right", "plateau", "found"}
-    assert np.median([sum(N for N, _ in search.requests) for search in searches]) < 25 * 2**17
+    assert np.median([sum(N for N, _ in search.completed) for search in searches]) < 25 * 2**17
 
 
 def test_it_stops_at_the_budget_and_when_seeds_are_used_up():
     spent = Cell().search(width=0.05, max_runs=60)
     assert spent.result.outcome == "budget"
-    assert 50 <= len(spent.requests) <= 60
+    assert 50 <= len(spent.completed) <= 60
     assert spent.result.threshold.width > 0.05
     used = Cell().search(width=0.05, seeds=[5, 3, *range(10, 30)])
     assert used.result.outcome == "seeds"
-    assert {seed for _, seed in used.requests} == {5, 3, *range(10, 30)}
+    assert {seed for _, seed in used.completed} == {5, 3, *range(10, 30)}
     assert Cell().search(seeds=range(50, 350)).result.outcome == "found"
 
 
 def test_a_nonfinite_run_ends_it():
-    search = CellSearch(Spec(0.5, 64, 4096, 0.5, 100, range(50)))
-    search.tell([0.1])
-    search.tell([None])
+    search = CellSearch(Target(0.5, 64, 4096, 0.5, 100, range(50)))
+    search.update([0.1])
+    search.update([None])
     assert search.result == ("nonfinite", None)
-    assert (search.wanted, len(search.requests)) == ([], 2)
+    assert (search.pending, len(search.completed)) == ([], 2)
 
 
 def test_a_search_repeats_and_a_narrower_one_goes_on_where_the_wider_stopped():
     wide, again, narrow = (Cell(3).search(width=width) for width in (0.6, 0.6, 0.25))
-    assert (wide.requests, wide.result) == (again.requests, again.result)
-    assert narrow.requests[: len(wide.requests)] == wide.requests
-    assert len(narrow.requests) > len(wide.requests)
+    assert (wide.completed, wide.result) == (again.completed, again.result)
+    assert narrow.completed[: len(wide.completed)] == wide.completed
+    assert len(narrow.completed) > len(wide.completed)
 
 
 def test_searches_from_elsewhere_meet_on_the_same_levels():
     lattice = {level(k) for k in range(32, 240)}
     assert len(lattice) == 208
-    assert {N for low in (16, 50, 64, 777) for N, _ in Cell().search(low=low, high=100_000).requests} <= lattice
+    assert {N for low in (16, 50, 64, 777) for N, _ in Cell().search(low=low, high=100_000).completed} <= lattice
     assert level(6 * PER_OCTAVE) == 64
 
 
@@ -391,17 +392,21 @@ def test_events_for_machines(grid, capsys):
 def test_a_cell_stays_in_its_program_whatever_the_round(tmp_path):
     path = tmp_path / "many.yaml"
     path.write_text(GRID.split("blocks")[0].replace("V: 16, ", "").replace("1024", "1048576") + MANY)
-    rounds, plans = Rounds(read_grid(path), {}), []
+    job, plans = prepare(read_grid(path), tmp_path / "out"), []
+    job.store.prepare({})
 
     def execute(plan):
         plans.append(plan)
-        for chunk in plan.chunks:
-            rows = [(point, seed) for point, seed in chunk.runs if point.V != 300]  # those fail
-            named = [{"point_id": p.point_id, "seed": s, "accuracy": Cell(p.V).accuracy(p.N, s)} for p, s in rows]
-            rounds.tally.add(named, 1.0)
-        return Outcome(runs=1, failed=any(point.V == 300 for chunk in plan.chunks for point, _ in chunk.runs))
+        runs = [run for chunk in plan.chunks for run in chunk.runs]
+        done = [run for run in runs if run.point.V != 300]  # those fail
+        accuracy = {run.id: Cell(run.point.V).accuracy(run.point.N, run.seed) for run in done}
+        return Outcome(runs=len(done), failed=len(done) < len(runs), accuracy=accuracy)
 
-    assert rounds.run(execute) == Outcome(runs=len(plans), failed=1)
+    outcome, rounds = job.run(execute, Progress(job.tally)), job.rounds
+    assert (outcome.runs, outcome.failed) == (len(rounds.used), 1)
+    assert outcome.accuracy.keys() == rounds.used
+    assert job.tally.finished == 3
+    assert json.loads((tmp_path / "out/search.json").read_text())["cells"] == rounds.table()
     assert [cell.search.result and cell.search.result.outcome for cell in rounds.cells] == ["found", "found", None, "found"]
     assert len(rounds.guess.buckets) > 1
     homes = {}
@@ -410,7 +415,7 @@ def test_a_cell_stays_in_its_program_whatever_the_round(tmp_path):
             for point, _ in chunk.runs:
                 homes.setdefault((point.V, point.m), set()).add(chunk.bucket)
     assert {len(buckets) for buckets in homes.values()} == {1}
-    assert {plan.batch for plan in plans} == {plans[0].batch}
+    assert {plan.terms.batch for plan in plans} == {plans[0].terms.batch}
 
 
 BAD = {

@@ -13,7 +13,7 @@ from helpers import ROOT
 
 from jaxrecall import Point, load
 from jaxrecall.compact import main as compact
-from jaxrecall.errors import GridError
+from jaxrecall.errors import UsageError
 from jaxrecall.fit.__main__ import main as fit
 from jaxrecall.plan.cost import Rates
 from jaxrecall.plan.shard import Shard, chosen
@@ -80,7 +80,7 @@ def test_the_flag_comes_before_the_environment(given, environment, expected):
     ],
 )
 def test_a_wrong_share_is_refused(given, environment, told):
-    with pytest.raises(GridError, match=told.replace("(", r"\(")):
+    with pytest.raises(UsageError, match=told.replace("(", r"\(")):
         chosen(given, environment)
 
 

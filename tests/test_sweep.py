@@ -157,11 +157,11 @@ def test_resume_reads_the_compacted_table(grid, capsys):
 
 
 @pytest.mark.parametrize("eta", ["1e-6", "1e-3"], ids=["shortcuts", "full"])
-@pytest.mark.parametrize("bucket", ["20x12", "64x32", "33x40"])
-def test_a_forced_bucket_changes_no_row(grid, bucket, eta):
+@pytest.mark.parametrize(("flag", "bucket"), [("--bucket", "20x12"), ("--pad-to", "64x32"), ("--pad-to", "33x40")])
+def test_a_forced_bucket_changes_no_row(grid, flag, bucket, eta):
     call = ["--grid", "tiny.yaml", "--set", f"base.eta={eta}"]
     assert main(call) == 0
-    assert main([*call, "--bucket", bucket, "--out", "forced"]) == 0
+    assert main([*call, flag, bucket, "--out", "forced"]) == 0
     a, b = load("results/tiny"), load("forced")
     assert set(b["bucket"]) == {bucket}
     assert a["form"].equals(b["form"])
@@ -169,6 +169,30 @@ def test_a_forced_bucket_changes_no_row(grid, bucket, eta):
     for (_, x), (_, y) in zip(a.iterrows(), b.iterrows(), strict=True):
         assert (x["point_id"], x["seed"], x["draw_check"]) == (y["point_id"], y["seed"], y["draw_check"])
         assert_same_metrics(x.to_dict(), y.to_dict())
+
+
+def test_a_grid_is_run_from_python_without_a_word(grid, capsys):
+    """The command line is one caller of many: same job, same rows, nothing printed."""
+    from jaxrecall.grid import read_grid
+    from jaxrecall.run import runner
+    from jaxrecall.run.interrupts import Interrupts
+    from jaxrecall.run.job import carry_out
+    from jaxrecall.run.outcome import Outcome
+    from jaxrecall.run.prepare import prepare
+    from jaxrecall.run.progress import Progress
+
+    the_grid = read_grid("tiny.yaml")
+    job = prepare(the_grid, "out", pad_to=(64, 32, 0))
+    assert not Path("out").exists()
+    outcome = carry_out(job, runner.execute, Progress(job.tally), Interrupts())
+    assert (outcome.runs, outcome.exit_code, job.tally.done) == (8, 0, 8)
+    frame = load("out")
+    assert set(frame["bucket"]) == {"64x32"}
+    assert outcome.accuracy == dict(zip(zip(frame.point_id, frame.seed, strict=True), frame.accuracy, strict=True))
+    again = prepare(the_grid, "out")
+    assert not again.to_do
+    assert carry_out(again, runner.execute, Progress(again.tally), Interrupts()) == Outcome()
+    assert capsys.readouterr() == ("", "")
 
 
 def test_a_point_that_overflows_is_a_row_not_a_crash(grid, capsys):
@@ -230,6 +254,7 @@ def test_a_bad_grid_is_refused_in_plain_lines(grid, capsys, text, told):
         (["--grid", "tiny.yaml", "--set", "bases.V=1"], "--set bases.V=1"),
         (["--grid", "tiny.yaml", "--set", "base.V"], "--set base.V"),
         (["--grid", "tiny.yaml", "--bucket", "8"], "--bucket: got '8'"),
+        (["--grid", "tiny.yaml", "--pad-to", "8"], "--bucket: got '8'"),
         (["--grid", "tiny.yaml", "--bucket", "8x8"], "--bucket: got 8x8x0, too small for 4 points; allowed: at least 20x12"),
         (["--grid", "tiny.yaml", "--json"], "--json: goes with --dry-run"),
         (["--grid", "tiny.yaml", "--dry-run", "--json-log"], "--json-log: got with --dry-run; allowed: in a sweep"),

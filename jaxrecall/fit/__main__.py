@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import FitError, Refused
-from ..run.progress import PLAIN_EVERY_SECONDS, duration
+from ..run.progress import PLAIN_EVERY_SECONDS
+from ..run.tally import duration
 from ..store.store import Store, local_path
 from . import RESAMPLES, Fit, cells, fit
 from .estimate import METHODS, RECORD

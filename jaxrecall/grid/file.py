@@ -23,7 +23,6 @@ from .values import Checked, StrictModel, absent, between, is_number, refuse, wh
 SEARCH_MIN_SEEDS = 12
 """Seeds that a search must have seen before it trusts the width of an interval: with fewer, it would stop where one is narrow by chance."""
 
-PART_SECONDS = Settings.part_seconds  # until run/ takes Settings
 
 _UNITS = {"B": 1} | {f"{p}B": 1000 ** (i + 1) for i, p in enumerate("kMGT")} | {f"{p}iB": 1024 ** (i + 1) for i, p in enumerate("KMGT")}
 

@@ -1,4 +1,4 @@
-"""From missing runs to programs and chunks. No JAX here.
+"""From missing runs to programs and chunks.
 
 A program is compiled per bucket: padded sizes, activation and form. Points start in tight buckets of their own; two buckets
 become one where the padding costs less than the compilation saved. A chunk is a list of runs of one program that are started
@@ -11,14 +11,14 @@ import itertools
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
-from ..errors import GridError
+from ..errors import UsageError
 from ..point import Point, Run
 from ..simulator.shape import Shape
 from ..simulator.work import Work
 from .cost import Calibration, cores
+from .settings import Settings
 
 CHUNK_SECONDS = 20.0
 CHUNK_RUNS = 4096
@@ -32,16 +32,33 @@ class Chunk:
     runs: tuple[Run, ...]
     seconds: float  # of wall time
 
+    def part(self, runs: Sequence[Run]) -> Chunk:
+        """Some of its runs."""
+        return Chunk(self.bucket, tuple(runs), self.seconds * len(runs) / len(self.runs))
+
 
 @dataclass(frozen=True)
 class Terms:
-    """On what terms the chunks of a plan are run, wherever that is: a few numbers, while the plan may hold millions of runs."""
+    """What a process needs to know to run chunks of a plan: a few numbers, while the plan may hold millions of runs."""
 
-    n_runs: int
+    settings: Settings
     limit: int  # bytes that a program may take
     calibration: Calibration
     batch: int | None  # runs side by side on an accelerator; None: half a second's work
+    n_runs: int
     seconds_per_run: dict[Shape, float]
+
+    @staticmethod
+    def of(chunks: Sequence[Chunk], settings: Settings, limit: int, calibration: Calibration, batch: int | None = None) -> Terms:
+        """Those of these chunks."""
+        seconds: dict[Shape, float] = {}
+        runs: dict[Shape, int] = {}
+        for chunk in chunks:
+            seconds[chunk.bucket] = seconds.get(chunk.bucket, 0.0) + chunk.seconds
+            runs[chunk.bucket] = runs.get(chunk.bucket, 0) + len(chunk.runs)
+        per_run = {bucket: seconds[bucket] / runs[bucket] for bucket in runs}
+        turned_away = {bucket.fallback: each for bucket, each in per_run.items() if bucket.fallback}
+        return Terms(settings, limit, calibration, batch, sum(runs.values()), turned_away | per_run)
 
     def width(self, bucket: Shape) -> int:
         """Runs side by side on a CPU: one per core, as far as memory goes."""
@@ -49,42 +66,34 @@ class Terms:
 
     def seconds_of(self, run: Run, bucket: Shape) -> float:
         """Of one core, for a run in a bucket."""
-        return self.calibration.rates.seconds(bucket.amounts(Work.of(run[0])))
+        return self.calibration.rates.seconds(bucket.amounts(Work.of(run.point)))
 
 
 @dataclass(frozen=True)
 class Plan:
+    """The chunks that carry out runs, what they cost, and on what terms they are run."""
+
     chunks: tuple[Chunk, ...]
     flops: float
     seconds: float  # of wall time, compilation counted
-    limit: int  # bytes that a program may take
-    calibration: Calibration
-    batch: int | None = None  # runs side by side on an accelerator; None: half a second's work
+    terms: Terms
+
+    @property
+    def settings(self) -> Settings:
+        return self.terms.settings
 
     @property
     def buckets(self) -> tuple[Shape, ...]:
         return tuple(dict.fromkeys(chunk.bucket for chunk in self.chunks))
 
-    @cached_property
-    def terms(self) -> Terms:
-        per_run = {bucket: self._seconds_per_run(bucket) for bucket in self.buckets}
-        turned_away = {
-            bucket.fallback: seconds for bucket, seconds in per_run.items() if bucket.fallback
-        }  # in a program that is in no plan
-        return Terms(self.n_runs, self.limit, self.calibration, self.batch, turned_away | per_run)
-
     @property
     def peak_bytes(self) -> int:
-        """Of the dearest program, with as many runs side by side as there will be."""
+        """Of the largest program, with as many runs side by side as there will be."""
         return max((bucket.peak_bytes * self.terms.width(bucket) for bucket in self.buckets), default=0)
 
     @property
     def n_runs(self) -> int:
-        return sum(len(chunk.runs) for chunk in self.chunks)
-
-    def _seconds_per_run(self, bucket: Shape) -> float:
-        chunks = [chunk for chunk in self.chunks if chunk.bucket == bucket]
-        return sum(chunk.seconds for chunk in chunks) / sum(len(chunk.runs) for chunk in chunks)
+        return self.terms.n_runs
 
     def describe(self) -> list[dict[str, Any]]:
         """One entry a program: its bucket, activation, members and cost."""
@@ -93,7 +102,7 @@ class Plan:
                 "bucket": str(bucket),
                 "activation": bucket.activation,
                 "exact": "full" if bucket.runs_as.exact else "guarded",
-                "points": len({point.point_id for c in mine for point, _ in c.runs}),
+                "points": len({run.point.point_id for c in mine for run in c.runs}),
                 "runs": sum(len(c.runs) for c in mine),
                 "chunks": len(mine),
                 "est_seconds": sum(c.seconds for c in mine),
@@ -105,27 +114,38 @@ class Plan:
 
 
 def make(
-    runs: Sequence[Run],
-    forced: tuple[int, int, int] | None = None,
+    runs: Iterable[Run],
+    pad_to: tuple[int, int, int] | None = None,
     calibration: Calibration | None = None,
     limit: int | None = None,
+    settings: Settings | None = None,
 ) -> Plan:
     """The plan for `runs`, by what this machine has shown so far, for programs of at most `limit` bytes (80 % of its memory).
 
-    With `forced` = (V, d, m) every point runs in that bucket; raises GridError where one does not fit.
+    With `pad_to` = (V, d, m) every point runs in that bucket; raises UsageError where one does not fit.
     """
     calibration = calibration or Calibration.kept()
     by_point: dict[Point, list[int]] = {}
     for point, seed in runs:
         by_point.setdefault(point, []).append(seed)
-    groups = _forced(by_point, forced) if forced else _merged(by_point, calibration)
-    chunks = [chunk for bucket in sorted(groups) for chunk in _chunks(bucket, groups[bucket], by_point, calibration)]
+    groups = _forced(by_point, pad_to) if pad_to else _merged(by_point, calibration)
+    chunks = tuple(chunk for bucket in sorted(groups) for chunk in _chunks(bucket, groups[bucket], by_point, calibration))
     return Plan(
-        chunks=tuple(chunks),
+        chunks=chunks,
         flops=sum(bucket.amounts(_work(points, by_point)).flops for bucket, points in groups.items()),
         seconds=sum(chunk.seconds for chunk in chunks) + sum(map(calibration.seconds_to_get, groups)),
-        limit=limit or memory_limit(),
-        calibration=calibration,
+        terms=Terms.of(chunks, settings or Settings(), limit or memory_limit(), calibration),
+    )
+
+
+def joined(plans: Sequence[Plan], batch: int) -> Plan:
+    """Plans of like terms as one, which runs `batch` runs side by side on an accelerator."""
+    chunks, terms = tuple(chunk for plan in plans for chunk in plan.chunks), plans[0].terms
+    return Plan(
+        chunks=chunks,
+        flops=sum(plan.flops for plan in plans),
+        seconds=sum(plan.seconds for plan in plans),
+        terms=Terms.of(chunks, terms.settings, terms.limit, terms.calibration, batch),
     )
 
 
@@ -146,7 +166,7 @@ def _forced(points: Iterable[Point], sizes: tuple[int, int, int]) -> dict[Shape,
     if misfits:
         need = "x".join(str(max(getattr(p, size) for p in misfits)) for size in ("V", "d", "m"))
         given = "x".join(map(str, sizes))
-        raise GridError(f"--bucket: got {given}, too small for {len(misfits)} points; allowed: at least {need.removesuffix('x0')}")
+        raise UsageError(f"--bucket: got {given}, too small for {len(misfits)} points; allowed: at least {need.removesuffix('x0')}")
     return groups
 
 
@@ -209,7 +229,7 @@ def _chunks(bucket: Shape, points: list[Point], by_point: dict[Point, list[int]]
             if runs and (total + each > CHUNK_SECONDS or len(runs) == CHUNK_RUNS):
                 yield Chunk(bucket, tuple(runs), total)
                 runs, total = [], 0.0
-            runs.append((point, seed))
+            runs.append(Run(point, seed))
             total += each
     if runs:
         yield Chunk(bucket, tuple(runs), total)

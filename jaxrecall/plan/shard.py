@@ -1,4 +1,4 @@
-"""Which share of a grid's runs a process has: --shard i/n, a task of a Slurm array, a process of JAX. Starts no JAX unless asked to.
+"""Which share of a grid's runs a process has: --shard i/n, a task of a Slurm array, a process of JAX.
 
 A share is decided by the grid alone, not by what is done or by what a machine has shown, so that processes which start at
 different times, on different machines, neither miss a run nor share one.
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ..errors import GridError
+from ..errors import UsageError
 from ..point import Point, Run
 from ..simulator.shape import Shape
 from ..simulator.work import Work
@@ -22,7 +22,7 @@ ALLOWED = "allowed: i/n with i from 0 to n - 1, as in 0/4 to 3/4, or jax"
 
 
 class Shard(NamedTuple):
-    """Share `index` of `count`; `source` says who decided it."""
+    """Share `index` of `count`; `source` is who decided it."""
 
     index: int
     count: int
@@ -42,21 +42,21 @@ def shares(points: Sequence[Point], seeds: Sequence[int], count: int) -> Iterato
     All runs stand in a row, those of like sizes side by side, and the row is cut into pieces of equal estimated cost: a
     share is off by less than one run, and compiles few programs. A run belongs to the piece that its middle is in.
     """
-    row = sorted(points, key=lambda point: _kin(Shape.tight(point)))
+    row = sorted(points, key=lambda point: _sort_key(Shape.tight(point)))
     costs = [Rates().seconds(Shape.tight(point).amounts(Work.of(point))) for point in row]
     total, before = len(seeds) * sum(costs), 0.0
     for point, cost in zip(row, costs, strict=True):
         for seed in seeds:
-            yield min(int(count * (before + cost / 2) / total), count - 1), (point, seed)
+            yield min(int(count * (before + cost / 2) / total), count - 1), Run(point, seed)
             before += cost
 
 
-def _kin(bucket: Shape) -> tuple[object, ...]:
+def _sort_key(bucket: Shape) -> tuple[object, ...]:
     return bucket.variant, bucket.V, bucket.d, bucket.m
 
 
 def chosen(given: str | None, environment: Mapping[str, str] = os.environ) -> Shard | None:
-    """The share asked for: by the flag, else by the environment, or None for everything; raises GridError.
+    """The share asked for: by the flag, else by the environment, or None for everything; raises UsageError.
 
     A process of JAX within a task of a Slurm array has a share of that task's share.
     """
@@ -77,7 +77,7 @@ def _parsed(text: str, name: str, source: str) -> Shard:
     match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
     index, count = map(int, match.groups()) if match else (0, 0)
     if not index < count:
-        raise GridError(f"{name}: got {text}; {ALLOWED}")
+        raise UsageError(f"{name}: got {text}; {ALLOWED}")
     return Shard(index, count, source)
 
 
@@ -93,7 +93,7 @@ def _of_slurm(environment: Mapping[str, str]) -> Shard | None:
     except ValueError:
         index = n = dense = 0
     if not dense or not 0 <= index < n:
-        raise GridError(
+        raise UsageError(
             f"SLURM_ARRAY_TASK_ID: got {task} of {count} tasks from {first} to {last}; allowed: an array without gaps, "
             "as in --array=0-7, or a --shard i/n of your own (0/1 is everything)"
         )
@@ -101,7 +101,7 @@ def _of_slurm(environment: Mapping[str, str]) -> Shard | None:
 
 
 def _of_process(environment: Mapping[str, str]) -> Shard | None:
-    """The process of JAX: as JAX has it where the caller has started jax.distributed, else as the environment says."""
+    """The process of JAX: as JAX has it where the caller has started jax.distributed, else as in the environment."""
     jax = sys.modules.get("jax")
     if jax and jax.distributed.is_initialized():
         index, count = jax.process_index(), jax.process_count()
@@ -129,5 +129,5 @@ def _of_jax(environment: Mapping[str, str]) -> Shard:
         index, count = jax.process_index(), jax.process_count()
         jax.distributed.shutdown()
     except (RuntimeError, ValueError) as error:
-        raise GridError(f"--shard jax: jax.distributed does not start ({' '.join(str(error).split())[:200]}); {ALLOWED}") from error
+        raise UsageError(f"--shard jax: jax.distributed does not start ({' '.join(str(error).split())[:200]}); {ALLOWED}") from error
     return Shard(index, count, f"process {index} of jax.distributed")

@@ -1,4 +1,4 @@
-"""A chunk that failed: what went wrong, and the record of it that the results folder keeps. No JAX here."""
+"""A chunk that failed: what went wrong, and the record of it that the results folder keeps."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ class Failure(NamedTuple):
 
     @property
     def line(self) -> str:
-        """The error in one line, without the name of its class where it says more."""
+        """The error in one line, without the name of its class where there is a message."""
         kind, _, text = self.error.partition(": ")
         return text.splitlines()[0] if text else kind
 
-    def recorded(self, bucket: Shape, runs: Sequence[Run], store: Store, repeat: str) -> tuple[str, Path | None]:
-        """Writes down that these runs failed, and `repeat`, the command that tries them again; the line that tells it, and the file."""
-        (first, first_seed), (last, last_seed) = runs[0], runs[-1]
+    def recorded(self, bucket: Shape, runs: Sequence[Run], store: Store, resume_command: str) -> tuple[str, Path | None]:
+        """Writes a record of it, with the runs and the command that tries them again; returns a line for people, and the file."""
+        first, last = runs[0].id, runs[-1].id
         record = {
             **self._asdict(),
             "jax_version": version("jax"),
             "bucket": str(bucket),
-            "runs": [[point.point_id, seed] for point, seed in runs],
-            "repeat": repeat,
+            "runs": [run.id for run in runs],
+            "repeat": resume_command,
         }
         try:
-            path = store.record_failure(f"{first.point_id}-{first_seed}-{len(runs)}", record)
+            path = store.record_failure(f"{first.point_id}-{first.seed}-{len(runs)}", record)
             details = f"details: {path}"
         except StoreError as refused:
             path, details = None, f"details could not be written: {refused}"
         return (
-            f"failed: {len(runs)} runs of program {bucket}, {first.point_id} seed {first_seed} to {last.point_id} seed {last_seed}: "
-            f"{self.line} ({details}; to try again: {repeat})"
+            f"failed: {len(runs)} runs of program {bucket}, {first.point_id} seed {first.seed} to {last.point_id} seed {last.seed}: "
+            f"{self.line} ({details}; to try again: {resume_command})"
         ), path

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM, from the start of a command to its end. No JAX here."""
+"""SIGINT and SIGTERM, from the start of a command to its end."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from types import FrameType
 
 
 class Interrupts:
-    """A signal raises KeyboardInterrupt, but while runs are in flight the first one only asks for an end.
+    """A signal raises KeyboardInterrupt, but while runs are in flight the first one only requests an end.
 
-    A context manager: outside of it the signals do what they did before. `asked` says that a signal came.
+    A context manager: outside of it the signals do what they did before. `requested` says that a signal came.
     """
 
     def __init__(self) -> None:
-        self.asked = False
-        self.say: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True)
+        self.requested = False
+        self.message: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True)
         self._patient = self._droppable = self._drop = False
 
     def __enter__(self) -> Interrupts:
         main = threading.current_thread() is threading.main_thread()  # no other may set handlers
-        self._before = {number: signal.signal(number, self._hear) for number in (signal.SIGINT, signal.SIGTERM) if main}
+        self._before = {number: signal.signal(number, self._handle) for number in (signal.SIGINT, signal.SIGTERM) if main}
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
     @contextmanager
     def patient(self) -> Iterator[None]:
-        """Within it a signal is noted in `asked` and told, and interrupts nothing: what is finished can be saved."""
+        """Within it a signal sets `requested`, is reported, and interrupts nothing: what is finished can be saved."""
         self._patient = True
         try:
             yield
@@ -50,10 +50,10 @@ class Interrupts:
         finally:
             self._droppable = False
 
-    def _hear(self, *_: Any) -> None:
-        self._drop = again = self.asked
-        self.asked = True
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self._drop = again = self.requested
+        self.requested = True
         if not self._patient or (again and self._droppable):
             raise KeyboardInterrupt
         if not again:
-            self.say("stopping after the batch in flight, its rows are kept; once more to drop it")
+            self.message("stopping after the batch in flight, its rows are kept; once more to drop it")

@@ -1,4 +1,4 @@
-"""Finished rows on their way to disk: a part every few seconds, kept and tried again while the disk refuses. No JAX here."""
+"""Finished rows on their way to disk: a part every few seconds, kept and retried while the disk refuses."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import StoreError
-from ..grid.file import PART_SECONDS
 from ..store.store import Store
-from .progress import Progress, duration
+from .progress import Progress
+from .tally import Rows, duration
 
 WAITS = (1.0, 2.0, 5.0, 10.0, 20.0, 40.0)
 """Seconds from one refused write to the next try; the last refusal gives up."""
@@ -23,21 +23,21 @@ POLL_SECONDS = 0.05
 class Saver:
     """Takes rows as they are finished and writes them as parts; `rows` are those that are on no disk yet.
 
-    A refused write is told at once and tried again, more and more slowly, while the sweep goes on. After the last try
-    `gave_up` is true, and `rows` are lost with the process. `stop` says that no waiting is wanted any more.
+    A refused write is reported at once and retried, more and more slowly, while the sweep continues. After the last try
+    `gave_up` is true, and `rows` are lost with the process. `stop` says when not to wait any longer.
     """
 
-    def __init__(self, store: Store, tell: Progress, part_seconds: float = PART_SECONDS, stop: Callable[[], bool] = lambda: False):
-        self.store, self.tell, self.part_seconds, self.stop = store, tell, part_seconds, stop
+    def __init__(self, store: Store, progress: Progress, part_seconds: float, stop: Callable[[], bool] = lambda: False):
+        self.store, self.progress, self.part_seconds, self.stop = store, progress, part_seconds, stop
         self.rows: list[dict[str, Any]] = []
-        self.refused = 0  # tries in a row
+        self.refused = 0  # writes in a row
         self.due = time.monotonic() + part_seconds
 
     @property
     def gave_up(self) -> bool:
         return self.refused > len(WAITS)
 
-    def add(self, rows: list[dict[str, Any]]) -> None:
+    def add(self, rows: Rows) -> None:
         """Takes finished rows; writes if a part is due, waits if too many are unsaved."""
         self.rows += rows
         if time.monotonic() >= self.due:
@@ -64,13 +64,13 @@ class Saver:
             path = self.store.write(self.rows)
         except StoreError as error:
             if not self.refused:
-                self.tell.say(f"{error}. Meanwhile the sweep goes on, and saving is tried again for {duration(sum(WAITS))}")
+                self.progress.message(f"{error}. Meanwhile the sweep continues, and saving is retried for {duration(sum(WAITS))}")
             self.refused += 1
             if not self.gave_up:
                 self.due = time.monotonic() + WAITS[self.refused - 1]
         else:
             if self.refused:
-                self.tell.say(f"saving works again: {len(self.rows)} rows written")
-            self.tell.saved(path, len(self.rows))
+                self.progress.message(f"saving works again: {len(self.rows)} rows written")
+            self.progress.saved(path, len(self.rows))
             self.rows, self.refused = [], 0
             self.due = time.monotonic() + self.part_seconds

@@ -1,8 +1,8 @@
-"""How the search for a cell's critical N spends its runs: from what it has seen to what it asks for next. No JAX here.
+"""How the search for a cell's critical N spends its runs: from what it has seen to the runs that it requests next.
 
 A cell is a point without its N. First one run a level, N doubling from below, finds roughly where accuracy crosses; then every
-seed runs at two levels close to the crossing, one on either side, until the interval over seeds is narrow enough. What is
-asked depends on the answers to what was asked before and on nothing else, so a search repeats and resumes by asking again.
+seed runs at two levels close to the crossing, one on either side, until the interval over seeds is narrow enough. The next
+request is a deterministic function of the results so far, so a search repeats and resumes by the same requests.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PER_OCTAVE = 8
 """Levels of N are round(2^(k / 8)), so that searches of other width, theta or range meet on the same rows."""
 
 FIRST_SEEDS = 4  # in a round; later a sixth of those there are
-HALF = PER_OCTAVE // 2  # half an octave: how far beyond what has been tried the search goes in a round
+HALF = PER_OCTAVE // 2  # half an octave: how far beyond what has been tried a round reaches
 END_SEEDS = 4  # at an end of the range, before a crossing is said to lie beyond it
 END_STEPS = 2 * PER_OCTAVE  # how far below the end a curve is looked at to tell whether it still rises
 FAR_OFF = 64  # times the last N: a crossing so far off is none, the curve levels off
@@ -44,7 +44,7 @@ OUTCOMES = {
 
 
 @dataclass(frozen=True)
-class Spec:
+class Target:
     """What is searched for in one cell: theta (fraction), N from `low` to `high`, interval width in ln N, runs, seeds in order."""
 
     theta: float
@@ -66,42 +66,42 @@ def level(k: int) -> int:
 
 
 class CellSearch:
-    """One cell's search: `wanted` are the runs it waits for, `tell` gives it their accuracies; `result` is set when it is over."""
+    """One cell's search: `pending` are the runs it waits for, `update` takes their accuracies; `result` is set when it is over."""
 
-    def __init__(self, spec: Spec):
-        self.spec = spec
-        self.first = math.ceil(PER_OCTAVE * math.log2(spec.low) - 1e-9)
-        self.last = math.floor(PER_OCTAVE * math.log2(spec.high) + 1e-9)
-        self.asked: dict[Step, float | None] = {}
+    def __init__(self, target: Target):
+        self.target = target
+        self.first = math.ceil(PER_OCTAVE * math.log2(target.low) - 1e-9)
+        self.last = math.floor(PER_OCTAVE * math.log2(target.high) + 1e-9)
+        self.accuracy: dict[Step, float | None] = {}
         self.result: Result | None = None
         self._steps = self._climb_and_close_in()
-        self._go_on()
+        self._advance()
 
     @property
-    def wanted(self) -> list[Request]:
+    def pending(self) -> list[Request]:
         return [(level(k), seed) for k, seed in self._new] if self.result is None else []
 
     @property
-    def requests(self) -> list[Request]:
-        """All that it has been told."""
-        return [(level(k), seed) for k, seed in self.asked]
+    def completed(self) -> list[Request]:
+        """The runs whose accuracy it has had, in order."""
+        return [(level(k), seed) for k, seed in self.accuracy]
 
-    def tell(self, accuracies: Sequence[float | None]) -> None:
-        """Accuracies (fraction; None: nonfinite) of the wanted runs, in their order."""
-        self.asked |= dict(zip(self._new, accuracies, strict=True))
+    def update(self, accuracies: Sequence[float | None]) -> None:
+        """Takes the accuracies (fraction; None: nonfinite) of the pending runs, in their order."""
+        self.accuracy |= dict(zip(self._new, accuracies, strict=True))
         if any(accuracy is None for accuracy in accuracies):
             self._end("nonfinite")
         else:
-            self._go_on()
+            self._advance()
 
-    def _go_on(self) -> None:
+    def _advance(self) -> None:
         try:
-            while not (new := [step for step in dict.fromkeys(next(self._steps)) if step not in self.asked]):
+            while not (new := [step for step in dict.fromkeys(next(self._steps)) if step not in self.accuracy]):
                 pass
         except StopIteration as stop:
             return self._end(stop.value)
         self._new = new
-        if len(self.asked) + len(new) > self.spec.max_runs:
+        if len(self.accuracy) + len(new) > self.target.max_runs:
             self._end("budget")
 
     def _end(self, outcome: str) -> None:
@@ -109,66 +109,66 @@ class CellSearch:
         self.result = Result(outcome, found if found and math.isfinite(found.width) else None)
 
     def _estimate(self) -> Threshold:
-        k, seed = zip(*self.asked, strict=True)
-        return threshold(np.log([level(i) for i in k]), seed, list(self.asked.values()), self.spec.theta)
+        k, seed = zip(*self.accuracy, strict=True)
+        return threshold(np.log([level(i) for i in k]), seed, list(self.accuracy.values()), self.target.theta)
 
     def _climb_and_close_in(self) -> Generator[list[Step], None, str]:
-        """Yields what must be known before it goes on; returns the outcome."""
-        spec, first, last = self.spec, self.first, self.last
+        """Yields the steps whose accuracy it needs to continue; returns the outcome."""
+        target, first, last = self.target, self.first, self.last
         for i, k in enumerate([*range(first, last, PER_OCTAVE), last]):
-            step = (k, spec.seeds[i % len(spec.seeds)])  # each level its own seed: one that never crosses must not lead the climb
+            step = (k, target.seeds[i % len(target.seeds)])  # each level its own seed: one that never crosses must not lead the climb
             yield [step]
-            if self._mean([step]) >= spec.theta:
+            if self._mean([step]) >= target.theta:
                 break
         used = 0
         while True:
             now = self._estimate()
-            lowest, highest = (end(k for k, _ in self.asked) for end in (min, max))
+            lowest, highest = (end(k for k, _ in self.accuracy) for end in (min, max))
             centre = min(max(now.log_N / math.log(2) * PER_OCTAVE, lowest - HALF), highest + HALF)
             sure = now.n_seeds >= SEARCH_MIN_SEEDS
-            if sure and now.width <= spec.width and first <= centre <= last:
+            if sure and now.width <= target.width and first <= centre <= last:
                 return "found"
-            if centre < first and (sure or lowest == first) and (yield from self._mean_at(first)) >= spec.theta:
+            if centre < first and (sure or lowest == first) and (yield from self._mean_at(first)) >= target.theta:
                 return "left"
-            if centre > last and (sure or highest == last) and (yield from self._mean_at(last)) < spec.theta:
+            if centre > last and (sure or highest == last) and (yield from self._mean_at(last)) < target.theta:
                 return "right" if (yield from self._rises()) else "plateau"
-            if used == len(spec.seeds):
+            if used == len(target.seeds):
                 return "seeds"
-            used = min(used + max(FIRST_SEEDS, used // 6), len(spec.seeds))
-            yield self._lacking(min(max(centre, first), last), now.slope, spec.seeds[:used])
+            used = min(used + max(FIRST_SEEDS, used // 6), len(target.seeds))
+            yield self._lacking(min(max(centre, first), last), now.slope, target.seeds[:used])
 
     def _mean(self, steps: Sequence[Step]) -> float:
-        return float(np.mean([self.asked[step] for step in steps]))  # type: ignore[arg-type]
+        return float(np.mean([self.accuracy[step] for step in steps]))  # type: ignore[arg-type]
 
     def _mean_at(self, k: int) -> Generator[list[Step], None, float]:
         """Mean accuracy at a level, of as many seeds as it takes to tell it from theta, SEARCH_MIN_SEEDS at most."""
         mean = math.nan
         for n in (END_SEEDS, SEARCH_MIN_SEEDS):
-            yield [(k, seed) for seed in self.spec.seeds[:n]]
-            there = [accuracy for (level, _), accuracy in self.asked.items() if level == k]
+            yield [(k, seed) for seed in self.target.seeds[:n]]
+            there = [accuracy for (level, _), accuracy in self.accuracy.items() if level == k]
             mean = float(np.mean(there))  # type: ignore[arg-type]
-            if abs(mean - self.spec.theta) > 3 * np.std(there, ddof=1) / math.sqrt(len(there)):  # type: ignore[arg-type]
+            if abs(mean - self.target.theta) > 3 * np.std(there, ddof=1) / math.sqrt(len(there)):  # type: ignore[arg-type]
                 break
         return mean
 
     def _rises(self) -> Generator[list[Step], None, bool]:
-        """Whether accuracy at the end, going on as it did over END_STEPS, would cross within a factor of FAR_OFF."""
-        k, seeds = (max(self.first, self.last - END_STEPS), self.last), self.spec.seeds[:END_SEEDS]
+        """Whether accuracy at the end, if it continues as it did over END_STEPS, would cross within a factor of FAR_OFF."""
+        k, seeds = (max(self.first, self.last - END_STEPS), self.last), self.target.seeds[:END_SEEDS]
         before, at_end = ([(i, seed) for seed in seeds] for i in k)
         yield before + at_end
         x, end = (math.log(level(i)) for i in k)
-        crossing, slope = line((x, self._mean(before), end, self._mean(at_end)), self.spec.theta)
+        crossing, slope = line((x, self._mean(before), end, self._mean(at_end)), self.target.theta)
         return bool(slope > 0 and crossing - end < math.log(FAR_OFF))
 
     def _lacking(self, centre: float, slope: float | None, seeds: Sequence[int]) -> list[Step]:
-        """What the seeds lack of a level on either side of the centre, near the distance that tells most."""
+        """What the seeds lack of a level on either side of the centre, near the most informative distance."""
         away = max(round(distance(slope) / math.log(2) * PER_OCTAVE), 1)
         above = min(math.ceil(centre + away - 0.5), self.last)
         below = max(min(math.floor(centre - away + 0.5), above - 1), self.first)
         above = max(above, below + 1)
         far = 2 * away + 1  # what is near enough stays near enough when the centre moves a little
         has: dict[int, list[int]] = {}
-        for k, seed in self.asked:
+        for k, seed in self.accuracy:
             has.setdefault(seed, []).append(k)
         lacking = []
         for seed in seeds:

@@ -1,4 +1,4 @@
-"""Where accuracy crosses a threshold: critical N and its 95 % interval, from rows at scattered N and seeds. No JAX here.
+"""Where accuracy crosses a threshold: critical N and its 95 % interval, from rows at scattered N and seeds.
 
 What is estimated is where the mean accuracy over seeds crosses. One seed's accuracy goes up and down as N grows, so the first
 time that it crosses comes too early, and a seed that levels off below never does; the mean has neither fault.
@@ -13,17 +13,17 @@ from scipy.optimize import isotonic_regression
 from scipy.special import logit, stdtrit
 
 REACH = np.log(2) + 1e-9
-"""How far from the crossing a level may lie and still tell of it, in ln N: an octave."""
+"""How far from the crossing a level may lie and still be informative, in ln N: an octave."""
 
 HALF_OCTAVE = np.log(2) / 2
 MIN_SLOPE = 0.1  # of logit accuracy in ln N: a flatter curve crosses anywhere
-MIN_SEEDS = 4  # for an interval at all
+MIN_INTERVAL_SEEDS = 4  # for an interval at all
 EDGE = 1e-4  # accuracies nearer to 0 or 1 have no logit to speak of
 STEPS = 5
 
 
 class Threshold(NamedTuple):
-    """ln N where mean accuracy crosses theta, -inf or inf where all of it lies above or below; 95 % interval; seeds that tell."""
+    """ln N where mean accuracy crosses theta, -inf or inf where all of it lies above or below; 95 % interval; seeds that count."""
 
     log_N: float
     lo: float = -np.inf
@@ -58,7 +58,7 @@ def threshold(log_N: Any, seed: Any, accuracy: Any, theta: float) -> Threshold:
     above = int(np.argmax(mean >= theta))
     crossing, seen = float(np.interp(theta, mean[above - 1 : above + 1], x[above - 1 : above + 1])), []
     pairs, slope = np.empty((4, 0)), None
-    for _ in range(STEPS):  # the crossing says which levels count, and they say where it is
+    for _ in range(STEPS):  # the crossing decides which levels count, and they decide where it is
         pairs = _pairs(x, table, min(max(crossing, x[0] + REACH * 1e-6), x[-1]), distance(slope))
         if pairs.shape[1] < 2:
             return Threshold(crossing)
@@ -71,7 +71,7 @@ def threshold(log_N: Any, seed: Any, accuracy: Any, theta: float) -> Threshold:
         crossing += float(np.clip(estimate - crossing, -REACH, REACH))
     S = pairs.shape[1]
     without, slopes = line((pairs.sum(1, keepdims=True) - pairs) / (S - 1), theta)
-    if S < MIN_SEEDS or not (slopes > MIN_SLOPE).all():
+    if S < MIN_INTERVAL_SEEDS or not (slopes > MIN_SLOPE).all():
         return Threshold(crossing, n_seeds=S, slope=slope)
     error = stdtrit(S - 1, 0.975) * np.sqrt((S - 1) / S * ((without - without.mean()) ** 2).sum())
     return Threshold(crossing, crossing - error, crossing + error, S, slope)
@@ -87,7 +87,7 @@ def line(points: Any, theta: float) -> tuple[Any, Any]:
 
 
 def distance(slope: float | None) -> float:
-    """How far from the crossing, in ln N, a level tells most of it: a logit of accuracy, half an octave at most."""
+    """How far from the crossing, in ln N, a level is most informative: a logit of accuracy, half an octave at most."""
     return min(1 / slope, HALF_OCTAVE) if slope else HALF_OCTAVE
 
 

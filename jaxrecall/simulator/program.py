@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +17,6 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from ..laws.embedding import EMBEDDING_LAWS
-from ..plan.cost import cache_folder
 from ..point import FIELDS, Point, Run, checked_seed, choices, of_kind
 from ..reference.realization import run_keys
 from . import metrics, noise
@@ -38,19 +39,40 @@ class Program(NamedTuple):
     sharding: NamedSharding
 
 
+ExecutionError = jax.errors.JaxRuntimeError
+
+
+class OutOfMemory(RuntimeError):
+    """A program, or its compilation, asked for more memory than there is."""
+
+
+OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "YNNPACK operation failed")  # the second is how matrix products say it on a CPU
+
+
+@contextmanager
+def _memory_errors() -> Iterator[None]:
+    """Turns JAX's error into OutOfMemory where that is what it means."""
+    try:
+        yield
+    except ExecutionError as error:
+        if any(sign in str(error) for sign in OUT_OF_MEMORY):
+            raise OutOfMemory(str(error)) from error
+        raise
+
+
 def on_cpu() -> bool:
     return jax.local_devices()[0].platform == "cpu"
 
 
-def keep_compiled() -> None:
-    """Keeps compiled programs in `cost.cache_folder`, so that a second process compiles nothing.
+def start(cache_folder: Path | None) -> None:
+    """Starts JAX on the local devices; compiled programs are kept in `cache_folder`, so that a second process compiles nothing.
 
     A folder that JAX was already told of (JAX_COMPILATION_CACHE_DIR) stays.
     """
-    folder = cache_folder()
-    if folder and not jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
-        jax.config.update("jax_compilation_cache_dir", str(folder))
+    if cache_folder and not jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
+        jax.config.update("jax_compilation_cache_dir", str(cache_folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+    jax.local_devices()  # a device that does not start is found out before there is anything to lose
 
 
 def compiled(shape: Shape, per_device: int = LOOPED, precision: str = "highest") -> Program:
@@ -60,7 +82,8 @@ def compiled(shape: Shape, per_device: int = LOOPED, precision: str = "highest")
     """
     if on_cpu():
         per_device = 1 if shape.decoders else LOOPED
-    return _compiled(shape, per_device, precision, tuple(jax.local_devices()), tuple(EMBEDDING_LAWS))
+    with _memory_errors():
+        return _compiled(shape, per_device, precision, tuple(jax.local_devices()), tuple(EMBEDDING_LAWS))
 
 
 @functools.cache
@@ -162,7 +185,7 @@ IDLE = Run(Point(V=2, N=1, d=1, L=1, n_test=1), 0)
 def execute(program: Program, runs: Sequence[Run]) -> tuple[list[dict[str, Any] | None], float]:
     """Metric columns of at most `program.batch` runs, in their order, and the seconds it took.
 
-    None stands for a run that the error bound of the form turns away: it is for `shape.fallback`.
+    None stands for a run that the error bound of the form turns away: it is for `shape.fallback`. Raises OutOfMemory.
     """
     start = time.perf_counter()
     n_devices = program.sharding.num_devices
@@ -172,7 +195,8 @@ def execute(program: Program, runs: Sequence[Run]) -> tuple[list[dict[str, Any] 
     active = np.zeros(program.batch, bool)
     for slot, run in zip(slots, runs, strict=True):
         batch[slot], active[slot] = run, True
-    raw = jax.device_get(program.run(*jax.device_put((arguments(batch), active), program.sharding)))
+    with _memory_errors():
+        raw = jax.device_get(program.run(*jax.device_put((arguments(batch), active), program.sharding)))
     form = program.shape.runs_as
     found = [finish(jax.tree.map(lambda a, slot=slot: a[slot], raw), point, form) for slot, (point, _) in zip(slots, runs, strict=True)]
     return found, time.perf_counter() - start

@@ -1,4 +1,4 @@
-"""--workers K: processes of this machine, started afresh, one per accelerator or each with cores of its own. No JAX in the parent.
+"""--workers K: processes of this machine, started afresh, one per accelerator or each with cores of its own.
 
 A worker is `python -m jaxrecall.run.engines.local FD CORE,CORE...`: tasks come and events go through that file descriptor. It ends
 when the other side closes, and leaves every signal to the parent, since a terminal or Slurm sends them to all.
@@ -19,9 +19,9 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
 
-from .pool import Event, Pool, Task
+from .events import Event, Lost, Ready, Task
+from .pool import Pool
 
 STOP = "stop"
 
@@ -54,7 +54,7 @@ class LocalPool(Pool):
         for worker in self.processes:
             self._put(worker, STOP)
 
-    def _put(self, worker: int, what: Any) -> None:
+    def _put(self, worker: int, what: Task | str) -> None:
         with suppress(OSError):  # it is dead, which `events` will find
             self.processes[worker][1].send(what)
 
@@ -66,7 +66,7 @@ class LocalPool(Pool):
             try:
                 event = connection.recv()
             except (EOFError, OSError):
-                event = "lost", self._death(worker), socket.gethostname()
+                event = Lost(self._death(worker), socket.gethostname())
             yield worker, event
 
     def _death(self, worker: int) -> str:
@@ -104,7 +104,7 @@ def accelerators(environment: Mapping[str, str]) -> list[str]:
 
 
 def environments(size: int, environment: Mapping[str, str], devices: list[str]) -> list[dict[str, str]]:
-    """What JAX must be told before it starts: one device a worker, and its share of the memory where workers share a device."""
+    """What JAX reads when it starts: one device a worker, and its share of the memory where workers share a device."""
     root = str(Path(__file__).parents[3])
     own = {**environment, "PYTHONPATH": os.pathsep.join(filter(None, (root, environment.get("PYTHONPATH"))))}
     if not devices:
@@ -114,7 +114,7 @@ def environments(size: int, environment: Mapping[str, str], devices: list[str]) 
 
 
 def share_of_memory(devices: float) -> dict[str, str]:
-    """What tells JAX how much of a device's memory it may take, if it has only a part of one."""
+    """The variable that limits JAX to a share of a device's memory, if a worker has only a share."""
     return {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 * devices:.3f}"} if devices < 1 else {}
 
 
@@ -148,7 +148,7 @@ def main(fd: int, cores: list[int]) -> None:
                 tasks.put(what)
 
     threading.Thread(target=listen, daemon=True).start()
-    send(("ready",))
+    send(Ready())
     while True:
         worker.run(tasks.get())
 

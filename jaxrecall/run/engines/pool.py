@@ -1,4 +1,4 @@
-"""A plan carried out by a pool of workers, whoever keeps them: each pulls a piece of one program when it is free. No JAX here.
+"""A plan carried out by a pool of workers, whoever keeps them: each pulls a piece of one program when it is free.
 
 Rows come back a batch at a time and are saved here, so a worker that dies takes its batches in flight with it and nothing else;
 what is left of its piece goes to another.
@@ -7,45 +7,30 @@ what is left of its piece goes to another.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, NamedTuple
 
-from ...grid.file import PART_SECONDS
-from ...plan.plan import Chunk, Plan, Terms
+from ...plan.plan import Plan
+from ...point import RunId
 from ...simulator.shape import Shape
 from ...simulator.work import Amounts
 from ...store.store import Store
 from ..failure import Failure
 from ..interrupts import Interrupts
-from ..progress import Outcome, Progress
-from ..saver import Saver
-from .desk import Desk, Piece
+from ..outcome import Outcome
+from ..progress import Progress
+from ..recorder import Recorder
+from ..tally import Rows
+from .dispatcher import Dispatcher, Piece
+from .events import Compiled, Compiling, Ended, Event, Failed, Finished, Lost, Message, Ready, Task
 
 TRIES = 3
 """Workers that a piece may cost, by an exception or by their death, before it counts as failed."""
 
-STILLBORN = 3
+MAX_FAILED_STARTS = 3
 """Times in a row that a worker may die before it is ready; then no other is started in its place."""
 
 POLL_SECONDS = 0.2
-Event = tuple[Any, ...]
-"""What a worker tells, kind first, then its facts:
-
-    ready                          started, free for work
-    compiling  program             compiled  program, seconds            said  line
-    rows       finished rows       ended     batches measured, seconds of each program compiled
-    failed     Failure             lost      why, on which host
-"""
-
-
-class Task(NamedTuple):
-    """A chunk, and how to run it."""
-
-    chunk: Chunk
-    terms: Terms
-    precision: str
-    part_seconds: float
 
 
 class Pool(ABC):
@@ -60,12 +45,12 @@ class Pool(ABC):
     def __init__(self, size: int):
         self.size = size
         self.idle: set[int] = set()
-        self.stillborn = dict.fromkeys(range(size), 0)
-        self.why = ""
+        self.failed_starts = dict.fromkeys(range(size), 0)
+        self.reason = ""
 
     @abstractmethod
     def start(self, worker: int) -> None:
-        """Has it start; `events` will say that it is ready, or lost."""
+        """Starts it; `events` will report that it is ready, or lost."""
 
     @abstractmethod
     def end(self, worker: int) -> None:
@@ -75,130 +60,126 @@ class Pool(ABC):
     def send(self, worker: int, task: Task) -> None: ...
 
     @abstractmethod
-    def events(self, seconds: float) -> Iterator[tuple[int, Event]]:
-        """What came; waits so long for the first."""
+    def events(self, seconds: float) -> Iterable[tuple[int, Event]]:
+        """What came, by worker; waits at most `seconds` for the first."""
 
     @abstractmethod
     def stop(self) -> None:
-        """Has every worker end its task after the batch in flight."""
+        """Makes every worker end its task after the batch in flight."""
 
     @abstractmethod
     def close(self) -> None: ...
 
     def ready(self, worker: int) -> None:
         self.idle.add(worker)
-        self.stillborn[worker] = 0
+        self.failed_starts[worker] = 0
 
-    def replace(self, worker: int, why: str) -> None:
+    def replace(self, worker: int, reason: str) -> None:
         """Ends it, and starts another in its place unless too many there never got ready."""
         self.end(worker)
         self.idle.discard(worker)
-        self.why = why
-        self.stillborn[worker] += 1
-        if self.stillborn[worker] <= STILLBORN:
+        self.reason = reason
+        self.failed_starts[worker] += 1
+        if self.failed_starts[worker] <= MAX_FAILED_STARTS:
             self.start(worker)
 
     @property
     def gone(self) -> str | None:
         """Why no worker can be had any more."""
-        return f"no worker starts: {self.why}" if min(self.stillborn.values()) > STILLBORN else None
+        return f"no worker starts: {self.reason}" if min(self.failed_starts.values()) > MAX_FAILED_STARTS else None
+
+    def execute(self, plan: Plan, store: Store, progress: Progress, interrupts: Interrupts, resume_command: str) -> Outcome:
+        """What `runner.execute` does, by the workers. A piece that `TRIES` workers fail at is reported, and the others run."""
+        return PoolExecution(self, Recorder(plan, store, progress, interrupts, resume_command)).run()
 
 
-def execute(
-    pool: Pool,
-    plan: Plan,
-    store: Store,
-    precision: str,
-    tell: Progress,
-    interrupts: Interrupts,
-    repeat: str,
-    fail_fast: bool = False,
-    part_seconds: float = PART_SECONDS,
-) -> Outcome:
-    """What `runner.execute` does, by the workers of the pool. A piece that `TRIES` workers fail at is reported, and the rest goes on."""
-    outcome = Outcome()
-    saver = Saver(store, tell, part_seconds, lambda: interrupts.asked)
-    terms = replace(plan.terms, limit=plan.limit // pool.peers)
-    at = Desk(plan, pool.size)
-    measured: list[tuple[Amounts, float]] = []
-    compiled: dict[Shape, float | None] = {}
+class PoolExecution:
+    """One plan carried out by a pool."""
 
-    def give_up(piece: Piece, failure: Failure) -> None:
-        outcome.failed += 1
-        rest = piece.rest
-        line, details = failure.recorded(rest.bucket, rest.runs, store, repeat)
-        tell.failed(line, rest.seconds, len(rest.runs), details)
+    def __init__(self, pool: Pool, recorder: Recorder):
+        self.pool, self.recorder, self.progress = pool, recorder, recorder.progress
+        terms = recorder.plan.terms
+        self.terms = replace(terms, limit=terms.limit // pool.peers)
+        self.dispatcher = Dispatcher(recorder.plan, pool.size)
+        self.measured: list[tuple[Amounts, float]] = []
+        self.compiled: dict[Shape, float | None] = {}
+        self.stopped = False
 
-    def again(worker: int, failure: Failure) -> None:
-        """What is left of the worker's piece goes to another, or is given up."""
-        piece = at.pieces.pop(worker, None)
+    def run(self) -> Outcome:
+        interrupts = self.recorder.interrupts
+        with interrupts.patient():
+            while self._prepared():
+                try:
+                    with interrupts.droppable():
+                        events = list(self.pool.events(POLL_SECONDS))
+                except KeyboardInterrupt:
+                    break
+                for worker, event in events:
+                    self._handle(worker, event)
+                self.recorder.saver.add([])  # a part may be due
+            self.recorder.close()
+        if self.pool.is_here:
+            self.recorder.learn(self.measured, self.compiled)
+        return self.recorder.outcome
+
+    def _prepared(self) -> bool:
+        """Gives work to free workers, or stops them; whether there is anything to wait for."""
+        dispatcher, pool = self.dispatcher, self.pool
+        if self.recorder.stopping:
+            if not self.stopped:
+                pool.stop()
+                self.stopped = True
+            return bool(dispatcher.pieces) and not self.recorder.saver.gave_up
+        if pool.gone:
+            for piece in dispatcher.backlog.all():
+                self.recorder.failed(piece.rest, Failure(pool.gone, "", ""))
+            return False
+        for worker in sorted(pool.idle):
+            if dispatcher.backlog:
+                pool.idle.discard(worker)
+                pool.send(worker, Task(dispatcher.assign(worker).chunk, self.terms))
+        return bool(dispatcher.pieces or dispatcher.backlog)
+
+    def _handle(self, worker: int, event: Event) -> None:
+        match event:
+            case Ready():
+                self.pool.ready(worker)
+            case Compiling(program):
+                self.progress.compiling(program)
+            case Compiled(program, seconds):
+                self.progress.compiled(program, seconds / self.pool.size)  # of the time of all
+            case Message(line):
+                self.progress.message(f"worker {worker}: {line}")
+            case Finished(rows):
+                self._finished(worker, rows)
+            case Ended():
+                self._ended(worker, event)
+            case Failed(failure):
+                self.pool.replace(worker, failure.line)  # after an error a device may refuse everything
+                self._retry(worker, failure)
+            case Lost(reason, host):
+                self.pool.replace(worker, reason)
+                self._retry(worker, Failure(f"lost: {reason}", "", host))
+
+    def _finished(self, worker: int, rows: Rows) -> None:
+        if piece := self.dispatcher.pieces.get(worker):
+            runs = [piece.left.pop(RunId(row["point_id"], row["seed"])) for row in rows]
+            self.recorder.finished([run.id for run in runs], rows, piece.chunk)
+
+    def _ended(self, worker: int, event: Ended) -> None:
+        self.dispatcher.ended(worker)
+        self.pool.idle.add(worker)
+        self.measured += event.measured
+        self.compiled |= event.compiled
+
+    def _retry(self, worker: int, failure: Failure) -> None:
+        """What is left of the worker's piece goes to another, or has failed."""
+        piece = self.dispatcher.pieces.pop(worker, None)
         if piece is None or not piece.left:
             return
         piece = Piece(piece.rest, piece.left, tries=piece.tries + 1)
         if piece.tries >= TRIES:
-            give_up(piece, failure)
+            self.recorder.failed(piece.rest, failure)
         else:
-            tell.say(f"worker {worker}: {failure.line}; another one takes its {len(piece.left)} runs")
-            at.waiting.again.append(piece)
-
-    stopped = False
-    with interrupts.patient():
-        while True:
-            if interrupts.asked or saver.gave_up or (fail_fast and outcome.failed):
-                if not at.pieces or saver.gave_up:
-                    break
-                if not stopped:
-                    pool.stop()
-                    stopped = True
-            elif pool.gone:
-                for piece in at.waiting.all():
-                    give_up(piece, Failure(pool.gone, "", ""))
-                break
-            else:
-                for worker in sorted(pool.idle):
-                    if not at.waiting:
-                        break
-                    piece = at.give(worker)
-                    pool.idle.discard(worker)
-                    pool.send(worker, Task(piece.chunk, terms, precision, part_seconds))
-                if not at.pieces and not at.waiting:
-                    break
-            try:
-                with interrupts.droppable():
-                    told = list(pool.events(POLL_SECONDS))
-            except KeyboardInterrupt:
-                break
-            for worker, (kind, *facts) in told:
-                piece = at.pieces.get(worker)
-                if kind == "ready":
-                    pool.ready(worker)
-                elif kind == "compiling":
-                    tell.compiling(*facts)
-                elif kind == "compiled":
-                    tell.compiled(facts[0], facts[1] / pool.size)  # of the time of all
-                elif kind == "said":
-                    tell.say(f"worker {worker}: {facts[0]}")
-                elif kind == "rows" and piece:
-                    rows = facts[0]
-                    for row in rows:
-                        del piece.left[row["point_id"], row["seed"]]
-                    outcome.runs += len(rows)
-                    tell.advanced(rows, piece.chunk.seconds * len(rows) / len(piece.chunk.runs))
-                    saver.add(rows)
-                elif kind == "ended":
-                    at.ended(worker)
-                    pool.idle.add(worker)
-                    measured += facts[0]
-                    compiled |= facts[1]
-                elif kind == "failed":
-                    pool.replace(worker, facts[0].line)  # after an error a device may refuse everything
-                    again(worker, facts[0])
-                elif kind == "lost":
-                    pool.replace(worker, facts[0])
-                    again(worker, Failure(f"lost: {facts[0]}", "", facts[1]))
-            saver.add([])
-        saver.close()
-    if pool.is_here:
-        plan.calibration.after(measured, compiled).keep()
-    outcome.unsaved, outcome.interrupted = len(saver.rows), interrupts.asked
-    return outcome
+            self.progress.message(f"worker {worker}: {failure.line}; another one takes its {len(piece.left)} runs")
+            self.dispatcher.backlog.retries.append(piece)

@@ -1,4 +1,4 @@
-"""--engine ray: workers are long-lived Ray actors, on a cluster that runs already or on one that is started here. No JAX in the parent.
+"""--engine ray: workers are long-lived Ray actors, on a cluster that runs already or on one that is started here.
 
 Every node needs this version of jaxrecall, and nothing else: rows come back to the parent, which saves them.
 """
@@ -21,14 +21,15 @@ import ray
 from ray._private import worker as ray_worker
 from ray.exceptions import RayError
 
-from ...errors import GridError
+from ...errors import UsageError
 from ...plan.cost import cores, node_cache
 from ...science.columns import CODE_VERSION
+from .events import Ended, Event, Failed, Lost, Message, Ready, Task
 from .local import share_of_memory
-from .pool import Event, Pool, Task
+from .pool import Pool
 
 CONNECT_SECONDS = 10.0
-REMARK_SECONDS = 30.0
+NO_PLACE_SECONDS = 30.0
 STORE_BYTES = 100 * 2**20  # of a local Ray's object store: rows are small
 
 
@@ -36,9 +37,10 @@ class Actor:
     """A worker in a process of Ray's; one thread of it has the cores, JAX and the work."""
 
     def start(self, slot: int, resources: Mapping[str, float], cache: bool, code_version: int) -> tuple[Event, str]:
-        """Starts JAX on the `slot`-th share of this node's cores; says how that went, and on which host."""
+        """Starts JAX on the `slot`-th share of this node's cores; returns whether it is ready or lost, and this host."""
+        host = socket.gethostname()
         if code_version != CODE_VERSION:
-            return ("lost", f"jaxrecall of code_version {CODE_VERSION} there, {code_version} here"), socket.gethostname()
+            return Lost(f"jaxrecall of code_version {CODE_VERSION} there, {code_version} here", host), host
         if cache:
             os.environ.setdefault("JAXRECALL_CACHE", node_cache())
         for name, value in share_of_memory(resources.get("GPU", 1.0)).items():
@@ -46,7 +48,7 @@ class Actor:
         self.tasks: SimpleQueue[Task] = SimpleQueue()
         self.outbox: SimpleQueue[Event] = SimpleQueue()
         threading.Thread(target=self._work, args=(slot, max(1, int(resources.get("CPU", 1)))), daemon=True).start()
-        return self.outbox.get(), socket.gethostname()
+        return self.outbox.get(), host
 
     def _work(self, slot: int, n: int) -> None:
         if hasattr(os, "sched_getaffinity"):
@@ -57,9 +59,9 @@ class Actor:
 
             self.worker = Worker(self.outbox.put)
         except Exception as error:
-            self.outbox.put(("lost", f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"))
+            self.outbox.put(Lost(f"{type(error).__name__}: {' '.join(str(error).split())[:200]}", socket.gethostname()))
             return
-        self.outbox.put(("ready",))
+        self.outbox.put(Ready())
         while True:
             self.worker.run(self.tasks.get())
 
@@ -71,7 +73,7 @@ class Actor:
         while True:
             event = self.outbox.get()
             yield event
-            if event[0] in ("ended", "failed"):
+            if isinstance(event, (Ended, Failed)):
                 return
 
     def stop(self) -> None:
@@ -79,7 +81,7 @@ class Actor:
 
 
 class RayPool(Pool):
-    """Actors that each ask for `resources`, as Ray names them (CPU, GPU, TPU, ...); as many as fit unless `size` says."""
+    """Actors that each request `resources`, as Ray names them (CPU, GPU, TPU, ...); as many as fit unless `size` is given."""
 
     def __init__(self, size: int | None, address: str | None, resources: Mapping[str, float]):
         self.is_here = address is None and not ray.is_initialized()
@@ -96,62 +98,62 @@ class RayPool(Pool):
         self.offer = ", ".join(f"{name} {there[name]:g}" for name in sorted(there) if name in {"CPU", "GPU", "TPU", *self.resources})
         self.peers = math.ceil(self.size / max(1, sum(node["Alive"] for node in ray.nodes())))
         special = {name: amount for name, amount in self.resources.items() if name not in ("CPU", "GPU")}
-        asked = {"num_cpus": self.resources["CPU"], "num_gpus": self.resources.get("GPU", 0), "resources": special}
-        self.kind = ray.remote(Actor).options(**asked, max_concurrency=2, max_restarts=0)
+        options = {"num_cpus": self.resources["CPU"], "num_gpus": self.resources.get("GPU", 0), "resources": special}
+        self.kind = ray.remote(Actor).options(**options, max_concurrency=2, max_restarts=0)
         self.actors: dict[int, Any] = {}
         self.nodes: dict[int, tuple[str, int]] = {}  # node of a worker, and its share of the cores there
         self.hosts: dict[int, str] = {}
-        self.coming: dict[Any, int] = {}  # answers that are awaited: a node, a start, the next event
-        self.since, self.told = time.monotonic(), False
+        self.awaited: dict[Any, int] = {}  # a node, a start, the next event
+        self.since, self.reported = time.monotonic(), False
         for worker in range(self.size):
             self.start(worker)
 
     def start(self, worker: int) -> None:
         self.actors[worker] = self.kind.remote()
-        self.coming[self.actors[worker].node.remote()] = worker
+        self.awaited[self.actors[worker].node.remote()] = worker
 
     def end(self, worker: int) -> None:
         ray.kill(self.actors.pop(worker))
         self.nodes.pop(worker, None)
-        self.coming = {ref: other for ref, other in self.coming.items() if other != worker}
+        self.awaited = {ref: other for ref, other in self.awaited.items() if other != worker}
 
     def send(self, worker: int, task: Task) -> None:
-        self.coming[self.actors[worker].run.options(num_returns="streaming").remote(task)] = worker
+        self.awaited[self.actors[worker].run.options(num_returns="streaming").remote(task)] = worker
 
     def stop(self) -> None:
         for worker in self.hosts.keys() & self.actors.keys():
             self.actors[worker].stop.remote()
 
     def events(self, seconds: float) -> Iterator[tuple[int, Event]]:
-        yield from self._remarks()
-        if not self.coming:
+        yield from self._no_place()
+        if not self.awaited:
             time.sleep(seconds)
             return
-        ready, _ = ray.wait(list(self.coming), timeout=seconds)
+        ready, _ = ray.wait(list(self.awaited), timeout=seconds)
         if ready:  # all that are there, not only the first
-            ready, _ = ray.wait(list(self.coming), num_returns=len(self.coming), timeout=0)
+            ready, _ = ray.wait(list(self.awaited), num_returns=len(self.awaited), timeout=0)
         for ref in map(_any, ready):
-            worker = self.coming[ref]
+            worker = self.awaited[ref]
             try:
                 if isinstance(ref, ray.ObjectRefGenerator):
                     event: Any = ray.get(next(ref))
-                    if event[0] in ("ended", "failed"):
-                        del self.coming[ref]
+                    if isinstance(event, (Ended, Failed)):
+                        del self.awaited[ref]
                     yield worker, event
                     continue
-                del self.coming[ref]
+                del self.awaited[ref]
                 answer = ray.get(ref)
             except (RayError, StopIteration) as error:
-                self.coming.pop(ref, None)
-                yield worker, ("lost", _short(error), self.hosts.get(worker, ""))
+                self.awaited.pop(ref, None)
+                yield worker, Lost(_short(error), self.hosts.get(worker, ""))
                 continue
             if isinstance(answer, str):
                 slot = self._slot(worker, answer)
                 start = self.actors[worker].start.remote(slot, self.resources, not self.is_here, CODE_VERSION)
-                self.coming[start] = worker
+                self.awaited[start] = worker
             else:
                 event, self.hosts[worker] = answer
-                yield worker, (*event, self.hosts[worker]) if event[0] == "lost" else event
+                yield worker, event
 
     def _slot(self, worker: int, node: str) -> int:
         taken = {slot for other, slot in self.nodes.values() if other == node}
@@ -159,12 +161,12 @@ class RayPool(Pool):
         self.nodes[worker] = node, slot
         return slot
 
-    def _remarks(self) -> Iterator[tuple[int, Event]]:
-        """Says once if nobody has got a place for long."""
-        if not self.told and not self.nodes and time.monotonic() - self.since > REMARK_SECONDS:
-            self.told = True
-            asked = ", ".join(f"{name} {amount:g}" for name, amount in self.resources.items())
-            yield 0, ("said", f"no place for a worker yet: each asks for {asked}; the cluster has {self.offer or 'nothing'}")
+    def _no_place(self) -> Iterator[tuple[int, Event]]:
+        """A message, once, if no worker has had a place for long."""
+        if not self.reported and not self.nodes and time.monotonic() - self.since > NO_PLACE_SECONDS:
+            self.reported = True
+            needed = ", ".join(f"{name} {amount:g}" for name, amount in self.resources.items())
+            yield 0, Message(f"no place for a worker yet: each asks for {needed}; the cluster has {self.offer or 'nothing'}")
 
     def close(self) -> None:
         for worker in list(self.actors):
@@ -175,7 +177,7 @@ class RayPool(Pool):
 
 
 def connect(address: str | None, n_cores: int) -> None:
-    """Joins the cluster at `address`, or starts one here; raises GridError where that is not possible."""
+    """Joins the cluster at `address`, or starts one here; raises UsageError where that is not possible."""
     if address and address != "auto":
         host, _, port = address.rpartition(":")
         try:  # Ray itself would try for many minutes
@@ -184,7 +186,7 @@ def connect(address: str | None, n_cores: int) -> None:
             raise _refused(address, str(error)) from error
     how = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    if hasattr(ray_worker, "print_to_stdstream"):  # it would tell of lost workers on stdout, whatever `how` says; the sweep tells itself
+    if hasattr(ray_worker, "print_to_stdstream"):  # it would report lost workers on stdout, whatever `how` says
         ray_worker.print_to_stdstream = lambda *_, **__: None
     with _our_signals():
         try:
@@ -196,9 +198,9 @@ def connect(address: str | None, n_cores: int) -> None:
             raise _refused(address or "(a local one)", str(error)) from error
 
 
-def _refused(address: str, why: str) -> GridError:
+def _refused(address: str, why: str) -> UsageError:
     text = " ".join(why.split())[:200]
-    return GridError(
+    return UsageError(
         f"--ray-address: no Ray at {address} ({text}); allowed on a machine of the cluster: HOST:PORT of its head, or auto; "
         "or none, to start one here"
     )

@@ -1,6 +1,6 @@
-"""--engine slurm: the shards of a grid as one Slurm array, by submitit; here one waits for it and tells how it goes. No JAX here.
+"""--engine slurm: the shards of a grid as one Slurm array, by submitit; here one waits for it and reports how it goes.
 
-Every task is `jaxrecall.sweep --shard i/n` into the same folder. A task whose time runs out is queued again and goes on; calling
+Every task carries out a shard of the grid into the same folder. A task whose time runs out is queued again and resumes; calling
 the same command again submits the shards that lack runs. The executors `local` and `debug` need no Slurm: tasks are processes of
 this machine, or run one after the other in this process.
 """
@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +20,24 @@ import submitit
 from submitit.core.utils import FailedJobError, FailedSubmissionError
 from submitit.helpers import DelayedSubmission
 
-from ...errors import GridError
-from ...grid import Grid
+from ...errors import Refused, UsageError
+from ...grid import Grid, rebuilt
 from ...plan.cost import node_cache
 from ...plan.plan import Plan
-from ...plan.shard import shares
+from ...plan.shard import Shard, shares
+from ...point import RunId
 from ...science.columns import CODE_VERSION
 from ...store.store import Store
 from ...store.table import read
+from .. import runner
 from ..interrupts import Interrupts
-from ..progress import Outcome, Progress
+from ..job import carry_out, interrupted
+from ..outcome import INTERRUPTED, USAGE, Outcome
+from ..prepare import prepare
+from ..progress import PlainProgress, Progress
 
 MINUTES = 60
-"""A task's time unless `--slurm time=` says; then it is queued again."""
+"""A task's time unless `--slurm time=` is given; then it is queued again."""
 
 TIMEOUTS = 1000
 POLL_SECONDS = 1.0
@@ -38,29 +45,53 @@ WAIT_SECONDS = 60.0
 """For tasks that were cancelled to save what they have."""
 
 
+@dataclass(frozen=True)
 class ShardTask:
     """What a task of the array does; submitit pickles it, and queues it again when its time is up."""
 
-    def __init__(self, arguments: Sequence[str], on_node: bool):
-        self.arguments, self.on_node = list(arguments), on_node
+    grid: dict[str, Any]
+    """As `Grid.resolved`."""
 
-    def __call__(self, shard: str) -> int:
-        from ...sweep import main
+    folder: str
+    pad_to: tuple[int, int, int] | None
+    fail_fast: bool
+    resume_command: str
+    on_node: bool
+    """Whether it runs on another machine, which keeps compiled programs on its own disk."""
 
+    def __call__(self, shard: Shard) -> int:
+        """Carries out a shard; returns the exit code."""
         if self.on_node:
             os.environ.setdefault("JAXRECALL_CACHE", node_cache())
-        return main([*self.arguments, "--shard", shard])
+        with Interrupts() as interrupts:
+            try:
+                job = prepare(rebuilt(self.grid), self.folder, shard, self.pad_to, self.fail_fast, self.resume_command)
+                _print(job.remarks)
+                outcome = carry_out(job, runner.execute, PlainProgress(job.tally, sys.stderr), interrupts)
+            except Refused as error:
+                _print(error.lines)
+                return USAGE
+            except KeyboardInterrupt:
+                _print([interrupted(self.resume_command)])
+                return INTERRUPTED
+        _print(job.problems(outcome))
+        return outcome.exit_code
 
-    def checkpoint(self, shard: str) -> DelayedSubmission:
+    def checkpoint(self, shard: Shard) -> DelayedSubmission:
         return DelayedSubmission(self, shard)
 
 
+def _print(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(line, file=sys.stderr)
+
+
 def check(kind: str, options: Mapping[str, str]) -> None:
-    """Raises GridError where there is no Slurm, or for a time that is not in minutes."""
+    """Raises UsageError where there is no Slurm, or for a time that is not in minutes."""
     if not options.get("time", "1").isdecimal():
-        raise GridError(f"--slurm: got time={options['time']}; allowed: whole minutes, as in time=240")
+        raise UsageError(f"--slurm: got time={options['time']}; allowed: whole minutes, as in time=240")
     if kind == "slurm" and not (shutil.which("sbatch") and shutil.which("srun")):
-        raise GridError(
+        raise UsageError(
             "--engine slurm: no sbatch and srun here; allowed: a machine of a Slurm cluster that submits, "
             "or --slurm-executor local to try it"
         )
@@ -87,34 +118,35 @@ def executor(kind: str, folder: Path, options: Mapping[str, str], name: str) -> 
 
 
 class Array:
-    """The shards of a grid as `size` tasks; raises GridError if they cannot be submitted."""
+    """The shards of a grid as `size` tasks; raises UsageError if they cannot be submitted."""
 
-    def __init__(self, grid: Grid, size: int, kind: str, options: Mapping[str, str], arguments: Sequence[str]):
-        self.grid, self.size, self.kind, self.options, self.arguments = grid, size, kind, options, arguments
+    def __init__(self, grid: Grid, size: int, kind: str, options: Mapping[str, str], pad_to: tuple[int, int, int] | None):
+        self.grid, self.size, self.kind, self.options, self.pad_to = grid, size, kind, options, pad_to
         check(kind, options)
 
-    def execute(self, plan: Plan, store: Store, precision: str, tell: Progress, interrupts: Interrupts, *_: Any) -> Outcome:
+    def execute(self, plan: Plan, store: Store, progress: Progress, interrupts: Interrupts, resume_command: str) -> Outcome:
         """Submits the shards that have runs of the plan and waits for them; rows count as their parts appear."""
         parts = Parts(plan, store)
-        wanted = sorted({i for i, (p, seed) in shares(self.grid.points, self.grid.seeds, self.size) if (p.point_id, seed) in parts.left})
+        wanted = sorted({index for index, run in shares(self.grid.points, self.grid.seeds, self.size) if run.id in parts.left})
         by = executor(self.kind, store.folder / "_slurm", self.options, self.grid.name)
-        task = ShardTask([*self.arguments, "--out", str(store.folder)], self.kind == "slurm")
-        shards = [f"{i}/{self.size}" for i in wanted]
+        folder, fail_fast = str(store.folder.absolute()), plan.settings.fail_fast
+        task = ShardTask(self.grid.resolved, folder, self.pad_to, fail_fast, resume_command, self.kind == "slurm")
+        shards = [Shard(index, self.size, "--engine slurm") for index in wanted]
         try:
             jobs = by.map_array(task, shards)
         except (FailedSubmissionError, FailedJobError, OSError) as error:
-            raise GridError(f"--engine slurm: the array was refused: {' '.join(str(error).split())[:400]}") from error
-        tell.say(f"{len(jobs)} tasks submitted, first {jobs[0].job_id}; logs: {by.folder}")
-        return waited_for(dict(zip(shards, jobs, strict=True)), parts, tell, interrupts)
+            raise UsageError(f"--engine slurm: the array was refused: {' '.join(str(error).split())[:400]}") from error
+        progress.message(f"{len(jobs)} tasks submitted, first {jobs[0].job_id}; logs: {by.folder}")
+        return waited_for(dict(zip(shards, jobs, strict=True)), parts, progress, interrupts)
 
 
-def waited_for(waiting: dict[str, Any], parts: Parts, tell: Progress, interrupts: Interrupts) -> Outcome:
+def waited_for(waiting: dict[Shard, Any], parts: Parts, progress: Progress, interrupts: Interrupts) -> Outcome:
     """Waits for the jobs of shards; an interrupt cancels them."""
     outcome = Outcome()
     cancelled: float | None = None
     with interrupts.patient():
         while waiting:
-            if interrupts.asked and cancelled is None:
+            if interrupts.requested and cancelled is None:
                 cancelled = time.monotonic()
                 for job in waiting.values():
                     job.cancel(check=False)
@@ -122,22 +154,22 @@ def waited_for(waiting: dict[str, Any], parts: Parts, tell: Progress, interrupts
                 break
             for shard in [shard for shard, job in waiting.items() if job.done()]:
                 job = waiting.pop(shard)
-                why = None if interrupts.asked else _trouble(job)
-                if why:
+                if not interrupts.requested and (problem := _problem(job)):
                     outcome.failed += 1
-                    tell.failed(f"failed: shard {shard} {why} (details: {job.paths.stderr})", 0.0, 0, job.paths.stderr)
-            outcome.runs += parts.tell_new(tell)
+                    line = f"failed: shard {shard.index}/{shard.count} {problem} (details: {job.paths.stderr})"
+                    progress.failed(line, 0.0, 0, job.paths.stderr)
+            parts.report_new(outcome, progress)
             try:
                 with interrupts.droppable():
                     time.sleep(POLL_SECONDS if waiting else 0)
             except KeyboardInterrupt:
                 break
-    outcome.runs += parts.tell_new(tell)
-    outcome.interrupted = interrupts.asked
+    parts.report_new(outcome, progress)
+    outcome.interrupted = interrupts.requested
     return outcome
 
 
-def _trouble(job: Any) -> str | None:
+def _problem(job: Any) -> str | None:
     """What went wrong in a task that is over."""
     try:
         code = job.result()
@@ -151,22 +183,22 @@ class Parts:
 
     def __init__(self, plan: Plan, store: Store):
         self.store, self.seen = store, set(_names(store))
-        self.left = {(point.point_id, seed) for chunk in plan.chunks for point, seed in chunk.runs}
-        self.seconds = {point.point_id: chunk.seconds / len(chunk.runs) for chunk in plan.chunks for point in dict(chunk.runs)}
+        self.left = {run.id for chunk in plan.chunks for run in chunk.runs}
+        self.seconds = {run.point.point_id: chunk.seconds / len(chunk.runs) for chunk in plan.chunks for run in chunk.runs}
 
-    def tell_new(self, tell: Progress) -> int:
-        """Tells the rows that have appeared since; how many."""
+    def report_new(self, outcome: Outcome, progress: Progress) -> None:
+        """Adds the rows that have appeared since."""
         paths = [path for path in _names(self.store) if path not in self.seen]
         self.seen.update(paths)
         tables, _ = read(paths, ["point_id", "seed", "code_version", "accuracy"])
-        count = 0
         for path, table in tables.items():
-            rows = [row for row in table.to_pylist() if row["code_version"] == CODE_VERSION and (row["point_id"], row["seed"]) in self.left]
-            self.left -= {(row["point_id"], row["seed"]) for row in rows}
-            tell.advanced(rows, sum(self.seconds[row["point_id"]] for row in rows))
-            tell.saved(path, len(rows))
-            count += len(rows)
-        return count
+            found = {RunId(row["point_id"], row["seed"]): row for row in table.to_pylist() if row["code_version"] == CODE_VERSION}
+            new = {run: row for run, row in found.items() if run in self.left}
+            self.left -= new.keys()
+            outcome.runs += len(new)
+            outcome.accuracy |= {run: row["accuracy"] for run, row in new.items()}
+            progress.advanced(list(new.values()), sum(self.seconds[run.point_id] for run in new))
+            progress.saved(path, len(new))
 
 
 def _names(store: Store) -> list[Path]:

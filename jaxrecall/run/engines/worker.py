@@ -1,47 +1,45 @@
-"""What a worker does, wherever it lives: it runs one piece of a plan after another and tells what happens. This starts JAX."""
+"""What a worker does, wherever it lives: it runs one task after another and reports what happens."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-import jax
-
+from ...plan.cost import cache_folder
 from ...plan.plan import Terms
-from ...simulator import program
 from ..failure import Failure
-from ..runner import BATCH_SECONDS, Lanes
-from .pool import Event, Task
+from ..runner import BatchRunner
+from .events import Compiled, Compiling, Ended, Event, Failed, Finished, Message, Task
 
 
 class Worker:
     """Runs tasks in this process; `send` gets the events. `stopping`, once set, ends a task after its batch in flight."""
 
     def __init__(self, send: Callable[[Event], None]):
+        from ...simulator import program  # starts JAX
+
         self.send, self.stopping = send, False
         self.terms: Terms | None = None
-        program.keep_compiled()
-        jax.local_devices()  # a device that does not start is found out before there is anything to lose
+        program.start(cache_folder())
 
     def run(self, task: Task) -> None:
         if task.terms != self.terms:
-            self.terms = task.terms
-            self.lanes = Lanes(task.terms, task.precision, self, min(BATCH_SECONDS, task.part_seconds))
+            self.terms, self.runner = task.terms, BatchRunner(task.terms, self)
         try:
-            for _, rows in self.lanes.rows(task.chunk):
-                self.send(("rows", rows))
+            for _, rows in self.runner.rows(task.chunk):
+                self.send(Finished(rows))
                 if self.stopping:
                     break
         except Exception as error:
-            self.send(("failed", Failure.of(error)))
+            self.send(Failed(Failure.of(error)))
         else:
-            self.send(("ended", self.lanes.measured.copy(), self.lanes.compiled.copy()))
-            self.lanes.measured.clear()
+            self.send(Ended(self.runner.measured.copy(), self.runner.compiled.copy()))
+            self.runner.measured.clear()
 
     def compiling(self, program: str) -> None:
-        self.send(("compiling", program))
+        self.send(Compiling(program))
 
     def compiled(self, program: str, seconds: float) -> None:
-        self.send(("compiled", program, seconds))
+        self.send(Compiled(program, seconds))
 
-    def say(self, line: str) -> None:
-        self.send(("said", line))
+    def message(self, line: str) -> None:
+        self.send(Message(line))

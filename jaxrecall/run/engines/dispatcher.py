@@ -1,4 +1,4 @@
-"""Which worker works on what: the runs that wait, and pieces of them by program, cut when a worker is free. No JAX here."""
+"""Which worker works on what: the runs that wait, and pieces of them by program, cut when a worker is free."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 from ...plan.cost import cores
 from ...plan.plan import CHUNK_RUNS, CHUNK_SECONDS, Chunk, Plan, Terms
-from ...point import Point, Run
+from ...point import Point, Run, RunId
 from ...simulator.shape import Shape
 
 LEAST_SECONDS = 0.1
-"""Of work in a piece, so that starting it is not felt."""
+"""Of work in a piece, so that the cost of starting it does not show."""
 
 SHARES = 3
 """A piece is at most this part, for each worker, of what is left: large ones first, small ones at the end, when all must finish."""
@@ -24,46 +24,45 @@ class Piece:
     """Runs of one program that a worker has or had."""
 
     chunk: Chunk
-    left: dict[tuple[str, int], Run]
+    left: dict[RunId, Run]
     start: float = 0.0
     tries: int = 0
 
     @property
     def rest(self) -> Chunk:
-        share = len(self.left) / len(self.chunk.runs)
-        return Chunk(self.chunk.bucket, tuple(self.left.values()), self.chunk.seconds * share)
+        return self.chunk.part(list(self.left.values()))
 
 
 @dataclass
-class Waiting:
-    """Runs that no worker has yet, by program."""
+class Backlog:
+    """Runs that no worker has yet, by program, and pieces that are to be retried."""
 
     terms: Terms
     runs: dict[Shape, deque[Run]] = field(default_factory=dict)
     seconds: dict[Shape, float] = field(default_factory=dict)
-    again: deque[Piece] = field(default_factory=deque)
+    retries: deque[Piece] = field(default_factory=deque)
 
     @staticmethod
-    def of(plan: Plan) -> Waiting:
-        waiting = Waiting(plan.terms)
+    def of(plan: Plan) -> Backlog:
+        backlog = Backlog(plan.terms)
         for chunk in plan.chunks:
-            waiting.runs.setdefault(chunk.bucket, deque()).extend(chunk.runs)
-            waiting.seconds[chunk.bucket] = waiting.seconds.get(chunk.bucket, 0.0) + chunk.seconds
-        return waiting
+            backlog.runs.setdefault(chunk.bucket, deque()).extend(chunk.runs)
+            backlog.seconds[chunk.bucket] = backlog.seconds.get(chunk.bucket, 0.0) + chunk.seconds
+        return backlog
 
     def __bool__(self) -> bool:
-        return bool(self.runs or self.again)
+        return bool(self.runs or self.retries)
 
     def take(self, seconds: float, own: Shape | None, others: list[Shape]) -> Piece:
-        """A piece of about `seconds`: one that is to be tried again, else of the worker's `own` program, else of the one that
+        """A piece of about `seconds`: one that is to be retried, else of the worker's `own` program, else of the one that
         the fewest `others` are at, so that a program is compiled by few."""
-        if self.again:
-            return self.again.popleft()
+        if self.retries:
+            return self.retries.popleft()
         bucket = own if own in self.runs else min(self.runs, key=lambda b: (others.count(b), -self.seconds[b]))
         runs, taken, total = self.runs[bucket], [], 0.0
         costs: dict[Point, float] = {}
         while runs and len(taken) < CHUNK_RUNS:
-            cost = costs.get(runs[0][0]) or costs.setdefault(runs[0][0], self.terms.seconds_of(runs[0], bucket) / cores())
+            cost = costs.get(runs[0].point) or costs.setdefault(runs[0].point, self.terms.seconds_of(runs[0], bucket) / cores())
             if taken and total + cost > seconds:
                 break
             taken.append(runs.popleft())
@@ -71,32 +70,33 @@ class Waiting:
         self.seconds[bucket] -= total
         if not runs:
             del self.runs[bucket], self.seconds[bucket]
-        return Piece(Chunk(bucket, tuple(taken), total), {(point.point_id, seed): (point, seed) for point, seed in taken})
+        return Piece(Chunk(bucket, tuple(taken), total), {run.id: run for run in taken})
 
     def all(self) -> Iterator[Piece]:
         while self:
             yield self.take(float("inf"), None, [])
 
 
-class Desk:
-    """Who works on what, and how fast each worker turned out to be, in estimated seconds a second."""
+class Dispatcher:
+    """Who works on what, and how fast each worker turned out to be, in estimated seconds per second."""
 
     def __init__(self, plan: Plan, size: int):
-        self.waiting, self.size = Waiting.of(plan), size
+        self.backlog, self.size = Backlog.of(plan), size
         self.pieces: dict[int, Piece] = {}
         self.programs: dict[int, Shape] = {}
         self.speed: dict[int, float] = {}
 
-    def give(self, worker: int) -> Piece:
+    def assign(self, worker: int) -> Piece:
         """The next piece: at most a chunk's time, and not so much of what is left that others wait for it at the end."""
         speed = self.speed.get(worker, 1 / self.size)
-        fair = sum(self.waiting.seconds.values()) / (SHARES * self.size)
+        fair = sum(self.backlog.seconds.values()) / (SHARES * self.size)
         seconds = min(max(fair, LEAST_SECONDS * speed), CHUNK_SECONDS * speed)
         others = [bucket for other, bucket in self.programs.items() if other != worker and other in self.pieces]
-        piece = self.pieces[worker] = self.waiting.take(seconds, self.programs.get(worker), others)
+        piece = self.pieces[worker] = self.backlog.take(seconds, self.programs.get(worker), others)
         piece.start, self.programs[worker] = time.monotonic(), piece.chunk.bucket
         return piece
 
     def ended(self, worker: int) -> None:
+        """The worker has ended its piece."""
         piece = self.pieces.pop(worker)
         self.speed[worker] = piece.chunk.seconds / max(time.monotonic() - piece.start, 1e-3)

@@ -1,0 +1,121 @@
+"""A job: a grid, its results folder, and what is missing there. `carry_out` runs it by any executor."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any
+
+from ..grid import Grid
+from ..plan.plan import Plan
+from ..point import RunId
+from ..science.columns import CODE_VERSION
+from ..store.store import Store
+from .interrupts import Interrupts
+from .outcome import Outcome
+from .progress import Progress
+from .tally import Tally
+
+Executor = Callable[[Plan, Store, Progress, Interrupts, str], Outcome]
+"""Carries out a plan: (plan, store, progress, interrupts, resume_command) -> outcome. Rows go to the store."""
+
+PACKAGES = ("jaxrecall", "jax", "jaxlib", "numpy", "pyarrow")
+STARTED = ("runs", "done", "todo", "programs", "est_seconds")
+
+
+class Job(ABC):
+    """A grid, its results folder, and what is missing there."""
+
+    def __init__(self, grid: Grid, store: Store, plan: Plan, tally: Tally, resume_command: str):
+        self.grid, self.store, self.plan, self.tally, self.resume_command = grid, store, plan, tally, resume_command
+        self.n_done = 0
+        """Runs of this job that need not run again."""
+
+        self.remarks: list[str] = []
+        """What people should know before it starts."""
+
+    @property
+    @abstractmethod
+    def runs(self) -> set[RunId]:
+        """The runs of this job, done or to do."""
+
+    @property
+    @abstractmethod
+    def to_do(self) -> bool:
+        """Whether anything is missing."""
+
+    @property
+    def title(self) -> str:
+        return self.grid.name
+
+    @abstractmethod
+    def facts(self) -> dict[str, Any]:
+        """What there is to do and what it costs, as plain data."""
+
+    @abstractmethod
+    def describe(self) -> list[str]:
+        """The same for people, before anything runs."""
+
+    @abstractmethod
+    def start_line(self) -> str:
+        """The same in one line, when it starts."""
+
+    def start_facts(self) -> dict[str, Any]:
+        facts = self.facts()
+        return {"grid": self.grid.name, "out": str(self.store.folder), "shard": None, **{name: facts[name] for name in STARTED}}
+
+    def manifest(self) -> dict[str, Any]:
+        """What the results folder keeps of it: the grid, versions, and the command that resumes it."""
+        return {
+            "grid": self.grid.resolved,
+            "code_version": CODE_VERSION,
+            "precision": self.plan.settings.precision,
+            "versions": {name: version(name) for name in PACKAGES},
+            "command": self.resume_command,
+        }
+
+    @abstractmethod
+    def run(self, execute: Callable[[Plan], Outcome], progress: Progress) -> Outcome:
+        """Runs what is missing, plan by plan."""
+
+    def has_picture(self, outcome: Outcome) -> bool:
+        """Whether there are rows to draw."""
+        return self.n_done + outcome.runs > outcome.unsaved
+
+    def table(self) -> list[dict[str, Any]] | None:
+        """The rows of the table that ends the call; None: mean accuracy is the table."""
+        return None
+
+    def problems(self, outcome: Outcome) -> list[str]:
+        """What went wrong, each with the command that resumes the job."""
+        lines = []
+        if outcome.unsaved:
+            lines.append(
+                f"{outcome.unsaved} finished rows could not be saved and are lost. To compute just those again: {self.resume_command}"
+            )
+        if outcome.interrupted:
+            lines.append(interrupted(self.resume_command))
+        elif outcome.failed:
+            lines.append(f"{outcome.failed} chunks failed, see {self.store.failures}. To try them again: {self.resume_command}")
+        return lines
+
+
+def interrupted(resume_command: str) -> str:
+    """The line for a call that a signal ended."""
+    return f"interrupted; finished runs are kept. To go on: {resume_command}"
+
+
+def carry_out(job: Job, execute: Executor, progress: Progress, interrupts: Interrupts) -> Outcome:
+    """Makes the results folder where there is none, and runs what is missing there; `progress` shows `job.tally`.
+
+    Raises StoreError, and KeyboardInterrupt where a signal comes before anything runs.
+    """
+    job.store.prepare(job.manifest())
+    job.store.clear_failures(job.runs)
+    progress.started(job.start_line(), job.start_facts())
+    interrupts.message = progress.message
+    try:
+        return job.run(lambda plan: execute(plan, job.store, progress, interrupts, job.resume_command), progress)
+    finally:
+        progress.close()

@@ -1,0 +1,57 @@
+"""What every executor does with what its runs give: rows are saved, progress is reported, failures are recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..plan.cost import Amounts
+from ..plan.plan import Chunk, Plan
+from ..point import RunId
+from ..simulator.shape import Shape
+from ..store.store import Store
+from .failure import Failure
+from .interrupts import Interrupts
+from .outcome import Outcome
+from .progress import Progress
+from .saver import Saver
+from .tally import Rows
+
+
+class Recorder:
+    """Takes finished rows and failures of a plan; `outcome` is what became of it so far.
+
+    Finished rows are saved every `part_seconds` and when a part is ended. A failed chunk is reported with `resume_command`.
+    """
+
+    def __init__(self, plan: Plan, store: Store, progress: Progress, interrupts: Interrupts, resume_command: str):
+        self.plan, self.store, self.progress, self.interrupts = plan, store, progress, interrupts
+        self.resume_command = resume_command
+        self.outcome = Outcome()
+        self.saver = Saver(store, progress, plan.settings.part_seconds, lambda: interrupts.requested)
+
+    @property
+    def stopping(self) -> bool:
+        """Whether nothing more is to be started."""
+        return self.interrupts.requested or self.saver.gave_up or (self.plan.settings.fail_fast and self.outcome.failed > 0)
+
+    def finished(self, ids: Sequence[RunId], rows: Rows, chunk: Chunk) -> None:
+        """Takes rows of runs of the chunk."""
+        self.outcome.runs += len(rows)
+        self.outcome.accuracy.update((run, row["accuracy"]) for run, row in zip(ids, rows, strict=True))
+        self.progress.advanced(rows, chunk.seconds * len(rows) / len(chunk.runs))
+        self.saver.add(rows)
+
+    def failed(self, rest: Chunk, failure: Failure) -> None:
+        """Takes the failure of a chunk, `rest` being what is left of it."""
+        self.outcome.failed += 1
+        line, details = failure.recorded(rest.bucket, rest.runs, self.store, self.resume_command)
+        self.progress.failed(line, rest.seconds, len(rest.runs), details)
+
+    def close(self) -> None:
+        """Saves what is not saved yet, as far as the disk takes it."""
+        self.saver.close()
+        self.outcome.unsaved, self.outcome.interrupted = len(self.saver.rows), self.interrupts.requested
+
+    def learn(self, measured: Sequence[tuple[Amounts, float]], compiled: Mapping[Shape, float | None]) -> None:
+        """Keeps what this machine has shown of its speed for the next plan."""
+        self.plan.terms.calibration.after(measured, compiled).keep()

@@ -1,0 +1,93 @@
+"""A job that searches the critical N of every cell of a grid, in rounds of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..grid import Grid
+from ..plan.plan import Plan
+from ..plan.settings import Settings
+from ..point import RunId
+from ..search.rounds import Rounds, known_rows
+from ..store.store import Done, Store
+from .job import Job
+from .outcome import Outcome
+from .progress import Progress
+from .tally import SearchTally, duration
+
+
+class SearchJob(Job):
+    """The searches of a grid's cells; `plan` is a guess, which settles the programs. Rows of the folder are used, not run again."""
+
+    def __init__(
+        self,
+        grid: Grid,
+        store: Store,
+        done: Done,
+        pad_to: tuple[int, int, int] | None,
+        limit: int,
+        settings: Settings,
+        resume_command: str,
+    ):
+        self.rounds = Rounds(grid, known_rows(store) if done.runs else {}, pad_to, limit, settings)
+        self.search_tally = SearchTally(len(self.rounds.cells), self.rounds.finished)
+        super().__init__(grid, store, self.rounds.guess, self.search_tally, resume_command)
+        self.n_done = len(self.rounds.used)
+
+    @property
+    def runs(self) -> set[RunId]:
+        return self.rounds.used | {run.id for run in self.rounds.pending}
+
+    @property
+    def to_do(self) -> bool:
+        return bool(self.rounds.pending)
+
+    def facts(self) -> dict[str, Any]:
+        """Runs and costs are those of the worst case: every run that is left, at the largest N."""
+        left = self.rounds.worst_case()
+        return {
+            "points": len(self.grid.points),
+            "runs": len(self.rounds.used) + left.n_runs,
+            "done": self.n_done,
+            "todo": left.n_runs,
+            "programs": len(self.plan.buckets),
+            "program_list": self.rounds.programs(),
+            "est_flops": left.flops,
+            "est_seconds": left.seconds,
+            "est_peak_bytes": self.plan.peak_bytes,
+            "searches": len(self.rounds.cells),
+            "finished": self.rounds.finished,
+        }
+
+    def describe(self) -> list[str]:
+        facts = self.facts()
+        return [
+            f"{self.grid.name}: searches {self.rounds}",
+            f"{self.n_done} runs of it in {self.store.folder}, at most {facts['todo']} to do in {facts['programs']} programs",
+            f"about {duration(facts['est_seconds'])} if every one of them were at the largest N",
+        ]
+
+    def start_line(self) -> str:
+        if not self.to_do:
+            return f"nothing to do: all {self.n_done} runs are in {self.store.folder}"
+        return f"{self.grid.name}: searches {self.rounds}, {self.n_done} runs done; rows go to {self.store.folder}"
+
+    def run(self, execute: Callable[[Plan], Outcome], progress: Progress) -> Outcome:
+        """Round after round, until all cells are finished, wait for runs that failed, or are to stop. Then writes search.json."""
+        rounds, total, failed = self.rounds, Outcome(), set[RunId]()
+        while runs := [run for run in rounds.pending if run.id not in failed]:
+            self.search_tally.next_round(len(runs))
+            outcome = execute(rounds.plan(runs))
+            rounds.update(outcome.accuracy)
+            self.search_tally.finished = rounds.finished
+            failed |= {run.id for run in runs} - outcome.accuracy.keys()
+            total += outcome
+            if outcome.interrupted or outcome.unsaved or (outcome.failed and self.plan.settings.fail_fast):
+                break
+        progress.searched(self.store.note("search", rounds.report()), len(rounds.cells), rounds.finished)
+        return total
+
+    def table(self) -> list[dict[str, Any]]:
+        """One row a cell and theta."""
+        return [{name: value for name, value in row.items() if name != "point"} for row in self.rounds.table()]

@@ -1,0 +1,108 @@
+"""A job that runs all points and seeds of a grid, or a shard of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..grid import Grid
+from ..plan import plan as planning
+from ..plan.cost import cores
+from ..plan.plan import Plan
+from ..plan.settings import Settings
+from ..plan.shard import Shard
+from ..point import Run, RunId
+from ..store.store import Done, Store
+from .job import Job
+from .outcome import Outcome
+from .progress import Progress
+from .tally import Tally, duration
+
+
+class SweepJob(Job):
+    """All runs of a grid, or of this shard of it; `plan` holds those that are missing."""
+
+    def __init__(
+        self,
+        grid: Grid,
+        store: Store,
+        done: Done,
+        shard: Shard | None,
+        pad_to: tuple[int, int, int] | None,
+        limit: int,
+        settings: Settings,
+        resume_command: str,
+    ):
+        mine = shard.of(grid.points, grid.seeds) if shard else [Run(point, seed) for point in grid.points for seed in grid.seeds]
+        plan = planning.make([run for run in mine if run.id not in done.runs], pad_to, limit=limit, settings=settings)
+        super().__init__(grid, store, plan, Tally(plan.n_runs, sum(chunk.seconds for chunk in plan.chunks)), resume_command)
+        self.shard = shard
+        self._runs = {run.id for run in mine}
+        self.n_done = len(self._runs) - plan.n_runs
+
+    @property
+    def runs(self) -> set[RunId]:
+        return self._runs
+
+    @property
+    def to_do(self) -> bool:
+        return bool(self.plan.chunks)
+
+    @property
+    def title(self) -> str:
+        return f"{self.grid.name}, {self.shard}" if self.shard else self.grid.name
+
+    def facts(self) -> dict[str, Any]:
+        plan = self.plan
+        return {
+            "points": len({run.point_id for run in self._runs}),
+            "runs": len(self._runs),
+            "done": self.n_done,
+            "todo": plan.n_runs,
+            "programs": len(plan.buckets),
+            "program_list": plan.describe(),
+            "est_flops": plan.flops,
+            "est_seconds": plan.seconds,
+            "est_peak_bytes": plan.peak_bytes,
+        }
+
+    def describe(self) -> list[str]:
+        grid, plan = self.grid, self.plan
+        left_out = [f", {n} {why}" for n, why in ((grid.n_excluded, "excluded by where"), (grid.n_duplicates, "duplicates dropped")) if n]
+        lines = [f"{grid.name}: {len(grid.points)} points x {len(grid.seeds)} seeds = {grid.n_runs} runs" + "".join(left_out)]
+        if self.shard:
+            lines.append(f"{self.shard}: {len(self._runs)} of these runs")
+        lines.append(f"{self.n_done} done in {self.store.folder}, {plan.n_runs} to do")
+        lines += [
+            f"  program {entry['bucket']} {entry['activation']}: {entry['points']} points, {entry['runs']} runs, "
+            f"{entry['chunks']} chunks, about {duration(entry['est_seconds'])}, {entry['est_peak_bytes'] / 2**20:.0f} MiB"
+            for entry in plan.describe()
+        ]
+        lines.append(
+            f"about {plan.flops:.2g} flops, {duration(plan.seconds)} with compilation, {plan.peak_bytes / 2**20:.0f} MiB at the peak"
+        )
+        return lines
+
+    def start_line(self) -> str:
+        plan, folder = self.plan, self.store.folder
+        if not self.to_do:
+            return f"nothing to do: all {self.n_done} runs {f'of {self.shard} ' if self.shard else ''}are in {folder}"
+        return (
+            f"{self.title}: {self.n_done} of {len(self._runs)} runs done, {plan.n_runs} to do in {len(plan.buckets)} programs, "
+            f"about {duration(plan.seconds)} on {cores()} cores; rows go to {folder}"
+        )
+
+    def start_facts(self) -> dict[str, Any]:
+        return super().start_facts() | {"shard": str(self.shard) if self.shard else None}
+
+    def manifest(self) -> dict[str, Any]:
+        new = super().manifest()
+        if self.shard and (before := self.store.read_manifest()) and before.get("grid") == self.grid.resolved:
+            new["command"] = before.get("command", new["command"])  # which resumes more than this shard
+        return new
+
+    def run(self, execute: Callable[[Plan], Outcome], progress: Progress) -> Outcome:
+        return execute(self.plan) if self.to_do else Outcome()
+
+    def has_picture(self, outcome: Outcome) -> bool:
+        return super().has_picture(outcome) and not self.shard  # the whole grid's picture is for the call without --shard

@@ -1,0 +1,107 @@
+"""How far a call has come: counts, cost and time to go, and the line that shows it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+Rows = Sequence[dict[str, Any]]
+"""Finished rows, as the results folder takes them."""
+
+
+class Tally:
+    """Runs and estimated cost done so far; the ETA goes by cost, corrected by how fast this machine turns out to be."""
+
+    def __init__(self, n_runs: int, est_seconds: float):
+        self.n_runs, self.est_seconds = n_runs, est_seconds
+        self.done, self.est_done, self.compile_seconds, self.failed = 0, 0.0, 0.0, 0
+        self.start = time.monotonic()
+        self.accuracy: float | None = None
+
+    def begin(self) -> None:
+        """The first program begins: the time before it is left out of the ETA."""
+        if not self.started:
+            self.start = time.monotonic()
+
+    def add(self, rows: Rows, est_seconds: float) -> None:
+        self.done += len(rows)
+        self.est_done += est_seconds
+        known = [row["accuracy"] for row in rows if row["accuracy"] is not None]
+        self.accuracy = known[-1] if known else self.accuracy
+
+    def drop(self, est_seconds: float) -> None:
+        """A chunk failed; what is left of it is no longer to do."""
+        self.failed += 1
+        self.est_seconds -= est_seconds
+
+    @property
+    def started(self) -> bool:
+        """Whether anything has happened yet."""
+        return bool(self.done or self.failed or self.compile_seconds)
+
+    @property
+    def elapsed(self) -> float:
+        return time.monotonic() - self.start
+
+    @property
+    def eta(self) -> float | None:
+        """Seconds to go, compilation not counted; None before anything is known."""
+        if not self.est_done:
+            return None
+        return max(0.0, self.est_seconds - self.est_done) * (self.elapsed - self.compile_seconds) / self.est_done
+
+    def line(self) -> str:
+        """What is done, time to go, compile time, last accuracy, failures: short enough for 80 columns with a bar."""
+        parts = [self.done_so_far()]
+        if self.eta is not None:
+            parts.append(f"{duration(self.eta)} to go")
+        if self.compile_seconds >= 0.1:
+            parts.append(f"compiled {duration(self.compile_seconds)}")
+        if self.accuracy is not None:
+            parts.append(f"accuracy {self.accuracy:.2f}")
+        if self.failed:
+            parts.append(f"{self.failed} failed")
+        return ", ".join(parts)
+
+    def done_so_far(self) -> str:
+        """Runs, and their share of the cost."""
+        percent = 100 * self.est_done / self.est_seconds if self.est_seconds > 0 else 100.0
+        return f"{self.done}/{self.n_runs} runs, {percent:.0f} %"
+
+
+class SearchTally(Tally):
+    """Cells done instead of cost done: how much a search will cost is not known before."""
+
+    def __init__(self, n_cells: int, finished: int):
+        super().__init__(0, n_cells)
+        self.n_cells, self.finished, self.round = n_cells, finished, 0
+
+    def add(self, rows: Rows, est_seconds: float) -> None:
+        super().add(rows, 0.0)
+
+    def drop(self, est_seconds: float) -> None:
+        super().drop(0.0)
+
+    def next_round(self, n_runs: int) -> None:
+        """A round of so many runs begins."""
+        self.round, self.n_runs, self.est_done = self.round + 1, self.n_runs + n_runs, float(self.finished)
+
+    @property
+    def eta(self) -> float | None:
+        return None
+
+    def done_so_far(self) -> str:
+        """Cells, rounds and runs."""
+        return f"{self.finished}/{self.n_cells} cells, round {self.round}, {self.done} runs"
+
+
+def duration(seconds: float) -> str:
+    """0.4 s, 12 s, 3 min 20 s, 2 h 5 min"""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes, s = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {s} s"
