@@ -14,8 +14,8 @@ import pandas as pd
 import pytest
 from helpers import ROOT, relative
 
-from benchmarks import figures, report, scale, search, work
-from benchmarks.report import ASKED, Measured, Record, reached
+from benchmarks import record, runs, scale, search, work
+from benchmarks.record import ASKED, Measured, Record, reached
 from jaxrecall import Point, realize, simulate, three_step
 from jaxrecall.grid import json_schema, read_grid
 
@@ -109,7 +109,7 @@ def test_the_sample_of_s2_stands_for_its_cost():
 
 
 def test_cells_go_to_the_smallest_program_that_they_fit():
-    groups = figures.by_program(work.FULL.S2, work.FULL.S2_cells, ["512x32", "512x64", "256x64", "512x256"])
+    groups = runs.by_program(work.FULL.S2, work.FULL.S2_cells, ["512x32", "512x64", "256x64", "512x256"])
     assert {bucket: len(sample.cells) for bucket, sample in groups.items()} == {"512x32": 3, "256x64": 2, "512x256": 3}
 
 
@@ -222,7 +222,7 @@ def test_everything_runs_in_small(tmp_path):
     for asked in ASKED:
         bar, aim, measured = table[asked.figure][1:4]
         assert (bar, aim) == (asked.bar, asked.aim)
-        assert (measured == report.NOT_RUN) == (asked.key in not_here), asked.key
+        assert (measured == record.NOT_RUN) == (asked.key in not_here), asked.key
         assert rows[asked.key]["versions"]["jax"]
     assert rows["programs"]["values"] == [2, 1]  # compiled and planned: sizes so tiny need the full form too
     assert rows["second"]["values"] == [0]
