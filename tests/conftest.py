@@ -9,9 +9,15 @@ os.environ["JAXRECALL_CACHE"] = ""  # leaves the user's cache alone
 
 import jax
 import pytest
+from helpers import hold_to_annotations
+
+from jaxrecall.reference.realization import Realization
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+for record in (Realization,):
+    hold_to_annotations(record)
 
 SHARED = pytest.StashKey[str]()
 

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Float, Int
 
 from ..laws.embedding import law_index
 from ..point import BLOCK, REDRAWS, Point, Run, checked_seed
@@ -20,18 +21,18 @@ from ..science import keys, task
 class Realization(NamedTuple):
     """Draws of one (point, seed) as NumPy arrays, float32 and int32; a fresh_batches point has a leading axis 3 on train_*."""
 
-    Z_in: np.ndarray  # (V, d) input embeddings
-    Z_out: np.ndarray  # (V, d) output embeddings
-    z_trig: np.ndarray  # (d,)
-    z_eos: np.ndarray  # (d,)
-    W_in: np.ndarray | None  # (m, d), None without an MLP
-    perm: np.ndarray  # (V,) label of each token
-    train_tokens: np.ndarray  # (N, L)
-    train_positions: np.ndarray  # (N,) where the informative token stands
-    train_labels: np.ndarray  # (N,)
-    test_tokens: np.ndarray  # (n_test, L)
-    test_positions: np.ndarray  # (n_test,)
-    test_labels: np.ndarray  # (n_test,)
+    Z_in: Float[np.ndarray, "V d"]  # input embeddings
+    Z_out: Float[np.ndarray, "V d"]  # output embeddings
+    z_trig: Float[np.ndarray, " d"]
+    z_eos: Float[np.ndarray, " d"]
+    W_in: Float[np.ndarray, "m d"] | None  # None without an MLP
+    perm: Int[np.ndarray, " V"]  # label of each token
+    train_tokens: Int[np.ndarray, "*steps N L"]
+    train_positions: Int[np.ndarray, "*steps N"]  # where the informative token stands
+    train_labels: Int[np.ndarray, "*steps N"]
+    test_tokens: Int[np.ndarray, "n_test L"]
+    test_positions: Int[np.ndarray, " n_test"]
+    test_labels: Int[np.ndarray, " n_test"]
 
 
 def realize(point: Point, seed: int) -> Realization:
@@ -40,7 +41,7 @@ def realize(point: Point, seed: int) -> Realization:
     Memory: about 4 N L bytes (12 N L with fresh batches). The dtypes do not depend on JAX_ENABLE_X64.
     """
     seed = checked_seed(seed)
-    streams, batches = run_keys([(point, seed)])
+    streams, batches = run_keys([Run(point, seed)])
     streams, batches = streams[0], batches[0]
     e = _embeddings(streams, law_index(point.embedding), V=point.V, d=point.d, m=point.m)
     perm = np.asarray(jax.jit(task.permutation, static_argnums=(1, 2))(streams, point.V, point.V))
@@ -69,7 +70,7 @@ def realize(point: Point, seed: int) -> Realization:
 
 def redraws(point: Point, seed: int) -> np.ndarray:
     """(REDRAWS, m, d) float32: the independent copies of W_in that `diagnose` puts in its place."""
-    streams, _ = run_keys([(point, checked_seed(seed))])
+    streams, _ = run_keys([Run(point, checked_seed(seed))])
     return np.stack([embed.redrawn_first_layer(streams[0], r, point.d, point.m, (point.m, point.d)) for r in range(REDRAWS)])
 
 
