@@ -18,6 +18,7 @@ from benchmarks import record, runs, scale, search, work
 from benchmarks.record import ASKED, Measured, Record, reached
 from jaxrecall import Point, realize, simulate, three_step
 from jaxrecall.grid import json_schema, read_grid
+from jaxrecall.reference.metrics import measure
 
 try:
     import torch
@@ -64,16 +65,16 @@ def test_peers_learn_what_three_step_learns(learn, kw):
     V1, w, V2, accuracy = learn(r, point)
     for name, mine in (("V1", V1), ("w", w), ("V2", V2)):
         assert relative(mine, getattr(judge, name)) < 2e-5, name
-    row = simulate(point.replace(exact="full"), 3)
-    assert 0.1 < row["accuracy"] < 0.95
-    assert accuracy == pytest.approx(row["accuracy"], abs=1.5 / 600)
+    expected = measure(r, point, judge)["accuracy"]
+    assert 0.1 < expected < 0.95
+    assert accuracy == pytest.approx(expected, abs=1.5 / 600)
 
 
 @pytest.mark.parametrize("peer", [pytest.param("torch_loop", marks=needs_torch), "jax_loop"])
 def test_peers_draw_the_same_task(peer):
     """With their own random numbers they reach the simulator's mean accuracy."""
     loop = importlib.import_module(f"benchmarks.{peer}")
-    point = Point(V=16, N=1024, d=16, L=4, n_test=512)
+    point = Point(V=16, N=1024, d=16, L=4, n_test=512, exact="full")
     ours, theirs = ([engine(point, seed) for seed in range(24)] for engine in (lambda p, s: simulate(p, s)["accuracy"], loop.run))
     assert abs(mean(ours) - mean(theirs)) < 4 * np.hypot(np.std(ours), np.std(theirs)) / 24**0.5
     assert len(set(theirs)) > 12

@@ -30,6 +30,8 @@ from jaxrecall.run.saver import Saver
 from jaxrecall.status import survey
 from jaxrecall.store.store import Store
 
+pytestmark = pytest.mark.system
+
 SMALL = """
 name: small
 base: {V: 20, L: 3, n_test: 200}
@@ -154,7 +156,6 @@ def test_killed_sweeps_add_up_to_one_that_was_not(small, uninterrupted, tmp_path
     same(quiet(tmp_path), uninterrupted)
 
 
-@pytest.mark.slow
 def test_twenty_kills(home, tmp_path):
     sweeps = Sweeps(home, "s1")
     assert sweeps.run(tmp_path / "whole")["runs_executed"] == 144
@@ -162,7 +163,6 @@ def test_twenty_kills(home, tmp_path):
     same(quiet(tmp_path / "killed"), quiet(tmp_path / "whole"))
 
 
-@pytest.mark.slow
 def test_interrupts_by_sigterm_and_sigint(home, tmp_path):
     sweeps = Sweeps(home, "s1")
     assert sweeps.run(tmp_path / "whole")["runs_executed"] == 144
@@ -252,7 +252,6 @@ def test_a_full_disk_costs_what_it_could_not_take(small, uninterrupted, tmp_path
     same(quiet(tmp_path / "copy"), uninterrupted)
 
 
-@pytest.mark.slow
 def test_a_file_size_limit_costs_what_it_could_not_take(small, uninterrupted, tmp_path):
     refused = small.run(tmp_path, body=SMALL_FILES)
     unsaved = check_refused(refused["events"], refused["err"], "File too large (raise the file size limit (ulimit -f))")
@@ -422,7 +421,6 @@ resource.setrlimit(resource.RLIMIT_AS, (size + 10**9,) * 2)  # a run takes 1e8 b
 """
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs RLIMIT_AS and /proc, which this system lacks")
 def test_batches_are_halved_until_memory_suffices(home, tmp_path):
     (home / "wide.yaml").write_text("base: {V: 4000, L: 1, d: 2, N: 1, n_test: 1, exact: full}\nseeds: {count: 20}\n")
