@@ -30,7 +30,7 @@ ON_REQUEST = {
 PROGRAMS = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxrecall-tests"
 """Programs that tests compiled. JAX finds one again by its code, its options and the version of JAX."""
 
-MAX_BYTES = 2**30
+MAX_BYTES = 2**28  # some thousand programs
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
