@@ -1,13 +1,16 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: sweep test bench study lint clean
+.PHONY: sweep test test-all bench study lint clean
 
 sweep: .venv/installed  ## set up, run the small shipped grid, end with a table and a picture
 	$(BIN)/python -m jaxrecall.sweep --grid sweeps/quickstart.yaml
 
-test: .venv/installed-dev  ## set up and pass the tests; ARGS=--slow for all of them
-	$(BIN)/python -m pytest -q -n 2 $(ARGS)
+test: .venv/installed-dev  ## set up and pass the tests of every change, a few minutes on 2 cores; ARGS="tests/test_fit.py" for some
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile $(ARGS)
+
+test-all: .venv/installed-dev  ## all tests: also those that take minutes, kill processes or fill disks
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile --slow $(ARGS)
 
 bench: .venv/installed-bench  ## set up, run the peers side by side, save results/benchmarks.md; ARGS="--only R1" for parts
 	$(BIN)/python -m benchmarks $(ARGS)

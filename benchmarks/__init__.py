@@ -1,11 +1,15 @@
 """jaxrecall, a torch loop, a jax loop and the floor side by side on the reference work: `python -m benchmarks`, or `make bench`.
 
-work.py        the reference work, and the same in small
-torch_loop.py  the peer that a careful user writes in PyTorch
-jax_loop.py    the peer that a careful user writes in JAX
-floor.py       what the primitives of a run reach on this machine
-clock.py       interleaved timings, fresh processes, this machine
-child.py       what fresh processes run
-figures.py     measures the asked figures; search.py, gpu.py, engines.py and scale.py some of them
-report.py      the table asked for, its file and the merging of partial runs
+In import order:
+
+    work.py        the reference work, and the same in small
+    clock.py       interleaved timings, fresh processes, this machine
+    record.py      the table asked for, its file and the merging of partial runs
+    torch_loop.py  the peer that a careful user writes in PyTorch
+    jax_loop.py    the peer that a careful user writes in JAX
+    floor.py       what the primitives of a run reach on this machine
+    child.py       what fresh processes run
+    bench.py       what every group of measurements needs
+    runs.py engines.py gpu.py scale.py search.py    the measurements
+    groups.py      which function measures which group
 """

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from . import clock
-from .report import ASKED, GROUPS, Measured, Record
+from .bench import Bench
+from .record import ASKED, GROUPS, Measured, Record
 from .work import FULL, TINY
 
 QUIET_LOAD = 0.5
@@ -39,22 +40,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     start = time.monotonic()
 
-    def tell(line: str) -> None:
+    def log(line: str) -> None:
         print(f"{time.monotonic() - start:6.0f} s  {line}", flush=True)
 
     about = clock.circumstances()
-    tell(f"{about['machine']}, load {about['load']}")
+    log(f"{about['machine']}, load {about['load']}")
     if about["load"] > QUIET_LOAD:
-        tell(f"warning: something else is running (load above {QUIET_LOAD}); figures will be off")
+        log(f"warning: something else is running (load above {QUIET_LOAD}); figures will be off")
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
         os.environ["JAXRECALL_CACHE"] = ""  # what is measured here is compiled here
         os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
-        from .figures import MEASURE, Bench  # starts JAX
+        from .groups import MEASURE  # starts JAX
 
-        bench = Bench(TINY if args.tiny else FULL, args.tiny, args.repeats, tell, Path(folder))
+        bench = Bench(TINY if args.tiny else FULL, args.tiny, args.repeats, log, Path(folder))
         for group in dict.fromkeys(args.only):
-            tell(f"== {group}")
+            log(f"== {group}")
             try:
                 rows = MEASURE[group](bench)
             except Exception as error:

@@ -11,7 +11,7 @@ import threading
 import time
 from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 from statistics import mean
 from typing import Any
 
@@ -26,8 +26,9 @@ def cold_jaxrecall(tiny: bool, threshold: float = SLOW_COMPILE_SECONDS) -> dict[
     """S1 by `jaxrecall.sweep.main`: seconds to the last row, and which programs were compiled rather than found in the cache."""
     import jaxrecall
 
-    ours = [f"jaxrecall.{module.name}" for module in iter_modules(jaxrecall.__path__) if module.name != "__main__"]
-    for name in ("matplotlib.pyplot", "pyarrow.parquet", *ours):
+    ours = [module.name for module in walk_packages(jaxrecall.__path__, "jaxrecall.")]
+    needed = [name for name in ours if not name.endswith(".__main__") and ".engines." not in name]  # Ray and Slurm take no part
+    for name in ("matplotlib.pyplot", "pyarrow.parquet", *needed):
         import_module(name)
     programs = compiled_programs(threshold)
     with tempfile.TemporaryDirectory() as folder:

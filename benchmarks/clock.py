@@ -32,7 +32,7 @@ def timed(work: Callable[[int], Any]) -> Engine:
     return engine
 
 
-def interleaved(engines: Mapping[str, Engine], rounds: int, tell: Callable[[str], None]) -> dict[str, list[float]]:
+def interleaved(engines: Mapping[str, Engine], rounds: int, log: Callable[[str], None]) -> dict[str, list[float]]:
     """Seconds of every call. In each round every engine has its turn: up to five calls, until a second has gone by.
 
     The first call of an engine should be behind it: here nothing is left out.
@@ -45,7 +45,7 @@ def interleaved(engines: Mapping[str, Engine], rounds: int, tell: Callable[[str]
             while len(here) < ROUND_CALLS and sum(here) < ROUND_SECONDS:
                 here.append(engine(1 + turn * ROUND_CALLS + len(here)))
             seconds[name] += here
-            tell(f"round {turn + 1} of {rounds}, {name}: {', '.join(f'{s:.3g}' for s in here)} s")
+            log(f"round {turn + 1} of {rounds}, {name}: {', '.join(f'{s:.3g}' for s in here)} s")
     return seconds
 
 
@@ -62,13 +62,13 @@ def sweep(grid: str, folder: Path, *arguments: str) -> tuple[float, float]:
 
     file = folder.with_suffix(".yaml")
     file.write_text(grid)
-    with quiet() as said:
+    with quiet() as written:
         wall, start = time.time(), time.perf_counter()
         code = main(["--grid", str(file), "--out", str(folder), *arguments])
         whole = time.perf_counter() - start
-        told = said()[-2000:] if code else ""
+        output = written()[-2000:] if code else ""
     if code:
-        raise RuntimeError(f"sweep ended with exit code {code}: {told}")
+        raise RuntimeError(f"sweep ended with exit code {code}: {output}")
     return min(whole, (folder / "parts").stat().st_mtime - wall), whole
 
 
@@ -102,11 +102,11 @@ def quiet() -> Iterator[Callable[[], str]]:
             for fd in (1, 2):
                 os.dup2(file.fileno(), fd)
 
-            def said() -> str:
+            def written() -> str:
                 file.seek(0)
                 return file.read()
 
-            yield said
+            yield written
         finally:
             sys.stdout.flush()
             sys.stderr.flush()

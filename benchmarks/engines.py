@@ -14,13 +14,11 @@ import sys
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from .bench import Bench
 from .clock import medians
-from .report import Measured
-
-if TYPE_CHECKING:
-    from .figures import Bench
+from .record import Measured
 
 SEEDS = 80
 ONE, TWO, RAY = "one worker, one core", "two workers, two cores", "two Ray actors, two cores"
@@ -55,7 +53,7 @@ def side_by_side(bench: Bench) -> dict[str, Measured]:
     def run(name: str) -> float:
         mine, *arguments = engines[name]
         seconds, n = steady_seconds(grid, bench.new_folder(), cache, mine, *arguments)
-        bench.tell(f"{name}: {n} runs, {seconds:.3g} s")
+        bench.log(f"{name}: {n} runs, {seconds:.3g} s")
         return seconds
 
     run(TWO)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import jax
 
 import jaxrecall
 
 from . import clock, floor
+from .bench import Bench
 from .clock import medians, timed
-from .report import Measured
-
-if TYPE_CHECKING:
-    from .figures import Bench
+from .record import Measured
 
 
 def batched_and_matmul(bench: Bench) -> dict[str, Measured]:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,10 +21,8 @@ from jaxrecall.run.tally import duration
 from jaxrecall.science.columns import CODE_VERSION, COLUMNS
 from jaxrecall.store.store import Store
 
-from .report import ASKED, Measured
-
-if TYPE_CHECKING:
-    from .figures import Bench
+from .bench import Bench
+from .record import ASKED, Measured
 
 ROWS = 1000  # in a part: what a core finishes in a few seconds
 
@@ -63,7 +61,7 @@ def figures(bench: Bench) -> dict[str, Measured]:
             per_second[name].append(count / (time.perf_counter() - start))
         sizes = [sum(path.stat().st_size for path in paths) / (parts * ROWS) for paths in (store.parts.iterdir(), [store.table])]
         bytes_a_row.append(sizes)
-        bench.tell(f"round {turn + 1} of {bench.rounds}: " + ", ".join(f"{name} {found[-1]:.3g}/s" for name, found in per_second.items()))
+        bench.log(f"round {turn + 1} of {bench.rounds}: " + ", ".join(f"{name} {found[-1]:.3g}/s" for name, found in per_second.items()))
     in_parts, in_table = np.median(bytes_a_row, axis=0)
     note = f"{parts} parts of {ROWS} rows"
     measured = {name: Measured([float(np.median(found))], note=note) for name, found in per_second.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,11 +15,9 @@ from scipy import optimize, stats
 import jaxrecall
 
 from . import clock
-from .report import Measured
+from .bench import Bench
+from .record import Measured
 from .work import Sweep
-
-if TYPE_CHECKING:
-    from .figures import Bench
 
 THETA = 0.5
 SEEDS = 400  # that the search may use
@@ -47,7 +45,7 @@ def against_dense(bench: Bench) -> dict[str, Measured]:
         folder = bench.new_folder()
         took = clock.sweep(grid, folder)[0]
         frame: Any = jaxrecall.load(folder)
-        bench.tell(f"{name}: {len(frame)} runs, {frame['N'].sum():.3g} samples, {took:.3g} s with compilation")
+        bench.log(f"{name}: {len(frame)} runs, {frame['N'].sum():.3g} samples, {took:.3g} s with compilation")
         return frame
 
     dense = rows("dense grid", bench.work.search.grid())

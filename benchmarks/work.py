@@ -1,4 +1,4 @@
-"""The reference work, and the same in small so that a test can run all of it. No JAX here.
+"""The reference work, and the same in small so that a test can run all of it.
 
 R1  one attention-only run           S1  144 small runs
 R2  one run with an MLP              S2  a lab's sweep: 15,360 runs, of which a sample is run

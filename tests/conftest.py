@@ -1,41 +1,60 @@
-"""Strict types and ranks everywhere; slow tests only with --slow; what one test compiled is there for the others."""
+"""Strict types and ranks, arrays held to their annotations, and which tests run.
+
+Compiled programs are kept from one session of tests to the next, for all processes that they start.
+"""
 
 import os
 import shutil
-import tempfile
+from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ["JAXRECALL_CACHE"] = ""  # leaves the user's cache alone
 
 import jax
 import pytest
+from helpers import hold_to_annotations
+
+from jaxrecall.reference.realization import Realization
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
-SHARED = pytest.StashKey[str]()
+for record in (Realization,):
+    hold_to_annotations(record)
+
+ON_REQUEST = {
+    "slow": "takes minutes; --slow runs it",
+    "system": "starts, kills or starves whole processes; --slow runs it",
+}
+
+PROGRAMS = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxrecall-tests"
+"""Programs that tests compiled. JAX finds one again by its code, its options and the version of JAX."""
+
+MAX_BYTES = 2**28  # some thousand programs
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--slow", action="store_true", help="also run the tests that take minutes")
+    parser.addoption("--slow", action="store_true", help="run everything: also the tests marked slow or system")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """One folder of compiled programs for this process and all that it starts."""
-    if hasattr(config, "workerinput"):  # started by the process that made it
-        return
-    config.stash[SHARED] = folder = tempfile.mkdtemp(prefix="jaxrecall-tests-")
-    for name, value in (("jax_compilation_cache_dir", folder), ("jax_persistent_cache_min_compile_time_secs", 0.3)):
+    for marker, reason in ON_REQUEST.items():
+        config.addinivalue_line("markers", f"{marker}: {reason}")
+    if not hasattr(config, "workerinput") and size(PROGRAMS) > MAX_BYTES:
+        shutil.rmtree(PROGRAMS, ignore_errors=True)
+    for name, value in (("jax_compilation_cache_dir", PROGRAMS), ("jax_persistent_cache_min_compile_time_secs", 0.3)):
         os.environ[name.upper()] = str(value)
-        jax.config.update(name, value)
+        jax.config.update(name, str(value) if isinstance(value, Path) else value)
 
 
-def pytest_unconfigure(config: pytest.Config) -> None:
-    shutil.rmtree(config.stash.get(SHARED, ""), ignore_errors=True)
+def size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.glob("*"))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not config.getoption("--slow"):
-        for item in items:
-            if "slow" in item.keywords:
-                item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
+    if config.getoption("--slow"):
+        return
+    for item in items:
+        for marker, reason in ON_REQUEST.items():
+            if marker in item.keywords:
+                item.add_marker(pytest.mark.skip(reason=f"{marker}: {reason}"))

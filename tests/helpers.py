@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 import subprocess
 import sys
+import typing
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from beartype import beartype
+from jaxtyping import jaxtyped
 
 from jaxrecall.point import Point
 from jaxrecall.reference.realization import Realization
@@ -29,6 +33,19 @@ from jaxrecall.simulator.world import Arguments, World, draw
 ROOT = Path(__file__).parent.parent
 METRICS = ("n_correct", "accuracy", "memory_accuracy", "step1_memory_accuracy", "train_accuracy", "attention_mass", "attention_top1")
 METRICS += ("trigger_score", "score_std", "snr", "trigger_cosine", "test_margin", "n_tied")
+
+
+def hold_to_annotations(record: Any) -> None:
+    """From now on every array of this NamedTuple, dataclass or eqx.Module has the shape and dtype of its annotation when one is made.
+
+    A NamedTuple is held to them by _replace too, and so must not be a pytree that JAX maps to other leaves; the others may.
+    """
+    if dataclasses.is_dataclass(record):
+        jaxtyped(record, typechecker=beartype)
+        return
+    record.__new__.__annotations__ = typing.get_type_hints(record, include_extras=True)
+    record.__new__ = jaxtyped(record.__new__, typechecker=beartype)
+    record._make = classmethod(lambda cls, values: cls(*values))
 
 
 def relative(a: Any, b: Any) -> float:

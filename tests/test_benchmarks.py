@@ -14,10 +14,11 @@ import pandas as pd
 import pytest
 from helpers import ROOT, relative
 
-from benchmarks import figures, report, scale, search, work
-from benchmarks.report import ASKED, Measured, Record, reached
+from benchmarks import record, runs, scale, search, work
+from benchmarks.record import ASKED, Measured, Record, reached
 from jaxrecall import Point, realize, simulate, three_step
 from jaxrecall.grid import json_schema, read_grid
+from jaxrecall.reference.metrics import measure
 
 try:
     import torch
@@ -64,16 +65,16 @@ def test_peers_learn_what_three_step_learns(learn, kw):
     V1, w, V2, accuracy = learn(r, point)
     for name, mine in (("V1", V1), ("w", w), ("V2", V2)):
         assert relative(mine, getattr(judge, name)) < 2e-5, name
-    row = simulate(point.replace(exact="full"), 3)
-    assert 0.1 < row["accuracy"] < 0.95
-    assert accuracy == pytest.approx(row["accuracy"], abs=1.5 / 600)
+    expected = measure(r, point, judge)["accuracy"]
+    assert 0.1 < expected < 0.95
+    assert accuracy == pytest.approx(expected, abs=1.5 / 600)
 
 
 @pytest.mark.parametrize("peer", [pytest.param("torch_loop", marks=needs_torch), "jax_loop"])
 def test_peers_draw_the_same_task(peer):
     """With their own random numbers they reach the simulator's mean accuracy."""
     loop = importlib.import_module(f"benchmarks.{peer}")
-    point = Point(V=16, N=1024, d=16, L=4, n_test=512)
+    point = Point(V=16, N=1024, d=16, L=4, n_test=512, exact="full")
     ours, theirs = ([engine(point, seed) for seed in range(24)] for engine in (lambda p, s: simulate(p, s)["accuracy"], loop.run))
     assert abs(mean(ours) - mean(theirs)) < 4 * np.hypot(np.std(ours), np.std(theirs)) / 24**0.5
     assert len(set(theirs)) > 12
@@ -109,7 +110,7 @@ def test_the_sample_of_s2_stands_for_its_cost():
 
 
 def test_cells_go_to_the_smallest_program_that_they_fit():
-    groups = figures.by_program(work.FULL.S2, work.FULL.S2_cells, ["512x32", "512x64", "256x64", "512x256"])
+    groups = runs.by_program(work.FULL.S2, work.FULL.S2_cells, ["512x32", "512x64", "256x64", "512x256"])
     assert {bucket: len(sample.cells) for bucket, sample in groups.items()} == {"512x32": 3, "256x64": 2, "512x256": 3}
 
 
@@ -222,7 +223,7 @@ def test_everything_runs_in_small(tmp_path):
     for asked in ASKED:
         bar, aim, measured = table[asked.figure][1:4]
         assert (bar, aim) == (asked.bar, asked.aim)
-        assert (measured == report.NOT_RUN) == (asked.key in not_here), asked.key
+        assert (measured == record.NOT_RUN) == (asked.key in not_here), asked.key
         assert rows[asked.key]["versions"]["jax"]
     assert rows["programs"]["values"] == [2, 1]  # compiled and planned: sizes so tiny need the full form too
     assert rows["second"]["values"] == [0]

@@ -150,12 +150,13 @@ def drill(sweeps: Sweeps, out: Path, signals: list[signal.Signals], most: int) -
     return last["runs_executed"]
 
 
+@pytest.mark.system
 def test_killed_sweeps_add_up_to_one_that_was_not(small, uninterrupted, tmp_path):
     drill(small, tmp_path, [signal.SIGKILL, signal.SIGTERM], most=20)
     same(quiet(tmp_path), uninterrupted)
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_twenty_kills(home, tmp_path):
     sweeps = Sweeps(home, "s1")
     assert sweeps.run(tmp_path / "whole")["runs_executed"] == 144
@@ -163,7 +164,7 @@ def test_twenty_kills(home, tmp_path):
     same(quiet(tmp_path / "killed"), quiet(tmp_path / "whole"))
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_interrupts_by_sigterm_and_sigint(home, tmp_path):
     sweeps = Sweeps(home, "s1")
     assert sweeps.run(tmp_path / "whole")["runs_executed"] == 144
@@ -171,6 +172,7 @@ def test_interrupts_by_sigterm_and_sigint(home, tmp_path):
     same(quiet(tmp_path / "stopped"), quiet(tmp_path / "whole"))
 
 
+@pytest.mark.system
 def test_a_second_signal_drops_the_batch_in_flight(small, tmp_path):
     sweep = small.start(tmp_path, "--set", "blocks.0.axes.N=[1000000000]")  # a run takes hours
     assert sweep.stdout
@@ -206,6 +208,7 @@ def test_signals_wait_only_while_runs_are_in_flight():
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
+@pytest.mark.system
 def test_two_sweeps_of_one_folder_at_once(small, uninterrupted, tmp_path):
     both = [small.start(tmp_path) for _ in range(2)]
     told = [sweep.communicate(timeout=300) for sweep in both]
@@ -233,6 +236,7 @@ def check_refused(events: list[dict[str, Any]], err: str, why: str) -> int:
     return done["unsaved"]
 
 
+@pytest.mark.system
 def test_a_full_disk_costs_what_it_could_not_take(small, uninterrupted, tmp_path):
     out = tmp_path / "disk" / "out"
     out.parent.mkdir()
@@ -253,7 +257,7 @@ def test_a_full_disk_costs_what_it_could_not_take(small, uninterrupted, tmp_path
     same(quiet(tmp_path / "copy"), uninterrupted)
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_a_file_size_limit_costs_what_it_could_not_take(small, uninterrupted, tmp_path):
     refused = small.run(tmp_path, body=SMALL_FILES)
     unsaved = check_refused(refused["events"], refused["err"], "File too large (raise the file size limit (ulimit -f))")
@@ -262,6 +266,7 @@ def test_a_file_size_limit_costs_what_it_could_not_take(small, uninterrupted, tm
     same(quiet(tmp_path), uninterrupted)
 
 
+@pytest.mark.system
 def test_a_folder_deleted_in_mid_run_is_told_and_not_made_again(small, tmp_path):
     def delete(sweep: subprocess.Popen[str], k: int) -> None:
         if k == 3:
@@ -273,6 +278,7 @@ def test_a_folder_deleted_in_mid_run_is_told_and_not_made_again(small, tmp_path)
     assert survey(tmp_path / "gone")["done"] == refused["runs_executed"] - refused["unsaved"] >= 3
 
 
+@pytest.mark.system
 def test_a_read_only_folder_is_refused_before_anything_runs(small, tmp_path):
     before = in_namespace(f"mount -t tmpfs -o ro tmpfs {tmp_path}")
     command = [*before, *small.command(tmp_path / "out")]
@@ -423,8 +429,8 @@ resource.setrlimit(resource.RLIMIT_AS, (size + 10**9,) * 2)  # a run takes 1e8 b
 """
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs RLIMIT_AS and /proc, which this system lacks")
+@pytest.mark.system
 def test_batches_are_halved_until_memory_suffices(home, tmp_path):
     (home / "wide.yaml").write_text("base: {V: 4000, L: 1, d: 2, N: 1, n_test: 1, exact: full}\nseeds: {count: 20}\n")
     done = Sweeps(home, "wide").run(tmp_path, body=SHORT)

@@ -89,6 +89,7 @@ def test_runs_turned_away_by_a_guard_side_by_side_as_on_an_accelerator(sweeps, t
     assert set(quiet(tmp_path)["form"]) == {"full"}
 
 
+@pytest.mark.system
 def test_four_shards_in_sequence(sweeps, alone, tmp_path):
     counts = [sweeps.run(tmp_path, *ALL, "--shard", f"{i}/4")["runs_executed"] for i in range(4)]
     assert sum(counts) == 500
@@ -96,6 +97,7 @@ def test_four_shards_in_sequence(sweeps, alone, tmp_path):
     assert_same_rows(tmp_path, alone)
 
 
+@pytest.mark.system
 def test_two_workers_compile_nothing_that_is_kept(sweeps, home, alone, tmp_path):
     before = programs(home)
     body = "import atexit, os\natexit.register(lambda: 'jax' in sys.modules and os._exit(9))"  # the parent needs none
@@ -156,6 +158,7 @@ def test_a_killed_worker_loses_nothing(sweeps, alone, tmp_path):
     assert_same_rows(tmp_path, alone)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_all_processes_keeps_what_is_finished(sweeps, alone, tmp_path, number):
     """A terminal and Slurm send their signals to parent and workers alike."""
@@ -238,6 +241,7 @@ def check_failing(done: subprocess.CompletedProcess[str], facts: dict[str, Any])
     assert "--grid" in record["repeat"]
 
 
+@pytest.mark.system
 def test_a_piece_that_always_fails_is_told_and_the_rest_goes_on(home, tmp_path):
     check_failing(*failing(home, tmp_path, "--workers", "2"))
 
@@ -303,6 +307,7 @@ def actors(pid: int) -> list[int]:
     return [one for one in below if "Actor" in Path(f"/proc/{one}/cmdline").read_text()]
 
 
+@pytest.mark.system
 @needs_ray
 def test_two_ray_actors_of_which_one_is_killed(sweeps, home, alone, tmp_path):
     before = programs(home)
@@ -346,6 +351,7 @@ sys.exit(code)
 """
 
 
+@pytest.mark.system
 @needs_ray
 def test_a_ray_node_that_goes_away_costs_nothing(sweeps, alone, tmp_path):
     command = sweeps.command(tmp_path, *ALL, "--set", "run.part_seconds=0", "--engine", "ray")
@@ -357,11 +363,13 @@ def test_a_ray_node_that_goes_away_costs_nothing(sweeps, alone, tmp_path):
     assert_same_rows(tmp_path, alone)
 
 
+@pytest.mark.system
 @needs_ray
 def test_a_piece_that_always_fails_on_ray_is_told_and_the_rest_goes_on(home, tmp_path):
     check_failing(*failing(home, tmp_path, *RAY))
 
 
+@pytest.mark.system
 @needs_ray
 def test_a_ray_sweep_is_interrupted_like_any_other(sweeps, alone, tmp_path):
     def end(sweep: subprocess.Popen[str], n: int) -> None:
@@ -378,6 +386,7 @@ def test_a_ray_sweep_is_interrupted_like_any_other(sweeps, alone, tmp_path):
 needs_submitit = pytest.mark.skipif(find_spec("submitit") is None, reason="needs submitit: pip install '.[slurm]'")
 
 
+@pytest.mark.system
 @needs_submitit
 def test_two_tasks_of_submitit_and_what_they_left_out(sweeps, alone, tmp_path):
     local = ("--engine", "slurm", "--slurm-executor", "local", "--workers", "2")

@@ -15,7 +15,7 @@ from jaxrecall.plan.shard import chosen
 from jaxrecall.point import FIELDS
 from jaxrecall.report.__main__ import parser as report_parser
 from jaxrecall.run.engines.engine import engine
-from jaxrecall.science.columns import COLUMNS
+from jaxrecall.science.columns import COLUMNS, legend
 from jaxrecall.sweep import main, parser
 
 README = (ROOT / "README.md").read_text()
@@ -45,6 +45,13 @@ def test_the_readme_names_every_column_symbol_and_flag():
     others = {"--slow", "--prune", "--from", "--replicates", "--repeats", "--only", "--exclude"}
     for flag in set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", DOCS)) - others:
         assert flag in flags
+
+
+def test_the_readme_legend_is_that_of_the_fields():
+    section = README.split("## Legend")[1].split("\n## ")[0]
+    assert [line for line in section.splitlines() if line.startswith("|")] == legend()
+    assert "| `eta` | rate of step 1 | > 0 | 0.001 |" in legend()
+    assert "| `gamma` | rate of step 2; give this or kappa | >= 0 |  |" in legend()
 
 
 def test_the_readme_grid_is_a_grid(tmp_path):
@@ -82,7 +89,7 @@ def test_the_readme_python_runs(tmp_path, monkeypatch):
     pytest.importorskip("polars")
     pytest.importorskip("duckdb")
     monkeypatch.chdir(tmp_path)
-    small = ("--set", "seeds.count=1", "--set", "blocks.0.axes.N=[128, 512]")
+    small = ("--set", "seeds.count=1", "--set", "blocks.0.axes.N=[128, 512]", "--set", "blocks.0.axes.d=[16, 32]")
     assert main(["--grid", str(ROOT / "sweeps/quickstart.yaml"), *small]) == 0
     blocks = re.findall(r"```python\n(.*?)```", README, re.S)
     assert len(blocks) == 3

@@ -73,7 +73,8 @@ def test_the_streamed_program(point, change):
     bucket = Shape.sized(point, 32, 16, point.m)
 
     def rotate(world):
-        r = change(Realization(*(np.asarray(a, np.float64) if a is not None else None for a in dataclasses.astuple(world.e)), *[None] * 7))
+        padded = (np.asarray(a, np.float64) if a is not None else None for a in dataclasses.astuple(world.e))
+        r = change(Realization(*padded, np.asarray(world.perm), *realize(point, SEED)[6:]))
         new = [None if a is None else jnp.asarray(a, jnp.float32) for a in r[:5]]
         return eqx.tree_at(lambda w: w.e, world, type(world.e)(*new))
 

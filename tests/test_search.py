@@ -319,6 +319,7 @@ def environment(tmp_path_factory):
     return {**os.environ, "PYTHONPATH": str(ROOT), "JAXRECALL_CACHE": str(tmp_path_factory.mktemp("cache"))}
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -9), pytest.param(signal.SIGTERM, 130, marks=pytest.mark.slow)])
 def test_a_search_that_is_stopped_ends_with_the_same_rows(grid, environment, capsys, number, code):
     long = [*grid, "--set", "base.n_test=20000", "--set", "search.width=0.5", "--set", "search.max_runs=400", "--set", "seeds.count=150"]

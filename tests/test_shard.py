@@ -188,7 +188,14 @@ def cache(tmp_path_factory) -> str:
     return str(tmp_path_factory.mktemp("cache"))
 
 
-@pytest.mark.parametrize("how", ["asked for", "from the environment", "of a caller that started it"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param("asked for", marks=pytest.mark.system),
+        "from the environment",
+        pytest.param("of a caller that started it", marks=pytest.mark.system),
+    ],
+)
 def test_two_processes_of_jax_distributed(grid, how, cache):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

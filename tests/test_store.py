@@ -283,6 +283,7 @@ def test_a_broken_manifest_is_said(store):
 # --- nothing half-written is ever seen
 
 
+@pytest.mark.system
 def test_a_reader_sees_whole_parts_while_a_writer_is_killed(store):
     body = """
         store = Store(sys.argv[1])

@@ -333,6 +333,7 @@ print(events["cache_hits"], events["cache_misses"])
 """
 
 
+@pytest.mark.system
 def test_a_second_process_compiles_nothing(grid, tmp_path):
     def events(out: str) -> list[int]:
         env = {**os.environ, "PYTHONPATH": str(ROOT), "JAXRECALL_CACHE": str(tmp_path / "cache")}

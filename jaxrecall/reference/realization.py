@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Float, Int
 
 from ..laws.embedding import law_index
 from ..point import BLOCK, REDRAWS, Point, Run, checked_seed
@@ -20,18 +21,18 @@ from ..science import keys, task
 class Realization(NamedTuple):
     """Draws of one (point, seed) as NumPy arrays, float32 and int32; a fresh_batches point has a leading axis 3 on train_*."""
 
-    Z_in: np.ndarray  # (V, d) input embeddings
-    Z_out: np.ndarray  # (V, d) output embeddings
-    z_trig: np.ndarray  # (d,)
-    z_eos: np.ndarray  # (d,)
-    W_in: np.ndarray | None  # (m, d), None without an MLP
-    perm: np.ndarray  # (V,) label of each token
-    train_tokens: np.ndarray  # (N, L)
-    train_positions: np.ndarray  # (N,) where the informative token stands
-    train_labels: np.ndarray  # (N,)
-    test_tokens: np.ndarray  # (n_test, L)
-    test_positions: np.ndarray  # (n_test,)
-    test_labels: np.ndarray  # (n_test,)
+    Z_in: Float[np.ndarray, "V d"]  # input embeddings
+    Z_out: Float[np.ndarray, "V d"]  # output embeddings
+    z_trig: Float[np.ndarray, " d"]
+    z_eos: Float[np.ndarray, " d"]
+    W_in: Float[np.ndarray, "m d"] | None  # None without an MLP
+    perm: Int[np.ndarray, " V"]  # label of each token
+    train_tokens: Int[np.ndarray, "*steps N L"]
+    train_positions: Int[np.ndarray, "*steps N"]  # where the informative token stands
+    train_labels: Int[np.ndarray, "*steps N"]
+    test_tokens: Int[np.ndarray, "n_test L"]
+    test_positions: Int[np.ndarray, " n_test"]
+    test_labels: Int[np.ndarray, " n_test"]
 
 
 def realize(point: Point, seed: int) -> Realization:

@@ -1,14 +1,15 @@
-"""The columns of the result table: names, types and meaning, in the order that users rely on. No JAX here.
+"""The columns of the result table: names, types and meaning, in the order that users rely on.
 
 One row per (point, seed), scalars only. The order is fixed and a new column goes to the end.
 """
 
 from __future__ import annotations
 
+from dataclasses import MISSING
 from itertools import combinations
 from typing import Any
 
-from ..point import FIELDS
+from ..point import FIELDS, choices
 
 CODE_VERSION = 2
 """Raised by hand whenever a number in a row changes; rows of different versions never mix silently."""
@@ -91,3 +92,23 @@ def in_order(row: dict[str, Any]) -> dict[str, Any]:
     if unknown := row.keys() - COLUMNS.keys():
         raise ValueError(f"row: no such columns: {', '.join(sorted(unknown))}")
     return {name: row[name] for name in COLUMNS}
+
+
+def legend() -> list[str]:
+    """The fields of a point as the rows of a Markdown table: name and symbol, meaning, allowed values, default."""
+    lines = ["| field | meaning | allowed | default |", "| --- | --- | --- | --- |"]
+    for name, f in FIELDS.items():
+        symbol = f.metadata["symbol"]
+        shown = f"`{name}`" + (f" ({symbol})" if symbol not in ("", name) else "")
+        default = "" if f.default in (MISSING, None) else str(f.default).lower()
+        lines.append(f"| {shown} | {f.metadata['legend']} | {_allowed(name)} | {default} |")
+    return lines
+
+
+def _allowed(name: str) -> str:
+    limits = FIELDS[name].metadata
+    if "low" not in limits:
+        return ", ".join(choices(name) or ("true", "false"))
+    if "high" in limits:
+        return f"{limits['low']} to {limits['high']}"
+    return f"{'>' if limits.get('open_low') else '>='} {limits['low']:g}"

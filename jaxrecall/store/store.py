@@ -20,7 +20,7 @@ import os
 import re
 import secrets
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -161,7 +161,7 @@ class Store:
         """Writes `record` to `failures/<name>.json`; returns the path."""
         return self._put(self.failures / f"{name}.json", json.dumps(record, indent=2).encode())
 
-    def clear_failures(self, runs: set[tuple[str, int]]) -> None:
+    def clear_failures(self, runs: Set[tuple[str, int]]) -> None:
         """Removes the records whose every run is among `runs`: those are done by now, or about to be tried again."""
         with _told(self.failures):
             for path in self.failures.glob("*.json"):

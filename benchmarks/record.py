@@ -1,4 +1,4 @@
-"""The table that was asked for, the file it is saved in, and how partial runs merge into it. No JAX here.
+"""The table that was asked for, the file it is saved in, and how partial runs merge into it.
 
 The JSON file is the record; the Markdown beside it is written from it. Each row remembers when, where and with what it
 was measured, so that expensive rows can be refreshed on their own.

@@ -1,80 +1,27 @@
-"""Measures the figures asked for, group by group: each function returns the rows that its measurements give."""
+"""Runs and sweeps against the peers and the floor: R1, R2, S1 warm and cold, S2, memory, and the fit. Each function returns its rows."""
 
 from __future__ import annotations
 
-import itertools
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Sequence
 from statistics import mean
 from typing import Any
 
 import numpy as np
 
 import jaxrecall
-from jaxrecall import Point
 
-from . import clock, engines, floor, gpu, scale, search
-from .clock import Engine, medians, timed
-from .report import Measured
-from .work import Sweep, Work
-
-TORCH, BAG, OURS, FULL = "torch loop", "torch loop, embedding_bag", "jaxrecall", "jaxrecall, exact: full"
-NO_TORCH = "torch is not installed: pip install '.[bench]'"
-
-
-@dataclass
-class Bench:
-    """What every measurement needs; `folder` is temporary."""
-
-    work: Work
-    tiny: bool
-    rounds: int
-    tell: Callable[[str], None]
-    folder: Path
-    numbers: Any = field(default_factory=itertools.count)
-
-    def new_folder(self) -> Path:
-        return self.folder / str(next(self.numbers))
-
-    def interleaved(self, engines: Mapping[str, Engine], rounds: int | None = None) -> dict[str, list[float]]:
-        return clock.interleaved(engines, rounds or self.rounds, self.tell)
-
-
-def torch_engines(runs: Callable[[int], Sequence[tuple[Point, int]]]) -> dict[str, Engine]:
-    """Both forms of the torch loop over the runs of a call, warmed up; none where torch is missing."""
-    try:
-        from . import torch_loop
-    except ModuleNotFoundError:
-        return {}
-
-    def engine(form: str) -> Engine:
-        torch_loop.run(Point(V=16, N=64, d=16, L=4, n_test=64), 0, form)  # starts its threads
-        return timed(lambda call: [torch_loop.run(point, seed, form) for point, seed in runs(call)])
-
-    return {TORCH: engine("keys"), BAG: engine("bag")}
-
-
-def against_torch(seconds: Mapping[str, list[float]], ours: str = OURS, scale: float = 1.0, note: str = "") -> Measured:
-    """The row torch loop / ours; not run without torch. `scale` is for unequal work."""
-    at = medians(seconds)
-    if TORCH not in at:
-        return Measured(note=f"not run: {NO_TORCH}", seconds={ours: seconds[ours]})
-    shown = {name: seconds[name] for name in (TORCH, BAG, ours)}
-    return Measured([scale * at[TORCH] / at[ours]], f"{scale * at[BAG] / at[ours]:.3g}x", note, shown)
-
-
-def simulator(point: Point) -> Engine:
-    """`jaxrecall.simulate`, its program compiled; every call another seed."""
-    jaxrecall.simulate(point, 0)
-    return timed(lambda call: jaxrecall.simulate(point, call))
+from . import clock, floor
+from .bench import BAG, FULL, OURS, TORCH, Bench, against_torch, simulator, torch_engines
+from .clock import Engine, medians
+from .record import Measured
+from .work import Sweep
 
 
 def r1(bench: Bench) -> dict[str, Measured]:
     """One run, guarded and in full, against the torch loop and against the floor."""
     point = bench.work.R1
-    bench.tell("rates of the primitives")
+    bench.log("rates of the primitives")
     rates = floor.rates(point, bench.tiny)
     engines = torch_engines(lambda call: [(point, call)])
     engines |= {OURS: simulator(point), FULL: simulator(point.replace(exact="full"))}
@@ -166,7 +113,7 @@ def cold(bench: Bench) -> dict[str, Measured]:
 def s2(bench: Bench) -> dict[str, Measured]:
     """A sample of the lab's sweep in the programs that the whole of it is planned in."""
     S2 = bench.work.S2
-    bench.tell("planning all of S2")
+    bench.log("planning all of S2")
     plan = clock.dry_run(S2.grid(), bench.folder)
     samples = by_program(S2, bench.work.S2_cells, [entry["bucket"] for entry in plan["program_list"]])
     points = [point for sample in samples.values() for point in sample.points()]
@@ -203,7 +150,7 @@ def by_program(sweep: Sweep, cells: Sequence[tuple[int, int, int]], buckets: Seq
 def fit(bench: Bench) -> dict[str, Measured]:
     """Thresholds and exponents of a large table, in a process of its own; with --tiny of a small one."""
     done = clock.fresh("fit", seeds=8 if bench.tiny else 521, resamples=100 if bench.tiny else 200)
-    bench.tell(f"{done['rows']} rows in {done['seconds']:.1f} s")
+    bench.log(f"{done['rows']} rows in {done['seconds']:.1f} s")
     return {"fit": Measured([done["seconds"], done["peak_bytes"] / 2**30], note=f"{done['rows']} rows, 120 cells, 16 levels")}
 
 
@@ -217,23 +164,8 @@ def memory(bench: Bench) -> dict[str, Measured]:
     cache = tempfile.mkdtemp(dir=bench.folder)
     clock.fresh("size", tiny=bench.tiny, N=N[0], cache=cache)
     peaks = [clock.fresh("size", tiny=bench.tiny, N=n, cache=cache)["peak_bytes"] / 2**20 for n in N]
-    bench.tell(f"peaks {', '.join(f'{peak:.1f}' for peak in peaks)} MiB")
+    bench.log(f"peaks {', '.join(f'{peak:.1f}' for peak in peaks)} MiB")
     seconds = bench.interleaved({f"N = {n:.0e}": simulator(point.replace(N=n)) for n in N})
     slope = float(np.polyfit(np.log(N), np.log(list(medians(seconds).values())), 1)[0])
     note = f"{', '.join(f'{peak:.1f}' for peak in peaks)} MiB for N = {', '.join(f'{n:.0e}' for n in N)}, programs from the compile cache"
     return {"memory": Measured([peaks[-1] / peaks[0]], note=note), "slope": Measured([slope], seconds=seconds)}
-
-
-MEASURE: dict[str, Callable[[Bench], dict[str, Measured]]] = {
-    "R1": r1,
-    "R2": r2,
-    "S1": s1,
-    "cold": cold,
-    "S2": s2,
-    "memory": memory,
-    "search": search.against_dense,
-    "gpu": gpu.batched_and_matmul,
-    "engines": engines.side_by_side,
-    "fit": fit,
-    "scale": scale.figures,
-}

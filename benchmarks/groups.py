@@ -1,0 +1,23 @@
+"""The groups of measurements by name: each function measures the rows of its group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from . import engines, gpu, runs, scale, search
+from .bench import Bench
+from .record import Measured
+
+MEASURE: dict[str, Callable[[Bench], dict[str, Measured]]] = {
+    "R1": runs.r1,
+    "R2": runs.r2,
+    "S1": runs.s1,
+    "cold": runs.cold,
+    "S2": runs.s2,
+    "memory": runs.memory,
+    "search": search.against_dense,
+    "gpu": gpu.batched_and_matmul,
+    "engines": engines.side_by_side,
+    "fit": runs.fit,
+    "scale": scale.figures,
+}
