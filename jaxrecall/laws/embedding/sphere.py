@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from .law import EmbeddingLaw
+from .law import EmbeddingLaw, Moments
 
 
 class Sphere(EmbeddingLaw):
     name = "sphere"
+    moments = Moments(overlap=True, random_length=False)
 
     def rows(self, normals: Any, index: Any, d: Any, xp: Any) -> Any:
         square = xp.sum(normals * normals, axis=1, keepdims=True)
