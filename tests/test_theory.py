@@ -1,9 +1,11 @@
 """The theory's limits, known values and refusals, and the locked-attention surrogate against the simulator's own draws."""
 
 import math
+import re
 
 import numpy as np
 import pytest
+from helpers import ROOT
 from scipy.stats import poisson
 
 from jaxrecall import realize, theory, three_step
@@ -235,6 +237,18 @@ def test_the_surrogate_draws_the_rows_of_any_law(cubes, monkeypatch):
 def test_the_surrogate_learns_with_any_law(cubes):
     assert surrogate.locked(cubes, 20_000, 4).mean() > 0.8
     assert 10 < surrogate.critical_N(cubes, 0.5, seeds=4) < math.inf
+
+
+def test_the_page_of_theory_runs_and_names_tests_and_formulas_that_exist():
+    page = (ROOT / "docs/theory.md").read_text()
+    exec(compile(re.search(r"```python\n(.*?)```", page, re.S)[1], "docs/theory.md", "exec"), {})
+    tests = "".join((ROOT / f"tests/test_{name}.py").read_text() for name in ("theory", "physics"))
+    assert [name for name in re.findall(r"`(test_\w+)`", page) if f"def {name}(" not in tests] == []
+    assert [name for name in theory.__all__ if name not in page and name != "ScoreNoise"] == []
+    sections = set(re.findall(r"^##+ ([\d.]*\d)", page, re.M))
+    for path in (ROOT / "jaxrecall/theory").glob("*.py"):
+        named = re.findall(r"docs/theory\.md, sections? ([\d.]*\d)(?: and ([\d.]*\d))?", path.read_text())
+        assert {section for pair in named for section in pair if section} <= sections, path.name
 
 
 def test_a_model_has_the_fields_and_the_defaults_of_a_point():

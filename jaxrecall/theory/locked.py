@@ -40,11 +40,11 @@ class Nodes(NamedTuple):
 
 
 class KeyOverlaps(NamedTuple):
-    """Overlaps kappa(w, v) = phi(key w)^T phi(key v) of attention keys at the nodes, (NODES,) each."""
+    """Overlaps omega(w, v) = phi(key w)^T phi(key v) of attention keys at the nodes, (NODES,) each."""
 
-    own: np.ndarray  # kappa(v, v) less the mean of kappa(w, v) over w
+    own: np.ndarray  # omega(v, v) less the mean of omega(w, v) over w
     shared: np.ndarray  # that mean: the part that all keys share
-    spread: np.ndarray  # variance of kappa(w, v) over w
+    spread: np.ndarray  # variance of omega(w, v) over w
 
 
 def locked_accuracy(model: Model, N: float, stray: float = 0.0) -> float:

@@ -105,7 +105,7 @@ def leakage(s: Terms) -> float:
 def gradient(model: Model, s: Terms) -> float:
     """Counts of labels, and of the tokens that occur with them."""
     L, k, rate = model.L, s.k, s.rate
-    variance = k**2 * label_counts(model, s) + token_counts(model, s) + s.c * other_labels(model, s) + rate**3 * (L - 1) / L**2
+    variance = k**2 * label_counts(model, s) + token_counts(model, s) + s.c * overlapped_counts(model, s) + rate**3 * (L - 1) / L**2
     if s.c:
         variance += k**2 * rate**4 * (s.c + 4) / model.d
     return np.sqrt((1 + s.c) * variance) / (s.signal * model.V)
@@ -122,15 +122,15 @@ def label_counts(model: Model, s: Terms) -> float:
 
 
 def token_counts(model: Model, s: Terms) -> float:
-    """Variance of a token's part in w from how often it occurs as noise with its own label."""
+    """Variance of a token's part in w from how often tokens occur with a label."""
     V, rate = model.V, s.rate
     if model.fresh_batches:
         return (1 + s.c) * (V * s.R**2 + 2 * rate**2 * s.R)
     return (1 + s.c) * (2 * V * s.R**2 + 4 * rate**2 * s.R) + (2 + s.c) * model.L**2 * rate / V
 
 
-def other_labels(model: Model, s: Terms) -> float:
-    """Variance of a token's part in w from its counts with other labels, per unit of the variance of the overlaps that mix them."""
+def overlapped_counts(model: Model, s: Terms) -> float:
+    """The same counts read through overlaps, for overlaps whose variance sums to 1."""
     return (1 + s.c) * (2 * s.rate**2 * s.R + model.V * s.R**2)
 
 
@@ -144,7 +144,7 @@ def mlp(model: Model, s: Terms) -> float:
     q = L * act.slope_square * (act.square - act.mean**2) / (model.m * act.slope**4)
     h = L * (again * (act.mean + act.bend / L) + act.bend * rate / L**2) / act.slope
     along = (L / rate) ** 2 * (h**2 + again * L**2 / V) + s.a**2
-    variance = q * (V * other_labels(model, s) + again * L**2 * rate * (1 + 2 * rate) + s.k**2 * rate**4 * (2 + s.c))
+    variance = q * (V * overlapped_counts(model, s) + again * L**2 * rate * (1 + 2 * rate) + s.k**2 * rate**4 * (2 + s.c))
     return np.sqrt(along * model.d / model.m * s.M3 + (1 + s.c) * variance / (s.signal * V) ** 2)
 
 
