@@ -8,8 +8,7 @@ from scipy.optimize import brentq
 
 from jaxrecall import load
 from jaxrecall.fit import fit
-from jaxrecall.theory import critical as theory
-from jaxrecall.theory import information, surrogate
+from jaxrecall.theory import Model, critical_N, fano_ceiling, surrogate
 
 STUDY = Path(__file__).parent / "study"
 SIZES = ["V", "d", "L"]
@@ -37,8 +36,8 @@ def capacity(V=128):
     observed, body = thresholds("capacity"), []
     for d in (64, 256):
         for L in (8, 256):
-            row = observed.loc[(V, d, L)]
-            body.append([d, L, f"{theory.critical_N(V, d, L):.0f}", f"{surrogate.critical_N(V, d):.0f}", with_interval(row)])
+            row, model = observed.loc[(V, d, L)], Model(V=V, d=d, L=L)
+            body.append([d, L, f"{critical_N(model):.0f}", f"{surrogate.critical_N(model):.0f}", with_interval(row)])
     return markdown(["d", "L", "closed formula", "locked-attention surrogate", "observed N* [95 %]"], body)
 
 
@@ -66,7 +65,8 @@ def bound():
     found = {of: thresholds("bound", of) for of in ("assignment_accuracy", "whitened_accuracy", "matched_accuracy", "")}
     body = []
     for V, d, L in found[""].index:
-        least = brentq(lambda N, V=V, d=d, L=L: information.fano_ceiling(V, N, d, L) - 0.5, 1, 1e9)
+        model = Model(V=V, d=d, L=L)
+        least = brentq(lambda N, model=model: fano_ceiling(model, N) - 0.5, 1, 1e9)
         best = found["assignment_accuracy"].loc[(V, d, L)]
         cells = [with_interval(table.loc[(V, d, L)]) for table in found.values()]
         body.append([V, d, L, f"{least:.3g}", *cells, f"{best['N_star'] / least:.2g}" if best["censored"] == "no" else ""])
@@ -83,9 +83,10 @@ def agreement():
         observed = observed[observed["censored"] == "no"]
         locked = [np.interp(np.log(row.N_star), np.log(mass.loc[at].index), mass.loc[at]) > 0.95 for at, row in observed.iterrows()]
         mine = observed[locked]
+        models = [Model(**dict(zip(SIZES, at, strict=True))) for at in mine.index]
         for name, predicted in (
-            ("closed formula", [theory.critical_N(*at, theta) for at in mine.index]),
-            ("surrogate, 64 seeds", [surrogate.critical_N(V, d, theta) for V, d, _ in mine.index]),
+            ("closed formula", [critical_N(model, theta) for model in models]),
+            ("surrogate, 64 seeds", [surrogate.critical_N(model, theta) for model in models]),
         ):
             off = np.abs(np.log(np.array(predicted) / mine["N_star"]))
             at = dict(zip(SIZES, off.idxmax(), strict=True))

@@ -85,12 +85,12 @@ print(json.dumps(test_packaging.rows(Shape(32, 16, 0, "none", "counts"), 3)))
     assert_same(json.loads(out.stdout), alone)
 
 
-@pytest.mark.parametrize(("activation", "exact"), [("quadratic", "full"), ("gelu", "guarded")])
-def test_padded_mlp_units_and_columns_are_silent(activation, exact):
+@pytest.mark.parametrize(("activation", "form"), [("quadratic", "full"), ("gelu", "uniform")])
+def test_padded_mlp_units_and_columns_are_silent(activation, form):
     point = Point(V=30, N=700, d=12, L=7, m=20, n_test=600, activation=activation)
-    tight, metrics = streamed(point, 2, Shape(30, 12, 20, activation, exact))
-    wide, _ = streamed(point, 2, Shape(64, 32, 48, activation, exact))
-    assert (metrics["form"] == "full") == (exact == "full")
+    tight, metrics = streamed(point, 2, Shape(30, 12, 20, activation, form))
+    wide, _ = streamed(point, 2, Shape(64, 32, 48, activation, form))
+    assert (metrics["form"] == "full") == (form == "full")
     for a, b in zip(tight, wide, strict=True):
         assert relative(a, b) < 1e-5
 

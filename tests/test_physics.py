@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 
-from jaxrecall import realize, three_step
+from jaxrecall import realize, theory, three_step
 from jaxrecall.point import Point
 from jaxrecall.simulator import program
 from jaxrecall.simulator.shape import Shape
-from jaxrecall.theory import critical as theory
-from jaxrecall.theory import information, surrogate
+from jaxrecall.theory import Model, surrogate
 
 pytestmark = pytest.mark.slow
 
@@ -24,14 +23,9 @@ def sample_points(n: int, top: tuple[float, float, float, float] = (8, 8, 7, 14)
             d = V + 2
         if N >= room * max(V / 2, 2 * L**2 / d) and L < V and d <= 256:
             point = Point(V=V, N=N, d=d, L=L, n_test=1024, root_seed=len(points), **law)  # random numbers of its own
-            if not lead or theory.score_noise(**symbols(point, "L", "fresh_batches")).leading == lead:
+            if not lead or theory.score_noise(Model.of(point), N).leading == lead:
                 points.append(point)
     return points
-
-
-def symbols(point: Point, *more: str) -> dict:
-    """What theory and surrogate call the point by."""
-    return {name: getattr(point, name) for name in ("V", "N", "d", "m", "embedding", "trigger_in_value", "activation", *more)}
 
 
 def simulate_all(points: list[Point], seeds: range, bucket: Shape) -> list[list[dict]]:
@@ -55,7 +49,7 @@ def tell_errors(what: str, errors: list[float]) -> None:
 
 def snr_ratios(points: list[Point], rows: list[list[dict]], what: str) -> tuple[float, float, float]:
     """Quartiles of measured / predicted snr."""
-    ratios = [mean_of("snr", of) / theory.score_noise(**symbols(p, "L", "fresh_batches")).snr for p, of in zip(points, rows, strict=True)]
+    ratios = [mean_of("snr", of) / theory.score_noise(Model.of(p), p.N).snr for p, of in zip(points, rows, strict=True)]
     low, median, high = np.quantile(ratios, [0.25, 0.5, 0.75])
     print(f"measured / predicted snr, {what}, {len(points)} points: median {median:.3f}, quartiles {low:.3f} {high:.3f}")
     return low, median, high
@@ -69,7 +63,7 @@ def test_snr_and_locked_accuracy_follow_the_theory():
     assert low >= 0.85
     assert high <= 1.2
     locked = [
-        mean_of("accuracy", of) - theory.locked_accuracy(**symbols(p))
+        mean_of("accuracy", of) - theory.locked_accuracy(Model.of(p), p.N)
         for p, of in zip(points, rows, strict=True)
         if mean_of("attention_mass", of) > 0.95
     ]
@@ -123,7 +117,7 @@ def test_mlp_noise_is_what_another_first_layer_changes(activation):
             leak = r.Z_in @ r.z_trig - (r.Z_in @ r.z_trig).mean()
             changed -= np.outer(changed @ leak, leak) / (leak @ leak)
             variances.append((changed**2).mean() * 6 / 5 / trigger**2)
-        ratios.append(np.sqrt(np.mean(variances)) / theory.score_noise(**symbols(point, "L", "fresh_batches")).mlp)
+        ratios.append(np.sqrt(np.mean(variances)) / theory.score_noise(Model.of(point), point.N).mlp)
     print(f"measured / predicted MLP noise, {activation}, {len(ratios)} points: {np.quantile(ratios, [0.25, 0.5, 0.75]).round(2)}")
     assert 0.8 <= np.median(ratios) <= 2
 
@@ -138,7 +132,8 @@ def test_locked_accuracy_of_mlps_follows_the_surrogate():
                 law = {"embedding": embedding, "trigger_in_value": trigger, "activation": activation}
                 for V, N, d, m in sizes:
                     d = V + 2 if embedding == "orthogonal" else d
-                    errors.append(theory.locked_accuracy(V, N, d, m, **law) - surrogate.locked(V, N, d, 12, m, **law).mean())
+                    model = Model(V=V, d=d, L=2, m=m, **law)
+                    errors.append(theory.locked_accuracy(model, N) - surrogate.locked(model, N, 12).mean())
     print(
         f"locked accuracy with an MLP, {len(errors)} points: mean |error| {np.mean(np.abs(errors)):.3f}, worst {np.max(np.abs(errors)):.3f}"
     )
@@ -147,17 +142,13 @@ def test_locked_accuracy_of_mlps_follows_the_surrogate():
 
 def test_accuracy_without_locked_attention_follows_the_theory():
     points = [p for law in ({}, {"trigger_in_value": False}) for p in sample_points(120, (7, 7, 7, 13), **law)]
-    locked, predicted = (np.array([f(p) for p in points]) for f in (lambda p: theory.locked_accuracy(**symbols(p)), accuracy_of))
+    locked, predicted = (np.array([f(Model.of(p), p.N) for p in points]) for f in (theory.locked_accuracy, theory.accuracy))
     some = [p for p, is_open in zip(points, (predicted < 0.9 * locked) & (predicted > 0.05), strict=True) if is_open][:24]
     rows = simulate_all(some, range(8), Shape(128, 128, 0, "none", "counts"))
-    errors = [accuracy_of(p) - mean_of("accuracy", of) for p, of in zip(some, rows, strict=True)]
+    errors = [theory.accuracy(Model.of(p), p.N) - mean_of("accuracy", of) for p, of in zip(some, rows, strict=True)]
     tell_errors("accuracy, attention not locked", errors)
     assert len(some) >= 10
     assert np.mean(np.abs(errors)) < 0.08
-
-
-def accuracy_of(point: Point) -> float:
-    return theory.accuracy(**symbols(point, "L", "kappa", "fresh_batches"))
 
 
 @pytest.mark.parametrize("theta", [0.5, 0.9])
@@ -167,7 +158,8 @@ def test_critical_N_follows_the_theory_and_the_surrogate(theta):
     laws = [{"embedding": embedding, "trigger_in_value": t} for embedding in ("gaussian", "sphere") for t in (True, False)]
     closed, drawn = [], []
     for root_seed, (cell, law) in enumerate((cell, law) for cell in cells for law in laws):
-        predicted = theory.critical_N(theta=theta, **cell, **law)
+        model = Model(**cell, **law)
+        predicted = theory.critical_N(model, theta)
         if predicted == np.inf:
             continue
         levels = [round(predicted * 2**k) for k in (-1.5, -0.75, 0, 0.75, 1.5)]
@@ -179,7 +171,7 @@ def test_critical_N_follows_the_theory_and_the_surrogate(theta):
             continue
         N_star = float(np.exp(np.interp(theta, means, np.log(levels))))
         closed.append(np.log(predicted / N_star))
-        drawn.append(np.log(surrogate.critical_N(cell["V"], cell["d"], theta, **law) / N_star))
+        drawn.append(np.log(surrogate.critical_N(model, theta) / N_star))
     assert len(closed) >= 12
     for name, logs in (("closed form", closed), ("surrogate", drawn)):
         middle, off = np.median(logs), np.median(np.abs(logs))
@@ -196,8 +188,7 @@ def test_the_matched_filter_follows_the_theory():
     ]
     rows = simulate_all(points, range(12), Shape(128, 128, 0, "none", "counts"))
     errors = [
-        information.matched_filter_accuracy(p.V, p.N, p.d, p.L, p.embedding) - mean_of("step1_memory_accuracy", of)
-        for p, of in zip(points, rows, strict=True)
+        theory.matched_filter_accuracy(Model.of(p), p.N) - mean_of("step1_memory_accuracy", of) for p, of in zip(points, rows, strict=True)
     ]
     tell_errors("matched filter", errors)
     assert np.mean(np.abs(errors)) < 0.03

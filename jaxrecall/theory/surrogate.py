@@ -1,6 +1,6 @@
-"""Recall where attention is locked, drawn from what it then depends on: embeddings and label counts. No JAX here.
+"""Recall with locked attention, drawn from what it then depends on: embeddings and label counts. docs/theory.md, section 6.
 
-Ours, and exact for eta -> 0: step 3 then sees the samples through their label counts alone, so a draw costs V^2 (d + m) at
+Ours, and exact for eta -> 0: step 3 then sees the samples through their label counts alone, so that a draw costs V^2 (d + m) at
 any N and L. The draws are NumPy's own, independent of the simulator's.
 """
 
@@ -12,9 +12,9 @@ from collections.abc import Iterable
 import numpy as np
 from scipy.special import erf, logit
 
-from ..errors import TheoryError
 from ..laws.activation import value_and_slope
-from .locked import check
+from ..laws.embedding import EMBEDDING_LAWS
+from .model import Model, check_N, check_theta
 
 PER_OCTAVE = 4
 """Levels of N are round(2^(k / 4)); the counts at one are part of those at the next."""
@@ -45,45 +45,27 @@ def logits_from_counts(
     return phi @ learned @ Z_out.T
 
 
-def locked(
-    V: int,
-    N: float,
-    d: int,
-    seeds: int | Iterable[int],
-    m: int = 0,
-    embedding: str = "gaussian",
-    trigger_in_value: bool = True,
-    activation: str = "none",
-) -> np.ndarray:
+def locked(model: Model, N: float, seeds: int | Iterable[int]) -> np.ndarray:
     """(n,) memory accuracy (fraction of the vocabulary) with attention locked, one for each seed (a number means 0..n-1).
 
     A seed has the same embeddings at every N, and counts that grow with it; N = inf takes every label equally often.
+    Any embedding law will do: its own rows are drawn. Raises TheoryError.
     """
-    check(V, N, d, m, embedding, activation)
-    seeds = range(seeds) if isinstance(seeds, int) else seeds
-    return np.array([_accuracy(V, N, d, seed, m, embedding, trigger_in_value, activation) for seed in seeds])
+    check_N(N)
+    model.require("the surrogate", fresh_batches=False)
+    return np.array([_accuracy(model, N, seed) for seed in (range(seeds) if isinstance(seeds, int) else seeds)])
 
 
-def critical_N(
-    V: int,
-    d: int,
-    theta: float = 0.5,
-    seeds: int = 64,
-    m: int = 0,
-    embedding: str = "gaussian",
-    trigger_in_value: bool = True,
-    activation: str = "none",
-) -> float:
-    """N at which memory accuracy, averaged over seeds 0..seeds-1, crosses theta; inf where N = inf is not enough.
+def critical_N(model: Model, theta: float = 0.5, seeds: int = 64) -> float:
+    """N (samples) at which memory accuracy, averaged over seeds 0..seeds-1, crosses theta; inf where N = inf is not enough.
 
-    Bisection over levels four to the octave, then a straight line in logit accuracy against ln N. Of the cost of 9 `locked`.
+    Bisection over levels four to the octave, then a straight line in logit accuracy against ln N. It costs about 9 `locked`.
+    Raises TheoryError.
     """
-    if not 0 < theta < 1:
-        raise TheoryError(f"theta: got {theta!r}; allowed: fractions between 0 and 1")
-    law = m, embedding, trigger_in_value, activation
+    check_theta(theta)
 
     def mean(N: float) -> float:
-        return float(locked(V, N, d, seeds, *law).mean())
+        return float(locked(model, N, seeds).mean())
 
     low, high = 0, OCTAVES * PER_OCTAVE
     values = {low: mean(_level(low)), high: mean(math.inf)}
@@ -104,20 +86,24 @@ def _level(k: int) -> int:
     return round(2 ** (k / PER_OCTAVE))
 
 
-def _accuracy(V: int, N: float, d: int, seed: int, m: int, embedding: str, trigger_in_value: bool, activation: str) -> float:
-    rng = np.random.default_rng([seed, V, d, m])
-    if embedding == "orthogonal":
-        Z_in = Z_out = np.eye(V + 1)[:V]
-        z_trig = np.eye(V + 1)[V]
-    else:
-        Z = rng.normal(size=(2 * V + 1, d)) * d**-0.5
-        if embedding == "sphere":
-            Z /= np.linalg.norm(Z, axis=1, keepdims=True)
-        Z_in, Z_out, z_trig = Z[:V], Z[V:-1], Z[-1]
-    W_in = rng.normal(size=(m, Z_in.shape[1])) if m else None
-    perm = rng.permutation(V)
-    logits = logits_from_counts(_counts(V, N, rng), Z_in, Z_out, z_trig, perm, W_in, trigger_in_value, activation)
+def _accuracy(model: Model, N: float, seed: int) -> float:
+    rng = np.random.default_rng([seed, model.V, model.d, model.m])
+    Z_in, Z_out, z_trig = _embeddings(model, rng)
+    W_in = rng.normal(size=(model.m, Z_in.shape[1])) if model.m else None
+    perm = rng.permutation(model.V)
+    counts = _counts(model.V, N, rng)
+    logits = logits_from_counts(counts, Z_in, Z_out, z_trig, perm, W_in, model.trigger_in_value, model.activation)
     return float((logits.argmax(1) == perm).mean())
+
+
+def _embeddings(model: Model, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Z_in (V, width), Z_out (V, width) and z_trig (width,)."""
+    V, law = model.V, EMBEDDING_LAWS[model.embedding]
+    index = np.concatenate([np.arange(V), np.arange(V), [V]])[:, None]
+    is_fixed = law.moments is not None and not law.moments.overlap  # rows made one by one that never overlap are not random
+    normals = np.zeros((2 * V + 1, V + 1)) if is_fixed else rng.normal(size=(2 * V + 1, model.d))
+    Z = law.rows(normals, index, model.d, np)
+    return Z[:V], Z[V:-1], Z[-1]
 
 
 def _counts(V: int, N: float, rng: np.random.Generator) -> np.ndarray:

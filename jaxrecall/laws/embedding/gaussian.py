@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from .law import Rescaled
+from .law import Moments, Rescaled
 
 
 class Gaussian(Rescaled):
     name = "gaussian"
+    moments = Moments(overlap=True, random_length=True)
 
     def length(self, normals: Any, d: Any, xp: Any) -> Any:
         return xp.sqrt(xp.asarray(d, normals.dtype))

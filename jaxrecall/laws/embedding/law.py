@@ -3,9 +3,23 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any
 
 from ...errors import Problem
+
+
+@dataclass(frozen=True)
+class Moments:
+    """What the formulas in `theory/` need to know of a law; the mean squared length of a row is 1 in every case."""
+
+    overlap: bool
+    """True: rows are independent and their directions uniform, so that cosines between them have variance 1/d.
+    False: rows are orthonormal."""
+
+    random_length: bool
+    """True: the squared length of a row is chi-square with d degrees of freedom, over d, so that entries are normal.
+    False: it is 1, so that entries are coordinates of a random direction, whose tails are lighter."""
 
 
 class EmbeddingLaw(ABC):
@@ -13,6 +27,9 @@ class EmbeddingLaw(ABC):
 
     name: str
     """Value of the field `embedding`."""
+
+    moments: Moments | None = None
+    """What theory needs to know; the formulas refuse a law that leaves it out, the locked-attention surrogate does not."""
 
     @abstractmethod
     def rows(self, normals: Any, index: Any, d: Any, xp: Any) -> Any:

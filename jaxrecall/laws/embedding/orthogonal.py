@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import Problem
-from .law import EmbeddingLaw
+from .law import EmbeddingLaw, Moments
 
 
 class Orthogonal(EmbeddingLaw):
     name = "orthogonal"
+    moments = Moments(overlap=False, random_length=False)
 
     def rows(self, normals: Any, index: Any, d: Any, xp: Any) -> Any:
         return (xp.arange(normals.shape[1], dtype=index.dtype)[None, :] == index).astype(normals.dtype)

@@ -1,0 +1,47 @@
+"""What the gradient at initialization tells about the permutation pi. Ours, not the paper's: docs/theory.md, section 7."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import lambertw
+
+from .locked import KeyOverlaps, cosine, nodes, recall, squared_length
+from .model import Model, check_N
+
+
+def information(model: Model, N: float) -> float:
+    """Information (nats) of the initial gradient on pi, as if it were a Gaussian channel; docs/theory.md, section 7.1.
+
+    Raises TheoryError but for gaussian embeddings, m = 0, one batch and the trigger in the value path.
+    """
+    check_N(N)
+    formula = "the information formula"
+    model.require(formula, m=0, trigger_in_value=True, fresh_batches=False)
+    model.require_law(formula, lambda moments: moments.overlap and moments.random_length)
+    return model.d * model.d / 2 * float(np.log1p(N / (model.L * model.V)))
+
+
+def fano_ceiling(model: Model, N: float) -> float:
+    """Largest expected fraction of pi that any decoder recovers from that `information`; docs/theory.md, section 7.2.
+
+    Raises TheoryError as `information` does.
+    """
+    nats = information(model, N)
+    K = np.exp(1 + lambertw((nats - 1) / np.e).real) if nats > 1e-12 else 1.0
+    return min(1.0, float(K) / model.V)
+
+
+def matched_filter_accuracy(model: Model, N: float) -> float:
+    """Fraction of pi that argmax_u z_out(u)^T G z_in(v) recovers, the column `step1_memory_accuracy`; docs/theory.md, section 7.3.
+
+    Raises TheoryError but for m = 0 and embeddings that overlap.
+    """
+    check_N(N)
+    formula = "the matched filter's formula"
+    model.require(formula, m=0)
+    model.require_law(formula, lambda moments: moments.overlap)
+    V, d, L, u = model.V, model.d, model.L, nodes()
+    A = squared_length(u.key_length, d, model.moments)
+    tokens = (L - 1) ** 2 / V  # mean squared length of L - 1 times the mean embedding
+    shared = A * (L - 1) / V + np.sqrt(A * (tokens + model.trigger_in_value)) * cosine(u.cosine, d)
+    return recall(model, N, KeyOverlaps(A, shared, A / d), stray=(L - 1) / N)

@@ -1,0 +1,109 @@
+"""The model that the formulas are about: those fields of a point that they depend on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from ..errors import TheoryError
+from ..laws.activation import ACTIVATIONS
+from ..laws.embedding import EMBEDDING_LAWS, Moments
+from ..point import Point
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """A model, checked, with the fields and the defaults of a `Point`. N is an argument of each formula instead.
+
+    Raises TheoryError, which names the field, its value and the values allowed.
+    """
+
+    V: int
+    d: int
+    L: int
+    m: int = 0
+    embedding: str = "gaussian"
+    activation: str = "relu"
+    trigger_in_value: bool = True
+    fresh_batches: bool = False
+    kappa: float = 100.0
+
+    def __post_init__(self) -> None:
+        for name, low in (("V", 2), ("d", 2), ("L", 1), ("m", 0)):
+            number = _whole(getattr(self, name))
+            if number is None or number < low:
+                raise TheoryError(f"{name}: got {getattr(self, name)!r}; allowed: whole numbers from {low}")
+            object.__setattr__(self, name, number)
+        for name in ("trigger_in_value", "fresh_batches"):
+            if getattr(self, name) not in (True, False):
+                raise TheoryError(f"{name}: got {getattr(self, name)!r}; allowed: True, False")
+            object.__setattr__(self, name, bool(getattr(self, name)))
+        if not 0 <= self.kappa < math.inf:
+            raise TheoryError(f"kappa: got {self.kappa!r}; allowed: finite numbers from 0")
+        object.__setattr__(self, "kappa", float(self.kappa))
+        if self.embedding not in EMBEDDING_LAWS:
+            raise TheoryError(f"embedding: got {self.embedding!r}; allowed: {', '.join(EMBEDDING_LAWS)}")
+        for problem in EMBEDDING_LAWS[self.embedding].problems(self.V, self.d):
+            raise TheoryError(str(problem))
+        if not self.m:
+            object.__setattr__(self, "activation", "none")
+        elif self.activation not in ACTIVATIONS:
+            raise TheoryError(f"activation: got {self.activation!r} with m={self.m}; allowed: {', '.join(ACTIVATIONS)}")
+
+    @classmethod
+    def of(cls, point: Point) -> Model:
+        """The model of a point."""
+        return cls(**{f.name: getattr(point, f.name) for f in fields(cls)})
+
+    def replace(self, **changes: Any) -> Model:
+        """A changed copy; as for a `Point`, the activation that m = 0 removed is the default again with an MLP."""
+        if changes.get("m") and self.activation == "none":
+            changes = {"activation": Model.activation, **changes}
+        return replace(self, **changes)
+
+    @property
+    def moments(self) -> Moments:
+        """What the embedding law says about its rows; raises TheoryError if it says nothing."""
+        moments = EMBEDDING_LAWS[self.embedding].moments
+        if moments is None:
+            raise TheoryError(
+                f"embedding: got {self.embedding!r}; theory covers laws that give moments: {_laws_where(lambda moments: True)}"
+            )
+        return moments
+
+    def require(self, formula: str, **values: Any) -> None:
+        """Raises TheoryError unless these fields have these values, which are what `formula` covers."""
+        for name, value in values.items():
+            if getattr(self, name) != value:
+                raise TheoryError(f"{name}: got {getattr(self, name)!r}; covered by {formula}: {value!r}")
+
+    def require_law(self, formula: str, covered: Callable[[Moments], bool]) -> None:
+        """Raises TheoryError unless the embedding law has moments that `formula` covers."""
+        if not covered(self.moments):
+            raise TheoryError(f"embedding: got {self.embedding!r}; covered by {formula}: {_laws_where(covered)}")
+
+
+def check_N(N: float) -> None:
+    """Raises TheoryError for what is no number of samples."""
+    if not N >= 1:
+        raise TheoryError(f"N: got {N!r}; allowed: from 1")
+
+
+def check_theta(theta: float) -> None:
+    """Raises TheoryError for what is no accuracy to reach."""
+    if not 0 < theta < 1:
+        raise TheoryError(f"theta: got {theta!r}; allowed: fractions between 0 and 1")
+
+
+def _laws_where(covered: Callable[[Moments], bool]) -> str:
+    return ", ".join(name for name, law in EMBEDDING_LAWS.items() if law.moments is not None and covered(law.moments))
+
+
+def _whole(value: Any) -> int | None:
+    """`value` as an int; a table may hold it as a float or as a scalar of NumPy."""
+    try:
+        return int(value) if int(value) == value else None
+    except (TypeError, ValueError, OverflowError):
+        return None

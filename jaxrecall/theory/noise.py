@@ -1,0 +1,167 @@
+"""Noise of the attention scores after step 2, term by term. Ours, not the paper's: docs/theory.md, section 2.
+
+The letters are those of that section: c, lambda (here `rate`, N/V), k, t, R, M_1 to M_3, T and a.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import erf
+
+from ..errors import TheoryError
+from ..laws.activation import value_and_slope
+from .model import Model, check_N
+
+
+class ScoreNoise(NamedTuple):
+    """Standard deviations over the vocabulary of z_in(v)^T w after step 2, in units of the trigger's score z_trig^T w."""
+
+    mean_bias: float
+    gradient: float
+    leakage: float
+    mlp: float
+
+    @property
+    def snr(self) -> float:
+        """trigger_score / score_std, the column `snr`."""
+        return 1 / float(np.sqrt(sum(term**2 for term in self)))
+
+    @property
+    def leading(self) -> str:
+        """Name of the largest term."""
+        return max(self._fields, key=lambda name: getattr(self, name))
+
+
+class Terms(NamedTuple):
+    """What the terms of the noise share; `signal` is the trigger's score without noise, in the units of the counts' variances."""
+
+    c: float  # V / d, or 0 if embeddings do not overlap
+    rate: float  # lambda = N / V: samples per label
+    k: float  # 1 - 1/L
+    R: float  # (L - 1) lambda / V: how often a token is expected to occur as noise with a label
+    M1: float  # M_j = tr Sigma_c^j / d, with Sigma_c = Z_in^T Z_in / V
+    M2: float
+    M3: float
+    T: float  # w = T z_trig + a Sigma_c z_trig + noise
+    a: float
+
+    @property
+    def signal(self) -> float:
+        return self.k * self.rate**2
+
+
+def score_noise(model: Model, N: float) -> ScoreNoise:
+    """Noise of the attention scores with N samples, split by where it comes from; docs/theory.md, section 2.
+
+    Raises TheoryError for L = 1 and for an MLP that the formula does not cover.
+    """
+    check_N(N)
+    if model.L < 2:
+        raise TheoryError(f"L: got {model.L}; allowed: from 2, a single token has no rival")
+    if not has_score_noise(model):
+        covered = "m = 0, or embeddings that overlap with an activation whose mean slope is not 0"
+        raise TheoryError(f"m: got {model.m} with {model.embedding} embeddings and {model.activation}; covered: {covered}")
+    s = shared_terms(model, N)
+    terms = mean_bias(model, s), gradient(model, s), leakage(s), mlp(model, s)
+    return ScoreNoise(*(float(term / (s.T + s.a * s.M1)) for term in terms))
+
+
+def has_score_noise(model: Model) -> bool:
+    """Whether `score_noise` covers the MLP of the model: its first step must learn something, and does so by E act'."""
+    if not model.m:
+        return True
+    act = activation_moments(model.activation, model.L)
+    return model.moments.overlap and act.slope**2 > 1e-12 * act.slope_square
+
+
+def trigger(model: Model, N: float) -> tuple[float, float]:
+    """T and a of w = T z_trig + a Sigma_c z_trig + noise, in units of a trigger's score without noise."""
+    t, again = int(model.trigger_in_value), 0 if model.fresh_batches else model.V / N
+    return 1 + t * again, t * (1 + (model.L + 1) * again) * model.moments.overlap
+
+
+def shared_terms(model: Model, N: float) -> Terms:
+    """What the terms of the noise share."""
+    V, L, rate = model.V, model.L, N / model.V
+    c = V / model.d if model.moments.overlap else 0.0
+    M1, M2, M3 = c / V, (c + c * c) / V**2, (c + 3 * c * c + c**3) / V**3
+    return Terms(c, rate, 1 - 1 / L, (L - 1) * rate / V, M1, M2, M3, *trigger(model, N))
+
+
+def mean_bias(model: Model, s: Terms) -> float:
+    """Along Sigma_c times the mean embedding, which is in the mean value of every sample."""
+    V, L = model.V, model.L
+    return L * (L - 1) / s.rate * np.sqrt(s.M3 / V) * (np.sqrt((1 + s.c) / V) if model.fresh_batches else 1)
+
+
+def leakage(s: Terms) -> float:
+    """Overlaps of the tokens with the trigger: near 1/sqrt(d)."""
+    return np.sqrt(s.T**2 * s.M1 + 2 * s.a * s.T * s.M2 + s.a**2 * s.M3)
+
+
+def gradient(model: Model, s: Terms) -> float:
+    """Counts of labels, and of the tokens that occur with them."""
+    L, k, rate = model.L, s.k, s.rate
+    variance = k**2 * label_counts(model, s) + token_counts(model, s) + s.c * overlapped_counts(model, s) + rate**3 * (L - 1) / L**2
+    if s.c:
+        variance += k**2 * rate**4 * (s.c + 4) / model.d
+    return np.sqrt((1 + s.c) * variance) / (s.signal * model.V)
+
+
+def label_counts(model: Model, s: Terms) -> float:
+    """Variance of a token's part in w from the counts of labels, over k^2."""
+    t, rate = int(model.trigger_in_value), s.rate
+    if model.fresh_batches:
+        own = (1 + 3 * t) * rate**2 + (2 + 3 * t) * rate**3
+    else:
+        own = t * rate + (2 + 12 * t) * rate**2 + (4 + 5 * t) * rate**3
+    return own + t * s.c * rate**2 * (1 + rate)
+
+
+def token_counts(model: Model, s: Terms) -> float:
+    """Variance of a token's part in w from how often tokens occur with a label."""
+    V, rate = model.V, s.rate
+    if model.fresh_batches:
+        return (1 + s.c) * (V * s.R**2 + 2 * rate**2 * s.R)
+    return (1 + s.c) * (2 * V * s.R**2 + 4 * rate**2 * s.R) + (2 + s.c) * model.L**2 * rate / V
+
+
+def overlapped_counts(model: Model, s: Terms) -> float:
+    """The same counts read through overlaps, for overlaps whose variance sums to 1."""
+    return (1 + s.c) * (2 * s.rate**2 * s.R + model.V * s.R**2)
+
+
+def mlp(model: Model, s: Terms) -> float:
+    """What another W_in would change; 0 without an MLP."""
+    if not model.m:
+        return 0.0
+    V, L, rate = model.V, model.L, s.rate
+    act = activation_moments(model.activation, L)
+    again = 0 if model.fresh_batches else 1
+    q = L * act.slope_square * (act.square - act.mean**2) / (model.m * act.slope**4)
+    h = L * (again * (act.mean + act.bend / L) + act.bend * rate / L**2) / act.slope
+    along = (L / rate) ** 2 * (h**2 + again * L**2 / V) + s.a**2
+    variance = q * (V * overlapped_counts(model, s) + again * L**2 * rate * (1 + 2 * rate) + s.k**2 * rate**4 * (2 + s.c))
+    return np.sqrt(along * model.d / model.m * s.M3 + (1 + s.c) * variance / (s.signal * V) ** 2)
+
+
+class ActivationMoments(NamedTuple):
+    """Means over u ~ N(0, 1/L), the input of a neuron under uniform attention."""
+
+    mean: float  # E act
+    square: float  # E act^2
+    slope: float  # E act'
+    slope_square: float  # E act'^2
+    bend: float  # E act''
+
+
+@lru_cache(maxsize=256)
+def activation_moments(activation: str, L: int) -> ActivationMoments:
+    """Means of an activation at sequence length L, by Gauss-Hermite quadrature."""
+    u, weight = np.polynomial.hermite_e.hermegauss(100)
+    s = L**-0.5
+    value, slope = value_and_slope(activation, s * u, np, erf)
+    return ActivationMoments(*(float(weight @ x / weight.sum()) for x in (value, value**2, slope, slope**2, slope * u / s)))
