@@ -27,7 +27,8 @@ from .run.progress import Events, Outcome, Tally, duration, progress
 from .science.columns import CODE_VERSION
 from .search.rounds import Rounds, known_rows
 from .simulator.shape import Shape
-from .store.store import Store, load
+from .store.load import load
+from .store.store import Store
 
 OK, USAGE, FAILED, INTERRUPTED = 0, 2, 3, 130
 

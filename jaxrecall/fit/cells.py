@@ -18,7 +18,7 @@ import numpy as np
 from ..errors import FitError
 from ..point import EXTRAS, FIELDS
 from ..science.columns import COLUMNS
-from ..store.store import load
+from ..store.load import load
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 LAW = ("V", "d", "L", "m")
