@@ -19,6 +19,7 @@ from jaxrecall.report.axes import Axis, roles
 from jaxrecall.report.phase import Chart
 from jaxrecall.report.study import study
 from jaxrecall.report.style import NotDrawn, look
+from jaxrecall.store.store import Store
 from jaxrecall.sweep import main as sweep
 
 cli = importlib.import_module("jaxrecall.report.__main__")
@@ -26,8 +27,8 @@ GRID = {"d": [32, 64, 128], "L": [8, 16]}
 
 
 def studied(frame, thetas=(0.5,), **choices):
-    parts, _ = cells.parts(frame)
-    return study(frame, parts, thetas, 100, 0, lambda *_: None), roles(parts, **choices)
+    families, _ = cells.families(frame)
+    return study(frame, families, thetas, 100, 0, lambda *_: None), roles(families, **choices)
 
 
 def drawn(frame, thetas=(0.5,), render=False, **choices):
@@ -133,7 +134,7 @@ def test_the_page_has_the_tables_and_where_they_come_from(folder):
         assert f"{value:.3f}" in text
     for method in ("local", "isotonic", "two_stage", "joint"):
         assert f"<th>{method}</th>" in text
-    assert "<b>local</b> is the estimate of record" in text
+    assert "<b>local</b> is the reported estimate" in text
     for fact in ("72 (72 ok)", "6, from 0 to 5", "jaxlib", "No chunk has failed", "python -m jaxrecall.report", "--grid", "name: small"):
         assert fact in text
     assert "decoders of the initial gradient: the table has no accuracy of a decoder" in (folder / "told.txt").read_text()
@@ -155,7 +156,7 @@ def test_the_same_rows_make_the_same_bytes(tmp_path):
 def test_failures_and_old_pictures(folder, tmp_path):
     out = tmp_path / "copy"
     shutil.copytree(folder, out)
-    jaxrecall.store.store.Store(out).record_failure(
+    Store(out).record_failure(
         "x", {"runs": [["0" * 16, 7]], "error": "Boom\nat line 3", "host": "box7", "bucket": "16x8", "repeat": "python -m again"}
     )
     figures = out / "report-figures"
@@ -173,8 +174,8 @@ def test_failures_and_old_pictures(folder, tmp_path):
 def test_the_sentence_on_critical_N_has_the_numbers_of_the_fit():
     frame = table(GRID, lambda c: law(c) * (1.3 if (c["d"], c["L"]) == (64, 16) else 1.0))
     caption = drawn(frame)[0]["critical-n"].caption
-    of_record = fit(frame, [0.5], 100).exponents.query("record").set_index("axis")
-    for axis, row in of_record.iterrows():
+    reported = fit(frame, [0.5], 100).exponents.query("record").set_index("axis")
+    for axis, row in reported.iterrows():
         assert f"{axis}^{row['exponent']:.2f} ({row['lo']:.2f} to {row['hi']:.2f})" in caption
     y = np.log(fit(frame, [0.5], 100).thresholds.query("record").set_index(["d", "L"])["N_star"])
     design = np.column_stack([np.ones(6), np.log(y.index.to_frame())])
@@ -369,10 +370,10 @@ def test_rows_without_a_number_are_left_out(tmp_path, capsys):
 
 
 def test_roles_have_good_defaults_and_can_be_chosen():
-    parts, _ = cells.parts(table({"V": [64, 128], "d": [32, 64], "L": [8, 16]}, law))
-    chosen = roles(parts)
+    families, _ = cells.families(table({"V": [64, 128], "d": [32, 64], "L": [8, 16]}, law))
+    chosen = roles(families)
     assert (chosen.x, chosen.lines, chosen.panels, chosen.phases) == ("d", "L", ("V",), (("d", "N"),))
-    chosen = roles(parts, x="V", panels=["d"], phases=[("L", "N"), ("V", "d")])
+    chosen = roles(families, x="V", panels=["d"], phases=[("L", "N"), ("V", "d")])
     assert (chosen.x, chosen.lines, chosen.panels, chosen.phases) == ("V", "L", ("d",), (("L", "N"), ("V", "d")))
 
 

@@ -38,5 +38,7 @@ ACTIVATIONS: dict[str, ValueAndSlope] = {"relu": relu, "gelu": gelu, "tanh": tan
 
 
 def value_and_slope(activation: str, u: Any, xp: Any, erf: Callable[[Any], Any]) -> tuple[Any, Any]:
-    """act(u) and act'(u), elementwise, for NumPy (`xp=numpy, erf=scipy.special.erf`) or JAX arrays."""
+    """act(u) and act'(u), elementwise, for NumPy (`xp=numpy, erf=scipy.special.erf`) or JAX arrays; raises ValueError."""
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"activation: got {activation!r}; allowed: {', '.join(ACTIVATIONS)}")
     return ACTIVATIONS[activation](u, xp, erf)
