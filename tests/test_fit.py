@@ -2,7 +2,6 @@
 
 import importlib
 import itertools
-import shutil
 import warnings
 
 import numpy as np
@@ -12,15 +11,14 @@ from helpers import ROOT, python
 from scipy.special import expit, logit
 from scipy.stats import t as student
 
-import jaxrecall
 from jaxrecall.errors import FitError
-from jaxrecall.fit import coverage, fit, glm, progress
+from jaxrecall.fit import coverage, glm, progress
+from jaxrecall.fit import fit as fit_many
 from jaxrecall.fit.cells import families
 from jaxrecall.fit.curve import Curve, crossing, curve, loglog, near, resamplings, shape_error
 from jaxrecall.fit.estimate import METHODS, REGRESSIONS, REPORTED, estimate
 from jaxrecall.fit.law import Law, interval
 from jaxrecall.fit.tables import EXPONENTS, THRESHOLDS
-from jaxrecall.sweep import main as sweep
 
 cli = importlib.import_module("jaxrecall.fit.__main__")
 CALL = "from jaxrecall.fit.__main__ import main"
@@ -41,6 +39,11 @@ def table(axes=None, star=lambda c: 1000.0, levels=LEVELS, seeds=8, slope=1.5, c
                 p = top * expit(slope * (np.log(N / star(cell)) - shift) + at_star)
                 rows.append(cell | {"N": N, "seed": seed, "n_test": n_test, "n_correct": round(n_test * p)})
     return pd.DataFrame(rows)
+
+
+def fit(frame, thetas=(0.5,), resamples=100):
+    """With as few resamplings as are allowed."""
+    return fit_many(frame, thetas, resamples)
 
 
 def reported(frame):
@@ -379,7 +382,7 @@ def test_a_table_may_keep_its_axes_in_an_index_or_as_categories(tmp_path):
     both = pd.concat([frame.assign(optimizer="sgd"), frame.assign(optimizer="adam")])
     both["optimizer"] = pd.Categorical(both["optimizer"], ["sgd", "adam", "never run"])
     both.set_index(["V", "N", "optimizer"]).to_parquet(tmp_path / "t.parquet")
-    assert cli.main([str(tmp_path / "t.parquet")]) == 0
+    assert cli.main([str(tmp_path / "t.parquet"), "--resamples", "100"]) == 0
     thresholds = pd.read_parquet(tmp_path / "t-fit/thresholds.parquet")
     assert len(reported(thresholds)) == 4
     pd.testing.assert_frame_equal(thresholds, fit(both).thresholds, check_dtype=False)
@@ -418,22 +421,20 @@ def test_without_firthmodels_the_regressions_are_left_out_and_a_line_says_so(tmp
     assert (ran.returncode, ran.stderr) == (0, "")
     note = "two_stage, joint: left out, as firthmodels is not installed; python -m pip install 'jaxrecall[fit]'"
     assert ran.stdout.splitlines().count(f"note: {note}") == 1
-    full = fit(frame, resamples=100)
+    full = fit(frame)
     for name in ("thresholds", "exponents"):
         expected = getattr(full, name)
         expected = expected[~expected["method"].isin(REGRESSIONS)].reset_index(drop=True)
         pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / f"t-fit/{name}.parquet"), expected)
     diagnostics = pd.read_parquet(tmp_path / "t-fit/diagnostics.parquet")
     assert diagnostics.loc[diagnostics["diagnostic"] == "remark", "text"].tolist() == [note]
-    left_out = full.diagnostics[
-        full.diagnostics["diagnostic"].isin(["joint_everywhere"]) | full.diagnostics["text"].str.startswith("joint puts")
-    ]
-    assert len(diagnostics) == len(full.diagnostics) - left_out.sum() + 1
+    assert "joint_everywhere" in set(full.diagnostics["diagnostic"]) - set(diagnostics["diagnostic"])
 
 
 def test_a_fit_needs_no_jax(tmp_path):
     table().to_parquet(tmp_path / "t.parquet")
-    told = python(f"import sys; {CALL}; code = main([{str(tmp_path / 't.parquet')!r}]); assert 'jax' not in sys.modules; sys.exit(code)")
+    path = str(tmp_path / "t.parquet")
+    told = python(f"import sys; {CALL}; code = main([{path!r}, '--resamples', '100']); assert 'jax' not in sys.modules; sys.exit(code)")
     assert told.returncode == 0, told.stderr
     assert sorted(path.name for path in (tmp_path / "t-fit").iterdir()) == [
         "diagnostics.parquet",
@@ -447,30 +448,10 @@ def test_rows_without_a_count_are_left_out_and_counted(tmp_path, capsys):
     gone = frame["N"] == 128
     frame = frame.assign(status=np.where(gone, "nonfinite", "ok"), n_correct=frame["n_correct"].astype("Int64").mask(gone))
     frame.to_parquet(tmp_path / "t.parquet")
-    assert cli.main([str(tmp_path / "t.parquet"), "--out", str(tmp_path / "out")]) == 0
+    assert cli.main([str(tmp_path / "t.parquet"), "--out", str(tmp_path / "out"), "--resamples", "100"]) == 0
     assert "8 of 72 rows have no n_correct (status nonfinite) and were left out" in capsys.readouterr().out
     assert (pd.read_parquet(tmp_path / "out/thresholds.parquet")["n_levels"] == len(LEVELS) - 1).all()
     assert "8 of 72 rows" in pd.read_parquet(tmp_path / "out/diagnostics.parquet").iloc[-1]["text"]
-
-
-def test_a_results_folder_is_fitted_in_place_and_stays_one(tmp_path, capsys):
-    small = ["seeds.count=6", "blocks.0.axes.N=[64, 256, 1024, 4096]", "base.V=16", "blocks.0.axes.d=[24, 48]"]
-    small = [word for entry in small for word in ("--set", entry)]
-    assert sweep(["--grid", str(ROOT / "sweeps/quickstart.yaml"), "--out", str(tmp_path / "r"), *small]) == 0
-    capsys.readouterr()
-    assert cli.main([str(tmp_path / "r"), "--theta", "0.5", "0.9"]) == 0
-    out = capsys.readouterr().out
-    assert "theta = 0.9:" in out
-    assert "N* ~ d^" in out
-    thresholds = pd.read_parquet(tmp_path / "r/thresholds.parquet")
-    assert len(thresholds) == 2 * 2 * len(METHODS)
-    assert thresholds.groupby(["d", "theta"])["record"].sum().eq(1).all()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert len(jaxrecall.load(tmp_path / "r")) == 2 * 4 * 6
-    shutil.copytree(tmp_path / "r", tmp_path / "again")
-    assert cli.main([str(tmp_path / "again"), "--theta", "0.5", "0.9"]) == 0  # the same rows, the same tables
-    pd.testing.assert_frame_equal(thresholds, pd.read_parquet(tmp_path / "again/thresholds.parquet"))
 
 
 def test_a_long_fit_says_how_far_it_is(tmp_path, capsys, monkeypatch):
