@@ -7,11 +7,12 @@ was measured, so that expensive rows can be refreshed on their own.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from jaxrecall.files import atomic_write
 
 TIMES, NUMBER, COUNT, PERCENT = "{:.3g}x".format, "{:.2f}".format, "{:.0f}".format, "{:.0f} %".format
 SHORT = "{:.3g}".format
@@ -100,8 +101,8 @@ class Record:
             if row.values or not self.rows.get(key, {}).get("values"):
                 self.rows[key] = {**vars(row), **circumstances}
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        replace(self.json, json.dumps({"tiny": self.tiny, "rows": self.rows}, indent=1) + "\n")
-        replace(self.path, self.markdown())
+        atomic_write(self.json, (json.dumps({"tiny": self.tiny, "rows": self.rows}, indent=1) + "\n").encode())
+        atomic_write(self.path, self.markdown().encode())
 
     def markdown(self) -> str:
         title = "# Speed" + (" (tiny sizes: a test of the benchmarks, not a measurement)" if self.tiny else "")
@@ -157,10 +158,3 @@ class Record:
 
 def circumstance(row: Mapping[str, Any]) -> tuple[str, str]:
     return row["machine"], ", ".join(f"{name} {version}" for name, version in row["versions"].items())
-
-
-def replace(path: Path, text: str) -> None:
-    """Writes the whole file or nothing."""
-    new = path.with_name(path.name + ".new")
-    new.write_text(text)
-    os.replace(new, path)

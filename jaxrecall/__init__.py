@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .point import Point
-from .store.store import load
+from .store.load import load
 
 if TYPE_CHECKING:
     from .reference.realization import Realization, realize

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from .errors import StoreError
-from .store.store import Store
+from .store.compact import compact
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -21,14 +21,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--prune", action="store_true", help="then remove the parts that are in the table")
     args = parser.parse_args(argv)
     try:
-        store = Store(args.folder)
-        result = store.compact(args.prune, args.others)
+        result = compact(args.folder, args.prune, args.others)
     except StoreError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    size = store.table.stat().st_size / 1e6
+    size = result.table.stat().st_size / 1e6
     removed = f"{result.n_pruned} removed" if args.prune else "kept; --prune removes them"
-    print(f"{store.table}: {result.n_rows} rows, {size:.2f} MB")
+    print(f"{result.table}: {result.n_rows} rows, {size:.2f} MB")
     print(f"{result.n_parts} parts merged ({removed}), {result.n_dropped} duplicates dropped")
     for path, why in result.unreadable:
         print(f"left as it is, unreadable: {path} ({why})")

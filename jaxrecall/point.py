@@ -139,7 +139,7 @@ class Point:
         """
         asked = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "kappa"}
         science = {name: value for name, value in asked.items() if value or name not in EXTRAS}
-        canonical = {k: f"{v:.12g}" if isinstance(v, float) else v for k, v in science.items()}
+        canonical = {k: to_12_digits(v) if isinstance(v, float) else v for k, v in science.items()}
         text = json.dumps(canonical, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -190,6 +190,11 @@ def checked_seed(seed: Any) -> int:
     if problems:
         raise PointError(problems)
     return value
+
+
+def to_12_digits(value: float) -> str:
+    """The value to 12 significant digits, by which ids and axes compare numbers."""
+    return f"{value:.12g}"
 
 
 def _checked(name: str, value: Any, kind: str, limits: Any, problems: list[Problem]) -> Any:

@@ -23,7 +23,7 @@ from .run.outcome import FAILED, INTERRUPTED, OK, USAGE, Outcome
 from .run.prepare import prepare
 from .run.progress import Events, progress
 from .simulator.shape import Shape
-from .store.store import load
+from .store.load import load
 
 
 def parser() -> argparse.ArgumentParser:

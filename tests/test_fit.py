@@ -2,7 +2,6 @@
 
 import importlib
 import itertools
-import shutil
 import warnings
 
 import numpy as np
@@ -12,15 +11,14 @@ from helpers import ROOT, python
 from scipy.special import expit, logit
 from scipy.stats import t as student
 
-import jaxrecall
 from jaxrecall.errors import FitError
-from jaxrecall.fit import coverage, fit, glm
-from jaxrecall.fit.cells import parts
+from jaxrecall.fit import coverage, glm, progress
+from jaxrecall.fit import fit as fit_many
+from jaxrecall.fit.cells import families
 from jaxrecall.fit.curve import Curve, crossing, curve, loglog, near, resamplings, shape_error
-from jaxrecall.fit.estimate import METHODS, RECORD, estimate
+from jaxrecall.fit.estimate import METHODS, REGRESSIONS, REPORTED, estimate
 from jaxrecall.fit.law import Law, interval
 from jaxrecall.fit.tables import EXPONENTS, THRESHOLDS
-from jaxrecall.sweep import main as sweep
 
 cli = importlib.import_module("jaxrecall.fit.__main__")
 CALL = "from jaxrecall.fit.__main__ import main"
@@ -43,7 +41,12 @@ def table(axes=None, star=lambda c: 1000.0, levels=LEVELS, seeds=8, slope=1.5, c
     return pd.DataFrame(rows)
 
 
-def of_record(frame):
+def fit(frame, thetas=(0.5,), resamples=100):
+    """With as few resamplings as are allowed."""
+    return fit_many(frame, thetas, resamples)
+
+
+def reported(frame):
     return frame[frame["record"]].reset_index(drop=True)
 
 
@@ -69,18 +72,18 @@ def test_a_known_law_comes_back_by_every_method():
         exponents = found.exponents[found.exponents["theta"] == theta].set_index(["axis", "method"])["exponent"]
         for axis, value in (("V", 2.0), ("d", -1.3)):
             assert abs(exponents[axis] - value).max() < 0.03
-            assert abs(exponents[axis][RECORD] - value) < 0.01
+            assert abs(exponents[axis][REPORTED] - value) < 0.01
     assert set(found.exponents["axis"]) == {"V", "d"}  # L and m are constant
     slope = logit(0.8) / 1.5  # the curve is logistic: theta = 0.8 lies this much further
-    low, high = (of_record(found.thresholds).query("theta == @theta")["N_star"].to_numpy() for theta in (0.5, 0.8))
+    low, high = (reported(found.thresholds).query("theta == @theta")["N_star"].to_numpy() for theta in (0.5, 0.8))
     ratio = high / low
     assert abs(np.log(ratio) - slope).max() < 0.02
 
 
-def test_plateaus_do_not_move_the_exponents_of_record():
+def test_plateaus_do_not_move_the_exponents_reported():
     axes = {"V": [64, 128, 256], "d": [16, 32, 64, 128]}
     found = fit(table(axes, law, WIDE, ceiling=lambda c: 0.3 if c["d"] == 16 else 1.0))
-    exponents = of_record(found.exponents).set_index("axis")["exponent"]
+    exponents = reported(found.exponents).set_index("axis")["exponent"]
     assert abs(exponents["V"] - 2) < 0.05
     assert abs(exponents["d"] + 1.3) < 0.05
     everywhere = found.diagnostics[found.diagnostics["diagnostic"] == "joint_everywhere"].set_index("subject")["value"]
@@ -115,8 +118,8 @@ def test_coverage_prints_its_figures(capsys, monkeypatch):
 def test_the_drawn_truth_is_where_the_mean_of_very_many_seeds_crosses():
     setting = coverage.Setting(seeds=(20000,), levels=(8,), plateau=0.0, one_step=0.0, censored=0.0, n_test=10**6)
     truth = coverage.draw(np.random.default_rng(3), setting)
-    (part,) = [truth.part]
-    for cell, star in zip(part.cells[:6], truth.N_star[:6], strict=True):
+    (family,) = [truth.family]
+    for cell, star in zip(family.cells[:6], truth.N_star[:6], strict=True):
         c = curve(cell, np.ones((1, 20000)))
         assert abs(crossing(c, 0.5)[0] - np.log(star)) < 3 * shape_error(c, 0.5) + 0.02
 
@@ -149,10 +152,10 @@ def test_a_crossing_lies_where_a_curve_straight_in_its_link_says():
 def test_a_dip_is_pooled_and_told():
     frame = table(noise=0.0, seeds=6)
     frame.loc[frame["N"] == 4096, "n_correct"] = 200
-    found = of_record(fit(frame).thresholds)
+    found = reported(fit(frame).thresholds)
     assert found["warning"][0].startswith("not monotone: accuracy falls by 0.6")
-    (part,), _ = parts(frame)
-    c = curve(part.cells[0], np.ones((1, 6)))
+    (family,), _ = families(frame)
+    c = curve(family.cells[0], np.ones((1, 6)))
     assert (np.diff(c.p[0]) >= 0).all()
     assert np.isclose((c.p * c.n).sum(), c.k.sum())
 
@@ -160,29 +163,29 @@ def test_a_dip_is_pooled_and_told():
 def test_a_rise_within_one_step_is_bounded_by_its_levels():
     frame = table({"d": [32, 64, 128]}, lambda c: 90.0 * 128 / c["d"], slope=200.0)
     found = fit(frame)
-    record = of_record(found.thresholds)
+    record = reported(found.thresholds)
     assert record["warning"].str.startswith("rises within one step").all()
     assert ((record["lo"] <= record["N_below"]) & (record["hi"] >= record["N_above"])).all()
     joint = found.exponents[found.exponents["method"] == "joint"]
     assert np.isfinite(joint["exponent"]).all()  # separated: Firth's penalty keeps it finite
-    law = of_record(found.exponents)
+    law = reported(found.exponents)
     assert law["lo"][0] < -1 < law["hi"][0]
     assert law["hi"][0] - law["lo"][0] > 2 * 1.96 * np.log(2) / np.sqrt(12) / (np.log(4) * np.sqrt(0.5)) * 0.99
 
 
 def curves_of(frame, theta=0.5, count=0):
-    (part,), _ = parts(frame)
-    times = resamplings(part.cells[0].k.shape[1], count)
-    return part, [curve(cell, times) for cell in part.cells]
+    (family,), _ = families(frame)
+    times = resamplings(family.cells[0].k.shape[1], count)
+    return family, [curve(cell, times) for cell in family.cells]
 
 
 def test_the_regressions_agree_with_statsmodels():
     api = pytest.importorskip("statsmodels.api")
-    part, curves = curves_of(table(GRID, law, WIDE, slope=0.7))
-    law_ = Law(part.cells, part.law, part.factors)
+    family, curves = curves_of(table(GRID, law, WIDE, slope=0.7))
+    law_ = Law(family.cells, family.law, family.factors)
     exponents = law_.exponents(glm.joint(curves, law_, 0.5, lambda _: None))[0]
     rows = [(i, j) for i, c in enumerate(curves) for j in np.flatnonzero(near(c, 0.5)[0])]
-    at = np.log([[part.cells[i].at[axis] for axis in part.law] for i, _ in rows])
+    at = np.log([[family.cells[i].at[axis] for axis in family.law] for i, _ in rows])
     x, k, n = (np.array([getattr(curves[i], name)[... if name == "x" else 0][j] for i, j in rows]) for name in "xkn")
     beta = api.GLM(np.c_[k, n - k], np.c_[np.ones(len(x)), x, at], family=api.families.Binomial()).fit().params
     assert np.allclose(exponents, -beta[2:] / beta[1], atol=1e-3)
@@ -207,7 +210,7 @@ def test_firth_takes_counts_as_so_many_answers():
 def test_a_threshold_agrees_with_psignifit():
     psignifit = pytest.importorskip("psignifit")
     frame = table(levels=LEVELS[1:8], slope=1.2, noise=0.0, seeds=6, n_test=200)
-    mine = of_record(fit(frame).thresholds)["N_star"][0]
+    mine = reported(fit(frame).thresholds)["N_star"][0]
     points = frame.groupby("N")[["n_correct", "n_test"]].sum()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -219,9 +222,9 @@ def test_a_threshold_agrees_with_psignifit():
 
 def censored(frame, **options):
     found = fit(frame, **options)
-    record = of_record(found.thresholds)
+    record = reported(found.thresholds)
     assert record[["N_star", "lo", "hi"]].isna().all(axis=None)
-    assert of_record(found.exponents)["exponent"].isna().all()
+    assert reported(found.exponents)["exponent"].isna().all()
     return record
 
 
@@ -237,7 +240,7 @@ def test_what_cannot_be_known_is_censored_not_made_up():
     climbing = censored(table(axes, lambda c: 40000.0))
     assert climbing["warning"].str.contains("still climbing").all()
     single = table(seeds=1)
-    assert len(of_record(fit(single).thresholds)) == 1
+    assert len(reported(fit(single).thresholds)) == 1
 
 
 def test_few_seeds_give_no_interval():
@@ -255,31 +258,31 @@ def test_a_crossing_that_resampling_undoes_has_an_open_end_and_no_part_in_the_la
     at = frame["d"] == 32
     frame.loc[at, "n_correct"] = (frame[at]["n_correct"] * frame[at]["seed"].map(scale)).round().astype(int)
     found = fit(frame)
-    record = of_record(found.thresholds).set_index("d")
+    record = reported(found.thresholds).set_index("d")
     assert np.isinf(record["hi"][32])
     assert 0 < record["lo"][32] < record["N_star"][32]
     assert "crossing not sure" in record["warning"][32]
-    assert of_record(found.exponents)["n_cells"][0] == 3
+    assert reported(found.exponents)["n_cells"][0] == 3
 
 
 def test_m_is_fitted_apart_and_factors_have_constants_of_their_own():
     axes = {"d": [32, 64, 128], "m": [0, 64, 256]}
     frame = table(axes, lambda c: 1000 * (c["d"] / 32) ** (-1 if c["m"] == 0 else -0.5) * max(c["m"], 1) ** -0.25, WIDE)
-    exponents = of_record(fit(frame).exponents).set_index(["part", "axis"])["exponent"]
+    exponents = reported(fit(frame).exponents).set_index(["part", "axis"])["exponent"]
     assert np.allclose(exponents, [-1, -0.5, -0.25], atol=0.02)
     assert list(exponents.index) == [("m = 0", "d"), ("m > 0", "d"), ("m > 0", "m")]
     gaussian = table({"d": [32, 64, 128]}, lambda c: 1000 * 32 / c["d"], WIDE).assign(embedding="gaussian")
     sphere = table({"d": [64, 128, 256]}, lambda c: 9000 * 32 / c["d"], WIDE).assign(embedding="sphere")
     both = pd.concat([gaussian, sphere])
     found = fit(both)
-    assert np.isclose(of_record(found.exponents)["exponent"][0], -1, atol=0.02)
+    assert np.isclose(reported(found.exponents)["exponent"][0], -1, atol=0.02)
     assert list(found.thresholds.columns[:5]) == ["V", "d", "L", "m", "embedding"]
 
 
 def test_axes_that_move_together_get_no_exponent():
     frame = table({"d": [32, 64, 128]}, lambda c: 1000 * 32 / c["d"], WIDE)
     frame["L"] = frame["d"] // 4
-    found = of_record(fit(frame).exponents)
+    found = reported(fit(frame).exponents)
     assert list(found["axis"]) == ["d", "L"]
     assert found["exponent"].isna().all()
     assert found["warning"].str.contains("moves together with other axes").all()
@@ -288,35 +291,35 @@ def test_axes_that_move_together_get_no_exponent():
 def test_what_is_an_axis():
     frame = table({"d": [32, 64]}, lambda c: 1000.0)
     frame = frame.assign(gamma=frame["d"] * 3.0, kappa=100.0, accuracy=0.1, loss=np.arange(len(frame)) / 7, optimizer="sgd")
-    (part,), remarks = parts(frame)
-    assert list(part.cells[0].at) == ["V", "d", "L", "m"]
+    (family,), remarks = families(frame)
+    assert list(family.cells[0].at) == ["V", "d", "L", "m"]
     assert remarks == ["gamma: no axis, set by the others"]
-    (part,), _ = parts(pd.concat([frame, frame.assign(optimizer="adam")]))
-    assert part.factors == ("optimizer",)
-    assert len(part.cells) == 4
-    (part,), _ = parts(pd.concat([frame.assign(root_seed=0), frame.assign(root_seed=1)]))
-    assert part.cells[0].n_seeds == 16
+    (family,), _ = families(pd.concat([frame, frame.assign(optimizer="adam")]))
+    assert family.factors == ("optimizer",)
+    assert len(family.cells) == 4
+    (family,), _ = families(pd.concat([frame.assign(root_seed=0), frame.assign(root_seed=1)]))
+    assert family.cells[0].n_seeds == 16
 
 
 def test_seeds_may_differ_between_levels():
     frame = table({"d": [32, 64, 128]}, lambda c: 1000 * 32 / c["d"], seeds=8, noise=0.02)
     found = fit(frame[~((frame["N"] == 1024) & (frame["seed"] > 1))])
     assert found.thresholds["warning"].str.contains("levels differ in their seeds").all()
-    assert np.isclose(of_record(found.exponents)["exponent"][0], -1, atol=0.05)
+    assert np.isclose(reported(found.exponents)["exponent"][0], -1, atol=0.05)
 
 
 def test_seeds_spread_over_neighbouring_levels_are_used_together():
     levels = tuple(round(100 * 2 ** (i / 8)) for i in range(49))
     frame = table({"d": [32, 64, 128]}, lambda c: 1000 * 32 / c["d"], levels, seeds=16, noise=0.0)
-    (part,), _ = parts(frame)
-    assert list(part.cells[0].N) == list(levels)  # seeds in common: every level stands
+    (family,), _ = families(frame)
+    assert list(family.cells[0].N) == list(levels)  # seeds in common: every level stands
     place = frame["N"].map(levels.index)
     spread = frame[(place % 4 == frame["seed"] % 4) & (place % 8 < 4) & (place < 48)]  # a quarter of the seeds at each of four levels
-    (part,), _ = parts(spread)
-    assert part.cells[0].n.shape == (6, 16)
-    assert (part.cells[0].n > 0).all()
+    (family,), _ = families(spread)
+    assert family.cells[0].n.shape == (6, 16)
+    assert (family.cells[0].n > 0).all()
     found = fit(spread)
-    assert np.allclose(np.log(of_record(found.thresholds)["N_star"]), np.log([1000, 500, 250]), atol=0.03)
+    assert np.allclose(np.log(reported(found.thresholds)["N_star"]), np.log([1000, 500, 250]), atol=0.03)
     assert (found.thresholds["warning"] == "").all()
 
 
@@ -379,9 +382,9 @@ def test_a_table_may_keep_its_axes_in_an_index_or_as_categories(tmp_path):
     both = pd.concat([frame.assign(optimizer="sgd"), frame.assign(optimizer="adam")])
     both["optimizer"] = pd.Categorical(both["optimizer"], ["sgd", "adam", "never run"])
     both.set_index(["V", "N", "optimizer"]).to_parquet(tmp_path / "t.parquet")
-    assert cli.main([str(tmp_path / "t.parquet")]) == 0
+    assert cli.main([str(tmp_path / "t.parquet"), "--resamples", "100"]) == 0
     thresholds = pd.read_parquet(tmp_path / "t-fit/thresholds.parquet")
-    assert len(of_record(thresholds)) == 4
+    assert len(reported(thresholds)) == 4
     pd.testing.assert_frame_equal(thresholds, fit(both).thresholds, check_dtype=False)
     with pytest.raises(FitError, match="columns: d more than once"):
         fit(pd.concat([frame, frame[["d"]]], axis=1))
@@ -410,17 +413,28 @@ def test_a_use_that_makes_no_sense_is_refused_in_a_line(tmp_path, capsys):
         assert told.out == ""  # refused before anything was fitted
 
 
-def test_without_the_extra_one_line_says_what_to_install(tmp_path):
-    table().to_parquet(tmp_path / "t.parquet")
-    told = python(f"import sys; sys.modules['firthmodels'] = None; {CALL}; sys.exit(main([{str(tmp_path / 't.parquet')!r}]))")
-    assert told.returncode == 2
-    assert told.stderr == "firthmodels is not installed; python -m pip install 'jaxrecall[fit]'\n"
-    assert told.stdout == ""
+def test_without_firthmodels_the_regressions_are_left_out_and_a_line_says_so(tmp_path):
+    frame = table({"d": [32, 64]}, law)
+    frame.to_parquet(tmp_path / "t.parquet")
+    path = str(tmp_path / "t.parquet")
+    ran = python(f"import sys; sys.modules['firthmodels'] = None; {CALL}; sys.exit(main([{path!r}, '--resamples', '100']))")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    note = "two_stage, joint: left out, as firthmodels is not installed; python -m pip install 'jaxrecall[fit]'"
+    assert ran.stdout.splitlines().count(f"note: {note}") == 1
+    full = fit(frame)
+    for name in ("thresholds", "exponents"):
+        expected = getattr(full, name)
+        expected = expected[~expected["method"].isin(REGRESSIONS)].reset_index(drop=True)
+        pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / f"t-fit/{name}.parquet"), expected)
+    diagnostics = pd.read_parquet(tmp_path / "t-fit/diagnostics.parquet")
+    assert diagnostics.loc[diagnostics["diagnostic"] == "remark", "text"].tolist() == [note]
+    assert "joint_everywhere" in set(full.diagnostics["diagnostic"]) - set(diagnostics["diagnostic"])
 
 
 def test_a_fit_needs_no_jax(tmp_path):
     table().to_parquet(tmp_path / "t.parquet")
-    told = python(f"import sys; {CALL}; code = main([{str(tmp_path / 't.parquet')!r}]); assert 'jax' not in sys.modules; sys.exit(code)")
+    path = str(tmp_path / "t.parquet")
+    told = python(f"import sys; {CALL}; code = main([{path!r}, '--resamples', '100']); assert 'jax' not in sys.modules; sys.exit(code)")
     assert told.returncode == 0, told.stderr
     assert sorted(path.name for path in (tmp_path / "t-fit").iterdir()) == [
         "diagnostics.parquet",
@@ -434,34 +448,14 @@ def test_rows_without_a_count_are_left_out_and_counted(tmp_path, capsys):
     gone = frame["N"] == 128
     frame = frame.assign(status=np.where(gone, "nonfinite", "ok"), n_correct=frame["n_correct"].astype("Int64").mask(gone))
     frame.to_parquet(tmp_path / "t.parquet")
-    assert cli.main([str(tmp_path / "t.parquet"), "--out", str(tmp_path / "out")]) == 0
+    assert cli.main([str(tmp_path / "t.parquet"), "--out", str(tmp_path / "out"), "--resamples", "100"]) == 0
     assert "8 of 72 rows have no n_correct (status nonfinite) and were left out" in capsys.readouterr().out
     assert (pd.read_parquet(tmp_path / "out/thresholds.parquet")["n_levels"] == len(LEVELS) - 1).all()
     assert "8 of 72 rows" in pd.read_parquet(tmp_path / "out/diagnostics.parquet").iloc[-1]["text"]
 
 
-def test_a_results_folder_is_fitted_in_place_and_stays_one(tmp_path, capsys):
-    small = ["seeds.count=6", "blocks.0.axes.N=[64, 256, 1024, 4096]", "base.V=16", "blocks.0.axes.d=[24, 48]"]
-    small = [word for entry in small for word in ("--set", entry)]
-    assert sweep(["--grid", str(ROOT / "sweeps/quickstart.yaml"), "--out", str(tmp_path / "r"), *small]) == 0
-    capsys.readouterr()
-    assert cli.main([str(tmp_path / "r"), "--theta", "0.5", "0.9"]) == 0
-    out = capsys.readouterr().out
-    assert "theta = 0.9:" in out
-    assert "N* ~ d^" in out
-    thresholds = pd.read_parquet(tmp_path / "r/thresholds.parquet")
-    assert len(thresholds) == 2 * 2 * len(METHODS)
-    assert thresholds.groupby(["d", "theta"])["record"].sum().eq(1).all()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert len(jaxrecall.load(tmp_path / "r")) == 2 * 4 * 6
-    shutil.copytree(tmp_path / "r", tmp_path / "again")
-    assert cli.main([str(tmp_path / "again"), "--theta", "0.5", "0.9"]) == 0  # the same rows, the same tables
-    pd.testing.assert_frame_equal(thresholds, pd.read_parquet(tmp_path / "again/thresholds.parquet"))
-
-
 def test_a_long_fit_says_how_far_it_is(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(cli, "PLAIN_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "PLAIN_EVERY_SECONDS", 0.0)
     table().to_parquet(tmp_path / "t.parquet")
     assert cli.main([str(tmp_path / "t.parquet"), "--resamples", "100"]) == 0
     lines = capsys.readouterr().err.splitlines()
@@ -472,9 +466,9 @@ def test_a_long_fit_says_how_far_it_is(tmp_path, capsys, monkeypatch):
 def test_the_readme_names_every_column_and_method():
     section = (ROOT / "README.md").read_text().split("## Thresholds and exponents")[1].split("\n## ")[0]
     assert [name for name in (*THRESHOLDS, *EXPONENTS, *METHODS) if f"`{name}`" not in section] == []
-    part, curves = curves_of(table(GRID, law, WIDE), count=100)
-    assert list(estimate(part, 0.5, curves, lambda _: None).y) == list(METHODS)
-    assert f"`{RECORD}` (of record)" in section
+    family, curves = curves_of(table(GRID, law, WIDE), count=100)
+    assert list(estimate(family, 0.5, curves, lambda _: None).y) == list(METHODS)
+    assert f"`{REPORTED}` (reported)" in section
 
 
 def test_another_accuracy_can_cross(tmp_path, capsys):
@@ -483,7 +477,7 @@ def test_another_accuracy_can_cross(tmp_path, capsys):
     decoded = frame.assign(n_correct=0, matched_accuracy=(share * frame["V"]).round() / frame["V"], whitened_accuracy=np.nan)
     decoded.to_parquet(tmp_path / "t.parquet")
     assert cli.main([str(tmp_path / "t.parquet"), "--of", "matched_accuracy", "--resamples", "100"]) == 0
-    found = of_record(pd.read_parquet(tmp_path / "t-fit" / "matched_accuracy" / "thresholds.parquet"))
+    found = reported(pd.read_parquet(tmp_path / "t-fit" / "matched_accuracy" / "thresholds.parquet"))
     assert found["N_star"].to_numpy() == pytest.approx([law(cell) for cell in found.to_dict("records")], rel=0.03)
     for of, told in (("whitened_accuracy", "decoders: true"), ("assignment_accuracy", "no column"), ("snr", "allowed: accuracy, ")):
         assert cli.main([str(tmp_path / "t.parquet"), "--of", of]) == 2

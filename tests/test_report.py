@@ -3,7 +3,10 @@
 import importlib
 import re
 import shutil
+import sys
+import warnings
 from html.parser import HTMLParser
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -12,29 +15,35 @@ from helpers import python
 from test_fit import LEVELS, law, table
 
 import jaxrecall
+from jaxrecall import report
 from jaxrecall.errors import FitError
-from jaxrecall.fit import cells, fit
+from jaxrecall.fit import cells, fit, glm
+from jaxrecall.fit.estimate import METHODS
 from jaxrecall.report import PICTURES, agreement, noise, predict
 from jaxrecall.report.axes import Axis, roles
 from jaxrecall.report.phase import Chart
 from jaxrecall.report.study import study
 from jaxrecall.report.style import NotDrawn, look
+from jaxrecall.store.store import Store
 from jaxrecall.sweep import main as sweep
 
 cli = importlib.import_module("jaxrecall.report.__main__")
+fit_cli = importlib.import_module("jaxrecall.fit.__main__")
 GRID = {"d": [32, 64, 128], "L": [8, 16]}
 
 
 def studied(frame, thetas=(0.5,), **choices):
-    parts, _ = cells.parts(frame)
-    return study(frame, parts, thetas, 100, 0, lambda *_: None), roles(parts, **choices)
+    families, _ = cells.families(frame)
+    with mock.patch.object(glm, "installed", return_value=False):  # no picture shows the regressions, which take most of the time
+        return study(frame, families, thetas, 100, 0, lambda *_: None), roles(families, **choices)
 
 
-def drawn(frame, thetas=(0.5,), render=False, **choices):
-    """Every picture by name, and what was left out and why; nothing saved."""
+def drawn(frame, *kinds, thetas=(0.5,), render=False, **choices):
+    """The pictures of these kinds, or of all, by name, and what was left out and why; nothing saved."""
     found, left_out = {}, {}
     about = studied(frame, thetas, **choices)
-    for what, pictures in PICTURES.items():
+    for what in kinds or PICTURES:
+        pictures = PICTURES[what]
         try:
             with look():
                 for picture in pictures(*about):
@@ -50,27 +59,35 @@ def labels(picture):
     return [text.get_text() for legend in picture.figure.legends for text in legend.get_texts()]
 
 
-def simulated(tmp_path_factory):
+REPORT = ["--theta", "0.3", "0.9", "--surrogate", "4", "--resamples", "100"]
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    """A results folder; its runs fit the program that other tests compile."""
     grid = tmp_path_factory.mktemp("grid") / "grid.yaml"
-    grid.write_text(
-        "schema: 1\nname: small\nbase: {V: 16, L: 4}\nseeds: {count: 6}\nblocks:\n  - axes: {d: [8, 16, 32], N: [16, 64, 256, 1024]}\n"
-    )
+    base, axes = "{V: 17, L: 2, n_test: 500}", "{d: [10, 13, 16], N: [8, 40, 200, 1000, 8000]}"
+    grid.write_text(f"schema: 1\nname: small\nbase: {base}\nseeds: {{count: 6}}\nblocks:\n  - axes: {axes}\n")
     out = tmp_path_factory.mktemp("small")
     assert sweep(["--grid", str(grid), "--out", str(out)]) == 0
     return out
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A real sweep and its report, made by the command in an interpreter of its own."""
-    out = simulated(tmp_path_factory)
-    call = (
-        f"import sys; from jaxrecall.report.__main__ import main; code = main([{str(out)!r}, '--theta', '0.5', '0.9', '--surrogate', '4'])"
-    )
-    told = python(f"{call}; assert 'jax' not in sys.modules; sys.exit(code)")
-    assert told.returncode == 0, told.stderr
-    (out / "told.txt").write_text(told.stdout)
+def folder(swept, tmp_path_factory):
+    """The same with its report, made by the command in an interpreter of its own."""
+    out = shutil.copytree(swept, tmp_path_factory.mktemp("report") / "small")
+    call = f"import sys; from jaxrecall.report.__main__ import main; code = main({[str(out), *REPORT]!r})"
+    ran = python(f"{call}; assert 'jax' not in sys.modules; sys.exit(code)")
+    assert ran.returncode == 0, ran.stderr
+    (out / "told.txt").write_text(ran.stdout)
     return out
+
+
+@pytest.fixture
+def one_kind(monkeypatch):
+    """Reports with one kind of pictures, where they are not the subject."""
+    monkeypatch.setattr(report, "PICTURES", {"accuracy against N": PICTURES["accuracy against N"]})
 
 
 class Tags(HTMLParser):
@@ -126,36 +143,53 @@ def test_every_picture_is_on_the_page_and_in_both_files(folder):
 
 def test_the_page_has_the_tables_and_where_they_come_from(folder):
     text = (folder / "report.html").read_text()
-    rows = fit(jaxrecall.load(folder), [0.5, 0.9], 400)
+    rows = fit(jaxrecall.load(folder), [0.3, 0.9], 100)
     for value in rows.thresholds["N_star"].dropna():
         assert f"{value:.4g}" in text
     for value in rows.exponents["exponent"].dropna():
         assert f"{value:.3f}" in text
     for method in ("local", "isotonic", "two_stage", "joint"):
         assert f"<th>{method}</th>" in text
-    assert "<b>local</b> is the estimate of record" in text
-    for fact in ("72 (72 ok)", "6, from 0 to 5", "jaxlib", "No chunk has failed", "python -m jaxrecall.report", "--grid", "name: small"):
+    assert "<b>local</b> is the reported estimate" in text
+    for fact in ("90 (90 ok)", "6, from 0 to 5", "jaxlib", "No chunk has failed", "python -m jaxrecall.report", "--grid", "name: small"):
         assert fact in text
     assert "decoders of the initial gradient: the table has no accuracy of a decoder" in (folder / "told.txt").read_text()
 
 
-def test_the_same_rows_make_the_same_bytes(tmp_path):
-    table({"d": [32, 64]}, law).to_parquet(tmp_path / "t.parquet")
-    made = []
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        shutil.copy(tmp_path / "t.parquet", tmp_path / name)
-        assert cli.main([str(tmp_path / name / "t.parquet"), "--resamples", "100", "--surrogate", "0"]) == 0
-        files = sorted(path for path in (tmp_path / name).rglob("*") if path.is_file())
-        made.append([path.read_bytes().replace(str(tmp_path / name).encode(), b"") for path in files])
-        assert (tmp_path / name / "t-report-figures" / "accuracy.pdf") in files
-    assert made[0] == made[1]
+def test_the_same_rows_make_the_same_bytes(swept, folder, tmp_path):
+    again = shutil.copytree(swept, tmp_path / "small")
+    assert cli.main([str(again), *REPORT]) == 0
+
+    def made(out):
+        files = [out / "report.html", *sorted((out / "report-figures").iterdir())]
+        return {path.name: path.read_bytes().replace(str(out).encode(), b"") for path in files}
+
+    assert "accuracy.pdf" in made(again)
+    assert made(again) == made(folder)
 
 
-def test_failures_and_old_pictures(folder, tmp_path):
+def test_a_results_folder_is_fitted_in_place_and_stays_one(swept, tmp_path, capsys):
+    thresholds = []
+    for name in ("once", "again"):
+        out = shutil.copytree(swept, tmp_path / name)
+        capsys.readouterr()
+        assert fit_cli.main([str(out), "--theta", "0.3", "0.4", "--resamples", "100"]) == 0
+        told = capsys.readouterr().out
+        assert "theta = 0.4:" in told
+        assert "N* ~ d^" in told
+        thresholds.append(pd.read_parquet(out / "thresholds.parquet"))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert len(jaxrecall.load(out)) == 3 * 5 * 6
+    assert len(thresholds[0]) == 3 * 2 * len(METHODS)
+    assert thresholds[0].groupby(["d", "theta"])["record"].sum().eq(1).all()
+    pd.testing.assert_frame_equal(*thresholds)
+
+
+def test_failures_and_old_pictures(folder, tmp_path, one_kind):
     out = tmp_path / "copy"
     shutil.copytree(folder, out)
-    jaxrecall.store.store.Store(out).record_failure(
+    Store(out).record_failure(
         "x", {"runs": [["0" * 16, 7]], "error": "Boom\nat line 3", "host": "box7", "bucket": "16x8", "repeat": "python -m again"}
     )
     figures = out / "report-figures"
@@ -172,11 +206,12 @@ def test_failures_and_old_pictures(folder, tmp_path):
 
 def test_the_sentence_on_critical_N_has_the_numbers_of_the_fit():
     frame = table(GRID, lambda c: law(c) * (1.3 if (c["d"], c["L"]) == (64, 16) else 1.0))
-    caption = drawn(frame)[0]["critical-n"].caption
-    of_record = fit(frame, [0.5], 100).exponents.query("record").set_index("axis")
-    for axis, row in of_record.iterrows():
+    caption = drawn(frame, "critical N")[0]["critical-n"].caption
+    fitted = fit(frame, [0.5], 100)
+    reported = fitted.exponents.query("record").set_index("axis")
+    for axis, row in reported.iterrows():
         assert f"{axis}^{row['exponent']:.2f} ({row['lo']:.2f} to {row['hi']:.2f})" in caption
-    y = np.log(fit(frame, [0.5], 100).thresholds.query("record").set_index(["d", "L"])["N_star"])
+    y = np.log(fitted.thresholds.query("record").set_index(["d", "L"])["N_star"])
     design = np.column_stack([np.ones(6), np.log(y.index.to_frame())])
     off = y - design @ np.linalg.lstsq(design, y, rcond=None)[0]
     assert f"the cell farthest from the law is d = 64, L = 16, at {np.exp(off[64, 16]):.2f} times its law" in caption.replace("The", "the")
@@ -186,7 +221,7 @@ def test_the_sentence_on_agreement_has_numbers_of_all_cells_by_attention(monkeyp
     frame = table(GRID, lambda c: law(c) * (2 if c["L"] == 16 else 1))
     frame["attention_mass"] = np.where(frame["L"] == 16, 0.9, 0.99)
     monkeypatch.setattr(predict, "critical_N", lambda at, theta: law(at) * (1.1 if at["d"] == 64 else 1.5) if at["d"] > 32 else None)
-    picture = drawn(frame)[0]["agreement"]
+    picture = drawn(frame, "predicted against observed critical N")[0]["agreement"]
     assert labels(picture)[:2] == ["attention locked (2)", "attention not locked (2)"]
     star = fit(frame, [0.5], 100).thresholds.query("record").set_index(["d", "L"])["N_star"]
     theirs = {d: law({"V": 64, "d": d}) * f for d, f in ((64, 1.1), (128, 1.5))}
@@ -209,7 +244,7 @@ def test_cells_without_a_threshold_are_marked_where_they_were_tried():
     frame = table(
         {"d": [16, 32, 64, 128]}, lambda c: {16: 1000, 32: 1e7, 64: 1000, 128: 5}[c["d"]], ceiling=lambda c: 0.3 if c["d"] == 16 else 1.0
     )
-    pictures, _ = drawn(frame)
+    pictures, _ = drawn(frame, "critical N", "phase diagram", "accuracy against N")
     for name in ("critical-n", "phase"):
         assert {"levels off below", "not reached, N* is above", "above from the start"} <= set(labels(pictures[name]))
         ax = pictures[name].figure.axes[0]
@@ -225,10 +260,10 @@ def test_cells_without_a_threshold_are_marked_where_they_were_tried():
 
 def test_what_was_not_tested_is_hatched_and_not_filled_in():
     frame = table(GRID, law)
-    full = drawn(frame)[0]["phase"]
+    full = drawn(frame, "phase diagram")[0]["phase"]
     assert "not tested" not in labels(full)
     gap = frame[~((frame["d"] == 64) & (frame["L"] == 8) & frame["N"].isin(LEVELS[3:5]))]
-    picture = drawn(gap)[0]["phase"]
+    picture = drawn(gap, "phase diagram")[0]["phase"]
     assert "not tested" in labels(picture)
     ax = picture.figure.axes[0]
     assert ax.patch.get_hatch()
@@ -243,7 +278,7 @@ def test_what_was_not_tested_is_hatched_and_not_filled_in():
 def test_colours_are_mean_accuracies_and_the_contour_is_of_thresholds():
     frame = table(GRID, law)
     about, _ = studied(frame)
-    picture = drawn(frame)[0]["phase"]
+    picture = drawn(frame, "phase diagram")[0]["phase"]
     shown = picture.figure.axes[0].collections[0].get_array()
     means = frame[frame["L"] == 8].assign(p=lambda f: f["n_correct"] / f["n_test"]).groupby(["d", "N"])["p"].mean()
     np.testing.assert_allclose(sorted(shown), sorted(means), atol=1e-12)
@@ -256,7 +291,7 @@ def test_colours_are_mean_accuracies_and_the_contour_is_of_thresholds():
 def test_a_line_breaks_where_there_is_no_crossing_and_at_no_mlp(monkeypatch):
     frame = table({"m": [0, 16, 64, 256]}, lambda c: 300 + c["m"])
     monkeypatch.setattr(predict, "critical_N", lambda at, theta: np.inf if at["m"] < 40 else 1000.0 + at["m"])
-    pictures, _ = drawn(frame, phases=[("m", "N"), ("m * d", "N")])
+    pictures, _ = drawn(frame, "critical N", "phase diagram", phases=[("m", "N"), ("m * d", "N")])
     for name in ("critical-n", "phase", "phase-mxd-N"):
         ax = pictures[name].figure.axes[0]
         (x, y) = next(line.get_data() for line in ax.lines if line.is_dashed())
@@ -266,12 +301,19 @@ def test_a_line_breaks_where_there_is_no_crossing_and_at_no_mlp(monkeypatch):
     fitted = next(line for line in pictures["phase"].figure.axes[0].lines if line.get_linestyle() == "-" and line.get_marker() == "None")
     assert np.isnan(fitted.get_ydata()).tolist() == [True, False, False, False]
     names = table({"embedding": ["gaussian", "sphere"]}, lambda c: 500.0)
-    assert not any(line.is_dashed() for line in drawn(names)[0]["phase"].figure.axes[0].lines)
+    assert not any(line.is_dashed() for line in drawn(names, "phase diagram")[0]["phase"].figure.axes[0].lines)
 
 
-def test_a_phase_diagram_over_any_two_axes():
+def simple_theory(monkeypatch):
+    """A formula in the place of theory, which takes seconds where there are many cells."""
+    monkeypatch.setattr(predict, "accuracy", lambda at, N: N / (N + law(at)))
+    monkeypatch.setattr(predict, "critical_N", lambda at, theta: law(at) * theta / (1 - theta))
+
+
+def test_a_phase_diagram_over_any_two_axes(monkeypatch):
+    simple_theory(monkeypatch)
     frame = table({"d": [32, 64], "m": [16, 64], "V": [64, 128]}, lambda c: law(c) * 50 / c["m"])
-    pictures, _ = drawn(frame, phases=[("m * d", "N"), ("d", "V")])
+    pictures, _ = drawn(frame, "phase diagram", phases=[("m * d", "N"), ("d", "V")])
     assert {"phase-mxd-N", "phase-d-V"} <= set(pictures)
     about, _ = studied(frame)
     chart = Chart(about, "m * d", "N")
@@ -279,25 +321,26 @@ def test_a_phase_diagram_over_any_two_axes():
     assert chart.rest == ["V"]
     assert "8 pixels hold" not in pictures["phase-d-V"].caption
     assert f"{2 * len(LEVELS)} pixels hold more than one cell" not in pictures["phase-mxd-N"].caption
-    others = drawn(frame, phases=[("N / d", "N"), ("N", "d"), ("N / d", "V")])[0]
+    others = drawn(frame, "phase diagram", phases=[("N / d", "N"), ("N", "d"), ("N / d", "V")])[0]
     assert {"phase-N-by-d-N", "phase-N-d", "phase-N-by-d-V"} <= set(others)
     assert "fitted contour at 0.5" in labels(others["phase-N-d"])
     same = table({"d": [32, 64], "m": [32, 64]}, law)
-    assert f"{len(LEVELS)} pixels hold more than one cell" in drawn(same, phases=[("m * d", "N")])[0]["phase-mxd-N"].caption
+    caption = drawn(same, "phase diagram", phases=[("m * d", "N")])[0]["phase-mxd-N"].caption
+    assert f"{len(LEVELS)} pixels hold more than one cell" in caption
 
 
 def test_the_leading_noise_and_one_that_never_leads():
     frame = table({"d": [32, 64]}, law)
     frame["noise_leakage"], frame["noise_mlp"], frame["noise_gradient"] = 0.1, 0.05, 0.01
     frame["noise_bias"] = 100.0 / frame["N"]
-    pictures, _ = drawn(frame)
+    pictures, _ = drawn(frame, "dominating noise")
     bias = sum(100.0 / N > 0.1 for N in LEVELS) * 2
     assert f"measured noise is led by trigger leakage at {18 - bias}, mean bias at {bias}; never by MLP noise or gradient noise" in (
         pictures["noise"].caption
     )
     assert labels(pictures["noise"]) == ["trigger leakage", "mean bias"]
     frame = frame.drop(columns="noise_bias")
-    assert "predicted" in drawn(frame.drop(columns=[n for n in frame if n.startswith("noise")]))[0]["noise"].title
+    assert "predicted" in drawn(frame.drop(columns=[n for n in frame if n.startswith("noise")]), "dominating noise")[0]["noise"].title
     about, _ = studied(frame)
     at = about.levels.loc[0]
     assert noise.found(about, measured=False).loc[0, "leakage"] == predict.score_noise(at, float(at["N"]))["leakage"]
@@ -307,7 +350,7 @@ def test_decoders_stand_beside_the_three_steps():
     frame = table({"d": [32, 64]}, law)
     frame["accuracy"] = frame["n_correct"] / frame["n_test"]
     frame["matched_accuracy"], frame["assignment_accuracy"] = frame["accuracy"] * 0.5, 1.0
-    pictures, left_out = drawn(frame)
+    pictures, left_out = drawn(frame, "decoders of the initial gradient")
     assert "decoders of the initial gradient" not in left_out
     gain = frame.groupby(["d", "N"])["accuracy"].mean()
     assert labels(pictures["decoders"])[:3] == ["three steps, test accuracy", "matched filter", "assignment"]
@@ -321,12 +364,13 @@ def test_a_search_gives_levels_as_the_fit_sees_them():
     about, _ = studied(frame)
     assert len(about.levels) == 2 * len(LEVELS)
     assert (about.levels["n_seeds"] == 8).all()
-    pictures, _ = drawn(frame)
+    pictures, _ = drawn(frame, "accuracy against N")
     assert "2 of 2 cells cross" in pictures["accuracy"].caption
     few = frame[(frame["seed"] == 0) | (frame["N"] > 500)]
-    assert "few seeds" in labels(drawn(few)[0]["accuracy"])
+    assert "few seeds" in labels(drawn(few, "accuracy against N")[0]["accuracy"])
 
 
+# widths are close together, as theory is asked at every whole number between them, 17 at the most
 ODD = {
     "nothing varies": table(),
     "one level": table({"d": [32, 64]}, law, levels=(1000,)),
@@ -334,18 +378,24 @@ ODD = {
     "one run": table(levels=(64,), seeds=1),
     "none right": table(GRID, lambda c: 1e12),
     "all right": table(GRID, lambda c: 1e-9),
-    "names": table({"embedding": ["gaussian", "sphere"], "d": [32, 64]}, law),
+    "names": table({"embedding": ["gaussian", "sphere"], "d": [32, 36]}, law),
     "a switch": table({"trigger_in_value": [True, False]}),
-    "own column": table({"my axis": [-1.5, 0.0, 2.0], "d": [32, 64]}, law),
-    "m = 0 too": table({"m": [0, 16, 64]}, lambda c: 1000 + c["m"]),
-    "ragged": pd.concat([table({"V": [48], "d": [64, 96]}, law), table({"d": [64, 96], "L": [8, 64]}, law)], ignore_index=True),
-    "many": table({"d": [16, 32, 48, 64, 96], "V": [32, 64, 128, 256]}, law, LEVELS[::3], seeds=2),
+    "own column": table({"my axis": [-1.5, 0.0, 2.0], "d": [32, 36]}, law),
+    "m = 0 too": table({"m": [0, 16, 20]}, lambda c: 1000 + c["m"]),
+    "ragged": pd.concat([table({"V": [48], "d": [64, 68]}, law), table({"d": [64, 68], "L": [8, 64]}, law)], ignore_index=True),
+    "many": table({"d": [32, 34, 36, 38, 40], "V": [32, 33, 34, 35]}, law, LEVELS[::3], seeds=2),
 }
 
 
+TWO_THETAS = ("nothing varies", "one level", "a switch")
+MANY_CELLS = ("one seed", "none right", "all right", "ragged", "many")
+
+
 @pytest.mark.parametrize("case", ODD)
-def test_any_table_that_can_be_fitted_gives_a_report(case):
-    pictures, left_out = drawn(ODD[case], (0.5, 0.9), render=True)
+def test_any_table_that_can_be_fitted_gives_a_report(case, monkeypatch):
+    if case in MANY_CELLS:
+        simple_theory(monkeypatch)
+    pictures, left_out = drawn(ODD[case], thetas=(0.5, 0.9) if case in TWO_THETAS else (0.5,), render=True)
     assert "accuracy" in pictures
     assert all(pictures[name].caption.endswith(".") for name in pictures)
     if case == "nothing varies":
@@ -353,10 +403,10 @@ def test_any_table_that_can_be_fitted_gives_a_report(case):
     if case == "none right":
         assert left_out["data collapse"] == "fewer than two cells cross accuracy 0.5"
     if case == "own column":
-        assert "phase-myaxis-N" in drawn(ODD[case], phases=[("my axis", "N")])[0]
+        assert "phase-myaxis-N" in drawn(ODD[case], "phase diagram", phases=[("my axis", "N")])[0]
 
 
-def test_rows_without_a_number_are_left_out(tmp_path, capsys):
+def test_rows_without_a_number_are_left_out(tmp_path, capsys, one_kind):
     frame = table({"d": [32, 64]}, law).astype({"n_correct": "Int64"})
     frame["status"], frame["attention_mass"] = "ok", 0.99
     gone = (frame["seed"] == 3) & (frame["N"] > 5000)
@@ -369,10 +419,10 @@ def test_rows_without_a_number_are_left_out(tmp_path, capsys):
 
 
 def test_roles_have_good_defaults_and_can_be_chosen():
-    parts, _ = cells.parts(table({"V": [64, 128], "d": [32, 64], "L": [8, 16]}, law))
-    chosen = roles(parts)
+    families, _ = cells.families(table({"V": [64, 128], "d": [32, 64], "L": [8, 16]}, law))
+    chosen = roles(families)
     assert (chosen.x, chosen.lines, chosen.panels, chosen.phases) == ("d", "L", ("V",), (("d", "N"),))
-    chosen = roles(parts, x="V", panels=["d"], phases=[("L", "N"), ("V", "d")])
+    chosen = roles(families, x="V", panels=["d"], phases=[("L", "N"), ("V", "d")])
     assert (chosen.x, chosen.lines, chosen.panels, chosen.phases) == ("V", "L", ("d",), (("L", "N"), ("V", "d")))
 
 
@@ -429,9 +479,14 @@ def test_a_column_with_a_name_of_ours_is_refused():
         studied(table().assign(cell=1))
 
 
-def test_without_the_extra_it_says_what_to_install(tmp_path):
-    table().to_parquet(tmp_path / "t.parquet")
-    path = str(tmp_path / "t.parquet")
-    told = python(f"import sys; sys.modules['firthmodels'] = None; from jaxrecall.report.__main__ import main; sys.exit(main([{path!r}]))")
-    assert told.returncode == 2
-    assert told.stderr == "firthmodels is not installed; python -m pip install 'jaxrecall[fit]'\n"
+def test_without_firthmodels_a_report_has_the_reported_estimate_and_a_line_says_so(tmp_path, capsys, monkeypatch, one_kind):
+    monkeypatch.setitem(sys.modules, "firthmodels", None)  # an import fails
+    table({"d": [32, 64]}, law).to_parquet(tmp_path / "t.parquet")
+    assert cli.main([str(tmp_path / "t.parquet"), "--resamples", "100", "--surrogate", "0"]) == 0
+    told, page = capsys.readouterr(), (tmp_path / "t-report.html").read_text()
+    note = "two_stage, joint: left out, as firthmodels is not installed; python -m pip install 'jaxrecall[fit]'"
+    assert told.err == ""
+    assert told.out.count(note) == 1
+    assert page.count(note.replace("'", "&#x27;")) == 1
+    assert "<th>local</th><th>isotonic</th><th>theory</th>" in page
+    assert "joint</b>" not in page

@@ -11,6 +11,7 @@ from test_store import row as any_row
 from jaxrecall import status
 from jaxrecall.grid import Grid, read_grid
 from jaxrecall.science.columns import CODE_VERSION
+from jaxrecall.store.compact import compact
 from jaxrecall.store.store import Store
 from jaxrecall.sweep import main as sweep
 
@@ -56,7 +57,7 @@ def test_a_half_done_folder(grid, store, capsys):
     rows[1] |= {"status": "nonfinite", "seconds": None}
     store.write(rows[:3])
     store.write([rows[3] | {"status": "degenerate"}, row(77), row(78, code_version=0), row(79, precision="high")])
-    store.compact(prune=True)
+    compact(store.folder, prune=True)
     store.write([rows[0], rows[4] | {"status": "nonfinite"}, rows[5]])  # whichever of the two is read first
     old = store.write([rows[4], rows[5] | {"status": "nonfinite"}])
     os.utime(old, (time.time() - 1000,) * 2)

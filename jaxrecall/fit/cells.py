@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import FitError
-from ..point import EXTRAS, FIELDS
-from ..science.columns import COLUMNS
-from ..store.store import load
+from ..point import EXTRAS, FIELDS, to_12_digits
+from ..science.columns import COLUMNS, EXTRA_COLUMNS
+from ..store.load import load
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 LAW = ("V", "d", "L", "m")
@@ -49,8 +49,11 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Part:
-    """Cells fitted together: those with m = 0, or those with m > 0. `law` and `factors` are the axes that vary in it."""
+class Family:
+    """Cells fitted together: those with m = 0, or those with m > 0. `law` and `factors` are the axes that vary in it.
+
+    `name` is the value of the column `part` in the tables of a fit.
+    """
 
     name: str
     cells: list[Cell]
@@ -61,10 +64,10 @@ class Part:
 def read(path: Path, *others: Path) -> tuple[Table, list[str]]:
     """The rows of results folders or of any one Parquet file, and remarks on them; raises FitError or StoreError."""
     if others or path.is_dir():
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
             frame = load([path, *others])
-        return frame, [str(remark.message) for remark in told]
+        return frame, [str(warning.message) for warning in caught]
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -88,16 +91,16 @@ def counting(frame: Table, of: str) -> Table:
     if missing := [name for name in (of, "V") if name not in frame]:
         raise FitError(f"of: the table has no column {', '.join(missing)}")
     if frame[of].isna().all():
-        hint = "; the sweep asks for it by decoders: true" if of in OF_VOCABULARY[2:] else ""
+        hint = "; the sweep asks for it by decoders: true" if of in EXTRA_COLUMNS else ""
         raise FitError(f"of: {of} is null in all rows{hint}")
     return frame.assign(n_correct=(frame[of] * frame["V"]).round(), n_test=frame["V"])
 
 
-def parts(frame: Table) -> tuple[list[Part], list[str]]:
+def families(frame: Table) -> tuple[list[Family], list[str]]:
     """The cells of a table, m = 0 and m > 0 apart, and remarks on what was left out; raises FitError with every problem."""
     frame, remarks = _checked(frame)
-    frame, told_twice = _without_asks(frame)
-    remarks += told_twice
+    frame, dropped = _without_switches(frame)
+    remarks += dropped
     axes, followers = _axes(frame)
     if followers:
         remarks.append(f"{', '.join(followers)}: no axis, set by the others")
@@ -108,7 +111,7 @@ def parts(frame: Table) -> tuple[list[Part], list[str]]:
         if len(rows):
             varies = [axis for axis in axes if rows[axis].nunique(dropna=False) > 1]
             cells = _cells(rows, axes, rows.groupby(seeds, sort=True).ngroup().to_numpy())
-            found.append(Part(name, cells, tuple(a for a in varies if a in LAW), tuple(a for a in varies if a not in LAW)))
+            found.append(Family(name, cells, tuple(a for a in varies if a in LAW), tuple(a for a in varies if a not in LAW)))
     return found, remarks
 
 
@@ -145,14 +148,19 @@ def _checked(frame: Table) -> tuple[Table, list[str]]:
     return frame, remarks
 
 
-def _without_asks(frame: Table) -> tuple[Table, list[str]]:
+def _without_switches(frame: Table) -> tuple[Table, list[str]]:
     """The table without switches that change no count, and one row of those that differ in such a switch alone."""
-    asks = [name for name in EXTRAS if name in frame]
-    names = {*FIELDS, "seed", "n_correct", "code_version", "precision", *_foreign(frame)} - {*asks}
+    switches = [name for name in EXTRAS if name in frame]
+    names = {*FIELDS, "seed", "n_correct", "code_version", "precision", *_foreign(frame)} - {*switches}
     same = [name for name in frame if name in names]
-    again = frame.duplicated(same) & ~frame.duplicated([*same, *asks])
-    remarks = [f"{again.sum()} runs differ from others in {', '.join(asks)} alone and were left out"] if again.any() else []
-    return frame[~again].drop(columns=asks), remarks
+    again = frame.duplicated(same) & ~frame.duplicated([*same, *switches])
+    remarks = [f"{again.sum()} runs differ from others in {', '.join(switches)} alone and were left out"] if again.any() else []
+    return frame[~again].drop(columns=switches), remarks
+
+
+def rounded(column: Table) -> Table:
+    """A column of floats to 12 significant digits, so that values that differ by rounding alone are one value of an axis."""
+    return column.map({value: float(to_12_digits(value)) for value in column.unique()})
 
 
 def _axes(frame: Table) -> tuple[list[str], list[str]]:
@@ -163,7 +171,7 @@ def _axes(frame: Table) -> tuple[list[str], list[str]]:
     asked = [name for name in FIELDS if name in frame and name not in (*LAW, "N", "root_seed", "n_test")]
     for name in sorted(asked, key=lambda name: frame[name].nunique(dropna=False)) + _foreign(frame):
         if frame[name].dtype.kind == "f":  # kappa is computed back from gamma
-            frame[name] = frame[name].map({value: float(f"{value:.12g}") for value in frame[name].unique()})
+            frame[name] = rounded(frame[name])
         if frame[name].nunique(dropna=False) == 1:
             continue
         by_value = frame.groupby([*axes, name, "N"], dropna=False, observed=True)

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, logit
 
-from .cells import Cell, Part
+from .cells import Cell, Family
 from .curve import cloglog, curve, loglog, resamplings
-from .estimate import METHODS, RECORD, estimate
-from .glm import joint
+from .estimate import METHODS, REPORTED, estimate
+from .glm import installed, joint
 from .law import Law
 from .tables import exponents, thresholds
 
@@ -53,7 +53,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Truth:
-    part: Part
+    family: Family
     exponents: np.ndarray
     N_star: np.ndarray  # where the mean over seeds crosses theta; infinite where it never does
 
@@ -62,7 +62,7 @@ class Truth:
         import pandas as pd
 
         rows = []
-        for cell in self.part.cells:
+        for cell in self.family.cells:
             for (level, seed), k in np.ndenumerate(cell.k):
                 rows.append(cell.at | {"N": cell.N[level], "seed": seed, "n_test": int(cell.n[level, seed]), "n_correct": int(k)})
         return pd.DataFrame(rows)
@@ -100,7 +100,7 @@ def draw(rng: np.random.Generator, setting: Setting) -> Truth:
     k = rng.binomial(setting.n_test, rng.beta(p * one, (1 - p) * one)).astype(float)
     cells = [Cell(a, N, k_, np.full_like(k_, setting.n_test)) for a, N, k_ in zip(at, levels, k, strict=True)]
     star = middle + _mean_crossing(accuracy, spread, theta)
-    return Truth(Part("m = 0", cells, tuple(AXES), ()), law, np.where(flat, np.inf, np.exp(star)))
+    return Truth(Family("m = 0", cells, tuple(AXES), ()), law, np.where(flat, np.inf, np.exp(star)))
 
 
 def _mean_crossing(accuracy: Any, spread: np.ndarray, theta: float) -> np.ndarray:
@@ -136,24 +136,24 @@ class Checked:
 
 
 def check(setting: Setting, replicates: int, resamples: int = 100, seed: int = 0) -> Checked:
-    """Draws and fits `replicates` tables. The law must be told by every one: a null exponent raises ValueError."""
+    """Draws and fits `replicates` tables. Every one must determine the law: a null exponent raises ValueError."""
     found = []
     for replicate in range(replicates):
         truth = draw(np.random.default_rng((seed, replicate)), setting)
-        times = resamplings(truth.part.cells[0].k.shape[1], resamples)
-        e = estimate(truth.part, setting.theta, [curve(c, times) for c in truth.part.cells], lambda _: None, methods=(RECORD,))
+        times = resamplings(truth.family.cells[0].k.shape[1], resamples)
+        e = estimate(truth.family, setting.theta, [curve(c, times) for c in truth.family.cells], lambda _: None, methods=(REPORTED,))
         rows = [row for row in exponents(e) if row["record"]]
         lo, hi, value = (np.array([row[name] for row in rows]) for name in ("lo", "hi", "exponent"))
         if np.isnan(lo).any():
             raise ValueError(f"replicate {replicate}: no interval ({rows[0]['warning']})")
-        crossed = [(row, star) for row, star in zip(_record(thresholds(e)), truth.N_star, strict=True) if row["censored"] == "no"]
+        crossed = [(row, star) for row, star in zip(_reported(thresholds(e)), truth.N_star, strict=True) if row["censored"] == "no"]
         held = [row["lo"] <= star <= row["hi"] for row, star in crossed]
         inside = (lo <= truth.exponents) & (truth.exponents <= hi)
-        found.append((times.shape[1], len(truth.part.cells[0].N), inside, value - truth.exponents, hi - lo, np.mean(held)))
+        found.append((times.shape[1], len(truth.family.cells[0].N), inside, value - truth.exponents, hi - lo, np.mean(held)))
     return Checked(*(np.array(column, dtype=float) for column in zip(*found, strict=True)))
 
 
-def _record(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _reported(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [row for row in rows if row["record"]]
 
 
@@ -162,9 +162,9 @@ def compare(setting: Setting, replicates: int, seed: int = 0) -> dict[str, np.nd
     errors: dict[str, list[np.ndarray]] = {name: [] for name in (*METHODS, "everywhere")}
     for replicate in range(replicates):
         truth = draw(np.random.default_rng((seed, replicate)), setting)
-        curves = [curve(c, np.ones((1, c.k.shape[1]))) for c in truth.part.cells]
-        e = estimate(truth.part, setting.theta, curves, lambda _: None)
-        law = Law(truth.part.cells, truth.part.law, truth.part.factors)
+        curves = [curve(c, np.ones((1, c.k.shape[1]))) for c in truth.family.cells]
+        e = estimate(truth.family, setting.theta, curves, lambda _: None)
+        law = Law(truth.family.cells, truth.family.law, truth.family.factors)
         y = joint(curves, law, setting.theta, lambda _: None, everywhere=True)
         for name, found in {**{name: e.exponents(name) for name in METHODS}, "everywhere": law.exponents(y)}.items():
             errors[name].append(found[0] - truth.exponents)
@@ -184,7 +184,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     p.add_argument("--replicates", type=int, default=1000, metavar="R", help="tables per setting (default: 1000)")
     args = p.parse_args(argv)
     warnings.simplefilter("ignore", RuntimeWarning)  # exp of nan where a cell has no interval
-    print("coverage of 95 % intervals of the estimate of record; in brackets: coverage (bias, width) per axis")
+    print("coverage of 95 % intervals of the reported estimate; in brackets: coverage (bias, width) per axis")
     for name, setting in SETTINGS.items():
         checked = check(setting, args.replicates)
         print(f"{name}\n  all       {checked.line()}", flush=True)
@@ -192,10 +192,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"  {S:2} seeds  {checked[checked.seeds == S].line()}")
         for T in setting.levels:
             print(f"  {T:2} levels {checked[checked.levels == T].line()}", flush=True)
-        for method, errors in compare(setting, -(-args.replicates // 4)).items():
+        for method, errors in compare(setting, -(-args.replicates // 4)).items() if installed() else ():
             rms, bias = np.sqrt(np.nanmean(errors**2, axis=0)), np.nanmean(errors, axis=0)
-            told = ", ".join(f"{axis} {r:.3f} ({b:+.3f})" for axis, r, b in zip(AXES, rms, bias, strict=True))
-            print(f"  {method:<11}{len(errors):5} replicates: rms error (bias) of exponents {told}", flush=True)
+            listed = ", ".join(f"{axis} {r:.3f} ({b:+.3f})" for axis, r, b in zip(AXES, rms, bias, strict=True))
+            print(f"  {method:<11}{len(errors):5} replicates: rms error (bias) of exponents {listed}", flush=True)
     return 0
 
 

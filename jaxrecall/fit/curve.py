@@ -1,7 +1,7 @@
 """One cell's accuracy against N, for many resamplings of the seeds at once, and where it crosses theta.
 
 Row 0 of everything is the table as it is; rows 1, 2, ... are bootstrap resamplings of whole seeds, drawn once for all cells
-of a part, so that what cells share through their seeds stays shared. Accuracy climbs slowly with ln N and levels off below 1,
+of a family, so that what cells share through their seeds stays shared. Accuracy climbs slowly with ln N and levels off below 1,
 so no formula for the whole curve is assumed: only the levels around theta say where it crosses.
 """
 

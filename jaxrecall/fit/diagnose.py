@@ -1,6 +1,6 @@
 """What an interval alone does not say: local slopes, other cuts of the cells, misfit, dispersion, and warnings in words.
 
-Rows of diagnostics.parquet: part, theta, diagnostic, subject, value, lo, hi, text. All of them rest on the estimate of record.
+Rows of diagnostics.parquet: part, theta, diagnostic, subject, value, lo, hi, text. All of them rest on the reported estimate.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from .cells import Part
+from .cells import Family
 from .curve import Curve
-from .estimate import RECORD, Estimates
+from .estimate import REPORTED, Estimates
 from .glm import joint
 from .law import Law, interval
 
@@ -24,23 +24,23 @@ MISFIT = 0.05
 
 
 def diagnose(e: Estimates, exponents: Sequence[Row]) -> list[Row]:
-    """Everything about one part at one theta, warnings last; `exponents` are its rows of the exponents table."""
-    law = _about_the_law(e) if e.part.law and e.inside.any() else []
+    """Everything about one family at one theta, warnings last; `exponents` are its rows of the exponents table."""
+    law = _about_the_law(e) if e.family.law and e.inside.any() else []
     rows = law + _warnings(e, law, exponents)
-    return [{"part": e.part.name, "theta": e.theta} | row for row in rows]
+    return [{"part": e.family.name, "theta": e.theta} | row for row in rows]
 
 
-def dispersion(part: Part) -> Row:
+def dispersion(family: Family) -> Row:
     """Variance between seeds over binomial variance, mean over points with 2 seeds or more and some right, some wrong."""
     total, free = 0.0, 0
-    for cell in part.cells:
+    for cell in family.cells:
         for k, n in zip(cell.k, cell.n, strict=True):
             k, n = k[n > 0], n[n > 0]
             if len(n) > 1 and 0 < (p := k.sum() / n.sum()) < 1:
                 total, free = total + ((k - n * p) ** 2 / (n * p * (1 - p))).sum(), free + len(n) - 1
     text = "1 if a seed's answers were independent; the intervals take the seed as the unit and do not assume it"
     row = _row("dispersion", "between seeds", total / free if free else np.nan, text)
-    return {"part": part.name, "theta": np.nan} | row
+    return {"part": family.name, "theta": np.nan} | row
 
 
 def _row(diagnostic: str, subject: str, value: float, text: str, lo: float = np.nan, hi: float = np.nan) -> Row:
@@ -48,8 +48,8 @@ def _row(diagnostic: str, subject: str, value: float, text: str, lo: float = np.
 
 
 def _about_the_law(e: Estimates) -> list[Row]:
-    cells = [cell for cell, is_in in zip(e.part.cells, e.inside, strict=True) if is_in]
-    y, shape = e.y[RECORD][:, e.inside], e.shape[e.inside]
+    cells = [cell for cell, is_in in zip(e.family.cells, e.inside, strict=True) if is_in]
+    y, shape = e.y[REPORTED][:, e.inside], e.shape[e.inside]
     n_seeds = max(cell.n_seeds for cell in cells)
     rows: list[Row] = []
 
@@ -57,7 +57,7 @@ def _about_the_law(e: Estimates) -> list[Row]:
         if not np.isnan(values[0]):
             rows.append(_row(diagnostic, subject, values[0], text, *interval(values, n_seeds, float(np.sqrt(weights**2 @ shape**2)))))
 
-    for axis in e.part.law:
+    for axis in e.family.law:
         at = np.array([cell.at[axis] for cell in cells])
         for low, high in pairwise(np.unique(at)):
             weights = _matched(cells, axis, low, high) / np.log(high / low)
@@ -65,18 +65,19 @@ def _about_the_law(e: Estimates) -> list[Row]:
                 add("local_slope", f"{axis} {low} to {high}", y @ weights, weights, "between cells alike in all else")
         if len(np.unique(at)) > 2:
             keep = at > at.min()
-            smaller = Law([cell for cell, kept in zip(cells, keep, strict=True) if kept], e.part.law, e.part.factors)
-            for j, name in enumerate(e.part.law):
+            smaller = Law([cell for cell, kept in zip(cells, keep, strict=True) if kept], e.family.law, e.family.factors)
+            for j, name in enumerate(e.family.law):
                 weights = np.zeros(len(cells))
                 weights[keep] = smaller.weights()[j]
                 add("drop_smallest", f"{name} without {axis} = {at.min()}", smaller.exponents(y[:, keep])[:, j], weights, "exponent")
         if at.min() > 1:
-            j = e.part.law.index(axis)
+            j = e.family.law.index(axis)
             values = e.law.exponents(y - np.log(np.log(at)))[:, j]
             add("with_log", axis, values, e.law.weights()[j], f"exponent of {axis} if N* also carries a factor ln {axis}")
     if len(cells) > e.law.rank:
         rows.append(_residual(e.law, y, shape))
-    rows += _everywhere(e, [Curve(c.x, c.k[:1], c.n[:1], c.p[:1]) for c in e.curves])
+    if "joint" in e.y:
+        rows += _everywhere(e, [Curve(c.x, c.k[:1], c.n[:1], c.p[:1]) for c in e.curves])
     return rows
 
 
@@ -105,30 +106,30 @@ def _matched(cells: Sequence[Any], axis: str, low: Any, high: Any) -> np.ndarray
 
 
 def _everywhere(e: Estimates, table: Sequence[Curve]) -> list[Row]:
-    """What one regression through all cells and levels would say: no estimate, levelled curves bend it."""
-    law = Law(e.part.cells, e.part.law, e.part.factors)
+    """Exponents by one regression through all cells and levels: no estimate, levelled curves bend it."""
+    law = Law(e.family.cells, e.family.law, e.family.factors)
     y = joint(table, law, e.theta, lambda _: None, everywhere=True)
     text = "exponent by one regression through all cells and all levels: no estimate, curves that level off bend it"
     return [_row("joint_everywhere", axis, value, text) for axis, value in zip(law.axes, law.exponents(y)[0], strict=True)]
 
 
 def _warnings(e: Estimates, law: Sequence[Row], exponents: Sequence[Row]) -> list[Row]:
-    said = []
+    texts = []
     if not e.inside.all():
         counts = {"never reach theta": (e.side[0] == 1).sum(), "are above it from the smallest N on": (e.side[0] == -1).sum()}
         counts["cross it not surely"] = (~e.inside).sum() - sum(counts.values())
         why = ", ".join(f"{n} {text}" for text, n in counts.items() if n)
-        said.append(f"{(~e.inside).sum()} of {len(e.inside)} cells are not in the law: {why}")
+        texts.append(f"{(~e.inside).sum()} of {len(e.inside)} cells are not in the law: {why}")
     for row in law:
         if row["diagnostic"] == "residual" and max(2 * row.pop("noise"), MISFIT) < row["value"]:
-            said.append(
+            texts.append(
                 f"no single power law: ln N* lies {row['value']:.2g} (rms) from it, more than twice the noise; the intervals of "
                 "the exponents do not cover that, see local_slope"
             )
-    of_record = {row["axis"]: row for row in exponents if row["record"]}
+    reported = {row["axis"]: row for row in exponents if row["record"]}
     for row in exponents:
-        if row["lo"] == row["lo"] and not of_record[row["axis"]]["lo"] <= row["exponent"] <= of_record[row["axis"]]["hi"]:
-            said.append(f"{row['method']} puts the exponent of {row['axis']} at {row['exponent']:.2f}, outside the interval of record")
-    for text in dict.fromkeys(row["warning"] for row in of_record.values() if row["warning"]):
-        said.append(f"{', '.join(axis for axis, row in of_record.items() if row['warning'] == text)}: {text}")
-    return [_row("warning", "", np.nan, text) for text in said]
+        if row["lo"] == row["lo"] and not reported[row["axis"]]["lo"] <= row["exponent"] <= reported[row["axis"]]["hi"]:
+            texts.append(f"{row['method']} puts the exponent of {row['axis']} at {row['exponent']:.2f}, outside the reported interval")
+    for text in dict.fromkeys(row["warning"] for row in reported.values() if row["warning"]):
+        texts.append(f"{', '.join(axis for axis, row in reported.items() if row['warning'] == text)}: {text}")
+    return [_row("warning", "", np.nan, text) for text in texts]

@@ -1,6 +1,6 @@
-"""All estimates of one part at one theta: ln N* of every cell by every method, and the law through the cells that cross.
+"""All estimates of one family at one theta: ln N* of every cell by every method, and the law through the cells that cross.
 
-`local` is the estimate of record: each cell's crossing by itself, from the levels around theta, then least squares through
+`local` is the reported estimate: each cell's crossing by itself, from the levels around theta, then least squares through
 the cells. It assumes no slope, ceiling or shape that cells would share, so curves that level off cannot bend the exponents.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .cells import Part
+from .cells import Family
 from .curve import Curve, bracket, crossing, shape_error
 from .glm import joint, two_stage
 from .law import Law
@@ -22,19 +22,20 @@ METHODS = {
     "two_stage": "binomial regression on ln N near theta, cell by cell; least squares through the cells",
     "joint": "one binomial regression for all cells that cross, levels near theta; ratios of its coefficients",
 }
-RECORD = "local"
+REPORTED = "local"
+
+REGRESSIONS = ("two_stage", "joint")
+"""Methods that need firthmodels."""
 
 OPEN = 0.025
 """A cell whose curve does not cross theta in more than this share of the resamplings has no upper (or lower) end."""
-
-Tell = Callable[[int], None]
 
 
 @dataclass(frozen=True)
 class Estimates:
     """`y[method]` = ln N*, (resamplings, cells), nan where there is none; `inside` = cells in the law."""
 
-    part: Part
+    family: Family
     theta: float
     curves: Sequence[Curve]
     side: np.ndarray  # (resamplings, cells), as `bracket` gives it
@@ -43,7 +44,7 @@ class Estimates:
     y: dict[str, np.ndarray]
     shape: np.ndarray
 
-    def exponents(self, method: str = RECORD) -> np.ndarray:
+    def exponents(self, method: str = REPORTED) -> np.ndarray:
         """(resamplings, axes)"""
         return self.law.exponents(self.y[method][:, self.inside])
 
@@ -57,24 +58,25 @@ class Estimates:
         return (self.side[0] == 0) & ((self.side[1:] == side).mean(axis=0) > OPEN)
 
 
-def estimate(part: Part, theta: float, curves: Sequence[Curve], tell: Tell, methods: Sequence[str] = tuple(METHODS)) -> Estimates:
-    """Every method on every cell; `tell` is called with steps done."""
+def estimate(
+    family: Family, theta: float, curves: Sequence[Curve], on_progress: Callable[[int], None], methods: Sequence[str] = tuple(METHODS)
+) -> Estimates:
+    """The methods asked for on every cell; `on_progress` is called with the resamplings that a regression has done."""
     side = np.stack([bracket(c, theta)[1] for c in curves], axis=1)
     sure = ((side[1:] != 0).mean(axis=0) <= OPEN) if len(side) > 1 else True
     inside = (side[0] == 0) & sure
-    law = Law([cell for cell, is_in in zip(part.cells, inside, strict=True) if is_in], part.law, part.factors)
+    law = Law([cell for cell, is_in in zip(family.cells, inside, strict=True) if is_in], family.law, family.factors)
     mine = [c for c, is_in in zip(curves, inside, strict=True) if is_in]
-    y = {
-        "local": np.stack([crossing(c, theta) for c in curves], axis=1),
-        "isotonic": np.stack([crossing(c, theta, link=np.asarray, smooth=False) for c in curves], axis=1),
-    }
+    y = {"local": np.stack([crossing(c, theta) for c in curves], axis=1)}
+    if "isotonic" in methods:
+        y["isotonic"] = np.stack([crossing(c, theta, link=np.asarray, smooth=False) for c in curves], axis=1)
     if "two_stage" in methods:
-        y["two_stage"] = two_stage(curves, theta, tell)
+        y["two_stage"] = two_stage(curves, theta, on_progress)
     if "joint" in methods:
         y["joint"] = np.full(side.shape, np.nan)
         if mine:
-            y["joint"][:, inside] = joint(mine, law, theta, tell)
+            y["joint"][:, inside] = joint(mine, law, theta, on_progress)
         else:
-            tell(len(side))
+            on_progress(len(side))
     shape = np.array([shape_error(c, theta) for c in curves])
-    return Estimates(part, theta, curves, side, inside, law, y, shape)
+    return Estimates(family, theta, curves, side, inside, law, y, shape)

@@ -1,4 +1,4 @@
-"""The law N* ~ product of axis^exponent over the cells of a part, and intervals that take the seed as the unit."""
+"""The law N* ~ product of axis^exponent over the cells of a family, and intervals that take the seed as the unit."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from scipy.stats import t as student
 
 from .cells import Cell
 
-MIN_SEEDS = 6
-"""Below this many seeds no interval is given: a bootstrap over so few knows too little."""
+MIN_SEEDS_FOR_INTERVAL = 6
+"""With fewer seeds no interval is given: a bootstrap over so few is not reliable."""
 
 LEVEL = 0.95
 MIN_DRAWS = 0.5
@@ -35,7 +35,7 @@ class Law:
         self.rank = int(np.linalg.matrix_rank(self.design)) if self.design.size else 0
 
     def exponents(self, y: np.ndarray) -> np.ndarray:
-        """Least squares through ln N*, (resamplings, cells) -> (resamplings, axes); nan where the cells cannot tell."""
+        """Least squares through ln N*, (resamplings, cells) -> (resamplings, axes); nan where the cells do not determine it."""
         out = np.full((len(y), len(self.axes)), np.nan)
         known = ~np.isnan(y)
         for pattern in np.unique(known, axis=0) if y.size else []:
@@ -44,7 +44,7 @@ class Law:
         return out
 
     def weights(self, among: np.ndarray | None = None) -> np.ndarray:
-        """What each cell adds to each exponent, (axes, cells); nan for an axis that is constant or moves with others."""
+        """The weight of each cell in each exponent, (axes, cells); nan for an axis that is constant or moves with others."""
         design = self.design if among is None else self.design[among]
         first = self.design.shape[1] - len(self.axes)
         if not design.size:
@@ -57,13 +57,13 @@ class Law:
 
 
 def interval(y: np.ndarray, n_seeds: int, shape: float = 0.0) -> tuple[float, float]:
-    """95 % interval of an estimate from itself, y[0], and its resamplings, y[1:]; nan under MIN_SEEDS seeds.
+    """95 % interval of an estimate from itself, y[0], and its resamplings, y[1:]; nan with fewer than MIN_SEEDS_FOR_INTERVAL seeds.
 
     Half width: t with S - 1 degrees of freedom times the bootstrap standard error times sqrt(S / (S - 1)), joined in squares
     by 1.96 times `shape`, an error that resampling cannot show.
     """
     drawn = y[1:][~np.isnan(y[1:])]
-    if n_seeds < MIN_SEEDS or np.isnan(y[0]) or len(drawn) < max(2, MIN_DRAWS * len(y[1:])):
+    if n_seeds < MIN_SEEDS_FOR_INTERVAL or np.isnan(y[0]) or len(drawn) < max(2, MIN_DRAWS * len(y[1:])):
         return np.nan, np.nan
     tail = (1 + LEVEL) / 2
     half = np.hypot(student.ppf(tail, n_seeds - 1) * drawn.std(ddof=1) * np.sqrt(n_seeds / (n_seeds - 1)), norm.ppf(tail) * shape)

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from .curve import Curve, above_theta, bracket, one_step
-from .estimate import RECORD, Estimates
-from .law import MIN_SEEDS, interval
+from .estimate import REPORTED, Estimates
+from .law import MIN_SEEDS_FOR_INTERVAL, interval
 
 Row = dict[str, Any]
 CENSORED = {0: "no", 1: "right", -1: "left"}
@@ -32,13 +32,13 @@ is below FLAT times its steepest; both in logits against ln N."""
 def thresholds(e: Estimates) -> list[Row]:
     rows = []
     lower, upper = e.open(-1), e.open(1)
-    for i, cell in enumerate(e.part.cells):
+    for i, cell in enumerate(e.family.cells):
         c, side = e.curves[i], int(e.side[0, i])
         after = int(bracket(c, e.theta)[0][0])
-        said = [*_of_curve(c, e.theta, side), *_of_seeds(cell.n)]
+        warnings = [*_of_curve(c, e.theta, side), *_of_seeds(cell.n)]
         if lower[i] or upper[i]:
             unsure = (e.side[1:, i] != 0).mean()
-            said.append(f"crossing not sure: {100 * unsure:.0f} % of the resamplings have none; not in the law")
+            warnings.append(f"crossing not sure: {100 * unsure:.0f} % of the resamplings have none; not in the law")
         levels = {1: (cell.N[-1], None), -1: (None, cell.N[0]), 0: (cell.N[after - 1], cell.N[after])}[side]
         for method in e.y:
             y = e.y[method][:, i]
@@ -50,31 +50,31 @@ def thresholds(e: Estimates) -> list[Row]:
             rows.append(
                 cell.at
                 | {"theta": e.theta, "method": method, "N_star": np.exp(y[0]), "lo": low, "hi": high, "censored": CENSORED[side]}
-                | {"n_seeds": cell.n_seeds, "n_levels": len(cell.N), "warning": "; ".join(said)}
-                | {"N_below": levels[0], "N_above": levels[1], "record": method == RECORD}
+                | {"n_seeds": cell.n_seeds, "n_levels": len(cell.N), "warning": "; ".join(warnings)}
+                | {"N_below": levels[0], "N_above": levels[1], "record": method == REPORTED}
             )
     return rows
 
 
 def _of_curve(c: Curve, theta: float, side: int) -> list[str]:
-    """What the shape of the table's own curve calls for saying."""
+    """Warnings on the shape of the table's own curve."""
     p, raw = c.p[0], c.k[0] / c.n[0]
-    said = []
+    warnings = []
     if len(p) == 1:
-        said.append("one N level: no curve")
+        warnings.append("one N level: no curve")
     elif side == 1:
-        said.append(_not_reached(c, theta))
+        warnings.append(_not_reached(c, theta))
     elif side == -1:
-        said.append(f"above theta from the smallest N = {np.exp(c.x[0]):.0f} on: accuracy {p[0]:.2g} there")
+        warnings.append(f"above theta from the smallest N = {np.exp(c.x[0]):.0f} on: accuracy {p[0]:.2g} there")
     elif one_step(c, theta):
-        said.append("rises within one step of N: the crossing is anywhere between N_below and N_above")
+        warnings.append("rises within one step of N: the crossing is anywhere between N_below and N_above")
     else:
         after = bracket(c, theta)[0][0]
         if (step := np.exp(c.x[after] - c.x[after - 1])) > COARSE:
-            said.append(f"coarse: N grows by a factor {step:.3g} around theta")
+            warnings.append(f"coarse: N grows by a factor {step:.3g} around theta")
     if (fall := (np.maximum.accumulate(raw) - raw).max()) > 0.1:
-        said.append(f"not monotone: accuracy falls by {fall:.2g} as N grows")
-    return said
+        warnings.append(f"not monotone: accuracy falls by {fall:.2g} as N grows")
+    return warnings
 
 
 def _not_reached(c: Curve, theta: float) -> str:
@@ -93,44 +93,44 @@ def _not_reached(c: Curve, theta: float) -> str:
 
 def _of_seeds(n: np.ndarray) -> list[str]:
     here = (n > 0).any(axis=0)
-    said = []
-    if here.sum() < MIN_SEEDS:
-        said.append(f"no interval: {here.sum()} seeds, {MIN_SEEDS} are needed")
+    warnings = []
+    if here.sum() < MIN_SEEDS_FOR_INTERVAL:
+        warnings.append(f"no interval: {here.sum()} seeds, {MIN_SEEDS_FOR_INTERVAL} are needed")
     if (n[:, here] == 0).any():
-        said.append("levels differ in their seeds")
-    return said
+        warnings.append("levels differ in their seeds")
+    return warnings
 
 
 def exponents(e: Estimates) -> list[Row]:
     rows = []
-    cells = [cell for cell, is_in in zip(e.part.cells, e.inside, strict=True) if is_in]
+    cells = [cell for cell, is_in in zip(e.family.cells, e.inside, strict=True) if is_in]
     n_seeds = int(np.any([(cell.n > 0).any(axis=0) for cell in cells], axis=0).sum()) if cells else 0
     shape = e.shape_of_exponents
-    for j, axis in enumerate(e.part.law):
+    for j, axis in enumerate(e.family.law):
         why = _unknown(e, axis)
         for method in e.y:
             y = e.exponents(method)[:, j]
-            said = list(why)
-            if not said and np.isnan(y[0]):
-                said.append("the regression did not converge")
-            if not said and n_seeds < MIN_SEEDS:
-                said.append(f"no interval: {n_seeds} seeds, {MIN_SEEDS} are needed")
-            if not said and len(cells) == e.law.rank:
-                said.append("as many unknowns as cells: nothing checks the law")
+            warnings = list(why)
+            if not warnings and np.isnan(y[0]):
+                warnings.append("the regression did not converge")
+            if not warnings and n_seeds < MIN_SEEDS_FOR_INTERVAL:
+                warnings.append(f"no interval: {n_seeds} seeds, {MIN_SEEDS_FOR_INTERVAL} are needed")
+            if not warnings and len(cells) == e.law.rank:
+                warnings.append("as many unknowns as cells: nothing checks the law")
             low, high = interval(y, n_seeds, shape[j])
             rows.append(
-                {"axis": axis, "exponent": y[0], "lo": low, "hi": high, "method": method, "theta": e.theta, "part": e.part.name}
-                | {"n_cells": len(cells), "n_seeds": n_seeds, "warning": "; ".join(said), "record": method == RECORD}
+                {"axis": axis, "exponent": y[0], "lo": low, "hi": high, "method": method, "theta": e.theta, "part": e.family.name}
+                | {"n_cells": len(cells), "n_seeds": n_seeds, "warning": "; ".join(warnings), "record": method == REPORTED}
             )
     return rows
 
 
 def _unknown(e: Estimates, axis: str) -> list[str]:
-    """Why the cells that cross cannot tell this exponent; nothing if they can."""
-    cells = [cell for cell, is_in in zip(e.part.cells, e.inside, strict=True) if is_in]
-    n = f"{len(cells)} of {len(e.part.cells)} cells cross theta"
+    """Why the cells that cross do not determine this exponent; nothing if they do."""
+    cells = [cell for cell, is_in in zip(e.family.cells, e.inside, strict=True) if is_in]
+    n = f"{len(cells)} of {len(e.family.cells)} cells cross theta"
     if len({cell.at[axis] for cell in cells}) < 2:
         return [f"{n}{f', all at one {axis}' if cells else ''}"]
-    if np.isnan(e.law.weights()[e.part.law.index(axis)]).any():
+    if np.isnan(e.law.weights()[e.family.law.index(axis)]).any():
         return [f"{n}, and in those {axis} moves together with other axes"]
     return []

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..files import atomic_write
 from ..simulator.shape import Shape
 from ..simulator.work import PRIMITIVES, Amounts
 
@@ -94,9 +95,8 @@ class Calibration:
         if path := _calibration_file():
             with suppress(OSError):
                 path.parent.mkdir(parents=True, exist_ok=True)
-                staged = path.with_suffix(f".{os.getpid()}.tmp")
-                staged.write_text(json.dumps({"rates": asdict(self.rates), "programs": [astuple(b) for b in sorted(self.programs)]}))
-                staged.replace(path)
+                known = {"rates": asdict(self.rates), "programs": [astuple(b) for b in sorted(self.programs)]}
+                atomic_write(path, json.dumps(known).encode())
 
     @staticmethod
     def kept() -> Calibration:

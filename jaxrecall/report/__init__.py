@@ -1,7 +1,8 @@
-"""From a table of runs to a report: pictures worth a paper, each with a sentence that says what to see in it, and tables. No JAX here.
+"""From a table of runs to a report: pictures worth a paper, each with a sentence on what it shows, and tables.
 
 `study` is what it is about and `axes` what goes where; `accuracy`, `critical`, `phase`, `collapse`, `noise`, `agreement` and
-`decoders` draw one kind of picture each; `predict` asks theory; `style` has looks and files; `tables` and `page` make the HTML.
+`decoders` draw one kind of picture each; `predict` asks theory; `style` has looks and files; `tables` and `page` make the
+HTML; `write` writes all of it.
 """
 
 from __future__ import annotations

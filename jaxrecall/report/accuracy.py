@@ -1,19 +1,20 @@
-"""Accuracy against N, or against another axis: the picture a sweep ends with and a report begins with. No JAX here."""
+"""Accuracy against N, or against another axis: the picture a sweep ends with and a report begins with."""
 
 from __future__ import annotations
 
-import secrets
+import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..files import atomic_write
 from . import predict
 from .axes import Axis, Roles
 from .critical import OPEN
 from .study import Study
-from .style import MARKERS, MAX_PANELS, Picture, above, canvas, grouped, key, label, line, look, name_axes, shades, text
+from .style import ACCURACY, DASH, MARKERS, MAX_PANELS, Picture, above, canvas, grouped, key, label, line, look, name_axes, shades, text
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 
@@ -37,13 +38,10 @@ def of_sweep(frame: Table, axes: Sequence[str], title: str, path: Path) -> str |
         remarks.append(f"the first {MAX_PANELS} of {n} panels are drawn")
     fixed = [f"{name} = {text(frame[name].iloc[0])}" for name in ("V", "N", "d", "L", "m") if name not in axes and name != x]
     heading = f"{title}: {', '.join(fixed)}\nmean over {drawn['seed'].nunique()} seeds, band = one standard deviation"
-    temporary = path.with_name(f".{secrets.token_hex(4)}-{path.name}.tmp")  # shards may draw at once
-    try:
-        with look():
-            draw(levels, x, lines, panels, heading).savefig(temporary, format="png")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    png = io.BytesIO()
+    with look():
+        draw(levels, x, lines, panels, heading).savefig(png, format="png")
+    atomic_write(path, png.getbuffer())  # shards may draw at once
     return "; ".join(remarks) or None
 
 
@@ -79,10 +77,10 @@ def draw(levels: Table, x: str, lines: str | None, panels: Sequence[str], title:
             _line(ax, _where(rows, only).sort_values(x), along, colours[i], MARKERS[i % len(MARKERS)])
             if predicted is not None:
                 curve = _where(predicted, only)
-                ax.plot(curve[x], curve["accuracy"], color=colours[i], linestyle=(0, (3, 1.5)), linewidth=0.9)
+                ax.plot(curve[x], curve["accuracy"], color=colours[i], linestyle=DASH, linewidth=0.9)
             if marks is not None:
                 _crossings(ax, _where(marks, only), colours[i])
-        along.dress(ax, "x")
+        along.scale(ax, "x")
         ax.set_ylim(-0.02, 1.02)
         ax.grid(True)
         ax.set_title(heading)
@@ -92,10 +90,10 @@ def draw(levels: Table, x: str, lines: str | None, panels: Sequence[str], title:
     if marks is not None:
         how = {"marker": "d", "linestyle": "none", "markerfacecolor": "white", "markersize": 5}
         extra = [line("N*, fitted, and 95 % interval", **how)] if marks["N_star"].notna().any() else []
-        extra += [line("theory", linestyle=(0, (3, 1.5)), linewidth=0.9)] if predicted is not None and len(predicted) else []
+        extra += [line("theory", linestyle=DASH, linewidth=0.9)] if predicted is not None and len(predicted) else []
         extra += [line("few seeds", marker="o", linestyle="none", markerfacecolor="white")] if _few(levels).any() else []
         above(figure, extra)
-    name_axes(figure, cells, label(x), "test accuracy (fraction)")
+    name_axes(figure, cells, label(x), ACCURACY)
     if title:
         figure.suptitle(title, fontsize=8)
     return figure
@@ -143,12 +141,12 @@ def _predicted(study: Study, cell: int) -> Any:
 
 
 def _caption(study: Study, marks: Table, n_panels: int) -> str:
-    told = []
+    counted = []
     for theta, mine in marks.groupby("theta"):
         counts = mine["state"].value_counts()
         others = "; ".join(f"{name}: {counts[state]}" for state, (_, name) in OPEN.items() if state in counts)
-        told.append(f"{counts.get('crosses', 0)} of {len(mine)} cells cross accuracy {theta:g}{f' ({others})' if others else ''}")
-    sentence = "; ".join(told)
+        counted.append(f"{counts.get('crosses', 0)} of {len(mine)} cells cross accuracy {theta:g}{f' ({others})' if others else ''}")
+    sentence = "; ".join(counted)
     levels = study.levels
     theory = [predict.accuracy(row, float(row["N"])) for row in levels.to_dict("records")]
     off = np.array([np.nan if p is None else q - p for p, q in zip(theory, levels["accuracy"], strict=True)])

@@ -1,4 +1,4 @@
-"""Predicted against observed critical N, cell by cell: theory's closed formula and the locked-attention surrogate. No JAX here."""
+"""Predicted against observed critical N, cell by cell: theory's closed formula and the locked-attention surrogate."""
 
 from __future__ import annotations
 
@@ -88,18 +88,18 @@ def _draw(table: Table, way: str, theta: float) -> Any:
 
 def _caption(study: Study, table: Table, way: str) -> str:
     crosses = table["state"] == "crosses"
-    said = []
+    sentences = []
     for name, mine in (("locked", table[crosses & table["locked"]]), ("not locked", table[crosses & ~table["locked"]])):
         known = mine[mine["ratio"].notna()]
         without = f", {len(mine) - len(known)} more without a prediction" if len(known) < len(mine) else ""
         if known.empty:
-            said += [f"{len(mine)} cells with attention {name} have no prediction"] if len(mine) else []
+            sentences += [f"{len(mine)} cells with attention {name} have no prediction"] if len(mine) else []
             continue
         off = abs(np.log(known["ratio"]))
         worst = off.idxmax()
-        said.append(
+        sentences.append(
             f"{len(known)} cells with attention {name}: median |ln(predicted / observed)| {off.median():.3f}, "
             f"the largest at {study.at(worst)}, predicted / observed = {known['ratio'][worst]:.2f}{without}"
         )
     nowhere = "" if table["attention"].notna().any() else " The table has no attention_mass, so none counts as locked."
-    return f"{way[0].upper()}{way[1:]}. {'; '.join(said)}. Locked: attention_mass at N* above {LOCKED}.{nowhere} Grey: within 25 %."
+    return f"{way[0].upper()}{way[1:]}. {'; '.join(sentences)}. Locked: attention_mass at N* above {LOCKED}.{nowhere} Grey: within 25 %."

@@ -1,4 +1,4 @@
-"""Axes of the pictures: which one goes where, and how its values stand on paper. No JAX here."""
+"""Axes of the pictures: which one goes where, and how its values stand on paper."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import FitError
-from ..fit.cells import Part
+from ..fit.cells import Family
 from ..grid.expr import Expression, parse
 from .study import varying
 from .style import label, log_axis, text
@@ -28,14 +28,14 @@ class Roles:
 
 
 def roles(
-    parts: Sequence[Part],
+    families: Sequence[Family],
     x: str | None = None,
     lines: str | None = None,
     panels: Sequence[str] = (),
     phases: Sequence[Sequence[str]] = (),
 ) -> Roles:
     """The choices that were made, and good ones for the rest; raises FitError with everything that is wrong."""
-    axes, problems = varying(parts), []
+    axes, problems = varying(families), []
     for name, given in (("x", [x] if x else []), ("lines", [lines] if lines else []), ("panels", list(panels))):
         for axis in given:
             if axis not in axes:
@@ -43,7 +43,7 @@ def roles(
     chosen = [axis for axis in (x, lines, *panels) if axis]
     if twice := sorted({axis for axis in chosen if chosen.count(axis) > 1}):
         problems.append(f"x, lines, panels: {', '.join(twice)} more than once; an axis has one place")
-    cells = [{"N": 1} | cell.at for part in parts for cell in part.cells]
+    cells = [{"N": 1} | cell.at for family in families for cell in family.cells]
     for axis in dict.fromkeys(axis for pair in phases for axis in pair if axis not in cells[0]):
         try:
             if unknown := sorted(_expression(axis).names - {*cells[0]}):
@@ -98,7 +98,7 @@ class Axis:
         """Borders between the values on paper, (values + 1,)."""
         return borders(self.place(self.values), self.numeric)
 
-    def dress(self, ax: Any, which: str) -> None:
+    def scale(self, ax: Any, which: str) -> None:
         """Scale and ticks of `ax` along "x" or "y"."""
         from matplotlib.ticker import NullLocator
 

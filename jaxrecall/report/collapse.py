@@ -1,4 +1,4 @@
-"""Data collapse: accuracy against N in units of each cell's own critical N, and of the fitted law. No JAX here."""
+"""Data collapse: accuracy against N in units of each cell's own critical N, and of the fitted law."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from .axes import Axis, Roles
 from .study import Study
-from .style import MARKERS, NotDrawn, Picture, canvas, key, line, shades, text
+from .style import ACCURACY, MARKERS, NotDrawn, Picture, canvas, key, line, shades, text
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 
@@ -25,7 +25,7 @@ def of_study(study: Study, roles: Roles) -> Iterator[Picture]:
     values = Axis.of(roles.x, study.cells[found["N_star"].notna()]).values if roles.x else (None,)
     colours = shades(len(values))
     figure, panels = canvas(len(scales), same_x=False)
-    told = []
+    sentences = []
     for ax, (name, scale) in zip(panels, scales.items(), strict=True):
         curves = {cell: _curve(study, cell, scale[cell]) for cell in scale.dropna().index}
         for cell, (N, p) in curves.items():
@@ -37,12 +37,12 @@ def of_study(study: Study, roles: Roles) -> Iterator[Picture]:
         ax.set_xlabel(name)
         ax.set_ylim(-0.02, 1.02)
         ax.grid(True)
-        told.append(_spread(study, curves, 2.0 if name.endswith("own") else 1.0, name))
+        sentences.append(_spread(study, curves, 2.0 if name.endswith("own") else 1.0, name))
     if roles.x:
         style = zip(values, colours, MARKERS * len(values), strict=False)
         key(figure, [line(text(v), color=c, marker=m) for v, c, m in style], roles.x)
-    figure.supylabel("test accuracy (fraction)", fontsize=8)
-    yield Picture("collapse", "Data collapse", " ".join(told), figure)
+    figure.supylabel(ACCURACY, fontsize=8)
+    yield Picture("collapse", "Data collapse", " ".join(sentences), figure)
 
 
 def _curve(study: Study, cell: int, scale: float) -> tuple[np.ndarray, np.ndarray]:
@@ -55,7 +55,7 @@ def _spread(study: Study, curves: dict[int, tuple[np.ndarray, np.ndarray]], at: 
     there = {cell: np.interp(np.log(at), np.log(N), p) for cell, (N, p) in curves.items() if N[0] <= at <= N[-1]}
     where = f"{text(at)} times the N* {'of the law' if name.endswith('law') else 'of each cell'}"
     if len(there) < 2:
-        return f"At {where} fewer than two curves go on."
+        return f"At {where} fewer than two curves have levels."
     low, high = min(there, key=there.__getitem__), max(there, key=there.__getitem__)
     return (
         f"At {where} accuracy lies between {there[low]:.2f} ({study.at(low)}) and {there[high]:.2f} ({study.at(high)}), "

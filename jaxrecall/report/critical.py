@@ -1,4 +1,4 @@
-"""Critical N against an axis, log-log: the thresholds of record, the fitted law and theory's curve. No JAX here."""
+"""Critical N against an axis, log-log: the reported thresholds, the fitted law and theory's curve."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..fit.cells import LAW
 from . import predict
 from .axes import Axis, Roles, column
 from .study import Study
-from .style import MARKERS, MAX_PANELS, NotDrawn, Picture, above, canvas, grouped, key, line, log_axis, name_axes, shades, text
+from .style import DASH, MARKERS, MAX_PANELS, NotDrawn, Picture, above, canvas, grouped, key, line, log_axis, name_axes, shades, text
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 OPEN = {
@@ -19,7 +19,6 @@ OPEN = {
     "not reached": ("^", "not reached, N* is above"),
     "above": ("v", "above from the start"),
 }
-DASH = (0, (3, 1.5))
 
 
 def of_study(study: Study, roles: Roles) -> Iterator[Picture]:
@@ -44,7 +43,7 @@ def _picture(study: Study, roles: Roles, theta: float) -> Picture:
             rows = cells[cells[roles.lines] == value] if roles.lines else cells
             dodge = (i - (len(values) - 1) / 2) * min(0.06, 0.3 / len(values))
             theory |= _line(ax, study, rows, axis, theta, colours[i], MARKERS[i % len(MARKERS)], dodge)
-        axis.dress(ax, "x")
+        axis.scale(ax, "x")
         ax.set_yscale("log")
         ax.grid(True)
         ax.set_title(heading)
@@ -128,13 +127,13 @@ def _limits(found: Table) -> tuple[float, float]:
 
 
 def caption(study: Study, theta: float) -> str:
-    """The exponents of record with their intervals, theory's, and the cell farthest from the law."""
+    """The reported exponents with their intervals, theory's, and the cell farthest from the law."""
     found = study.thresholds(theta)
     predicted = [predict.critical_N(study.cells.loc[cell], theta) for cell in found.index]
     theirs = study.exponents_of([np.nan if n is None else n for n in predicted], theta)
     rows = study.fit.exponents
     rows = rows[rows["record"] & (rows["theta"] == theta)]
-    said = []
+    sentences = []
     for part in rows["part"].unique():
         terms = []
         for row in rows[rows["part"] == part].itertuples():
@@ -144,15 +143,15 @@ def caption(study: Study, theta: float) -> str:
                 terms.append(f"{row.axis}^{row.exponent:.2f}{ends}" + (f", theory {e:.2f}" if e == e else ""))
             else:
                 terms.append(f"no exponent of {row.axis} ({row.warning})")
-        said.append(f"{part}: N* ~ " + "; ".join(terms))
+        sentences.append(f"{part}: N* ~ " + "; ".join(terms))
     off = abs(np.log(found["N_star"] / found["law"])).where(found["in_law"])
     if off.notna().any():
         worst = off.idxmax()
         ratio = found["N_star"][worst] / found["law"][worst]
-        said.append(f"the cell farthest from the law is {study.at(worst)}, at {ratio:.2f} times its law")
+        sentences.append(f"the cell farthest from the law is {study.at(worst)}, at {ratio:.2f} times its law")
     counts = found["state"].value_counts()
     for state, (_, name) in OPEN.items():
         if state in counts:
-            said.append(f"{counts[state]} of {len(found)} cells: {name}")
-    said.append("Bars: 95 % intervals over seeds")
-    return ". ".join(part[0].upper() + part[1:] if part[:2] != "m " else part for part in said) + "."
+            sentences.append(f"{counts[state]} of {len(found)} cells: {name}")
+    sentences.append("Bars: 95 % intervals over seeds")
+    return ". ".join(part[0].upper() + part[1:] if part[:2] != "m " else part for part in sentences) + "."

@@ -1,4 +1,4 @@
-"""What decoders read from the initial gradient, next to what the three steps learn and what its information allows. No JAX here."""
+"""What decoders read from the initial gradient, next to what the three steps learn and what its information allows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ LINES = {
     "whitened_accuracy": ("whitened least squares", "#2A9D8F", "D", "-"),
     "assignment_accuracy": ("assignment", "#E69F00", "^", "-"),
 }
-DECODERS = [name for name in LINES if name != "accuracy"]
 
 
 def of_study(study: Study, roles: Roles) -> Iterator[Picture]:
@@ -54,15 +53,15 @@ def of_study(study: Study, roles: Roles) -> Iterator[Picture]:
 
 
 def _caption(study: Study, levels: Table, here: list[str]) -> str:
-    said = []
+    sentences = []
     for name in here[1:]:
         gain = levels[name] - levels["accuracy"]
         worst = gain.abs().idxmax()
-        said.append(f"{LINES[name][0]} {gain.mean():+.2f} in the mean, at the farthest {gain[worst]:+.2f} ({study.where(worst)})")
+        sentences.append(f"{LINES[name][0]} {gain.mean():+.2f} in the mean, at the farthest {gain[worst]:+.2f} ({study.where(worst)})")
     over = (levels[here].max(axis=1) - levels["ceiling"]).dropna()
     bound = ""
     if len(over):
         worst = over.idxmax()
         bound = f" Of {len(over)} levels {(over > 0).sum()} are above the ceiling"
         bound += f", at most by {over[worst]:.2f} ({study.where(worst)})." if over[worst] > 0 else "."
-    return f"Decoders minus the three steps: {'; '.join(said)}.{bound}"
+    return f"Decoders minus the three steps: {'; '.join(sentences)}.{bound}"

@@ -1,4 +1,4 @@
-"""Which noise of the attention scores leads: measured where the table has it, else predicted. No JAX here."""
+"""Which noise of the attention scores leads: measured where the table has it, else predicted."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import numpy as np
 
 from . import predict
 from .axes import Roles
-from .critical import DASH
 from .phase import Chart, patches
 from .study import Study
-from .style import NotDrawn, Picture, above, canvas, label, line, log_axis, name_axes, spread
+from .style import DASH, NotDrawn, Picture, above, canvas, label, line, log_axis, name_axes, spread
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 COLUMNS = {"leakage": "noise_leakage", "mean_bias": "noise_bias", "mlp": "noise_mlp", "gradient": "noise_gradient"}
@@ -76,11 +75,11 @@ def _caption(noises: Table, how: str) -> str:
     leads = leading(noises).value_counts()
     led = [f"{predict.NOISES[name]} at {n}" for name, n in leads.items()]
     never = [predict.NOISES[name] for name in known(noises) if name not in leads]
-    said = f"Of {leads.sum()} tested points, {how} noise is led by {', '.join(led)}"
+    sentence = f"Of {leads.sum()} tested points, {how} noise is led by {', '.join(led)}"
     if never:
-        said += f"; never by {' or '.join(never)}"
+        sentence += f"; never by {' or '.join(never)}"
     largest = noises.max().dropna()
-    return f"{said}. Largest: {', '.join(f'{predict.NOISES[str(n)]} {v:.2f}' for n, v in largest.items())} of the trigger's score."
+    return f"{sentence}. Largest: {', '.join(f'{predict.NOISES[str(n)]} {v:.2f}' for n, v in largest.items())} of the trigger's score."
 
 
 def _lines(study: Study, measured: Table, predicted: Table) -> Picture:
@@ -109,17 +108,17 @@ def _lines(study: Study, measured: Table, predicted: Table) -> Picture:
     entries += [line("all, theory", color="black", linestyle=":")] if theory.notna().any() else []
     above(figure, entries)
     name_axes(figure, panels, label("N"), "noise (s.d. / trigger's score)")
-    said = f"{len(some)} of {len(study.cells)} cells; theory dashed" + (
+    sentence = f"{len(some)} of {len(study.cells)} cells; theory dashed" + (
         "" if measured.notna().any(axis=None) else "; the parts were not measured"
     )
     off = np.log(whole / theory).replace([np.inf, -np.inf], np.nan)
     if off.notna().any():
         worst = abs(off).idxmax()
-        said += (
+        sentence += (
             f". Over {off.notna().sum()} levels the whole noise 1 / snr is {np.exp(off.median()):.2f} times theory's in the median, "
             f"at the farthest {np.exp(off[worst]):.2f} times ({study.where(worst)})"
         )
-    return Picture("noise-lines", "Noises of the attention scores along N", f"{said}.", figure)
+    return Picture("noise-lines", "Noises of the attention scores along N", f"{sentence}.", figure)
 
 
 def _limits(*tables: Table) -> tuple[float, float]:

@@ -1,11 +1,11 @@
-"""The page: one HTML file with everything in it, pictures as inline SVG, nothing fetched and nothing run. No JAX here."""
+"""The page: one HTML file with everything in it, pictures as inline SVG, nothing fetched and nothing run."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
 
-from .style import Picture
+from .style import PAGE, Picture
 
 CSS = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #111; background: #fff; max-width: 62rem; margin: 2rem auto; padding: 0 1rem }
@@ -31,16 +31,16 @@ def page(
     figures = "".join(_figure(picture, svg, folder) for picture, svg in pictures)
     missing = "".join(f"<li>{escape(what)}: {escape(why)}.</li>" for what, why in left_out)
     listed = f"<h2>Left out</h2><ul>{missing}</ul>" if missing else ""
-    told = "".join(f"<h2>{escape(heading)}</h2>{content}\n" for heading, content in sections)
+    rest = "".join(f"<h2>{escape(heading)}</h2>{content}\n" for heading, content in sections)
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f"<title>{escape(title)}</title><style>\n{CSS}\n</style></head><body>\n<h1>{escape(title)}</h1>\n"
-        f"{''.join(f'<p>{escape(line)}</p>' for line in summary)}\n{figures}{listed}\n{told}</body></html>\n"
+        f"{''.join(f'<p>{escape(line)}</p>' for line in summary)}\n{figures}{listed}\n{rest}</body></html>\n"
     )
 
 
 def _figure(picture: Picture, svg: str, folder: str) -> str:
-    size = f"width:{picture.figure.get_figwidth() / 7 * 58:.0f}rem"
+    size = f"width:{picture.figure.get_figwidth() / PAGE * 58:.0f}rem"
     drawn = svg.replace("<svg", f'<svg role="img" aria-label="{escape(picture.title)}" style="{size}"', 1)
     files = f"{folder}/{picture.name}.pdf, .png"
     return (

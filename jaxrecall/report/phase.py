@@ -1,4 +1,4 @@
-"""Phase diagrams over any two axes: mean accuracy, or the leading noise, of what was tested and of nothing else. No JAX here."""
+"""Phase diagrams over any two axes: mean accuracy, or the leading noise, of what was tested and of nothing else."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from ..fit.cells import LAW
 from . import critical, predict
 from .axes import Axis, Roles, borders, column
-from .critical import DASH, OPEN
+from .critical import OPEN
 from .study import Study
-from .style import MAX_PANELS, UNTESTED, NotDrawn, Picture, above, canvas, grouped, line, name_axes, untested
+from .style import ACCURACY, DASH, MAX_PANELS, UNTESTED, NotDrawn, Picture, above, canvas, grouped, line, name_axes, untested
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 
@@ -40,7 +41,7 @@ def _picture(study: Study, x: str, y: str) -> Picture:
         cells = found.loc[sorted(rows["cell"].unique())]
         drawn |= _fitted(ax, chart, cells) if chart.N_up else _contour(ax, chart, rows, found)
         drawn |= _theory(ax, study, chart, rows, theta)
-    bar = figure.colorbar(shown, ax=panels, label="mean test accuracy (fraction)", fraction=0.05, pad=0.02)
+    bar = figure.colorbar(shown, ax=panels, label=f"mean {ACCURACY}", fraction=0.05, pad=0.02)
     bar.ax.axhline(theta, color="black", linewidth=1.2)
     chart.finish(figure, panels, [entry for name, entry in _entries(theta).items() if name in drawn])
     several = sum(box.rows["cell"].nunique() > 1 for _, rows in chart.groups for box in chart.boxes(rows))
@@ -88,8 +89,8 @@ class Chart:
             ax.set_title(heading)
             ax.set_facecolor(UNTESTED["facecolor"])
             ax.patch.set(hatch=UNTESTED["hatch"], edgecolor=UNTESTED["edgecolor"])
-            self.x.dress(ax, "x")
-            self.y.dress(ax, "y")
+            self.x.scale(ax, "x")
+            self.y.scale(ax, "y")
         ends_x, ends_y = self.x.edges()[[0, -1]], self.y.edges()[[0, -1]]
         panels[0].set_xlim(*ends_x)
         panels[0].set_ylim(*ends_y)
@@ -203,7 +204,7 @@ def _theory(ax: Any, study: Study, chart: Chart, rows: Table, theta: float) -> s
         ax.plot(x, y, color="black", path_effects=_stroke(), zorder=3, **critical.joined(chart.x))
         return {"theory"} if np.isfinite(y).any() else set()
     axes = (chart.x, chart.y)
-    if any(axis.name not in ("d", "L", "V", "m") or min(axis.values) <= 0 or len(axis.values) < 2 for axis in axes):
+    if any(axis.name not in LAW or min(axis.values) <= 0 or len(axis.values) < 2 for axis in axes):
         return set()
     x, y = (np.unique(np.geomspace(axis.values[0], axis.values[-1], 13).round().astype(int)) for axis in axes)
     at = cells.iloc[0].to_dict()
@@ -224,16 +225,16 @@ def _level(ax: Any, x: np.ndarray, y: np.ndarray, z: np.ndarray, style: Any) -> 
 def _caption(study: Study, theta: float, several: int, gaps: bool) -> str:
     levels = study.levels
     reach = levels["accuracy"] >= theta
-    said = f"{reach.sum()} of {len(levels)} tested points reach accuracy {theta:g}"
+    sentence = f"{reach.sum()} of {len(levels)} tested points reach accuracy {theta:g}"
     theory = np.array([predict.accuracy(row, float(row["N"])) for row in levels.to_dict("records")], dtype=float)
     known = np.isfinite(theory)
     if known.any():
         wrong = known & ((theory >= theta) != reach.to_numpy())
-        said += f"; theory puts {wrong.sum()} of {known.sum()} on the wrong side of it"
+        sentence += f"; theory puts {wrong.sum()} of {known.sum()} on the wrong side of it"
         if wrong.any():
             worst = int(np.argmax(np.where(wrong, abs(theory - levels["accuracy"]), -1)))
-            said += f", the farthest {study.where(worst)}: observed {levels['accuracy'][worst]:.2f}, predicted {theory[worst]:.2f}"
+            sentence += f", the farthest {study.where(worst)}: observed {levels['accuracy'][worst]:.2f}, predicted {theory[worst]:.2f}"
     else:
-        said += "; theory does not cover them"
+        sentence += "; theory does not cover them"
     mixed = f" {several} pixels hold more than one cell and show their mean." if several else ""
-    return f"{said}.{' Hatched: not tested.' * gaps}{mixed}"
+    return f"{sentence}.{' Hatched: not tested.' * gaps}{mixed}"

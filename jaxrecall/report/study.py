@@ -1,4 +1,4 @@
-"""What a report is about: the cells of a table, their curves as the fit sees them, and the laws. No JAX here."""
+"""What a report is about: the cells of a table, their curves as the fit sees them, and the laws."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..errors import FitError
 from ..fit import Fit, cells, fit
 from ..fit.law import Law
 from ..point import FIELDS
-from .style import said
+from .style import settings
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 ORDER = ("d", "L", "V", "m")
@@ -21,7 +21,8 @@ NOT_MEASURED = {"point_id", "seed", *FIELDS, "n_correct", "accuracy", "n_tied", 
 
 @dataclass(frozen=True)
 class Study:
-    """`cells`: one row per cell, with its settings and its part; `levels`: one row per cell (column `cell`) and level of N.
+    """`cells`: one row per cell, with its settings and the name of its family (column `part`).
+    `levels`: one row per cell (column `cell`) and level of N.
 
     A level has `accuracy`, the mean over its runs (fraction), `sd` over seeds, `n_seeds`, and the mean of whatever else was
     measured. `axes` are those that vary between cells. `rows` are all rows of the table.
@@ -31,21 +32,26 @@ class Study:
     cells: Table
     levels: Table
     axes: tuple[str, ...]
-    parts: list[cells.Part]
+    families: list[cells.Family]
     thetas: list[float]
     fit: Fit
     surrogate_seeds: int  # of the locked-attention surrogate's own draws; 0 leaves it out
 
+    @property
+    def methods(self) -> list[str]:
+        """The methods of the fit, in the order of METHODS."""
+        return list(self.fit.thresholds["method"].unique())
+
     def at(self, cell: int) -> str:
         """A cell's name: d = 64, L = 8."""
-        return said(self.cells.loc[cell], self.axes) if self.axes else "the only cell"
+        return settings(self.cells.loc[cell], self.axes) if self.axes else "the only cell"
 
     def where(self, level: Any) -> str:
         """A level's name: d = 64, L = 8, N = 1024."""
-        return said(self.levels.loc[level], (*self.axes, "N"))
+        return settings(self.levels.loc[level], (*self.axes, "N"))
 
     def thresholds(self, theta: float) -> Table:
-        """The estimates of record, row i for cell i, with three columns more.
+        """The reported estimates, row i for cell i, with three columns more.
 
         `state`: crosses, plateau, not reached, above; `in_law`: it counts in the law; `law`: the N* that the law gives it.
         """
@@ -54,35 +60,35 @@ class Study:
         found["state"] = [_state(row.censored, row.warning) for row in found.itertuples()]
         found["in_law"] = (found["state"] == "crosses") & ~found["warning"].str.contains("not in the law")
         found["law"] = np.nan
-        for part, mine in self._by_part(found):
-            exponent = self.exponents(theta, part.name)
+        for family, mine in self._by_family(found):
+            exponent = self.exponents(theta, family.name)
             if exponent and not np.isnan(list(exponent.values())).any():
                 steps = sum(e * np.log(mine[axis]) for axis, e in exponent.items())
                 off = (np.log(mine["N_star"]) - steps).where(mine["in_law"])
-                constant = off.groupby([mine[f] for f in part.factors], dropna=False).transform("mean") if part.factors else off.mean()
+                constant = off.groupby([mine[f] for f in family.factors], dropna=False).transform("mean") if family.factors else off.mean()
                 found.loc[mine.index, "law"] = np.exp(steps + constant)
         return found
 
     def exponents(self, theta: float, part: str) -> dict[str, float]:
-        """Exponents of record by axis."""
+        """The reported exponents by axis."""
         found = self.fit.exponents
         mine = found[found["record"] & (found["theta"] == theta) & (found["part"] == part)]
         return dict(zip(mine["axis"], mine["exponent"], strict=True))
 
     def exponents_of(self, N_star: Any, theta: float) -> dict[tuple[str, str], float]:
-        """Exponents, by (part, axis), of the law through other values of N*, row i for cell i, over the cells of the law of record."""
+        """Exponents, by (part, axis), of the law through other values of N*, row i for cell i, over the cells of the reported law."""
         out = {}
-        for part, mine in self._by_part(self.thresholds(theta)):
+        for family, mine in self._by_family(self.thresholds(theta)):
             inside = mine["in_law"].to_numpy()
-            law = Law([cell for cell, is_in in zip(part.cells, inside, strict=True) if is_in], part.law, part.factors)
+            law = Law([cell for cell, is_in in zip(family.cells, inside, strict=True) if is_in], family.law, family.factors)
             y = np.log(np.asarray(N_star, dtype=float)[mine.index][inside])
             y[~np.isfinite(y)] = np.nan
-            found = law.exponents(y[None])[0] if not np.isnan(y).all() else np.full(len(part.law), np.nan)
-            out |= {(part.name, axis): float(e) for axis, e in zip(part.law, found, strict=True)}
+            found = law.exponents(y[None])[0] if not np.isnan(y).all() else np.full(len(family.law), np.nan)
+            out |= {(family.name, axis): float(e) for axis, e in zip(family.law, found, strict=True)}
         return out
 
-    def _by_part(self, table: Table) -> list[tuple[cells.Part, Table]]:
-        return [(part, table[self.cells["part"] == part.name]) for part in self.parts]
+    def _by_family(self, table: Table) -> list[tuple[cells.Family, Table]]:
+        return [(family, table[self.cells["part"] == family.name]) for family in self.families]
 
 
 def _state(censored: str, warning: str) -> str:
@@ -91,39 +97,39 @@ def _state(censored: str, warning: str) -> str:
     return "above" if censored == "left" else "plateau" if "plateau" in warning else "not reached"
 
 
-def varying(parts: Sequence[cells.Part]) -> tuple[str, ...]:
+def varying(families: Sequence[cells.Family]) -> tuple[str, ...]:
     """The axes that differ between cells, widths and lengths first."""
-    at = [cell.at for part in parts for cell in part.cells]
+    at = [cell.at for family in families for cell in family.cells]
     names = (*ORDER, *(axis for axis in at[0] if axis not in ORDER))
     return tuple(axis for axis in names if len({str(one[axis]) for one in at}) > 1)
 
 
 def study(
     frame: Table,
-    parts: list[cells.Part],
+    families: list[cells.Family],
     thetas: Sequence[float],
     resamples: int,
     surrogate_seeds: int,
-    tell: Callable[[int, int], None],
+    on_progress: Callable[[int, int], None],
 ) -> Study:
-    """Fits the table and lays out its cells; `parts` are the frame's own. Raises FitError."""
+    """Fits the table and lays out its cells; `families` are the frame's own. Raises FitError."""
     import pandas as pd
 
     if clash := sorted({"cell", "level", "part", "sd", "n_seeds", "state", "law"} & {*frame}):
         raise FitError(f"columns: {', '.join(clash)} has a meaning of its own in a report; rename it")
-    laws = fit(frame, thetas, resamples, tell)
-    every = [(part.name, cell) for part in parts for cell in part.cells]
+    laws = fit(frame, thetas, resamples, on_progress)
+    every = [(family.name, cell) for family in families for cell in family.cells]
     at = pd.DataFrame([cell.at | {"part": name} for name, cell in every])
     curves = pd.concat([_curve(i, cell) for i, (_, cell) in enumerate(every)], ignore_index=True)
     rows = frame[frame["n_correct"].notna()].copy()
     for name in (name for name in every[0][1].at if rows[name].dtype.kind == "f"):
-        rows[name] = rows[name].map({value: float(f"{value:.12g}") for value in rows[name].unique()})
+        rows[name] = cells.rounded(rows[name])
     mine = rows.merge(at.rename_axis("cell").reset_index(), on=list(every[0][1].at), how="left")
-    settings = mine.groupby("cell")[[name for name in FIELDS if name in rows and name not in (*at, "N")]].first()
-    table = at.join(settings)
+    fields = mine.groupby("cell")[[name for name in FIELDS if name in rows and name not in (*at, "N")]].first()
+    table = at.join(fields)
     return Study(
         frame, table, _with_means(curves, mine, NOT_MEASURED | {*at}).merge(table, left_on="cell", right_index=True),
-        varying(parts), parts, list(dict.fromkeys(thetas)), laws, surrogate_seeds,
+        varying(families), families, list(dict.fromkeys(thetas)), laws, surrogate_seeds,
     )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """How every picture looks: sizes of a paper's column and page, colours that read in grey and to colour-blind eyes, labels, files.
 
 Brightness, marker and dash carry what colour carries. matplotlib is imported when something is drawn. The same picture gives
-the same bytes: no dates, no random ids. No JAX here.
+the same bytes: no dates, no random ids.
 """
 
 from __future__ import annotations
@@ -24,6 +24,12 @@ COLUMN, PAGE = 3.4, 7.0
 MARKERS = "osD^vP*Xd<>"
 MAX_PANELS = 20
 GREY = "0.35"
+DASH = (0, (3, 1.5))
+"""Linestyle of theory."""
+
+ACCURACY = "test accuracy (fraction)"
+"""Label of an axis."""
+
 UNTESTED: dict[str, Any] = {"facecolor": "white", "edgecolor": "0.75", "hatch": "/////", "linewidth": 0.0}
 _LOOK: Any = {
     "font.size": 8,
@@ -47,7 +53,7 @@ _LOOK: Any = {
 
 
 class NotDrawn(Exception):
-    """A picture that this table does not hold; says why."""
+    """The reason why a picture cannot be drawn of this table."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,7 @@ class Picture:
 
 @contextmanager
 def look() -> Iterator[None]:
-    """The house's settings, for drawing and for saving."""
+    """The settings of matplotlib, for drawing and for saving."""
     import matplotlib
 
     with matplotlib.rc_context(_LOOK):
@@ -96,7 +102,7 @@ def grouped(table: Any, by: Sequence[str]) -> list[tuple[str, Any]]:
     """The table's groups by some of its columns, each with its heading, sorted; all of it without columns."""
     if not by:
         return [("", table)]
-    return [(said(dict(zip(by, key, strict=True))), rows) for key, rows in table.groupby(list(by), sort=True, dropna=False)]
+    return [(settings(dict(zip(by, key, strict=True))), rows) for key, rows in table.groupby(list(by), sort=True, dropna=False)]
 
 
 def spread(items: list[Any], most: int) -> list[Any]:
@@ -119,7 +125,7 @@ def name_axes(figure: Any, panels: Sequence[Any], x: str, y: str) -> None:
 
 
 def log_axis(axis: Any) -> None:
-    """Log scale with ticks that say numbers: powers of ten, and 2 and 5 between them where there are few. After the limits are set."""
+    """Log scale with numbered ticks: powers of ten, and 2 and 5 between them where there are few. After the limits are set."""
     from matplotlib.ticker import LogFormatterMathtext, LogLocator, NullFormatter, NullLocator
 
     low, high = axis.get_view_interval()
@@ -130,7 +136,7 @@ def log_axis(axis: Any) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def said(values: Mapping[str, Any], names: Iterable[str] | None = None) -> str:
+def settings(values: Mapping[str, Any], names: Iterable[str] | None = None) -> str:
     """d = 64, L = 8"""
     return ", ".join(f"{name} = {text(values[name])}" for name in (values if names is None else names))
 

@@ -1,4 +1,4 @@
-"""The tables of a report, as HTML: exponents, thresholds, warnings, failures, and where it all came from. No JAX here."""
+"""The tables of a report, as HTML: exponents, thresholds, warnings, failures, and where it all came from."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 
 import yaml
 
-from ..fit.estimate import METHODS, RECORD
+from ..fit.estimate import METHODS, REPORTED
 from . import predict
 from .study import Study
 from .style import text
 
 OPEN_ROWS = 24
 WHY = (
-    f"<b>{RECORD}</b> is the estimate of record: it takes each cell's crossing by itself and assumes no slope, ceiling or shape that cells "
-    "would share, so curves that level off cannot bend the exponents. The others are cross-checks."
+    f"<b>{REPORTED}</b> is the reported estimate: it takes each cell's crossing by itself and assumes no slope, ceiling or shape that "
+    "cells would share, so curves that level off cannot bend the exponents. The others are cross-checks."
 )
 
 
@@ -33,8 +33,8 @@ def exponents(study: Study) -> str:
     body = []
     for (part, theta, axis), mine in rows.groupby(["part", "theta", "axis"], sort=False):
         by_method = mine.set_index("method")
-        record = by_method.loc[RECORD]
-        values = [_interval(by_method.loc[m], "exponent", "{:.3f}") if m in by_method.index else "" for m in METHODS]
+        record = by_method.loc[REPORTED]
+        values = [_interval(by_method.loc[m], "exponent", "{:.3f}") if m in by_method.index else "" for m in study.methods]
         e = theirs.get((theta, part, axis), float("nan"))
         body.append(
             [
@@ -48,9 +48,9 @@ def exponents(study: Study) -> str:
                 record["warning"],
             ]
         )
-    heads = ["part", "theta", "axis", *METHODS, "theory", "cells", "seeds", "to mind"]
-    how = "".join(f"<li><b>{name}</b>: {escape(what)}</li>" for name, what in METHODS.items())
-    return table(heads, body, bold=heads.index(RECORD)) + f"<p>In brackets: 95 % interval. {WHY}</p><ul>{how}</ul>"
+    heads = ["part", "theta", "axis", *study.methods, "theory", "cells", "seeds", "to mind"]
+    how = "".join(f"<li><b>{name}</b>: {escape(METHODS[name])}</li>" for name in study.methods)
+    return table(heads, body, bold=heads.index(REPORTED)) + f"<p>In brackets: 95 % interval. {WHY}</p><ul>{how}</ul>"
 
 
 def thresholds(study: Study) -> str:
@@ -59,27 +59,30 @@ def thresholds(study: Study) -> str:
     body = []
     for theta in study.thetas:
         found = study.fit.thresholds
-        found = {m: found[(found["theta"] == theta) & (found["method"] == m)].reset_index(drop=True) for m in METHODS}
-        of_record = study.thresholds(theta)
+        found = {m: found[(found["theta"] == theta) & (found["method"] == m)].reset_index(drop=True) for m in study.methods}
+        reported = study.thresholds(theta)
         for cell in study.cells.index:
-            row = of_record.loc[cell]
-            values = [_interval(found[m].loc[cell], "N_star", "{:.4g}") for m in METHODS]
+            row = reported.loc[cell]
+            values = [_interval(found[m].loc[cell], "N_star", "{:.4g}") for m in study.methods]
             if row["censored"] != "no":
                 end = row["N_above"] if row["censored"] == "left" else row["N_below"]
-                values = [f"{'<' if row['censored'] == 'left' else '>'} {end}, censored {row['censored']}", *[""] * (len(METHODS) - 1)]
+                values = [
+                    f"{'<' if row['censored'] == 'left' else '>'} {end}, censored {row['censored']}",
+                    *[""] * (len(study.methods) - 1),
+                ]
             theirs = predict.critical_N(study.cells.loc[cell], theta)
-            said = "" if theirs is None else "never" if theirs == float("inf") else f"{theirs:.4g}"
+            prediction = "" if theirs is None else "never" if theirs == float("inf") else f"{theirs:.4g}"
             at = [text(study.cells[axis][cell]) for axis in axes]
-            body.append([*at, f"{theta:g}", *values, said, str(row["n_seeds"]), str(row["n_levels"]), row["warning"]])
-    heads = [*axes, "theta", *METHODS, "theory", "seeds", "levels", "to mind"]
-    return table(heads, body, bold=heads.index(RECORD)) + "<p>N* in samples; in brackets: 95 % interval.</p>"
+            body.append([*at, f"{theta:g}", *values, prediction, str(row["n_seeds"]), str(row["n_levels"]), row["warning"]])
+    heads = [*axes, "theta", *study.methods, "theory", "seeds", "levels", "to mind"]
+    return table(heads, body, bold=heads.index(REPORTED)) + "<p>N* in samples; in brackets: 95 % interval.</p>"
 
 
 def warnings(study: Study, remarks: Sequence[str]) -> str:
     """Every warning of the fit, remarks on the rows, and the other diagnostics."""
     rows = study.fit.diagnostics
-    told = rows[rows["diagnostic"] == "warning"]
-    items = [*remarks, *(f"{row.part}, theta = {row.theta:g}: {row.text}" for row in told.itertuples())]
+    warned = rows[rows["diagnostic"] == "warning"]
+    items = [*remarks, *(f"{row.part}, theta = {row.theta:g}: {row.text}" for row in warned.itertuples())]
     rest = rows[~rows["diagnostic"].isin(["warning", "remark"])]
     heads = ["part", "theta", "diagnostic", "of", "value", "text"]
     body = [
@@ -101,8 +104,8 @@ def failures(facts: Mapping[str, Any] | None) -> str:
     bad = [f"{facts[status]} rows {status}" for status in ("nonfinite", "degenerate") if facts.get(status)]
     bad += [f"unreadable: {file['path']} ({file['reason']})" for file in facts["unreadable"]]
     bad += [f"{facts['todo']} runs of the grid are still to do"] if facts["todo"] else []
-    said = f"<p>{escape('; '.join(bad))}.</p>" if bad else ""
-    return (table(heads, body) if body else "<p>No chunk has failed.</p>") + said
+    unfinished = f"<p>{escape('; '.join(bad))}.</p>" if bad else ""
+    return (table(heads, body) if body else "<p>No chunk has failed.</p>") + unfinished
 
 
 def provenance(study: Study, manifest: Mapping[str, Any] | None, command: str) -> str:

@@ -1,4 +1,4 @@
-"""Tables of rows: to and from Parquet files, joined, sorted, one row per run. No JAX here."""
+"""Tables of rows: to and from Parquet files, joined, sorted, one row per run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SORT = ["root_seed", "V", "N", "d", "L", "m", "embedding", "activation", *RUN, 
 
 
 def of_rows(rows: list[dict[str, Any]]) -> pa.Table:
-    """A table of rows that have exactly the columns of `row.COLUMNS` (None for null), sorted by run; raises StoreError."""
+    """A table of rows that have exactly the columns of `science.columns.COLUMNS` (None for null), sorted by run; raises StoreError."""
     rows = [in_order(row) for row in rows]
     columns = {}
     for name, (kind, _) in COLUMNS.items():
@@ -101,7 +101,7 @@ def joined(tables: Iterable[pa.Table]) -> pa.Table:
 def best(table: pa.Table, keys: list[str]) -> pa.Table:
     """One row per `keys`: ok before others, then the newest code_version, then the first."""
     bad = table["status"].to_numpy() != "ok"
-    order = pa.array(np.lexsort((-table["code_version"].to_numpy(), bad)))  # stable; the last key leads
+    order = pa.array(np.lexsort((-table["code_version"].to_numpy(), bad)))  # stable; the last key counts first
     ranked = table.select(keys).take(order).append_column("row", order)
     return table.take(ranked.group_by(keys, use_threads=False).aggregate([("row", "first")])["row_first"])
 

@@ -1,0 +1,42 @@
+"""Files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+TEMPORARY_NAME = re.compile(r"\d+-[0-9a-f]{8}-.+")
+"""Names of temporary files in a staging folder."""
+
+
+def atomic_write(
+    path: Path, data: Any, staging: Path | None = None, sync: bool = False, check: Callable[[Path], None] = lambda temporary: None
+) -> None:
+    """Writes `data`, bytes or a buffer, to a temporary file and renames that to `path`. A failure leaves the old file, or none.
+
+    The temporary file is hidden beside `path`, or in the folder `staging` on the same file system. Its name is its own, so any
+    number of processes may write one path. `check` is given the complete temporary file before it is renamed; what it raises
+    prevents that. With `sync` the bytes are on disk before the rename, and the new name is before the return. Raises OSError.
+    """
+    name = f"{os.getpid()}-{secrets.token_hex(4)}-{path.name}"
+    temporary = staging / name if staging else path.with_name(f".{name}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            file.write(data)
+            file.flush()
+            if sync:
+                os.fsync(file.fileno())
+        check(temporary)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    if sync:
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

@@ -1,0 +1,33 @@
+"""How far the resamplings of a fit are, on the standard error stream."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from ..run.progress import PLAIN_EVERY_SECONDS
+from ..run.tally import duration
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[int, int], None]]:
+    """Gives a function of steps done and steps in all: a live bar on a terminal, elsewhere a line every half minute."""
+    if sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import Progress
+
+        with Progress(console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task("resampling")
+            yield lambda done, of: bar.update(task, completed=done, total=of)
+        return
+    start = last = time.monotonic()
+
+    def print_line(done: int, of: int) -> None:
+        nonlocal last
+        if (now := time.monotonic()) - last >= PLAIN_EVERY_SECONDS:
+            last = now
+            print(f"resampling: {100 * done / of:.0f} %, {duration((now - start) * (of - done) / done)} to go", file=sys.stderr, flush=True)
+
+    yield print_line

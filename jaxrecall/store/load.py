@@ -1,0 +1,48 @@
+"""Reading results: every row of results folders and files as one table for pandas."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .paths import entries, holds_results, listed, local_path, no_rows, result_files
+from .table import RUN, VERSION, best, in_table_order, joined, read, with_pandas_types
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def load(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
+    """All rows of a results folder, a folder of parts or a .parquet file, or of a list of them, as one tidy DataFrame.
+
+    One row per (point_id, seed): ok before others, then the newest code_version, then the first. Columns in table order,
+    unknown ones after; int64, float64, bool and str, and pandas' nullable Int64 and boolean where there are nulls. Warns of
+    rows that were dropped, versions that are mixed and files that cannot be read; raises StoreError if there is no row.
+    """
+    paths = [local_path(p) for p in ([path] if isinstance(path, (str, os.PathLike)) else path)]
+    files = dict.fromkeys(file for p in paths for file in _files(p))
+    tables, unreadable = read(files)
+    if not any(map(len, tables.values())):
+        raise no_rows(paths, unreadable)
+    if unreadable:
+        warnings.warn(f"{len(unreadable)} unreadable files left out: {listed(unreadable)}", UserWarning, stacklevel=2)
+    rows = joined(tables.values())
+    table = in_table_order(best(rows, RUN))
+    if dropped := len(rows) - len(table):
+        others = len(rows.group_by([*RUN, *VERSION]).aggregate([])) - len(table)
+        text = f"dropped {dropped} rows: one is kept per (point_id, seed), ok before others, then the newest code_version"
+        warnings.warn(text + (f"; {others} were of another code_version or precision" if others else ""), UserWarning, stacklevel=2)
+    if len(versions := table.group_by(VERSION).aggregate([([], "count_all")]).to_pylist()) > 1:
+        mix = "; ".join(f"{v['count_all']} rows of {v['code_version']}, {v['precision']}" for v in versions)
+        warnings.warn(f"rows of more than one code_version, precision: {mix}", UserWarning, stacklevel=2)
+    return with_pandas_types(table).to_pandas()
+
+
+def _files(path: Path) -> list[Path]:
+    """What is read for `path`: a file, a results folder, or else a folder of parts."""
+    if os.path.isfile(path):
+        return [path]
+    return result_files(path) if holds_results(path) else entries(path)
