@@ -9,6 +9,7 @@ from helpers import ROOT, python
 
 ORDER = [
     "errors.py",
+    "files.py",
     "laws/",
     "point.py",
     "science/",
@@ -28,7 +29,7 @@ ORDER = [
 """Entries of jaxrecall/ in import order. README's "Where things live" has the same list."""
 
 STARTS_JAX = ("science", "reference", "simulator")
-WITHOUT_JAX = ("science.columns", "science.decoders", "simulator.shape")
+WITHOUT_JAX = ("science.columns", "science.decoders", "simulator.forms", "simulator.shape", "simulator.sizes", "simulator.work")
 COMPILES = ("simulator/program.py", "reference/realization.py")
 
 

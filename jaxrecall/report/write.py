@@ -10,7 +10,7 @@ from ..errors import FitError, UsageError
 from ..files import atomic_write
 from ..fit import RESAMPLES, cells
 from ..fit.write import check_folder
-from ..status import survey
+from ..run.status import survey
 from ..store.store import Store
 from . import draw, tables
 from .axes import roles

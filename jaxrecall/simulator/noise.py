@@ -8,6 +8,7 @@ from jax import Array, lax
 
 from ..point import REDRAWS
 from ..science import embeddings
+from .forms import FORMS
 from .tiles import unless_zero
 from .world import World, centred, f32
 
@@ -22,7 +23,7 @@ def over_redraws(world: World) -> tuple[Array, Array]:
     def one(r: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         total, largest = carry
         W_in = embeddings.redrawn_first_layer(run.streams, r, run.d, run.m, (shape.m, shape.d))
-        w, error = shape.runs_as.first_steps(eqx.tree_at(lambda w: w.e.W_in, world, W_in))
+        w, error = FORMS[shape.form].first_steps(eqx.tree_at(lambda w: w.e.W_in, world, W_in))
         return total + w, jnp.maximum(largest, error)
 
     total, error = lax.fori_loop(0, REDRAWS, one, (jnp.zeros(shape.d, f32), f32(0)))

@@ -19,8 +19,10 @@ from jax.sharding import PartitionSpec as P
 from ..laws.embedding import EMBEDDING_LAWS
 from ..point import FIELDS, Point, Run, checked_seed, choices, of_kind
 from ..reference.realization import run_keys
+from ..science.columns import CODE_VERSION, DTYPE, in_order
 from . import metrics, noise
-from .rows import finish, row
+from .forms import FORMS
+from .rows import finish
 from .shape import Shape
 from .world import Arguments, Trained, World, draw
 
@@ -137,7 +139,7 @@ def simulate_run(run: Arguments, shape: Shape) -> dict[str, Any]:
 def science(world: World) -> tuple[Trained, dict[str, Any]]:
     """The trained model and its raw metrics, and what the shape adds to them."""
     shape = world.shape
-    trained = shape.runs_as.train(world)
+    trained = FORMS[shape.form].train(world)
     raw: dict[str, Any] = metrics.measure(world, trained)
     errors = trained.errors
     if shape.diagnose:
@@ -200,6 +202,21 @@ def execute(program: Program, runs: Sequence[Run]) -> tuple[list[dict[str, Any] 
     form = program.shape.runs_as
     found = [finish(jax.tree.map(lambda a, slot=slot: a[slot], raw), point, form) for slot, (point, _) in zip(slots, runs, strict=True)]
     return found, time.perf_counter() - start
+
+
+def row(run: Run, metrics: dict[str, Any], shape: Shape, precision: str, seconds: float | None) -> dict[str, Any]:
+    """The whole row of a run, columns in table order."""
+    fields = {name: getattr(run.point, name) for name in FIELDS}
+    provenance = {
+        "seconds": seconds,
+        "code_version": CODE_VERSION,
+        "jax_version": jax.__version__,
+        "device_kind": jax.local_devices()[0].device_kind,
+        "dtype": DTYPE,
+        "precision": precision,
+        "bucket": str(shape),
+    }
+    return in_order({**run.id._asdict(), **fields, **metrics, **provenance})
 
 
 def simulate(point: Point, seed: int) -> dict[str, Any]:

@@ -1,18 +1,15 @@
-"""Rows of the result table from what a program returns."""
+"""The metric columns of a row from what a program returns."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-import jax
-
-from ..point import FIELDS, Point, Run
+from ..point import Point
 from ..reference import noise
 from ..science import decoders
-from ..science.columns import CODE_VERSION, DTYPE, EXTRA_COLUMNS, in_order
+from ..science.columns import EXTRA_COLUMNS
 from .forms import Form
-from .shape import Shape
 
 
 def finish(raw: dict[str, Any], point: Point, form: Form) -> dict[str, Any] | None:
@@ -50,18 +47,3 @@ def finish(raw: dict[str, Any], point: Point, form: Form) -> dict[str, Any] | No
     elif scale == 0:
         row |= {"snr": None, "trigger_cosine": None, "status": "degenerate"}
     return row | {"form": form.label(raw["locked"]), "draw_check": int(raw["draw_check"])}
-
-
-def row(run: Run, metrics: dict[str, Any], shape: Shape, precision: str, seconds: float | None) -> dict[str, Any]:
-    """The whole row of a run, columns in table order."""
-    fields = {name: getattr(run.point, name) for name in FIELDS}
-    provenance = {
-        "seconds": seconds,
-        "code_version": CODE_VERSION,
-        "jax_version": jax.__version__,
-        "device_kind": jax.local_devices()[0].device_kind,
-        "dtype": DTYPE,
-        "precision": precision,
-        "bucket": str(shape),
-    }
-    return in_order({**run.id._asdict(), **fields, **metrics, **provenance})

@@ -1,4 +1,4 @@
-"""The static part of a compiled program: padded sizes, what it computes, and how."""
+"""Shapes of compiled programs: which points fit, what their runs cost, and where a run goes that its form turns away."""
 
 from __future__ import annotations
 
@@ -7,35 +7,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import UsageError
-from ..point import BLOCK, REDRAWS, Point, of_kind
+from ..point import REDRAWS, Point, of_kind
 from .forms import FORMS, Form, exact_form_after, form_of
+from .sizes import Sizes
 from .work import Amounts, Work
 
 _STATIC = of_kind("static")
 
 
 @dataclass(frozen=True, order=True)
-class Shape:
-    """Padded sizes V x d x m and the static fields of a program. Every point that fits runs in it."""
-
-    V: int
-    d: int
-    m: int
-    activation: str
-    form: str = "full"  # a name of forms.FORMS
-    diagnose: bool = False
-    decoders: bool = False
-    tile: int = 0
-    """Samples per iteration of a loop over samples: whole blocks. 0 takes four, which suits a CPU's caches and wastes little on
-    small N; wide programs take fewer, so that a (tile, widest) float32 array stays within 16 MiB as long as one block does."""
-
-    def __post_init__(self) -> None:
-        if not self.tile:
-            blocks = max(1, min(4, 2**22 // (max(self.V, self.d, self.m) * BLOCK)))
-            object.__setattr__(self, "tile", BLOCK * blocks)
-
-    def __str__(self) -> str:
-        return f"{self.V}x{self.d}" + (f"x{self.m}" if self.m else "")
+class Shape(Sizes):
+    """The sizes of a program, and what follows from its form: cost, memory, and which points fit."""
 
     @property
     def runs_as(self) -> Form:

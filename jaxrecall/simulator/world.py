@@ -10,7 +10,7 @@ from jax import Array
 
 from ..science import embeddings, task
 from ..science.embeddings import Embeddings
-from .shape import Shape
+from .sizes import Sizes
 
 f32, i32 = jnp.float32, jnp.int32
 
@@ -47,7 +47,7 @@ class World(eqx.Module):
     e: Embeddings
     perm: Array  # (V,) int32
     no_label: Array  # (V,) float32: 0 on labels, -inf on padding
-    shape: Shape = eqx.field(static=True)
+    shape: Sizes = eqx.field(static=True)
 
 
 class Trained(NamedTuple):
@@ -66,7 +66,7 @@ class Trained(NamedTuple):
     """Whether attention rests on the informative token to rounding; None if that was not asked."""
 
 
-def draw(run: Arguments, shape: Shape) -> World:
+def draw(run: Arguments, shape: Sizes) -> World:
     """The frozen part of the run."""
     e = embeddings.draw(run.streams, run.embedding, run.V, run.d, run.m, (shape.V, shape.d, shape.m))
     no_label = jnp.where(jnp.arange(shape.V, dtype=i32) < run.V, f32(0), f32(-jnp.inf))

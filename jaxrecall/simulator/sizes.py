@@ -1,0 +1,31 @@
+"""What is static in a compiled program, as plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..point import BLOCK
+
+
+@dataclass(frozen=True, order=True)
+class Sizes:
+    """Padded sizes V x d x m and the static fields of a program. Every point that fits runs in it."""
+
+    V: int
+    d: int
+    m: int
+    activation: str
+    form: str = "full"  # a name of forms.FORMS
+    diagnose: bool = False
+    decoders: bool = False
+    tile: int = 0
+    """Samples per iteration of a loop over samples: whole blocks. 0 takes four, which suits a CPU's caches and wastes little on
+    small N; wide programs take fewer, so that a (tile, widest) float32 array stays within 16 MiB as long as one block does."""
+
+    def __post_init__(self) -> None:
+        if not self.tile:
+            blocks = max(1, min(4, 2**22 // (max(self.V, self.d, self.m) * BLOCK)))
+            object.__setattr__(self, "tile", BLOCK * blocks)
+
+    def __str__(self) -> str:
+        return f"{self.V}x{self.d}" + (f"x{self.m}" if self.m else "")
