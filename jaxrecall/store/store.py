@@ -132,7 +132,7 @@ class Store:
         """Writes `record` to `failures/<name>.json`; returns the path."""
         return self.put(self.failures / f"{name}.json", json.dumps(record, indent=2).encode())
 
-    def clear_failures(self, runs: Set[RunId]) -> None:
+    def clear_failures(self, runs: Set[tuple[str, int]]) -> None:
         """Removes the records whose every run is among `runs`: those are done by now, or about to be tried again."""
         with storage_errors(self.failures):
             for path in self.failures.glob("*.json"):
