@@ -15,11 +15,13 @@ import pytest
 from helpers import hold_to_annotations
 
 from jaxrecall.reference.realization import Realization
+from jaxrecall.science.embeddings import Embeddings
+from jaxrecall.simulator.world import Arguments, Trained, World
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
-for record in (Realization,):
+for record in (Realization, Embeddings, Arguments, World, Trained):
     hold_to_annotations(record)
 
 ON_REQUEST = {

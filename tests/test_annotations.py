@@ -1,11 +1,17 @@
 """Shapes and dtypes that the records are annotated with hold wherever the tests make one."""
 
+from dataclasses import replace
+
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import drawn
 from jaxtyping import TypeCheckError
 
 from jaxrecall import Point, realize
 from jaxrecall.reference.realization import Realization
+from jaxrecall.simulator.shape import Shape
+from jaxrecall.simulator.world import Trained
 
 POINT = Point(V=8, N=16, d=4, L=3, n_test=4)
 
@@ -38,3 +44,17 @@ def test_a_realization_of_any_point_is_accepted(r):
     assert r._replace(Z_in=r.Z_in.astype(np.float64)).Z_in.dtype == np.float64
     fresh = realize(POINT.replace(m=5, fresh_batches=True), 0)
     assert (fresh.W_in.shape, fresh.train_tokens.shape) == ((5, 4), (3, 16, 3))
+
+
+def test_a_wrong_array_of_the_simulator_is_refused():
+    world = drawn(POINT, 0, Shape.of(POINT))
+    V2 = world.e.Z_in  # (V, d), which fits no w but one of V numbers
+    trained = Trained(V2, jnp.zeros(len(V2), jnp.float32), jnp.float32(1), V2)
+    with pytest.raises(TypeCheckError):
+        replace(trained, w=trained.w[1:])
+    with pytest.raises(TypeCheckError):
+        replace(world, perm=world.perm[1:])
+    with pytest.raises(TypeCheckError):
+        replace(world.e, z_eos=world.e.Z_in)
+    with pytest.raises(TypeCheckError):
+        replace(world.run, streams=np.zeros((9, 2), np.uint32))

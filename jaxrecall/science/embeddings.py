@@ -8,19 +8,21 @@ from collections.abc import Callable
 import equinox as eqx
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Float
 
 from ..laws.embedding import EMBEDDING_LAWS, Rescaled
 from . import keys
 
 
 class Embeddings(eqx.Module):
-    """Frozen parameters of the model; rows and columns beyond V, d, m are zero. float32."""
+    """Frozen parameters of the model; rows and columns beyond V, d, m are zero."""
 
-    Z_in: Array  # (V, d)
-    Z_out: Array  # (V, d)
-    z_trig: Array  # (d,)
-    z_eos: Array  # (d,)
-    W_in: Array | None  # (m, d); None is attention-only
+    Z_in: Float[Array, "V d"]
+    Z_out: Float[Array, "V d"]
+    z_trig: Float[Array, " d"]
+    z_eos: Float[Array, " d"]
+    W_in: Float[Array, "m d"] | None
+    """None is attention-only."""
 
 
 def redrawn_first_layer(streams: Array, r: Array | int, d: Array | int, m: Array | int, pad: tuple[int, int]) -> Array:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 from jax import Array
+from jaxtyping import Bool, Float32, Int32, Shaped, UInt32
 
 from ..science import embeddings, task
 from ..science.embeddings import Embeddings
@@ -15,7 +17,7 @@ from .sizes import Sizes
 f32, i32 = jnp.float32, jnp.int32
 
 
-class Arguments(NamedTuple):
+class Arguments(eqx.Module):
     """One run as the arguments of a program, every one traced: keys, and numbers by name.
 
     The numbers are the fields of the point that are sizes or traced (int32 and bool; a name as its place among the choices of
@@ -24,20 +26,23 @@ class Arguments(NamedTuple):
         eta,   gamma_eta = gamma eta,   mix1 = eta / max(eta, gamma2),   mix2 = gamma2 / max(eta, gamma2)
     """
 
-    streams: Any  # (10, 2) uint32, keys of the named streams
-    batches: Any  # (3, 2) uint32, keys of the samples of the three gradient steps
-    numbers: dict[str, Any]
+    streams: UInt32[Any, "*runs 10 2"]
+    """Keys of the named streams."""
+    batches: UInt32[Any, "*runs 3 2"]
+    """Keys of the samples of the three gradient steps."""
+    numbers: dict[str, Shaped[Any, "*runs"]]
 
     def __getattr__(self, name: str) -> Any:
-        try:
-            return self.numbers[name]
-        except KeyError:
-            raise AttributeError(f"{name}: is no argument of a program; there are {', '.join(self.numbers)}") from None
+        if name in _RECORDED or name not in self.numbers:
+            raise AttributeError(f"{name}: is no argument of a program")
+        return self.numbers[name]
 
-    def replace(self, **changes: Any) -> Arguments:
-        """A copy with other keys or numbers."""
-        keys = {name: changes.pop(name) for name in ("streams", "batches") if name in changes}
-        return self._replace(**keys, numbers={**self.numbers, **changes})
+    def replace(self, **numbers: Any) -> Arguments:
+        """A copy with other numbers."""
+        return replace(self, numbers={**self.numbers, **numbers})
+
+
+_RECORDED = frozenset({"streams", "batches", "numbers"})  # missing while JAX puts one together
 
 
 class World(eqx.Module):
@@ -45,24 +50,28 @@ class World(eqx.Module):
 
     run: Arguments
     e: Embeddings
-    perm: Array  # (V,) int32
-    no_label: Array  # (V,) float32: 0 on labels, -inf on padding
+    perm: Int32[Array, " V"]
+    no_label: Float32[Array, " V"]
+    """0 on labels, -inf on padding."""
     shape: Sizes = eqx.field(static=True)
 
 
-class Trained(NamedTuple):
+class Trained(eqx.Module):
     """A trained model, which is what metrics read: V_mat and w = W_KQ z_eos, float32.
 
     Rates are factored out, so nothing here is as small as eta or as large as gamma.
     """
 
-    V1: Array  # (d, p) V_mat after step 1, up to a positive factor
-    w: Array  # (d,) up to a positive factor
-    rate: Array  # that factor, which makes attention logits of w
-    V2: Array  # (d, p) V_mat at the end, up to a positive factor
-    errors: tuple[Array, Array] | None = None
+    V1: Float32[Array, "d p"]
+    """V_mat after step 1, up to a positive factor."""
+    w: Float32[Array, " d"]
+    """Up to the factor `rate`."""
+    rate: Float32[Array, ""]
+    V2: Float32[Array, "d p"]
+    """V_mat at the end, up to a positive factor."""
+    errors: tuple[Float32[Array, ""], Float32[Array, ""]] | None = None
     """Bounds on the relative error of the residuals of steps 2 and 3; None if the form is exact."""
-    locked: Array | None = None
+    locked: Bool[Array, ""] | None = None
     """Whether attention rests on the informative token to rounding; None if that was not asked."""
 
 
