@@ -132,38 +132,38 @@ class Array:
         folder, fail_fast = str(store.folder.absolute()), plan.settings.fail_fast
         task = ShardTask(self.grid.resolved, folder, self.pad_to, fail_fast, resume_command, self.kind == "slurm")
         shards = [Shard(index, self.size, "--engine slurm") for index in wanted]
-        try:
-            jobs = by.map_array(task, shards)
-        except (FailedSubmissionError, FailedJobError, OSError) as error:
-            raise UsageError(f"--engine slurm: the array was refused: {' '.join(str(error).split())[:400]}") from error
-        progress.message(f"{len(jobs)} tasks submitted, first {jobs[0].job_id}; logs: {by.folder}")
-        return waited_for(dict(zip(shards, jobs, strict=True)), parts, progress, interrupts)
+        with interrupts.patient():  # from the first: what is submitted must be cancelled
+            try:
+                jobs = by.map_array(task, shards)
+            except (FailedSubmissionError, FailedJobError, OSError) as error:
+                raise UsageError(f"--engine slurm: the array was refused: {' '.join(str(error).split())[:400]}") from error
+            progress.message(f"{len(jobs)} tasks submitted, first {jobs[0].job_id}; logs: {by.folder}")
+            return waited_for(dict(zip(shards, jobs, strict=True)), parts, progress, interrupts)
 
 
 def waited_for(waiting: dict[Shard, Any], parts: Parts, progress: Progress, interrupts: Interrupts) -> Outcome:
     """Waits for the jobs of shards; an interrupt cancels them."""
     outcome = Outcome()
     cancelled: float | None = None
-    with interrupts.patient():
-        while waiting:
-            if interrupts.requested and cancelled is None:
-                cancelled = time.monotonic()
-                for job in waiting.values():
-                    job.cancel(check=False)
-            if cancelled is not None and time.monotonic() - cancelled > WAIT_SECONDS:
-                break
-            for shard in [shard for shard, job in waiting.items() if job.done()]:
-                job = waiting.pop(shard)
-                if not interrupts.requested and (problem := _problem(job)):
-                    outcome.failed += 1
-                    line = f"failed: shard {shard.index}/{shard.count} {problem} (details: {job.paths.stderr})"
-                    progress.failed(line, 0.0, 0, job.paths.stderr)
-            parts.report_new(outcome, progress)
-            try:
-                with interrupts.droppable():
-                    time.sleep(POLL_SECONDS if waiting else 0)
-            except KeyboardInterrupt:
-                break
+    while waiting:
+        if interrupts.requested and cancelled is None:
+            cancelled = time.monotonic()
+            for job in waiting.values():
+                job.cancel(check=False)
+        if cancelled is not None and time.monotonic() - cancelled > WAIT_SECONDS:
+            break
+        for shard in [shard for shard, job in waiting.items() if job.done()]:
+            job = waiting.pop(shard)
+            if not interrupts.requested and (problem := _problem(job)):
+                outcome.failed += 1
+                line = f"failed: shard {shard.index}/{shard.count} {problem} (details: {job.paths.stderr})"
+                progress.failed(line, 0.0, 0, job.paths.stderr)
+        parts.report_new(outcome, progress)
+        try:
+            with interrupts.droppable():
+                time.sleep(POLL_SECONDS if waiting else 0)
+        except KeyboardInterrupt:
+            break
     parts.report_new(outcome, progress)
     outcome.interrupted = interrupts.requested
     return outcome
