@@ -119,12 +119,12 @@ def s2(bench: Bench) -> dict[str, Measured]:
     points = [point for sample in samples.values() for point in sample.points()]
 
     def sweep(call: int) -> float:
-        return sum(clock.sweep(sample.grid(), bench.new_folder(), "--bucket", bucket)[0] for bucket, sample in samples.items())
+        return sum(clock.sweep(sample.grid(), bench.new_folder(), "--bucket", shape)[0] for shape, sample in samples.items())
 
     sweep(0)
     runs = [(point, 0) for point in points]
     seconds = bench.interleaved(torch_engines(lambda call: runs), 1) | bench.interleaved({OURS: sweep})
-    planned = [clock.dry_run(sample.grid(), bench.folder, "--bucket", bucket) for bucket, sample in samples.items()]
+    planned = [clock.dry_run(sample.grid(), bench.folder, "--bucket", shape) for shape, sample in samples.items()]
     of_sample = sum(entry["est_seconds"] for part in planned for entry in part["program_list"])
     of_all = sum(entry["est_seconds"] for entry in plan["program_list"])
     n, all_runs = len(points) * S2.seeds, plan["runs"]
@@ -136,15 +136,15 @@ def s2(bench: Bench) -> dict[str, Measured]:
     return {"S2-warm": against_torch(seconds, scale=S2.seeds, note=note)}
 
 
-def by_program(sweep: Sweep, cells: Sequence[tuple[int, int, int]], buckets: Sequence[str]) -> dict[str, Sweep]:
+def by_program(sweep: Sweep, cells: Sequence[tuple[int, int, int]], shapes: Sequence[str]) -> dict[str, Sweep]:
     """The cells in the smallest of the programs "VxD" that they fit."""
-    sizes = {bucket: tuple(map(int, bucket.split("x")[:2])) for bucket in buckets}
+    sizes = {shape: tuple(map(int, shape.split("x")[:2])) for shape in shapes}
     groups: dict[str, list[tuple[int, int, int]]] = {}
     for V, d, L in cells:
-        fitting = [bucket for bucket, (wide_V, wide_d) in sizes.items() if V <= wide_V and d <= wide_d]
-        smallest = min(fitting, key=lambda bucket: sizes[bucket][0] * sizes[bucket][1])
+        fitting = [shape for shape, (wide_V, wide_d) in sizes.items() if V <= wide_V and d <= wide_d]
+        smallest = min(fitting, key=lambda shape: sizes[shape][0] * sizes[shape][1])
         groups.setdefault(smallest, []).append((V, d, L))
-    return {bucket: sweep.sample(group) for bucket, group in groups.items()}
+    return {shape: sweep.sample(group) for shape, group in groups.items()}
 
 
 def fit(bench: Bench) -> dict[str, Measured]:

@@ -111,7 +111,7 @@ def test_the_sample_of_s2_stands_for_its_cost():
 
 def test_cells_go_to_the_smallest_program_that_they_fit():
     groups = runs.by_program(work.FULL.S2, work.FULL.S2_cells, ["512x32", "512x64", "256x64", "512x256"])
-    assert {bucket: len(sample.cells) for bucket, sample in groups.items()} == {"512x32": 3, "256x64": 2, "512x256": 3}
+    assert {shape: len(sample.cells) for shape, sample in groups.items()} == {"512x32": 3, "256x64": 2, "512x256": 3}
 
 
 def accuracies(threshold, N, seeds, per_seed=None, noise=0.02):

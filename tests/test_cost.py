@@ -50,7 +50,7 @@ def test_dear_compilation_shares_programs_and_cheap_compilation_does_not():
     runs = [(point, seed) for point in POINTS for seed in range(4)]
 
     def programs(compile_seconds: float) -> int:
-        return len(plan.make(runs, calibration=Calibration(replace(Rates(), compile_seconds=compile_seconds))).buckets)
+        return len(plan.make(runs, calibration=Calibration(replace(Rates(), compile_seconds=compile_seconds))).shapes)
 
     assert programs(1e3) == 1
     assert 1 < programs(0.005) <= programs(0.0) == 4
@@ -58,12 +58,12 @@ def test_dear_compilation_shares_programs_and_cheap_compilation_does_not():
 
 def test_a_program_that_is_compiled_already_is_preferred():
     runs = [(Point(V=60, N=1024, d=16, L=8), 0)]
-    assert [str(bucket) for bucket in plan.make(runs, calibration=Calibration()).buckets] == ["64x16"]
+    assert [str(shape) for shape in plan.make(runs, calibration=Calibration()).shapes] == ["64x16"]
     known = Calibration(programs=frozenset({LARGE, Shape(32, 16, 0, "none", "counts"), Shape(256, 128, 0, "none", "full")}))
-    assert plan.make(runs, calibration=known).buckets == (LARGE,)
+    assert plan.make(runs, calibration=known).shapes == (LARGE,)
     # but not where its padding would cost more than compiling a tight one
     many = [(Point(V=60, N=2**20, d=16, L=64, exact="full"), seed) for seed in range(64)]
-    assert [str(bucket) for bucket in plan.make(many, calibration=known).buckets] == ["64x16"]
+    assert [str(shape) for shape in plan.make(many, calibration=known).shapes] == ["64x16"]
 
 
 def test_width_is_bounded_by_memory():

@@ -31,7 +31,7 @@ STD = [f"noise_{name}" for name in NOISES]
 COV = [f"cov_{a}_{b}" for a, b in itertools.combinations(NOISES, 2)]
 
 
-def bucket_of(point: Point, V: int = 32, d: int = 16, m: int = 32) -> Shape:
+def shape_of(point: Point, V: int = 32, d: int = 16, m: int = 32) -> Shape:
     return Shape.sized(point, V, d, m if point.m else 0)
 
 
@@ -103,7 +103,7 @@ def test_the_parts_of_a_known_vector():
 def test_the_program_agrees_with_the_reference(point):
     r = realize(point, SEED)
     reference = diagnose(r, point, three_step(r, point), redraws(point, SEED))
-    _, metrics = streamed(point, SEED, bucket_of(point))
+    _, metrics = streamed(point, SEED, shape_of(point))
     if point.eta == 1e-6:
         assert metrics["form"].startswith("uniform" if point.m else "counts")
     assert_same_noise(metrics, reference)
@@ -112,12 +112,12 @@ def test_the_program_agrees_with_the_reference(point):
 
 @pytest.mark.parametrize("point", [POINT.replace(eta=1e-6), MLP.replace(eta=1e-6)], ids=["attention", "mlp"])
 def test_padding_is_invisible(point):
-    wide = streamed(point, SEED, bucket_of(point, 80, 48, 64), tile=1024)[1]
-    assert_same_noise(wide, streamed(point, SEED, bucket_of(point))[1], rtol=2e-5)
+    wide = streamed(point, SEED, shape_of(point, 80, 48, 64), tile=1024)[1]
+    assert_same_noise(wide, streamed(point, SEED, shape_of(point))[1], rtol=2e-5)
 
 
 def test_the_streamed_vectors_add_up_to_rounding():
-    world = drawn(MLP, SEED, bucket_of(MLP))
+    world = drawn(MLP, SEED, shape_of(MLP))
     w, mean_w = (np.where(np.arange(16) < MLP.d, v, 0).astype(np.float32) for v in np.random.default_rng(0).normal(size=(2, 16)))
     assert relative(np.asarray(noise.split(world, w, mean_w)).sum(0), w) < 3e-7
 
@@ -139,7 +139,7 @@ def test_redraws_are_addressed_and_change_no_other_draw():
 @pytest.mark.parametrize("point", [POINT.replace(streams="independent", exact="full"), MLP.replace(eta=1e-6)], ids=["attention", "mlp"])
 def test_who_asks_gets_the_same_run(point):
     plain = point.replace(diagnose=False)
-    (a, with_noise), (b, without) = (streamed(asked, SEED, bucket_of(asked)) for asked in (point, plain))
+    (a, with_noise), (b, without) = (streamed(asked, SEED, shape_of(asked)) for asked in (point, plain))
     assert max(relative(x, y) for x, y in zip(a, b, strict=True)) < 1e-6
     assert_same_metrics(with_noise, without)
     assert {without[name] for name in EXTRA_COLUMNS} == {None}
@@ -176,16 +176,16 @@ def test_a_redraw_that_no_shortcut_may_serve_turns_the_run_away(monkeypatch):
         return found if len(calls) == 1 else (found[0] * np.float32(np.inf), found[1])
 
     monkeypatch.setattr(uniform, "softmax_errors", broken)
-    bucket = bucket_of(MLP, 36)  # of its own, so that it is traced with the bound changed
-    _, raw = _science(drawn(MLP.replace(eta=1e-6), SEED, bucket))
-    assert not bucket.runs_as.holds(raw["errors"])
+    shape = shape_of(MLP, 36)  # of its own, so that it is traced with the bound changed
+    _, raw = _science(drawn(MLP.replace(eta=1e-6), SEED, shape))
+    assert not shape.runs_as.holds(raw["errors"])
     assert len(calls) == 2
 
 
 def test_asking_takes_a_program_of_its_own_that_is_told_to_cost_more():
     asked = [POINT, POINT.replace(decoders=True), POINT.replace(diagnose=False, decoders=True), POINT.replace(diagnose=False)]
     made = plan.make([(point, 0) for point in asked], experience=Calibration())
-    assert len(made.buckets) == 4
+    assert len(made.shapes) == 4
     assert plan.make([(point, 0) for point in asked], (64, 64, 0), Calibration()).n_runs == 4
     rates = Calibration().rates
     dear, cheap = (rates.seconds(Shape.of(p).amounts(Work.of(p))) for p in (MLP.replace(N=10**5), MLP.replace(N=10**5, diagnose=False)))
@@ -197,10 +197,10 @@ def test_asking_takes_a_program_of_its_own_that_is_told_to_cost_more():
     [Shape(64, 32, 512, "relu", "uniform", diagnose=True), Shape(512, 64, 0, "none", "full", diagnose=True, decoders=True)],
     ids=["mlp", "attention"],
 )
-def test_peak_bytes_bounds_what_the_compiler_reserves(bucket):
-    about = program.compiled(bucket, 1).run.memory_analysis()
+def test_peak_bytes_bounds_what_the_compiler_reserves(shape):
+    about = program.compiled(shape, 1).run.memory_analysis()
     reserved = about.temp_size_in_bytes + about.output_size_in_bytes
-    assert reserved <= plan.peak_bytes(bucket) <= 8 * reserved
+    assert reserved <= plan.peak_bytes(shape) <= 8 * reserved
 
 
 GRID = """

@@ -130,10 +130,10 @@ def test_pieces_are_fair_and_keep_to_programs():
     """Large ones first, small ones at the end; a free worker stays at its program, else goes where the fewest are."""
     points = [Point(V=64, N=N, d=d, L=8) for d in (16, 900) for N in (10**6, 4 * 10**6)]
     whole = plan.make([Run(point, seed) for point in points for seed in range(200)])
-    assert len(whole.buckets) == 2
+    assert len(whole.shapes) == 2
     dispatcher, given = Dispatcher(whole, 2), []
     first = [dispatcher.assign(worker) for worker in (0, 1)]
-    assert first[0].chunk.bucket != first[1].chunk.bucket
+    assert first[0].chunk.shape != first[1].chunk.shape
     while dispatcher.backlog:
         given.append(dispatcher.assign(len(given) % 2))
     pieces = [*first, *given]
@@ -141,7 +141,7 @@ def test_pieces_are_fair_and_keep_to_programs():
         (p.point_id, s) for p in points for s in range(200)
     )
     assert sum(piece.chunk.seconds for piece in pieces) == pytest.approx(sum(chunk.seconds for chunk in whole.chunks))
-    longest = max(whole.terms.seconds_of(Run(point, 0), bucket) for point in points for bucket in whole.buckets)
+    longest = max(whole.terms.seconds_of(Run(point, 0), shape) for point in points for shape in whole.shapes)
     assert all(piece.chunk.seconds <= plan.CHUNK_SECONDS / 2 + longest for piece in pieces)
     assert pieces[-1].chunk.seconds < pieces[0].chunk.seconds / 2
 

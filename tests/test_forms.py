@@ -19,14 +19,14 @@ MLP = ATTENTION.replace(m=32, activation="tanh")
 SEED = 4
 
 
-def bucket_of(point: Point) -> Shape:
+def shape_of(point: Point) -> Shape:
     return Shape.sized(point, 32, 16, point.m)
 
 
 def difference(point: Point) -> tuple[float, str]:
     """Largest relative difference of V1, w, V2 between the guarded and the full form, and the form taken; metrics must agree."""
-    learned, metrics = streamed(point, SEED, bucket_of(point))
-    full, full_metrics = streamed(point, SEED, bucket_of(point).fallback)
+    learned, metrics = streamed(point, SEED, shape_of(point))
+    full, full_metrics = streamed(point, SEED, shape_of(point).fallback)
     assert full_metrics["form"] == "full"
     assert_same_metrics(metrics, full_metrics)
     return max(relative(a, b) for a, b in zip(learned, full, strict=True)), metrics["form"]
@@ -36,7 +36,7 @@ def crossing(point: Point, axis: str, low: float, high: float) -> tuple[float, f
     """Two values of `axis`, 0.1 % apart, between which the form changes."""
 
     def form(value: float) -> str:
-        return streamed(point.replace(**{axis: value}), SEED, bucket_of(point))[1]["form"]
+        return streamed(point.replace(**{axis: value}), SEED, shape_of(point))[1]["form"]
 
     first = form(low)
     assert form(high) != first
@@ -67,7 +67,7 @@ def test_locked_attention_agrees_with_the_full_form_at_its_guard():
     for kappa in (below, above, above * 10):
         assert difference(point.replace(kappa=kappa))[0] < 3e-6
     assert difference(point.replace(kappa=above))[1] == "counts+locked"
-    full = streamed(point.replace(kappa=above), SEED, bucket_of(point).fallback)[1]
+    full = streamed(point.replace(kappa=above), SEED, shape_of(point).fallback)[1]
     assert full["attention_mass"] > 1 - 2e-7
 
 
@@ -78,10 +78,10 @@ def test_without_its_guard_the_cheap_form_shows(monkeypatch, changes, V):
         monkeypatch.setattr(forms.Form, "holds", lambda *_: True)
     else:
         monkeypatch.setattr(uniform, "LOCKED_NATS", -100.0)
-    bucket = Shape(V, 16, 0, "none", "counts")  # of its own, so that it is traced with the guard changed
-    learned, metrics = streamed(ATTENTION.replace(**changes), SEED, bucket)
+    shape = Shape(V, 16, 0, "none", "counts")  # of its own, so that it is traced with the guard changed
+    learned, metrics = streamed(ATTENTION.replace(**changes), SEED, shape)
     assert metrics["form"] != "full"
-    full, _ = streamed(ATTENTION.replace(**changes), SEED, bucket.fallback)
+    full, _ = streamed(ATTENTION.replace(**changes), SEED, shape.fallback)
     assert max(relative(a, b) for a, b in zip(learned, full, strict=True)) > 1e-3
 
 
@@ -91,7 +91,7 @@ def test_without_its_guard_the_cheap_form_shows(monkeypatch, changes, V):
 def test_bounds_bound(point, eta, kappa):
     """The guard's bounds against the residuals of the samples themselves, in float64; mean over samples, as the guard says it."""
     point = point.replace(eta=eta, kappa=kappa)
-    world = drawn(point, SEED, bucket_of(point))
+    world = drawn(point, SEED, shape_of(point))
     bounds = jax.device_get(helpers._science(world)[1]["errors"])
     r = steps.in_float64(realize(point, SEED))
     learned = steps.three_step(realize(point, SEED), point)
@@ -129,7 +129,7 @@ def test_the_full_form_can_be_asked_for_and_is_fallen_back_to():
 
 
 def test_no_rate_overflows_an_attention_score():
-    world = drawn(ATTENTION, SEED, bucket_of(ATTENTION), gamma_eta=np.float32(3e38))
+    world = drawn(ATTENTION, SEED, shape_of(ATTENTION), gamma_eta=np.float32(3e38))
     scores = attention.attention_scores(world, 1e3 * world.e.z_trig, world.run.gamma_eta)
     assert np.isfinite(scores.trigger + scores.token).all()
     assert np.isfinite(attention.attend(world, keys.blocks(world.run.batches[0], 0, 1), scores).h).all()
@@ -144,4 +144,4 @@ def test_the_bound_on_the_outputs_is_just_above_them(N, most, trigger_in_value):
         r = realize(point, seed)
         h = (r.Z_in[r.train_tokens].sum(1) + trigger_in_value * r.z_trig) / point.L
         mean = np.mean(np.sum(h * h, axis=1))
-        assert mean < counts.mean_square_bound(drawn(point, seed, bucket_of(point))) < most * mean
+        assert mean < counts.mean_square_bound(drawn(point, seed, shape_of(point))) < most * mean

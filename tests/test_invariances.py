@@ -70,7 +70,7 @@ def test_the_reference(point, change):
 @pytest.mark.parametrize("point", POINTS, ids=["attention", "mlp"])
 @pytest.mark.parametrize("change", [rotated_out, rotated_in])
 def test_the_streamed_program(point, change):
-    bucket = Shape.sized(point, 32, 16, point.m)
+    shape = Shape.sized(point, 32, 16, point.m)
 
     def rotate(world):
         padded = (np.asarray(a, np.float64) if a is not None else None for a in dataclasses.astuple(world.e))
@@ -78,7 +78,7 @@ def test_the_streamed_program(point, change):
         new = [None if a is None else jnp.asarray(a, jnp.float32) for a in r[:5]]
         return eqx.tree_at(lambda w: w.e, world, type(world.e)(*new))
 
-    assert_same_metrics(streamed(point, SEED, bucket, rotate)[1], streamed(point, SEED, bucket)[1], rtol=3e-4)
+    assert_same_metrics(streamed(point, SEED, shape, rotate)[1], streamed(point, SEED, shape)[1], rtol=3e-4)
 
 
 def test_the_metrics_do_see_a_rotation_of_the_keys_alone():

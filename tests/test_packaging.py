@@ -21,10 +21,10 @@ POINTS = [
 RUNS = [(point, seed) for point in POINTS for seed in (0, 7)]
 
 
-def rows(bucket: Shape, size: int, runs=RUNS):
+def rows(shape: Shape, size: int, runs=RUNS):
     """Metrics of the runs, some at a time, in the guarded form (None where its guard turns a run away) and in the full one."""
     batches = [runs[i : i + size] for i in range(0, len(runs), size)]
-    forms = [program.compiled(form, size) for form in (bucket, bucket.fallback)]
+    forms = [program.compiled(form, size) for form in (shape, shape.fallback)]
     return [row for compiled in forms for batch in batches for row in program.execute(compiled, batch)[0]]
 
 

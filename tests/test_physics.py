@@ -28,8 +28,8 @@ def sample_points(n: int, top: tuple[float, float, float, float] = (8, 8, 7, 14)
     return points
 
 
-def simulate_all(points: list[Point], seeds: range, bucket: Shape) -> list[list[dict]]:
-    guarded, full = program.compiled(bucket), program.compiled(bucket.fallback)
+def simulate_all(points: list[Point], seeds: range, shape: Shape) -> list[list[dict]]:
+    guarded, full = program.compiled(shape), program.compiled(shape.fallback)
 
     def rows(runs: list[tuple[Point, int]]) -> list[dict]:
         return [m or program.execute(full, [run])[0][0] for run, m in zip(runs, program.execute(guarded, runs)[0], strict=True)]

@@ -26,21 +26,27 @@ def test_every_run_is_planned_once_in_a_bucket_that_fits():
     planned = [run for chunk in made.chunks for run in chunk.runs]
     assert sorted(planned, key=repr) == sorted(runs, key=repr)
     assert made.n_runs == len(runs)
-    assert all(chunk.bucket.fits(point) for chunk in made.chunks for point, _ in chunk.runs)
+    assert all(chunk.shape.fits(point) for chunk in made.chunks for point, _ in chunk.runs)
 
 
 def test_light_points_share_a_program_and_heavy_ones_do_not():
-    assert len(plan.make(LIGHT).buckets) <= 4
+    assert len(plan.make(LIGHT).shapes) <= 4
     heavy = plan.make([*LIGHT, *grid(V=[1000], d=[256], L=[64], N=[10**6])])
-    assert {str(bucket) for bucket in heavy.buckets} == {"256x128", "1024x256"}
+    assert {str(shape) for shape in heavy.shapes} == {"256x128", "1024x256"}
 
 
 def test_forms_do_not_share_a_program():
     point = Point(V=64, N=1024, d=16, L=8)
     made = plan.make([(point, 0), (point.replace(exact="full"), 0), (point.replace(N=2**30), 0)])
-    assert {(bucket.form, str(bucket)) for bucket in made.buckets} == {("full", "64x16"), ("counts", "64x16")}
-    assert {chunk.bucket.form for chunk in made.chunks for p, _ in chunk.runs if p.N == 2**30} == {"full"}
+    assert {(shape.form, str(shape)) for shape in made.shapes} == {("full", "64x16"), ("counts", "64x16")}
+    assert {chunk.shape.form for chunk in made.chunks for p, _ in chunk.runs if p.N == 2**30} == {"full"}
     assert plan.make([(point, 0)]).seconds < plan.make([(point.replace(exact="full"), 0)]).seconds
+
+
+def test_a_merged_shape_has_the_tile_of_its_own_sizes():
+    small, large = Shape(64, 16, 0, "none"), Shape(8192, 16, 0, "none")
+    assert small.tile > large.tile
+    assert plan._both(small, large) == plan._both(large, small) == large
 
 
 def test_chunks_are_bounded():
@@ -51,7 +57,7 @@ def test_chunks_are_bounded():
 
 def test_forced_bucket():
     made = plan.make(LIGHT, (300, 130, 0))
-    assert [str(bucket) for bucket in made.buckets] == ["300x130"]
+    assert [str(shape) for shape in made.shapes] == ["300x130"]
     with pytest.raises(UsageError, match=r"--bucket: got 128x130x0, too small for 24 points; allowed: at least 256x128"):
         plan.make(LIGHT, (128, 130, 0))
     for text in ("12", "axb", "0x4", "4x4x4x4", ""):
@@ -67,6 +73,6 @@ def test_nothing_to_do_is_a_plan_too():
 @pytest.mark.parametrize(
     "bucket", [Shape(64, 64, 0, "none", "counts"), Shape(2048, 64, 0, "none", "full"), Shape(64, 32, 512, "relu", "uniform")], ids=str
 )
-def test_peak_bytes_bounds_what_the_compiler_reserves(bucket):
-    reserved = program.compiled(bucket, 1).run.memory_analysis().temp_size_in_bytes
-    assert reserved <= bucket.peak_bytes <= 8 * reserved
+def test_peak_bytes_bounds_what_the_compiler_reserves(shape):
+    reserved = program.compiled(shape, 1).run.memory_analysis().temp_size_in_bytes
+    assert reserved <= shape.peak_bytes <= 8 * reserved

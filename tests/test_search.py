@@ -409,13 +409,13 @@ def test_a_cell_stays_in_its_program_whatever_the_round(tmp_path):
     assert job.tally.finished == 3
     assert json.loads((tmp_path / "out/search.json").read_text())["cells"] == rounds.table()
     assert [cell.search.result and cell.search.result.outcome for cell in rounds.cells] == ["found", "found", None, "found"]
-    assert len(rounds.guess.buckets) > 1
+    assert len(rounds.guess.shapes) > 1
     homes = {}
     for plan in plans:
         for chunk in plan.chunks:
             for point, _ in chunk.runs:
-                homes.setdefault((point.V, point.m), set()).add(chunk.bucket)
-    assert {len(buckets) for buckets in homes.values()} == {1}
+                homes.setdefault((point.V, point.m), set()).add(chunk.shape)
+    assert {len(shapes) for shapes in homes.values()} == {1}
     assert {plan.terms.batch for plan in plans} == {plans[0].terms.batch}
 
 

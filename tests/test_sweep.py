@@ -158,12 +158,12 @@ def test_resume_reads_the_compacted_table(grid, capsys):
 
 @pytest.mark.parametrize("eta", ["1e-6", "1e-3"], ids=["shortcuts", "full"])
 @pytest.mark.parametrize(("flag", "bucket"), [("--bucket", "20x12"), ("--pad-to", "64x32"), ("--pad-to", "33x40")])
-def test_a_forced_bucket_changes_no_row(grid, flag, bucket, eta):
+def test_a_forced_bucket_changes_no_row(grid, flag, shape, eta):
     call = ["--grid", "tiny.yaml", "--set", f"base.eta={eta}"]
     assert main(call) == 0
-    assert main([*call, flag, bucket, "--out", "forced"]) == 0
+    assert main([*call, flag, shape, "--out", "forced"]) == 0
     a, b = load("results/tiny"), load("forced")
-    assert set(b["bucket"]) == {bucket}
+    assert set(b["bucket"]) == {shape}
     assert a["form"].equals(b["form"])
     assert ("full" in set(a["form"])) == (eta == "1e-3")
     for (_, x), (_, y) in zip(a.iterrows(), b.iterrows(), strict=True):

@@ -1,4 +1,4 @@
-"""What runs cost: counts of primitive operations, over the rates at which this machine was seen to do them. No JAX here.
+"""What runs cost: counts of primitive operations, over the rates at which this machine was seen to do them.
 
 Rates start from those of one 2-core x86-64 machine. Every sweep holds its measured batches against the counts and keeps what
 it learned beside the compiled programs, so that the next plan and the next ETA are this machine's own.

@@ -1,6 +1,6 @@
 """From missing runs to programs and chunks.
 
-A program is compiled per bucket: padded sizes, activation and form. Points start in tight buckets of their own; two buckets
+A program is compiled per shape: padded sizes, activation and form. Points start in tight shapes of their own; two shapes
 become one where the padding costs less than the compilation saved. A chunk is a list of runs of one program that are started
 and reported together.
 """
@@ -28,13 +28,13 @@ CHUNK_RUNS = 4096
 class Chunk:
     """Runs of one program that end in one part file."""
 
-    bucket: Shape
+    shape: Shape
     runs: tuple[Run, ...]
     seconds: float  # of wall time
 
     def part(self, runs: Sequence[Run]) -> Chunk:
         """Some of its runs."""
-        return Chunk(self.bucket, tuple(runs), self.seconds * len(runs) / len(self.runs))
+        return Chunk(self.shape, tuple(runs), self.seconds * len(runs) / len(self.runs))
 
 
 @dataclass(frozen=True)
@@ -54,19 +54,19 @@ class Terms:
         seconds: dict[Shape, float] = {}
         runs: dict[Shape, int] = {}
         for chunk in chunks:
-            seconds[chunk.bucket] = seconds.get(chunk.bucket, 0.0) + chunk.seconds
-            runs[chunk.bucket] = runs.get(chunk.bucket, 0) + len(chunk.runs)
-        per_run = {bucket: seconds[bucket] / runs[bucket] for bucket in runs}
-        turned_away = {bucket.fallback: each for bucket, each in per_run.items() if bucket.fallback}
+            seconds[chunk.shape] = seconds.get(chunk.shape, 0.0) + chunk.seconds
+            runs[chunk.shape] = runs.get(chunk.shape, 0) + len(chunk.runs)
+        per_run = {shape: seconds[shape] / runs[shape] for shape in runs}
+        turned_away = {shape.fallback: each for shape, each in per_run.items() if shape.fallback}
         return Terms(settings, limit, calibration, batch, sum(runs.values()), turned_away | per_run)
 
-    def width(self, bucket: Shape) -> int:
+    def width(self, shape: Shape) -> int:
         """Runs side by side on a CPU: one per core, as far as memory goes."""
-        return max(1, min(cores(), self.n_runs, self.limit // bucket.peak_bytes))
+        return max(1, min(cores(), self.n_runs, self.limit // shape.peak_bytes))
 
-    def seconds_of(self, run: Run, bucket: Shape) -> float:
-        """Of one core, for a run in a bucket."""
-        return self.calibration.rates.seconds(bucket.amounts(Work.of(run.point)))
+    def seconds_of(self, run: Run, shape: Shape) -> float:
+        """Of one core, for a run in a program."""
+        return self.calibration.rates.seconds(shape.amounts(Work.of(run.point)))
 
 
 @dataclass(frozen=True)
@@ -83,33 +83,33 @@ class Plan:
         return self.terms.settings
 
     @property
-    def buckets(self) -> tuple[Shape, ...]:
-        return tuple(dict.fromkeys(chunk.bucket for chunk in self.chunks))
+    def shapes(self) -> tuple[Shape, ...]:
+        return tuple(dict.fromkeys(chunk.shape for chunk in self.chunks))
 
     @property
     def peak_bytes(self) -> int:
         """Of the largest program, with as many runs side by side as there will be."""
-        return max((bucket.peak_bytes * self.terms.width(bucket) for bucket in self.buckets), default=0)
+        return max((shape.peak_bytes * self.terms.width(shape) for shape in self.shapes), default=0)
 
     @property
     def n_runs(self) -> int:
         return self.terms.n_runs
 
     def describe(self) -> list[dict[str, Any]]:
-        """One entry a program: its bucket, activation, members and cost."""
+        """One entry a program: its shape, activation, members and cost."""
         return [
             {
-                "bucket": str(bucket),
-                "activation": bucket.activation,
-                "exact": "full" if bucket.runs_as.exact else "guarded",
+                "bucket": str(shape),
+                "activation": shape.activation,
+                "exact": "full" if shape.runs_as.exact else "guarded",
                 "points": len({run.point.point_id for c in mine for run in c.runs}),
                 "runs": sum(len(c.runs) for c in mine),
                 "chunks": len(mine),
                 "est_seconds": sum(c.seconds for c in mine),
-                "est_peak_bytes": bucket.peak_bytes,
+                "est_peak_bytes": shape.peak_bytes,
             }
-            for bucket in self.buckets
-            for mine in [[c for c in self.chunks if c.bucket == bucket]]
+            for shape in self.shapes
+            for mine in [[c for c in self.chunks if c.shape == shape]]
         ]
 
 
@@ -122,17 +122,17 @@ def make(
 ) -> Plan:
     """The plan for `runs`, by what this machine has shown so far, for programs of at most `limit` bytes (80 % of its memory).
 
-    With `pad_to` = (V, d, m) every point runs in that bucket; raises UsageError where one does not fit.
+    With `pad_to` = (V, d, m) every point runs in that shape; raises UsageError where one does not fit.
     """
     calibration = calibration or Calibration.kept()
     by_point: dict[Point, list[int]] = {}
     for point, seed in runs:
         by_point.setdefault(point, []).append(seed)
     groups = _forced(by_point, pad_to) if pad_to else _merged(by_point, calibration)
-    chunks = tuple(chunk for bucket in sorted(groups) for chunk in _chunks(bucket, groups[bucket], by_point, calibration))
+    chunks = tuple(chunk for shape in sorted(groups) for chunk in _chunks(shape, groups[shape], by_point, calibration))
     return Plan(
         chunks=chunks,
-        flops=sum(bucket.amounts(_work(points, by_point)).flops for bucket, points in groups.items()),
+        flops=sum(shape.amounts(_work(points, by_point)).flops for shape, points in groups.items()),
         seconds=sum(chunk.seconds for chunk in chunks) + sum(map(calibration.seconds_to_get, groups)),
         terms=Terms.of(chunks, settings or Settings(), limit or memory_limit(), calibration),
     )
@@ -159,9 +159,9 @@ def _forced(points: Iterable[Point], sizes: tuple[int, int, int]) -> dict[Shape,
     V, d, m = sizes
     misfits = []
     for point in points:
-        bucket = Shape.sized(point, V, d, m if point.m else 0)
-        groups.setdefault(bucket, []).append(point)
-        if not bucket.fits(point):
+        shape = Shape.sized(point, V, d, m if point.m else 0)
+        groups.setdefault(shape, []).append(point)
+        if not shape.fits(point):
             misfits.append(point)
     if misfits:
         need = "x".join(str(max(getattr(p, size) for p in misfits)) for size in ("V", "d", "m"))
@@ -171,16 +171,16 @@ def _forced(points: Iterable[Point], sizes: tuple[int, int, int]) -> dict[Shape,
 
 
 def _merged(by_point: dict[Point, list[int]], calibration: Calibration) -> dict[Shape, list[Point]]:
-    """Greedily merges the two buckets that save most, until every merge would cost more than a compilation; then lets a bucket
+    """Greedily merges the two shapes that save most, until every merge would cost more than a compilation; then lets a shape
     go into one that is compiled already where that costs less."""
     groups: dict[Shape, list[Point]] = {}
     for point in by_point:
         groups.setdefault(Shape.tight(point), []).append(point)
-    work = {bucket: _work(points, by_point) for bucket, points in groups.items()}
+    work = {shape: _work(points, by_point) for shape, points in groups.items()}
     get = calibration.seconds_to_get
 
-    def seconds(bucket: Shape, of: Work) -> float:
-        return calibration.rates.seconds(bucket.amounts(of)) / cores()
+    def seconds(shape: Shape, of: Work) -> float:
+        return calibration.rates.seconds(shape.amounts(of)) / cores()
 
     def saved(a: Shape, b: Shape) -> float:
         both = _both(a, b)
@@ -202,15 +202,15 @@ def _merged(by_point: dict[Point, list[int]], calibration: Calibration) -> dict[
         savings |= pairs((other, both) for other in groups if other != both)
 
     settled: dict[Shape, list[Point]] = {}
-    for bucket, points in groups.items():
-        ready = [known for known in sorted(calibration.programs) if known.variant == bucket.variant and _both(known, bucket) == known]
-        best = min([bucket, *ready], key=lambda b: get(b) + seconds(b, work[bucket]))
+    for shape, points in groups.items():
+        ready = [known for known in sorted(calibration.programs) if known.variant == shape.variant and _both(known, shape) == known]
+        best = min([shape, *ready], key=lambda b: get(b) + seconds(b, work[shape]))
         settled.setdefault(best, []).extend(points)
     return settled
 
 
 def _both(a: Shape, b: Shape) -> Shape:
-    return replace(a, V=max(a.V, b.V), d=max(a.d, b.d), m=max(a.m, b.m))
+    return replace(a, V=max(a.V, b.V), d=max(a.d, b.d), m=max(a.m, b.m), tile=0)
 
 
 def _work(points: Iterable[Point], by_point: dict[Point, list[int]]) -> Work:
@@ -220,16 +220,16 @@ def _work(points: Iterable[Point], by_point: dict[Point, list[int]]) -> Work:
     return total
 
 
-def _chunks(bucket: Shape, points: list[Point], by_point: dict[Point, list[int]], calibration: Calibration) -> Iterable[Chunk]:
+def _chunks(shape: Shape, points: list[Point], by_point: dict[Point, list[int]], calibration: Calibration) -> Iterable[Chunk]:
     runs: list[Run] = []
     total = 0.0
     for point in points:
-        each = calibration.rates.seconds(bucket.amounts(Work.of(point))) / cores()
+        each = calibration.rates.seconds(shape.amounts(Work.of(point))) / cores()
         for seed in by_point[point]:
             if runs and (total + each > CHUNK_SECONDS or len(runs) == CHUNK_RUNS):
-                yield Chunk(bucket, tuple(runs), total)
+                yield Chunk(shape, tuple(runs), total)
                 runs, total = [], 0.0
             runs.append(Run(point, seed))
             total += each
     if runs:
-        yield Chunk(bucket, tuple(runs), total)
+        yield Chunk(shape, tuple(runs), total)

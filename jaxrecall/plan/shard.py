@@ -51,8 +51,8 @@ def shares(points: Sequence[Point], seeds: Sequence[int], count: int) -> Iterato
             before += cost
 
 
-def _sort_key(bucket: Shape) -> tuple[object, ...]:
-    return bucket.variant, bucket.V, bucket.d, bucket.m
+def _sort_key(shape: Shape) -> tuple[object, ...]:
+    return shape.variant, shape.V, shape.d, shape.m
 
 
 def chosen(given: str | None, environment: Mapping[str, str] = os.environ) -> Shard | None:

@@ -12,7 +12,7 @@ from .steps import ThreeStep, attend, batch_of_step, features, in_float64
 
 
 def measure(realization: Realization, point: Point, learned: ThreeStep) -> dict[str, Any]:
-    """The metric columns of the run's row (see row.COLUMNS), from `three_step`; undefined numbers are None."""
+    """The metric columns of the run's row (see columns.COLUMNS), from `three_step`; undefined numbers are None."""
     r, w = in_float64(realization), learned.w
     answers = r.Z_out @ (learned.V2 / (np.abs(learned.V2).max() or 1.0))  # (V, p); no metric sees the scale
 

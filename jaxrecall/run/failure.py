@@ -33,13 +33,13 @@ class Failure(NamedTuple):
         kind, _, text = self.error.partition(": ")
         return text.splitlines()[0] if text else kind
 
-    def recorded(self, bucket: Shape, runs: Sequence[Run], store: Store, resume_command: str) -> tuple[str, Path | None]:
+    def recorded(self, shape: Shape, runs: Sequence[Run], store: Store, resume_command: str) -> tuple[str, Path | None]:
         """Writes a record of it, with the runs and the command that tries them again; returns a line for people, and the file."""
         first, last = runs[0].id, runs[-1].id
         record = {
             **self._asdict(),
             "jax_version": version("jax"),
-            "bucket": str(bucket),
+            "bucket": str(shape),
             "runs": [run.id for run in runs],
             "repeat": resume_command,
         }
@@ -49,6 +49,6 @@ class Failure(NamedTuple):
         except StoreError as refused:
             path, details = None, f"details could not be written: {refused}"
         return (
-            f"failed: {len(runs)} runs of program {bucket}, {first.point_id} seed {first.seed} to {last.point_id} seed {last.seed}: "
+            f"failed: {len(runs)} runs of program {shape}, {first.point_id} seed {first.seed} to {last.point_id} seed {last.seed}: "
             f"{self.line} ({details}; to try again: {resume_command})"
         ), path

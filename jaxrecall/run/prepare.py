@@ -41,7 +41,7 @@ def prepare(
         job = SweepJob(grid, store, done, shard, pad_to, limit, settings, resume_command)
     job.remarks += [f"{path}: not readable as results, its runs count as missing ({reason})" for path, reason in done.unreadable]
     if job.plan.peak_bytes > limit:
-        largest = max(job.plan.buckets, key=lambda shape: shape.peak_bytes)
+        largest = max(job.plan.shapes, key=lambda shape: shape.peak_bytes)
         raise GridError(
             f"limits.max_bytes: program {largest} needs about {job.plan.peak_bytes / 2**20:.0f} MiB; allowed: {limit / 2**20:.0f} MiB. "
             "Lower V, d or m, or raise limits.max_bytes."

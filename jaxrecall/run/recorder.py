@@ -44,7 +44,7 @@ class Recorder:
     def failed(self, rest: Chunk, failure: Failure) -> None:
         """Takes the failure of a chunk, `rest` being what is left of it."""
         self.outcome.failed += 1
-        line, details = failure.recorded(rest.bucket, rest.runs, self.store, self.resume_command)
+        line, details = failure.recorded(rest.shape, rest.runs, self.store, self.resume_command)
         self.progress.failed(line, rest.seconds, len(rest.runs), details)
 
     def close(self) -> None:

@@ -73,7 +73,7 @@ class BatchRunner:
     """Runs chunks batch by batch through compiled programs, some batches always in flight. Making one starts JAX.
 
     On a CPU a batch runs one run after the other, and several threads have one each; on an accelerator the runs of a batch go
-    side by side, and another batch waits behind it. `width` is how many runs of a bucket share the memory.
+    side by side, and another batch waits behind it. `width` is how many runs of a shape share the memory.
     """
 
     def __init__(self, terms: Terms, remarks: Remarks):
@@ -95,42 +95,42 @@ class BatchRunner:
         """
         turned_away: list[Run] = []
         precision = self.terms.settings.precision
-        for bucket, runs in ((chunk.bucket, list(chunk.runs)), (chunk.bucket.fallback, turned_away)):
-            if bucket is None:
+        for shape, runs in ((chunk.shape, list(chunk.runs)), (chunk.shape.fallback, turned_away)):
+            if shape is None:
                 break
             left = dict.fromkeys(runs)
             while left:
-                width = self.width.setdefault(bucket, self._first_width(bucket))
+                width = self.width.setdefault(shape, self._first_width(shape))
                 try:
-                    for costs, metrics, seconds in self._batches(bucket, list(left), width):
+                    for costs, metrics, seconds in self._batches(shape, list(left), width):
                         batch = list(costs)
                         done = {run: m for run, m in zip(batch, metrics, strict=True) if m}
                         turned_away += [run for run in batch if run not in done]
                         share = seconds / sum(costs.values())
-                        yield list(done), [self.program.row(run, m, bucket, precision, share * costs[run]) for run, m in done.items()]
+                        yield list(done), [self.program.row(run, m, shape, precision, share * costs[run]) for run, m in done.items()]
                         for run in batch:
                             del left[run]
                 except self.program.OutOfMemory:
                     if width == 1:
                         raise
-                    self.width[bucket] = width // 2
+                    self.width[shape] = width // 2
                     self.remarks.message(
-                        f"program {bucket}: out of memory with {width} runs side by side; continuing with {self.width[bucket]}"
+                        f"program {shape}: out of memory with {width} runs side by side; continuing with {self.width[shape]}"
                     )
 
-    def _batches(self, bucket: Shape, runs: list[Run], width: int) -> Iterator[tuple[Costs, list[Metrics | None], float]]:
+    def _batches(self, shape: Shape, runs: list[Run], width: int) -> Iterator[tuple[Costs, list[Metrics | None], float]]:
         """Batches of runs with their estimated costs, their metrics and seconds, in order."""
-        self.remarks.compiling(str(bucket))
+        self.remarks.compiling(str(shape))
         start = time.perf_counter()
-        compiled = self.program.compiled(bucket, width, self.terms.settings.precision)
-        self.compiled[bucket] = None if compiled.was_kept else compiled.compile_seconds
-        self.remarks.compiled(str(bucket), time.perf_counter() - start)
+        compiled = self.program.compiled(shape, width, self.terms.settings.precision)
+        self.compiled[shape] = None if compiled.was_kept else compiled.compile_seconds
+        self.remarks.compiled(str(shape), time.perf_counter() - start)
         threads = width if self.program.on_cpu() else min(width, 2)
         # Decoders run on the host, one thread each: BLAS threads of all of them would wait for each other, and wait busily.
         # The pool's threads are daemons: an interrupted sweep does not wait for them.
         with threadpool_limits(1, user_api="blas"), ThreadPool(threads) as pool:
             ahead: deque[tuple[Costs, AsyncResult[Any]]] = deque()
-            for batch in (*self._by_cost(bucket, runs, compiled.batch, threads), None):
+            for batch in (*self._by_cost(shape, runs, compiled.batch, threads), None):
                 if batch:
                     ahead.append((batch, pool.apply_async(self.program.execute, (compiled, list(batch)))))
                 while len(ahead) > (threads if batch else 0):
@@ -141,10 +141,10 @@ class BatchRunner:
                         for _, other in ahead:  # so that their memory is free again
                             other.wait()
                         raise
-                    self.measured.append((bucket.amounts(sum((Work.of(run.point) for run in done), Work())), seconds))
+                    self.measured.append((shape.amounts(sum((Work.of(run.point) for run in done), Work())), seconds))
                     yield done, metrics, seconds
 
-    def _by_cost(self, bucket: Shape, runs: list[Run], most: int, threads: int) -> Iterator[Costs]:
+    def _by_cost(self, shape: Shape, runs: list[Run], most: int, threads: int) -> Iterator[Costs]:
         """Batches of at most `most` runs and `batch_seconds` of work, on a CPU small enough to go round all threads.
 
         The most expensive come first: what is left for the end goes evenly round, and side by side are runs of like length.
@@ -152,7 +152,7 @@ class BatchRunner:
         if self.program.on_cpu():
             most = min(most, max(1, len(runs) // (4 * threads)))
         batch: Costs = {}
-        costs = {run: self.terms.seconds_of(run, bucket) for run in runs}
+        costs = {run: self.terms.seconds_of(run, shape) for run in runs}
         for run, seconds in sorted(costs.items(), key=lambda item: -item[1]):
             if batch and (len(batch) == most or sum(batch.values()) + seconds > self.batch_seconds):
                 yield batch
@@ -160,9 +160,9 @@ class BatchRunner:
             batch[run] = seconds
         yield batch
 
-    def _first_width(self, bucket: Shape) -> int:
+    def _first_width(self, shape: Shape) -> int:
         """As many as the plan allows on a CPU; on each accelerator what it says or half a second's work, a power of two."""
         if self.program.on_cpu():
-            return self.terms.width(bucket)
-        wanted = self.terms.batch or 0.5 / self.terms.seconds_per_run[bucket]
+            return self.terms.width(shape)
+        wanted = self.terms.batch or 0.5 / self.terms.seconds_per_run[shape]
         return 1 << max(0, int(min(MAX_WIDTH, wanted)).bit_length() - 1)

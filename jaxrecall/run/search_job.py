@@ -51,7 +51,7 @@ class SearchJob(Job):
             "runs": len(self.rounds.used) + left.n_runs,
             "done": self.n_done,
             "todo": left.n_runs,
-            "programs": len(self.plan.buckets),
+            "programs": len(self.plan.shapes),
             "program_list": self.rounds.programs(),
             "est_flops": left.flops,
             "est_seconds": left.seconds,

@@ -59,7 +59,7 @@ class SweepJob(Job):
             "runs": len(self._runs),
             "done": self.n_done,
             "todo": plan.n_runs,
-            "programs": len(plan.buckets),
+            "programs": len(plan.shapes),
             "program_list": plan.describe(),
             "est_flops": plan.flops,
             "est_seconds": plan.seconds,
@@ -88,7 +88,7 @@ class SweepJob(Job):
         if not self.to_do:
             return f"nothing to do: all {self.n_done} runs {f'of {self.shard} ' if self.shard else ''}are in {folder}"
         return (
-            f"{self.title}: {self.n_done} of {len(self._runs)} runs done, {plan.n_runs} to do in {len(plan.buckets)} programs, "
+            f"{self.title}: {self.n_done} of {len(self._runs)} runs done, {plan.n_runs} to do in {len(plan.shapes)} programs, "
             f"about {duration(plan.seconds)} on {cores()} cores; rows go to {folder}"
         )
 

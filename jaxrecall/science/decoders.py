@@ -1,4 +1,4 @@
-"""What the gradient of step 1 tells about the labels, whatever a transformer makes of it: three decoders. No JAX here.
+"""What the gradient of step 1 tells about the labels, whatever a transformer makes of it: three decoders.
 
 For attention-only, G1 = -grad_V L_hat(0, 0) = Z_c^T X Z_in + Z_c^T delta g^T, Z_c the centred output embeddings:
 

@@ -105,8 +105,8 @@ class Rounds:
         return planning.make(runs, self._pad_to, Calibration(), self._limit, self._settings)
 
     @cached_property
-    def _buckets(self) -> dict[Point, Shape]:
-        return {run.point.replace(N=1): chunk.bucket for chunk in self.guess.chunks for run in chunk.runs}
+    def _shapes(self) -> dict[Point, Shape]:
+        return {run.point.replace(N=1): chunk.shape for chunk in self.guess.chunks for run in chunk.runs}
 
     @property
     def finished(self) -> int:
@@ -116,16 +116,15 @@ class Rounds:
         """The plan of a round: each run in the program of its cell, in batches of one size whatever the round."""
         groups: dict[Shape, list[Run]] = {}
         for run in runs:
-            groups.setdefault(self._bucket(run.point), []).append(run)
+            groups.setdefault(self._shape(run.point), []).append(run)
         calibration = Calibration.kept()
         plans = [
-            planning.make(group, (bucket.V, bucket.d, bucket.m), calibration, self._limit, self._settings)
-            for bucket, group in groups.items()
+            planning.make(group, (shape.V, shape.d, shape.m), calibration, self._limit, self._settings) for shape, group in groups.items()
         ]
-        return planning.joined(plans, batch=max(1, len(self.cells) // (4 * len(self.guess.buckets))))
+        return planning.joined(plans, batch=max(1, len(self.cells) // (4 * len(self.guess.shapes))))
 
-    def _bucket(self, point: Point) -> Shape:
-        shape = self._buckets[point.replace(N=1)]
+    def _shape(self, point: Point) -> Shape:
+        shape = self._shapes[point.replace(N=1)]
         return Shape.sized(point, shape.V, shape.d, shape.m)
 
     def programs(self) -> list[dict[str, Any]]:
@@ -136,9 +135,9 @@ class Rounds:
         """What is left in the worst case: every run that the cells may still take, at the largest N."""
         left = [(cell, self.search.max_runs - len(cell.search.accuracy)) for cell in self.cells if cell.search.result is None]
         ends = [(cell.point.replace(N=self.search.to), n) for cell, n in left]
-        amounts = [self._bucket(point).amounts(Work.of(point, n)) for point, n in ends]
+        amounts = [self._shape(point).amounts(Work.of(point, n)) for point, n in ends]
         rates = Calibration.kept().rates
-        compilation = rates.compile_seconds * len({self._bucket(point) for point, _ in ends})
+        compilation = rates.compile_seconds * len({self._shape(point) for point, _ in ends})
         seconds = sum(map(rates.seconds, amounts)) / cores() + compilation
         return WorstCase(sum(n for _, n in left), sum(a.flops for a in amounts), seconds)
 

@@ -167,7 +167,7 @@ def compare(world: World, out: Array, answers: Array, y: Array) -> Comparison:
 def draw_check(world: World) -> Array:
     """uint32 hash of first draws: the permutation, two tokens of the first block of each batch, the keys of all streams.
 
-    Equal for every N, bucket, chunk and device count.
+    Equal for every N, shape, tile and device count.
     """
     run = world.run
     batches = jnp.concatenate([run.batches, keys.stream(run.streams, "test")[None]])

@@ -220,7 +220,7 @@ def row(run: Run, metrics: dict[str, Any], shape: Shape, precision: str, seconds
 
 
 def simulate(point: Point, seed: int) -> dict[str, Any]:
-    """The row that a sweep writes for (point, seed): a dict of the columns in row.COLUMNS, but for `seconds` and `bucket`.
+    """The row that a sweep writes for (point, seed): a dict of the columns in columns.COLUMNS, but for `seconds` and `bucket`.
 
     The first call for a shape compiles its program (seconds); points of like sizes share it.
     """

@@ -46,8 +46,8 @@ class Backlog:
     def of(plan: Plan) -> Backlog:
         backlog = Backlog(plan.terms)
         for chunk in plan.chunks:
-            backlog.runs.setdefault(chunk.bucket, deque()).extend(chunk.runs)
-            backlog.seconds[chunk.bucket] = backlog.seconds.get(chunk.bucket, 0.0) + chunk.seconds
+            backlog.runs.setdefault(chunk.shape, deque()).extend(chunk.runs)
+            backlog.seconds[chunk.shape] = backlog.seconds.get(chunk.shape, 0.0) + chunk.seconds
         return backlog
 
     def __bool__(self) -> bool:
@@ -58,19 +58,19 @@ class Backlog:
         the fewest `others` are at, so that a program is compiled by few."""
         if self.retries:
             return self.retries.popleft()
-        bucket = own if own in self.runs else min(self.runs, key=lambda b: (others.count(b), -self.seconds[b]))
-        runs, taken, total = self.runs[bucket], [], 0.0
+        shape = own if own in self.runs else min(self.runs, key=lambda b: (others.count(b), -self.seconds[b]))
+        runs, taken, total = self.runs[shape], [], 0.0
         costs: dict[Point, float] = {}
         while runs and len(taken) < CHUNK_RUNS:
-            cost = costs.get(runs[0].point) or costs.setdefault(runs[0].point, self.terms.seconds_of(runs[0], bucket) / cores())
+            cost = costs.get(runs[0].point) or costs.setdefault(runs[0].point, self.terms.seconds_of(runs[0], shape) / cores())
             if taken and total + cost > seconds:
                 break
             taken.append(runs.popleft())
             total += cost
-        self.seconds[bucket] -= total
+        self.seconds[shape] -= total
         if not runs:
-            del self.runs[bucket], self.seconds[bucket]
-        return Piece(Chunk(bucket, tuple(taken), total), {run.id: run for run in taken})
+            del self.runs[shape], self.seconds[shape]
+        return Piece(Chunk(shape, tuple(taken), total), {run.id: run for run in taken})
 
     def all(self) -> Iterator[Piece]:
         while self:
@@ -91,9 +91,9 @@ class Dispatcher:
         speed = self.speed.get(worker, 1 / self.size)
         fair = sum(self.backlog.seconds.values()) / (SHARES * self.size)
         seconds = min(max(fair, LEAST_SECONDS * speed), CHUNK_SECONDS * speed)
-        others = [bucket for other, bucket in self.programs.items() if other != worker and other in self.pieces]
+        others = [shape for other, shape in self.programs.items() if other != worker and other in self.pieces]
         piece = self.pieces[worker] = self.backlog.take(seconds, self.programs.get(worker), others)
-        piece.start, self.programs[worker] = time.monotonic(), piece.chunk.bucket
+        piece.start, self.programs[worker] = time.monotonic(), piece.chunk.shape
         return piece
 
     def ended(self, worker: int) -> None:
