@@ -15,7 +15,7 @@ from jaxrecall.science import decoders
 from jaxrecall.simulator.shape import Shape
 
 NAMES = ("matched_accuracy", "whitened_accuracy", "assignment_accuracy")
-POINT = Point(V=30, N=900, d=12, L=7, n_test=100, decoders=True)
+POINT = Point(V=30, N=900, d=12, L=7, n_test=100, eta=1e-6, decoders=True)
 
 
 def by_hand(point: Point, seed: int):
@@ -47,7 +47,7 @@ def test_the_row_is_that_of_the_reference_gradient(changes):
 
 @pytest.mark.parametrize("trigger_in_value", [True, False])
 def test_orthogonal_embeddings_and_many_samples_tell_everything(trigger_in_value):
-    point = Point(V=16, N=16384, d=18, L=4, embedding="orthogonal", trigger_in_value=trigger_in_value, decoders=True)
+    point = Point(V=20, N=16384, d=22, L=4, embedding="orthogonal", trigger_in_value=trigger_in_value, decoders=True)
     row = simulate(point, 1)
     assert [row[name] for name in NAMES] == [1, 1, 1]
 

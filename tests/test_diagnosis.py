@@ -10,7 +10,7 @@ from helpers import METRICS, _science, assert_same_metrics, drawn, relative, str
 
 from jaxrecall import Point, load, realize, simulate, three_step
 from jaxrecall.compact import main as compact
-from jaxrecall.fit.cells import parts as cells_of
+from jaxrecall.fit.cells import families
 from jaxrecall.plan import plan
 from jaxrecall.plan.cost import Calibration
 from jaxrecall.point import EXTRAS, REDRAWS
@@ -31,7 +31,7 @@ STD = [f"noise_{name}" for name in NOISES]
 COV = [f"cov_{a}_{b}" for a, b in itertools.combinations(NOISES, 2)]
 
 
-def shape_of(point: Point, V: int = 32, d: int = 16, m: int = 32) -> Shape:
+def shape_of(point: Point, V: int = 32, d: int = 32, m: int = 32) -> Shape:
     return Shape.sized(point, V, d, m if point.m else 0)
 
 
@@ -110,7 +110,9 @@ def test_the_program_agrees_with_the_reference(point):
     assert total(metrics) == pytest.approx(metrics["snr"] ** -2, rel=2e-6)
 
 
-@pytest.mark.parametrize("point", [POINT.replace(eta=1e-6), MLP.replace(eta=1e-6)], ids=["attention", "mlp"])
+@pytest.mark.parametrize(
+    "point", [pytest.param(POINT.replace(eta=1e-6), marks=pytest.mark.slow), MLP.replace(eta=1e-6)], ids=["attention", "mlp"]
+)
 def test_padding_is_invisible(point):
     wide = streamed(point, SEED, shape_of(point, 80, 48, 64), tile=1024)[1]
     assert_same_noise(wide, streamed(point, SEED, shape_of(point))[1], rtol=2e-5)
@@ -118,7 +120,7 @@ def test_padding_is_invisible(point):
 
 def test_the_streamed_vectors_add_up_to_rounding():
     world = drawn(MLP, SEED, shape_of(MLP))
-    w, mean_w = (np.where(np.arange(16) < MLP.d, v, 0).astype(np.float32) for v in np.random.default_rng(0).normal(size=(2, 16)))
+    w, mean_w = (np.where(np.arange(32) < MLP.d, v, 0).astype(np.float32) for v in np.random.default_rng(0).normal(size=(2, 32)))
     assert relative(np.asarray(noise.split(world, w, mean_w)).sum(0), w) < 3e-7
 
 
@@ -184,7 +186,7 @@ def test_a_redraw_that_no_shortcut_may_serve_turns_the_run_away(monkeypatch):
 
 def test_asking_takes_a_program_of_its_own_that_is_told_to_cost_more():
     asked = [POINT, POINT.replace(decoders=True), POINT.replace(diagnose=False, decoders=True), POINT.replace(diagnose=False)]
-    made = plan.make([(point, 0) for point in asked], experience=Calibration())
+    made = plan.make([(point, 0) for point in asked], calibration=Calibration())
     assert len(made.shapes) == 4
     assert plan.make([(point, 0) for point in asked], (64, 64, 0), Calibration()).n_runs == 4
     rates = Calibration().rates
@@ -193,14 +195,15 @@ def test_asking_takes_a_program_of_its_own_that_is_told_to_cost_more():
 
 
 @pytest.mark.parametrize(
-    "bucket",
+    "shape",
     [Shape(64, 32, 512, "relu", "uniform", diagnose=True), Shape(512, 64, 0, "none", "full", diagnose=True, decoders=True)],
     ids=["mlp", "attention"],
 )
+@pytest.mark.slow
 def test_peak_bytes_bounds_what_the_compiler_reserves(shape):
     about = program.compiled(shape, 1).run.memory_analysis()
     reserved = about.temp_size_in_bytes + about.output_size_in_bytes
-    assert reserved <= plan.peak_bytes(shape) <= 8 * reserved
+    assert reserved <= shape.peak_bytes <= 8 * reserved
 
 
 GRID = """
@@ -232,7 +235,7 @@ def test_parts_from_before_the_columns_go_together_with_new_ones(tmp_path, monke
         assert compact(["results/mixed", "--prune"]) == 0
     assert sweep(["--grid", "mixed.yaml", *asking, "--dry-run", "--json"]) == 0
     assert '"todo": 0' in capsys.readouterr().out
-    found, remarks = cells_of(frame)
+    found, remarks = families(frame)
     (cell,) = found[0].cells
     assert (list(cell.N), cell.n_seeds) == ([100, 600], 3)
     assert "4 runs differ from others in diagnose, decoders alone and were left out" in remarks

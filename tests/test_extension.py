@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from helpers import assert_same_metrics, streamed
 
-from jaxrecall import Point, load, realize, simulate, theory, three_step
+from jaxrecall import Point, load, realize, theory, three_step
 from jaxrecall.errors import TheoryError
 from jaxrecall.laws import embedding
 from jaxrecall.laws.activation import ACTIVATIONS
@@ -59,11 +59,11 @@ def registered():
 
 
 GRID = """
-base: {V: 12, d: 16, L: 4, n_test: 300}
+base: {V: 12, d: 16, L: 4, n_test: 300, eta: 1e-6}
 seeds: {count: 2}
 blocks:
-  - axes: {embedding: [signs, gaussian], N: [64, 600], m: [0, 24], activation: [softplus]}
-    where: ["m == 0 or activation == 'softplus'"]
+  - axes: {embedding: [signs, gaussian], N: [64, 600]}
+  - axes: {embedding: [signs, gaussian], N: [64], m: [24], activation: [softplus]}
 """
 
 
@@ -72,19 +72,18 @@ def test_a_sweep_over_a_law_an_activation_and_a_form_of_ones_own(registered, tmp
     (tmp_path / "own.yaml").write_text(GRID)
     assert main(["--grid", "own.yaml"]) == 0
     rows = load("results/own")
-    assert len(rows) == 16
+    assert len(rows) == 12
     assert set(rows["embedding"]) == {"signs", "gaussian"}
     assert set(rows[rows["m"] > 0]["activation"]) == {"softplus"}
     assert set(rows[rows["N"] == 64]["form"]) == {"small"}
-    assert "small" not in set(rows[rows["N"] == 600]["form"])
+    assert set(rows[rows["N"] == 600]["form"]) <= {"counts+counts", "counts+locked"}
 
 
-@pytest.mark.parametrize("m", [0, 24])
-def test_the_simulator_agrees_with_the_reference_on_them(registered, m):
-    point = Point(V=12, N=90, d=16, L=4, m=m, n_test=300, embedding="signs", activation="softplus", eta=0.1)
+def test_the_simulator_agrees_with_the_reference_on_them(registered):
+    point = Point(V=12, N=90, d=16, L=4, m=24, n_test=300, embedding="signs", activation="softplus", eta=0.1)
     r = realize(point, 0)
     assert set(np.unique(np.abs(r.Z_in))) == {np.float32(0.25)}
-    learned, metrics = streamed(point, 0, Shape.sized(point, 16, 16, m and 32))
+    learned, metrics = streamed(point, 0, Shape.sized(point, 16, 16, 32))
     expected = three_step(r, point)
     for ours, theirs in zip(learned, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=2e-5 * np.abs(theirs).max())
@@ -126,4 +125,4 @@ def test_a_name_that_is_taken_is_refused(registered):
 def test_without_registration_the_names_are_refused():
     with pytest.raises(ValueError, match="embedding: got 'signs'; allowed: gaussian, sphere, orthogonal"):
         Point(V=8, N=10, d=4, L=2, embedding="signs")
-    assert simulate(Point(V=8, N=10, d=4, L=2, n_test=16), 0)["form"] != "small"
+    assert Shape.of(Point(V=8, N=10, d=4, L=2)).form == "counts"

@@ -70,7 +70,7 @@ def test_the_reference(point, change):
 @pytest.mark.parametrize("point", POINTS, ids=["attention", "mlp"])
 @pytest.mark.parametrize("change", [rotated_out, rotated_in])
 def test_the_streamed_program(point, change):
-    shape = Shape.sized(point, 32, 16, point.m)
+    shape = Shape.sized(point, 32, 32, point.m and 32)
 
     def rotate(world):
         padded = (np.asarray(a, np.float64) if a is not None else None for a in dataclasses.astuple(world.e))

@@ -23,7 +23,7 @@ def test_one_sample():
     x, y = r.train_tokens[0], r.train_labels[0]
     h = (r.Z_in[x].sum(0) + r.z_trig) / 3
     V1 = point.eta * np.outer(r.Z_out[y] - r.Z_out.mean(0), h)
-    learned, metrics = streamed(point, 2, Shape(32, 16, 0, "none", "counts"))
+    learned, metrics = streamed(point, 2, Shape(32, 32, 0, "none", "counts"))
     assert relative(three_step(realize(point, 2), point).V1, V1) < 1e-14
     assert relative(learned.V1, V1) < 1e-6
     assert metrics["train_accuracy"] == 1
@@ -38,11 +38,11 @@ def test_one_sample_of_two_tokens_moves_attention_along_their_keys():
     k = r.Z_in[r.train_tokens[0]] + (np.arange(2) == r.train_positions[0])[:, None] * r.z_trig
     w = point.gamma * (r.z_eos @ r.z_eos) / 4 * (b @ (k[0] - k[1])) * (k[0] - k[1])
     assert relative(learned.w, w) < 1e-7
-    assert relative(streamed(point, 2, Shape(32, 16, 0, "none", "counts"))[0].w, w) < 1e-5
+    assert relative(streamed(point, 2, Shape(32, 32, 0, "none", "counts"))[0].w, w) < 1e-5
 
 
 def test_a_lone_token_leaves_attention_untrained():
-    row = simulate(Point(V=20, N=900, d=12, L=1, n_test=300), 0)
+    row = simulate(Point(V=20, N=900, d=20, L=1, n_test=300), 0)
     assert row["status"] == "degenerate"
     assert row["snr"] is None
     assert row["trigger_cosine"] is None
@@ -50,7 +50,7 @@ def test_a_lone_token_leaves_attention_untrained():
 
 
 def test_gamma_zero_leaves_attention_uniform():
-    row = simulate(Point(V=20, N=900, d=12, L=4, n_test=300, gamma=0, gamma2=1.0), 0)
+    row = simulate(Point(V=20, N=900, d=20, L=4, n_test=300, gamma=0, gamma2=1.0), 0)
     assert row["status"] == "degenerate"
     assert row["attention_mass"] == pytest.approx(0.25, abs=1e-6)
     assert row["attention_top1"] == 0
@@ -58,7 +58,7 @@ def test_gamma_zero_leaves_attention_uniform():
 
 @pytest.mark.parametrize("trigger_in_value", [True, False])
 def test_orthogonal_embeddings_and_many_samples_recall_everything(trigger_in_value):
-    row = simulate(Point(V=16, N=16384, d=18, L=4, embedding="orthogonal", trigger_in_value=trigger_in_value), 1)
+    row = simulate(Point(V=20, N=16384, d=22, L=4, embedding="orthogonal", trigger_in_value=trigger_in_value), 1)
     assert (row["accuracy"], row["memory_accuracy"], row["train_accuracy"], row["attention_top1"]) == (1, 1, 1, 1)
     assert row["attention_mass"] > 0.99
 
@@ -66,7 +66,7 @@ def test_orthogonal_embeddings_and_many_samples_recall_everything(trigger_in_val
 def test_orthogonal_rows_do_not_depend_on_d():
     a, b = (simulate(Point(V=25, N=600, d=d, L=5, embedding="orthogonal"), 3) for d in (27, 31))
     assert {name: a[name] for name in METRICS} == {name: b[name] for name in METRICS}
-    c, d = (simulate(Point(V=25, N=600, d=d, L=5, m=16, embedding="orthogonal"), 3) for d in (27, 31))
+    c, d = (simulate(Point(V=25, N=600, d=d, L=5, m=20, embedding="orthogonal"), 3) for d in (27, 31))
     assert_same_metrics(c, d)
 
 
@@ -84,10 +84,10 @@ def test_identity_mlp_is_attention_only():
     assert_same_metrics(measure(r, mlp, b), measure(realize(plain, 1), plain, a), rtol=1e-9)
 
     def identity(world):
-        return eqx.tree_at(lambda w: w.e.W_in, world, jnp.eye(d, dtype=jnp.float32))
+        return eqx.tree_at(lambda w: w.e.W_in, world, jnp.diag(jnp.arange(32) < d).astype(jnp.float32))
 
-    _, streamed_mlp = streamed(mlp, 1, Shape(32, d, d, "identity", "uniform"), identity)
-    assert_same_metrics(streamed_mlp, streamed(plain, 1, Shape(32, d, 0, "none", "counts"))[1])
+    _, streamed_mlp = streamed(mlp, 1, Shape(32, 32, 32, "identity", "full"), identity)
+    assert_same_metrics(streamed_mlp, streamed(plain, 1, Shape(32, 32, 0, "none", "counts"))[1])
 
 
 def test_small_eta_gives_the_uniform_softmax_formula():
@@ -114,14 +114,14 @@ def test_small_eta_gives_the_uniform_softmax_formula():
 
 @pytest.mark.parametrize("rates", [{"gamma": 1e38}, {"gamma": 1e38, "gamma2": 1.0}, {"eta": 1e-30}, {"eta": 1e-30, "kappa": 1e6}])
 def test_extreme_rates_do_not_overflow(rates):
-    row = simulate(Point(V=20, N=900, d=12, L=4, n_test=300, **rates), 0)
+    row = simulate(Point(V=20, N=900, d=20, L=4, n_test=300, **rates), 0)
     assert row["status"] == "ok"
     assert all(np.isfinite(row[name]) for name in METRICS)
-    assert row["snr"] == pytest.approx(simulate(Point(V=20, N=900, d=12, L=4, n_test=300), 0)["snr"], rel=1e-3)
+    assert row["snr"] == pytest.approx(simulate(Point(V=20, N=900, d=20, L=4, n_test=300), 0)["snr"], rel=1e-3)
 
 
 def test_a_point_that_overflows_is_a_row_that_says_so():
-    row = simulate(Point(V=20, N=900, d=12, L=4, n_test=300, eta=1e300, gamma=1.0), 0)
+    row = simulate(Point(V=20, N=900, d=20, L=4, n_test=300, eta=1e300, gamma=1.0), 0)
     assert row["status"] == "nonfinite"
     assert all(row[name] is None for name in METRICS)
-    assert row["draw_check"] == simulate(Point(V=20, N=900, d=12, L=4, n_test=300), 0)["draw_check"]
+    assert row["draw_check"] == simulate(Point(V=20, N=900, d=20, L=4, n_test=300), 0)["draw_check"]

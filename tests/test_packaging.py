@@ -40,11 +40,11 @@ def assert_same(a, b):
 
 @pytest.fixture(scope="module")
 def alone():
-    return rows(Shape(32, 16, 0, "none", "counts"), 1)
+    return rows(Shape(32, 32, 0, "none", "counts"), 1)
 
 
 def test_in_a_batch(alone):
-    assert_same(rows(Shape(32, 16, 0, "none", "counts"), 5), alone)
+    assert_same(rows(Shape(32, 32, 0, "none", "counts"), 5), alone)
 
 
 def test_in_a_larger_bucket_with_another_tile(alone):
@@ -54,7 +54,7 @@ def test_in_a_larger_bucket_with_another_tile(alone):
 def test_vmapped_as_on_an_accelerator(alone):
     found = []
     for form in ("counts", "full"):
-        shape = Shape(32, 16, 0, "none", form, tile=1024)
+        shape = Shape(32, 32, 0, "none", form, tile=1024)
         with jax.default_matmul_precision("highest"):
             raw = jax.device_get(jax.jit(jax.vmap(lambda run, shape=shape: program.simulate_run(run, shape)))(program.arguments(RUNS)))
         found += [finish(jax.tree.map(lambda a, i=i: a[i], raw), point, shape.runs_as) for i, (point, _) in enumerate(RUNS)]
@@ -78,7 +78,7 @@ from jaxrecall.simulator.rows import finish
 from jaxrecall.simulator.shape import Shape
 import test_packaging
 assert len(jax.local_devices()) == 2
-print(json.dumps(test_packaging.rows(Shape(32, 16, 0, "none", "counts"), 3)))
+print(json.dumps(test_packaging.rows(Shape(32, 32, 0, "none", "counts"), 3)))
 """
     out = python(code, XLA_FLAGS="--xla_force_host_platform_device_count=2")
     assert out.returncode == 0, out.stderr
@@ -89,7 +89,7 @@ print(json.dumps(test_packaging.rows(Shape(32, 16, 0, "none", "counts"), 3)))
 def test_padded_mlp_units_and_columns_are_silent(activation, form):
     point = Point(V=30, N=700, d=12, L=7, m=20, n_test=600, activation=activation)
     tight, metrics = streamed(point, 2, Shape(30, 12, 20, activation, form))
-    wide, _ = streamed(point, 2, Shape(64, 32, 48, activation, form))
+    wide, _ = streamed(point, 2, Shape(32, 32, 32, activation, form))
     assert (metrics["form"] == "full") == (form == "full")
     for a, b in zip(tight, wide, strict=True):
         assert relative(a, b) < 1e-5
@@ -97,6 +97,6 @@ def test_padded_mlp_units_and_columns_are_silent(activation, form):
 
 def test_a_program_serves_every_point_of_its_bucket_without_tracing_again():
     before = program._compiled.cache_info()
-    rows(Shape(32, 16, 0, "none", "counts"), 1)
-    rows(Shape(32, 16, 0, "none", "counts"), 1, [(Point(V=5, N=9, d=3, L=2, eta=0.3, gamma=0.0, embedding="sphere", n_test=9), 3)])
+    rows(Shape(32, 32, 0, "none", "counts"), 1)
+    rows(Shape(32, 32, 0, "none", "counts"), 1, [(Point(V=5, N=9, d=3, L=2, eta=0.3, gamma=0.0, embedding="sphere", n_test=9), 3)])
     assert program._compiled.cache_info().misses - before.misses <= 2
