@@ -74,7 +74,7 @@ def test_peers_learn_what_three_step_learns(learn, kw):
 def test_peers_draw_the_same_task(peer):
     """With their own random numbers they reach the simulator's mean accuracy."""
     loop = importlib.import_module(f"benchmarks.{peer}")
-    point = Point(V=16, N=1024, d=16, L=4, n_test=512, exact="full")
+    point = Point(V=20, N=1024, d=16, L=4, n_test=512, exact="full")
     ours, theirs = ([engine(point, seed) for seed in range(24)] for engine in (lambda p, s: simulate(p, s)["accuracy"], loop.run))
     assert abs(mean(ours) - mean(theirs)) < 4 * np.hypot(np.std(ours), np.std(theirs)) / 24**0.5
     assert len(set(theirs)) > 12

@@ -1,6 +1,7 @@
 """The same grid through every engine gives the same rows; workers that die cost nothing; what always fails is told.
 
-Every sweep here is a process of its own; the programs it compiles are shared in one folder, so that most start in seconds.
+Scheduling is tested on a pool that follows a script. The other sweeps here are processes of their own: one whose worker is
+killed is part of every run, the rest takes seconds of JAX's start for each process and is marked `system`.
 """
 
 import json
@@ -8,27 +9,38 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import jax
 import pytest
 from helpers import ROOT, assert_same_metrics, python
 from test_crash import SMALL, Sweeps, quiet, same
+from test_store import rows
 
-from benchmarks.child import compiled_programs
 from jaxrecall import Point, load
+from jaxrecall.grid import read_grid
 from jaxrecall.plan import plan
 from jaxrecall.plan.settings import Settings
 from jaxrecall.plan.shard import Shard
-from jaxrecall.point import Run
+from jaxrecall.point import Run, RunId
 from jaxrecall.run.engines import local
 from jaxrecall.run.engines.dispatcher import Dispatcher
-from jaxrecall.run.engines.events import Ended, Event, Failed, Finished, Task
+from jaxrecall.run.engines.events import Ended, Event, Failed, Finished, Lost, Ready, Task
+from jaxrecall.run.engines.pool import MAX_FAILED_STARTS, TRIES, Pool
 from jaxrecall.run.engines.worker import Worker
+from jaxrecall.run.failure import Failure
+from jaxrecall.run.interrupts import Interrupts
+from jaxrecall.run.job import carry_out
+from jaxrecall.run.outcome import Outcome
+from jaxrecall.run.prepare import prepare
+from jaxrecall.run.progress import Progress
+from jaxrecall.science.columns import CODE_VERSION
+from jaxrecall.simulator import program
 from jaxrecall.status import survey
 from jaxrecall.sweep import main
 
@@ -48,19 +60,33 @@ def home(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def sweeps(home) -> Sweeps:
-    return Sweeps(home, "small")
+    """With the programs that other tests compiled."""
+    return in_cache(Sweeps(home, "small"), os.environ["JAX_COMPILATION_CACHE_DIR"])
+
+
+def in_cache(sweeps: Sweeps, folder: str) -> Sweeps:
+    sweeps.env["JAX_COMPILATION_CACHE_DIR"] = folder
+    return sweeps
 
 
 @pytest.fixture(scope="module")
-def alone(sweeps, home) -> Path:
-    """The folder of 500 runs by one process, which leaves their programs compiled."""
-    done = sweeps.run(home / "alone", *ALL)
-    assert (done["exit_code"], done["runs_executed"]) == (0, 500), done["err"]
+def with_own_cache(home) -> Sweeps:
+    """Their programs alone are in a folder, and compiled."""
+    sweeps = in_cache(Sweeps(home, "small"), str(home / "programs"))
+    assert sweeps.run(home / "compile", "--set", "seeds.count=1")["exit_code"] == 0
+    return sweeps
+
+
+@pytest.fixture(scope="module")
+def alone(home) -> Path:
+    """The folder of 500 runs by one process, this one."""
+    assert main(["--grid", str(home / "small.yaml"), "--bucket", "20x12", "--out", str(home / "alone"), *ALL]) == 0
+    assert len(load(home / "alone")) == 500
     return home / "alone"
 
 
 def programs(home: Path) -> set[str]:
-    return {path.name for path in (home / "cache").iterdir() if path.name.endswith("-cache")}
+    return {path.name for path in (home / "programs").iterdir() if path.name.endswith("-cache")}
 
 
 def assert_same_rows(a: Path, b: Path) -> None:
@@ -75,6 +101,7 @@ def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+@pytest.mark.system
 def test_two_devices(sweeps, alone, tmp_path):
     sweeps.env = {**sweeps.env, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
     done = sweeps.run(tmp_path, *ALL)
@@ -83,6 +110,7 @@ def test_two_devices(sweeps, alone, tmp_path):
     assert_same_rows(tmp_path, alone)
 
 
+@pytest.mark.system
 def test_runs_turned_away_by_a_guard_side_by_side_as_on_an_accelerator(sweeps, tmp_path):
     done = sweeps.run(tmp_path, "--set", "seeds.count=1", body="from jaxrecall.simulator import program; program.on_cpu = lambda: False")
     assert (done["exit_code"], done["runs_executed"], done["failed"]) == (0, 4, 0), done["err"]
@@ -98,7 +126,8 @@ def test_four_shards_in_sequence(sweeps, alone, tmp_path):
 
 
 @pytest.mark.system
-def test_two_workers_compile_nothing_that_is_kept(sweeps, home, alone, tmp_path):
+def test_two_workers_compile_nothing_that_is_kept(with_own_cache, home, alone, tmp_path):
+    sweeps = with_own_cache
     before = programs(home)
     body = "import atexit, os\natexit.register(lambda: 'jax' in sys.modules and os._exit(9))"  # the parent needs none
     done = sweeps.run(tmp_path, *ALL, "--workers", "2", body=body)
@@ -112,18 +141,23 @@ def test_two_workers_compile_nothing_that_is_kept(sweeps, home, alone, tmp_path)
 
 
 def test_a_worker_compiles_a_program_once_whatever_pieces_it_gets():
-    points = [Point(V=18, N=100, d=d, L=3, n_test=64, exact="full") for d in (8, 12)]
+    points = [Point(V=20, N=100, d=d, L=3, n_test=64, exact="full") for d in (8, 12)]
     settings = Settings(part_seconds=0.0)
-    whole = plan.make([Run(point, seed) for point in points for seed in range(30)], (18, 12, 0), settings=settings)
+    whole = plan.make([Run(point, seed) for point in points for seed in range(30)], (20, 12, 0), settings=settings)
     events: list[Event] = []
-    worker, compiled = Worker(events.append), compiled_programs(0.0)
+    compiled: list[str] = []
+    program._compiled.cache_clear()
+    jax.monitoring.register_event_duration_secs_listener(  # it hears of programs that an earlier process compiled, too
+        lambda event, _, **about: compiled.append(f"{event} {about.get('fun_name')}")
+    )
+    worker = Worker(events.append)
     (chunk,) = whole.chunks
     for i in range(0, 60, 10):
         worker.run(Task(replace(chunk, runs=chunk.runs[i : i + 10]), whole.terms))
     ends = [type(event) for event in events if isinstance(event, Ended | Failed)]
     assert ends == [Ended] * 6
     assert sum(len(event.rows) for event in events if isinstance(event, Finished)) == 60
-    assert sum("looped" in name for name in compiled) == 1, compiled
+    assert sum("backend_compile_duration" in name and "looped" in name for name in compiled) == 1, compiled
 
 
 def test_pieces_are_fair_and_keep_to_programs():
@@ -144,6 +178,155 @@ def test_pieces_are_fair_and_keep_to_programs():
     longest = max(whole.terms.seconds_of(Run(point, 0), shape) for point in points for shape in whole.shapes)
     assert all(piece.chunk.seconds <= plan.CHUNK_SECONDS / 2 + longest for piece in pieces)
     assert pieces[-1].chunk.seconds < pieces[0].chunk.seconds / 2
+
+
+class ScriptedPool(Pool):
+    """Workers that answer at once: `script(pool, worker, task)` gives the events after a task, `starts` whether one gets ready."""
+
+    is_here = False
+
+    def __init__(self, size: int, script: Callable[..., list[Event]], starts: Callable[[int], bool] = lambda worker: True):
+        super().__init__(size)
+        self.peers, self.script, self.starts = size, script, starts
+        self.queue: list[tuple[int, Event]] = []
+        self.tasks: list[tuple[int, list[RunId]]] = []
+        self.started: list[int] = []
+        self.stopped = 0
+        for worker in range(size):
+            self.start(worker)
+
+    def start(self, worker: int) -> None:
+        self.started.append(worker)
+        self.queue.append((worker, Ready() if self.starts(worker) else Lost("exit code 1", "box")))
+
+    def end(self, worker: int) -> None:
+        self.queue = [(other, event) for other, event in self.queue if other != worker]
+
+    def send(self, worker: int, task: Task) -> None:
+        self.tasks.append((worker, [run.id for run in task.chunk.runs]))
+        self.queue += [(worker, event) for event in self.script(self, worker, task)]
+
+    def events(self, seconds: float) -> list[tuple[int, Event]]:
+        assert self.queue, "waits for ever"
+        return [self.queue.pop(0)]
+
+    def stop(self) -> None:
+        self.stopped += 1
+
+    def close(self) -> None: ...
+
+
+class Messages(Progress):
+    """Keeps what it is told."""
+
+    def __init__(self, tally: Any):
+        super().__init__(tally)
+        self.messages: list[str] = []
+
+    def message(self, line: str) -> None:
+        self.messages.append(line)
+
+    def failed(self, line: str, est_seconds: float, n_runs: int, details: Path | None) -> None:
+        self.messages.append(line)
+
+
+def finished(runs: Sequence[Run]) -> Finished:
+    made_up = rows(*range(len(runs)), code_version=CODE_VERSION)
+    return Finished([row | run.id._asdict() for row, run in zip(made_up, runs, strict=True)])
+
+
+def whole(pool: ScriptedPool, worker: int, task: Task) -> list[Event]:
+    return [finished(task.chunk.runs), Ended([], {})]
+
+
+def scripted(tmp_path: Path, pool: ScriptedPool, interrupts: Interrupts | None = None) -> tuple[Outcome, list[str], dict[str, Any]]:
+    """What became of 96 runs by the pool, what was said, and what the folder holds."""
+    (tmp_path / "small.yaml").write_text(SMALL)
+    job = prepare(read_grid(tmp_path / "small.yaml"), tmp_path / "out")
+    progress = Messages(job.tally)
+    outcome = carry_out(job, pool.execute, progress, interrupts or Interrupts())
+    return outcome, progress.messages, survey(tmp_path / "out")
+
+
+def test_what_is_left_of_a_lost_worker_s_piece_goes_to_another(tmp_path):
+    def script(pool: ScriptedPool, worker: int, task: Task) -> list[Event]:
+        if len(pool.tasks) == 1:
+            return [finished(task.chunk.runs[:2]), Lost("killed by SIGKILL", "box")]
+        return whole(pool, worker, task)
+
+    pool = ScriptedPool(2, script)
+    outcome, messages, folder = scripted(tmp_path, pool)
+    first = pool.tasks[0][1]
+    assert (outcome.runs, outcome.failed, outcome.exit_code, folder["todo"]) == (96, 0, 0, 0)
+    assert messages == [f"worker 0: killed by SIGKILL; another one takes its {len(first) - 2} runs"]
+    assert first[2:] in [runs for _, runs in pool.tasks[1:]]
+    assert sorted(pool.started) == [0, 0, 1], "another is started in its place"
+    given = [run for _, runs in pool.tasks for run in runs]
+    assert sorted(given) == sorted([*outcome.accuracy, *first[2:]]), "nothing else is run twice"
+
+
+@pytest.mark.parametrize("how", ["fails", "dies"])
+def test_a_piece_that_costs_too_many_workers_is_reported_and_the_rest_is_run(tmp_path, how):
+    culprits = []
+
+    def script(pool: ScriptedPool, worker: int, task: Task) -> list[Event]:
+        culprits[:] = culprits or [task.chunk.runs[0]]
+        if culprits[0] not in task.chunk.runs:
+            return whole(pool, worker, task)
+        return [Failed(Failure("ValueError: no good", "", "box")) if how == "fails" else Lost("exit code 1", "box")]
+
+    pool = ScriptedPool(2, script)
+    outcome, messages, folder = scripted(tmp_path, pool)
+    piece = pool.tasks[0][1]
+    assert [runs for _, runs in pool.tasks].count(piece) == TRIES
+    assert (outcome.runs, outcome.failed, outcome.exit_code) == (96 - len(piece), 1, 3)
+    assert (folder["done"], folder["todo"]) == (96 - len(piece), len(piece))
+    assert sum(f"another one takes its {len(piece)} runs" in line for line in messages) == TRIES - 1
+    assert [line.partition(" of program")[0] for line in messages if "of program" in line] == [f"failed: {len(piece)} runs"]
+    (record,) = folder["failures"]
+    assert record["error"] == ("ValueError: no good" if how == "fails" else "lost: exit code 1")
+
+
+def test_a_worker_that_never_starts_is_left_out(tmp_path):
+    pool = ScriptedPool(2, whole, starts=lambda worker: worker == 1)
+    outcome, _, folder = scripted(tmp_path, pool)
+    assert (outcome.runs, outcome.exit_code, folder["todo"]) == (96, 0, 0)
+    assert 1 < pool.started.count(0) <= 1 + MAX_FAILED_STARTS
+    assert {worker for worker, _ in pool.tasks} == {1}
+
+
+def test_without_any_worker_that_starts_every_run_has_failed(tmp_path):
+    pool = ScriptedPool(2, whole, starts=lambda worker: False)
+    outcome, messages, folder = scripted(tmp_path, pool)
+    assert (outcome.runs, outcome.exit_code, folder["done"], folder["todo"]) == (0, 3, 0, 96)
+    assert pool.tasks == []
+    assert [pool.started.count(worker) for worker in (0, 1)] == [1 + MAX_FAILED_STARTS] * 2
+    assert sum(int(line.split()[1]) for line in messages) == 96
+    assert {record["error"] for record in folder["failures"]} == {"no worker starts: exit code 1"}
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_a_signal_stops_the_workers_and_a_second_one_drops_their_batches(tmp_path, signals):
+    interrupts = Interrupts()
+
+    class Signalled(ScriptedPool):
+        def stop(self) -> None:
+            super().stop()
+            if signals == 2:
+                interrupts._handle(signal.SIGINT, None)
+
+    def script(pool: ScriptedPool, worker: int, task: Task) -> list[Event]:
+        if len(pool.tasks) == 2:
+            interrupts._handle(signal.SIGTERM, None)
+        return [finished(task.chunk.runs[:1]), Ended([], {})]
+
+    pool = Signalled(2, script)
+    outcome, messages, folder = scripted(tmp_path, pool, interrupts)
+    assert len(pool.tasks) == 2, "nothing more is started"
+    assert pool.stopped == 1
+    assert (outcome.interrupted, outcome.exit_code, outcome.failed) == (True, 130, 0)
+    assert outcome.runs == folder["done"] == (2 if signals == 1 else 1), "one was handed in before"
+    assert [line.partition(",")[0] for line in messages] == ["stopping after the batch in flight"]
 
 
 def test_a_killed_worker_loses_nothing(sweeps, alone, tmp_path):
@@ -191,6 +374,7 @@ def killed_at_last(sweep: subprocess.Popen[str]) -> Iterator[None]:
 ENDLESS = ("--set", "blocks.0.axes.N=[1000000000]", "--workers", "2")  # a run takes hours
 
 
+@pytest.mark.system
 def test_a_second_signal_drops_the_batches_and_the_workers(sweeps, alone, tmp_path):
     with sweeps.start(tmp_path, *ENDLESS) as sweep, killed_at_last(sweep):
         assert any('"compiled"' in line for line in sweep.stdout)
@@ -203,6 +387,7 @@ def test_a_second_signal_drops_the_batches_and_the_workers(sweeps, alone, tmp_pa
     assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
 
 
+@pytest.mark.system
 def test_workers_end_with_a_parent_that_was_killed(sweeps, alone, tmp_path):
     with sweeps.start(tmp_path, *ENDLESS) as sweep, killed_at_last(sweep):
         assert any('"compiled"' in line for line in sweep.stdout)
@@ -254,6 +439,7 @@ search: {axis: N, theta: 0.5, to: 4096, max_runs: 60}
 """
 
 
+@pytest.mark.system
 def test_a_search_by_workers_requests_the_same_runs(home, tmp_path):
     grid = tmp_path / "search.yaml"
     grid.write_text(SEARCH)
@@ -309,7 +495,8 @@ def actors(pid: int) -> list[int]:
 
 @pytest.mark.system
 @needs_ray
-def test_two_ray_actors_of_which_one_is_killed(sweeps, home, alone, tmp_path):
+def test_two_ray_actors_of_which_one_is_killed(with_own_cache, home, alone, tmp_path):
+    sweeps = with_own_cache
     before = programs(home)
 
     def kill(sweep: subprocess.Popen[str], n: int) -> None:
@@ -405,6 +592,7 @@ def test_two_tasks_of_submitit_and_what_they_left_out(sweeps, alone, tmp_path):
     assert_same_rows(tmp_path / "out", alone)
 
 
+@pytest.mark.system
 @needs_submitit
 def test_an_interrupt_cancels_the_array(sweeps, alone, tmp_path):
     local = ("--engine", "slurm", "--slurm-executor", "local", *ENDLESS)

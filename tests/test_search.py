@@ -226,11 +226,11 @@ def test_searches_from_elsewhere_meet_on_the_same_levels():
 
 GRID = """
 name: tiny
-base: {V: 16, n_test: 400}
+base: {V: 8, n_test: 400}
 seeds: {count: 60}
-search: {axis: N, theta: 0.5, from: 16, to: 1024, width: 1.0, max_runs: 100}
+search: {axis: N, theta: 0.5, from: 16, to: 1024, width: 1.0, max_runs: 150}
 blocks:
-  - axes: {d: [4, 24, 40], L: [2, 3]}
+  - axes: {d: [2, 12, 15], L: [2, 3]}
 """
 
 
@@ -241,7 +241,7 @@ MANY = "blocks: [{axes: {V: [20, 200, 300], d: [32], L: [2]}}, {axes: {V: [2000]
 def grid(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("tiny.yaml").write_text(GRID)
-    return ("--grid", "tiny.yaml", "--bucket", "16x40")  # one program for all tests
+    return ("--grid", "tiny.yaml", "--bucket", "32x16")  # one program for all tests, here and elsewhere
 
 
 def facts(capsys, *argv):
@@ -261,14 +261,14 @@ def ran(folder):
 
 def test_from_grid_to_thresholds_and_again(grid, capsys):
     before = facts(capsys, *grid)
-    assert [before[k] for k in ("points", "searches", "finished", "runs", "done", "todo", "programs")] == [6, 6, 0, 600, 0, 600, 1]
+    assert [before[k] for k in ("points", "searches", "finished", "runs", "done", "todo", "programs")] == [6, 6, 0, 900, 0, 900, 1]
     programs = program._compiled.cache_info().misses
     assert main([*grid]) == 0
     assert program._compiled.cache_info().misses - programs <= 2  # guarded and full
     assert "N at which the mean accuracy over seeds crosses theta" in capsys.readouterr().out
     assert Path("results/tiny/accuracy.png").exists()
     cells = report("results/tiny")
-    assert [(cell["d"], cell["L"]) for cell in cells] == [(d, L) for d in (4, 24, 40) for L in (2, 3)]
+    assert [(cell["d"], cell["L"]) for cell in cells] == [(d, L) for d in (2, 12, 15) for L in (2, 3)]
     assert [cell["outcome"] for cell in cells] == ["plateau"] * 2 + ["found"] * 4
     assert all(cell["N_star"] is None for cell in cells[:2])
     assert all(16 <= cell["lo"] < cell["N_star"] < cell["hi"] <= 1024 for cell in cells[2:])
@@ -276,7 +276,7 @@ def test_from_grid_to_thresholds_and_again(grid, capsys):
     frame = load("results/tiny")
     assert len(frame) == sum(cell["runs"] for cell in cells)
     assert frame["N"].sum() == sum(cell["samples"] for cell in cells)
-    again = threshold(*(frame[(frame.d == 24) & (frame.L == 3)].assign(x=lambda f: np.log(f.N))[c] for c in ("x", "seed", "accuracy")), 0.5)
+    again = threshold(*(frame[(frame.d == 12) & (frame.L == 3)].assign(x=lambda f: np.log(f.N))[c] for c in ("x", "seed", "accuracy")), 0.5)
     assert np.exp(again[:3]) == pytest.approx([cells[3][name] for name in ("N_star", "lo", "hi")])
 
     after = facts(capsys, *grid)
@@ -293,7 +293,7 @@ def test_from_grid_to_thresholds_and_again(grid, capsys):
 
 def test_rows_that_are_there_save_runs_and_change_nothing(grid, capsys):
     assert main([*grid]) == 0
-    levels = "blocks: [{axes: {d: [4, 24, 40], L: [2, 3], N: [16, 23, 64, 100, 128, 181, 1024]}}]"
+    levels = "blocks: [{axes: {d: [2, 12, 15], L: [2, 3], N: [16, 23, 64, 100, 128, 181, 1024]}}]"
     Path("dense.yaml").write_text(GRID.split("search:")[0].replace("60", "5") + levels)
     assert main(["--grid", "dense.yaml", *grid[2:], "--out", "other"]) == 0
     there = ran("other")
@@ -304,12 +304,12 @@ def test_rows_that_are_there_save_runs_and_change_nothing(grid, capsys):
 
 
 def test_several_thetas_share_their_rows(grid, capsys):
-    assert main([*grid, "--set", "search.theta=[0.3, 0.5]", "--set", "blocks.0.axes.d=24", "--out", "both"]) == 0
-    assert main([*grid, "--set", "blocks.0.axes.d=24", "--out", "one"]) == 0
+    assert main([*grid, "--set", "search.theta=[0.4, 0.5]", "--set", "blocks.0.axes.d=12", "--out", "both"]) == 0
+    assert main([*grid, "--set", "blocks.0.axes.d=12", "--out", "one"]) == 0
     cells = report("both")
-    assert [cell["theta"] for cell in cells] == [0.3, 0.5] * 2
+    assert [cell["theta"] for cell in cells] == [0.4, 0.5] * 2
     assert cells[0]["N_star"] < cells[1]["N_star"]
-    assert [{**cell, "d": 24} for cell in cells[1::2]] == [{**cell, "d": 24} for cell in report("one")]
+    assert [{**cell, "d": 12} for cell in cells[1::2]] == [{**cell, "d": 12} for cell in report("one")]
     assert len(load("both")) < sum(cell["runs"] for cell in cells)
 
 
@@ -362,7 +362,7 @@ sys.exit(main(sys.argv[1:]))
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs RLIMIT_AS and /proc, which this system lacks")
 def test_a_cell_that_fails_waits_and_the_others_are_found(grid, environment):
     blocks = "blocks: [{axes: {zip: {V: [16, 65000], d: [24, 4000]}}, derive: {L: 2}}]\nlimits: {max_bytes: 1TiB}\n"
-    Path("fails.yaml").write_text(GRID.split("blocks")[0].replace("V: 16, ", "") + blocks)
+    Path("fails.yaml").write_text(GRID.split("blocks")[0].replace("V: 8, ", "") + blocks)
     done = subprocess.run(
         [sys.executable, "-c", FAILS, "--grid", "fails.yaml", "--out", "fails"],
         capture_output=True,
@@ -376,12 +376,12 @@ def test_a_cell_that_fails_waits_and_the_others_are_found(grid, environment):
 
 
 def test_a_nonfinite_cell_is_reported(grid):
-    assert main([*grid, "--set", "base.eta=1e300", "--set", "base.gamma=1.0", "--set", "blocks.0.axes.d=24"]) == 0
+    assert main([*grid, "--set", "base.eta=1e300", "--set", "base.gamma=1.0", "--set", "blocks.0.axes.d=12"]) == 0
     assert {(cell["outcome"], cell["runs"], cell["N_star"]) for cell in report("results/tiny")} == {("nonfinite", 1, None)}
 
 
 def test_events_for_machines(grid, capsys):
-    assert main([*grid, "--json-log", "--set", "blocks.0.axes.d=24", "--set", "search.max_runs=40"]) == 0
+    assert main([*grid, "--json-log", "--set", "blocks.0.axes.d=12", "--set", "search.max_runs=40"]) == 0
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     kinds = [event["event"] for event in events]
     assert (kinds[0], kinds[-3:]) == ("start", ["search", "picture", "done"])
@@ -392,7 +392,7 @@ def test_events_for_machines(grid, capsys):
 
 def test_a_cell_stays_in_its_program_whatever_the_round(tmp_path):
     path = tmp_path / "many.yaml"
-    path.write_text(GRID.split("blocks")[0].replace("V: 16, ", "").replace("1024", "1048576") + MANY)
+    path.write_text(GRID.split("blocks")[0].replace("V: 8, ", "").replace("1024", "1048576") + MANY)
     job, plans = prepare(read_grid(path), tmp_path / "out"), []
     job.store.prepare({})
 
@@ -435,7 +435,7 @@ BAD = {
     "blocks.0.derive={N: 5}": "blocks.0.derive.N: is given, and search varies it",
     "blocks.0.derive={eta: 1 / N}": "blocks.0.derive.eta: uses N, which search varies: a cell has none",
     "blocks.0.where=[N > d]": "blocks.0.where.0: uses N, which search varies: a cell has none",
-    "limits.max_runs=599": "limits.max_runs: got 6 points times 100 runs that a search may take = 600 runs; allowed: 599 runs",
+    "limits.max_runs=899": "limits.max_runs: got 6 points times 150 runs that a search may take = 900 runs; allowed: 899 runs",
 }
 
 

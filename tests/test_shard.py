@@ -210,7 +210,7 @@ def test_two_processes_of_jax_distributed(grid, how, cache):
         ],
     }[how]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": "2", "JAXRECALL_CACHE": cache}
-    command = [sys.executable, *call, "--grid", "tiny.yaml", "--bucket", "20x12"]
+    command = [sys.executable, *call, "--grid", "tiny.yaml", "--bucket", "32x16"]
     both = [
         subprocess.Popen(command, env=env | {"JAX_PROCESS_ID": str(i)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for i in range(2)

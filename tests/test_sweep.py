@@ -156,8 +156,22 @@ def test_resume_reads_the_compacted_table(grid, capsys):
     assert facts(capsys, "--grid", "tiny.yaml")["todo"] == 0
 
 
-@pytest.mark.parametrize("eta", ["1e-6", "1e-3"], ids=["shortcuts", "full"])
-@pytest.mark.parametrize(("flag", "bucket"), [("--bucket", "20x12"), ("--pad-to", "64x32"), ("--pad-to", "33x40")])
+@pytest.mark.parametrize(
+    ("flag", "shape", "eta"),
+    [
+        ("--bucket", "20x12", "1e-3"),
+        ("--pad-to", "64x32", "1e-6"),
+        *(
+            pytest.param(*more, marks=pytest.mark.slow)  # each compiles programs of its own
+            for more in (
+                ("--bucket", "20x12", "1e-6"),
+                ("--pad-to", "64x32", "1e-3"),
+                ("--pad-to", "33x40", "1e-3"),
+                ("--pad-to", "33x40", "1e-6"),
+            )
+        ),
+    ],
+)
 def test_a_forced_bucket_changes_no_row(grid, flag, shape, eta):
     call = ["--grid", "tiny.yaml", "--set", f"base.eta={eta}"]
     assert main(call) == 0
@@ -182,12 +196,12 @@ def test_a_grid_is_run_from_python_without_a_word(grid, capsys):
     from jaxrecall.run.progress import Progress
 
     the_grid = read_grid("tiny.yaml")
-    job = prepare(the_grid, "out", pad_to=(64, 32, 0))
+    job = prepare(the_grid, "out", pad_to=(20, 12, 0))
     assert not Path("out").exists()
     outcome = carry_out(job, runner.execute, Progress(job.tally), Interrupts())
     assert (outcome.runs, outcome.exit_code, job.tally.done) == (8, 0, 8)
     frame = load("out")
-    assert set(frame["bucket"]) == {"64x32"}
+    assert set(frame["bucket"]) == {"20x12"}
     assert outcome.accuracy == dict(zip(zip(frame.point_id, frame.seed, strict=True), frame.accuracy, strict=True))
     again = prepare(the_grid, "out")
     assert not again.to_do
@@ -286,9 +300,9 @@ sys.exit(main(sys.argv[1:]))
 """
 FAILING = """
 limits: {max_bytes: 1TiB}
-base: {V: 64, N: 100, L: 2, n_test: 10}
+base: {V: 20, N: 100, L: 2, n_test: 10}
 blocks:
-  - axes: {d: [16, 20], V: [64]}
+  - axes: {d: [8, 12]}
   - axes: {d: [4000], V: [65000]}
 """
 
