@@ -48,7 +48,7 @@ class Rates:
         if not measured:
             return self
         now = np.array([getattr(self, name) for name in PRIMITIVES])
-        share = np.array([astuple(amounts) for amounts, _ in measured]) / now / np.array([[seconds] for _, seconds in measured])
+        share = np.array([amounts for amounts, _ in measured]) / now / np.array([[seconds] for _, seconds in measured])
         weight, pull = len(measured) ** -0.5, 0.03
         A = np.concatenate([weight * share, pull * np.eye(len(PRIMITIVES))])
         b = np.concatenate([np.full(len(measured), weight), np.full(len(PRIMITIVES), pull)])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, fields
+import operator
+from typing import NamedTuple
 
 from ..point import BLOCK, Point
 
@@ -12,8 +13,7 @@ LABELS = 64
 TILE = 4 * BLOCK  # samples per iteration of most programs
 
 
-@dataclass(frozen=True)
-class Amounts:
+class Amounts(NamedTuple):
     """Primitive operations of runs in a program."""
 
     runs: float = 0.0
@@ -28,15 +28,14 @@ class Amounts:
     flops: float = 0.0  # of matrix products
     decoded: float = 0.0  # steps of the decoders, which run on the host
 
-    def __add__(self, other: Amounts) -> Amounts:
-        return Amounts(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+    def __add__(self, other: Amounts) -> Amounts:  # type: ignore[override]
+        return Amounts(*map(operator.add, self, other))
 
 
-PRIMITIVES = tuple(f.name for f in fields(Amounts))
+PRIMITIVES = Amounts._fields
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(NamedTuple):
     """What runs ask for whatever program they run in; the work of several is the sum."""
 
     runs: int = 0
@@ -53,5 +52,5 @@ class Work:
         labels = -(-point.V // LABELS) * LABELS
         return Work(runs, *(runs * n for n in (samples, samples * point.L, evaluated, evaluated * point.L, evaluated * labels)))
 
-    def __add__(self, other: Work) -> Work:
-        return Work(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+    def __add__(self, other: Work) -> Work:  # type: ignore[override]
+        return Work(*map(operator.add, self, other))
