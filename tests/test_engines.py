@@ -673,3 +673,15 @@ def test_importing_what_carries_plans_out_starts_no_jax():
     outside = [name for name in names if ".engines" not in name and not name.endswith("__init__")]
     done = python(code.format(outside) + "\nassert not any('engines' in name for name in sys.modules if name.startswith('jaxrecall'))")
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        ("ValueError: bad\nworse", "bad"),
+        ("ValueError: ", "ValueError"),
+        ("no worker starts: exit code 1", "no worker starts: exit code 1"),
+    ],
+)
+def test_a_failure_is_reported_in_one_line_without_the_name_of_its_class(error, line):
+    assert Failure(error, "", "").line == line

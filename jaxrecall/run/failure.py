@@ -31,7 +31,8 @@ class Failure(NamedTuple):
     def line(self) -> str:
         """The error in one line, without the name of its class where there is a message."""
         kind, _, text = self.error.partition(": ")
-        return text.splitlines()[0] if text else kind
+        message = text if text and kind.isidentifier() else self.error.removesuffix(": ")
+        return message.splitlines()[0]
 
     def recorded(self, shape: Shape, runs: Sequence[Run], store: Store, resume_command: str) -> tuple[str, Path | None]:
         """Writes a record of it, with the runs and the command that tries them again; returns a line for people, and the file."""
