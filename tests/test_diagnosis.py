@@ -111,7 +111,7 @@ def test_the_program_agrees_with_the_reference(point):
 
 
 @pytest.mark.parametrize(
-    "point", [pytest.param(POINT.replace(eta=1e-6), marks=pytest.mark.slow), MLP.replace(eta=1e-6)], ids=["attention", "mlp"]
+    "point", [POINT.replace(eta=1e-6), pytest.param(MLP.replace(eta=1e-6), marks=pytest.mark.slow)], ids=["attention", "mlp"]
 )
 def test_padding_is_invisible(point):
     wide = streamed(point, SEED, shape_of(point, 80, 48, 64), tile=1024)[1]

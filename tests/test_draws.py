@@ -133,6 +133,7 @@ def test_realize_does_not_depend_on_x64():
     assert json.loads(there.stdout) == here, there.stderr
 
 
+@pytest.mark.system  # a process of its own compiles the full form with 64-bit types
 def test_rows_do_not_depend_on_x64():
     """Of the form that a point so small needs; the form whose guard it fails is not compiled."""
     sizes = {"V": 20, "N": 700, "d": 8, "L": 5, "n_test": 100, "exact": "full"}

@@ -17,7 +17,7 @@ from jaxrecall.simulator.shape import Shape
 
 POINTS = [
     Point(V=30, N=900, d=16, L=6, n_test=600),
-    Point(V=30, N=900, d=16, L=6, n_test=600, m=32, activation="tanh", trigger_in_value=False),
+    Point(V=30, N=900, d=16, L=6, n_test=600, m=32, activation="gelu", trigger_in_value=False),
 ]
 SEED = 8
 

@@ -30,6 +30,10 @@ def rows(shape: Shape, size: int, runs=RUNS):
 
 def assert_same(a, b):
     assert {row["form"] for row in a if row} == {"counts+locked", "counts+counts", "full"}
+    assert_alike(a, b)
+
+
+def assert_alike(a, b):
     for x, y in zip(a, b, strict=True):
         if x is None or y is None:
             assert x is y
@@ -47,18 +51,18 @@ def test_in_a_batch(alone):
     assert_same(rows(Shape(32, 32, 0, "none", "counts"), 5), alone)
 
 
+@pytest.mark.slow  # two programs of its own; test_sweep has a forced shape
 def test_in_a_larger_bucket_with_another_tile(alone):
     assert_same(rows(Shape(80, 48, 0, "none", "counts", tile=512), 8), alone)
 
 
-def test_vmapped_as_on_an_accelerator(alone):
-    found = []
-    for form in ("counts", "full"):
-        shape = Shape(32, 32, 0, "none", form, tile=1024)
-        with jax.default_matmul_precision("highest"):
-            raw = jax.device_get(jax.jit(jax.vmap(lambda run, shape=shape: program.simulate_run(run, shape)))(program.arguments(RUNS)))
-        found += [finish(jax.tree.map(lambda a, i=i: a[i], raw), point, shape.runs_as) for i, (point, _) in enumerate(RUNS)]
-    assert_same(found, alone)
+@pytest.mark.parametrize("form", ["counts", pytest.param("full", marks=pytest.mark.slow)])
+def test_vmapped_as_on_an_accelerator(alone, form):
+    shape = Shape(32, 32, 0, "none", form, tile=1024)
+    with jax.default_matmul_precision("highest"):
+        raw = jax.device_get(jax.jit(jax.vmap(lambda run: program.simulate_run(run, shape)))(program.arguments(RUNS)))
+    found = [finish(jax.tree.map(lambda a, i=i: a[i], raw), point, shape.runs_as) for i, (point, _) in enumerate(RUNS)]
+    assert_alike(found, alone[: len(RUNS)] if form == "counts" else alone[len(RUNS) :])
 
 
 def test_simulate_gives_the_row(alone):
@@ -69,6 +73,7 @@ def test_simulate_gives_the_row(alone):
     assert "bucket" not in row
 
 
+@pytest.mark.system  # a process with two devices compiles both forms anew
 def test_on_two_devices(alone):
     code = """
 import json, sys
