@@ -2,6 +2,9 @@
 
 What is estimated is where the mean accuracy over seeds crosses. One seed's accuracy goes up and down as N grows, so the first
 time that it crosses comes too early, and a seed that levels off below never does; the mean has neither fault.
+
+`fit/curve.py` finds the crossing of a whole curve, which every seed has at every level, by interpolation and bootstrap. A search has
+a few levels of each seed and asks again after every round, so it needs an estimate from pairs of levels that costs next to nothing.
 """
 
 from __future__ import annotations
