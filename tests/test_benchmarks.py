@@ -70,7 +70,7 @@ def test_peers_learn_what_three_step_learns(learn, kw):
     assert accuracy == pytest.approx(expected, abs=1.5 / 600)
 
 
-@pytest.mark.parametrize("peer", [pytest.param("torch_loop", marks=needs_torch), "jax_loop"])
+@pytest.mark.parametrize("peer", [pytest.param("torch_loop", marks=needs_torch), pytest.param("jax_loop", marks=pytest.mark.slow)])
 def test_peers_draw_the_same_task(peer):
     """With their own random numbers they reach the simulator's mean accuracy."""
     loop = importlib.import_module(f"benchmarks.{peer}")

@@ -1,6 +1,7 @@
 """Counts past 2^24, where float32 stops counting."""
 
 import numpy as np
+import pytest
 
 from jaxrecall.point import Point
 from jaxrecall.reference.realization import realize
@@ -23,6 +24,7 @@ def test_a_hundred_million_token_occurrences():
     assert relative(streamed(point, 0, Shape(16, 16, 0, "none", "counts"), tile=8192)[0].V1, V1) < 2e-5
 
 
+@pytest.mark.slow  # reads 17 million sequences
 def test_more_test_sequences_than_float32_can_count():
     """Orthogonal embeddings and many samples recall every sequence: the count is n_test itself, an odd number past 2^24."""
     n_test = 2**24 + 2**12 + 1

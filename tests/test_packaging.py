@@ -90,7 +90,7 @@ print(json.dumps(test_packaging.rows(Shape(32, 32, 0, "none", "counts"), 3)))
     assert_same(json.loads(out.stdout), alone)
 
 
-@pytest.mark.parametrize(("activation", "form"), [("quadratic", "full"), ("gelu", "uniform")])
+@pytest.mark.parametrize(("activation", "form"), [("quadratic", "full"), pytest.param("gelu", "uniform", marks=pytest.mark.slow)])
 def test_padded_mlp_units_and_columns_are_silent(activation, form):
     point = Point(V=30, N=700, d=12, L=7, m=20, n_test=600, activation=activation)
     tight, metrics = streamed(point, 2, Shape(30, 12, 20, activation, form))

@@ -156,6 +156,7 @@ def test_the_page_has_the_tables_and_where_they_come_from(folder):
     assert "decoders of the initial gradient: the table has no accuracy of a decoder" in (folder / "told.txt").read_text()
 
 
+@pytest.mark.system  # a process of its own draws the report again
 def test_the_same_rows_make_the_same_bytes(swept, folder, tmp_path):
     again = shutil.copytree(swept, tmp_path / "small")
     assert cli.main([str(again), *REPORT]) == 0

@@ -192,7 +192,7 @@ def cache(tmp_path_factory) -> str:
     "how",
     [
         pytest.param("asked for", marks=pytest.mark.system),
-        "from the environment",
+        pytest.param("from the environment", marks=pytest.mark.system),
         pytest.param("of a caller that started it", marks=pytest.mark.system),
     ],
 )

@@ -159,12 +159,12 @@ def test_resume_reads_the_compacted_table(grid, capsys):
 @pytest.mark.parametrize(
     ("flag", "shape", "eta"),
     [
-        ("--bucket", "20x12", "1e-3"),
+        ("--bucket", "20x12", "1e-6"),
         ("--pad-to", "64x32", "1e-6"),
         *(
             pytest.param(*more, marks=pytest.mark.slow)  # each compiles programs of its own
             for more in (
-                ("--bucket", "20x12", "1e-6"),
+                ("--bucket", "20x12", "1e-3"),
                 ("--pad-to", "64x32", "1e-3"),
                 ("--pad-to", "33x40", "1e-3"),
                 ("--pad-to", "33x40", "1e-6"),
