@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..plan.cost import Amounts
 from ..plan.plan import Chunk, Plan
 from ..point import RunId
 from ..simulator.shape import Shape
+from ..simulator.work import Amounts
 from ..store.store import Store
 from .failure import Failure
 from .interrupts import Interrupts

@@ -56,8 +56,8 @@ class Form(ABC):
         return errors is None or bool(errors[0] <= TOLERANCE[0] and errors[1] <= TOLERANCE[1])
 
     def label(self, locked: Any) -> str:
-        """The column `form`, given whether attention was found to be locked."""
-        return self.name
+        """The column `form`, given whether attention was found to be locked; None if that was not asked."""
+        return self.name if locked is None else f"{self.name}+{'locked' if locked else self.name}"
 
     @abstractmethod
     def amounts(self, work: Work, V: int, d: int, m: int) -> Amounts:
@@ -84,9 +84,6 @@ class Counts(Form):
 
         return counts.train(world)
 
-    def label(self, locked: Any) -> str:
-        return _label(self.name, locked)
-
     def amounts(self, work: Work, V: int, d: int, m: int) -> Amounts:
         tokens = work.tokens
         return Amounts(words=5 * tokens, lookups=3 * tokens, scatters=3 * tokens, exponentials=2 * tokens, flops=work.runs * 8 * V * V * d)
@@ -111,9 +108,6 @@ class Uniform(Form):
         from . import uniform
 
         return uniform.redrawn_first_steps(world)
-
-    def label(self, locked: Any) -> str:
-        return _label(self.name, locked)
 
     def amounts(self, work: Work, V: int, d: int, m: int) -> Amounts:
         return _sample_by_sample(work, d, m) + Amounts(exponentials=2 * work.tokens)
@@ -153,10 +147,6 @@ class Full(Form):
 def _counters_hold(point: Point) -> bool:
     """Whether the point allows shortcuts, and its tokens can be counted in 32 bits."""
     return point.exact == "guarded" and point.N * point.L < 2**31
-
-
-def _label(name: str, locked: Any) -> str:
-    return f"{name}+{'locked' if locked else name}"
 
 
 def _sample_by_sample(work: Work, d: int, m: int) -> Amounts:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ...plan.cost import Amounts
 from ...plan.plan import Chunk, Terms
 from ...simulator.shape import Shape
+from ...simulator.work import Amounts
 from ..failure import Failure
 from ..tally import Rows
 
