@@ -431,11 +431,12 @@ resource.setrlimit(resource.RLIMIT_AS, (size + 10**9,) * 2)  # a run takes 1e8 b
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs RLIMIT_AS and /proc, which this system lacks")
 @pytest.mark.system
-def test_batches_are_halved_until_memory_suffices(home, tmp_path):
-    (home / "wide.yaml").write_text("base: {V: 4000, L: 1, d: 2, N: 1, n_test: 1, exact: full}\nseeds: {count: 20}\n")
-    done = Sweeps(home, "wide").run(tmp_path, body=SHORT)
+def test_batches_are_halved_until_memory_suffices(tmp_path):
+    # a folder of its own: rates that sweeps under faults measured would make the first batch small
+    (tmp_path / "wide.yaml").write_text("base: {V: 4000, L: 1, d: 2, N: 1, n_test: 1, exact: full}\nseeds: {count: 20}\n")
+    done = Sweeps(tmp_path, "wide").run(tmp_path / "rows", body=SHORT)
     assert (done["exit_code"], done["runs_executed"], done["failed"]) == (0, 20, 0), done["err"]
     told = [event["text"] for event in done["events"] if event["event"] == "message"]
     assert told
     assert all(text.startswith("program 4000x2: out of memory with ") for text in told)
-    assert len(quiet(tmp_path)) == 20
+    assert len(quiet(tmp_path / "rows")) == 20
