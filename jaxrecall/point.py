@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple
 from .errors import PointError, Problem
 from .laws.activation import ACTIVATIONS
 from .laws.embedding import EMBEDDING_LAWS
+from .laws.pool import MAX_LENGTH, MAX_SAMPLES, in_the_limit
 
 Kind = Literal["size", "traced", "rate", "static", "form", "draws"]
 """How the simulator treats a field:
@@ -41,8 +42,8 @@ REDRAWS = 8
 
 
 def _field(kind: Kind, symbol: str, legend: str, default: Any = MISSING, **limits: Any) -> Any:
-    """A field. `limits`: low, high, open_low, or choices (a function); `late`: its column comes after those of the metrics;
-    `extra`: a switch that adds columns and changes no other."""
+    """A field. `limits`: low, high, high_with_pool, open_low, or choices (a function); `late`: how many later
+    groups of columns its own comes after; `extra`: a switch that adds columns and changes no other."""
     return field(default=default, metadata={"kind": kind, "symbol": symbol, "legend": legend, **limits})
 
 
@@ -62,9 +63,9 @@ class Point:
 
     root_seed: int = _field("draws", "", "root of every random number", 0, low=0, high=MAX_SEED)
     V: int = _field("size", "V", "vocabulary size, tokens and labels", low=2, high=65536)
-    N: int = _field("traced", "N", "samples that each gradient step averages over", low=1, high=2**30)
+    N: int = _field("traced", "N", "samples that each gradient step averages over", low=1, high=2**30, high_with_pool=MAX_SAMPLES)
     d: int = _field("size", "d", "embedding width", low=1, high=2**16)
-    L: int = _field("traced", "L", "sequence length, tokens", low=1, high=65536)
+    L: int = _field("traced", "L", "sequence length, tokens", low=1, high=65536, high_with_pool=MAX_LENGTH)
     m: int = _field("size", "m", "MLP width; 0 is the attention-only model", 0, low=0, high=2**20)
     embedding: str = _field("traced", "", "law of the embeddings", "gaussian", choices=lambda: tuple(EMBEDDING_LAWS))
     activation: str = _field("static", "phi", "nonlinearity of the MLP", "relu", choices=lambda: ("none", *ACTIVATIONS))
@@ -76,13 +77,16 @@ class Point:
     kappa: float = _field("rate", "kappa", "scaled rate of step 2: gamma = kappa L^2 V / eta (default 100)", None, low=0.0)
     n_test: int = _field("traced", "", "test sequences", 2048, low=1, high=2**30)
     streams: str = _field(
-        "draws", "", "points share random numbers, or each has its own", "common", choices=_one_of("common", "independent"), late=True
+        "draws", "", "points share random numbers, or each has its own", "common", choices=_one_of("common", "independent"), late=1
     )
     exact: str = _field(
-        "form", "", "guarded: shortcuts where a computed bound allows; full: none", "guarded", choices=_one_of("guarded", "full"), late=True
+        "form", "", "guarded: shortcuts where a computed bound allows; full: none", "guarded", choices=_one_of("guarded", "full"), late=1
     )
-    diagnose: bool = _field("static", "", "split the noise of the attention scores by where it comes from", False, late=True, extra=True)
-    decoders: bool = _field("static", "", "recover the labels from the gradient of step 1 alone (m = 0)", False, late=True, extra=True)
+    diagnose: bool = _field("static", "", "split the noise of the attention scores by where it comes from", False, late=1, extra=True)
+    decoders: bool = _field("static", "", "recover the labels from the gradient of step 1 alone (m = 0)", False, late=1, extra=True)
+    pool: int | None = _field(
+        "static", "K", "noise sequences that the samples share; none: each sample has its own", None, low=1, high=65536, late=2
+    )
 
     def __post_init__(self) -> None:
         problems: list[Problem] = []
@@ -91,7 +95,10 @@ class Point:
             value = getattr(self, f.name)
             if value is None and f.default is None:
                 continue
-            value = _checked(f.name, value, str(f.type), f.metadata, problems)
+            limits = dict(f.metadata)
+            if "high_with_pool" in limits and self.pool is not None:
+                limits["high"] = limits["high_with_pool"]
+            value = _checked(f.name, value, str(f.type), limits, problems)
             object.__setattr__(self, f.name, value)
         if {"kappa", "gamma"} <= given:
             problems.append(Problem("kappa", f"got kappa={self.kappa!r} and gamma={self.gamma!r}; give one, the other follows"))
@@ -124,6 +131,12 @@ class Point:
         if self.decoders and self.m > 0:
             message = f"got true with m={self.m}; allowed: false with an MLP, whose features of a sample are no sum over its tokens"
             problems.append(Problem("decoders", message, "m == 0 or not decoders"))
+        if self.pool and self.V * self.pool >= 2**31:
+            message = f"got {self.pool} with V={self.V}; allowed: up to {(2**31 - 1) // self.V}, so that V pool is below 2^31"
+            problems.append(Problem("pool", message, "V * pool < 2**31"))
+        if self.decoders and self.pool:
+            message = f"got true with pool={self.pool}; allowed: false with a pool, whose samples share noise that the decoders hold for new"
+            problems.append(Problem("decoders", message, "not decoders"))
 
     @property
     def p(self) -> int:
@@ -138,7 +151,7 @@ class Point:
         that a later version adds must enter only when it is not at its default, so that old ids stay.
         """
         asked = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "kappa"}
-        science = {name: value for name, value in asked.items() if value or name not in EXTRAS}
+        science = {name: value for name, value in asked.items() if value or name not in (*EXTRAS, "pool")}
         canonical = {k: to_12_digits(v) if isinstance(v, float) else v for k, v in science.items()}
         text = json.dumps(canonical, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -147,6 +160,18 @@ class Point:
     def draws_id(self) -> str:
         """The id that independent streams are drawn by: asking for more columns changes no draw."""
         return self.replace(**dict.fromkeys(EXTRAS, False)).point_id if any(getattr(self, name) for name in EXTRAS) else self.point_id
+
+    @cached_property
+    def in_the_limit(self) -> tuple[str, ...]:
+        """Which counts of a point with a pool are drawn from their Gaussian limit: samples, noise (of the pool), test (sequences)."""
+        if self.pool is None:
+            return ()
+        counts = {
+            "samples": in_the_limit(self.N, self.V * self.pool),
+            "noise": in_the_limit(self.pool * (self.L - 1), self.pool * self.V),
+            "test": in_the_limit(self.n_test * (self.L - 1), self.n_test * self.V),
+        }
+        return tuple(name for name, is_limit in counts.items() if is_limit)
 
     def as_given(self) -> dict[str, Any]:
         """Arguments that rebuild this point: of kappa, gamma and gamma2 only those that were given."""
@@ -209,10 +234,12 @@ def _checked(name: str, value: Any, kind: str, limits: Any, problems: list[Probl
             return value
         return bool(value)
     low, high = limits["low"], limits.get("high", math.inf)
-    number = _as_number(value, int if kind == "int" else float)
-    what = "whole numbers" if kind == "int" else "finite numbers"
-    above = f"greater than {low:g}" if limits.get("open_low") else f"from {low}" if kind == "int" else f"from {low:g}"
+    number = _as_number(value, int if kind.startswith("int") else float)
+    what = "whole numbers" if kind.startswith("int") else "finite numbers"
+    above = f"greater than {low:g}" if limits.get("open_low") else f"from {low}" if kind.startswith("int") else f"from {low:g}"
     allowed = f"{what} {above}" + (f" to {high}" if high < math.inf else "")
+    if (larger := limits.get("high_with_pool", high)) > high:
+        allowed += f", or to {larger} with a pool"
     if number is None:
         problems.append(Problem(name, f"got {value!r}; allowed: {allowed}"))
         return value

@@ -126,6 +126,8 @@ def _checked(frame: Table) -> tuple[Table, list[str]]:
     if not len(frame):
         raise FitError("rows: the table is empty; has the sweep run?")
     frame, remarks = frame.copy(), []
+    if "pool" in frame and is_numeric_dtype(frame["pool"]):  # 0 stands for none, as it does for m
+        frame["pool"] = frame["pool"].fillna(0).astype(np.int64)
     if is_numeric_dtype(frame["n_correct"]) and (gone := frame["n_correct"].isna()).any():
         why = f" (status {', '.join(sorted(set(frame['status'][gone].astype(str))))})" if "status" in frame else ""
         remarks.append(f"{gone.sum()} of {len(frame)} rows have no n_correct{why} and were left out")

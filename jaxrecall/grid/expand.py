@@ -5,6 +5,7 @@ A point that cannot be simulated refuses the grid, unless a where line excludes 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ..errors import GridError, PointError, Problem
@@ -59,7 +60,17 @@ def expand(document: Document, file: GridFile) -> Expansion:
         empty = "excludes all of {}, no block has any left; allowed: conditions that some meet"
         raise GridError([document.line((*block.location, "where"), empty.format(_points(block.n_raw))) for block in blocks])
     budget.check_points(len(points))
+    if file.search:
+        _check_search(document, file.search.to, points.values())
     return Expansion(tuple(points.values()), n_duplicates, n_excluded)
+
+
+def _check_search(document: Document, to: int, points: Iterable[Point]) -> None:
+    """Raises GridError if a search goes to an N that some of its points cannot have."""
+    most = FIELDS["N"].metadata["high"]
+    if to > most and (without := sum(point.pool is None for point in points)):
+        message = f"got {to} with {_points(without)} without a pool; allowed: up to {most}, or give every point a pool"
+        raise GridError(document.line(("search", "to"), message))
 
 
 def _values(start: Values, row: Values) -> Values:

@@ -32,11 +32,14 @@ def choice_names() -> set[str]:
 def field_check(name: str) -> Callable[[Any], Any]:
     """A function that returns a literal value of the field as Point holds it; null passes where Point has a default."""
 
+    # whether a point has a pool is seen when all its fields are
+    plain = {**_PLAIN, "pool": 1} if "high_with_pool" in FIELDS[name].metadata else _PLAIN
+
     def check(value: Any) -> Any:
         if value is None and name in AXIS_FIELDS and name not in REQUIRED:
             return None
         try:
-            point = Point(**{**_PLAIN, name: value})
+            point = Point(**{**plain, name: value})
         except PointError as error:
             for problem in error.problems:
                 if problem.argument == name:
@@ -50,7 +53,7 @@ def field_check(name: str) -> Callable[[Any], Any]:
 def field_schema(name: str) -> dict[str, Any]:
     """The JSON Schema of a literal value of the field, from its declaration."""
     f, limits = FIELDS[name], FIELDS[name].metadata
-    kind = {"int": "integer", "float": "number", "bool": "boolean"}.get(str(f.type), "string")
+    kind = {"int": "integer", "float": "number", "bool": "boolean"}.get(str(f.type).removesuffix(" | None"), "string")
     null = name not in REQUIRED and name in AXIS_FIELDS
     schema: dict[str, Any] = {"type": [kind, "null"] if null else kind}
     if names := choices(name):
@@ -58,7 +61,7 @@ def field_schema(name: str) -> dict[str, Any]:
     if "low" in limits:
         schema["exclusiveMinimum" if limits.get("open_low") else "minimum"] = limits["low"]
     if "high" in limits:
-        schema["maximum"] = limits["high"]
+        schema["maximum"] = limits.get("high_with_pool", limits["high"])
     return schema
 
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, create_model, model_validator
 
+from ..laws.pool import MAX_SAMPLES
 from ..plan.settings import Precision, Settings
 from ..point import MAX_SEED
 from .axes import Axes
@@ -127,8 +128,10 @@ class Search(StrictModel):
     theta: Annotated[tuple[float, ...], Checked(_thetas, _THETA_SCHEMA)] = Field(
         default=(0.5,), description="accuracy to cross, a fraction; or a list"
     )
-    from_: Annotated[int, whole(16, 2**30)] = Field(default=64, alias="from", description="smallest N that is tried")
-    to: Annotated[int, whole(16, 2**30)] = Field(default=2**20, description="largest N that is tried")
+    from_: Annotated[int, whole(16, MAX_SAMPLES)] = Field(default=64, alias="from", description="smallest N that is tried")
+    to: Annotated[int, whole(16, MAX_SAMPLES)] = Field(
+        default=2**20, description="largest N that is tried; above 2^30 every point needs a pool"
+    )
     width: Annotated[float, between(0.01, 5, "numbers from 0.01 to 5, widths in ln N")] = Field(
         default=0.3, description="ln(hi / lo) of the 95 % interval at which the search of a cell ends"
     )

@@ -33,22 +33,35 @@ class Realization(NamedTuple):
     test_tokens: Int[np.ndarray, "n_test L"]
     test_positions: Int[np.ndarray, " n_test"]
     test_labels: Int[np.ndarray, " n_test"]
+    pool: Int[np.ndarray, "*steps K noise"] | None = None  # the L - 1 noise tokens of each sequence; None without a pool
+    train_rows: Int[np.ndarray, "*steps N"] | None = None  # which sequence of the pool each sample has
 
 
 def realize(point: Point, seed: int) -> Realization:
     """Every random draw of the run (point, seed): the numbers that `simulate` streams, held in memory.
 
-    Memory: about 4 N L bytes (12 N L with fresh batches). The dtypes do not depend on JAX_ENABLE_X64.
+    Memory: about 4 N L bytes (12 N L with fresh batches). The dtypes do not depend on JAX_ENABLE_X64. With a pool the samples are
+    written out; raises ValueError where they are more than MAX_TOKENS tokens, or where the run knows them only as Gaussian counts.
     """
     seed = checked_seed(seed)
+    if point.pool:
+        _check_writable(point)
     streams, batches = run_keys([Run(point, seed)])
     streams, batches = streams[0], batches[0]
     e = _embeddings(streams, law_index(point.embedding), V=point.V, d=point.d, m=point.m)
     perm = np.asarray(jax.jit(task.permutation, static_argnums=(1, 2))(streams, point.V, point.V))
 
-    def samples(tokens_key: np.ndarray, positions_key: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        tokens = np.asarray(_tokens(tokens_key, V=point.V, L=point.L, n_blocks=-(-n // BLOCK)))[:n].copy()
-        positions = np.asarray(_tokens(positions_key, V=point.L, L=1, n_blocks=-(-n // BLOCK)))[:n, 0]
+    def drawn(key: np.ndarray, below: int, length: int, n: int) -> np.ndarray:
+        return np.asarray(_tokens(key, V=below, L=length, n_blocks=-(-n // BLOCK)))[:n]
+
+    def samples(
+        tokens_key: np.ndarray, positions_key: np.ndarray, n: int, noise: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        if noise is None:
+            tokens = drawn(tokens_key, point.V, point.L, n).copy()
+        else:
+            tokens = np.concatenate([drawn(tokens_key, point.V, 1, n), noise], axis=1)
+        positions = drawn(positions_key, point.L, 1, n)[:, 0]
         labels = perm[tokens[:, 0]]
         row = np.arange(n)
         informative = tokens[:, 0].copy()
@@ -58,14 +71,36 @@ def realize(point: Point, seed: int) -> Realization:
 
     def batch(step: int) -> tuple[np.ndarray, ...]:
         positions_key = keys.fold_on_host(keys.stream(streams, "train_position"), np.array([step], np.uint32))[0]
-        return samples(batches[step], positions_key, point.N)
+        if point.pool is None:
+            return samples(batches[step], positions_key, point.N)
+        pool = drawn(np.asarray(keys.further(batches[step], keys.POOL)), point.V, point.L, point.pool)[:, 1:]
+        rows = drawn(batches[step], point.pool, 2, point.N)[:, 1].copy()
+        return *samples(batches[step], positions_key, point.N, pool[rows]), pool.copy(), rows
 
     train = batch(0)
     if point.fresh_batches:
         train = tuple(np.stack(parts) for parts in zip(train, batch(1), batch(2), strict=True))
     test = samples(keys.stream(streams, "test"), keys.stream(streams, "test_position"), point.n_test)
     arrays = [None if a is None else np.array(a) for a in (e.Z_in, e.Z_out, e.z_trig, e.z_eos, e.W_in)]
-    return Realization(*arrays, perm, *train, *test)  # type: ignore[arg-type]
+    return Realization(*arrays, perm, *train[:3], *test, *train[3:])  # type: ignore[arg-type]
+
+
+MAX_TOKENS = 2**26
+"""Tokens that `realize` writes out for a point with a pool: 256 MB."""
+
+
+def _check_writable(point: Point) -> None:
+    """Raises ValueError unless the samples of a point with a pool can be written out."""
+    sequences = point.N * (3 if point.fresh_batches else 1) + point.n_test
+    if sequences * point.L > MAX_TOKENS:
+        raise ValueError(
+            f"N, L: got N={point.N}, L={point.L}, {sequences * point.L} tokens to write out; allowed: up to {MAX_TOKENS}, 256 MB"
+        )
+    if point.in_the_limit:
+        raise ValueError(
+            f"N, L: got N={point.N}, L={point.L} with V={point.V}, pool={point.pool}, so that the {', '.join(point.in_the_limit)} are "
+            "drawn as Gaussian counts and cannot be written out; allowed: up to 2^20 draws, or under 16 a count"
+        )
 
 
 def redraws(point: Point, seed: int) -> np.ndarray:

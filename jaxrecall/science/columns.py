@@ -64,11 +64,11 @@ _DECODED = {
     "assignment_accuracy": ("float64", "the same by the one-to-one assignment of the largest total score"),
 }
 
-_POINT_TYPES = {"int": "int64", "float": "float64", "bool": "bool"}
+_POINT_TYPES = {"int": "int64", "int | None": "int64", "float": "float64", "bool": "bool"}
 
 
-def _of_point(late: bool) -> dict[str, tuple[str, str]]:
-    declared = {name: f for name, f in FIELDS.items() if f.metadata.get("late", False) is late}
+def _of_point(late: int) -> dict[str, tuple[str, str]]:
+    declared = {name: f for name, f in FIELDS.items() if f.metadata.get("late", 0) == late}
     return {name: (_POINT_TYPES.get(str(f.type), "string"), f.metadata["legend"]) for name, f in declared.items()}
 
 
@@ -78,11 +78,12 @@ EXTRA_COLUMNS = (*_DIAGNOSED, *_DECODED)
 COLUMNS: dict[str, tuple[str, str]] = {
     "point_id": ("string", "hash of the point: same id, same science"),
     "seed": ("int64", "seed of the run; the independent unit of any statistics"),
-    **_of_point(late=False),
+    **_of_point(late=0),
     **_MEASURED,
-    **_of_point(late=True),
+    **_of_point(late=1),
     **_DIAGNOSED,
     **_DECODED,
+    **_of_point(late=2),
 }
 """name -> (Arrow type name, meaning), in table order."""
 
@@ -110,5 +111,6 @@ def _allowed(name: str) -> str:
     if "low" not in limits:
         return ", ".join(choices(name) or ("true", "false"))
     if "high" in limits:
-        return f"{limits['low']} to {limits['high']}"
+        larger = f", {limits['high_with_pool']} with a pool" if "high_with_pool" in limits else ""
+        return f"{limits['low']} to {limits['high']}{larger}"
     return f"{'>' if limits.get('open_low') else '>='} {limits['low']:g}"

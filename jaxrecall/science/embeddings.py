@@ -29,7 +29,7 @@ def redrawn_first_layer(streams: Array, r: Array | int, d: Array | int, m: Array
     """The r-th independent copy of W_in, padded to `pad` = (m_pad, d_pad); a prefix in m and in d, as W_in is."""
     m_pad, d_pad = pad
     real = (jnp.arange(m_pad, dtype=jnp.int32)[:, None] < m) & (jnp.arange(d_pad, dtype=jnp.int32)[None] < d)
-    key = keys.redraw(keys.stream(streams, "w_in"), r)
+    key = keys.further(keys.stream(streams, "w_in"), r)
     return jnp.where(real, keys.normals(keys.rows(key, m_pad), d_pad), jnp.float32(0))
 
 

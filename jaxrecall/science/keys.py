@@ -55,9 +55,13 @@ def stream(streams: Any, name: str) -> Any:
     return streams[..., STREAMS[name], :]
 
 
-def redraw(stream: Any, r: Any) -> Any:
-    """(2,) uint32: key data of the r-th redraw of the rows of a stream; its address is above that of any row."""
+def further(stream: Any, r: Any) -> Any:
+    """(2,) uint32: key data of the r-th further stream of a stream; its address is above that of any row or block of samples."""
     return fold(stream, jnp.uint32(2**31) + jnp.asarray(r, jnp.uint32))
+
+
+POOL, POOL_COUNTS, PAIR_COUNTS = range(3)
+"""Further streams of a batch of samples: the tokens of its pool, and normals for Gaussian counts; test sequences have the second."""
 
 
 def fold_on_host(key: np.ndarray, address: np.ndarray) -> np.ndarray:

@@ -40,6 +40,30 @@ def attention_scores(world: World, w: Array, rate: Array) -> Scores:
     return Scores(token / largest * nats, trigger / largest * nats)
 
 
+class NoiseAttention(NamedTuple):
+    """Softmax attention among the noise tokens of each sequence alone; all their weights are relative to that of the largest."""
+
+    value: Array  # (n, d) mean value
+    total: Array  # (n,) sum of the weights
+    top: Array  # (n,) largest attention logit; -inf without noise
+
+
+def attend_to_counts(world: World, counts: Array, scores: Scores) -> NoiseAttention:
+    """Attention among noise tokens that occur `counts` (n, V) times."""
+    top = jnp.max(jnp.where(counts > 0, scores.token[None], f32(-jnp.inf)), axis=1)
+    ahead = jnp.where(top > -jnp.inf, top, f32(0))
+    weight = jnp.where(counts > 0, counts * jnp.exp(jnp.minimum(scores.token[None] - ahead[:, None], f32(0))), f32(0))
+    total = jnp.sum(weight, axis=1)
+    return NoiseAttention(weight @ world.e.Z_in / unless_zero(total)[:, None], total, top)
+
+
+def shares_of(own: Array, noise: NoiseAttention) -> tuple[Array, Array]:
+    """Softmax weight on the informative token, whose attention logit is `own` (..., n), and on all noise tokens together."""
+    top = jnp.maximum(own, noise.top)
+    mine, others = jnp.exp(own - top), noise.total * jnp.exp(noise.top - top)
+    return mine / (mine + others), others / (mine + others)
+
+
 class Attended(NamedTuple):
     h: Array  # (tile, d) attention output
     mass: Array  # (tile,) softmax weight on the informative token

@@ -3,6 +3,8 @@
     counts    attention-only: a step needs how often tokens meet in a sample, not the samples themselves
     uniform   predictions before step 3 are uniform to rounding, so no sample needs V logits
     full      every sample, with its exact softmax
+    pool      with a pool: predictions before step 3 are uniform to rounding, and samples enter through counts of pairs
+    pool-full with a pool: every pair of a token and a noise sequence, weighted, with its exact softmax
 
 A point runs in the first form that covers it. A form that is not exact computes a bound on its own error; a run beyond the bound
 runs again in the next exact form. To add a form, subclass `Form` and call `register`. What a form computes is imported when a
@@ -20,6 +22,7 @@ from .work import Amounts, Work
 if TYPE_CHECKING:
     from jax import Array
 
+    from .sizes import Sizes
     from .world import Trained, World
 
 MAX_COUNTED_V = 2048
@@ -38,6 +41,9 @@ class Form(ABC):
     exact = True
     """Whether it has no error bound that could turn a run away."""
 
+    with_pool = False
+    """Whether its points have a pool; other forms are asked about points without one only."""
+
     @abstractmethod
     def covers(self, point: Point, V: int) -> bool:
         """Whether the point may run in this form in a program of V padded tokens."""
@@ -55,19 +61,24 @@ class Form(ABC):
         """Whether the error bounds of steps 2 and 3 let a run stand; one that is not a number does not."""
         return errors is None or bool(errors[0] <= TOLERANCE[0] and errors[1] <= TOLERANCE[1])
 
-    def label(self, locked: Any) -> str:
-        """The column `form`, given whether attention was found to be locked; None if that was not asked."""
-        return self.name if locked is None else f"{self.name}+{'locked' if locked else self.name}"
+    def label(self, point: Point, locked: Any) -> str:
+        """The column `form`: what trained, whether attention was found to be locked (None: not asked), which counts are Gaussian."""
+        trained = self.name if locked is None else f"{self.name}+{'locked' if locked else self.name}"
+        return trained + (f", gaussian {' '.join(point.in_the_limit)}" if point.in_the_limit else "")
 
     @abstractmethod
-    def amounts(self, work: Work, V: int, d: int, m: int) -> Amounts:
+    def amounts(self, work: Work, sizes: Sizes) -> Amounts:
         """Operations of the three steps, with open attention, which costs more."""
 
-    def redraw_amounts(self, work: Work, V: int, d: int, m: int) -> Amounts:
+    def redraw_amounts(self, work: Work, sizes: Sizes) -> Amounts:
         """Operations of steps 1 and 2, once more for a redraw of W_in."""
         return Amounts()
 
-    def floats(self, V: int, d: int, m: int) -> int:
+    def reading(self, work: Work, sizes: Sizes) -> Amounts:
+        """Operations that attend to the sequences that are evaluated."""
+        return Amounts(words=work.evaluated_tokens, row_floats=work.evaluated_tokens * sizes.d)
+
+    def floats(self, sizes: Sizes) -> int:
         """Numbers of four bytes that it holds besides what every form does."""
         return 0
 
@@ -84,12 +95,12 @@ class Counts(Form):
 
         return counts.train(world)
 
-    def amounts(self, work: Work, V: int, d: int, m: int) -> Amounts:
-        tokens = work.tokens
-        return Amounts(words=5 * tokens, lookups=3 * tokens, scatters=3 * tokens, exponentials=2 * tokens, flops=work.runs * 8 * V * V * d)
+    def amounts(self, work: Work, sizes: Sizes) -> Amounts:
+        tokens, flops = work.tokens, work.runs * 8 * sizes.V**2 * sizes.d
+        return Amounts(words=5 * tokens, lookups=3 * tokens, scatters=3 * tokens, exponentials=2 * tokens, flops=flops)
 
-    def floats(self, V: int, d: int, m: int) -> int:
-        return 4 * V * d + 5 * V * V
+    def floats(self, sizes: Sizes) -> int:
+        return 4 * sizes.V * sizes.d + 5 * sizes.V**2
 
 
 class Uniform(Form):
@@ -109,14 +120,14 @@ class Uniform(Form):
 
         return uniform.redrawn_first_steps(world)
 
-    def amounts(self, work: Work, V: int, d: int, m: int) -> Amounts:
-        return _sample_by_sample(work, d, m) + Amounts(exponentials=2 * work.tokens)
+    def amounts(self, work: Work, sizes: Sizes) -> Amounts:
+        return _sample_by_sample(work, sizes) + Amounts(exponentials=2 * work.tokens)
 
-    def redraw_amounts(self, work: Work, V: int, d: int, m: int) -> Amounts:
-        return _redraw(work, V, d, m)
+    def redraw_amounts(self, work: Work, sizes: Sizes) -> Amounts:
+        return _redraw(work, sizes)
 
-    def floats(self, V: int, d: int, m: int) -> int:
-        return 4 * V * (m or d) + 3 * m * m
+    def floats(self, sizes: Sizes) -> int:
+        return 4 * sizes.V * (sizes.m or sizes.d) + 3 * sizes.m**2
 
 
 class Full(Form):
@@ -135,13 +146,71 @@ class Full(Form):
 
         return steps.first_steps(world)[1], 0.0
 
-    def amounts(self, work: Work, V: int, d: int, m: int) -> Amounts:
-        softmax = Amounts(exponentials=2 * work.samples * V, flops=work.samples * (8 * V * d + 6 * m * d))
-        return _sample_by_sample(work, d, m) + softmax
+    def amounts(self, work: Work, sizes: Sizes) -> Amounts:
+        return _sample_by_sample(work, sizes) + _softmax(work.samples, sizes, 2)
 
-    def redraw_amounts(self, work: Work, V: int, d: int, m: int) -> Amounts:
-        softmax = Amounts(exponentials=work.samples * V, flops=work.samples * (4 * V * d + 4 * m * d))
-        return _redraw(work, V, d, m) + softmax
+    def redraw_amounts(self, work: Work, sizes: Sizes) -> Amounts:
+        return _redraw(work, sizes) + _softmax(work.samples, sizes, 1)
+
+
+class Pool(Form):
+    name = "pool"
+    exact = False
+    with_pool = True
+
+    def covers(self, point: Point, V: int) -> bool:
+        return point.exact == "guarded"
+
+    def train(self, world: World) -> Trained:
+        from . import pool
+
+        return pool.train(world)
+
+    def first_steps(self, world: World) -> tuple[Array, Array | float]:
+        from . import pool
+
+        return pool.redrawn_first_steps(world)
+
+    def amounts(self, work: Work, sizes: Sizes) -> Amounts:
+        return _draws(work) + _pairs(work, sizes, 3)
+
+    def redraw_amounts(self, work: Work, sizes: Sizes) -> Amounts:
+        return _pairs(work, sizes, 2) + Amounts(normals=work.runs * sizes.m * sizes.d)
+
+    def reading(self, work: Work, sizes: Sizes) -> Amounts:
+        tokens, counts = work.evaluated_tokens, work.evaluated * sizes.V
+        return Amounts(words=tokens, scatters=tokens, exponentials=counts, flops=2 * counts * sizes.d)
+
+    def floats(self, sizes: Sizes) -> int:
+        V, d, m, K = sizes.V, sizes.d, sizes.m, sizes.pool
+        return 14 * V * K + 6 * K * d + (4 * m * (2 * V + K) + 6 * K * m if m else 0)
+
+
+class PoolFull(Pool):
+    name = "pool-full"
+    exact = True
+
+    def covers(self, point: Point, V: int) -> bool:
+        return True
+
+    def train(self, world: World) -> Trained:
+        from . import pool
+
+        return pool.train_full(world)
+
+    def first_steps(self, world: World) -> tuple[Array, Array | float]:
+        from . import pool
+
+        return pool.full_first_steps(world)[1], 0.0
+
+    def amounts(self, work: Work, sizes: Sizes) -> Amounts:
+        return super().amounts(work, sizes) + _softmax(work.runs * sizes.V * sizes.pool, sizes, 2)
+
+    def redraw_amounts(self, work: Work, sizes: Sizes) -> Amounts:
+        return super().redraw_amounts(work, sizes) + _softmax(work.runs * sizes.V * sizes.pool, sizes, 1)
+
+    def floats(self, sizes: Sizes) -> int:
+        return super().floats(sizes) + sizes.pool * (4 * sizes.V + 8 * (sizes.m or sizes.d))
 
 
 def _counters_hold(point: Point) -> bool:
@@ -149,7 +218,8 @@ def _counters_hold(point: Point) -> bool:
     return point.exact == "guarded" and point.N * point.L < 2**31
 
 
-def _sample_by_sample(work: Work, d: int, m: int) -> Amounts:
+def _sample_by_sample(work: Work, sizes: Sizes) -> Amounts:
+    d, m = sizes.d, sizes.m
     p, hidden = m or d, 2 * m * d
     return Amounts(
         words=4 * work.tokens,
@@ -160,7 +230,8 @@ def _sample_by_sample(work: Work, d: int, m: int) -> Amounts:
     )
 
 
-def _redraw(work: Work, V: int, d: int, m: int) -> Amounts:
+def _redraw(work: Work, sizes: Sizes) -> Amounts:
+    V, d, m = sizes.V, sizes.d, sizes.m
     p, hidden = m or d, 2 * m * d
     return Amounts(
         normals=work.runs * m * d,
@@ -172,8 +243,25 @@ def _redraw(work: Work, V: int, d: int, m: int) -> Amounts:
     )
 
 
-FORMS: dict[str, Form] = {form.name: form for form in (Counts(), Uniform(), Full())}
-"""Every form by name; a point runs in the first that covers it."""
+def _softmax(samples: int, sizes: Sizes, steps: int) -> Amounts:
+    """The exact softmax of samples in some of the steps 2 and 3."""
+    return Amounts(exponentials=steps * samples * sizes.V, flops=steps * samples * 4 * (sizes.V + sizes.m) * sizes.d)
+
+
+def _draws(work: Work) -> Amounts:
+    """The counts of a pool, and those of test sequences."""
+    return Amounts(normals=work.gaussian, words=2 * work.samples + work.tokens, scatters=work.samples + work.tokens)
+
+
+def _pairs(work: Work, sizes: Sizes, steps: int) -> Amounts:
+    """Some of the three steps over all pairs of a token and a noise sequence."""
+    V, d, m, K, runs = sizes.V, sizes.d, sizes.m, sizes.pool, work.runs
+    flops = runs * 2 * (V * K * d + K * V * d + 2 * K * d * m + V * K * m)
+    return Amounts(exponentials=steps * runs * 3 * V * K, activations=steps * runs * V * K * m, flops=steps * flops)
+
+
+FORMS: dict[str, Form] = {form.name: form for form in (Pool(), PoolFull(), Counts(), Uniform(), Full())}
+"""Every form by name; a point runs in the first that covers it, among those with a pool if it has one, else among the others."""
 
 
 def register(form: Form) -> Form:
@@ -188,10 +276,11 @@ def register(form: Form) -> Form:
 
 def form_of(point: Point, V: int) -> Form:
     """The first form that covers the point in a program of V padded tokens."""
-    return next(form for form in FORMS.values() if form.covers(point, V))
+    with_pool = point.pool is not None
+    return next(form for form in FORMS.values() if form.with_pool == with_pool and form.covers(point, V))
 
 
 def exact_form_after(name: str) -> Form:
-    """The next exact form in the order of FORMS."""
-    names = list(FORMS)
-    return next(FORMS[other] for other in names[names.index(name) + 1 :] if FORMS[other].exact)
+    """The next exact form in the order of FORMS, for the same points."""
+    later = list(FORMS.values())[list(FORMS).index(name) + 1 :]
+    return next(form for form in later if form.exact and form.with_pool == FORMS[name].with_pool)

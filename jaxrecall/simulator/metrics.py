@@ -10,13 +10,14 @@ from jax import Array, lax
 
 from ..point import BLOCK
 from ..science import keys, task
-from .attention import attend, attention_scores
+from .attention import attention_scores
+from .sequences import TEST, Reader, reader
 from .steps import features
 from .tiles import at, count, token_counts, unless_zero
 from .work import LABELS
 from .world import Trained, World, batch_of_step, centred, f32, i32, in_value
 
-TEST, TRAIN, MEMORY, STEP1 = range(4)
+MEMORY, STEP1 = 2, 3
 """Sets of items that are recalled: test and train sequences, every token through V2, and through V1 without the trigger."""
 
 
@@ -51,10 +52,16 @@ def measure(world: World, trained: Trained) -> dict[str, Array]:
     n = jnp.stack([run.n_test, jnp.minimum(run.N, run.n_test)])
     by_token = jnp.bool_(False) if trained.locked is None else trained.locked
     counted = jnp.where(by_token, n, 0)
-    often = jnp.concatenate([jnp.ones((1, world.shape.V), i32), lax.map(lambda of: token_counts(world, *of), (batches, counted))])
+    read = reader(world, attention_scores(world, trained.w, trained.rate), by_token)
+
+    def times(of: tuple[Array, Array, Array]) -> Array:
+        which, key, n = of
+        return token_counts(world, key, n, lambda blocks: read.informative(which, blocks))
+
+    often = jnp.concatenate([jnp.ones((1, world.shape.V), i32), lax.map(times, (jnp.arange(2), batches, counted))])
     sets = jnp.arange(4), batches[jnp.array([0, 1, 0, 0])], jnp.concatenate([n - counted, jnp.stack([run.V, run.V])])
     # mapped rather than written out for each set: it compiles once
-    sums = lax.map(lambda of: recall(world, trained, maps, often, *of), sets)
+    sums = lax.map(lambda of: recall(world, read, maps, often, *of), sets)
     scale = jnp.max(jnp.abs(trained.w))
     unit = trained.w / unless_zero(scale)
     scores = centred(world, (e.Z_in @ unit)[:, None])
@@ -82,12 +89,11 @@ def measure(world: World, trained: Trained) -> dict[str, Array]:
     }
 
 
-def recall(world: World, trained: Trained, maps: Array, often: Array, which: Array, key: Array, n: Array) -> Sums:
+def recall(world: World, read: Reader, maps: Array, often: Array, which: Array, key: Array, n: Array) -> Sums:
     """Sums over the n items of set `which`: sequences of the stream `key`, or tokens, counted as `often` (3, V) says.
 
     `maps` (2, d, p) are V2 and V1, up to scale. A block of items at a time.
     """
-    scores = attention_scores(world, trained.w, trained.rate)
     matrix = maps[(which == STEP1).astype(i32)]
     # an MLP's answers go by way of the d dimensions, which are fewer than the m
     answers = centred(world, world.e.Z_out @ matrix if world.e.W_in is None else world.e.Z_out)
@@ -98,9 +104,8 @@ def recall(world: World, trained: Trained, maps: Array, often: Array, which: Arr
         item = c * BLOCK + jnp.arange(BLOCK, dtype=i32)
 
         def sequences() -> tuple[Array, Array, Array, Array]:
-            blocks = keys.blocks(key, c, 1)
-            attended = attend(world, blocks, scores)
-            return task.tokens(blocks, 0, world.run.V), attended.h, attended.mass, attended.is_top
+            v, attended = read.attended(which, keys.blocks(key, c, 1))
+            return v, attended.h, attended.mass, attended.is_top
 
         def tokens() -> tuple[Array, Array, Array, Array]:
             v = jnp.minimum(item, world.run.V - 1)
@@ -171,7 +176,8 @@ def draw_check(world: World) -> Array:
     """
     run = world.run
     batches = jnp.concatenate([run.batches, keys.stream(run.streams, "test")[None]])
-    first = task.tokens(keys.Blocks(batches, jnp.zeros(len(batches), jnp.uint32)), jnp.stack([i32(0), run.L - 1]), run.V)
+    last = i32(1) if world.shape.pool else run.L - 1  # with a pool, position 1 holds the noise sequence
+    first = task.tokens(keys.Blocks(batches, jnp.zeros(len(batches), jnp.uint32)), jnp.stack([i32(0), last]), run.V)
     draws = jnp.concatenate([jnp.where(world.no_label == 0, world.perm, 0), first.reshape(-1)]).astype(jnp.uint32)
     label = jnp.concatenate([jnp.arange(world.shape.V), jnp.arange(len(draws) - world.shape.V) + 2**20]).astype(jnp.uint32)
     return jnp.sum(draws * (label * jnp.uint32(0x9E3779B1) | 1), dtype=jnp.uint32) + jnp.sum(run.streams, dtype=jnp.uint32)

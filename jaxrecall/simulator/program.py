@@ -20,7 +20,7 @@ from ..laws.embedding import EMBEDDING_LAWS
 from ..point import FIELDS, Point, Run, checked_seed, choices, of_kind
 from ..reference.realization import run_keys
 from ..science.columns import CODE_VERSION, DTYPE, in_order
-from . import metrics, noise
+from . import metrics, noise, pool_draws
 from .forms import FORMS
 from .rows import finish
 from .shape import Shape
@@ -139,6 +139,8 @@ def simulate_run(run: Arguments, shape: Shape) -> dict[str, Any]:
 def science(world: World) -> tuple[Trained, dict[str, Any]]:
     """The trained model and its raw metrics, and what the shape adds to them."""
     shape = world.shape
+    if shape.pool:
+        world = pool_draws.with_pools(world)
     trained = FORMS[shape.form].train(world)
     raw: dict[str, Any] = metrics.measure(world, trained)
     errors = trained.errors
@@ -161,7 +163,8 @@ def arguments(runs: Sequence[Run]) -> Arguments:
             return np.array([value(point) for point in points]).astype(dtype)
 
     numbers = {name: of_each(functools.partial(_number, name), bool if FIELDS[name].type == "bool" else np.int32) for name in TRACED}
-    return Arguments(streams, batches, numbers | {name: of_each(rate, np.float32) for name, rate in RATES.items()})
+    numbers |= {name: of_each(rate, np.float32) for name, rate in RATES.items()}
+    return Arguments(streams, batches, numbers | {name: of_each(drawn, np.int32) for name, drawn in DRAWN.items()})
 
 
 TRACED = of_kind("size", "traced")
@@ -171,13 +174,23 @@ RATES: dict[str, Callable[[Point], float]] = {
     "gamma_eta": lambda p: min(p.gamma * p.eta, 3e38),
     "mix1": lambda p: p.eta / max(p.eta, p.gamma2),
     "mix2": lambda p: p.gamma2 / max(p.eta, p.gamma2),
+    "samples": lambda p: p.N,
 }
-"""Products and ratios of the rates, formed in float64 and held to the range of float32."""
+"""Products and ratios of the rates, formed in float64 and held to the range of float32; and N, which may exceed int32."""
+
+DRAWN: dict[str, Callable[[Point], int]] = {
+    "drawn_samples": lambda p: -1 if "samples" in p.in_the_limit else min(p.N, MAX_INT),
+    "drawn_noise": lambda p: -1 if "noise" in p.in_the_limit else p.L - 1,
+    "drawn_test": lambda p: -1 if "test" in p.in_the_limit else p.L - 1,
+}
+"""What is drawn one by one of a point with a pool, -1 where counts are Gaussian."""
+
+MAX_INT = 2**31 - 1
 
 
 def _number(name: str, point: Point) -> int:
     value = getattr(point, name)
-    return choices(name).index(value) if choices(name) else value
+    return choices(name).index(value) if choices(name) else min(value, MAX_INT)
 
 
 IDLE = Run(Point(V=2, N=1, d=1, L=1, n_test=1), 0)

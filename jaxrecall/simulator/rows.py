@@ -46,4 +46,4 @@ def finish(raw: dict[str, Any], point: Point, form: Form) -> dict[str, Any] | No
         row = dict.fromkeys(row) | {"status": "nonfinite"}
     elif scale == 0:
         row |= {"snr": None, "trigger_cosine": None, "status": "degenerate"}
-    return row | {"form": form.label(raw["locked"]), "draw_check": int(raw["draw_check"])}
+    return row | {"form": form.label(point, raw["locked"]), "draw_check": int(raw["draw_check"])}

@@ -15,6 +15,11 @@ from .work import Amounts, Work
 _STATIC = of_kind("static")
 
 
+def _static(point: Point, name: str) -> Any:
+    value = getattr(point, name)
+    return 0 if value is None else value
+
+
 @dataclass(frozen=True, order=True)
 class Shape(Sizes):
     """The sizes of a program, and what follows from its form: cost, memory, and which points fit."""
@@ -33,17 +38,15 @@ class Shape(Sizes):
         """The primitive operations of runs in this program."""
         V, d, m, runs = self.V, self.d, self.m, work.runs
         hidden = 2 * m * d
-        total = self.runs_as.amounts(work, V, d, m) + Amounts(
+        total = self.runs_as.amounts(work, self) + self.runs_as.reading(work, self) + Amounts(
             runs=runs,
             normals=runs * (2 * V + m) * d,
-            words=work.evaluated_tokens,
-            row_floats=work.evaluated_tokens * d,
             activations=work.evaluated * m,
             logits=work.labels,
             flops=2 * work.labels * d + work.evaluated * 2 * hidden + runs * (4 * V * (2 * V * d + hidden) + 6 * d**3),
             decoded=runs * (V**3 + 4 * d**3 + 4 * V * d * (V + d)) if self.decoders else 0,
         )
-        redraw = self.runs_as.redraw_amounts(work, V, d, m)
+        redraw = self.runs_as.redraw_amounts(work, self)
         return sum((redraw for _ in range(REDRAWS if self.diagnose and m else 0)), total)
 
     @property
@@ -51,7 +54,7 @@ class Shape(Sizes):
         """Estimated peak memory, one run at a time: tables, and what a tile of samples holds at once."""
         V, d, m = self.V, self.d, self.m
         p = m or d
-        floats = 10 * V * d + 4 * V * p + 2 * m * d + 6 * d * p + self.runs_as.floats(V, d, m)
+        floats = 10 * V * d + 4 * V * p + 2 * m * d + 6 * d * p + self.runs_as.floats(self)
         if self.diagnose:
             floats += 4 * V * d + (4 * V * p + 2 * d * p + 2 * m * d if m else 0)
         if self.decoders:  # what the program returns, and float64 on the host
@@ -70,7 +73,7 @@ class Shape(Sizes):
     @staticmethod
     def sized(point: Point, V: int, d: int, m: int) -> Shape:
         """The shape of these sizes for the point, whether it fits or not."""
-        return Shape(V, d, m, form=form_of(point, V).name, **{name: getattr(point, name) for name in _STATIC})
+        return Shape(V, d, m, form=form_of(point, V).name, **{name: _static(point, name) for name in _STATIC})
 
     @staticmethod
     def of(point: Point) -> Shape:

@@ -22,6 +22,9 @@ class Sizes:
     """Samples per iteration of a loop over samples: whole blocks. 0 takes four, which suits a CPU's caches and wastes little on
     small N; wide programs take fewer, so that a (tile, widest) float32 array stays within 16 MiB as long as one block does."""
 
+    pool: int = 0
+    """Noise sequences of the pool; 0 is none."""
+
     def __post_init__(self) -> None:
         if not self.tile:
             blocks = max(1, min(4, 2**22 // (max(self.V, self.d, self.m) * BLOCK)))

@@ -95,10 +95,11 @@ def step2(world: World, residual_of: Residual) -> tuple[Array, Array]:
     return attention_gradient(world, S @ Z_in + trigger * e.z_trig), phi2 / run.N.astype(f32)
 
 
-def attention_gradient(world: World, keys_sum: Array) -> Array:
-    """w_hat from the sum over samples and positions of b^T (v - h) k."""
+def attention_gradient(world: World, keys_sum: Array, total: Array | None = None) -> Array:
+    """w_hat from the sum over samples and positions of b^T (v - h) k; samples have weights that sum to `total`, N unless given."""
     run, e = world.run, world.e
-    w_hat = jnp.sum(e.z_eos * e.z_eos) * (keys_sum / run.N.astype(f32) / run.L.astype(f32))
+    total = run.N.astype(f32) if total is None else total
+    w_hat = jnp.sum(e.z_eos * e.z_eos) * (keys_sum / total / run.L.astype(f32))
     return jnp.where(run.L > 1, w_hat, f32(0))  # a lone token has all the attention: zero, not rounding
 
 
@@ -121,11 +122,14 @@ def step3(world: World, scores: Scores, residual_of: Residual, n: Array | None =
 
 def features(world: World, h: Array) -> tuple[Array, Array]:
     """phi (n, p), what V_mat reads, and act'(W_in h) / sqrt(m); zero on padded units."""
-    if world.e.W_in is None:
-        return h, h
+    return (h, h) if world.e.W_in is None else activations(world, h @ world.e.W_in.T)
+
+
+def activations(world: World, u: Array) -> tuple[Array, Array]:
+    """phi (n, m) and its slope from the hidden units u = W_in h (n, m); zero on padded units."""
     real = (jnp.arange(world.shape.m, dtype=i32) < world.run.m)[None]
     scale = jnp.where(real, lax.rsqrt(world.run.m.astype(f32)), f32(0))
-    phi, slope = value_and_slope(world.shape.activation, h @ world.e.W_in.T, jnp, jax.scipy.special.erf)
+    phi, slope = value_and_slope(world.shape.activation, u, jnp, jax.scipy.special.erf)
     return phi * scale, slope * scale
 
 

@@ -67,11 +67,15 @@ def and_empty(table: Array, fill: float = 0.0) -> Array:
     return jnp.concatenate([table, jnp.full((1, *table.shape[1:]), fill, table.dtype)])
 
 
-def token_counts(world: World, key: Array, n: Array) -> Array:
-    """(V,) int32: how often each token is the informative one in the first n samples of a stream."""
+def token_counts(world: World, key: Array, n: Array, informative: Callable[[keys.Blocks], Array] | None = None) -> Array:
+    """(V,) int32: how often each token is the informative one in the first n samples of a stream.
+
+    `informative` gives those of blocks; it is token 0 unless given.
+    """
 
     def tile(blocks: keys.Blocks, real: Array, counts: Array) -> Array:
-        return add_at(counts, task.tokens(blocks, 0, world.run.V), real.astype(i32))
+        x = informative(blocks) if informative else task.tokens(blocks, 0, world.run.V)
+        return add_at(counts, x, real.astype(i32))
 
     return over_samples(world, key, n, tile, jnp.zeros(world.shape.V, i32))
 

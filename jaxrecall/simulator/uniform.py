@@ -47,8 +47,13 @@ def redrawn_first_steps(world: World) -> tuple[Array, Array]:
     return w_hat, softmax_errors(world, G1, A, centred(world, world.e.Z_out), phi2, phi2)[0]
 
 
-def completed(world: World, G1: Array, A: Array, w_hat: Array, phi2_step2: Array, open_step3: OpenStep3) -> Trained:
-    """Step 3 for steps 1 and 2, by `open_step3` unless attention is locked, and the error bounds."""
+def completed(
+    world: World, G1: Array, A: Array, w_hat: Array, phi2_step2: Array, open_step3: OpenStep3, shares: Array | None = None
+) -> Trained:
+    """Step 3 for steps 1 and 2, by `open_step3` unless attention is locked, and the error bounds.
+
+    `shares` (V,) are the parts of the samples that have each informative token, where they need not be counted.
+    """
     T = centred(world, world.e.Z_out)
     locked = is_locked(world, w_hat)
 
@@ -57,7 +62,7 @@ def completed(world: World, G1: Array, A: Array, w_hat: Array, phi2_step2: Array
         n = jnp.where(locked, 0, world.run.N)  # an accelerator runs both branches for all runs of a batch
         return open_step3(scores, T, n)
 
-    G2, phi2_step3 = lax.cond(locked, lambda: (step3_locked(world, A, T), f32(0)), open_attention)
+    G2, phi2_step3 = lax.cond(locked, lambda: (step3_locked(world, A, T, shares), f32(0)), open_attention)
     errors = softmax_errors(world, G1, A, T, phi2_step2, phi2_step3)
     return trained(world, G1, w_hat, G2, errors, locked)
 
@@ -100,14 +105,14 @@ def is_locked(world: World, w_hat: Array) -> Array:
     return scores.trigger + lowest - highest >= LOCKED_NATS + jnp.log(world.run.L.astype(f32))
 
 
-def step3_locked(world: World, A: Array, T: Array) -> Array:
+def step3_locked(world: World, A: Array, T: Array, shares: Array | None) -> Array:
     """G2 = 1/N sum_x n_x T^T (e_{pi x} - p_x) phi(v_x)^T: with locked attention a sample is its informative token.
 
     A and T are the centred answers and Z_out: the softmax and T^T (e - p) do not see the mean. Where the guard holds, logits are
     so small that their largest need not be taken off.
     """
     run, perm = world.run, world.perm
-    n = token_counts(world, batch_of_step(world, 2), run.N).astype(f32)
+    n = token_counts(world, batch_of_step(world, 2), run.N).astype(f32) if shares is None else shares
 
     def rows(v: Array, real: Array, G: Array) -> Array:
         phi, _ = features(world, values(world).at[v].get(mode="clip"))
@@ -115,4 +120,4 @@ def step3_locked(world: World, A: Array, T: Array) -> Array:
         toward = T.at[perm.at[v].get(mode="clip")].get(mode="clip") - p @ T / jnp.sum(p, axis=1, keepdims=True)
         return G + outer(only(real, toward) * n.at[v].get(mode="clip")[:, None], phi)
 
-    return over_vocabulary(world, rows, zeros_dp(world)) / run.N.astype(f32)
+    return over_vocabulary(world, rows, zeros_dp(world)) / (run.N.astype(f32) if shares is None else f32(1))

@@ -39,18 +39,36 @@ class Work(NamedTuple):
     """What runs ask for whatever program they run in; the work of several is the sum."""
 
     runs: int = 0
-    samples: int = 0  # N, here as below rounded up to whole tiles
-    tokens: int = 0  # N L
+    samples: int = 0  # drawn: N, here as below rounded up to whole tiles
+    tokens: int = 0  # drawn: N L, or those of a pool
     evaluated: int = 0  # test and train sequences that are measured
     evaluated_tokens: int = 0
     labels: int = 0  # logits of the evaluated
+    gaussian: int = 0  # counts from their Gaussian limit
 
     @staticmethod
     def of(point: Point, runs: int = 1) -> Work:
-        samples = -(-point.N // TILE) * TILE
-        evaluated = sum(-(-n // BLOCK) * BLOCK for n in (point.n_test, min(point.N, point.n_test)))
-        labels = -(-point.V // LABELS) * LABELS
-        return Work(runs, *(runs * n for n in (samples, samples * point.L, evaluated, evaluated * point.L, evaluated * labels)))
+        samples = _whole(point.N, TILE)
+        n_test = _whole(point.n_test, BLOCK)
+        evaluated = n_test + _whole(min(point.N, point.n_test), BLOCK)
+        labels = evaluated * _whole(point.V, LABELS)
+        if point.pool is None:
+            return Work(runs, *(runs * n for n in (samples, samples * point.L, evaluated, evaluated * point.L, labels)))
+        batches = 3 if point.fresh_batches else 1
+        drawn = {
+            "samples": (batches * samples, batches * point.V * point.pool),
+            "noise": (batches * _whole(point.pool, BLOCK) * (point.L - 1), batches * point.pool * point.V),
+            "test": (n_test * (point.L - 1), n_test * point.V),
+        }
+        limit = point.in_the_limit
+        pairs, noise, test = (0 if name in limit else words for name, (words, _) in drawn.items())
+        gaussian = sum(drawn[name][1] for name in limit)
+        return Work(runs, *(runs * n for n in (pairs, noise, evaluated, test, labels, gaussian)))
 
     def __add__(self, other: Work) -> Work:  # type: ignore[override]
         return Work(*map(operator.add, self, other))
+
+
+def _whole(n: int, size: int) -> int:
+    """n rounded up to a multiple of `size`."""
+    return -(-n // size) * size

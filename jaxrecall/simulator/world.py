@@ -23,7 +23,11 @@ class Arguments(eqx.Module):
     The numbers are the fields of the point that are sizes or traced (int32 and bool; a name as its place among the choices of
     its field), and products and ratios of the rates (float32):
 
-        eta,   gamma_eta = gamma eta,   mix1 = eta / max(eta, gamma2),   mix2 = gamma2 / max(eta, gamma2)
+        eta,   gamma_eta = gamma eta,   mix1 = eta / max(eta, gamma2),   mix2 = gamma2 / max(eta, gamma2),   samples = N
+
+    and, for a point with a pool, how many pairs of a token and a noise sequence, tokens of a noise sequence and noise tokens of a
+    test sequence are drawn one by one (int32; -1: their counts are from the Gaussian limit): drawn_samples, drawn_noise,
+    drawn_test. N is at most 2^31 - 1 among the integers.
     """
 
     streams: UInt32[Any, "*runs 10 2"]
@@ -45,6 +49,15 @@ class Arguments(eqx.Module):
 _RECORDED = frozenset({"streams", "batches", "numbers"})  # missing while JAX puts one together
 
 
+class Pools(eqx.Module):
+    """The samples of the three gradient steps of a point with a pool; those of later steps are unused unless batches are fresh."""
+
+    noise: Float32[Array, "3 K V"]
+    """How often each token occurs in each sequence of the pool."""
+    excess: Float32[Array, "3 V K"]
+    """The part of the samples that have informative token x and noise sequence k, less its mean 1 / (V K)."""
+
+
 class World(eqx.Module):
     """The drawn but untrained part of a run: embeddings, permutation, and the mask of the padding."""
 
@@ -54,6 +67,7 @@ class World(eqx.Module):
     no_label: Float32[Array, " V"]
     """0 on labels, -inf on padding."""
     shape: Sizes = eqx.field(static=True)
+    pools: Pools | None = None
 
 
 class Trained(eqx.Module):

@@ -1,0 +1,209 @@
+"""Training with a pool of noise sequences: a sample is a pair (x, k) of an informative token and a sequence of the pool.
+
+All pairs are summed over with their weights, the part of the samples that is such a pair, 1 / (V K) + E[x, k]: cost and memory
+depend on neither N nor L. What does not depend on x cancels against centred tables, so products take the excess E alone where
+they can: its rounding is relative to what the samples fluctuate by, at any N. Laws, forms and bounds are ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jax import Array, lax
+
+from .attention import Scores, attend_to_counts, attention_scores, shares_of
+from .pool_draws import of_step
+from .steps import Residual, activations, attention_gradient, residuals
+from .tiles import at, only, outer
+from .uniform import completed, softmax_errors
+from .world import Trained, World, centred, f32, trained, values, zeros_dp
+
+
+class Attended(NamedTuple):
+    """Attention of all pairs: h of (x, k) is own[x, k] v_x + other[x, k] noise[k]."""
+
+    own: Array  # (V, K) weight on the informative token
+    other: Array  # (V, K) weight on all others
+    noise: Array  # (K, d) mean value of the others
+    total: Array  # (K,) their number, under uniform attention
+
+
+def train(world: World) -> Trained:
+    """The three gradient steps, predictions uniform before step 3 up to the error bounds."""
+    G1, A, w_hat, phi2 = first_steps(world)
+
+    def open_step3(scores: Scores, T: Array, n: Array) -> tuple[Array, Array]:
+        return gradient(world, 2, scores, T)
+
+    shares = jnp.where(world.no_label == 0, 1 / world.run.V.astype(f32) + jnp.sum(of_step(world, 2)[1], axis=1), f32(0))
+    return completed(world, G1, A, w_hat, phi2, open_step3, shares)
+
+
+def first_steps(world: World) -> tuple[Array, Array, Array, Array]:
+    """Steps 1 and 2: G1, its centred answers Z_out G1 (V, p), w_hat, and a bound on the mean of |phi|^2."""
+    G1, phi2 = gradient(world, 0, uniform(world), centred(world, world.e.Z_out))
+    A = centred(world, world.e.Z_out @ G1)
+    w_hat = step2(world, at(A, world.perm)) if world.e.W_in is None else step2_by_pairs(world, at(A, world.perm))
+    return G1, A, w_hat, phi2
+
+
+def redrawn_first_steps(world: World) -> tuple[Array, Array]:
+    """w_hat of steps 1 and 2, and the error bound of step 2."""
+    G1, A, w_hat, phi2 = first_steps(world)
+    return w_hat, softmax_errors(world, G1, A, centred(world, world.e.Z_out), phi2, phi2)[0]
+
+
+def train_full(world: World) -> Trained:
+    """The three gradient steps, exact softmax everywhere."""
+    G1, w_hat = full_first_steps(world)
+    scores = attention_scores(world, w_hat, world.run.gamma_eta)
+    return trained(world, G1, w_hat, full_gradient(world, 2, scores, residuals(world, G1)[1]))
+
+
+def full_first_steps(world: World) -> tuple[Array, Array]:
+    """Steps 1 and 2: G1 and w_hat."""
+    G1, _ = gradient(world, 0, uniform(world), centred(world, world.e.Z_out))
+    return G1, step2_by_pairs(world, residuals(world, G1)[0])
+
+
+def uniform(world: World) -> Scores:
+    """The attention logits of w = 0."""
+    return Scores(jnp.zeros(world.shape.V, f32), f32(0))
+
+
+def attended(world: World, counts: Array, scores: Scores) -> Attended:
+    """Attention of all pairs of a token and a row of the counts (K, V)."""
+    noise = attend_to_counts(world, counts, scores)
+    own, other = shares_of((scores.token + scores.trigger)[:, None], noise)
+    return Attended(own, other, noise.value, noise.total)
+
+
+def mean_weight(world: World) -> Array:
+    """1 / (V K), the mean part of the samples that is a certain pair."""
+    return 1 / (world.run.V.astype(f32) * f32(world.shape.pool))
+
+
+def weights_of(world: World, E: Array) -> Array:
+    """(V, K): the part of the samples that is each pair."""
+    return only(world.no_label == 0, mean_weight(world) + E)
+
+
+def gradient(world: World, step: int, scores: Scores, T: Array) -> tuple[Array, Array]:
+    """G = sum over pairs of their weight (z_out(pi x) - mean z_out) phi(h)^T, and a bound on the mean of |phi|^2.
+
+    T is Z_out, centred. Without an MLP |h|^2 is at most the mean of |v|^2 under the attention, by convexity.
+    """
+    counts, E = of_step(world, step)
+    a, mean, weights = attended(world, counts, scores), mean_weight(world), weights_of(world, E)
+    table, real = at(T, world.perm), world.no_label == 0
+    if world.e.W_in is not None:
+        phi, phi2 = mean_features(world, a, weights)
+        return outer(table, phi), phi2
+    v = values(world)
+    own = jnp.sum(weights * a.own, axis=1)
+    centre = jnp.sum(only(real, a.own), axis=0) / world.run.V.astype(f32)
+    fluctuation = E * a.other - mean * (a.own - centre[None])
+    rows = own[:, None] * v + fluctuation @ a.noise
+    v2, noise2 = jnp.sum(v * v, axis=1), jnp.sum(a.noise * a.noise, axis=1)
+    h2 = jnp.sum(weights * (a.own * v2[:, None] + a.other * noise2[None]))
+    return outer(table, rows), h2
+
+
+def step2(world: World, b: Array) -> Array:
+    """w_hat without an MLP, from b (V, d) by informative token, whose sum over the tokens is zero."""
+    counts, E = of_step(world, 1)
+    run, e, mean = world.run, world.e, mean_weight(world)
+    noise = attended(world, counts, uniform(world))
+    g = noise.noise * noise.total[:, None]  # sum of the values of a noise sequence
+    v = values(world)
+    own = jnp.sum(b * v, axis=1)  # b^T v_x
+    share = 1 / run.V.astype(f32) + jnp.sum(E, axis=1)
+    B = E.T @ b
+    # b^T h L, summed over the noise sequences of a token, and over the tokens of a noise sequence
+    of_token = share * own + jnp.sum(b * (E @ g + jnp.sum(g, axis=0)[None] * mean), axis=1)
+    of_noise = jnp.sum(own) * mean + own @ E + jnp.sum(B * g, axis=1)
+    return keys_gradient(world, counts, B, share * own, of_token / run.L.astype(f32), of_noise / run.L.astype(f32), g)
+
+
+def keys_gradient(world: World, counts: Array, B: Array, own: Array, of_token: Array, of_noise: Array, g: Array) -> Array:
+    """w_hat from sums of b over pairs: B (K, d) of b itself, `own` (V,) of b^T v_x; and of b^T h by token (V,) and sequence (K,).
+
+    A key is weighted by b^T (v - h): noise token u of sequence k by B_k^T z_u as often as it occurs, less of_noise_k.
+    """
+    e = world.e
+    along = jnp.sum(counts * (B @ e.Z_in.T), axis=0) + own - of_token
+    return attention_gradient(world, along @ e.Z_in - of_noise @ g + jnp.sum(own - of_token) * e.z_trig, f32(1))
+
+
+class Token(NamedTuple):
+    """All pairs of one token."""
+
+    u: Array  # (K, p) what their features are made of: h, or W_in h
+    own: Array  # (p,) that of the value of the token alone
+    weight: Array  # (K,)
+    label: Array
+
+
+def over_tokens(world: World, a: Attended, weights: Array, body: Callable[..., Any], start: Any, *more: Array) -> Any:
+    """Scans `body(carry, token, ...)` over the vocabulary, with the rows of any further tables (V, ...).
+
+    u of (x, k) is own[x, k] u(v_x) + other[x, k] u(noise_k): a pair costs p, not d p. Memory: a few (K, p).
+    """
+    W_in, v = world.e.W_in, values(world)
+    of_token, of_noise = (v, a.noise) if W_in is None else (v @ W_in.T, a.noise @ W_in.T)
+
+    def step(carry: Any, rows: Any) -> Any:
+        own, other, mine, weight, label, *others = rows
+        return body(carry, Token(own[:, None] * mine[None] + other[:, None] * of_noise, mine, weight, label), *others)
+
+    return lax.scan(step, start, (a.own, a.other, of_token, weights, world.perm, *more))
+
+
+def features_of(world: World, u: Array) -> tuple[Array, Array]:
+    """phi and its slope."""
+    return (u, jnp.ones_like(u)) if world.e.W_in is None else activations(world, u)
+
+
+def mean_features(world: World, a: Attended, weights: Array) -> tuple[Array, Array]:
+    """(V, p): sum over the pairs of each token of weight phi, and the mean of |phi|^2 over all."""
+
+    def token(phi2: Array, x: Token) -> tuple[Array, Array]:
+        phi, _ = features_of(world, x.u)
+        return phi2 + x.weight @ jnp.sum(phi * phi, axis=1), x.weight @ phi
+
+    phi2, rows = over_tokens(world, a, weights, token, f32(0))
+    return rows, phi2
+
+
+def full_gradient(world: World, step: int, scores: Scores, residual_of: Residual) -> Array:
+    """G = sum over pairs of their weight Z_out^T (e_y - p) phi^T; `residual_of` gives Z_out^T (e_y - p)."""
+    counts, E = of_step(world, step)
+
+    def token(G: Array, x: Token) -> tuple[Array, None]:
+        phi, _ = features_of(world, x.u)
+        toward = residual_of(phi, jnp.full(len(phi), x.label))
+        return G + outer(toward * x.weight[:, None], phi), None
+
+    a = attended(world, counts, scores)
+    return over_tokens(world, a, weights_of(world, E), token, zeros_dp(world))[0]
+
+
+def step2_by_pairs(world: World, residual_of: Residual | Array) -> Array:
+    """w_hat from all pairs, a token at a time. `residual_of` gives G1^T Z_out^T (e_y - p), or is what it is for each token."""
+    counts, E = of_step(world, 1)
+    a, W_in = attended(world, counts, uniform(world)), world.e.W_in
+
+    def token(carry: tuple[Array, Array], x: Token, *answer: Array) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+        R, of_noise = carry
+        phi, slope = features_of(world, x.u)
+        residual = residual_of(phi, jnp.full(len(phi), x.label)) if callable(residual_of) else answer[0][None]
+        b = slope * residual * x.weight[:, None]  # by feature: W_in^T b is what is wanted of h
+        along_h = jnp.sum(b * x.u, axis=1)
+        return (R + b, of_noise + along_h), (jnp.sum(b, axis=0) @ x.own, jnp.sum(along_h))
+
+    start = jnp.zeros((world.shape.pool, world.shape.m or world.shape.d), f32), jnp.zeros(world.shape.pool, f32)
+    answers = () if callable(residual_of) else (residual_of,)
+    (R, of_noise), (own, of_token) = over_tokens(world, a, weights_of(world, E), token, start, *answers)
+    return keys_gradient(world, counts, R if W_in is None else R @ W_in, own, of_token, of_noise, a.noise * a.total[:, None])

@@ -1,0 +1,129 @@
+"""What is drawn of a point with a pool, as counts: pairs of a token and a noise sequence, tokens of the pool, test sequences.
+
+Draws are made one by one, or their counts come from the Gaussian limit of the multinomial: see `laws/pool.py`. A batch of samples
+has its pool and its pairs from its own key; the informative token of a sample is that of the same sample without a pool.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from ..laws.pool import fluctuation
+from ..point import BLOCK
+from ..science import keys, task
+from .tiles import add_at, over_samples
+from .world import Pools, World, batch_of_step, f32, i32
+
+
+def with_pools(world: World) -> World:
+    """The world with the pool and the pairs of every batch that it has."""
+    V, K = world.shape.V, world.shape.pool
+
+    def batch(step: Array, pools: Pools) -> Pools:
+        key = batch_of_step(world, step)
+        return Pools(pools.noise.at[step].set(noise_counts(world, key)), pools.excess.at[step].set(excess(world, key)))
+
+    nothing = Pools(jnp.zeros((3, K, V), f32), jnp.zeros((3, V, K), f32))
+    pools = lax.fori_loop(0, 1 + 2 * world.run.fresh_batches.astype(i32), batch, nothing)
+    return World(world.run, world.e, world.perm, world.no_label, world.shape, pools)
+
+
+def of_step(world: World, step: int) -> tuple[Array, Array]:
+    """Token counts of the pool (K, V) and excess of the pairs (V, K) of gradient step 0, 1 or 2."""
+    assert world.pools
+    which = step * world.run.fresh_batches.astype(i32)
+    return world.pools.noise[which], world.pools.excess[which]
+
+
+def noise_counts(world: World, key: Array) -> Array:
+    """(K, V) float32: how often each token occurs in each sequence of the pool."""
+    run, K = world.run, world.shape.pool
+    blocks = keys.blocks(keys.further(key, keys.POOL), 0, -(-K // BLOCK))
+
+    def gaussian() -> Array:
+        return gaussian_counts(world, keys.normals(keys.rows(keys.further(key, keys.POOL_COUNTS), K), world.shape.V))
+
+    return lax.cond(run.drawn_noise < 0, gaussian, lambda: counted(world, blocks, K, run.drawn_noise))
+
+
+def excess(world: World, key: Array) -> Array:
+    """(V, K) float32: the part of the samples that have informative token x and noise sequence k, less 1 / (V K)."""
+    run, shape, real = world.run, world.shape, (world.no_label == 0)[:, None]
+    V, K = shape.V, shape.pool
+    mean = 1 / (run.V.astype(f32) * f32(K))
+
+    def gaussian() -> Array:
+        g = keys.normals(keys.rows(keys.further(key, keys.PAIR_COUNTS), V), K)
+        x = jnp.where(real, fluctuation(g, jnp.sqrt(run.samples * mean)), f32(0))
+        return (x - jnp.sum(x) * mean) * jnp.sqrt(mean) * lax.rsqrt(run.samples)
+
+    def one_by_one() -> Array:
+        def tile(blocks: keys.Blocks, is_sample: Array, A: Array) -> Array:
+            x, k = drawn_pairs(world, blocks)
+            return add_at(A, x * K + k, is_sample.astype(i32))
+
+        A = over_samples(world, key, run.drawn_samples, tile, jnp.zeros(V * K, i32))
+        return A.astype(f32).reshape(V, K) / run.samples - mean
+
+    return jnp.where(real, lax.cond(run.drawn_samples < 0, gaussian, one_by_one), f32(0))
+
+
+def drawn_pairs(world: World, blocks: keys.Blocks) -> tuple[Array, Array]:
+    """Informative tokens and rows of the pool of the samples of `blocks`, one by one."""
+    return task.tokens(blocks, 0, world.run.V), keys.below(keys.words(blocks, 1), world.shape.pool)
+
+
+def pairs(world: World, blocks: keys.Blocks) -> tuple[Array, Array]:
+    """The samples of `blocks` of the last step: those that were drawn, or as many drawn from their Gaussian counts."""
+    p = 1 / (world.run.V.astype(f32) * f32(world.shape.pool)) + of_step(world, 2)[1]
+    weights = jnp.where((world.no_label == 0)[:, None], jnp.maximum(p, f32(0)), f32(0))
+
+    def from_counts() -> tuple[Array, Array]:
+        """A token by its share of the samples, then a sequence of the pool among the samples of the token."""
+        u = keys.words(blocks, jnp.arange(2, dtype=jnp.uint32)).astype(f32) * f32(2**-32)
+        x = inverse(jnp.sum(weights, axis=1), u[0])
+        return x, jax.vmap(lambda x, u: inverse(weights[x], u))(x, u[1])
+
+    return lax.cond(world.run.drawn_samples < 0, from_counts, lambda: drawn_pairs(world, blocks))
+
+
+def inverse(weights: Array, u: Array) -> Array:
+    """The place where the cumulated weights pass the part u of their sum; int32."""
+    total = jnp.cumsum(weights)
+    place = jnp.searchsorted(total, u * total[-1], side="right").astype(i32)
+    # rounding may carry u to the end, where there is padding
+    last = jnp.max(jnp.where(weights > 0, jnp.arange(len(weights), dtype=i32), 0))
+    return jnp.minimum(place, last)
+
+
+def test_counts(world: World, blocks: keys.Blocks) -> Array:
+    """(512, V) float32: how often each token occurs as noise in the test sequences of a block."""
+
+    def gaussian() -> Array:
+        row = blocks.index[0] * jnp.uint32(BLOCK) + jnp.arange(BLOCK, dtype=jnp.uint32)
+        key = keys.fold(keys.further(blocks.key, keys.POOL_COUNTS), row)
+        return gaussian_counts(world, keys.normals(key, world.shape.V))
+
+    return lax.cond(world.run.drawn_test < 0, gaussian, lambda: counted(world, blocks, BLOCK, world.run.drawn_test))
+
+
+def counted(world: World, blocks: keys.Blocks, n: int, length: Array) -> Array:
+    """(n, V) float32: how often each token occurs at positions 1 to `length` of the first n sequences of `blocks`."""
+    V = world.shape.V
+    row = jnp.arange(n, dtype=i32) * V
+
+    def position(j: Array, counts: Array) -> Array:
+        return add_at(counts, row + task.tokens(blocks, j, world.run.V)[:n], jnp.ones(n, i32))
+
+    return lax.fori_loop(1, length + 1, position, jnp.zeros(n * V, i32)).astype(f32).reshape(n, V)
+
+
+def gaussian_counts(world: World, normals: Array) -> Array:
+    """(n, V) float32: counts of L - 1 tokens in the limit of many, from standard normals (n, V); none is negative."""
+    real, V = (world.no_label == 0)[None], world.run.V.astype(f32)
+    mean = (world.run.L - 1).astype(f32) / V
+    x = jnp.where(real, fluctuation(normals, jnp.sqrt(mean)), f32(0))
+    counts = mean + jnp.sqrt(mean) * (x - jnp.sum(x, axis=1, keepdims=True) / V)
+    return jnp.where(real, jnp.maximum(counts, f32(0)), f32(0))

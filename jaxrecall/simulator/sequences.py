@@ -1,0 +1,68 @@
+"""The test and train sequences that metrics read, a block at a time: their informative tokens, and attention to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from ..science import keys, task
+from . import pool_draws
+from .attention import Attended, NoiseAttention, Scores, attend, attend_to_counts, shares_of
+from .tiles import at
+from .world import World, f32, values
+
+TEST, TRAIN = range(2)
+
+
+class Reader(NamedTuple):
+    """Two functions of TEST or TRAIN, traced, and blocks of its stream."""
+
+    informative: Callable[[Array, keys.Blocks], Array]
+    """Informative tokens (n,) int32."""
+    attended: Callable[[Array, keys.Blocks], tuple[Array, Attended]]
+    """The same, with attention; of a single block."""
+
+
+def reader(world: World, scores: Scores, unread: Array) -> Reader:
+    """Of the sequences of a run under learned attention; where none is to be read, `unread` saves what prepares it."""
+    if world.shape.pool:
+        return _with_pool(world, scores, unread)
+
+    def informative(which: Array, blocks: keys.Blocks) -> Array:
+        return task.tokens(blocks, 0, world.run.V)
+
+    return Reader(informative, lambda which, blocks: (informative(which, blocks), attend(world, blocks, scores)))
+
+
+def _with_pool(world: World, scores: Scores, unread: Array) -> Reader:
+    """Test sequences draw fresh noise; train sequences are pairs of the last step."""
+    K, d = world.shape.pool, world.shape.d
+    nothing = NoiseAttention(jnp.zeros((K, d), f32), jnp.zeros(K, f32), jnp.zeros(K, f32))
+    counts, _ = pool_draws.of_step(world, 2)
+    pooled = lax.cond(unread, lambda: nothing, lambda: attend_to_counts(world, counts, scores))
+
+    def read(x: Array, noise: NoiseAttention) -> tuple[Array, Attended]:
+        own = at(scores.token, x) + scores.trigger
+        mass, others = shares_of(own, noise)
+        h = mass[:, None] * at(values(world), x) + others[:, None] * noise.value
+        return x, Attended(h, mass, own > noise.top)
+
+    def informative(which: Array, blocks: keys.Blocks) -> Array:
+        return lax.cond(which == TRAIN, lambda: pool_draws.pairs(world, blocks)[0], lambda: task.tokens(blocks, 0, world.run.V))
+
+    def attended(which: Array, blocks: keys.Blocks) -> tuple[Array, Attended]:
+        def train() -> tuple[Array, Attended]:
+            x, k = pool_draws.pairs(world, blocks)
+            return read(x, jax.tree.map(lambda a: at(a, k), pooled))
+
+        def test() -> tuple[Array, Attended]:
+            fresh = attend_to_counts(world, pool_draws.test_counts(world, blocks), scores)
+            return read(task.tokens(blocks, 0, world.run.V), fresh)
+
+        return lax.cond(which == TRAIN, train, test)
+
+    return Reader(informative, attended)
