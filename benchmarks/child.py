@@ -15,6 +15,8 @@ from pkgutil import walk_packages
 from statistics import mean
 from typing import Any
 
+from jaxrecall import Point
+
 from . import clock
 from .work import FULL, TINY
 
@@ -80,6 +82,10 @@ def cold_jax(tiny: bool) -> dict[str, Any]:
 
 def size(tiny: bool, N: int, cache: str) -> dict[str, Any]:
     """Two runs of N samples: peak memory of the process in bytes. Programs are found in `cache` or left there."""
+    return _size((TINY if tiny else FULL).memory.replace(N=N), cache)
+
+
+def _size(point: Point, cache: str) -> dict[str, Any]:
     import jax
 
     from jaxrecall import simulate
@@ -87,8 +93,13 @@ def size(tiny: bool, N: int, cache: str) -> dict[str, Any]:
     jax.config.update("jax_compilation_cache_dir", cache)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", SLOW_COMPILE_SECONDS)
     for seed in range(2):
-        simulate((TINY if tiny else FULL).memory.replace(N=N), seed)
+        simulate(point, seed)
     return {"peak_bytes": peak_bytes()}
+
+
+def pool_size(tiny: bool, N: int, L: int, cache: str) -> dict[str, Any]:
+    """Two runs with a pool: peak memory of the process in bytes. Programs are found in `cache` or left there."""
+    return _size((TINY if tiny else FULL).pool.replace(N=N, L=L), cache)
 
 
 def fit(seeds: int, resamples: int) -> dict[str, Any]:
@@ -119,7 +130,7 @@ def peak_bytes() -> int:
         return math.ceil(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024))
 
 
-TASKS = {task.__name__: task for task in (cold_jaxrecall, cold_torch, cold_jax, size, fit)}
+TASKS = {task.__name__: task for task in (cold_jaxrecall, cold_torch, cold_jax, size, pool_size, fit)}
 
 if __name__ == "__main__":
     print(json.dumps(TASKS[sys.argv[1]](**json.loads(sys.argv[2]))))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from . import engines, gpu, runs, scale, search
+from . import engines, gpu, pool, runs, scale, search
 from .bench import Bench
 from .record import Measured
 
@@ -16,6 +16,7 @@ MEASURE: dict[str, Callable[[Bench], dict[str, Measured]]] = {
     "S2": runs.s2,
     "memory": runs.memory,
     "search": search.against_dense,
+    "pool": pool.figures,
     "gpu": gpu.batched_and_matmul,
     "engines": engines.side_by_side,
     "fit": runs.fit,

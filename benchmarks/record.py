@@ -45,6 +45,11 @@ ASKED = (
     Asked("memory", "memory", "peak RSS, N = 1e7 over N = 1e5 (V 256, d 64, L 16)", "1.10", "1.02", (NUMBER,), True),
     Asked("slope", "memory", "log-log slope of time against N from 1e5 to 1e7", "1.03", "1.00", (NUMBER,), True),
     Asked("search", "search", "threshold search: samples simulated for the same CI width, dense grid / search", "4x", "10x"),
+    Asked("pool", "pool", "exact run (measured at N = 8192, scaled) / pool run: V 256, d 128, L 4096, N 1e6, K 512", "500x", "3000x"),
+    Asked("pool-N", "pool", "log-log slope of a pool run's time against N from 1e4 to 1e12", "0.05", "0.02", (NUMBER,), True),
+    Asked("pool-L", "pool", "log-log slope of a pool run's time against L from 64 to 65536", "0.25", "0.1", (NUMBER,), True),
+    Asked("pool-memory", "pool", "peak RSS of a pool run, N 1e15 and L 1e9 over N 1e4 and L 64", "1.10", "1.02", (NUMBER,), True),
+    Asked("pool-floor", "pool", "1,000 pool runs (V 128, d 64, K 256) / floor of their products and draws", "2.5", "1.5", (NUMBER,), True),
     Asked(
         "gpu", "gpu", "GPU: S1 batched / one run a call; R1 matmul rate / that GPU's own f32-grade rate", "30x; 40 %", "100x; 60 %",
         (TIMES, PERCENT),

@@ -62,6 +62,12 @@ class Work:
     memory: Point
     memory_N: Sequence[int]
     search: Sweep  # the dense grid that a threshold search over the same N is held against
+    pool: Point  # one run with a pool
+    pool_exact_N: int  # at which it is measured without
+    pool_N: Sequence[int]
+    pool_L: Sequence[int]
+    pool_many: Point  # of which there are many seeds
+    pool_seeds: int
 
 
 _S2 = {
@@ -83,6 +89,12 @@ FULL = Work(
     search=Sweep(
         "dense", 16, {"N": [round(2 ** (6 + k / 2)) for k in range(19)]}, [(32, 64, 8), (64, 64, 8), (64, 128, 32), (128, 128, 8)]
     ),
+    pool=Point(V=256, N=10**6, d=128, L=4096, pool=512),
+    pool_exact_N=8192,
+    pool_N=[10**k for k in range(4, 13)],
+    pool_L=[64, 256, 1024, 4096, 16384, 65536],
+    pool_many=Point(V=128, N=2 * 10**6, d=64, L=4096, pool=256),
+    pool_seeds=1000,
 )
 
 _SMALL: dict[str, Any] = {"n_test": 128}
@@ -95,4 +107,10 @@ TINY = Work(
     memory=Point(V=16, N=1, d=16, L=4, **_SMALL),
     memory_N=(512, 2048),
     search=Sweep("dense-tiny", 6, {"N": [32, 64, 128, 256, 512]}, [(8, 32, 4)], _SMALL),
+    pool=Point(V=16, N=2048, d=16, L=64, pool=32, **_SMALL),
+    pool_exact_N=512,
+    pool_N=(10**3, 10**9),
+    pool_L=(8, 4096),
+    pool_many=Point(V=16, N=1024, d=16, L=64, pool=32, **_SMALL),
+    pool_seeds=4,
 )

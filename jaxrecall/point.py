@@ -239,7 +239,7 @@ def _checked(name: str, value: Any, kind: str, limits: Any, problems: list[Probl
     above = f"greater than {low:g}" if limits.get("open_low") else f"from {low}" if kind.startswith("int") else f"from {low:g}"
     allowed = f"{what} {above}" + (f" to {high}" if high < math.inf else "")
     if (larger := limits.get("high_with_pool", high)) > high:
-        allowed += f", or to {larger} with a pool"
+        allowed += f", with a pool to {larger}"
     if number is None:
         problems.append(Problem(name, f"got {value!r}; allowed: {allowed}"))
         return value

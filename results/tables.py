@@ -1,4 +1,4 @@
-"""Prints the tables of results/README.md from the tables of the shipped studies beside it: python results/tables.py"""
+"""Prints the tables of results/README.md and docs/pool.md from the tables of the shipped studies: python results/tables.py"""
 
 from pathlib import Path
 
@@ -95,6 +95,58 @@ def agreement():
     return markdown(["theta", "prediction", "cells", "of them distinct (V, d)", "median abs ln ratio", "largest"], body)
 
 
+POOLS = (16, 64, 256, 1024)
+PAIRED = ("snr", "accuracy", "memory_accuracy", "step1_memory_accuracy", "train_accuracy", "attention_mass", "attention_top1", "test_margin")
+
+
+def paired():
+    """For each point of sweeps/pool.yaml: its name, the rows without a pool, and for each K the differences from them by seed."""
+    rows = load(STUDY / "pool")
+    rows["pool"] = rows["pool"].fillna(0).astype(int)
+    names = [*SIZES, "N", "m", "embedding", "activation", "trigger_in_value", "kappa"]
+    for at, mine in rows.groupby(names, sort=False):
+        by_pool = {K: table.set_index("seed")[list(PAIRED)].astype(float) for K, table in mine.groupby("pool")}
+        V, d, L, N, m, embedding, activation, trigger_in_value, kappa = at
+        name = f"V {V}, d {d}, L {L}, N {N}" + (f", m {m} {activation}" if m else "") + ("" if trigger_in_value else ", trigger in the key")
+        name += (f", {embedding}" if embedding != "gaussian" else "") + (f", kappa {kappa:g}" if abs(kappa - 100) > 1 else "")
+        yield name, dict(zip(names, at, strict=True)), by_pool[0], {K: by_pool[K] - by_pool[0] for K in POOLS}
+
+
+def in_errors(off):
+    """The mean over seeds in units of its standard error; nothing where all seeds agree."""
+    error = off.std() / len(off) ** 0.5
+    return off.mean() / error if error > 0 else 0.0
+
+
+def pool_differences():
+    """Differences from runs without a pool, in standard errors over 48 paired seeds, for K = 16, 64, 256, 1024."""
+    body = []
+    for name, _, _, off in paired():
+        body.append([name, *(", ".join(f"{in_errors(off[K][metric]):+.1f}" for K in POOLS) for metric in PAIRED)])
+    return markdown(["point", *PAIRED], body)
+
+
+def pool_noise():
+    """What a pool adds to the noise of the attention scores: 1/snr^2 over that without a pool, less one, and standard error."""
+    body = []
+    for name, at, without, off in paired():
+        V, d = at["V"], at["d"]
+        alike = V if at["embedding"] == "orthogonal" else V * d / (V + d)
+        cells = []
+        for K in POOLS:
+            more = np.median((1 + off[K]["snr"] / without["snr"]) ** -2) - 1
+            cells.append(f"{100 * more:+.1f} % (at most {100 * alike / K:.0f} %)")
+        body.append([name, f"{without['snr'].mean():.1f}", *cells])
+    return markdown(["point", "snr without a pool", *(f"K = {K}" for K in POOLS)], body)
+
+
+def pool_summary():
+    """How many of the differences exceed two and three standard errors."""
+    off = {K: [in_errors(differences[K][metric]) for _, _, _, differences in paired() for metric in PAIRED] for K in POOLS}
+    body = [[K, len(z), *(sum(abs(value) > limit for value in z) for limit in (2, 3)), f"{max(map(abs, z)):.1f}"] for K, z in off.items()]
+    return markdown(["K", "differences", "above 2", "above 3", "largest"], body)
+
+
 if __name__ == "__main__":
-    for table in (capacity, agreement, embeddings, bound):
+    for table in (capacity, agreement, embeddings, bound, pool_summary, pool_differences, pool_noise):
         print(f"{table.__doc__}\n\n{table()}\n")

@@ -45,7 +45,7 @@ class Small(Form):
     def train(self, world):
         return steps.train(world)
 
-    def amounts(self, work, V, d, m):
+    def amounts(self, work, sizes):
         return Amounts(words=4 * work.tokens)
 
 

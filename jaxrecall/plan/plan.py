@@ -101,6 +101,7 @@ class Plan:
             {
                 "bucket": str(shape),
                 "activation": shape.activation,
+                "pool": shape.pool,
                 "exact": "full" if shape.runs_as.exact else "guarded",
                 "points": len({run.point.point_id for c in mine for run in c.runs}),
                 "runs": sum(len(c.runs) for c in mine),

@@ -13,6 +13,7 @@ from jax import Array
 from jaxtyping import Float, Int
 
 from ..laws.embedding import law_index
+from ..laws.pool import MAX_DRAWS, MIN_MEAN
 from ..point import BLOCK, REDRAWS, Point, Run, checked_seed
 from ..science import embeddings as embed
 from ..science import keys, task
@@ -99,7 +100,7 @@ def _check_writable(point: Point) -> None:
     if point.in_the_limit:
         raise ValueError(
             f"N, L: got N={point.N}, L={point.L} with V={point.V}, pool={point.pool}, so that the {', '.join(point.in_the_limit)} are "
-            "drawn as Gaussian counts and cannot be written out; allowed: up to 2^20 draws, or under 16 a count"
+            f"drawn as Gaussian counts and cannot be written out; allowed: up to {MAX_DRAWS} draws, or under {MIN_MEAN} a count"
         )
 
 

@@ -74,7 +74,7 @@ class SweepJob(Job):
             lines.append(f"{self.shard}: {len(self._runs)} of these runs")
         lines.append(f"{self.n_done} done in {self.store.folder}, {plan.n_runs} to do")
         lines += [
-            f"  program {entry['bucket']} {entry['activation']}: {entry['points']} points, {entry['runs']} runs, "
+            f"  program {entry['bucket']} {entry['activation']}{', pool ' + str(entry['pool']) if entry['pool'] else ''}: {entry['points']} points, {entry['runs']} runs, "
             f"{entry['chunks']} chunks, about {duration(entry['est_seconds'])}, {entry['est_peak_bytes'] / 2**20:.0f} MiB"
             for entry in plan.describe()
         ]

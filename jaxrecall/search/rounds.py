@@ -24,7 +24,7 @@ from ..store.store import Store
 from .cell import OUTCOMES, CellSearch, Request, Target
 
 RUNS_PER_CELL = 60  # a guess, to weigh padding against compiling
-PROGRAM = ("bucket", "activation", "exact", "points", "est_peak_bytes")
+PROGRAM = ("bucket", "activation", "pool", "exact", "points", "est_peak_bytes")
 
 Known = dict[RunId, float | None]
 """Accuracy of runs; None: nonfinite."""

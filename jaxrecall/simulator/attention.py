@@ -57,10 +57,13 @@ def attend_to_counts(world: World, counts: Array, scores: Scores) -> NoiseAttent
     return NoiseAttention(weight @ world.e.Z_in / unless_zero(total)[:, None], total, top)
 
 
-def shares_of(own: Array, noise: NoiseAttention) -> tuple[Array, Array]:
-    """Softmax weight on the informative token, whose attention logit is `own` (..., n), and on all noise tokens together."""
-    top = jnp.maximum(own, noise.top)
-    mine, others = jnp.exp(own - top), noise.total * jnp.exp(noise.top - top)
+def shares_of(own: Array, total: Array, top: Array) -> tuple[Array, Array]:
+    """Softmax weight on the informative token, whose attention logit is `own`, and on all noise tokens together.
+
+    `total` and `top` are those of NoiseAttention; the three have one rank.
+    """
+    highest = jnp.maximum(own, top)
+    mine, others = jnp.exp(own - highest), total * jnp.exp(top - highest)
     return mine / (mine + others), others / (mine + others)
 
 

@@ -76,7 +76,7 @@ def uniform(world: World) -> Scores:
 def attended(world: World, counts: Array, scores: Scores) -> Attended:
     """Attention of all pairs of a token and a row of the counts (K, V)."""
     noise = attend_to_counts(world, counts, scores)
-    own, other = shares_of((scores.token + scores.trigger)[:, None], noise)
+    own, other = shares_of((scores.token + scores.trigger)[:, None], noise.total[None], noise.top[None])
     return Attended(own, other, noise.value, noise.total)
 
 

@@ -47,7 +47,7 @@ def _with_pool(world: World, scores: Scores, unread: Array) -> Reader:
 
     def read(x: Array, noise: NoiseAttention) -> tuple[Array, Attended]:
         own = at(scores.token, x) + scores.trigger
-        mass, others = shares_of(own, noise)
+        mass, others = shares_of(own, noise.total, noise.top)
         h = mass[:, None] * at(values(world), x) + others[:, None] * noise.value
         return x, Attended(h, mass, own > noise.top)
 
