@@ -135,7 +135,9 @@ class Point:
             message = f"got {self.pool} with V={self.V}; allowed: up to {(2**31 - 1) // self.V}, so that V pool is below 2^31"
             problems.append(Problem("pool", message, "V * pool < 2**31"))
         if self.decoders and self.pool:
-            message = f"got true with pool={self.pool}; allowed: false with a pool, whose samples share noise that the decoders hold for new"
+            message = (
+                f"got true with pool={self.pool}; allowed: false with a pool, whose samples share noise that the decoders hold for new"
+            )
             problems.append(Problem("decoders", message, "not decoders"))
 
     @property

@@ -96,7 +96,16 @@ def agreement():
 
 
 POOLS = (16, 64, 256, 1024)
-PAIRED = ("snr", "accuracy", "memory_accuracy", "step1_memory_accuracy", "train_accuracy", "attention_mass", "attention_top1", "test_margin")
+PAIRED = (
+    "snr",
+    "accuracy",
+    "memory_accuracy",
+    "step1_memory_accuracy",
+    "train_accuracy",
+    "attention_mass",
+    "attention_top1",
+    "test_margin",
+)
 
 
 def paired():

@@ -114,7 +114,7 @@ def gradient(world: World, step: int, scores: Scores, T: Array) -> tuple[Array, 
 def step2(world: World, b: Array) -> Array:
     """w_hat without an MLP, from b (V, d) by informative token, whose sum over the tokens is zero."""
     counts, E = of_step(world, 1)
-    run, e, mean = world.run, world.e, mean_weight(world)
+    run, _e, mean = world.run, world.e, mean_weight(world)
     noise = attended(world, counts, uniform(world))
     g = noise.noise * noise.total[:, None]  # sum of the values of a noise sequence
     v = values(world)

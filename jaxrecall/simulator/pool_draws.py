@@ -6,14 +6,13 @@ has its pool and its pairs from its own key; the informative token of a sample i
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
 from ..laws.pool import fluctuation
 from ..point import BLOCK
 from ..science import keys, task
-from .tiles import add_at, over_samples
+from .tiles import add_at, at, over_samples
 from .world import Pools, World, batch_of_step, f32, i32
 
 
@@ -75,27 +74,35 @@ def drawn_pairs(world: World, blocks: keys.Blocks) -> tuple[Array, Array]:
     return task.tokens(blocks, 0, world.run.V), keys.below(keys.words(blocks, 1), world.shape.pool)
 
 
-def pairs(world: World, blocks: keys.Blocks) -> tuple[Array, Array]:
+def cumulated_pairs(world: World) -> tuple[Array, Array]:
+    """What `pairs` draws by where counts are Gaussian: shares of the samples of the last step, cumulated over tokens (V,), and for
+    each token over the sequences of the pool (V, K)."""
+    mean = 1 / (world.run.V.astype(f32) * f32(world.shape.pool))
+    shares = jnp.where((world.no_label == 0)[:, None], jnp.maximum(mean + of_step(world, 2)[1], f32(0)), f32(0))
+
+    def cumulated() -> tuple[Array, Array]:
+        return jnp.cumsum(jnp.sum(shares, axis=1)), jnp.cumsum(shares, axis=1)
+
+    return lax.cond(world.run.drawn_samples < 0, cumulated, lambda: (shares[:, 0], shares))
+
+
+def pairs(world: World, blocks: keys.Blocks, cumulated: tuple[Array, Array]) -> tuple[Array, Array]:
     """The samples of `blocks` of the last step: those that were drawn, or as many drawn from their Gaussian counts."""
-    p = 1 / (world.run.V.astype(f32) * f32(world.shape.pool)) + of_step(world, 2)[1]
-    weights = jnp.where((world.no_label == 0)[:, None], jnp.maximum(p, f32(0)), f32(0))
 
     def from_counts() -> tuple[Array, Array]:
         """A token by its share of the samples, then a sequence of the pool among the samples of the token."""
         u = keys.words(blocks, jnp.arange(2, dtype=jnp.uint32)).astype(f32) * f32(2**-32)
-        x = inverse(jnp.sum(weights, axis=1), u[0])
-        return x, jax.vmap(lambda x, u: inverse(weights[x], u))(x, u[1])
+        of_tokens, of_sequences = cumulated
+        x = inverse(of_tokens[None], u[0])
+        return x, inverse(at(of_sequences, x), u[1])
 
     return lax.cond(world.run.drawn_samples < 0, from_counts, lambda: drawn_pairs(world, blocks))
 
 
-def inverse(weights: Array, u: Array) -> Array:
-    """The place where the cumulated weights pass the part u of their sum; int32."""
-    total = jnp.cumsum(weights)
-    place = jnp.searchsorted(total, u * total[-1], side="right").astype(i32)
-    # rounding may carry u to the end, where there is padding
-    last = jnp.max(jnp.where(weights > 0, jnp.arange(len(weights), dtype=i32), 0))
-    return jnp.minimum(place, last)
+def inverse(cumulated: Array, u: Array) -> Array:
+    """(n,) int32: the places where cumulated weights (n or 1, places) pass the parts u (n,) of their sum; one of positive weight."""
+    part = jnp.minimum(u, f32(1 - 2**-23))[:, None] * cumulated[:, -1:]
+    return jnp.sum((cumulated <= part).astype(i32), axis=1, dtype=i32)
 
 
 def test_counts(world: World, blocks: keys.Blocks) -> Array:

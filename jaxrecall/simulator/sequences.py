@@ -43,6 +43,7 @@ def _with_pool(world: World, scores: Scores, unread: Array) -> Reader:
     K, d = world.shape.pool, world.shape.d
     nothing = NoiseAttention(jnp.zeros((K, d), f32), jnp.zeros(K, f32), jnp.zeros(K, f32))
     counts, _ = pool_draws.of_step(world, 2)
+    cumulated = pool_draws.cumulated_pairs(world)
     pooled = lax.cond(unread, lambda: nothing, lambda: attend_to_counts(world, counts, scores))
 
     def read(x: Array, noise: NoiseAttention) -> tuple[Array, Attended]:
@@ -52,11 +53,11 @@ def _with_pool(world: World, scores: Scores, unread: Array) -> Reader:
         return x, Attended(h, mass, own > noise.top)
 
     def informative(which: Array, blocks: keys.Blocks) -> Array:
-        return lax.cond(which == TRAIN, lambda: pool_draws.pairs(world, blocks)[0], lambda: task.tokens(blocks, 0, world.run.V))
+        return lax.cond(which == TRAIN, lambda: pool_draws.pairs(world, blocks, cumulated)[0], lambda: task.tokens(blocks, 0, world.run.V))
 
     def attended(which: Array, blocks: keys.Blocks) -> tuple[Array, Attended]:
         def train() -> tuple[Array, Attended]:
-            x, k = pool_draws.pairs(world, blocks)
+            x, k = pool_draws.pairs(world, blocks, cumulated)
             return read(x, jax.tree.map(lambda a: at(a, k), pooled))
 
         def test() -> tuple[Array, Attended]:

@@ -38,13 +38,17 @@ class Shape(Sizes):
         """The primitive operations of runs in this program."""
         V, d, m, runs = self.V, self.d, self.m, work.runs
         hidden = 2 * m * d
-        total = self.runs_as.amounts(work, self) + self.runs_as.reading(work, self) + Amounts(
-            runs=runs,
-            normals=runs * (2 * V + m) * d,
-            activations=work.evaluated * m,
-            logits=work.labels,
-            flops=2 * work.labels * d + work.evaluated * 2 * hidden + runs * (4 * V * (2 * V * d + hidden) + 6 * d**3),
-            decoded=runs * (V**3 + 4 * d**3 + 4 * V * d * (V + d)) if self.decoders else 0,
+        total = (
+            self.runs_as.amounts(work, self)
+            + self.runs_as.reading(work, self)
+            + Amounts(
+                runs=runs,
+                normals=runs * (2 * V + m) * d,
+                activations=work.evaluated * m,
+                logits=work.labels,
+                flops=2 * work.labels * d + work.evaluated * 2 * hidden + runs * (4 * V * (2 * V * d + hidden) + 6 * d**3),
+                decoded=runs * (V**3 + 4 * d**3 + 4 * V * d * (V + d)) if self.decoders else 0,
+            )
         )
         redraw = self.runs_as.redraw_amounts(work, self)
         return sum((redraw for _ in range(REDRAWS if self.diagnose and m else 0)), total)
