@@ -35,10 +35,11 @@ def test_pictures_are_there_and_exponents_are_those_of_the_fit():
     assert f"V^{law['V']:.2f} d^{law['d']:.2f} L^{law['L']:.2f}" in README
 
 
+QUICK = ["capacity", "embeddings", "bound", "pool_summary", "pool_differences", "pool_noise"]  # agreement takes minutes
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "table", ["capacity", "embeddings", "bound", "pool_summary", "pool_differences", "pool_noise"]
-)  # agreement takes minutes
+@pytest.mark.parametrize("table", QUICK)
 def test_the_tables_are_printed_by_the_script(table):
     spec = importlib.util.spec_from_file_location("tables", ROOT / "results/tables.py")
     assert spec

@@ -73,11 +73,7 @@ class SweepJob(Job):
         if self.shard:
             lines.append(f"{self.shard}: {len(self._runs)} of these runs")
         lines.append(f"{self.n_done} done in {self.store.folder}, {plan.n_runs} to do")
-        lines += [
-            f"  program {entry['bucket']} {entry['activation']}{', pool ' + str(entry['pool']) if entry['pool'] else ''}: {entry['points']} points, {entry['runs']} runs, "
-            f"{entry['chunks']} chunks, about {duration(entry['est_seconds'])}, {entry['est_peak_bytes'] / 2**20:.0f} MiB"
-            for entry in plan.describe()
-        ]
+        lines += map(_of_program, plan.describe())
         lines.append(
             f"about {plan.flops:.2g} flops, {duration(plan.seconds)} with compilation, {plan.peak_bytes / 2**20:.0f} MiB at the peak"
         )
@@ -106,3 +102,11 @@ class SweepJob(Job):
 
     def has_picture(self, outcome: Outcome) -> bool:
         return super().has_picture(outcome) and not self.shard  # the whole grid's picture is for the call without --shard
+
+
+def _of_program(entry: dict[str, Any]) -> str:
+    """One line of a dry run."""
+    pool = f" pool {entry['pool']}" if entry["pool"] else ""
+    runs = f"{entry['points']} points, {entry['runs']} runs, {entry['chunks']} chunks"
+    cost = f"about {duration(entry['est_seconds'])}, {entry['est_peak_bytes'] / 2**20:.0f} MiB"
+    return f"  program {entry['bucket']} {entry['activation']}{pool}: {runs}, {cost}"

@@ -98,8 +98,8 @@ def step2(world: World, residual_of: Residual) -> tuple[Array, Array]:
 def attention_gradient(world: World, keys_sum: Array, total: Array | None = None) -> Array:
     """w_hat from the sum over samples and positions of b^T (v - h) k; samples have weights that sum to `total`, N unless given."""
     run, e = world.run, world.e
-    total = run.N.astype(f32) if total is None else total
-    w_hat = jnp.sum(e.z_eos * e.z_eos) * (keys_sum / total / run.L.astype(f32))
+    mean = keys_sum / (run.N.astype(f32) if total is None else total)
+    w_hat = jnp.sum(e.z_eos * e.z_eos) * (mean / run.L.astype(f32))
     return jnp.where(run.L > 1, w_hat, f32(0))  # a lone token has all the attention: zero, not rounding
 
 
