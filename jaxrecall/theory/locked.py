@@ -47,33 +47,34 @@ class KeyOverlaps(NamedTuple):
     spread: np.ndarray  # variance of omega(w, v) over w
 
 
-def locked_accuracy(model: Model, N: float, stray: float = 0.0) -> float:
+def locked_accuracy(model: Model, N: float, stray: float = 0.0, stored: float = 1.0) -> float:
     """Test accuracy (fraction) with attention locked on the informative token; docs/theory.md, section 3.
 
-    `stray` is the weight of samples whose attention is elsewhere, as in `recall`; orthogonal attention-only models ignore it.
+    `stray` and `stored` tell of samples whose attention is elsewhere, as in `recall`; orthogonal attention-only models ignore both.
     Raises TheoryError.
     """
     check_N(N)
     if not model.moments.overlap and not model.m:
         return orthogonal_accuracy(model, N)
-    return recall(model, N, key_overlaps(model), stray)
+    return recall(model, N, key_overlaps(model), stray, stored)
 
 
-def recall(model: Model, N: float, k: KeyOverlaps, stray: float) -> float:
-    """Fraction of the vocabulary that label counts and random embeddings let a model recall whose key overlaps are `k`.
+def recall(model: Model, N: float, k: KeyOverlaps, stray: float, stored: float = 1.0) -> float:
+    """Fraction of the stored vocabulary that label counts and random embeddings let a model recall whose key overlaps are `k`.
 
     `stray` is the summed square weight, per sample, of tokens that occur with a label where they do not belong, over N times
-    the square weight of the right token. Raises TheoryError where d is so small that the variance of a logit comes out negative.
+    the square weight of the right token. `stored` is the part of the vocabulary whose samples reach V_mat in step 3; the others
+    count as labels without samples. Raises TheoryError where d is so small that the variance of a logit comes out negative.
     """
     V, d, moments, u = model.V, model.d, model.moments, nodes()
     r, p = counts(N / V)
     r_v = r[np.minimum(np.searchsorted(np.cumsum(p), u.own_count), len(r) - 1)]
-    a_v = r_v * k.own + k.shared * (r_v - 1)
+    a_v = r_v * k.own + k.shared * (r_v - stored)
     lost = stray * (1 + V / d * moments.overlap) * (k.own**2 + V * k.spread)
     if moments.overlap:
         o = squared_length(u.label_length, d, moments)
         xi = ndtri(u.own_logit) if moments.random_length else np.sqrt(d) * cosine(u.own_logit, d)
-        rest = (V - 2) * (k.shared**2 * V / N + k.spread * (1 + V / N)) + d * lost
+        rest = (V - 2) * (k.shared**2 * (stored * V / N + stored * (1 - stored)) + k.spread * stored * (1 + V / N)) + d * lost
         R2 = chi_square(u.rest_length, d) * rest / d
         noise = np.sqrt(o * R2) * xi
         own, variance = o * a_v + noise, (o * a_v**2 + 2 * a_v * noise) / d + R2
@@ -81,12 +82,16 @@ def recall(model: Model, N: float, k: KeyOverlaps, stray: float) -> float:
         b = np.divide(variance * d, Q2, out=np.zeros(NODES), where=Q2 > 0)
     else:
         own, variance, b = a_v + np.sqrt(lost) * ndtri(u.own_logit), lost + 1e-30, np.ones(NODES)
-    margin = own[:, None] - (b * k.shared)[:, None] * (r - 1)
+    margin = own[:, None] - (b * k.shared)[:, None] * (r - stored)
     total = variance[:, None] + (b**2 * k.spread)[:, None] * r**2
     if not (total > 0).all():
         raise TheoryError(f"d: got {d} with V={V} and N={N:g}; allowed: larger d or V, the variance of a wrong logit is not positive here")
     wrong = upper_tail(margin / np.sqrt(total), d, moments) @ p
-    return float(np.exp((V - 1) * np.log1p(-np.minimum(wrong, 1 - 1e-15))).mean())
+    log_right = (stored * V - 1) * np.log1p(-np.minimum(wrong, 1 - 1e-15))
+    if stored < 1:
+        wrong = upper_tail((own + b * k.shared * stored) / np.sqrt(variance), d, moments)
+        log_right += (1 - stored) * V * np.log1p(-np.minimum(wrong, 1 - 1e-15))
+    return float(np.exp(np.minimum(log_right, 0)).mean())
 
 
 def orthogonal_accuracy(model: Model, N: float) -> float:
