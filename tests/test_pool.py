@@ -36,14 +36,13 @@ def sized(point: Point) -> Shape:
     return Shape.sized(point, 32, 32, 32 if point.m else 0)
 
 
-def check(point: Point, by_autodiff: bool = True) -> str:
+def check(point: Point) -> str:
     """The program against `three_step` on the written-out samples, and that against autodiff of the loss; returns the form."""
     r = realize(point, 3)
     closed = three_step(r, point)
-    if by_autodiff:
-        judge = autodiff_three_step(r, point)
-        for name in ("V1", "w", "V2"):
-            assert relative(getattr(closed, name), getattr(judge, name)) < 1e-12, name
+    judge = autodiff_three_step(r, point)
+    for name in ("V1", "w", "V2"):
+        assert relative(getattr(closed, name), getattr(judge, name)) < 1e-12, name
     learned, metrics = streamed(point, 3, sized(point))
     for name in ("V1", "w", "V2"):
         assert relative(getattr(learned, name), getattr(closed, name)) < 2e-5, (name, metrics["form"])
@@ -81,13 +80,15 @@ def test_the_simulation_agrees_with_the_reference_with_an_mlp(changes):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", list(itertools.product(MODELS, EMBEDDINGS, (True, False), (False, True))), ids=str)
+@pytest.mark.parametrize("case", list(enumerate(itertools.product(MODELS, EMBEDDINGS, (True, False), (False, True)))), ids=str)
 def test_every_combination(case):
-    activation, embedding, trigger_in_value, fresh_batches = case
+    """By turns with a small and a large kappa, and N below and above V K."""
+    i, (activation, embedding, trigger_in_value, fresh_batches) = case
     mlp = {} if activation == "none" else {"m": 20, "activation": activation}
     switches = {"embedding": embedding, "trigger_in_value": trigger_in_value, "fresh_batches": fresh_batches}
-    for (eta, exact), kappa, N in itertools.product(RATES, (3.0, 1e4), (100, 2000)):
-        check(Point(**{**SMALL, "eta": eta, "exact": exact, "kappa": kappa, "N": N, **switches, **mlp}), by_autodiff=kappa == 3.0)
+    rest = {"kappa": (3.0, 1e4)[i % 2], "N": (100, 2000)[i // 2 % 2]}
+    for eta, exact in RATES:
+        check(Point(**{**SMALL, "eta": eta, "exact": exact, **rest, **switches, **mlp}))
 
 
 def test_a_sample_is_an_informative_token_and_a_sequence_of_the_pool():
