@@ -46,7 +46,7 @@ class Shape(Sizes):
                 normals=runs * (2 * V + m) * d,
                 activations=work.evaluated * m,
                 logits=work.labels,
-                flops=2 * work.labels * d + work.evaluated * 2 * hidden + runs * (4 * V * (2 * V * d + hidden) + 6 * d**3),
+                flops=2 * work.labels * d + work.evaluated * 2 * hidden + runs * (4 * V * (2 * V * d + hidden) + 22 * d**3),
                 decoded=runs * (V**3 + 4 * d**3 + 4 * V * d * (V + d)) if self.decoders else 0,
             )
         )
