@@ -46,7 +46,7 @@ def critical():
     d_values, V_values = sorted(found["d"].unique()), sorted(found["V"].unique())
     colours = dict(zip(d_values, shades(len(d_values)), strict=True))
     figure, panels = canvas(-(-len(V_values) // 3), 3, 4.6, sharex=True, sharey=True)
-    lengths = np.geomspace(found["L"].min(), found["L"].max(), 40).round().astype(int)
+    lengths = np.geomspace(found["L"].min(), found["L"].max(), 18).round().astype(int)
     for ax, V in zip(panels.flat, V_values, strict=False):
         for d, marker in zip(d_values, MARKERS, strict=False):
             mine = found[(found["V"] == V) & (found["d"] == d)]
@@ -82,8 +82,16 @@ def by_regime(table):
 REGIMES = dict(zip(("short sequences", "crossover", "long sequences"), ("#0072B2", "0.6", "#D55E00"), strict=True))
 
 
+def regimes():
+    """Entries of a legend."""
+    return [line(name, marker=shape, linestyle="none", color=colour) for shape, (name, colour) in zip(SHAPES, REGIMES.items(), strict=True)]
+
+
 def dots(regime):
-    return {"color": REGIMES[regime], "linestyle": "none", "markersize": 2.5, "markeredgewidth": 0, "alpha": 0.7}
+    return {"color": REGIMES[regime], "linestyle": "none", "markersize": 2.5, "alpha": 0.7}
+
+
+SHAPES = "oxs"
 
 
 def with_predictions(table):
@@ -99,7 +107,7 @@ def collapse():
     table = with_predictions(levels())
     figure, panels = canvas(1, 2, 3.0)
     curve, rest = panels[0]
-    for marker, (name, rows) in zip("o.s", by_regime(table), strict=True):
+    for marker, (name, rows) in zip(SHAPES, by_regime(table), strict=True):
         curve.plot(rows["x"], rows["accuracy"], marker=marker, **dots(name))
         rest.plot(rows["x"], rows["accuracy"] - rows["theory"], marker=marker, **dots(name))
     for ax in (curve, rest):
@@ -110,7 +118,10 @@ def collapse():
     curve.set(ylabel="test accuracy (fraction)", ylim=(0, 1))
     rest.set(ylabel="accuracy less theory's", ylim=(-0.5, 0.5))
     rest.axhline(0, color=GREY, linewidth=0.6)
-    above(figure, [line(name, marker="os."[i], linestyle="none", color=colour) for i, (name, colour) in enumerate(REGIMES.items())])
+    above(
+        figure,
+        [line(name, marker=marker, linestyle="none", color=colour) for marker, (name, colour) in zip(SHAPES, REGIMES.items(), strict=True)],
+    )
     return Picture("collapse", "Accuracy against N in units of the predicted N*", "", figure)
 
 
@@ -123,13 +134,16 @@ def order_parameters():
         (("trigger_cosine", "cosine between W_KQ z_eos and z_trig"), ("attention_mass", "attention on the informative token")),
         strict=True,
     ):
-        for marker, (regime, rows) in zip("o.s", by_regime(table), strict=True):
+        for marker, (regime, rows) in zip(SHAPES, by_regime(table), strict=True):
             ax.plot(rows["x"], rows[column], marker=marker, **dots(regime))
         ax.set(xscale="log", xlim=(0.1, 30), ylim=(0, 1.02), xlabel="N / predicted N*", ylabel=name)
         ax.axvline(1, color=GREY, linewidth=0.6)
         ax.grid(True)
         log_axis(ax.xaxis)
-    above(figure, [line(name, marker="os."[i], linestyle="none", color=colour) for i, (name, colour) in enumerate(REGIMES.items())])
+    above(
+        figure,
+        [line(name, marker=marker, linestyle="none", color=colour) for marker, (name, colour) in zip(SHAPES, REGIMES.items(), strict=True)],
+    )
     return Picture("order", "Order parameters", "", figure)
 
 
