@@ -16,6 +16,7 @@ from helpers import hold_to_annotations
 
 from jaxrecall.reference.realization import Realization
 from jaxrecall.science.embeddings import Embeddings
+from jaxrecall.simulator import program
 from jaxrecall.simulator.world import Arguments, Trained, World
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -47,6 +48,19 @@ def pytest_configure(config: pytest.Config) -> None:
     for name, value in (("jax_compilation_cache_dir", PROGRAMS), ("jax_persistent_cache_min_compile_time_secs", 0.3)):
         os.environ[name.upper()] = str(value)
         jax.config.update(name, str(value) if isinstance(value, Path) else value)
+
+
+MAX_MAPS = 20_000
+"""Memory maps of a test process beyond which its programs are forgotten. Each takes tens; Linux allows 65,530, and then JAX crashes."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forget_programs():
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and len(maps.read_text().splitlines()) > MAX_MAPS:
+        program._compiled.cache_clear()
+        jax.clear_caches()
 
 
 def size(folder: Path) -> int:
