@@ -22,7 +22,7 @@ REPORT-bound := --x d --lines L --panels V
 REPORT-phase := --x m --lines d --phase "m * d" N --phase d N
 STUDIES := capacity mlp embeddings bound phase
 
-study: .venv/installed-dev $(STUDIES:%=results/study/%/report.html) results/study/pool/table.parquet  ## run the shipped studies, a quarter of an hour on 2 cores
+study: .venv/installed-dev $(STUDIES:%=results/study/%/report.html) results/study/pool/table.parquet results/study/long/figures/critical-n.png  ## run the shipped studies, a quarter of an hour on 2 cores
 
 results/study/%/report.html: sweeps/%.yaml
 	$(BIN)/python -m jaxrecall.sweep --grid $< --out results/study/$*
@@ -30,9 +30,12 @@ results/study/%/report.html: sweeps/%.yaml
 	$(BIN)/python -m jaxrecall.fit results/study/$* --theta 0.5 0.9 --resamples 200
 	$(BIN)/python -m jaxrecall.report results/study/$* --resamples 200 $(REPORT-$*)
 
-results/study/pool/table.parquet: sweeps/pool.yaml  # read by results/tables.py: its points have one N each, so there is no curve to fit
-	$(BIN)/python -m jaxrecall.sweep --grid $< --out results/study/pool
-	$(BIN)/python -m jaxrecall.compact results/study/pool --prune
+results/study/%/table.parquet: sweeps/%.yaml  # read by results/tables.py and results/figures.py as it is
+	$(BIN)/python -m jaxrecall.sweep --grid $< --out results/study/$*
+	$(BIN)/python -m jaxrecall.compact results/study/$* --prune
+
+results/study/long/figures/critical-n.png: results/study/long/table.parquet results/study/long-exact/table.parquet
+	$(BIN)/python results/figures.py
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check

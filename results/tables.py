@@ -97,63 +97,59 @@ def agreement():
     return markdown(["theta", "prediction", "cells", "of them distinct (V, d)", "median abs ln ratio", "largest"], body)
 
 
-def searched(study, theta):
+def searched(study):
     """What the search of a study found: a row for each cell, with the predicted N* and on which side of the crossover it lies."""
     found = pd.DataFrame(json.loads((STUDY / study / "search.json").read_text())["cells"])
-    found = found[found["theta"] == theta].astype({"N_star": float, "lo": float, "hi": float}).reset_index(drop=True)
-    found["predicted"] = [critical_N(Model(V=V, d=d, L=L), theta) for V, d, L in found[SIZES].itertuples(index=False)]
-    x = found["L"] ** 2 / found["V"] ** 1.5 / found["d"] ** 0.5
-    return found.assign(regime=np.select([x < 0.1, x > 10], ["short sequences", "long sequences"], "between"))
+    found = found.astype({"N_star": float, "lo": float, "hi": float})
+    found["predicted"] = [critical_N(Model(V=V, d=d, L=L)) for V, d, L in found[SIZES].itertuples(index=False)]
+    return found.assign(regime=regime(found))
 
 
 REGIMES = ("short sequences", "between", "long sequences")
 
 
+def regime(table):
+    """By L^2 / (V^(3/2) d^(1/2)): under 0.1, over 10, or between."""
+    x = table["L"] ** 2 / table["V"] ** 1.5 / table["d"] ** 0.5
+    return np.select([x < 0.1, x > 10], [REGIMES[0], REGIMES[2]], REGIMES[1])
+
+
 def law_exponents():
     """Exponents of N* within each regime, least squares through the logarithms of its cells, and those of theory on the same cells."""
-    body = []
-    for theta in (0.25, 0.5, 0.9):
-        found = searched("law", theta)
-        found = found[found["N_star"].notna() & np.isfinite(found["predicted"])]
-        for regime in ("short sequences", "long sequences"):
-            mine = found[found["regime"] == regime]
-            X = np.column_stack([np.ones(len(mine)), *(np.log(mine[axis]) for axis in SIZES)])
-            inverse = np.linalg.inv(X.T @ X)
-            y = np.log(mine["N_star"].to_numpy())
-            slope = inverse @ X.T @ y
-            rest = y - X @ slope
-            error = np.sqrt(np.diag(inverse) * (rest @ rest) / (len(y) - X.shape[1])) * stdtrit(len(y) - X.shape[1], 0.975)
-            theirs = inverse @ X.T @ np.log(mine["predicted"].to_numpy())
-            cells = [f"{s:.2f} [{s - e:.2f}, {s + e:.2f}]; {t:.2f}" for s, e, t in zip(slope[1:], error[1:], theirs[1:], strict=True)]
-            body.append([theta, regime, len(mine), *cells, f"{rest.std():.2f}"])
-    heads = ["theta", "regime", "cells", *(f"{axis}: measured [95 %]; theory" for axis in SIZES), "rms residual of ln N*"]
+    found, body = searched("long"), []
+    found = found[found["N_star"].notna() & np.isfinite(found["predicted"])]
+    for name in ("short sequences", "long sequences"):
+        mine = found[found["regime"] == name]
+        X = np.column_stack([np.ones(len(mine)), *(np.log(mine[axis]) for axis in SIZES)])
+        inverse = np.linalg.inv(X.T @ X)
+        slope, theirs = (inverse @ X.T @ np.log(mine[column].to_numpy()) for column in ("N_star", "predicted"))
+        rest = np.log(mine["N_star"].to_numpy()) - X @ slope
+        free = len(mine) - X.shape[1]
+        error = np.sqrt(np.diag(inverse) * (rest @ rest) / free) * stdtrit(free, 0.975)
+        cells = [f"{s:.2f} [{s - e:.2f}, {s + e:.2f}]; {t:.2f}" for s, e, t in zip(slope[1:], error[1:], theirs[1:], strict=True)]
+        body.append([name, len(mine), *cells, f"{rest.std():.2f}"])
+    heads = ["regime", "cells", *(f"{axis}: measured [95 %]; theory" for axis in SIZES), "rms residual of ln N*"]
     return markdown(heads, body)
 
 
 def law_errors():
     """Predicted against observed N*, no constant fitted."""
-    body = []
-    for theta in (0.25, 0.5, 0.9):
-        found = searched("law", theta)
-        for regime in REGIMES:
-            mine = found[(found["regime"] == regime) & found["N_star"].notna()]
-            off = np.log(mine["predicted"] / mine["N_star"])
-            off = off[np.isfinite(off)]
-            worst = mine.loc[off.abs().idxmax()]
-            at = ", ".join(f"{axis} {worst[axis]}" for axis in SIZES)
-            cells = f"{len(off)}" + (f" ({len(mine) - len(off)} more: predicted never)" if len(off) < len(mine) else "")
-            body.append([theta, regime, cells, f"{off.abs().median():.3f}", f"{off.mean():+.3f}", f"{off[off.abs().idxmax()]:+.2f} ({at})"])
-    return markdown(["theta", "regime", "cells", "median abs ln ratio", "mean ln ratio", "largest"], body)
+    found, body = searched("long"), []
+    for name in REGIMES:
+        mine = found[(found["regime"] == name) & found["N_star"].notna()]
+        off = np.log(mine["predicted"] / mine["N_star"])
+        at = ", ".join(f"{axis} {mine.loc[off.abs().idxmax()][axis]}" for axis in SIZES)
+        body.append([name, len(off), f"{off.abs().median():.3f}", f"{off.mean():+.3f}", f"{off[off.abs().idxmax()]:+.2f} ({at})"])
+    return markdown(["regime", "cells", "median abs ln ratio", "mean ln ratio", "largest"], body)
 
 
 def law_check():
     """N* of exact runs, without a pool, beside those with one; their difference in standard errors."""
-    exact, pooled = (searched(study, 0.5).set_index(SIZES) for study in ("law-exact", "law"))
+    exact, pooled = (searched(study).set_index(SIZES) for study in ("long-exact", "long"))
     body = []
     for at, row in exact.iterrows():
-        both, errors = [row, pooled.loc[at]], []
-        for one in both:
-            errors.append(np.log(one["hi"] / one["lo"]) / 2 / stdtrit(max(one["seeds"] - 1, 1), 0.975))
+        both = row, pooled.loc[at]
+        errors = [np.log(one["hi"] / one["lo"]) / 2 / stdtrit(one["seeds"] - 1, 0.975) for one in both]
         z = np.log(both[1]["N_star"] / both[0]["N_star"]) / np.hypot(*errors)
         cells = [f"{one['N_star']:.0f} [{one['lo']:.0f}, {one['hi']:.0f}]" if one["N_star"] > 0 else one["outcome"] for one in both]
         body.append([*at, *cells, f"{z:+.1f}" if np.isfinite(z) else "", f"{row['predicted']:.0f}"])

@@ -29,7 +29,7 @@ def test_shipped_grids_read_and_name_their_schema(path, capsys):
     assert read_grid(path).name == path.stem
     assert main(["--grid", str(path), "--dry-run", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    worst_case = path.stem.startswith("law")  # searches whose cells differ much: told is what they would take at the largest N
+    worst_case = path.stem.startswith("long")  # searches whose cells differ much: told is what they would take at the largest N
     assert path.stem.endswith("-gpu") or worst_case or told["est_seconds"] < 300
 
 
