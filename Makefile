@@ -22,7 +22,7 @@ REPORT-bound := --x d --lines L --panels V
 REPORT-phase := --x m --lines d --phase "m * d" N --phase d N
 STUDIES := capacity mlp embeddings bound phase
 
-study: .venv/installed-dev $(STUDIES:%=results/study/%/report.html) results/study/pool/table.parquet results/study/long/figures/critical-n.png  ## run the shipped studies, a quarter of an hour on 2 cores
+study: .venv/installed-dev $(STUDIES:%=results/study/%/report.html) results/study/pool/table.parquet results/study/long/figures/critical-n.png  ## run the shipped studies, about 25 minutes on 2 cores
 
 results/study/%/report.html: sweeps/%.yaml
 	$(BIN)/python -m jaxrecall.sweep --grid $< --out results/study/$*
