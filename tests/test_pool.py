@@ -21,6 +21,7 @@ from jaxrecall.point import Run
 from jaxrecall.reference import noise as noise_to_read
 from jaxrecall.reference.metrics import measure
 from jaxrecall.reference.realization import redraws
+from jaxrecall.report.__main__ import main as report
 from jaxrecall.simulator import pool, pool_draws, program
 from jaxrecall.simulator.forms import FORMS
 from jaxrecall.simulator.shape import Shape
@@ -331,6 +332,8 @@ def test_a_sweep_over_pools_is_a_factor_of_the_fit(tmp_path, capsys):
     assert set(rows[rows["pool"].notna()]["form"].str.split("+").str[0]) <= {"pool", "pool-full"}
     found = fit(rows, [0.5], 100).thresholds
     assert sorted(found[found["record"]]["pool"]) == [0, 16]
+    assert report(["--surrogate", "0", "--resamples", "100", str(tmp_path / "out")]) == 0
+    assert "pool" in (tmp_path / "out/report.html").read_text()
     capsys.readouterr()
     assert main(["--grid", str(tmp_path / "grid.yaml"), "--out", str(tmp_path / "none"), "--dry-run", "--json"]) == 0
     programs = json.loads(capsys.readouterr().out)["program_list"]

@@ -125,9 +125,7 @@ def _checked(frame: Table) -> tuple[Table, list[str]]:
         raise FitError(f"columns: no {', '.join(missing)}; needed: {', '.join(NEEDED)}")
     if not len(frame):
         raise FitError("rows: the table is empty; has the sweep run?")
-    frame, remarks = frame.copy(), []
-    if "pool" in frame and is_numeric_dtype(frame["pool"]):  # 0 stands for none, as it does for m
-        frame["pool"] = frame["pool"].fillna(0).astype(np.int64)
+    frame, remarks = with_pools(frame.copy()), []
     if is_numeric_dtype(frame["n_correct"]) and (gone := frame["n_correct"].isna()).any():
         why = f" (status {', '.join(sorted(set(frame['status'][gone].astype(str))))})" if "status" in frame else ""
         remarks.append(f"{gone.sum()} of {len(frame)} rows have no n_correct{why} and were left out")
@@ -158,6 +156,15 @@ def _without_switches(frame: Table) -> tuple[Table, list[str]]:
     again = frame.duplicated(same) & ~frame.duplicated([*same, *switches])
     remarks = [f"{again.sum()} runs differ from others in {', '.join(switches)} alone and were left out"] if again.any() else []
     return frame[~again].drop(columns=switches), remarks
+
+
+def with_pools(frame: Table) -> Table:
+    """The table with 0 for no pool, as 0 is for no MLP: null is no value of an axis."""
+    from pandas.api.types import is_numeric_dtype
+
+    if "pool" not in frame or not is_numeric_dtype(frame["pool"]):
+        return frame
+    return frame.assign(pool=frame["pool"].fillna(0).astype(np.int64))
 
 
 def rounded(column: Table) -> Table:

@@ -117,6 +117,7 @@ def study(
 
     if clash := sorted({"cell", "level", "part", "sd", "n_seeds", "state", "law"} & {*frame}):
         raise FitError(f"columns: {', '.join(clash)} has a meaning of its own in a report; rename it")
+    frame = cells.with_pools(frame)
     laws = fit(frame, thetas, resamples, on_progress)
     every = [(family.name, cell) for family in families for cell in family.cells]
     at = pd.DataFrame([cell.at | {"part": name} for name, cell in every])
