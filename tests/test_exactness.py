@@ -35,19 +35,24 @@ SIZES = 32, 32, 32  # of most programs in these tests, so that they share what i
 def check(case: tuple, rates: tuple) -> None:
     """The closed form against autodiff, and the program against it: the full form, and the guarded one at a large and a small eta."""
     for eta, exact in rates:
-        point = small(*case, eta, exact)
-        r = realize(point, 3)
-        closed, judge = three_step(r, point), autodiff_three_step(r, point)
-        for name in ("V1", "w", "V2"):
-            assert relative(getattr(closed, name), getattr(judge, name)) < 1e-12, name
+        check_point(small(*case, eta, exact))
 
-        learned, metrics = streamed(point, 3, sized(point))
-        for name in ("V1", "w", "V2"):
-            assert relative(getattr(learned, name), getattr(closed, name)) < 2e-5, (name, metrics["form"])
-        reference = measure(r, point, closed)
-        assert abs(metrics["n_correct"] - reference["n_correct"]) <= near_ties(r, point, closed)
-        counted = ("n_correct", "accuracy", "n_tied", "memory_accuracy", "step1_memory_accuracy", "train_accuracy")
-        assert_same_metrics(metrics, reference, rtol=2e-4, but=counted)
+
+def check_point(point: Point) -> str:
+    """The closed form of a point against autodiff, and the program against it; returns the form that ran."""
+    r = realize(point, 3)
+    closed, judge = three_step(r, point), autodiff_three_step(r, point)
+    for name in ("V1", "w", "V2"):
+        assert relative(getattr(closed, name), getattr(judge, name)) < 1e-12, name
+
+    learned, metrics = streamed(point, 3, sized(point))
+    for name in ("V1", "w", "V2"):
+        assert relative(getattr(learned, name), getattr(closed, name)) < 2e-5, (name, metrics["form"])
+    reference = measure(r, point, closed)
+    assert abs(metrics["n_correct"] - reference["n_correct"]) <= near_ties(r, point, closed)
+    counted = ("n_correct", "accuracy", "n_tied", "memory_accuracy", "step1_memory_accuracy", "train_accuracy")
+    assert_same_metrics(metrics, reference, rtol=2e-4, but=counted)
+    return metrics["form"]
 
 
 def sized(point: Point) -> Shape:

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import assert_same_metrics, autodiff_three_step, drawn, relative, streamed
-from test_exactness import EMBEDDINGS, MODELS, near_ties
+from helpers import assert_same_metrics, drawn, streamed
+from test_exactness import EMBEDDINGS, MODELS, RATES, check_point, sized
 
 from jaxrecall import Point, load, realize, simulate, three_step
 from jaxrecall.errors import PointError
@@ -19,7 +19,6 @@ from jaxrecall.fit import fit
 from jaxrecall.laws import pool as law
 from jaxrecall.point import Run
 from jaxrecall.reference import noise as noise_to_read
-from jaxrecall.reference.metrics import measure
 from jaxrecall.reference.realization import redraws
 from jaxrecall.report.__main__ import main as report
 from jaxrecall.simulator import pool, pool_draws, program
@@ -29,30 +28,6 @@ from jaxrecall.simulator.work import Work
 from jaxrecall.sweep import main
 
 SMALL = {"V": 11, "N": 700, "d": 14, "L": 6, "n_test": 600, "pool": 20}
-RATES = ((0.5, "full"), (0.5, "guarded"), (1e-5, "guarded"))
-COUNTED = ("n_correct", "accuracy", "n_tied", "memory_accuracy", "step1_memory_accuracy", "train_accuracy")
-
-
-def sized(point: Point) -> Shape:
-    return Shape.sized(point, 32, 32, 32 if point.m else 0)
-
-
-def check(point: Point) -> str:
-    """The program against `three_step` on the written-out samples, and that against autodiff of the loss; returns the form."""
-    r = realize(point, 3)
-    closed = three_step(r, point)
-    judge = autodiff_three_step(r, point)
-    for name in ("V1", "w", "V2"):
-        assert relative(getattr(closed, name), getattr(judge, name)) < 1e-12, name
-    learned, metrics = streamed(point, 3, sized(point))
-    for name in ("V1", "w", "V2"):
-        assert relative(getattr(learned, name), getattr(closed, name)) < 2e-5, (name, metrics["form"])
-    reference = measure(r, point, closed)
-    assert abs(metrics["n_correct"] - reference["n_correct"]) <= near_ties(r, point, closed)
-    assert_same_metrics(metrics, reference, rtol=2e-4, but=COUNTED)
-    return metrics["form"]
-
-
 SWITCHES = [
     {},
     {"fresh_batches": True},
@@ -68,14 +43,14 @@ SWITCHES = [
 @pytest.mark.parametrize("changes", SWITCHES, ids=str)
 def test_the_simulation_agrees_with_the_reference(changes):
     """N lies below and above V K = 220."""
-    forms = {check(Point(**{**SMALL, "eta": eta, "exact": exact, **changes})) for eta, exact in RATES}
+    forms = {check_point(Point(**{**SMALL, "eta": eta, "exact": exact, **changes})) for eta, exact in RATES}
     assert "pool-full" in forms
     assert forms & {"pool+pool", "pool+locked"}
 
 
 @pytest.mark.parametrize("changes", [{}, {"fresh_batches": True, "trigger_in_value": False, "kappa": 2.0}], ids=str)
 def test_the_simulation_agrees_with_the_reference_with_an_mlp(changes):
-    forms = {check(Point(**{**SMALL, "m": 20, "activation": "gelu", "eta": eta, "exact": exact, **changes})) for eta, exact in RATES}
+    forms = {check_point(Point(**{**SMALL, "m": 20, "activation": "gelu", "eta": eta, "exact": exact, **changes})) for eta, exact in RATES}
     assert forms >= {"pool-full"}
     assert forms & {"pool+pool", "pool+locked"}
 
@@ -89,7 +64,7 @@ def test_every_combination(case):
     switches = {"embedding": embedding, "trigger_in_value": trigger_in_value, "fresh_batches": fresh_batches}
     rest = {"kappa": (3.0, 1e4)[i % 2], "N": (100, 2000)[i // 2 % 2]}
     for eta, exact in RATES:
-        check(Point(**{**SMALL, "eta": eta, "exact": exact, **rest, **switches, **mlp}))
+        check_point(Point(**{**SMALL, "eta": eta, "exact": exact, **rest, **switches, **mlp}))
 
 
 def test_a_sample_is_an_informative_token_and_a_sequence_of_the_pool():

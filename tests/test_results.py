@@ -35,7 +35,9 @@ def test_pictures_are_there_and_exponents_are_those_of_the_fit():
     assert f"V^{law['V']:.2f} d^{law['d']:.2f} L^{law['L']:.2f}" in README
 
 
-QUICK = ["capacity", "embeddings", "bound", "pool_summary", "pool_differences", "pool_noise"]  # agreement takes minutes
+LAW = ["law_exponents", "law_errors", "law_check"]
+POOLS = ["pool_summary", "pool_differences", "pool_noise"]
+QUICK = ["capacity", "embeddings", "bound", *LAW, *POOLS]  # agreement takes minutes
 
 
 @pytest.mark.slow

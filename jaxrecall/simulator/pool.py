@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from .attention import Scores, attend_to_counts, attention_scores, shares_of
-from .pool_draws import of_step
+from .pool_draws import mean_weight, of_step, weights_of
 from .steps import Residual, activations, attention_gradient, residuals
 from .tiles import at, only, outer
 from .uniform import completed, softmax_errors
@@ -78,16 +78,6 @@ def attended(world: World, counts: Array, scores: Scores) -> Attended:
     noise = attend_to_counts(world, counts, scores)
     own, other = shares_of((scores.token + scores.trigger)[:, None], noise.total[None], noise.top[None])
     return Attended(own, other, noise.value, noise.total)
-
-
-def mean_weight(world: World) -> Array:
-    """1 / (V K), the mean part of the samples that is a certain pair."""
-    return 1 / (world.run.V.astype(f32) * f32(world.shape.pool))
-
-
-def weights_of(world: World, E: Array) -> Array:
-    """(V, K): the part of the samples that is each pair."""
-    return only(world.no_label == 0, mean_weight(world) + E)
 
 
 def gradient(world: World, step: int, scores: Scores, T: Array) -> tuple[Array, Array]:

@@ -12,7 +12,7 @@ from jax import Array, lax
 from ..laws.pool import fluctuation
 from ..point import BLOCK
 from ..science import keys, task
-from .tiles import add_at, at, over_samples
+from .tiles import add_at, at, only, over_samples
 from .world import Pools, World, batch_of_step, f32, i32
 
 
@@ -36,6 +36,16 @@ def of_step(world: World, step: int) -> tuple[Array, Array]:
     return world.pools.noise[which], world.pools.excess[which]
 
 
+def mean_weight(world: World) -> Array:
+    """1 / (V K), the mean part of the samples that is a certain pair."""
+    return 1 / (world.run.V.astype(f32) * f32(world.shape.pool))
+
+
+def weights_of(world: World, E: Array) -> Array:
+    """(V, K): the part of the samples that is each pair, from its excess E."""
+    return only(world.no_label == 0, mean_weight(world) + E)
+
+
 def noise_counts(world: World, key: Array) -> Array:
     """(K, V) float32: how often each token occurs in each sequence of the pool."""
     run, K = world.run, world.shape.pool
@@ -50,8 +60,7 @@ def noise_counts(world: World, key: Array) -> Array:
 def excess(world: World, key: Array) -> Array:
     """(V, K) float32: the part of the samples that have informative token x and noise sequence k, less 1 / (V K)."""
     run, shape, real = world.run, world.shape, (world.no_label == 0)[:, None]
-    V, K = shape.V, shape.pool
-    mean = 1 / (run.V.astype(f32) * f32(K))
+    V, K, mean = shape.V, shape.pool, mean_weight(world)
 
     def gaussian() -> Array:
         g = keys.normals(keys.rows(keys.further(key, keys.PAIR_COUNTS), V), K)
@@ -77,8 +86,7 @@ def drawn_pairs(world: World, blocks: keys.Blocks) -> tuple[Array, Array]:
 def cumulated_pairs(world: World) -> tuple[Array, Array]:
     """What `pairs` draws by where counts are Gaussian: shares of the samples of the last step, cumulated over tokens (V,), and for
     each token over the sequences of the pool (V, K)."""
-    mean = 1 / (world.run.V.astype(f32) * f32(world.shape.pool))
-    shares = jnp.where((world.no_label == 0)[:, None], jnp.maximum(mean + of_step(world, 2)[1], f32(0)), f32(0))
+    shares = jnp.maximum(weights_of(world, of_step(world, 2)[1]), f32(0))
 
     def cumulated() -> tuple[Array, Array]:
         return jnp.cumsum(jnp.sum(shares, axis=1)), jnp.cumsum(shares, axis=1)
