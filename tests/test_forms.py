@@ -109,6 +109,17 @@ def test_bounds_bound(point, eta, kappa):
         assert true <= float(bound) <= 100 * true
 
 
+@pytest.mark.parametrize("point", [ATTENTION, MLP], ids=["attention", "mlp"])
+def test_bounds_are_the_same_from_either_side(point):
+    """Products of V x V or of d x d, whichever a program has smaller: two upper bounds on the same radius, 64^(1/32) apart at most."""
+
+    def errors(V: int, d: int) -> np.ndarray:
+        world = drawn(point.replace(kappa=3), SEED, Shape.sized(point, V, d, point.m))
+        return np.array(jax.device_get(helpers._science(world)[1]["errors"]))
+
+    assert np.max(np.abs(np.log(errors(32, 64) / errors(64, 32)))) < np.log(64) / 32
+
+
 def test_the_spectral_radius_is_bounded():
     rng = np.random.default_rng(0)
     for n, rank in ((5, 5), (40, 3), (64, 64)):

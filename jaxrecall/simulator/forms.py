@@ -97,7 +97,8 @@ class Counts(Form):
 
     def amounts(self, work: Work, sizes: Sizes) -> Amounts:
         tokens, flops = work.tokens, work.runs * 8 * sizes.V**2 * sizes.d
-        return Amounts(words=5 * tokens, lookups=3 * tokens, scatters=3 * tokens, exponentials=2 * tokens, flops=flops)
+        read = Amounts(words=5 * tokens, lookups=3 * tokens, scatters=3 * tokens, exponentials=2 * tokens, flops=flops)
+        return read + _error_bounds(work, sizes)
 
     def floats(self, sizes: Sizes) -> int:
         return 4 * sizes.V * sizes.d + 5 * sizes.V**2
@@ -121,10 +122,10 @@ class Uniform(Form):
         return uniform.redrawn_first_steps(world)
 
     def amounts(self, work: Work, sizes: Sizes) -> Amounts:
-        return _sample_by_sample(work, sizes) + Amounts(exponentials=2 * work.tokens)
+        return _sample_by_sample(work, sizes) + Amounts(exponentials=2 * work.tokens) + _error_bounds(work, sizes)
 
     def redraw_amounts(self, work: Work, sizes: Sizes) -> Amounts:
-        return _redraw(work, sizes)
+        return _redraw(work, sizes) + _error_bounds(work, sizes)
 
     def floats(self, sizes: Sizes) -> int:
         return 4 * sizes.V * (sizes.m or sizes.d) + 3 * sizes.m**2
@@ -172,10 +173,10 @@ class Pool(Form):
         return pool.redrawn_first_steps(world)
 
     def amounts(self, work: Work, sizes: Sizes) -> Amounts:
-        return _draws(work) + _pairs(work, sizes, 3)
+        return _draws(work) + _pairs(work, sizes, 3) + _error_bounds(work, sizes)
 
     def redraw_amounts(self, work: Work, sizes: Sizes) -> Amounts:
-        return _pairs(work, sizes, 2) + Amounts(normals=work.runs * sizes.m * sizes.d)
+        return _pairs(work, sizes, 2) + Amounts(normals=work.runs * sizes.m * sizes.d) + _error_bounds(work, sizes)
 
     def reading(self, work: Work, sizes: Sizes) -> Amounts:
         tokens, counts = work.evaluated_tokens, work.evaluated * sizes.V
@@ -239,13 +240,19 @@ def _redraw(work: Work, sizes: Sizes) -> Amounts:
         row_floats=3 * work.tokens * d,
         scatters=work.tokens,
         activations=2 * work.samples * m,
-        flops=work.samples * (2 * d * p + 3 * hidden) + work.runs * (2 * V * d * p + 6 * d**3),
+        flops=work.samples * (2 * d * p + 3 * hidden) + work.runs * 2 * V * d * p,
     )
 
 
 def _softmax(samples: int, sizes: Sizes, steps: int) -> Amounts:
     """The exact softmax of samples in some of the steps 2 and 3."""
     return Amounts(exponentials=steps * samples * sizes.V, flops=steps * samples * 4 * (sizes.V + sizes.m) * sizes.d)
+
+
+def _error_bounds(work: Work, sizes: Sizes) -> Amounts:
+    """The bounds of `uniform.softmax_errors`: some dozen products of matrices of the smaller side."""
+    side = min(sizes.V, sizes.d)
+    return Amounts(flops=work.runs * (22 * side**3 + 4 * side**2 * max(sizes.V, sizes.d)))
 
 
 def _draws(work: Work) -> Amounts:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +15,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from ..files import cache_folder
 from ..laws.embedding import EMBEDDING_LAWS
 from ..point import FIELDS, Point, Run, checked_seed, choices, of_kind
 from ..reference.realization import run_keys
@@ -66,13 +66,13 @@ def on_cpu() -> bool:
     return jax.local_devices()[0].platform == "cpu"
 
 
-def start(cache_folder: Path | None) -> None:
-    """Starts JAX on the local devices; compiled programs are kept in `cache_folder`, so that a second process compiles nothing.
+def start() -> None:
+    """Starts JAX on the local devices; compiled programs are kept in `cache_folder()`, so that a second process compiles nothing.
 
-    A folder that JAX was already told of (JAX_COMPILATION_CACHE_DIR) stays.
+    A folder that JAX already has (JAX_COMPILATION_CACHE_DIR) stays.
     """
-    if cache_folder and not jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
-        jax.config.update("jax_compilation_cache_dir", str(cache_folder))
+    if (folder := cache_folder()) and not jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
+        jax.config.update("jax_compilation_cache_dir", str(folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
     jax.local_devices()  # a device that does not start is found out before there is anything to lose
 
@@ -232,16 +232,36 @@ def row(run: Run, metrics: dict[str, Any], shape: Shape, precision: str, seconds
     return in_order({**run.id._asdict(), **fields, **metrics, **provenance})
 
 
-def simulate(point: Point, seed: int) -> dict[str, Any]:
-    """The row that a sweep writes for (point, seed): a dict of the columns in columns.COLUMNS, but for `seconds` and `bucket`.
+@overload
+def simulate(point: Point, seed: int) -> dict[str, Any]: ...
+@overload
+def simulate(point: Point, seed: Iterable[int]) -> list[dict[str, Any]]: ...
+def simulate(point: Point, seed: int | Iterable[int]) -> dict[str, Any] | list[dict[str, Any]]:
+    """The row that a sweep writes for (point, seed), without `seconds` and `bucket`: a dict of the columns in table order.
 
-    The first call for a shape compiles its program (seconds); points of like sizes share it.
+    For a list of seeds it returns a list of rows. The first call for a shape compiles its program, which takes seconds; points of
+    similar sizes share it, and the compiled program is kept for later processes. Raises PointError for a seed out of range.
+
+        >>> from jaxrecall import Point, simulate
+        >>> point = Point(V=64, N=1024, d=32, L=8)
+        >>> row = simulate(point, seed=0)
+        >>> rows = simulate(point, seed=range(8))
     """
-    run = Run(point, checked_seed(seed))
-    shape, columns = Shape.of(point), None
-    while columns is None and shape:
-        columns = execute(compiled(shape), [run])[0][0]
+    start()
+    if isinstance(seed, Iterable):
+        return _rows(point, [Run(point, checked_seed(one)) for one in seed])
+    return _rows(point, [Run(point, checked_seed(seed))])[0]
+
+
+def _rows(point: Point, runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Rows of runs of one point, in their order. Those that a guard turns away run once more, in the full form."""
+    found: dict[Run, dict[str, Any]] = {}
+    shape = Shape.of(point)
+    while shape and (left := [run for run in runs if run not in found]):
+        program = compiled(shape)
+        for i in range(0, len(left), program.batch):
+            batch = left[i : i + program.batch]
+            found |= {run: metrics for run, metrics in zip(batch, execute(program, batch)[0], strict=True) if metrics}
         shape = shape.fallback
-    assert columns
-    whole = row(run, columns, Shape.of(point), "highest", None)
-    return {name: value for name, value in whole.items() if name not in ("seconds", "bucket")}
+    rows = [row(run, found[run], Shape.of(point), "highest", None) for run in runs]
+    return [{name: value for name, value in each.items() if name not in ("seconds", "bucket")} for each in rows]

@@ -75,9 +75,13 @@ def softmax_errors(world: World, G1: Array, A: Array, T: Array, phi2_step2: Arra
     samples, phi2 that of |phi|^2.
     """
     V, eta = world.run.V.astype(f32), world.run.eta
-    gram, GG = T.T @ T, G1 @ G1.T
-    op_AA = spectral_radius(GG @ gram)  # GG gram has the eigenvalues of A^T A, and gram GG gram is T^T A (T^T A)^T
-    op_TA = jnp.sqrt(spectral_radius(gram @ GG @ gram))
+    if world.shape.V < world.shape.d:  # the same eigenvalues but for zeros, from the smaller side
+        AA = A @ A.T
+        op_AA, op_TA = spectral_radius(AA), jnp.sqrt(spectral_radius(T @ T.T @ AA))
+    else:
+        gram, GG = T.T @ T, G1 @ G1.T
+        op_AA = spectral_radius(GG @ gram)  # GG gram has the eigenvalues of A^T A, and gram GG gram is T^T A (T^T A)^T
+        op_TA = jnp.sqrt(spectral_radius(gram @ GG @ gram))
     largest_A2 = jnp.max(jnp.sum(A * A, axis=1))
 
     def error(op: Array, table: Array, phi2: Array) -> Array:

@@ -72,10 +72,9 @@ def recall(model: Model, N: float, k: KeyOverlaps, stray: float, stored: float =
     a_v = r_v * k.own + k.shared * (r_v - stored)
     lost = stray * (1 + V / d * moments.overlap) * (k.own**2 + V * k.spread)
     if moments.overlap:
-        o = squared_length(u.label_length, d, moments)
-        xi = ndtri(u.own_logit) if moments.random_length else np.sqrt(d) * cosine(u.own_logit, d)
+        o, xi, chi2 = output_embeddings(d, moments)
         rest = (V - 2) * (k.shared**2 * (stored * V / N + stored * (1 - stored)) + k.spread * stored * (1 + V / N)) + d * lost
-        R2 = chi_square(u.rest_length, d) * rest / d
+        R2 = chi2 * rest / d
         noise = np.sqrt(o * R2) * xi
         own, variance = o * a_v + noise, (o * a_v**2 + 2 * a_v * noise) / d + R2
         Q2 = a_v**2 + rest  # 0 for a label without samples, if no other label has any part in Q
@@ -92,6 +91,14 @@ def recall(model: Model, N: float, k: KeyOverlaps, stray: float, stored: float =
         wrong = upper_tail((own + b * k.shared * stored) / np.sqrt(variance), d, moments)
         log_right += (1 - stored) * V * np.log1p(-np.minimum(wrong, 1 - 1e-15))
     return float(np.exp(np.minimum(log_right, 0)).mean())
+
+
+@lru_cache(maxsize=64)
+def output_embeddings(d: int, moments: Moments) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """At the nodes, (NODES,) each: |z_out(v)|^2, the own logit's standard normal, and |Q|^2 over its mean but for the own label."""
+    u = nodes()
+    xi = ndtri(u.own_logit) if moments.random_length else np.sqrt(d) * cosine(u.own_logit, d)
+    return squared_length(u.label_length, d, moments), xi, chi_square(u.rest_length, d)
 
 
 def orthogonal_accuracy(model: Model, N: float) -> float:

@@ -60,7 +60,7 @@ def locked_part(score: float, snr: float, V: int, L: int) -> tuple[np.ndarray, f
 def critical_N(model: Model, theta: float = 0.5) -> float:
     """Smallest N (samples) at which `accuracy` reaches theta (fraction), inf if it never does; docs/theory.md, section 5.
 
-    Raises TheoryError.
+    Derived, with no fitted constant. Its error against simulations is in the same section. Raises TheoryError.
     """
     check_theta(theta)
 
