@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and the folder of what is kept from one process to the next."""
 
 from __future__ import annotations
 
@@ -40,3 +40,10 @@ def atomic_write(
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def cache_folder() -> Path | None:
+    """Where compiled programs and measured rates are kept: $JAXRECALL_CACHE (empty: nowhere), else jaxrecall in the user's cache."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    folder = os.environ.get("JAXRECALL_CACHE", os.path.join(home, "jaxrecall"))
+    return Path(folder) if folder else None

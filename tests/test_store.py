@@ -112,7 +112,7 @@ def test_rows_come_back_exactly(store):
 
 def test_nulls_keep_ints_whole_and_bools_logical(store):
     nothing = {"n_correct": None, "accuracy": None, "form": None, "trigger_in_value": None, "status": "nonfinite"}
-    part = store.write([row(0, n_correct=2**53 + 1), row(1, **nothing), row(2, accuracy=float("nan"))])
+    part = store.write([row(0, n_correct=2**53 + 1), row(1, **nothing), row(2, snr=float("nan"))])
     frame = quiet_load(store.folder)
     assert frame.n_correct.dtype == "Int64"
     assert frame.trigger_in_value.dtype == "boolean"
@@ -120,12 +120,13 @@ def test_nulls_keep_ints_whole_and_bools_logical(store):
     assert frame.n_correct[0] == 2**53 + 1
     assert frame.isna().sum().loc[lambda n: n > 0].to_dict() == {
         "n_correct": 1,
-        "accuracy": 2,
+        "accuracy": 1,
+        "snr": 1,
         "form": 1,
         "trigger_in_value": 1,
     }
     pd.testing.assert_frame_equal(pd.read_parquet(part), frame)
-    assert pq.read_table(part)["accuracy"].null_count == 1, "nan is a number, not a null"
+    assert pq.read_table(part)["snr"].null_count == 0, "nan is a number, not a null"
 
 
 def test_part_is_sorted_compressed_and_says_where_it_comes_from(store):
@@ -509,7 +510,7 @@ def put_rubbish(store: Store) -> dict[str, str]:
         "folder": "not a .parquet file",
         "folder.parquet": "not a .parquet file",
         "dangling.parquet": "not a .parquet file",
-        "foreign.parquet": "no column point_id, code_version, precision, status",
+        "foreign.parquet": "no column point_id, code_version, precision, status, N,",
         "mojibake.parquet": "UTF8",
         "types.parquet": "many",
         "nulls.parquet": "nulls in status",
@@ -531,6 +532,39 @@ def test_what_is_no_part_is_listed_with_the_reason_and_never_removed(store):
     assert (result.n_rows, result.n_parts, result.n_pruned) == (2, 1, 1)
     assert {path.name for path, _ in result.unreadable} == reasons.keys()
     assert {path.name for path in store.parts.iterdir()} == reasons.keys()
+
+
+@pytest.mark.parametrize("pandas", [[1], 5, {"columns": 5}, {"columns": None}, {"columns": {"a": 1}}, "[" * 9999 + "]" * 9999])
+def test_a_part_with_unusual_metadata_is_left_out_and_the_others_are_read(store, pandas):
+    store.write(rows(0))
+    text = pandas if isinstance(pandas, str) else json.dumps(pandas)
+    table = pa.Table.from_pylist(rows(1), SCHEMA).replace_schema_metadata({"pandas": text})
+    pq.write_table(table, store.parts / "odd.parquet")
+    done = store.done(1, "highest")
+    assert [path.name for path, _ in done.unreadable] == ["odd.parquet"]
+    assert done.runs == {(f"{0:016x}", 0)}
+    with pytest.warns(UserWarning, match="1 unreadable files left out"):
+        assert len(load(store.folder)) == 1
+    assert compact(store.folder).n_rows == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("accuracy", None), ("accuracy", float("nan")), ("accuracy", float("inf")), ("n_correct", None)]
+)
+def test_a_row_with_status_ok_and_no_result_is_not_done(store, name, value):
+    pq.write_table(pa.Table.from_pylist([row(0), row(1, **{name: value})], SCHEMA), store.parts / "bad.parquet")
+    store.write([row(2, accuracy=None, n_correct=None, status="nonfinite")])
+    done = store.done(1, "highest")
+    assert done.runs == {(f"{0:016x}", 2)}
+    assert [why for _, why in done.unreadable] == [f"no number in {name} of a row with status ok"]
+
+
+@pytest.mark.parametrize("lost", [["V"], ["N", "d"], ["n_correct"], ["accuracy", "L"]])
+def test_a_part_without_columns_that_every_row_has_is_not_done(store, lost):
+    pq.write_table(pa.Table.from_pylist(rows(0), SCHEMA).drop_columns(lost), store.parts / "partial.parquet")
+    done = store.done(1, "highest")
+    assert done.runs == set()
+    assert all(name in done.unreadable[0][1] for name in lost)
 
 
 @pytest.mark.parametrize("column", ["accuracy", "jax_version", "seconds"])
@@ -693,6 +727,7 @@ def test_compact_merges_and_prunes_only_if_asked(store, prune):
     assert len(list(store.parts.iterdir())) == 3 * (not prune)
     table = pq.read_table(store.table)
     assert table.schema.remove_metadata() == SCHEMA
+    assert {f.name: f.metadata[b"description"].decode() for f in table.schema} == {name: about for name, (_, about) in COLUMNS.items()}
     assert json.loads(table.schema.metadata[b"jaxrecall"])["code_version"] == [1, 2]
     assert list(zip(table["seed"].to_pylist(), table["status"].to_pylist(), strict=True)) == [
         (1, "degenerate"),
@@ -707,7 +742,7 @@ def test_compact_merges_and_prunes_only_if_asked(store, prune):
 
 @pytest.mark.parametrize("prune", [False, True])
 def test_compact_twice_and_new_parts_between(store, prune):
-    store.write(rows(0, 1, n_correct=None))
+    store.write(rows(0, 1, n_tied=None))
     compact(store.folder, prune=prune)
     once = pq.read_table(store.table)
     again = compact(store.folder, prune=prune)
@@ -805,7 +840,7 @@ def test_a_prune_during_load_loses_no_row(store, monkeypatch):
 
 def test_one_compact_at_a_time(store):
     store.write(rows(0))
-    with compaction_lock(store), pytest.raises(StoreError, match="another compact is at work on it"):
+    with compaction_lock(store), pytest.raises(StoreError, match="another compact is running on it"):
         compact(store.folder)
     assert compact(store.folder).n_rows == 1
 
@@ -853,17 +888,17 @@ def test_columns_that_do_not_go_together_are_an_error(store):
 
 def test_polars_reads_the_parts(store):
     pl = pytest.importorskip("polars")
-    store.write(rows(0, 1, n_correct=None))
+    store.write(rows(0, 1, n_tied=None))
     store.write(rows(2, 3))
     frame = pl.read_parquet(store.parts / "*.parquet")
     kinds = {"int64": pl.Int64, "float64": pl.Float64, "bool": pl.Boolean, "string": pl.String}
     assert dict(frame.schema) == {name: kinds[kind] for name, (kind, _) in COLUMNS.items()}
-    assert frame.sort("seed").to_dicts() == rows(0, 1, n_correct=None) + rows(2, 3)
+    assert frame.sort("seed").to_dicts() == rows(0, 1, n_tied=None) + rows(2, 3)
 
 
 def test_duckdb_reads_the_parts(store):
     duckdb = pytest.importorskip("duckdb")
-    store.write(rows(0, 1, n_correct=None))
+    store.write(rows(0, 1, n_tied=None))
     store.write(rows(2, 3))
     compact(store.folder)
     kinds = {"int64": "BIGINT", "float64": "DOUBLE", "bool": "BOOLEAN", "string": "VARCHAR"}
@@ -871,7 +906,7 @@ def test_duckdb_reads_the_parts(store):
         for files in (store.parts / "*.parquet", store.table):
             result = connection.sql(f"from read_parquet('{files}') order by seed")
             assert dict(zip(result.columns, map(str, result.types), strict=True)) == {n: kinds[k] for n, (k, _) in COLUMNS.items()}
-            assert [dict(zip(COLUMNS, r, strict=True)) for r in result.fetchall()] == rows(0, 1, n_correct=None) + rows(2, 3)
+            assert [dict(zip(COLUMNS, r, strict=True)) for r in result.fetchall()] == rows(0, 1, n_tied=None) + rows(2, 3)
 
 
 def test_done_starts_no_pandas_and_nothing_starts_jax(store):
@@ -900,7 +935,7 @@ def test_command_line(store, capsys):
     out = capsys.readouterr().out
     assert f"{store.table}: 3 rows, " in out
     assert "2 parts merged (kept; --prune removes them), 1 duplicates dropped" in out
-    assert f"left as it is, unreadable: {store.parts / 'bad.parquet'} (" in out
+    assert f"cannot be read, left unchanged: {store.parts / 'bad.parquet'} (" in out
     assert cli.main([str(store.folder), "--prune"]) == 0
     assert "2 parts merged (2 removed), 4 duplicates dropped" in capsys.readouterr().out
 

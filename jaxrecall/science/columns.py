@@ -20,26 +20,29 @@ STATUSES = ("ok", "nonfinite", "degenerate")
 
 # name -> (Arrow type, meaning); fields of the point take their meaning from the legend in point.py
 _MEASURED = {
-    "n_correct": ("int64", "test sequences whose label the model names (argmax of the logits)"),
+    "n_correct": ("int64", "test sequences whose label has the largest logit"),
     "accuracy": ("float64", "n_correct / n_test"),
     "memory_accuracy": ("float64", "fraction of the vocabulary recalled with attention exactly on the token"),
-    "step1_memory_accuracy": ("float64", "the same for V1 of step 1, without the trigger: argmax_u z_out(u)^T V1 phi(z_in(v))"),
+    "step1_memory_accuracy": ("float64", "memory_accuracy after step 1 alone, without the trigger: argmax_u z_out(u)^T V1 phi(z_in(v))"),
     "train_accuracy": ("float64", "accuracy on the first min(N, n_test) samples of the last step's batch"),
-    "attention_mass": ("float64", "mean softmax weight on the informative token, test sequences"),
+    "attention_mass": ("float64", "mean softmax weight on the informative token in test sequences"),
     "attention_top1": ("float64", "fraction of test sequences where that weight is strictly the largest"),
-    "trigger_score": ("float64", "z_trig^T w, w = W_KQ z_eos: what the trigger adds to an attention logit (nats)"),
-    "score_std": ("float64", "standard deviation over the vocabulary of z_in(v)^T w, ddof 0 (nats)"),
+    "trigger_score": ("float64", "z_trig^T w with w = W_KQ z_eos: what the trigger adds to an attention logit (nats)"),
+    "score_std": ("float64", "population standard deviation of the scores z_in(v)^T w over the vocabulary (nats)"),
     "snr": ("float64", "trigger_score / score_std"),
     "trigger_cosine": ("float64", "cosine between w and z_trig"),
     "test_margin": ("float64", "mean of (logit of the label - best other) / standard deviation of the logits"),
     "n_tied": ("int64", "test sequences whose largest logit is shared exactly; the first label wins"),
-    "status": ("string", "ok | nonfinite (a number overflowed; metrics are null) | degenerate (w = 0; snr and cosine are null)"),
-    "form": ("string", "what ran: full, or how predictions were had in steps 2 and 3: uniform, by counts, with locked attention"),
-    "draw_check": ("int64", "32-bit hash of the run's first random draws; equal draws, equal hash"),
-    "seconds": ("float64", "wall time of the run without compilation: its share, by estimated cost, of its batch"),
-    "code_version": ("int64", "version of the numbers; raised when a change alters any"),
+    "status": (
+        "string",
+        "ok; nonfinite: a number overflowed, metrics are null; degenerate: w = 0 (as at L = 1), snr and trigger_cosine are null",
+    ),
+    "form": ("string", "which form of the computation ran"),
+    "draw_check": ("int64", "32-bit hash of the first random draws of the run; equal draws have equal hashes"),
+    "seconds": ("float64", "wall time of the run without compilation; the time of a batch is divided by estimated cost"),
+    "code_version": ("int64", "version of the numbers; it rises whenever a change alters any of them"),
     "jax_version": ("string", "version of JAX"),
-    "device_kind": ("string", "what it ran on, as JAX names it"),
+    "device_kind": ("string", "device that it ran on, as JAX names it"),
     "dtype": ("string", "floating-point type of the simulation"),
     "precision": ("string", "matmul precision of the simulation"),
     "bucket": ("string", "padded sizes V x d [x m] of the program that ran"),
@@ -49,19 +52,20 @@ NOISES = ("leakage", "bias", "mlp", "gradient")
 """Sources of the noise of the attention scores, in the order in which they are split off."""
 
 _SOURCE = {
-    "leakage": "along z_trig",
-    "bias": "of the rest, along Sigma_c zbar",
-    "mlp": "of the rest, what changes when W_in is redrawn",
-    "gradient": "what is left",
+    "leakage": "of the part of w along z_trig",
+    "bias": "of the part of the rest along Sigma_c zbar",
+    "mlp": "of the part of what is left that changes when W_in is redrawn",
+    "gradient": "of the part that remains",
 }
-_DIAGNOSED = {f"noise_{a}": ("float64", f"noise of the scores {_SOURCE[a]}: its part of score_std / |trigger_score|") for a in NOISES}
+_DIAGNOSED = {f"noise_{a}": ("float64", f"standard deviation of the scores {_SOURCE[a]}, over |trigger_score|") for a in NOISES}
 _DIAGNOSED |= {
-    f"cov_{a}_{b}": ("float64", f"covariance of the noises {a} and {b}, in units of trigger_score^2") for a, b in combinations(NOISES, 2)
+    f"cov_{a}_{b}": ("float64", f"covariance of the {a} and {b} noises over the vocabulary, over trigger_score^2")
+    for a, b in combinations(NOISES, 2)
 }
 _DECODED = {
-    "matched_accuracy": ("float64", "fraction of the vocabulary that the gradient of step 1 tells by its matched filter"),
-    "whitened_accuracy": ("float64", "the same by least squares, what all samples have in common discounted"),
-    "assignment_accuracy": ("float64", "the same by the one-to-one assignment of the largest total score"),
+    "matched_accuracy": ("float64", "fraction of the vocabulary recovered from the gradient of step 1 by its matched filter"),
+    "whitened_accuracy": ("float64", "the same fraction by least squares that discounts what all samples have in common"),
+    "assignment_accuracy": ("float64", "the same fraction by the one-to-one assignment with the largest total score"),
 }
 
 _POINT_TYPES = {"int": "int64", "int | None": "int64", "float": "float64", "bool": "bool"}
@@ -76,7 +80,7 @@ EXTRA_COLUMNS = (*_DIAGNOSED, *_DECODED)
 """Columns that are null unless the point asks for them."""
 
 COLUMNS: dict[str, tuple[str, str]] = {
-    "point_id": ("string", "hash of the point: same id, same science"),
+    "point_id": ("string", "hash of the point: equal ids mean equal science"),
     "seed": ("int64", "seed of the run; the independent unit of any statistics"),
     **_of_point(late=0),
     **_MEASURED,
@@ -114,3 +118,9 @@ def _allowed(name: str) -> str:
         larger = f", {limits['high_with_pool']} with a pool" if "high_with_pool" in limits else ""
         return f"{limits['low']} to {limits['high']}{larger}"
     return f"{'>' if limits.get('open_low') else '>='} {limits['low']:g}"
+
+
+def column_table() -> list[str]:
+    """The columns of the result table as the rows of a Markdown table: name, type, meaning."""
+    lines = ["| column | type | meaning |", "| --- | --- | --- |"]
+    return lines + [f"| `{name}` | {kind} | {meaning.replace('|', chr(92) + '|')} |" for name, (kind, meaning) in COLUMNS.items()]

@@ -3,7 +3,15 @@
     k_j = z_in(x_j) + 1{j = ell} z_trig,   v_j = k_j or z_in(x_j),   a = softmax_j(k_j^T W_KQ z_eos),   h = sum_j a_j v_j
     f = V_mat h   or   f = V_mat act(W_in h) / sqrt(m),     logits = Z_out f,     loss = mean cross-entropy (nats)
 
-This is the definition that everything faster is held to; `steps.py` descends it.
+This is the definition that everything faster is held to; `steps.py` descends it. JAX transforms it like any function.
+
+    >>> import jax, jax.numpy as jnp
+    >>> from jaxrecall import Point, model, realize
+    >>> point = Point(V=64, N=1024, d=32, L=8)
+    >>> draws = realize(point, seed=0)
+    >>> V_mat, W_KQ = jnp.zeros((point.d, point.p)), jnp.zeros((point.d, point.d))
+    >>> recall = model.Recall(V_mat, W_KQ, draws.embeddings, point.activation, point.trigger_in_value)
+    >>> model.loss(recall, draws.train_tokens, draws.train_positions, draws.train_labels)  # ln 64
 """
 
 from __future__ import annotations

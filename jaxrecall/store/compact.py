@@ -76,7 +76,7 @@ def compaction_lock(store: Store) -> Iterator[None]:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise StoreError(f"{store.folder}: another compact is at work on it; wait until it is done") from error
+                raise StoreError(f"{store.folder}: another compact is running on it; wait until it has finished") from error
             except OSError:
                 pass  # a file system without locks
             yield

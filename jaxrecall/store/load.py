@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
+from ..errors import StoreError
+from ..grid import Grid, GridLike, as_grid
+from ..point import Point, RunId
 from .paths import entries, holds_results, listed, local_path, no_rows, result_files
 from .table import RUN, VERSION, best, in_table_order, joined, read, with_pandas_types
 
@@ -15,13 +20,22 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def load(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
+def load(path: str | Path | Sequence[str | Path], grid: GridLike | None = None) -> pd.DataFrame:
     """All rows of a results folder, a folder of parts or a .parquet file, or of a list of them, as one tidy DataFrame.
+
+    With a `grid` (a dict, a file, a point or several points, as `run` takes them) only the rows of its points and seeds; of a grid
+    with a search, those of its cells at any N that the search may try.
 
     One row per (point_id, seed): ok before others, then the newest code_version, then the first. Columns in table order,
     unknown ones after; int64, float64, bool and str, and pandas' nullable Int64 and boolean where there are nulls. Warns of
     rows that were dropped, versions that are mixed and files that cannot be read; raises StoreError if there is no row.
+
+        >>> import jaxrecall
+        >>> df = jaxrecall.load("results/quickstart")
+        >>> df.groupby(["d", "N"])["accuracy"].mean().unstack("d")
+        >>> few = jaxrecall.load("results/quickstart", grid="sweeps/quickstart.yaml")
     """
+    wanted = None if grid is None else as_grid(grid)
     paths = [local_path(p) for p in ([path] if isinstance(path, (str, os.PathLike)) else path)]
     files = dict.fromkeys(file for p in paths for file in _files(p))
     tables, unreadable = read(files)
@@ -30,6 +44,10 @@ def load(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
     if unreadable:
         warnings.warn(f"{len(unreadable)} unreadable files left out: {listed(unreadable)}", UserWarning, stacklevel=2)
     rows = joined(tables.values())
+    if wanted:
+        rows = _of_grid(rows, wanted)
+        if not len(rows):
+            raise StoreError(f"no rows of grid {wanted.name!r} in {', '.join(map(str, paths))}, which hold others; has it run")
     table = in_table_order(best(rows, RUN))
     if dropped := len(rows) - len(table):
         others = len(rows.group_by([*RUN, *VERSION]).aggregate([])) - len(table)
@@ -39,6 +57,27 @@ def load(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
         mix = "; ".join(f"{v['count_all']} rows of {v['code_version']}, {v['precision']}" for v in versions)
         warnings.warn(f"rows of more than one code_version, precision: {mix}", UserWarning, stacklevel=2)
     return with_pandas_types(table).to_pandas()
+
+
+def frame_of(tables: Iterable[pa.Table], runs: Collection[RunId]) -> pd.DataFrame:
+    """The rows of these runs as `load` would return them."""
+    rows = _kept(joined(tables), lambda *run: run in runs)
+    return with_pandas_types(in_table_order(best(rows, RUN))).to_pandas()
+
+
+def _of_grid(rows: pa.Table, grid: Grid) -> pa.Table:
+    """The rows of a grid's points, or of its cells, and seeds."""
+    points: Iterable[Point] = grid.points
+    if grid.search:
+        levels = [N for N in rows["N"].unique().to_pylist() if grid.search.from_ <= N <= grid.search.to]
+        points = (cell.replace(N=N) for cell in grid.points for N in levels)
+    ids, seeds = {point.point_id for point in points}, set(grid.seeds)
+    return _kept(rows, lambda point_id, seed: point_id in ids and seed in seeds)
+
+
+def _kept(rows: pa.Table, keep: Callable[[str, int], bool]) -> pa.Table:
+    """The rows whose (point_id, seed) is to be kept."""
+    return rows.filter(pa.array(map(keep, rows["point_id"].to_pylist(), rows["seed"].to_pylist()), pa.bool_()))
 
 
 def _files(path: Path) -> list[Path]:

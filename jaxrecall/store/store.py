@@ -1,6 +1,6 @@
 """A results folder: rows in, and which runs are done.
 
-    manifest.json    what the sweep was asked for
+    manifest.json    the grid and the command of the last sweep
     search.json      what a search found
     parts/           finished rows, *.parquet and nothing else, so that any Parquet reader takes the folder
     table.parquet    the parts merged and sorted, once `compact` has run
@@ -78,6 +78,13 @@ class Store:
         """Whether this is a results folder: it has a parts folder or a table, if only an empty one."""
         return holds_results(self.folder)
 
+    def where(self) -> Path:
+        """What holds the rows: the parts or the table, as a path for any Parquet reader; the folder where there are both."""
+        has_parts = any(self.parts.glob("*.parquet"))
+        if self.table.exists():
+            return self.folder if has_parts else self.table
+        return self.parts / "*.parquet"
+
     def read_manifest(self) -> dict[str, Any] | None:
         """What `prepare` wrote, or None."""
         with storage_errors(self.manifest):
@@ -86,7 +93,7 @@ class Store:
             except FileNotFoundError:
                 return None
             except ValueError as error:
-                raise StoreError(f"{self.manifest}: not JSON ({error}); delete it, the next sweep writes it anew") from error
+                raise StoreError(f"{self.manifest}: not JSON ({error}); delete it; the next sweep writes a new one") from error
 
     def done(self, code_version: int, precision: str) -> Done:
         """Runs that need not run again: any row counts, whatever its status, in a readable part or the table."""
@@ -101,7 +108,7 @@ class Store:
     def rows(self, *columns: str) -> tuple[Iterator[tuple[Any, ...]], Unreadable]:
         """(code_version, precision), run id and the columns asked for, of every row that `load` can read."""
         names = [*RUN, *VERSION, *columns]
-        tables, unreadable = read(result_files(self.folder), names)
+        tables, unreadable = self.tables(names)
         shared: dict[str, str] = {}  # seeds of a point share one string, which saves much memory at a million runs
 
         def each() -> Iterator[tuple[Any, ...]]:
@@ -112,6 +119,10 @@ class Store:
                     yield (code_version, precision), RunId(shared.setdefault(point_id, point_id), seed), *others
 
         return each(), unreadable
+
+    def tables(self, columns: list[str] | None = None) -> tuple[dict[Path, pa.Table], Unreadable]:
+        """The tables by file, with all columns or those asked for, and the files that cannot be read."""
+        return read(result_files(self.folder), columns)
 
     def write(self, rows: list[dict[str, Any]]) -> Path:
         """Writes rows that have exactly the columns of `science.columns.COLUMNS` (None for null) as one part; returns its path.
@@ -128,8 +139,8 @@ class Store:
         """Writes `record` to `<name>.json` beside the manifest; returns the path."""
         return self.put(self.folder / f"{name}.json", json.dumps(record, indent=2).encode())
 
-    def record_failure(self, name: str, record: dict[str, Any]) -> Path:
-        """Writes `record` to `failures/<name>.json`; returns the path."""
+    def record_failure(self, name: str, record: dict[str, Any]) -> Path | None:
+        """Writes `record` to `failures/<name>.json`; returns the path, None if there is no file to read."""
         return self.put(self.failures / f"{name}.json", json.dumps(record, indent=2).encode())
 
     def clear_failures(self, runs: Set[tuple[str, int]]) -> None:

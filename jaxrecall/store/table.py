@@ -11,16 +11,23 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..errors import StoreError
 from ..science.columns import COLUMNS, in_order
 
-SCHEMA = pa.schema([(name, pa.type_for_alias(kind)) for name, (kind, _) in COLUMNS.items()])
+SCHEMA = pa.schema([pa.field(name, pa.type_for_alias(kind), metadata={"description": about}) for name, (kind, about) in COLUMNS.items()])
+"""Types of the columns; the metadata of each field is its meaning, and is kept in the files."""
+
 RUN = ["point_id", "seed"]
 VERSION = ["code_version", "precision"]
-NEEDED = [*RUN, *VERSION, "status"]
-"""Columns without which a file is no part; any other that is missing was added later and reads as null."""
+NEEDED = [*RUN, *VERSION, "status", "V", "N", "d", "L", "m", "n_test"]
+"""Columns without which, or with a null in which, a file is no part."""
+
+MEASURED = ["n_correct", "accuracy"]
+"""Columns that a file has too, and that are finite numbers where status is ok. Any other that is missing was added later and reads
+as null."""
 
 Unreadable = list[tuple[Path, str]]
 """Files that are no readable part, each with the reason."""
@@ -62,21 +69,23 @@ def read(paths: Iterable[Path], columns: list[str] | None = None) -> tuple[dict[
     for path in paths:
         try:
             table = read_file(path)
-        except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        except MemoryError:
+            raise
+        except Exception as error:  # whatever a file holds, it must not keep the others from being read
             if os.path.lexists(path):
-                unreadable.append((path, " ".join(str(error).split())[:200]))
+                unreadable.append((path, " ".join(f"{error}".split())[:200] or type(error).__name__))
             continue
         tables[path] = table.select([name for name in columns if name in table.column_names]) if columns else table
     return tables, unreadable
 
 
 def read_file(path: Path) -> pa.Table:
-    """The rows of one file; raises ArrowException, OSError, ValueError or KeyError if it is no readable part."""
+    """The rows of one file; raises any exception if it is no readable part."""
     if path.suffix != ".parquet" or not path.is_file():
         raise ValueError("not a .parquet file")
     with pq.ParquetFile(path, page_checksum_verification=True) as file:
         present = file.schema_arrow.names
-        if missing := [name for name in NEEDED if name not in present]:
+        if missing := [name for name in (*NEEDED, *MEASURED) if name not in present]:
             raise ValueError(f"no column {', '.join(missing)}")
         table = file.read()
     names = table.column_names
@@ -87,7 +96,16 @@ def read_file(path: Path) -> pa.Table:
     table.validate(full=True)
     if null := [name for name in NEEDED if table[name].null_count]:
         raise ValueError(f"nulls in {', '.join(null)}")
+    if lacking := [name for name in MEASURED if "ok" in _statuses_without_number(table, name)]:
+        raise ValueError(f"no number in {', '.join(lacking)} of a row with status ok")
     return table
+
+
+def _statuses_without_number(table: pa.Table, name: str) -> list[str]:
+    """The values of `status` where a column holds no finite number. Arrow's own functions, as NumPy or a Python value start pandas."""
+    column = table[name]
+    finite = pc.call_function("and_kleene", [column.is_valid(), pc.call_function("is_finite", [column])])
+    return table["status"].filter(pc.call_function("invert", [finite])).unique().to_pylist()
 
 
 def joined(tables: Iterable[pa.Table]) -> pa.Table:
