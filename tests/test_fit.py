@@ -2,23 +2,25 @@
 
 import importlib
 import itertools
+import json
 import warnings
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
-from helpers import ROOT, python
+from helpers import python
 from scipy.special import expit, logit
 from scipy.stats import t as student
 
 from jaxrecall.errors import FitError
-from jaxrecall.fit import coverage, glm, progress
+from jaxrecall.fit import coverage, glm, progress, searched
 from jaxrecall.fit import fit as fit_many
+from jaxrecall.fit.axes import as_given
 from jaxrecall.fit.cells import families
-from jaxrecall.fit.curve import Curve, crossing, curve, loglog, near, resamplings, shape_error
+from jaxrecall.fit.curve import Curve, crossing, curve, loglog, near, resamplings, shape_error, shapes
 from jaxrecall.fit.estimate import METHODS, REGRESSIONS, REPORTED, estimate
 from jaxrecall.fit.law import Law, interval
-from jaxrecall.fit.tables import EXPONENTS, THRESHOLDS
 
 cli = importlib.import_module("jaxrecall.fit.__main__")
 CALL = "from jaxrecall.fit.__main__ import main"
@@ -463,12 +465,195 @@ def test_a_long_fit_says_how_far_it_is(tmp_path, capsys, monkeypatch):
     assert len(lines) == 2 * 101
 
 
-def test_the_readme_names_every_column_and_method():
-    section = (ROOT / "README.md").read_text().split("## Thresholds and exponents")[1].split("\n## ")[0]
-    assert [name for name in (*THRESHOLDS, *EXPONENTS, *METHODS) if f"`{name}`" not in section] == []
+def test_every_method_estimates():
     family, curves = curves_of(table(GRID, law, WIDE), count=100)
     assert list(estimate(family, 0.5, curves, lambda _: None).y) == list(METHODS)
-    assert f"`{REPORTED}` (reported)" in section
+
+
+def test_the_files_hold_the_meaning_of_every_column(tmp_path):
+    table({"d": [32, 64]}).to_parquet(tmp_path / "t.parquet")
+    assert cli.main([str(tmp_path / "t.parquet"), "--resamples", "100"]) == 0
+    for name in ("thresholds", "exponents", "diagnostics"):
+        schema = pq.read_schema(tmp_path / f"t-fit/{name}.parquet")
+        assert all(field.metadata and field.metadata[b"description"] for field in schema)
+    assert pq.read_schema(tmp_path / "t-fit/thresholds.parquet").field("copy_of").type in ("string", "large_string")  # not null
+
+
+def bent(c):
+    """N* ~ L^0 up to L = 32, L^2 from there on, with V^2 throughout."""
+    return 1000 * (c["V"] / 64) ** 2 * max(c["L"] / 32, 1) ** 2
+
+
+BENT = {"V": [64, 128, 256], "L": [8, 32, 128, 512]}
+
+
+def test_copies_count_once():
+    once = table({"V": [64, 128, 256]}, law, WIDE)
+    both = pd.concat([once, once.assign(d=64, L=16)])  # d and L have no effect on these runs
+    found, alone = fit(both), fit(once)
+    record = reported(found.thresholds)
+    assert record["copy_of"].isna().tolist() == [True, False] * 3
+    assert set(record["copy_of"].dropna()) == {"d = 32, L = 8"}
+    assert "theta = 0.5: 6 cells, 3 of them distinct: 6 cross" in repr(found)
+    mine, theirs = (reported(one.exponents).set_index("axis").loc["V"] for one in (found, alone))
+    assert mine["n_cells"] == theirs["n_cells"] == 3
+    assert mine[["exponent", "lo", "hi"]].tolist() == pytest.approx(theirs[["exponent", "lo", "hi"]].tolist())
+    wider = fit(pd.concat([once, once[once["V"] == 256].assign(d=64)])).exponents
+    assert (wider["n_cells"] == 3).all()
+    assert wider.loc[wider["record"], "warning"].tolist() == ["as many unknowns as cells: nothing checks the law"] * 2
+
+
+def test_a_cell_and_its_copy_have_the_weight_of_one_cell():
+    (family,), _ = families(pd.concat([once := table({"V": [64, 128, 256]}, law), once[once["V"] == 256].assign(L=16)]))
+    y = np.array([[0.0, 1.0, 3.0, 3.0]])
+    assert [cell.copy_of is not None for cell in family.cells] == [False, False, False, True]
+    assert np.isclose(Law(family.cells, ("V",), ()).exponents(y), Law(family.cells[:3], ("V",), ()).exponents(y[:, :3]))
+    curves = [curve(cell, np.ones((1, 8))) for cell in family.cells]
+    with_copy, without = (
+        glm.joint(c, Law(f, ("V",), ()), 0.5, lambda _: None)[0] for c, f in ((curves, family.cells), (curves[:3], family.cells[:3]))
+    )
+    assert np.allclose(with_copy[:3], without, atol=2e-3)
+
+
+def copied(frame, **changed):
+    """Whether a second cell that differs in `changed` copies the only cell of the frame."""
+    (family,), _ = families(pd.concat([frame, frame.assign(**changed)]))
+    return family.cells[1].copy_of is not None
+
+
+def test_what_is_a_copy():
+    frame = table().assign(draw_check=lambda f: f["seed"])
+    assert copied(frame, d=64)
+    assert not copied(frame, d=64, draw_check=frame["seed"] + 100)  # their draws are not the same
+    assert copied(frame, L=64, draw_check=frame["seed"] + 100)  # the check depends on L
+    one_more = frame["n_correct"] + ((frame["N"] == 1024) & (frame["seed"] == 3))
+    assert not copied(frame, d=64, n_correct=one_more)
+    assert not copied(frame, d=64, N=frame["N"] + 1)  # no run in common
+    elsewhere = frame["N"].where(frame["N"] < 256, frame["N"] + 1)
+    assert not copied(frame, d=64, N=elsewhere)  # two levels of nine in common
+    assert not copied(frame[(frame["N"] == 64)].assign(n_correct=0), d=64)  # nothing learnt yet
+    assert not copied(table(seeds=1, levels=(64, 512, 8192), n_test=3), d=64)  # may be chance
+
+
+def test_the_copies_of_a_drawn_table_are_found():
+    truth = coverage.draw(np.random.default_rng(1), coverage.Setting(copies=0.5))
+    assert truth.exponents[2] == 0
+    (family,), _ = families(truth.frame())
+    drawn = {tuple(cell.at.items()): cell.copy_of for cell in truth.family.cells}
+    assert {tuple(cell.at.items()): cell.copy_of for cell in family.cells} == drawn
+    assert 0 < sum(original is not None for original in drawn.values()) < 12
+
+
+def test_the_unknown_shape_is_uniform_over_its_range_about_the_estimate():
+    c = one([0.02, 0.1, 0.7, 0.9])
+    by_shape = shapes(c, 0.5)
+    assert by_shape[0] == crossing(c, 0.5)[0]
+    uniform = np.linspace(by_shape.min(), by_shape.max(), 10001)
+    assert np.isclose(shape_error(c, 0.5), np.sqrt(((uniform - by_shape[0]) ** 2).mean()), rtol=1e-3)
+    assert shape_error(one([0.0, 0.0, 1.0, 1.0]), 0.5) >= np.log(2) / np.sqrt(12)
+    assert shape_error(one([0.1, 0.2, 0.3, 0.4]), 0.5) == 0
+    family, curves = curves_of(table(GRID, law, noise=0.0), count=100)
+    e = estimate(family, 0.5, curves, lambda _: None, ("local",))
+    assert np.allclose(e.shape_of(np.eye(9)), [np.ptp(shapes(c, 0.5)) / np.sqrt(12) for c in curves])
+    assert np.isclose(e.shape_of(np.array([1.0, -1.0] + [0.0] * 7)), np.ptp(shapes(curves[0], 0.5) - shapes(curves[1], 0.5)) / np.sqrt(12))
+
+
+def test_a_law_within_a_regime():
+    frame = table(BENT, bent, WIDE)
+    found = fit_many(frame, [0.5], 100, where=["L <= 32", "L >= sqrt(1000)"])
+    law_ = reported(found.exponents).set_index(["regime", "axis"])
+    assert np.allclose(law_["exponent"], [2, 0, 2, 2], atol=0.02)
+    assert list(law_.index) == [(regime, axis) for regime in ("L <= 32", "L >= sqrt(1000)") for axis in "VL"]
+    assert not law_["rejected"].any()
+    assert len(reported(found.thresholds)) == 12  # of every cell
+    slopes = found.diagnostics.query("diagnostic == 'local_slope'").groupby("regime")["subject"].apply(list)
+    assert slopes["L <= 32"] == ["V 64 to 128", "V 128 to 256", "L 8 to 32"]
+    assert {"with_log", "drop_smallest"} < set(found.diagnostics.query("regime == 'L >= sqrt(1000)'")["diagnostic"])
+    whole = reported(fit(frame).exponents)
+    assert whole["rejected"].all()
+    assert (whole["regime"] == "").all()
+    assert "(law rejected)" in repr(fit(frame))
+    one = reported(fit_many(frame, [0.5], 100, where="L <= 32").exponents)
+    pd.testing.assert_frame_equal(one, reported(found.exponents)[:2])
+
+
+@pytest.mark.parametrize(
+    ("where", "line"),
+    [
+        ("L > 1e6", "where: 'L > 1e6' holds for no cell"),
+        ("N > 5", "where: 'N > 5': N is no axis; allowed: V, d, L, m"),
+        ("L", "where: 'L': gives 8; allowed: true or false"),
+        ("L = 8", "where: 'L = 8': is no expression"),
+    ],
+)
+def test_a_regime_that_makes_no_sense_is_refused_in_a_line(where, line, tmp_path, capsys):
+    table(BENT, bent).to_parquet(tmp_path / "t.parquet")
+    assert cli.main([str(tmp_path / "t.parquet"), "--where", where]) == 2
+    message = capsys.readouterr().err
+    assert message.startswith(line)
+    assert message.count("\n") == 1
+
+
+def rates(frame, **given):
+    rates = {"kappa": 100.0, "eta": 1e-3} | given
+    frame = frame.assign(**rates)
+    frame["gamma"] = frame["kappa"] * frame["L"] ** 2 * frame["V"] / frame["eta"]
+    return frame.assign(gamma2=frame["gamma"])
+
+
+def test_a_rate_that_follows_from_others_is_no_factor():
+    for axes in ({}, {"V": [64, 128], "L": [8, 32]}):
+        frame = table(axes)
+        both = pd.concat([rates(frame), rates(frame, kappa=2.0)])
+        assert families(both)[0][0].factors == ("kappa",)
+        assert families(pd.concat([both, rates(frame, eta=1e-2)]))[0][0].factors == ("eta", "kappa")
+    small = both.assign(gamma2=both["gamma"] / 10)
+    assert families(pd.concat([both, small]))[0][0].factors == ("gamma2_over_gamma", "kappa")
+    (family,), _ = families(pd.concat([rates(frame), rates(frame).assign(gamma2=5.0)]))
+    assert family.factors == ("gamma2",)
+    assert len(family.cells) == 8
+    law_ = Law(family.cells, family.law, family.factors)
+    assert law_.design.shape == (8, 2 + 2)  # two constants: gamma2 = 5, and gamma2 = gamma in every cell
+    assert as_given(given := as_given(pd.concat([rates(frame), rates(frame).assign(gamma2=5.0)]))).equals(given)
+
+
+def test_cells_that_do_not_cross_in_every_resampling_are_counted_apart():
+    frame = table({"d": [32, 64, 128, 256]}, lambda c: 1000 * 32 / c["d"], noise=0.5)
+    tops = frame[(frame["d"] == 32)].groupby("seed")["n_correct"].max()
+    scale = 2000 * np.linspace(0.3, 0.75, 8) / tops
+    at = frame["d"] == 32
+    frame.loc[at, "n_correct"] = (frame[at]["n_correct"] * frame[at]["seed"].map(scale)).round().astype(int)
+    shown = repr(fit(frame))
+    assert "theta = 0.5: 4 cells: 4 cross, 1 of them not in enough resamplings for the law" in shown
+    assert "1 of 4 cells are not in the law: 1 cross theta, but over 2.5 % of the resamplings do not" in shown
+
+
+def test_a_fit_unpacks_and_prints():
+    found = fit(table(GRID, law, WIDE))
+    thresholds, exponents, diagnostics = found
+    assert (thresholds is found.thresholds, exponents is found.exponents, diagnostics is found.diagnostics) == (True,) * 3
+    assert repr(found).splitlines()[:2] == ["theta = 0.5: 9 cells: 9 cross", "  m = 0: N* ~ V^2.00  95 % interval 2.00 to 2.00"]
+    html = found._repr_html_()
+    assert html.count("<tr") == 3
+    assert "theta = 0.5: 9 cells: 9 cross" in html
+    nothing = fit(table(seeds=1))
+    assert "1 cell: 1 cross" in nothing._repr_html_()
+
+
+def test_the_fit_of_a_search_says_why_its_thresholds_differ(tmp_path, capsys):
+    folder = tmp_path / "found"
+    folder.mkdir()
+    frame = table({"d": [32, 64]}, lambda c: 1000 * 32 / c["d"], WIDE)
+    frame.to_parquet(folder / "table.parquet")
+    cells = [{"d": d, "theta": 0.5, "N_star": N, "point": {"V": 64, "L": 8, "m": 0}} for d, N in ((32, 1100.0), (64, 450.0), (128, None))]
+    (folder / "search.json").write_text(json.dumps({"cells": cells}))
+    thresholds = fit(frame).thresholds
+    (remark,) = searched.remarks([folder, tmp_path], thresholds)
+    assert "straight line in logit accuracy" in remark
+    assert "median |ln ratio| 0.100, largest 0.11, over 2 N*" in remark
+    factor = pd.concat([frame.assign(optimizer="a"), frame.assign(optimizer="b")])
+    (remark,) = searched.remarks([folder], fit(factor).thresholds)
+    assert remark.endswith("so their N* differ")
 
 
 def test_another_accuracy_can_cross(tmp_path, capsys):

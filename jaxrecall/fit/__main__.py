@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
+from ..command import called
 from ..errors import Refused
 from ..store.paths import local_path
-from . import RESAMPLES, Fit, cells, fit
+from . import RESAMPLES, cells, fit, searched
 from .estimate import METHODS, REPORTED
 from .progress import progress
 from .write import check_folder, default_folder, write
@@ -18,7 +19,7 @@ OK, USAGE, INTERRUPTED = 0, 2, 130
 
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
-        prog="python -m jaxrecall.fit",
+        prog=called("fit"),
         description="Finds N* where accuracy crosses theta, cell by cell, and the exponents of N* ~ product of axis^exponent.",
         epilog="Methods: " + "; ".join(f"{name}: {text}" for name, text in METHODS.items()) + f". Reported: {REPORTED}.",
     )
@@ -33,6 +34,13 @@ def parser() -> argparse.ArgumentParser:
         "--of", metavar="ACCURACY", default="accuracy", help=f"what crosses: accuracy (default), {', '.join(cells.OF_VOCABULARY)}"
     )
     p.add_argument("--theta", type=float, nargs="+", default=[0.5], metavar="T", help="accuracies to cross, fractions (default: 0.5)")
+    p.add_argument(
+        "--where",
+        metavar="EXPR",
+        nargs="+",
+        default=[],
+        help="a law for the cells for which EXPR holds, as in 'L**2 > 10 * V**1.5 * d**0.5'; several give a law each (default: all cells)",
+    )
     p.add_argument("--resamples", type=int, default=RESAMPLES, metavar="B", help=f"bootstrap resamplings (default: {RESAMPLES})")
     return p
 
@@ -47,8 +55,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         frame, remarks = cells.read(*paths)
         frame = cells.counting(frame, args.of)
         with progress() as on_progress:
-            found = fit(frame, args.theta, args.resamples, on_progress)
-        print(*lines(found, remarks + found.remarks), "", sep="\n")
+            found = fit(frame, args.theta, args.resamples, on_progress, args.where)
+        remarks += searched.remarks(paths, found.thresholds) if args.of == "accuracy" else []
+        print(*(f"note: {remark}" for remark in remarks), found, "", sep="\n")
         for path, n_rows in write(found, out).items():
             print(f"{path.stem + ':':<13}{path} ({n_rows} rows)")
     except Refused as error:
@@ -58,26 +67,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("interrupted; nothing was written", file=sys.stderr)
         return INTERRUPTED
     return OK
-
-
-def lines(found: Fit, remarks: Sequence[str]) -> Iterator[str]:
-    """The reported estimates, and every warning."""
-    for remark in remarks:
-        yield f"note: {remark}"
-    thresholds = found.thresholds[found.thresholds["record"]]
-    for theta in thresholds["theta"].unique():
-        mine = thresholds[thresholds["theta"] == theta]
-        counts = mine["censored"].value_counts()
-        censored = ", ".join(f"{counts[side]} censored {side}" for side in ("left", "right") if side in counts)
-        yield f"\ntheta = {theta:g}: {counts.get('no', 0)} of {len(mine)} cells cross{f', {censored}' if censored else ''}"
-        law = found.exponents[found.exponents["record"] & (found.exponents["theta"] == theta)]
-        for row in law.itertuples():
-            value = f"{row.axis}^{row.exponent:.2f}" if row.exponent == row.exponent else f"{row.axis}: none"
-            ends = f"  95 % interval {row.lo:.2f} to {row.hi:.2f}" if row.lo == row.lo else ""
-            yield f"  {row.part}: N* ~ {value}{ends}"
-        warnings = found.diagnostics[(found.diagnostics["diagnostic"] == "warning") & (found.diagnostics["theta"] == theta)]
-        for row in warnings.itertuples():
-            yield f"  warning, {row.part}: {row.text}"
 
 
 if __name__ == "__main__":

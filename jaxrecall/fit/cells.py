@@ -1,14 +1,13 @@
 """A table of runs becomes cells: counts of right answers against N, at fixed values of every other axis.
 
-An axis is what the runs were asked for, not what was measured on them: V, d, L and m always, any other column of the point
-that varies while those and N stay, and a column from elsewhere if its values are shared by seeds. A column that merely
-follows others (gamma, where kappa was given) is none, nor one that asks for more columns (diagnose, decoders): of runs that
-differ in nothing else, one counts. The seed is the independent unit: everything here is kept by seed.
+The seed is the independent unit: everything here is kept by seed. `axes` says what an axis is, `copies` which cells are the
+same runs under another name.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,14 +15,12 @@ from typing import Any
 import numpy as np
 
 from ..errors import FitError
-from ..point import EXTRAS, FIELDS, to_12_digits
-from ..science.columns import COLUMNS, EXTRA_COLUMNS
+from ..science.columns import EXTRA_COLUMNS
 from ..store.load import load
+from . import copies
+from .axes import LAW, as_given, axes_of, without_switches
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
-LAW = ("V", "d", "L", "m")
-"""Axes that get an exponent; any other axis is a factor: a constant of its own in the law for each of its values."""
-
 NEEDED = {"V": 2, "N": 1, "d": 1, "L": 1, "m": 0, "seed": 0, "n_test": 1, "n_correct": 0}
 """Columns that a table must have, each with the least value allowed; whole numbers all."""
 
@@ -36,12 +33,16 @@ SPREAD = 1.5
 
 @dataclass(frozen=True)
 class Cell:
-    """One curve: `at` fixes every axis but N; `k` of `n` answers are right, (levels, seeds), 0 of 0 where a seed is missing."""
+    """One curve: `at` fixes every axis but N; `k` of `n` answers are right, (levels, seeds), 0 of 0 where a seed is missing.
+
+    `copy_of` is the `at` of an earlier cell of the family that has the same runs, or None.
+    """
 
     at: dict[str, Any]
     N: np.ndarray
     k: np.ndarray
     n: np.ndarray
+    copy_of: dict[str, Any] | None = None
 
     @property
     def n_seeds(self) -> int:
@@ -59,6 +60,23 @@ class Family:
     cells: list[Cell]
     law: tuple[str, ...]
     factors: tuple[str, ...]
+
+    @classmethod
+    def of(cls, name: str, cells: list[Cell]) -> Family:
+        """The family of these cells, its axes those that vary among them."""
+        varies = [axis for axis in cells[0].at if len({cell.at[axis] for cell in cells}) > 1]
+        return cls(name, cells, tuple(a for a in varies if a in LAW), tuple(a for a in varies if a not in LAW))
+
+
+def evidence(cells: Sequence[Cell]) -> np.ndarray:
+    """A number for each cell, the same for a cell and its copies, (cells,)."""
+    numbers: dict[Any, int] = {}
+    return np.array([numbers.setdefault(tuple((cell.copy_of or cell.at).items()), len(numbers)) for cell in cells], dtype=int)
+
+
+def n_distinct(cells: Sequence[Cell]) -> int:
+    """How many of the cells there are if a cell and its copies count as one."""
+    return len(set(evidence(cells)))
 
 
 def read(path: Path, *others: Path) -> tuple[Table, list[str]]:
@@ -99,9 +117,9 @@ def counting(frame: Table, of: str) -> Table:
 def families(frame: Table) -> tuple[list[Family], list[str]]:
     """The cells of a table, m = 0 and m > 0 apart, and remarks on what was left out; raises FitError with every problem."""
     frame, remarks = _checked(frame)
-    frame, dropped = _without_switches(frame)
+    frame, dropped = without_switches(frame)
     remarks += dropped
-    axes, followers = _axes(frame)
+    axes, followers = axes_of(frame)
     if followers:
         remarks.append(f"{', '.join(followers)}: no axis, set by the others")
     seeds = ["root_seed", "seed"] if "root_seed" in frame else ["seed"]
@@ -109,9 +127,7 @@ def families(frame: Table) -> tuple[list[Family], list[str]]:
     found = []
     for name, rows in (("m = 0", frame[frame["m"] == 0]), ("m > 0", frame[frame["m"] > 0])):
         if len(rows):
-            varies = [axis for axis in axes if rows[axis].nunique(dropna=False) > 1]
-            cells = _cells(rows, axes, rows.groupby(seeds, sort=True).ngroup().to_numpy())
-            found.append(Family(name, cells, tuple(a for a in varies if a in LAW), tuple(a for a in varies if a not in LAW)))
+            found.append(Family.of(name, _cells(rows, axes, rows.groupby(seeds, sort=True).ngroup().to_numpy())))
     return found, remarks
 
 
@@ -125,7 +141,7 @@ def _checked(frame: Table) -> tuple[Table, list[str]]:
         raise FitError(f"columns: no {', '.join(missing)}; needed: {', '.join(NEEDED)}")
     if not len(frame):
         raise FitError("rows: the table is empty; has the sweep run?")
-    frame, remarks = with_pools(frame.copy()), []
+    frame, remarks = as_given(frame.copy()), []
     if is_numeric_dtype(frame["n_correct"]) and (gone := frame["n_correct"].isna()).any():
         why = f" (status {', '.join(sorted(set(frame['status'][gone].astype(str))))})" if "status" in frame else ""
         remarks.append(f"{gone.sum()} of {len(frame)} rows have no n_correct{why} and were left out")
@@ -148,55 +164,6 @@ def _checked(frame: Table) -> tuple[Table, list[str]]:
     return frame, remarks
 
 
-def _without_switches(frame: Table) -> tuple[Table, list[str]]:
-    """The table without switches that change no count, and one row of those that differ in such a switch alone."""
-    switches = [name for name in EXTRAS if name in frame]
-    names = {*FIELDS, "seed", "n_correct", "code_version", "precision", *_foreign(frame)} - {*switches}
-    same = [name for name in frame if name in names]
-    again = frame.duplicated(same) & ~frame.duplicated([*same, *switches])
-    remarks = [f"{again.sum()} runs differ from others in {', '.join(switches)} alone and were left out"] if again.any() else []
-    return frame[~again].drop(columns=switches), remarks
-
-
-def with_pools(frame: Table) -> Table:
-    """The table with 0 for no pool, as 0 is for no MLP: null is no value of an axis."""
-    from pandas.api.types import is_numeric_dtype
-
-    if "pool" not in frame or not is_numeric_dtype(frame["pool"]):
-        return frame
-    return frame.assign(pool=frame["pool"].fillna(0).astype(np.int64))
-
-
-def rounded(column: Table) -> Table:
-    """A column of floats to 12 significant digits, so that values that differ by rounding alone are one value of an axis."""
-    return column.map({value: float(to_12_digits(value)) for value in column.unique()})
-
-
-def _axes(frame: Table) -> tuple[list[str], list[str]]:
-    """All axes but N, and the columns of the point that vary but follow others."""
-    axes: list[str] = list(LAW)
-    followers: list[str] = []
-    n_points = frame.groupby([*axes, "N"], observed=True).ngroups
-    asked = [name for name in FIELDS if name in frame and name not in (*LAW, "N", "root_seed", "n_test")]
-    for name in sorted(asked, key=lambda name: frame[name].nunique(dropna=False)) + _foreign(frame):
-        if frame[name].dtype.kind == "f":  # kappa is computed back from gamma
-            frame[name] = rounded(frame[name])
-        if frame[name].nunique(dropna=False) == 1:
-            continue
-        by_value = frame.groupby([*axes, name, "N"], dropna=False, observed=True)
-        shared = name in asked or by_value["seed"].nunique().min() > 1
-        if shared and by_value.ngroups > n_points:
-            axes.append(name)
-            n_points = by_value.ngroups
-        elif name in asked:
-            followers.append(name)
-    return axes, followers
-
-
-def _foreign(frame: Table) -> list[str]:
-    return [name for name in frame if name not in COLUMNS and frame[name].map(np.isscalar).all()]
-
-
 def _refuse_duplicates(frame: Table, point: list[str], seeds: list[str]) -> None:
     copies = frame.groupby([*point, *seeds], dropna=False, observed=True).size()
     if (twice := copies[copies > 1]).empty:
@@ -210,14 +177,22 @@ def _refuse_duplicates(frame: Table, point: list[str], seeds: list[str]) -> None
 def _cells(rows: Table, axes: list[str], seed: np.ndarray) -> list[Cell]:
     cells = []
     rows = rows.assign(_seed=seed)
-    for at, mine in rows.groupby(axes, sort=True, dropna=False, observed=True):
+    groups = rows.groupby(axes, sort=True, dropna=False, observed=True)
+    originals = copies.originals(rows, groups.ngroup().to_numpy())
+    for at, mine in groups:
         levels, level = np.unique(mine["N"].to_numpy(), return_inverse=True)
         k, n = np.zeros((2, len(levels), seed.max() + 1))
         k[level, mine["_seed"]], n[level, mine["_seed"]] = mine["n_correct"], mine["n_test"]
         levels, k, n = _together(levels, k, n)
-        values = [value.item() if isinstance(value, np.generic) else value for value in at]
-        cells.append(Cell(dict(zip(axes, values, strict=True)), levels, k, n))
+        original = originals[len(cells)]
+        cells.append(Cell(dict(zip(axes, map(_plain, at), strict=True)), levels, k, n, None if original is None else cells[original].at))
     return cells
+
+
+def _plain(value: Any) -> Any:
+    """A Python number; the same object for every nan, so that cells without a value are alike."""
+    value = value.item() if isinstance(value, np.generic) else value
+    return np.nan if value != value else value
 
 
 def _together(levels: np.ndarray, k: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

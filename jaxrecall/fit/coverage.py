@@ -2,7 +2,7 @@
 
 Each replicate draws exponents, levels, slopes, ceilings and seeds anew, then counts. A seed shifts all curves and each of its
 own; answers are overdispersed besides. Some cells level off below theta, some have too small or too large N, some rise within
-one step. No two curves need have one slope or one ceiling, and the shape is none that the estimate knows.
+one step; in some tables, some cells are copies of others. Curves differ in slope and ceiling, and all have one of three shapes.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ class Setting:
     own_shift: float = 0.15
     correlation: float = 0.01  # of the answers of one seed, beta-binomial
     n_test: int = 2048
+    copies: float = 0.0  # share of the cells at the larger L that are copies; the exponent of L is 0 then
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,8 @@ def draw(rng: np.random.Generator, setting: Setting) -> Truth:
     at = [{"V": V, "d": d, "L": L, "m": 0} for V in AXES["V"] for d in AXES["d"] for L in AXES["L"]]
     logs = np.log([[cell[axis] for axis in AXES] for cell in at])
     law = np.array([rng.uniform(1.5, 2.5), rng.uniform(-2, -0.5), rng.uniform(0, 1)])
+    if setting.copies:
+        law[2] = 0.0
     middle = 9 + (logs - logs.mean(axis=0)) @ law
     C, step, theta = len(at), np.log(STEP[T]), setting.theta
     off = rng.normal(0, setting.censored * step * T / 2, C)
@@ -98,9 +101,12 @@ def draw(rng: np.random.Generator, setting: Setting) -> Truth:
     p = accuracy(np.log(levels)[:, :, None] - middle[:, None, None] - shift[:, None, :])
     one = 1 / setting.correlation - 1
     k = rng.binomial(setting.n_test, rng.beta(p * one, (1 - p) * one)).astype(float)
-    cells = [Cell(a, N, k_, np.full_like(k_, setting.n_test)) for a, N, k_ in zip(at, levels, k, strict=True)]
-    star = middle + _mean_crossing(accuracy, spread, theta)
-    return Truth(Family("m = 0", cells, tuple(AXES), ()), law, np.where(flat, np.inf, np.exp(star)))
+    star = np.where(flat, np.inf, np.exp(middle + _mean_crossing(accuracy, spread, theta)))
+    of = np.arange(C)  # the cell whose runs each cell has; L is the last axis, so even cells have the smaller L
+    if setting.copies:
+        of = np.where((of % 2 == 1) & (rng.random(C) < setting.copies), of - 1, of)
+    cells = [Cell(at[i], levels[j], k[j], np.full_like(k[j], setting.n_test), at[j] if j < i else None) for i, j in enumerate(of)]
+    return Truth(Family("m = 0", cells, tuple(AXES), ()), law, star[of])
 
 
 def _mean_crossing(accuracy: Any, spread: np.ndarray, theta: float) -> np.ndarray:
@@ -175,6 +181,8 @@ SETTINGS = {
     "everything at once, theta = 0.5": Setting(),
     "theta = 0.9": Setting(theta=0.9, ceiling=0.95),
     "nearly all cells rise within one step": Setting(one_step=0.9),
+    "half of the cells at the larger L are copies, theta = 0.5": Setting(copies=0.5),
+    "half of the cells at the larger L are copies, theta = 0.9": Setting(copies=0.5, theta=0.9, ceiling=0.95),
     "one logistic slope, no ceilings": replace(Setting(), one_step=0.0, plateau=0.0, ceiling=1.0, censored=0.0),
 }
 

@@ -92,18 +92,34 @@ def crossing(c: Curve, theta: float, link: Callable[[Array], Array] = logit, smo
     return found
 
 
+def shapes(c: Curve, theta: float) -> Array:
+    """ln N* of the table by each shape that the curve may have between two levels, (shapes,); nan if it is not crossed.
+
+    The shapes are a monotone cubic in three links (logit, which is the estimate, cloglog, loglog) and a straight line in the accuracy.
+    """
+    table = Curve(c.x, c.k[:1], c.n[:1], c.p[:1])
+    found = [crossing(table, theta, link) for link in (logit, cloglog, loglog)] + [crossing(table, theta, np.asarray, smooth=False)]
+    return np.concatenate(found)
+
+
+def step(c: Curve, theta: float) -> float:
+    """The distance in ln N of the two levels that bracket theta if the whole rise falls between them, 0 otherwise."""
+    after = bracket(c, theta)[0][0]
+    return float(c.x[after] - c.x[after - 1]) if one_step(c, theta) else 0.0
+
+
 def shape_error(c: Curve, theta: float) -> float:
     """How far ln N* may be off because the curve between two levels is unknown (standard deviation); 0 if it is not crossed.
 
-    Half the range of the crossing over three links (logit, cloglog, loglog) and a straight line in the accuracy itself. Where
-    the whole rise falls between two levels the crossing may be anywhere there: their distance / sqrt(12) at least.
+    ln N* is taken as uniform over the range of `shapes`, standard deviation range / sqrt(12). The estimate often lies at an end of
+    the range, so its distance from the middle is added in squares. Where the whole rise falls between two levels, the crossing may
+    be anywhere there: their distance / sqrt(12) at least.
     """
-    after, side = bracket(c, theta)
-    if side[0]:
+    if bracket(c, theta)[1][0]:
         return 0.0
-    table = Curve(c.x, c.k[:1], c.n[:1], c.p[:1])
-    found = [crossing(table, theta, link) for link in (logit, cloglog, loglog)] + [crossing(table, theta, np.asarray, smooth=False)]
-    return float(max(np.ptp(found) / 2, (c.x[after[0]] - c.x[after[0] - 1]) / 12**0.5 if one_step(c, theta) else 0.0))
+    found = shapes(c, theta)
+    off_centre = found[0] - (found.min() + found.max()) / 2
+    return float(max(np.hypot(np.ptp(found) / 12**0.5, off_centre), step(c, theta) / 12**0.5))
 
 
 def one_step(c: Curve, theta: float) -> bool:

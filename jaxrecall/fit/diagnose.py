@@ -1,32 +1,42 @@
 """What an interval alone does not say: local slopes, other cuts of the cells, misfit, dispersion, and warnings in words.
 
-Rows of diagnostics.parquet: part, theta, diagnostic, subject, value, lo, hi, text. All of them rest on the reported estimate.
+All of them rest on the reported estimate.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from .cells import Family
+from .cells import Family, evidence
 from .curve import Curve
-from .estimate import REPORTED, Estimates
+from .estimate import OPEN, REPORTED, Estimates
 from .glm import joint
 from .law import Law, interval
 
 Row = dict[str, Any]
-DIAGNOSTICS = ("part", "theta", "diagnostic", "subject", "value", "lo", "hi", "text")
-MISFIT = 0.05
-"""Distance of ln N* from the law (rms) that is worth a warning, if it is also more than twice the noise."""
+DIAGNOSTICS = {
+    "part": "m = 0 or m > 0, which are fitted apart",
+    "theta": "accuracy to cross, fraction",
+    "diagnostic": "local_slope, drop_smallest, with_log, residual, joint_everywhere, dispersion, warning or remark",
+    "subject": "what the value describes",
+    "value": "the value",
+    "lo": "lower end of its 95 % interval",
+    "hi": "upper end of its 95 % interval",
+    "text": "explanation, or the warning in words",
+    "regime": "expression that holds for the cells of the law; empty if it goes through all cells",
+}
+"""Columns of the diagnostics, each with its meaning."""
 
 
 def diagnose(e: Estimates, exponents: Sequence[Row]) -> list[Row]:
     """Everything about one family at one theta, warnings last; `exponents` are its rows of the exponents table."""
     law = _about_the_law(e) if e.family.law and e.inside.any() else []
-    rows = law + _warnings(e, law, exponents)
+    rows = law + _warnings(e, exponents)
     return [{"part": e.family.name, "theta": e.theta} | row for row in rows]
 
 
@@ -40,7 +50,7 @@ def dispersion(family: Family) -> Row:
                 total, free = total + ((k - n * p) ** 2 / (n * p * (1 - p))).sum(), free + len(n) - 1
     text = "1 if a seed's answers were independent; the intervals take the seed as the unit and do not assume it"
     row = _row("dispersion", "between seeds", total / free if free else np.nan, text)
-    return {"part": family.name, "theta": np.nan} | row
+    return {"part": family.name, "theta": np.nan, "regime": ""} | row
 
 
 def _row(diagnostic: str, subject: str, value: float, text: str, lo: float = np.nan, hi: float = np.nan) -> Row:
@@ -49,13 +59,13 @@ def _row(diagnostic: str, subject: str, value: float, text: str, lo: float = np.
 
 def _about_the_law(e: Estimates) -> list[Row]:
     cells = [cell for cell, is_in in zip(e.family.cells, e.inside, strict=True) if is_in]
-    y, shape = e.y[REPORTED][:, e.inside], e.shape[e.inside]
+    y = e.y[REPORTED][:, e.inside]
     n_seeds = max(cell.n_seeds for cell in cells)
     rows: list[Row] = []
 
     def add(diagnostic: str, subject: str, values: np.ndarray, weights: np.ndarray, text: str) -> None:
         if not np.isnan(values[0]):
-            rows.append(_row(diagnostic, subject, values[0], text, *interval(values, n_seeds, float(np.sqrt(weights**2 @ shape**2)))))
+            rows.append(_row(diagnostic, subject, values[0], text, *interval(values, n_seeds, float(e.shape_of(weights)))))
 
     for axis in e.family.law:
         at = np.array([cell.at[axis] for cell in cells])
@@ -74,34 +84,27 @@ def _about_the_law(e: Estimates) -> list[Row]:
             j = e.family.law.index(axis)
             values = e.law.exponents(y - np.log(np.log(at)))[:, j]
             add("with_log", axis, values, e.law.weights()[j], f"exponent of {axis} if N* also carries a factor ln {axis}")
-    if len(cells) > e.law.rank:
-        rows.append(_residual(e.law, y, shape))
+    if misfit := e.misfit:
+        text = f"rms distance of ln N* from the law; noise alone would make it {misfit.noise:.2g}"
+        rows.append(_row("residual", "ln N*", misfit.rms, text))
     if "joint" in e.y:
         rows += _everywhere(e, [Curve(c.x, c.k[:1], c.n[:1], c.p[:1]) for c in e.curves])
     return rows
 
 
-def _residual(law: Law, y: np.ndarray, shape: np.ndarray) -> Row:
-    """How far the cells lie from the law, and how far the noise alone would put them: what the seeds share cancels in both."""
-    off = y - y @ (law.design @ np.linalg.pinv(law.design, rcond=1e-9)).T
-    free = len(shape) - law.rank
-    rms = np.sqrt((off[0] ** 2).sum() / free)
-    drawn = ((off[1:] - off[0]) ** 2).sum(axis=1)
-    noise = np.sqrt(np.nanmean(drawn) / free + np.mean(shape**2)) if np.isfinite(drawn).any() else np.nan
-    return _row("residual", "ln N*", rms, f"rms distance of ln N* from the law; noise alone would make it {noise:.2g}") | {"noise": noise}
-
-
 def _matched(cells: Sequence[Any], axis: str, low: Any, high: Any) -> np.ndarray:
-    """Weights of the mean difference between cells that differ in nothing but axis = high against low."""
+    """Weights of the mean difference between cells that differ only in axis = high against low; pairs of copies count as one."""
     index = {tuple(cell.at.items()): i for i, cell in enumerate(cells)}
-    pairs = []
+    pairs, of = [], evidence(cells)
     for i, cell in enumerate(cells):
         if cell.at[axis] == low:
             other = index.get(tuple((cell.at | {axis: high}).items()))
             pairs += [(i, other)] if other is not None else []
+    times = Counter((of[i], of[other]) for i, other in pairs)
     weights = np.zeros(len(cells))
     for i, other in pairs:
-        weights[i], weights[other] = weights[i] - 1 / len(pairs), weights[other] + 1 / len(pairs)
+        share = 1 / (len(times) * times[of[i], of[other]])
+        weights[i], weights[other] = weights[i] - share, weights[other] + share
     return weights
 
 
@@ -113,19 +116,18 @@ def _everywhere(e: Estimates, table: Sequence[Curve]) -> list[Row]:
     return [_row("joint_everywhere", axis, value, text) for axis, value in zip(law.axes, law.exponents(y)[0], strict=True)]
 
 
-def _warnings(e: Estimates, law: Sequence[Row], exponents: Sequence[Row]) -> list[Row]:
+def _warnings(e: Estimates, exponents: Sequence[Row]) -> list[Row]:
     texts = []
     if not e.inside.all():
         counts = {"never reach theta": (e.side[0] == 1).sum(), "are above it from the smallest N on": (e.side[0] == -1).sum()}
-        counts["cross it not surely"] = (~e.inside).sum() - sum(counts.values())
+        counts[f"cross theta, but over {100 * OPEN:g} % of the resamplings do not"] = (~e.inside).sum() - sum(counts.values())
         why = ", ".join(f"{n} {text}" for text, n in counts.items() if n)
         texts.append(f"{(~e.inside).sum()} of {len(e.inside)} cells are not in the law: {why}")
-    for row in law:
-        if row["diagnostic"] == "residual" and max(2 * row.pop("noise"), MISFIT) < row["value"]:
-            texts.append(
-                f"no single power law: ln N* lies {row['value']:.2g} (rms) from it, more than twice the noise; the intervals of "
-                "the exponents do not cover that, see local_slope"
-            )
+    if e.rejected and e.misfit:
+        texts.append(
+            f"no single power law: ln N* lies {e.misfit.rms:.2g} (rms) from it, more than twice the noise; the intervals of "
+            "the exponents do not cover that, see local_slope"
+        )
     reported = {row["axis"]: row for row in exponents if row["record"]}
     for row in exponents:
         if row["lo"] == row["lo"] and not reported[row["axis"]]["lo"] <= row["exponent"] <= reported[row["axis"]]["hi"]:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from .cells import Family
-from .curve import Curve, bracket, crossing, shape_error
+from .curve import Curve, bracket, crossing, shape_error, shapes, step
 from .glm import joint, two_stage
 from .law import Law
 
@@ -29,6 +31,17 @@ REGRESSIONS = ("two_stage", "joint")
 
 OPEN = 0.025
 """A cell whose curve does not cross theta in more than this share of the resamplings has no upper (or lower) end."""
+
+
+MISFIT = 0.05
+"""Distance of ln N* from the law (rms) that is worth a warning, if it is also more than twice the noise."""
+
+
+class Misfit(NamedTuple):
+    """Distance of ln N* from the law (rms), and the distance that noise alone would give."""
+
+    rms: float
+    noise: float
 
 
 @dataclass(frozen=True)
@@ -48,10 +61,39 @@ class Estimates:
         """(resamplings, axes)"""
         return self.law.exponents(self.y[method][:, self.inside])
 
+    def shape_of(self, weights: np.ndarray) -> np.ndarray:
+        """Standard deviation that the unknown shape of the curves gives weights @ ln N* of the law's cells, (..., cells) -> (...).
+
+        All curves are taken to have one shape, whichever it is, so its error cancels in part: range over the shapes / sqrt(12).
+        Where a rise falls between two levels, the cells err independently, and a cell and its copies as one.
+        """
+        by_shape, steps = self._shapes
+        weights = np.nan_to_num(weights)
+        copies = self.law.evidence[:, None] == np.unique(self.law.evidence)
+        return np.hypot(np.ptp(weights @ by_shape, axis=-1), np.linalg.norm((weights * steps) @ copies, axis=-1)) / 12**0.5
+
+    @cached_property
+    def _shapes(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of the cells in the law: ln N* by shape, (cells, shapes), and the step that the whole rise falls into, (cells,)."""
+        mine = [c for c, is_in in zip(self.curves, self.inside, strict=True) if is_in]
+        by_shape = np.array([shapes(c, self.theta) for c in mine]).reshape(len(mine), -1) if mine else np.zeros((0, 1))
+        return by_shape, np.array([step(c, self.theta) for c in mine])
+
+    @cached_property
+    def misfit(self) -> Misfit | None:
+        """How far the cells lie from the law; None with no more distinct cells than unknowns, or without resamplings."""
+        free = self.law.n_distinct - self.law.rank
+        if free < 1:
+            return None
+        off = self.law.residuals(self.y[REPORTED][:, self.inside])
+        drawn = ((off[1:] - off[0]) ** 2).sum(axis=1)  # what the seeds share cancels here and in off
+        noise = np.nanmean(drawn) / free + np.mean(self.shape[self.inside] ** 2) if np.isfinite(drawn).any() else np.nan
+        return Misfit(float(np.sqrt((off[0] ** 2).sum() / free)), float(np.sqrt(noise)))
+
     @property
-    def shape_of_exponents(self) -> np.ndarray:
-        """Standard deviation that the shape error of the cells gives each exponent, (axes,)."""
-        return np.sqrt(self.law.weights() ** 2 @ self.shape[self.inside] ** 2)
+    def rejected(self) -> bool:
+        """Whether the cells lie further from the law than the noise explains."""
+        return self.misfit is not None and self.misfit.rms > max(2 * self.misfit.noise, MISFIT)
 
     def open(self, side: int) -> np.ndarray:
         """Cells that cross in the table but not surely: too many resamplings are `side`."""

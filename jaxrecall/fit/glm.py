@@ -73,19 +73,20 @@ def _lines(curves: Sequence[Curve], group: Sequence[int], rows: dict[int, np.nda
 def joint(curves: Sequence[Curve], law: Law, theta: float, on_progress: Callable[[int], None], everywhere: bool = False) -> np.ndarray:
     """ln N* of the law in one regression, logit p = b_N (ln N - ln N*), ln N* in the law: (resamplings, cells).
 
-    everywhere: all levels, not only those near theta.
+    A cell and its copies count as one. everywhere: all levels, not only those near theta.
     """
     y = np.full((len(curves[0].p), len(curves)), np.nan)
     # an independent basis of the law, also where axes move together
     u, s, _ = np.linalg.svd(law.design, full_matrices=False)
     basis = u[:, s > 1e-9 * s[0]] * np.sqrt(len(curves))
     middle = float(np.mean([c.x.mean() for c in curves]))
+    share = law.share()
     masks = [np.ones(c.p.shape, bool) if everywhere else near(c, theta) for c in curves]
     for row in range(len(y)):
         rows = [np.flatnonzero(mask[row]) for mask in masks]
         at = np.repeat(np.arange(len(curves)), [len(levels) for levels in rows])
         x = np.concatenate([c.x[levels] for c, levels in zip(curves, rows, strict=True)]) - middle
-        k, n = _counts(curves, range(len(curves)), rows, row)
+        k, n = (counts * share[at] for counts in _counts(curves, range(len(curves)), rows, row))
         beta = firth(np.column_stack([x, basis[at]]), k, n)
         if beta[0] > 0:
             y[row] = middle + (logit(theta) - basis @ beta[1:]) / beta[0]

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from .cells import Cell
+from .cells import Cell, evidence
 
 MIN_SEEDS_FOR_INTERVAL = 6
 """With fewer seeds no interval is given: a bootstrap over so few is not reliable."""
@@ -21,8 +21,8 @@ MIN_DRAWS = 0.5
 class Law:
     """ln N* = sum of exponent ln(axis) + one constant per combination of factor values, over `cells`.
 
-    Every estimate of ln N* goes through `exponents`; of a joint fit, whose ln N* obey the law exactly, that returns the
-    ratios of its coefficients.
+    Least squares in which a cell and its copies have the weight of one cell. Every estimate of ln N* goes through `exponents`; of
+    a joint fit, whose ln N* obey the law exactly, that returns the ratios of its coefficients.
     """
 
     def __init__(self, cells: Sequence[Cell], axes: Sequence[str], factors: Sequence[str]):
@@ -33,6 +33,13 @@ class Law:
         logs = np.log([[cell.at[axis] for axis in axes] for cell in cells]).reshape(len(cells), len(axes))
         self.design = np.hstack([constants, logs - logs.mean(axis=0)]) if len(cells) else np.zeros((0, len(axes)))
         self.rank = int(np.linalg.matrix_rank(self.design)) if self.design.size else 0
+        self.evidence = evidence(cells)
+        self.n_distinct = len(set(self.evidence))
+
+    def share(self, among: np.ndarray | slice = slice(None)) -> np.ndarray:
+        """The weight of each cell in the regression, one over the number of its copies with itself: (cells,)."""
+        of = self.evidence[among]
+        return 1 / np.bincount(of)[of] if len(of) else np.zeros(0)
 
     def exponents(self, y: np.ndarray) -> np.ndarray:
         """Least squares through ln N*, (resamplings, cells) -> (resamplings, axes); nan where the cells do not determine it."""
@@ -43,17 +50,24 @@ class Law:
             out[rows] = y[np.ix_(rows, pattern)] @ self.weights(pattern).T
         return out
 
-    def weights(self, among: np.ndarray | None = None) -> np.ndarray:
+    def weights(self, among: np.ndarray | slice = slice(None)) -> np.ndarray:
         """The weight of each cell in each exponent, (axes, cells); nan for an axis that is constant or moves with others."""
-        design = self.design if among is None else self.design[among]
         first = self.design.shape[1] - len(self.axes)
-        if not design.size:
-            return np.full((len(self.axes), len(design)), np.nan)
+        if not self.design[among].size:
+            return np.full((len(self.axes), len(self.design[among])), np.nan)
+        root = np.sqrt(self.share(among))
+        design = self.design[among] * root[:, None]
         _, s, basis = np.linalg.svd(design)
         null = basis[(s > 1e-9 * s[0]).sum() :, first:]
-        weights = np.linalg.pinv(design, rcond=1e-9)[first:]
+        weights = np.linalg.pinv(design, rcond=1e-9)[first:] * root
         weights[(abs(null) > 1e-6).any(axis=0)] = np.nan
         return weights
+
+    def residuals(self, y: np.ndarray) -> np.ndarray:
+        """How far ln N* lies from the law, (resamplings, cells); a cell and its copies together have the square of one cell."""
+        root = np.sqrt(self.share())
+        design, y = self.design * root[:, None], y * root
+        return y - y @ (design @ np.linalg.pinv(design, rcond=1e-9)).T
 
 
 def interval(y: np.ndarray, n_seeds: int, shape: float = 0.0) -> tuple[float, float]:

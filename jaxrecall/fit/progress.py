@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from ..run.progress import PLAIN_EVERY_SECONDS
-from ..run.tally import duration
+from ..execution.progress import PLAIN_EVERY_SECONDS
+from ..execution.tally import duration
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from .cells import Cell
 from .curve import Curve, above_theta, bracket, one_step
 from .estimate import REPORTED, Estimates
 from .law import MIN_SEEDS_FOR_INTERVAL, interval
@@ -17,10 +18,39 @@ from .law import MIN_SEEDS_FOR_INTERVAL, interval
 Row = dict[str, Any]
 CENSORED = {0: "no", 1: "right", -1: "left"}
 
-THRESHOLDS = ("theta", "method", "N_star", "lo", "hi", "censored", "n_seeds", "n_levels", "warning", "N_below", "N_above", "record")
-"""Columns of the thresholds, after the axes: N_below and N_above are the tried N on either side of theta."""
+THRESHOLDS = {
+    "theta": "accuracy to cross, fraction",
+    "method": "how N_star was estimated",
+    "N_star": "number of samples N at which accuracy, averaged over seeds, crosses theta; null if it does not",
+    "lo": "lower end of the 95 % interval of N_star; 0 if some resamplings are above theta everywhere",
+    "hi": "upper end of the 95 % interval of N_star; infinite if some resamplings never reach theta",
+    "censored": "right: accuracy never reaches theta; left: it is above theta from the smallest N on; no: it crosses theta",
+    "n_seeds": "number of seeds",
+    "n_levels": "number of values of N",
+    "warning": "what to be careful about, empty if nothing",
+    "N_below": "largest tested N below the crossing",
+    "N_above": "smallest tested N above the crossing",
+    "record": "whether this is the reported method",
+    "copy_of": "the cell with exactly the same counts, by the axes in which it differs, as in L = 8; null for every other cell",
+}
+"""Columns of the thresholds after the axes, each with its meaning."""
 
-EXPONENTS = ("axis", "exponent", "lo", "hi", "method", "theta", "part", "n_cells", "n_seeds", "warning", "record")
+EXPONENTS = {
+    "axis": "axis of the exponent",
+    "exponent": "exponent of the axis in N* ~ product of axis^exponent",
+    "lo": "lower end of the 95 % interval of the exponent",
+    "hi": "upper end of the 95 % interval of the exponent",
+    "method": "how the N* were estimated",
+    "theta": "accuracy to cross, fraction",
+    "part": "m = 0 or m > 0, which are fitted apart",
+    "n_cells": "number of cells in the law; a cell and its copies count as one",
+    "n_seeds": "number of seeds",
+    "warning": "why there is no exponent or no interval, empty if nothing",
+    "record": "whether this is the reported method",
+    "regime": "expression that holds for the cells of the law; empty if it goes through all cells",
+    "rejected": "whether the cells lie further from the law than noise explains, so that no power law describes them",
+}
+"""Columns of the exponents, each with its meaning."""
 
 COARSE = 4.0
 FAR = 10.0
@@ -51,9 +81,15 @@ def thresholds(e: Estimates) -> list[Row]:
                 cell.at
                 | {"theta": e.theta, "method": method, "N_star": np.exp(y[0]), "lo": low, "hi": high, "censored": CENSORED[side]}
                 | {"n_seeds": cell.n_seeds, "n_levels": len(cell.N), "warning": "; ".join(warnings)}
-                | {"N_below": levels[0], "N_above": levels[1], "record": method == REPORTED}
+                | {"N_below": levels[0], "N_above": levels[1], "record": method == REPORTED, "copy_of": _copied(cell)}
             )
     return rows
+
+
+def _copied(cell: Cell) -> str | None:
+    if cell.copy_of is None:
+        return None
+    return ", ".join(f"{axis} = {value}" for axis, value in cell.copy_of.items() if value is not cell.at[axis] and value != cell.at[axis])
 
 
 def _of_curve(c: Curve, theta: float, side: int) -> list[str]:
@@ -101,11 +137,12 @@ def _of_seeds(n: np.ndarray) -> list[str]:
     return warnings
 
 
-def exponents(e: Estimates) -> list[Row]:
+def exponents(e: Estimates, regime: str = "") -> list[Row]:
+    """The exponents of a family, or of its cells in a regime."""
     rows = []
     cells = [cell for cell, is_in in zip(e.family.cells, e.inside, strict=True) if is_in]
     n_seeds = int(np.any([(cell.n > 0).any(axis=0) for cell in cells], axis=0).sum()) if cells else 0
-    shape = e.shape_of_exponents
+    shape = e.shape_of(e.law.weights())
     for j, axis in enumerate(e.family.law):
         why = _unknown(e, axis)
         for method in e.y:
@@ -115,12 +152,13 @@ def exponents(e: Estimates) -> list[Row]:
                 warnings.append("the regression did not converge")
             if not warnings and n_seeds < MIN_SEEDS_FOR_INTERVAL:
                 warnings.append(f"no interval: {n_seeds} seeds, {MIN_SEEDS_FOR_INTERVAL} are needed")
-            if not warnings and len(cells) == e.law.rank:
+            if not warnings and e.law.n_distinct <= e.law.rank:
                 warnings.append("as many unknowns as cells: nothing checks the law")
             low, high = interval(y, n_seeds, shape[j])
             rows.append(
                 {"axis": axis, "exponent": y[0], "lo": low, "hi": high, "method": method, "theta": e.theta, "part": e.family.name}
-                | {"n_cells": len(cells), "n_seeds": n_seeds, "warning": "; ".join(warnings), "record": method == REPORTED}
+                | {"n_cells": e.law.n_distinct, "n_seeds": n_seeds, "warning": "; ".join(warnings), "record": method == REPORTED}
+                | {"regime": regime, "rejected": e.rejected}
             )
     return rows
 

@@ -1,17 +1,21 @@
-"""The three tables of a fit as Parquet files in a folder."""
+"""The three tables of a fit as Parquet files in a folder; the metadata of each field holds its meaning."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ..errors import FitError, UsageError
 from ..files import atomic_write
+from ..point import FIELDS
 from ..store.paths import holds_results
 from . import Fit
+from .diagnose import DIAGNOSTICS
+from .tables import EXPONENTS, THRESHOLDS
 
-NAMES = ("thresholds", "exponents", "diagnostics")
+COLUMNS = {"thresholds": THRESHOLDS, "exponents": EXPONENTS, "diagnostics": DIAGNOSTICS}
 
 
 def default_folder(tables: Sequence[Path], of: str = "accuracy") -> Path:
@@ -35,10 +39,23 @@ def write(found: Fit, out: Path) -> dict[Path, int]:
     written = {}
     try:
         out.mkdir(parents=True, exist_ok=True)
-        for name in NAMES:
+        for name, columns in COLUMNS.items():
             table = getattr(found, name)
-            atomic_write(out / f"{name}.parquet", table.to_parquet(index=False))
+            atomic_write(out / f"{name}.parquet", _parquet(table, columns))
             written[out / f"{name}.parquet"] = len(table)
     except OSError as error:
         raise FitError(f"{out}: cannot be written ({error.strerror or error}); choose another --out") from error
     return written
+
+
+def _parquet(table: Any, columns: Mapping[str, str]) -> Any:
+    """The bytes of a file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    made = pa.Table.from_pandas(table, preserve_index=False)
+    about = {name: FIELDS[name].metadata["legend"] for name in table if name in FIELDS} | dict(columns)
+    fields = [field.with_metadata({"description": about[field.name]}) if field.name in about else field for field in made.schema]
+    sink = pa.BufferOutputStream()
+    pq.write_table(made.cast(pa.schema(fields, made.schema.metadata)), sink)
+    return sink.getvalue()
