@@ -1,8 +1,9 @@
 """From a table of runs to a report: pictures worth a paper, each with a sentence on what it shows, and tables.
 
-`study` is what it is about and `axes` what goes where; `accuracy`, `critical`, `phase`, `collapse`, `noise`, `agreement` and
-`decoders` draw one kind of picture each; `predict` asks theory; `style` has looks and files; `tables` and `page` make the
-HTML; `write` writes all of it.
+`study` is what it is about, `axes` what goes where and `chart` the pixels over two axes. `accuracy`, `critical`, `phase`,
+`collapse`, `noise`, `agreement` and `decoders` draw one kind of picture each; `predict` asks theory; `style` has looks and files.
+`tables` and `page` make the HTML; `write` writes all of it, and `progress` shows how far it is. `plot` draws single figures for
+Python.
 """
 
 from __future__ import annotations
@@ -27,18 +28,23 @@ PICTURES: dict[str, Callable[[Study, Roles], Iterator[Picture]]] = {
 OURS = ("accuracy", "critical-n", "phase", "collapse", "noise", "agreement", "decoders")
 
 
-def draw(study: Study, roles: Roles, folder: Path) -> tuple[list[tuple[Picture, str]], list[tuple[str, str]]]:
+def draw(
+    study: Study, roles: Roles, folder: Path, on_progress: Callable[[str, int, int], None] = lambda what, done, of: None
+) -> tuple[list[tuple[Picture, str]], list[tuple[str, str]]]:
     """Draws every picture that the table holds into `folder`, as PDF and PNG; each with its SVG, and what was left out and why.
 
-    Pictures that an earlier call left in the folder are removed.
+    Pictures that an earlier call left in the folder are removed. `on_progress(what, done, of)` is called before each kind.
     """
     for old in (path for name in OURS for kind in ("pdf", "png") for path in folder.glob(f"{name}*.{kind}")):
         old.unlink()
     drawn, left_out = [], []
-    for what, pictures in PICTURES.items():
+    for done, (what, pictures) in enumerate(PICTURES.items()):
+        on_progress(f"drawing {what}", done, len(PICTURES))
         try:
             with look():
-                drawn += [(picture, save(picture, folder)) for picture in pictures(study, roles)]
+                for picture in pictures(study, roles):
+                    on_progress(f"drawing {picture.name}", done, len(PICTURES))
+                    drawn.append((picture, save(picture, folder)))
         except NotDrawn as why:
             left_out.append((what, str(why)))
     return drawn, left_out

@@ -8,9 +8,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ..command import called
 from ..errors import Refused
 from ..fit import RESAMPLES, cells
-from ..fit.progress import progress
+from .progress import progress
 from .write import SURROGATE_SEEDS, Report, write
 
 OK, USAGE, INTERRUPTED = 0, 2, 130
@@ -18,7 +19,7 @@ OK, USAGE, INTERRUPTED = 0, 2, 130
 
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
-        prog="python -m jaxrecall.report",
+        prog=called("report"),
         description="One HTML page with pictures, thresholds, exponents, theory and provenance; the pictures as PDF and PNG beside it.",
         epilog="An axis is a column that varies between cells: d, L, V, m, ... A phase diagram takes N and arithmetic too: 'm * d' N.",
     )

@@ -10,7 +10,7 @@ import numpy as np
 from . import predict
 from .axes import Roles
 from .study import Study
-from .style import NotDrawn, Picture, above, canvas, line, log_axis
+from .style import COLUMN, NotDrawn, Picture, above, line, log_axis
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 LOCKED = 0.95
@@ -58,11 +58,19 @@ def _attention(study: Study, cell: int, N_star: float) -> float:
 
 
 def _draw(table: Table, way: str, theta: float) -> Any:
-    figure, (ax,) = canvas(1)
+    """Predicted against observed, and their ratio below, which shows a bias that the first panel hides."""
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+    from matplotlib.ticker import NullLocator
+
+    figure = Figure(figsize=(COLUMN, 4.2), dpi=200, layout="constrained")
+    ax, below = figure.subplots(2, 1, sharex=True, height_ratios=(2.2, 1))
     both = table[table["ratio"].notna()]
     ends = [both[["N_star", "predicted"]].min().min() / 1.5, both[["N_star", "predicted"]].max().max() * 1.5]
     ax.plot(ends, ends, color="black", linewidth=0.8)
     ax.fill_between(ends, [e / 1.25 for e in ends], [e * 1.25 for e in ends], color="0.88", linewidth=0, zorder=0)
+    below.axhline(1.0, color="black", linewidth=0.8)
+    below.axhspan(0.8, 1.25, color="0.88", linewidth=0, zorder=0)
     entries = []
     for locked, marker, fill, name in ((True, "o", "#0072B2", "attention locked"), (False, "s", "white", "attention not locked")):
         mine = both[both["locked"] == locked]
@@ -73,15 +81,21 @@ def _draw(table: Table, way: str, theta: float) -> Any:
             ]
             style = {"marker": marker, "linestyle": "none", "color": "#0072B2", "markerfacecolor": fill, "markersize": 4}
             ax.errorbar(mine["N_star"], mine["predicted"], xerr=bars, elinewidth=0.6, **style)
+            low, high = (mine["predicted"] / mine[end].where(mine[end] > 0, mine["N_star"]) for end in ("hi", "lo"))
+            bars = [(mine["ratio"] - low).clip(0), (high - mine["ratio"]).clip(0)]
+            below.errorbar(mine["N_star"], mine["ratio"], yerr=bars, elinewidth=0.6, **style)
             entries.append(line(f"{name} ({len(mine)})", **style))
-    ax.set(xscale="log", yscale="log", xlim=ends, ylim=ends, aspect="equal")
-    ax.set_xlabel(f"observed N* at accuracy {theta:g} (samples)")
+    far = 1.15 * max(1.3, np.exp(abs(np.log(both["ratio"])).max()))
+    ax.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
+    below.set(yscale="log", ylim=(1 / far, far), xlabel=f"observed N* at accuracy {theta:g} (samples)", ylabel="ratio")
     ax.set_ylabel("predicted N* (samples)")
-    log_axis(ax.xaxis)
-    log_axis(ax.yaxis)
+    for axis in (ax.xaxis, ax.yaxis):
+        log_axis(axis)
+    ticks = [tick for tick in (0.1, 0.2, 0.5, 0.8, 1, 1.25, 2, 5, 10) if 1 / far < tick < far and (far < 4 or tick not in (0.8, 1.25))]
+    below.set_yticks(ticks, labels=[f"{tick:g}" for tick in ticks])
+    below.yaxis.set_minor_locator(NullLocator())
     ax.grid(True)
-    from matplotlib.patches import Patch
-
+    below.grid(True)
     above(figure, [*entries, Patch(color="0.88", label="within 25 %")])
     return figure
 

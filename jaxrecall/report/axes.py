@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,11 @@ from ..errors import FitError
 from ..fit.cells import Family
 from ..grid.expr import Expression, parse
 from .study import varying
-from .style import label, log_axis, text
+from .style import apart, label, log_axis, text, width_of
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
+APART = 1.75
+"""How many steps 0 stands below the least positive value of a log axis."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,10 @@ def _expression(axis: str) -> Expression:
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis on paper: a column, or arithmetic on columns. Numbers stand on a log axis, 0 one step below the least; the rest evenly."""
+    """One axis on paper: a column, or arithmetic on columns. Numbers stand on a log axis, the rest evenly.
+
+    0 stands apart, below a break of the log axis.
+    """
 
     name: str
     values: tuple[Any, ...]  # tested, sorted
@@ -90,13 +96,35 @@ class Axis:
         if not self.numeric:
             rank = {value: float(i) for i, value in enumerate(self.values)}
             return np.array([rank.get(value, np.nan) for value in values])
-        positive = [float(v) for v in self.values if v > 0]
-        zero = positive[0] ** 2 / positive[1] if len(positive) > 1 else positive[0] / 2
-        return np.array([float(v) or zero for v in values])
+        return np.array([float(v) or self._zero for v in values])
 
-    def edges(self) -> np.ndarray:
-        """Borders between the values on paper, (values + 1,)."""
-        return borders(self.place(self.values), self.numeric)
+    @property
+    def broken(self) -> bool:
+        """Whether 0 is on an axis that is logarithmic."""
+        return self.numeric and 0 in self.values
+
+    @property
+    def _positive(self) -> np.ndarray:
+        return np.array([float(v) for v in self.values if v > 0])
+
+    @property
+    def _zero(self) -> float:
+        """Where 0 stands: APART steps below the least positive value."""
+        least, *more = self._positive
+        return float(least * (least / (more[0] if more else 2 * least)) ** APART)
+
+    def spans(self) -> list[tuple[float, float]]:
+        """The stretch of paper that each value has; between those of 0 and of the least positive value there is the break."""
+        if not self.broken:
+            return list(pairwise(borders(self.place(self.values), self.numeric)))
+        edges = borders(self._positive, True) if len(self._positive) > 1 else self._positive[0] * np.array([2**-0.5, 2**0.5])
+        half = self._positive[0] / edges[0]
+        return [(self._zero / half, self._zero * half), *pairwise(edges)]
+
+    def ends(self) -> tuple[float, float]:
+        """The first and the last end of the spans."""
+        spans = self.spans()
+        return spans[0][0], spans[-1][1]
 
     def scale(self, ax: Any, which: str) -> None:
         """Scale and ticks of `ax` along "x" or "y"."""
@@ -106,13 +134,28 @@ class Axis:
         if self.numeric:
             getattr(ax, f"set_{which}scale")("log")
         if self.name == "N":
-            getattr(ax, f"set_{which}lim")(*self.edges()[[0, -1]])
+            getattr(ax, f"set_{which}lim")(*self.ends())
             log_axis(axis)
             return
-        if not self.numeric or len(self.values) <= 9 or 0 in self.values:
-            shown = self.values if len(self.values) <= 9 else self.values[:: -(-len(self.values) // 9)]
-            axis.set_ticks(self.place(shown), labels=[text(v) for v in shown])
+        if self.broken:
+            self._break(ax, which)
+        if not self.numeric or len(self.values) <= 9 or self.broken:
+            at, labels = self.place(self.values), [text(v) for v in self.values]
+            shown = range(len(at))
+            if which == "x":
+                shown = apart((np.log(at) if self.numeric else at).tolist(), labels, width_of(ax))
+            axis.set_ticks([at[i] for i in shown], labels=[labels[i] for i in shown])
             axis.set_minor_locator(NullLocator())
+
+    def _break(self, ax: Any, which: str) -> None:
+        """Two strokes across the axis, and a blank strip, between 0 and the least positive value."""
+        (_, low), (high, _) = self.spans()[:2]
+        strip, blend = (ax.axvspan, ax.get_xaxis_transform()) if which == "x" else (ax.axhspan, ax.get_yaxis_transform())
+        strip(low, high, facecolor="white", edgecolor="none", zorder=0.5)
+        at = [low * (high / low) ** part for part in (0.35, 0.65)]
+        places = (at, [0, 0]) if which == "x" else ([0, 0], at)
+        stroke = {"marker": [(-0.5, -1), (0.5, 1)], "markersize": 7, "markeredgewidth": 0.8}
+        ax.plot(*places, transform=blend, clip_on=False, zorder=5, linestyle="none", color="black", **stroke)
 
     @property
     def label(self) -> str:

@@ -18,31 +18,49 @@ def of_study(study: Study, roles: Roles) -> Iterator[Picture]:
     theta = study.thetas[0]
     found = study.thresholds(theta)
     scales = {"N / N*, its own": found["N_star"]}
-    if study.axes and found["law"].notna().any():
-        scales["N / N* of the fitted law"] = found["law"].where(found["in_law"])
+    kept = found["in_law"] & ~found["rejected"]
+    if study.axes and found["law"][kept].notna().any():
+        scales["N / N* of the fitted law"] = found["law"].where(kept)
     if found["N_star"].notna().sum() < 2:
         raise NotDrawn(f"fewer than two cells cross accuracy {theta:g}")
-    values = Axis.of(roles.x, study.cells[found["N_star"].notna()]).values if roles.x else (None,)
-    colours = shades(len(values))
     figure, panels = canvas(len(scales), same_x=False)
     sentences = []
     for ax, (name, scale) in zip(panels, scales.items(), strict=True):
-        curves = {cell: _curve(study, cell, scale[cell]) for cell in scale.dropna().index}
-        for cell, (N, p) in curves.items():
-            i = values.index(study.cells[roles.x][cell]) if roles.x else 0
-            ax.plot(N, p, marker=MARKERS[i % len(MARKERS)], markersize=2.5, linewidth=0.8, color=colours[i])
-        ax.axhline(theta, color="black", linewidth=0.6, linestyle=":")
-        ax.axvline(1.0, color="black", linewidth=0.6, linestyle=":")
-        ax.set_xscale("log")
+        curves = panel(ax, study, scale, roles.x, theta)
         ax.set_xlabel(name)
-        ax.set_ylim(-0.02, 1.02)
-        ax.grid(True)
         sentences.append(_spread(study, curves, 2.0 if name.endswith("own") else 1.0, name))
     if roles.x:
-        style = zip(values, colours, MARKERS * len(values), strict=False)
-        key(figure, [line(text(v), color=c, marker=m) for v, c, m in style], roles.x)
+        key(figure, entries(study, roles.x, theta), roles.x)
     figure.supylabel(ACCURACY, fontsize=8)
+    if "N / N* of the fitted law" not in scales and found["rejected"].any():
+        sentences.append("The fit rejects a single power law, so there is no collapse by the law.")
     yield Picture("collapse", "Data collapse", " ".join(sentences), figure)
+
+
+def panel(ax: Any, study: Study, scale: Table, lines: str | None, theta: float) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+    """The curve of every cell that has a scale, against N in units of it; returns those curves, (N / scale, accuracy)."""
+    values = _values(study, lines, theta)
+    colours = shades(len(values))
+    curves = {cell: _curve(study, cell, scale[cell]) for cell in scale.dropna().index}
+    for cell, (N, p) in curves.items():
+        i = values.index(study.cells[lines][cell]) if lines else 0
+        ax.plot(N, p, marker=MARKERS[i % len(MARKERS)], markersize=2.5, linewidth=0.8, color=colours[i])
+    ax.axhline(theta, color="black", linewidth=0.6, linestyle=":")
+    ax.axvline(1.0, color="black", linewidth=0.6, linestyle=":")
+    ax.set_xscale("log")
+    ax.set_ylim(-0.02, 1.02)
+    ax.grid(True)
+    return curves
+
+
+def entries(study: Study, lines: str, theta: float) -> list[Any]:
+    """The legend of the curves."""
+    values = _values(study, lines, theta)
+    return [line(text(v), color=c, marker=m) for v, c, m in zip(values, shades(len(values)), MARKERS * len(values), strict=False)]
+
+
+def _values(study: Study, lines: str | None, theta: float) -> tuple[Any, ...]:
+    return Axis.of(lines, study.cells[study.thresholds(theta)["N_star"].notna()]).values if lines else (None,)
 
 
 def _curve(study: Study, cell: int, scale: float) -> tuple[np.ndarray, np.ndarray]:

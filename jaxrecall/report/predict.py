@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
+
+import numpy as np
+from scipy.interpolate import PchipInterpolator
 
 from .. import theory
 from ..errors import TheoryError
@@ -13,12 +17,46 @@ from ..theory import Model, surrogate
 
 NOISES = {"leakage": "trigger leakage", "mean_bias": "mean bias", "mlp": "MLP noise", "gradient": "gradient noise"}
 
+POINTS = 8
+"""Theory is evaluated at this many places at least along a line, and interpolated between them."""
+
 FIELDS = tuple(f.name for f in fields(Model))
 
 
 def accuracy(at: Mapping[str, Any], N: float) -> float | None:
     """Predicted test accuracy (fraction)."""
     return _predicted(theory.accuracy, at, N)
+
+
+def accuracy_curve(at: Mapping[str, Any], N: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Predicted test accuracy along N, (N, accuracy): smooth in ln N between these N and, where they are few, some more."""
+    low, high = float(np.log(N.min())), float(np.log(N.max()))
+    asked = np.unique(N) if len(set(N)) >= POINTS or low == high else np.unique([*N, *np.exp(np.linspace(low, high, POINTS)).round()])
+    found = [accuracy(at, float(n)) for n in asked]
+    if None in found:
+        return None
+    if len(asked) < 2:
+        return asked, np.array(found, dtype=float)
+    x = np.linspace(low, high, 49)
+    return np.exp(x), PchipInterpolator(np.log(asked), np.array(found, dtype=float))(x)
+
+
+def critical_curve(at: Mapping[str, Any], axis: str, values: Sequence[int], theta: float) -> tuple[np.ndarray, np.ndarray]:
+    """Predicted N* along an axis of whole numbers, (value, N*), smooth in logarithms; nan where accuracy never reaches theta.
+
+    Theory is evaluated at these values, and between them where they are few.
+    """
+    between = -(-POINTS // max(1, len(values) - 1))
+    asked = {round(v) for a, b in pairwise(values) for v in np.geomspace(a, b, between + 1)} | {*values}
+    at_value = np.array(sorted(asked), dtype=float)
+    found = np.array([critical_N({**at, axis: int(v)}, theta) for v in at_value], dtype=float)
+    x, y = [], []
+    for run in np.split(np.arange(len(found)), np.flatnonzero(np.diff(np.isfinite(found))) + 1):
+        if len(run) > 1 and np.isfinite(found[run[0]]):
+            fine = np.linspace(np.log(at_value[run[0]]), np.log(at_value[run[-1]]), 6 * len(run))
+            x += [*np.exp(fine), np.nan]
+            y += [*np.exp(PchipInterpolator(np.log(at_value[run]), np.log(found[run]))(fine)), np.nan]
+    return np.array(x), np.array(y)
 
 
 def critical_N(at: Mapping[str, Any], theta: float) -> float | None:
@@ -34,7 +72,8 @@ def score_noise(at: Mapping[str, Any], N: float) -> dict[str, float] | None:
 
 def surrogate_N(at: Mapping[str, Any], theta: float, seeds: int) -> float | None:
     """Critical N of the locked-attention surrogate, by its own draws; None without seeds."""
-    return _predicted(surrogate.critical_N, at, theta, seeds) if seeds else None
+    locked = {"L": 2, "kappa": 100.0}  # neither matters where attention is locked
+    return _predicted(surrogate.critical_N, {**at, **locked}, theta, seeds) if seeds else None
 
 
 def fano_ceiling(at: Mapping[str, Any], N: float) -> float | None:

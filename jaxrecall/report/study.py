@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import FitError
-from ..fit import Fit, cells, fit
+from ..fit import Fit, axes, cells, fit
 from ..fit.law import Law
 from ..point import FIELDS
 from .style import settings
@@ -25,10 +25,12 @@ class Study:
     `levels`: one row per cell (column `cell`) and level of N.
 
     A level has `accuracy`, the mean over its runs (fraction), `sd` over seeds, `n_seeds`, and the mean of whatever else was
-    measured. `axes` are those that vary between cells. `rows` are all rows of the table.
+    measured. `axes` are those that vary between cells. `rows` are all rows of the table, `runs` those with a count, each with its
+    `cell` and its `level`, the index of a row of `levels`.
     """
 
     rows: Table
+    runs: Table
     cells: Table
     levels: Table
     axes: tuple[str, ...]
@@ -51,20 +53,22 @@ class Study:
         return settings(self.levels.loc[level], (*self.axes, "N"))
 
     def thresholds(self, theta: float) -> Table:
-        """The reported estimates, row i for cell i, with three columns more.
+        """The reported estimates, row i for cell i, with four columns more.
 
-        `state`: crosses, plateau, not reached, above; `in_law`: it counts in the law; `law`: the N* that the law gives it.
+        `state`: crosses, plateau, not reached, above; `in_law`: it counts in the law; `law`: the N* that the law gives it;
+        `rejected`: the diagnostics reject that law.
         """
         found = self.fit.thresholds
         found = found[found["record"] & (found["theta"] == theta)].reset_index(drop=True)
         found["state"] = [_state(row.censored, row.warning) for row in found.itertuples()]
         found["in_law"] = (found["state"] == "crosses") & ~found["warning"].str.contains("not in the law")
         found["law"] = np.nan
+        found["rejected"] = self.cells["part"].isin(self.rejected(theta))
         for family, mine in self._by_family(found):
             exponent = self.exponents(theta, family.name)
             if exponent and not np.isnan(list(exponent.values())).any():
                 steps = sum(e * np.log(mine[axis]) for axis, e in exponent.items())
-                off = (np.log(mine["N_star"]) - steps).where(mine["in_law"])
+                off = (np.log(mine["N_star"]) - steps).where(mine["in_law"] & mine["copy_of"].isna())
                 constant = off.groupby([mine[f] for f in family.factors], dropna=False).transform("mean") if family.factors else off.mean()
                 found.loc[mine.index, "law"] = np.exp(steps + constant)
         return found
@@ -74,6 +78,11 @@ class Study:
         found = self.fit.exponents
         mine = found[found["record"] & (found["theta"] == theta) & (found["part"] == part)]
         return dict(zip(mine["axis"], mine["exponent"], strict=True))
+
+    def rejected(self, theta: float) -> list[str]:
+        """The families whose law the diagnostics reject: their cells are farther from it than the noise explains."""
+        found = self.fit.exponents
+        return list(found.loc[(found["theta"] == theta) & found["record"] & found["rejected"], "part"].unique())
 
     def exponents_of(self, N_star: Any, theta: float) -> dict[tuple[str, str], float]:
         """Exponents, by (part, axis), of the law through other values of N*, row i for cell i, over the cells of the reported law."""
@@ -117,19 +126,21 @@ def study(
 
     if clash := sorted({"cell", "level", "part", "sd", "n_seeds", "state", "law"} & {*frame}):
         raise FitError(f"columns: {', '.join(clash)} has a meaning of its own in a report; rename it")
-    frame = cells.with_pools(frame)
+    frame = axes.as_given(frame)
     laws = fit(frame, thetas, resamples, on_progress)
     every = [(family.name, cell) for family in families for cell in family.cells]
     at = pd.DataFrame([cell.at | {"part": name} for name, cell in every])
     curves = pd.concat([_curve(i, cell) for i, (_, cell) in enumerate(every)], ignore_index=True)
     rows = frame[frame["n_correct"].notna()].copy()
     for name in (name for name in every[0][1].at if rows[name].dtype.kind == "f"):
-        rows[name] = cells.rounded(rows[name])
+        rows[name] = axes.rounded(rows[name])
     mine = rows.merge(at.rename_axis("cell").reset_index(), on=list(every[0][1].at), how="left")
     fields = mine.groupby("cell")[[name for name in FIELDS if name in rows and name not in (*at, "N")]].first()
     table = at.join(fields)
+    runs = _with_levels(mine, curves)
+    levels = curves.join(_measured(runs, NOT_MEASURED | {*at}).mean()).merge(table, left_on="cell", right_index=True)
     return Study(
-        frame, table, _with_means(curves, mine, NOT_MEASURED | {*at}).merge(table, left_on="cell", right_index=True),
+        frame, runs, table, levels,
         varying(families), families, list(dict.fromkeys(thetas)), laws, surrogate_seeds,
     )  # fmt: skip
 
@@ -144,16 +155,20 @@ def _curve(index: int, cell: cells.Cell) -> Table:
     return pd.DataFrame({"cell": index, "N": cell.N, "accuracy": cell.k.sum(1) / cell.n.sum(1), "sd": sd, "n_seeds": (cell.n > 0).sum(1)})
 
 
-def _with_means(curves: Table, rows: Table, known: set[str]) -> Table:
-    """Adds to each level the mean of every other measured column over the runs that the level stands for."""
+def _with_levels(rows: Table, curves: Table) -> Table:
+    """The rows with the column `level`: the index of the nearest level of their cell, which they are part of."""
     import pandas as pd
 
-    measured = [n for n in rows if n not in known and pd.api.types.is_float_dtype(rows[n])]
-    if not measured:
-        return curves
-    nearest = pd.merge_asof(
+    return pd.merge_asof(
         rows.assign(_at=np.log(rows["N"].astype(float))).sort_values("_at"),
         curves.assign(_at=np.log(curves["N"].astype(float)), level=curves.index)[["cell", "_at", "level"]].sort_values("_at"),
         on="_at", by="cell", direction="nearest",
     )  # fmt: skip
-    return curves.join(nearest.groupby("level")[measured].mean())
+
+
+def _measured(runs: Table, known: set[str]) -> Any:
+    """Every other measured column of the runs, by level."""
+    import pandas as pd
+
+    names = [n for n in runs if n not in known | {"_at"} and pd.api.types.is_float_dtype(runs[n])]
+    return runs.groupby("level")[names]

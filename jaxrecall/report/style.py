@@ -1,4 +1,4 @@
-"""How every picture looks: sizes of a paper's column and page, colours that read in grey and to colour-blind eyes, labels, files.
+"""How every picture looks: its size, panels and their headings, colours that read in grey and to colour-blind eyes, labels, files.
 
 Brightness, marker and dash carry what colour carries. matplotlib is imported when something is drawn. The same picture gives
 the same bytes: no dates, no random ids.
@@ -18,11 +18,14 @@ import numpy as np
 
 from ..point import FIELDS
 
-COLUMN, PAGE = 3.4, 7.0
-"""Widths of a picture, inches."""
+COLUMN, PAGE = 3.4, 5.5
+"""Widths of a picture, inches. On a screen that is 400 px wide a letter of a page-wide picture has 8 px."""
 
 MARKERS = "osD^vP*Xd<>"
-MAX_PANELS = 20
+MAX_PANELS = 12
+MAX_NAMED = 3
+"""A heading names more axes than this only where fewer do not distinguish the panels."""
+
 GREY = "0.35"
 DASH = (0, (3, 1.5))
 """Linestyle of theory."""
@@ -30,7 +33,7 @@ DASH = (0, (3, 1.5))
 ACCURACY = "test accuracy (fraction)"
 """Label of an axis."""
 
-UNTESTED: dict[str, Any] = {"facecolor": "white", "edgecolor": "0.75", "hatch": "/////", "linewidth": 0.0}
+UNTESTED: dict[str, Any] = {"facecolor": "white", "edgecolor": "0.8", "hatch": "////", "linewidth": 0.0}
 _LOOK: Any = {
     "font.size": 8,
     "axes.labelsize": 8,
@@ -45,7 +48,7 @@ _LOOK: Any = {
     "grid.linewidth": 0.4,
     "grid.alpha": 0.5,
     "hatch.linewidth": 0.5,
-    "hatch.color": "0.75",
+    "hatch.color": "0.8",
     "svg.hashsalt": "jaxrecall",
     "svg.fonttype": "path",  # the same everywhere, whatever fonts there are
     "pdf.fonttype": 42,
@@ -86,9 +89,9 @@ def canvas(n: int, same_x: bool = True) -> tuple[Any, list[Any]]:
     """A figure of `n` panels, at column width for one and at page width for more, and the axes of its panels."""
     from matplotlib.figure import Figure
 
-    columns = 1 if n == 1 else 2 if n in (2, 4) else 3 if n < 10 else 4
+    columns = 1 if n == 1 else 2 if n in (2, 4) else 3
     rows = -(-n // columns)
-    size = (COLUMN, 2.7) if n == 1 else (PAGE, (2.5 if columns == 2 else 1.9) * rows + 0.7)
+    size = (COLUMN, 2.7) if n == 1 else (PAGE, (2.2 if columns == 2 else 1.6) * rows + 0.8)
     figure = Figure(figsize=size, dpi=200, layout="constrained")
     panels = list(figure.subplots(rows, columns, squeeze=False, sharex=same_x, sharey=True).flat)
     for ax in panels[n:]:
@@ -98,11 +101,47 @@ def canvas(n: int, same_x: bool = True) -> tuple[Any, list[Any]]:
     return figure, panels[:n]
 
 
-def grouped(table: Any, by: Sequence[str]) -> list[tuple[str, Any]]:
-    """The table's groups by some of its columns, each with its heading, sorted; all of it without columns."""
+def grouped(table: Any, by: Sequence[str], most: int | None = None) -> list[tuple[str, Any]]:
+    """The table's groups by some of its columns, each with its heading, sorted; all of it without columns.
+
+    At most `most` of them, evenly from the first to the last.
+    """
     if not by:
         return [("", table)]
-    return [(settings(dict(zip(by, key, strict=True))), rows) for key, rows in table.groupby(list(by), sort=True, dropna=False)]
+    groups = [(dict(zip(by, key, strict=True)), rows) for key, rows in table.groupby(list(by), sort=True, dropna=False)]
+    groups = spread(groups, most or len(groups))
+    names = distinguishing([values for values, _ in groups], by)
+    return [(settings(values, names), rows) for values, rows in groups]
+
+
+def distinguishing(groups: Sequence[Mapping[str, Any]], by: Sequence[str]) -> list[str]:
+    """The columns that name the groups: those that vary, and no more than needed where they are more than MAX_NAMED."""
+    names = [name for name in by if len({str(values[name]) for values in groups}) > 1] or list(by)
+    for name in reversed(names):
+        fewer = [other for other in names if other != name]
+        if len(names) > MAX_NAMED and len({settings(values, fewer) for values in groups}) == len(groups):
+            names = fewer
+    return names
+
+
+def head(figure: Any, panels: Sequence[Any], headings: Sequence[str]) -> None:
+    """Headings of panels, broken between settings where they are wider than a panel; the figure grows with their lines."""
+    lines = [_broken(heading, 19 * width_of(ax)) for ax, heading in zip(panels, headings, strict=True)]
+    for ax, mine in zip(panels, lines, strict=True):
+        ax.set_title(",\n".join(mine), pad=3)
+    rows = panels[0].get_gridspec().nrows
+    figure.set_figheight(figure.get_figheight() + 0.13 * rows * max(0, max(map(len, lines)) - 2))
+
+
+def _broken(heading: str, most: float) -> list[str]:
+    """Lines of at most `most` letters, if one setting is not longer."""
+    lines: list[str] = []
+    for part in filter(None, heading.split(", ")):
+        if lines and len(lines[-1]) + len(part) + 2 <= most:
+            lines[-1] += f", {part}"
+        else:
+            lines.append(part)
+    return lines
 
 
 def spread(items: list[Any], most: int) -> list[Any]:
@@ -125,15 +164,34 @@ def name_axes(figure: Any, panels: Sequence[Any], x: str, y: str) -> None:
 
 
 def log_axis(axis: Any) -> None:
-    """Log scale with numbered ticks: powers of ten, and 2 and 5 between them where there are few. After the limits are set."""
+    """Log scale with numbered ticks: powers of ten, and numbers between them where there are few. After the limits are set."""
     from matplotlib.ticker import LogFormatterMathtext, LogLocator, NullFormatter, NullLocator
 
     low, high = axis.get_view_interval()
-    few = np.log10(high / low) < 1.7
-    axis.set_major_locator(LogLocator(10, subs=(1, 2, 5) if few else (1,)))
+    decades = np.log10(high / low)
+    few = decades < 1.7
+    axis.set_major_locator(LogLocator(10, subs=(1, 2, 5) if decades < 0.9 else (1, 3) if few else (1,)))
     axis.set_minor_locator(LogLocator(10, subs=range(2, 10), numticks=99) if few else NullLocator())
     axis.set_major_formatter((lambda value, _: f"{value:g}" if value < 1e6 else f"{value:.0e}") if few else LogFormatterMathtext())
     axis.set_minor_formatter(NullFormatter())
+
+
+def width_of(ax: Any) -> float:
+    """Width of a panel, inches."""
+    return ax.bbox.width / ax.figure.dpi
+
+
+def apart(at: Sequence[float], labels: Sequence[str], width: float) -> list[int]:
+    """Which labels can stand at these places, in ascending order, along `width` inches without touching: the last and all that fit."""
+    from matplotlib import rcParams
+    from matplotlib.font_manager import FontProperties
+
+    letter = 0.0088 * FontProperties(size=rcParams["xtick.labelsize"]).get_size_in_points()  # inches
+    shown: list[int] = []
+    for i in reversed(range(len(at))):
+        if not shown or (at[shown[-1]] - at[i]) * width / (at[-1] - at[0]) > letter * (len(labels[i]) + len(labels[shown[-1]]) + 2) / 2:
+            shown.append(i)
+    return shown[::-1]
 
 
 def settings(values: Mapping[str, Any], names: Iterable[str] | None = None) -> str:
@@ -147,9 +205,16 @@ def text(value: Any) -> str:
     return str(value).lower() if str(value) in ("True", "False") else str(value)
 
 
-def above(figure: Any, handles: Sequence[Any]) -> None:
-    """A legend of one or two lines over the panels."""
-    key(figure, handles, where="outside upper center", ncols=2 if figure.get_figwidth() < PAGE else min(5, len(handles)) or 1)
+def above(figure: Any, handles: Sequence[Any], title: str | None = None) -> None:
+    """A legend over the panels, in as few lines as fit, under the title of the figure."""
+    letter, handle = 0.056, 0.5  # inches, at the size of a legend
+
+    def width(ncols: int) -> float:
+        return sum(max(len(h.get_label()) for h in handles[i::ncols]) * letter + handle for i in range(ncols))
+
+    fitting = [n for n in range(1, len(handles) + 1) if width(n) < figure.get_figwidth()]
+    ncols = max(fitting, default=1)
+    key(figure, handles, title, "outside upper center", ncols)
 
 
 def key(figure: Any, handles: Sequence[Any], title: str | None = None, where: str = "outside right center", ncols: int = 1) -> None:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import FitError, UsageError
+from ..execution.status import survey
 from ..files import atomic_write
 from ..fit import RESAMPLES, cells
 from ..fit.write import check_folder
-from ..run.status import survey
 from ..store.store import Store
 from . import draw, tables
 from .axes import roles
@@ -43,12 +43,13 @@ def write(
     resamples: int = RESAMPLES,
     surrogate_seeds: int = SURROGATE_SEEDS,
     command: str = "",
-    on_progress: Callable[[int, int], None] = lambda done, of: None,
+    on_progress: Callable[[str, int, int], None] = lambda what, done, of: None,
 ) -> Report:
     """Writes the report of a results folder or of a Parquet file to `out`, or to DIR/report.html or FILE-report.html.
 
     `x`, `lines`, `panels` and `phases` are axes of pictures, `surrogate_seeds` the draws of the locked-attention surrogate (0: none).
-    `command` goes into the page. Raises UsageError, FitError or StoreError before anything is written.
+    `command` goes into the page; `on_progress(what, done, of)` is called with the step and how many are done. Raises UsageError,
+    FitError or StoreError before anything is written.
     """
     is_folder = Store(table).holds_results()
     out = out or (table / "report.html" if is_folder else table.resolve().with_name(f"{table.resolve().stem}-report.html"))
@@ -61,7 +62,7 @@ def write(
     frame, remarks = cells.read(table)
     families, _ = cells.families(frame)
     chosen = roles(families, x, lines, panels, phases)
-    found = study(frame, families, thetas, resamples, surrogate_seeds, on_progress)
+    found = study(frame, families, thetas, resamples, surrogate_seeds, lambda done, of: on_progress("resampling", done, of))
     remarks += found.fit.remarks
     manifest = Store(table).read_manifest() if is_folder else None
     facts = survey(table) if is_folder else None
@@ -73,7 +74,7 @@ def write(
     )
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        pictures, left_out = draw(found, chosen, folder)
+        pictures, left_out = draw(found, chosen, folder, on_progress)
         sections = [
             ("Exponents", tables.exponents(found)),
             ("Thresholds", tables.thresholds(found)),

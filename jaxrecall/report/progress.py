@@ -1,0 +1,33 @@
+"""How far a report is, on the standard error stream."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from ..execution.progress import PLAIN_EVERY_SECONDS
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str, int, int], None]]:
+    """Gives a function of the present step, the parts done and all parts: a live bar on a terminal, elsewhere a line every half minute."""
+    if sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task("reading", total=None)
+            yield lambda what, done, of: bar.update(task, description=what, completed=done, total=of)
+        return
+    last = time.monotonic()
+
+    def print_line(what: str, done: int, of: int) -> None:
+        nonlocal last
+        if (now := time.monotonic()) - last >= PLAIN_EVERY_SECONDS:
+            last = now
+            print(f"{what}: {done} of {of} done", file=sys.stderr, flush=True)
+
+    yield print_line
