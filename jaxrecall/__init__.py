@@ -1,6 +1,14 @@
-"""jaxrecall: how a one-layer transformer learns to recall with random embeddings, swept over everything.
+"""Simulates how a one-layer transformer learns to recall with random embeddings, over whole grids of parameters.
 
-The contract: `Point`, `simulate`, `realize`, `three_step`, `load`. JAX starts when one of the middle three is first used.
+    import jaxrecall
+    from jaxrecall import Point
+
+    row = jaxrecall.simulate(Point(V=64, N=1024, d=32, L=8), seed=0)
+    df = jaxrecall.run({"base": {"V": 64, "L": 8}, "blocks": [{"axes": {"d": [16, 32], "N": [256, 1024]}}]}, seeds=4)
+    ax = jaxrecall.plot.accuracy(df)
+
+Modules: `plot` draws a table, `fit` finds thresholds and exponents, `model` is the plain model and its loss, `theory` has closed
+formulas. Everything is loaded when it is first used; JAX starts with the first run. docs/python.md has a tour.
 """
 
 from __future__ import annotations
@@ -8,28 +16,66 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .errors import Interrupted, RunFailed
 from .point import Point
-from .store.load import load
 
 if TYPE_CHECKING:
+    from . import fit, theory
+    from .execution.api import run, thresholds
+    from .reference.metrics import measure
     from .reference.realization import Realization, realize
     from .reference.steps import ThreeStep, three_step
+    from .report import plot
+    from .science import model
     from .simulator.program import simulate
+    from .store.load import load
 
 __version__ = "0.1.0"
 
-__all__ = ["Point", "Realization", "ThreeStep", "load", "realize", "simulate", "three_step"]
+__all__ = [
+    "Interrupted",
+    "Point",
+    "Realization",
+    "RunFailed",
+    "ThreeStep",
+    "__version__",
+    "fit",
+    "load",
+    "measure",
+    "model",
+    "plot",
+    "realize",
+    "run",
+    "simulate",
+    "theory",
+    "three_step",
+    "thresholds",
+]
+
+_MODULES = {"fit": "fit", "model": "science.model", "plot": "report.plot", "theory": "theory"}
 
 _HOME = {
-    "simulate": "simulator.program",
-    "realize": "reference.realization",
     "Realization": "reference.realization",
-    "three_step": "reference.steps",
     "ThreeStep": "reference.steps",
+    "load": "store.load",
+    "measure": "reference.metrics",
+    "run": "execution.api",
+    "thresholds": "execution.api",
+    "realize": "reference.realization",
+    "simulate": "simulator.program",
+    "three_step": "reference.steps",
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'jaxrecall' has no attribute {name!r}; it has {', '.join(__all__)}")
-    return getattr(import_module(f".{_HOME[name]}", __name__), name)
+if not TYPE_CHECKING:  # with it, type checkers would accept any name
+
+    def __getattr__(name: str) -> Any:
+        if name in _MODULES:
+            return import_module(f".{_MODULES[name]}", __name__)
+        if name not in _HOME:
+            raise AttributeError(f"module 'jaxrecall' has no attribute {name!r}; it has {', '.join(__all__)}")
+        return getattr(import_module(f".{_HOME[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,13 +1,69 @@
-"""python -m jaxrecall: which commands there are."""
+"""The command `jaxrecall`, and python -m jaxrecall: calls one of the commands below."""
 
-print(
-    """jaxrecall: how a one-layer transformer learns to recall, swept over everything
+from __future__ import annotations
 
-  python -m jaxrecall.sweep --grid FILE    run a grid: a table and a picture (--dry-run shows what it would cost)
-  python -m jaxrecall.status DIR           what a results folder holds, what failed, what is to do
-  python -m jaxrecall.compact DIR          merge the part files of a results folder into one table
-  python -m jaxrecall.fit DIR              find thresholds N* and the exponents of N* over the axes of a table
-  python -m jaxrecall.report DIR           one page with pictures, laws, theory and provenance
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.metadata import version
 
-Each takes --help. From Python: jaxrecall.simulate, realize, three_step, load."""
-)
+from .command import FAILED, OK, USAGE, leave
+from .errors import suggest
+from .science.columns import CODE_VERSION
+
+MODULES = {
+    "sweep": "sweep",
+    "status": "status",
+    "compact": "compact",
+    "fit": "fit.__main__",
+    "report": "report.__main__",
+    "examples": "examples",
+}
+
+HELP = """usage: jaxrecall COMMAND ...
+
+How a one-layer transformer learns to recall: simulations over grids of points and seeds.
+
+  jaxrecall examples [NAME]      list the grids that come with the package, or copy one to the current folder
+  jaxrecall sweep --grid FILE    run a grid: a table and a figure (--dry-run shows what it would cost)
+  jaxrecall status DIR           what a results folder holds, what failed, what is left to do
+  jaxrecall compact DIR          merge the part files of a results folder into one table
+  jaxrecall fit DIR              find the thresholds N* of a table and their exponents over its axes
+  jaxrecall report DIR           one HTML page with figures, laws, theory and provenance
+
+  jaxrecall --version            the version of the package, and that of the numbers it computes
+
+Each command takes --help, and each is also a module: python -m jaxrecall.sweep --grid FILE.
+From Python: import jaxrecall; help(jaxrecall)"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Calls the command that the first word names with the other words; returns its exit code, 2 for an unknown word."""
+    first, *rest = (sys.argv[1:] if argv is None else list(argv)) or ["--help"]
+    if first in MODULES:
+        return import_module(f".{MODULES[first]}", __package__).main(rest)
+    if first in ("--help", "-h", "help"):
+        print(HELP)
+        return OK
+    if first == "--version":
+        print(f"jaxrecall {version('jaxrecall')} (code_version {CODE_VERSION})")
+        return OK
+    allowed = [*MODULES, "--help", "--version"]
+    print(f"COMMAND: got {first}{suggest(first, allowed)}; allowed: {', '.join(allowed)}", file=sys.stderr)
+    return USAGE
+
+
+def script() -> None:
+    """The entry point of `jaxrecall`."""
+    try:
+        exit_code = main()
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has gone, as in `jaxrecall examples | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        exit_code = FAILED
+    leave(exit_code)
+
+
+if __name__ == "__main__":
+    script()

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -45,9 +51,32 @@ class StoreError(Refused):
     """A results folder or table that cannot be used as requested."""
 
 
+class Interrupted(KeyboardInterrupt):
+    """A call that a signal ended; `rows` are the finished ones."""
+
+    def __init__(self, message: str, rows: pd.DataFrame):
+        self.rows = rows
+        super().__init__(message)
+
+
+class RunFailed(RuntimeError):
+    """Some runs of a call failed; `rows` are those of the others."""
+
+    def __init__(self, message: str, rows: pd.DataFrame):
+        self.rows = rows
+        super().__init__(message)
+
+
 class FitError(Refused):
     """A table, or a use of it, that no law can be fitted to."""
 
 
 class TheoryError(ValueError):
     """Arguments that no formula here covers."""
+
+
+def suggest(name: str, allowed: Iterable[str]) -> str:
+    """ "; did you mean V?" for a name that is close to an allowed one, else nothing."""
+    folded = {a.lower(): a for a in allowed}
+    close = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
+    return f"; did you mean {folded[close[0]]}?" if close else ""

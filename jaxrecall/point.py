@@ -59,6 +59,10 @@ class Point:
     attention-only model and sets `activation` to "none". `replace` makes a changed copy.
 
     Raises PointError, which lists everything that is wrong, not only the first thing.
+
+        >>> from jaxrecall import Point
+        >>> point = Point(V=64, N=1024, d=32, L=8)
+        >>> point.gamma, point.replace(N=2048, m=128, activation="gelu")
     """
 
     root_seed: int = _field("draws", "", "root of every random number", 0, low=0, high=MAX_SEED)

@@ -1,4 +1,4 @@
-"""python -m jaxrecall.status: what a results folder holds and what it still lacks, from its files alone."""
+"""python -m jaxrecall.status: what a results folder holds and which runs are left, from its files alone."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from .command import OK, USAGE, called
 from .errors import StoreError
-from .run.status import survey
-from .run.tally import duration
+from .execution.status import survey
+from .execution.tally import duration
 from .science.columns import STATUSES
 
 
 def lines(facts: dict[str, Any]) -> Iterator[str]:
-    """The facts for people."""
+    """The facts as lines of text."""
     if facts["remark"]:
         yield facts["remark"]
     if facts["grid"]:
@@ -25,7 +26,7 @@ def lines(facts: dict[str, Any]) -> Iterator[str]:
     if facts["other_grids"]:
         yield f"{facts['other_grids']} rows of other grids"
     for other in facts["other_versions"]:
-        mine = f"this is code_version {facts['code_version']}, precision {facts['precision']}: not mixed, a sweep here is refused"
+        mine = f"this is code_version {facts['code_version']}, precision {facts['precision']}: a sweep into this folder is refused"
         yield f"{other['rows']} rows of code_version {other['code_version']}, precision {other['precision']} ({mine})"
     for failure in facts["failures"]:
         who = f"{failure['runs']} runs of program {failure['bucket']} on {failure['host']}, {failure['missing']} of them missing"
@@ -37,25 +38,25 @@ def lines(facts: dict[str, Any]) -> Iterator[str]:
     newest = f", newest part {duration(age)} old" if age is not None else ""
     yield f"{facts['bytes'] / 1e6:.2f} MB on disk, {duration(facts['seconds'])} of simulation{newest}"
     if facts["command"]:
-        yield f"to go on: {facts['command']}"
+        yield f"to resume: {facts['command']}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parses, surveys, prints; returns the exit code: 0 done, 2 refused."""
     parser = argparse.ArgumentParser(
-        prog="python -m jaxrecall.status",
-        description="Report what a results folder holds, what it lacks, and how to resume.",
+        prog=called("status"),
+        description="Show what a results folder holds, which runs failed or are left, and the command that resumes the sweep.",
     )
-    parser.add_argument("folders", metavar="DIR", nargs="+", help="results folder, or several to be taken together")
-    parser.add_argument("--json", action="store_true", help="one JSON object and nothing else")
+    parser.add_argument("folders", metavar="DIR", nargs="+", help="results folder; several are taken together")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     args = parser.parse_args(argv)
     try:
         facts = survey(*args.folders)
     except StoreError as error:
         print(error, file=sys.stderr)
-        return 2
+        return USAGE
     print(json.dumps(facts) if args.json else "\n".join(lines(facts)))
-    return 0
+    return OK
 
 
 if __name__ == "__main__":

@@ -1,44 +1,44 @@
-"""python -m jaxrecall.sweep: from a grid file to a table and a picture. Runs that are done are never run again."""
+"""python -m jaxrecall.sweep: from a grid file to a table and a figure. Finished runs are never run again."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import json
-import os
-import shlex
 import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from .command import FAILED, INTERRUPTED, OK, USAGE, called, leave
 from .errors import Refused, StoreError, UsageError
+from .execution.engines.engine import Engine, add_options, engine
+from .execution.interrupts import Interrupts
+from .execution.job import Job, carry_out, interrupted
+from .execution.outcome import Outcome
+from .execution.prepare import prepare
+from .execution.progress import Events, progress
 from .grid import json_schema, read_grid
 from .plan import shard as sharding
-from .run.engines.engine import Engine, add_options, engine
-from .run.interrupts import Interrupts
-from .run.job import Job, carry_out, interrupted
-from .run.outcome import FAILED, INTERRUPTED, OK, USAGE, Outcome
-from .run.prepare import prepare
-from .run.progress import Events, progress
+from .search.cell import OUTCOMES
 from .simulator.shape import Shape
 from .store.load import load
 
 
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
-        prog="python -m jaxrecall.sweep",
-        description="Runs every (point, seed) of a grid that its results folder lacks, then draws accuracy against N.",
-        epilog="Exit codes: 0 done, 2 usage or a refused grid, 3 something failed while running, 130 interrupted.",
+        prog=called("sweep"),
+        description="Run every (point, seed) of a grid that is not in its results folder yet, then draw accuracy against N.",
+        epilog="Exit codes: 0 done, 2 wrong usage or a refused grid, 3 something failed while running, 130 interrupted.",
     )
-    p.add_argument("--grid", metavar="FILE", help="the grid, YAML; see sweeps/ for examples")
+    p.add_argument("--grid", metavar="FILE", help="the grid, a YAML file; the command `examples` lists some to copy")
     p.add_argument("--out", metavar="DIR", help="results folder (default: results/<grid name>)")
     p.add_argument("--set", metavar="PATH=VALUE", action="append", default=[], help="override an entry of the grid: base.V=512; repeatable")
-    p.add_argument("--dry-run", action="store_true", help="show what would run and what it costs; run nothing")
-    p.add_argument("--json", action="store_true", help="with --dry-run: one JSON object and nothing else")
+    p.add_argument("--dry-run", action="store_true", help="show what would run and its estimated cost; run nothing")
+    p.add_argument("--json", action="store_true", help="with --dry-run: print one JSON object and nothing else")
     p.add_argument("--pad-to", "--bucket", metavar="VxD[xM]", help="run every point in one program of these padded sizes")
-    p.add_argument("--json-log", action="store_true", help="progress as one JSON object a line on stdout, and nothing else there")
+    p.add_argument("--json-log", action="store_true", help="print progress on stdout as JSON events, one object per line, and nothing else")
     p.add_argument("--fail-fast", action="store_true", help="stop at the first failed chunk")
     p.add_argument("--print-schema", action="store_true", help="print the JSON Schema of grid files")
     add_options(p)
@@ -48,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else list(argv)
     args = parser().parse_args(argv)
-    resume_command = f"{Path(sys.executable).name} -m jaxrecall.sweep {shlex.join(argv)}"
+    resume_command = called("sweep", argv)
     with Interrupts() as interrupts:
         try:
             return _main(args, resume_command, interrupts)
@@ -65,11 +65,11 @@ def _main(args: argparse.Namespace, resume_command: str, interrupts: Interrupts)
         print(json.dumps(json_schema(), indent=2))
         return OK
     if not args.grid:
-        raise UsageError("--grid: nothing given; allowed: a grid file, as in --grid sweeps/quickstart.yaml")
+        raise UsageError(f"--grid: nothing given; allowed: a grid file, as in --grid quickstart.yaml ({called('examples')} lists some)")
     if args.json and not args.dry_run:
-        raise UsageError("--json: goes with --dry-run only")
+        raise UsageError("--json: got without --dry-run; allowed: with --dry-run only")
     if args.json_log and args.dry_run:
-        raise UsageError("--json-log: got with --dry-run; allowed: in a sweep, a dry run takes --json")
+        raise UsageError("--json-log: got with --dry-run; allowed: without it (a dry run takes --json)")
     pad_to = Shape.parse(args.pad_to) if args.pad_to else None
     by = engine(args, pad_to)
     grid, shard = read_grid(args.grid, args.set), sharding.chosen(args.shard)
@@ -84,7 +84,7 @@ def _main(args: argparse.Namespace, resume_command: str, interrupts: Interrupts)
 
 
 def _sweep(job: Job, by: Engine, events: Events | None, interrupts: Interrupts) -> int:
-    """Runs what is missing, reports what became of it, draws the picture; returns the exit code."""
+    """Runs what is missing, reports problems, draws the figure; returns the exit code."""
     outcome = Outcome()
     try:
         with by.opened(job.grid) if job.to_do else contextlib.nullcontext(_nothing) as execute:
@@ -96,7 +96,7 @@ def _sweep(job: Job, by: Engine, events: Events | None, interrupts: Interrupts) 
             try:
                 _picture(job, events)
             except (StoreError, OSError) as error:
-                print(f"the picture could not be made: {error}; finished runs are kept. To go on: {job.resume_command}", file=sys.stderr)
+                print(f"the figure could not be made: {error}. Finished runs are kept. To try again: {job.resume_command}", file=sys.stderr)
                 code = code or FAILED
     except KeyboardInterrupt:
         print(interrupted(job.resume_command), file=sys.stderr)
@@ -112,24 +112,25 @@ def _nothing(*_: object) -> Outcome:
 
 
 def _picture(job: Job, events: Events | None) -> None:
-    """The table and the picture of what this grid has so far; no table for a machine."""
+    """Draws the rows of this grid, and prints a table of them unless the output is JSON events."""
     import pandas as pd
 
     from .report import accuracy
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # copies left by compact are no news here
+        warnings.simplefilter("ignore", UserWarning)  # duplicates left by compact are expected here
         frame: Any = load(job.store.folder)
     runs = job.runs
     mine = frame[[run in runs for run in zip(frame["point_id"], frame["seed"], strict=True)]]
     if mine.empty:
         return
     path = job.store.folder / "accuracy.png"
-    remark = accuracy.of_sweep(mine, job.grid.axes, job.grid.name, path)
+    rows = job.table()
+    remark = accuracy.of_sweep(mine, job.grid.axes, job.grid.name, path, rows)
     if events:
         events.emit("picture", path=str(path), rows=len(mine))
         return
-    if rows := job.table():
+    if rows:
         heading, number, table = "N at which the mean accuracy over seeds crosses theta, and its 95 % interval", _short, pd.DataFrame(rows)
     else:
         x, line, panels = accuracy.places(job.grid.axes)
@@ -140,8 +141,10 @@ def _picture(job: Job, events: Events | None) -> None:
     with pd.option_context(*(part for name, value in shown.items() for part in (f"display.{name}", value))):
         print(f"\n{heading}")
         print(table)
-    print(f"\ntable:   {job.store.folder / 'parts'} ({len(mine)} rows of this grid; jaxrecall.load({str(job.store.folder)!r}))")
-    print(f"picture: {path}" + (f" ({remark})" if remark else ""))
+    for outcome in dict.fromkeys(row["outcome"] for row in rows or ()):
+        print(f"{outcome}: {OUTCOMES[outcome]}")
+    print(f"\ntable:   {job.store.where()} ({len(mine)} rows of this grid; jaxrecall.load({str(job.store.folder)!r}))")
+    print(f"figure:  {path}" + (f" ({remark})" if remark else ""))
 
 
 def _short(number: float) -> str:
@@ -149,8 +152,4 @@ def _short(number: float) -> str:
 
 
 if __name__ == "__main__":
-    exit_code = main()
-    if exit_code == INTERRUPTED:
-        sys.stdout.flush()
-        os._exit(exit_code)  # everything is saved; the usual way out would wait for the batch in flight
-    raise SystemExit(exit_code)
+    leave(main())

@@ -14,9 +14,11 @@ From bottom to top:
     block        one grid block: rows of values, and the point at each
     expand       all grid blocks to points
     grid         read_grid: all of it, with every error at once
+    given        the grid that a dict, a file, a point or several points stand for
 """
 
 from .file import Limits, Search, json_schema
+from .given import GridLike, as_grid
 from .grid import Grid, read_grid, rebuilt
 
-__all__ = ["Grid", "Limits", "Search", "json_schema", "read_grid", "rebuilt"]
+__all__ = ["Grid", "GridLike", "Limits", "Search", "as_grid", "json_schema", "read_grid", "rebuilt"]

@@ -25,7 +25,7 @@ _RESOLVED = frozenset({"activation", "kappa", "gamma", "gamma2"})  # these may c
 
 @dataclass
 class GridBlock:
-    """A block of the file, ready to expand; without blocks in the file, one with no factors stands for the base alone.
+    """A block of the file, ready to expand; without blocks in the file, one with no factors represents the base alone.
 
     `factors` are the factors of the product, each as names and rows of values; `locations` says where each name is written.
     """

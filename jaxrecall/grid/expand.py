@@ -66,7 +66,7 @@ def expand(document: Document, file: GridFile) -> Expansion:
 
 
 def _check_search(document: Document, to: int, points: Iterable[Point]) -> None:
-    """Raises GridError if a search goes to an N that some of its points cannot have."""
+    """Raises GridError if the range of a search includes an N that some of its points cannot have."""
     most = FIELDS["N"].metadata["high"]
     if to > most and (without := sum(point.pool is None for point in points)):
         message = f"got {to} with {_points(without)} without a pool; allowed: up to {most}, or give every point a pool"
@@ -83,7 +83,7 @@ def _values(start: Values, row: Values) -> Values:
 
 
 class _Budget:
-    """limits.max_runs, held against the points as early as possible; each check raises GridError."""
+    """limits.max_runs, checked against the points as early as possible; each check raises GridError."""
 
     def __init__(self, document: Document, file: GridFile):
         self.document, self.max_runs = document, file.limits.max_runs
@@ -91,12 +91,12 @@ class _Budget:
         self.each = f"{self.runs_each} " + ("runs that a search may take" if file.search else "seeds")
 
     def check_product(self, n_raw: int) -> None:
-        """Before any point is made: a product that would take long, or too many runs of a single point."""
+        """Before any point is made: refuses a product that would take long, or too many runs of a single point."""
         if n_raw > 20 * max(self.max_runs, 1_000_000) or self.runs_each > self.max_runs:
             raise self._error(f"{_points(n_raw)} before where, times {self.each}")
 
     def check_kept(self, n_points: int, n_raw: int) -> None:
-        """While points are made: stops soon after the limit is passed."""
+        """While points are made: refuses the grid soon after the limit is passed."""
         if n_points > max(MAX_KEPT, self.max_runs // self.runs_each):
             raise self._error(f"more than {n_points - 1} of {n_raw} points, times {self.each}")
 

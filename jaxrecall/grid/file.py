@@ -1,4 +1,4 @@
-"""What a grid file may hold: its sections and their types as pydantic models, and its JSON Schema.
+"""The contents of a grid file: its sections and their types as pydantic models, and its JSON Schema.
 
 A new key is a new field of a model here. Editors show its description.
 """
@@ -22,7 +22,7 @@ from .fields import AXIS_FIELDS, described, field_check, field_schema, field_val
 from .values import Checked, StrictModel, absent, between, is_number, refuse, whole
 
 SEARCH_MIN_SEEDS = 12
-"""Seeds that a search must have seen before it trusts the width of an interval: with fewer, it would stop where one is narrow by chance."""
+"""Seeds that a search uses before it trusts the width of an interval: with fewer, it would stop where one is narrow by chance."""
 
 
 _UNITS = {"B": 1} | {f"{p}B": 1000 ** (i + 1) for i, p in enumerate("kMGT")} | {f"{p}iB": 1024 ** (i + 1) for i, p in enumerate("KMGT")}
@@ -57,10 +57,13 @@ def _seed_shape(value: Any) -> str:
     return "list" if isinstance(value, list) else "start and count"
 
 
-def _no_bare_seed(value: Any) -> Any:
-    if not isinstance(value, (list, dict)):
-        raise refuse(value, "{count: 64}, {start: 0, count: 64} or a list such as [0, 5, 7]")
-    return value
+def _count_in_full(value: Any) -> Any:
+    """`seeds: 64` as `seeds: {count: 64}`."""
+    if isinstance(value, (list, dict)):
+        return value
+    if not is_number(value) or not 1 <= value <= MAX_SEED + 1 or value != int(value):
+        raise refuse(value, "a count from 1, {start: 0, count: 64} or a list such as [0, 5, 7]")
+    return {"count": int(value)}
 
 
 def _no_repeats(seeds: list[int]) -> list[int]:
@@ -71,7 +74,7 @@ def _no_repeats(seeds: list[int]) -> list[int]:
 
 
 class SeedRange(StrictModel):
-    """Seeds start, start + 1, ... of that count."""
+    """The seeds start, start + 1, ..., `count` of them."""
 
     start: Annotated[int, whole(0, MAX_SEED)] = Field(default=0, description="first seed")
     count: Annotated[int, whole(1, MAX_SEED + 1)] = Field(description="how many seeds")
@@ -83,8 +86,13 @@ class SeedRange(StrictModel):
         return self
 
 
+_SeedCount = Annotated[int, whole(1, MAX_SEED + 1)]
 _SeedList = Annotated[list[Annotated[int, whole(0, MAX_SEED)]], Field(min_length=1), AfterValidator(_no_repeats), Tag("list")]
-Seeds = Annotated[_SeedList | Annotated[SeedRange, Tag("start and count")], Discriminator(_seed_shape), BeforeValidator(_no_bare_seed)]
+Seeds = Annotated[
+    _SeedList | Annotated[SeedRange, Tag("start and count")],
+    Discriminator(_seed_shape),
+    BeforeValidator(_count_in_full, json_schema_input_type=_SeedCount | _SeedList | SeedRange),
+]
 
 
 def _bytes(value: Any) -> int:
@@ -122,9 +130,9 @@ _THETA_SCHEMA = {"anyOf": [_FRACTION, {"type": "array", "items": _FRACTION, "min
 
 
 class Search(StrictModel):
-    """Find, for every cell of the axes, the N at which mean accuracy over seeds crosses theta, with runs where they inform."""
+    """Find, for every cell of the axes, the N at which the mean accuracy over seeds crosses theta."""
 
-    axis: Literal["N"] = Field(description="what is searched over; it is given neither in base nor in axes nor in derive")
+    axis: Literal["N"] = Field(description="the field that is searched over; it must not be in base, axes or derive")
     theta: Annotated[tuple[float, ...], Checked(_thetas, _THETA_SCHEMA)] = Field(
         default=(0.5,), description="accuracy to cross, a fraction; or a list"
     )
@@ -145,16 +153,16 @@ class Search(StrictModel):
 
 
 class RunOptions(StrictModel):
-    """How the points are run; no part of what they are."""
+    """How the points are run. Not part of a point."""
 
-    precision: Precision = Field(default=Settings.precision, description="of matrix products")
+    precision: Precision = Field(default=Settings.precision, description="precision of matrix products, as JAX names it")
     part_seconds: Annotated[float, between(0, 3600, "seconds from 0 (every batch) to 3600")] = Field(
-        default=Settings.part_seconds, description="finished rows are saved this often; a killed sweep loses no more"
+        default=Settings.part_seconds, description="seconds between saves of finished rows; a killed sweep loses at most these"
     )
 
 
 class Base(create_model("BaseFields", __base__=StrictModel, **{name: (field_value(name), described(name)) for name in AXIS_FIELDS})):  # pyright: ignore
-    """What all points share, unless an axis or derive overrides it."""
+    """Fields that all points share, unless an axis or derive overrides them."""
 
 
 def checked_name(value: Any) -> str:
@@ -176,12 +184,14 @@ class GridFile(StrictModel):
         default=0, description="root of every random number"
     )
     base: Base = Field(default_factory=Base, description="fields that all points share")
-    seeds: Seeds = Field(default_factory=lambda: SeedRange(count=1), description="{count: 64}, {start: 0, count: 64} or a list")
+    seeds: Seeds = Field(default_factory=lambda: SeedRange(count=1), description="a count such as 64, {start: 0, count: 64} or a list")
     blocks: Annotated[list[Block], Field(min_length=1)] = Field(
         default_factory=absent, description="the union of these; without blocks, the base alone is the one point"
     )
-    search: Search = Field(default_factory=absent, description="find where accuracy crosses theta, instead of running given N")
-    limits: Limits = Field(default_factory=Limits, description="refuse more than this")
+    search: Search = Field(
+        default_factory=absent, description="find the N at which accuracy crosses theta, instead of running given values of N"
+    )
+    limits: Limits = Field(default_factory=Limits, description="a sweep beyond these limits is refused")
     run: RunOptions = Field(default_factory=RunOptions, description="how the points are run")
 
     @property

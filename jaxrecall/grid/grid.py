@@ -1,7 +1,7 @@
 """A grid: the points and seeds that a YAML file describes.
 
-`read_grid` reads the file, checks its keys and literal values, then its names, then makes the points. Everything that is wrong
-comes as one GridError with a line for each error.
+`read_grid` reads the file, checks its keys and literal values, then its names, then makes the points. All errors
+are raised together, as one GridError with a line for each.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Grid:
     """Points times seeds, with what the file says about how to run them.
 
     `axes` names the fields in the file that take more than one value over the points. `resolved` is the grid as plain data:
-    read as a grid file, it gives the same grid. With a `search` the points are cells, whose N means nothing.
+    read as a grid file, it gives the same grid. With a `search` the points are cells, and their N has no meaning.
     """
 
     name: str
@@ -62,15 +62,16 @@ def read_grid(path: str | Path, sets: Sequence[str] = ()) -> Grid:
     Raises GridError, with a line for each error: "grid.yaml:7: base.V: got -3; allowed: ...". Points are made once keys,
     literal values and names are right.
     """
-    return _grid(read_document(path, sets))
+    return from_document(read_document(path, sets))
 
 
 def rebuilt(resolved: dict[str, Any]) -> Grid:
     """The grid that `Grid.resolved` was taken from; raises GridError if this version reads it otherwise."""
-    return _grid(Document("manifest.json", copy.deepcopy(resolved)))
+    return from_document(Document("manifest.json", copy.deepcopy(resolved)))
 
 
-def _grid(document: Document) -> Grid:
+def from_document(document: Document) -> Grid:
+    """The grid that a document describes; raises GridError with a line for each error."""
     file, lines = check_file(document)
     lines = document.errors + lines + check_names(document)
     stem = Path(document.path).stem
@@ -78,7 +79,7 @@ def _grid(document: Document) -> Grid:
         try:
             checked_name(stem)
         except ValueError as error:
-            lines.append(document.line(("name",), f"is missing, and the name of the file cannot stand for it; give name: {error}"))
+            lines.append(document.line(("name",), f"is missing, and the name of the file cannot be used instead; give name: {error}"))
     if file and file.search and file.n_seeds < SEARCH_MIN_SEEDS:
         allowed = f"allowed with search: at least {SEARCH_MIN_SEEDS}, better {{count: 200}}"
         lines.append(document.line(("seeds",), f"got {file.n_seeds}; {allowed}"))

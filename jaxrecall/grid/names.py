@@ -1,4 +1,4 @@
-"""The names that a grid file gives and uses: those that are unknown, unused, missing or given twice.
+"""The names that a grid file gives and uses; finds those that are unknown, unused, missing or given twice.
 
 Works on the plain data, past values of a wrong type, so that these errors are reported together with those of the values.
 """
@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from ..errors import suggest
 from ..point import FIELDS
 from .axes import axis_locations
 from .document import Document, Location
 from .expr import Expression, parse
 from .fields import DEFAULTS, OTHER_RATE, REQUIRED, choice_names
-from .values import is_number, suggest
+from .values import is_number
 
 
 def check_names(document: Document) -> list[str]:

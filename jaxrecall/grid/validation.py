@@ -6,10 +6,11 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from ..errors import suggest
 from .document import Document, Location
 from .file import Base, Block, GridFile, Limits, RunOptions, Search, SeedRange
 from .spacing import MAX_AXIS, Geometric, Range, Spaced, Spacing
-from .values import show, suggest
+from .values import show
 
 _SECTIONS: dict[Location, type[BaseModel]] = {
     (): GridFile, ("base",): Base, ("seeds",): SeedRange, ("blocks", "*"): Block, ("search",): Search, ("limits",): Limits,

@@ -1,9 +1,8 @@
-"""One value of a grid file: how it is checked, what the JSON Schema says about it, how messages show it."""
+"""One value of a grid file: its check, its JSON Schema, and how messages show it."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeGuard
 
@@ -76,13 +75,6 @@ def absent() -> Any:
     return None
 
 
-def suggest(name: str, allowed: Iterable[str]) -> str:
-    """ "; did you mean V?" for a name that is close to an allowed one, else nothing."""
-    folded = {a.lower(): a for a in allowed}
-    close = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
-    return f"; did you mean {folded[close[0]]}?" if close else ""
-
-
 def show(value: Any) -> str:
     """`value` as YAML writes it, cut when long."""
     text = {None: "null", True: "true", False: "false"}.get(value) if isinstance(value, (bool, type(None))) else None
@@ -91,5 +83,5 @@ def show(value: Any) -> str:
 
 
 def refuse(value: Any, allowed: str) -> ValueError:
-    """The error for a wrong value: what was received and what is allowed."""
+    """The error for a wrong value, with the value received and the values allowed."""
     return ValueError(f"got {show(value)}; allowed: {allowed}")

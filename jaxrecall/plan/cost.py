@@ -1,12 +1,13 @@
-"""What runs cost: counts of primitive operations, over the rates at which this machine was seen to do them.
+"""The cost of runs: counts of primitive operations divided by the measured rates of this machine.
 
-Rates start from those of one 2-core x86-64 machine. Every sweep holds its measured batches against the counts and keeps what
-it learned beside the compiled programs, so that the next plan and the next ETA are this machine's own.
+The default rates are those of one 2-core x86-64 machine. Every sweep fits the rates to its measured batches and keeps them beside
+the compiled programs, so that the next plan and the next ETA use rates of this machine.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -17,14 +18,14 @@ from pathlib import Path
 
 import numpy as np
 
-from ..files import atomic_write
+from ..files import atomic_write, cache_folder
 from ..simulator.shape import Shape
 from ..simulator.work import PRIMITIVES, Amounts
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Operations per second of one run that has one core, field by field those of Amounts; and what it takes to get a program."""
+    """Operations per second of a run on one core, with the fields of Amounts; and the seconds to compile or load a program."""
 
     runs: float = 700.0
     normals: float = 2.0e8
@@ -44,7 +45,7 @@ class Rates:
         return sum(getattr(amounts, name) / getattr(self, name) for name in PRIMITIVES)
 
     def fitted(self, measured: Sequence[tuple[Amounts, float]]) -> Rates:
-        """Rates that explain measured (amounts, seconds) best: least squares of relative errors, drawn to the present ones."""
+        """Rates that best explain measured (amounts, seconds): least squares of relative errors, regularised towards the present rates."""
         if not measured:
             return self
         now = np.array([getattr(self, name) for name in PRIMITIVES])
@@ -54,13 +55,6 @@ class Rates:
         b = np.concatenate([np.full(len(measured), weight), np.full(len(PRIMITIVES), pull)])
         slower = np.linalg.lstsq(A, b)[0].clip(0.05, 20.0)
         return replace(self, **dict(zip(PRIMITIVES, map(float, now / slower), strict=True)))
-
-
-def cache_folder() -> Path | None:
-    """Where compiled programs and measured rates are kept: $JAXRECALL_CACHE (empty: nowhere), else jaxrecall in the user's cache."""
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    folder = os.environ.get("JAXRECALL_CACHE", os.path.join(home, "jaxrecall"))
-    return Path(folder) if folder else None
 
 
 def node_cache() -> str:
@@ -75,7 +69,7 @@ def node_cache() -> str:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What this machine has shown: its rates, and the programs that are compiled already."""
+    """What was measured on this machine: its rates, and the programs that are already compiled."""
 
     rates: Rates = Rates()
     programs: frozenset[Shape] = frozenset()
@@ -87,11 +81,12 @@ class Calibration:
         """With batches that were measured, and programs: the seconds each took to compile, None if it was only loaded."""
         rates = self.rates.fitted(measured)
         if times := [seconds for seconds in compiled.values() if seconds is not None]:
-            rates = replace(rates, compile_seconds=sum(times) / len(times))
+            # the geometric mean with earlier calls: one call on a busy machine must not decide all later estimates
+            rates = replace(rates, compile_seconds=math.sqrt(rates.compile_seconds * sum(times) / len(times)))
         return Calibration(rates, self.programs | set(compiled))
 
     def keep(self) -> None:
-        """Keeps it for the next plan; where that is not possible, that plan is as good as this one was."""
+        """Keeps it for the next plan, if the folder can be written."""
         if path := _calibration_file():
             with suppress(OSError):
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -100,7 +95,7 @@ class Calibration:
 
     @staticmethod
     def kept() -> Calibration:
-        """What was kept last, or the usual rates and no programs."""
+        """What was kept last, or the default rates and no programs."""
         path = _calibration_file()
         with suppress(OSError, ValueError, TypeError, KeyError):
             known = json.loads(path.read_bytes() if path else b"")

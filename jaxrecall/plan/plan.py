@@ -1,8 +1,8 @@
 """From missing runs to programs and chunks.
 
 A program is compiled per shape: padded sizes, activation and form. Points start in tight shapes of their own; two shapes
-become one where the padding costs less than the compilation saved. A chunk is a list of runs of one program that are started
-and reported together.
+are merged where the padding costs less than the compilation that it saves. A chunk is a list of runs of one program that are
+started and reported together.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Terms:
-    """What a process needs to know to run chunks of a plan: a few numbers, while the plan may hold millions of runs."""
+    """What a process needs to run chunks of a plan, besides the chunks: a few numbers, while a plan may hold millions of runs."""
 
     settings: Settings
     limit: int  # bytes that a program may take
@@ -71,11 +71,12 @@ class Terms:
 
 @dataclass(frozen=True)
 class Plan:
-    """The chunks that carry out runs, what they cost, and on what terms they are run."""
+    """The chunks of a set of runs, their estimated cost, and the terms on which they run."""
 
     chunks: tuple[Chunk, ...]
     flops: float
     seconds: float  # of wall time, compilation counted
+    seconds_in_full: float  # the same, were every run turned away by the error bound of its form
     terms: Terms
 
     @property
@@ -121,7 +122,7 @@ def make(
     limit: int | None = None,
     settings: Settings | None = None,
 ) -> Plan:
-    """The plan for `runs`, by what this machine has shown so far, for programs of at most `limit` bytes (80 % of its memory).
+    """The plan for `runs`, with the measured rates of this machine, for programs of at most `limit` bytes (80 % of its memory).
 
     With `pad_to` = (V, d, m) every point runs in that shape; raises UsageError where one does not fit.
     """
@@ -130,22 +131,27 @@ def make(
     for point, seed in runs:
         by_point.setdefault(point, []).append(seed)
     groups = _forced(by_point, pad_to) if pad_to else _merged(by_point, calibration)
+    fallbacks = {shape.fallback: points for shape, points in groups.items() if shape.fallback}
     chunks = tuple(chunk for shape in sorted(groups) for chunk in _chunks(shape, groups[shape], by_point, calibration))
+    seconds = sum(chunk.seconds for chunk in chunks) + sum(map(calibration.seconds_to_get, groups))
+    again = sum(calibration.rates.seconds(shape.amounts(_work(points, by_point))) for shape, points in fallbacks.items()) / cores()
     return Plan(
         chunks=chunks,
         flops=sum(shape.amounts(_work(points, by_point)).flops for shape, points in groups.items()),
-        seconds=sum(chunk.seconds for chunk in chunks) + sum(map(calibration.seconds_to_get, groups)),
+        seconds=seconds,
+        seconds_in_full=seconds + again + sum(map(calibration.seconds_to_get, fallbacks)),
         terms=Terms.of(chunks, settings or Settings(), limit or memory_limit(), calibration),
     )
 
 
 def joined(plans: Sequence[Plan], batch: int) -> Plan:
-    """Plans of like terms as one, which runs `batch` runs side by side on an accelerator."""
+    """One plan from several with the same settings, which runs `batch` runs side by side on an accelerator."""
     chunks, terms = tuple(chunk for plan in plans for chunk in plan.chunks), plans[0].terms
     return Plan(
         chunks=chunks,
         flops=sum(plan.flops for plan in plans),
         seconds=sum(plan.seconds for plan in plans),
+        seconds_in_full=sum(plan.seconds_in_full for plan in plans),
         terms=Terms.of(chunks, terms.settings, terms.limit, terms.calibration, batch),
     )
 
@@ -172,8 +178,8 @@ def _forced(points: Iterable[Point], sizes: tuple[int, int, int]) -> dict[Shape,
 
 
 def _merged(by_point: dict[Point, list[int]], calibration: Calibration) -> dict[Shape, list[Point]]:
-    """Greedily merges the two shapes that save most, until every merge would cost more than a compilation; then lets a shape
-    go into one that is compiled already where that costs less."""
+    """Greedily merges the two shapes that save most, until every merge would cost more than a compilation. Then puts a shape
+    into one that is already compiled, where that costs less."""
     groups: dict[Shape, list[Point]] = {}
     for point in by_point:
         groups.setdefault(Shape.tight(point), []).append(point)

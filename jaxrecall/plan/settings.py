@@ -1,4 +1,4 @@
-"""The settings that every engine carries a plan out with."""
+"""The settings with which every engine carries out a plan."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Precision = Literal["highest", "high", "default"]
 
 @dataclass(frozen=True)
 class Settings:
-    """How a plan is carried out, whoever does it."""
+    """How a plan is carried out, by any engine."""
 
     precision: Precision = "highest"
     """Precision of matrix products, as JAX names it."""

@@ -1,13 +1,14 @@
-"""Which share of a grid's runs a process has: --shard i/n, a task of a Slurm array, a process of JAX.
+"""The share of a grid's runs that a process has: by --shard i/n, as a task of a Slurm array, or as a process of JAX.
 
-A share is decided by the grid alone, not by what is done or by what a machine has shown, so that processes which start at
-different times, on different machines, neither miss a run nor share one.
+A share depends on the grid alone, not on finished runs or measured rates. So processes that start at different times, on different
+machines, neither miss a run nor run one twice.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -22,7 +23,7 @@ ALLOWED = "allowed: i/n with i from 0 to n - 1, as in 0/4 to 3/4, or jax"
 
 
 class Shard(NamedTuple):
-    """Share `index` of `count`; `source` is who decided it."""
+    """Share `index` of `count`; `source` says where it was given."""
 
     index: int
     count: int
@@ -39,8 +40,8 @@ class Shard(NamedTuple):
 def shares(points: Sequence[Point], seeds: Sequence[int], count: int) -> Iterator[tuple[int, Run]]:
     """Every run with the index of its share, of `count`.
 
-    All runs stand in a row, those of like sizes side by side, and the row is cut into pieces of equal estimated cost: a
-    share is off by less than one run, and compiles few programs. A run belongs to the piece that its middle is in.
+    All runs are put in a row, with similar sizes side by side, and the row is cut into pieces of equal estimated cost. So a share
+    is off by less than one run, and compiles few programs. A run belongs to the piece that holds its middle.
     """
     row = sorted(points, key=lambda point: _sort_key(Shape.tight(point)))
     costs = [Rates().seconds(Shape.tight(point).amounts(Work.of(point))) for point in row]
@@ -56,7 +57,7 @@ def _sort_key(shape: Shape) -> tuple[object, ...]:
 
 
 def chosen(given: str | None, environment: Mapping[str, str] = os.environ) -> Shard | None:
-    """The share asked for: by the flag, else by the environment, or None for everything; raises UsageError.
+    """The share given by the flag, else by the environment; None for everything. Raises UsageError.
 
     A process of JAX within a task of a Slurm array has a share of that task's share.
     """
@@ -71,6 +72,18 @@ def chosen(given: str | None, environment: Mapping[str, str] = os.environ) -> Sh
     for shard in shards:
         index, count = index * shard.count + shard.index, count * shard.count
     return Shard(index, count, ", ".join(shard.source for shard in shards))
+
+
+def without_shard(command: str) -> str:
+    """The command without its --shard, which resumes the whole grid."""
+    words: list[str] = []
+    of_shard = False
+    for word in shlex.split(command):
+        flag = re.fullmatch(r"--sh(?:a(?:r(?:d)?)?)?(=.*)?", word)  # argparse takes any unique beginning
+        if not (flag or of_shard):
+            words.append(word)
+        of_shard = bool(flag and not flag[1])
+    return shlex.join(words)
 
 
 def _parsed(text: str, name: str, source: str) -> Shard:
@@ -113,9 +126,9 @@ def _of_process(environment: Mapping[str, str]) -> Shard | None:
 
 
 def _of_jax(environment: Mapping[str, str]) -> Shard:
-    """Starts jax.distributed, which finds its processes on TPU slices, under Slurm, MPI and Kubernetes, and lets go of it again.
+    """Starts jax.distributed, which finds its processes on TPU slices, under Slurm, MPI and Kubernetes, and shuts it down again.
 
-    Only the index is wanted. Kept up, it would end every process when one of them dies, and have the first wait for the last.
+    Only the index is needed. If it kept running, it would end every process when one dies, and the first would wait for the last.
     """
     import jax
 

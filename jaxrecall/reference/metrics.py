@@ -12,7 +12,14 @@ from .steps import ThreeStep, attend, batch_of_step, features, in_float64
 
 
 def measure(realization: Realization, point: Point, learned: ThreeStep) -> dict[str, Any]:
-    """The metric columns of the run's row (see columns.COLUMNS), from `three_step`; undefined numbers are None."""
+    """The metric columns of a run's row, in float64, from its draws and what `three_step` learned; undefined numbers are None.
+
+    Examples:
+        >>> from jaxrecall import Point, measure, realize, simulate, three_step
+        >>> point = Point(V=64, N=1024, d=32, L=8)
+        >>> draws = realize(point, seed=0)
+        >>> measure(draws, point, three_step(draws, point))["accuracy"], simulate(point, seed=0)["accuracy"]
+    """
     r, w = in_float64(realization), learned.w
     answers = r.Z_out @ (learned.V2 / (np.abs(learned.V2).max() or 1.0))  # (V, p); no metric sees the scale
 

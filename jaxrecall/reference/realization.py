@@ -37,12 +37,21 @@ class Realization(NamedTuple):
     pool: Int[np.ndarray, "*steps K noise"] | None = None  # the L - 1 noise tokens of each sequence; None without a pool
     train_rows: Int[np.ndarray, "*steps N"] | None = None  # which sequence of the pool each sample has
 
+    @property
+    def embeddings(self) -> embed.Embeddings:
+        """The same embeddings and W_in as `jaxrecall.model` takes them."""
+        return embed.Embeddings(*(None if array is None else jnp.asarray(array) for array in self[:5]))  # type: ignore[arg-type]
+
 
 def realize(point: Point, seed: int) -> Realization:
     """Every random draw of the run (point, seed): the numbers that `simulate` streams, held in memory.
 
     Memory: about 4 N L bytes (12 N L with fresh batches). The dtypes do not depend on JAX_ENABLE_X64. With a pool the samples are
     written out; raises ValueError where they are more than MAX_TOKENS tokens, or where the run knows them only as Gaussian counts.
+
+        >>> from jaxrecall import Point, realize
+        >>> draws = realize(Point(V=64, N=1024, d=32, L=8), seed=0)
+        >>> draws.Z_in.shape, draws.train_tokens.shape
     """
     seed = checked_seed(seed)
     if point.pool:

@@ -33,6 +33,10 @@ def three_step(realization: Realization, point: Point) -> ThreeStep:
 
     W_KQ enters through w = W_KQ z_eos alone, and grad_W = grad_w z_eos^T, so w1 = -gamma |z_eos|^2 grad_w.
     Memory: 8 N (V + d + m + L) bytes. Source: arXiv:2603.15923; the closed forms are ours.
+
+        >>> from jaxrecall import Point, realize, three_step
+        >>> point = Point(V=64, N=1024, d=32, L=8)
+        >>> V1, w, V2 = three_step(realize(point, seed=0), point)
     """
     r = in_float64(realization)
     V, N, L = point.V, point.N, point.L

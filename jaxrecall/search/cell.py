@@ -1,4 +1,4 @@
-"""How the search for a cell's critical N spends its runs: from what it has seen to the runs that it requests next.
+"""The search for the critical N of one cell: from the results so far to the runs it requests next.
 
 A cell is a point without its N. First one run a level, N doubling from below, finds roughly where accuracy crosses; then every
 seed runs at two levels close to the crossing, one on either side, until the interval over seeds is narrow enough. The next
@@ -23,8 +23,8 @@ PER_OCTAVE = 8
 FIRST_SEEDS = 4  # in a round; later a sixth of those there are
 HALF = PER_OCTAVE // 2  # half an octave: how far beyond what has been tried a round reaches
 END_SEEDS = 4  # at an end of the range, before a crossing is said to lie beyond it
-END_STEPS = 2 * PER_OCTAVE  # how far below the end a curve is looked at to tell whether it still rises
-FAR_OFF = 64  # times the last N: a crossing so far off is none, the curve levels off
+END_STEPS = 2 * PER_OCTAVE  # how far below the end the curve is compared, to decide whether it still rises
+FAR_OFF = 64  # times the last N: a crossing further away counts as none, the curve levels off
 
 Request = tuple[int, int]
 """N and seed."""
@@ -33,19 +33,21 @@ Step = tuple[int, int]
 """k of a level, and seed."""
 
 OUTCOMES = {
-    "found": "the interval is as narrow as asked",
-    "budget": "max_runs are spent, the interval is wider than asked",
-    "seeds": "every seed is used, the interval is wider than asked",
-    "left": "censored: accuracy is above theta from the start",
-    "right": "censored: accuracy is below theta up to the end, and rising",
-    "plateau": "censored: accuracy levels off below theta",
-    "nonfinite": "a run overflowed, there is no accuracy",
+    "found": "the interval is as narrow as `width` requires",
+    "budget": "`max_runs` were used before the interval was narrow enough",
+    "seeds": "all seeds were used before the interval was narrow enough",
+    "left": "accuracy is above theta from the smallest N on",
+    "right": "accuracy is below theta up to the largest N, and still rising",
+    "plateau": "accuracy levels off below theta",
+    "nonfinite": "a run overflowed, so its accuracy is unknown",
+    "unfinished": "the search of this cell was interrupted or a run of it failed; the same command resumes it",
 }
+"""How the search of a cell ended."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """What is searched for in one cell: theta (fraction), N from `low` to `high`, interval width in ln N, runs, seeds in order."""
+    """The goal of the search in one cell: theta (fraction), N from `low` to `high`, interval width in ln N, runs, seeds in order."""
 
     theta: float
     low: int
@@ -66,7 +68,7 @@ def level(k: int) -> int:
 
 
 class CellSearch:
-    """One cell's search: `pending` are the runs it waits for, `update` takes their accuracies; `result` is set when it is over."""
+    """The search of one cell: `pending` are the runs it waits for, `update` takes their accuracies, `result` is set when it ends."""
 
     def __init__(self, target: Target):
         self.target = target
@@ -83,7 +85,7 @@ class CellSearch:
 
     @property
     def completed(self) -> list[Request]:
-        """The runs whose accuracy it has had, in order."""
+        """The runs whose accuracy it has received, in order."""
         return [(level(k), seed) for k, seed in self.accuracy]
 
     def update(self, accuracies: Sequence[float | None]) -> None:
@@ -141,7 +143,7 @@ class CellSearch:
         return float(np.mean([self.accuracy[step] for step in steps]))  # type: ignore[arg-type]
 
     def _mean_at(self, k: int) -> Generator[list[Step], None, float]:
-        """Mean accuracy at a level, of as many seeds as it takes to tell it from theta, SEARCH_MIN_SEEDS at most."""
+        """Mean accuracy at a level, over as many seeds as are needed to distinguish it from theta, at most SEARCH_MIN_SEEDS."""
         mean = math.nan
         for n in (END_SEEDS, SEARCH_MIN_SEEDS):
             yield [(k, seed) for seed in self.target.seeds[:n]]
@@ -161,7 +163,7 @@ class CellSearch:
         return bool(slope > 0 and crossing - end < math.log(FAR_OFF))
 
     def _lacking(self, centre: float, slope: float | None, seeds: Sequence[int]) -> list[Step]:
-        """What the seeds lack of a level on either side of the centre, near the most informative distance."""
+        """The steps that the seeds lack: one level on either side of the centre, near the most informative distance."""
         away = max(round(distance(slope) / math.log(2) * PER_OCTAVE), 1)
         above = min(math.ceil(centre + away - 0.5), self.last)
         below = max(min(math.floor(centre - away + 0.5), above - 1), self.first)

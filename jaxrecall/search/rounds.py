@@ -1,7 +1,7 @@
-"""The searches of a grid's cells, side by side: what all of them want next is one round of ordinary runs.
+"""The searches of all cells of a grid, in rounds: the runs that all cells need next form one round of ordinary runs.
 
-Which program a cell runs in is settled once, so that no round compiles anything that an earlier one has compiled. Rows that
-the folder holds are looked up instead of run. So a search that was stopped resumes where it was, by the same requests again.
+The program of each cell is chosen once, so that no round compiles a program again. Rows that are in the folder are looked up
+instead of run. So a search that was stopped repeats the same requests and resumes where it was.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ class WorstCase(NamedTuple):
 
 
 class Rounds:
-    """All cells of a grid that has a `search`, and what is known of their runs.
+    """All cells of a grid that has a `search`, and the accuracies known so far.
 
-    `pending` are the runs of the next round, each once: those that unfinished cells wait for. `used` are the runs that cells
-    have had the accuracy of.
+    `pending` are the runs of the next round, each once: those that unfinished cells wait for. `used` are the runs
+    whose accuracy a cell has received.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Rounds:
         self.pending = self._advanced()
 
     def update(self, accuracy: Mapping[RunId, float | None]) -> None:
-        """Takes the accuracy of runs; every cell goes as far as it can."""
+        """Takes the accuracy of runs, and advances every cell as far as possible."""
         self._known.update(accuracy)
         self.pending = self._advanced()
 
@@ -98,7 +98,7 @@ class Rounds:
 
     @cached_property
     def guess(self) -> Plan:
-        """A plan that settles which program a cell runs in: by the cells alone, so that every call decides alike."""
+        """A plan that decides the program of each cell. It depends on the cells alone, so that every call decides the same."""
         middle = round(math.sqrt(self.search.from_ * self.search.to))
         points = dict.fromkeys(cell.point.replace(N=middle) for cell in self.cells)
         runs = [Run(point, seed) for point in points for seed in range(RUNS_PER_CELL)]
@@ -128,11 +128,20 @@ class Rounds:
         return Shape.sized(point, shape.V, shape.d, shape.m)
 
     def programs(self) -> list[dict[str, Any]]:
-        """What is known of the programs before any run."""
+        """The programs, before any run."""
         return [{key: entry[key] for key in PROGRAM} for entry in self.guess.describe()]
 
+    def likely_seconds(self) -> float:
+        """Wall time that is left if cells cross in the middle of the range after the usual number of runs."""
+        rates, left = Calibration.kept().rates, [cell for cell in self.cells if cell.search.result is None]
+        middle = round(math.sqrt(self.search.from_ * self.search.to))
+        points = [cell.point.replace(N=middle) for cell in left]
+        runs = [max(RUNS_PER_CELL - len(cell.search.accuracy), 1) for cell in left]
+        amounts = [self._shape(point).amounts(Work.of(point, n)) for point, n in zip(points, runs, strict=True)]
+        return sum(map(rates.seconds, amounts)) / cores() + rates.compile_seconds * len(set(map(self._shape, points)))
+
     def worst_case(self) -> WorstCase:
-        """What is left in the worst case: every run that the cells may still take, at the largest N."""
+        """The worst case of what is left: every run that the cells may still use, at the largest N."""
         left = [(cell, self.search.max_runs - len(cell.search.accuracy)) for cell in self.cells if cell.search.result is None]
         ends = [(cell.point.replace(N=self.search.to), n) for cell, n in left]
         amounts = [self._shape(point).amounts(Work.of(point, n)) for point, n in ends]
@@ -144,14 +153,14 @@ class Rounds:
     def __str__(self) -> str:
         theta = ", ".join(f"{theta:g}" for theta in self.search.theta)
         finished = f"{self.finished} of {len(self.cells)} finished"
-        return f"where accuracy crosses {theta} in {len(self.cells) // len(self.search.theta)} cells, {finished}"
+        return f"search for the N where accuracy crosses {theta} in {len(self.cells) // len(self.search.theta)} cells, {finished}"
 
     def report(self) -> dict[str, Any]:
-        """What search.json holds: the settings, and the table with the whole point of each entry."""
+        """The contents of search.json: the settings, and the table with the full point of each entry."""
         return {"search": self.search.model_dump(by_alias=True), "outcomes": OUTCOMES, "cells": self.table()}
 
     def table(self) -> list[dict[str, Any]]:
-        """One entry a cell and theta: the crossing and its interval, null where there is none, what it cost, what happened."""
+        """One entry per cell and theta: the crossing and its interval (null if there is none), the outcome, and the cost."""
         return [_entry(cell, self.axes) for cell in self.cells]
 
 

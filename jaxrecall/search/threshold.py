@@ -4,7 +4,7 @@ What is estimated is where the mean accuracy over seeds crosses. One seed's accu
 time that it crosses comes too early, and a seed that levels off below never does; the mean has neither fault.
 
 `fit/curve.py` finds the crossing of a whole curve, which every seed has at every level, by interpolation and bootstrap. A search has
-a few levels of each seed and asks again after every round, so it needs an estimate from pairs of levels that costs next to nothing.
+a few levels of each seed and estimates again after every round, so it needs a very cheap estimate from pairs of levels.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STEPS = 5
 
 
 class Threshold(NamedTuple):
-    """ln N where mean accuracy crosses theta, -inf or inf where all of it lies above or below; 95 % interval; seeds that count."""
+    """ln N where mean accuracy crosses theta, -inf or inf where all of it lies above or below; 95 % interval; number of seeds used."""
 
     log_N: float
     lo: float = -np.inf

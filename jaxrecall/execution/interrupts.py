@@ -11,9 +11,9 @@ from types import FrameType
 
 
 class Interrupts:
-    """A signal raises KeyboardInterrupt, but while runs are in flight the first one only requests an end.
+    """A signal raises KeyboardInterrupt; while runs are in progress the first one only requests a stop.
 
-    A context manager: outside of it the signals do what they did before. `requested` says that a signal came.
+    A context manager; on exit the earlier signal handlers are restored. `requested` is true once a signal has come.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,9 @@ class Interrupts:
 
     def __enter__(self) -> Interrupts:
         main = threading.current_thread() is threading.main_thread()  # no other may set handlers
-        self._before = {number: signal.signal(number, self._handle) for number in (signal.SIGINT, signal.SIGTERM) if main}
+        # a handler that Python does not know, None, could not be put back
+        ours = [number for number in (signal.SIGINT, signal.SIGTERM) if main and signal.getsignal(number) is not None]
+        self._before = {number: signal.signal(number, self._handle) for number in ours}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -32,7 +34,7 @@ class Interrupts:
 
     @contextmanager
     def patient(self) -> Iterator[None]:
-        """Within it a signal sets `requested`, is reported, and interrupts nothing: what is finished can be saved."""
+        """Inside it the first signal sets `requested` and is reported, but interrupts nothing, so that finished rows can be saved."""
         self._patient = True
         try:
             yield
@@ -41,7 +43,7 @@ class Interrupts:
 
     @contextmanager
     def droppable(self) -> Iterator[None]:
-        """Within it, inside of `patient`, a second signal raises KeyboardInterrupt, one that came between two of them too."""
+        """Inside it, within `patient`, a second signal raises KeyboardInterrupt; so does one that came before it was entered."""
         self._droppable = True
         try:
             if self._drop:
@@ -56,4 +58,4 @@ class Interrupts:
         if not self._patient or (again and self._droppable):
             raise KeyboardInterrupt
         if not again:
-            self.message("stopping after the batch in flight, its rows are kept; once more to drop it")
+            self.message("stopping when the running batch is finished; its rows are kept. A second signal drops it")

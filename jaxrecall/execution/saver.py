@@ -1,4 +1,4 @@
-"""Finished rows on their way to disk: a part every few seconds, kept and retried while the disk refuses."""
+"""Saves finished rows: a part every few seconds, kept and retried while the disk refuses."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ POLL_SECONDS = 0.05
 
 
 class Saver:
-    """Takes rows as they are finished and writes them as parts; `rows` are those that are on no disk yet.
+    """Takes rows as they are finished and writes them as parts; `rows` are those that are not saved yet.
 
-    A refused write is reported at once and retried, more and more slowly, while the sweep continues. After the last try
-    `gave_up` is true, and `rows` are lost with the process. `stop` says when not to wait any longer.
+    A refused write is reported immediately and retried at growing intervals while the sweep continues. After the last try
+    `gave_up` is true, and `rows` are lost when the process ends. `stop` returns whether to stop waiting.
     """
 
     def __init__(self, store: Store, progress: Progress, part_seconds: float, stop: Callable[[], bool] = lambda: False):
@@ -46,12 +46,12 @@ class Saver:
             self.close()
 
     def end_part(self) -> None:
-        """Writes what there is, without waiting where the disk refuses."""
+        """Writes the unsaved rows, unless the disk is refusing writes."""
         if not self.refused:
             self._write()
 
     def close(self) -> None:
-        """Writes what there is; where the disk refuses, waits for it as long as there are tries left."""
+        """Writes the unsaved rows; while the disk refuses, waits and retries as long as tries are left."""
         while self.rows and not self.gave_up:
             while self.refused and time.monotonic() < self.due and not self.stop():
                 time.sleep(POLL_SECONDS)
@@ -64,7 +64,7 @@ class Saver:
             path = self.store.write(self.rows)
         except StoreError as error:
             if not self.refused:
-                self.progress.message(f"{error}. Meanwhile the sweep continues, and saving is retried for {duration(sum(WAITS))}")
+                self.progress.message(f"{error}. The sweep continues, and saving is retried for {duration(sum(WAITS))}")
             self.refused += 1
             if not self.gave_up:
                 self.due = time.monotonic() + WAITS[self.refused - 1]

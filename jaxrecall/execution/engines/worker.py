@@ -1,10 +1,9 @@
-"""What a worker does, wherever it lives: it runs one task after another and reports what happens."""
+"""A worker of any kind: it runs one task after another and reports events."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...plan.cost import cache_folder
 from ...plan.plan import Terms
 from ..failure import Failure
 from ..runner import BatchRunner
@@ -12,14 +11,14 @@ from .events import Compiled, Compiling, Ended, Event, Failed, Finished, Message
 
 
 class Worker:
-    """Runs tasks in this process; `send` gets the events. `stopping`, once set, ends a task after its batch in flight."""
+    """Runs tasks in this process; `send` gets the events. `stopping`, once set, ends a task after its current batch."""
 
     def __init__(self, send: Callable[[Event], None]):
         from ...simulator import program  # starts JAX
 
         self.send, self.stopping = send, False
         self.terms: Terms | None = None
-        program.start(cache_folder())
+        program.start()
 
     def run(self, task: Task) -> None:
         if task.terms != self.terms:

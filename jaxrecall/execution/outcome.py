@@ -1,38 +1,40 @@
-"""What became of a call: what it computed, what it lost, and its exit code."""
+"""The outcome of a call: the runs it computed, the rows it lost, and its exit code."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ..command import FAILED, INTERRUPTED, OK
 from ..point import RunId
-
-OK, USAGE, FAILED, INTERRUPTED = 0, 2, 3, 130
-"""Exit codes of a sweep."""
 
 
 @dataclass
 class Outcome:
-    """What became of the runs of a call; outcomes of several calls add up."""
+    """The outcome of the runs of a call; outcomes of several calls can be added."""
 
     runs: int = 0
     """Computed."""
 
     unsaved: int = 0
-    """Computed, but no disk would take their rows."""
+    """Computed, but their rows could not be saved."""
 
     failed: int = 0
     """Chunks that failed."""
 
+    failures: list[str] = field(default_factory=list)
+    """One line for each failed chunk that was seen here."""
+
     interrupted: bool = False
 
     accuracy: dict[RunId, float | None] = field(default_factory=dict)
-    """Of the computed runs, a fraction; None: nonfinite. A search goes by it."""
+    """Accuracy of the computed runs, a fraction; None: nonfinite. A search decides by it."""
 
     def __add__(self, other: Outcome) -> Outcome:
         return Outcome(
             self.runs + other.runs,
             self.unsaved + other.unsaved,
             self.failed + other.failed,
+            self.failures + other.failures,
             self.interrupted or other.interrupted,
             self.accuracy | other.accuracy,
         )

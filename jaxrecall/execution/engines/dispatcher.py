@@ -1,4 +1,4 @@
-"""Which worker works on what: the runs that wait, and pieces of them by program, cut when a worker is free."""
+"""Gives work to workers: the waiting runs, and pieces of them by program, cut when a worker is free."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Backlog:
 
 
 class Dispatcher:
-    """Who works on what, and how fast each worker turned out to be, in estimated seconds per second."""
+    """The piece of each worker, and the measured speed of each worker, in estimated seconds per second."""
 
     def __init__(self, plan: Plan, size: int):
         self.backlog, self.size = Backlog.of(plan), size
@@ -87,7 +87,7 @@ class Dispatcher:
         self.speed: dict[int, float] = {}
 
     def assign(self, worker: int) -> Piece:
-        """The next piece: at most a chunk's time, and not so much of what is left that others wait for it at the end."""
+        """The next piece: at most a chunk's time, and small enough that other workers do not wait for it at the end."""
         speed = self.speed.get(worker, 1 / self.size)
         fair = sum(self.backlog.seconds.values()) / (SHARES * self.size)
         seconds = min(max(fair, LEAST_SECONDS * speed), CHUNK_SECONDS * speed)
@@ -97,6 +97,6 @@ class Dispatcher:
         return piece
 
     def ended(self, worker: int) -> None:
-        """The worker has ended its piece."""
+        """The worker has finished its piece."""
         piece = self.pieces.pop(worker)
         self.speed[worker] = piece.chunk.seconds / max(time.monotonic() - piece.start, 1e-3)

@@ -1,4 +1,4 @@
-"""What every executor does with what its runs give: rows are saved, progress is reported, failures are recorded."""
+"""What every executor does with finished runs: save rows, report progress, record failures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .tally import Rows
 
 
 class Recorder:
-    """Takes finished rows and failures of a plan; `outcome` is what became of it so far.
+    """Takes the finished rows and failures of a plan; `outcome` is its outcome so far.
 
     Finished rows are saved every `part_seconds` and when a part is ended. A failed chunk is reported with `resume_command`.
     """
@@ -31,7 +31,7 @@ class Recorder:
 
     @property
     def stopping(self) -> bool:
-        """Whether nothing more is to be started."""
+        """Whether no more chunks should start."""
         return self.interrupts.requested or self.saver.gave_up or (self.plan.settings.fail_fast and self.outcome.failed > 0)
 
     def finished(self, ids: Sequence[RunId], rows: Rows, chunk: Chunk) -> None:
@@ -42,16 +42,17 @@ class Recorder:
         self.saver.add(rows)
 
     def failed(self, rest: Chunk, failure: Failure) -> None:
-        """Takes the failure of a chunk, `rest` being what is left of it."""
+        """Records the failure of a chunk; `rest` is the part of it that did not finish."""
         self.outcome.failed += 1
         line, details = failure.recorded(rest.shape, rest.runs, self.store, self.resume_command)
+        self.outcome.failures.append(line)
         self.progress.failed(line, rest.seconds, len(rest.runs), details)
 
     def close(self) -> None:
-        """Saves what is not saved yet, as far as the disk takes it."""
+        """Saves the rows that are not saved yet, if the disk accepts them."""
         self.saver.close()
         self.outcome.unsaved, self.outcome.interrupted = len(self.saver.rows), self.interrupts.requested
 
     def learn(self, measured: Sequence[tuple[Amounts, float]], compiled: Mapping[Shape, float | None]) -> None:
-        """Keeps what this machine has shown of its speed for the next plan."""
+        """Keeps the measured speed of this machine for the next plan."""
         self.plan.terms.calibration.after(measured, compiled).keep()

@@ -1,4 +1,4 @@
-"""Runs the chunks of a plan through compiled programs in this process; some batches are always in flight."""
+"""Runs the chunks of a plan through compiled programs in this process; several batches are always in progress."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from ..plan.cost import cache_folder
+from ..plan.cost import cores
 from ..plan.plan import Chunk, Plan, Terms
 from ..point import Run
 from ..simulator.shape import Shape
@@ -21,10 +21,11 @@ from .interrupts import Interrupts
 from .outcome import Outcome
 from .progress import Progress, Remarks
 from .recorder import Recorder
-from .tally import Rows
+from .tally import Rows, duration
 
 BATCH_SECONDS = 0.25
 MAX_WIDTH = 64
+ANNOUNCED_SECONDS = 10.0
 
 Costs = dict[Run, float]
 """Runs, and the seconds that each is estimated to take on one core."""
@@ -70,16 +71,16 @@ def _run(chunk: Chunk, runner: BatchRunner, recorder: Recorder) -> None:
 
 
 class BatchRunner:
-    """Runs chunks batch by batch through compiled programs, some batches always in flight. Making one starts JAX.
+    """Runs chunks batch by batch through compiled programs, with several batches always in progress. Creating one starts JAX.
 
-    On a CPU a batch runs one run after the other, and several threads have one each; on an accelerator the runs of a batch go
-    side by side, and another batch waits behind it. `width` is how many runs of a shape share the memory.
+    On a CPU the runs of a batch run one after the other, and several threads run one batch each. On an accelerator the runs of a
+    batch run side by side, while another batch waits. `width` is how many runs of a shape share the memory.
     """
 
     def __init__(self, terms: Terms, remarks: Remarks):
-        from ..simulator import program  # starts JAX, which nothing that can be refused does
+        from ..simulator import program  # starts JAX, which must not happen before everything that can be refused has been
 
-        program.start(cache_folder())
+        program.start()
         self.program = program
         self.terms, self.remarks = terms, remarks
         self.batch_seconds = min(BATCH_SECONDS, terms.settings.part_seconds)
@@ -89,9 +90,9 @@ class BatchRunner:
         """Seconds that each program took to compile, None if an earlier process had."""
 
     def rows(self, chunk: Chunk) -> Iterator[tuple[list[Run], Rows]]:
-        """Runs of the chunk and their rows, a batch at a time; those that a guard turns away come last, in the full form.
+        """Runs of the chunk and their rows, batch by batch; runs that a guard turns away come last, in the full form.
 
-        Where memory does not suffice, the width of this program is halved for good.
+        Where memory runs out, the width of this program is halved for the rest of the call.
         """
         turned_away: list[Run] = []
         precision = self.terms.settings.precision
@@ -99,6 +100,8 @@ class BatchRunner:
             if shape is None:
                 break
             left = dict.fromkeys(runs)
+            if shape == chunk.shape.fallback:
+                self._announce(shape, runs)
             while left:
                 width = self.width.setdefault(shape, self._first_width(shape))
                 try:
@@ -117,6 +120,12 @@ class BatchRunner:
                     self.remarks.message(
                         f"program {shape}: out of memory with {width} runs side by side; continuing with {self.width[shape]}"
                     )
+
+    def _announce(self, shape: Shape, runs: list[Run]) -> None:
+        """Says that runs were turned away where they take long: no estimate before has counted them."""
+        seconds = sum(self.terms.seconds_of(run, shape) for run in runs) / cores()
+        if seconds > ANNOUNCED_SECONDS:
+            self.remarks.message(f"program {shape}: {len(runs)} runs may not take a shortcut, about {duration(seconds)} more")
 
     def _batches(self, shape: Shape, runs: list[Run], width: int) -> Iterator[tuple[Costs, list[Metrics | None], float]]:
         """Batches of runs with their estimated costs, their metrics and seconds, in order."""
@@ -147,7 +156,8 @@ class BatchRunner:
     def _by_cost(self, shape: Shape, runs: list[Run], most: int, threads: int) -> Iterator[Costs]:
         """Batches of at most `most` runs and `batch_seconds` of work, on a CPU small enough to go round all threads.
 
-        The most expensive come first: what is left for the end goes evenly round, and side by side are runs of like length.
+        The most expensive come first, so that all threads finish at about the same time.
+        Batches that run together are of similar length.
         """
         if self.program.on_cpu():
             most = min(most, max(1, len(runs) // (4 * threads)))

@@ -1,4 +1,4 @@
-"""--engine ray: workers are long-lived Ray actors, on a cluster that runs already or on one that is started here.
+"""--engine ray: workers are long-lived Ray actors, on a running cluster or on one that is started here.
 
 Every node needs this version of jaxrecall, and nothing else: rows come back to the parent, which saves them.
 """
@@ -162,11 +162,11 @@ class RayPool(Pool):
         return slot
 
     def _no_place(self) -> Iterator[tuple[int, Event]]:
-        """A message, once, if no worker has had a place for long."""
+        """A message, once, if no worker could be placed for a long time."""
         if not self.reported and not self.nodes and time.monotonic() - self.since > NO_PLACE_SECONDS:
             self.reported = True
             needed = ", ".join(f"{name} {amount:g}" for name, amount in self.resources.items())
-            yield 0, Message(f"no place for a worker yet: each asks for {needed}; the cluster has {self.offer or 'nothing'}")
+            yield 0, Message(f"no room for a worker yet: each needs {needed}; the cluster has {self.offer or 'nothing'}")
 
     def close(self) -> None:
         for worker in list(self.actors):
@@ -208,7 +208,7 @@ def _refused(address: str, why: str) -> UsageError:
 
 @contextmanager
 def _our_signals() -> Iterator[None]:
-    """Ray takes SIGTERM over; it stays the sweep's."""
+    """Restores the sweep's handlers of signals, which Ray replaces."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield

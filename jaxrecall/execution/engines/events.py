@@ -1,4 +1,4 @@
-"""What a worker is given, and what it reports."""
+"""The tasks of a worker, and the events that it reports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Task(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """It has started and is free for work."""
+    """The worker has started and is free."""
 
 
 class Compiling(NamedTuple):
@@ -36,26 +36,26 @@ class Message(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """Rows of its task."""
+    """Some rows of the worker's task are finished."""
 
     rows: Rows
 
 
 class Ended(NamedTuple):
-    """Its task has ended; batches that were measured, and the seconds that each program took to compile."""
+    """The worker's task has ended; its measured batches, and the seconds that each program took to compile."""
 
     measured: list[tuple[Amounts, float]]
     compiled: dict[Shape, float | None]
 
 
 class Failed(NamedTuple):
-    """Its task has failed."""
+    """The worker's task has failed."""
 
     failure: Failure
 
 
 class Lost(NamedTuple):
-    """It is dead, or cannot be used."""
+    """The worker has died, or cannot be used."""
 
     reason: str
     host: str

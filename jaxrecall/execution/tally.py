@@ -1,4 +1,4 @@
-"""How far a call has come: counts, cost and time to go, and the line that shows it."""
+"""The progress of a call: runs and cost done so far, the time left, and the line that shows them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Rows = Sequence[dict[str, Any]]
 
 
 class Tally:
-    """Runs and estimated cost done so far; the ETA goes by cost, corrected by how fast this machine turns out to be."""
+    """Runs and estimated cost done so far; the ETA is based on the estimated cost, corrected by the measured speed."""
 
     def __init__(self, n_runs: int, est_seconds: float):
         self.n_runs, self.est_seconds = n_runs, est_seconds
@@ -20,7 +20,7 @@ class Tally:
         self.accuracy: float | None = None
 
     def begin(self) -> None:
-        """The first program begins: the time before it is left out of the ETA."""
+        """The first program starts; the time before it does not count in the ETA."""
         if not self.started:
             self.start = time.monotonic()
 
@@ -31,7 +31,7 @@ class Tally:
         self.accuracy = known[-1] if known else self.accuracy
 
     def drop(self, est_seconds: float) -> None:
-        """A chunk failed; what is left of it is no longer to do."""
+        """A chunk failed; the rest of its cost is no longer counted."""
         self.failed += 1
         self.est_seconds -= est_seconds
 
@@ -46,16 +46,16 @@ class Tally:
 
     @property
     def eta(self) -> float | None:
-        """Seconds to go, compilation not counted; None before anything is known."""
+        """Seconds left, without compilation; None before the first row is finished."""
         if not self.est_done:
             return None
         return max(0.0, self.est_seconds - self.est_done) * (self.elapsed - self.compile_seconds) / self.est_done
 
     def line(self) -> str:
-        """What is done, time to go, compile time, last accuracy, failures: short enough for 80 columns with a bar."""
+        """Runs done, time left, compile time, last accuracy and failures; short enough for 80 columns with a bar."""
         parts = [self.done_so_far()]
         if self.eta is not None:
-            parts.append(f"{duration(self.eta)} to go")
+            parts.append(f"{duration(self.eta)} left")
         if self.compile_seconds >= 0.1:
             parts.append(f"compiled {duration(self.compile_seconds)}")
         if self.accuracy is not None:
@@ -71,7 +71,7 @@ class Tally:
 
 
 class SearchTally(Tally):
-    """Cells done instead of cost done: how much a search will cost is not known before."""
+    """Counts finished cells instead of cost, as the cost of a search is not known in advance."""
 
     def __init__(self, n_cells: int, finished: int):
         super().__init__(0, n_cells)
@@ -94,6 +94,11 @@ class SearchTally(Tally):
     def done_so_far(self) -> str:
         """Cells, rounds and runs."""
         return f"{self.finished}/{self.n_cells} cells, round {self.round}, {self.done} runs"
+
+
+def plural(n: int, noun: str) -> str:
+    """1 run, 2 runs"""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 def duration(seconds: float) -> str:

@@ -10,17 +10,17 @@ from ..plan import plan as planning
 from ..plan.cost import cores
 from ..plan.plan import Plan
 from ..plan.settings import Settings
-from ..plan.shard import Shard
+from ..plan.shard import Shard, without_shard
 from ..point import Run, RunId
 from ..store.store import Done, Store
 from .job import Job
 from .outcome import Outcome
 from .progress import Progress
-from .tally import Tally, duration
+from .tally import Tally, duration, plural
 
 
 class SweepJob(Job):
-    """All runs of a grid, or of this shard of it; `plan` holds those that are missing."""
+    """All runs of a grid, or of a shard of it; `plan` holds those that are missing."""
 
     def __init__(
         self,
@@ -43,6 +43,12 @@ class SweepJob(Job):
     @property
     def runs(self) -> set[RunId]:
         return self._runs
+
+    def n_others(self, done: set[RunId]) -> int:
+        if not done:
+            return 0
+        points = {point.point_id for point in self.grid.points}
+        return sum(run.point_id not in points for run in done)
 
     @property
     def to_do(self) -> bool:
@@ -69,14 +75,15 @@ class SweepJob(Job):
     def describe(self) -> list[str]:
         grid, plan = self.grid, self.plan
         left_out = [f", {n} {why}" for n, why in ((grid.n_excluded, "excluded by where"), (grid.n_duplicates, "duplicates dropped")) if n]
-        lines = [f"{grid.name}: {len(grid.points)} points x {len(grid.seeds)} seeds = {grid.n_runs} runs" + "".join(left_out)]
+        lines = [
+            f"{grid.name}: {plural(len(grid.points), 'point')} x {plural(len(grid.seeds), 'seed')} = {plural(grid.n_runs, 'run')}"
+            + "".join(left_out)
+        ]
         if self.shard:
             lines.append(f"{self.shard}: {len(self._runs)} of these runs")
         lines.append(f"{self.n_done} done in {self.store.folder}, {plan.n_runs} to do")
         lines += map(_of_program, plan.describe())
-        lines.append(
-            f"about {plan.flops:.2g} flops, {duration(plan.seconds)} with compilation, {plan.peak_bytes / 2**20:.0f} MiB at the peak"
-        )
+        lines.append(f"about {plan.flops:.2g} flops, {_time(plan)}, {plan.peak_bytes / 2**20:.0f} MiB of memory")
         return lines
 
     def start_line(self) -> str:
@@ -84,18 +91,16 @@ class SweepJob(Job):
         if not self.to_do:
             return f"nothing to do: all {self.n_done} runs {f'of {self.shard} ' if self.shard else ''}are in {folder}"
         return (
-            f"{self.title}: {self.n_done} of {len(self._runs)} runs done, {plan.n_runs} to do in {len(plan.shapes)} programs, "
-            f"about {duration(plan.seconds)} on {cores()} cores; rows go to {folder}"
+            f"{self.title}: {self.n_done} of {len(self._runs)} runs done, {plan.n_runs} to do in {plural(len(plan.shapes), 'program')}, "
+            f"about {_time(plan)}; rows go to {folder}"
         )
 
     def start_facts(self) -> dict[str, Any]:
         return super().start_facts() | {"shard": str(self.shard) if self.shard else None}
 
     def manifest(self) -> dict[str, Any]:
-        new = super().manifest()
-        if self.shard and (before := self.store.read_manifest()) and before.get("grid") == self.grid.resolved:
-            new["command"] = before.get("command", new["command"])  # which resumes more than this shard
-        return new
+        command = without_shard(self.resume_command) if self.shard else self.resume_command
+        return super().manifest() | {"command": command}
 
     def run(self, execute: Callable[[Plan], Outcome], progress: Progress) -> Outcome:
         return execute(self.plan) if self.to_do else Outcome()
@@ -104,9 +109,15 @@ class SweepJob(Job):
         return super().has_picture(outcome) and not self.shard  # the whole grid's picture is for the call without --shard
 
 
+def _time(plan: Plan) -> str:
+    """The estimate, with that of the full form where shortcuts may save much."""
+    in_full = f" ({duration(plan.seconds_in_full)} if no run may take a shortcut)" if plan.seconds_in_full > 2 * plan.seconds else ""
+    return f"{duration(plan.seconds)} on {plural(cores(), 'core')}, compilation included{in_full}"
+
+
 def _of_program(entry: dict[str, Any]) -> str:
     """One line of a dry run."""
     pool = f" pool {entry['pool']}" if entry["pool"] else ""
-    runs = f"{entry['points']} points, {entry['runs']} runs, {entry['chunks']} chunks"
+    runs = ", ".join(plural(entry[f"{noun}s"], noun) for noun in ("point", "run", "chunk"))
     cost = f"about {duration(entry['est_seconds'])}, {entry['est_peak_bytes'] / 2**20:.0f} MiB"
     return f"  program {entry['bucket']} {entry['activation']}{pool}: {runs}, {cost}"

@@ -1,4 +1,4 @@
-"""From a grid and a results folder to the job of that folder. Writes nothing, and refuses all that can be refused before a run."""
+"""From a grid and a results folder to a job. Writes nothing, and refuses everything that can be refused before a run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .sweep_job import SweepJob
 
 def prepare(
     grid: Grid,
-    folder: str | Path,
+    folder: str | Path | Store,
     shard: Shard | None = None,
     pad_to: tuple[int, int, int] | None = None,
     fail_fast: bool = False,
@@ -31,7 +31,7 @@ def prepare(
     if grid.search and shard and shard.count > 1:
         raise UsageError(f"--shard: got {shard} for a search, which is sequential; allowed: --workers, --engine ray, --shard 0/1")
     settings = Settings(grid.precision, grid.part_seconds, fail_fast)
-    store = Store(folder)
+    store = folder if isinstance(folder, Store) else Store(folder)
     store.check()
     done = _done(store, settings.precision)
     limit = grid.limits.max_bytes or planning.memory_limit()
@@ -39,7 +39,12 @@ def prepare(
         job: Job = SearchJob(grid, store, done, pad_to, limit, settings, resume_command)
     else:
         job = SweepJob(grid, store, done, shard, pad_to, limit, settings, resume_command)
-    job.remarks += [f"{path}: not readable as results, its runs count as missing ({reason})" for path, reason in done.unreadable]
+    job.remarks += [f"{path}: cannot be read as results, so its runs count as missing ({reason})" for path, reason in done.unreadable]
+    if n_others := job.n_others(done.runs):
+        job.remarks.append(
+            f"note: {store.folder} also holds {n_others} rows that are not of this grid; load, fit and report read them too. "
+            "--out DIR keeps grids apart"
+        )
     if job.plan.peak_bytes > limit:
         largest = max(job.plan.shapes, key=lambda shape: shape.peak_bytes)
         raise GridError(
@@ -50,7 +55,7 @@ def prepare(
 
 
 def _done(store: Store, precision: str) -> Done:
-    """What the folder holds; raises StoreError where that does not mix with what a job would add."""
+    """The finished runs of the folder; raises StoreError if it holds rows of another version or precision."""
     done = store.done(CODE_VERSION, precision)
     if done.foreign:
         others = ", ".join(f"{n} rows of code_version {v}, precision {p}" for (v, p), n in done.foreign.items())

@@ -1,4 +1,4 @@
-"""What a sweep shows while it runs: a live line on a terminal, a plain line now and then elsewhere, JSON for machines."""
+"""The progress of a sweep: a live bar on a terminal, a line every 30 seconds in a log, or JSON events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PLAIN_EVERY_SECONDS = 30.0
 
 
 class Remarks(Protocol):
-    """Takes what happens to programs."""
+    """Receives what happens to programs."""
 
     def compiling(self, program: str) -> None: ...
     def compiled(self, program: str, seconds: float) -> None: ...
@@ -24,13 +24,13 @@ class Remarks(Protocol):
 
 
 class Progress:
-    """Takes what happens to a plan and shows it; changes nothing but its tally. This one shows nothing."""
+    """Receives what happens while a plan runs, and keeps a tally. This one shows nothing."""
 
     def __init__(self, tally: Tally):
         self.tally = tally
 
     def started(self, line: str, facts: Mapping[str, Any]) -> None:
-        """The call begins: a line for people, facts for machines."""
+        """The call starts: a line of text, and the same as data."""
 
     def compiling(self, program: str) -> None:
         """A program is being compiled, or loaded."""
@@ -40,21 +40,21 @@ class Progress:
         self.tally.compile_seconds += seconds
 
     def advanced(self, rows: Rows, est_seconds: float) -> None:
-        """Rows are finished, which were estimated to take `est_seconds`."""
+        """Rows are finished; they were estimated to take `est_seconds`."""
         self.tally.add(rows, est_seconds)
 
     def saved(self, part: Path, n_rows: int) -> None:
         """A part file is written."""
 
     def failed(self, line: str, est_seconds: float, n_runs: int, details: Path | None) -> None:
-        """A chunk failed; `est_seconds` is the estimate for what is left of it."""
+        """A chunk failed; `est_seconds` is the estimated cost of the rest of it."""
         self.tally.drop(est_seconds)
 
     def searched(self, path: Path, n_cells: int, n_finished: int) -> None:
-        """What a search found is written."""
+        """The results of a search are written."""
 
     def message(self, line: str) -> None:
-        """Anything else that people should know."""
+        """Any other message."""
 
     def close(self) -> None:
         """The call ends."""
@@ -153,7 +153,7 @@ class Events:
 
 
 class JsonProgress(Progress):
-    """Every step as an event, nothing else."""
+    """Every step as a JSON event."""
 
     def __init__(self, tally: Tally, events: Events):
         super().__init__(tally)
@@ -190,7 +190,7 @@ class JsonProgress(Progress):
 
 
 def progress(tally: Tally, events: Events | None = None, out: TextIO = sys.stderr) -> Progress:
-    """Events for machines where they are wanted, else what suits `out`, a terminal or a log."""
+    """JSON events if `events` is given, else a bar on a terminal or lines in a log."""
     if events:
         return JsonProgress(tally, events)
     return RichProgress(tally) if out.isatty() else PlainProgress(tally, out)
@@ -198,5 +198,5 @@ def progress(tally: Tally, events: Events | None = None, out: TextIO = sys.stder
 
 def _print(line: str, out: TextIO) -> None:
     with suppress(OSError):  # a log on a full disk, or a reader that has gone, must not end the sweep
-        out.write(line + "\n")  # at once: a signal's own line must not come between
+        out.write(line + "\n")  # in one call: the line of a signal handler must not come in between
         out.flush()

@@ -22,19 +22,27 @@ EXECUTORS = ("slurm", "local", "debug")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("past one process")
+    group = parser.add_argument_group("more than one process")
     group.add_argument(
-        "--shard", metavar="i/n", help="run share i (from 0) of n; jax: that of jax.distributed (default: that of a Slurm array)"
+        "--shard",
+        metavar="i/n",
+        help="run share i of n, i from 0; jax: the share of this process in jax.distributed (default: of a Slurm array task)",
     )
-    group.add_argument("--workers", metavar="K", help="workers, one per accelerator or each with cores of its own; with slurm: tasks")
-    group.add_argument("--engine", choices=ENGINES, default="local", help="who keeps the workers (default: local)")
-    group.add_argument("--ray-address", metavar="A", help="a running Ray: HOST:PORT of its head, or auto (default: one is started here)")
+    group.add_argument(
+        "--workers", metavar="K", help="number of workers: one per accelerator, or each with its own CPU cores; with slurm: number of tasks"
+    )
+    group.add_argument(
+        "--engine", choices=ENGINES, default="local", help="what runs the workers (default: local, processes of this machine)"
+    )
+    group.add_argument(
+        "--ray-address", metavar="A", help="join a running Ray cluster: HOST:PORT of its head node, or auto (default: start one here)"
+    )
     group.add_argument(
         "--worker-resource",
         metavar="NAME=X",
         action="append",
         default=[],
-        help="what a Ray worker requests: CPU=4, GPU=1, TPU=4; repeatable",
+        help="resources of a Ray worker: CPU=4, GPU=1, TPU=4; repeatable",
     )
     group.add_argument("--slurm-executor", choices=EXECUTORS, default="slurm", help="local and debug try the Slurm engine without Slurm")
     group.add_argument(
@@ -72,7 +80,7 @@ class Engine:
 
     @contextmanager
     def opened(self, grid: Grid) -> Iterator[Executor]:
-        """What carries out plans of the grid, its workers on their way. Raises UsageError if they cannot be had."""
+        """An executor for plans of the grid; its workers are being started. Raises UsageError if they cannot be."""
         if self.name == "slurm":
             from .slurm import Array
 
@@ -96,7 +104,7 @@ class Engine:
 
 
 def engine(args: argparse.Namespace, pad_to: tuple[int, int, int] | None = None) -> Engine:
-    """What the options ask for; raises UsageError with a line for each that is wrong."""
+    """The engine that the options choose; raises UsageError with a line for each wrong option."""
     lines, name = [], args.engine
     if args.workers is not None and not (args.workers.isdecimal() and int(args.workers) > 0):
         lines.append(f"--workers: got {args.workers}; allowed: whole numbers from 1")

@@ -1,4 +1,4 @@
-"""A plan carried out by a pool of workers, whoever keeps them: each pulls a piece of one program when it is free.
+"""A plan carried out by a pool of workers of any kind: each takes a piece of one program when it is free.
 
 Rows come back a batch at a time and are saved here, so a worker that dies takes its batches in flight with it and nothing else;
 what is left of its piece goes to another.
@@ -54,18 +54,18 @@ class Pool(ABC):
 
     @abstractmethod
     def end(self, worker: int) -> None:
-        """Ends it at once."""
+        """Ends it immediately."""
 
     @abstractmethod
     def send(self, worker: int, task: Task) -> None: ...
 
     @abstractmethod
     def events(self, seconds: float) -> Iterable[tuple[int, Event]]:
-        """What came, by worker; waits at most `seconds` for the first."""
+        """The events that have arrived, by worker; waits at most `seconds` for the first."""
 
     @abstractmethod
     def stop(self) -> None:
-        """Makes every worker end its task after the batch in flight."""
+        """Makes every worker end its task after its current batch."""
 
     @abstractmethod
     def close(self) -> None: ...
@@ -75,7 +75,7 @@ class Pool(ABC):
         self.failed_starts[worker] = 0
 
     def replace(self, worker: int, reason: str) -> None:
-        """Ends it, and starts another in its place unless too many there never got ready."""
+        """Ends it, and starts another in its place unless too many there never became ready."""
         self.end(worker)
         self.idle.discard(worker)
         self.reason = reason
@@ -85,7 +85,7 @@ class Pool(ABC):
 
     @property
     def gone(self) -> str | None:
-        """Why no worker can be had any more."""
+        """Why no worker can be started any more."""
         return f"no worker starts: {self.reason}" if min(self.failed_starts.values()) > MAX_FAILED_STARTS else None
 
     def execute(self, plan: Plan, store: Store, progress: Progress, interrupts: Interrupts, resume_command: str) -> Outcome:
@@ -173,7 +173,7 @@ class PoolExecution:
         self.compiled |= event.compiled
 
     def _retry(self, worker: int, failure: Failure) -> None:
-        """What is left of the worker's piece goes to another, or has failed."""
+        """The rest of the worker's piece goes to another worker, or has failed."""
         piece = self.dispatcher.pieces.pop(worker, None)
         if piece is None or not piece.left:
             return

@@ -1,6 +1,6 @@
-"""--workers K: processes of this machine, started afresh, one per accelerator or each with cores of its own.
+"""--workers K: new processes on this machine, one per accelerator or each with its own cores.
 
-A worker is `python -m jaxrecall.run.engines.local FD CORE,CORE...`: tasks come and events go through that file descriptor. It ends
+A worker is `python -m jaxrecall.execution.engines.local FD CORE,CORE...`: tasks come and events go through that file descriptor. It ends
 when the other side closes, and leaves every signal to the parent, since a terminal or Slurm sends them to all.
 """
 
@@ -85,7 +85,7 @@ class LocalPool(Pool):
 
 
 def shares_of_cores(size: int) -> list[list[int]]:
-    """The cores of each worker: equal shares of those that this process may use, at least one; none where they cannot be chosen."""
+    """The cores of each worker: equal shares of those that this process may use, at least one; none if cores cannot be assigned."""
     if not hasattr(os, "sched_getaffinity"):
         return [[]] * size
     mine = sorted(os.sched_getaffinity(0))

@@ -1,4 +1,4 @@
-"""--engine slurm: the shards of a grid as one Slurm array, by submitit; here one waits for it and reports how it goes.
+"""--engine slurm: the shards of a grid as one Slurm array, by submitit; this process waits for it and reports progress.
 
 Every task carries out a shard of the grid into the same folder. A task whose time runs out is queued again and resumes; calling
 the same command again submits the shards that lack runs. The executors `local` and `debug` need no Slurm: tasks are processes of
@@ -20,6 +20,7 @@ import submitit
 from submitit.core.utils import FailedJobError, FailedSubmissionError
 from submitit.helpers import DelayedSubmission
 
+from ...command import INTERRUPTED, USAGE
 from ...errors import Refused, UsageError
 from ...grid import Grid, rebuilt
 from ...plan.cost import node_cache
@@ -32,7 +33,7 @@ from ...store.table import read
 from .. import runner
 from ..interrupts import Interrupts
 from ..job import carry_out, interrupted
-from ..outcome import INTERRUPTED, USAGE, Outcome
+from ..outcome import Outcome
 from ..prepare import prepare
 from ..progress import PlainProgress, Progress
 
@@ -47,7 +48,7 @@ WAIT_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class ShardTask:
-    """What a task of the array does; submitit pickles it, and queues it again when its time is up."""
+    """The work of a task of the array; submitit pickles it, and queues it again when its time runs out."""
 
     grid: dict[str, Any]
     """As `Grid.resolved`."""
@@ -87,7 +88,7 @@ def _print(lines: Iterable[str]) -> None:
 
 
 def check(kind: str, options: Mapping[str, str]) -> None:
-    """Raises UsageError where there is no Slurm, or for a time that is not in minutes."""
+    """Raises UsageError if Slurm is not available, or for a time that is not in minutes."""
     if not options.get("time", "1").isdecimal():
         raise UsageError(f"--slurm: got time={options['time']}; allowed: whole minutes, as in time=240")
     if kind == "slurm" and not (shutil.which("sbatch") and shutil.which("srun")):
@@ -170,7 +171,7 @@ def waited_for(waiting: dict[Shard, Any], parts: Parts, progress: Progress, inte
 
 
 def _problem(job: Any) -> str | None:
-    """What went wrong in a task that is over."""
+    """What went wrong in a task that has ended, or None."""
     try:
         code = job.result()
     except Exception as error:  # whatever the task died of
@@ -187,7 +188,7 @@ class Parts:
         self.seconds = {run.point.point_id: chunk.seconds / len(chunk.runs) for chunk in plan.chunks for run in chunk.runs}
 
     def report_new(self, outcome: Outcome, progress: Progress) -> None:
-        """Adds the rows that have appeared since."""
+        """Adds the rows that have appeared since the last call."""
         paths = [path for path in _names(self.store) if path not in self.seen]
         self.seen.update(paths)
         tables, _ = read(paths, ["point_id", "seed", "code_version", "accuracy"])

@@ -15,7 +15,7 @@ from ..store.store import Store
 from .interrupts import Interrupts
 from .outcome import Outcome
 from .progress import Progress
-from .tally import Tally
+from .tally import Tally, plural
 
 Executor = Callable[[Plan, Store, Progress, Interrupts, str], Outcome]
 """Carries out a plan: (plan, store, progress, interrupts, resume_command) -> outcome. Rows go to the store."""
@@ -33,12 +33,16 @@ class Job(ABC):
         """Runs of this job that need not run again."""
 
         self.remarks: list[str] = []
-        """What people should know before it starts."""
+        """Lines to print before the job starts."""
 
     @property
     @abstractmethod
     def runs(self) -> set[RunId]:
-        """The runs of this job, done or to do."""
+        """All runs of this job, finished or not."""
+
+    @abstractmethod
+    def n_others(self, done: set[RunId]) -> int:
+        """How many of the runs in the results folder are not of this grid."""
 
     @property
     @abstractmethod
@@ -51,22 +55,22 @@ class Job(ABC):
 
     @abstractmethod
     def facts(self) -> dict[str, Any]:
-        """What there is to do and what it costs, as plain data."""
+        """The runs that are left and their estimated cost, as plain data."""
 
     @abstractmethod
     def describe(self) -> list[str]:
-        """The same for people, before anything runs."""
+        """The same as lines of text, for a dry run."""
 
     @abstractmethod
     def start_line(self) -> str:
-        """The same in one line, when it starts."""
+        """The same as one line, printed when the job starts."""
 
     def start_facts(self) -> dict[str, Any]:
         facts = self.facts()
         return {"grid": self.grid.name, "out": str(self.store.folder), "shard": None, **{name: facts[name] for name in STARTED}}
 
     def manifest(self) -> dict[str, Any]:
-        """What the results folder keeps of it: the grid, versions, and the command that resumes it."""
+        """The contents of manifest.json: the grid, versions, and the command that resumes the job."""
         return {
             "grid": self.grid.resolved,
             "code_version": CODE_VERSION,
@@ -88,7 +92,7 @@ class Job(ABC):
         return None
 
     def problems(self, outcome: Outcome) -> list[str]:
-        """What went wrong, each with the command that resumes the job."""
+        """One line for each kind of loss or failure, with the command that resumes the job."""
         lines = []
         if outcome.unsaved:
             lines.append(
@@ -97,17 +101,17 @@ class Job(ABC):
         if outcome.interrupted:
             lines.append(interrupted(self.resume_command))
         elif outcome.failed:
-            lines.append(f"{outcome.failed} chunks failed, see {self.store.failures}. To try them again: {self.resume_command}")
+            lines.append(f"{plural(outcome.failed, 'chunk')} failed, see {self.store.failures}. To try them again: {self.resume_command}")
         return lines
 
 
 def interrupted(resume_command: str) -> str:
     """The line for a call that a signal ended."""
-    return f"interrupted; finished runs are kept. To go on: {resume_command}"
+    return f"interrupted; finished runs are kept. To resume: {resume_command}"
 
 
 def carry_out(job: Job, execute: Executor, progress: Progress, interrupts: Interrupts) -> Outcome:
-    """Makes the results folder where there is none, and runs what is missing there; `progress` shows `job.tally`.
+    """Creates the results folder if needed, and runs what is missing in it; `progress` shows `job.tally`.
 
     Raises StoreError, and KeyboardInterrupt where a signal comes before anything runs.
     """

@@ -1,4 +1,4 @@
-"""A chunk that failed: what went wrong, and the record of it that the results folder keeps."""
+"""A failed chunk: what went wrong, and the record of it in the results folder."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ..errors import StoreError
 from ..point import Run
 from ..simulator.shape import Shape
 from ..store.store import Store
+from .tally import plural
 
 
 class Failure(NamedTuple):
@@ -35,7 +36,7 @@ class Failure(NamedTuple):
         return message.splitlines()[0]
 
     def recorded(self, shape: Shape, runs: Sequence[Run], store: Store, resume_command: str) -> tuple[str, Path | None]:
-        """Writes a record of it, with the runs and the command that tries them again; returns a line for people, and the file."""
+        """Writes a record of it, with the runs and the command that tries them again; returns a line of text, and the file."""
         first, last = runs[0].id, runs[-1].id
         record = {
             **self._asdict(),
@@ -46,10 +47,10 @@ class Failure(NamedTuple):
         }
         try:
             path = store.record_failure(f"{first.point_id}-{first.seed}-{len(runs)}", record)
-            details = f"details: {path}"
+            details = f"details: {path}; " if path else ""
         except StoreError as refused:
-            path, details = None, f"details could not be written: {refused}"
+            path, details = None, f"details could not be written: {refused}; "
         return (
-            f"failed: {len(runs)} runs of program {shape}, {first.point_id} seed {first.seed} to {last.point_id} seed {last.seed}: "
-            f"{self.line} ({details}; to try again: {resume_command})"
+            f"failed: {plural(len(runs), 'run')} of program {shape}, {first.point_id} seed {first.seed} to {last.point_id} seed "
+            f"{last.seed}: {self.line} ({details}to try again: {resume_command})"
         ), path

@@ -1,4 +1,4 @@
-"""What a results folder holds and what it still lacks, from its files alone."""
+"""What a results folder holds and which runs are left, from its files alone."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from ..store.store import Store
 
 
 def survey(*folders: str | Path) -> dict[str, Any]:
-    """The facts of a results folder, or of several taken together, as plain data; raises StoreError if one is none.
+    """The facts of a results folder, or of several taken together, as plain data; raises StoreError if one is not a results folder.
 
-    The grid is that of the last sweep, as the (first) manifest has it. `todo` is what the next call with this version of jaxrecall
-    would run. Without a grid `points`, `runs` and `todo` are None, and every row of this version counts as done.
+    The grid is that of the last sweep, from the manifest of the first folder. `todo` counts the runs that the next call with this
+    version of jaxrecall would run. Without a grid `points`, `runs` and `todo` are None, and every row of this version counts as done.
     """
     stores = [Store(folder) for folder in folders]
     for store in stores:
         if not store.holds_results() and not store.manifest.is_file():
             raise StoreError(
-                f"{store.folder}: is no results folder (no manifest.json, parts/ or table.parquet); allowed: the --out of a sweep"
+                f"{store.folder}: is not a results folder (it has no manifest.json, parts/ or table.parquet); allowed: the --out of a sweep"
             )
     manifest, grid, remark = _manifest(stores[0])
     if any(_manifest(store)[0].get("grid") != manifest.get("grid") for store in stores[1:]):
-        remark = f"the folders are of different grids; what is to do is counted by that of {stores[0].folder}"
+        remark = f"the folders hold different grids; the runs to do are counted for the grid of {stores[0].folder}"
     of_each = [store.rows("status", "seconds", "accuracy") for store in stores]
     rows, unreadable = chain.from_iterable(rows for rows, _ in of_each), [file for _, files in of_each for file in files]
     found: dict[tuple[int, str], dict[RunId, tuple[str, float | None, float | None]]] = {}
@@ -49,7 +49,7 @@ def survey(*folders: str | Path) -> dict[str, Any]:
     if grid and grid.search:
         rounds = Rounds(grid, {run: accuracy for run, (*_, accuracy) in mine.items()})
         runs = rounds.used | {run.id for run in rounds.pending}
-        remark = remark or f"searches {rounds}" + "; to do is its next round" * bool(rounds.pending)
+        remark = remark or f"{rounds}" + "; the runs to do are those of its next round" * bool(rounds.pending)
     elif grid:
         runs = {Run(point, seed).id for point in grid.points for seed in grid.seeds}
     done = [row for run, row in mine.items() if run in runs]
@@ -84,18 +84,18 @@ def _manifest(store: Store) -> tuple[dict[str, Any], Grid | None, str | None]:
     try:
         manifest = store.read_manifest()
         if manifest is None:
-            return {}, None, f"{store.manifest}: is missing, so what is to do is not known"
+            return {}, None, f"{store.manifest}: is missing, so the runs to do are unknown"
         return manifest, rebuilt(manifest["grid"]), None
     except StoreError as error:
         return {}, None, str(error)
     except GridError as error:
-        return manifest or {}, None, f"{store.manifest}: holds a grid that this version does not read ({error.lines[0]})"
+        return manifest or {}, None, f"{store.manifest}: holds a grid that this version cannot read ({error.lines[0]})"
     except (TypeError, KeyError, AttributeError):
         return {}, None, f"{store.manifest}: is not the manifest of a sweep"
 
 
 def _failures(stores: Sequence[Store], done: Container[RunId]) -> tuple[list[dict[str, Any]], list[tuple[Path, str]]]:
-    """Failed chunks with the command that repeats each, and files in failures/ that are no records."""
+    """Failed chunks with the command that repeats each, and files in failures/ that are not such records."""
     records, others = [], []
     for path in sorted(path for path, _ in _stats(*(store.failures for store in stores))):
         try:
@@ -110,7 +110,7 @@ def _failures(stores: Sequence[Store], done: Container[RunId]) -> tuple[list[dic
 
 
 def _stats(*folders: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """The files below the folders; one that goes meanwhile is left out."""
+    """The files below the folders, without those that disappear meanwhile."""
     for root, _, names in chain.from_iterable(map(os.walk, folders)):
         for name in names:
             with suppress(FileNotFoundError):
