@@ -191,13 +191,6 @@ def test_partial_runs_merge_and_keep_what_was_measured(tmp_path):
         Record(path, tiny=True)
 
 
-def test_the_readme_quotes_the_saved_file():
-    quoted = (ROOT / "README.md").read_text().split("## Speed")[1].split("\n## ")[0]
-    lines = [line for line in quoted.splitlines() if line.startswith("|")]
-    saved = ROOT / "results/benchmarks.md"
-    assert not lines or set(lines) <= set(saved.read_text().splitlines())
-
-
 def test_the_plan_for_scale_quotes_the_saved_file():
     tables = [line for line in (ROOT / "docs/scale.md").read_text().splitlines() if line.startswith("|")]
     rows = json.loads((ROOT / "results/benchmarks.json").read_text())["rows"]

@@ -34,6 +34,14 @@ def test_rates_are_recovered_from_measured_batches(factor):
     assert Rates().fitted([]) == Rates()
 
 
+def test_one_slow_compilation_does_not_decide_the_next_estimates():
+    once = Calibration().after([], {LARGE: 16 * Rates().compile_seconds, LARGE.fallback: None})
+    assert once.rates.compile_seconds == pytest.approx(4 * Rates().compile_seconds)
+    for _ in range(8):
+        once = once.after([], {LARGE: 2.0})
+    assert once.rates.compile_seconds == pytest.approx(2.0, rel=0.02)
+
+
 def test_calibration_is_kept_and_a_broken_file_is_not_trusted(tmp_path, monkeypatch):
     assert Calibration.kept() == Calibration()
     monkeypatch.setenv("JAXRECALL_CACHE", str(tmp_path / "cache"))

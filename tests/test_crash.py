@@ -23,11 +23,11 @@ from helpers import ROOT
 from test_store import in_namespace, rows
 
 from jaxrecall import load
-from jaxrecall.run import saver
-from jaxrecall.run.interrupts import Interrupts
-from jaxrecall.run.progress import Events, JsonProgress
-from jaxrecall.run.saver import Saver
-from jaxrecall.run.tally import Tally
+from jaxrecall.execution import saver
+from jaxrecall.execution.interrupts import Interrupts
+from jaxrecall.execution.progress import Events, JsonProgress
+from jaxrecall.execution.saver import Saver
+from jaxrecall.execution.tally import Tally
 from jaxrecall.status import survey
 from jaxrecall.store.store import Store
 
@@ -179,11 +179,11 @@ def test_a_second_signal_drops_the_batch_in_flight(small, tmp_path):
     events = map(json.loads, sweep.stdout)
     assert any(event["event"] == "compiled" for event in events)
     sweep.send_signal(signal.SIGTERM)
-    assert "once more to drop it" in next(events)["text"]
+    assert "A second signal drops it" in next(events)["text"]
     sweep.send_signal(signal.SIGINT)
     assert [event["exit_code"] for event in events] == [130]
     assert sweep.wait(timeout=60) == 130
-    assert "interrupted; finished runs are kept. To go on: python" in sweep.communicate()[1]
+    assert "interrupted; finished runs are kept. To resume: python" in sweep.communicate()[1]
 
 
 def test_signals_wait_only_while_runs_are_in_flight():
@@ -221,7 +221,7 @@ def test_two_sweeps_of_one_folder_at_once(small, uninterrupted, tmp_path):
 
 # --- a disk that refuses
 
-QUICK = "from jaxrecall.run import saver; saver.WAITS = (0.05, 0.1)"
+QUICK = "from jaxrecall.execution import saver; saver.WAITS = (0.05, 0.1)"
 SMALL_FILES = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (15_000,) * 2)\n" + QUICK
 
 
@@ -247,7 +247,7 @@ def test_a_full_disk_costs_what_it_could_not_take(small, uninterrupted, tmp_path
     events = [json.loads(line) for line in told.stdout.splitlines()]
     second = [i for i, event in enumerate(events) if event["event"] == "start"][1]
     unsaved = check_refused(events[:second], told.stderr, "No space left on device (free some space)")
-    no_picture = "the picture could not be made: [Errno 28] No space left on device" in told.stderr  # or it was smaller than a part
+    no_picture = "the figure could not be made: [Errno 28] No space left on device" in told.stderr  # or it was smaller than a part
     drawn = [] if no_picture else ["accuracy.png"]
     assert sorted((tmp_path / "listed").read_text().split()) == ["_staging", *drawn, "manifest.json", "parts"]
     executed = events[second - 1]["runs_executed"]

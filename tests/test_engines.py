@@ -23,22 +23,22 @@ from test_crash import SMALL, Sweeps, quiet, same
 from test_store import rows
 
 from jaxrecall import Point, load
+from jaxrecall.execution.engines import local
+from jaxrecall.execution.engines.dispatcher import Dispatcher
+from jaxrecall.execution.engines.events import Ended, Event, Failed, Finished, Lost, Ready, Task
+from jaxrecall.execution.engines.pool import MAX_FAILED_STARTS, TRIES, Pool
+from jaxrecall.execution.engines.worker import Worker
+from jaxrecall.execution.failure import Failure
+from jaxrecall.execution.interrupts import Interrupts
+from jaxrecall.execution.job import carry_out
+from jaxrecall.execution.outcome import Outcome
+from jaxrecall.execution.prepare import prepare
+from jaxrecall.execution.progress import Progress
 from jaxrecall.grid import read_grid
 from jaxrecall.plan import plan
 from jaxrecall.plan.settings import Settings
 from jaxrecall.plan.shard import Shard
 from jaxrecall.point import Run, RunId
-from jaxrecall.run.engines import local
-from jaxrecall.run.engines.dispatcher import Dispatcher
-from jaxrecall.run.engines.events import Ended, Event, Failed, Finished, Lost, Ready, Task
-from jaxrecall.run.engines.pool import MAX_FAILED_STARTS, TRIES, Pool
-from jaxrecall.run.engines.worker import Worker
-from jaxrecall.run.failure import Failure
-from jaxrecall.run.interrupts import Interrupts
-from jaxrecall.run.job import carry_out
-from jaxrecall.run.outcome import Outcome
-from jaxrecall.run.prepare import prepare
-from jaxrecall.run.progress import Progress
 from jaxrecall.science.columns import CODE_VERSION
 from jaxrecall.simulator import program
 from jaxrecall.status import survey
@@ -326,7 +326,7 @@ def test_a_signal_stops_the_workers_and_a_second_one_drops_their_batches(tmp_pat
     assert pool.stopped == 1
     assert (outcome.interrupted, outcome.exit_code, outcome.failed) == (True, 130, 0)
     assert outcome.runs == folder["done"] == (2 if signals == 1 else 1), "one was handed in before"
-    assert [line.partition(",")[0] for line in messages] == ["stopping after the batch in flight"]
+    assert [line.partition(";")[0] for line in messages] == ["stopping when the running batch is finished"]
 
 
 def test_a_killed_worker_loses_nothing(sweeps, alone, tmp_path):
@@ -354,7 +354,7 @@ def test_a_signal_to_all_processes_keeps_what_is_finished(sweeps, alone, tmp_pat
     stopped = sweeps.run(tmp_path, *ALL, "--set", "run.part_seconds=0", "--workers", "2", act=end)
     assert (stopped["returncode"], stopped["interrupted"]) == (130, True), stopped["err"]
     told = [event["text"] for event in stopped["events"] if event["event"] == "message"]
-    assert [text.partition(",")[0] for text in told] == ["stopping after the batch in flight"], "no worker was lost"
+    assert [text.partition(";")[0] for text in told] == ["stopping when the running batch is finished"], "no worker was lost"
     left = survey(tmp_path)["todo"]
     assert 0 < left < 500
     assert left == 500 - stopped["runs_executed"]
@@ -380,7 +380,7 @@ def test_a_second_signal_drops_the_batches_and_the_workers(sweeps, alone, tmp_pa
         assert any('"compiled"' in line for line in sweep.stdout)
         workers = children(sweep.pid)
         sweep.send_signal(signal.SIGTERM)
-        assert any("once more to drop it" in line for line in sweep.stdout)
+        assert any("A second signal drops it" in line for line in sweep.stdout)
         sweep.send_signal(signal.SIGINT)
         assert sweep.wait(timeout=60) == 130
     assert len(workers) == 2
@@ -601,7 +601,7 @@ def test_an_interrupt_cancels_the_array(sweeps, alone, tmp_path):
         tasks = children(sweep.pid)
         sweep.send_signal(signal.SIGTERM)
         assert sweep.wait(timeout=100) == 130
-        assert "interrupted; finished runs are kept. To go on: python" in sweep.stderr.read()
+        assert "interrupted; finished runs are kept. To resume: python" in sweep.stderr.read()
     assert len(tasks) == 2
     assert not any(Path(f"/proc/{pid}").exists() for pid in tasks)
 
@@ -609,7 +609,7 @@ def test_an_interrupt_cancels_the_array(sweeps, alone, tmp_path):
 @needs_submitit
 def test_slurm_gets_its_options(tmp_path, monkeypatch):
     """What sbatch would read, as submitit writes it; there is no Slurm here."""
-    from jaxrecall.run.engines import slurm
+    from jaxrecall.execution.engines import slurm
 
     for name in ("srun", "sbatch"):
         (tmp_path / name).write_text("#!/bin/sh\n")
@@ -662,7 +662,7 @@ def test_a_missing_extra_is_named(tmp_path, capsys, monkeypatch, name, module, e
 
 def test_importing_what_carries_plans_out_starts_no_jax():
     """Nor does it import Ray or submitit; and the modules of `run` import no engine."""
-    modules = [path for path in (ROOT / "jaxrecall/run").rglob("*.py") if path.stem not in ("ray", "slurm")]
+    modules = [path for path in (ROOT / "jaxrecall/execution").rglob("*.py") if path.stem not in ("ray", "slurm")]
     names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in modules]
     assert len(names) > 15
     code = (

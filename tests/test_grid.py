@@ -115,6 +115,12 @@ def test_seeds(grid):
     assert grid(BASE + "seeds: {start: 5, count: 3}").seeds == (5, 6, 7)
 
 
+@pytest.mark.parametrize("count", ["6", "6.0"])
+def test_a_plain_number_counts_the_seeds(grid, count):
+    assert grid(BASE + f"seeds: {count}").seeds == tuple(range(6))
+    assert grid(BASE + f"seeds: {count}").resolved["seeds"] == {"start": 0, "count": 6}
+
+
 def test_last_axis_is_fastest_and_zip_moves_together(grid):
     result = grid(BASE + "blocks: [{axes: {zip: [{L: [1, 2], V: [8, 9]}, {eta: [1, 2], n_test: [3, 4]}], d: [5, 6]}}]")
     assert fields(result, "L", "V", "eta", "d")[:5] == [(1, 8, 1, 5), (1, 8, 1, 6), (1, 8, 2, 5), (1, 8, 2, 6), (2, 9, 1, 5)]
@@ -302,7 +308,9 @@ def test_a_law_is_no_value_of_grids_unless_registered(refused):
         (BASE + "name: 12", ["grid.yaml:2: name: got 12;", "quotes"]),
         (BASE + "schema: 2", ["grid.yaml:2: schema: got 2; allowed: 1"]),
         (BASE + "root_seed: -1", ["grid.yaml:2: root_seed: got -1; allowed: whole numbers from 0 to 4294967295"]),
-        (BASE + "seeds: 64", ["grid.yaml:2: seeds: got 64; allowed: {count: 64}"]),
+        (BASE + "seeds: 0", ["grid.yaml:2: seeds: got 0; allowed: a count from 1, {start: 0, count: 64} or a list such as [0, 5, 7]"]),
+        (BASE + "seeds: 2.5", ["grid.yaml:2: seeds: got 2.5; allowed: a count from 1"]),
+        (BASE + "seeds: true", ["grid.yaml:2: seeds: got true; allowed: a count from 1"]),
         (BASE + "seeds: []", ["grid.yaml:2: seeds: got an empty list; allowed: at least one"]),
         (BASE + "seeds: [1, 2,\n 1]", ["grid.yaml:2: seeds: got 1 more than once"]),
         (BASE + "seeds: [1,\n -2]", ["grid.yaml:3: seeds.1: got -2; allowed: whole numbers from 0 to 4294967295"]),
@@ -742,12 +750,13 @@ def test_schema_accepts_what_is_read_and_refuses_typos(grid):
     resolved = grid(EXAMPLE).resolved
     validator = jsonschema.Draft202012Validator(json_schema())
     validator.check_schema(json_schema())
-    validator.validate(resolved)
+    for seeds in (resolved["seeds"], 3, [4, 2]):
+        validator.validate({**resolved, "seeds": seeds})
     for wrong in (
         {"bas": {}},
         {"base": {"v": 3}},
         {"base": {"V": 1}},
-        {"seeds": 3},
+        {"seeds": 0},
         {"blocks": []},
         {"blocks": [{"axes": {"d": {"lin": 3}}}]},
     ):

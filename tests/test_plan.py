@@ -43,6 +43,14 @@ def test_forms_do_not_share_a_program():
     assert plan.make([(point, 0)]).seconds < plan.make([(point.replace(exact="full"), 0)]).seconds
 
 
+def test_the_estimate_says_what_it_would_be_without_shortcuts():
+    point = Point(V=64, N=2**20, d=16, L=64)
+    guarded, exact = (plan.make([(point.replace(exact=exact), seed) for seed in range(8)]) for exact in ("guarded", "full"))
+    assert exact.seconds_in_full == exact.seconds
+    assert guarded.seconds_in_full == pytest.approx(guarded.seconds + exact.seconds)
+    assert plan.joined([guarded, exact], 1).seconds_in_full == guarded.seconds_in_full + exact.seconds_in_full
+
+
 def test_a_merged_shape_has_the_tile_of_its_own_sizes():
     small, large = Shape(64, 16, 0, "none"), Shape(8192, 16, 0, "none")
     assert small.tile > large.tile

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,11 +16,12 @@ from helpers import ROOT
 from scipy.special import expit, logit
 
 from jaxrecall import load
+from jaxrecall.execution.outcome import Outcome
+from jaxrecall.execution.prepare import prepare
+from jaxrecall.execution.progress import Progress
 from jaxrecall.grid import read_grid
-from jaxrecall.run.outcome import Outcome
-from jaxrecall.run.prepare import prepare
-from jaxrecall.run.progress import Progress
 from jaxrecall.search.cell import PER_OCTAVE, CellSearch, Target, level
+from jaxrecall.search.rounds import Rounds
 from jaxrecall.search.threshold import threshold
 from jaxrecall.simulator import program
 from jaxrecall.status import survey
@@ -262,10 +264,16 @@ def ran(folder):
 def test_from_grid_to_thresholds_and_again(grid, capsys):
     before = facts(capsys, *grid)
     assert [before[k] for k in ("points", "searches", "finished", "runs", "done", "todo", "programs")] == [6, 6, 0, 900, 0, 900, 1]
+    assert main([*grid, "--dry-run"]) == 0
+    times = re.search(r"about (\S+) s if cells cross in the middle of the range, (\S+) s if every run", capsys.readouterr().out)
+    assert times
+    assert 0 < float(times[1]) < float(times[2])
     programs = program._compiled.cache_info().misses
     assert main([*grid]) == 0
     assert program._compiled.cache_info().misses - programs <= 2  # guarded and full
-    assert "N at which the mean accuracy over seeds crosses theta" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "N at which the mean accuracy over seeds crosses theta" in out
+    assert "\nplateau: accuracy levels off below theta\n" in out
     assert Path("results/tiny/accuracy.png").exists()
     cells = report("results/tiny")
     assert [(cell["d"], cell["L"]) for cell in cells] == [(d, L) for d in (2, 12, 15) for L in (2, 3)]
@@ -291,12 +299,23 @@ def test_from_grid_to_thresholds_and_again(grid, capsys):
     assert report("results/tiny") == cells
 
 
+def test_every_outcome_of_a_table_is_explained(grid):
+    rounds = Rounds(read_grid("tiny.yaml"), {})
+    assert {row["outcome"] for row in rounds.table()} == {"unfinished"}
+    assert "unfinished" in rounds.report()["outcomes"]
+
+
 def test_rows_that_are_there_save_runs_and_change_nothing(grid, capsys):
     assert main([*grid]) == 0
     levels = "blocks: [{axes: {d: [2, 12, 15], L: [2, 3], N: [16, 23, 64, 100, 128, 181, 1024]}}]"
     Path("dense.yaml").write_text(GRID.split("search:")[0].replace("60", "5") + levels)
     assert main(["--grid", "dense.yaml", *grid[2:], "--out", "other"]) == 0
     there = ran("other")
+    capsys.readouterr()
+    assert main([*grid, "--out", "other"]) == 0
+    assert "rows that are not of this grid" in capsys.readouterr().err
+    assert main([*grid, "--out", "other", "--set", "search.width=1.5"]) == 0
+    assert "rows that are not of this grid" not in capsys.readouterr().err, "these cells have been searched before"
     assert main([*grid, "--out", "other"]) == 0
     assert report("other") == report("results/tiny")
     assert ran("other") - there == ran("results/tiny") - there
@@ -350,7 +369,7 @@ FAILS = """
 import resource, sys
 import jax
 from jaxrecall.sweep import main
-import jaxrecall.run.runner
+import jaxrecall.execution.runner
 jax.numpy.zeros(3)
 size = int(next(line for line in open("/proc/self/status") if line.startswith("VmSize")).split()[1]) * 1024
 resource.setrlimit(resource.RLIMIT_AS, (size + 4 * 10**9,) * 2)  # a real lack of memory: one program asks for more
@@ -371,7 +390,7 @@ def test_a_cell_that_fails_waits_and_the_others_are_found(grid, environment):
         env=environment,
     )
     assert done.returncode == 3, done.stderr
-    assert "1 chunks failed" in done.stderr
+    assert "1 chunk failed" in done.stderr
     assert [cell["outcome"] for cell in report("fails")] == ["found", "unfinished"]
 
 

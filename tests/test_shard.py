@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from jaxrecall.compact import main as compact
 from jaxrecall.errors import UsageError
 from jaxrecall.fit.__main__ import main as fit
 from jaxrecall.plan.cost import Rates
-from jaxrecall.plan.shard import Shard, chosen
+from jaxrecall.plan.shard import Shard, chosen, without_shard
 from jaxrecall.simulator.shape import Shape
 from jaxrecall.simulator.work import Work
 from jaxrecall.status import main as status
@@ -125,7 +126,7 @@ def test_shards_share_a_folder_or_have_their_own(grid, capsys, monkeypatch):
     assert main(["--grid", "tiny.yaml"]) == 0
     out = capsys.readouterr().out
     assert "tiny, shard 1/2 (SLURM_ARRAY_TASK_ID 1): 0 of " in out
-    assert "picture" not in out, "a shard has no picture"
+    assert "figure" not in out, "a shard has no figure"
     assert len(rows_of("results/tiny")) == 20
     assert main(["--grid", "tiny.yaml"]) == 0
     assert "runs of shard 1/2 (SLURM_ARRAY_TASK_ID 1) are in results/tiny" in capsys.readouterr().out
@@ -147,6 +148,19 @@ def test_shards_share_a_folder_or_have_their_own(grid, capsys, monkeypatch):
     assert list(Path("own-1/parts").iterdir())
 
 
+def test_after_one_shard_status_says_how_to_run_the_others(grid):
+    assert main(["--grid", "tiny.yaml", "--out", "own 0", "--shard", "0/2"]) == 0
+    argv = shlex.split(survey("own 0")["command"])
+    assert argv[1:] == ["-m", "jaxrecall.sweep", "--grid", "tiny.yaml", "--out", "own 0"]
+    assert main(argv[3:]) == 0
+    assert survey("own 0")["todo"] == 0
+
+
+@pytest.mark.parametrize("flag", ["--shard 0/2", "--shard=0/2", "--sh 0/2", "--shar=jax", ""])
+def test_the_command_for_all_shards_has_no_shard(flag):
+    assert without_shard(f"jaxrecall sweep --set name=x {flag} --slurm a=b") == "jaxrecall sweep --set name=x --slurm a=b"
+
+
 def test_several_folders_are_refused_with_one_line_where_one_is_none(grid, capsys):
     assert compact(["out", "--from", "absent"]) == 2
     assert capsys.readouterr().err.startswith("error: no rows in absent: ")
@@ -154,7 +168,7 @@ def test_several_folders_are_refused_with_one_line_where_one_is_none(grid, capsy
     assert status(["absent"]) == 2
     Path("a/parts").mkdir(parents=True)
     assert status(["a", "absent"]) == 2
-    assert capsys.readouterr().err.splitlines()[-1].startswith("absent: is no results folder")
+    assert capsys.readouterr().err.splitlines()[-1].startswith("absent: is not a results folder")
     assert fit(["a", "absent"]) == 2
     assert capsys.readouterr().err.startswith("--out: nothing given; needed with 2 folders")
 

@@ -85,13 +85,13 @@ def test_a_half_done_folder(grid, store, capsys):
         "small: 4 points, 8 runs in results/small\n",
         "6 done (1 nonfinite, 1 degenerate), 2 to do\n",
         "1 rows of other grids\n",
-        f"1 rows of code_version 0, precision highest (this is code_version {CODE_VERSION}, precision highest: not mixed",
+        f"1 rows of code_version 0, precision highest (this is code_version {CODE_VERSION}, precision highest: a sweep into this folder",
         "failed: 2 runs of program 32x16 on here, 1 of them missing: RuntimeError: no\n",
         f"to try again: {COMMAND} --bucket 32x16\n",
         "unreadable: results/small/parts/cut.parquet (",
         "unreadable: results/small/failures/note.json (no record of a failure: TypeError)\n",
         " on disk, 2.5 s of simulation, newest part ",
-        f"to go on: {COMMAND}\n",
+        f"to resume: {COMMAND}\n",
     ):
         assert line in told
 
@@ -113,11 +113,11 @@ def test_a_folder_that_was_only_prepared(store):
 
 
 MANIFESTS = {
-    None: "manifest.json: is missing, so what is to do is not known",
+    None: "manifest.json: is missing, so the runs to do are unknown",
     "{": "manifest.json: not JSON",
     "[1]": "manifest.json: is not the manifest of a sweep",
     '{"command": "x"}': "manifest.json: is not the manifest of a sweep",
-    '{"grid": {"name": "small", "base": {"W": 1}}}': "manifest.json: holds a grid that this version does not read (manifest.json: base.W",
+    '{"grid": {"name": "small", "base": {"W": 1}}}': "manifest.json: holds a grid that this version cannot read (manifest.json: base.W",
 }
 
 
@@ -141,7 +141,7 @@ def test_a_folder_that_is_none_is_one_line(store, capsys, folder):
     assert status.main([folder]) == 2
     out, err = capsys.readouterr()
     assert (out, len(err.splitlines())) == ("", 1)
-    assert err.startswith(f"{folder}: is no results folder")
+    assert err.startswith(f"{folder}: is not a results folder")
 
 
 def test_it_starts_no_jax_and_no_pandas(store):

@@ -13,6 +13,7 @@ import pytest
 from helpers import METRICS, ROOT, assert_same_metrics, python
 
 from jaxrecall import Point, load, simulate
+from jaxrecall.compact import main as compact
 from jaxrecall.science.columns import CODE_VERSION, COLUMNS, EXTRA_COLUMNS
 from jaxrecall.simulator import program
 from jaxrecall.sweep import main
@@ -44,7 +45,7 @@ def test_from_grid_to_table_and_picture(grid, capsys):
     assert main(["--grid", "tiny.yaml"]) == 0
     out = capsys.readouterr().out
     assert "accuracy, mean over 2 seeds; one column per d" in out
-    assert "picture: results/tiny/accuracy.png" in out
+    assert "figure:  results/tiny/accuracy.png" in out
     assert Path("results/tiny/accuracy.png").read_bytes().startswith(b"\x89PNG")
     frame = load("results/tiny")
     assert list(frame.columns) == list(COLUMNS)
@@ -81,6 +82,43 @@ def test_the_second_call_runs_nothing_and_a_grown_grid_runs_what_is_missing(grid
     after = load("results/tiny").set_index(["point_id", "seed"])
     assert len(after) == 18
     assert after.loc[before.index].equals(before)
+
+
+def test_another_experiment_in_the_same_folder_is_noted(grid, capsys):
+    assert main(["--grid", "tiny.yaml"]) == 0
+    assert main(["--grid", "tiny.yaml", "--set", "seeds=3"]) == 0
+    assert main(["--grid", "tiny.yaml", "--shard", "0/2"]) == 0
+    assert "note" not in capsys.readouterr().err
+    assert main(["--grid", "tiny.yaml", "--set", "base.kappa=5", "--set", "seeds=1", "--dry-run"]) == 0
+    assert capsys.readouterr().err == (
+        "note: results/tiny also holds 12 rows that are not of this grid; load, fit and report read them too. --out DIR keeps grids apart\n"
+    )
+
+
+def test_runs_that_take_no_shortcut_are_announced_where_they_take_long(grid, capsys, monkeypatch):
+    monkeypatch.setattr("jaxrecall.execution.runner.ANNOUNCED_SECONDS", 0.0)
+    assert main(["--grid", "tiny.yaml", "--json-log"]) == 0
+    events = map(json.loads, capsys.readouterr().out.splitlines())
+    (said,) = (event["text"] for event in events if event["event"] == "message")
+    n_full = (load("results/tiny").form == "full").sum()
+    assert said.endswith(f": {n_full} runs may not take a shortcut, about 0.0 s more")
+
+
+def test_the_printed_files_hold_the_rows_before_and_after_compact(grid, capsys):
+    polars = pytest.importorskip("polars")
+
+    def printed() -> str:
+        assert main(["--grid", "tiny.yaml"]) == 0
+        (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("table:"))
+        return line.removeprefix("table:").partition(" (")[0].strip()
+
+    assert printed() == "results/tiny/parts/*.parquet"
+    assert len(polars.read_parquet(printed())) == 8
+    assert compact(["results/tiny"]) == 0
+    assert printed() == "results/tiny", "its rows are in both"
+    assert compact(["results/tiny", "--prune"]) == 0
+    assert printed() == "results/tiny/table.parquet"
+    assert len(polars.read_parquet(printed())) == 8
 
 
 def test_a_grown_or_reordered_grid_runs_exactly_what_is_missing(grid, capsys):
@@ -148,8 +186,6 @@ def test_programs_traced_are_programs_planned_and_traced_once(grid, capsys, monk
 
 
 def test_resume_reads_the_compacted_table(grid, capsys):
-    from jaxrecall.compact import main as compact
-
     assert main(["--grid", "tiny.yaml"]) == 0
     assert compact(["results/tiny", "--prune"]) == 0
     assert not list(Path("results/tiny/parts").iterdir())
@@ -187,13 +223,13 @@ def test_a_forced_bucket_changes_no_row(grid, flag, shape, eta):
 
 def test_a_grid_is_run_from_python_without_a_word(grid, capsys):
     """The command line is one caller of many: same job, same rows, nothing printed."""
+    from jaxrecall.execution import runner
+    from jaxrecall.execution.interrupts import Interrupts
+    from jaxrecall.execution.job import carry_out
+    from jaxrecall.execution.outcome import Outcome
+    from jaxrecall.execution.prepare import prepare
+    from jaxrecall.execution.progress import Progress
     from jaxrecall.grid import read_grid
-    from jaxrecall.run import runner
-    from jaxrecall.run.interrupts import Interrupts
-    from jaxrecall.run.job import carry_out
-    from jaxrecall.run.outcome import Outcome
-    from jaxrecall.run.prepare import prepare
-    from jaxrecall.run.progress import Progress
 
     the_grid = read_grid("tiny.yaml")
     job = prepare(the_grid, "out", pad_to=(20, 12, 0))
@@ -270,8 +306,8 @@ def test_a_bad_grid_is_refused_in_plain_lines(grid, capsys, text, told):
         (["--grid", "tiny.yaml", "--bucket", "8"], "--bucket: got '8'"),
         (["--grid", "tiny.yaml", "--pad-to", "8"], "--bucket: got '8'"),
         (["--grid", "tiny.yaml", "--bucket", "8x8"], "--bucket: got 8x8x0, too small for 4 points; allowed: at least 20x12"),
-        (["--grid", "tiny.yaml", "--json"], "--json: goes with --dry-run"),
-        (["--grid", "tiny.yaml", "--dry-run", "--json-log"], "--json-log: got with --dry-run; allowed: in a sweep"),
+        (["--grid", "tiny.yaml", "--json"], "--json: got without --dry-run"),
+        (["--grid", "tiny.yaml", "--dry-run", "--json-log"], "--json-log: got with --dry-run; allowed: without it"),
     ],
 )
 def test_bad_arguments_are_one_line_and_leave_nothing(grid, capsys, argv, told):
@@ -292,7 +328,7 @@ FAILS = """
 import resource, sys
 import jax
 from jaxrecall.sweep import main
-import jaxrecall.run.runner
+import jaxrecall.execution.runner
 jax.numpy.zeros(3)
 size = int(next(line for line in open("/proc/self/status") if line.startswith("VmSize")).split()[1]) * 1024
 resource.setrlimit(resource.RLIMIT_AS, (size + 4 * 10**9,) * 2)  # a real lack of memory: one program asks for more
@@ -314,7 +350,7 @@ def test_a_chunk_that_fails_is_told_and_the_rest_goes_on(grid):
     command = [sys.executable, "-c", FAILS, "--grid", "fails.yaml"]
     done = call(command)
     assert done.returncode == 3, done.stderr
-    assert "failed: 1 runs of program 65536x4096" in done.stderr
+    assert "failed: 1 run of program 65536x4096" in done.stderr
     assert "to try again: python" in done.stderr
     assert len(load("results/fails")) == 2
     record = json.loads(next(Path("results/fails/failures").iterdir()).read_text())
@@ -332,7 +368,7 @@ def test_a_signal_while_jax_starts_ends_the_sweep(grid, capsys, number):
     sweep.send_signal(number)
     _, err = sweep.communicate(timeout=60)
     assert sweep.returncode == 130, err
-    assert err.startswith("interrupted; finished runs are kept. To go on: python")
+    assert err.startswith("interrupted; finished runs are kept. To resume: python")
     assert facts(capsys, "--grid", "tiny.yaml")["done"] == 0
 
 

@@ -1,0 +1,120 @@
+"""The code of docs/python.md, docs/extending.md, the notebook and a typed script, run and checked as a user would."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from conftest import PROGRAMS
+from helpers import ROOT
+
+NOTEBOOK = ROOT / "examples/recall.ipynb"
+SCRIPT = ROOT / "tests/typed_script.py"
+
+
+def blocks(path: Path) -> list[str]:
+    """The pieces of Python code in a Markdown file or a notebook, in order."""
+    if path.suffix == ".md":
+        return re.findall(r"```python\n(.*?)```", path.read_text(), re.S)
+    return ["".join(cell["source"]) for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
+
+
+def run(path: Path, folder: Path) -> None:
+    """Runs the code of a file in a fresh process in a folder, every block in the same namespace."""
+    code = f"import json, sys\nnames = {{}}\nfor i, block in enumerate({blocks(path)!r}):\n"
+    code += f"    exec(compile(block, f'{path.name}, block {{i}}', 'exec'), names)\n"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "agg"}
+    command = [sys.executable, "-W", "error", "-c", code]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("path", [ROOT / "docs/python.md", ROOT / "docs/extending.md", NOTEBOOK], ids=lambda path: path.name)
+def test_code_for_users_runs(path, tmp_path):
+    assert len(blocks(path)) >= 7
+    run(path, tmp_path)
+
+
+def test_the_notebook_is_executed_and_small():
+    cells = [cell for cell in json.loads(NOTEBOOK.read_text())["cells"] if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in cells] == [*range(1, len(cells) + 1)]
+    assert not [output for cell in cells for output in cell["outputs"] if output["output_type"] == "error"]
+    assert any("image/png" in output.get("data", {}) for cell in cells for output in cell["outputs"])
+    assert NOTEBOOK.stat().st_size < 200_000
+
+
+SAME_ROWS = """
+import jaxrecall, pandas as pd
+grid = {"base": {"V": 20, "d": 12, "L": 3, "n_test": 200}, "blocks": [{"axes": {"N": [*range(100, 200, 10)]}}]}
+rows = jaxrecall.run(grid, seeds=20).drop(columns="seconds")
+pd.testing.assert_frame_equal(rows, pd.read_parquet("kernel.parquet").drop(columns="seconds"))
+"""
+
+IN_A_KERNEL = """
+import sys
+from jupyter_client.manager import start_new_kernel
+
+manager, client = start_new_kernel(kernel_name="python3")
+grid = '{"base": {"V": 20, "d": 12, "L": 3, "n_test": 200}, "blocks": [{"axes": {"N": [*range(100, 200, 10)]}}]}'
+
+
+def say(code, act=lambda text: None):
+    text = []
+
+    def hear(message):
+        content = message["content"]
+        text.append(str(content.get("text") or content.get("data") or content.get("evalue") or ""))
+        act(text[-1])
+
+    client.execute_interactive(code, output_hook=hear, timeout=240)
+    return "".join(text)
+
+
+say("import jaxrecall")
+assert "200/200 runs, 100 %" in say(f"df = jaxrecall.run({grid}, seeds=20)")
+say("df.to_parquet('kernel.parquet')")
+pressed = []
+
+
+def stop(text):
+    if "/200000 runs" in text and not text.count(" 0/") and not pressed:
+        pressed.append(manager.interrupt_kernel())
+
+
+heard = say(f"df = jaxrecall.run({grid}, seeds=20000)", stop)
+assert "rows are finished; they are in `rows` of this exception (in a notebook: sys.last_value.rows)" in heard, heard
+assert 0 < int(say("import sys; print(len(sys.last_value.rows))")) < 200000
+client.stop_channels()
+manager.shutdown_kernel(now=True)
+"""
+
+
+@pytest.mark.system  # starts a kernel
+@pytest.mark.skipif(not find_spec("ipykernel"), reason="ipykernel is not installed")
+def test_a_notebook_kernel_shows_a_bar_gives_the_rows_and_stops_when_asked(tmp_path):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", IN_A_KERNEL], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stdout + done.stderr
+    done = subprocess.run([sys.executable, "-c", SAME_ROWS], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_users_script_passes_type_checkers_and_runs(tmp_path):
+    pytest.importorskip("mypy")
+    assert (ROOT / "jaxrecall/py.typed").exists()
+    bad = tmp_path / "bad.py"
+    bad.write_text("import jaxrecall\nrows: int = jaxrecall.simulate(jaxrecall.Point(V=8, N=9, d=4, L=2), 0)\njaxrecall.nothing\n")
+    command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--cache-dir", str(PROGRAMS / "mypy")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MYPYPATH": str(ROOT)}
+    checked = [
+        subprocess.run([*command, str(path)], cwd=tmp_path, env=environment, capture_output=True, text=True) for path in (SCRIPT, bad)
+    ]
+    assert checked[0].returncode == 0, checked[0].stdout
+    assert "Incompatible types in assignment" in checked[1].stdout
+    assert 'Module has no attribute "nothing"' in checked[1].stdout
+    done = subprocess.run([sys.executable, str(SCRIPT)], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("True 4 1\n", 0), done.stderr
