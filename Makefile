@@ -15,27 +15,26 @@ test-all: .venv/installed-dev  ## all tests: also those that take minutes, kill 
 bench: .venv/installed-bench  ## set up, run the peers side by side, save results/benchmarks.md; ARGS="--only R1" for parts
 	$(BIN)/python -m benchmarks $(ARGS)
 
-REPORT-capacity := --theta 0.5 0.9 --x d --lines L --panels V
-REPORT-mlp := --x m --lines d --panels trigger_in_value --phase m N --phase "m * d" N
-REPORT-embeddings := --x L --lines embedding --panels d --phase L N
-REPORT-bound := --x d --lines L --panels V
-REPORT-phase := --x m --lines d --phase "m * d" N --phase d N
-STUDIES := capacity mlp embeddings bound phase
+REPORT-capacity := --x d --lines L --panels V
+REPORT-mlp := --x m --lines d --panels trigger_in_value activation
+REPORT-bound := --x V --lines L
+REPORT-phase := --x d --lines L --panels V --phase d N
+REPORTED := capacity mlp bound phase
+SEARCHED := law law-exact embeddings sensitivity
 
-study: .venv/installed-dev $(STUDIES:%=results/study/%/report.html) results/study/pool/table.parquet results/study/long/figures/critical-n.png  ## run the shipped studies, about 25 minutes on 2 cores
+study: .venv/installed-dev $(patsubst %,results/study/%/table.parquet,$(SEARCHED) $(REPORTED))  ## run the shipped studies and draw their figures, about 16 minutes on 2 cores
+	$(MAKE) --jobs 2 $(REPORTED:%=results/study/%/report.html)
+	$(BIN)/python results/figures.py
 
-results/study/%/report.html: sweeps/%.yaml
+.PRECIOUS: results/study/%/table.parquet
+
+results/study/%/table.parquet: sweeps/%.yaml
 	$(BIN)/python -m jaxrecall.sweep --grid $< --out results/study/$*
 	$(BIN)/python -m jaxrecall.compact results/study/$* --prune
+
+results/study/%/report.html: results/study/%/table.parquet
 	$(BIN)/python -m jaxrecall.fit results/study/$* --theta 0.5 0.9 --resamples 200
 	$(BIN)/python -m jaxrecall.report results/study/$* --resamples 200 $(REPORT-$*)
-
-results/study/%/table.parquet: sweeps/%.yaml  # read by results/tables.py and results/figures.py as it is
-	$(BIN)/python -m jaxrecall.sweep --grid $< --out results/study/$*
-	$(BIN)/python -m jaxrecall.compact results/study/$* --prune
-
-results/study/long/figures/critical-n.png: results/study/long/table.parquet results/study/long-exact/table.parquet
-	$(BIN)/python results/figures.py
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check

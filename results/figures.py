@@ -1,50 +1,168 @@
-"""Draws the figure of the scaling law from the tables of results/study/long and long-exact: python results/figures.py"""
+"""Draws the figures of the searched studies: python results/figures.py"""
 
 import numpy as np
+from law import REGIMES, SIZES, STUDY, on_all_cores, predicted, regime, searched
 from matplotlib.figure import Figure
-from tables import STUDY, searched
 
-from jaxrecall.report.style import DASH, MARKERS, PAGE, Picture, above, line, log_axis, look, save, shades
-from jaxrecall.theory import Model, critical_N
+from jaxrecall import load
+from jaxrecall.report.style import DASH, GREY, MARKERS, PAGE, Picture, above, line, log_axis, look, save, shades
+from jaxrecall.theory import Model, accuracy, critical_N
+
+EXACT = {"marker": "o", "markersize": 7, "linestyle": "none", "markerfacecolor": "none", "color": "#D55E00"}
+SHAPES = {REGIMES[0]: ("o", "#0072B2"), REGIMES[1]: ("x", "0.55"), REGIMES[2]: ("s", "#D55E00")}
+SEEDS = 12
+"""A level of N is drawn where at least so many seeds ran."""
+
+
+def canvas(rows, columns, height, **shared):
+    figure = Figure(figsize=(PAGE, height), dpi=200, layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False, **shared)
+
+
+def bars(ax, mine, **how):
+    """N* with its interval, against L."""
+    mine = mine[mine["N_star"].notna()].sort_values("L")
+    error = [mine["N_star"] - mine["lo"], mine["hi"] - mine["N_star"]]
+    ax.errorbar(mine["L"], mine["N_star"], yerr=error, elinewidth=0.7, **how)
 
 
 def critical():
     """N* against L: both regimes, theory as lines, exact cells."""
-    found, exact = searched("long"), searched("long-exact")
+    found, exact = (table[table["theta"] == 0.5] for table in (predicted("law"), predicted("law-exact")))
     d_values, V_values = sorted(found["d"].unique()), sorted(found["V"].unique())
     colours = dict(zip(d_values, shades(len(d_values)), strict=True))
-    figure = Figure(figsize=(PAGE, 3.4), dpi=200, layout="constrained")
-    panels = figure.subplots(1, len(V_values), sharex=True, sharey=True)
-    lengths = np.geomspace(found["L"].min(), found["L"].max(), 18).round().astype(int)
-    for ax, V in zip(panels, V_values, strict=False):
+    figure, panels = canvas(2, 3, 4.8, sharex=True, sharey=True)
+    lengths = np.geomspace(found["L"].min(), found["L"].max(), 15).round().astype(int)
+    for ax, V in zip(panels.flat, V_values, strict=True):
         for d, marker in zip(d_values, MARKERS, strict=False):
             mine = found[(found["V"] == V) & (found["d"] == d)]
             if mine.empty:
                 continue
-            ax.plot(lengths, [critical_N(Model(V=V, d=d, L=int(L))) for L in lengths], color=colours[d], linestyle=DASH, linewidth=0.9)
-            error = [mine["N_star"] - mine["lo"], mine["hi"] - mine["N_star"]]
-            ax.errorbar(mine["L"], mine["N_star"], yerr=error, color=colours[d], marker=marker, linestyle="none", elinewidth=0.7)
+            expected = on_all_cores(critical_N, [Model(V=V, d=d, L=int(L)) for L in lengths])
+            ax.plot(lengths, expected, color=colours[d], linestyle=DASH, linewidth=0.9)
+            bars(ax, mine, color=colours[d], marker=marker, linestyle="none")
             check = exact[(exact["V"] == V) & (exact["d"] == d)]
-            ax.plot(check["L"], check["N_star"], marker="o", markersize=8, linestyle="none", markerfacecolor="none", color="#D55E00")
+            ax.plot(check["L"], check["N_star"], **EXACT)
         ax.set(xscale="log", yscale="log", title=f"V = {V}")
         ax.grid(True)
-    panels[0].set(xlim=(found["L"].min() / 1.6, found["L"].max() * 1.6), ylim=(found["N_star"].min() / 3, found["N_star"].max() * 3))
-    for ax in panels:
+    panels[0, 0].set(xlim=(found["L"].min() / 1.6, found["L"].max() * 1.6), ylim=(found["N_star"].min() / 3, found["N_star"].max() * 3))
+    for ax in panels.flat:
         log_axis(ax.xaxis)
         log_axis(ax.yaxis)
     figure.supxlabel("L: sequence length, tokens", fontsize=8)
     figure.supylabel("N*: samples for a test accuracy of 1/2", fontsize=8)
     entries = [line(f"d = {d}", color=colours[d], marker=m, linestyle="none") for d, m in zip(d_values, MARKERS, strict=False)]
-    entries += [line("theory, nothing fitted", linestyle=DASH)]
-    entries += [line("exact run, no pool", marker="o", markersize=7, linestyle="none", markerfacecolor="none", color="#D55E00")]
-    above(figure, entries)
+    above(figure, [*entries, line("theory, nothing fitted", linestyle=DASH), line("exact run, no pool", **EXACT)])
     return Picture("critical-n", "Critical N against sequence length", "", figure)
 
 
-if __name__ == "__main__":
-    folder = STUDY / "long" / "figures"
+def levels():
+    """Means over seeds at every N of a cell, with N over the predicted N*, and the predicted accuracy."""
+    rows = load(STUDY / "law")
+    means = rows.groupby([*SIZES, "N"])[["accuracy", "trigger_cosine", "attention_mass"]].agg(["mean", "count"])
+    means = means[means["accuracy"]["count"] >= SEEDS].xs("mean", axis=1, level=1).reset_index()
+    table = predicted("law")
+    means = means.join(table[table["theta"] == 0.5].set_index(SIZES)["predicted"], on=SIZES)
+    means = means[np.isfinite(means["predicted"])]
+    models = [Model(V=V, d=d, L=L) for V, d, L in means[SIZES].itertuples(index=False)]
+    expected = on_all_cores(accuracy, models, means["N"])
+    return means.assign(x=means["N"] / means["predicted"], theory=expected, regime=regime(means))
+
+
+def scatter(ax, table, column):
+    """Dots of each regime against N over the predicted N*."""
+    for name, (marker, colour) in SHAPES.items():
+        mine = table[table["regime"] == name]
+        ax.plot(mine["x"], mine[column], color=colour, marker=marker, linestyle="none", markersize=2.2, alpha=0.6, markeredgewidth=0.6)
+    ax.set(xscale="log", xlim=(0.1, 30), xlabel="N / predicted N* (nothing fitted)")
+    ax.axvline(1, color=GREY, linewidth=0.6)
+    ax.grid(True)
+    log_axis(ax.xaxis)
+
+
+def regimes(figure):
+    above(figure, [line(name, marker=marker, linestyle="none", color=colour) for name, (marker, colour) in SHAPES.items()])
+
+
+def collapse(table):
+    """Accuracy against N over the predicted N*, and what theory leaves."""
+    figure, panels = canvas(1, 2, 3.0)
+    curve, rest = panels[0]
+    scatter(curve, table, "accuracy")
+    scatter(rest, table.assign(rest=table["accuracy"] - table["theory"]), "rest")
+    curve.set(ylabel="test accuracy (fraction)", ylim=(0, 1))
+    rest.set(ylabel="measured less predicted accuracy", ylim=(-0.3, 0.3))
+    rest.axhline(0, color=GREY, linewidth=0.6)
+    regimes(figure)
+    return Picture("collapse", "Accuracy against N in units of the predicted N*", "", figure)
+
+
+def order_parameters(table):
+    """Trigger cosine and attention mass against N over the predicted N*."""
+    figure, panels = canvas(1, 2, 3.0)
+    names = (("trigger_cosine", "cosine of W_KQ z_eos and z_trig"), ("attention_mass", "attention on the informative token"))
+    for ax, (column, name) in zip(panels[0], names, strict=True):
+        scatter(ax, table, column)
+        ax.set(ylim=(0, 1.02), ylabel=name)
+    regimes(figure)
+    return Picture("order-parameters", "What attention learns, against N in units of the predicted N*", "", figure)
+
+
+def embeddings():
+    """N* against L by embedding, a panel for each d."""
+    found = searched("embeddings")
+    d_values = sorted(found["d"].unique())
+    looks = {"orthogonal": ("o", "black"), "gaussian": ("s", "#0072B2"), "sphere": ("^", "#D55E00")}
+    figure, panels = canvas(1, len(d_values), 2.8, sharex=True, sharey=True)
+    for ax, d in zip(panels[0], d_values, strict=True):
+        for name, (marker, colour) in looks.items():
+            bars(ax, found[(found["d"] == d) & (found["embedding"] == name)], marker=marker, color=colour, linewidth=0.8)
+        ax.set(xscale="log", yscale="log", title=f"V = 64, d = {d}")
+        ax.grid(True)
+        log_axis(ax.xaxis)
+        log_axis(ax.yaxis)
+    figure.supxlabel("L: sequence length, tokens", fontsize=8)
+    figure.supylabel("N*: samples for accuracy 1/2", fontsize=8)
+    above(figure, [line(name, marker=marker, color=colour) for name, (marker, colour) in looks.items()])
+    return Picture("critical-n", "Critical N against sequence length, by embedding", "", figure)
+
+
+def mlp():
+    """Accuracy at the largest N against m d: activations as lines, m = 0 as a level; a column for each d, a row for each trigger path."""
+    rows = load(STUDY / "mlp")
+    rows = rows[rows["N"] == rows["N"].max()].assign(md=rows["m"] * rows["d"])
+    means = rows.groupby(["trigger_in_value", "d", "activation", "md"])["accuracy"].agg(["mean", "sem"])
+    looks = {"relu": ("o", "#0072B2"), "gelu": ("s", "#56B4E9"), "tanh": ("^", "#D55E00"), "quadratic": ("D", "0.45")}
+    d_values = sorted(rows["d"].unique())
+    figure, panels = canvas(2, len(d_values), 4.2, sharex=True, sharey=True)
+    for line_of_panels, inside in zip(panels, (False, True), strict=True):
+        for ax, d in zip(line_of_panels, d_values, strict=True):
+            ax.axhline(means.loc[(inside, d, "none", 0), "mean"], color="black", linestyle=DASH)
+            for name, (marker, colour) in looks.items():
+                mine = means.loc[inside, d, name]
+                ax.errorbar(mine.index, mine["mean"], yerr=2 * mine["sem"], color=colour, marker=marker, elinewidth=0.7, linewidth=0.8)
+            ax.set(xscale="log", ylim=(0, 1.03), title=f"d = {d}, trigger {'in' if inside else 'not in'} the value")
+            ax.grid(True)
+    log_axis(panels[0, 0].xaxis)
+    figure.supxlabel("m d: width of the MLP times width of the embeddings", fontsize=8)
+    figure.supylabel("test accuracy at N = 4194304", fontsize=8)
+    entries = [line(name, marker=marker, color=colour) for name, (marker, colour) in looks.items()]
+    above(figure, [*entries, line("m = 0", color="black", linestyle=DASH)])
+    return Picture("activations", "Accuracy against m d, by activation", "", figure)
+
+
+def draw(study, picture):
+    folder = STUDY / study / "figures"
     folder.mkdir(exist_ok=True)
-    with look():
-        picture = critical()
     save(picture, folder)
     print(folder / f"{picture.name}.png")
+
+
+if __name__ == "__main__":
+    with look():
+        draw("mlp", mlp())
+        draw("law", critical())
+        table = levels()
+        draw("law", collapse(table))
+        draw("law", order_parameters(table))
+        draw("embeddings", embeddings())

@@ -1,36 +1,26 @@
 """Prints the tables of results/README.md and docs/pool.md from the tables of the shipped studies: python results/tables.py"""
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
+from law import LAW, SIZES, STUDY, markdown, regression, searched
 from scipy.optimize import brentq
-from scipy.special import stdtrit
 
 from jaxrecall import load
 from jaxrecall.fit import fit
+from jaxrecall.fit.cells import counting
 from jaxrecall.theory import Model, critical_N, fano_ceiling, surrogate
 
-STUDY = Path(__file__).parent / "study"
-SIZES = ["V", "d", "L"]
 
-
-def thresholds(study, of="", theta=0.5):
-    """Thresholds of record of a study, by cell."""
-    found = pd.read_parquet(STUDY / study / of / "thresholds.parquet")
+def thresholds(study, theta=0.5):
+    """Reported thresholds of a study, by cell."""
+    found = pd.read_parquet(STUDY / study / "thresholds.parquet")
     return found[found["record"] & (found["theta"] == theta)].set_index(SIZES)
 
 
 def with_interval(row):
     if row["censored"] != "no":
-        return f"none to {row['N_below']}"
-    return f"{row['N_star']:.0f} [{row['lo']:.0f}, {row['hi']:.0f}]"
-
-
-def markdown(heads, body):
-    lines = ["| " + " | ".join(str(cell) for cell in row) + " |" for row in body]
-    return "\n".join(["| " + " | ".join(heads) + " |", "| " + " | ".join(["---"] * len(heads)) + " |", *lines])
+        return f"none to {row['N_below']}" if row["censored"] == "right" else f"under {row['N_above']}"
+    return f"{short(row['N_star'])} [{short(row['lo'])}, {short(row['hi'])}]"
 
 
 def capacity(V=128):
@@ -44,36 +34,138 @@ def capacity(V=128):
 
 
 def embeddings():
-    """How N* moves with d and with L, embedding by embedding."""
-    rows, observed, body = load(STUDY / "embeddings"), thresholds("embeddings").reset_index().set_index(["embedding", "d", "L"]), []
-    for name in ("orthogonal", "gaussian", "sphere"):
-        mine = rows[rows["embedding"] == name]
-        line = [name, *(with_interval(observed.loc[(name, *at)]) for at in ((72, 8), (256, 8), (72, 256), (256, 256)))]
-        for axis, held in (("d", "L"), ("L", "d")):
-            if name == "orthogonal" and axis == "d":
-                line.append("0 exactly")
-                continue
-            at = mine[mine[held] == {"L": 8, "d": 72}[held]]
-            law = fit(at, [0.5], 200).exponents
-            e = law[law["record"] & (law["axis"] == axis)].iloc[0]
-            line.append(f"{e['exponent']:.2f} [{e['lo']:.2f}, {e['hi']:.2f}]")
-        body.append(line)
-    heads = ["embedding", "d 72, L 8", "d 256, L 8", "d 72, L 256", "d 256, L 256", "exponent of d at L 8", "exponent of L at d 72"]
-    return markdown(heads, body)
+    """N* of each embedding against the length of the sequences, by d."""
+    found, body = searched("embeddings"), []
+    for (name, d), mine in found.groupby(["embedding", "d"], sort=False):
+        body.append([name, d, *(found_interval(row) for _, row in mine.sort_values("L").iterrows())])
+    return markdown(["embedding", "d", *(f"L = {L}" for L in sorted(found["L"].unique()))], body)
+
+
+def found_interval(row):
+    """What a search found in a cell."""
+    if not row["N_star"] > 0:
+        return {"right": "none to 1e12", "plateau": "levels off"}.get(row["outcome"], "not found")
+    return f"{short(row['N_star'])} [{short(row['lo'])}, {short(row['hi'])}]"
+
+
+def short(number):
+    """Three digits."""
+    return f"{number:.0f}" if number < 1000 else f"{number:.3g}".replace("e+0", "e")
+
+
+def ceilings():
+    """Thresholds of the bound study with the least N that the information allows: a row for each cell and accuracy."""
+    rows = load(STUDY / "bound")
+    tables = [fit(counting(rows, of), [0.5], 200).thresholds.query("record").assign(of=name) for of, name in DECODERS.items()]
+    found = pd.concat(tables, ignore_index=True)
+    models = [Model(V=V, d=d, L=L) for V, d, L in found[SIZES].itertuples(index=False)]
+    least = {model: brentq(lambda N, model=model: fano_ceiling(model, N) - 0.5, 1, 1e9) for model in set(models)}
+    return found.assign(least=[least[model] for model in models], c=found["V"] // found["d"])
+
+
+DECODERS = {
+    "assignment_accuracy": "assignment",
+    "whitened_accuracy": "whitened",
+    "matched_accuracy": "matched filter",
+    "accuracy": "three steps",
+}
 
 
 def bound():
     """N at which half of pi is known: as the information allows, by each decoder, by the three steps."""
-    found = {of: thresholds("bound", of) for of in ("assignment_accuracy", "whitened_accuracy", "matched_accuracy", "")}
+    found, body = ceilings(), []
+    for (_, L, V, d), mine in found.groupby(["c", "L", "V", "d"]):
+        mine = mine.set_index("of")
+        cells = [with_interval(mine.loc[name]) for name in DECODERS.values()]
+        body.append([V, d, L, f"{mine['least'].iloc[0]:.3g}", *cells])
+    return markdown(["V", "d", "L", "Fano ceiling", *DECODERS.values()], body)
+
+
+def bound_slopes():
+    """Slope of ln(N* / ceiling) in ln V at fixed V / d and L: zero if the N that is needed grows as the bound does."""
+    found, body = ceilings(), []
+    found = found[found["censored"] == "no"].assign(over=lambda t: t["N_star"] / t["least"])
+    for (c, L), mine in found.groupby(["c", "L"]):
+        line = [c, L]
+        for name in DECODERS.values():
+            those = mine[mine["of"] == name]
+            if len(those) < 3:
+                line.append("")
+                continue
+            slope, half, _ = regression(those, "over", ["V"])
+            low, high = those["over"].min(), those["over"].max()
+            line.append(f"{slope[0]:+.2f} [{slope[0] - half[0]:+.2f}, {slope[0] + half[0]:+.2f}], {low:.3g} to {high:.3g} times")
+        body.append(line)
+    return markdown(["V / d", "L", *DECODERS.values()], body)
+
+
+def mlp():
+    """Accuracy at N = 4194304, V 64, L 8, without an MLP and with one, for each size m d; mean over 8 seeds."""
+    rows = load(STUDY / "mlp")
+    rows = rows[rows["N"] == rows["N"].max()].assign(md=rows["m"] * rows["d"])
+    means = rows.groupby(["trigger_in_value", "d", "activation", "md"])["accuracy"].mean()
     body = []
-    for V, d, L in found[""].index:
-        model = Model(V=V, d=d, L=L)
-        least = brentq(lambda N, model=model: fano_ceiling(model, N) - 0.5, 1, 1e9)
-        best = found["assignment_accuracy"].loc[(V, d, L)]
-        cells = [with_interval(table.loc[(V, d, L)]) for table in found.values()]
-        body.append([V, d, L, f"{least:.3g}", *cells, f"{best['N_star'] / least:.2g}" if best["censored"] == "no" else ""])
-    heads = ["V", "d", "L", "Fano ceiling", "assignment", "whitened", "matched filter", "three steps", "assignment / ceiling"]
-    return markdown(heads, body)
+    for inside in (False, True):
+        for d in sorted(rows["d"].unique()):
+            cells = [", ".join(f"{value:.2f}" for value in means[inside, d, phi].sort_index()) for phi in ("none", *PHI)]
+            body.append(["in the value" if inside else "out of it", d, *cells])
+    return markdown(["trigger", "d", "m = 0", *PHI], body)
+
+
+PHI = ("relu", "gelu", "tanh", "quadratic")
+NOISES = ("leakage", "bias", "mlp", "gradient")
+
+
+def noise_map():
+    """The leading part of the noise of the attention scores without an MLP, at 5 levels of N from 64 to 16384."""
+    means = noises().query("m == 0")
+    body = []
+    for (V, L), mine in means.groupby(["V", "L"]):
+        line = [V, L]
+        for _, at_d in mine.groupby("d"):
+            line.append(" ".join(at_d.sort_values("N")["leads"].str[0]))
+        body.append(line)
+    return markdown(["V", "L", *(f"d = {d}" for d in sorted(means["d"].unique()))], body)
+
+
+def noises():
+    """Mean parts of the noise of the phase study, by point, and which one leads."""
+    rows = load(STUDY / "phase")
+    names = [f"noise_{name}" for name in NOISES]
+    means = rows.groupby([*SIZES, "m", "N"])[names].mean().rename(columns=dict(zip(names, NOISES, strict=True)))
+    return means.assign(leads=means.idxmax(axis=1), snr=rows.groupby([*SIZES, "m", "N"])["snr"].mean()).reset_index()
+
+
+def noise_of_gradient():
+    """Points where gradient noise leads by most: the parts in units of the trigger's score."""
+    means = noises()
+    mine = means[means["leads"] == "gradient"]
+    rest = mine[[name for name in NOISES if name != "gradient"]].max(axis=1)
+    mine = mine.assign(by=mine["gradient"] / rest).nlargest(6, "by")
+    body = [
+        [*(row[name] for name in (*SIZES, "m", "N")), *(f"{row[name]:.3f}" for name in NOISES), f"{row['snr']:.1f}"]
+        for _, row in mine.iterrows()
+    ]
+    return markdown([*SIZES, "m", "N", *NOISES, "snr"], body)
+
+
+def sensitivity():
+    """N* at V 64, d 128 for changes of the recipe, by L; the first line is the recipe as it is elsewhere."""
+    found = searched("sensitivity")
+    lengths, body = sorted(found["L"].unique()), []
+    for name, mine in found.groupby(found.apply(changed, axis=1), sort=False):
+        mine = mine.set_index("L")
+        body.append([name, *(found_interval(mine.loc[L]) for L in lengths)])
+    return markdown(["", *(f"L = {L}" for L in lengths)], body)
+
+
+def changed(cell):
+    """What a cell of the sensitivity study has changed."""
+    if cell["fresh_batches"]:
+        return "fresh samples for each step"
+    if cell["gamma2"] < 1:  # elsewhere it is gamma, which is far larger
+        return f"gamma2 = {cell['gamma2'] / cell['eta']:g} eta"
+    return f"kappa = {cell['kappa']:g}"
 
 
 def agreement():
@@ -95,65 +187,6 @@ def agreement():
             worst = ", ".join(f"{k} {v}" for k, v in at.items())
             body.append([theta, name, len(mine), len({at[:2] for at in mine.index}), f"{off.median():.3f}", f"{off.max():.2f} ({worst})"])
     return markdown(["theta", "prediction", "cells", "of them distinct (V, d)", "median abs ln ratio", "largest"], body)
-
-
-def searched(study):
-    """What the search of a study found: a row for each cell, with the predicted N* and on which side of the crossover it lies."""
-    found = pd.DataFrame(json.loads((STUDY / study / "search.json").read_text())["cells"])
-    found = found.astype({"N_star": float, "lo": float, "hi": float})
-    found["predicted"] = [critical_N(Model(V=V, d=d, L=L)) for V, d, L in found[SIZES].itertuples(index=False)]
-    return found.assign(regime=regime(found))
-
-
-REGIMES = ("short sequences", "between", "long sequences")
-
-
-def regime(table):
-    """By L^2 / (V^(3/2) d^(1/2)): under 0.1, over 10, or between."""
-    x = table["L"] ** 2 / table["V"] ** 1.5 / table["d"] ** 0.5
-    return np.select([x < 0.1, x > 10], [REGIMES[0], REGIMES[2]], REGIMES[1])
-
-
-def law_exponents():
-    """Exponents of N* within each regime, least squares through the logarithms of its cells, and those of theory on the same cells."""
-    found, body = searched("long"), []
-    found = found[found["N_star"].notna() & np.isfinite(found["predicted"])]
-    for name in ("short sequences", "long sequences"):
-        mine = found[found["regime"] == name]
-        X = np.column_stack([np.ones(len(mine)), *(np.log(mine[axis]) for axis in SIZES)])
-        inverse = np.linalg.inv(X.T @ X)
-        slope, theirs = (inverse @ X.T @ np.log(mine[column].to_numpy()) for column in ("N_star", "predicted"))
-        rest = np.log(mine["N_star"].to_numpy()) - X @ slope
-        free = len(mine) - X.shape[1]
-        error = np.sqrt(np.diag(inverse) * (rest @ rest) / free) * stdtrit(free, 0.975)
-        cells = [f"{s:.2f} [{s - e:.2f}, {s + e:.2f}]; {t:.2f}" for s, e, t in zip(slope[1:], error[1:], theirs[1:], strict=True)]
-        body.append([name, len(mine), *cells, f"{rest.std():.2f}"])
-    heads = ["regime", "cells", *(f"{axis}: measured [95 %]; theory" for axis in SIZES), "rms residual of ln N*"]
-    return markdown(heads, body)
-
-
-def law_errors():
-    """Predicted against observed N*, no constant fitted."""
-    found, body = searched("long"), []
-    for name in REGIMES:
-        mine = found[(found["regime"] == name) & found["N_star"].notna()]
-        off = np.log(mine["predicted"] / mine["N_star"])
-        at = ", ".join(f"{axis} {mine.loc[off.abs().idxmax()][axis]}" for axis in SIZES)
-        body.append([name, len(off), f"{off.abs().median():.3f}", f"{off.mean():+.3f}", f"{off[off.abs().idxmax()]:+.2f} ({at})"])
-    return markdown(["regime", "cells", "median abs ln ratio", "mean ln ratio", "largest"], body)
-
-
-def law_check():
-    """N* of exact runs, without a pool, beside those with one; their difference in standard errors."""
-    exact, pooled = (searched(study).set_index(SIZES) for study in ("long-exact", "long"))
-    body = []
-    for at, row in exact.iterrows():
-        both = row, pooled.loc[at]
-        errors = [np.log(one["hi"] / one["lo"]) / 2 / stdtrit(one["seeds"] - 1, 0.975) for one in both]
-        z = np.log(both[1]["N_star"] / both[0]["N_star"]) / np.hypot(*errors)
-        cells = [f"{one['N_star']:.0f} [{one['lo']:.0f}, {one['hi']:.0f}]" if one["N_star"] > 0 else one["outcome"] for one in both]
-        body.append([*at, *cells, f"{z:+.1f}" if np.isfinite(z) else "", f"{row['predicted']:.0f}"])
-    return markdown([*SIZES, "exact N* [95 %]", "with a pool", "difference", "theory"], body)
 
 
 POOLS = (16, 64, 256, 1024)
@@ -209,6 +242,9 @@ def pool_summary():
     return markdown(["K", "differences", "above 2", "above 3", "largest"], body)
 
 
+CLAIMS = (capacity, agreement, embeddings, mlp, noise_map, noise_of_gradient, sensitivity, bound, bound_slopes)
+POOL = (pool_summary, pool_differences, pool_noise)
+
 if __name__ == "__main__":
-    for table in (capacity, agreement, embeddings, bound, law_exponents, law_errors, law_check, pool_summary, pool_differences, pool_noise):
+    for table in (*LAW, *CLAIMS, *POOL):
         print(f"{table.__doc__}\n\n{table()}\n")

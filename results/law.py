@@ -1,0 +1,173 @@
+"""The scaling law in both regimes, from the tables of results/study/law and law-exact: exponents, errors of theory, exact cells."""
+
+import json
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from itertools import pairwise
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy.special import stdtrit
+
+from jaxrecall.theory import Model, critical_N
+
+STUDY = Path(__file__).parent / "study"
+SIZES = ["V", "d", "L"]
+REGIMES = ("short sequences", "between", "long sequences")
+
+
+def markdown(heads, body):
+    lines = ["| " + " | ".join(str(cell) for cell in row) + " |" for row in body]
+    return "\n".join(["| " + " | ".join(heads) + " |", "| " + " | ".join(["---"] * len(heads)) + " |", *lines])
+
+
+@cache
+def searched(study):
+    """What the search of a study found: a row for each cell and theta, with the fields of its point and the standard error of ln N*."""
+    cells = json.loads((STUDY / study / "search.json").read_text())["cells"]
+    found = pd.DataFrame([cell["point"] | {name: value for name, value in cell.items() if name != "point"} for cell in cells])
+    found = found.astype({"N_star": float, "lo": float, "hi": float})
+    return found.assign(error=np.log(found["hi"] / found["lo"]) / 2 / stdtrit(found["seeds"] - 1, 0.975))
+
+
+@cache
+def predicted(study):
+    """The same of a study of V, d and L alone, with the predicted N* and the regime."""
+    found = searched(study)
+    models = [Model(V=V, d=d, L=L) for V, d, L in found[SIZES].itertuples(index=False)]
+    return found.assign(predicted=on_all_cores(critical_N, models, found["theta"]), regime=regime(found))
+
+
+def on_all_cores(function, *arguments):
+    """The values of a function of theory, in order."""
+    with ProcessPoolExecutor(mp_context=get_context("forkserver")) as pool:
+        return list(pool.map(function, *arguments, chunksize=8))
+
+
+def regime(table):
+    """By L^2 / (V^(3/2) d^(1/2)): under 0.1, over 10, or between."""
+    x = table["L"] ** 2 / table["V"] ** 1.5 / table["d"] ** 0.5
+    return np.select([x < 0.1, x > 10], [REGIMES[0], REGIMES[2]], REGIMES[1])
+
+
+def crossed(theta, name=None):
+    """Cells whose N* was found, and predicted."""
+    found = predicted("law")
+    found = found[(found["theta"] == theta) & found["N_star"].notna() & np.isfinite(found["predicted"])]
+    return found if name is None else found[found["regime"] == name]
+
+
+def regression(table, column, axes=SIZES, extra=()):
+    """Least squares of ln(column) on the logarithms of the axes: slopes, half widths of their 95 % intervals, rms residual."""
+    X = np.column_stack([np.ones(len(table)), *(np.log(table[axis]) for axis in axes), *extra])
+    y, inverse = np.log(table[column].to_numpy()), np.linalg.inv(X.T @ X)
+    slope = inverse @ X.T @ y
+    rest = y - X @ slope
+    free = len(table) - X.shape[1]
+    half = np.sqrt(np.diag(inverse) * (rest @ rest) / free) * stdtrit(free, 0.975)
+    return slope[1:], half[1:], np.sqrt(rest @ rest / len(rest))
+
+
+def law_exponents():
+    """Exponents of N* within each regime, least squares through the logarithms of its cells, and those of theory on the same cells."""
+    body = []
+    for theta in (0.25, 0.5, 0.9):
+        long = crossed(theta, REGIMES[2])
+        parts = {
+            REGIMES[0]: crossed(theta, REGIMES[0]),
+            REGIMES[2]: long,
+            "of them V >= d / 2": long[2 * long["V"] >= long["d"]],
+            "of them V < d / 2": long[2 * long["V"] < long["d"]],
+        }
+        for name, mine in parts.items():
+            slope, half, rms = regression(mine, "N_star")
+            theirs, _, _ = regression(mine, "predicted")
+            cells = [f"{s:.2f} [{s - h:.2f}, {s + h:.2f}]; {t:.2f}" for s, h, t in zip(slope, half, theirs, strict=True)]
+            body.append([theta, name, len(mine), *cells, f"{rms:.2f}"])
+    heads = ["theta", "regime", "cells", *(f"{axis}: measured [95 %]; theory" for axis in SIZES), "rms residual of ln N*"]
+    return markdown(heads, body)
+
+
+def law_lengths():
+    """Exponent of L within each regime, with a constant for each V and d instead of a power law in them."""
+    body = []
+    for theta in (0.25, 0.5, 0.9):
+        line = [theta]
+        for name in (REGIMES[0], REGIMES[2]):
+            logs = np.log(crossed(theta, name)[[*SIZES, "N_star"]])
+            groups = logs.groupby(["V", "d"])
+            x, y = (logs[column] - groups[column].transform("mean") for column in ("L", "N_star"))
+            slope, free = (x @ y) / (x @ x), len(logs) - groups.ngroups - 1
+            half = np.sqrt((y - slope * x) @ (y - slope * x) / free / (x @ x)) * stdtrit(free, 0.975)
+            line.append(f"{slope:.3f} [{slope - half:.3f}, {slope + half:.3f}]")
+        body.append(line)
+    return markdown(["theta", f"L, {REGIMES[0]} [95 %]", f"L, {REGIMES[2]} [95 %]"], body)
+
+
+def local_slopes(name, axis, theta=0.5):
+    """Of ln N* between neighbouring values of an axis, all else equal: mean over the pairs, its standard error, their number; of theory."""
+    others = [other for other in SIZES if other != axis]
+    steps = {}
+    for _, line in crossed(theta, name).groupby(others):
+        line = line.sort_values(axis)
+        for a, b in pairwise(line.itertuples()):
+            low, high = getattr(a, axis), getattr(b, axis)
+            slopes = [np.log(y / x) / np.log(high / low) for x, y in ((a.N_star, b.N_star), (a.predicted, b.predicted))]
+            steps.setdefault((low, high), []).append(slopes)
+    return {step: np.array(found) for step, found in sorted(steps.items())}
+
+
+def law_slopes():
+    """Local slopes of ln N* between neighbouring sizes, all else equal, at theta 0.5: mean over the pairs of cells; theory in brackets."""
+    body = []
+    for name in (REGIMES[0], REGIMES[2]):
+        for axis in SIZES:
+            cells = []
+            for (low, high), slopes in local_slopes(name, axis).items():
+                measured, theirs = slopes.mean(axis=0)
+                cells.append(f"{low} to {high}: {measured:.2f} ({theirs:.2f}), {len(slopes)} pairs")
+            body.append([name, axis, "; ".join(cells)])
+    return markdown(["regime", "axis", "slope"], body)
+
+
+def law_logarithms():
+    """What a factor of log V, or of log L, does to the law at theta 0.5: its exponent when it is fitted beside the powers."""
+    body = []
+    for name in (REGIMES[0], REGIMES[2]):
+        mine = crossed(0.5, name)
+        for axis in ("V", "L"):
+            slope, half, rms = regression(mine, "N_star", extra=[np.log(np.log(mine[axis]))])
+            body.append([name, f"log {axis}", f"{slope[-1]:+.2f} [{slope[-1] - half[-1]:+.2f}, {slope[-1] + half[-1]:+.2f}]", f"{rms:.2f}"])
+    return markdown(["regime", "factor", "its exponent [95 %]", "rms residual of ln N*"], body)
+
+
+def law_errors():
+    """Predicted against observed N*, no constant fitted; the noise is the median standard error of the observed ln N*."""
+    body = []
+    for theta in (0.25, 0.5, 0.9):
+        for name in (*REGIMES, "all"):
+            mine = crossed(theta, None if name == "all" else name)
+            off = np.log(mine["predicted"] / mine["N_star"])
+            worst = off.abs().idxmax()
+            at = ", ".join(f"{axis} {mine.loc[worst][axis]}" for axis in SIZES)
+            numbers = f"{off.abs().median():.3f}", f"{off.mean():+.3f}", f"{off[worst]:+.2f} ({at})", f"{mine['error'].median():.2f}"
+            body.append([theta, name, len(off), *numbers])
+    return markdown(["theta", "regime", "cells", "median abs ln ratio", "mean ln ratio", "largest", "noise"], body)
+
+
+def law_check():
+    """N* of exact runs, without a pool, beside those with one, at theta 0.5; their difference in standard errors."""
+    exact, pooled = (predicted(study) for study in ("law-exact", "law"))
+    exact, pooled = (table[table["theta"] == 0.5].set_index(SIZES) for table in (exact, pooled))
+    body = []
+    for at, row in exact.iterrows():
+        both = row, pooled.loc[at]
+        z = np.log(both[1]["N_star"] / both[0]["N_star"]) / np.hypot(*(one["error"] for one in both))
+        cells = [f"{one['N_star']:.0f} [{one['lo']:.0f}, {one['hi']:.0f}]" if one["N_star"] > 0 else one["outcome"] for one in both]
+        body.append([*at, *cells, f"{z:+.1f}" if np.isfinite(z) else "", f"{row['predicted']:.0f}"])
+    return markdown([*SIZES, "exact N* [95 %]", "with a pool", "difference", "theory"], body)
+
+
+LAW = (law_exponents, law_lengths, law_slopes, law_logarithms, law_errors, law_check)
