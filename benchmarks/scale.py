@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from jaxrecall import Point
+from jaxrecall.execution.tally import duration
 from jaxrecall.point import FIELDS
-from jaxrecall.run.tally import duration
 from jaxrecall.science.columns import CODE_VERSION, COLUMNS
 from jaxrecall.store.compact import compact
 from jaxrecall.store.store import Store
