@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import version
 
-from .command import FAILED, OK, USAGE, leave
+from .command import USAGE, answer, start
 from .errors import suggest
 from .science.columns import CODE_VERSION
 
@@ -44,11 +43,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if first in MODULES:
         return import_module(f".{MODULES[first]}", __package__).main(rest)
     if first in ("--help", "-h", "help"):
-        print(HELP)
-        return OK
+        return answer(HELP)
     if first == "--version":
-        print(f"jaxrecall {version('jaxrecall')} (code_version {CODE_VERSION})")
-        return OK
+        return answer(f"jaxrecall {version('jaxrecall')} (code_version {CODE_VERSION})")
     allowed = [*MODULES, "--help", "--version"]
     print(f"COMMAND: got {first}{suggest(first, allowed)}; allowed: {', '.join(allowed)}", file=sys.stderr)
     return USAGE
@@ -56,13 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def script() -> None:
     """The entry point of `jaxrecall`."""
-    try:
-        exit_code = main()
-        sys.stdout.flush()
-    except BrokenPipeError:  # the reader has gone, as in `jaxrecall examples | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        exit_code = FAILED
-    leave(exit_code)
+    start("jaxrecall.__main__")
 
 
 if __name__ == "__main__":

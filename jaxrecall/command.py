@@ -1,19 +1,32 @@
-"""The commands of the package: how one is called, and how its process ends."""
+"""The commands of the package: how one is called, and how its process starts and ends."""
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import shlex
 import shutil
+import signal
 import sys
+import threading
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 OK, USAGE, FAILED, INTERRUPTED = 0, 2, 3, 130
 """Exit codes of every command."""
 
 SCRIPT = "jaxrecall"
+
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+"""Signals that end a command in order, as Ctrl-C does."""
+
+RESEND_SECONDS = 0.01
+
+_lost: dict[int, OSError] = {}
+"""The last error of each of the streams 1 and 2 that could not be written."""
 
 
 def called(name: str, argv: Sequence[str] = ()) -> str:
@@ -34,9 +47,81 @@ def _program(path: Path) -> str:
     return str(path.relative_to(Path.cwd()))
 
 
-def leave(exit_code: int) -> NoReturn:
-    """Ends the process. An interrupted one ends at once: everything is saved, and the usual way would wait for the batch in flight."""
-    if exit_code == INTERRUPTED:
+def start(module: str) -> NoReturn:
+    """Runs `main` of a module of the package as the whole work of this process, and ends it with the exit code that `main` returns.
+
+    The module is imported here, because its imports take so long that a signal may come meanwhile.
+    """
+    try:
+        for number in SIGNALS:
+            if signal.getsignal(number) != signal.SIG_IGN:  # as nohup sets it
+                signal.signal(number, signal.default_int_handler)
+        sys.unraisablehook = resend_interrupts
+        _protect_streams()
+        exit_code = import_module(module).main()
+        sys.stdout.flush()
+        if 1 in _lost and _lost[1].errno != errno.EPIPE:
+            print(f"some output could not be written: {_lost[1].strerror}", file=sys.stderr)
+    except KeyboardInterrupt:
+        _ignore_signals()
+        print("interrupted", file=sys.stderr)
+        exit_code = INTERRUPTED
+    _ignore_signals()
+    if exit_code == INTERRUPTED:  # at once: everything is saved, and the usual way would wait for the batch in flight
         sys.stdout.flush()
         os._exit(exit_code)
     raise SystemExit(exit_code)
+
+
+def answer(text: str) -> int:
+    """Prints what a command was called for; returns its exit code, FAILED if it could not be written.
+
+    A reader that left early, as in `| head`, is no failure.
+    """
+    print(text, flush=True)
+    return FAILED if 1 in _lost and _lost[1].errno != errno.EPIPE else OK
+
+
+def resend_interrupts(unraisable: Any) -> None:
+    """As `sys.unraisablehook`: sends an interrupt again that came in a callback, such as a garbage collector's, where it has no effect."""
+    if issubclass(unraisable.exc_type, KeyboardInterrupt):
+        threading.Timer(RESEND_SECONDS, os.kill, (os.getpid(), signal.SIGINT)).start()
+    else:
+        sys.__unraisablehook__(unraisable)
+
+
+def _ignore_signals() -> None:
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+class _Stream(io.FileIO):
+    """A standard stream that loses what cannot be written: a full disk or a reader that has left must not end a sweep."""
+
+    def write(self, data: Any) -> int:
+        try:
+            written = super().write(data)
+            if written is None:
+                raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+            return written
+        except OSError as error:
+            _lost[self.fileno()] = error
+            return len(data)
+
+
+def _protect_streams() -> None:
+    """Replaces the output streams of this process. Those that are closed become the null device, so that no file takes their number."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+            os.set_inheritable(number, True)
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        old = getattr(sys, name)
+        if old is None:
+            new: Any = open(os.devnull, "w")  # noqa: SIM115  lives as long as the process
+        else:
+            buffer = io.BufferedWriter(_Stream(number, "w", closefd=False))
+            new = io.TextIOWrapper(buffer, encoding=old.encoding, errors=old.errors, line_buffering=old.line_buffering)
+        setattr(sys, name, new)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # before the imports below, which take long
+    from .command import start
+
+    start("jaxrecall.compact")
+
 import argparse
 import sys
 from collections.abc import Sequence
@@ -33,7 +38,3 @@ def main(argv: Sequence[str] | None = None) -> int:
     for path, why in result.unreadable:
         print(f"cannot be read, left unchanged: {path} ({why})")
     return OK
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # before the imports below, which take long
+    from .command import start
+
+    start("jaxrecall.examples")
+
 import argparse
 import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from .command import OK, USAGE, called
+from .command import OK, USAGE, answer, called
 from .errors import UsageError, suggest
 
 SCHEMA = "grid.schema.json"
@@ -66,10 +71,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if args.name is None:
         width = max(map(len, grids()))
-        for name, path in grids().items():
-            print(f"{name:<{width}}  {about(path)}")
-        print(f"\nTo copy one to the current folder: {called('examples')} quickstart")
-        return OK
+        listed = [f"{name:<{width}}  {about(path)}" for name, path in grids().items()]
+        return answer("\n".join([*listed, f"\nTo copy one to the current folder: {called('examples')} quickstart"]))
     try:
         target = copy(args.name, Path())
     except UsageError as error:
@@ -77,7 +80,3 @@ def main(argv: Sequence[str] | None = None) -> int:
         return USAGE
     print(f"copied {target}, and {SCHEMA} for editors. To run it: {_run(target)}")
     return OK
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

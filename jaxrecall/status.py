@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # before the imports below, which take long
+    from .command import start
+
+    start("jaxrecall.status")
+
 import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from .command import OK, USAGE, called
+from .command import USAGE, answer, called
 from .errors import StoreError
 from .execution.status import survey
 from .execution.tally import duration
@@ -55,9 +60,4 @@ def main(argv: Sequence[str] | None = None) -> int:
     except StoreError as error:
         print(error, file=sys.stderr)
         return USAGE
-    print(json.dumps(facts) if args.json else "\n".join(lines(facts)))
-    return OK
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+    return answer(json.dumps(facts) if args.json else "\n".join(lines(facts)))

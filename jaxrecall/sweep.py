@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # before the imports below, which take long
+    from .command import start
+
+    start("jaxrecall.sweep")
+
 import argparse
 import contextlib
 import json
@@ -11,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .command import FAILED, INTERRUPTED, OK, USAGE, called, leave
+from .command import FAILED, INTERRUPTED, USAGE, answer, called
 from .errors import Refused, StoreError, UsageError
 from .execution.engines.engine import Engine, add_options, engine
 from .execution.interrupts import Interrupts
@@ -62,8 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(args: argparse.Namespace, resume_command: str, interrupts: Interrupts) -> int:
     if args.print_schema:
-        print(json.dumps(json_schema(), indent=2))
-        return OK
+        return answer(json.dumps(json_schema(), indent=2))
     if not args.grid:
         raise UsageError(f"--grid: nothing given; allowed: a grid file, as in --grid quickstart.yaml ({called('examples')} lists some)")
     if args.json and not args.dry_run:
@@ -78,8 +82,7 @@ def _main(args: argparse.Namespace, resume_command: str, interrupts: Interrupts)
     for remark in job.remarks:
         print(remark, file=sys.stderr)
     if args.dry_run:
-        print(json.dumps(job.facts()) if args.json else "\n".join(job.describe()))
-        return OK
+        return answer(json.dumps(job.facts()) if args.json else "\n".join(job.describe()))
     return _sweep(job, by, Events(sys.stdout) if args.json_log else None, interrupts)
 
 
@@ -149,7 +152,3 @@ def _picture(job: Job, events: Events | None) -> None:
 
 def _short(number: float) -> str:
     return f"{number:.4g}" if number < 1e4 else f"{number:.0f}"
-
-
-if __name__ == "__main__":
-    leave(main())

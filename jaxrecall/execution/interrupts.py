@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM, from the start of a command to its end."""
+"""Signals that interrupt: SIGINT, SIGTERM and SIGHUP, from the start of a command to its end."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+from ..command import SIGNALS, resend_interrupts
 
 
 class Interrupts:
@@ -24,13 +26,17 @@ class Interrupts:
     def __enter__(self) -> Interrupts:
         main = threading.current_thread() is threading.main_thread()  # no other may set handlers
         # a handler that Python does not know, None, could not be put back
-        ours = [number for number in (signal.SIGINT, signal.SIGTERM) if main and signal.getsignal(number) is not None]
+        ours = [number for number in SIGNALS if main and signal.getsignal(number) is not None and not _ignored(number)]
         self._before = {number: signal.signal(number, self._handle) for number in ours}
+        self._hook = sys.unraisablehook
+        if main:
+            sys.unraisablehook = resend_interrupts
         return self
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        sys.unraisablehook = self._hook
 
     @contextmanager
     def patient(self) -> Iterator[None]:
@@ -59,3 +65,8 @@ class Interrupts:
             raise KeyboardInterrupt
         if not again:
             self.message("stopping when the running batch is finished; its rows are kept. A second signal drops it")
+
+
+def _ignored(number: int) -> bool:
+    """Whether the caller wants the process to outlive its terminal, as nohup does."""
+    return number == getattr(signal, "SIGHUP", None) and signal.getsignal(number) == signal.SIG_IGN

@@ -189,11 +189,11 @@ class JsonProgress(Progress):
         self.emit("message", text=line)
 
 
-def progress(tally: Tally, events: Events | None = None, out: TextIO = sys.stderr) -> Progress:
+def progress(tally: Tally, events: Events | None = None) -> Progress:
     """JSON events if `events` is given, else a bar on a terminal or lines in a log."""
     if events:
         return JsonProgress(tally, events)
-    return RichProgress(tally) if out.isatty() else PlainProgress(tally, out)
+    return RichProgress(tally) if sys.stderr.isatty() else PlainProgress(tally, sys.stderr)
 
 
 def _print(line: str, out: TextIO) -> None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # before the imports below, which take long
+    from ..command import start
+
+    start("jaxrecall.fit.__main__")
+
 import argparse
 import sys
 from collections.abc import Sequence
@@ -67,7 +72,3 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("interrupted; nothing was written", file=sys.stderr)
         return INTERRUPTED
     return OK
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

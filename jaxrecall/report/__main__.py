@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # before the imports below, which take long
+    from ..command import start
+
+    start("jaxrecall.report.__main__")
+
 import argparse
 import shlex
 import sys
@@ -89,7 +94,3 @@ def lines(report: Report) -> Iterator[str]:
         yield f"left out: {what}: {why}"
     yield f"\npage:     {report.page} ({report.page.stat().st_size / 1e6:.2f} MB)"
     yield f"pictures: {report.folder} ({len(report.pictures)} as .pdf and .png)"
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -6,6 +6,7 @@ dispatcher.py   which worker works on what
 events.py       the tasks of a worker, and its reports
 worker.py       what a worker does
 local.py        --workers: processes of this machine
+child.py        the start of such a process
 ray.py          --engine ray: actors
 slurm.py        --engine slurm: shards as an array
 """

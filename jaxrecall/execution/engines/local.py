@@ -1,7 +1,7 @@
 """--workers K: new processes on this machine, one per accelerator or each with its own cores.
 
-A worker is `python -m jaxrecall.execution.engines.local FD CORE,CORE...`: tasks come and events go through that file descriptor. It ends
-when the other side closes, and leaves every signal to the parent, since a terminal or Slurm sends them to all.
+A worker is `python -m jaxrecall.execution.engines.child PARENT FD CORE,CORE...`: tasks come and events go through that file descriptor.
+It ends when the other side closes, and leaves every signal to the parent, since a terminal or Slurm sends them to all.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from queue import SimpleQueue
 
+from ...command import SIGNALS
 from .events import Event, Lost, Ready, Task
 from .pool import Pool
 
@@ -41,9 +42,14 @@ class LocalPool(Pool):
 
     def start(self, worker: int) -> None:
         ours, theirs = Pipe()
-        command = [sys.executable, "-m", __name__, str(theirs.fileno()), ",".join(map(str, self.cores[worker]))]
-        # what a worker prints must not come between the events on stdout
-        process = subprocess.Popen(command, env=self.environments[worker], pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=2)
+        module, fd = f"{__package__}.child", theirs.fileno()
+        command = [sys.executable, "-m", module, str(os.getpid()), str(fd), ",".join(map(str, self.cores[worker]))]
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # the worker inherits it, and so is deaf to them from its first moment
+        try:
+            # what a worker prints must not come between the events on stdout
+            process = subprocess.Popen(command, env=self.environments[worker], pass_fds=[fd], stdin=subprocess.DEVNULL, stdout=2)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
         self.processes[worker] = process, ours
 
@@ -119,8 +125,7 @@ def share_of_memory(devices: float) -> dict[str, str]:
 
 
 def main(fd: int, cores: list[int]) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+    """What a worker does; the caller has arranged that it ends with its parent."""
     if cores:
         os.sched_setaffinity(0, cores)  # before JAX starts its threads, which take it over
     from .worker import Worker
@@ -151,7 +156,3 @@ def main(fd: int, cores: list[int]) -> None:
     send(Ready())
     while True:
         worker.run(tasks.get())
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), [int(core) for core in sys.argv[2].split(",") if core])
