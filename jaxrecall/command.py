@@ -69,6 +69,7 @@ def start(module: str) -> NoReturn:
     _ignore_signals()
     if exit_code == INTERRUPTED:  # at once: everything is saved, and the usual way would wait for the batch in flight
         sys.stdout.flush()
+        sys.stderr.flush()
         os._exit(exit_code)
     raise SystemExit(exit_code)
 
@@ -122,6 +123,8 @@ def _protect_streams() -> None:
         if old is None:
             new: Any = open(os.devnull, "w")  # noqa: SIM115  lives as long as the process
         else:
-            buffer = io.BufferedWriter(_Stream(number, "w", closefd=False))
-            new = io.TextIOWrapper(buffer, encoding=old.encoding, errors=old.errors, line_buffering=old.line_buffering)
+            raw = _Stream(number, "w", closefd=False)
+            buffer: Any = raw if old.write_through else io.BufferedWriter(raw)  # with PYTHONUNBUFFERED there is no buffer
+            buffering = {"line_buffering": old.line_buffering, "write_through": old.write_through}
+            new = io.TextIOWrapper(buffer, encoding=old.encoding, errors=old.errors, **buffering)
         setattr(sys, name, new)

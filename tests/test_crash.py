@@ -7,6 +7,7 @@ import io
 import json
 import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -23,13 +24,15 @@ from helpers import ROOT
 from test_store import in_namespace, rows
 
 from jaxrecall import load
+from jaxrecall.errors import StoreError
 from jaxrecall.execution import saver
 from jaxrecall.execution.interrupts import Interrupts
 from jaxrecall.execution.progress import Events, JsonProgress
 from jaxrecall.execution.saver import Saver
 from jaxrecall.execution.tally import Tally
+from jaxrecall.science.columns import COLUMNS
 from jaxrecall.status import survey
-from jaxrecall.store.store import Store
+from jaxrecall.store.store import PART_BYTES, ROW_BYTES, Store
 
 SMALL = """
 name: small
@@ -173,17 +176,23 @@ def test_interrupts_by_sigterm_and_sigint(home, tmp_path):
 
 
 @pytest.mark.system
-def test_a_second_signal_drops_the_batch_in_flight(small, tmp_path):
+@pytest.mark.parametrize(("first", "others"), [("SIGTERM", ["SIGINT"]), ("SIGHUP", ["SIGHUP"]), ("SIGINT", ["SIGINT"] * 8)])
+def test_a_second_signal_drops_the_batch_in_flight(small, tmp_path, first, others):
     sweep = small.start(tmp_path, "--set", "blocks.0.axes.N=[1000000000]")  # a run takes hours
     assert sweep.stdout
     events = map(json.loads, sweep.stdout)
     assert any(event["event"] == "compiled" for event in events)
-    sweep.send_signal(signal.SIGTERM)
+    sweep.send_signal(signal.Signals[first])
     assert "A second signal drops it" in next(events)["text"]
-    sweep.send_signal(signal.SIGINT)
-    assert [event["exit_code"] for event in events] == [130]
+    for name in others:
+        sweep.send_signal(signal.Signals[name])
+        time.sleep(0.002)
     assert sweep.wait(timeout=60) == 130
-    assert "interrupted; finished runs are kept. To resume: python" in sweep.communicate()[1]
+    assert len(others) > 1 or [event["exit_code"] for event in events] == [130]
+    err = sweep.communicate()[1]
+    assert "interrupted" in err
+    assert ("To resume: python" in err) or len(others) > 1
+    assert not [line for line in err.splitlines() if "Traceback" in line or "ignored" in line]
 
 
 def test_signals_wait_only_while_runs_are_in_flight():
@@ -222,7 +231,6 @@ def test_two_sweeps_of_one_folder_at_once(small, uninterrupted, tmp_path):
 # --- a disk that refuses
 
 QUICK = "from jaxrecall.execution import saver; saver.WAITS = (0.05, 0.1)"
-SMALL_FILES = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (15_000,) * 2)\n" + QUICK
 
 
 def check_refused(events: list[dict[str, Any]], err: str, why: str) -> int:
@@ -257,12 +265,53 @@ def test_a_full_disk_costs_what_it_could_not_take(small, uninterrupted, tmp_path
     same(quiet(tmp_path / "copy"), uninterrupted)
 
 
+@pytest.mark.parametrize(("size", "n_rows", "refused"), [(10_000, 1, True), (10_000, 0, False), (60_000, 1, False), (60_000, 100, True)])
+def test_room_for_a_part_is_checked_before_anything_runs(tmp_path, size, n_rows, refused):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        Store(tmp_path / "out").prepare({}, n_rows)
+    except StoreError as error:
+        text = str(error)
+    else:
+        text = ""
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert ("File too large" in text) is refused
+    assert not refused or text.endswith(f"A part of {n_rows} rows needs about {48 + n_rows / 2:.0f} KiB")
+    assert list(tmp_path.rglob("*room*")) == []
+    assert (tmp_path / "out").exists() is not refused
+
+
+def test_a_part_needs_no_more_room_than_was_checked(tmp_path):
+    for n in (1, 10, 1000):
+        path = Store(tmp_path).write([{**row, **_noise(i)} for i, row in enumerate(rows(*range(n)))])
+        assert path.stat().st_size < PART_BYTES + ROW_BYTES * n
+
+
+def _noise(i: int) -> dict[str, float]:
+    """Metrics that do not compress."""
+    chance = random.Random(i)
+    return {name: chance.random() for name, (kind, _) in COLUMNS.items() if kind == "float64"}
+
+
+@pytest.mark.system
+def test_a_tiny_disk_is_refused_before_anything_runs(small, tmp_path):
+    before = in_namespace(f"mount -t tmpfs -o size=4k tmpfs {tmp_path}")
+    told = subprocess.run([*before, *small.command(tmp_path / "out")], env=small.env, capture_output=True, text=True, timeout=60)
+    assert (told.returncode, told.stdout, len(told.stderr.splitlines())) == (2, "", 1)
+    assert "No space left on device (free some space)" in told.stderr
+
+
 @pytest.mark.system
 def test_a_file_size_limit_costs_what_it_could_not_take(small, uninterrupted, tmp_path):
-    refused = small.run(tmp_path, body=SMALL_FILES)
+    def limit(sweep: subprocess.Popen[str], k: int) -> None:
+        if k == 1:
+            resource.prlimit(sweep.pid, resource.RLIMIT_FSIZE, (15_000, 15_000))
+
+    refused = small.run(tmp_path, body=QUICK, act=limit)
     unsaved = check_refused(refused["events"], refused["err"], "File too large (raise the file size limit (ulimit -f))")
-    assert unsaved == refused["runs_executed"]
-    assert small.run(tmp_path)["runs_executed"] == 96
+    assert small.run(tmp_path)["runs_executed"] == 96 - refused["runs_executed"] + unsaved
     same(quiet(tmp_path), uninterrupted)
 
 

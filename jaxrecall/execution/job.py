@@ -113,9 +113,9 @@ def interrupted(resume_command: str) -> str:
 def carry_out(job: Job, execute: Executor, progress: Progress, interrupts: Interrupts) -> Outcome:
     """Creates the results folder if needed, and runs what is missing in it; `progress` shows `job.tally`.
 
-    Raises StoreError, and KeyboardInterrupt where a signal comes before anything runs.
+    Raises StoreError, also where a part would not fit on the disk, and KeyboardInterrupt where a signal comes before anything runs.
     """
-    job.store.prepare(job.manifest())
+    job.store.prepare(job.manifest(), job.plan.n_runs if job.to_do else 0)
     job.store.clear_failures(job.runs)
     progress.started(job.start_line(), job.start_facts())
     interrupts.message = progress.message

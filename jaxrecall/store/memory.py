@@ -23,7 +23,7 @@ class MemoryStore(Store):
     def check(self) -> None:
         """Nothing can be in the way."""
 
-    def prepare(self, manifest: dict[str, Any]) -> None:
+    def prepare(self, manifest: dict[str, Any], n_rows: int = 0) -> None:
         self.notes["manifest"] = manifest
 
     def read_manifest(self) -> dict[str, Any] | None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import secrets
 from collections.abc import Callable, Iterator, Set
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,6 +30,9 @@ from ..files import TEMPORARY_NAME, atomic_write
 from ..point import RunId
 from .paths import PARTS, TABLE, holds_results, listed, local_path, result_files, storage_errors
 from .table import NEEDED, RUN, VERSION, Unreadable, of_rows, read, to_parquet
+
+PART_BYTES, ROW_BYTES, PART_ROWS = 48 * 2**10, 512, 1000
+"""Of a part: its size without rows, each row's share, and the rows for which there must be room before any is computed."""
 
 STALE_SECONDS = 3600.0
 """A file that stays in `_staging` so long was left there by a process that died: writing one takes seconds."""
@@ -57,8 +61,11 @@ class Store:
             if os.path.lexists(path) and not os.path.isdir(path):
                 raise StoreError(f"{self.folder}: {path} is not a folder; move it away or choose another results folder (--out)")
 
-    def prepare(self, manifest: dict[str, Any]) -> None:
-        """Makes the folder, writes `manifest.json`, removes stale `_staging` files; if refused, nothing that was made stays behind."""
+    def prepare(self, manifest: dict[str, Any], n_rows: int = 0) -> None:
+        """Makes the folder, writes `manifest.json`, removes stale `_staging` files; if refused, nothing that was made stays behind.
+
+        A folder without room for a part is refused if there are `n_rows` to compute.
+        """
         self.check()
         data = json.dumps(manifest, indent=2).encode()
         made = [p for p in (*reversed(self.folder.parents), self.folder, self.parts, self.staging) if not os.path.exists(p)]
@@ -66,6 +73,8 @@ class Store:
             with storage_errors(self.folder):
                 for path in made:
                     path.mkdir(exist_ok=True)
+            if n_rows:
+                self._check_room(min(n_rows, PART_ROWS))
             self.put(self.manifest, data)
         except BaseException:
             for path in reversed(made):
@@ -153,6 +162,18 @@ class Store:
                     continue  # not one of ours
                 if failed <= runs:
                     path.unlink(missing_ok=True)
+
+    def _check_room(self, n_rows: int) -> None:
+        """Refuses a folder where a file of the size of such a part cannot be written; the free space does not show a quota."""
+        size = PART_BYTES + ROW_BYTES * n_rows
+        trial = self.staging / f"{os.getpid()}-{secrets.token_hex(4)}-room"
+        try:
+            with storage_errors(self.folder):
+                self.staging.mkdir(exist_ok=True)
+                atomic_write(trial, secrets.token_bytes(size), self.staging, sync=True)
+                trial.unlink()
+        except StoreError as error:
+            raise StoreError(f"{error}. A part of {n_rows} rows needs about {size / 2**10:.0f} KiB") from error
 
     def _remove_stale_files(self) -> None:
         """Removes what processes that died left in `_staging`.
