@@ -55,7 +55,7 @@ def run(
 
     Raises:
         GridError, UsageError or StoreError, before anything runs, for arguments that are refused.
-        Interrupted: Ctrl-C, a notebook's stop button or SIGTERM, in the main thread. The batch in flight is finished first; a
+        Interrupted: Ctrl-C, a notebook's stop button, SIGTERM or SIGHUP, in the main thread. The batch in flight is finished first; a
             second Ctrl-C drops it. Finished rows are saved in `out`, and are `rows` of the exception in any case.
         RunFailed: some runs failed, after all others have run; `rows` of the exception holds the finished ones.
 
