@@ -342,7 +342,7 @@ def test_a_killed_worker_loses_nothing(sweeps, alone, tmp_path):
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_all_processes_keeps_what_is_finished(sweeps, alone, tmp_path, number):
     """A terminal and Slurm send their signals to parent and workers alike."""
 
