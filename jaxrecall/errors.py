@@ -5,10 +5,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
+
+MAX_LINES, MAX_LINE = 100, 2000
+"""Lines of a message, and characters of a line, at most."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,9 @@ class Refused(ValueError):
     """Something that cannot be used as requested; `lines` holds one line per error."""
 
     def __init__(self, lines: list[str] | str):
-        self.lines = [lines] if isinstance(lines, str) else lines
+        lines = [lines] if isinstance(lines, str) else lines
+        more = [f"and {len(lines) - MAX_LINES} more errors"] if len(lines) > MAX_LINES else []
+        self.lines = [_cut(line) for line in lines[:MAX_LINES]] + more
         super().__init__("\n".join(self.lines))
 
 
@@ -73,6 +78,20 @@ class FitError(Refused):
 
 class TheoryError(ValueError):
     """Arguments that no formula here covers."""
+
+
+def shown(value: Any, most: int = 200) -> str:
+    """`value` as Python writes it, cut after `most` characters."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # Python writes no whole number of more than 4300 digits
+        return f"a value of type {type(value).__name__} that is too long to show"
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def _cut(line: str) -> str:
+    """The line without its middle if it is too long: what is allowed stands at the end."""
+    return line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 505]} ... {line[-500:]}"
 
 
 def suggest(name: str, allowed: Iterable[str]) -> str:

@@ -16,7 +16,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
-from .errors import PointError, Problem
+from .errors import PointError, Problem, shown
 from .laws.activation import ACTIVATIONS
 from .laws.embedding import EMBEDDING_LAWS
 from .laws.pool import MAX_LENGTH, MAX_SAMPLES, in_the_limit
@@ -94,16 +94,10 @@ class Point:
 
     def __post_init__(self) -> None:
         problems: list[Problem] = []
-        given = {f.name for f in fields(self) if getattr(self, f.name) is not None}
-        for f in fields(self):
-            value = getattr(self, f.name)
-            if value is None and f.default is None:
-                continue
-            limits = dict(f.metadata)
-            if "high_with_pool" in limits and self.pool is not None:
-                limits["high"] = limits["high_with_pool"]
-            value = _checked(f.name, value, str(f.type), limits, problems)
-            object.__setattr__(self, f.name, value)
+        given = {name for name in FIELDS if getattr(self, name) is not None}
+        for name, f in FIELDS.items():
+            if name in given or f.default is not None:
+                object.__setattr__(self, name, checked_field(name, getattr(self, name), self.pool is not None, problems))
         if {"kappa", "gamma"} <= given:
             problems.append(Problem("kappa", f"got kappa={self.kappa!r} and gamma={self.gamma!r}; give one, the other follows"))
         if not problems:
@@ -223,6 +217,14 @@ def checked_seed(seed: Any) -> int:
     return value
 
 
+def checked_field(name: str, value: Any, has_pool: bool, problems: list[Problem]) -> Any:
+    """`value` as the plain Python type of the field, or an entry in `problems`; limits that join several fields are not checked."""
+    limits: Mapping[str, Any] = FIELDS[name].metadata
+    if has_pool and "high_with_pool" in limits:
+        limits = {**limits, "high": limits["high_with_pool"]}
+    return _checked(name, value, str(FIELDS[name].type), limits, problems)
+
+
 def to_12_digits(value: float) -> str:
     """The value to 12 significant digits, by which ids and axes compare numbers."""
     return f"{value:.12g}"
@@ -232,28 +234,28 @@ def _checked(name: str, value: Any, kind: str, limits: Any, problems: list[Probl
     """`value` as the plain Python type of the field, or an entry in `problems`."""
     if "choices" in limits:
         if not isinstance(value, str) or value not in limits["choices"]():
-            problems.append(Problem(name, f"got {value!r}; allowed: {', '.join(limits['choices']())}"))
+            problems.append(Problem(name, f"got {shown(value)}; allowed: {', '.join(limits['choices']())}"))
         return value
     if kind == "bool":
         if type(value).__name__ not in ("bool", "bool_"):  # bool_ is numpy's
-            problems.append(Problem(name, f"got {value!r}; allowed: true, false"))
+            problems.append(Problem(name, f"got {shown(value)}; allowed: true, false"))
             return value
         return bool(value)
     low, high = limits["low"], limits.get("high", math.inf)
     number = _as_number(value, int if kind.startswith("int") else float)
+    too_low = number is not None and (number <= low if limits.get("open_low") else number < low)
+    if number is not None and not too_low and number <= high:
+        return number
     what = "whole numbers" if kind.startswith("int") else "finite numbers"
     above = f"greater than {low:g}" if limits.get("open_low") else f"from {low}" if kind.startswith("int") else f"from {low:g}"
     allowed = f"{what} {above}" + (f" to {high}" if high < math.inf else "")
     if (larger := limits.get("high_with_pool", high)) > high:
         allowed += f", with a pool to {larger}"
-    if number is None:
-        problems.append(Problem(name, f"got {value!r}; allowed: {allowed}"))
-        return value
-    too_low = number <= low if limits.get("open_low") else number < low
-    if too_low or number > high:
+    mend = None
+    if number is not None:
         mend = f"{name} {'>' if limits.get('open_low') else '>='} {low:g}" if too_low else f"{name} <= {high}"
-        problems.append(Problem(name, f"got {value!r}; allowed: {allowed}", mend))
-    return number
+    problems.append(Problem(name, f"got {shown(value)}; allowed: {allowed}", mend))
+    return value if number is None else number
 
 
 def _as_number(value: Any, kind: type) -> Any:

@@ -23,7 +23,7 @@ from .execution.interrupts import Interrupts
 from .execution.job import Job, carry_out, interrupted
 from .execution.outcome import Outcome
 from .execution.prepare import prepare
-from .execution.progress import Events, progress
+from .execution.progress import Events, counter, progress
 from .grid import json_schema, read_grid
 from .plan import shard as sharding
 from .search.cell import OUTCOMES
@@ -76,7 +76,7 @@ def _main(args: argparse.Namespace, resume_command: str, interrupts: Interrupts)
         raise UsageError("--json-log: got with --dry-run; allowed: without it (a dry run takes --json)")
     pad_to = Shape.parse(args.pad_to) if args.pad_to else None
     by = engine(args, pad_to)
-    grid, shard = read_grid(args.grid, args.set), sharding.chosen(args.shard)
+    grid, shard = read_grid(args.grid, args.set, counter("points of the grid")), sharding.chosen(args.shard)
     by.check(grid, shard)
     job = prepare(grid, args.out or Path("results") / grid.name, shard, pad_to, args.fail_fast, resume_command)
     for remark in job.remarks:

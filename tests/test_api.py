@@ -86,7 +86,7 @@ def test_points_are_taken_as_they_are():
     points = [one, one.replace(gamma=1 / 3), one.replace(kappa=2 / 3, m=8), one.replace(pool=7), one.replace(embedding="sphere", eta=0.1)]
     grid = as_grid(points, range(3))
     assert grid.points == tuple(points) == rebuilt(grid.resolved).points
-    assert grid.seeds == (0, 1, 2)
+    assert grid.seeds == range(3)
     assert as_grid(one).points == (one,)
 
 

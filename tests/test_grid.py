@@ -1,6 +1,7 @@
 """Grids: what a file means, and that every error is reported with its line, all at once."""
 
 import ast
+import itertools
 import json
 import math
 import time
@@ -9,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxrecall.errors import GridError
-from jaxrecall.grid import json_schema, read_grid
+from jaxrecall.errors import GridError, PointError
+from jaxrecall.grid import as_grid, json_schema, read_grid
 from jaxrecall.grid.expr import FUNCTIONS, parse
 from jaxrecall.laws.embedding import EMBEDDING_LAWS, EmbeddingLaw, register
 from jaxrecall.plan.settings import Settings
@@ -74,7 +75,7 @@ def fields(result, *names):
 def test_example(grid):
     result = grid(EXAMPLE)
     assert (result.name, result.root_seed, result.precision) == ("critical-n-vs-d", 0, "highest")
-    assert result.seeds == tuple(range(64))
+    assert result.seeds == range(64)
     assert result.axes == ("d", "N", "L", "V")
     assert len(result.points) + result.n_duplicates == 3 * 17 + 2 * 15
     assert result.n_runs == 64 * len(result.points)
@@ -93,7 +94,7 @@ def test_resolved_reads_as_the_same_grid(grid):
 
 def test_defaults(grid):
     result = grid(BASE, name="plain.v2.yaml")
-    assert (result.name, result.seeds, result.precision, result.axes) == ("plain.v2", (0,), "highest", ())
+    assert (result.name, result.seeds, result.precision, result.axes) == ("plain.v2", range(1), "highest", ())
     assert (result.limits.max_runs, result.limits.max_bytes) == (1_000_000, None)
     assert result.points == (Point(V=64, N=100, d=32, L=8),)
     assert "blocks" not in result.resolved
@@ -112,12 +113,12 @@ def test_root_seed_reaches_the_points(grid):
 
 def test_seeds(grid):
     assert grid(BASE + "seeds: [0, 7, 5]").seeds == (0, 7, 5)
-    assert grid(BASE + "seeds: {start: 5, count: 3}").seeds == (5, 6, 7)
+    assert grid(BASE + "seeds: {start: 5, count: 3}").seeds == range(5, 8)
 
 
 @pytest.mark.parametrize("count", ["6", "6.0"])
 def test_a_plain_number_counts_the_seeds(grid, count):
-    assert grid(BASE + f"seeds: {count}").seeds == tuple(range(6))
+    assert grid(BASE + f"seeds: {count}").seeds == range(6)
     assert grid(BASE + f"seeds: {count}").resolved["seeds"] == {"start": 0, "count": 6}
 
 
@@ -761,3 +762,53 @@ def test_schema_accepts_what_is_read_and_refuses_typos(grid):
         {"blocks": [{"axes": {"d": {"lin": 3}}}]},
     ):
         assert not validator.is_valid({**resolved, **wrong}), wrong
+
+
+def test_a_search_over_very_many_seeds_takes_no_memory_for_them(grid):
+    result = grid("base: {V: 64, d: 32, L: 8}\nseeds: {start: 3, count: 4000000000}\nsearch: {axis: N}")
+    assert result.seeds == range(3, 4_000_000_003)
+
+
+def test_messages_stay_short(refused):
+    lines = refused(BASE + f"seeds: [{', '.join(str(i // 2) for i in range(2000))}]")
+    assert lines[0].endswith("seeds: got 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 990 others more than once; allowed: each seed once")
+    lines = refused(BASE + f"seeds: [{', '.join('x' * 2000)}]")
+    assert (len(lines), lines[-1]) == (101, "and 1900 more errors")
+    lines = refused(BASE + "? " + "k" * 9000 + "\n: 1")
+    assert max(map(len, lines)) <= 2005
+    assert lines[0].endswith("run")
+
+
+def test_progress_of_an_expansion(tmp_path):
+    path = tmp_path / "many.yaml"
+    path.write_text(BASE + 'blocks: [{axes: {a: {range: {from: 1, to: 25000, step: 1}}}, where: ["a == 1"]}]')
+    calls = []
+    read_grid(path, on_progress=lambda *call: calls.append(call))
+    assert calls == [(0, 25000), (10000, 25000), (20000, 25000)]
+
+
+def test_huge_numbers(refused):
+    huge = "0x" + "f" * 5000
+    one_line(refused(f"base: {{V: 64, N: {huge}, d: 32, L: 8}}"), ":1: got '0xfff", "as int; allowed")
+    one_line(refused(BASE + "blocks: [{axes: {d: 8}}]", f"blocks.{'9' * 5000}.axes.d=8"), "a list; allowed: 0 to 0")
+    for wrong in ({"base": {"V": 64, "N": 10**5000, "d": 32, "L": 8}}, {"base": {"V": 64, "N": 4, "d": 8, "L": 8}, "seeds": [10**5000]}):
+        with pytest.raises(GridError, match="too long to show"):
+            as_grid(wrong | {"name": "huge"})
+    with pytest.raises(GridError, match="numbers up to 1e308"):
+        as_grid({"name": "huge", "base": {"V": 64, "d": 32, "L": 8}, "blocks": [{"axes": {"a": [10**5000]}, "derive": {"N": "a"}}]})
+    with pytest.raises(PointError, match="N: got a value of type int that is too long to show"):
+        Point(V=64, N=10**5000, d=32, L=8)
+
+
+def test_lists_from_python_are_bounded(monkeypatch):
+    point = Point(V=64, N=4, d=32, L=8)
+    assert as_grid(point, range(3)).seeds == range(3)
+    with pytest.raises(GridError, match="2000000000 seeds; allowed: 1000000 runs"):
+        as_grid(point, range(2_000_000_000))
+    monkeypatch.setattr("jaxrecall.grid.given.MAX_LIST", 5)
+    with pytest.raises(GridError, match="got count of more than 5 values"):
+        as_grid(point, itertools.count())
+    endless = {"name": "endless"}
+    endless["base"] = endless
+    with pytest.raises(GridError, match="nested too deeply"):
+        as_grid(endless)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, TextIO
@@ -13,6 +13,7 @@ from typing import Any, Protocol, TextIO
 from .tally import Rows, Tally
 
 PLAIN_EVERY_SECONDS = 30.0
+COUNT_EVERY_SECONDS = 5.0
 
 
 class Remarks(Protocol):
@@ -200,3 +201,17 @@ def _print(line: str, out: TextIO) -> None:
     with suppress(OSError):  # a log on a full disk, or a reader that has gone, must not end the sweep
         out.write(line + "\n")  # in one call: the line of a signal handler must not come in between
         out.flush()
+
+
+def counter(what: str, every: float = COUNT_EVERY_SECONDS) -> Callable[[int, int], None]:
+    """A function of the parts done and all parts, which prints a line on stderr every few seconds, the first after `every` seconds."""
+    last = time.monotonic()
+
+    def count(done: int, of: int) -> None:
+        nonlocal last
+        if time.monotonic() - last >= every:
+            last = time.monotonic()
+            with suppress(OSError):
+                print(f"{what}: {done} of {of}", file=sys.stderr, flush=True)
+
+    return count

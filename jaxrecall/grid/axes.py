@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, create_model, model_validator
 
 from .document import Location
+from .expr import MAX_BITS
 from .fields import AXIS_FIELDS, described, field_check, field_value
 from .spacing import MAX_AXIS, Spacing
 from .values import Checked, absent, refuse
@@ -17,6 +18,8 @@ from .values import Checked, absent, refuse
 def _scalar(value: Any) -> Any:
     if isinstance(value, (dict, list)) or (isinstance(value, float) and not math.isfinite(value)):
         raise refuse(value, "numbers, text, true, false, null")
+    if isinstance(value, int) and value.bit_length() > MAX_BITS:
+        raise refuse(value, "numbers up to 1e308")
     return value
 
 

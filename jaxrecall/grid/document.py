@@ -19,7 +19,7 @@ from ..errors import GridError
 Location = tuple[str | int, ...]
 """The path of a value in a document: keys of mappings and indices of lists, from the top."""
 
-MAX_FILE_BYTES, MAX_VALUES = 16 * 2**20, 500_000
+MAX_FILE_BYTES, MAX_VALUES, MAX_DIGITS = 16 * 2**20, 500_000, 400
 
 _TAG = "tag:yaml.org,2002:"
 _MERGE = _TAG + "merge"
@@ -40,10 +40,17 @@ for _name, _pattern, _first in (
 ):
     _Loader.add_implicit_resolver(_TAG + _name, re.compile(rf"^(?:{_pattern})$"), list(_first))
 
+
+def _whole(text: str) -> int:
+    if len(text) > MAX_DIGITS:
+        raise ValueError(f"more than {MAX_DIGITS} digits")
+    return int(text, 16 if "x" in text else 10)
+
+
 _SCALARS = {
     "null": lambda text: None,
     "bool": lambda text: text.lower() == "true",
-    "int": lambda text: int(text, 16 if "x" in text else 10),
+    "int": _whole,
     "float": lambda text: float(text.replace(".inf", "inf").replace(".nan", "nan")),
     "str": str,
 }
@@ -214,9 +221,9 @@ def _set(document: Document, text: str) -> None:
     for i, part in enumerate(parts):
         about = dotted(location) or "the file"
         if isinstance(inside, list):
-            if not part.isdecimal() or int(part) >= len(inside):
+            if not part.isdecimal() or len(part) > 9 or int(part) >= len(inside):
                 allowed = f"0 to {len(inside) - 1}" if inside else "none, the list is empty"
-                raise GridError(f"{shown}: got {part!r} in {about}, a list; allowed: {allowed}, or the whole of {about} at once")
+                raise GridError(f"{shown}: got {part[:40]!r} in {about}, a list; allowed: {allowed}, or the whole of {about} at once")
             step: Any = int(part)
         elif isinstance(inside, dict):
             step = part

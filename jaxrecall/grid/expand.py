@@ -5,7 +5,7 @@ A point that cannot be simulated refuses the grid, unless a where line excludes 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from ..errors import GridError, PointError, Problem
@@ -17,6 +17,10 @@ from .file import GridFile
 from .values import show
 
 MAX_KEPT = 200_000  # points that are kept only to report how far a grid is past max_runs
+BETWEEN = 10_000  # points from one report of progress to the next
+
+OnProgress = Callable[[int, int], None]
+"""Called with the points expanded so far, and all of them."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,7 @@ class Expansion:
     n_excluded: int
 
 
-def expand(document: Document, file: GridFile) -> Expansion:
+def expand(document: Document, file: GridFile, on_progress: OnProgress = lambda done, of: None) -> Expansion:
     """All points of the grid; raises GridError with a line per kind of invalid point, or if no point or too many are left."""
     blocks = grid_blocks(document, file)
     searched = {file.search.axis: file.search.from_} if file.search else {}
@@ -39,9 +43,12 @@ def expand(document: Document, file: GridFile) -> Expansion:
     budget.check_product(n_raw)
     points: dict[str, Point] = {}
     faults = _Faults(document)
-    n_duplicates = n_excluded = 0
+    n_duplicates = n_excluded = n_done = 0
     for block in blocks:
         for row in block.rows():
+            if n_done % BETWEEN == 0:
+                on_progress(n_done, n_raw)
+            n_done += 1
             values = _values(start, row)
             try:
                 point = block.point(values)

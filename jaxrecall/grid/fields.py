@@ -1,6 +1,6 @@
 """The fields of Point as values of a grid file.
 
-Point itself checks a literal value of a field, so that every limit is written in one place.
+The check of Point itself is used for a literal value of a field, so that every limit is written in one place.
 """
 
 from __future__ import annotations
@@ -12,16 +12,14 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from ..errors import PointError
-from ..point import FIELDS, Point, choices
+from ..errors import Problem
+from ..point import FIELDS, checked_field, choices
 from .values import Checked, absent
 
 REQUIRED = tuple(name for name, f in FIELDS.items() if f.default is MISSING)
 DEFAULTS = {name: f.default for name, f in FIELDS.items() if f.default is not MISSING and f.default is not None}
 AXIS_FIELDS = tuple(name for name in FIELDS if name != "root_seed")
 OTHER_RATE = {"kappa": "gamma", "gamma": "kappa"}
-
-_PLAIN = {"V": 2, "N": 1, "d": 4, "L": 1}  # a point that any one valid value leaves valid
 
 
 def choice_names() -> set[str]:
@@ -32,20 +30,14 @@ def choice_names() -> set[str]:
 def field_check(name: str) -> Callable[[Any], Any]:
     """A function that returns a literal value of the field as Point holds it; null passes where Point has a default."""
 
-    # whether a point has a pool is seen when all its fields are
-    plain = {**_PLAIN, "pool": 1} if "high_with_pool" in FIELDS[name].metadata else _PLAIN
-
     def check(value: Any) -> Any:
         if value is None and name in AXIS_FIELDS and name not in REQUIRED:
             return None
-        try:
-            point = Point(**{**plain, name: value})
-        except PointError as error:
-            for problem in error.problems:
-                if problem.argument == name:
-                    raise ValueError(problem.message.replace("got None", "got null")) from None
-            return value
-        return value if isinstance(value, str) else getattr(point, name)
+        problems: list[Problem] = []
+        checked = checked_field(name, value, True, problems)  # whether there is a pool is known when the point is made
+        if problems:
+            raise ValueError(problems[0].message.replace("got None", "got null"))
+        return checked
 
     return check
 

@@ -69,7 +69,8 @@ def _count_in_full(value: Any) -> Any:
 def _no_repeats(seeds: list[int]) -> list[int]:
     repeated = [seed for seed, count in Counter(seeds).items() if count > 1]
     if repeated:
-        raise ValueError(f"got {', '.join(map(str, sorted(repeated)))} more than once; allowed: each seed once")
+        more = f" and {len(repeated) - 10} others" if len(repeated) > 10 else ""
+        raise ValueError(f"got {', '.join(map(str, sorted(repeated)[:10]))}{more} more than once; allowed: each seed once")
     return seeds
 
 

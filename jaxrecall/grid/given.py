@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from ..errors import GridError
 from ..point import Point
 from .document import Document, read_document
 from .grid import Grid, from_document
+
+MAX_LIST = 10_000_000
+"""Values of a list, at most."""
 
 GridLike = Mapping[str, Any] | str | os.PathLike[str] | Point | Sequence[Point]
 
@@ -22,13 +26,23 @@ def as_grid(given: GridLike, seeds: int | Iterable[int] | None = None) -> Grid:
     if isinstance(given, (str, os.PathLike)):
         document = read_document(os.fspath(given))
     elif isinstance(given, Mapping):
-        document = Document("grid", _plain(given))
+        try:
+            document = Document("grid", _plain(given))
+        except RecursionError:
+            raise GridError("grid: is nested too deeply") from None
     else:
         document = Document("grid", _of_points([given] if isinstance(given, Point) else given))
     if seeds is not None:
-        document.data["seeds"] = _plain(seeds if isinstance(seeds, Iterable) else {"count": seeds})
+        document.data["seeds"] = _seeds(seeds)
         document.origins = {place: line for place, line in document.origins.items() if place[0] != "seeds"}
     return from_document(document)
+
+
+def _seeds(seeds: int | Iterable[int]) -> Any:
+    """The seeds as a grid file gives them; a range stays one, however long it is."""
+    if isinstance(seeds, range) and seeds and seeds.step == 1:
+        return {"start": seeds[0], "count": seeds[-1] - seeds[0] + 1}
+    return _plain(seeds if isinstance(seeds, Iterable) else {"count": seeds})
 
 
 def _plain(value: Any) -> Any:
@@ -38,7 +52,10 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, Iterable) and not isinstance(value, str):
-        return [_plain(item) for item in value]
+        items = [_plain(item) for item in islice(value, MAX_LIST + 1)]
+        if len(items) > MAX_LIST:
+            raise GridError(f"grid: got {type(value).__name__} of more than {MAX_LIST} values; allowed: lists of up to {MAX_LIST}")
+        return items
     return value
 
 

@@ -17,7 +17,7 @@ from ..plan.settings import Precision, Settings
 from ..point import FIELDS, Point
 from .axes import axis_locations
 from .document import Document, read_document
-from .expand import expand
+from .expand import OnProgress, expand
 from .file import SEARCH_MIN_SEEDS, GridFile, Limits, Search, checked_name
 from .names import check_names
 from .validation import check_file
@@ -33,7 +33,7 @@ class Grid:
 
     name: str
     root_seed: int
-    seeds: tuple[int, ...]
+    seeds: Sequence[int]  # a range where the file gives a count, which may be very large in a search
     points: tuple[Point, ...]
     n_duplicates: int
     n_excluded: int
@@ -56,13 +56,13 @@ class Grid:
         return self.settings.part_seconds
 
 
-def read_grid(path: str | Path, sets: Sequence[str] = ()) -> Grid:
+def read_grid(path: str | Path, sets: Sequence[str] = (), on_progress: OnProgress = lambda done, of: None) -> Grid:
     """The grid in the YAML file `path`, with each of `sets`, such as "base.V=512", put over it; later ones win.
 
     Raises GridError, with a line for each error: "grid.yaml:7: base.V: got -3; allowed: ...". Points are made once keys,
-    literal values and names are right.
+    literal values and names are right; `on_progress(done, of)` is called with how many are expanded.
     """
-    return from_document(read_document(path, sets))
+    return from_document(read_document(path, sets), on_progress)
 
 
 def rebuilt(resolved: dict[str, Any]) -> Grid:
@@ -70,7 +70,7 @@ def rebuilt(resolved: dict[str, Any]) -> Grid:
     return from_document(Document("manifest.json", copy.deepcopy(resolved)))
 
 
-def from_document(document: Document) -> Grid:
+def from_document(document: Document, on_progress: OnProgress = lambda done, of: None) -> Grid:
     """The grid that a document describes; raises GridError with a line for each error."""
     file, lines = check_file(document)
     lines = document.errors + lines + check_names(document)
@@ -85,11 +85,11 @@ def from_document(document: Document) -> Grid:
         lines.append(document.line(("seeds",), f"got {file.n_seeds}; {allowed}"))
     if file is None or lines:
         raise GridError(lines)
-    expansion = expand(document, file)
+    expansion = expand(document, file, on_progress)
     return Grid(
         name=file.name or stem,
         root_seed=file.root_seed,
-        seeds=tuple(file.seeds if isinstance(file.seeds, list) else range(file.seeds.start, file.seeds.start + file.seeds.count)),
+        seeds=tuple(file.seeds) if isinstance(file.seeds, list) else range(file.seeds.start, file.seeds.start + file.seeds.count),
         points=expansion.points,
         n_duplicates=expansion.n_duplicates,
         n_excluded=expansion.n_excluded,

@@ -9,6 +9,8 @@ from typing import Annotated, Any, TypeGuard
 from pydantic import BaseModel, ConfigDict
 from pydantic_core import core_schema
 
+from ..errors import shown
+
 
 class StrictModel(BaseModel):
     """A mapping whose keys are all known."""
@@ -78,8 +80,7 @@ def absent() -> Any:
 def show(value: Any) -> str:
     """`value` as YAML writes it, cut when long."""
     text = {None: "null", True: "true", False: "false"}.get(value) if isinstance(value, (bool, type(None))) else None
-    text = text or repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return text or shown(value, 60)
 
 
 def refuse(value: Any, allowed: str) -> ValueError:

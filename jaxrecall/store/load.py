@@ -71,7 +71,8 @@ def _of_grid(rows: pa.Table, grid: Grid) -> pa.Table:
     if grid.search:
         levels = [N for N in rows["N"].unique().to_pylist() if grid.search.from_ <= N <= grid.search.to]
         points = (cell.replace(N=N) for cell in grid.points for N in levels)
-    ids, seeds = {point.point_id for point in points}, set(grid.seeds)
+    ids = {point.point_id for point in points}
+    seeds = grid.seeds if isinstance(grid.seeds, range) else set(grid.seeds)
     return _kept(rows, lambda point_id, seed: point_id in ids and seed in seeds)
 
 
