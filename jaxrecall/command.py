@@ -128,3 +128,9 @@ def _protect_streams() -> None:
             buffering = {"line_buffering": old.line_buffering, "write_through": old.write_through}
             new = io.TextIOWrapper(buffer, encoding=old.encoding, errors=old.errors, **buffering)
         setattr(sys, name, new)
+
+
+def escape_output() -> None:
+    """From now on stdout takes any text: what its encoding lacks, such as a byte of a path that is not UTF-8, is written as an escape."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")

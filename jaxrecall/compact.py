@@ -11,13 +11,14 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from .command import OK, USAGE, called
+from .command import OK, USAGE, called, escape_output
 from .errors import StoreError
 from .store.compact import compact
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parses, merges, prints; returns the exit code: 0 done, 2 refused."""
+    escape_output()
     parser = argparse.ArgumentParser(
         prog=called("compact"),
         description="Merge the parts of a results folder into DIR/table.parquet, sorted, one row per run.",

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 TEMPORARY_NAME = re.compile(r"\d+-[0-9a-f]{8}-.+")
 """Names of temporary files in a staging folder."""
+
+MAX_DEPTH = 100
+"""Lists and mappings inside each other in a JSON file, at most."""
 
 
 def atomic_write(
@@ -40,6 +44,24 @@ def atomic_write(
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def read_json(path: Path) -> Any:
+    """The contents of a JSON file; raises OSError, and ValueError for what is no JSON or is nested deeper than MAX_DEPTH."""
+    try:
+        data = json.loads(path.read_bytes())
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    level = [data]
+    for _ in range(MAX_DEPTH):
+        level = [item for value in level for item in _items(value)]
+        if not level:
+            return data
+    raise ValueError("nested too deeply")
+
+
+def _items(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def cache_folder() -> Path | None:

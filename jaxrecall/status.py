@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from .command import USAGE, answer, called
+from .command import USAGE, answer, called, escape_output
 from .errors import StoreError
 from .execution.status import survey
 from .execution.tally import duration
@@ -48,6 +48,7 @@ def lines(facts: dict[str, Any]) -> Iterator[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parses, surveys, prints; returns the exit code: 0 done, 2 refused."""
+    escape_output()
     parser = argparse.ArgumentParser(
         prog=called("status"),
         description="Show what a results folder holds, which runs failed or are left, and the command that resumes the sweep.",

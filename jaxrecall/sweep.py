@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .command import FAILED, INTERRUPTED, USAGE, answer, called
+from .command import FAILED, INTERRUPTED, USAGE, answer, called, escape_output
 from .errors import Refused, StoreError, UsageError
 from .execution.engines.engine import Engine, add_options, engine
 from .execution.interrupts import Interrupts
@@ -51,6 +51,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    escape_output()
     argv = sys.argv[1:] if argv is None else list(argv)
     args = parser().parse_args(argv)
     resume_command = called("sweep", argv)

@@ -81,3 +81,9 @@ def test_width_is_bounded_by_memory():
     wide = plan.make(runs, limit=100 * need)
     assert wide.terms.width(Shape(64, 16, 0, "none", "counts")) == min(plan.cores(), 100)
     assert wide.peak_bytes == need * min(plan.cores(), 100)
+
+
+def test_simulate_refuses_a_point_that_does_not_fit_in_memory(monkeypatch):
+    monkeypatch.setattr("jaxrecall.simulator.program.memory_limit", lambda: 2**30)
+    with pytest.raises(PointError, match=r"^d: got V=2, d=65536, m=0, which needs about \d+ MiB; allowed: 1024 MiB"):
+        simulate(Point(V=2, N=1, d=65536, L=1), seed=0)

@@ -9,10 +9,11 @@ import pytest
 from helpers import assert_same_metrics, streamed
 from scipy.stats import ortho_group
 
-from jaxrecall.point import Point
+from jaxrecall.point import Point, Run
 from jaxrecall.reference.metrics import measure
 from jaxrecall.reference.realization import Realization, realize
 from jaxrecall.reference.steps import in_float64, three_step
+from jaxrecall.simulator import program
 from jaxrecall.simulator.shape import Shape
 
 POINTS = [
@@ -85,3 +86,14 @@ def test_the_metrics_do_see_a_rotation_of_the_keys_alone():
     r = in_float64(realize(POINTS[0], SEED))
     moved = rotated_in(r)._replace(z_trig=r.z_trig)
     assert abs(metrics(POINTS[0], moved)["trigger_score"] / metrics(POINTS[0], r)["trigger_score"] - 1) > 1e-3
+
+
+@pytest.mark.parametrize("point", POINTS, ids=["attention", "mlp"])
+def test_a_row_in_programs_of_other_padded_sizes(point):
+    """Counts are equal, and float columns agree to about 1e-6 relative, as docs/table.md says."""
+    sizes = [(32, 16), (64, 64), (256, 128)]
+    shapes = [Shape.sized(point, V, d, point.m and 2 * d) for V, d in sizes]
+    rows = [program.execute(program.compiled(shape), [Run(point, SEED)])[0][0] for shape in shapes]
+    for row in rows:
+        for name, value in rows[0].items():
+            assert row[name] == (pytest.approx(value, rel=3e-6, nan_ok=True) if isinstance(value, float) else value), name

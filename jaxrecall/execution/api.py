@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 
 from ..errors import Interrupted, RunFailed, StoreError, UsageError
+from ..files import read_json
 from ..grid import Grid, GridLike, as_grid
 from ..store.load import frame_of
 from ..store.memory import MemoryStore
@@ -124,7 +125,7 @@ def thresholds(source: pd.DataFrame | str | os.PathLike[str]) -> pd.DataFrame:
     else:
         path = local_path(os.fspath(source)) / "search.json"
         try:
-            cells = json.loads(path.read_bytes())["cells"]
+            cells = read_json(path)["cells"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise StoreError(f"{path}: is no result of a search ({type(error).__name__}); allowed: its results folder. {advice}") from None
     table = pd.DataFrame([{name: value for name, value in cell.items() if name != "point"} for cell in cells])

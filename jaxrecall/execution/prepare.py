@@ -6,10 +6,10 @@ from pathlib import Path
 
 from ..errors import GridError, StoreError, UsageError
 from ..grid import Grid
-from ..plan import plan as planning
 from ..plan.settings import Settings
 from ..plan.shard import Shard
 from ..science.columns import CODE_VERSION
+from ..simulator.work import memory_limit
 from ..store.store import Done, Store
 from .job import Job
 from .search_job import SearchJob
@@ -34,7 +34,7 @@ def prepare(
     store = folder if isinstance(folder, Store) else Store(folder)
     store.check()
     done = _done(store, settings.precision)
-    limit = grid.limits.max_bytes or planning.memory_limit()
+    limit = grid.limits.max_bytes or memory_limit()
     if grid.search:
         job: Job = SearchJob(grid, store, done, pad_to, limit, settings, resume_command)
     else:

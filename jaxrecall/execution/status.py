@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections import Counter
@@ -13,11 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import GridError, StoreError
+from ..files import read_json
 from ..grid import Grid, rebuilt
 from ..point import Run, RunId
 from ..science.columns import CODE_VERSION, STATUSES
 from ..search.rounds import Rounds
 from ..store.store import Store
+
+MAX_SECONDS = 1e9
+"""No run takes so long: a larger number, or NaN, is damage and is left out of the sum."""
 
 
 def survey(*folders: str | Path) -> dict[str, Any]:
@@ -43,7 +46,8 @@ def survey(*folders: str | Path) -> dict[str, Any]:
         if run not in mine or status == "ok":
             mine[run] = status, *others
     usual = max(found, key=lambda version: len(found[version]), default=(0, "highest"))[1]
-    version = (CODE_VERSION, manifest.get("precision", usual))
+    precision = manifest.get("precision")
+    version = (CODE_VERSION, precision if isinstance(precision, str) else usual)
     mine = found.pop(version, {})
     runs = set(mine)
     if grid and grid.search:
@@ -73,7 +77,7 @@ def survey(*folders: str | Path) -> dict[str, Any]:
         "failures": failures,
         "unreadable": [{"path": str(path), "reason": reason} for path, reason in [*unreadable, *no_record]],
         "bytes": sum(stat.st_size for _, stat in _stats(*(store.folder for store in stores))),
-        "seconds": sum(seconds or 0.0 for _, seconds, _ in done),
+        "seconds": sum(seconds for _, seconds, _ in done if seconds is not None and 0 <= seconds <= MAX_SECONDS),
         "newest_part_age": max(0.0, min(ages)) if ages else None,
         "command": manifest.get("command") if todo else None,
     }
@@ -99,7 +103,7 @@ def _failures(stores: Sequence[Store], done: Container[RunId]) -> tuple[list[dic
     records, others = [], []
     for path in sorted(path for path, _ in _stats(*(store.failures for store in stores))):
         try:
-            record = json.loads(path.read_bytes())
+            record = read_json(path)
             runs = [RunId(point_id, seed) for point_id, seed in record["runs"]]
             named = {key: str(record[key]) for key in ("error", "host", "bucket", "repeat")}
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -113,5 +117,5 @@ def _stats(*folders: Path) -> Iterator[tuple[Path, os.stat_result]]:
     """The files below the folders, without those that disappear meanwhile."""
     for root, _, names in chain.from_iterable(map(os.walk, folders)):
         for name in names:
-            with suppress(FileNotFoundError):
+            with suppress(OSError):
                 yield (path := Path(root, name)), path.stat()

@@ -11,7 +11,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from ..command import called
+from ..command import called, escape_output
 from ..errors import Refused
 from ..store.paths import local_path
 from . import RESAMPLES, cells, fit, searched
@@ -52,6 +52,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parses, fits, writes, prints; returns the exit code: 0 done, 2 refused, 130 interrupted."""
+    escape_output()
     args = parser().parse_args(argv)
     try:
         paths = list(map(local_path, args.tables))

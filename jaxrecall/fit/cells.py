@@ -92,9 +92,9 @@ def read(path: Path, *others: Path) -> tuple[Table, list[str]]:
     if not path.exists():
         raise FitError(f"{path}: there is no such file or folder; allowed: a results folder or a .parquet file")
     try:
-        with pq.ParquetFile(path) as file:
+        with open(path, "rb") as bytes_, pq.ParquetFile(bytes_) as file:  # a path need not be UTF-8
             return file.read().to_pandas(ignore_metadata=True), []  # an index is columns too
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, ValueError, TypeError, OverflowError, pa.ArrowException) as error:
         raise FitError(
             f"{path}: cannot be read ({' '.join(str(error).split())[:200]}); allowed: a results folder or a .parquet file"
         ) from error

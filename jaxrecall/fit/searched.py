@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from ..files import read_json
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 FILE = "search.json"
@@ -21,7 +22,11 @@ def remarks(folders: Sequence[Path], thresholds: Table) -> list[str]:
     """A sentence for each folder with a search.json; `thresholds` is the table of the fit."""
     found = []
     for path in (folder / FILE for folder in folders if (folder / FILE).is_file()):
-        off = np.abs(_ln_ratios(json.loads(path.read_text())["cells"], thresholds))
+        try:
+            off = np.abs(_ln_ratios(read_json(path)["cells"], thresholds))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            found.append(f"{path}: is no result of a search ({type(error).__name__}), so nothing is compared with it")
+            continue
         size = f": median |ln ratio| {np.median(off):.3f}, largest {off.max():.2f}, over {len(off)} N*" if len(off) else ""
         found.append(f"{path}: {WHY}{size}")
     return found

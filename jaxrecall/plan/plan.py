@@ -8,7 +8,6 @@ started and reported together.
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 from ..errors import UsageError
 from ..point import Point, Run
 from ..simulator.shape import Shape
-from ..simulator.work import Work
+from ..simulator.work import Work, memory_limit
 from .cost import Calibration, cores
 from .settings import Settings
 
@@ -154,11 +153,6 @@ def joined(plans: Sequence[Plan], batch: int) -> Plan:
         seconds_in_full=sum(plan.seconds_in_full for plan in plans),
         terms=Terms.of(chunks, terms.settings, terms.limit, terms.calibration, batch),
     )
-
-
-def memory_limit() -> int:
-    """80 % of this machine's memory, bytes."""
-    return int(0.8 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
 def _forced(points: Iterable[Point], sizes: tuple[int, int, int]) -> dict[Shape, list[Point]]:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ..command import called
+from ..command import called, escape_output
 from ..errors import Refused
 from ..fit import RESAMPLES, cells
 from .progress import progress
@@ -57,6 +57,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parses, writes, prints; returns the exit code: 0 done, 2 refused, 130 interrupted."""
+    escape_output()
     argv = sys.argv[1:] if argv is None else list(argv)
     args = parser().parse_args(argv)
     try:

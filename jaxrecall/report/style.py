@@ -49,10 +49,14 @@ _LOOK: Any = {
     "grid.alpha": 0.5,
     "hatch.linewidth": 0.5,
     "hatch.color": "0.8",
+    "text.parse_math": False,  # a column or a value may hold a $
     "svg.hashsalt": "jaxrecall",
     "svg.fonttype": "path",  # the same everywhere, whatever fonts there are
     "pdf.fonttype": 42,
 }
+
+
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 class NotDrawn(Exception):
@@ -165,15 +169,19 @@ def name_axes(figure: Any, panels: Sequence[Any], x: str, y: str) -> None:
 
 def log_axis(axis: Any) -> None:
     """Log scale with numbered ticks: powers of ten, and numbers between them where there are few. After the limits are set."""
-    from matplotlib.ticker import LogFormatterMathtext, LogLocator, NullFormatter, NullLocator
+    from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 
     low, high = axis.get_view_interval()
     decades = np.log10(high / low)
     few = decades < 1.7
     axis.set_major_locator(LogLocator(10, subs=(1, 2, 5) if decades < 0.9 else (1, 3) if few else (1,)))
     axis.set_minor_locator(LogLocator(10, subs=range(2, 10), numticks=99) if few else NullLocator())
-    axis.set_major_formatter((lambda value, _: f"{value:g}" if value < 1e6 else f"{value:.0e}") if few else LogFormatterMathtext())
+    axis.set_major_formatter((lambda value, _: f"{value:g}" if value < 1e6 else f"{value:.0e}") if few else _power_of_ten)
     axis.set_minor_formatter(NullFormatter())
+
+
+def _power_of_ten(value: float, _: object) -> str:
+    return "10" + str(round(np.log10(value))).translate(SUPERSCRIPTS)
 
 
 def width_of(ax: Any) -> float:

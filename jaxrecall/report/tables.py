@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from ..execution.status import MAX_SECONDS
 from ..fit.estimate import METHODS, REPORTED
 from . import predict
 from .study import Study
@@ -110,6 +111,8 @@ def failures(facts: Mapping[str, Any] | None) -> str:
 
 def provenance(study: Study, manifest: Mapping[str, Any] | None, command: str) -> str:
     """What was run, with what, and the command that made this page."""
+    from pandas.api.types import is_numeric_dtype
+
     rows, facts = study.rows, {}
     facts["rows"] = (
         f"{len(rows)} ({', '.join(f'{n} {status}' for status, n in rows['status'].value_counts().items())})"
@@ -120,10 +123,10 @@ def provenance(study: Study, manifest: Mapping[str, Any] | None, command: str) -
     for name in ("root_seed", "code_version", "precision", "dtype", "jax_version", "device_kind", "form"):
         if name in rows:
             facts[name] = ", ".join(f"{value} ({n} rows)" for value, n in rows[name].value_counts().sort_index().items())
-    if "seconds" in rows:
-        facts["simulated for"] = f"{rows['seconds'].sum():.1f} s"
+    if "seconds" in rows and is_numeric_dtype(rows["seconds"]):
+        facts["simulated for"] = f"{rows['seconds'][rows['seconds'].between(0, MAX_SECONDS)].sum():.1f} s"
     manifest = manifest if isinstance(manifest, dict) else {}
-    if versions := manifest.get("versions"):
+    if isinstance(versions := manifest.get("versions"), dict):
         facts["versions"] = ", ".join(f"{name} {version}" for name, version in versions.items())
     facts |= {"sweep": manifest["command"]} if "command" in manifest else {}
     facts["this report"] = command

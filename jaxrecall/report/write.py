@@ -82,7 +82,7 @@ def write(
             ("Failures", tables.failures(facts)),
             ("Provenance", tables.provenance(found, manifest, command)),
         ]
-        atomic_write(out, page(title, [summary], pictures, left_out, sections, folder.name).encode())
+        atomic_write(out, page(title, [summary], pictures, left_out, sections, folder.name).encode(errors="backslashreplace"))
     except OSError as error:
         raise FitError(f"{out}: cannot be written ({error.strerror or error}); choose another --out") from error
     return Report(out, folder, [picture for picture, _ in pictures], left_out, remarks)

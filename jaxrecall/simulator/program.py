@@ -15,6 +15,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from ..errors import PointError, Problem
 from ..files import cache_folder
 from ..laws.embedding import EMBEDDING_LAWS
 from ..point import FIELDS, Point, Run, checked_seed, choices, of_kind
@@ -24,6 +25,7 @@ from . import metrics, noise, pool_draws
 from .forms import FORMS
 from .rows import finish
 from .shape import Shape
+from .work import memory_limit
 from .world import Arguments, Trained, World, draw
 
 LOOPED = 16
@@ -240,17 +242,29 @@ def simulate(point: Point, seed: int | Iterable[int]) -> dict[str, Any] | list[d
     """The row that a sweep writes for (point, seed), without `seconds` and `bucket`: a dict of the columns in table order.
 
     For a list of seeds it returns a list of rows. The first call for a shape compiles its program, which takes seconds; points of
-    similar sizes share it, and the compiled program is kept for later processes. Raises PointError for a seed out of range.
+    similar sizes share it, and the compiled program is kept for later processes. Raises PointError for a seed out of range, and for
+    a point that needs more than 80 % of this machine's memory.
 
         >>> from jaxrecall import Point, simulate
         >>> point = Point(V=64, N=1024, d=32, L=8)
         >>> row = simulate(point, seed=0)
         >>> rows = simulate(point, seed=range(8))
     """
+    _check_memory(point)
     start()
     if isinstance(seed, Iterable):
         return _rows(point, [Run(point, checked_seed(one)) for one in seed])
     return _rows(point, [Run(point, checked_seed(seed))])[0]
+
+
+def _check_memory(point: Point) -> None:
+    """Raises PointError for a point whose program needs more memory than there is."""
+    need, limit = Shape.of(point).peak_bytes, memory_limit()
+    if need > limit:
+        name = max(("V", "d", "m"), key=lambda size: getattr(point, size))
+        sizes = ", ".join(f"{size}={getattr(point, size)}" for size in ("V", "d", "m"))
+        message = f"got {sizes}, which needs about {need / 2**20:.0f} MiB; allowed: {limit / 2**20:.0f} MiB, 80 % of this machine's memory"
+        raise PointError([Problem(name, message)])
 
 
 def _rows(point: Point, runs: Sequence[Run]) -> list[dict[str, Any]]:

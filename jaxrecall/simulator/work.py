@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 from typing import NamedTuple
 
 from ..point import BLOCK, Point
@@ -67,6 +68,11 @@ class Work(NamedTuple):
 
     def __add__(self, other: Work) -> Work:  # type: ignore[override]
         return Work(*map(operator.add, self, other))
+
+
+def memory_limit() -> int:
+    """80 % of this machine's memory, bytes."""
+    return int(0.8 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
 def _whole(n: int, size: int) -> int:

@@ -26,7 +26,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..errors import StoreError
-from ..files import TEMPORARY_NAME, atomic_write
+from ..files import TEMPORARY_NAME, atomic_write, read_json
 from ..point import RunId
 from .paths import PARTS, TABLE, holds_results, listed, local_path, result_files, storage_errors
 from .table import NEEDED, RUN, VERSION, Unreadable, of_rows, read, to_parquet
@@ -98,11 +98,12 @@ class Store:
         """What `prepare` wrote, or None."""
         with storage_errors(self.manifest):
             try:
-                return json.loads(self.manifest.read_bytes())
+                return read_json(self.manifest)
             except FileNotFoundError:
                 return None
             except ValueError as error:
-                raise StoreError(f"{self.manifest}: not JSON ({error}); delete it; the next sweep writes a new one") from error
+                advice = "delete it; the next sweep writes a new one"
+                raise StoreError(f"{self.manifest}: not JSON, or damaged ({error}); {advice}") from error
 
     def done(self, code_version: int, precision: str) -> Done:
         """Runs that need not run again: any row counts, whatever its status, in a readable part or the table."""
@@ -157,8 +158,8 @@ class Store:
         with storage_errors(self.failures):
             for path in self.failures.glob("*.json"):
                 try:
-                    failed = {RunId(point_id, seed) for point_id, seed in json.loads(path.read_bytes())["runs"]}
-                except (ValueError, KeyError, TypeError):
+                    failed = {RunId(point_id, seed) for point_id, seed in read_json(path)["runs"]}
+                except (OSError, ValueError, KeyError, TypeError):
                     continue  # not one of ours
                 if failed <= runs:
                     path.unlink(missing_ok=True)
@@ -185,7 +186,7 @@ class Store:
             now = self.manifest.stat().st_mtime
             for path in self.staging.iterdir():
                 with suppress(FileNotFoundError):
-                    if TEMPORARY_NAME.fullmatch(path.name) and now - path.stat().st_mtime > STALE_SECONDS:
+                    if TEMPORARY_NAME.fullmatch(path.name) and now - path.lstat().st_mtime > STALE_SECONDS:
                         path.unlink()
 
     def put(self, target: Path, data: Any, check: Callable[[Path], None] = lambda staged: None) -> Path:

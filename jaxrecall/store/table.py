@@ -83,7 +83,7 @@ def read_file(path: Path) -> pa.Table:
     """The rows of one file; raises any exception if it is no readable part."""
     if path.suffix != ".parquet" or not path.is_file():
         raise ValueError("not a .parquet file")
-    with pq.ParquetFile(path, page_checksum_verification=True) as file:
+    with open(path, "rb") as bytes_, pq.ParquetFile(bytes_, page_checksum_verification=True) as file:  # a path need not be UTF-8
         present = file.schema_arrow.names
         if missing := [name for name in (*NEEDED, *MEASURED) if name not in present]:
             raise ValueError(f"no column {', '.join(missing)}")
@@ -135,6 +135,8 @@ def with_pandas_types(table: pa.Table) -> pa.Table:
     columns = []
     for field, column in zip(table.schema, table.columns, strict=True):
         kind = str(field.type)
+        if not (kind == "string" or pa.types.is_primitive(field.type)) or pa.types.is_temporal(field.type):
+            continue  # a column of another program, which pandas reads as it does by itself
         numpy = nullable.get(kind, kind) if column.null_count else kind
         kinds = {"pandas_type": "unicode", "numpy_type": "object"} if kind == "string" else {"pandas_type": kind, "numpy_type": numpy}
         columns.append({"name": field.name, "field_name": field.name, **kinds, "metadata": None})
