@@ -7,9 +7,11 @@ from dataclasses import asdict, replace
 
 import pytest
 
+from jaxrecall.errors import PointError
 from jaxrecall.plan import plan
 from jaxrecall.plan.cost import Calibration, Rates
 from jaxrecall.point import Point
+from jaxrecall.simulator.program import simulate
 from jaxrecall.simulator.shape import Shape
 from jaxrecall.simulator.work import Amounts, Work
 

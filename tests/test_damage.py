@@ -139,7 +139,7 @@ def test_a_dollar_in_the_report(folder, tmp_path):
     table = load(folder)
     both = [table.assign(**{"$x_{": "$\\frac{"}), table.assign(**{"$x_{": "$$$"})]
     path = tmp_path / "table.parquet"
-    pa.parquet.write_table(pa.concat_tables(map(pa.Table.from_pandas, both)), path)
+    pq.write_table(pa.concat_tables(map(pa.Table.from_pandas, both)), path)
     assert run(report, path, *OPTIONS["report"])[0] == 0
     assert "$x_{ = $\\frac{" in (tmp_path / "table-report.html").read_text()
 
