@@ -91,7 +91,7 @@ def test_the_metrics_do_see_a_rotation_of_the_keys_alone():
 @pytest.mark.parametrize("point", POINTS, ids=["attention", "mlp"])
 def test_a_row_in_programs_of_other_padded_sizes(point):
     """Counts are equal, and float columns agree to about 1e-6 relative, as docs/table.md says."""
-    point, sizes = point.replace(exact="full"), [(32, 16), (64, 64), (256, 128)]
+    point, sizes = point.replace(exact="full"), [(32, 16), (64, 64)]
     shapes = [Shape.sized(point, V, d, point.m and 2 * d) for V, d in sizes]
     rows = [program.execute(program.compiled(shape), [Run(point, SEED)])[0][0] for shape in shapes]
     first = rows[0] or {}
