@@ -102,8 +102,7 @@ class Store:
             except FileNotFoundError:
                 return None
             except ValueError as error:
-                advice = "delete it; the next sweep writes a new one"
-                raise StoreError(f"{self.manifest}: not JSON, or damaged ({error}); {advice}") from error
+                raise StoreError(f"{self.manifest}: not JSON ({error}); delete it; the next sweep writes a new one") from error
 
     def done(self, code_version: int, precision: str) -> Done:
         """Runs that need not run again: any row counts, whatever its status, in a readable part or the table."""
