@@ -5,6 +5,7 @@ Compiled programs are kept from one session of tests to the next, for all proces
 
 import os
 import shutil
+import signal
 from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -21,6 +22,10 @@ from jaxrecall.simulator.world import Arguments, Trained, World
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:  # under nohup or in the background; the processes under test would inherit it
+        signal.signal(number, usual)
 
 for record in (Realization, Embeddings, Arguments, World, Trained):
     hold_to_annotations(record)
