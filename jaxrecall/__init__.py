@@ -59,11 +59,11 @@ _HOME = {
     "ThreeStep": "reference.steps",
     "load": "store.load",
     "measure": "reference.metrics",
-    "run": "execution.api",
-    "thresholds": "execution.api",
     "realize": "reference.realization",
+    "run": "execution.api",
     "simulate": "simulator.program",
     "three_step": "reference.steps",
+    "thresholds": "execution.api",
 }
 
 

@@ -33,13 +33,15 @@ def critical():
     colours = dict(zip(d_values, shades(len(d_values)), strict=True))
     figure, panels = canvas(2, 3, 4.8, sharex=True, sharey=True)
     lengths = np.geomspace(found["L"].min(), found["L"].max(), 15).round().astype(int)
+    pairs = [(int(V), int(d)) for V, d in found[["V", "d"]].drop_duplicates().itertuples(index=False)]
+    expected = on_all_cores(critical_N, [Model(V=V, d=d, L=int(L)) for V, d in pairs for L in lengths])
+    curves = dict(zip(pairs, np.reshape(expected, (len(pairs), len(lengths))), strict=True))
     for ax, V in zip(panels.flat, V_values, strict=True):
         for d, marker in zip(d_values, MARKERS, strict=False):
             mine = found[(found["V"] == V) & (found["d"] == d)]
             if mine.empty:
                 continue
-            expected = on_all_cores(critical_N, [Model(V=V, d=d, L=int(L)) for L in lengths])
-            ax.plot(lengths, expected, color=colours[d], linestyle=DASH, linewidth=0.9)
+            ax.plot(lengths, curves[V, d], color=colours[d], linestyle=DASH, linewidth=0.9)
             bars(ax, mine, color=colours[d], marker=marker, linestyle="none")
             check = exact[(exact["V"] == V) & (exact["d"] == d)]
             ax.plot(check["L"], check["N_star"], **EXACT)

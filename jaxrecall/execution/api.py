@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
-import sys
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from ..command import called
 from ..errors import Interrupted, RunFailed, StoreError, UsageError
 from ..files import read_json
 from ..grid import Grid, GridLike, as_grid
@@ -158,8 +156,7 @@ def _resume_command(given: GridLike, grid: Grid, out: str | os.PathLike[str] | N
     if not isinstance(given, (str, os.PathLike)):
         return f"jaxrecall.run(grid, out={os.fspath(out)!r})"
     seeds = f"seeds={json.dumps(grid.resolved['seeds'])}"
-    command = [Path(sys.executable).name, "-m", "jaxrecall.sweep", "--grid", os.fspath(given), "--out", os.fspath(out), "--set", seeds]
-    return shlex.join(command)
+    return called("sweep", ["--grid", os.fspath(given), "--out", os.fspath(out), "--set", seeds])
 
 
 def _resumes(out: Any) -> str:

@@ -203,15 +203,19 @@ def _print(line: str, out: TextIO) -> None:
         out.flush()
 
 
-def counter(what: str, every: float = COUNT_EVERY_SECONDS) -> Callable[[int, int], None]:
-    """A function of the parts done and all parts, which prints a line on stderr every few seconds, the first after `every` seconds."""
+def now_and_then(seconds: float, line: Callable[..., str]) -> Callable[..., None]:
+    """A function that prints `line` of its arguments on stderr, `seconds` after the last time at the earliest."""
     last = time.monotonic()
 
-    def count(done: int, of: int) -> None:
+    def show(*arguments: Any) -> None:
         nonlocal last
-        if time.monotonic() - last >= every:
+        if time.monotonic() - last >= seconds:
             last = time.monotonic()
-            with suppress(OSError):
-                print(f"{what}: {done} of {of}", file=sys.stderr, flush=True)
+            _print(line(*arguments), sys.stderr)
 
-    return count
+    return show
+
+
+def counter(what: str) -> Callable[[int, int], None]:
+    """A function of the parts done and all parts, which prints a line on stderr every few seconds."""
+    return now_and_then(COUNT_EVERY_SECONDS, lambda done, of: f"{what}: {done} of {of}")

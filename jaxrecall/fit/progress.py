@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from ..execution.progress import PLAIN_EVERY_SECONDS
+from ..execution.progress import PLAIN_EVERY_SECONDS, now_and_then
 from ..execution.tally import duration
 
 
@@ -22,12 +22,9 @@ def progress() -> Iterator[Callable[[int, int], None]]:
             task = bar.add_task("resampling")
             yield lambda done, of: bar.update(task, completed=done, total=of)
         return
-    start = last = time.monotonic()
+    start = time.monotonic()
 
-    def print_line(done: int, of: int) -> None:
-        nonlocal last
-        if (now := time.monotonic()) - last >= PLAIN_EVERY_SECONDS:
-            last = now
-            print(f"resampling: {100 * done / of:.0f} %, {duration((now - start) * (of - done) / done)} to go", file=sys.stderr, flush=True)
+    def line(done: int, of: int) -> str:
+        return f"resampling: {100 * done / of:.0f} %, {duration((time.monotonic() - start) * (of - done) / done)} to go"
 
-    yield print_line
+    yield now_and_then(PLAIN_EVERY_SECONDS, line)

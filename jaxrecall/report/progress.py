@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from ..execution.progress import PLAIN_EVERY_SECONDS
+from ..execution.progress import PLAIN_EVERY_SECONDS, now_and_then
 
 
 @contextmanager
@@ -22,12 +21,4 @@ def progress() -> Iterator[Callable[[str, int, int], None]]:
             task = bar.add_task("reading", total=None)
             yield lambda what, done, of: bar.update(task, description=what, completed=done, total=of)
         return
-    last = time.monotonic()
-
-    def print_line(what: str, done: int, of: int) -> None:
-        nonlocal last
-        if (now := time.monotonic()) - last >= PLAIN_EVERY_SECONDS:
-            last = now
-            print(f"{what}: {done} of {of} done", file=sys.stderr, flush=True)
-
-    yield print_line
+    yield now_and_then(PLAIN_EVERY_SECONDS, lambda what, done, of: f"{what}: {done} of {of} done")
