@@ -9,11 +9,13 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import jax
@@ -27,6 +29,7 @@ from jaxrecall.execution.engines import local
 from jaxrecall.execution.engines.dispatcher import Dispatcher
 from jaxrecall.execution.engines.events import Ended, Event, Failed, Finished, Lost, Ready, Task
 from jaxrecall.execution.engines.pool import MAX_FAILED_STARTS, TRIES, Pool
+from jaxrecall.execution.engines.process import with_package
 from jaxrecall.execution.engines.worker import Worker
 from jaxrecall.execution.failure import Failure
 from jaxrecall.execution.interrupts import Interrupts
@@ -112,7 +115,9 @@ def test_two_devices(sweeps, alone, tmp_path):
 
 @pytest.mark.system
 def test_runs_turned_away_by_a_guard_side_by_side_as_on_an_accelerator(sweeps, tmp_path):
-    done = sweeps.run(tmp_path, "--set", "seeds.count=1", body="from jaxrecall.simulator import program; program.on_cpu = lambda: False")
+    body = "from jaxrecall.simulator import program; program.on_cpu = lambda: False"
+    mlp = ("--set", "base.m=8", "--set", "base.activation=identity")  # whose errors are not foreseen
+    done = sweeps.run(tmp_path, "--set", "seeds.count=1", *mlp, body=body)
     assert (done["exit_code"], done["runs_executed"], done["failed"]) == (0, 4, 0), done["err"]
     assert set(quiet(tmp_path)["form"]) == {"full"}
 
@@ -156,13 +161,13 @@ def test_a_worker_compiles_a_program_once_whatever_pieces_it_gets():
         worker.run(Task(replace(chunk, runs=chunk.runs[i : i + 10]), whole.terms))
     ends = [type(event) for event in events if isinstance(event, Ended | Failed)]
     assert ends == [Ended] * 6
-    assert sum(len(event.rows) for event in events if isinstance(event, Finished)) == 60
+    assert sum(len(event.traces) for event in events if isinstance(event, Finished)) == 60
     assert sum("backend_compile_duration" in name and "looped" in name for name in compiled) == 1, compiled
 
 
 def test_pieces_are_fair_and_keep_to_programs():
     """Large ones first, small ones at the end; a free worker stays at its program, else goes where the fewest are."""
-    points = [Point(V=64, N=N, d=d, L=8) for d in (16, 900) for N in (10**6, 4 * 10**6)]
+    points = [Point(V=64, N=N, d=d, L=8) for d in (16, 4000) for N in (10**6, 4 * 10**6)]
     whole = plan.make([Run(point, seed) for point in points for seed in range(200)])
     assert len(whole.shapes) == 2
     dispatcher, given = Dispatcher(whole, 2), []
@@ -232,7 +237,7 @@ class Messages(Progress):
 
 def finished(runs: Sequence[Run]) -> Finished:
     made_up = rows(*range(len(runs)), code_version=CODE_VERSION)
-    return Finished([row | run.id._asdict() for row, run in zip(made_up, runs, strict=True)])
+    return Finished([[row | run.id._asdict()] for row, run in zip(made_up, runs, strict=True)])
 
 
 def whole(pool: ScriptedPool, worker: int, task: Task) -> list[Event]:
@@ -364,6 +369,14 @@ def test_a_signal_to_all_processes_keeps_what_is_finished(sweeps, alone, tmp_pat
 
 
 @contextmanager
+def ended_at_last(process: subprocess.Popen[str]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        process.terminate()
+
+
+@contextmanager
 def killed_at_last(sweep: subprocess.Popen[str]) -> Iterator[None]:
     try:
         yield
@@ -461,10 +474,10 @@ def test_cores_and_devices_are_shared_out(monkeypatch):
     assert local.accelerators({"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "0,1"}) == []
     assert local.accelerators({"CUDA_VISIBLE_DEVICES": "2,GPU-7"}) == ["2", "GPU-7"]
     assert local.accelerators({"CUDA_VISIBLE_DEVICES": "-1"}) == []
-    two = local.environments(2, {"PYTHONPATH": "here"}, ["0", "1"])
+    two = local.environments(2, {}, ["0", "1"])
     assert [env["CUDA_VISIBLE_DEVICES"] for env in two] == ["0", "1"]
     assert "XLA_PYTHON_CLIENT_MEM_FRACTION" not in two[0]
-    assert two[0]["PYTHONPATH"] == f"{ROOT}{os.pathsep}here"
+    assert with_package({"PYTHONPATH": "here"})["PYTHONPATH"] == f"{ROOT}{os.pathsep}here"
     shared = local.environments(3, {}, ["0", "1"])
     assert [env["CUDA_VISIBLE_DEVICES"] for env in shared] == ["0", "1", "0"]
     assert {env["XLA_PYTHON_CLIENT_MEM_FRACTION"] for env in shared} == {"0.450"}
@@ -485,12 +498,28 @@ needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="needs ray: pip 
 RAY = ("--engine", "ray", "--workers", "2")
 
 
-def actors(pid: int) -> list[int]:
-    """Processes of our actors below a process."""
-    below = [pid]
-    for one in below:
-        below += children(one) if Path(f"/proc/{one}").exists() else []
-    return [one for one in below if "Actor" in Path(f"/proc/{one}/cmdline").read_text()]
+ENDLESS_AFTER_SOME = ("--set", "blocks.0.axes.N=[100,1000000000]")
+
+
+def below(pid: int, name: str) -> list[int]:
+    """Processes below a process, at any depth, whose command line has the name in its first word."""
+    all_below = [pid]
+    for one in all_below:
+        with suppress(OSError):  # it may end at any time
+            all_below += children(one)
+    found = []
+    for one in all_below:
+        with suppress(OSError):
+            found += [one] * (name in Path(f"/proc/{one}/cmdline").read_text().split("\0")[0])
+    return found
+
+
+def wait_for(sweep: subprocess.Popen[str], name: str) -> int:
+    """The first process of that name below the sweep, once there is one."""
+    while not (found := below(sweep.pid, name)):
+        assert sweep.poll() is None, sweep.communicate()
+        time.sleep(0.05)
+    return found[0]
 
 
 @pytest.mark.system
@@ -501,7 +530,7 @@ def test_two_ray_actors_of_which_one_is_killed(with_own_cache, home, alone, tmp_
 
     def kill(sweep: subprocess.Popen[str], n: int) -> None:
         if n == 1:
-            os.kill(actors(sweep.pid)[0], signal.SIGKILL)
+            os.kill(below(sweep.pid, "Actor")[0], signal.SIGKILL)
 
     more = ("--set", "run.part_seconds=0")
     done = sweeps.run(tmp_path / "killed", *ALL, *more, *RAY, act=kill)
@@ -516,6 +545,21 @@ def test_two_ray_actors_of_which_one_is_killed(with_own_cache, home, alone, tmp_
     assert_same_rows(tmp_path / "whole", alone)
 
 
+@pytest.mark.system
+@needs_ray
+@pytest.mark.parametrize(("sees", "kills"), [("raylet", "raylet"), ("Actor", "raylet"), ("Actor", "gcs_server"), ("Actor", "driver")])
+def test_a_local_ray_that_dies_is_started_again(sweeps, alone, tmp_path, sees, kills):
+    """Killed while it starts, or when its first actor does. Ray takes a minute to give up a head."""
+    with sweeps.start(tmp_path, *ALL, *RAY) as sweep, killed_at_last(sweep):
+        seen = wait_for(sweep, sees)
+        os.kill(seen if sees == kills else children(sweep.pid)[0] if kills == "driver" else wait_for(sweep, kills), signal.SIGKILL)
+        out, err = sweep.communicate(timeout=300)
+    events = [json.loads(line) for line in out.splitlines()]
+    assert (sweep.returncode, events[-1]["runs_executed"], events[-1]["failed"]) == (0, 500, 0), err
+    assert [event["text"].endswith("; starting Ray again") for event in events if event["event"] == "message"] == [True], out[-2000:]
+    assert_same_rows(tmp_path, alone)
+
+
 NODES = """
 import os, subprocess, sys, json, time
 from ray.cluster_utils import Cluster
@@ -528,7 +572,7 @@ try:
         print(line, end="", flush=True)
         parts += json.loads(line)["event"] == "part"
         if parts == 1 and nodes:
-            cluster.remove_node(nodes[0], allow_graceful=False)
+            cluster.remove_node(HEAD_OR_NODE, allow_graceful=False)
             nodes = []
     code = sweep.wait()
 finally:
@@ -538,16 +582,59 @@ sys.exit(code)
 """
 
 
+def on_two_nodes(sweeps: Sweeps, lost: str, out: Path, *more: str) -> tuple[subprocess.CompletedProcess[str], list[dict[str, Any]]]:
+    """A sweep on a cluster of a head without CPUs and two nodes, one of which is lost at the first part, and the sweep's events."""
+    command = sweeps.command(out, *ALL, "--set", "run.part_seconds=0", "--engine", "ray", *more)
+    code = NODES.replace("HEAD_OR_NODE", lost)
+    done = subprocess.run([sys.executable, "-c", code, *command], env=sweeps.env, capture_output=True, text=True, timeout=300)
+    return done, [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
 @pytest.mark.system
 @needs_ray
 def test_a_ray_node_that_goes_away_costs_nothing(sweeps, alone, tmp_path):
-    command = sweeps.command(tmp_path, *ALL, "--set", "run.part_seconds=0", "--engine", "ray")
-    done = subprocess.run([sys.executable, "-c", NODES, *command], env=sweeps.env, capture_output=True, text=True, timeout=300)
-    events = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    done, events = on_two_nodes(sweeps, "nodes[0]", tmp_path)
     assert done.returncode == 0, done.stderr
     assert (events[-1]["runs_executed"], events[-1]["failed"]) == (500, 0)
     assert any("another one takes its " in event["text"] for event in events if event["event"] == "message"), done.stdout[-2000:]
     assert_same_rows(tmp_path, alone)
+
+
+@pytest.mark.system
+@needs_ray
+def test_a_cluster_that_loses_its_head_ends_the_sweep_with_what_is_finished(sweeps, alone, tmp_path):
+    done, events = on_two_nodes(sweeps, "cluster.head_node", tmp_path, *ENDLESS_AFTER_SOME)
+    last = events[-1]
+    assert (done.returncode, last["exit_code"]) == (3, 3), done.stderr
+    assert last["failed"] > 0
+    assert any("; joining Ray again" in event["text"] for event in events if event["event"] == "message"), done.stdout[-2000:]
+    facts = survey(tmp_path)
+    assert 0 < facts["done"] == last["runs_executed"]
+    assert facts["todo"] > 0
+    assert all("no worker starts: no Ray at " in failure["error"] for failure in facts["failures"])
+    assert f"To try them again: {last['command']}" in done.stderr
+
+
+@pytest.mark.system
+@needs_ray
+def test_a_cluster_that_asks_for_a_token(sweeps, tmp_path):
+    ray = str(Path(sys.executable).with_name("ray"))
+    env = {**sweeps.env, "HOME": str(tmp_path)}
+    token = env | {"RAY_AUTH_MODE": "token"}
+    env.pop("RAY_AUTH_MODE", None)
+    subprocess.run([ray, "get-auth-token", "--generate"], env=env, check=True, capture_output=True)
+    with TemporaryDirectory(prefix="ray") as logs:  # short: it holds sockets
+        command = [ray, "start", "--head", "--port=0", "--num-cpus=1", "--include-dashboard=false", f"--temp-dir={logs}", "--block"]
+        with subprocess.Popen(command, env=token, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as head, ended_at_last(head):
+            address = next(line.split("'")[1] for line in head.stdout if "ray start --address=" in line)
+            call = [*sweeps.command(tmp_path / "out", "--engine", "ray", "--ray-address", address), "--set", "seeds.count=1"]
+            without = subprocess.run(call, env=env, capture_output=True, text=True, timeout=300)
+            assert (without.returncode, without.stdout) == (2, "")
+            told = f"--ray-address: no Ray at {address} (it asks for a token: RAY_AUTH_MODE=token must be set here"
+            assert without.stderr.splitlines()[-1].startswith(told), without.stderr
+            given = subprocess.run(call, env=token, capture_output=True, text=True, timeout=300)
+            assert given.returncode == 0, given.stderr
+    assert len(load(tmp_path / "out")) == 4
 
 
 @pytest.mark.system
@@ -662,7 +749,7 @@ def test_a_missing_extra_is_named(tmp_path, capsys, monkeypatch, name, module, e
 
 def test_importing_what_carries_plans_out_starts_no_jax():
     """Nor does it import Ray or submitit; and the modules of `run` import no engine."""
-    modules = [path for path in (ROOT / "jaxrecall/execution").rglob("*.py") if path.stem not in ("ray", "slurm")]
+    modules = [path for path in (ROOT / "jaxrecall/execution").rglob("*.py") if path.stem not in ("ray_driver", "slurm")]
     names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in modules]
     assert len(names) > 15
     code = (

@@ -1,4 +1,4 @@
-"""The start of a worker process: it is bound to the life of its parent before anything is imported that takes long."""
+"""The start of a process of a pool: it is bound to the life of its parent before anything is imported that takes long."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ def end_with(parent: int) -> None:
 
 
 if __name__ == "__main__":
-    end_with(int(sys.argv[1]))
-    from .local import main
+    parent, module, fd, *words = sys.argv[1:]
+    end_with(int(parent))
+    from importlib import import_module
+    from multiprocessing.connection import Connection
 
-    main(int(sys.argv[2]), [int(core) for core in sys.argv[3].split(",") if core])
+    import_module(f".{module}", __package__).main(Connection(int(fd)), *words)

@@ -8,7 +8,7 @@ from ...plan.plan import Chunk, Terms
 from ...simulator.shape import Shape
 from ...simulator.work import Amounts
 from ..failure import Failure
-from ..tally import Rows
+from ..tally import Traces
 
 
 class Task(NamedTuple):
@@ -36,9 +36,9 @@ class Message(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """Some rows of the worker's task are finished."""
+    """Some runs of the worker's task are finished."""
 
-    rows: Rows
+    traces: Traces
 
 
 class Ended(NamedTuple):

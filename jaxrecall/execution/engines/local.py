@@ -1,28 +1,22 @@
 """--workers K: new processes on this machine, one per accelerator or each with its own cores.
 
-A worker is `python -m jaxrecall.execution.engines.child PARENT FD CORE,CORE...`: tasks come and events go through that file descriptor.
-It ends when the other side closes, and leaves every signal to the parent, since a terminal or Slurm sends them to all.
+Tasks come and events go through the connection of a worker, which ends when the other side closes.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from queue import SimpleQueue
 
-from ...command import SIGNALS
 from .events import Event, Lost, Ready, Task
 from .pool import Pool
+from .process import Process
 
 STOP = "stop"
 
@@ -36,54 +30,33 @@ class LocalPool(Pool):
         super().__init__(size)
         self.peers = size
         self.cores, self.environments = shares_of_cores(size), environments(size, os.environ, accelerators(os.environ))
-        self.processes: dict[int, tuple[subprocess.Popen[bytes], Connection]] = {}
+        self.processes: dict[int, Process] = {}
         for worker in range(size):
             self.start(worker)
 
     def start(self, worker: int) -> None:
-        ours, theirs = Pipe()
-        module, fd = f"{__package__}.child", theirs.fileno()
-        command = [sys.executable, "-m", module, str(os.getpid()), str(fd), ",".join(map(str, self.cores[worker]))]
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # the worker inherits it, and so is deaf to them from its first moment
-        try:
-            # what a worker prints must not come between the events on stdout
-            process = subprocess.Popen(command, env=self.environments[worker], pass_fds=[fd], stdin=subprocess.DEVNULL, stdout=2)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        theirs.close()
-        self.processes[worker] = process, ours
+        self.processes[worker] = Process("local", ",".join(map(str, self.cores[worker])), env=self.environments[worker])
 
     def send(self, worker: int, task: Task) -> None:
-        self._put(worker, task)
+        self.processes[worker].put(task)
 
     def stop(self) -> None:
-        for worker in self.processes:
-            self._put(worker, STOP)
-
-    def _put(self, worker: int, what: Task | str) -> None:
-        with suppress(OSError):  # it is dead, which `events` will find
-            self.processes[worker][1].send(what)
+        for process in self.processes.values():
+            process.put(STOP)
 
     def events(self, seconds: float) -> Iterator[tuple[int, Event]]:
-        there = {connection: worker for worker, (_, connection) in self.processes.items()}
+        there = {process.connection: worker for worker, process in self.processes.items()}
         for connection in wait(list(there), seconds):
             assert isinstance(connection, Connection)
             worker = there[connection]
             try:
                 event = connection.recv()
             except (EOFError, OSError):
-                event = Lost(self._death(worker), socket.gethostname())
+                event = Lost(self.processes[worker].death(), socket.gethostname())
             yield worker, event
 
-    def _death(self, worker: int) -> str:
-        code = self.processes[worker][0].wait()
-        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-
     def end(self, worker: int) -> None:
-        process, connection = self.processes.pop(worker)
-        connection.close()
-        process.kill()
-        process.wait()
+        self.processes.pop(worker).end()
 
     def close(self) -> None:
         for worker in list(self.processes):
@@ -111,11 +84,9 @@ def accelerators(environment: Mapping[str, str]) -> list[str]:
 
 def environments(size: int, environment: Mapping[str, str], devices: list[str]) -> list[dict[str, str]]:
     """What JAX reads when it starts: one device a worker, and its share of the memory where workers share a device."""
-    root = str(Path(__file__).parents[3])
-    own = {**environment, "PYTHONPATH": os.pathsep.join(filter(None, (root, environment.get("PYTHONPATH"))))}
     if not devices:
-        return [own] * size
-    own = {**share_of_memory(1 / -(-size // len(devices))), **own}
+        return [dict(environment)] * size
+    own = {**share_of_memory(1 / -(-size // len(devices))), **environment}
     return [{**own, "CUDA_VISIBLE_DEVICES": devices[worker % len(devices)]} for worker in range(size)]
 
 
@@ -124,13 +95,12 @@ def share_of_memory(devices: float) -> dict[str, str]:
     return {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 * devices:.3f}"} if devices < 1 else {}
 
 
-def main(fd: int, cores: list[int]) -> None:
-    """What a worker does; the caller has arranged that it ends with its parent."""
+def main(connection: Connection, cores: str) -> None:
+    """What a worker does, on the cores given by their numbers."""
     if cores:
-        os.sched_setaffinity(0, cores)  # before JAX starts its threads, which take it over
+        os.sched_setaffinity(0, map(int, cores.split(",")))  # before JAX starts its threads, which take it over
     from .worker import Worker
 
-    connection = Connection(fd)
     tasks: SimpleQueue[Task] = SimpleQueue()
 
     def send(event: Event) -> None:

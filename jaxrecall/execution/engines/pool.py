@@ -20,7 +20,7 @@ from ..interrupts import Interrupts
 from ..outcome import Outcome
 from ..progress import Progress
 from ..recorder import Recorder
-from ..tally import Rows
+from ..tally import Traces
 from .dispatcher import Dispatcher, Piece
 from .events import Compiled, Compiling, Ended, Event, Failed, Finished, Lost, Message, Ready, Task
 
@@ -150,8 +150,8 @@ class PoolExecution:
                 self.progress.compiled(program, seconds / self.pool.size)  # of the time of all
             case Message(line):
                 self.progress.message(f"worker {worker}: {line}")
-            case Finished(rows):
-                self._finished(worker, rows)
+            case Finished(traces):
+                self._finished(worker, traces)
             case Ended():
                 self._ended(worker, event)
             case Failed(failure):
@@ -161,10 +161,10 @@ class PoolExecution:
                 self.pool.replace(worker, reason)
                 self._retry(worker, Failure(f"lost: {reason}", "", host))
 
-    def _finished(self, worker: int, rows: Rows) -> None:
+    def _finished(self, worker: int, traces: Traces) -> None:
         if piece := self.dispatcher.pieces.get(worker):
-            runs = [piece.left.pop(RunId(row["point_id"], row["seed"])) for row in rows]
-            self.recorder.finished([run.id for run in runs], rows, piece.chunk)
+            runs = [piece.left.pop(RunId(last["point_id"], last["seed"])) for *_, last in traces]
+            self.recorder.finished([run.id for run in runs], traces, piece.chunk)
 
     def _ended(self, worker: int, event: Ended) -> None:
         self.dispatcher.ended(worker)

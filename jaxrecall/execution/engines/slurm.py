@@ -29,7 +29,7 @@ from ...plan.shard import Shard, shares
 from ...point import RunId
 from ...science.columns import CODE_VERSION
 from ...store.store import Store
-from ...store.table import read
+from ...store.table import RUN, read
 from .. import runner
 from ..interrupts import Interrupts
 from ..job import carry_out, interrupted
@@ -126,7 +126,7 @@ class Array:
         check(kind, options)
 
     def execute(self, plan: Plan, store: Store, progress: Progress, interrupts: Interrupts, resume_command: str) -> Outcome:
-        """Submits the shards that have runs of the plan and waits for them; rows count as their parts appear."""
+        """Submits the shards that have runs of the plan and waits for them; runs count as their parts appear."""
         parts = Parts(plan, store)
         wanted = sorted({index for index, run in shares(self.grid.points, self.grid.seeds, self.size) if run.id in parts.left})
         by = executor(self.kind, store.folder / "_slurm", self.options, self.grid.name)
@@ -180,7 +180,7 @@ def _problem(job: Any) -> str | None:
 
 
 class Parts:
-    """Rows of a plan that other processes write to the folder."""
+    """Runs of a plan whose rows other processes write to the folder."""
 
     def __init__(self, plan: Plan, store: Store):
         self.store, self.seen = store, set(_names(store))
@@ -188,18 +188,21 @@ class Parts:
         self.seconds = {run.point.point_id: chunk.seconds / len(chunk.runs) for chunk in plan.chunks for run in chunk.runs}
 
     def report_new(self, outcome: Outcome, progress: Progress) -> None:
-        """Adds the rows that have appeared since the last call."""
+        """Adds the runs that have appeared since the last call."""
         paths = [path for path in _names(self.store) if path not in self.seen]
         self.seen.update(paths)
-        tables, _ = read(paths, ["point_id", "seed", "code_version", "accuracy"])
+        tables, _ = read(paths, [*RUN, "code_version", "accuracy"])
         for path, table in tables.items():
-            found = {RunId(row["point_id"], row["seed"]): row for row in table.to_pylist() if row["code_version"] == CODE_VERSION}
-            new = {run: row for run, row in found.items() if run in self.left}
+            new: dict[RunId, list[dict[str, Any]]] = {}
+            for row in table.to_pylist():
+                run = RunId(row["point_id"], row["seed"])
+                if row["code_version"] == CODE_VERSION and run in self.left:
+                    new.setdefault(run, []).append(row)
             self.left -= new.keys()
             outcome.runs += len(new)
-            outcome.accuracy |= {run: row["accuracy"] for run, row in new.items()}
+            outcome.accuracy |= {run: trace[-1]["accuracy"] for run, trace in new.items()}
             progress.advanced(list(new.values()), sum(self.seconds[run.point_id] for run in new))
-            progress.saved(path, len(new))
+            progress.saved(path, sum(map(len, new.values())))
 
 
 def _names(store: Store) -> list[Path]:

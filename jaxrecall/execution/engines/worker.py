@@ -24,8 +24,8 @@ class Worker:
         if task.terms != self.terms:
             self.terms, self.runner = task.terms, BatchRunner(task.terms, self)
         try:
-            for _, rows in self.runner.rows(task.chunk):
-                self.send(Finished(rows))
+            for _, traces in self.runner.rows(task.chunk):
+                self.send(Finished(traces))
                 if self.stopping:
                     break
         except Exception as error:
