@@ -111,7 +111,10 @@ class _Stream(io.FileIO):
 
 
 def _protect_streams() -> None:
-    """Replaces the output streams of this process. Those that are closed become the null device, so that no file takes their number."""
+    """Replaces the output streams of this process. Those that are closed become the null device, so that no file takes their number.
+
+    They take any text: what their encoding lacks, such as a byte of a path that is not UTF-8, is written as an escape.
+    """
     for number in range(3):
         try:
             os.fstat(number)
@@ -121,16 +124,10 @@ def _protect_streams() -> None:
     for number, name in ((1, "stdout"), (2, "stderr")):
         old = getattr(sys, name)
         if old is None:
-            new: Any = open(os.devnull, "w")  # noqa: SIM115  lives as long as the process
+            new: Any = open(os.devnull, "w", errors="backslashreplace")  # noqa: SIM115  lives as long as the process
         else:
             raw = _Stream(number, "w", closefd=False)
             buffer: Any = raw if old.write_through else io.BufferedWriter(raw)  # with PYTHONUNBUFFERED there is no buffer
             buffering = {"line_buffering": old.line_buffering, "write_through": old.write_through}
-            new = io.TextIOWrapper(buffer, encoding=old.encoding, errors=old.errors, **buffering)
+            new = io.TextIOWrapper(buffer, encoding=old.encoding, errors="backslashreplace", **buffering)
         setattr(sys, name, new)
-
-
-def escape_output() -> None:
-    """From now on stdout takes any text: what its encoding lacks, such as a byte of a path that is not UTF-8, is written as an escape."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import secrets
+import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ TEMPORARY_NAME = re.compile(r"\d+-[0-9a-f]{8}-.+")
 
 MAX_DEPTH = 100
 """Lists and mappings inside each other in a JSON file, at most."""
+
+MAX_BYTES = 2**26
+"""Size of a JSON file, at most: the record of a failure lists its runs, which may be hundreds of thousands."""
 
 
 def atomic_write(
@@ -47,7 +51,12 @@ def atomic_write(
 
 
 def read_json(path: Path) -> Any:
-    """The contents of a JSON file; raises OSError, and ValueError for what is no JSON or is nested deeper than MAX_DEPTH."""
+    """The contents of a JSON file; raises OSError, and ValueError for what is no JSON, or beyond MAX_BYTES or MAX_DEPTH."""
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):  # a pipe would wait forever, a device may have no end
+        raise ValueError("not a regular file")
+    if found.st_size > MAX_BYTES:
+        raise ValueError(f"more than {MAX_BYTES} bytes")
     try:
         data = json.loads(path.read_bytes())
     except RecursionError:

@@ -11,6 +11,7 @@ from pathlib import Path
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ["JAXRECALL_CACHE"] = ""  # leaves the user's cache alone
 
+import attack
 import jax
 import pytest
 from helpers import hold_to_annotations
@@ -43,6 +44,7 @@ MAX_BYTES = 2**28  # some thousand programs
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run everything: also the tests marked slow or system")
+    parser.addoption("--kills", type=int, default=4, metavar="N", help="kills of each test of test_kills.py (default: 4)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -50,6 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", f"{marker}: {reason}")
     if not hasattr(config, "workerinput") and size(PROGRAMS) > MAX_BYTES:
         shutil.rmtree(PROGRAMS, ignore_errors=True)
+    attack.full_counts = config.getoption("--slow")
     for name, value in (("jax_compilation_cache_dir", PROGRAMS), ("jax_persistent_cache_min_compile_time_secs", 0.3)):
         os.environ[name.upper()] = str(value)
         jax.config.update(name, str(value) if isinstance(value, Path) else value)

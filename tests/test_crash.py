@@ -47,7 +47,13 @@ seeds: {count: 2}
 blocks: [{axes: {V: [64, 128, 256], d: [16, 32, 64, 128], L: [8, 32], N: [1024, 4096, 16384]}}]
 run: {part_seconds: 0}
 """
-BUCKETS = {"small": "20x12", "s1": "256x128", "wide": "4000x2"}  # forced: what is missing would choose its own, and round otherwise
+BUCKETS = {
+    "small": "20x12",
+    "s1": "256x128",
+    "wide": "4000x2",
+    "steady": "64x32",
+    "searched": "64x32",
+}  # forced: what is missing would choose its own, and round otherwise
 
 
 @pytest.fixture(scope="module")
@@ -239,7 +245,7 @@ def check_refused(events: list[dict[str, Any]], err: str, why: str) -> int:
     assert (done["event"], done["exit_code"]) == ("done", 3), err
     assert done["unsaved"] > 0
     assert [why in event["text"] for event in events if event["event"] == "message"].count(True) == 1
-    assert f"{done['unsaved']} finished rows could not be saved and are lost. To compute just those again: python" in err
+    assert f"{done['unsaved']} finished runs could not be saved and are lost. To compute just those again: python" in err
     assert "Traceback" not in err
     return done["unsaved"]
 
@@ -278,7 +284,7 @@ def test_room_for_a_part_is_checked_before_anything_runs(tmp_path, size, n_rows,
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert ("File too large" in text) is refused
-    assert not refused or text.endswith(f"A part of {n_rows} rows needs about {48 + n_rows / 2:.0f} KiB")
+    assert not refused or text.endswith(f"A part of {n_rows} rows needs about {56 + n_rows / 2:.0f} KiB")
     assert list(tmp_path.rglob("*room*")) == []
     assert (tmp_path / "out").exists() is not refused
 
@@ -359,6 +365,11 @@ def store(tmp_path) -> Store:
     return store
 
 
+def traces(*which: int) -> list[list[dict[str, Any]]]:
+    """The rows of runs of one row each."""
+    return [[row] for row in rows(*which)]
+
+
 @pytest.fixture
 def log() -> Log:
     return Log()
@@ -380,21 +391,21 @@ def quick(monkeypatch) -> None:
 
 def test_a_part_is_written_when_it_is_due_and_when_it_ends(store, log):
     s = Saver(store, log.progress, part_seconds=1000)
-    s.add(rows(0, 1))
-    s.add(rows(2))
+    s.add(traces(0, 1))
+    s.add(traces(2))
     assert log["part"] == []
     s.due = time.monotonic()
-    s.add(rows(3))
+    s.add(traces(3))
     assert [part["rows"] for part in log["part"]] == [4]
-    s.add(rows(4))
+    s.add(traces(4))
     s.end_part()
     s.end_part()
     s.close()
     assert [part["rows"] for part in log["part"]] == [4, 1]
     assert len(load(store.folder)) == 5
     every = Saver(store, log.progress, part_seconds=0)
-    every.add(rows(5))
-    every.add(rows(6))
+    every.add(traces(5))
+    every.add(traces(6))
     assert [part["rows"] for part in log["part"]] == [4, 1, 1, 1]
 
 
@@ -403,8 +414,8 @@ def test_a_disk_that_comes_back_gets_every_row(store, log):
     away = store.folder.with_name("away")
     store.folder.rename(away)
     s = Saver(store, log.progress, part_seconds=0)
-    s.add(rows(0, 1))
-    s.add(rows(2))
+    s.add(traces(0, 1))
+    s.add(traces(2))
     s.end_part()
     assert len(s.rows) == 3
     assert not s.gave_up
@@ -413,10 +424,10 @@ def test_a_disk_that_comes_back_gets_every_row(store, log):
     assert s.rows == []
     assert [message["text"].split(":")[-1] for message in log["message"]][1:] == [" 3 rows written"]
     assert load(store.folder).seed.tolist() == [0, 1, 2]
-    s.add(rows(3))
+    s.add(traces(3))
     assert len(load(store.folder)) == 4
     store.folder.rename(away)
-    s.add(rows(4))
+    s.add(traces(4))
     assert len(log["message"]) == 3, "another outage is told, and gets all its tries"
     assert s.refused == 1
 
@@ -428,11 +439,11 @@ def test_a_disk_that_stays_away_ends_it_after_so_many_tries(store, log, monkeypa
     monkeypatch.setattr(Store, "write", lambda self, rows: (tries.append(len(rows)), write(self, rows))[1])
     shutil.rmtree(store.folder)
     s = Saver(store, log.progress, part_seconds=0)
-    s.add(rows(0, 1))
+    s.add(traces(0, 1))
     s.close()
     assert s.gave_up
     assert tries == [2, 2, 2, 2]
-    s.add(rows(2))
+    s.add(traces(2))
     s.end_part()
     s.close()
     assert len(s.rows) == 3
@@ -446,9 +457,9 @@ def test_too_many_unsaved_rows_wait_for_the_disk(store, log, monkeypatch):
     monkeypatch.setattr(saver, "MAX_UNSAVED", 3)
     store.folder.rename(store.folder.with_name("away"))
     s = Saver(store, log.progress, part_seconds=0)
-    s.add(rows(0, 1))
+    s.add(traces(0, 1))
     assert not s.gave_up
-    s.add(rows(2))
+    s.add(traces(2))
     assert s.gave_up, "the third row waited until the last try"
 
 
@@ -456,11 +467,11 @@ def test_nobody_waits_for_a_disk_who_was_asked_to_stop(store, log, monkeypatch):
     monkeypatch.setattr(saver, "WAITS", (1000.0,) * 3)
     store.folder.rename(store.folder.with_name("away"))
     s = Saver(store, log.progress, part_seconds=0, stop=lambda: True)
-    s.add(rows(0, 1))
+    s.add(traces(0, 1))
     s.close()
     assert len(s.rows) == 2
     s = Saver(store, log.progress, part_seconds=0, stop=lambda: True)
-    s.add(rows(0, 1))
+    s.add(traces(0, 1))
     store.folder.with_name("away").rename(store.folder)
     s.close()
     assert s.rows == []

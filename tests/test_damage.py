@@ -6,11 +6,13 @@ import json
 import math
 import os
 import shutil
+import subprocess
 import sys
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers import ROOT
 
 from jaxrecall import compact, load, status, sweep
 from jaxrecall.fit import __main__ as fit
@@ -47,9 +49,9 @@ def folder(results, tmp_path):
 
 
 def run(command, *arguments):
-    """The exit code, and what was printed to a UTF-8 stdout."""
+    """The exit code, and what was printed to a UTF-8 stdout that takes any text, as that of a command does."""
     printed = io.BytesIO()
-    with contextlib.redirect_stdout(io.TextIOWrapper(printed, encoding="utf-8")):
+    with contextlib.redirect_stdout(io.TextIOWrapper(printed, encoding="utf-8", errors="backslashreplace")):
         code = command.main(list(map(str, arguments)))
         sys.stdout.flush()
         return code, printed.getvalue().decode()
@@ -151,3 +153,7 @@ def test_a_path_that_is_not_utf8(folder):
     assert all_commands(odd) == FINE
     assert run(sweep, "--grid", odd.parent / "small.yaml", "--set", "seeds={start: 3, count: 1}", "--out", odd)[0] == 0
     assert "24 rows" in run(compact, odd)[1]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8:strict"}
+    told = subprocess.run([sys.executable, "-m", "jaxrecall.status", odd], env=env, capture_output=True, text=True)
+    assert (told.returncode, told.stderr) == (0, "")
+    assert "results\\udcff" in told.stdout

@@ -87,9 +87,12 @@ def test_a_sweep_whose_streams_break_saves_every_row(grid, redirected, options):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("module", ["argparse", "numpy", "pydantic", "jaxrecall.grid"])
-def test_a_signal_while_modules_are_imported(grid, number, module):
-    words = command("sweep", "--grid", grid, "--dry-run")
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [("sweep", "argparse"), ("sweep", "numpy"), ("sweep", "pydantic"), ("sweep", "jaxrecall.grid"), ("fit", "numpy"), ("report", "numpy")],
+)
+def test_a_signal_while_modules_are_imported(grid, number, name, module):
+    words = command("sweep", "--grid", grid, "--dry-run") if name == "sweep" else command(name, grid.parent / "out")
     with subprocess.Popen([words[0], "-X", "importtime", *words[1:]], env=ENV, stdout=-1, stderr=-1, text=True) as sweep:
         assert sweep.stderr
         next(line for line in sweep.stderr if line.rstrip().endswith(f" {module}"))

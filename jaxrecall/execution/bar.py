@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from .progress import PlainProgress, Progress, RichProgress
-from .tally import Rows, Tally
+from .tally import Tally, Traces
 
 CELLS = 24
 EVERY_SECONDS = 0.2
@@ -45,8 +45,8 @@ class NotebookBar(Progress):
         super().compiled(program, seconds)
         self._show(program)
 
-    def advanced(self, rows: Rows, est_seconds: float) -> None:
-        super().advanced(rows, est_seconds)
+    def advanced(self, traces: Traces, est_seconds: float) -> None:
+        super().advanced(traces, est_seconds)
         if time.monotonic() - self.last >= EVERY_SECONDS:
             self._show()
 
@@ -81,6 +81,8 @@ def bar(tally: Tally, shown: bool) -> Progress:
         return Progress(tally)
     if in_notebook():
         return NotebookBar(tally)
+    if sys.stderr is None:  # as in a program without a console
+        return Progress(tally)
     return TerminalBar(tally) if sys.stderr.isatty() else Lines(tally, sys.stderr)
 
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from ..errors import GridError
+from ..errors import GridError, shown
 from ..point import Point
 from .document import Document, read_document
 from .grid import Grid, from_document
 
-MAX_LIST = 10_000_000
+MAX_LIST = 1_000_000
 """Values of a list, at most."""
 
 GridLike = Mapping[str, Any] | str | os.PathLike[str] | Point | Sequence[Point]
@@ -50,6 +50,8 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "tolist"):  # NumPy's numbers and arrays, pandas' columns
         return value.tolist()
     if isinstance(value, Mapping):
+        if wrong := [key for key in value if not isinstance(key, str)]:
+            raise GridError(f"grid: got {shown(wrong[0])} as a key; allowed: names")
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, Iterable) and not isinstance(value, str):
         items = [_plain(item) for item in islice(value, MAX_LIST + 1)]

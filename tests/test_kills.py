@@ -1,0 +1,116 @@
+"""Sweeps that are killed while they compute, at moments spread over all of their work, and resumed until they are done.
+
+`--kills N` sets how many kills each test takes; the default is a few.
+"""
+
+import random
+import shlex
+import signal
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from test_crash import Sweeps, quiet, same
+
+from jaxrecall.status import survey
+
+STEADY = """
+name: steady
+base: {V: 64, L: 8, n_test: 500, exact: full}
+seeds: 24
+blocks: [{axes: {d: [8, 16, 24, 32], N: [2000, 8000, 16000]}}]
+run: {part_seconds: 0.5}
+"""
+SEARCHED = """
+name: searched
+base: {V: 64, L: 8, n_test: 500, exact: full}
+seeds: 100
+search: {axis: N, theta: [0.3, 0.6], from: 256, to: 32768, width: 0.4}
+blocks: [{axes: {d: [16, 20, 24, 28, 32]}}]
+run: {part_seconds: 0.5}
+"""
+MODES = {"one process": ("steady", ()), "two workers": ("steady", ("--workers", "2")), "a search": ("searched", ())}
+SPAN_SECONDS = 2.5
+"""A signal comes this long after the first part at most: a sweep takes several kills."""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("kills")
+    for name, text in (("steady", STEADY), ("searched", SEARCHED)):
+        (folder / f"{name}.yaml").write_text(text)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def undisturbed(home):
+    """The rows of a grid that one process computes without any signal, by grid; computed once."""
+    found: dict[str, pd.DataFrame] = {}
+
+    def rows(grid: str) -> pd.DataFrame:
+        if grid not in found:
+            done = Sweeps(home, grid).run(home / f"{grid}-undisturbed")
+            assert done["returncode"] == 0, done["err"]
+            found[grid] = quiet(home / f"{grid}-undisturbed")
+        return found[grid]
+
+    return rows
+
+
+def check_saved(folder: Path, announced: int, before: pd.DataFrame, whole: pd.DataFrame) -> pd.DataFrame:
+    """The rows in the folder: all that were announced or there before, none twice, each as in the whole table."""
+    rows = quiet(folder)
+    assert survey(folder)["unreadable"] == []
+    assert len(rows) >= len(before) + announced
+    run = ["point_id", "seed"]
+    assert set(map(tuple, before[run].values)) <= set(map(tuple, rows[run].values))
+    same(rows, whole.merge(rows[run], on=run).astype(rows.dtypes))
+    return rows
+
+
+def drill(
+    sweeps: Sweeps, options: tuple[str, ...], out: Path, whole: pd.DataFrame, number: signal.Signals, most: int, chance: random.Random
+):
+    """Sweeps into a new folder until it is done, the first `most` of them ended by a signal; the share of the rows saved at each end."""
+    rows, shares = whole[:0], []
+    while len(rows) < len(whole):
+        delay = chance.uniform(0, SPAN_SECONDS) if len(shares) < most else None
+
+        def end(sweep, k, delay=delay) -> None:
+            if k == 1 and delay is not None:
+                time.sleep(delay)
+                sweep.send_signal(number)
+
+        ended = sweeps.run(out, *options, act=end)
+        announced = sum(event["rows"] for event in ended["events"] if event["event"] == "part")
+        was = len(rows)
+        rows = check_saved(out, announced, rows, whole)
+        if ended["returncode"] == 0:  # it was done before the signal came
+            assert len(rows) == was + announced == len(whole)
+            break
+        assert delay is not None
+        shares.append(len(rows) / len(whole))
+        if number == signal.SIGKILL:
+            assert ended["returncode"] == -number, ended["err"]
+        else:
+            assert (ended["returncode"], ended["exit_code"], ended["unsaved"]) == (130, 130, 0), ended["err"]
+            assert len(rows) == was + announced
+            told = ended["err"].splitlines()[-1]
+            assert told.startswith("interrupted; finished runs are kept. To resume: python")
+            assert shlex.split(told.partition("To resume: ")[2])[1:] == sweeps.command(out, *options)[1:]
+    same(rows, whole)
+    assert survey(out)["todo"] == 0
+    return shares
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["SIGKILL", "SIGTERM"])
+def test_kills_in_the_steady_state(home, undisturbed, tmp_path, request, mode, number):
+    grid, options = MODES[mode]
+    shares, n_kills, chance = [], request.config.getoption("--kills"), random.Random(f"{mode} {number}")
+    while len(shares) < n_kills:
+        out = tmp_path / str(len(shares))
+        shares += drill(Sweeps(home, grid), options, out, undisturbed(grid), number, n_kills - len(shares), chance)
+    print(f"{mode}, {number.name}: {n_kills} kills, at {', '.join(f'{share:.0%}' for share in sorted(shares))} of the rows")
