@@ -3,17 +3,26 @@
 import itertools
 import json
 import random
+import subprocess
+import sys
+import time
+import zlib
 from dataclasses import asdict, replace
+from multiprocessing.pool import ThreadPool
 
 import pytest
 
 from jaxrecall.errors import PointError
+from jaxrecall.execution.meter import Meter
 from jaxrecall.plan import plan
-from jaxrecall.plan.cost import Calibration, Rates
+from jaxrecall.plan.cost import Calibration, Rates, cores
 from jaxrecall.point import Point
+from jaxrecall.simulator.forms import Counts
 from jaxrecall.simulator.program import simulate
 from jaxrecall.simulator.shape import Shape
-from jaxrecall.simulator.work import Amounts, Work
+from jaxrecall.simulator.work import PRIMITIVES, Amounts, Work
+
+BYTES = bytes(range(256)) * 128
 
 LARGE = Shape(256, 128, 0, "none", "counts")
 
@@ -56,6 +65,58 @@ def test_calibration_is_kept_and_a_broken_file_is_not_trusted(tmp_path, monkeypa
         assert Calibration.kept() == Calibration()
 
 
+def test_what_another_version_has_learned_is_ignored(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAXRECALL_CACHE", str(tmp_path))
+    known = Calibration(replace(Rates(), words=1e9))
+    known.keep()
+    (file,) = tmp_path.iterdir()
+    saved = json.loads(file.read_text())
+    for learned_by in ({**saved["learned_by"], "jaxrecall": "0.0.1"}, None):
+        file.write_text(json.dumps({**saved, "learned_by": learned_by}))
+        assert Calibration.kept() == Calibration()
+    file.write_text(json.dumps(saved))
+    assert Calibration.kept() == known
+    amounts = Counts.amounts
+    monkeypatch.setattr(Counts, "amounts", lambda *of: amounts(*of) + Amounts(flops=1.0))  # a form that counts otherwise
+    assert Calibration.kept() == Calibration()
+
+
+def learned(rates: Rates) -> Calibration:
+    """What batches of a machine with these rates teach, if each keeps one core busy for just as long; two are always in progress."""
+    meter = Meter()
+
+    def batch(of: tuple[Amounts, float]) -> tuple[Amounts, float]:
+        return of[0], meter.measured(lambda: busy(of[1]))[1]
+
+    with ThreadPool(2) as pool:
+        return Calibration().after(pool.map(batch, batches(rates)[::2], chunksize=1), {})
+
+
+def busy(seconds: float) -> None:
+    """Keeps a core busy until this thread has had so much of its time."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        zlib.compress(BYTES)  # without the GIL
+
+
+def test_a_plan_is_the_same_whether_learned_on_a_busy_machine_or_on_a_quiet_one():
+    """Other programs that keep all cores busy, two to a core, make batches take about three times as long."""
+    machine = replace(Rates(), **{name: rate / 2 for name, rate in asdict(Rates()).items() if name in PRIMITIVES})
+    quiet = Calibration().after(batches(machine)[::2], {})
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * cores())]
+    try:
+        while_busy = learned(machine)
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+    runs = [(point, seed) for point in POINTS for seed in range(64)]
+    plans = [plan.make(runs, calibration=known) for known in (quiet, while_busy)]
+    assert plans[1].shapes == plans[0].shapes
+    assert plans[1].seconds == pytest.approx(plans[0].seconds, rel=0.2)
+    assert plan.make(runs, calibration=Calibration()).seconds < 0.8 * plans[0].seconds  # it did learn
+
+
 def test_dear_compilation_shares_programs_and_cheap_compilation_does_not():
     runs = [(point, seed) for point in POINTS for seed in range(4)]
 
@@ -89,3 +150,13 @@ def test_simulate_refuses_a_point_that_does_not_fit_in_memory(monkeypatch):
     monkeypatch.setattr("jaxrecall.simulator.program.memory_limit", lambda: 2**30)
     with pytest.raises(PointError, match=r"^d: got V=2, d=65536, m=0, which needs about \d+ MiB; allowed: 1024 MiB"):
         simulate(Point(V=2, N=1, d=65536, L=1), seed=0)
+
+
+def test_memory_bounds_the_runs_side_by_side_on_an_accelerator():
+    runs = [(Point(V=256, N=1024, d=128, L=8), seed) for seed in range(100)]
+    shape = Shape(256, 128, 0, "none", "counts")
+    terms = replace(plan.make(runs, (256, 128, 0)).terms, batch=80)
+    need = {width: 2 * width * shape.beside_bytes(width, "gpu") for width in (1, 16, 64)}
+    assert [terms.width_beside(shape, "gpu", memory) for memory in (2**40, need[64], need[64] - 1, need[16], 1)] == [64, 64, 32, 16, 1]
+    assert replace(terms, batch=1000).width_beside(shape, "gpu", 2**40) == 64  # there are 100 runs
+    assert shape.beside_bytes(1, "gpu") > 1.5 * shape.beside_bytes(64, "gpu")  # more samples at a time

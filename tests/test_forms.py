@@ -12,6 +12,7 @@ from jaxrecall.reference import steps
 from jaxrecall.reference.realization import realize
 from jaxrecall.science import keys
 from jaxrecall.simulator import attention, counts, forms, program, uniform
+from jaxrecall.simulator.expected import step2_error
 from jaxrecall.simulator.shape import Shape
 
 ATTENTION = Point(V=30, N=3000, d=16, L=6, n_test=600)
@@ -20,7 +21,8 @@ SEED = 4
 
 
 def shape_of(point: Point) -> Shape:
-    return Shape.sized(point, 32, 32, point.m)
+    """With the guarded form also where the guard is expected to turn the point away."""
+    return Shape.sized(point.replace(eta=1e-12), 32, 32, point.m)
 
 
 def difference(point: Point) -> tuple[float, str]:
@@ -87,6 +89,19 @@ def test_without_its_guard_the_cheap_form_shows(monkeypatch, changes, V):
     assert max(relative(a, b) for a, b in zip(learned, full, strict=True)) > 1e-3
 
 
+@pytest.mark.parametrize("point", [ATTENTION, MLP, ATTENTION.replace(trigger_in_value=False)], ids=["attention", "mlp", "no trigger"])
+def test_points_expected_beyond_the_guard_run_in_full_at_once(point):
+    """Far beyond the expected error no run would have passed its guard, far below it all do, and they are guarded."""
+    expected = 2.0**-20 / step2_error(point.replace(eta=1e-6)) * 1e-6  # eta at which the tolerance is expected, to leading order
+    for factor, passes in ((0.3, True), (3.0, False)):
+        asked = point.replace(eta=factor * expected)
+        own = Shape.sized(asked, 32, 32, point.m)
+        assert own.runs_as.exact is not passes
+        forms_taken = {streamed(asked, seed, shape_of(asked))[1]["form"] == "full" for seed in range(4)}
+        assert forms_taken == {not passes}
+    assert Shape.of(point.replace(eta=3 * expected, embedding="orthogonal", d=40)).form != "full"  # nothing is foreseen: it is tried
+
+
 @pytest.mark.parametrize("eta", [1e-4, 1e-2, 0.3])
 @pytest.mark.parametrize("kappa", [3, 30])
 @pytest.mark.parametrize(
@@ -114,7 +129,7 @@ def test_bounds_are_the_same_from_either_side(point):
     """Products of V x V or of d x d, whichever a program has smaller: two upper bounds on the same radius, 64^(1/32) apart at most."""
 
     def errors(V: int, d: int) -> np.ndarray:
-        world = drawn(point.replace(kappa=3), SEED, Shape.sized(point, V, d, point.m))
+        world = drawn(point.replace(kappa=3), SEED, Shape.sized(point.replace(eta=1e-12), V, d, point.m))
         return np.array(jax.device_get(helpers._science(world)[1]["errors"]))
 
     assert np.max(np.abs(np.log(errors(32, 64) / errors(64, 32)))) < np.log(64) / 32

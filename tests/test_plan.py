@@ -1,11 +1,13 @@
 """Programs and chunks: every run once, few programs, honest sizes."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
 from jaxrecall.errors import UsageError
 from jaxrecall.plan import plan
+from jaxrecall.plan.cost import Calibration
 from jaxrecall.point import Point
 from jaxrecall.simulator import program
 from jaxrecall.simulator.shape import Shape
@@ -55,6 +57,15 @@ def test_a_merged_shape_has_the_tile_of_its_own_sizes():
     small, large = Shape(64, 16, 0, "none"), Shape(8192, 16, 0, "none")
     assert small.tile > large.tile
     assert plan._both(small, large) == plan._both(large, small) == large
+
+
+def test_little_work_runs_in_a_quick_program_and_much_in_one_that_is_not():
+    little, much = (plan.make([(Point(V=64, N=N, d=32, L=8), seed) for seed in range(4)]) for N in (1024, 10**8))
+    assert [shape.quick for shape in (*little.shapes, *much.shapes)] == [True, False]
+    (quick,) = little.shapes
+    assert quick.fallback == replace(quick, form="full")
+    known = Calibration(programs=frozenset({replace(quick, quick=False)}))  # what is compiled already costs least
+    assert plan.make([(Point(V=64, N=1024, d=32, L=8), 0)], calibration=known).shapes == (replace(quick, quick=False),)
 
 
 def test_chunks_are_bounded():

@@ -1,11 +1,13 @@
 """The cost of runs: counts of primitive operations divided by the measured rates of this machine.
 
 The default rates are those of one 2-core x86-64 machine. Every sweep fits the rates to its measured batches and keeps them beside
-the compiled programs, so that the next plan and the next ETA use rates of this machine.
+the compiled programs, so that the next plan and the next ETA use rates of this machine. On a CPU it learns from CPU time, which other
+programs hardly change. What another version has learned is ignored.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -18,9 +20,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ..files import atomic_write, cache_folder
-from ..simulator.shape import Shape
-from ..simulator.work import PRIMITIVES, Amounts
+from ..files import atomic_write, cache_folder, read_json
+from ..simulator.forms import FORMS
+from ..simulator.shape import QUICK_COMPILE, Shape
+from ..simulator.work import PRIMITIVES, Amounts, Work
 
 
 @dataclass(frozen=True)
@@ -75,12 +78,12 @@ class Calibration:
     programs: frozenset[Shape] = frozenset()
 
     def seconds_to_get(self, shape: Shape) -> float:
-        return self.rates.load_seconds if shape in self.programs else self.rates.compile_seconds
+        return self.rates.load_seconds if shape in self.programs else self.rates.compile_seconds * _compile_share(shape)
 
     def after(self, measured: Sequence[tuple[Amounts, float]], compiled: Mapping[Shape, float | None]) -> Calibration:
         """With batches that were measured, and programs: the seconds each took to compile, None if it was only loaded."""
         rates = self.rates.fitted(measured)
-        if times := [seconds for seconds in compiled.values() if seconds is not None]:
+        if times := [seconds / _compile_share(shape) for shape, seconds in compiled.items() if seconds is not None]:
             # the geometric mean with earlier calls: one call on a busy machine must not decide all later estimates
             rates = replace(rates, compile_seconds=math.sqrt(rates.compile_seconds * sum(times) / len(times)))
         return Calibration(rates, self.programs | set(compiled))
@@ -90,18 +93,35 @@ class Calibration:
         if path := _calibration_file():
             with suppress(OSError):
                 path.parent.mkdir(parents=True, exist_ok=True)
-                known = {"rates": asdict(self.rates), "programs": [astuple(b) for b in sorted(self.programs)]}
+                programs = [astuple(shape) for shape in sorted(self.programs)]
+                known = {"learned_by": learner(), "rates": asdict(self.rates), "programs": programs}
                 atomic_write(path, json.dumps(known).encode())
 
     @staticmethod
     def kept() -> Calibration:
-        """What was kept last, or the default rates and no programs."""
+        """What was kept last by this version, or the default rates and no programs."""
         path = _calibration_file()
-        with suppress(OSError, ValueError, TypeError, KeyError):
-            known = json.loads(path.read_bytes() if path else b"")
-            if all(isinstance(x, float) and x > 0 for x in known["rates"].values()):
+        with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+            known = read_json(path) if path else {}
+            if known["learned_by"] == learner() and all(isinstance(x, float) and 0 < x < math.inf for x in known["rates"].values()):
                 return Calibration(Rates(**known["rates"]), frozenset(Shape(*sizes) for sizes in known["programs"]))
         return Calibration()
+
+
+def learner() -> dict[str, str]:
+    """Who can use what is learned: this version of jaxrecall, and the cost model, named by a hash of what it counts.
+
+    Where a form counts other operations than before, a rate that was fitted to the old counts would be wrong.
+    """
+    work = Work(1, 1000, 9000, 500, 4000, 30_000, 200)
+    shapes = (Shape(96, 48, m, "none", name, diagnose, not m, pool=32) for name in FORMS for m in (0, 64) for diagnose in (False, True))
+    counted = [(shape.form, *shape.amounts(work)) for shape in shapes]
+    return {"jaxrecall": version("jaxrecall"), "cost_model": hashlib.sha256(repr(counted).encode()).hexdigest()[:12]}
+
+
+def _compile_share(shape: Shape) -> float:
+    """Time to compile the program, over that of one that is not quick."""
+    return QUICK_COMPILE if shape.quick else 1.0
 
 
 def _calibration_file() -> Path | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import UsageError
 from ..point import Point, Run
@@ -21,6 +21,9 @@ from .settings import Settings
 
 CHUNK_SECONDS = 20.0
 CHUNK_RUNS = 4096
+
+MAX_BESIDE = 1024
+"""Most runs side by side on an accelerator."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +66,26 @@ class Terms:
         """Runs side by side on a CPU: one per core, as far as memory goes."""
         return max(1, min(cores(), self.n_runs, self.limit // shape.peak_bytes))
 
+    def width_beside(self, shape: Shape, platform: str, memory: int) -> int:
+        """Runs side by side on each accelerator with `memory` bytes, a power of two: what was asked or half a second's work, as far
+        as memory goes, of which the batch that waits takes as much."""
+        wanted = int(min(MAX_BESIDE, self.n_runs, self.batch or 0.5 / self.seconds_per_run[shape]))
+        width = 1 << max(0, wanted.bit_length() - 1)
+        while width > 1 and 2 * width * shape.beside_bytes(width, platform) > memory:
+            width //= 2
+        return width
+
     def seconds_of(self, run: Run, shape: Shape) -> float:
         """Of one core, for a run in a program."""
         return self.calibration.rates.seconds(shape.amounts(Work.of(run.point)))
+
+
+class Member(NamedTuple):
+    """A point of a plan, its seeds, and the work of one run."""
+
+    point: Point
+    seeds: list[int]
+    work: Work
 
 
 @dataclass(frozen=True)
@@ -102,6 +122,8 @@ class Plan:
                 "bucket": str(shape),
                 "activation": shape.activation,
                 "pool": shape.pool,
+                "optimizer": shape.optimizer or None,
+                "trains": shape.trains or None,
                 "exact": "full" if shape.runs_as.exact else "guarded",
                 "points": len({run.point.point_id for c in mine for run in c.runs}),
                 "runs": sum(len(c.runs) for c in mine),
@@ -129,14 +151,16 @@ def make(
     by_point: dict[Point, list[int]] = {}
     for point, seed in runs:
         by_point.setdefault(point, []).append(seed)
-    groups = _forced(by_point, pad_to) if pad_to else _merged(by_point, calibration)
-    fallbacks = {shape.fallback: points for shape, points in groups.items() if shape.fallback}
-    chunks = tuple(chunk for shape in sorted(groups) for chunk in _chunks(shape, groups[shape], by_point, calibration))
+    members = [Member(point, seeds, Work.of(point)) for point, seeds in by_point.items()]
+    groups = _forced(members, pad_to) if pad_to else _merged(members, calibration)
+    work = {shape: _work(group) for shape, group in groups.items()}
+    fallbacks = {shape.fallback: work[shape] for shape in groups if shape.fallback}
+    chunks = tuple(chunk for shape in sorted(groups) for chunk in _chunks(shape, groups[shape], calibration))
     seconds = sum(chunk.seconds for chunk in chunks) + sum(map(calibration.seconds_to_get, groups))
-    again = sum(calibration.rates.seconds(shape.amounts(_work(points, by_point))) for shape, points in fallbacks.items()) / cores()
+    again = sum(calibration.rates.seconds(shape.amounts(of)) for shape, of in fallbacks.items()) / cores()
     return Plan(
         chunks=chunks,
-        flops=sum(shape.amounts(_work(points, by_point)).flops for shape, points in groups.items()),
+        flops=sum(shape.amounts(of).flops for shape, of in work.items()),
         seconds=seconds,
         seconds_in_full=seconds + again + sum(map(calibration.seconds_to_get, fallbacks)),
         terms=Terms.of(chunks, settings or Settings(), limit or memory_limit(), calibration),
@@ -155,13 +179,14 @@ def joined(plans: Sequence[Plan], batch: int) -> Plan:
     )
 
 
-def _forced(points: Iterable[Point], sizes: tuple[int, int, int]) -> dict[Shape, list[Point]]:
-    groups: dict[Shape, list[Point]] = {}
+def _forced(members: Iterable[Member], sizes: tuple[int, int, int]) -> dict[Shape, list[Member]]:
+    groups: dict[Shape, list[Member]] = {}
     V, d, m = sizes
     misfits = []
-    for point in points:
+    for member in members:
+        point = member.point
         shape = Shape.sized(point, V, d, m if point.m else 0)
-        groups.setdefault(shape, []).append(point)
+        groups.setdefault(shape, []).append(member)
         if not shape.fits(point):
             misfits.append(point)
     if misfits:
@@ -171,13 +196,13 @@ def _forced(points: Iterable[Point], sizes: tuple[int, int, int]) -> dict[Shape,
     return groups
 
 
-def _merged(by_point: dict[Point, list[int]], calibration: Calibration) -> dict[Shape, list[Point]]:
-    """Greedily merges the two shapes that save most, until every merge would cost more than a compilation. Then puts a shape
-    into one that is already compiled, where that costs less."""
-    groups: dict[Shape, list[Point]] = {}
-    for point in by_point:
-        groups.setdefault(Shape.tight(point), []).append(point)
-    work = {shape: _work(points, by_point) for shape, points in groups.items()}
+def _merged(members: Iterable[Member], calibration: Calibration) -> dict[Shape, list[Member]]:
+    """Greedily merges the two shapes that save most, until every merge would cost more than a compilation. Then makes
+    a shape quick to compile, or puts it into one that is already compiled, where that costs less."""
+    groups: dict[Shape, list[Member]] = {}
+    for member in members:
+        groups.setdefault(Shape.tight(member.point), []).append(member)
+    work = {shape: _work(group) for shape, group in groups.items()}
     get = calibration.seconds_to_get
 
     def seconds(shape: Shape, of: Work) -> float:
@@ -197,16 +222,16 @@ def _merged(by_point: dict[Point, list[int]], calibration: Calibration) -> dict[
         if savings[a, b] <= 0:
             break
         both = _both(a, b)
-        points, total = groups.pop(a) + groups.pop(b), work.pop(a) + work.pop(b)
-        groups[both], work[both] = groups.get(both, []) + points, work.get(both, Work()) + total
+        group, total = groups.pop(a) + groups.pop(b), work.pop(a) + work.pop(b)
+        groups[both], work[both] = groups.get(both, []) + group, work.get(both, Work()) + total
         savings = {pair: s for pair, s in savings.items() if not {a, b, both} & set(pair)}
         savings |= pairs((other, both) for other in groups if other != both)
 
-    settled: dict[Shape, list[Point]] = {}
-    for shape, points in groups.items():
+    settled: dict[Shape, list[Member]] = {}
+    for shape, group in groups.items():
         ready = [known for known in sorted(calibration.programs) if known.variant == shape.variant and _both(known, shape) == known]
-        best = min([shape, *ready], key=lambda b: get(b) + seconds(b, work[shape]))
-        settled.setdefault(best, []).extend(points)
+        best = min([shape, replace(shape, quick=True), *ready], key=lambda b: get(b) + seconds(b, work[shape]))
+        settled.setdefault(best, []).extend(group)
     return settled
 
 
@@ -214,19 +239,20 @@ def _both(a: Shape, b: Shape) -> Shape:
     return replace(a, V=max(a.V, b.V), d=max(a.d, b.d), m=max(a.m, b.m), tile=0)
 
 
-def _work(points: Iterable[Point], by_point: dict[Point, list[int]]) -> Work:
+def _work(members: Iterable[Member]) -> Work:
     total = Work()
-    for point in points:
-        total += Work.of(point, len(by_point[point]))
+    for member in members:
+        total += member.work.times(len(member.seeds))
     return total
 
 
-def _chunks(shape: Shape, points: list[Point], by_point: dict[Point, list[int]], calibration: Calibration) -> Iterable[Chunk]:
+def _chunks(shape: Shape, members: list[Member], calibration: Calibration) -> Iterable[Chunk]:
     runs: list[Run] = []
     total = 0.0
-    for point in points:
-        each = calibration.rates.seconds(shape.amounts(Work.of(point))) / cores()
-        for seed in by_point[point]:
+    costs: dict[Work, float] = {}  # of points that differ in nothing that costs time in this program
+    for point, seeds, work in members:
+        each = costs.get(work) or costs.setdefault(work, calibration.rates.seconds(shape.amounts(work)) / cores())
+        for seed in seeds:
             if runs and (total + each > CHUNK_SECONDS or len(runs) == CHUNK_RUNS):
                 yield Chunk(shape, tuple(runs), total)
                 runs, total = [], 0.0
