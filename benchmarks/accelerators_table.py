@@ -1,0 +1,64 @@
+"""results/accelerators.md from the figures of `accelerators`: what the compilers reserve for a run beside what the planner assumes."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jaxrecall.files import atomic_write
+from jaxrecall.simulator.shape import Shape
+
+from .variants import name
+
+COUNTS = ("fusions", "loops", "branches", "scatters", "gathers", "products", "collectives")
+
+HEAD = """# Compiled for accelerators
+
+Written by `make accelerators`. The programs were compiled on a machine without accelerators. Nothing was run, so there are no speeds here.
+[docs/accelerators.md](../docs/accelerators.md) explains the figures.
+
+- `side by side` is how many runs a device computes at a time; a run's share of the memory is given.
+- `temporaries` is what the compiler reserves for a run besides its arguments. `planned` is what the planner assumes for it.
+- `CPU s` is the CPU time of the compilation, which does not depend on what else the machine does.
+- The other columns count operations in the optimised program. A collective would make devices wait for each other: there is none.
+"""
+
+
+def write(record: Path, asked: Sequence[str]) -> None:
+    """Writes the tables beside the record; `asked` are the keys that it is to hold."""
+    atomic_write(record.with_suffix(".md"), page(json.loads(record.read_text()), asked).encode())
+
+
+def page(record: Mapping[str, Any], asked: Sequence[str]) -> str:
+    """The tables in Markdown, and what is missing."""
+    entries = record.values()
+    all_of, left_of = (Counter(key.partition(",")[0] for key in keys) for keys in (asked, set(asked) - set(record)))
+    parts = [HEAD]
+    if left_of:
+        left = (f"{target} ({left_of[target]} of {all_of[target]})" for target in all_of if left_of[target])
+        parts.append(f"Not compiled yet: programs for {', '.join(left)}.")
+    for target in dict.fromkeys(entry["target"] for entry in entries):
+        mine = [entry for entry in entries if entry["target"] == target]
+        versions = ", ".join(dict.fromkeys(f"jax {entry['jax']}" for entry in mine))
+        parts += [f"## {target}", f"{mine[0]['device_kind']}; {versions}", "\n".join(table(mine))]
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def table(entries: list[dict[str, Any]]) -> list[str]:
+    columns = ("variant", "size", "side by side", "CPU s", "arguments", "temporaries", "planned", "planned / temporaries", *COUNTS)
+    lines = ["| " + " | ".join(columns) + " |", "| --- | --- " + "| ---: " * (len(columns) - 2) + "|"]
+    for entry in entries:
+        shape, of = Shape(**entry["shape"]), planned(entry)
+        cells = (name(shape), str(shape), entry["width"], f"{entry['cpu_seconds']:.0f}", f"{entry['argument_bytes']} B")
+        memory = f"{entry['temp_bytes'] / 2**20:.2f} MiB", f"{of / 2**20:.2f} MiB", f"{of / entry['temp_bytes']:.2f}"
+        lines.append("| " + " | ".join(map(str, (*cells, *memory, *(entry[count] for count in COUNTS)))) + " |")
+    return lines
+
+
+def planned(entry: Mapping[str, Any]) -> int:
+    """What the planner assumes for a run of the entry."""
+    platform = "tpu" if entry["target"].startswith("TPU") else "gpu"
+    return Shape(**entry["shape"]).beside_bytes(entry["width"], platform)
