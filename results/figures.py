@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from jaxrecall import load
 from jaxrecall.report.style import DASH, GREY, MARKERS, PAGE, Picture, above, line, log_axis, look, save, shades
-from jaxrecall.theory import Model, accuracy, critical_N
+from jaxrecall.theory import Model, accuracy, critical_N, seen
 
 EXACT = {"marker": "o", "markersize": 7, "linestyle": "none", "markerfacecolor": "none", "color": "#D55E00"}
 SHAPES = {REGIMES[0]: ("o", "#0072B2"), REGIMES[1]: ("x", "0.55"), REGIMES[2]: ("s", "#D55E00")}
@@ -153,6 +153,64 @@ def mlp():
     return Picture("activations", "Accuracy against m d, by activation", "", figure)
 
 
+def late():
+    """Accuracy against the step at N = 512, and against N at d = 16: a column for each optimiser and what it trains."""
+    rows = load(STUDY / "late")
+    rows = rows[rows["kappa"].between(99, 101) & (rows["start"] == "three_step")]
+    settings = [("sgd", "VW"), ("adam", "VW"), ("sgd", "VWZ"), ("adam", "VWZ")]
+    d_values, steps = sorted(rows["d"].unique()), (3, 50, 500, 3000)
+    by_d, by_step = shades(len(d_values)), ("0.8", "0.6", "0.4", "0")
+    figure, panels = canvas(2, len(settings), 4.8, sharey=True)
+    for (optimizer, trains), over, under in zip(settings, *panels, strict=True):
+        mine = rows[(rows["optimizer"] == optimizer) & (rows["trains"] == trains)]
+        for d, colour in zip(d_values, by_d, strict=True):
+            means = mine[(mine["d"] == d) & (mine["N"] == 512)].groupby("step")["accuracy"].agg(["mean", "sem"])
+            over.errorbar(means.index, means["mean"], yerr=2 * means["sem"], color=colour, marker="o", markersize=2.5, elinewidth=0.7)
+        for step, colour in zip(steps, by_step, strict=True):
+            means = mine[(mine["d"] == 16) & (mine["step"] == step)].groupby("N")["accuracy"].agg(["mean", "sem"])
+            under.errorbar(means.index, means["mean"], yerr=2 * means["sem"], color=colour, marker="o", markersize=2.5, elinewidth=0.7)
+        N = np.geomspace(rows["N"].min(), rows["N"].max(), 50)
+        under.plot(N, [seen(Model(V=64, d=16, L=8), n) for n in N], color="black", linestyle=DASH, linewidth=0.9)
+        over.set(xscale="log", ylim=(0, 1.03), title=f"{optimizer},\n{'trained' if 'Z' in trains else 'fixed'} embeddings", xlabel="step")
+        under.set(xscale="log", xlabel="N: samples, d = 16")
+        for ax in (over, under):
+            ax.grid(True)
+            log_axis(ax.xaxis)
+    panels[0, 0].set(ylabel="test accuracy, N = 512")
+    panels[1, 0].set(ylabel="test accuracy")
+    entries = [line(f"d = {d}", color=colour) for d, colour in zip(d_values, by_d, strict=True)]
+    entries += [line(f"step {step}", color=colour) for step, colour in zip(steps, by_step, strict=True)]
+    above(figure, [*entries, line("labels seen", color="black", linestyle=DASH)])
+    return Picture("late", "Accuracy after the three steps", "", figure)
+
+
+def found_late():
+    """Attention and accuracy against the step for five pushes of the early phase, and for none of it."""
+    rows = load(STUDY / "late")
+    rows = rows[(rows["optimizer"] == "sgd") & (rows["trains"] == "VW") & (rows["N"] == 512) & rows["d"].isin([16, 32])]
+    rows = rows.assign(kappa=rows["kappa"].where(rows["start"] == "three_step", 0.0).round(6))
+    kappas = sorted(rows["kappa"].unique())
+    figure, panels = canvas(2, 2, 4.2, sharex=True, sharey=True)
+    for across, (column, name) in zip(
+        panels, (("attention_mass", "attention on the informative token"), ("accuracy", "test accuracy")), strict=True
+    ):
+        for ax, d in zip(across, (16, 32), strict=True):
+            for kappa, colour in zip(kappas, shades(len(kappas)), strict=True):
+                means = rows[(rows["d"] == d) & (rows["kappa"] == kappa) & (rows["step"] > 0)].groupby("step")[column].mean()
+                ax.plot(means.index, means, color=colour, marker="o", markersize=2.5)
+            ax.set(xscale="log", ylim=(0, 1.03), title=f"d = {d}")
+            ax.grid(True)
+        across[0].set(ylabel=name)
+    log_axis(panels[0, 0].xaxis)
+    figure.supxlabel("step", fontsize=8)
+    entries = [
+        line(f"kappa = {kappa:g}" if kappa else "from zero", color=colour)
+        for kappa, colour in zip(kappas, shades(len(kappas)), strict=True)
+    ]
+    above(figure, entries)
+    return Picture("attention", "Attention that the early phase did not lock, by the rate of step 2", "", figure)
+
+
 def draw(study, picture):
     folder = STUDY / study / "figures"
     folder.mkdir(exist_ok=True)
@@ -168,3 +226,5 @@ if __name__ == "__main__":
         draw("law", collapse(table))
         draw("law", order_parameters(table))
         draw("embeddings", embeddings())
+        draw("late", late())
+        draw("late", found_late())

@@ -242,7 +242,66 @@ def pool_summary():
     return markdown(["K", "differences", "above 2", "above 3", "largest"], body)
 
 
-CLAIMS = (capacity, agreement, embeddings, mlp, noise_map, noise_of_gradient, sensitivity, bound, bound_slopes)
+def late_rows():
+    """The runs of the late study that start from the recipe at kappa = 100, and the name of each setting."""
+    rows = load(STUDY / "late")
+    rows = rows[rows["kappa"].between(99, 101) & (rows["start"] == "three_step")]
+    return rows.assign(setting=rows["optimizer"] + rows["trains"].map({"VW": ", fixed", "VWZ": ", trained"}))
+
+
+def late():
+    """Critical N (accuracy 0.5) after 3 to 3000 steps, by d."""
+    rows, body = late_rows(), []
+    steps = (3, 50, 500, 3000)
+    for setting, mine in rows.groupby("setting"):
+        found = fit(mine, [0.5], 200, step=list(steps)).thresholds.query("record").set_index(["step", "d"])
+        for d in sorted(mine["d"].unique()):
+            body.append(
+                [setting, d, *(short(one["N_star"]) if (one := found.loc[(step, d)])["censored"] == "no" else "none" for step in steps)]
+            )
+    return markdown(["optimiser, embeddings", "d", *(f"step {step}" for step in steps)], body)
+
+
+def late_embeddings():
+    """Embeddings that are trained, at N = 512: accuracy, norm of the rows and overlap over that of random rows, first and last."""
+    rows, body = late_rows().query("N == 512 and trains == 'VWZ'"), []
+    for (setting, d), mine in rows.groupby(["setting", "d"]):
+        means = mine.groupby("step")[["accuracy", "Z_in_norm", "Z_in_overlap", "Z_out_overlap"]].mean()
+        first, last = means.loc[3], means.loc[3000]
+        numbers = [
+            f"{first[name] * scale:.2f} to {last[name] * scale:.2f}"
+            for name, scale in (("accuracy", 1), ("Z_in_norm", 1), ("Z_in_overlap", d**0.5), ("Z_out_overlap", d**0.5))
+        ]
+        body.append([setting, d, *numbers])
+    heads = ["optimiser, embeddings", "d", "accuracy", "norm of the rows of Z_in", "sqrt(d) overlap of Z_in", "sqrt(d) overlap of Z_out"]
+    return markdown(heads, body)
+
+
+def late_attention():
+    """Attention on the informative token and accuracy by the push of the early phase: V_mat and W_KQ by sgd, N = 512."""
+    rows = load(STUDY / "late").query("optimizer == 'sgd' and trains == 'VW' and N == 512 and d in (16, 32)")
+    rows, body = rows.assign(kappa=rows["kappa"].where(rows["start"] == "three_step", 0.0).round(6)), []
+    for (d, kappa), mine in rows.groupby(["d", "kappa"]):
+        means = mine.groupby("step")[["attention_mass", "accuracy"]].mean()
+        shown = [f"{means.loc[step, 'attention_mass']:.2f}, {means.loc[step, 'accuracy']:.2f}" for step in (5, 20, 100, 1000, 3000)]
+        body.append([d, f"{kappa:g}" if kappa else "from zero", *shown])
+    return markdown(["d", "kappa", *(f"step {step}" for step in (5, 20, 100, 1000, 3000))], body)
+
+
+CLAIMS = (
+    capacity,
+    agreement,
+    embeddings,
+    mlp,
+    noise_map,
+    noise_of_gradient,
+    sensitivity,
+    bound,
+    bound_slopes,
+    late,
+    late_embeddings,
+    late_attention,
+)
 POOL = (pool_summary, pool_differences, pool_noise)
 
 if __name__ == "__main__":
