@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: sweep test test-all bench study lint clean
+.PHONY: sweep test test-all bench accelerators study lint clean
 
 sweep: .venv/installed  ## set up, run the small shipped grid, end with a table and a picture
 	$(BIN)/python -m jaxrecall.sweep --grid sweeps/quickstart.yaml
@@ -15,14 +15,19 @@ test-all: .venv/installed-dev  ## all tests: also those that take minutes, kill 
 bench: .venv/installed-bench  ## set up, run the peers side by side, save results/benchmarks.md; ARGS="--only R1" for parts
 	$(BIN)/python -m benchmarks $(ARGS)
 
+accelerators: .venv-tpu/installed .venv-cuda/installed  ## set up, compile all programs for TPUs and a GPU that need not be there
+	.venv-tpu/bin/python -m benchmarks.accelerators tpu
+	.venv-cuda/bin/python -m benchmarks.accelerators cuda
+
 REPORT-capacity := --x d --lines L --panels V
 REPORT-mlp := --x m --lines d --panels trigger_in_value activation
 REPORT-bound := --x V --lines L
 REPORT-phase := --x d --lines L --panels V --phase d N
-REPORTED := capacity mlp bound phase
+REPORT-late := --x d --panels optimizer trains
+REPORTED := capacity mlp bound phase late
 SEARCHED := law law-exact embeddings sensitivity
 
-study: .venv/installed-dev $(patsubst %,results/study/%/table.parquet,$(SEARCHED) $(REPORTED))  ## run the shipped studies and draw their figures, about 16 minutes on 2 cores
+study: .venv/installed-dev $(patsubst %,results/study/%/table.parquet,$(SEARCHED) $(REPORTED))  ## run the shipped studies and draw their figures, about 20 minutes on 2 cores
 	$(MAKE) --jobs 2 $(REPORTED:%=results/study/%/report.html)
 	$(BIN)/python results/figures.py
 
@@ -55,5 +60,13 @@ lint: .venv/installed-dev
 	$(BIN)/python -m pip install --quiet --editable ".[bench]"
 	touch $@
 
+WHEELS-tpu := tpu
+WHEELS-cuda := cuda12
+
+.venv-%/installed: .venv/installed  # some gigabytes each: the wheels that carry the compilers, at the version of JAX in use
+	$(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/python -m pip install --quiet --editable . "jax[$(WHEELS-$*)]==$$($(BIN)/python -c 'import jax; print(jax.__version__)')"
+	touch $@
+
 clean:
-	rm -rf .venv
+	rm -rf .venv .venv-tpu .venv-cuda

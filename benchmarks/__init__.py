@@ -10,6 +10,13 @@ In import order:
     floor.py       what the primitives of a run reach on this machine
     child.py       what fresh processes run
     bench.py       what every group of measurements needs
-    runs.py engines.py gpu.py scale.py search.py    the measurements
+    runs.py engines.py gpu.py guard.py estimates.py pool.py scale.py search.py    the measurements
     groups.py      which function measures which group
+
+Beside it, compiled and not run: `python -m benchmarks.accelerators`, or `make accelerators`.
+
+    variants.py            every variant of the programs
+    accelerators_table.py  results/accelerators.md, from the record
+    accelerators.py        compiles the variants for accelerators that are not here
+    h100.textproto         one of them, as its compiler wants it described
 """

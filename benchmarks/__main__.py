@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 failed += 1
                 rows = {asked.key: Measured(note=f"not run: {type(error).__name__}: {error}") for asked in ASKED if asked.group == group}
             record.merge(rows, about)
-    print("", *record.table(), "", *record.floor(), *record.places(), f"\nsaved: {record.path}, {record.json}", sep="\n")
+    print("", *record.table(), "", *record.floor(), *record.tables(), *record.places(), f"\nsaved: {record.path}, {record.json}", sep="\n")
     return 3 if failed else 0
 
 

@@ -9,6 +9,8 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
@@ -28,16 +30,40 @@ def cold_jaxrecall(tiny: bool, threshold: float = SLOW_COMPILE_SECONDS) -> dict[
     """S1 by `jaxrecall.sweep.main`: seconds to the last row, and which programs were compiled rather than found in the cache."""
     import jaxrecall
 
-    ours = [module.name for module in walk_packages(jaxrecall.__path__, "jaxrecall.")]
-    needed = [name for name in ours if not name.endswith(".__main__") and ".engines." not in name]  # Ray and Slurm take no part
-    for name in ("matplotlib.pyplot", "pyarrow.parquet", *needed):
-        import_module(name)
+    import_all()
     programs = compiled_programs(threshold)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "S1"
         seconds, whole = clock.sweep((TINY if tiny else FULL).S1.grid(), out)
         rows: Any = jaxrecall.load(out)
     return {"seconds": seconds, "whole": whole, "rows": len(rows), "accuracy": float(rows["accuracy"].mean()), "programs": programs}
+
+
+def import_all() -> None:
+    """Imports all that a sweep may need, so that importing is not counted."""
+    import jaxrecall
+
+    ours = [module.name for module in walk_packages(jaxrecall.__path__, "jaxrecall.")]
+    needed = [name for name in ours if not name.endswith(".__main__") and ".engines." not in name]  # Ray and Slurm take no part
+    for name in ("matplotlib.pyplot", "pyarrow.parquet", *needed):
+        import_module(name)
+
+
+def estimated(grid: str, arguments: list[str]) -> dict[str, Any]:
+    """What a dry run estimates for a grid, seconds, and what its sweep takes to the last row."""
+    import_all()
+    from jaxrecall.execution.prepare import prepare
+    from jaxrecall.execution.search_job import SearchJob
+    from jaxrecall.grid import read_grid
+    from jaxrecall.store.load import load
+
+    with tempfile.TemporaryDirectory() as folder:
+        file, out = Path(folder) / "grid.yaml", Path(folder) / "out"
+        file.write_text(grid)
+        job = prepare(read_grid(file), out)
+        estimate = job.rounds.likely_seconds() if isinstance(job, SearchJob) else job.plan.seconds
+        seconds, _ = clock.sweep(grid, out, *arguments)
+        return {"estimate": estimate, "seconds": seconds, "rows": len(load(out))}
 
 
 def compiled_programs(threshold: float) -> list[str]:
@@ -62,6 +88,19 @@ def compiled_programs(threshold: float) -> list[str]:
     return names
 
 
+def compiling(tiny: bool, quick: bool) -> dict[str, Any]:
+    """The program of S1 from nothing: processor seconds, of all threads, to trace and compile it."""
+    from jaxrecall.simulator import program
+    from jaxrecall.simulator.shape import Shape
+
+    points = (TINY if tiny else FULL).S1.points()
+    shape = Shape.sized(points[0], max(p.V for p in points), max(p.d for p in points), 0)
+    program.start()
+    start = time.process_time()
+    program.compiled(replace(shape, quick=quick))
+    return {"seconds": time.process_time() - start}
+
+
 def cold_torch(tiny: bool, form: str) -> dict[str, Any]:
     """S1 by the torch loop."""
     from . import torch_loop
@@ -69,6 +108,20 @@ def cold_torch(tiny: bool, form: str) -> dict[str, Any]:
     start = time.perf_counter()
     accuracies = [torch_loop.run(point, seed, form) for point, seed in (TINY if tiny else FULL).S1.runs()]
     return {"seconds": time.perf_counter() - start, "rows": len(accuracies), "accuracy": mean(accuracies)}
+
+
+def later_torch(tiny: bool, form: str, threads: int, which: Sequence[int]) -> dict[str, Any]:
+    """Some of the runs beyond the recipe by the torch loop, on so many threads; a short one comes before."""
+    import torch  # pyright: ignore[reportMissingImports]
+
+    from . import torch_loop
+
+    torch.set_num_threads(threads)
+    runs = list((TINY if tiny else FULL).later.runs())
+    torch_loop.run_on(runs[0][0].replace(steps=20), 0, form)
+    start = time.perf_counter()
+    accuracies = [torch_loop.run_on(*runs[i], form) for i in which]
+    return {"seconds": time.perf_counter() - start, "accuracy": mean(accuracies)}
 
 
 def cold_jax(tiny: bool) -> dict[str, Any]:
@@ -130,7 +183,7 @@ def peak_bytes() -> int:
         return math.ceil(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024))
 
 
-TASKS = {task.__name__: task for task in (cold_jaxrecall, cold_torch, cold_jax, size, pool_size, fit)}
+TASKS = {task.__name__: task for task in (cold_jaxrecall, compiling, cold_torch, later_torch, cold_jax, estimated, size, pool_size, fit)}
 
 if __name__ == "__main__":
     print(json.dumps(TASKS[sys.argv[1]](**json.loads(sys.argv[2]))))

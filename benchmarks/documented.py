@@ -26,10 +26,10 @@ Rows = Mapping[str, Mapping[str, Any]]
 
 
 def speed(rows: Rows) -> list[str]:
-    """All figures that something was asked of, as a Markdown table."""
+    """All saved figures that something was asked of, as a Markdown table."""
     lines = ["| figure | measured | against embedding_bag | requirement | goal | reached |", "| --- | --- | --- | --- | --- | --- |"]
     for asked in ASKED:
-        if not asked.bar:
+        if not asked.bar or asked.key not in rows:
             continue
         row = rows[asked.key]
         shown = [unit(value) for unit, value in zip(asked.units, row["values"], strict=False)]

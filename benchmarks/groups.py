@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from . import engines, gpu, pool, runs, scale, search
+from . import engines, estimates, gpu, guard, later, pool, runs, scale, search
 from .bench import Bench
 from .record import Measured
 
@@ -17,6 +17,9 @@ MEASURE: dict[str, Callable[[Bench], dict[str, Measured]]] = {
     "memory": runs.memory,
     "search": search.against_dense,
     "pool": pool.figures,
+    "guard": guard.worst,
+    "estimates": estimates.figures,
+    "later": later.against_peers,
     "gpu": gpu.batched_and_matmul,
     "engines": engines.side_by_side,
     "fit": runs.fit,

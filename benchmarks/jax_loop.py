@@ -6,6 +6,7 @@ Nothing is padded, so every new shape compiles. The three steps take `jax.grad` 
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -111,6 +112,43 @@ def accuracy(r: Draws, learned: Learned) -> Array:
     """Fraction of the test sequences whose label has the largest logit."""
     answers = logits(r, learned.V2, learned.W1, r.test_tokens, r.test_positions)
     return jnp.mean((jnp.argmax(answers, axis=1) == r.test_labels).astype(jnp.float32))
+
+
+def descend(r: Draws, rates: tuple[Any, Any, Any], lr: Array, recorded: tuple[int, ...]) -> tuple[Array, Array, Array]:
+    """V_mat and W_KQ after all steps, and (loss, test loss, accuracy) at each recorded step; gradient descent from the recipe."""
+
+    def loss(theta: tuple[Array, Array], x: Array, ell: Array, y: Array) -> tuple[Array, Array]:
+        answers = logits(r, *theta, x, ell)
+        own = jnp.take_along_axis(jax.nn.log_softmax(answers), y[:, None], axis=1)
+        return -jnp.mean(own), jnp.mean((jnp.argmax(answers, axis=1) == y).astype(jnp.float32))
+
+    train = r.train_tokens, r.train_positions, r.train_labels
+
+    def step(theta: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
+        slopes = jax.grad(loss, has_aux=True)(theta, *train)[0]
+        return (theta[0] - lr * slopes[0], theta[1] - lr * slopes[1]), None
+
+    def record(theta: tuple[Array, Array]) -> Array:
+        return jnp.stack([loss(theta, *train)[0], *loss(theta, r.test_tokens, r.test_positions, r.test_labels)])
+
+    learned = learn(r, rates)
+    theta = learned.V2, learned.W1
+    records = [record(theta)]
+    for before, after in itertools.pairwise(recorded):
+        theta = lax.scan(step, theta, None, length=after - before)[0]
+        records.append(record(theta))
+    return *theta, jnp.stack(records)
+
+
+@partial(jax.jit, static_argnames=("s", "recorded"))
+def _descend(seed: Array, rates: tuple[Array, Array, Array], lr: Array, s: Sizes, recorded: tuple[int, ...]) -> Array:
+    return descend(draw(jax.random.key(seed), s), rates, lr, recorded)[2]
+
+
+def run_on(point: Point, seed: int) -> Array:
+    """The recorded losses and accuracies of one run beyond the recipe; compiles when the shape or the number of steps is new."""
+    rates = tuple(jnp.float32(rate) for rate in (point.eta, point.gamma, point.gamma2))
+    return _descend(jnp.uint32(seed), rates, jnp.float32(point.lr), sizes(point), point.recorded_steps).block_until_ready()  # type: ignore[arg-type]
 
 
 @partial(jax.jit, static_argnames="s")

@@ -39,6 +39,7 @@ ASKED = (
     Asked("S1-warm", "S1", "S1 warm, torch loop / jaxrecall", "20x", "50x"),
     Asked("S1-cold-torch", "cold", "S1 cold (empty compile cache, compile counted, import not), torch loop / jaxrecall", "5x", "9x"),
     Asked("S1-cold-jax", "cold", "S1 cold, jax loop / jaxrecall", "40x", "100x"),
+    Asked("compiling", "cold", "S1's program, processor seconds to trace and compile it: quick, thorough", "", "", (SHORT, SHORT)),
     Asked("S2-warm", "S2", "S2 warm, runs per second over the torch loop's (a stated sample of its points)", "15x", "40x"),
     Asked("programs", "cold", "programs compiled: S1, S2", "4, 8", "2, 4", (COUNT, COUNT), True),
     Asked("second", "cold", "second process on the same grid with the persistent cache: programs compiled", "0", "0", (COUNT,), True),
@@ -50,6 +51,19 @@ ASKED = (
     Asked("pool-L", "pool", "log-log slope of a pool run's time against L from 64 to 65536", "0.25", "0.1", (NUMBER,), True),
     Asked("pool-memory", "pool", "peak RSS of a pool run, N 1e15 and L 1e9 over N 1e4 and L 64", "1.10", "1.02", (NUMBER,), True),
     Asked("pool-floor", "pool", "1,000 pool runs (V 128, d 64, K 256) / floor of their products and draws", "2.5", "1.5", (NUMBER,), True),
+    Asked("guard", "guard", "guarded / full, worst over V 16-1024, d 16-2048, L 2-512, m 0 and 512", "1.1", "0.8", (NUMBER,), True),
+    Asked(
+        "estimates", "estimates", "estimate / measured, or its inverse, worst of twenty grids: at first, once more", "2, 2", "1.3, 1.3",
+        (NUMBER, NUMBER), True,
+    ),
+    Asked(
+        "parts", "estimates", "V 64, d 64, 256 and 1024, 200 seeds in one grid / in three, summed: cold, warm", "1.3, 1.3", "1.1, 1.1",
+        (NUMBER, NUMBER), True,
+    ),
+    Asked(
+        "later", "later", "64 runs of 1000 steps (8 rates x 8 seeds; V 64, d 32, L 8, N 1024), torch loop on both cores / jaxrecall",
+        "4x", "10x",
+    ),
     Asked(
         "gpu", "gpu", "GPU: S1 batched / one run a call; R1 matmul rate / that GPU's own f32-grade rate", "30x; 40 %", "100x; 60 %",
         (TIMES, PERCENT),
@@ -74,6 +88,7 @@ class Measured:
     note: str = ""
     seconds: Mapping[str, list[float]] = field(default_factory=dict)  # every call of each engine
     floor: list[dict[str, Any]] = field(default_factory=list)  # counted terms and their rates
+    table: list[dict[str, Any]] = field(default_factory=list)  # what the values are the worst of
 
 
 def reached(asked: Asked, values: Sequence[float]) -> str:
@@ -112,7 +127,7 @@ class Record:
     def markdown(self) -> str:
         title = "# Speed" + (" (tiny sizes: a test of the benchmarks, not a measurement)" if self.tiny else "")
         parts = [title, "", "Written by `python -m benchmarks`; ratios of medians, bars and aims as asked of the project.", ""]
-        parts += ["\n".join(self.table()), "", *self.details(), *self.floor(), *self.places()]
+        parts += ["\n".join(self.table()), "", *self.details(), *self.floor(), *self.tables(), *self.places()]
         return "\n".join(parts) + "\n"
 
     def table(self) -> list[str]:
@@ -151,6 +166,16 @@ class Record:
             numbers = [f"{t[name]:.3g}" for name in ("count", "rate", "seconds", "rate_all_cores")]
             lines.append(f"| {t['form']} | {t['term']} | " + " | ".join(numbers) + " |")
         return [*lines, ""] if terms else []
+
+    def tables(self) -> list[str]:
+        """What the figures that name a worst case are the worst of."""
+        lines: list[str] = []
+        for asked in ASKED:
+            if table := self.rows.get(asked.key, {}).get("table"):
+                lines += [f"{asked.figure}:", "", "| " + " | ".join(table[0]) + " |", "| " + " | ".join("---" for _ in table[0]) + " |"]
+                lines += ["| " + " | ".join(SHORT(v) if isinstance(v, float) else str(v) for v in entry.values()) + " |" for entry in table]
+                lines.append("")
+        return lines
 
     def places(self) -> list[str]:
         """Machines and versions."""

@@ -94,14 +94,17 @@ def cold(bench: Bench) -> dict[str, Measured]:
     if torch_engines(lambda call: []):
         forms = {TORCH: ask(TORCH, "cold_torch", form="keys"), BAG: ask(BAG, "cold_torch", form="bag")}
         seconds |= bench.interleaved(forms, 1)
+    modes = {"quick": True, "thorough": False}
+    compiling = bench.interleaved({name: ask(name, "compiling", quick=quick) for name, quick in modes.items()})
     names = [answer["programs"] for answer in answers[OURS]]
     plans = [clock.dry_run(sweep.grid(), bench.folder) for sweep in (bench.work.S1, bench.work.S2)]
     compiled, planned = max(map(len, names)), [plan["programs"] for plan in plans]
-    accuracy = ", ".join(f"{name} {mean(a['accuracy'] for a in some):.4f}" for name, some in answers.items())
+    accuracy = ", ".join(f"{name} {mean(a['accuracy'] for a in some):.4f}" for name, some in answers.items() if name not in modes)
     at = medians(seconds)
     return {
         "S1-cold-torch": against_torch(seconds, note=f"mean accuracy: {accuracy}"),
         "S1-cold-jax": Measured([at["jax loop"] / at[OURS]], seconds={name: seconds[name] for name in ("jax loop", OURS)}),
+        "compiling": Measured(list(medians(compiling).values()), seconds=compiling),
         "programs": Measured(
             [max(compiled, planned[0]), planned[1]],
             note=f"planned {planned[0]}, {planned[1]}; compiled by S1 in a fresh process: {compiled} ({', '.join(names[-1])})",

@@ -3,7 +3,8 @@
 The three steps take gradients of the plain loss, with respect to what the step changes and nothing else. Two forms of the
 attention, which autograd differentiates alike: `keys` holds the keys of a chunk as one (n, L, d) array, as the formula
 reads; `bag` never does: attention logits come from a table over the vocabulary and `embedding_bag` sums the values. Random
-numbers are torch's own. Defaults of a point only (gaussian embeddings, trigger in the value, one batch, relu).
+numbers are torch's own. Defaults of a point only (gaussian embeddings, trigger in the value, one batch, relu; further steps by
+gradient descent from the recipe, without an MLP).
 """
 
 # torch comes with the extra [bench] alone
@@ -19,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from jaxrecall import Point
+from jaxrecall.laws.training import RECIPE_STEPS
 
 CHUNK = 4096
 
@@ -62,17 +64,26 @@ def draw(point: Point, seed: int) -> Draws:
     return Draws(normal[:V], normal[V : 2 * V], normal[-2], normal[-1], W_in, perm, *samples(point.N), *samples(point.n_test))
 
 
-def attend_keys(r: Draws, W_KQ: Tensor, x: Tensor, ell: Tensor) -> Tensor:
-    """Attention outputs h (n, d): every key of the chunk is formed."""
+def keys(r: Draws, x: Tensor, ell: Tensor) -> Tensor:
+    """(n, L, d)"""
     k = F.embedding(x, r.Z_in)
     k[torch.arange(len(x)), ell] += r.z_trig
-    a = torch.softmax(k @ (W_KQ @ r.z_eos), dim=1)
+    return k
+
+
+def attend_keys(r: Draws, w: Tensor, x: Tensor, ell: Tensor) -> Tensor:
+    """Attention outputs h (n, d): every key of the chunk is formed."""
+    return attend_to(keys(r, x, ell), w)
+
+
+def attend_to(k: Tensor, w: Tensor) -> Tensor:
+    """Attention outputs h (n, d) of keys (n, L, d)."""
+    a = torch.softmax(k @ w, dim=1)
     return (a.unsqueeze(1) @ k).squeeze(1)
 
 
-def attend_bag(r: Draws, W_KQ: Tensor, x: Tensor, ell: Tensor) -> Tensor:
+def attend_bag(r: Draws, w: Tensor, x: Tensor, ell: Tensor) -> Tensor:
     """Attention outputs h (n, d): no key is formed."""
-    w = W_KQ @ r.z_eos
     ell = ell.unsqueeze(1)
     logits = (r.Z_in @ w)[x].scatter_add(1, ell, (r.z_trig @ w).expand(len(x), 1))
     a = torch.softmax(logits, dim=1)
@@ -84,7 +95,7 @@ FORMS: dict[str, Callable[[Draws, Tensor, Tensor, Tensor], Tensor]] = {"keys": a
 
 def logits(r: Draws, V_mat: Tensor, W_KQ: Tensor, x: Tensor, ell: Tensor, form: str) -> Tensor:
     """(n, V)"""
-    h = FORMS[form](r, W_KQ, x, ell)
+    h = FORMS[form](r, W_KQ @ r.z_eos, x, ell)
     phi = h if r.W_in is None else torch.relu(h @ r.W_in.T) * len(r.W_in) ** -0.5
     return phi @ V_mat.T @ r.Z_out.T
 
@@ -120,6 +131,55 @@ def run(point: Point, seed: int, form: str = "keys") -> float:
     """Accuracy of one run: draws, trains and tests."""
     r = draw(point, seed)
     return accuracy(r, learn(r, point, form), form)
+
+
+class Record(NamedTuple):
+    """A recorded step."""
+
+    step: int
+    loss: float
+    test_loss: float
+    accuracy: float
+
+
+def descend(r: Draws, point: Point, form: str = "keys") -> tuple[Tensor, Tensor, list[Record]]:
+    """V_mat and W_KQ after all steps, and what was recorded. Each step reads all samples at once; their keys are formed once."""
+    learned = learn(r, point, form)
+    V_mat, W_KQ = learned.V2.requires_grad_(), learned.W1.requires_grad_()
+    attention, test_attention = (
+        attention_of(r, *of, form) for of in ((r.train_tokens, r.train_positions), (r.test_tokens, r.test_positions))
+    )
+
+    def loss_of(attention: Callable[[Tensor], Tensor], labels: Tensor) -> tuple[Tensor, Tensor]:
+        answers = attention(W_KQ @ r.z_eos) @ (r.Z_out @ V_mat).T
+        return F.cross_entropy(answers, labels), answers
+
+    records = []
+    for step in range(RECIPE_STEPS, point.steps + 1):
+        if step in point.recorded_steps:
+            with torch.no_grad():
+                loss, (test_loss, answers) = loss_of(attention, r.train_labels)[0], loss_of(test_attention, r.test_labels)
+                correct = (answers.argmax(1) == r.test_labels).float().mean()
+            records.append(Record(step, float(loss), float(test_loss), float(correct)))
+        if step < point.steps:
+            slopes = torch.autograd.grad(loss_of(attention, r.train_labels)[0], (V_mat, W_KQ))
+            with torch.no_grad():
+                V_mat.sub_(slopes[0], alpha=point.lr)
+                W_KQ.sub_(slopes[1], alpha=point.lr_attention)
+    return V_mat.detach(), W_KQ.detach(), records
+
+
+def run_on(point: Point, seed: int, form: str = "keys") -> float:
+    """Accuracy of one run beyond the recipe: draws, trains, tests at every recorded step."""
+    return descend(draw(point, seed), point, form)[2][-1].accuracy
+
+
+def attention_of(r: Draws, x: Tensor, ell: Tensor, form: str) -> Callable[[Tensor], Tensor]:
+    """Attention outputs h (n, d) as a function of w = W_KQ z_eos."""
+    if form == "bag":
+        return lambda w: attend_bag(r, w, x, ell)
+    k = keys(r, x, ell)
+    return lambda w: attend_to(k, w)
 
 
 def chunks(*arrays: Tensor) -> Iterator[tuple[Any, ...]]:

@@ -15,7 +15,7 @@ import yaml
 
 from jaxrecall import Point
 
-Axes = Mapping[str, Sequence[int]]
+Axes = Mapping[str, Sequence[Any]]
 Cell = tuple[int, int, int]  # V, d, L
 
 
@@ -68,6 +68,8 @@ class Work:
     pool_L: Sequence[int]
     pool_many: Point  # of which there are many seeds
     pool_seeds: int
+    later: Sweep  # runs that train on
+    later_peers: int  # of which each peer makes so many
 
 
 _S2 = {
@@ -95,6 +97,10 @@ FULL = Work(
     pool_L=[64, 256, 1024, 4096, 16384, 65536],
     pool_many=Point(V=128, N=2 * 10**6, d=64, L=4096, pool=256),
     pool_seeds=1000,
+    later=Sweep(
+        "later", 8, {"lr": [0.5 * 2**k for k in range(8)]}, fixed={"V": 64, "N": 1024, "d": 32, "L": 8, "steps": 1000, "gamma2": 64}
+    ),
+    later_peers=8,
 )
 
 _SMALL: dict[str, Any] = {"n_test": 128}
@@ -113,4 +119,6 @@ TINY = Work(
     pool_L=(8, 4096),
     pool_many=Point(V=16, N=1024, d=16, L=64, pool=32, **_SMALL),
     pool_seeds=4,
+    later=Sweep("later-tiny", 2, {"lr": [1.0, 2.0]}, fixed={"V": 16, "N": 512, "d": 16, "L": 4, "steps": 20, "gamma2": 16, **_SMALL}),
+    later_peers=2,
 )

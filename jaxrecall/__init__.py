@@ -22,6 +22,7 @@ from .point import Point
 if TYPE_CHECKING:
     from . import fit, theory
     from .execution.api import run, thresholds
+    from .reference.descent import Descended, descend
     from .reference.metrics import measure
     from .reference.realization import Realization, realize
     from .reference.steps import ThreeStep, three_step
@@ -33,12 +34,14 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Descended",
     "Interrupted",
     "Point",
     "Realization",
     "RunFailed",
     "ThreeStep",
     "__version__",
+    "descend",
     "fit",
     "load",
     "measure",
@@ -55,8 +58,10 @@ __all__ = [
 _MODULES = {"fit": "fit", "model": "science.model", "plot": "report.plot", "theory": "theory"}
 
 _HOME = {
+    "Descended": "reference.descent",
     "Realization": "reference.realization",
     "ThreeStep": "reference.steps",
+    "descend": "reference.descent",
     "load": "store.load",
     "measure": "reference.metrics",
     "realize": "reference.realization",

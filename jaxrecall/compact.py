@@ -11,17 +11,16 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from .command import OK, USAGE, called, escape_output
+from .command import OK, USAGE, called
 from .errors import StoreError
 from .store.compact import compact
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parses, merges, prints; returns the exit code: 0 done, 2 refused."""
-    escape_output()
     parser = argparse.ArgumentParser(
         prog=called("compact"),
-        description="Merge the parts of a results folder into DIR/table.parquet, sorted, one row per run.",
+        description="Merge the parts of a results folder into DIR/table.parquet, sorted, each row once.",
     )
     parser.add_argument("folder", metavar="DIR", help="results folder")
     parser.add_argument("--from", dest="others", metavar="DIR", nargs="+", default=[], help="also merge these results folders into it")

@@ -13,13 +13,14 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Literal, NamedTuple
 
-from .errors import PointError, Problem, shown
+from .errors import PointError, Problem, shown, suggest
 from .laws.activation import ACTIVATIONS
 from .laws.embedding import EMBEDDING_LAWS
 from .laws.pool import MAX_LENGTH, MAX_SAMPLES, in_the_limit
+from .laws.training import MAX_STEPS, OPTIMIZERS, RECIPE_STEPS, STARTS, TRAINS, first_step, recorded_steps
 
 Kind = Literal["size", "traced", "rate", "static", "form", "draws"]
 """How the simulator treats a field:
@@ -92,19 +93,52 @@ class Point:
         "static", "K", "noise sequences that the samples share; none: each sample has its own", None, low=1, high=65536, late=2
     )
 
+    steps: int = _field(
+        "traced",
+        "",
+        "gradient steps in total; those after the three of the recipe, or after none, are the optimizer's",
+        3,
+        low=1,
+        high=MAX_STEPS,
+        late=3,
+    )
+    start: str = _field(
+        "static", "", "where the optimizer starts: from the model of the recipe, or from zero", "three_step", choices=lambda: STARTS, late=3
+    )
+    optimizer: str | None = _field(
+        "static", "", "optimizer of further steps (sgd unless given); none: the recipe alone", None, choices=lambda: OPTIMIZERS, late=3
+    )
+    lr: float | None = _field("rate", "", "learning rate of further steps", None, low=0.0, open_low=True, late=3)
+    lr_attention: float | None = _field("rate", "", "learning rate of W_KQ in further steps; lr unless given", None, low=0.0, late=3)
+    trains: str | None = _field(
+        "static",
+        "",
+        "what further steps train (VW unless given): V_mat and W_KQ (VW), V_mat (V), embeddings too (VWZ), W_in too (VWZM)",
+        None,
+        choices=lambda: tuple(TRAINS),
+        late=3,
+    )
+    batch: int | None = _field(
+        "traced", "", "samples of each further step, drawn from the N with replacement; none: all N", None, low=1, high=2**30, late=3
+    )
+
     def __post_init__(self) -> None:
         problems: list[Problem] = []
         given = {name for name in FIELDS if getattr(self, name) is not None}
+        has_pool = self.pool is not None
         for name, f in FIELDS.items():
             if name in given or f.default is not None:
-                object.__setattr__(self, name, checked_field(name, getattr(self, name), self.pool is not None, problems))
+                value = getattr(self, name)
+                if type(value) in PLAIN and _stays(name, value, has_pool):
+                    continue
+                object.__setattr__(self, name, checked_field(name, value, has_pool, problems))
         if {"kappa", "gamma"} <= given:
             problems.append(Problem("kappa", f"got kappa={self.kappa!r} and gamma={self.gamma!r}; give one, the other follows"))
         if not problems:
             self._check_together(problems)
         if problems:
             raise PointError(problems)
-        resolved: dict[str, Any] = {"_given": frozenset(given & {"kappa", "gamma", "gamma2"})}
+        resolved: dict[str, Any] = {"_given": frozenset(given & {"kappa", "gamma", "gamma2", "lr_attention"})}
         if self.m == 0:
             resolved["activation"] = "none"
         per_kappa = self.L**2 * self.V / self.eta
@@ -115,6 +149,7 @@ class Point:
             resolved["gamma"] = resolved["kappa"] * per_kappa
         if "gamma2" not in given:
             resolved["gamma2"] = resolved.get("gamma", self.gamma)
+        resolved |= self._resolved_training()
         for name, value in resolved.items():
             object.__setattr__(self, name, value)
         for name in ("kappa", "gamma"):
@@ -138,6 +173,67 @@ class Point:
             )
             problems.append(Problem("decoders", message, "not decoders"))
 
+        problems += self._training_problems()
+
+    def _training_problems(self) -> list[Problem]:
+        """What is wrong with the steps after the recipe."""
+        if not self.trains_on:
+            if self.steps < RECIPE_STEPS:
+                message = (
+                    f"got {self.steps} with start='three_step'; allowed: from {RECIPE_STEPS}, the steps of the recipe; or start='zero'"
+                )
+                return [Problem("steps", message, f"steps >= {RECIPE_STEPS}")]
+            return []
+        found = []
+        if self.lr is None:
+            message = (
+                f"got none with steps={self.steps}, start={self.start!r}; allowed: numbers greater than 0, as 0.1 for sgd or 0.01 for adam"
+            )
+            found.append(Problem("lr", message))
+        if self.trains == "VWZM" and not self.m:
+            found.append(Problem("trains", "got 'VWZM' with m=0; allowed without an MLP: VW, V, VWZ", "m > 0 or trains != 'VWZM'"))
+        if self.batch and self.batch > self.N:
+            found.append(Problem("batch", f"got {self.batch} with N={self.N}; allowed: up to N, or none for all samples", "batch <= N"))
+        if self.batch and self.pool:
+            message = f"got {self.batch} with pool={self.pool}; allowed: none with a pool, of which every step reads all pairs"
+            found.append(Problem("batch", message))
+        if self.batch and self.fresh_batches:
+            message = f"got {self.batch} with fresh_batches; allowed: none, for every step draws its own N samples"
+            found.append(Problem("batch", message))
+        if self.fresh_batches and self.pool:
+            message = f"got true with pool={self.pool} and steps={self.steps}; allowed: false, for one pool serves all further steps"
+            found.append(Problem("fresh_batches", message))
+        for name in EXTRAS:
+            if getattr(self, name):
+                message = (
+                    f"got true with steps={self.steps}, start={self.start!r}; allowed: false beyond the recipe, which its columns are about"
+                )
+                found.append(Problem(name, message))
+        return found
+
+    def _resolved_training(self) -> dict[str, Any]:
+        """The fields of further steps as a run has them: none for the recipe alone."""
+        if not self.trains_on:
+            return dict.fromkeys(("optimizer", "lr", "lr_attention", "trains", "batch"))
+        trains = self.trains or "VW"
+        attention = 0.0 if trains == "V" else self.lr if self.lr_attention is None else self.lr_attention
+        return {"optimizer": self.optimizer or "sgd", "trains": trains, "lr_attention": attention}
+
+    @property
+    def trains_on(self) -> bool:
+        """Whether an optimiser makes further steps, after the recipe or in place of it."""
+        return self.start == "zero" or self.steps > RECIPE_STEPS
+
+    @property
+    def recorded_steps(self) -> tuple[int, ...]:
+        """The steps of a run that have a row, the last one last."""
+        return recorded_steps(self.start, self.steps)
+
+    @property
+    def further_steps(self) -> int:
+        """Steps of the optimiser."""
+        return self.steps - first_step(self.start)
+
     @property
     def p(self) -> int:
         """Width of what V_mat reads: d for attention-only, m with an MLP."""
@@ -150,11 +246,10 @@ class Point:
         sha256 of the canonical JSON of all fields but kappa (gamma carries it), floats to 12 significant digits. A field
         that a later version adds must enter only when it is not at its default, so that old ids stay.
         """
-        asked = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "kappa"}
-        science = {name: value for name, value in asked.items() if value or name not in (*EXTRAS, "pool")}
-        canonical = {k: to_12_digits(v) if isinstance(v, float) else v for k, v in science.items()}
-        text = json.dumps(canonical, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        # the JSON is put together here, because json.dumps takes most of the time to expand a large grid
+        asked = [(name, getattr(self, name)) for name in (IN_ID if self.trains_on else IN_ID_OF_RECIPE)]
+        science = [f'"{name}":{_as_json(value)}' for name, value in asked if value or name not in OUT_OF_ID_IF_UNSET]
+        return hashlib.sha256(f"{{{','.join(science)}}}".encode()).hexdigest()[:16]
 
     @cached_property
     def draws_id(self) -> str:
@@ -174,8 +269,8 @@ class Point:
         return tuple(name for name, is_limit in counts.items() if is_limit)
 
     def as_given(self) -> dict[str, Any]:
-        """Arguments that rebuild this point: of kappa, gamma and gamma2 only those that were given."""
-        derived = {"kappa", "gamma", "gamma2"} - self._given  # type: ignore[attr-defined]
+        """Arguments that rebuild this point: of kappa, gamma, gamma2 and lr_attention only those that were given."""
+        derived = {"kappa", "gamma", "gamma2", "lr_attention"} - self._given  # type: ignore[attr-defined]
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in derived}
 
     def replace(self, **changes: Any) -> Point:
@@ -225,6 +320,21 @@ def checked_field(name: str, value: Any, has_pool: bool, problems: list[Problem]
     return _checked(name, value, str(FIELDS[name].type), limits, problems)
 
 
+@lru_cache(4096, typed=True)
+def _stays(name: str, value: Any, has_pool: bool) -> bool:
+    """Whether a value of one of the PLAIN types is allowed as it is. A large grid has the same few in many points."""
+    problems: list[Problem] = []
+    return type(checked_field(name, value, has_pool, problems)) is type(value) and not problems
+
+
+def _as_json(value: Any) -> str:
+    """As in the canonical JSON of a point: floats are strings of 12 significant digits."""
+    return f'"{to_12_digits(value)}"' if isinstance(value, float) else _dumped(value)
+
+
+_dumped = lru_cache(4096, typed=True)(json.dumps)
+
+
 def to_12_digits(value: float) -> str:
     """The value to 12 significant digits, by which ids and axes compare numbers."""
     return f"{value:.12g}"
@@ -234,7 +344,9 @@ def _checked(name: str, value: Any, kind: str, limits: Any, problems: list[Probl
     """`value` as the plain Python type of the field, or an entry in `problems`."""
     if "choices" in limits:
         if not isinstance(value, str) or value not in limits["choices"]():
-            problems.append(Problem(name, f"got {shown(value)}; allowed: {', '.join(limits['choices']())}"))
+            names = limits["choices"]()
+            hint = suggest(value, names) if isinstance(value, str) else ""
+            problems.append(Problem(name, f"got {shown(value)}{hint}; allowed: {', '.join(names)}"))
         return value
     if kind == "bool":
         if type(value).__name__ not in ("bool", "bool_"):  # bool_ is numpy's
@@ -271,6 +383,9 @@ def _as_number(value: Any, kind: type) -> Any:
     return number if math.isfinite(number) else None
 
 
+PLAIN = (bool, int, float)
+"""Types of numbers that a field may hold."""
+
 FIELDS = {f.name: f for f in fields(Point)}
 
 
@@ -287,3 +402,14 @@ def choices(name: str) -> tuple[str, ...]:
 
 EXTRAS = tuple(name for name, f in FIELDS.items() if f.metadata.get("extra"))
 """Switches that add columns and change no other; they enter the id only when they are on."""
+
+TRAINING = tuple(name for name, f in FIELDS.items() if f.metadata.get("late", 0) == 3)
+"""Fields of further steps; they enter the id only where there are any."""
+
+OUT_OF_ID_IF_UNSET = (*EXTRAS, "pool", "batch")
+"""Fields that enter the id only when they are set."""
+
+IN_ID = sorted(name for name in FIELDS if name != "kappa")
+"""Fields that the id is made of, in the order of its canonical JSON."""
+
+IN_ID_OF_RECIPE = [name for name in IN_ID if name not in TRAINING]

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from .command import USAGE, answer, called, escape_output
+from .command import USAGE, answer, called
 from .errors import StoreError
 from .execution.status import survey
 from .execution.tally import duration
@@ -29,10 +29,10 @@ def lines(facts: dict[str, Any]) -> Iterator[str]:
     bad = [f"{facts[status]} {status}" for status in STATUSES if facts.get(status)]
     yield f"{facts['done']} done" + (f" ({', '.join(bad)})" if bad else "") + (f", {facts['todo']} to do" if facts["grid"] else "")
     if facts["other_grids"]:
-        yield f"{facts['other_grids']} rows of other grids"
+        yield f"{facts['other_grids']} runs of other grids"
     for other in facts["other_versions"]:
         mine = f"this is code_version {facts['code_version']}, precision {facts['precision']}: a sweep into this folder is refused"
-        yield f"{other['rows']} rows of code_version {other['code_version']}, precision {other['precision']} ({mine})"
+        yield f"{other['rows']} runs of code_version {other['code_version']}, precision {other['precision']} ({mine})"
     for failure in facts["failures"]:
         who = f"{failure['runs']} runs of program {failure['bucket']} on {failure['host']}, {failure['missing']} of them missing"
         yield f"failed: {who}: {failure['error'].partition(chr(10))[0]}"
@@ -48,7 +48,6 @@ def lines(facts: dict[str, Any]) -> Iterator[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parses, surveys, prints; returns the exit code: 0 done, 2 refused."""
-    escape_output()
     parser = argparse.ArgumentParser(
         prog=called("status"),
         description="Show what a results folder holds, which runs failed or are left, and the command that resumes the sweep.",

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .command import FAILED, INTERRUPTED, USAGE, answer, called, escape_output
+from .command import FAILED, INTERRUPTED, USAGE, answer, called
 from .errors import Refused, StoreError, UsageError
 from .execution.engines.engine import Engine, add_options, engine
 from .execution.interrupts import Interrupts
@@ -51,7 +51,6 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    escape_output()
     argv = sys.argv[1:] if argv is None else list(argv)
     args = parser().parse_args(argv)
     resume_command = called("sweep", argv)
@@ -116,14 +115,14 @@ def _nothing(*_: object) -> Outcome:
 
 
 def _picture(job: Job, events: Events | None) -> None:
-    """Draws the rows of this grid, and prints a table of them unless the output is JSON events."""
+    """Draws the runs of this grid at their last step, and prints a table of them unless the output is JSON events."""
     import pandas as pd
 
     from .report import accuracy
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # duplicates left by compact are expected here
-        frame: Any = load(job.store.folder)
+        frame: Any = load(job.store.folder, last=True)
     runs = job.runs
     mine = frame[[run in runs for run in zip(frame["point_id"], frame["seed"], strict=True)]]
     if mine.empty:
@@ -147,7 +146,7 @@ def _picture(job: Job, events: Events | None) -> None:
         print(table)
     for outcome in dict.fromkeys(row["outcome"] for row in rows or ()):
         print(f"{outcome}: {OUTCOMES[outcome]}")
-    print(f"\ntable:   {job.store.where()} ({len(mine)} rows of this grid; jaxrecall.load({str(job.store.folder)!r}))")
+    print(f"\ntable:   {job.store.where()} ({len(mine)} runs of this grid; jaxrecall.load({str(job.store.folder)!r}))")
     print(f"figure:  {path}" + (f" ({remark})" if remark else ""))
 
 

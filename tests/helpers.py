@@ -8,10 +8,11 @@ import os
 import subprocess
 import sys
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import jax
 import jax.numpy as jnp
@@ -20,12 +21,12 @@ import optax
 from beartype import beartype
 from jaxtyping import jaxtyped
 
-from jaxrecall.point import Point
+from jaxrecall.point import Point, Run
 from jaxrecall.reference.realization import Realization
 from jaxrecall.reference.steps import ThreeStep
 from jaxrecall.science import model
 from jaxrecall.science.embeddings import Embeddings
-from jaxrecall.simulator import program
+from jaxrecall.simulator import descent, program
 from jaxrecall.simulator.rows import finish
 from jaxrecall.simulator.shape import Shape
 from jaxrecall.simulator.world import Arguments, World, draw
@@ -95,6 +96,17 @@ def _science(world: World) -> Any:
         return program.science(world)
 
 
+@jax.jit
+def _trace(world: World) -> Any:
+    record = descent.recorded
+
+    def and_parameters(world: World, params: Any, fixed_w: Any, *rest: Any) -> Any:
+        return record(world, params, fixed_w, *rest) | {"params": {"w": descent.attention_of(world, params, fixed_w), **params}}
+
+    with jax.default_matmul_precision("highest"), patch.object(descent, "recorded", and_parameters):
+        return program.science(world)[1]["trace"]
+
+
 def drawn(point: Point, seed: int, shape: Shape, tile: int = 512, **changes: Any) -> World:
     """What the compiled program draws for a run; `changes` replace its arguments."""
     run = jax.tree.map(lambda a: a[0], program.arguments([(point, seed)])).replace(**changes)
@@ -112,9 +124,24 @@ def streamed(
     three = ThreeStep(scale[0] * V1[:d, :p], scale[1] * w[:d], scale[2] * V2[:d, :p])
     metrics = finish(jax.device_get(raw), point, shape.runs_as)
     if metrics:
-        return three, metrics
+        return three, metrics[0]
     assert shape.fallback
     return streamed(point, seed, shape.fallback, change, tile)
+
+
+def traced(point: Point, seed: int, shape: Shape, change: Callable[[World], World] = lambda w: w, tile: int = 512) -> list[dict[str, Any]]:
+    """Raw records of the float32 program at each recorded step, with what it trained under `params`, padding cut off."""
+    records = jax.device_get(_trace(change(drawn(point, seed, shape, tile))))
+    V, d, p = point.V, point.d, point.p
+    sizes = {"V_mat": (d, p), "w": (d,), "W_KQ": (d, d), "Z_in": (V, d), "Z_out": (V, d), "z_trig": (d,), "W_in": (p, d)}
+    params = {name: a[(slice(None), *map(slice, sizes[name]))] for name, a in records.pop("params").items()}
+    both = records | {"params": params}
+    return [jax.tree.map(lambda a, i=i: a[i], both) for i in range(len(point.recorded_steps))]
+
+
+def executed(compiled: program.Program, runs: Sequence[tuple[Point, int]]) -> list[dict[str, Any] | None]:
+    """The metrics of runs of the recipe alone, a row each; None where a guard turns a run away."""
+    return [metrics and metrics[0] for metrics in program.execute(compiled, [Run(*run) for run in runs])[0]]
 
 
 def assert_same_metrics(a: dict[str, Any], b: dict[str, Any], rtol: float = 1e-4, but: tuple[str, ...] = ()) -> None:

@@ -192,7 +192,7 @@ class Watched(MemoryStore):
 def test_an_interrupt_keeps_finished_rows_in_memory(monkeypatch):
     monkeypatch.setattr(api, "MemoryStore", Watched)
     grid = GRID | {"seeds": {"count": 400}}
-    with pytest.raises(jaxrecall.Interrupted, match=r"of 800 rows are finished; they are in `rows` of this exception") as stop:
+    with pytest.raises(jaxrecall.Interrupted, match=r"of 800 runs are finished; their rows are in `rows` of this exception") as stop:
         jaxrecall.run(grid, progress=False)
     assert isinstance(stop.value, KeyboardInterrupt)
     assert 0 < len(stop.value.rows) < 800
@@ -253,7 +253,7 @@ def test_runs_that_fail_raise_after_the_others_have_run(broken, out):
         jaxrecall.run(broken, out=out, progress=False)
     assert list(failed.value.rows["m"]) == [0, 0]
     message = str(failed.value)
-    assert message.startswith("2 of 4 rows are finished; they are in `rows` of this exception")
+    assert message.startswith("2 of 4 runs are finished; their rows are in `rows` of this exception")
     assert "this activation is broken" in message
     assert ("details: out/failures/" in message) == bool(out)
     assert "memory" not in message
@@ -288,6 +288,13 @@ def test_progress_is_a_bar_in_a_terminal_and_a_line_elsewhere(capsys):
     assert script.returncode == 0
     assert "4/4 runs, 100 %" in shown
     assert "\x1b[" in shown
+
+
+def test_a_program_without_streams_gets_its_rows(monkeypatch, capfd):
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    assert len(jaxrecall.run(GRID)) == 4
+    assert capfd.readouterr() == ("", "")
 
 
 def test_simulate_takes_several_seeds():
@@ -333,7 +340,7 @@ assert ">>> df = jaxrecall.run(grid, seeds=4)" in text
 try:
     jaxrecall.sweeps
 except AttributeError as error:
-    assert "has no attribute 'sweeps'; it has Interrupted, Point" in str(error)
+    assert "has no attribute 'sweeps'; it has Descended, Interrupted, Point" in str(error)
 """
 
 

@@ -31,8 +31,16 @@ ORDER = [
 """Entries of jaxrecall/ in import order. docs/how-it-works.md has the same list."""
 
 STARTS_JAX = ("science", "reference", "simulator")
-WITHOUT_JAX = ("science.columns", "science.decoders", "simulator.forms", "simulator.shape", "simulator.sizes", "simulator.work")
-COMPILES = ("simulator/program.py", "reference/realization.py")
+WITHOUT_JAX = (
+    "science.columns",
+    "science.decoders",
+    "simulator.beside",
+    "simulator.forms",
+    "simulator.shape",
+    "simulator.sizes",
+    "simulator.work",
+)
+COMPILES = ("simulator/program.py", "reference/realization.py", "reference/descent.py")
 
 
 def sources(*packages: Path) -> dict[str, Path]:

@@ -14,11 +14,12 @@ import pandas as pd
 import pytest
 from helpers import ROOT, relative
 
-from benchmarks import record, runs, scale, search, work
+from benchmarks import estimates, guard, record, runs, scale, search, work
 from benchmarks.record import ASKED, Measured, Record, reached
-from jaxrecall import Point, realize, simulate, three_step
+from jaxrecall import Point, descend, realize, simulate, three_step
 from jaxrecall.grid import json_schema, read_grid
 from jaxrecall.reference.metrics import measure
+from jaxrecall.simulator.shape import Shape
 
 try:
     import torch
@@ -31,15 +32,31 @@ needs_torch = pytest.mark.skipif(torch is None, reason="the torch loop needs tor
 ABOUT = {"date": "2026-01-01T00:00+00:00", "machine": "a machine", "load": 0.1, "versions": {"jax": "1"}}
 
 
-@pytest.fixture(params=[pytest.param("torch keys", marks=needs_torch), pytest.param("torch bag", marks=needs_torch), "jax"])
+PEERS = [pytest.param("torch keys", marks=needs_torch), pytest.param("torch bag", marks=needs_torch), "jax"]
+
+
+def jax_draws(r, point):
+    from benchmarks import jax_loop
+
+    rates = tuple(jnp.float32(rate) for rate in (point.eta, point.gamma, point.gamma2))
+    return jax_loop.Draws(*(None if a is None else jnp.asarray(a) for a in r[:12])), rates
+
+
+def torch_draws(r):
+    from benchmarks import torch_loop
+
+    as_torch = (a if a is None or a.dtype.kind == "f" else a.astype(np.int64) for a in r[:12])
+    return torch_loop.Draws(*(None if a is None else torch.from_numpy(a) for a in as_torch))
+
+
+@pytest.fixture(params=PEERS)
 def learn(request):
     """(realization, point) -> V1, w, V2 and accuracy of a peer on those draws."""
     if request.param == "jax":
         from benchmarks import jax_loop
 
         def by_jax(r, point):
-            draws = jax_loop.Draws(*(None if a is None else jnp.asarray(a) for a in r[:12]))
-            rates = tuple(jnp.float32(rate) for rate in (point.eta, point.gamma, point.gamma2))
+            draws, rates = jax_draws(r, point)
             learned = jax_loop.learn(draws, rates)
             return learned.V1, learned.W1 @ draws.z_eos, learned.V2, float(jax_loop.accuracy(draws, learned))
 
@@ -47,13 +64,34 @@ def learn(request):
     from benchmarks import torch_loop
 
     def by_torch(r, point):
-        as_torch = (a if a is None or a.dtype.kind == "f" else a.astype(np.int64) for a in r[:12])
-        draws = torch_loop.Draws(*(None if a is None else torch.from_numpy(a) for a in as_torch))
-        form = request.param.split()[1]
+        draws, form = torch_draws(r), request.param.split()[1]
         learned = torch_loop.learn(draws, point, form)
         return learned.V1.numpy(), (learned.W1 @ draws.z_eos).numpy(), learned.V2.numpy(), torch_loop.accuracy(draws, learned, form)
 
     return by_torch
+
+
+@pytest.mark.parametrize("peer", PEERS)
+def test_peers_train_on_as_descend_does(peer):
+    point = Point(V=16, N=700, d=12, L=5, n_test=600, kappa=20, gamma2=10, steps=50, lr=4)
+    r = realize(point, 3)
+    judge = descend(r, point)
+    if peer == "jax":
+        from benchmarks import jax_loop
+
+        draws, rates = jax_draws(r, point)
+        V_mat, W_KQ, records = jax_loop.descend(draws, rates, jnp.float32(point.lr), point.recorded_steps)
+    else:
+        from benchmarks import torch_loop
+
+        V_mat, W_KQ, traced = torch_loop.descend(torch_draws(r), point, peer.split()[1])
+        assert [record.step for record in traced] == [3, 5, 10, 20, 50]
+        records = [record[1:] for record in traced]
+    assert relative(V_mat, judge[-1].V_mat) < 1e-4
+    assert relative(W_KQ, judge[-1].W_KQ) < 1e-4
+    expected = [(now.loss, now.test_loss, measure(r, point, now)["accuracy"]) for now in judge]
+    np.testing.assert_allclose(np.array(records), expected, rtol=1e-4)
+    assert expected[-1][2] > expected[0][2] + 0.1
 
 
 @pytest.mark.parametrize("kw", [{}, {"eta": 0.5, "gamma2": 0.3}, {"m": 24}], ids=str)
@@ -86,7 +124,7 @@ def test_peers_draw_the_same_task(peer):
 
 def test_sweeps_are_written_out_for_the_peers_as_the_grid_has_them(tmp_path):
     for sizes in (work.FULL, work.TINY):
-        for sweep in (sizes.S1, sizes.S2, sizes.S2.sample(sizes.S2_cells), sizes.search):
+        for sweep in (sizes.S1, sizes.S2, sizes.S2.sample(sizes.S2_cells), sizes.search, sizes.later):
             (tmp_path / "grid.yaml").write_text(sweep.grid())
             grid = read_grid(tmp_path / "grid.yaml")
             assert {p.point_id for p in grid.points} == {p.point_id for p in sweep.points()}
@@ -95,6 +133,7 @@ def test_sweeps_are_written_out_for_the_peers_as_the_grid_has_them(tmp_path):
     (tmp_path / "grid.yaml").write_text(json.dumps({"schema": 1, "base": {"V": 8, "d": 8, "L": 4}, "blocks": [{"axes": {"N": logspace}}]}))
     assert [p.N for p in read_grid(tmp_path / "grid.yaml").points] == work.FULL.S2.axes["N"]
     assert len(list(work.FULL.S1.runs())) == 144
+    assert len(list(work.FULL.later.runs())) == 64
     assert len(list(work.FULL.S2.runs())) == 15360
 
 
@@ -173,6 +212,37 @@ def test_bars_and_aims_are_read_from_their_text():
     assert reached(asked["R2"], []) == ""
 
 
+def test_the_guard_is_measured_over_its_whole_range():
+    points = list(guard.points(tiny=False))
+    for size, ends in (("V", (16, 1024)), ("d", (16, 2048)), ("L", (2, 512)), ("m", (0, 512))):
+        assert (min(getattr(p, size) for p in points), max(getattr(p, size) for p in points)) == ends
+    guarded = [p for p in points if Shape.tight(p).fallback]
+    assert len(guarded) > 0.6 * len(points)  # the others run in full at once
+    assert {Shape.tight(p).form for p in guarded} == {"counts", "uniform", "pool"}
+    assert any(p.diagnose for p in guarded)
+    assert any(p.decoders for p in guarded)
+
+
+def test_the_grids_of_the_estimates_are_of_twenty_kinds(tmp_path):
+    shapes = {}
+    for name, (asked, _) in {**estimates.GRIDS, **estimates.TINY}.items():
+        (tmp_path / "grid.yaml").write_text(json.dumps(asked))
+        points = read_grid(tmp_path / "grid.yaml").points
+        shapes[name] = {(s.form, str(s), s.diagnose, s.decoders) for s in map(Shape.tight, points)}
+    assert len(estimates.GRIDS) == 20
+    assert {form for some in shapes.values() for form, *_ in some} == {"counts", "uniform", "full", "pool"}
+    assert len(set(map(frozenset, shapes.values()))) > 16
+
+
+def test_the_table_behind_a_worst_case_is_saved_and_printed(tmp_path):
+    record = Record(tmp_path / "figures.md", tiny=False)
+    table = [{"V": 16, "form": "counts", "guarded / full": 0.51234}, {"V": 64, "form": "full", "guarded / full": 1.0}]
+    record.merge({"guard": Measured([1.0], table=table)}, ABOUT)
+    text = (tmp_path / "figures.md").read_text()
+    assert "| V | form | guarded / full |\n| --- | --- | --- |\n| 16 | counts | 0.512 |\n| 64 | full | 1 |\n" in text
+    assert json.loads((tmp_path / "figures.json").read_text())["rows"]["guard"]["table"] == table
+
+
 def test_partial_runs_merge_and_keep_what_was_measured(tmp_path):
     path = tmp_path / "saved" / "figures.md"
     Record(path, tiny=False).merge({"R1": Measured([90.0]), "R2": Measured(note="not run: no torch")}, ABOUT)
@@ -212,12 +282,12 @@ def test_everything_runs_in_small(tmp_path):
     rows = json.loads(out.with_suffix(".json").read_text())["rows"]
     not_here = {"gpu", "search"} if "know no search" in rows["search"]["note"] else {"gpu"}
     if any("torch is not installed" in row["note"] for row in rows.values()):
-        not_here |= {"R1", "R1-full", "R2", "S1-warm", "S1-cold-torch", "S2-warm"}
+        not_here |= {"R1", "R1-full", "R2", "S1-warm", "S1-cold-torch", "S2-warm", "later"}
     for asked in ASKED:
         bar, aim, measured = table[asked.figure][1:4]
         assert (bar, aim) == (asked.bar, asked.aim)
         assert (measured == record.NOT_RUN) == (asked.key in not_here), asked.key
         assert rows[asked.key]["versions"]["jax"]
-    assert rows["programs"]["values"] == [2, 1]  # compiled and planned: sizes so tiny need the full form too
+    assert rows["programs"]["values"] == [1, 1]
     assert rows["second"]["values"] == [0]
     assert {term["form"] for term in rows["R1-floor"]["floor"]} == {"guarded", "full"}

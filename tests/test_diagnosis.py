@@ -178,7 +178,7 @@ def test_a_redraw_that_no_shortcut_may_serve_turns_the_run_away(monkeypatch):
         return found if len(calls) == 1 else (found[0] * np.float32(np.inf), found[1])
 
     monkeypatch.setattr(uniform, "softmax_errors", broken)
-    shape = shape_of(MLP, 36)  # of its own, so that it is traced with the bound changed
+    shape = shape_of(MLP.replace(eta=1e-6), 36)  # of its own, so that it is traced with the bound changed
     _, raw = _science(drawn(MLP.replace(eta=1e-6), SEED, shape))
     assert not shape.runs_as.holds(raw["errors"])
     assert len(calls) == 2

@@ -55,5 +55,5 @@ def test_a_wheel_runs_an_example_in_an_empty_folder(tmp_path, monkeypatch):
     assert "quickstart " in jaxrecall("examples")
     assert "To run it: jaxrecall sweep --grid quickstart.yaml" in jaxrecall("examples", "quickstart")
     small = ("--set", "seeds=1", "--set", "blocks.0.axes.N=[128, 512]", "--set", "blocks.0.axes.d=[16, 32]")
-    assert "4 rows of this grid" in jaxrecall("sweep", "--grid", "quickstart.yaml", *small)
+    assert "4 runs of this grid" in jaxrecall("sweep", "--grid", "quickstart.yaml", *small)
     assert Path("results/quickstart/accuracy.png").exists()

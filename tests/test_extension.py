@@ -125,4 +125,4 @@ def test_a_name_that_is_taken_is_refused(registered):
 def test_without_registration_the_names_are_refused():
     with pytest.raises(ValueError, match="embedding: got 'signs'; allowed: gaussian, sphere, orthogonal"):
         Point(V=8, N=10, d=4, L=2, embedding="signs")
-    assert Shape.of(Point(V=8, N=10, d=4, L=2)).form == "counts"
+    assert Shape.of(Point(V=8, N=10, d=4, L=2, eta=1e-9)).form == "counts"

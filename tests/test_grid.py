@@ -298,7 +298,10 @@ def test_a_law_is_no_value_of_grids_unless_registered(refused):
         (BASE + "base2: 3", ["grid.yaml:2: base2: is no known key; did you mean base?; allowed: schema, name"]),
         ("base:\n  V: 8\n  v: 8\n  N: 4\n  d: 2\n  L: 3", ["grid.yaml:3: base.v: is no known key; did you mean V?; allowed: V, N"]),
         ("base: {V: 8, N: 4, d: 2, L: 3,\n root_seed: 3}", ["grid.yaml:2: base.root_seed: is not given here", "top"]),
-        ("base: {V: 8, N: 4, d: 2, L: 3,\n embedding: spher}", ["grid.yaml:2: base.embedding: got 'spher'; allowed: gaussian, sphere"]),
+        (
+            "base: {V: 8, N: 4, d: 2, L: 3,\n embedding: spher}",
+            ["grid.yaml:2: base.embedding: got 'spher'; did you mean sphere?; allowed: gaussian, sphere"],
+        ),
         ("base: {V: 8, N: 4, d: 2, L: 3,\n fresh_batches: yes}", ["grid.yaml:2: base.fresh_batches: got 'yes'; allowed: true, false"]),
         ("base: {V: 8, N: 4, d: 2, L: 3, kappa: 3, gamma: 4}", ["grid.yaml:1: base: got both kappa and gamma; give one"]),
         ("base: {V: 8, N: 4, d: 2}", ["grid.yaml: L is given nowhere (sequence length", "base, axes or derive"]),

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import assert_same_metrics, streamed
+from helpers import assert_same_metrics, executed, streamed
 from scipy.stats import ortho_group
 
 from jaxrecall.point import Point, Run
@@ -93,7 +93,7 @@ def test_a_row_in_programs_of_other_padded_sizes(point):
     """Counts are equal, and float columns agree to about 1e-6 relative, as docs/table.md says."""
     point, sizes = point.replace(exact="full"), [(32, 16), (64, 64)]
     shapes = [Shape.sized(point, V, d, point.m and 2 * d) for V, d in sizes]
-    rows = [program.execute(program.compiled(shape), [Run(point, SEED)])[0][0] for shape in shapes]
+    rows = [executed(program.compiled(shape), [Run(point, SEED)])[0] for shape in shapes]
     first = rows[0] or {}
     for row in rows:
         assert row

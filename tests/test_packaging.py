@@ -3,8 +3,9 @@
 import json
 
 import jax
+import numpy as np
 import pytest
-from helpers import assert_same_metrics, python, relative, streamed
+from helpers import assert_same_metrics, executed, python, relative, streamed
 
 from jaxrecall.point import Point
 from jaxrecall.simulator import program
@@ -25,7 +26,7 @@ def rows(shape: Shape, size: int, runs=RUNS):
     """Metrics of the runs, some at a time, in the guarded form (None where its guard turns a run away) and in the full one."""
     batches = [runs[i : i + size] for i in range(0, len(runs), size)]
     forms = [program.compiled(form, size) for form in (shape, shape.fallback)]
-    return [row for compiled in forms for batch in batches for row in program.execute(compiled, batch)[0]]
+    return [row for compiled in forms for batch in batches for row in executed(compiled, batch)]
 
 
 def assert_same(a, b):
@@ -51,17 +52,25 @@ def test_in_a_batch(alone):
     assert_same(rows(Shape(32, 32, 0, "none", "counts"), 5), alone)
 
 
+def test_in_a_quick_program(alone):
+    assert_same(rows(Shape(32, 32, 0, "none", "counts", quick=True), 5), alone)
+
+
 @pytest.mark.slow  # two programs of its own; test_sweep has a forced shape
 def test_in_a_larger_bucket_with_another_tile(alone):
     assert_same(rows(Shape(80, 48, 0, "none", "counts", tile=512), 8), alone)
 
 
 @pytest.mark.parametrize("form", ["counts", pytest.param("full", marks=pytest.mark.slow)])
-def test_vmapped_as_on_an_accelerator(alone, form):
+def test_side_by_side_as_on_an_accelerator(alone, form, monkeypatch):
+    """Runs of different N, L, V and batches share their loops: each is masked where it needs fewer steps than another."""
+    monkeypatch.setattr("jaxrecall.simulator.shape.SAMPLES_AT_ONCE", 1)  # several tiles for some of the runs, one for others
     shape = Shape(32, 32, 0, "none", form, tile=1024)
+    run, _ = program.unlowered(shape, len(RUNS), jax.local_devices()[:1], beside=True)
     with jax.default_matmul_precision("highest"):
-        raw = jax.device_get(jax.jit(jax.vmap(lambda run: program.simulate_run(run, shape)))(program.arguments(RUNS)))
-    found = [finish(jax.tree.map(lambda a, i=i: a[i], raw), point, shape.runs_as) for i, (point, _) in enumerate(RUNS)]
+        raw = jax.device_get(run(program.arguments(RUNS), np.ones(len(RUNS), bool)))
+    finished = [finish(jax.tree.map(lambda a, i=i: a[i], raw), point, shape.runs_as) for i, (point, _) in enumerate(RUNS)]
+    found = [metrics and metrics[0] for metrics in finished]
     assert_alike(found, alone[: len(RUNS)] if form == "counts" else alone[len(RUNS) :])
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers import executed
 
 from jaxrecall import realize, theory, three_step
 from jaxrecall.point import Point
@@ -32,7 +33,7 @@ def simulate_all(points: list[Point], seeds: range, shape: Shape) -> list[list[d
     guarded, full = program.compiled(shape), program.compiled(shape.fallback)
 
     def rows(runs: list[tuple[Point, int]]) -> list[dict]:
-        return [m or program.execute(full, [run])[0][0] for run, m in zip(runs, program.execute(guarded, runs)[0], strict=True)]
+        return [m or executed(full, [run])[0] for run, m in zip(runs, executed(guarded, runs), strict=True)]
 
     starts = range(0, len(seeds), guarded.batch)
     return [[row for k in starts for row in rows([(point, seed) for seed in seeds[k : k + guarded.batch]])] for point in points]

@@ -9,6 +9,7 @@ import os
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import pytest
 from helpers import python
 from test_fit import LEVELS, law, table
@@ -136,3 +137,20 @@ def test_a_table_without_counts_is_refused(frame):
 def test_matplotlib_and_jax_are_imported_only_when_they_are_needed():
     ran = python("import sys, jaxrecall.report.plot; sys.exit(any(name in sys.modules for name in ('jax', 'matplotlib')))")
     assert ran.returncode == 0, ran.stderr
+
+
+def test_the_last_step_is_drawn_unless_the_step_is_asked_for():
+    steps = {step: table({"d": [32, 64]}, lambda c, less=step**-0.5: law(c) * less).assign(step=step, steps=30) for step in (3, 10, 30)}
+    every = pd.concat(steps.values(), ignore_index=True)
+    last = steps[30].drop(columns="step")
+    for draw in (plot.accuracy, plot.critical_n, CALLS["phase"], plot.collapse):
+        drawn, expected = ([xy(line) for line in draw(df).lines] for df in (every, last))
+        assert len(drawn) == len(expected)
+        for mine, theirs in zip(drawn, expected, strict=True):
+            np.testing.assert_allclose(mine, theirs)
+    ax = plot.accuracy(every[every["N"] == 512], x="step")
+    mean = every[every["N"] == 512].assign(p=lambda f: f["n_correct"] / f["n_test"]).groupby(["d", "step"])["p"].mean()
+    assert [xy(line).tolist() for line in ax.lines if len(xy(line)) == 3] == [[*map(list, mean[d].items())] for d in (32, 64)]
+    stars = fit(every, [0.5], 100, step="all").thresholds.query("record and d == 32").set_index("step")["N_star"]
+    marks = next(xy(line) for line in plot.critical_n(every[every["d"] == 32], x="step").lines if len(xy(line)) == 3)
+    np.testing.assert_allclose(marks, np.column_stack([stars.index, stars]))

@@ -70,7 +70,7 @@ def test_the_id_is_the_science():
         ({"gamma2": float("inf")}, "gamma2: got inf; allowed: finite numbers from 0"),
         ({"kappa": 1, "gamma": 2}, "kappa: got kappa=1.0 and gamma=2.0; give one"),
         ({"kappa": 1e300, "eta": 1e-300}, "gamma: resolves to inf"),
-        ({"embedding": "gauss"}, "embedding: got 'gauss'; allowed: gaussian, sphere, orthogonal"),
+        ({"embedding": "gauss"}, "embedding: got 'gauss'; did you mean gaussian?; allowed: gaussian, sphere, orthogonal"),
         ({"embedding": "orthogonal"}, "d: got 32 with orthogonal embeddings and V=64; allowed: d >= V + 2 = 66"),
         ({"activation": "none", "m": 4}, "activation: got 'none' with m=4; allowed with an MLP: relu, gelu"),
         ({"trigger_in_value": 1}, "trigger_in_value: got 1; allowed: true, false"),

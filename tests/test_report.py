@@ -16,13 +16,14 @@ from helpers import python
 from test_fit import LEVELS, law, table
 
 import jaxrecall
-from jaxrecall import report
 from jaxrecall.errors import FitError
 from jaxrecall.fit import cells, fit, glm
 from jaxrecall.fit.estimate import METHODS
-from jaxrecall.report import PICTURES, accuracy, agreement, noise, predict, progress
+from jaxrecall.fit.steps import LAST, at_steps
+from jaxrecall.report import accuracy, agreement, noise, predict, progress
 from jaxrecall.report.axes import Axis, roles
 from jaxrecall.report.chart import Chart
+from jaxrecall.report.draw import PICTURES, draw
 from jaxrecall.report.study import study
 from jaxrecall.report.style import NotDrawn, grouped, look
 from jaxrecall.store.store import Store
@@ -35,9 +36,10 @@ GRID = {"d": [32, 64, 128], "L": [8, 16]}
 
 
 def studied(frame, thetas=(0.5,), **choices):
-    families, _ = cells.families(frame)
+    last = at_steps(frame, LAST)
+    families, _ = cells.families(last)
     with mock.patch.object(glm, "installed", return_value=False):  # no picture shows the regressions, which take most of the time
-        return study(frame, families, thetas, 100, 0, lambda *_: None), roles(families, **choices)
+        return study(last, families, thetas, 100, 0, lambda *_: None, frame), roles(families, **choices)
 
 
 def drawn(frame, *kinds, thetas=(0.5,), render=False, **choices):
@@ -89,7 +91,7 @@ def folder(swept, tmp_path_factory):
 @pytest.fixture
 def one_kind(monkeypatch):
     """Reports with one kind of pictures, where they are not the subject."""
-    monkeypatch.setattr(report, "PICTURES", {"accuracy against N": PICTURES["accuracy against N"]})
+    monkeypatch.setattr("jaxrecall.report.draw.PICTURES", {"accuracy against N": PICTURES["accuracy against N"]})
 
 
 class Tags(HTMLParser):
@@ -569,7 +571,7 @@ def test_the_page_has_contents_and_a_dark_mode(folder):
 def test_progress_names_what_is_drawn(tmp_path, monkeypatch, capsys):
     about = studied(table({"d": [32, 64]}, law))
     steps = []
-    report.draw(*about, tmp_path, lambda *step: steps.append(step))
+    draw(*about, tmp_path, lambda *step: steps.append(step))
     assert [done for _, done, _ in steps] == sorted(done for _, done, _ in steps)
     assert {f"drawing {what}" for what in PICTURES} | {"drawing critical-n", "drawing phase"} <= {what for what, _, _ in steps}
     assert {of for _, _, of in steps} == {len(PICTURES)}

@@ -313,9 +313,9 @@ def test_rows_that_are_there_save_runs_and_change_nothing(grid, capsys):
     there = ran("other")
     capsys.readouterr()
     assert main([*grid, "--out", "other"]) == 0
-    assert "rows that are not of this grid" in capsys.readouterr().err
+    assert "runs that are not of this grid" in capsys.readouterr().err
     assert main([*grid, "--out", "other", "--set", "search.width=1.5"]) == 0
-    assert "rows that are not of this grid" not in capsys.readouterr().err, "these cells have been searched before"
+    assert "runs that are not of this grid" not in capsys.readouterr().err, "these cells have been searched before"
     assert main([*grid, "--out", "other"]) == 0
     assert report("other") == report("results/tiny")
     assert ran("other") - there == ran("results/tiny") - there
@@ -433,7 +433,7 @@ def test_a_cell_stays_in_its_program_whatever_the_round(tmp_path):
     for plan in plans:
         for chunk in plan.chunks:
             for point, _ in chunk.runs:
-                homes.setdefault((point.V, point.m), set()).add(chunk.shape)
+                homes.setdefault((point.V, point.m), set()).add(str(chunk.shape))
     assert {len(shapes) for shapes in homes.values()} == {1}
     assert {plan.terms.batch for plan in plans} == {plans[0].terms.batch}
 

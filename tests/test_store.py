@@ -633,7 +633,7 @@ def test_load_keeps_the_ok_row_and_says_how_many_it_dropped(store):
         frame = load(store.folder)
     assert dict(zip(frame.seed, frame.form, strict=True)) == {0: "bad", 1: "good", 2: "bad", 3: "good", 4: "worse"}
     assert [str(w.message) for w in caught] == [
-        "dropped 3 rows: one is kept per (point_id, seed), ok before others, then the newest code_version"
+        "dropped 3 rows: one is kept per (point_id, seed, step), ok before others, then the newest code_version"
     ]
     assert caught[0].filename == __file__
 

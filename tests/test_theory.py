@@ -1,5 +1,6 @@
 """The theory's limits, known values and refusals, and the locked-attention surrogate against the simulator's own draws."""
 
+import itertools
 import math
 import re
 
@@ -295,3 +296,19 @@ def test_what_is_not_covered_is_refused_by_name(call, names):
 
 def model(**fields):
     return Model(**{"V": 10, "d": 10, "L": 4, **fields})
+
+
+def test_the_labels_seen_are_counted_exactly():
+    drawn = list(itertools.product(range(3), repeat=4))
+    fraction = np.mean([len(set(labels)) / 3 for labels in drawn])
+    model = Model(V=3, d=8, L=4)
+    assert theory.seen(model, 4) == pytest.approx(fraction, rel=1e-12)
+    assert theory.seen_N(model, fraction) == pytest.approx(4, rel=1e-12)
+    with pytest.raises(TheoryError, match="fresh_batches: got True"):
+        theory.seen(model.replace(fresh_batches=True), 4)
+
+
+def test_parameters_of_the_memory_per_bit_of_the_permutation():
+    bits = math.log2(math.factorial(10))
+    assert theory.parameters_per_bit(Model(V=10, d=8, L=4)) == pytest.approx(64 / bits)
+    assert theory.parameters_per_bit(Model(V=10, d=8, L=4, m=5)) == pytest.approx(40 / bits)

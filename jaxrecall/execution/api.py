@@ -15,7 +15,7 @@ from ..command import called
 from ..errors import Interrupted, RunFailed, StoreError, UsageError
 from ..files import read_json
 from ..grid import Grid, GridLike, as_grid
-from ..store.load import frame_of
+from ..store.load import frame_of, n_runs_in
 from ..store.memory import MemoryStore
 from ..store.paths import local_path
 from ..store.store import Store
@@ -38,7 +38,7 @@ def run(
     workers: int = 1,
     progress: bool = True,
 ) -> pd.DataFrame:
-    """Runs every point and seed of a grid and returns one row for each, as `load` does.
+    """Runs every point and seed of a grid and returns their rows, as `load` does: one a run, or one for each recorded step.
 
     Args:
         grid: a dict with the keys of a grid file, the path of a grid file, a `Point`, or a list of them. A grid with a
@@ -84,11 +84,11 @@ def run(
             interrupted, outcome = True, Outcome()
         rows = _rows(job) if job else frame_of([], ())
     n_runs = len(job.runs) if job else expanded.n_runs
-    finished = f"{len(rows)} of {n_runs} rows are finished; they are in `rows` of this exception{where}"
+    finished = f"{n_runs_in(rows)} of {n_runs} runs are finished; their rows are in `rows` of this exception{where}"
     if interrupted:
         raise Interrupted(f"{finished} (in a notebook: sys.last_value.rows). The same call {_resumes(out)}", rows)
     if outcome.failed or outcome.unsaved:
-        lines = [f"{outcome.unsaved} finished rows could not be saved and are lost"] * bool(outcome.unsaved) + outcome.failures
+        lines = [f"{outcome.unsaved} finished runs could not be saved and are lost"] * bool(outcome.unsaved) + outcome.failures
         raise RunFailed("\n".join([f"{finished}. The same call {_resumes(out)}", *lines]), rows)
     if nonfinite := list(rows["status"]).count("nonfinite"):
         message = f"{nonfinite} of {len(rows)} rows have the status nonfinite: a number overflowed, and their metrics are null"
@@ -120,12 +120,16 @@ def thresholds(source: pd.DataFrame | str | os.PathLike[str]) -> pd.DataFrame:
         cells = source.attrs.get(THRESHOLDS)
         if cells is None:
             raise UsageError(f"source: got a table without thresholds; allowed: what `run` returned for a grid with a search. {advice}")
-    else:
-        path = local_path(os.fspath(source)) / "search.json"
-        try:
-            cells = read_json(path)["cells"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise StoreError(f"{path}: is no result of a search ({type(error).__name__}); allowed: its results folder. {advice}") from None
+        return _table_of(cells)
+    path = local_path(os.fspath(source)) / "search.json"
+    try:
+        return _table_of(read_json(path)["cells"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise StoreError(f"{path}: is no result of a search ({type(error).__name__}); allowed: its results folder. {advice}") from None
+
+
+def _table_of(cells: list[dict[str, Any]]) -> pd.DataFrame:
+    """One row per cell and theta."""
     table = pd.DataFrame([{name: value for name, value in cell.items() if name != "point"} for cell in cells])
     return table.astype(dict.fromkeys(("N_star", "lo", "hi"), "float64"))
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from importlib.metadata import version
+from itertools import islice
 from typing import Any
 
 from ..grid import Grid
 from ..plan.plan import Plan
 from ..point import RunId
 from ..science.columns import CODE_VERSION
-from ..store.store import Store
+from ..store.store import PART_ROWS, Store
 from .interrupts import Interrupts
 from .outcome import Outcome
 from .progress import Progress
@@ -96,7 +97,7 @@ class Job(ABC):
         lines = []
         if outcome.unsaved:
             lines.append(
-                f"{outcome.unsaved} finished rows could not be saved and are lost. To compute just those again: {self.resume_command}"
+                f"{outcome.unsaved} finished runs could not be saved and are lost. To compute just those again: {self.resume_command}"
             )
         if outcome.interrupted:
             lines.append(interrupted(self.resume_command))
@@ -115,7 +116,9 @@ def carry_out(job: Job, execute: Executor, progress: Progress, interrupts: Inter
 
     Raises StoreError, also where a part would not fit on the disk, and KeyboardInterrupt where a signal comes before anything runs.
     """
-    job.store.prepare(job.manifest(), job.plan.n_runs if job.to_do else 0)
+    # of so many runs the rows at least fill what `prepare` asks room for
+    first = islice((run for chunk in job.plan.chunks for run in chunk.runs), PART_ROWS if job.to_do else 0)
+    job.store.prepare(job.manifest(), sum(len(run.point.recorded_steps) for run in first))
     job.store.clear_failures(job.runs)
     progress.started(job.start_line(), job.start_facts())
     interrupts.message = progress.message

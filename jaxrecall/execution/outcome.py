@@ -1,4 +1,4 @@
-"""The outcome of a call: the runs it computed, the rows it lost, and its exit code."""
+"""The outcome of a call: the runs it computed, those it lost, and its exit code."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Outcome:
     interrupted: bool = False
 
     accuracy: dict[RunId, float | None] = field(default_factory=dict)
-    """Accuracy of the computed runs, a fraction; None: nonfinite. A search decides by it."""
+    """Accuracy of the computed runs at their last step, a fraction; None: nonfinite. A search decides by it."""
 
     def __add__(self, other: Outcome) -> Outcome:
         return Outcome(

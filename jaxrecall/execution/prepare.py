@@ -42,7 +42,7 @@ def prepare(
     job.remarks += [f"{path}: cannot be read as results, so its runs count as missing ({reason})" for path, reason in done.unreadable]
     if n_others := job.n_others(done.runs):
         job.remarks.append(
-            f"note: {store.folder} also holds {n_others} rows that are not of this grid; load, fit and report read them too. "
+            f"note: {store.folder} also holds {n_others} runs that are not of this grid; load, fit and report read them too. "
             "--out DIR keeps grids apart"
         )
     if job.plan.peak_bytes > limit:
@@ -58,7 +58,7 @@ def _done(store: Store, precision: str) -> Done:
     """The finished runs of the folder; raises StoreError if it holds rows of another version or precision."""
     done = store.done(CODE_VERSION, precision)
     if done.foreign:
-        others = ", ".join(f"{n} rows of code_version {v}, precision {p}" for (v, p), n in done.foreign.items())
+        others = ", ".join(f"{n} runs of code_version {v}, precision {p}" for (v, p), n in done.foreign.items())
         raise StoreError(
             f"{store.folder}: holds {others}; this call would add code_version {CODE_VERSION}, precision {precision}. "
             "Choose another --out, set run.precision to match, or move the old rows away."

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
-from .tally import Rows, Tally
+from .tally import Tally, Traces
 
 PLAIN_EVERY_SECONDS = 30.0
 COUNT_EVERY_SECONDS = 5.0
@@ -40,9 +40,9 @@ class Progress:
     def compiled(self, program: str, seconds: float) -> None:
         self.tally.compile_seconds += seconds
 
-    def advanced(self, rows: Rows, est_seconds: float) -> None:
-        """Rows are finished; they were estimated to take `est_seconds`."""
-        self.tally.add(rows, est_seconds)
+    def advanced(self, traces: Traces, est_seconds: float) -> None:
+        """Runs are finished; they were estimated to take `est_seconds`."""
+        self.tally.add(traces, est_seconds)
 
     def saved(self, part: Path, n_rows: int) -> None:
         """A part file is written."""
@@ -75,8 +75,8 @@ class PlainProgress(Progress):
         super().compiled(program, seconds)
         self._now_and_then()
 
-    def advanced(self, rows: Rows, est_seconds: float) -> None:
-        super().advanced(rows, est_seconds)
+    def advanced(self, traces: Traces, est_seconds: float) -> None:
+        super().advanced(traces, est_seconds)
         self._now_and_then()
 
     def failed(self, line: str, est_seconds: float, n_runs: int, details: Path | None) -> None:
@@ -121,8 +121,8 @@ class RichProgress(Progress):
         super().compiled(program, seconds)
         self.bar.update(self.task, description=program, line=self.tally.line())
 
-    def advanced(self, rows: Rows, est_seconds: float) -> None:
-        super().advanced(rows, est_seconds)
+    def advanced(self, traces: Traces, est_seconds: float) -> None:
+        super().advanced(traces, est_seconds)
         self.bar.start()  # rows of other processes come without programs
         self.bar.update(self.task, completed=self.tally.est_done, line=self.tally.line())
 
@@ -171,10 +171,10 @@ class JsonProgress(Progress):
         super().compiled(program, seconds)
         self.emit("compiled", program=program, seconds=seconds)
 
-    def advanced(self, rows: Rows, est_seconds: float) -> None:
-        super().advanced(rows, est_seconds)
-        tally = self.tally
-        self.emit("batch", rows=len(rows), runs_executed=tally.done, todo=tally.n_runs - tally.done, accuracy=tally.accuracy, eta=tally.eta)
+    def advanced(self, traces: Traces, est_seconds: float) -> None:
+        super().advanced(traces, est_seconds)
+        tally, n_rows = self.tally, sum(map(len, traces))
+        self.emit("batch", rows=n_rows, runs_executed=tally.done, todo=tally.n_runs - tally.done, accuracy=tally.accuracy, eta=tally.eta)
 
     def failed(self, line: str, est_seconds: float, n_runs: int, details: Path | None) -> None:
         super().failed(line, est_seconds, n_runs, details)

@@ -1,4 +1,4 @@
-"""What every executor does with finished runs: save rows, report progress, record failures."""
+"""What every executor does with finished runs: save their rows, report progress, record failures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .interrupts import Interrupts
 from .outcome import Outcome
 from .progress import Progress
 from .saver import Saver
-from .tally import Rows
+from .tally import Traces
 
 
 class Recorder:
@@ -34,12 +34,12 @@ class Recorder:
         """Whether no more chunks should start."""
         return self.interrupts.requested or self.saver.gave_up or (self.plan.settings.fail_fast and self.outcome.failed > 0)
 
-    def finished(self, ids: Sequence[RunId], rows: Rows, chunk: Chunk) -> None:
-        """Takes rows of runs of the chunk."""
-        self.outcome.runs += len(rows)
-        self.outcome.accuracy.update((run, row["accuracy"]) for run, row in zip(ids, rows, strict=True))
-        self.progress.advanced(rows, chunk.seconds * len(rows) / len(chunk.runs))
-        self.saver.add(rows)
+    def finished(self, ids: Sequence[RunId], traces: Traces, chunk: Chunk) -> None:
+        """Takes the rows of runs of the chunk."""
+        self.outcome.runs += len(traces)
+        self.outcome.accuracy.update((run, trace[-1]["accuracy"]) for run, trace in zip(ids, traces, strict=True))
+        self.progress.advanced(traces, chunk.seconds * len(traces) / len(chunk.runs))
+        self.saver.add(traces)
 
     def failed(self, rest: Chunk, failure: Failure) -> None:
         """Records the failure of a chunk; `rest` is the part of it that did not finish."""
@@ -51,7 +51,7 @@ class Recorder:
     def close(self) -> None:
         """Saves the rows that are not saved yet, if the disk accepts them."""
         self.saver.close()
-        self.outcome.unsaved, self.outcome.interrupted = len(self.saver.rows), self.interrupts.requested
+        self.outcome.unsaved, self.outcome.interrupted = self.saver.n_runs, self.interrupts.requested
 
     def learn(self, measured: Sequence[tuple[Amounts, float]], compiled: Mapping[Shape, float | None]) -> None:
         """Keeps the measured speed of this machine for the next plan."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -18,20 +19,20 @@ from ..simulator.work import Amounts, Work
 from ..store.store import Store
 from .failure import Failure
 from .interrupts import Interrupts
+from .meter import Meter
 from .outcome import Outcome
 from .progress import Progress, Remarks
 from .recorder import Recorder
-from .tally import Rows, duration
+from .tally import Traces, duration
 
 BATCH_SECONDS = 0.25
-MAX_WIDTH = 64
 ANNOUNCED_SECONDS = 10.0
 
 Costs = dict[Run, float]
 """Runs, and the seconds that each is estimated to take on one core."""
 
-Metrics = dict[str, Any]
-"""The metric columns of a row."""
+Metrics = list[dict[str, Any]]
+"""The metric columns of the rows of a run."""
 
 
 def execute(plan: Plan, store: Store, progress: Progress, interrupts: Interrupts, resume_command: str) -> Outcome:
@@ -58,7 +59,7 @@ def _run(chunk: Chunk, runner: BatchRunner, recorder: Recorder) -> None:
     while left and not recorder.stopping:
         try:
             with recorder.interrupts.droppable():
-                runs, rows = next(batches)
+                runs, traces = next(batches)
         except KeyboardInterrupt:
             return
         except Exception as error:
@@ -67,7 +68,7 @@ def _run(chunk: Chunk, runner: BatchRunner, recorder: Recorder) -> None:
         ids = [run.id for run in runs]
         for run in ids:
             del left[run]
-        recorder.finished(ids, rows, chunk)
+        recorder.finished(ids, traces, chunk)
 
 
 class BatchRunner:
@@ -85,11 +86,14 @@ class BatchRunner:
         self.terms, self.remarks = terms, remarks
         self.batch_seconds = min(BATCH_SECONDS, terms.settings.part_seconds)
         self.width: dict[Shape, int] = {}
+        self.meter = Meter()
         self.measured: list[tuple[Amounts, float]] = []
+        """Batches, and how long each took: CPU seconds on a CPU, else seconds of wall time."""
+
         self.compiled: dict[Shape, float | None] = {}
         """Seconds that each program took to compile, None if an earlier process had."""
 
-    def rows(self, chunk: Chunk) -> Iterator[tuple[list[Run], Rows]]:
+    def rows(self, chunk: Chunk) -> Iterator[tuple[list[Run], Traces]]:
         """Runs of the chunk and their rows, batch by batch; runs that a guard turns away come last, in the full form.
 
         Where memory runs out, the width of this program is halved for the rest of the call.
@@ -110,7 +114,7 @@ class BatchRunner:
                         done = {run: m for run, m in zip(batch, metrics, strict=True) if m}
                         turned_away += [run for run in batch if run not in done]
                         share = seconds / sum(costs.values())
-                        yield list(done), [self.program.row(run, m, shape, precision, share * costs[run]) for run, m in done.items()]
+                        yield list(done), [self.program.rows(run, m, shape, precision, share * costs[run]) for run, m in done.items()]
                         for run in batch:
                             del left[run]
                 except self.program.OutOfMemory:
@@ -141,16 +145,18 @@ class BatchRunner:
             ahead: deque[tuple[Costs, AsyncResult[Any]]] = deque()
             for batch in (*self._by_cost(shape, runs, compiled.batch, threads), None):
                 if batch:
-                    ahead.append((batch, pool.apply_async(self.program.execute, (compiled, list(batch)))))
+                    work = functools.partial(self.program.execute, compiled, list(batch))
+                    ahead.append((batch, pool.apply_async(self.meter.measured, (work,))))
                 while len(ahead) > (threads if batch else 0):
                     done, result = ahead.popleft()
                     try:
-                        metrics, seconds = result.get()
+                        (metrics, seconds), cpu_seconds = result.get()
                     except (self.program.OutOfMemory, self.program.ExecutionError):
                         for _, other in ahead:  # so that their memory is free again
                             other.wait()
                         raise
-                    self.measured.append((shape.amounts(sum((Work.of(run.point) for run in done), Work())), seconds))
+                    amounts = shape.amounts(sum((Work.of(run.point) for run in done), Work()))
+                    self.measured.append((amounts, cpu_seconds if self.program.on_cpu() else seconds))
                     yield done, metrics, seconds
 
     def _by_cost(self, shape: Shape, runs: list[Run], most: int, threads: int) -> Iterator[Costs]:
@@ -171,8 +177,7 @@ class BatchRunner:
         yield batch
 
     def _first_width(self, shape: Shape) -> int:
-        """As many as the plan allows on a CPU; on each accelerator what it says or half a second's work, a power of two."""
+        """As many as the plan allows."""
         if self.program.on_cpu():
             return self.terms.width(shape)
-        wanted = self.terms.batch or 0.5 / self.terms.seconds_per_run[shape]
-        return 1 << max(0, int(min(MAX_WIDTH, wanted)).bit_length() - 1)
+        return self.terms.width_beside(shape, *self.program.memory_of_device())

@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import StoreError
 from ..store.store import Store
 from .progress import Progress
-from .tally import Rows, duration
+from .tally import Traces, duration
 
 WAITS = (1.0, 2.0, 5.0, 10.0, 20.0, 40.0)
 """Seconds from one refused write to the next try; the last refusal gives up."""
@@ -21,7 +21,9 @@ POLL_SECONDS = 0.05
 
 
 class Saver:
-    """Takes rows as they are finished and writes them as parts; `rows` are those that are not saved yet.
+    """Takes the rows of runs as they are finished and writes them as parts, those of a run together.
+
+    `rows` are those that are not saved yet, of `n_runs` runs.
 
     A refused write is reported immediately and retried at growing intervals while the sweep continues. After the last try
     `gave_up` is true, and `rows` are lost when the process ends. `stop` returns whether to stop waiting.
@@ -30,6 +32,7 @@ class Saver:
     def __init__(self, store: Store, progress: Progress, part_seconds: float, stop: Callable[[], bool] = lambda: False):
         self.store, self.progress, self.part_seconds, self.stop = store, progress, part_seconds, stop
         self.rows: list[dict[str, Any]] = []
+        self.n_runs = 0
         self.refused = 0  # writes in a row
         self.due = time.monotonic() + part_seconds
 
@@ -37,9 +40,10 @@ class Saver:
     def gave_up(self) -> bool:
         return self.refused > len(WAITS)
 
-    def add(self, rows: Rows) -> None:
-        """Takes finished rows; writes if a part is due, waits if too many are unsaved."""
-        self.rows += rows
+    def add(self, traces: Traces) -> None:
+        """Takes the rows of finished runs; writes if a part is due, waits if too many are unsaved."""
+        self.rows += [row for trace in traces for row in trace]
+        self.n_runs += len(traces)
         if time.monotonic() >= self.due:
             self._write()
         if len(self.rows) >= MAX_UNSAVED:
@@ -72,5 +76,5 @@ class Saver:
             if self.refused:
                 self.progress.message(f"saving works again: {len(self.rows)} rows written")
             self.progress.saved(path, len(self.rows))
-            self.rows, self.refused = [], 0
+            self.rows, self.n_runs, self.refused = [], 0, 0
             self.due = time.monotonic() + self.part_seconds

@@ -118,6 +118,7 @@ def _time(plan: Plan) -> str:
 def _of_program(entry: dict[str, Any]) -> str:
     """One line of a dry run."""
     pool = f" pool {entry['pool']}" if entry["pool"] else ""
+    further = f" {entry['optimizer']} on {entry['trains']}" if entry["optimizer"] else ""
     runs = ", ".join(plural(entry[f"{noun}s"], noun) for noun in ("point", "run", "chunk"))
     cost = f"about {duration(entry['est_seconds'])}, {entry['est_peak_bytes'] / 2**20:.0f} MiB"
-    return f"  program {entry['bucket']} {entry['activation']}{pool}: {runs}, {cost}"
+    return f"  program {entry['bucket']} {entry['activation']}{pool}{further}: {runs}, {cost}"

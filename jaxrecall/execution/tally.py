@@ -9,6 +9,9 @@ from typing import Any
 Rows = Sequence[dict[str, Any]]
 """Finished rows, as the results folder takes them."""
 
+Traces = Sequence[Rows]
+"""The rows of finished runs, run by run; the last row of a run is that of its last step."""
+
 
 class Tally:
     """Runs and estimated cost done so far; the ETA is based on the estimated cost, corrected by the measured speed."""
@@ -24,10 +27,10 @@ class Tally:
         if not self.started:
             self.start = time.monotonic()
 
-    def add(self, rows: Rows, est_seconds: float) -> None:
-        self.done += len(rows)
+    def add(self, traces: Traces, est_seconds: float) -> None:
+        self.done += len(traces)
         self.est_done += est_seconds
-        known = [row["accuracy"] for row in rows if row["accuracy"] is not None]
+        known = [trace[-1]["accuracy"] for trace in traces if trace[-1]["accuracy"] is not None]
         self.accuracy = known[-1] if known else self.accuracy
 
     def drop(self, est_seconds: float) -> None:
@@ -77,8 +80,8 @@ class SearchTally(Tally):
         super().__init__(0, n_cells)
         self.n_cells, self.finished, self.round = n_cells, finished, 0
 
-    def add(self, rows: Rows, est_seconds: float) -> None:
-        super().add(rows, 0.0)
+    def add(self, traces: Traces, est_seconds: float) -> None:
+        super().add(traces, 0.0)
 
     def drop(self, est_seconds: float) -> None:
         super().drop(0.0)

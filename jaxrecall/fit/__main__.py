@@ -11,11 +11,12 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from ..command import called, escape_output
+from ..command import called
 from ..errors import Refused
 from ..store.paths import local_path
-from . import RESAMPLES, cells, fit, searched
+from . import cells, searched, steps
 from .estimate import METHODS, REPORTED
+from .fitting import RESAMPLES, fit
 from .progress import progress
 from .write import check_folder, default_folder, write
 
@@ -46,23 +47,25 @@ def parser() -> argparse.ArgumentParser:
         default=[],
         help="a law for the cells for which EXPR holds, as in 'L**2 > 10 * V**1.5 * d**0.5'; several give a law each (default: all cells)",
     )
+    p.add_argument("--step", nargs="+", default=[steps.LAST], metavar="S", help=steps.HELP)
     p.add_argument("--resamples", type=int, default=RESAMPLES, metavar="B", help=f"bootstrap resamplings (default: {RESAMPLES})")
     return p
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parses, fits, writes, prints; returns the exit code: 0 done, 2 refused, 130 interrupted."""
-    escape_output()
     args = parser().parse_args(argv)
     try:
         paths = list(map(local_path, args.tables))
+        step = steps.parsed(args.step)
         out = local_path(args.out) if args.out else default_folder(paths, args.of)
         check_folder(out)
         frame, remarks = cells.read(*paths)
         frame = cells.counting(frame, args.of)
         with progress() as on_progress:
-            found = fit(frame, args.theta, args.resamples, on_progress, args.where)
-        remarks += searched.remarks(paths, found.thresholds) if args.of == "accuracy" else []
+            found = fit(frame, args.theta, args.resamples, on_progress, args.where, step)
+        as_searched = args.of == "accuracy" and step == steps.LAST
+        remarks += searched.remarks(paths, found.thresholds) if as_searched else []
         print(*(f"note: {remark}" for remark in remarks), found, "", sep="\n")
         for path, n_rows in write(found, out).items():
             print(f"{path.stem + ':':<13}{path} ({n_rows} rows)")

@@ -1,9 +1,9 @@
 """The axes of a table: what its runs were requested for, not what was measured on them.
 
-V, d, L and m are axes always. So is any other column of the point that varies while those and N stay, and a column from elsewhere
-if its values are shared by seeds. A column that merely follows others is none: where kappa was given, gamma = kappa L^2 V / eta
-varies with V and L, and gamma2 with it unless it was given too. Nor is one that adds columns (diagnose, decoders): of runs that
-differ in nothing else, one counts.
+V, d, L and m are axes always. So is any other column of the point that varies while those and N stay, the step of a row, and a
+column from elsewhere if its values are shared by seeds. A column that merely follows others is none: where kappa was given,
+gamma = kappa L^2 V / eta varies with V and L, and gamma2 with it unless it was given too. Nor is one that adds columns (diagnose,
+decoders): of runs that differ in nothing else, one counts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ..point import EXTRAS, FIELDS, to_12_digits
+from ..laws.training import RECIPE_STEPS, STARTS
+from ..point import EXTRAS, FIELDS, TRAINING, to_12_digits
 from ..science.columns import COLUMNS
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
@@ -26,15 +27,19 @@ RATIO = "gamma2_over_gamma"
 
 
 def as_given(frame: Table) -> Table:
-    """The table with `pool` and `gamma2` as a grid gives them.
+    """The table with `pool`, `batch` and `gamma2` as a grid gives them.
 
-    `pool` is 0 for no pool, as m is 0 for no MLP. `gamma2` is null where it is gamma, if that leaves it fewer values; where it is
-    a multiple of gamma, the column gamma2_over_gamma is added.
+    `pool` is 0 for no pool and `batch` for all samples, as m is 0 for no MLP. `gamma2` is null where it is gamma, if that leaves
+    it fewer values; where it is a multiple of gamma, the column gamma2_over_gamma is added. Floats of 16 bits, which pandas cannot
+    group by, become longer.
     """
     from pandas.api.types import is_numeric_dtype
 
-    if "pool" in frame and is_numeric_dtype(frame["pool"]):
-        frame = frame.assign(pool=frame["pool"].fillna(0).astype(np.int64))
+    frame = frame.astype({name: np.float64 for name, kind in frame.dtypes.items() if kind == np.float16})
+    frame = _as_trained_on(frame)
+    for name in ("pool", "batch"):
+        if name in frame and is_numeric_dtype(frame[name]):
+            frame = frame.assign(**{name: frame[name].fillna(0).astype(np.int64)})
     if not all(name in frame and is_numeric_dtype(frame[name]) for name in ("gamma", "gamma2")) or RATIO in frame:
         return frame
     ratio = rounded((frame["gamma2"] / frame["gamma"]).fillna(1.0))
@@ -43,6 +48,17 @@ def as_given(frame: Table) -> Table:
     if ratio.nunique() == 1 or other.nunique(dropna=False) == fewest:
         return frame
     return frame.assign(gamma2=given) if given.nunique(dropna=False) == fewest else frame.assign(**{RATIO: ratio})
+
+
+def _as_trained_on(frame: Table) -> Table:
+    """The rows of the recipe alone, which has no optimiser, with what all others have; so steps may be an axis from 3 on."""
+    if not {"steps", "start"} <= {*frame}:
+        return frame
+    alone = (frame["steps"] == RECIPE_STEPS) & (frame["start"] == STARTS[0])
+    for name in (name for name in TRAINING if name in frame and frame[name].isna().equals(alone)):
+        if len(values := frame[name].dropna().unique()) == 1:
+            frame = frame.assign(**{name: values[0]})
+    return frame
 
 
 def rounded(column: Table) -> Table:
@@ -55,7 +71,7 @@ def axes_of(frame: Table) -> tuple[list[str], list[str]]:
     axes: list[str] = list(LAW)
     followers: list[str] = []
     n_points = frame.groupby([*axes, "N"], observed=True).ngroups
-    asked = [name for name in (*FIELDS, RATIO) if name in frame and name not in (*LAW, "N", "root_seed", "n_test", *DERIVED)]
+    asked = [name for name in (*FIELDS, "step", RATIO) if name in frame and name not in (*LAW, "N", "root_seed", "n_test", *DERIVED)]
     asked += [name for name in DERIVED if name in frame]
     foreign = [name for name in _foreign(frame) if name not in asked]
     for name in (name for name in asked + foreign if frame[name].dtype.kind == "f"):

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import FitError
+from ..errors import FitError, shown
+from ..point import FIELDS
 from ..science.columns import EXTRA_COLUMNS
 from ..store.load import load
 from . import copies
@@ -148,10 +149,10 @@ def _checked(frame: Table) -> tuple[Table, list[str]]:
         frame = frame[~gone]
         if not len(frame):
             raise FitError(f"n_correct: null in all rows{why}; there is nothing to fit")
-    problems = []
+    problems = [f"{name}: {problem}" for name in FIELDS if name in frame and name not in NEEDED and (problem := _of_field(frame, name))]
     for name, low in NEEDED.items():
         if not is_numeric_dtype(frame[name]) or is_bool_dtype(frame[name]):
-            problems.append(f"{name}: holds {frame[name].tolist()[0]!r} ({frame[name].dtype}); allowed: whole numbers from {low}")
+            problems.append(f"{name}: holds {shown(frame[name].tolist()[0], 60)} ({frame[name].dtype}); allowed: whole numbers from {low}")
             continue
         values = frame[name].to_numpy(np.float64, na_value=np.nan)
         if (bad := ~((values >= low) & (values == np.round(values)) & (values < 2**53))).any():
@@ -164,6 +165,22 @@ def _checked(frame: Table) -> tuple[Table, list[str]]:
     return frame, remarks
 
 
+def _of_field(frame: Table, name: str) -> str | None:
+    """What is wrong with a column that is named as a field of the point but holds values of another type."""
+    from pandas.api.types import is_numeric_dtype
+
+    values = frame[name].dropna()
+    kind = str(FIELDS[name].type).removesuffix(" | None")
+    if kind in ("int", "float"):
+        fine, allowed = is_numeric_dtype(values) or values.empty, "numbers"
+    else:
+        fine, allowed = (
+            all(isinstance(value, str if kind == "str" else (bool, np.bool_)) for value in values),
+            "text" if kind == "str" else "true, false",
+        )
+    return None if fine else f"holds {shown(values.tolist()[0], 60)} ({frame[name].dtype}); allowed: {allowed}"
+
+
 def _refuse_duplicates(frame: Table, point: list[str], seeds: list[str]) -> None:
     copies = frame.groupby([*point, *seeds], dropna=False, observed=True).size()
     if (twice := copies[copies > 1]).empty:
@@ -171,7 +188,7 @@ def _refuse_duplicates(frame: Table, point: list[str], seeds: list[str]) -> None
     where = ", ".join(f"{name} = {value}" for name, value in zip(copies.index.names, twice.index[0], strict=True))
     differ = [name for name in ("code_version", "precision", "n_test") if name in frame and frame[name].nunique() > 1]
     hint = f" (the table mixes {', '.join(differ)})" if differ else ""
-    raise FitError(f"rows: {len(twice)} runs come more than once, the first at {where}{hint}; keep one row per point and seed")
+    raise FitError(f"rows: {len(twice)} runs come more than once, the first at {where}{hint}; keep one row per point, seed and step")
 
 
 def _cells(rows: Table, axes: list[str], seed: np.ndarray) -> list[Cell]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..files import read_json
+from ..laws.pool import MAX_SAMPLES
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 FILE = "search.json"
@@ -35,10 +36,12 @@ def remarks(folders: Sequence[Path], thresholds: Table) -> list[str]:
 def _ln_ratios(cells: Sequence[dict[str, Any]], thresholds: Table) -> np.ndarray:
     """ln of the fit's N* over the search's, of cells and theta that have both."""
     mine = thresholds[thresholds["record"] & (thresholds["censored"] == "no")]
-    settings = [{"pool": 0} | {k: v for k, v in (cell["point"] | cell).items() if v is not None} for cell in cells]
+    settings = [{"pool": 0, "batch": 0} | {k: v for k, v in (cell["point"] | cell).items() if v is not None} for cell in cells]
     axes = [name for name in thresholds.columns[: thresholds.columns.get_loc("theta") + 1] if all(name in s for s in settings)]
     if mine.duplicated(axes).any():
         return np.zeros(0)  # an axis that search.json does not name
     theirs = {tuple(s[name] for name in axes): s["N_star"] for s in settings if "N_star" in s}
+    if wrong := [N for N in theirs.values() if not 0 < N <= MAX_SAMPLES]:
+        raise ValueError(f"N_star: {wrong[0]}")
     at = [tuple(row) for row in mine[axes].itertuples(index=False)]
     return np.array([np.log(N / theirs[key]) for key, N in zip(at, mine["N_star"], strict=True) if key in theirs])

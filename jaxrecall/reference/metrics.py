@@ -1,4 +1,4 @@
-"""What is measured of a trained model, to read: full batch, float64, in NumPy. `stream.py` measures the same, streamed."""
+"""What is measured of a trained model, to read: full batch, float64, in NumPy. The simulator measures the same, streamed."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from ..point import Point
+from .descent import EMBEDDINGS, Descended
 from .realization import Realization
 from .steps import ThreeStep, attend, batch_of_step, features, in_float64
 
 
-def measure(realization: Realization, point: Point, learned: ThreeStep) -> dict[str, Any]:
-    """The metric columns of a run's row, in float64, from its draws and what `three_step` learned; undefined numbers are None.
+def measure(realization: Realization, point: Point, learned: ThreeStep | Descended) -> dict[str, Any]:
+    """The metric columns of a run's row, in float64, from its draws and what `three_step` or `descend` learned; undefined numbers are None.
 
     Examples:
         >>> from jaxrecall import Point, measure, realize, simulate, three_step
@@ -21,7 +22,13 @@ def measure(realization: Realization, point: Point, learned: ThreeStep) -> dict[
         >>> measure(draws, point, three_step(draws, point))["accuracy"], simulate(point, seed=0)["accuracy"]
     """
     r, w = in_float64(realization), learned.w
-    answers = r.Z_out @ (learned.V2 / (np.abs(learned.V2).max() or 1.0))  # (V, p); no metric sees the scale
+    step1 = None if learned.V1 is None else features(r, point, r.Z_in)[0] @ learned.V1.T @ r.Z_out.T
+    if isinstance(learned, Descended):
+        V_mat, last, traced = learned.V_mat, max(learned.step - 1, 0), trace(learned)
+        r = r._replace(**{name: getattr(learned, name) for name in EMBEDDINGS})
+    else:
+        V_mat, last, traced = learned.V2, 2, {}
+    answers = r.Z_out @ (V_mat / (np.abs(V_mat).max() or 1.0))  # (V, p); no metric sees the scale
 
     def recall(x: np.ndarray, ell: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         h, a = attend(r, point, x, ell, w)
@@ -40,12 +47,11 @@ def measure(realization: Realization, point: Point, learned: ThreeStep) -> dict[
     n_correct = int((logits.argmax(1) == y).sum())
 
     n_train = min(point.N, point.n_test)
-    x, where, labels = batch_of_step(r, point, 2)
+    x, where, labels = batch_of_step(r, point, last)
     train_logits, _ = recall(x[:n_train], where[:n_train])
 
     exact = r.Z_in + point.trigger_in_value * r.z_trig
     memory = features(r, point, exact)[0] @ answers.T
-    step1 = features(r, point, r.Z_in)[0] @ learned.V1.T @ r.Z_out.T
 
     scale = np.abs(w).max()
     unit = w / scale if scale > 0 else w
@@ -55,7 +61,7 @@ def measure(realization: Realization, point: Point, learned: ThreeStep) -> dict[
         "n_correct": n_correct,
         "accuracy": n_correct / point.n_test,
         "memory_accuracy": float((memory.argmax(1) == r.perm).mean()),
-        "step1_memory_accuracy": float((step1.argmax(1) == r.perm).mean()),
+        "step1_memory_accuracy": None if step1 is None else float((step1.argmax(1) == r.perm).mean()),
         "train_accuracy": float((train_logits.argmax(1) == labels[:n_train]).mean()),
         "attention_mass": float(a[row, ell].mean()),
         "attention_top1": float((own > rest.max(1)).mean()),
@@ -65,6 +71,31 @@ def measure(realization: Realization, point: Point, learned: ThreeStep) -> dict[
         "trigger_cosine": float(r.z_trig @ unit / np.linalg.norm(r.z_trig) / np.linalg.norm(unit)) if defined else None,
         "test_margin": float(margin.mean()),
         "n_tied": int(((logits == top[:, None]).sum(1) > 1).sum()),
+        **traced,
+    }
+
+
+def trace(learned: Descended) -> dict[str, Any]:
+    """The columns that only a run beyond the recipe has."""
+
+    def norm(rows: np.ndarray) -> float:
+        return float((rows**2).sum(1).mean() ** 0.5)
+
+    def overlap(rows: np.ndarray) -> float:
+        unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+        between = (unit @ unit.T)[~np.eye(len(unit), dtype=bool)]
+        return float((between**2).mean() ** 0.5)
+
+    return {
+        "step": learned.step,
+        "loss": learned.loss,
+        "test_loss": learned.test_loss,
+        "V_norm": float(np.linalg.norm(learned.V_mat)),
+        "W_norm": float(np.linalg.norm(learned.W_KQ)),
+        "Z_in_norm": norm(learned.Z_in),
+        "Z_out_norm": norm(learned.Z_out),
+        "Z_in_overlap": overlap(learned.Z_in),
+        "Z_out_overlap": overlap(learned.Z_out),
     }
 
 

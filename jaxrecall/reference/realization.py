@@ -14,13 +14,14 @@ from jaxtyping import Float, Int
 
 from ..laws.embedding import law_index
 from ..laws.pool import MAX_DRAWS, MIN_MEAN
+from ..laws.training import first_step
 from ..point import BLOCK, REDRAWS, Point, Run, checked_seed
 from ..science import embeddings as embed
 from ..science import keys, task
 
 
 class Realization(NamedTuple):
-    """Draws of one (point, seed) as NumPy arrays, float32 and int32; a fresh_batches point has a leading axis 3 on train_*."""
+    """Draws of one (point, seed) as NumPy arrays, float32 and int32; with fresh_batches train_* has a leading axis, a batch a step."""
 
     Z_in: Float[np.ndarray, "V d"]  # input embeddings
     Z_out: Float[np.ndarray, "V d"]  # output embeddings
@@ -36,6 +37,7 @@ class Realization(NamedTuple):
     test_labels: Int[np.ndarray, " n_test"]
     pool: Int[np.ndarray, "*steps K noise"] | None = None  # the L - 1 noise tokens of each sequence; None without a pool
     train_rows: Int[np.ndarray, "*steps N"] | None = None  # which sequence of the pool each sample has
+    train_items: Int[np.ndarray, "further batch"] | None = None  # which samples each further step reads; None: all
 
     @property
     def embeddings(self) -> embed.Embeddings:
@@ -46,18 +48,17 @@ class Realization(NamedTuple):
 def realize(point: Point, seed: int) -> Realization:
     """Every random draw of the run (point, seed): the numbers that `simulate` streams, held in memory.
 
-    Memory: about 4 N L bytes (12 N L with fresh batches). The dtypes do not depend on JAX_ENABLE_X64. With a pool the samples are
-    written out; raises ValueError where they are more than MAX_TOKENS tokens, or where the run knows them only as Gaussian counts.
+    Memory: about 4 N L bytes, with fresh batches that for each step. The dtypes do not depend on JAX_ENABLE_X64. Raises ValueError
+    for a point with a pool, or with batches for further steps, whose samples are more than MAX_TOKENS numbers, and for a pool that is
+    known only as Gaussian counts.
 
         >>> from jaxrecall import Point, realize
         >>> draws = realize(Point(V=64, N=1024, d=32, L=8), seed=0)
         >>> draws.Z_in.shape, draws.train_tokens.shape
     """
     seed = checked_seed(seed)
-    if point.pool:
-        _check_writable(point)
-    streams, batches = run_keys([Run(point, seed)])
-    streams, batches = streams[0], batches[0]
+    _check_writable(point)
+    streams = run_keys([Run(point, seed)])[0][0]
     e = _embeddings(streams, law_index(point.embedding), V=point.V, d=point.d, m=point.m)
     perm = np.asarray(jax.jit(task.permutation, static_argnums=(1, 2))(streams, point.V, point.V))
 
@@ -80,32 +81,44 @@ def realize(point: Point, seed: int) -> Realization:
         return tokens, positions.copy(), labels
 
     def batch(step: int) -> tuple[np.ndarray, ...]:
-        positions_key = keys.fold_on_host(keys.stream(streams, "train_position"), np.array([step], np.uint32))[0]
+        at = np.array([step], np.uint32)
+        tokens_key, positions_key = (keys.fold_on_host(keys.stream(streams, name), at)[0] for name in ("train", "train_position"))
         if point.pool is None:
-            return samples(batches[step], positions_key, point.N)
-        pool = drawn(np.asarray(keys.further(batches[step], keys.POOL)), point.V, point.L, point.pool)[:, 1:]
-        rows = drawn(batches[step], point.pool, 2, point.N)[:, 1].copy()
-        return *samples(batches[step], positions_key, point.N, pool[rows]), pool.copy(), rows
+            return samples(tokens_key, positions_key, point.N)
+        pool = drawn(np.asarray(keys.further(tokens_key, keys.POOL)), point.V, point.L, point.pool)[:, 1:]
+        rows = drawn(tokens_key, point.pool, 2, point.N)[:, 1].copy()
+        return *samples(tokens_key, positions_key, point.N, pool[rows]), pool.copy(), rows
 
     train = batch(0)
     if point.fresh_batches:
-        train = tuple(np.stack(parts) for parts in zip(train, batch(1), batch(2), strict=True))
+        train = tuple(np.stack(parts) for parts in zip(*map(batch, range(batches(point))), strict=True))
     test = samples(keys.stream(streams, "test"), keys.stream(streams, "test_position"), point.n_test)
     arrays = [None if a is None else np.array(a) for a in (e.Z_in, e.Z_out, e.z_trig, e.z_eos, e.W_in)]
-    return Realization(*arrays, perm, *train[:3], *test, *train[3:])  # type: ignore[arg-type]
+    items = None
+    if point.batch:
+        steps = np.arange(first_step(point.start), point.steps, dtype=np.uint32)
+        items = np.asarray(_items(streams, steps, point.N, n_blocks=-(-point.batch // BLOCK)))[:, : point.batch].astype(np.int32)
+    return Realization(*arrays, perm, *train[:3], *test, *train[3:])._replace(train_items=items)  # type: ignore[arg-type]
+
+
+def batches(point: Point) -> int:
+    """Batches of N samples that a run draws."""
+    return max(3, point.steps) if point.fresh_batches else 1
 
 
 MAX_TOKENS = 2**26
-"""Tokens that `realize` writes out for a point with a pool: 256 MB."""
+"""Tokens that `realize` writes out for a point with a pool, or with a batch for each of many steps: 256 MB."""
 
 
 def _check_writable(point: Point) -> None:
-    """Raises ValueError unless the samples of a point with a pool can be written out."""
-    sequences = point.N * (3 if point.fresh_batches else 1) + point.n_test
-    if sequences * point.L > MAX_TOKENS:
-        raise ValueError(
-            f"N, L: got N={point.N}, L={point.L}, {sequences * point.L} tokens to write out; allowed: up to {MAX_TOKENS}, 256 MB"
-        )
+    """Raises ValueError unless the samples of a point with a pool, or of many fresh batches, can be written out."""
+    tokens = (point.N * batches(point) + point.n_test) * point.L
+    if tokens > MAX_TOKENS and (point.pool or batches(point) > 3):
+        sizes = f"N={point.N}, L={point.L}" + (f", steps={point.steps} with fresh_batches" if batches(point) > 3 else "")
+        raise ValueError(f"N, L: got {sizes}, {tokens} tokens to write out; allowed: up to {MAX_TOKENS}, 256 MB")
+    if point.batch and (items := point.batch * point.further_steps) > MAX_TOKENS:
+        sizes = f"batch={point.batch}, steps={point.steps}"
+        raise ValueError(f"batch, steps: got {sizes}, {items} samples to write out; allowed: up to {MAX_TOKENS}, 256 MB")
     if point.in_the_limit:
         raise ValueError(
             f"N, L: got N={point.N}, L={point.L} with V={point.V}, pool={point.pool}, so that the {', '.join(point.in_the_limit)} are "
@@ -136,6 +149,11 @@ def run_keys(runs: Sequence[Run]) -> tuple[np.ndarray, np.ndarray]:
 @partial(jax.jit, static_argnames=("V", "d", "m"))
 def _embeddings(streams: Array, law: Array | int, V: int, d: int, m: int) -> embed.Embeddings:
     return embed.draw(streams, law, V, d, m, (V, d, m))
+
+
+@partial(jax.jit, static_argnames="n_blocks")
+def _items(streams: Array, steps: Array, N: int, n_blocks: int) -> Array:
+    return jax.vmap(lambda step: task.batch_items(streams, step, (0, n_blocks), N))(steps)
 
 
 @partial(jax.jit, static_argnames=("V", "L", "n_blocks"))

@@ -98,6 +98,6 @@ def in_float64(r: Realization) -> Realization:
 
 
 def batch_of_step(r: Realization, point: Point, step: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Tokens (N, L), positions (N,) and labels (N,) of gradient step 0, 1 or 2."""
+    """Tokens (N, L), positions (N,) and labels (N,) of a gradient step, counted from 0."""
     train = (r.train_tokens, r.train_positions, r.train_labels)
     return tuple(part[step] for part in train) if point.fresh_batches else train  # type: ignore[return-value]

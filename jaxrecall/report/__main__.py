@@ -13,9 +13,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ..command import called, escape_output
+from ..command import called
 from ..errors import Refused
-from ..fit import RESAMPLES, cells
+from ..fit import cells, steps
+from ..fit.fitting import RESAMPLES
 from .progress import progress
 from .write import SURROGATE_SEEDS, Report, write
 
@@ -44,6 +45,7 @@ def parser() -> argparse.ArgumentParser:
         default=[],
         help="a phase diagram's axes; repeatable (default: that of --x, and N)",
     )
+    p.add_argument("--step", nargs="+", default=[steps.LAST], metavar="S", help=steps.HELP)
     p.add_argument("--resamples", type=int, default=RESAMPLES, metavar="B", help=f"bootstrap resamplings of the fit (default: {RESAMPLES})")
     p.add_argument(
         "--surrogate",
@@ -57,7 +59,6 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parses, writes, prints; returns the exit code: 0 done, 2 refused, 130 interrupted."""
-    escape_output()
     argv = sys.argv[1:] if argv is None else list(argv)
     args = parser().parse_args(argv)
     try:
@@ -72,6 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 args.phase,
                 args.resamples,
                 args.surrogate,
+                steps.parsed(args.step),
                 f"python -m jaxrecall.report {shlex.join(argv)}",
                 on_progress,
             )

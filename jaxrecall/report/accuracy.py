@@ -62,8 +62,8 @@ def of_sweep(
     """
     import pandas as pd
 
-    if "pool" in axes:
-        frame = frame.assign(pool=frame["pool"].fillna(0).astype(int))  # 0 is no pool, as m = 0 is no MLP
+    for name in {"pool", "batch"} & {*axes}:
+        frame = frame.assign(**{name: frame[name].fillna(0).astype(int)})  # 0 is no pool, as m = 0 is no MLP
     drawn = frame.dropna(subset=["accuracy"])
     remarks = [f"{len(frame) - len(drawn)} non-finite runs are not drawn"] if len(drawn) < len(frame) else []
     x, lines, panels = places(axes)
@@ -91,9 +91,7 @@ def of_study(study: Study, roles: Roles) -> Iterator[Picture]:
     """The same of a report, with each cell's fitted crossings and theory's curve."""
     import pandas as pd
 
-    candidates = [axis for axis in (roles.lines, roles.x) if axis]
-    lines = max(candidates, key=lambda axis: study.cells[axis].nunique()) if candidates else None
-    panels = [axis for axis in study.axes if axis != lines]
+    lines, panels = roles.one_for_lines(study.cells, study.axes)
     marks = pd.concat([study.thresholds(theta).assign(cell=study.cells.index) for theta in study.thetas])
     curves = [_predicted(study, cell) for cell in study.cells.index]
     predicted = pd.concat([curve for curve in curves if curve is not None] or [pd.DataFrame(columns=[*study.levels])])
@@ -126,7 +124,7 @@ def draw(levels: Table, x: str, lines: str | None, panels: Sequence[str], title:
     head(figure, cells, [heading for heading, _ in groups])
     for ax, (_, rows) in zip(cells, groups, strict=True):
         shown = {axis: rows[axis].iloc[0] for axis in panels}
-        parts = (_where(table, shown) if table is not None else None for table in (marks, predicted))
+        parts = (where(table, shown) if table is not None else None for table in (marks, predicted))
         panel(ax, rows, levels, x, bool(by), *parts)
     if by:
         key(figure, entries(levels), by[0] if len(by) == 1 else None)
@@ -144,12 +142,12 @@ def panel(ax: Any, rows: Table, levels: Table, x: str, has_lines: bool, marks: A
     values = kinds(levels) if has_lines else [None]
     for i, (value, colour) in enumerate(zip(values, shades(len(values)), strict=True)):
         only = {LINE: value} if has_lines else {}
-        _line(ax, _where(rows, only).sort_values(x), along, colour, MARKERS[i % len(MARKERS)])
+        series(ax, where(rows, only).sort_values(x), along, colour, marker=MARKERS[i % len(MARKERS)])
         if predicted is not None:
-            curve = _where(predicted, only)
+            curve = where(predicted, only)
             ax.plot(curve[x], curve["accuracy"], color=colour, linestyle=DASH, linewidth=0.9)
         if marks is not None and x == "N":
-            _crossings(ax, _where(marks, only), colour)
+            _crossings(ax, where(marks, only), colour)
     along.scale(ax, "x")
     ax.set_ylim(-0.02, 1.02)
     ax.grid(True)
@@ -189,24 +187,29 @@ def signs(levels: Table, marks: Any = None, predicted: Any = None) -> list[Any]:
     return found + [line("few seeds", marker="o", linestyle="none", markerfacecolor="white")] * bool(_few(levels).any())
 
 
-def _where(table: Table, values: dict[str, Any]) -> Table:
+def where(table: Table, values: dict[str, Any]) -> Table:
     for name, value in values.items():
         table = table[table[name].isna() if value != value else table[name] == value]
     return table
 
 
-def _line(ax: Any, rows: Table, along: Axis, colour: Any, marker: str) -> None:
-    """One line with its band, broken between 0 and the rest. Levels with few seeds are hollow and not joined."""
+def series(ax: Any, rows: Table, along: Axis, colour: Any, y: str = "accuracy", ends: tuple[float, float] = (0, 1), **style: Any) -> None:
+    """One line of means `y` with its band within `ends`, broken between 0 and the rest.
+
+    The half width of the band is the column `sd`, of a column other than accuracy `sd_` and its name.
+    Levels with few seeds are hollow and not joined.
+    """
+    sd = "sd" if y == "accuracy" else f"sd_{y}"
     few, zero = _few(rows), (rows[along.name] == 0) & along.broken
-    for mine, style in (
+    for mine, apart in (
         (rows[~few & zero], {}),
         (rows[~few & ~zero], {}),
         (rows[few], {"linestyle": "none", "markerfacecolor": "white"}),
     ):
         at = along.place(mine[along.name].tolist())
-        ax.plot(at, mine["accuracy"], marker=marker, color=colour, **style)
-        if not style:
-            low, high = ((mine["accuracy"] + sign * mine["sd"]).clip(0, 1) for sign in (-1, 1))
+        ax.plot(at, mine[y], color=colour, **style | apart)
+        if not apart:
+            low, high = ((mine[y] + sign * mine[sd]).clip(*ends) for sign in (-1, 1))
             ax.fill_between(at, low, high, color=colour, alpha=0.2, linewidth=0)
 
 

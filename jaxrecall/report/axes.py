@@ -29,6 +29,12 @@ class Roles:
     panels: tuple[str, ...]
     phases: tuple[tuple[str, str], ...]
 
+    def one_for_lines(self, cells: Table, axes: Sequence[str]) -> tuple[str | None, list[str]]:
+        """Where neither stands along x: of `lines` and `x` the one with more values makes the lines, and all other axes panels."""
+        candidates = [axis for axis in (self.lines, self.x) if axis in axes]
+        lines = max(candidates, key=lambda axis: cells[axis].nunique()) if candidates else None
+        return lines, [axis for axis in axes if axis != lines]
+
 
 def roles(
     families: Sequence[Family],

@@ -98,7 +98,12 @@ def signs(found: Table, theory: bool) -> list[Any]:
     """The legend of what is not a line of cells."""
     entries = [line("law, fitted")] if (found["law"].notna() & ~found["rejected"]).any() else []
     entries += [line("theory", linestyle=DASH)] if theory else []
-    return entries + [
+    return entries + open_signs(found)
+
+
+def open_signs(found: Table) -> list[Any]:
+    """The legend of cells without a crossing."""
+    return [
         line(name, marker=marker, linestyle="none", markerfacecolor="white", markersize=5)
         for state, (marker, name) in OPEN.items()
         if (found["state"] == state).any()
@@ -106,7 +111,21 @@ def signs(found: Table, theory: bool) -> list[Any]:
 
 
 def _line(ax: Any, study: Study, rows: Table, axis: Axis, colour: Any, marker: str, side: float) -> None:
-    """One line of cells and its law. `side`, -1/2 to 1/2, moves its marks beside those of other lines."""
+    """One line of cells and its law."""
+    at = marks(ax, rows, axis, colour, marker, side)
+    inside = (rows["in_law"] & rows["law"].notna() & ~rows["rejected"]).to_numpy()
+    if axis.numeric and inside.sum() > 1:
+        for part in study.cells.loc[rows.index, "part"].unique():
+            mine = inside & (study.cells.loc[rows.index, "part"] == part).to_numpy()
+            order = np.argsort(at[mine])
+            ax.plot(at[mine][order], rows["law"].to_numpy()[mine][order], color=colour, linewidth=1.0)
+
+
+def marks(ax: Any, rows: Table, axis: Axis, colour: Any, marker: str, side: float) -> np.ndarray:
+    """Thresholds with their intervals, and open marks where there is none; returns where they stand along x.
+
+    `side`, -1/2 to 1/2, moves them beside those of other lines.
+    """
     at = axis.place(column(axis.name, rows))
     steps = np.diff(np.log2(axis.place(axis.values)) if axis.numeric else np.arange(len(axis.values)))
     step = steps.min() if len(steps) else 1.0
@@ -121,12 +140,7 @@ def _line(ax: Any, study: Study, rows: Table, axis: Axis, colour: Any, marker: s
     for state, (shape, _) in OPEN.items():
         mine = (rows["state"] == state).to_numpy()
         ax.plot(aside[mine], tried(rows)[mine], shape, color=colour, markerfacecolor="white", markersize=5, zorder=3)
-    inside = (rows["in_law"] & rows["law"].notna() & ~rows["rejected"]).to_numpy()
-    if axis.numeric and inside.sum() > 1:
-        for part in study.cells.loc[rows.index, "part"].unique():
-            mine = inside & (study.cells.loc[rows.index, "part"] == part).to_numpy()
-            order = np.argsort(at[mine])
-            ax.plot(at[mine][order], rows["law"].to_numpy()[mine][order], color=colour, linewidth=1.0)
+    return at
 
 
 def joined(axis: Axis) -> dict[str, Any]:

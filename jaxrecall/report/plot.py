@@ -1,11 +1,13 @@
 """Single figures of a table of runs, for Python: `jaxrecall.plot`.
 
 Each function takes a DataFrame as `jaxrecall.load` returns it and draws on one matplotlib Axes: `ax`, or a new one. It returns the
-Axes. matplotlib is imported when something is drawn, and your own settings of it apply.
+Axes. matplotlib is imported when something is drawn, and your own settings of it apply. Of runs that train on, the last step is drawn,
+unless `step` is one of the axes.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,7 @@ import numpy as np
 from ..errors import UsageError
 from ..fit import cells
 from ..fit.axes import as_given
+from ..fit.steps import ALL, LAST, at_steps
 from . import accuracy as accuracies
 from . import collapse as collapses
 from . import critical as criticals
@@ -40,7 +43,7 @@ def accuracy(
     """Mean accuracy against N, or another axis `x`, with a band of one standard deviation over seeds.
 
     Args:
-        df: runs, one row per (point, seed).
+        df: runs, one row per (point, seed), or one for each recorded step.
         ax: where to draw; a new figure if None.
         x: the axis along x.
         lines: the axis, or axes, that the lines differ in; every other axis that varies if None.
@@ -54,6 +57,7 @@ def accuracy(
 
     Raises UsageError for an axis that does not vary or that has no place, FitError for a table that lacks a column.
     """
+    df = _at_steps(df, x, *([lines] if isinstance(lines, str) else lines or ()))
     axes = _axes(df)
     axes = (*axes, "N") if x != "N" and len(set(df["N"])) > 1 else axes
     by = [axis for axis in axes if axis != x] if lines is None else [lines] if isinstance(lines, str) else list(lines)
@@ -90,7 +94,7 @@ def critical_n(
     No law is drawn where the diagnostics of the fit reject it.
 
     Args:
-        df: runs, one row per (point, seed), at several N.
+        df: runs, one row per (point, seed), or one for each recorded step, at several N.
         ax: where to draw; a new figure if None.
         x: the axis along x; the first of d, L, V, m that varies if None.
         lines: the axis that the lines differ in; the next that varies if None.
@@ -104,6 +108,7 @@ def critical_n(
 
     Raises UsageError for an axis that does not vary or that has no place, FitError for a table that cannot be fitted.
     """
+    df = _at_steps(df, x, lines)
     axes = _axes(df)
     _check(axes, x=[x] if x else [], lines=[lines] if lines else [])
     if not axes:
@@ -127,7 +132,7 @@ def phase(df: pd.DataFrame, x: str, y: str = "N", ax: Axes | None = None, *, the
     """Mean accuracy over two axes, with the fitted N*, or its contour, and theory's; what was not tested is hatched.
 
     Args:
-        df: runs, one row per (point, seed).
+        df: runs, one row per (point, seed), or one for each recorded step.
         x: an axis, or arithmetic on axes such as "N / d".
         y: the same.
         ax: where to draw; a new figure if None.
@@ -141,6 +146,7 @@ def phase(df: pd.DataFrame, x: str, y: str = "N", ax: Axes | None = None, *, the
 
     Raises UsageError where a pixel would hold more than one cell, FitError for an axis or a table that cannot be used.
     """
+    df = _at_steps(df, x, y)
     families, _ = cells.families(df)
     roles(families, phases=[(x, y)])
     about = _study(df, theta)
@@ -159,7 +165,7 @@ def collapse(df: pd.DataFrame, ax: Axes | None = None, *, lines: str | None = No
     """Accuracy against N in units of each cell's own fitted N*: one curve where all cells have the same shape.
 
     Args:
-        df: runs, one row per (point, seed), at several N.
+        df: runs, one row per (point, seed), or one for each recorded step, at several N.
         ax: where to draw; a new figure if None.
         lines: the axis that colours stand for; the first of d, L, V, m that varies if None.
         theta: the accuracy (fraction) that N* is for. Cells that do not cross it are left out.
@@ -171,6 +177,7 @@ def collapse(df: pd.DataFrame, ax: Axes | None = None, *, lines: str | None = No
 
     Raises UsageError if fewer than two cells cross theta, FitError for a table that cannot be fitted.
     """
+    df = _at_steps(df, lines)
     axes = _axes(df)
     _check(axes, lines=[lines] if lines else [])
     lines = lines or (axes[0] if axes else None)
@@ -183,6 +190,11 @@ def collapse(df: pd.DataFrame, ax: Axes | None = None, *, lines: str | None = No
     ax.set(xlabel=f"N / N* at accuracy {theta:g}", ylabel=ACCURACY)
     _legend(ax, collapses.entries(about, lines, theta) if lines else [], lines)
     return ax
+
+
+def _at_steps(df: Any, *axes: str | None) -> Any:
+    """The rows of all steps if the step is one of the axes, of the last otherwise."""
+    return at_steps(df, ALL if any(re.search(r"\bstep\b", axis) for axis in axes if axis) else LAST)
 
 
 def _axes(df: Any) -> tuple[str, ...]:

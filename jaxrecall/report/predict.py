@@ -13,6 +13,7 @@ from scipy.interpolate import PchipInterpolator
 
 from .. import theory
 from ..errors import TheoryError
+from ..laws.training import RECIPE_STEPS
 from ..theory import Model, surrogate
 
 NOISES = {"leakage": "trigger leakage", "mean_bias": "mean bias", "mlp": "MLP noise", "gradient": "gradient noise"}
@@ -81,7 +82,30 @@ def fano_ceiling(at: Mapping[str, Any], N: float) -> float | None:
     return _predicted(theory.fano_ceiling, at, N)
 
 
+def seen(at: Mapping[str, Any], N: float) -> float | None:
+    """Expected fraction of the labels that N samples hold, which no training recalls more of but by chance."""
+    return _whatever_it_trained(theory.seen, at, N)
+
+
+def seen_N(at: Mapping[str, Any], theta: float) -> float | None:
+    """The N at which that fraction is theta."""
+    return _whatever_it_trained(theory.seen_N, at, theta)
+
+
+def parameters_per_bit(at: Mapping[str, Any]) -> float | None:
+    """Parameters of V_mat for each bit of the permutation."""
+    return _whatever_it_trained(theory.parameters_per_bit, at)
+
+
 def _predicted(formula: Callable[..., Any], at: Mapping[str, Any], *arguments: Any) -> Any:
+    """What a formula for the recipe alone says."""
+    steps, start = at.get("step", at.get("steps")), at.get("start")
+    if (steps == steps and steps not in (None, RECIPE_STEPS)) or start == "zero":
+        return None
+    return _whatever_it_trained(formula, at, *arguments)
+
+
+def _whatever_it_trained(formula: Callable[..., Any], at: Mapping[str, Any], *arguments: Any) -> Any:
     values = (at.get(name) for name in FIELDS)
     return _cached(formula, tuple(value if value == value else None for value in values), *arguments)
 

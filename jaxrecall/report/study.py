@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import FitError
-from ..fit import Fit, axes, cells, fit
+from ..fit import axes, cells
+from ..fit.fitting import Fit, fit
 from ..fit.law import Law
+from ..fit.steps import ALL, traced
 from ..point import FIELDS
 from .style import settings
 
@@ -20,13 +22,28 @@ NOT_MEASURED = {"point_id", "seed", *FIELDS, "n_correct", "accuracy", "n_tied", 
 
 
 @dataclass(frozen=True)
+class Traces:
+    """Runs that train on, at every recorded step: laid out as a study in which the step is an axis of each cell.
+
+    `axes` are the others that vary between cells, `n_left_out` the rows that have no count.
+    """
+
+    runs: Table
+    cells: Table
+    levels: Table
+    axes: tuple[str, ...]
+    families: list[cells.Family]
+    n_left_out: int
+
+
+@dataclass(frozen=True)
 class Study:
     """`cells`: one row per cell, with its settings and the name of its family (column `part`).
     `levels`: one row per cell (column `cell`) and level of N.
 
     A level has `accuracy`, the mean over its runs (fraction), `sd` over seeds, `n_seeds`, and the mean of whatever else was
     measured. `axes` are those that vary between cells. `rows` are all rows of the table, `runs` those with a count, each with its
-    `cell` and its `level`, the index of a row of `levels`.
+    `cell` and its `level`, the index of a row of `levels`. `traces` are None if no run has rows of several steps.
     """
 
     rows: Table
@@ -38,6 +55,8 @@ class Study:
     thetas: list[float]
     fit: Fit
     surrogate_seeds: int  # of the locked-attention surrogate's own draws; 0 leaves it out
+    resamples: int
+    traces: Traces | None = None
 
     @property
     def methods(self) -> list[str]:
@@ -60,7 +79,7 @@ class Study:
         """
         found = self.fit.thresholds
         found = found[found["record"] & (found["theta"] == theta)].reset_index(drop=True)
-        found["state"] = [_state(row.censored, row.warning) for row in found.itertuples()]
+        found["state"] = [state(row.censored, row.warning) for row in found.itertuples()]
         found["in_law"] = (found["state"] == "crosses") & ~found["warning"].str.contains("not in the law")
         found["law"] = np.nan
         found["rejected"] = self.cells["part"].isin(self.rejected(theta))
@@ -100,7 +119,8 @@ class Study:
         return [(family, table[self.cells["part"] == family.name]) for family in self.families]
 
 
-def _state(censored: str, warning: str) -> str:
+def state(censored: str, warning: str) -> str:
+    """What an estimate of N* comes to: crosses, plateau, not reached, above."""
     if censored == "no":
         return "crosses"
     return "above" if censored == "left" else "plateau" if "plateau" in warning else "not reached"
@@ -120,14 +140,37 @@ def study(
     resamples: int,
     surrogate_seeds: int,
     on_progress: Callable[[int, int], None],
+    every: Table | None = None,
 ) -> Study:
-    """Fits the table and lays out its cells; `families` are the frame's own. Raises FitError."""
-    import pandas as pd
+    """Fits the table and lays out its cells; `families` are the frame's own. Raises FitError.
 
+    `every` is the same table with the rows of all steps, for the traces.
+    """
     if clash := sorted({"cell", "level", "part", "sd", "n_seeds", "state", "law"} & {*frame}):
         raise FitError(f"columns: {', '.join(clash)} has a meaning of its own in a report; rename it")
     frame = axes.as_given(frame)
-    laws = fit(frame, thetas, resamples, on_progress)
+    laws = fit(frame, thetas, resamples, on_progress, step=ALL)
+    return Study(
+        frame, *_laid_out(frame, families),
+        varying(families), families, list(dict.fromkeys(thetas)), laws, surrogate_seeds, resamples,
+        None if every is None else _traces(every),
+    )  # fmt: skip
+
+
+def _traces(every: Table) -> Traces | None:
+    frame = traced(every)
+    if frame["n_correct"].isna().all():
+        return None
+    frame = axes.as_given(frame)
+    families, _ = cells.families(frame)
+    others = tuple(axis for axis in varying(families) if axis != "step")
+    return Traces(*_laid_out(frame, families), others, families, int(frame["n_correct"].isna().sum()))
+
+
+def _laid_out(frame: Table, families: list[cells.Family]) -> tuple[Table, Table, Table]:
+    """The runs that have a count, the cells and the levels of a table."""
+    import pandas as pd
+
     every = [(family.name, cell) for family in families for cell in family.cells]
     at = pd.DataFrame([cell.at | {"part": name} for name, cell in every])
     curves = pd.concat([_curve(i, cell) for i, (_, cell) in enumerate(every)], ignore_index=True)
@@ -135,14 +178,11 @@ def study(
     for name in (name for name in every[0][1].at if rows[name].dtype.kind == "f"):
         rows[name] = axes.rounded(rows[name])
     mine = rows.merge(at.rename_axis("cell").reset_index(), on=list(every[0][1].at), how="left")
-    fields = mine.groupby("cell")[[name for name in FIELDS if name in rows and name not in (*at, "N")]].first()
+    fields = mine.groupby("cell")[[name for name in (*FIELDS, "step") if name in rows and name not in (*at, "N")]].first()
     table = at.join(fields)
     runs = _with_levels(mine, curves)
     levels = curves.join(_measured(runs, NOT_MEASURED | {*at}).mean()).merge(table, left_on="cell", right_index=True)
-    return Study(
-        frame, runs, table, levels,
-        varying(families), families, list(dict.fromkeys(thetas)), laws, surrogate_seeds,
-    )  # fmt: skip
+    return runs, table, levels
 
 
 def _curve(index: int, cell: cells.Cell) -> Table:

@@ -23,6 +23,9 @@ COLUMN, PAGE = 3.4, 5.5
 
 MARKERS = "osD^vP*Xd<>"
 MAX_PANELS = 12
+MAX_TEXT = 60
+"""Characters of a value in a picture, at most."""
+
 MAX_NAMED = 3
 """A heading names more axes than this only where fewer do not distinguish the panels."""
 
@@ -155,7 +158,8 @@ def spread(items: list[Any], most: int) -> list[Any]:
 
 def label(name: str) -> str:
     """An axis's symbol and what it counts, in few words."""
-    return f"{name}: {re.split(';| that ', FIELDS[name].metadata['legend'])[0]}" if name in FIELDS else name
+    legend = "gradient steps made" if name == "step" else re.split(";| that ", FIELDS[name].metadata["legend"])[0] if name in FIELDS else ""
+    return f"{name}: {legend}" if legend else name
 
 
 def name_axes(figure: Any, panels: Sequence[Any], x: str, y: str) -> None:
@@ -210,7 +214,8 @@ def settings(values: Mapping[str, Any], names: Iterable[str] | None = None) -> s
 def text(value: Any) -> str:
     if isinstance(value, (float, np.floating)):
         return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
-    return str(value).lower() if str(value) in ("True", "False") else str(value)
+    shown = str(value).lower() if str(value) in ("True", "False") else str(value)
+    return shown if len(shown) <= MAX_TEXT else f"{shown[: MAX_TEXT - 3]}..."
 
 
 def above(figure: Any, handles: Sequence[Any], title: str | None = None) -> None:

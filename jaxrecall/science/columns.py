@@ -1,6 +1,6 @@
 """The columns of the result table: names, types and meaning, in the order that users rely on.
 
-One row per (point, seed), scalars only. The order is fixed and a new column goes to the end.
+One row per (point, seed, step), scalars only. The order is fixed and a new column goes to the end.
 """
 
 from __future__ import annotations
@@ -68,7 +68,19 @@ _DECODED = {
     "assignment_accuracy": ("float64", "the same fraction by the one-to-one assignment with the largest total score"),
 }
 
-_POINT_TYPES = {"int": "int64", "int | None": "int64", "float": "float64", "bool": "bool"}
+_TRACED = {
+    "step": ("int64", "gradient steps made when this row was measured; a run beyond the recipe has a row for each recorded step"),
+    "loss": ("float64", "mean cross-entropy of the N samples (nats); null for the recipe alone"),
+    "test_loss": ("float64", "mean cross-entropy of the test sequences (nats); null for the recipe alone"),
+    "V_norm": ("float64", "Frobenius norm of V_mat; this and the columns below are null for the recipe alone"),
+    "W_norm": ("float64", "Frobenius norm of W_KQ"),
+    "Z_in_norm": ("float64", "root mean square norm of the rows of Z_in"),
+    "Z_out_norm": ("float64", "root mean square norm of the rows of Z_out"),
+    "Z_in_overlap": ("float64", "root mean square cosine between two rows of Z_in"),
+    "Z_out_overlap": ("float64", "root mean square cosine between two rows of Z_out"),
+}
+
+_POINT_TYPES = {"int": "int64", "int | None": "int64", "float": "float64", "float | None": "float64", "bool": "bool"}
 
 
 def _of_point(late: int) -> dict[str, tuple[str, str]]:
@@ -79,6 +91,9 @@ def _of_point(late: int) -> dict[str, tuple[str, str]]:
 EXTRA_COLUMNS = (*_DIAGNOSED, *_DECODED)
 """Columns that are null unless the point asks for them."""
 
+TRACE_COLUMNS = tuple(name for name in _TRACED if name != "step")
+"""Columns that are null for the recipe alone."""
+
 COLUMNS: dict[str, tuple[str, str]] = {
     "point_id": ("string", "hash of the point: equal ids mean equal science"),
     "seed": ("int64", "seed of the run; the independent unit of any statistics"),
@@ -88,6 +103,8 @@ COLUMNS: dict[str, tuple[str, str]] = {
     **_DIAGNOSED,
     **_DECODED,
     **_of_point(late=2),
+    **_of_point(late=3),
+    **_TRACED,
 }
 """name -> (Arrow type name, meaning), in table order."""
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 
 import equinox as eqx
 import jax.numpy as jnp
-from jax import Array
+import numpy as np
+from jax import Array, lax
 from jaxtyping import Float
 
-from ..laws.embedding import EMBEDDING_LAWS, Rescaled
+from ..laws.embedding import EMBEDDING_LAWS, EmbeddingLaw, Rescaled
 from . import keys
 
 
@@ -41,27 +41,35 @@ def draw(streams: Array, law: Array | int, V: Array | int, d: Array | int, m: Ar
     prefix in m and d.
     """
     V_pad, d_pad, m_pad = pad
-    counts = {"z_in": V_pad, "z_out": V_pad, "z_trig": 1, "z_eos": 1, "w_in": m_pad}
-    true = {"z_in": V, "z_out": V, "z_trig": 1, "z_eos": 1, "w_in": m}
-    first_unit = {"z_in": 0, "z_out": 0, "z_trig": V, "z_eos": V + 1, "w_in": 0}
+    counts = V_pad, V_pad, 1, 1, m_pad
+    table = np.repeat(np.arange(len(TABLES)), counts)
+    row = np.concatenate([np.arange(count, dtype=np.int32) for count in counts])
+    true, first_unit = (jnp.array(of_table, jnp.int32) for of_table in ([V, V, 1, 1, m], [0, 0, V, V + 1, 0]))
+    key = streams[np.array([keys.STREAMS[name] for name in TABLES])]
 
-    def of_rows(value: Callable[[str, Array], Array]) -> Array:
-        """One entry for each row of all tables: they are drawn together, which compiles faster than table by table."""
-        return jnp.concatenate([value(name, jnp.arange(count, dtype=jnp.int32)) for name, count in counts.items()])
+    real = (row < true[table])[:, None] & (jnp.arange(d_pad, dtype=jnp.int32)[None] < d)
+    unit = (row + first_unit[table])[:, None]
+    # all tables are drawn together, which compiles faster than table by table
+    normal = jnp.where(real, keys.normals(keys.fold(key[table], jnp.asarray(row, jnp.uint32)), d_pad), jnp.float32(0))
 
-    key = of_rows(lambda name, row: jnp.broadcast_to(keys.stream(streams, name), (len(row), 2)))
-    row = of_rows(lambda name, row: row)
-    real = of_rows(lambda name, row: row < true[name])[:, None]
-    unit = of_rows(lambda name, row: row + first_unit[name])[:, None]
-    column = jnp.arange(d_pad, dtype=jnp.int32)[None, :]
-    normal = jnp.where(real & (column < d), keys.normals(keys.fold(key, row.astype(jnp.uint32)), d_pad), jnp.float32(0))
-    length = jnp.float32(1)
-    for place, one in enumerate(EMBEDDING_LAWS.values()):
-        if isinstance(one, Rescaled):
-            length = jnp.where(real & (law == place), one.length(normal, d, jnp), length)
-    z = normal / length
-    for place, one in enumerate(EMBEDDING_LAWS.values()):
-        if not isinstance(one, Rescaled):
-            z = jnp.where(law == place, jnp.where(real & (column < d), one.rows(normal, unit, d, jnp), jnp.float32(0)), z)
-    Z_in, Z_out, z_trig, z_eos, _ = jnp.split(z, list(itertools.accumulate(counts.values()))[:-1])
+    def rescaled() -> Array:
+        length = jnp.float32(1)
+        for place, one in enumerate(EMBEDDING_LAWS.values()):
+            if isinstance(one, Rescaled):
+                length = jnp.where(real[:, :1] & (law == place), one.length(normal, d, jnp), length)
+        return normal / length
+
+    def by(other: EmbeddingLaw) -> Callable[[], Array]:
+        return lambda: jnp.where(real, other.rows(normal, unit, d, jnp), jnp.float32(0))
+
+    others = [(place, one) for place, one in enumerate(EMBEDDING_LAWS.values()) if not isinstance(one, Rescaled)]
+    # branches rather than a select: XLA would compute a select again inside everything that reads the rows
+    z = lax.switch(
+        sum(jnp.where(law == place, i, 0) for i, (place, _) in enumerate(others, 1)), [rescaled, *(by(one) for _, one in others)]
+    )
+    Z_in, Z_out, z_trig, z_eos, _ = jnp.split(z, np.cumsum(counts)[:-1])
     return Embeddings(Z_in, Z_out, z_trig[0], z_eos[0], normal[-m_pad:] if m_pad else None)
+
+
+TABLES = "z_in", "z_out", "z_trig", "z_eos", "w_in"
+"""Streams of the rows that a run draws."""

@@ -77,8 +77,15 @@ def fold(key: Array, address: Array) -> Array:
 
 def normals(key: Array, width: int) -> Array:
     """(rows, width) float32 standard normals of the row keys (rows, 2); a number does not depend on `rows` or `width`."""
-    draw = jax.vmap(lambda k: jax.random.normal(k, (width,), jnp.float32))
-    return draw(jax.random.wrap_key_data(key, impl="threefry2x32"))
+    lane = jnp.arange(width, dtype=jnp.uint32)[None]
+    x0, x1 = threefry2x32(key[:, :1], key[:, 1:], jnp.zeros_like(lane), lane)
+    parts = lax.bitcast_convert_type((x0 ^ x1) >> jnp.uint32(9) | jnp.uint32(0x3F800000), jnp.float32) - 1
+    uniform = jnp.maximum(LOWEST, parts * (np.float32(1) - LOWEST) + LOWEST)
+    return np.float32(np.sqrt(2)) * lax.erf_inv(uniform)
+
+
+LOWEST = np.nextafter(np.float32(-1), np.float32(0))
+"""The smallest of the uniform numbers on (-1, 1) that normals are made of."""
 
 
 def rows(key: Array, count: int) -> Array:
@@ -98,18 +105,36 @@ def blocks(key: Array, first: Array | int, count: int) -> Blocks:
     return Blocks(key, jnp.uint32(first) + jnp.arange(count, dtype=jnp.uint32))
 
 
-def words(blocks: Blocks, position: Array | int) -> Array:
+class Items(NamedTuple):
+    """Samples of a stream, in any order."""
+
+    key: Array  # (2,) uint32
+    index: Array  # (n,) uint32
+
+
+Addresses = Blocks | Items
+
+
+def words(blocks: Addresses, position: Array | int) -> Array:
     """(..., count * 512) uint32: the random word of every sample of the blocks at each `position` (...,) below 2^24.
+
+    Of single items it is (..., n), and takes twice the work.
 
     Sample i < 256 of a block takes the first, sample 256 + i the second output word of threefry-2x32 (Salmon et al.,
     SC 2011) under the stream's key at the counter (256 position + i, block).
     """
-    position = jnp.asarray(position, jnp.uint32)
-    ones = (1,) * position.ndim
-    lane = position[..., None, None] * jnp.uint32(BLOCK // 2) + jnp.arange(BLOCK // 2, dtype=jnp.uint32).reshape(*ones, 1, -1)
-    k0, k1 = (jnp.broadcast_to(blocks.key[..., i], blocks.index.shape).reshape(*ones, -1, 1) for i in (0, 1))
-    pair = threefry2x32(k0, k1, lane, blocks.index.reshape(*ones, -1, 1))
-    return jnp.stack(pair, axis=-2).reshape(*position.shape, -1)
+    # else XLA moves what does not depend on the position out of loops, as a dozen small kernels
+    key, index, at = lax.optimization_barrier((blocks.key, blocks.index, jnp.asarray(position, jnp.uint32)))
+    ones = (1,) * at.ndim
+    if isinstance(blocks, Items):
+        half, index = jnp.uint32(BLOCK // 2), index.reshape(*ones, -1)
+        lane = at[..., None] * half + index % half
+        pair = threefry2x32(key[0], key[1], lane, jnp.broadcast_to(index // jnp.uint32(BLOCK), lane.shape))
+        return jnp.where(jnp.broadcast_to(index // half % 2 == 0, lane.shape), *pair)
+    lane = at[..., None, None] * jnp.uint32(BLOCK // 2) + jnp.arange(BLOCK // 2, dtype=jnp.uint32).reshape(*ones, 1, -1)
+    k0, k1 = (jnp.broadcast_to(key[..., i], index.shape).reshape(*ones, -1, 1) for i in (0, 1))
+    pair = threefry2x32(k0, k1, lane, index.reshape(*ones, -1, 1))
+    return jnp.stack(pair, axis=-2).reshape(*at.shape, -1)
 
 
 def threefry2x32(k0: Any, k1: Any, x0: Any, x1: Any) -> tuple[Any, Any]:
@@ -123,6 +148,15 @@ def threefry2x32(k0: Any, k1: Any, x0: Any, x1: Any) -> tuple[Any, Any]:
         x0 = x0 + schedule[(group + 1) % 3]
         x1 = x1 + schedule[(group + 2) % 3] + np.uint32(group + 1)
     return x0, x1
+
+
+def below_many(word: Array, n: Array | int) -> Array:
+    """floor(word n / 2^32) as int32, for 1 <= n <= 2^31 - 1, in 16-bit halves: the relative bias is at most n / 2^32."""
+    n = jnp.uint32(n)
+    (a1, a0), (b1, b0) = ((x >> jnp.uint32(16), x & jnp.uint32(0xFFFF)) for x in (word, n))
+    low, mid, other = a0 * b0, a1 * b0, a0 * b1
+    carry = ((low >> 16) + (mid & 0xFFFF) + (other & 0xFFFF)) >> 16
+    return lax.convert_element_type(a1 * b1 + (mid >> 16) + (other >> 16) + carry, jnp.int32)
 
 
 def below(word: Array, n: Array | int) -> Array:

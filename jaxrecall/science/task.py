@@ -17,11 +17,21 @@ def permutation(streams: Array, V: Array | int, V_pad: int) -> Array:
     Items are sorted by two random words each (their row keys), so that equal keys (chance V^2 / 2^65) do not bend the law.
     """
     items = jnp.arange(V_pad, dtype=jnp.int32)
-    bits = keys.rows(keys.stream(streams, "permutation"), V_pad)
+    key = keys.stream(streams, "permutation")
+    words = keys.threefry2x32(key[0], key[1], jnp.zeros(V_pad, jnp.uint32), items.astype(jnp.uint32))
     padding = (items >= V).astype(jnp.int32)
-    return lax.sort((padding, bits[:, 0], bits[:, 1], items), num_keys=3)[3]
+    return lax.sort((padding, *words, items), num_keys=3)[3]
 
 
-def tokens(blocks: keys.Blocks, position: Array | int, V: Array | int) -> Array:
+def batch_items(streams: Array, step: Array | int, blocks: tuple[Array | int, int], N: Array | int) -> Array:
+    """(512 * count,) uint32: which of N samples the batch of gradient step `step` holds, drawn evenly with replacement.
+
+    `blocks` is (first, count): the places of the batch, 512 a block.
+    """
+    key = keys.further(keys.stream(streams, "train"), step)
+    return keys.below_many(keys.words(keys.blocks(key, *blocks), 0), N).astype(jnp.uint32)
+
+
+def tokens(blocks: keys.Addresses, position: Array | int, V: Array | int) -> Array:
     """(..., 512 * count) int32: tokens at each `position` (...,) of the samples of `blocks`; 0 is informative."""
     return keys.below(keys.words(blocks, position), V)

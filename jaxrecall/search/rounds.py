@@ -24,7 +24,7 @@ from ..store.store import Store
 from .cell import OUTCOMES, CellSearch, Request, Target
 
 RUNS_PER_CELL = 60  # a guess, to weigh padding against compiling
-PROGRAM = ("bucket", "activation", "pool", "exact", "points", "est_peak_bytes")
+PROGRAM = ("bucket", "activation", "pool", "optimizer", "trains", "exact", "points", "est_peak_bytes")
 
 Known = dict[RunId, float | None]
 """Accuracy of runs; None: nonfinite."""
@@ -106,7 +106,7 @@ class Rounds:
 
     @cached_property
     def _shapes(self) -> dict[Point, Shape]:
-        return {run.point.replace(N=1): chunk.shape for chunk in self.guess.chunks for run in chunk.runs}
+        return {self._cell(run.point): chunk.shape for chunk in self.guess.chunks for run in chunk.runs}
 
     @property
     def finished(self) -> int:
@@ -124,8 +124,12 @@ class Rounds:
         return planning.joined(plans, batch=max(1, len(self.cells) // (4 * len(self.guess.shapes))))
 
     def _shape(self, point: Point) -> Shape:
-        shape = self._shapes[point.replace(N=1)]
+        shape = self._shapes[self._cell(point)]
         return Shape.sized(point, shape.V, shape.d, shape.m)
+
+    def _cell(self, point: Point) -> Point:
+        """The same for every N of a cell; its least, as a batch may be no larger than N."""
+        return point.replace(N=self.search.from_)
 
     def programs(self) -> list[dict[str, Any]]:
         """The programs, before any run."""
@@ -133,21 +137,21 @@ class Rounds:
 
     def likely_seconds(self) -> float:
         """Wall time that is left if cells cross in the middle of the range after the usual number of runs."""
-        rates, left = Calibration.kept().rates, [cell for cell in self.cells if cell.search.result is None]
+        known, left = Calibration.kept(), [cell for cell in self.cells if cell.search.result is None]
         middle = round(math.sqrt(self.search.from_ * self.search.to))
         points = [cell.point.replace(N=middle) for cell in left]
         runs = [max(RUNS_PER_CELL - len(cell.search.accuracy), 1) for cell in left]
         amounts = [self._shape(point).amounts(Work.of(point, n)) for point, n in zip(points, runs, strict=True)]
-        return sum(map(rates.seconds, amounts)) / cores() + rates.compile_seconds * len(set(map(self._shape, points)))
+        return sum(map(known.rates.seconds, amounts)) / cores() + sum(map(known.seconds_to_get, set(map(self._shape, points))))
 
     def worst_case(self) -> WorstCase:
         """The worst case of what is left: every run that the cells may still use, at the largest N."""
         left = [(cell, self.search.max_runs - len(cell.search.accuracy)) for cell in self.cells if cell.search.result is None]
         ends = [(cell.point.replace(N=self.search.to), n) for cell, n in left]
         amounts = [self._shape(point).amounts(Work.of(point, n)) for point, n in ends]
-        rates = Calibration.kept().rates
-        compilation = rates.compile_seconds * len({self._shape(point) for point, _ in ends})
-        seconds = sum(map(rates.seconds, amounts)) / cores() + compilation
+        known = Calibration.kept()
+        programs = sum(map(known.seconds_to_get, {self._shape(point) for point, _ in ends}))
+        seconds = sum(map(known.rates.seconds, amounts)) / cores() + programs
         return WorstCase(sum(n for _, n in left), sum(a.flops for a in amounts), seconds)
 
     def __str__(self) -> str:
@@ -165,7 +169,7 @@ class Rounds:
 
 
 def known_rows(store: Store) -> Known:
-    """The accuracy of every run that the folder has a row of, ok before others."""
+    """The accuracy of every run that the folder has, at its last step, ok before others."""
     known: Known = {}
     for _, run, accuracy in store.rows("accuracy")[0]:
         if known.get(run) is None:

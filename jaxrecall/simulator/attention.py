@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 
 from ..science import keys, task
 from .tiles import and_empty, at, over_positions, unless_zero
@@ -50,9 +50,10 @@ class NoiseAttention(NamedTuple):
 
 def attend_to_counts(world: World, counts: Array, scores: Scores) -> NoiseAttention:
     """Attention among noise tokens that occur `counts` (n, V) times."""
-    top = jnp.max(jnp.where(counts > 0, scores.token[None], f32(-jnp.inf)), axis=1)
+    top = lax.stop_gradient(jnp.max(jnp.where(counts > 0, scores.token[None], f32(-jnp.inf)), axis=1))
     ahead = jnp.where(top > -jnp.inf, top, f32(0))
-    weight = jnp.where(counts > 0, counts * jnp.exp(jnp.minimum(scores.token[None] - ahead[:, None], f32(0))), f32(0))
+    behind = jnp.where(counts > 0, scores.token[None] - ahead[:, None], f32(0))
+    weight = jnp.where(counts > 0, counts * jnp.exp(behind), f32(0))
     total = jnp.sum(weight, axis=1)
     return NoiseAttention(weight @ world.e.Z_in / unless_zero(total)[:, None], total, top)
 
@@ -62,7 +63,7 @@ def shares_of(own: Array, total: Array, top: Array) -> tuple[Array, Array]:
 
     `total` and `top` are those of NoiseAttention; the three have one rank.
     """
-    highest = jnp.maximum(own, top)
+    highest = lax.stop_gradient(jnp.maximum(own, top))
     mine, others = jnp.exp(own - highest), total * jnp.exp(top - highest)
     return mine / (mine + others), others / (mine + others)
 
@@ -71,9 +72,10 @@ class Attended(NamedTuple):
     h: Array  # (tile, d) attention output
     mass: Array  # (tile,) softmax weight on the informative token
     is_top: Array  # (tile,) that weight is strictly the largest
+    log_total: Array | None = None  # (tile,) log of the sum of exponentials of the attention logits (nats)
 
 
-def attend(world: World, blocks: keys.Blocks, scores: Scores) -> Attended:
+def attend(world: World, blocks: keys.Addresses, scores: Scores) -> Attended:
     """Softmax attention in one pass over positions: a running maximum, every sum rescaled when it grows."""
     Z_in, token = and_empty(world.e.Z_in), and_empty(scores.token, -jnp.inf)
     x0 = task.tokens(blocks, 0, world.run.V)
@@ -91,4 +93,5 @@ def attend(world: World, blocks: keys.Blocks, scores: Scores) -> Attended:
 
     top, total, h, rest = over_positions(world, blocks, 1, positions, start)
     mass = jnp.exp(own - top) / total
-    return Attended(h / total[:, None] + in_value(world) * mass[:, None] * world.e.z_trig[None], mass, own > rest)
+    h = h / total[:, None] + in_value(world) * mass[:, None] * world.e.z_trig[None]
+    return Attended(h, mass, own > rest, top + jnp.log(total))

@@ -14,7 +14,7 @@ from ..science import task
 from ..science.keys import Blocks
 from .attention import Scores
 from .steps import attention_gradient
-from .tiles import add_at, and_empty, at, outer, over_positions, over_samples, over_tokens
+from .tiles import add_at, add_tokens, and_empty, at, outer, over_positions, over_samples, repeat, sum_tokens
 from .uniform import completed
 from .world import Trained, World, batch_of_step, centred, f32, i32, in_value, values, zeros_dp
 
@@ -39,7 +39,7 @@ def counts_and_step1(world: World) -> tuple[Array, Array]:
         return C, jnp.where(k == 0, step1_from_counts(world, C), known[1])
 
     nothing = jnp.zeros((world.shape.V, world.shape.V), i32), zeros_dp(world)
-    return lax.fori_loop(0, 1 + world.run.fresh_batches.astype(i32), batch, nothing)
+    return repeat(world, 0, 1 + world.run.fresh_batches.astype(i32), batch, nothing)
 
 
 def co_occurrences(world: World, key: Array) -> Array:
@@ -48,14 +48,14 @@ def co_occurrences(world: World, key: Array) -> Array:
 
     def tile(blocks: Blocks, real: Array, C: Array) -> Array:
         row = task.tokens(blocks, 0, run.V) * V
-        return over_tokens(world, blocks, 0, lambda x, C: add_at(C, row + x, real.astype(i32)), C)
+        return add_tokens(world, blocks, 0, run.L, lambda x: (row + x, real.astype(i32)), C)
 
     return over_samples(world, key, run.N, tile, jnp.zeros(V * V, i32)).reshape(V, V)
 
 
 def informative(world: World, C: Array) -> Array:
     """(V,) float32: samples of each informative token, from the co-occurrences."""
-    return (jnp.sum(C, axis=1, dtype=i32) // world.run.L).astype(f32)
+    return lax.div(jnp.sum(C, axis=1, dtype=i32), world.run.L).astype(f32)
 
 
 def step1_from_counts(world: World, C: Array) -> Array:
@@ -83,9 +83,9 @@ def step2_from_counts(world: World, C: Array, A: Array) -> tuple[Array, Array]:
 
     def tile(blocks: Blocks, real: Array, S: Array) -> Array:
         x0 = task.tokens(blocks, 0, run.V)
-        along = over_tokens(world, blocks, 0, lambda x, sums: sums + at(table, x0 * V + x), t * at(to_trigger, x0))
+        along = sum_tokens(world, blocks, 0, run.L, lambda x: at(table, x0 * V + x), t * at(to_trigger, x0))
         along = jnp.where(real, along, f32(0))
-        return S + over_tokens(world, blocks, 0, lambda x, S: add_at(S, x, along), jnp.zeros(V, f32))
+        return S + add_tokens(world, blocks, 0, run.L, lambda x: (x, along), jnp.zeros(V, f32))
 
     S = over_samples(world, batch_of_step(world, 1), run.N, tile, jnp.zeros(V, f32)) / run.L.astype(f32)
     # z_trig is in the key sum of every sample once, wherever it is in the values
@@ -131,7 +131,7 @@ def step3_from_counts(world: World, scores: Scores, T: Array, n: Array) -> tuple
 
         top, total = over_positions(world, blocks, 1, normaliser, (first, jnp.ones_like(first)))
         scale = jnp.where(real, 1 / total, f32(0))
-        W = over_tokens(world, blocks, 1, lambda x, W: add_at(W, x0 * V + x, jnp.exp(at(token, x) - top) * scale), W)
+        W = add_tokens(world, blocks, 1, run.L, lambda x: (x0 * V + x, jnp.exp(at(token, x) - top) * scale), W)
         return W, add_at(own, x0, jnp.exp(first - top) * scale)
 
     W, own = over_samples(world, batch_of_step(world, 2), n, tile, (jnp.zeros(V * V, f32), jnp.zeros(V, f32)))

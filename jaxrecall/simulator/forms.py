@@ -17,6 +17,8 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from ..point import Point
+from .beside import POSITIONS, Held
+from .expected import step2_error
 from .work import Amounts, Work
 
 if TYPE_CHECKING:
@@ -82,13 +84,17 @@ class Form(ABC):
         """Numbers of four bytes that it holds besides what every form does."""
         return 0
 
+    def held_beside(self, sizes: Sizes) -> Held:
+        """What a run holds side by side with others on an accelerator."""
+        return Held(0, sizes.tile * 3 * sizes.d, sizes.tile * (2 * sizes.m + sizes.V), 2 * (sizes.d + sizes.m))
+
 
 class Counts(Form):
     name = "counts"
     exact = False
 
     def covers(self, point: Point, V: int) -> bool:
-        return point.m == 0 and V <= MAX_COUNTED_V and _counters_hold(point)
+        return point.m == 0 and V <= MAX_COUNTED_V and _may_be_counted(point)
 
     def train(self, world: World) -> Trained:
         from . import counts
@@ -96,12 +102,16 @@ class Counts(Form):
         return counts.train(world)
 
     def amounts(self, work: Work, sizes: Sizes) -> Amounts:
-        tokens, flops = work.tokens, work.runs * 8 * sizes.V**2 * sizes.d
-        read = Amounts(words=5 * tokens, lookups=3 * tokens, scatters=3 * tokens, exponentials=2 * tokens, flops=flops)
+        tokens, V, d = work.tokens, sizes.V, sizes.d
+        tables = Amounts(lookups=work.runs * V**2, flops=work.runs * 8 * V * d * (V + d))
+        read = tables + Amounts(words=5 * tokens, lookups=3 * tokens, scatters=3 * tokens, exponentials=2 * tokens)
         return read + _error_bounds(work, sizes)
 
     def floats(self, sizes: Sizes) -> int:
         return 4 * sizes.V * sizes.d + 5 * sizes.V**2
+
+    def held_beside(self, sizes: Sizes) -> Held:
+        return Held(3 * sizes.V**2, sizes.tile * 2 * POSITIONS, 0, 2 * sizes.d)
 
 
 class Uniform(Form):
@@ -109,7 +119,7 @@ class Uniform(Form):
     exact = False
 
     def covers(self, point: Point, V: int) -> bool:
-        return _counters_hold(point)
+        return _may_be_counted(point)
 
     def train(self, world: World) -> Trained:
         from . import uniform
@@ -122,13 +132,18 @@ class Uniform(Form):
         return uniform.redrawn_first_steps(world)
 
     def amounts(self, work: Work, sizes: Sizes) -> Amounts:
-        return _sample_by_sample(work, sizes) + Amounts(exponentials=2 * work.tokens) + _error_bounds(work, sizes)
+        V, d, p = sizes.V, sizes.d, sizes.m or sizes.d
+        locked = Amounts(exponentials=work.runs * V**2, flops=work.runs * 2 * V * (d * p + V * (d + p)))
+        return _sample_by_sample(work, sizes) + Amounts(exponentials=2 * work.tokens) + locked + _error_bounds(work, sizes)
 
     def redraw_amounts(self, work: Work, sizes: Sizes) -> Amounts:
         return _redraw(work, sizes) + _error_bounds(work, sizes)
 
     def floats(self, sizes: Sizes) -> int:
         return 4 * sizes.V * (sizes.m or sizes.d) + 3 * sizes.m**2
+
+    def held_beside(self, sizes: Sizes) -> Held:
+        return super().held_beside(sizes)._replace(computed=sizes.tile * 2 * sizes.m)
 
 
 class Full(Form):
@@ -160,7 +175,7 @@ class Pool(Form):
     with_pool = True
 
     def covers(self, point: Point, V: int) -> bool:
-        return point.exact == "guarded"
+        return _may_pay(point)
 
     def train(self, world: World) -> Trained:
         from . import pool
@@ -185,6 +200,10 @@ class Pool(Form):
     def floats(self, sizes: Sizes) -> int:
         V, d, m, K = sizes.V, sizes.d, sizes.m, sizes.pool
         return 14 * V * K + 6 * K * d + (4 * m * (2 * V + K) + 6 * K * m if m else 0)
+
+    def held_beside(self, sizes: Sizes) -> Held:
+        V, d, m, K = sizes.V, sizes.d, sizes.m, sizes.pool
+        return Held(9 * V * K + 2 * m * (V + 2 * K), 4 * sizes.tile, 0, d + (m or d) + V)
 
 
 class PoolFull(Pool):
@@ -213,10 +232,18 @@ class PoolFull(Pool):
     def floats(self, sizes: Sizes) -> int:
         return super().floats(sizes) + sizes.pool * (4 * sizes.V + 8 * (sizes.m or sizes.d))
 
+    def held_beside(self, sizes: Sizes) -> Held:
+        return super().held_beside(sizes)._replace(computed=sizes.pool * (2 * sizes.V + 3 * (sizes.m or sizes.d)))
 
-def _counters_hold(point: Point) -> bool:
-    """Whether the point allows shortcuts, and its tokens can be counted in 32 bits."""
-    return point.exact == "guarded" and point.N * point.L < 2**31
+
+def _may_pay(point: Point) -> bool:
+    """Whether the point allows shortcuts, and is not expected to be turned away by their error bound."""
+    return point.exact == "guarded" and step2_error(point) <= TOLERANCE[0]
+
+
+def _may_be_counted(point: Point) -> bool:
+    """Whether shortcuts may pay, and the tokens can be counted in 32 bits."""
+    return point.N * point.L < 2**31 and _may_pay(point)
 
 
 def _sample_by_sample(work: Work, sizes: Sizes) -> Amounts:
@@ -251,8 +278,42 @@ def _softmax(samples: int, sizes: Sizes, steps: int) -> Amounts:
 
 def _error_bounds(work: Work, sizes: Sizes) -> Amounts:
     """The bounds of `uniform.softmax_errors`: some dozen products of matrices of the smaller side."""
-    side = min(sizes.V, sizes.d)
-    return Amounts(flops=work.runs * (22 * side**3 + 4 * side**2 * max(sizes.V, sizes.d)))
+    V, d = sizes.V, sizes.d
+    side = min(V, d)
+    return Amounts(flops=work.runs * side**2 * (22 * side + 2 * (max(V, d) + (sizes.m or max(V, d)))))
+
+
+def further_steps(work: Work, sizes: Sizes) -> Amounts:
+    """Steps of an optimiser: forward and back, which costs twice as much; over all pairs with a pool, formed once more for the way
+    back."""
+    V, d, m, K = sizes.V, sizes.d, sizes.m, sizes.pool
+    of_logits = 2 * V * d + 4 * m * d  # an MLP's features, and its answers
+    of_values = 2 * V * d if "Z" in sizes.trains else 0
+    if K:
+        pairs = work.stepped * V * K
+        read = Amounts(exponentials=6 * pairs, activations=3 * pairs * m, flops=4 * pairs * of_logits)
+        tables = work.stepped * 4 * 2 * (K * V * d + V * K * d + (V + K) * m * d)
+        return read + Amounts(flops=tables)
+    samples, tokens = work.stepped, work.stepped_tokens
+    words = (2 if sizes.batched else 1) * 2 * tokens
+    return Amounts(
+        words=words,
+        row_floats=2 * tokens * d,
+        scatters=(2 if of_values else 1) * tokens,
+        exponentials=3 * samples * V + 2 * tokens,
+        activations=2 * samples * m,
+        flops=samples * (3 * of_logits + of_values) + (samples // 512) * 6 * V * d * (m or d),
+    )
+
+
+def further_floats(sizes: Sizes) -> int:
+    """Numbers of four bytes of an optimiser: parameters, their gradient, two moments, and what a tile holds on the way back."""
+    if not sizes.optimizer:
+        return 0
+    V, d, m = sizes.V, sizes.d, sizes.m
+    with_Z, with_W_in = "Z" in sizes.trains, "M" in sizes.trains
+    trained = d * (m or d) + d * d + 2 * V * d * with_Z + m * d * with_W_in
+    return 5 * trained + 6 * V * (d + sizes.pool) + sizes.tile * (4 * V + 2 * d) * (2 if with_Z else 1)
 
 
 def _draws(work: Work) -> Amounts:
@@ -284,6 +345,8 @@ def register(form: Form) -> Form:
 def form_of(point: Point, V: int) -> Form:
     """The first form that covers the point in a program of V padded tokens."""
     with_pool = point.pool is not None
+    if point.start == "zero":  # no recipe whose form there is to choose
+        return FORMS["pool-full" if with_pool else "full"]
     return next(form for form in FORMS.values() if form.with_pool == with_pool and form.covers(point, V))
 
 

@@ -13,7 +13,7 @@ from ..science import keys, task
 from .attention import attention_scores
 from .sequences import TEST, Reader, reader
 from .steps import features
-from .tiles import at, count, token_counts, unless_zero
+from .tiles import at, count, repeat, token_counts, unless_zero, whole
 from .work import LABELS
 from .world import Trained, World, batch_of_step, centred, f32, i32, in_value
 
@@ -128,7 +128,7 @@ def recall(world: World, read: Reader, maps: Array, often: Array, which: Array, 
         return jax.tree.map(jnp.add, sums, new)
 
     zero = Sums(Comparison(jnp.zeros(3, i32), jnp.zeros(3, i32), jnp.zeros(3, f32)), i32(0), f32(0))
-    return lax.fori_loop(0, (n + (BLOCK - 1)) // BLOCK, block, zero)
+    return repeat(world, 0, whole(n, BLOCK), block, zero)
 
 
 def compare(world: World, out: Array, answers: Array, y: Array) -> Comparison:
@@ -163,7 +163,7 @@ def compare(world: World, out: Array, answers: Array, y: Array) -> Comparison:
         )
 
     zero, none, index = jnp.zeros(len(y), f32), jnp.full(len(y), -jnp.inf, f32), jnp.zeros(len(y), i32)
-    seen = lax.fori_loop(0, (world.run.V + (width - 1)) // width, labels, Seen(zero, none, none, index, index, zero))
+    seen = repeat(world, 0, whole(world.run.V, width), labels, Seen(zero, none, none, index, index, zero))
     std = jnp.sqrt(seen.square / world.run.V.astype(f32))
     margin = jnp.where(std > 0, (seen.own - seen.other) / unless_zero(std), f32(0))
     return Comparison(seen.first == y, seen.n_top > 1, margin)
@@ -178,6 +178,10 @@ def draw_check(world: World) -> Array:
     batches = jnp.concatenate([run.batches, keys.stream(run.streams, "test")[None]])
     last = i32(1) if world.shape.pool else run.L - 1  # with a pool, position 1 holds the noise sequence
     first = task.tokens(keys.Blocks(batches, jnp.zeros(len(batches), jnp.uint32)), jnp.stack([i32(0), last]), run.V)
-    draws = jnp.concatenate([jnp.where(world.no_label == 0, world.perm, 0), first.reshape(-1)]).astype(jnp.uint32)
-    label = jnp.concatenate([jnp.arange(world.shape.V), jnp.arange(len(draws) - world.shape.V) + 2**20]).astype(jnp.uint32)
-    return jnp.sum(draws * (label * jnp.uint32(0x9E3779B1) | 1), dtype=jnp.uint32) + jnp.sum(run.streams, dtype=jnp.uint32)
+
+    def hashed(draws: Array, label: int) -> Array:
+        labels = jnp.uint32(label) + jnp.arange(len(draws), dtype=jnp.uint32)
+        return jnp.sum(draws.astype(jnp.uint32) * (labels * jnp.uint32(0x9E3779B1) | 1), dtype=jnp.uint32)
+
+    perm = jnp.where(world.no_label == 0, world.perm, 0)
+    return hashed(perm, 0) + hashed(first.reshape(-1), 2**20) + jnp.sum(run.streams, dtype=jnp.uint32)

@@ -6,13 +6,15 @@ has its pool and its pairs from its own key; the informative token of a sample i
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax.numpy as jnp
 from jax import Array, lax
 
 from ..laws.pool import fluctuation
 from ..point import BLOCK
 from ..science import keys, task
-from .tiles import add_at, at, only, over_samples
+from .tiles import add_at, add_tokens, at, only, over_samples, repeat
 from .world import Pools, World, batch_of_step, f32, i32
 
 
@@ -25,8 +27,8 @@ def with_pools(world: World) -> World:
         return Pools(pools.noise.at[step].set(noise_counts(world, key)), pools.excess.at[step].set(excess(world, key)))
 
     nothing = Pools(jnp.zeros((3, K, V), f32), jnp.zeros((3, V, K), f32))
-    pools = lax.fori_loop(0, 1 + 2 * world.run.fresh_batches.astype(i32), batch, nothing)
-    return World(world.run, world.e, world.perm, world.no_label, world.shape, pools)
+    pools = repeat(world, 0, 1 + 2 * world.run.fresh_batches.astype(i32), batch, nothing)
+    return replace(world, pools=pools)
 
 
 def of_step(world: World, step: int) -> tuple[Array, Array]:
@@ -128,11 +130,8 @@ def counted(world: World, blocks: keys.Blocks, n: int, length: Array) -> Array:
     """(n, V) float32: how often each token occurs at positions 1 to `length` of the first n sequences of `blocks`."""
     V = world.shape.V
     row = jnp.arange(n, dtype=i32) * V
-
-    def position(j: Array, counts: Array) -> Array:
-        return add_at(counts, row + task.tokens(blocks, j, world.run.V)[:n], jnp.ones(n, i32))
-
-    return lax.fori_loop(1, length + 1, position, jnp.zeros(n * V, i32)).astype(f32).reshape(n, V)
+    counts = add_tokens(world, blocks, 1, length + 1, lambda x: (row + x[:n], jnp.ones(n, i32)), jnp.zeros(n * V, i32))
+    return counts.astype(f32).reshape(n, V)
 
 
 def gaussian_counts(world: World, normals: Array) -> Array:

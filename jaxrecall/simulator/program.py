@@ -6,7 +6,7 @@ import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, overload
+from typing import Any, Literal, NamedTuple, overload
 
 import jax
 import jax.numpy as jnp
@@ -21,15 +21,18 @@ from ..laws.embedding import EMBEDDING_LAWS
 from ..point import FIELDS, Point, Run, checked_seed, choices, of_kind
 from ..reference.realization import run_keys
 from ..science.columns import CODE_VERSION, DTYPE, in_order
-from . import metrics, noise, pool_draws
+from . import descent, metrics, noise, pool_draws
 from .forms import FORMS
-from .rows import finish
+from .rows import Metrics, finish
 from .shape import Shape
 from .work import memory_limit
 from .world import Arguments, Trained, World, draw
 
 LOOPED = 16
 """Runs a call on a CPU. They are looped over, as many as there are, so that one program serves every batch."""
+
+SIDE_BY_SIDE = "beside"
+"""Name of the mapped axis of the runs that an accelerator computes side by side."""
 
 
 class Program(NamedTuple):
@@ -39,6 +42,8 @@ class Program(NamedTuple):
     run: Any
     batch: int
     compile_seconds: float
+    """Of wall or CPU time, whichever is less: on a busy machine wall time tells little."""
+
     was_kept: bool  # compiled by an earlier process
     sharding: NamedSharding
 
@@ -68,6 +73,12 @@ def on_cpu() -> bool:
     return jax.local_devices()[0].platform == "cpu"
 
 
+def memory_of_device() -> tuple[str, int]:
+    """The platform of a local device, and the bytes of memory that JAX has there."""
+    device = jax.local_devices()[0]
+    return device.platform, (device.memory_stats() or {}).get("bytes_limit", memory_limit())
+
+
 def start() -> None:
     """Starts JAX on the local devices; compiled programs are kept in `cache_folder()`, so that a second process compiles nothing.
 
@@ -92,19 +103,53 @@ def compiled(shape: Shape, per_device: int = LOOPED, precision: str = "highest")
 
 @functools.cache
 def _compiled(shape: Shape, per_device: int, precision: str, devices: tuple[Any, ...], laws: tuple[str, ...]) -> Program:
-    one = jax.jit(functools.partial(simulate_run, shape=shape), inline=True)  # traced once, if used twice
-    # A CPU is fastest on one run at a time, each with its own number of tiles; an accelerator needs them side by side.
-    many = functools.partial(looped, one) if on_cpu() else lambda runs, active: jax.vmap(one)(runs)
+    batched, shapes = unlowered(shape, per_device, devices, beside=not on_cpu())
+    start, start_cpu, hits = time.perf_counter(), time.process_time(), _cache_hits.count
+    with jax.default_matmul_precision(precision):
+        run = _compile(batched.lower(*shapes), _options(shape) if on_cpu() else {})
+    seconds = min(time.perf_counter() - start, time.process_time() - start_cpu)
+    return Program(shape, run, per_device * len(devices), seconds, _cache_hits.count > hits, shapes[1].sharding)
+
+
+def unlowered(shape: Shape, per_device: int, devices: Sequence[Any], beside: bool) -> tuple[Any, tuple[Any, Any]]:
+    """The jitted function of a program and the shapes of its arguments, for devices that need not be here.
+
+    A CPU is fastest on one run at a time, each with its own number of tiles; an accelerator needs them side by side (`beside`).
+    """
+    if beside:
+        one = functools.partial(simulate_run, shape=shape.beside(per_device), axis=SIDE_BY_SIDE)
+        many: Any = lambda runs, active: jax.vmap(one, axis_name=SIDE_BY_SIDE)(runs)  # noqa: E731
+    else:
+        one = jax.jit(functools.partial(simulate_run, shape=shape), inline=True)  # traced once, if used twice
+        many = functools.partial(looped, one)
     mesh = Mesh(np.array(devices), ("run",))
     spread = jax.shard_map(many, mesh=mesh, in_specs=P("run"), out_specs=P("run"), check_vma=False)
-    batch = per_device * len(devices)
-    sharding = NamedSharding(mesh, P("run"))
+    batch, sharding = per_device * len(devices), NamedSharding(mesh, P("run"))
     idle = arguments([IDLE] * batch), np.zeros(batch, bool)
-    shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=sharding), idle)
-    start, hits = time.perf_counter(), _cache_hits.count
-    with jax.default_matmul_precision(precision):
-        run = jax.jit(spread).lower(*shapes).compile()
-    return Program(shape, run, batch, time.perf_counter() - start, _cache_hits.count > hits, sharding)
+    return jax.jit(spread), jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=sharding), idle)
+
+
+QUICK = {"xla_cpu_use_fusion_emitters": False, "xla_llvm_disable_expensive_passes": True}
+"""Options of XLA for a CPU: kernels come straight from HLO, not by way of MLIR, and are optimised less."""
+
+
+ONE_THREAD = {"xla_cpu_multi_thread_eigen": False}
+"""For programs of many small steps: threads that share one matrix product would wait for each other, and every core has a run."""
+
+
+def _options(shape: Shape) -> dict[str, Any]:
+    """Options of XLA for the program on a CPU."""
+    return (QUICK if shape.quick else {}) | (ONE_THREAD if shape.optimizer else {})
+
+
+def _compile(lowered: Any, options: dict[str, Any]) -> Any:
+    """With these options of XLA, or without them where a version of it lacks one."""
+    try:
+        return lowered.compile(compiler_options=options)
+    except ExecutionError as error:
+        if not options or "No such compile option" not in str(error):
+            raise
+        return lowered.compile()
 
 
 class _CacheHits:
@@ -126,16 +171,16 @@ def looped(one: Callable[[Arguments], Any], runs: Arguments, active: jax.Array) 
 
     def body(i: jax.Array, out: Any) -> Any:
         run = jax.tree.map(lambda a: lax.dynamic_index_in_dim(a, i, keepdims=False), runs)
-        return jax.tree.map(lambda all, this: all.at[i].set(this), out, one(run))
+        return jax.tree.map(lambda all, this: lax.dynamic_update_index_in_dim(all, this, i, 0), out, one(run))
 
     first = jax.tree.map(lambda a: a[0], runs)
     out = jax.tree.map(lambda a: jnp.zeros((len(active), *a.shape), a.dtype), jax.eval_shape(one, first))
     return lax.fori_loop(0, jnp.sum(active.astype(jnp.int32), dtype=jnp.int32), body, out)
 
 
-def simulate_run(run: Arguments, shape: Shape) -> dict[str, Any]:
-    """The raw metrics of one run. Traced; `rows.finish` makes columns of them."""
-    return science(draw(run, shape))[1]
+def simulate_run(run: Arguments, shape: Shape, axis: str | None = None) -> dict[str, Any]:
+    """The raw metrics of one run. Traced; `rows.finish` makes columns of them. `axis` is that of the runs side by side."""
+    return science(draw(run, shape, axis))[1]
 
 
 def science(world: World) -> tuple[Trained, dict[str, Any]]:
@@ -143,7 +188,9 @@ def science(world: World) -> tuple[Trained, dict[str, Any]]:
     shape = world.shape
     if shape.pool:
         world = pool_draws.with_pools(world)
-    trained = FORMS[shape.form].train(world)
+    trained = descent.zero(world) if shape.start == "zero" else FORMS[shape.form].train(world)
+    if shape.optimizer:
+        return trained, {"trace": descent.trace(world, trained), "errors": trained.errors, "locked": trained.locked}
     raw: dict[str, Any] = metrics.measure(world, trained)
     errors = trained.errors
     if shape.diagnose:
@@ -177,6 +224,9 @@ RATES: dict[str, Callable[[Point], float]] = {
     "mix1": lambda p: p.eta / max(p.eta, p.gamma2),
     "mix2": lambda p: p.gamma2 / max(p.eta, p.gamma2),
     "samples": lambda p: p.N,
+    "scale": lambda p: min(max(p.eta, p.gamma2), 3e38),
+    "lr": lambda p: min(p.lr or 0.0, 3e38),
+    "lr_attention": lambda p: min(p.lr_attention or 0.0, 3e38),
 }
 """Products and ratios of the rates, formed in float64 and held to the range of float32; and N, which may exceed int32."""
 
@@ -192,15 +242,15 @@ MAX_INT = 2**31 - 1
 
 def _number(name: str, point: Point) -> int:
     value = getattr(point, name)
-    return choices(name).index(value) if choices(name) else min(value, MAX_INT)
+    return choices(name).index(value) if choices(name) else min(value or 0, MAX_INT)
 
 
 IDLE = Run(Point(V=2, N=1, d=1, L=1, n_test=1), 0)
 """A run of next to nothing, which fills a batch up."""
 
 
-def execute(program: Program, runs: Sequence[Run]) -> tuple[list[dict[str, Any] | None], float]:
-    """Metric columns of at most `program.batch` runs, in their order, and the seconds it took.
+def execute(program: Program, runs: Sequence[Run]) -> tuple[list[list[Metrics] | None], float]:
+    """Metric columns of the rows of at most `program.batch` runs, in their order, and the seconds it took.
 
     None stands for a run that the error bound of the form turns away: it is for `shape.fallback`. Raises OutOfMemory.
     """
@@ -219,8 +269,8 @@ def execute(program: Program, runs: Sequence[Run]) -> tuple[list[dict[str, Any] 
     return found, time.perf_counter() - start
 
 
-def row(run: Run, metrics: dict[str, Any], shape: Shape, precision: str, seconds: float | None) -> dict[str, Any]:
-    """The whole row of a run, columns in table order."""
+def rows(run: Run, metrics: Sequence[Metrics], shape: Shape, precision: str, seconds: float | None) -> list[dict[str, Any]]:
+    """The whole rows of a run, columns in table order; each has the seconds of the run."""
     fields = {name: getattr(run.point, name) for name in FIELDS}
     provenance = {
         "seconds": seconds,
@@ -231,30 +281,42 @@ def row(run: Run, metrics: dict[str, Any], shape: Shape, precision: str, seconds
         "precision": precision,
         "bucket": str(shape),
     }
-    return in_order({**run.id._asdict(), **fields, **metrics, **provenance})
+    return [in_order({**run.id._asdict(), **fields, **of_row, **provenance}) for of_row in metrics]
+
+
+Row = dict[str, Any]
 
 
 @overload
-def simulate(point: Point, seed: int) -> dict[str, Any]: ...
+def simulate(point: Point, seed: int, *, trace: Literal[False] = False) -> Row: ...
 @overload
-def simulate(point: Point, seed: Iterable[int]) -> list[dict[str, Any]]: ...
-def simulate(point: Point, seed: int | Iterable[int]) -> dict[str, Any] | list[dict[str, Any]]:
+def simulate(point: Point, seed: Iterable[int], *, trace: Literal[False] = False) -> list[Row]: ...
+@overload
+def simulate(point: Point, seed: int | Iterable[int], *, trace: Literal[True]) -> list[Row]: ...
+@overload
+def simulate(point: Point, seed: int | Iterable[int], *, trace: bool) -> Row | list[Row]: ...
+def simulate(point: Point, seed: int | Iterable[int], *, trace: bool = False) -> Row | list[Row]:
     """The row that a sweep writes for (point, seed), without `seconds` and `bucket`: a dict of the columns in table order.
 
-    For a list of seeds it returns a list of rows. The first call for a shape compiles its program, which takes seconds; points of
-    similar sizes share it, and the compiled program is kept for later processes. Raises PointError for a seed out of range, and for
-    a point that needs more than 80 % of this machine's memory.
+    For a list of seeds it returns a list of rows. Of a run that trains on, it is the row of the last step; with `trace` it returns
+    a list of the rows of all recorded steps, in order of step, seed by seed. The first call for a shape compiles its program, which
+    takes seconds; points of similar sizes share it, and the compiled program is kept for later processes. Raises PointError for a
+    seed out of range, and for a point that needs more than 80 % of this machine's memory.
 
         >>> from jaxrecall import Point, simulate
         >>> point = Point(V=64, N=1024, d=32, L=8)
         >>> row = simulate(point, seed=0)
         >>> rows = simulate(point, seed=range(8))
+        >>> losses = [row["loss"] for row in simulate(point.replace(steps=100, lr=0.1), seed=0, trace=True)]
     """
     _check_memory(point)
     start()
-    if isinstance(seed, Iterable):
-        return _rows(point, [Run(point, checked_seed(one)) for one in seed])
-    return _rows(point, [Run(point, checked_seed(seed))])[0]
+    seeds = seed if isinstance(seed, Iterable) else [seed]
+    runs = _rows(point, [Run(point, checked_seed(one)) for one in seeds])
+    if trace:
+        return [row for rows in runs for row in rows]
+    last = [rows[-1] for rows in runs]
+    return last if isinstance(seed, Iterable) else last[0]
 
 
 def _check_memory(point: Point) -> None:
@@ -267,9 +329,9 @@ def _check_memory(point: Point) -> None:
         raise PointError([Problem(name, message)])
 
 
-def _rows(point: Point, runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """Rows of runs of one point, in their order. Those that a guard turns away run once more, in the full form."""
-    found: dict[Run, dict[str, Any]] = {}
+def _rows(point: Point, runs: Sequence[Run]) -> list[list[Row]]:
+    """The rows of runs of one point, in their order. Those that a guard turns away run once more, in the full form."""
+    found: dict[Run, list[Metrics]] = {}
     shape = Shape.of(point)
     while shape and (left := [run for run in runs if run not in found]):
         program = compiled(shape)
@@ -277,5 +339,5 @@ def _rows(point: Point, runs: Sequence[Run]) -> list[dict[str, Any]]:
             batch = left[i : i + program.batch]
             found |= {run: metrics for run, metrics in zip(batch, execute(program, batch)[0], strict=True) if metrics}
         shape = shape.fallback
-    rows = [row(run, found[run], Shape.of(point), "highest", None) for run in runs]
-    return [{name: value for name, value in each.items() if name not in ("seconds", "bucket")} for each in rows]
+    whole = (rows(run, found[run], Shape.of(point), "highest", None) for run in runs)
+    return [[{name: value for name, value in row.items() if name not in ("seconds", "bucket")} for row in of_run] for of_run in whole]

@@ -1,4 +1,4 @@
-"""The metric columns of a row from what a program returns."""
+"""The metric columns of the rows of a run from what a program returns."""
 
 from __future__ import annotations
 
@@ -8,21 +8,55 @@ from typing import Any
 from ..point import Point
 from ..reference import noise
 from ..science import decoders
-from ..science.columns import EXTRA_COLUMNS
+from ..science.columns import EXTRA_COLUMNS, TRACE_COLUMNS
 from .forms import Form
 
+NORMS = ("V_norm", "W_norm", "Z_in_norm", "Z_out_norm", "Z_in_overlap", "Z_out_overlap")
+"""The columns of `norms`, in its order."""
 
-def finish(raw: dict[str, Any], point: Point, form: Form) -> dict[str, Any] | None:
-    """The metric columns of a row from a program's counts and sums, scales and ratios in float64.
+Metrics = dict[str, Any]
+"""The metric columns of a row."""
+
+
+def finish(raw: dict[str, Any], point: Point, form: Form) -> list[Metrics] | None:
+    """The metric columns of each row of a run, in order of step, from a program's counts and sums; ratios in float64.
 
     None stands for a run that the error bound of its form turns away.
     """
     if not form.holds(raw["errors"]):
         return None
+    label = form.label(point, raw["locked"])
+    if point.trains_on:
+        return _trace(raw["trace"], point, "descent" if point.start == "zero" else f"{label}, descent")
+    scale = point.gamma * point.eta * float(raw["w_scale"])
+    row = _measured(raw, point, scale) | dict.fromkeys((*EXTRA_COLUMNS, *TRACE_COLUMNS))
+    if point.diagnose:
+        row |= noise.columns(raw["noise"], float(raw["trigger"]) if scale else 0.0)
+    if point.decoders:
+        row |= decoders.accuracies(point, **raw["decoders"])
+    return [_judged(row, bool(raw["finite"]), scale) | _named(raw, point.steps, label)]
+
+
+def _trace(raw: dict[str, Any], point: Point, label: str) -> list[Metrics]:
+    """A row for each recorded step; every array of `raw` has their axis first, and w at its true scale."""
+    rows = []
+    for i, step in enumerate(point.recorded_steps):
+        now = {name: values[i] for name, values in raw.items()}
+        scale = float(now["w_scale"])
+        traced = dict(zip(NORMS, map(float, now["norms"]), strict=True)) | {name: float(now[name]) for name in ("loss", "test_loss")}
+        row = _measured(now, point, scale) | dict.fromkeys(EXTRA_COLUMNS) | traced
+        # step 1 of the recipe is over when a trace begins
+        row["step1_memory_accuracy"] = None if point.start == "zero" else int(raw["n_step1"][0]) / point.V
+        finite = bool(now["finite"]) and all(map(math.isfinite, traced.values()))
+        rows.append(_judged(row, finite, scale) | _named(now, step, label))
+    return rows
+
+
+def _measured(raw: dict[str, Any], point: Point, scale: float) -> Metrics:
+    """What every row has; `scale` is that of w."""
     counts = {name: int(raw[name]) for name in ("n_correct", "n_tied", "n_top1", "n_train_correct", "n_memory", "n_step1")}
     trigger, std = float(raw["trigger"]), float(raw["score_std"])
-    scale = point.gamma * point.eta * float(raw["w_scale"])
-    row: dict[str, Any] = {
+    return {
         "n_correct": counts["n_correct"],
         "accuracy": counts["n_correct"] / point.n_test,
         "memory_accuracy": counts["n_memory"] / point.V,
@@ -37,13 +71,17 @@ def finish(raw: dict[str, Any], point: Point, form: Form) -> dict[str, Any] | No
         "test_margin": float(raw["margin"]) / point.n_test,
         "n_tied": counts["n_tied"],
         "status": "ok",
-    } | dict.fromkeys(EXTRA_COLUMNS)
-    if point.diagnose:
-        row |= noise.columns(raw["noise"], trigger if scale else 0.0)
-    if point.decoders:
-        row |= decoders.accuracies(point, **raw["decoders"])
-    if not raw["finite"] or not math.isfinite(scale):
-        row = dict.fromkeys(row) | {"status": "nonfinite"}
-    elif scale == 0:
-        row |= {"snr": None, "trigger_cosine": None, "status": "degenerate"}
-    return row | {"form": form.label(point, raw["locked"]), "draw_check": int(raw["draw_check"])}
+    }
+
+
+def _judged(row: Metrics, finite: bool, scale: float) -> Metrics:
+    """The row with its status: metrics are null if a number overflowed, and those of a direction if w = 0."""
+    if not finite or not math.isfinite(scale):
+        return dict.fromkeys(row) | {"status": "nonfinite"}
+    if scale == 0:
+        return row | {"snr": None, "trigger_cosine": None, "status": "degenerate"}
+    return row
+
+
+def _named(raw: dict[str, Any], step: int, label: str) -> Metrics:
+    return {"form": label, "draw_check": int(raw["draw_check"]), "step": step}

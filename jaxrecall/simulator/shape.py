@@ -7,17 +7,26 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import UsageError
-from ..point import REDRAWS, Point, of_kind
-from .forms import FORMS, Form, exact_form_after, form_of
+from ..point import BLOCK, REDRAWS, Point, of_kind
+from . import beside
+from .forms import FORMS, Form, exact_form_after, form_of, further_floats, further_steps
 from .sizes import Sizes
 from .work import Amounts, Work
 
 _STATIC = of_kind("static")
 
+SAMPLES_AT_ONCE = 2**17
+"""Samples that an accelerator reads at a time, of all runs side by side: a thousand for each of its some hundred processors."""
 
-def _static(point: Point, name: str) -> Any:
-    value = getattr(point, name)
-    return 0 if value is None else value
+QUICK_COMPILE, QUICK_RUN = 0.55, 1.35
+"""Time to compile a quick program, and to run it apart from matrix products, over those of another."""
+
+
+def _static(point: Point) -> dict[str, Any]:
+    """The static fields of a point's program; one that is None is empty or 0."""
+    values = {name: getattr(point, name) for name in _STATIC}
+    nothing = {"pool": 0, "optimizer": "", "trains": ""}
+    return {name: nothing[name] if value is None else value for name, value in values.items()} | {"batched": point.batch is not None}
 
 
 @dataclass(frozen=True, order=True)
@@ -38,20 +47,25 @@ class Shape(Sizes):
         """The primitive operations of runs in this program."""
         V, d, m, runs = self.V, self.d, self.m, work.runs
         hidden = 2 * m * d
+        recipe = Amounts() if self.start == "zero" else self.runs_as.amounts(work, self)
         total = (
-            self.runs_as.amounts(work, self)
+            recipe
+            + further_steps(work, self)
             + self.runs_as.reading(work, self)
             + Amounts(
                 runs=runs,
                 normals=runs * (2 * V + m) * d,
                 activations=work.evaluated * m,
                 logits=work.labels,
-                flops=2 * work.labels * d + work.evaluated * 2 * hidden + runs * (4 * V * (2 * V * d + hidden) + 22 * d**3),
+                flops=2 * work.labels * d
+                + work.evaluated * 2 * hidden
+                + max(runs, work.recorded) * 4 * V * (V * d + (hidden if m else 2 * d**2)),
                 decoded=runs * (V**3 + 4 * d**3 + 4 * V * d * (V + d)) if self.decoders else 0,
             )
         )
         redraw = self.runs_as.redraw_amounts(work, self)
-        return sum((redraw for _ in range(REDRAWS if self.diagnose and m else 0)), total)
+        total = sum((redraw for _ in range(REDRAWS if self.diagnose and m else 0)), total)
+        return total.slower(QUICK_RUN) if self.quick else total
 
     @property
     def peak_bytes(self) -> int:
@@ -63,21 +77,32 @@ class Shape(Sizes):
             floats += 4 * V * d + (4 * V * p + 2 * d * p + 2 * m * d if m else 0)
         if self.decoders:  # what the program returns, and float64 on the host
             floats += 5 * V * d + 10 * V * V + 20 * d * d
-        return 4 * (floats + self.tile * (4 * V + 4 * d + 4 * m))
+        return 4 * (floats + further_floats(self) + self.tile * (4 * V + 4 * d + 4 * m))
+
+    def beside(self, width: int) -> Shape:
+        """The shape with the tile for `width` runs side by side on an accelerator, where every iteration of a loop starts kernels:
+        the fewer the runs, the more samples of each at a time, as long as a (tile, widest) float32 array stays within 16 MiB."""
+        tile = min(SAMPLES_AT_ONCE // width, 2**22 // max(self.V, self.d, self.m))
+        return replace(self, tile=max(self.tile, tile // BLOCK * BLOCK))
+
+    def beside_bytes(self, width: int, platform: str) -> int:
+        """Estimated memory of each of `width` runs side by side on an accelerator; `platform` is as JAX names it."""
+        sizes = beside.padded(self.beside(width), platform)
+        return 4 * (beside.floats(sizes, self.runs_as.held_beside(sizes), platform) + further_floats(sizes))
 
     @property
     def variant(self) -> tuple[Any, ...]:
         """What two programs must share, besides sizes, for one to hold the other's points."""
-        return self.form, self.m > 0, *(getattr(self, name) for name in _STATIC)
+        return self.form, self.m > 0, *(getattr(self, name) for name in (*_STATIC, "batched"))
 
     def fits(self, point: Point) -> bool:
         sizes = point.V <= self.V and point.d <= self.d and point.m <= self.m
-        return sizes and replace(Shape.sized(point, self.V, self.d, self.m), tile=self.tile) == self
+        return sizes and replace(Shape.sized(point, self.V, self.d, self.m), tile=self.tile, quick=self.quick) == self
 
     @staticmethod
     def sized(point: Point, V: int, d: int, m: int) -> Shape:
         """The shape of these sizes for the point, whether it fits or not."""
-        return Shape(V, d, m, form=form_of(point, V).name, **{name: _static(point, name) for name in _STATIC})
+        return Shape(V, d, m, form=form_of(point, V).name, **_static(point))
 
     @staticmethod
     def of(point: Point) -> Shape:

@@ -20,14 +20,27 @@ class Sizes:
     decoders: bool = False
     tile: int = 0
     """Samples per iteration of a loop over samples: whole blocks. 0 takes four, which suits a CPU's caches and wastes little on
-    small N; wide programs take fewer, so that a (tile, widest) float32 array stays within 16 MiB as long as one block does."""
+    small N; programs of further steps take one; wide programs take fewer, so that a (tile, widest) float32 array stays within 16 MiB
+    as long as one block does."""
 
     pool: int = 0
     """Noise sequences of the pool; 0 is none."""
 
+    start: str = "three_step"
+    optimizer: str = ""
+    """Of further steps; empty for the recipe alone."""
+
+    trains: str = ""
+    batched: bool = False
+    """Whether further steps read batches of samples."""
+
+    quick: bool = False
+    """On a CPU, compiled in about half the time and a third slower to run. The plan chooses it for little work."""
+
     def __post_init__(self) -> None:
         if not self.tile:
-            blocks = max(1, min(4, 2**22 // (max(self.V, self.d, self.m) * BLOCK)))
+            most = 1 if self.optimizer else 4  # many steps over few samples
+            blocks = max(1, min(most, 2**22 // (max(self.V, self.d, self.m) * BLOCK)))
             object.__setattr__(self, "tile", BLOCK * blocks)
 
     def __str__(self) -> str:

@@ -1,6 +1,9 @@
 """Loops over what a run draws, a tile of samples at a time, and the gathers and sums inside them.
 
 Samples are drawn from their addresses whenever they are needed, so memory does not grow with N or L.
+
+Runs side by side share their loops: each goes as far as the longest of them needs, and masks keep the others as they are. A loop
+that ended at a different step for each run would copy all that it carries, tables of V x V numbers too, at every step.
 """
 
 from __future__ import annotations
@@ -8,15 +11,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
 from ..point import BLOCK
 from ..science import keys, task
+from . import beside
 from .world import World, f32, i32
 
 POSITIONS = 4
 """Positions per iteration of a loop over a sequence: each pass over the sums of a tile then adds this many rows."""
+
+
+def repeat(world: World, first: int, end: Array, body: Callable[[Array, Any], Any], start: Any) -> Any:
+    """Folds `body(i, carry)` over i from `first` to `end` - 1; of runs side by side, to the largest `end` of all."""
+    return lax.fori_loop(first, end if world.axis is None else lax.pmax(end, world.axis), body, start)
 
 
 def over_samples(world: World, key: Array, n: Array, body: Callable[[keys.Blocks, Array, Any], Any], start: Any) -> Any:
@@ -28,10 +38,22 @@ def over_samples(world: World, key: Array, n: Array, body: Callable[[keys.Blocks
         real = c * tile + jnp.arange(tile, dtype=i32) < n
         return body(keys.blocks(key, c * per_tile, per_tile), real, carry)
 
-    return lax.fori_loop(0, (n + (tile - 1)) // tile, step, start)
+    return repeat(world, 0, whole(n, tile), step, start)
 
 
-def over_positions(world: World, blocks: keys.Blocks, first: int, body: Callable[[Array, Any], Any], start: Any) -> Any:
+def over_chosen(world: World, step: Array, n: Array, body: Callable[[keys.Items, Array, Any], Any], start: Any) -> Any:
+    """`over_samples` of the n samples that the batch of gradient step `step` holds, of the N of the first batch."""
+    tile, key = world.shape.tile, world.run.batches[0]
+
+    def one(c: Array, carry: Any) -> Any:
+        real = c * tile + jnp.arange(tile, dtype=i32) < n
+        places = c * (tile // BLOCK), tile // BLOCK
+        return body(keys.Items(key, task.batch_items(world.run.streams, step, places, world.run.N)), real, carry)
+
+    return repeat(world, 0, whole(n, tile), one, start)
+
+
+def over_positions(world: World, blocks: keys.Addresses, first: int, body: Callable[[Array, Any], Any], start: Any) -> Any:
     """Folds `body(x, carry)` over the tokens x (POSITIONS, tile) of a few positions at a time, from `first` on.
 
     Past L a token is the empty one, V_pad: see `and_empty`.
@@ -42,13 +64,49 @@ def over_positions(world: World, blocks: keys.Blocks, first: int, body: Callable
         j = first + g * POSITIONS + group
         return body(jnp.where((j < run.L)[:, None], task.tokens(blocks, j, run.V), world.shape.V), carry)
 
-    return lax.fori_loop(0, (run.L + (POSITIONS - 1 - first)) // POSITIONS, step, start)
+    return repeat(world, 0, whole(run.L - first, POSITIONS), step, start)
 
 
-def over_tokens(world: World, blocks: keys.Blocks, first: int, body: Callable[[Array, Any], Any], start: Any) -> Any:
-    """Folds `body(x, carry)` over the tokens x (tile,) of a position at a time, from `first` on: for numbers, not for rows."""
-    run = world.run
-    return lax.fori_loop(first, run.L, lambda j, carry: body(task.tokens(blocks, j, run.V), carry), start)
+def add_tokens(
+    world: World, blocks: keys.Blocks, first: int, end: Array, what: Callable[[Array], tuple[Array, Array]], table: Array
+) -> Array:
+    """`table` with the amounts added that `what` gives for the tokens x (tile,) of each position from `first` to `end` - 1.
+
+    `what` gives places in the table, and an amount for each.
+    """
+
+    def add(x: Array, here: Array | None, table: Array) -> Array:
+        if here is None:
+            return add_at(table, *what(x))
+        place, amount = jax.vmap(what)(x)
+        return add_at(table, place.reshape(-1), jnp.where(here, amount, jnp.zeros((), amount.dtype)).reshape(-1))
+
+    return _over_tokens(world, blocks, first, end, add, table)
+
+
+def sum_tokens(world: World, blocks: keys.Blocks, first: int, end: Array, what: Callable[[Array], Array], start: Array) -> Array:
+    """`start` (tile,) and the sum of what `what` gives for the tokens x (tile,) of each position from `first` to `end` - 1."""
+
+    def add(x: Array, here: Array | None, total: Array) -> Array:
+        if here is None:
+            return total + what(x)
+        return total + jnp.sum(jnp.where(here, jax.vmap(what)(x), f32(0)), axis=0)
+
+    return _over_tokens(world, blocks, first, end, add, start)
+
+
+def _over_tokens(world: World, blocks: keys.Blocks, first: int, end: Array, body: Callable[..., Any], start: Any) -> Any:
+    """Folds `body(x, here, carry)` over the tokens x (tile,) of a position at a time, and `here` is None; of runs side by side,
+    over x (n, tile), n = beside.POSITIONS, and `here` (n, 1) masks positions from `end` on."""
+    V, size = world.run.V, beside.POSITIONS
+    if world.axis is None:
+        return lax.fori_loop(first, end, lambda j, carry: body(task.tokens(blocks, j, V), None, carry), start)
+
+    def step(g: Array, carry: Any) -> Any:
+        j = first + g * size + jnp.arange(size, dtype=i32)
+        return body(task.tokens(blocks, j, V), (j < end)[:, None], carry)
+
+    return repeat(world, 0, (end + (size - 1 - first)) // size, step, start)
 
 
 def over_vocabulary(world: World, body: Callable[[Array, Array, Any], Any], start: Any) -> Any:
@@ -59,7 +117,7 @@ def over_vocabulary(world: World, body: Callable[[Array, Array, Any], Any], star
         v = c * size + jnp.arange(size, dtype=i32)
         return body(v, v < world.run.V, carry)
 
-    return lax.fori_loop(0, (world.run.V + (size - 1)) // size, step, start)
+    return repeat(world, 0, whole(world.run.V, size), step, start)
 
 
 def and_empty(table: Array, fill: float = 0.0) -> Array:
@@ -101,6 +159,11 @@ def outer(a: Array, b: Array) -> Array:
 
 def count(where: Array) -> Array:
     return jnp.sum(where.astype(i32), dtype=i32)
+
+
+def whole(n: Array, size: int) -> Array:
+    """How many times `size` covers n >= 0; unsigned, because a division that looks at signs compiles to several kernels."""
+    return ((n.astype(jnp.uint32) + jnp.uint32(size - 1)) // jnp.uint32(size)).astype(i32)
 
 
 def unless_zero(x: Array) -> Array:

@@ -32,6 +32,10 @@ class Amounts(NamedTuple):
     def __add__(self, other: Amounts) -> Amounts:  # type: ignore[override]
         return Amounts(*map(operator.add, self, other))
 
+    def slower(self, factor: float) -> Amounts:
+        """As operations that take `factor` times as long, except matrix products and work on the host."""
+        return Amounts(*(factor * amount for amount in self))._replace(flops=self.flops, decoded=self.decoded)
+
 
 PRIMITIVES = Amounts._fields
 
@@ -46,15 +50,23 @@ class Work(NamedTuple):
     evaluated_tokens: int = 0
     labels: int = 0  # logits of the evaluated
     gaussian: int = 0  # counts from their Gaussian limit
+    stepped: int = 0  # samples that further steps read; with a pool, steps
+    stepped_tokens: int = 0  # those without a pool
+    recorded: int = 0  # rows of runs that train on
 
     @staticmethod
     def of(point: Point, runs: int = 1) -> Work:
         samples = _whole(point.N, TILE)
-        n_test = _whole(point.n_test, BLOCK)
-        evaluated = n_test + _whole(min(point.N, point.n_test), BLOCK)
+        n_rows = len(point.recorded_steps)
+        n_test = n_rows * _whole(point.n_test, BLOCK)
+        evaluated = n_test + n_rows * _whole(min(point.N, point.n_test), BLOCK)
         labels = evaluated * _whole(point.V, LABELS)
+        read = _whole(point.batch or point.N, BLOCK)
+        further = (point.further_steps * (1 if point.pool else read), 0 if point.pool else point.further_steps * read * point.L, n_rows)
+        further = further if point.trains_on else (0, 0, 0)
         if point.pool is None:
-            return Work(runs, *(runs * n for n in (samples, samples * point.L, evaluated, evaluated * point.L, labels)))
+            of_run = (samples, samples * point.L, evaluated, evaluated * point.L, labels, 0, *further)
+            return Work(runs, *(runs * n for n in of_run))
         batches = 3 if point.fresh_batches else 1
         drawn = {
             "samples": (batches * samples, batches * point.V * point.pool),
@@ -64,10 +76,13 @@ class Work(NamedTuple):
         limit = point.in_the_limit
         pairs, noise, test = (0 if name in limit else words for name, (words, _) in drawn.items())
         gaussian = sum(drawn[name][1] for name in limit)
-        return Work(runs, *(runs * n for n in (pairs, noise, evaluated, test, labels, gaussian)))
+        return Work(runs, *(runs * n for n in (pairs, noise, evaluated, test, labels, gaussian, *further)))
 
     def __add__(self, other: Work) -> Work:  # type: ignore[override]
         return Work(*map(operator.add, self, other))
+
+    def times(self, n: int) -> Work:
+        return Work(*(n * each for each in self))
 
 
 def memory_limit() -> int:

@@ -23,7 +23,8 @@ class Arguments(eqx.Module):
     The numbers are the fields of the point that are sizes or traced (int32 and bool; a name as its place among the choices of
     its field), and products and ratios of the rates (float32):
 
-        eta,   gamma_eta = gamma eta,   mix1 = eta / max(eta, gamma2),   mix2 = gamma2 / max(eta, gamma2),   samples = N
+        eta,   gamma_eta = gamma eta,   mix1 = eta / max(eta, gamma2),   mix2 = gamma2 / max(eta, gamma2),   samples = N,
+        scale = max(eta, gamma2),   lr,   lr_attention
 
     and, for a point with a pool, how many pairs of a token and a noise sequence, tokens of a noise sequence and noise tokens of a
     test sequence are drawn one by one (int32; -1: their counts are from the Gaussian limit): drawn_samples, drawn_noise,
@@ -68,6 +69,8 @@ class World(eqx.Module):
     """0 on labels, -inf on padding."""
     shape: Sizes = eqx.field(static=True)
     pools: Pools | None = None
+    axis: str | None = eqx.field(static=True, default=None)
+    """Name of the mapped axis of runs that go side by side, as on an accelerator; None where they go one after the other."""
 
 
 class Trained(eqx.Module):
@@ -89,11 +92,11 @@ class Trained(eqx.Module):
     """Whether attention rests on the informative token to rounding; None if that was not asked."""
 
 
-def draw(run: Arguments, shape: Sizes) -> World:
+def draw(run: Arguments, shape: Sizes, axis: str | None = None) -> World:
     """The frozen part of the run."""
     e = embeddings.draw(run.streams, run.embedding, run.V, run.d, run.m, (shape.V, shape.d, shape.m))
     no_label = jnp.where(jnp.arange(shape.V, dtype=i32) < run.V, f32(0), f32(-jnp.inf))
-    return World(run, e, task.permutation(run.streams, run.V, shape.V), no_label, shape)
+    return World(run, e, task.permutation(run.streams, run.V, shape.V), no_label, shape, axis=axis)
 
 
 def trained(world: World, G1: Array, w_hat: Array, G2: Array, errors: Any = None, locked: Any = None) -> Trained:

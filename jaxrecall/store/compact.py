@@ -10,7 +10,7 @@ from pathlib import Path
 from ..errors import StoreError
 from .paths import no_rows, result_files, storage_errors
 from .store import Store
-from .table import RUN, VERSION, Unreadable, best, in_table_order, joined, read
+from .table import ROW, VERSION, Unreadable, best, in_table_order, joined, read
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Compacted:
 
 
 def compact(folder: str | Path, prune: bool = False, others: Sequence[str | Path] = ()) -> Compacted:
-    """Merges table and parts into `table.parquet`, one row per run and version, ok before others, sorted.
+    """Merges table and parts into `table.parquet`, one row per run, step and version, ok before others, sorted.
 
     Those of `others`, results folders too, go into it as well; the folder is made if it is not there, and has the manifest
     of the first of them unless it has its own. `prune` removes the parts of this folder that went into the table, once it
@@ -54,7 +54,7 @@ def compact(folder: str | Path, prune: bool = False, others: Sequence[str | Path
         if not any(map(len, tables.values())):
             raise no_rows([target.folder], unreadable)
         rows = joined(tables.values())
-        table = in_table_order(best(rows, [*RUN, *VERSION]))
+        table = in_table_order(best(rows, [*ROW, *VERSION]))
         target.put_table(target.table, table)
         merged = [path for path in tables if path != target.table]
         # a part that was written anew meanwhile is not what was read

@@ -8,25 +8,28 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
 from ..errors import StoreError
 from ..grid import Grid, GridLike, as_grid
 from ..point import Point, RunId
 from .paths import entries, holds_results, listed, local_path, no_rows, result_files
-from .table import RUN, VERSION, best, in_table_order, joined, read, with_pandas_types
+from .table import ROW, VERSION, best, in_table_order, joined, last_rows, read, with_pandas_types
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def load(path: str | Path | Sequence[str | Path], grid: GridLike | None = None) -> pd.DataFrame:
+def load(path: str | Path | Sequence[str | Path], grid: GridLike | None = None, *, last: bool = False) -> pd.DataFrame:
     """All rows of a results folder, a folder of parts or a .parquet file, or of a list of them, as one tidy DataFrame.
 
     With a `grid` (a dict, a file, a point or several points, as `run` takes them) only the rows of its points and seeds; of a grid
     with a search, those of its cells at any N that the search may try.
 
-    One row per (point_id, seed): ok before others, then the newest code_version, then the first. Columns in table order,
+    A run that trains on has a row for each recorded step; with `last` only that of its last step.
+
+    One row per (point_id, seed, step): ok before others, then the newest code_version, then the first. Columns in table order,
     unknown ones after; int64, float64, bool and str, and pandas' nullable Int64 and boolean where there are nulls. Warns of
     rows that were dropped, versions that are mixed and files that cannot be read; raises StoreError if there is no row.
 
@@ -34,6 +37,7 @@ def load(path: str | Path | Sequence[str | Path], grid: GridLike | None = None) 
         >>> df = jaxrecall.load("results/quickstart")
         >>> df.groupby(["d", "N"])["accuracy"].mean().unstack("d")
         >>> few = jaxrecall.load("results/quickstart", grid="sweeps/quickstart.yaml")
+        >>> ends = jaxrecall.load("results/quickstart", last=True)
     """
     wanted = None if grid is None else as_grid(grid)
     paths = [local_path(p) for p in ([path] if isinstance(path, (str, os.PathLike)) else path)]
@@ -48,10 +52,12 @@ def load(path: str | Path | Sequence[str | Path], grid: GridLike | None = None) 
         rows = _of_grid(rows, wanted)
         if not len(rows):
             raise StoreError(f"no rows of grid {wanted.name!r} in {', '.join(map(str, paths))}, which hold others; has it run")
-    table = in_table_order(best(rows, RUN))
+    if last and not len(rows := last_rows(rows)):
+        raise StoreError(f"no last step of a run in {', '.join(map(str, paths))}, which hold others; allowed: last=False")
+    table = in_table_order(best(rows, ROW))
     if dropped := len(rows) - len(table):
-        others = len(rows.group_by([*RUN, *VERSION]).aggregate([])) - len(table)
-        text = f"dropped {dropped} rows: one is kept per (point_id, seed), ok before others, then the newest code_version"
+        others = len(rows.group_by([*ROW, *VERSION]).aggregate([])) - len(table)
+        text = f"dropped {dropped} rows: one is kept per (point_id, seed, step), ok before others, then the newest code_version"
         warnings.warn(text + (f"; {others} were of another code_version or precision" if others else ""), UserWarning, stacklevel=2)
     if len(versions := table.group_by(VERSION).aggregate([([], "count_all")]).to_pylist()) > 1:
         mix = "; ".join(f"{v['count_all']} rows of {v['code_version']}, {v['precision']}" for v in versions)
@@ -62,7 +68,12 @@ def load(path: str | Path | Sequence[str | Path], grid: GridLike | None = None) 
 def frame_of(tables: Iterable[pa.Table], runs: Collection[RunId]) -> pd.DataFrame:
     """The rows of these runs as `load` would return them."""
     rows = _kept(joined(tables), lambda *run: run in runs)
-    return with_pandas_types(in_table_order(best(rows, RUN))).to_pandas()
+    return with_pandas_types(in_table_order(best(rows, ROW))).to_pandas()
+
+
+def n_runs_in(frame: pd.DataFrame) -> int:
+    """How many runs a table holds the last row of."""
+    return int(np.sum(frame["step"].to_numpy() == frame["steps"].to_numpy()))
 
 
 def _of_grid(rows: pa.Table, grid: Grid) -> pa.Table:

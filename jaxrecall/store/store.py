@@ -29,9 +29,9 @@ from ..errors import StoreError
 from ..files import TEMPORARY_NAME, atomic_write, read_json
 from ..point import RunId
 from .paths import PARTS, TABLE, holds_results, listed, local_path, result_files, storage_errors
-from .table import NEEDED, RUN, VERSION, Unreadable, of_rows, read, to_parquet
+from .table import NEEDED, ROW, RUN, VERSION, Unreadable, last_rows, of_rows, read, to_parquet
 
-PART_BYTES, ROW_BYTES, PART_ROWS = 48 * 2**10, 512, 1000
+PART_BYTES, ROW_BYTES, PART_ROWS = 56 * 2**10, 512, 1000
 """Of a part: its size without rows, each row's share, and the rows for which there must be room before any is computed."""
 
 STALE_SECONDS = 3600.0
@@ -105,7 +105,7 @@ class Store:
                 raise StoreError(f"{self.manifest}: not JSON ({error}); delete it; the next sweep writes a new one") from error
 
     def done(self, code_version: int, precision: str) -> Done:
-        """Runs that need not run again: any row counts, whatever its status, in a readable part or the table."""
+        """Runs that need not run again: their last row counts, whatever its status, in a readable part or the table."""
         rows, unreadable = self.rows()
         # sets, not counts: compact without pruning leaves a row in two files
         runs: dict[tuple[int, str], set[RunId]] = {}
@@ -115,13 +115,13 @@ class Store:
         return Done(mine, {version: len(others) for version, others in runs.items()}, unreadable)
 
     def rows(self, *columns: str) -> tuple[Iterator[tuple[Any, ...]], Unreadable]:
-        """(code_version, precision), run id and the columns asked for, of every row that `load` can read."""
+        """(code_version, precision), run id and the columns asked for, of the last row of every run that `load` can read."""
         names = [*RUN, *VERSION, *columns]
-        tables, unreadable = self.tables(names)
+        tables, unreadable = self.tables([*names, "step", "steps"])
         shared: dict[str, str] = {}  # seeds of a point share one string, which saves much memory at a million runs
 
         def each() -> Iterator[tuple[Any, ...]]:
-            for batch in (batch for table in tables.values() for batch in table.to_batches(max_chunksize=2**16)):
+            for batch in (batch for table in tables.values() for batch in last_rows(table).to_batches(max_chunksize=2**16)):
                 present = batch.schema.names  # a file from before a column was added lacks it
                 lists = (batch[name].to_pylist() if name in present else [None] * len(batch) for name in names)
                 for point_id, seed, code_version, precision, *others in zip(*lists, strict=True):
@@ -136,13 +136,14 @@ class Store:
     def write(self, rows: list[dict[str, Any]]) -> Path:
         """Writes rows that have exactly the columns of `science.columns.COLUMNS` (None for null) as one part; returns its path.
 
-        The name hashes which runs it holds, so the same runs written twice replace their own file.
+        All rows of a run go into one part, as the last of them says that the run is done. The name hashes which rows it holds, so
+        the same rows written twice replace their own file.
         """
         if not rows:
             raise StoreError("rows: got none; a part holds at least one")
         table = of_rows(rows)
-        runs = json.dumps(table.select([*RUN, *VERSION]).to_pylist(), sort_keys=True)
-        return self.put_table(self.parts / f"{hashlib.sha256(runs.encode()).hexdigest()[:16]}.parquet", table)
+        names = json.dumps(table.select([*ROW, *VERSION]).to_pylist(), sort_keys=True)
+        return self.put_table(self.parts / f"{hashlib.sha256(names.encode()).hexdigest()[:16]}.parquet", table)
 
     def note(self, name: str, record: dict[str, Any]) -> Path:
         """Writes `record` to `<name>.json` beside the manifest; returns the path."""

@@ -1,4 +1,4 @@
-"""Tables of rows: to and from Parquet files, joined, sorted, one row per run."""
+"""Tables of rows: to and from Parquet files, joined, sorted, one row per run and step."""
 
 from __future__ import annotations
 
@@ -15,28 +15,33 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..errors import StoreError
+from ..laws.training import RECIPE_STEPS, STARTS
 from ..science.columns import COLUMNS, in_order
 
 SCHEMA = pa.schema([pa.field(name, pa.type_for_alias(kind), metadata={"description": about}) for name, (kind, about) in COLUMNS.items()])
 """Types of the columns; the metadata of each field is its meaning, and is kept in the files."""
 
 RUN = ["point_id", "seed"]
+ROW = [*RUN, "step"]
 VERSION = ["code_version", "precision"]
 NEEDED = [*RUN, *VERSION, "status", "V", "N", "d", "L", "m", "n_test"]
 """Columns without which, or with a null in which, a file is no part."""
 
 MEASURED = ["n_correct", "accuracy"]
 """Columns that a file has too, and that are finite numbers where status is ok. Any other that is missing was added later and reads
-as null."""
+as null, or as what it is for every older row."""
+
+OF_OLDER_ROWS = {"steps": RECIPE_STEPS, "start": STARTS[0], "step": RECIPE_STEPS}
+"""What columns hold in rows from before there were further steps."""
 
 Unreadable = list[tuple[Path, str]]
 """Files that are no readable part, each with the reason."""
 
-_SORT = ["root_seed", "V", "N", "d", "L", "m", "embedding", "activation", *RUN, *VERSION]
+_SORT = ["root_seed", "V", "N", "d", "L", "m", "embedding", "activation", *ROW, *VERSION]
 
 
 def of_rows(rows: list[dict[str, Any]]) -> pa.Table:
-    """A table of rows that have exactly the columns of `science.columns.COLUMNS` (None for null), sorted by run; raises StoreError."""
+    """A table of rows with exactly the columns of `science.columns.COLUMNS` (None for null), sorted by run and step; raises StoreError."""
     rows = [in_order(row) for row in rows]
     columns = {}
     for name, (kind, _) in COLUMNS.items():
@@ -44,7 +49,7 @@ def of_rows(rows: list[dict[str, Any]]) -> pa.Table:
             columns[name] = pa.array([row[name] for row in rows], SCHEMA.field(name).type)
         except (pa.ArrowException, OverflowError) as error:
             raise StoreError(f"rows: {name}: {error}; allowed: {kind} or None") from error
-    return pa.table(columns, schema=SCHEMA).sort_by([(name, "ascending") for name in RUN])
+    return pa.table(columns, schema=SCHEMA).sort_by([(name, "ascending") for name in ROW])
 
 
 def to_parquet(table: pa.Table) -> pa.Buffer:
@@ -93,6 +98,12 @@ def read_file(path: Path) -> pa.Table:
     if len(written) == len(names) and written != names:  # pages have checksums, names have none
         raise ValueError("names of columns are damaged")
     table = pa.table([table[n].cast(SCHEMA.field(n).type) if n in COLUMNS else table[n] for n in names], names=names)
+    for name in OF_OLDER_ROWS:
+        if name not in names:
+            table = table.append_column(SCHEMA.field(name), pa.nulls(len(table), SCHEMA.field(name).type))
+        if table[name].null_count:
+            known = pa.scalar(OF_OLDER_ROWS[name], SCHEMA.field(name).type)
+            table = table.set_column(table.column_names.index(name), name, table[name].fill_null(known))
     table.validate(full=True)
     if null := [name for name in NEEDED if table[name].null_count]:
         raise ValueError(f"nulls in {', '.join(null)}")
@@ -116,6 +127,11 @@ def joined(tables: Iterable[pa.Table]) -> pa.Table:
         raise StoreError(f"the tables do not go together: {error}; rename that column in one of them") from error
 
 
+def last_rows(table: pa.Table) -> pa.Table:
+    """The row of the last step of each run."""
+    return table.filter(pc.call_function("equal", [table["step"], table["steps"]]))
+
+
 def best(table: pa.Table, keys: list[str]) -> pa.Table:
     """One row per `keys`: ok before others, then the newest code_version, then the first."""
     bad = table["status"].to_numpy() != "ok"
@@ -125,7 +141,7 @@ def best(table: pa.Table, keys: list[str]) -> pa.Table:
 
 
 def in_table_order(table: pa.Table) -> pa.Table:
-    """Sorted by the point, then the seed."""
+    """Sorted by the point, then the seed, then the step."""
     return table.sort_by([(name, "ascending") for name in _SORT])
 
 

@@ -1,10 +1,13 @@
-"""Closed formulas for what the three steps learn, and draws of locked recall. Ours, not the paper's: docs/theory.md.
+"""Closed formulas for what the three steps learn, limits of any training, and draws of locked recall.
+
+Ours, not the paper's: docs/theory.md.
 
 Every formula takes a `Model` and raises TheoryError for what it does not cover.
 """
 
 from . import surrogate
 from .initial_gradient import fano_ceiling, information, matched_filter_accuracy
+from .limits import parameters_per_bit, seen, seen_N
 from .locked import locked_accuracy
 from .model import Model
 from .noise import ScoreNoise, score_noise
@@ -19,6 +22,9 @@ __all__ = [
     "information",
     "locked_accuracy",
     "matched_filter_accuracy",
+    "parameters_per_bit",
     "score_noise",
+    "seen",
+    "seen_N",
     "surrogate",
 ]

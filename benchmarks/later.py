@@ -1,0 +1,69 @@
+"""Runs beyond the recipe, many rates and seeds: against the torch loop on two cores, and against the jax loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from statistics import mean
+
+import jaxrecall
+
+from . import clock, jax_loop
+from .bench import BAG, NO_TORCH, OURS, TORCH, Bench, torch_engines
+from .clock import Engine, medians, timed
+from .record import Measured
+
+JAX = "jax loop"
+WAYS = {"one process, 2 threads": 1, "two processes, 1 thread each": 2}
+"""How the torch loop may use two cores, by the number of processes."""
+
+
+def against_peers(bench: Bench) -> dict[str, Measured]:
+    """All runs by a sweep, and a few by each peer, whose seconds are scaled to all. The torch loop has the faster of its ways."""
+    sweep = bench.work.later
+    runs = list(sweep.runs())
+    n = bench.work.later_peers
+    chosen = [len(runs) * i // n for i in range(n)]  # spread over rates and seeds
+    folder = bench.folder
+
+    def ours(call: int) -> float:
+        nonlocal folder
+        folder = bench.new_folder()
+        return clock.sweep(sweep.grid(), folder)[0]
+
+    def by_jax(which: Sequence[int]) -> None:
+        for i in which:
+            jax_loop.run_on(*runs[i])
+
+    cold = ours(0), timed(lambda call: by_jax(chosen[:1]))(0)
+    engines = {OURS: ours, JAX: timed(lambda call: by_jax(chosen))}
+    if torch_engines(lambda call: []):
+        forms = {TORCH: "keys", BAG: "bag"}
+        engines |= {f"{name}, {way}": by_torch(bench, form, chosen, of) for name, form in forms.items() for way, of in WAYS.items()}
+    seconds = bench.interleaved(engines)
+    scale = len(runs) / n
+    at = {name: median * (1 if name == OURS else scale) for name, median in medians(seconds).items()}
+    rows = jaxrecall.load(folder, last=True)
+    note = (
+        f"{len(runs)} runs; the peers made {n} of them a call, spread over rates and seeds, and their medians count {scale:.3g} times; "
+        f"{JAX} / jaxrecall {at[JAX] / at[OURS]:.3g}; first time, compilation included: jaxrecall {cold[0]:.3g} s, {JAX} {cold[1]:.3g} s "
+        f"for one run; accuracy {mean(rows['accuracy']):.3g}"
+    )
+    if not any(name.startswith(TORCH) for name in at):
+        return {"later": Measured(note=f"not run: {NO_TORCH}; {note}", seconds=seconds)}
+    times = {form: min(at[f"{form}, {way}"] for way in WAYS) / at[OURS] for form in (TORCH, BAG)}
+    return {"later": Measured([times[TORCH]], f"{times[BAG]:.3g}x", note, seconds)}
+
+
+def by_torch(bench: Bench, form: str, chosen: Sequence[int], processes: int) -> Engine:
+    """The torch loop on two cores, in so many processes at once: seconds of the slowest, after the imports."""
+    shares = [chosen[i::processes] for i in range(processes)]
+
+    def engine(call: int) -> float:
+        def ask(share: Sequence[int]) -> float:
+            return clock.fresh("later_torch", tiny=bench.tiny, form=form, threads=2 // processes, which=list(share))["seconds"]
+
+        with ThreadPoolExecutor(processes) as pool:
+            return max(pool.map(ask, shares))
+
+    return engine

@@ -1,0 +1,43 @@
+"""Training beyond the three steps of the paper: its optimisers, what they train, and the steps that a run records. All ours.
+
+A run that trains on starts from the model after the three steps, or from V_mat = 0 and W_KQ = 0, and descends the same loss by an
+optimiser of optax until `steps` gradient steps are made in total. Each recorded step is a row of its own.
+"""
+
+from __future__ import annotations
+
+RECIPE_STEPS = 3
+"""Gradient steps of the paper's recipe."""
+
+MAX_STEPS = 10**6
+
+STARTS = ("three_step", "zero")
+"""Where further steps start: from the recipe's model, or from zero."""
+
+OPTIMIZERS = ("sgd", "momentum", "adam", "adamw")
+"""Optimisers by name, with the settings that optax has by default: momentum 0.9; adam and adamw beta1 0.9, beta2 0.999, epsilon
+1e-8; adamw weight decay 1e-4. Rates multiply the updates."""
+
+ELEMENTWISE = ("adam", "adamw")
+"""Optimisers that scale each entry of W_KQ by itself. The others move W_KQ along z_eos^T alone, so w = W_KQ z_eos is all of it."""
+
+TRAINS = {"VW": (), "V": (), "VWZ": ("Z_in", "Z_out", "z_trig"), "VWZM": ("Z_in", "Z_out", "z_trig", "W_in")}
+"""What may be trained, by name: V_mat always, W_KQ in all but V, and these embeddings and layers."""
+
+
+def recorded_steps(start: str, steps: int) -> tuple[int, ...]:
+    """The steps of a run that have a row: the first, then 1, 2 and 5 of each decade, then the last.
+
+    >>> recorded_steps("three_step", 100)  # 3, 5, 10, 20, 50, 100
+    """
+    first = first_step(start)
+    decades = (k * 10**e for e in range(7) for k in (1, 2, 5))
+    return tuple(dict.fromkeys((first, *(step for step in decades if first < step < steps), steps)))
+
+
+def first_step(start: str) -> int:
+    """Steps that are made before the optimiser takes over."""
+    return RECIPE_STEPS if start == "three_step" else 0
+
+
+MAX_RECORDED = len(recorded_steps("zero", MAX_STEPS))
