@@ -97,7 +97,7 @@ def drill(
             assert (ended["returncode"], ended["exit_code"], ended["unsaved"]) == (130, 130, 0), ended["err"]
             assert len(rows) == was + announced
             told = ended["err"].splitlines()[-1]
-            assert told.startswith("interrupted; finished runs are kept. To resume: python")
+            assert told.startswith("interrupted; finished runs are kept. To resume: ")
             assert shlex.split(told.partition("To resume: ")[2])[1:] == sweeps.command(out, *options)[1:]
     same(rows, whole)
     assert survey(out)["todo"] == 0
