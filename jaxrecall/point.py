@@ -222,7 +222,7 @@ class Point:
     @property
     def trains_on(self) -> bool:
         """Whether an optimiser makes further steps, after the recipe or in place of it."""
-        return self.start == "zero" or self.steps > RECIPE_STEPS
+        return self.further_steps > 0
 
     @property
     def recorded_steps(self) -> tuple[int, ...]:

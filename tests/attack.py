@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
@@ -59,6 +60,17 @@ class Calls:
         lines += [f"the longest {self.longest[0]:.2f} s of CPU ({self.longest[1]})"]
         lines += [f"the largest {self.largest[0] / 2**20:.0f} MiB ({self.largest[1]})"]
         return "\n" + "; ".join([*lines, *(f"{n} {outcome}" for outcome, n in sorted(self.outcomes.items()))])
+
+
+def reported(calls: Calls) -> Any:
+    """A fixture of a module that prints its calls at the end."""
+
+    @pytest.fixture(scope="module", autouse=True)
+    def report():
+        yield
+        print(calls.report())
+
+    return report
 
 
 def _peak() -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from attack import Calls, examples, mutated, odd, texts, trees
+from attack import Calls, examples, mutated, odd, reported, texts, trees
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -93,12 +93,7 @@ MARKS += [
 SETS = ["base.V=", "seeds=", "blocks.0.axes.d=", "blocks.9=", "limits.max_runs=", "=", "base", "a.b.c=", "..=", "search={axis: N}", "name="]
 
 CALLS = Calls("documents")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _report():
-    yield
-    print(CALLS.report())
+_report = reported(CALLS)
 
 
 @st.composite

@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from attack import Calls, examples
+from attack import Calls, examples, reported
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -67,12 +67,7 @@ TYPES = [
 TYPES += [pa.decimal128(20, 2), pa.duration("ns"), pa.timestamp("s"), pa.binary(), pa.dictionary(pa.int8(), pa.string())]
 
 CALLS = Calls("tables")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _report():
-    yield
-    print(CALLS.report())
+_report = reported(CALLS)
 
 
 @st.composite

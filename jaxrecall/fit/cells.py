@@ -171,13 +171,8 @@ def _of_field(frame: Table, name: str) -> str | None:
 
     values = frame[name].dropna()
     kind = str(FIELDS[name].type).removesuffix(" | None")
-    if kind in ("int", "float"):
-        fine, allowed = is_numeric_dtype(values) or values.empty, "numbers"
-    else:
-        fine, allowed = (
-            all(isinstance(value, str if kind == "str" else (bool, np.bool_)) for value in values),
-            "text" if kind == "str" else "true, false",
-        )
+    types, allowed = {"str": (str, "text"), "bool": ((bool, np.bool_), "true, false")}.get(kind, (None, "numbers"))
+    fine = all(isinstance(value, types) for value in values) if types else is_numeric_dtype(values) or values.empty
     return None if fine else f"holds {shown(values.tolist()[0], 60)} ({frame[name].dtype}); allowed: {allowed}"
 
 

@@ -218,6 +218,12 @@ def text(value: Any) -> str:
     return shown if len(shown) <= MAX_TEXT else f"{shown[: MAX_TEXT - 3]}..."
 
 
+def dashed_levels(ax: Any, colours: Mapping[float, Sequence[Any]]) -> None:
+    """A dashed line at each height, in black if there is one, else in the first of its colours."""
+    for height, own in colours.items():
+        ax.axhline(height, color="black" if len(colours) == 1 else own[0], linestyle=DASH, linewidth=0.9)
+
+
 def above(figure: Any, handles: Sequence[Any], title: str | None = None) -> None:
     """A legend over the panels, in as few lines as fit, under the title of the figure."""
     letter, handle = 0.056, 0.5  # inches, at the size of a legend

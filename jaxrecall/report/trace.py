@@ -26,6 +26,7 @@ from .style import (
     Picture,
     above,
     canvas,
+    dashed_levels,
     grouped,
     head,
     key,
@@ -130,8 +131,7 @@ def _panel(ax: Any, quantity: Quantity, rows: Table, levels: Table, has_lines: b
             series(ax, mine, along, colour, column, ends, **SECOND)
         if quantity.reference and len(mine) and (height := quantity.reference(mine.iloc[0])) is not None:
             references.setdefault(height, []).append(colour)
-    for height, colours in references.items():
-        ax.axhline(height, color="black" if len(references) == 1 else colours[0], linestyle=DASH, linewidth=0.9)
+    dashed_levels(ax, references)
     along.scale(ax, "x")
     if quantity.is_fraction:
         ax.set_ylim(-0.02, 1.02)

@@ -23,6 +23,7 @@ from .style import (
     Picture,
     above,
     canvas,
+    dashed_levels,
     grouped,
     head,
     key,
@@ -111,8 +112,7 @@ def _panel(ax: Any, rows: Table, along: Axis, lines: str | None, values: Any, th
         for height in {predict.seen_N(cell, theta) for cell in mine.to_dict("records")}:
             if height is not None:
                 limit.setdefault(height, []).append(colour)
-    for height, colours in limit.items():
-        ax.axhline(height, color="black" if len(limit) == 1 else colours[0], linestyle=DASH, linewidth=0.9)
+    dashed_levels(ax, limit)
     ax.margins(x=0.05)
     along.scale(ax, "x")
     ax.set_yscale("log")

@@ -18,7 +18,7 @@ from jax import Array, lax
 from ..laws.training import ELEMENTWISE, MAX_RECORDED, MAX_STEPS, TRAINS, first_step, recorded_steps
 from ..science import keys, task
 from . import losses, metrics
-from .attention import Scores, attend
+from .attention import attend
 from .steps import features
 from .tiles import add_at, and_empty, at, only, outer, over_chosen, over_positions, over_samples, unless_zero
 from .world import Trained, World, f32, i32, in_value, zeros_dp
@@ -122,7 +122,7 @@ def streamed(world: World, params: Parameters, w: Array, step: Array) -> Paramet
     r = p - e_y (n, V), the slope of the loss by logits; b, its slope by h; a key of weight a moves it by a b^T (v - h).
     """
     run, e, shape, V_mat = world.run, world.e, world.shape, params["V_mat"]
-    scores = Scores(e.Z_in @ w, e.z_trig @ w)
+    scores = losses.scores_of(world, w)
     answers = e.Z_out @ V_mat if e.W_in is None else e.Z_out
     Z_in, label = and_empty(e.Z_in), jnp.arange(shape.V, dtype=i32)[None]
     with_Z, with_W_in = "Z_in" in params, "W_in" in params

@@ -16,7 +16,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
-from ..point import Point
+from ..laws.training import TRAINS
+from ..point import BLOCK, Point
 from .beside import POSITIONS, Held
 from .expected import step2_error
 from .work import Amounts, Work
@@ -286,9 +287,11 @@ def _error_bounds(work: Work, sizes: Sizes) -> Amounts:
 def further_steps(work: Work, sizes: Sizes) -> Amounts:
     """Steps of an optimiser: forward and back, which costs twice as much; over all pairs with a pool, formed once more for the way
     back."""
+    if not sizes.optimizer:
+        return Amounts()
     V, d, m, K = sizes.V, sizes.d, sizes.m, sizes.pool
     of_logits = 2 * V * d + 4 * m * d  # an MLP's features, and its answers
-    of_values = 2 * V * d if "Z" in sizes.trains else 0
+    of_values = 2 * V * d if "Z_in" in TRAINS[sizes.trains] else 0
     if K:
         pairs = work.stepped * V * K
         read = Amounts(exponentials=6 * pairs, activations=3 * pairs * m, flops=4 * pairs * of_logits)
@@ -302,7 +305,7 @@ def further_steps(work: Work, sizes: Sizes) -> Amounts:
         scatters=(2 if of_values else 1) * tokens,
         exponentials=3 * samples * V + 2 * tokens,
         activations=2 * samples * m,
-        flops=samples * (3 * of_logits + of_values) + (samples // 512) * 6 * V * d * (m or d),
+        flops=samples * (3 * of_logits + of_values) + (samples // BLOCK) * 6 * V * d * (m or d),
     )
 
 
@@ -311,7 +314,7 @@ def further_floats(sizes: Sizes) -> int:
     if not sizes.optimizer:
         return 0
     V, d, m = sizes.V, sizes.d, sizes.m
-    with_Z, with_W_in = "Z" in sizes.trains, "M" in sizes.trains
+    with_Z, with_W_in = (name in TRAINS[sizes.trains] for name in ("Z_in", "W_in"))
     trained = d * (m or d) + d * d + 2 * V * d * with_Z + m * d * with_W_in
     return 5 * trained + 6 * V * (d + sizes.pool) + sizes.tile * (4 * V + 2 * d) * (2 if with_Z else 1)
 

@@ -106,7 +106,7 @@ def _compiled(shape: Shape, per_device: int, precision: str, devices: tuple[Any,
     batched, shapes = unlowered(shape, per_device, devices, beside=not on_cpu())
     start, start_cpu, hits = time.perf_counter(), time.process_time(), _cache_hits.count
     with jax.default_matmul_precision(precision):
-        run = _compile(batched.lower(*shapes), _options(shape) if on_cpu() else {})
+        run = _compile(batched.lower(*shapes), QUICK if shape.quick and on_cpu() else {})
     seconds = min(time.perf_counter() - start, time.process_time() - start_cpu)
     return Program(shape, run, per_device * len(devices), seconds, _cache_hits.count > hits, shapes[1].sharding)
 
@@ -131,15 +131,6 @@ def unlowered(shape: Shape, per_device: int, devices: Sequence[Any], beside: boo
 
 QUICK = {"xla_cpu_use_fusion_emitters": False, "xla_llvm_disable_expensive_passes": True}
 """Options of XLA for a CPU: kernels come straight from HLO, not by way of MLIR, and are optimised less."""
-
-
-ONE_THREAD = {"xla_cpu_multi_thread_eigen": False}
-"""For programs of many small steps: threads that share one matrix product would wait for each other, and every core has a run."""
-
-
-def _options(shape: Shape) -> dict[str, Any]:
-    """Options of XLA for the program on a CPU."""
-    return (QUICK if shape.quick else {}) | (ONE_THREAD if shape.optimizer else {})
 
 
 def _compile(lowered: Any, options: dict[str, Any]) -> Any:

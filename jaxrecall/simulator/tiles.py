@@ -31,26 +31,28 @@ def repeat(world: World, first: int, end: Array, body: Callable[[Array, Any], An
 
 def over_samples(world: World, key: Array, n: Array, body: Callable[[keys.Blocks, Array, Any], Any], start: Any) -> Any:
     """Folds `body(blocks, real, carry)` over the first n samples of a stream; `real` (tile,) masks those past n."""
+    return _over_tiles(world, n, lambda first, count: keys.blocks(key, first, count), body, start)
+
+
+def over_chosen(world: World, step: Array, n: Array, body: Callable[[keys.Items, Array, Any], Any], start: Any) -> Any:
+    """`over_samples` of the n samples that the batch of gradient step `step` holds, of the N of the first batch."""
+
+    def items(first: Array, count: int) -> keys.Items:
+        return keys.Items(world.run.batches[0], task.batch_items(world.run.streams, step, (first, count), world.run.N))
+
+    return _over_tiles(world, n, items, body, start)
+
+
+def _over_tiles(world: World, n: Array, addresses: Callable[[Array, int], Any], body: Callable[..., Any], start: Any) -> Any:
+    """Folds `body(addresses, real, carry)` over n samples; `addresses(first, count)` gives those of some blocks of samples."""
     tile = world.shape.tile
     per_tile = tile // BLOCK
 
     def step(c: Array, carry: Any) -> Any:
         real = c * tile + jnp.arange(tile, dtype=i32) < n
-        return body(keys.blocks(key, c * per_tile, per_tile), real, carry)
+        return body(addresses(c * per_tile, per_tile), real, carry)
 
     return repeat(world, 0, whole(n, tile), step, start)
-
-
-def over_chosen(world: World, step: Array, n: Array, body: Callable[[keys.Items, Array, Any], Any], start: Any) -> Any:
-    """`over_samples` of the n samples that the batch of gradient step `step` holds, of the N of the first batch."""
-    tile, key = world.shape.tile, world.run.batches[0]
-
-    def one(c: Array, carry: Any) -> Any:
-        real = c * tile + jnp.arange(tile, dtype=i32) < n
-        places = c * (tile // BLOCK), tile // BLOCK
-        return body(keys.Items(key, task.batch_items(world.run.streams, step, places, world.run.N)), real, carry)
-
-    return repeat(world, 0, whole(n, tile), one, start)
 
 
 def over_positions(world: World, blocks: keys.Addresses, first: int, body: Callable[[Array, Any], Any], start: Any) -> Any:
