@@ -75,12 +75,12 @@ def s1(bench: Bench) -> dict[str, Measured]:
 def cold(bench: Bench) -> dict[str, Measured]:
     """The small sweep in fresh processes, each with an empty compile cache but the second, and how many programs they compile."""
     answers: dict[str, list[dict[str, Any]]] = {}
-    cache = ""
+    cache, again = "", "jaxrecall, second process"
 
     def ask(name: str, task: str, **arguments: Any) -> Engine:
         def engine(call: int) -> float:
             nonlocal cache
-            if name == OURS:
+            if name != again:
                 cache = tempfile.mkdtemp(dir=bench.folder)
             answer = clock.fresh(task, cache, tiny=bench.tiny, **arguments)
             answers.setdefault(name, []).append(answer)
@@ -88,7 +88,6 @@ def cold(bench: Bench) -> dict[str, Measured]:
 
         return engine
 
-    again = "jaxrecall, second process"
     seconds = bench.interleaved({OURS: ask(OURS, "cold_jaxrecall")})
     seconds |= bench.interleaved({again: ask(again, "cold_jaxrecall"), "jax loop": ask("jax loop", "cold_jax")}, 1)
     if torch_engines(lambda call: []):

@@ -1,5 +1,6 @@
 """Training beyond the recipe: `descend` by cases solved by hand, the simulator against `descend`, and what changes nothing."""
 
+import functools
 import itertools
 
 import jax
@@ -16,7 +17,7 @@ from jaxrecall.point import Run
 from jaxrecall.reference.descent import EMBEDDINGS, OPTAX
 from jaxrecall.reference.steps import attend, features, in_float64
 from jaxrecall.science.columns import TRACE_COLUMNS
-from jaxrecall.simulator import program
+from jaxrecall.simulator import program, tiles
 from jaxrecall.simulator.shape import Shape
 
 RATES = {"sgd": 3.0, "momentum": 0.5, "adam": 0.02, "adamw": 0.02}
@@ -299,6 +300,16 @@ def test_padding_changes_nothing(case):
             assert other["test_loss"] == pytest.approx(one["test_loss"], rel=1e-6)
             for name, parameter in one["params"].items():
                 assert relative(other["params"][name], parameter) < 1e-4, name
+
+
+def test_tokens_kept_for_later_steps_are_those_drawn_in_each(monkeypatch):
+    """N 600 and L 6 take two tiles of two groups of positions each: 4 x 2048 tokens."""
+    found, point = [], TRACED.replace(steps=20)
+    for most in (8192, 8191):
+        monkeypatch.setattr(tiles, "KEPT", most)
+        run = jax.jit(functools.partial(program.simulate_run, shape=Shape.of(point)))
+        found.append(run(jax.tree.map(lambda a: a[0], program.arguments([Run(point, 5)]))))
+    jax.tree.map(np.testing.assert_array_equal, *found)
 
 
 @pytest.mark.parametrize("lr", [0, -1.0, float("nan")])

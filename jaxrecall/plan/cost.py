@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from ..files import atomic_write, cache_folder, read_json
+from ..laws.training import TRAINS
 from ..simulator.forms import FORMS
 from ..simulator.shape import QUICK_COMPILE, Shape
 from ..simulator.work import PRIMITIVES, Amounts, Work
@@ -113,9 +114,10 @@ def learner() -> dict[str, str]:
 
     Where a form counts other operations than before, a rate that was fitted to the old counts would be wrong.
     """
-    work = Work(1, 1000, 9000, 500, 4000, 30_000, 200)
-    shapes = (Shape(96, 48, m, "none", name, diagnose, not m, pool=32) for name in FORMS for m in (0, 64) for diagnose in (False, True))
-    counted = [(shape.form, *shape.amounts(work)) for shape in shapes]
+    work = Work(*(1000 * i for i, _ in enumerate(Work._fields, 1)))
+    recipe = [Shape(96, 48, m, "none", name, diagnose, not m, pool=32) for name in FORMS for m in (0, 64) for diagnose in (False, True)]
+    later = [replace(recipe[0], pool=pool, optimizer="sgd", trains=trains) for pool in (0, 32) for trains in TRAINS]
+    counted = [(shape.form, *shape.amounts(work)) for shape in recipe + later]
     return {"jaxrecall": version("jaxrecall"), "cost_model": hashlib.sha256(repr(counted).encode()).hexdigest()[:12]}
 
 

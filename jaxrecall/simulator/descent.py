@@ -20,7 +20,7 @@ from ..science import keys, task
 from . import losses, metrics
 from .attention import attend
 from .steps import features
-from .tiles import add_at, and_empty, at, only, outer, over_chosen, over_positions, over_samples, unless_zero
+from .tiles import add_at, and_empty, at, keep_noise, only, outer, over_chosen, over_positions, over_samples, unless_zero
 from .world import Trained, World, f32, i32, in_value, zeros_dp
 
 Parameters = dict[str, Array]
@@ -40,12 +40,13 @@ def trace(world: World, trained: Trained) -> dict[str, Any]:
     first = first_step(world.shape.start)
     candidates = jnp.array(recorded_steps(world.shape.start, MAX_STEPS), i32)
     fixed_w = trained.rate * trained.w
+    stepping = world if world.axis or world.shape.pool or world.shape.batched else keep_noise(world)
     params = start(world, trained)
     optimizer = UPDATES[world.shape.optimizer]()
 
     def one(step: Array, state: tuple[Parameters, Any]) -> tuple[Parameters, Any]:
         params, memory = state
-        slope = gradient(world, params, fixed_w, step)
+        slope = gradient(stepping, params, fixed_w, step)
         updates: Any
         with jax.numpy_dtype_promotion("standard"):  # optax mixes types
             updates, memory = optimizer.update(slope, memory, params)
@@ -124,7 +125,7 @@ def streamed(world: World, params: Parameters, w: Array, step: Array) -> Paramet
     run, e, shape, V_mat = world.run, world.e, world.shape, params["V_mat"]
     scores = losses.scores_of(world, w)
     answers = e.Z_out @ V_mat if e.W_in is None else e.Z_out
-    Z_in, label = and_empty(e.Z_in), jnp.arange(shape.V, dtype=i32)[None]
+    label = jnp.arange(shape.V, dtype=i32)[None]
     with_Z, with_W_in = "Z_in" in params, "W_in" in params
 
     def tile(blocks: keys.Addresses, real: Array, sums: Parameters) -> Parameters:
@@ -149,20 +150,21 @@ def streamed(world: World, params: Parameters, w: Array, step: Array) -> Paramet
         return {name: sums[name] + new[name] for name in sums}
 
     def of_attention(blocks: keys.Addresses, x0: Array, seen: Any, b: Array) -> Parameters:
-        along_h = jnp.sum(b * seen.h, axis=1)
-        row = jnp.arange(len(x0), dtype=i32) * (shape.V + 1)
+        sample, last = jnp.arange(len(x0), dtype=i32), i32(shape.V - 1)
+        row, along_h = sample * (shape.V + 1), jnp.sum(b * seen.h, axis=1)
+        along_values = (b @ e.Z_in.T).reshape(-1)  # of all tokens: a product is faster than rows looked up for each position
 
         def along(x: Array) -> Array:
-            return jnp.sum(b * at(Z_in, x), axis=1) - along_h
+            return at(along_values, (sample * shape.V)[None] + jnp.minimum(x, last)) - along_h[None]
 
         def positions(x: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
             S, values = carry
             a = jnp.exp(at(token, x) - seen.log_total[None])
-            S = add_at(S, x, a * jnp.stack([along(one) for one in x]))
+            S = add_at(S, x, a * along(x))
             return S, add_at(values, row[None] + x, a) if with_Z else values
 
         token = and_empty(scores.token, -jnp.inf)
-        c0 = seen.mass * (along(x0) + in_value(world) * (b @ e.z_trig))
+        c0 = seen.mass * (along(x0[None])[0] + in_value(world) * (b @ e.z_trig))
         values = jnp.zeros(len(x0) * (shape.V + 1) if with_Z else 0, f32)
         S, values = add_at(jnp.zeros(shape.V + 1, f32), x0, c0), add_at(values, row + x0, seen.mass) if with_Z else values
         S, values = over_positions(world, blocks, 1, positions, (S, values))

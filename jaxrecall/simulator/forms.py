@@ -298,14 +298,15 @@ def further_steps(work: Work, sizes: Sizes) -> Amounts:
         tables = work.stepped * 4 * 2 * (K * V * d + V * K * d + (V + K) * m * d)
         return read + Amounts(flops=tables)
     samples, tokens = work.stepped, work.stepped_tokens
-    words = (2 if sizes.batched else 1) * 2 * tokens
+    of_keys = 2 * V * d if sizes.trains != "V" else 0
     return Amounts(
-        words=words,
-        row_floats=2 * tokens * d,
+        words=work.stepped_words,
+        row_floats=tokens * d,
+        lookups=4 * tokens,
         scatters=(2 if of_values else 1) * tokens,
         exponentials=3 * samples * V + 2 * tokens,
         activations=2 * samples * m,
-        flops=samples * (3 * of_logits + of_values) + (samples // BLOCK) * 6 * V * d * (m or d),
+        flops=samples * (3 * of_logits + of_keys + of_values) + (samples // BLOCK) * 6 * V * d * (m or d),
     )
 
 

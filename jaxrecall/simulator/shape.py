@@ -11,7 +11,7 @@ from ..point import BLOCK, REDRAWS, Point, of_kind
 from . import beside
 from .forms import FORMS, Form, exact_form_after, form_of, further_floats, further_steps
 from .sizes import Sizes
-from .work import Amounts, Work
+from .work import KEPT, Amounts, Work
 
 _STATIC = of_kind("static")
 
@@ -77,6 +77,8 @@ class Shape(Sizes):
             floats += 4 * V * d + (4 * V * p + 2 * d * p + 2 * m * d if m else 0)
         if self.decoders:  # what the program returns, and float64 on the host
             floats += 5 * V * d + 10 * V * V + 20 * d * d
+        if self.optimizer and not (self.pool or self.batched):
+            floats += KEPT
         return 4 * (floats + further_floats(self) + self.tile * (4 * V + 4 * d + 4 * m))
 
     def beside(self, width: int) -> Shape:

@@ -8,7 +8,9 @@ that ended at a different step for each run would copy all that it carries, tabl
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -18,7 +20,8 @@ from jax import Array, lax
 from ..point import BLOCK
 from ..science import keys, task
 from . import beside
-from .world import World, f32, i32
+from .work import KEPT
+from .world import Kept, World, f32, i32
 
 POSITIONS = 4
 """Positions per iteration of a loop over a sequence: each pass over the sums of a tile then adds this many rows."""
@@ -60,13 +63,45 @@ def over_positions(world: World, blocks: keys.Addresses, first: int, body: Calla
 
     Past L a token is the empty one, V_pad: see `and_empty`.
     """
-    run, group = world.run, jnp.arange(POSITIONS, dtype=i32)
 
     def step(g: Array, carry: Any) -> Any:
-        j = first + g * POSITIONS + group
-        return body(jnp.where((j < run.L)[:, None], task.tokens(blocks, j, run.V), world.shape.V), carry)
+        def draw() -> Array:
+            return _tokens(world, blocks, first + g * POSITIONS)
 
-    return repeat(world, 0, whole(run.L - first, POSITIONS), step, start)
+        if world.kept is None or first == 0 or isinstance(blocks, keys.Items):
+            return body(draw(), carry)
+        return body(lax.cond(world.kept.complete, functools.partial(_kept_tokens, world, world.kept, blocks, g), draw), carry)
+
+    return repeat(world, 0, whole(world.run.L - first, POSITIONS), step, start)
+
+
+def _tokens(world: World, blocks: keys.Addresses, first: Array) -> Array:
+    """(POSITIONS, tile) int32: tokens from position `first` on."""
+    j = first + jnp.arange(POSITIONS, dtype=i32)
+    return jnp.where((j < world.run.L)[:, None], task.tokens(blocks, j, world.run.V), world.shape.V)
+
+
+def keep_noise(world: World) -> World:
+    """The world with the noise tokens of the first batch, for loops that read them many times; none if they are more than KEPT."""
+    run, size = world.run, POSITIONS * world.shape.tile
+    n_groups, n_tiles = whole(run.L - 1, POSITIONS), whole(run.N, world.shape.tile)
+    complete = ~run.fresh_batches & (n_groups <= KEPT // size // n_tiles)
+
+    def draw(i: Array, tokens: Array) -> Array:
+        per_tile = world.shape.tile // BLOCK
+        x = _tokens(world, keys.blocks(run.batches[0], i // n_groups * per_tile, per_tile), 1 + i % n_groups * POSITIONS)
+        return lax.dynamic_update_slice(tokens, x.reshape(-1), (i * size,))
+
+    n = jnp.where(complete, n_tiles * n_groups, 0)
+    return replace(world, kept=Kept(repeat(world, 0, n, draw, jnp.zeros(KEPT, i32)), complete))
+
+
+def _kept_tokens(world: World, kept: Kept, blocks: keys.Blocks, g: Array) -> Array:
+    """`_tokens` of the g-th group of noise positions, where `keep_noise` put them."""
+    size = POSITIONS * world.shape.tile
+    tile = blocks.index[0].astype(i32) // (world.shape.tile // BLOCK)
+    start = (tile * whole(world.run.L - 1, POSITIONS) + g) * size
+    return lax.dynamic_slice(kept.tokens, (start,), (size,)).reshape(POSITIONS, -1)
 
 
 def add_tokens(

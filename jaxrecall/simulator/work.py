@@ -14,6 +14,10 @@ LABELS = 64
 TILE = 4 * BLOCK  # samples per iteration of most programs
 
 
+KEPT = 2**20
+"""Most noise tokens that a run keeps for further steps, where it would draw them again in each: 4 MiB."""
+
+
 class Amounts(NamedTuple):
     """Primitive operations of runs in a program."""
 
@@ -52,6 +56,7 @@ class Work(NamedTuple):
     gaussian: int = 0  # counts from their Gaussian limit
     stepped: int = 0  # samples that further steps read; with a pool, steps
     stepped_tokens: int = 0  # those without a pool
+    stepped_words: int = 0  # random words for them
     recorded: int = 0  # rows of runs that train on
 
     @staticmethod
@@ -61,9 +66,7 @@ class Work(NamedTuple):
         n_test = n_rows * _whole(point.n_test, BLOCK)
         evaluated = n_test + n_rows * _whole(min(point.N, point.n_test), BLOCK)
         labels = evaluated * _whole(point.V, LABELS)
-        read = _whole(point.batch or point.N, BLOCK)
-        further = (point.further_steps * (1 if point.pool else read), 0 if point.pool else point.further_steps * read * point.L, n_rows)
-        further = further if point.trains_on else (0, 0, 0)
+        further = (*_of_steps(point), n_rows) if point.trains_on else (0, 0, 0, 0)
         if point.pool is None:
             of_run = (samples, samples * point.L, evaluated, evaluated * point.L, labels, 0, *further)
             return Work(runs, *(runs * n for n in of_run))
@@ -83,6 +86,18 @@ class Work(NamedTuple):
 
     def times(self, n: int) -> Work:
         return Work(*(n * each for each in self))
+
+
+def _of_steps(point: Point) -> tuple[int, int, int]:
+    """`stepped`, `stepped_tokens` and `stepped_words` of a run that trains on."""
+    if point.pool:
+        return point.further_steps, 0, 0
+    samples = point.further_steps * _whole(point.batch or point.N, BLOCK)
+    tokens = samples * point.L
+    if point.batch:
+        return samples, tokens, 4 * tokens  # forward and back; a chosen sample takes both words of a cipher
+    kept = not point.fresh_batches and _whole(point.N, BLOCK) * point.L <= KEPT
+    return samples, tokens, _whole(point.N, BLOCK) * point.L if kept else 2 * tokens
 
 
 def memory_limit() -> int:

@@ -59,6 +59,15 @@ class Pools(eqx.Module):
     """The part of the samples that have informative token x and noise sequence k, less its mean 1 / (V K)."""
 
 
+class Kept(eqx.Module):
+    """Noise tokens of the samples of a run, drawn once and read in many steps."""
+
+    tokens: Int32[Array, " KEPT"]
+    """In the order in which `tiles.over_positions` reads them."""
+    complete: Bool[Array, ""]
+    """Whether all are here; else they are drawn whenever they are needed."""
+
+
 class World(eqx.Module):
     """The drawn but untrained part of a run: embeddings, permutation, and the mask of the padding."""
 
@@ -69,6 +78,7 @@ class World(eqx.Module):
     """0 on labels, -inf on padding."""
     shape: Sizes = eqx.field(static=True)
     pools: Pools | None = None
+    kept: Kept | None = None
     axis: str | None = eqx.field(static=True, default=None)
     """Name of the mapped axis of runs that go side by side, as on an accelerator; None where they go one after the other."""
 
