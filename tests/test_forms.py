@@ -10,7 +10,7 @@ from scipy.special import softmax
 from jaxrecall.point import Point
 from jaxrecall.reference import steps
 from jaxrecall.reference.realization import realize
-from jaxrecall.science import keys
+from jaxrecall.science import keys, task
 from jaxrecall.simulator import attention, counts, forms, program, uniform
 from jaxrecall.simulator.expected import step2_error
 from jaxrecall.simulator.shape import Shape
@@ -163,7 +163,8 @@ def test_no_rate_overflows_an_attention_score():
     world = drawn(ATTENTION, SEED, shape_of(ATTENTION), gamma_eta=np.float32(3e38))
     scores = attention.attention_scores(world, 1e3 * world.e.z_trig, world.run.gamma_eta)
     assert np.isfinite(scores.trigger + scores.token).all()
-    assert np.isfinite(attention.attend(world, keys.blocks(world.run.batches[0], 0, 1), scores).h).all()
+    blocks = keys.blocks(world.run.batches[0], 0, 1)
+    assert np.isfinite(attention.attend(world, blocks, task.tokens(blocks, 0, world.run.V), scores).h).all()
 
 
 @pytest.mark.parametrize("trigger_in_value", [True, False])

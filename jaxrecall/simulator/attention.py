@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array, lax
 
-from ..science import keys, task
+from ..science import keys
 from .tiles import and_empty, at, over_positions, unless_zero
 from .world import World, f32, in_value
 
@@ -75,10 +75,9 @@ class Attended(NamedTuple):
     log_total: Array | None = None  # (tile,) log of the sum of exponentials of the attention logits (nats)
 
 
-def attend(world: World, blocks: keys.Addresses, scores: Scores) -> Attended:
-    """Softmax attention in one pass over positions: a running maximum, every sum rescaled when it grows."""
+def attend(world: World, blocks: keys.Addresses, x0: Array, scores: Scores) -> Attended:
+    """Softmax attention in one pass over positions: a running maximum, every sum rescaled when it grows. x0 is position 0."""
     Z_in, token = and_empty(world.e.Z_in), and_empty(scores.token, -jnp.inf)
-    x0 = task.tokens(blocks, 0, world.run.V)
     own = at(token, x0) + scores.trigger
     start = (own, jnp.ones_like(own), at(Z_in, x0), jnp.full_like(own, -jnp.inf))
 

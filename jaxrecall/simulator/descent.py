@@ -130,7 +130,7 @@ def streamed(world: World, params: Parameters, w: Array, step: Array) -> Paramet
 
     def tile(blocks: keys.Addresses, real: Array, sums: Parameters) -> Parameters:
         x0 = task.tokens(blocks, 0, run.V)
-        seen = attend(world, blocks, scores)
+        seen = attend(world, blocks, x0, scores)
         phi, slope = features(world, seen.h)
         out = phi if e.W_in is None else phi @ V_mat.T
         p = jax.nn.softmax(out @ answers.T + world.no_label[None], axis=1)

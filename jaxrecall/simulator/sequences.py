@@ -35,7 +35,11 @@ def reader(world: World, scores: Scores, unread: Array) -> Reader:
     def informative(which: Array, blocks: keys.Blocks) -> Array:
         return task.tokens(blocks, 0, world.run.V)
 
-    return Reader(informative, lambda which, blocks: (informative(which, blocks), attend(world, blocks, scores)))
+    def attended(which: Array, blocks: keys.Blocks) -> tuple[Array, Attended]:
+        x0 = informative(which, blocks)
+        return x0, attend(world, blocks, x0, scores)
+
+    return Reader(informative, attended)
 
 
 def _with_pool(world: World, scores: Scores, unread: Array) -> Reader:

@@ -113,7 +113,7 @@ def step3(world: World, scores: Scores, residual_of: Residual, n: Array | None =
     def tile(blocks: keys.Blocks, real: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         G, phi2 = carry
         x0 = task.tokens(blocks, 0, run.V)
-        phi, _ = features(world, attend(world, blocks, scores).h)
+        phi, _ = features(world, attend(world, blocks, x0, scores).h)
         return G + outer(only(real, residual_of(phi, at(world.perm, x0))), phi), phi2 + jnp.sum(only(real, phi * phi))
 
     G, phi2 = over_samples(world, batch_of_step(world, 2), run.N if n is None else n, tile, (zeros_dp(world), f32(0)))
