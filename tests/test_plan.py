@@ -46,7 +46,7 @@ def test_forms_do_not_share_a_program():
 
 
 def test_the_estimate_says_what_it_would_be_without_shortcuts():
-    point = Point(V=64, N=2**20, d=16, L=64)
+    point = Point(V=64, N=2**24, d=16, L=64)
     guarded, exact = (plan.make([(point.replace(exact=exact), seed) for seed in range(8)]) for exact in ("guarded", "full"))
     assert exact.seconds_in_full == exact.seconds
     assert guarded.seconds_in_full == pytest.approx(guarded.seconds + exact.seconds)

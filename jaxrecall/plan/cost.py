@@ -23,7 +23,7 @@ import numpy as np
 from ..files import atomic_write, cache_folder, read_json
 from ..laws.training import TRAINS
 from ..simulator.forms import FORMS
-from ..simulator.shape import QUICK_COMPILE, Shape
+from ..simulator.shape import QUICK_COMPILE, TRAINING_COMPILE, Shape
 from ..simulator.work import PRIMITIVES, Amounts, Work
 
 
@@ -122,8 +122,8 @@ def learner() -> dict[str, str]:
 
 
 def _compile_share(shape: Shape) -> float:
-    """Time to compile the program, over that of one that is not quick."""
-    return QUICK_COMPILE if shape.quick else 1.0
+    """Time to compile the program, over that of one that is neither quick nor trains on."""
+    return (QUICK_COMPILE if shape.quick else 1.0) * (TRAINING_COMPILE if shape.optimizer else 1.0)
 
 
 def _calibration_file() -> Path | None:

@@ -18,8 +18,11 @@ _STATIC = of_kind("static")
 SAMPLES_AT_ONCE = 2**17
 """Samples that an accelerator reads at a time, of all runs side by side: a thousand for each of its some hundred processors."""
 
-QUICK_COMPILE, QUICK_RUN = 0.55, 1.35
+QUICK_COMPILE, QUICK_RUN = 0.65, 1.35
 """Time to compile a quick program, and to run it apart from matrix products, over those of another."""
+
+TRAINING_COMPILE = 1.7
+"""Time to compile a program of runs that train on, over that of one without further steps."""
 
 
 def _static(point: Point) -> dict[str, Any]:
