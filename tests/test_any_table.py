@@ -147,7 +147,7 @@ def test_any_dataframe(columns, typed, indexed):
     frame = pd.DataFrame(dict(enumerate(map(pd.Series, [values for _, values in columns])))) if columns else pd.DataFrame()
     frame.columns = [name for name, _ in columns]
     frame = frame.convert_dtypes() if typed else frame
-    if indexed and len(frame.columns):
+    if indexed and len(frame.columns) and frame.columns.is_unique:
         frame = frame.set_index(frame.columns[0])
 
     def fitted():

@@ -120,6 +120,8 @@ def test_accuracy_is_locked_accuracy_where_attention_is_right_and_chance_where_i
     assert theory.accuracy(model.replace(L=1), 4096) == locked
     assert theory.accuracy(model, 4096) == pytest.approx(locked, abs=1e-3)
     assert theory.accuracy(model.replace(kappa=1e-3), 4096) < 0.01  # a quarter of the mass on the informative token never leads
+    assert theory.accuracy(model.replace(kappa=0.0), 4096) == 0  # attention stays uniform
+    assert theory.accuracy(model.replace(kappa=1e200), 4096) == theory.accuracy(model.replace(kappa=1e6), 4096)
     for law in ({"embedding": "orthogonal", "activation": "relu"}, {"activation": "quadratic"}):  # no score noise: the locked value
         other = Model(V=24, d=26, L=4, m=32, **law)
         assert theory.accuracy(other, 512) == theory.locked_accuracy(other, 512)

@@ -46,9 +46,12 @@ def locked_part(score: float, snr: float, V: int, L: int) -> tuple[np.ndarray, f
     u = (np.arange(SEEDS) + 0.5) / SEEDS
     other = (np.arange(SEEDS) * (math.sqrt(5) - 1) / 2 + 0.5) % 1  # golden ratio: the second coordinate of a lattice
     sigma = score / snr
+    if sigma == 0:  # attention is uniform
+        return np.zeros(SEEDS), 0.0
     exposed = snr + ndtri(u)
-    if L > 2 and sigma**2 < 2 * math.log(L - 1):
-        rivals = math.log(L - 1) + sigma**2 / 2
+    variance = sigma * sigma  # ** would raise where it overflows
+    if L > 2 and variance < 2 * math.log(L - 1):
+        rivals = math.log(L - 1) + variance / 2
         mass = expit(sigma * (exposed + ndtri(other)) - rivals)
         stray = ((1 - mass) ** 2).mean() / (L - 1) * (mass.mean() / (mass**2).mean()) ** 2
         return ndtr(exposed - rivals / sigma), float(stray)
