@@ -88,7 +88,6 @@ def _main(args: argparse.Namespace, resume_command: str, interrupts: Interrupts)
 
 def _sweep(job: Job, by: Engine, events: Events | None, interrupts: Interrupts) -> int:
     """Runs what is missing, reports problems, draws the figure; returns the exit code."""
-    outcome = Outcome()
     try:
         with by.opened(job.grid) if job.to_do else contextlib.nullcontext(_nothing) as execute:
             outcome = carry_out(job, execute, progress(job.tally, events), interrupts)
@@ -105,6 +104,7 @@ def _sweep(job: Job, by: Engine, events: Events | None, interrupts: Interrupts) 
         print(interrupted(job.resume_command), file=sys.stderr)
         code = INTERRUPTED
     if events:
+        outcome = job.outcome
         facts = {"unsaved": outcome.unsaved, "failed": outcome.failed, "interrupted": code == INTERRUPTED, "command": job.resume_command}
         events.emit("done", exit_code=code, runs_executed=outcome.runs, seconds=events.elapsed, **facts)
     return code

@@ -377,6 +377,20 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+def test_a_signal_between_two_rounds_leaves_the_count_of_runs_right(grid, capsys, monkeypatch):
+    update = Rounds.update
+
+    def then_signal(self, accuracy) -> None:
+        update(self, accuracy)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(Rounds, "update", then_signal)
+    assert main([*grid, "--json-log"]) == 130
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    saved = sum(event["rows"] for event in events if event["event"] == "part")
+    assert events[-1]["runs_executed"] == saved == len(load("results/tiny")) > 0
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs RLIMIT_AS and /proc, which this system lacks")
 def test_a_cell_that_fails_waits_and_the_others_are_found(grid, environment):

@@ -33,6 +33,9 @@ class Job(ABC):
         self.n_done = 0
         """Runs of this job that need not run again."""
 
+        self.outcome = Outcome()
+        """Of all plans that were carried out, also if a signal ends the call between two of them."""
+
         self.remarks: list[str] = []
         """Lines to print before the job starts."""
 
@@ -81,7 +84,7 @@ class Job(ABC):
         }
 
     @abstractmethod
-    def run(self, execute: Callable[[Plan], Outcome], progress: Progress) -> Outcome:
+    def run(self, execute: Callable[[Plan], Outcome], progress: Progress) -> None:
         """Runs what is missing, plan by plan."""
 
     def has_picture(self, outcome: Outcome) -> bool:
@@ -122,7 +125,14 @@ def carry_out(job: Job, execute: Executor, progress: Progress, interrupts: Inter
     job.store.clear_failures(job.runs)
     progress.started(job.start_line(), job.start_facts())
     interrupts.message = progress.message
+
+    def counted(plan: Plan) -> Outcome:
+        outcome = execute(plan, job.store, progress, interrupts, job.resume_command)
+        job.outcome += outcome
+        return outcome
+
     try:
-        return job.run(lambda plan: execute(plan, job.store, progress, interrupts, job.resume_command), progress)
+        job.run(counted, progress)
     finally:
         progress.close()
+    return job.outcome

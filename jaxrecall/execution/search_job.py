@@ -90,9 +90,9 @@ class SearchJob(Job):
             return f"nothing to do: all {self.n_done} runs are in {self.store.folder}"
         return f"{self.grid.name}: {self.rounds}, {plural(self.n_done, 'run')} done; rows go to {self.store.folder}"
 
-    def run(self, execute: Callable[[Plan], Outcome], progress: Progress) -> Outcome:
+    def run(self, execute: Callable[[Plan], Outcome], progress: Progress) -> None:
         """Runs rounds until every cell is finished or waits for a failed run, or the call is to stop. Then writes search.json."""
-        rounds, total, failed = self.rounds, Outcome(), set[RunId]()
+        rounds, failed = self.rounds, set[RunId]()
         while runs := [run for run in rounds.pending if run.id not in failed]:
             self.search_tally.next_round(len(runs))
             outcome = execute(rounds.plan(runs))
@@ -100,11 +100,9 @@ class SearchJob(Job):
             self.search_tally.finished = rounds.finished
             self.search_tally.est_done = float(rounds.finished)
             failed |= {run.id for run in runs} - outcome.accuracy.keys()
-            total += outcome
             if outcome.interrupted or outcome.unsaved or (outcome.failed and self.plan.settings.fail_fast):
                 break
         progress.searched(self.store.note("search", rounds.report()), len(rounds.cells), rounds.finished)
-        return total
 
     def table(self) -> list[dict[str, Any]]:
         """One row per cell and theta."""

@@ -102,8 +102,9 @@ class SweepJob(Job):
         command = without_shard(self.resume_command) if self.shard else self.resume_command
         return super().manifest() | {"command": command}
 
-    def run(self, execute: Callable[[Plan], Outcome], progress: Progress) -> Outcome:
-        return execute(self.plan) if self.to_do else Outcome()
+    def run(self, execute: Callable[[Plan], Outcome], progress: Progress) -> None:
+        if self.to_do:
+            execute(self.plan)
 
     def has_picture(self, outcome: Outcome) -> bool:
         return super().has_picture(outcome) and not self.shard  # the whole grid's picture is for the call without --shard
