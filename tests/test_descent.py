@@ -208,12 +208,15 @@ def test_a_step_reads_the_samples_of_its_batch():
 
 
 def cases():
-    """Every optimizer with all that it may train, with and without MLP and pool; starts and activations in turn."""
+    """Every optimizer with all that it may train, with and without MLP and pool; starts and activations in turn.
+
+    The activations are smooth: where a unit of a relu is off or on by rounding alone, two runs part.
+    """
     numbers = itertools.count()
     for optimizer, trains, mlp, pool in itertools.product(OPTIMIZERS, TRAINS, (False, True), (False, True)):
         if trains != "VWZM" or mlp:
             i = next(numbers)
-            more = {"m": 16, "activation": ("relu", "tanh")[i // 2 % 2]} if mlp else {}
+            more = {"m": 16, "activation": ("gelu", "tanh")[i // 2 % 2]} if mlp else {}
             yield {"optimizer": optimizer, "trains": trains, "start": ("three_step", "zero")[i % 2], **more} | (
                 {"pool": 24} if pool else {}
             )
@@ -229,13 +232,14 @@ def check(case: dict) -> None:
     expected = descend(realize(point, 3), point)
     found = traced(point, 3, Shape.sized(point, 32, 32, 32 if point.m else 0))
     first, last = expected[0], expected[-1]
-    assert last.loss < 0.95 * first.loss
+    assert last.loss < 0.97 * first.loss
     for now, judge in zip(found, expected, strict=True):
         assert now["loss"] == pytest.approx(judge.loss, rel=1e-4), judge.step
         assert now["test_loss"] == pytest.approx(judge.test_loss, rel=1e-4), judge.step
         if judge.step == 20:
             for name, parameter in now["params"].items():
-                assert relative(parameter, getattr(judge, name)) < 1e-3, name
+                exact = getattr(judge, name)  # zero where nothing trains it
+                assert np.linalg.norm(parameter - exact) <= 1e-3 * np.linalg.norm(exact), name
 
 
 @pytest.mark.parametrize("case", SOME, ids=str)
