@@ -176,6 +176,12 @@ def test_floats_of_16_bits_are_an_axis():
     assert set(fit(frame, resamples=100).thresholds["eta"]) == {1.0, 2.0}
 
 
+def test_a_value_that_some_rows_lack_has_no_place_on_an_axis(tmp_path):
+    pd.DataFrame(RUNS[:4]).assign(gamma=[math.nan, 4.0, 4.0, 4.0]).to_parquet(tmp_path / "table.parquet")
+    arguments = [str(tmp_path / "table.parquet"), "--resamples", "100", "--surrogate", "0"]
+    assert report_command.main(arguments) == 0
+
+
 def test_a_long_value_in_a_picture_is_cut():
     assert text("a" * 3000) == "a" * 57 + "..."
     assert text("a" * 60) == "a" * 60

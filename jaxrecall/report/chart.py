@@ -73,8 +73,11 @@ class Chart:
         ax.set_ylim(*self.y.ends())
 
     def boxes(self, rows: Table) -> list[Box]:
-        """Pixels of what was tested; none is wider than the usual step, so that gaps stay gaps."""
-        out = []
+        """Pixels of what was tested; none is wider than the usual step, so that gaps stay gaps.
+
+        A row without a value has no place on an axis.
+        """
+        out, rows = [], rows.dropna(subset=["_x", "_y"])
         columns = [(value, mine) for value, mine in rows.groupby("_x", sort=True)]
         tested = sorted(set(rows["_x"]), key=self.x.values.index)
         ends_x = dict(zip(tested, _ends(self.x, tested, np.median(_steps(self.x, tested) or [np.log(2)])), strict=True))
