@@ -40,7 +40,8 @@ WITHOUT_JAX = (
     "simulator.sizes",
     "simulator.work",
 )
-COMPILES = ("simulator/program.py", "reference/realization.py", "reference/descent.py")
+COMPILES = ("simulator/program.py", "reference/realization.py", "reference/descent.py", "science/keys.py")
+"""The last of them has the cipher alone, which is traced once for all places in a program that use it."""
 
 
 def sources(*packages: Path) -> dict[str, Path]:
@@ -127,7 +128,7 @@ for name in {shall_not!r}:
 
 
 def compile_elsewhere(files: dict[str, Path]) -> list[str]:
-    """Files that name jit, shard_map or devices and are not among those that compile programs."""
+    """Files that name jit, shard_map or devices and are not among those that may."""
     uses = re.compile(r"\bjax\.jit\b|\bimport jit\b|shard_map|devices\(")
     return [module for module, path in files.items() if uses.search(path.read_text()) and not path.as_posix().endswith(COMPILES)]
 

@@ -1,4 +1,4 @@
-"""Compiled programs: the only place with jit, vmap and devices. One program serves every point that fits its shape."""
+"""Compiled programs: the only place with vmap over runs, and devices. One program serves every point that fits its shape."""
 
 from __future__ import annotations
 
