@@ -434,9 +434,12 @@ def test_a_cell_stays_in_its_program_whatever_the_round(tmp_path):
         runs = [run for chunk in plan.chunks for run in chunk.runs]
         done = [run for run in runs if run.point.V != 300]  # those fail
         accuracy = {run.id: Cell(run.point.V).accuracy(run.point.N, run.seed) for run in done}
-        return Outcome(runs=len(done), failed=len(done) < len(runs), accuracy=accuracy)
+        outcomes.append(Outcome(runs=len(done), failed=len(done) < len(runs), accuracy=accuracy))
+        return outcomes[-1]
 
-    outcome, rounds = job.run(execute, Progress(job.tally)), job.rounds
+    outcomes: list[Outcome] = []
+    job.run(execute, Progress(job.tally))
+    outcome, rounds = sum(outcomes, Outcome()), job.rounds
     assert (outcome.runs, outcome.failed) == (len(rounds.used), 1)
     assert outcome.accuracy.keys() == rounds.used
     assert job.tally.finished == 3
