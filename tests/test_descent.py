@@ -23,7 +23,7 @@ from jaxrecall.simulator.shape import Shape
 RATES = {"sgd": 3.0, "momentum": 0.5, "adam": 0.02, "adamw": 0.02}
 """At which the loss of these small points falls visibly within 20 steps."""
 
-RATES_OF_EMBEDDINGS = {"sgd": 0.3, "momentum": 0.1, "adam": 0.005, "adamw": 0.005}
+RATES_OF_EMBEDDINGS = {"sgd": 0.4, "momentum": 0.1, "adam": 0.005, "adamw": 0.005}
 """The same where embeddings are trained too."""
 
 SMALL = {"V": 12, "N": 300, "d": 10, "L": 4, "n_test": 200, "kappa": 20.0, "gamma2": 10.0}
@@ -232,7 +232,7 @@ def check(case: dict) -> None:
     expected = descend(realize(point, 3), point)
     found = traced(point, 3, Shape.sized(point, 32, 32, 32 if point.m else 0))
     first, last = expected[0], expected[-1]
-    assert last.loss < 0.97 * first.loss
+    assert last.loss < 0.95 * first.loss
     for now, judge in zip(found, expected, strict=True):
         assert now["loss"] == pytest.approx(judge.loss, rel=1e-4), judge.step
         assert now["test_loss"] == pytest.approx(judge.test_loss, rel=1e-4), judge.step
@@ -251,6 +251,10 @@ def test_some_combinations_agree(case):
 @pytest.mark.parametrize("case", EVERY, ids=str)
 def test_every_combination_agrees(case):
     check(case)
+
+
+def test_an_activation_with_a_kink_agrees():
+    check({"optimizer": "adam", "trains": "VWZM", "m": 16, "activation": "relu"})
 
 
 @pytest.mark.parametrize("kw", [{"batch": 600}, {"fresh_batches": True, "start": "zero"}], ids=str)

@@ -91,9 +91,11 @@ def axes_of(frame: Table) -> tuple[list[str], list[str]]:
 
 def without_switches(frame: Table) -> tuple[Table, list[str]]:
     """The table without switches that change no count, and one row of those that differ in such a switch alone."""
+    from pandas.api.types import is_hashable
+
     switches = [name for name in EXTRAS if name in frame]
     names = {*FIELDS, "seed", "n_correct", "code_version", "precision", *_foreign(frame)} - {*switches}
-    same = [name for name in frame if name in names and (name in FIELDS or frame[name].map(np.isscalar).all())]
+    same = [name for name in frame if name in names and frame[name].map(is_hashable).all()]
     again = frame.duplicated(same) & ~frame.duplicated([*same, *switches])
     remarks = [f"{again.sum()} runs differ from others in {', '.join(switches)} alone and were left out"] if again.any() else []
     return frame[~again].drop(columns=switches), remarks

@@ -181,7 +181,7 @@ def _refuse_duplicates(frame: Table, point: list[str], seeds: list[str]) -> None
     if (twice := copies[copies > 1]).empty:
         return
     where = ", ".join(f"{name} = {value}" for name, value in zip(copies.index.names, twice.index[0], strict=True))
-    differ = [name for name in ("code_version", "precision", "n_test") if name in frame and frame[name].map(str).nunique() > 1]
+    differ = [name for name in ("code_version", "precision", "n_test") if name in frame and frame[name].dropna().map(str).nunique() > 1]
     hint = f" (the table mixes {', '.join(differ)})" if differ else ""
     raise FitError(f"rows: {len(twice)} runs come more than once, the first at {where}{hint}; keep one row per point, seed and step")
 
