@@ -53,6 +53,19 @@ def test_the_estimate_says_what_it_would_be_without_shortcuts():
     assert plan.joined([guarded, exact], 1).seconds_in_full == guarded.seconds_in_full + exact.seconds_in_full
 
 
+def test_runs_that_will_be_turned_away_join_the_program_that_their_neighbours_fall_back_on():
+    sure, near = Point(V=64, N=128, d=16, L=8), Point(V=64, N=1024, d=128, L=8)
+    found = plan.make([(sure, 0), (near, 0)], calibration=Calibration())
+    assert sure.exact == near.exact == "guarded"
+    guarded, exact = sorted(found.shapes, key=lambda shape: shape.fallback is None)
+    assert guarded.fallback == exact
+    assert exact.fits(sure)
+    heavy = sure.replace(N=2**24, exact="full")  # padding d to 128 would cost more than half a compilation
+    assert {shape.d for shape in plan.make([(heavy, 0), (near, 0)], calibration=Calibration()).shapes} == {16, 128}
+    in_full = found.seconds_in_full - found.seconds  # the fallback is compiled for the others anyway
+    assert in_full < 0.1 * Calibration().seconds_to_get(exact)
+
+
 def test_a_merged_shape_has_the_tile_of_its_own_sizes():
     small, large = Shape(64, 16, 0, "none"), Shape(8192, 16, 0, "none")
     assert small.tile > large.tile

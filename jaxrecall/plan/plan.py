@@ -162,7 +162,7 @@ def make(
         chunks=chunks,
         flops=sum(shape.amounts(of).flops for shape, of in work.items()),
         seconds=seconds,
-        seconds_in_full=seconds + again + sum(map(calibration.seconds_to_get, fallbacks)),
+        seconds_in_full=seconds + again + sum(map(calibration.seconds_to_get, fallbacks.keys() - groups.keys())),
         terms=Terms.of(chunks, settings or Settings(), limit or memory_limit(), calibration),
     )
 
@@ -198,7 +198,8 @@ def _forced(members: Iterable[Member], sizes: tuple[int, int, int]) -> dict[Shap
 
 def _merged(members: Iterable[Member], calibration: Calibration) -> dict[Shape, list[Member]]:
     """Greedily merges the two shapes that save most, until every merge would cost more than a compilation. Then makes
-    a shape quick to compile, or puts it into one that is already compiled, where that costs less."""
+    a shape quick to compile, or puts it into one that is compiled already, or that another program may fall back on, where that costs
+    less."""
     groups: dict[Shape, list[Member]] = {}
     for member in members:
         groups.setdefault(Shape.tight(member.point), []).append(member)
@@ -228,10 +229,14 @@ def _merged(members: Iterable[Member], calibration: Calibration) -> dict[Shape, 
         savings |= pairs((other, both) for other in groups if other != both)
 
     settled: dict[Shape, list[Member]] = {}
-    for shape, group in groups.items():
-        ready = [known for known in sorted(calibration.programs) if known.variant == shape.variant and _both(known, shape) == known]
-        best = min([shape, replace(shape, quick=True), *ready], key=lambda b: get(b) + seconds(b, work[shape]))
-        settled.setdefault(best, []).extend(group)
+    for shape, group in sorted(groups.items(), key=lambda item: item[0].fallback is None):
+        fallbacks = {guarded.fallback for guarded in settled if guarded.fallback}
+        others = [b for b in sorted(calibration.programs | fallbacks) if b.variant == shape.variant and _both(b, shape) == b]
+
+        def cost(b: Shape, of: Work = work[shape], fallbacks: set[Shape] = fallbacks) -> float:
+            return get(b) * (0.5 if b in fallbacks else 1) + seconds(b, of)  # a fallback may have to be compiled in any case
+
+        settled.setdefault(min([shape, replace(shape, quick=True), *others], key=cost), []).extend(group)
     return settled
 
 
