@@ -35,6 +35,11 @@ def batches(rates: Rates, noise: float = 0.0) -> list[tuple[Amounts, float]]:
     return [(a, rates.seconds(a) * chance.uniform(1 - noise, 1 + noise)) for a in amounts]
 
 
+def of_programs(times: list[tuple[Amounts, float]]) -> dict[Shape, tuple[Amounts, float]]:
+    """As if each were of a program of its own."""
+    return {Shape(16 + i, 16, 0, "none", "counts"): of_one for i, of_one in enumerate(times)}
+
+
 @pytest.mark.parametrize("factor", [0.2, 1.0, 5.0])
 def test_rates_are_recovered_from_measured_batches(factor):
     machine = Rates(**{name: rate * factor for name, rate in asdict(Rates()).items()})
@@ -45,22 +50,44 @@ def test_rates_are_recovered_from_measured_batches(factor):
     assert Rates().fitted([]) == Rates()
 
 
+def test_a_grid_of_one_kind_leaves_the_rates_of_others_alone():
+    """A program whose lookups take five times as long as the model says, measured again and again beside others that obey it."""
+    machine = of_programs(batches(Rates()))
+    amounts = Shape(1024, 64, 0, "none", "counts").amounts(Work.of(Point(V=1024, N=65536, d=64, L=8), 100))
+    odd = {Shape(1024, 64, 0, "none", "counts"): (amounts, 5 * Rates().seconds(amounts))}
+    known = Calibration().after(machine, {})
+    for _ in range(20):
+        known = known.after(odd, {})
+    ratios = [known.rates.seconds(a) / seconds for a, seconds in machine.values()]
+    assert max(ratios) < 1.3
+    assert min(ratios) > 0.8
+    for i in range(100):
+        known = known.after({Shape(2000 + i, 16, 0, "none", "counts"): (Amounts(runs=1), 1.0)}, {})
+    assert len(known.measured) == 64
+    assert not odd.keys() & known.measured.keys()
+
+
 def test_one_slow_compilation_does_not_decide_the_next_estimates():
-    once = Calibration().after([], {LARGE: 16 * Rates().compile_seconds, LARGE.fallback: None})
+    once = Calibration().after({}, {LARGE: 16 * Rates().compile_seconds, LARGE.fallback: None})
     assert once.rates.compile_seconds == pytest.approx(4 * Rates().compile_seconds)
     for _ in range(8):
-        once = once.after([], {LARGE: 2.0})
+        once = once.after({}, {LARGE: 2.0})
     assert once.rates.compile_seconds == pytest.approx(2.0, rel=0.02)
 
 
 def test_calibration_is_kept_and_a_broken_file_is_not_trusted(tmp_path, monkeypatch):
     assert Calibration.kept() == Calibration()
     monkeypatch.setenv("JAXRECALL_CACHE", str(tmp_path / "cache"))
-    known = Calibration(replace(Rates(), words=1e9), frozenset({Shape(64, 32, 0, "none", "counts")}))
+    shape = Shape(64, 32, 0, "none", "counts")
+    known = Calibration(replace(Rates(), words=1e9), frozenset({shape}), {shape: (Amounts(words=2.0), 0.5)})
     known.keep()
     assert Calibration.kept() == known
     (file,) = (tmp_path / "cache").iterdir()
-    for broken in ("", "{", "[1]", '{"rates": {}}', json.dumps({"rates": {"words": -1.0}, "programs": []})):
+    saved = json.loads(file.read_text())
+    (sizes, amounts, _) = saved["measured"][0]
+    measured = ([sizes, amounts, -0.5], [sizes, [0.0], 0.5], [1, 2, 3])
+    damages = ({"rates": {"words": -1.0}}, *({"measured": [one]} for one in measured))
+    for broken in ("", "{", "[1]", '{"rates": {}}', *(json.dumps(saved | damage) for damage in damages)):
         file.write_text(broken)
         assert Calibration.kept() == Calibration()
 
@@ -89,7 +116,7 @@ def learned(rates: Rates) -> Calibration:
         return of[0], meter.measured(lambda: busy(of[1]))[1]
 
     with ThreadPool(2) as pool:
-        return Calibration().after(pool.map(batch, batches(rates)[::2], chunksize=1), {})
+        return Calibration().after(of_programs(pool.map(batch, batches(rates)[::2], chunksize=1)), {})
 
 
 def busy(seconds: float) -> None:
@@ -102,7 +129,7 @@ def busy(seconds: float) -> None:
 def test_a_plan_is_the_same_whether_learned_on_a_busy_machine_or_on_a_quiet_one():
     """Other programs that keep all cores busy, two to a core, make batches take about three times as long."""
     machine = replace(Rates(), **{name: rate / 2 for name, rate in asdict(Rates()).items() if name in PRIMITIVES})
-    quiet = Calibration().after(batches(machine)[::2], {})
+    quiet = Calibration().after(of_programs(batches(machine)[::2]), {})
     others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * cores())]
     try:
         while_busy = learned(machine)

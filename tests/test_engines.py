@@ -241,7 +241,7 @@ def finished(runs: Sequence[Run]) -> Finished:
 
 
 def whole(pool: ScriptedPool, worker: int, task: Task) -> list[Event]:
-    return [finished(task.chunk.runs), Ended([], {})]
+    return [finished(task.chunk.runs), Ended({}, {})]
 
 
 def scripted(tmp_path: Path, pool: ScriptedPool, interrupts: Interrupts | None = None) -> tuple[Outcome, list[str], dict[str, Any]]:
@@ -323,7 +323,7 @@ def test_a_signal_stops_the_workers_and_a_second_one_drops_their_batches(tmp_pat
     def script(pool: ScriptedPool, worker: int, task: Task) -> list[Event]:
         if len(pool.tasks) == 2:
             interrupts._handle(signal.SIGTERM, None)
-        return [finished(task.chunk.runs[:1]), Ended([], {})]
+        return [finished(task.chunk.runs[:1]), Ended({}, {})]
 
     pool = Signalled(2, script)
     outcome, messages, folder = scripted(tmp_path, pool, interrupts)

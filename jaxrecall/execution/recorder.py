@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ..plan.cost import Measured
 from ..plan.plan import Chunk, Plan
 from ..point import RunId
 from ..simulator.shape import Shape
-from ..simulator.work import Amounts
 from ..store.store import Store
 from .failure import Failure
 from .interrupts import Interrupts
@@ -53,6 +53,6 @@ class Recorder:
         self.saver.close()
         self.outcome.unsaved, self.outcome.interrupted = self.saver.n_runs, self.interrupts.requested
 
-    def learn(self, measured: Sequence[tuple[Amounts, float]], compiled: Mapping[Shape, float | None]) -> None:
+    def learn(self, measured: Measured, compiled: Mapping[Shape, float | None]) -> None:
         """Keeps the measured speed of this machine for the next plan."""
         self.plan.terms.calibration.after(measured, compiled).keep()

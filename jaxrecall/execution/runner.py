@@ -11,7 +11,7 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from ..plan.cost import cores
+from ..plan.cost import add_times, cores
 from ..plan.plan import Chunk, Plan, Terms
 from ..point import Run
 from ..simulator.shape import Shape
@@ -87,8 +87,8 @@ class BatchRunner:
         self.batch_seconds = min(BATCH_SECONDS, terms.settings.part_seconds)
         self.width: dict[Shape, int] = {}
         self.meter = Meter()
-        self.measured: list[tuple[Amounts, float]] = []
-        """Batches, and how long each took: CPU seconds on a CPU, else seconds of wall time."""
+        self.measured: dict[Shape, tuple[Amounts, float]] = {}
+        """What the runs of each program took: CPU seconds on a CPU, else seconds of wall time."""
 
         self.compiled: dict[Shape, float | None] = {}
         """Seconds that each program took to compile, None if an earlier process had."""
@@ -156,7 +156,7 @@ class BatchRunner:
                             other.wait()
                         raise
                     amounts = shape.amounts(sum((Work.of(run.point) for run in done), Work()))
-                    self.measured.append((amounts, cpu_seconds if self.program.on_cpu() else seconds))
+                    add_times(self.measured, {shape: (amounts, cpu_seconds if self.program.on_cpu() else seconds)})
                     yield done, metrics, seconds
 
     def _by_cost(self, shape: Shape, runs: list[Run], most: int, threads: int) -> Iterator[Costs]:

@@ -1,8 +1,8 @@
 """The cost of runs: counts of primitive operations divided by the measured rates of this machine.
 
-The default rates are those of one 2-core x86-64 machine. Every sweep fits the rates to its measured batches and keeps them beside
-the compiled programs, so that the next plan and the next ETA use rates of this machine. On a CPU it learns from CPU time, which other
-programs hardly change. What another version has learned is ignored.
+The default rates are those of one 2-core x86-64 machine. Every sweep keeps, beside the compiled programs, how long the runs of each
+program took, and the next plan and the next ETA use the rates that explain all programs that were measured on this machine. On a CPU
+it learns from CPU time, which other programs hardly change. What another version has learned is ignored.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -49,16 +49,35 @@ class Rates:
         return sum(getattr(amounts, name) / getattr(self, name) for name in PRIMITIVES)
 
     def fitted(self, measured: Sequence[tuple[Amounts, float]]) -> Rates:
-        """Rates that best explain measured (amounts, seconds): least squares of relative errors, regularised towards the present rates."""
+        """Rates that best explain measured (amounts, seconds): all faster or slower by one factor, then each by one of its own.
+
+        Least squares of relative errors, regularised: what few programs cannot tell apart stays as it is.
+        """
         if not measured:
             return self
         now = np.array([getattr(self, name) for name in PRIMITIVES])
         share = np.array([amounts for amounts, _ in measured]) / now / np.array([[seconds] for _, seconds in measured])
-        weight, pull = len(measured) ** -0.5, 0.03
-        A = np.concatenate([weight * share, pull * np.eye(len(PRIMITIVES))])
+        common = np.exp(-np.log(share.sum(axis=1)).mean())
+        weight, pull = len(measured) ** -0.5, 0.1
+        A = np.concatenate([weight * common * share, pull * np.eye(len(PRIMITIVES))])
         b = np.concatenate([np.full(len(measured), weight), np.full(len(PRIMITIVES), pull)])
-        slower = np.linalg.lstsq(A, b)[0].clip(0.05, 20.0)
+        slower = common * np.linalg.lstsq(A, b)[0].clip(0.05, 20.0)
         return replace(self, **dict(zip(PRIMITIVES, map(float, now / slower), strict=True)))
+
+
+Measured = Mapping[Shape, tuple[Amounts, float]]
+"""The operations of the runs that programs have made, and the seconds that they took."""
+
+
+def add_times(to: dict[Shape, tuple[Amounts, float]], new: Measured) -> None:
+    """Adds the operations and seconds of the programs in `new`."""
+    for shape, (amounts, seconds) in new.items():
+        before, so_far = to.get(shape, (Amounts(), 0.0))
+        to[shape] = before + amounts, so_far + seconds
+
+
+REMEMBERED = 64
+"""Programs whose times are kept: those that were measured last."""
 
 
 def node_cache() -> str:
@@ -73,21 +92,29 @@ def node_cache() -> str:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was measured on this machine: its rates, and the programs that are already compiled."""
+    """What was measured on this machine: its rates, the programs that are already compiled, and the times that the rates explain."""
 
     rates: Rates = Rates()
     programs: frozenset[Shape] = frozenset()
+    measured: Measured = field(default_factory=dict)
 
     def seconds_to_get(self, shape: Shape) -> float:
         return self.rates.load_seconds if shape in self.programs else self.rates.compile_seconds * _compile_share(shape)
 
-    def after(self, measured: Sequence[tuple[Amounts, float]], compiled: Mapping[Shape, float | None]) -> Calibration:
-        """With batches that were measured, and programs: the seconds each took to compile, None if it was only loaded."""
-        rates = self.rates.fitted(measured)
+    def after(self, measured: Measured, compiled: Mapping[Shape, float | None]) -> Calibration:
+        """With the times of programs, and the seconds that each took to compile, None if it was only loaded.
+
+        The rates are fitted anew to the last times of all programs: a grid of one kind must not spoil the rates of another.
+        """
+        new = {shape: times for shape, times in measured.items() if times[1] > 0}
+        others = {shape: times for shape, times in self.measured.items() if shape not in new}
+        known = dict([*others.items(), *new.items()][-REMEMBERED:])
+        fitted = Rates().fitted(list(known.values()))
+        rates = replace(fitted, compile_seconds=self.rates.compile_seconds, load_seconds=self.rates.load_seconds)
         if times := [seconds / _compile_share(shape) for shape, seconds in compiled.items() if seconds is not None]:
             # the geometric mean with earlier calls: one call on a busy machine must not decide all later estimates
             rates = replace(rates, compile_seconds=math.sqrt(rates.compile_seconds * sum(times) / len(times)))
-        return Calibration(rates, self.programs | set(compiled))
+        return Calibration(rates, self.programs | set(compiled), known)
 
     def keep(self) -> None:
         """Keeps it for the next plan, if the folder can be written."""
@@ -95,7 +122,8 @@ class Calibration:
             with suppress(OSError):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 programs = [astuple(shape) for shape in sorted(self.programs)]
-                known = {"learned_by": learner(), "rates": asdict(self.rates), "programs": programs}
+                measured = [(astuple(shape), *times) for shape, times in self.measured.items()]
+                known = {"learned_by": learner(), "rates": asdict(self.rates), "programs": programs, "measured": measured}
                 atomic_write(path, json.dumps(known).encode())
 
     @staticmethod
@@ -104,8 +132,10 @@ class Calibration:
         path = _calibration_file()
         with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
             known = read_json(path) if path else {}
-            if known["learned_by"] == learner() and all(isinstance(x, float) and 0 < x < math.inf for x in known["rates"].values()):
-                return Calibration(Rates(**known["rates"]), frozenset(Shape(*sizes) for sizes in known["programs"]))
+            measured = {Shape(*sizes): (Amounts(*amounts), seconds) for sizes, amounts, seconds in known["measured"]}
+            numbers = [*known["rates"].values(), *(x for amounts, seconds in measured.values() for x in (float(sum(amounts)), seconds))]
+            if known["learned_by"] == learner() and all(isinstance(x, float) and 0 < x < math.inf for x in numbers):
+                return Calibration(Rates(**known["rates"]), frozenset(Shape(*sizes) for sizes in known["programs"]), measured)
         return Calibration()
 
 

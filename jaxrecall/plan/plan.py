@@ -142,17 +142,18 @@ def make(
     calibration: Calibration | None = None,
     limit: int | None = None,
     settings: Settings | None = None,
+    quick: bool = False,
 ) -> Plan:
     """The plan for `runs`, with the measured rates of this machine, for programs of at most `limit` bytes (80 % of its memory).
 
-    With `pad_to` = (V, d, m) every point runs in that shape; raises UsageError where one does not fit.
+    With `pad_to` = (V, d, m) every point runs in that shape, `quick` to compile or not; raises UsageError where one does not fit.
     """
     calibration = calibration or Calibration.kept()
     by_point: dict[Point, list[int]] = {}
     for point, seed in runs:
         by_point.setdefault(point, []).append(seed)
     members = [Member(point, seeds, Work.of(point)) for point, seeds in by_point.items()]
-    groups = _forced(members, pad_to) if pad_to else _merged(members, calibration)
+    groups = _forced(members, pad_to, quick) if pad_to else _merged(members, calibration)
     work = {shape: _work(group) for shape, group in groups.items()}
     fallbacks = {shape.fallback: work[shape] for shape in groups if shape.fallback}
     chunks = tuple(chunk for shape in sorted(groups) for chunk in _chunks(shape, groups[shape], calibration))
@@ -179,13 +180,13 @@ def joined(plans: Sequence[Plan], batch: int) -> Plan:
     )
 
 
-def _forced(members: Iterable[Member], sizes: tuple[int, int, int]) -> dict[Shape, list[Member]]:
+def _forced(members: Iterable[Member], sizes: tuple[int, int, int], quick: bool) -> dict[Shape, list[Member]]:
     groups: dict[Shape, list[Member]] = {}
     V, d, m = sizes
     misfits = []
     for member in members:
         point = member.point
-        shape = Shape.sized(point, V, d, m if point.m else 0)
+        shape = replace(Shape.sized(point, V, d, m if point.m else 0), quick=quick)
         groups.setdefault(shape, []).append(member)
         if not shape.fits(point):
             misfits.append(point)

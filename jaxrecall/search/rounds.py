@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -119,13 +119,14 @@ class Rounds:
             groups.setdefault(self._shape(run.point), []).append(run)
         calibration = Calibration.kept()
         plans = [
-            planning.make(group, (shape.V, shape.d, shape.m), calibration, self._limit, self._settings) for shape, group in groups.items()
+            planning.make(group, (shape.V, shape.d, shape.m), calibration, self._limit, self._settings, shape.quick)
+            for shape, group in groups.items()
         ]
         return planning.joined(plans, batch=max(1, len(self.cells) // (4 * len(self.guess.shapes))))
 
     def _shape(self, point: Point) -> Shape:
         shape = self._shapes[self._cell(point)]
-        return Shape.sized(point, shape.V, shape.d, shape.m)
+        return replace(Shape.sized(point, shape.V, shape.d, shape.m), quick=shape.quick)
 
     def _cell(self, point: Point) -> Point:
         """The same for every N of a cell; its least, as a batch may be no larger than N."""
@@ -136,13 +137,15 @@ class Rounds:
         return [{key: entry[key] for key in PROGRAM} for entry in self.guess.describe()]
 
     def likely_seconds(self) -> float:
-        """Wall time that is left if cells cross in the middle of the range after the usual number of runs."""
+        """Wall time that is left if cells cross in the middle of the range after the usual number of runs, and some are turned away."""
         known, left = Calibration.kept(), [cell for cell in self.cells if cell.search.result is None]
         middle = round(math.sqrt(self.search.from_ * self.search.to))
         points = [cell.point.replace(N=middle) for cell in left]
         runs = [max(RUNS_PER_CELL - len(cell.search.accuracy), 1) for cell in left]
         amounts = [self._shape(point).amounts(Work.of(point, n)) for point, n in zip(points, runs, strict=True)]
-        return sum(map(known.rates.seconds, amounts)) / cores() + sum(map(known.seconds_to_get, set(map(self._shape, points))))
+        shapes = set(map(self._shape, points))
+        programs = shapes | {shape.fallback for shape in shapes if shape.fallback}
+        return sum(map(known.rates.seconds, amounts)) / cores() + sum(map(known.seconds_to_get, programs))
 
     def worst_case(self) -> WorstCase:
         """The worst case of what is left: every run that the cells may still use, at the largest N."""

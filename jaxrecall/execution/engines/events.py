@@ -42,9 +42,9 @@ class Finished(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """The worker's task has ended; its measured batches, and the seconds that each program took to compile."""
+    """The worker's task has ended; what its runs took, and the seconds that each program took to compile."""
 
-    measured: list[tuple[Amounts, float]]
+    measured: dict[Shape, tuple[Amounts, float]]
     compiled: dict[Shape, float | None]
 
 

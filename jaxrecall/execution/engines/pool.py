@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import replace
 
+from ...plan.cost import add_times
 from ...plan.plan import Plan
 from ...point import RunId
 from ...simulator.shape import Shape
@@ -101,7 +102,7 @@ class PoolExecution:
         terms = recorder.plan.terms
         self.terms = replace(terms, limit=terms.limit // pool.peers)
         self.dispatcher = Dispatcher(recorder.plan, pool.size)
-        self.measured: list[tuple[Amounts, float]] = []
+        self.measured: dict[Shape, tuple[Amounts, float]] = {}
         self.compiled: dict[Shape, float | None] = {}
         self.stopped = False
 
@@ -169,7 +170,7 @@ class PoolExecution:
     def _ended(self, worker: int, event: Ended) -> None:
         self.dispatcher.ended(worker)
         self.pool.idle.add(worker)
-        self.measured += event.measured
+        add_times(self.measured, event.measured)
         self.compiled |= event.compiled
 
     def _retry(self, worker: int, failure: Failure) -> None:
