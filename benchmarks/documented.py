@@ -45,7 +45,7 @@ def readme(rows: Rows) -> list[str]:
     lines = ["| work | over a plain loop | over a loop with `embedding_bag` |", "| --- | --- | --- |"]
     for key, work in README.items():
         times = (rows[key]["values"][0], float(rows[key]["beside"].rstrip("x")))
-        lines.append(f"| {work} | " + " | ".join(f"{t:.2g}" + (" (slower)" if t < 1 else "") for t in times) + " |")
+        lines.append(f"| {work} | " + " | ".join(f"{float(f'{t:.2g}'):g}" + (" (slower)" if t < 1 else "") for t in times) + " |")
     return lines
 
 

@@ -23,7 +23,12 @@ from ..simulator.work import Work
 from ..store.store import Store
 from .cell import OUTCOMES, CellSearch, Request, Target
 
-RUNS_PER_CELL = 60  # a guess, to weigh padding against compiling
+RUNS_PER_CELL, ROUNDS = 60, 25
+"""Of a usual search: a guess, to weigh padding against compiling and to say how long it takes."""
+
+ROUND_SECONDS = 0.03
+"""What planning, saving and learning take in a round, besides its runs."""
+
 PROGRAM = ("bucket", "activation", "pool", "optimizer", "trains", "exact", "points", "est_peak_bytes")
 
 Known = dict[RunId, float | None]
@@ -145,7 +150,8 @@ class Rounds:
         amounts = [self._shape(point).amounts(Work.of(point, n)) for point, n in zip(points, runs, strict=True)]
         shapes = set(map(self._shape, points))
         programs = shapes | {shape.fallback for shape in shapes if shape.fallback}
-        return sum(map(known.rates.seconds, amounts)) / cores() + sum(map(known.seconds_to_get, programs))
+        rounds = ROUNDS * ROUND_SECONDS if left else 0.0
+        return rounds + sum(map(known.rates.seconds, amounts)) / cores() + sum(map(known.seconds_to_get, programs))
 
     def worst_case(self) -> WorstCase:
         """The worst case of what is left: every run that the cells may still use, at the largest N."""
