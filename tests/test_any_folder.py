@@ -200,7 +200,7 @@ def damage_part(draw, folder: Path) -> bool:
     else:
         try:
             pq.write_table(changed_table(draw, pq.read_table(path)), path)
-        except (pa.ArrowException, ValueError):  # the part is damaged already
+        except (pa.ArrowException, OSError, ValueError):  # the part is damaged already
             return False
         return True
     return False

@@ -142,26 +142,25 @@ class Rounds:
         return [{key: entry[key] for key in PROGRAM} for entry in self.guess.describe()]
 
     def likely_seconds(self) -> float:
-        """Wall time that is left if cells cross in the middle of the range after the usual number of runs, and some are turned away."""
-        known, left = Calibration.kept(), [cell for cell in self.cells if cell.search.result is None]
+        """Wall time that is left if cells cross in the middle of the range after the usual number of runs."""
         middle = round(math.sqrt(self.search.from_ * self.search.to))
-        points = [cell.point.replace(N=middle) for cell in left]
-        runs = [max(RUNS_PER_CELL - len(cell.search.accuracy), 1) for cell in left]
-        amounts = [self._shape(point).amounts(Work.of(point, n)) for point, n in zip(points, runs, strict=True)]
-        shapes = set(map(self._shape, points))
+        left = [cell for cell in self.cells if cell.search.result is None]
+        return self._seconds([(cell.point.replace(N=middle), max(RUNS_PER_CELL - len(cell.search.accuracy), 1)) for cell in left])[0]
+
+    def _seconds(self, runs: Sequence[tuple[Point, int]]) -> tuple[float, float]:
+        """Wall time of so many runs of each point, if some are turned away, and their operations."""
+        known = Calibration.kept()
+        amounts = [self._shape(point).amounts(Work.of(point, n)) for point, n in runs]
+        shapes = {self._shape(point) for point, _ in runs}
         programs = shapes | {shape.fallback for shape in shapes if shape.fallback}
-        rounds = ROUNDS * ROUND_SECONDS if left else 0.0
-        return rounds + sum(map(known.rates.seconds, amounts)) / cores() + sum(map(known.seconds_to_get, programs))
+        once = sum(map(known.seconds_to_get, programs)) + (ROUNDS * ROUND_SECONDS if runs else 0.0)
+        return once + sum(map(known.rates.seconds, amounts)) / cores(), sum(a.flops for a in amounts)
 
     def worst_case(self) -> WorstCase:
         """The worst case of what is left: every run that the cells may still use, at the largest N."""
         left = [(cell, self.search.max_runs - len(cell.search.accuracy)) for cell in self.cells if cell.search.result is None]
-        ends = [(cell.point.replace(N=self.search.to), n) for cell, n in left]
-        amounts = [self._shape(point).amounts(Work.of(point, n)) for point, n in ends]
-        known = Calibration.kept()
-        programs = sum(map(known.seconds_to_get, {self._shape(point) for point, _ in ends}))
-        seconds = sum(map(known.rates.seconds, amounts)) / cores() + programs
-        return WorstCase(sum(n for _, n in left), sum(a.flops for a in amounts), seconds)
+        seconds, flops = self._seconds([(cell.point.replace(N=self.search.to), n) for cell, n in left])
+        return WorstCase(sum(n for _, n in left), flops, seconds)
 
     def __str__(self) -> str:
         theta = ", ".join(f"{theta:g}" for theta in self.search.theta)
