@@ -213,7 +213,7 @@ def damage_other(draw, folder: Path) -> bool:
     path.parent.mkdir(exist_ok=True)
     if draw(st.integers(0, 3)) == 3:
         replaced(path, draw(st.sampled_from(KINDS)), folder)
-    elif path.is_file() and not path.is_symlink() or not os.path.lexists(path):  # not a pipe, which would keep the test waiting
+    elif (path.is_file() and not path.is_symlink()) or not os.path.lexists(path):  # not a pipe, which would keep the test waiting
         try:
             document = json.loads(path.read_bytes())
         except (OSError, ValueError, RecursionError):
