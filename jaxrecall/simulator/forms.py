@@ -204,7 +204,7 @@ class Pool(Form):
 
     def held_beside(self, sizes: Sizes) -> Held:
         V, d, m, K = sizes.V, sizes.d, sizes.m, sizes.pool
-        return Held(9 * V * K + 2 * m * (V + 2 * K), 4 * sizes.tile, 0, d + (m or d) + V)
+        return Held(9 * V * K + m * (V + K), 4 * sizes.tile, 0, d + (m or d) + V)
 
 
 class PoolFull(Pool):
@@ -234,7 +234,8 @@ class PoolFull(Pool):
         return super().floats(sizes) + sizes.pool * (4 * sizes.V + 8 * (sizes.m or sizes.d))
 
     def held_beside(self, sizes: Sizes) -> Held:
-        return super().held_beside(sizes)._replace(computed=sizes.pool * (2 * sizes.V + 3 * (sizes.m or sizes.d)))
+        V, d, m, K = sizes.V, sizes.d, sizes.m, sizes.pool
+        return Held(7 * V * K + m * (V + K), 4 * sizes.tile, K * (2 * V + 3 * (m or d)), d + V)
 
 
 def _may_pay(point: Point) -> bool:
