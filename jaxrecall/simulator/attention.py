@@ -68,18 +68,29 @@ def shares_of(own: Array, total: Array, top: Array) -> tuple[Array, Array]:
     return mine / (mine + others), others / (mine + others)
 
 
+class Values(NamedTuple):
+    """What attention averages: of every token, (V, k), and what the trigger adds, (k,)."""
+
+    token: Array
+    trigger: Array
+
+
 class Attended(NamedTuple):
-    h: Array  # (tile, d) attention output
+    h: Array  # (tile, k) attention output
     mass: Array  # (tile,) softmax weight on the informative token
     is_top: Array  # (tile,) that weight is strictly the largest
     log_total: Array | None = None  # (tile,) log of the sum of exponentials of the attention logits (nats)
 
 
-def attend(world: World, blocks: keys.Addresses, x0: Array, scores: Scores) -> Attended:
-    """Softmax attention in one pass over positions: a running maximum, every sum rescaled when it grows. x0 is position 0."""
-    Z_in, token = and_empty(world.e.Z_in), and_empty(scores.token, -jnp.inf)
+def attend(world: World, blocks: keys.Addresses, x0: Array, scores: Scores, values: Values | None = None) -> Attended:
+    """Softmax attention in one pass over positions: a running maximum, every sum rescaled when it grows. x0 is position 0.
+
+    Values are those of the model unless given.
+    """
+    of_token, of_trigger = values or Values(world.e.Z_in, in_value(world) * world.e.z_trig)
+    rows, token = and_empty(of_token), and_empty(scores.token, -jnp.inf)
     own = at(token, x0) + scores.trigger
-    start = (own, jnp.ones_like(own), at(Z_in, x0), jnp.full_like(own, -jnp.inf))
+    start = (own, jnp.ones_like(own), at(rows, x0), jnp.full_like(own, -jnp.inf))
 
     def positions(x: Array, carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
         top, total, h, rest = carry
@@ -87,10 +98,10 @@ def attend(world: World, blocks: keys.Addresses, x0: Array, scores: Scores) -> A
         highest = jnp.max(score, axis=0)
         new = jnp.maximum(top, highest)
         keep, weight = jnp.exp(top - new), jnp.exp(score - new[None])
-        h = sum((w[:, None] * at(Z_in, row) for w, row in zip(weight, x, strict=True)), h * keep[:, None])
+        h = sum((w[:, None] * at(rows, row) for w, row in zip(weight, x, strict=True)), h * keep[:, None])
         return new, total * keep + jnp.sum(weight, axis=0), h, jnp.maximum(rest, highest)
 
     top, total, h, rest = over_positions(world, blocks, 1, positions, start)
     mass = jnp.exp(own - top) / total
-    h = h / total[:, None] + in_value(world) * mass[:, None] * world.e.z_trig[None]
+    h = h / total[:, None] + mass[:, None] * of_trigger[None]
     return Attended(h, mass, own > rest, top + jnp.log(total))

@@ -1,7 +1,7 @@
 """Training beyond the recipe: steps of an optax optimiser on the loss of all samples or of a batch, and a record now and then.
 
-The gradient is that of the exact softmax, streamed over samples and positions like the steps of the recipe; with a pool it is that
-of all pairs, weighted. `reference/descent.py` trains the plain model. Ours.
+The gradient is that of the exact softmax, streamed over samples and positions like the steps of the recipe (`backward.py`); with a
+pool it is that of all pairs, weighted. `reference/descent.py` trains the plain model. Ours.
 """
 
 from __future__ import annotations
@@ -16,15 +16,11 @@ import optax
 from jax import Array, lax
 
 from ..laws.training import ELEMENTWISE, MAX_RECORDED, MAX_STEPS, TRAINS, first_step, recorded_steps
-from ..science import keys, task
-from . import losses, metrics
-from .attention import attend
-from .steps import features
-from .tiles import add_at, and_empty, at, keep_noise, only, outer, over_chosen, over_positions, over_samples, unless_zero
-from .world import Trained, World, f32, i32, in_value, zeros_dp
-
-Parameters = dict[str, Array]
-"""What is trained, by name: V_mat (d, p); w = W_KQ z_eos (d,), or W_KQ (d, d) where an optimiser scales entries; and more of TRAINS."""
+from ..science import keys
+from . import backward, losses, metrics
+from .backward import Parameters
+from .tiles import keep_noise, over_chosen, over_samples, unless_zero
+from .world import Trained, World, f32, i32, zeros_dp
 
 UPDATES: dict[str, Callable[[], optax.GradientTransformation]] = {
     "sgd": lambda: optax.sgd(1.0),
@@ -118,84 +114,20 @@ def gradient(world: World, params: Parameters, fixed_w: Array, step: Array) -> P
 
 
 def streamed(world: World, params: Parameters, w: Array, step: Array) -> Parameters:
-    """The gradient with respect to all of TRAINS and w, a tile of samples at a time.
-
-    r = p - e_y (n, V), the slope of the loss by logits; b, its slope by h; a key of weight a moves it by a b^T (v - h).
-    """
-    run, e, shape, V_mat = world.run, world.e, world.shape, params["V_mat"]
-    scores = losses.scores_of(world, w)
-    answers = e.Z_out @ V_mat if e.W_in is None else e.Z_out
-    label = jnp.arange(shape.V, dtype=i32)[None]
-    with_Z, with_W_in = "Z_in" in params, "W_in" in params
+    """The gradient with respect to V_mat, w and all of TRAINS, a tile of samples at a time."""
+    run = world.run
+    way = backward.way_of(world, params["V_mat"], losses.scores_of(world, w), w)
 
     def tile(blocks: keys.Addresses, real: Array, sums: Parameters) -> Parameters:
-        x0 = task.tokens(blocks, 0, run.V)
-        seen = attend(world, blocks, x0, scores)
-        phi, slope = features(world, seen.h)
-        out = phi if e.W_in is None else phi @ V_mat.T
-        p = jax.nn.softmax(out @ answers.T + world.no_label[None], axis=1)
-        r = only(real, p - (at(world.perm, x0)[:, None] == label).astype(f32))
-        b = r @ answers
-        new: Parameters = {}
-        if e.W_in is None or with_Z:
-            new["answers"] = outer(r, out)
-        if e.W_in is not None:
-            new["V_mat"] = outer(b, phi)
-            u = (b @ V_mat) * slope
-            if with_W_in:
-                new["W_in"] = outer(u, seen.h)
-            b = u @ e.W_in
-        if shape.trains != "V":
-            new |= of_attention(blocks, x0, seen, b)
+        new = way.tile(blocks, real)
         return {name: sums[name] + new[name] for name in sums}
 
-    def of_attention(blocks: keys.Addresses, x0: Array, seen: Any, b: Array) -> Parameters:
-        sample, last = jnp.arange(len(x0), dtype=i32), i32(shape.V - 1)
-        row, along_h = sample * (shape.V + 1), jnp.sum(b * seen.h, axis=1)
-        along_values = (b @ e.Z_in.T).reshape(-1)  # of all tokens: a product is faster than rows looked up for each position
-
-        def along(x: Array) -> Array:
-            return at(along_values, (sample * shape.V)[None] + jnp.minimum(x, last)) - along_h[None]
-
-        def positions(x: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
-            S, values = carry
-            a = jnp.exp(at(token, x) - seen.log_total[None])
-            S = add_at(S, x, a * along(x))
-            return S, add_at(values, row[None] + x, a) if with_Z else values
-
-        token = and_empty(scores.token, -jnp.inf)
-        c0 = seen.mass * (along(x0[None])[0] + in_value(world) * (b @ e.z_trig))
-        values = jnp.zeros(len(x0) * (shape.V + 1) if with_Z else 0, f32)
-        S, values = add_at(jnp.zeros(shape.V + 1, f32), x0, c0), add_at(values, row + x0, seen.mass) if with_Z else values
-        S, values = over_positions(world, blocks, 1, positions, (S, values))
-        new = {"S": S, "trigger": jnp.sum(c0)}
-        if with_Z:
-            new |= {"values": outer(values.reshape(len(x0), -1), b), "value_of_trigger": in_value(world) * (seen.mass @ b)}
-        return new
-
-    V, d = shape.V, shape.d
-    sizes: dict[str, tuple[int, ...]] = {"V_mat": V_mat.shape} if e.W_in is not None else {"answers": (V, d)}
-    sizes |= {"W_in": (shape.m, d)} if with_W_in else {}
-    sizes |= {"S": (V + 1,), "trigger": ()} if shape.trains != "V" else {}
-    sizes |= {"answers": (V, d), "values": (V + 1, d), "value_of_trigger": (d,)} if with_Z else {}
-    start = {name: jnp.zeros(size, f32) for name, size in sizes.items()}
-    if shape.batched:
+    start = {name: jnp.zeros(size, f32) for name, size in way.sizes.items()}
+    if world.shape.batched:
         n, total = run.batch, over_chosen(world, step, run.batch, tile, start)
     else:
         n, total = run.N, over_samples(world, samples_of(world, step), run.N, tile, start)
-    mean = {name: part / n.astype(f32) for name, part in total.items()}
-
-    found: Parameters = {"V_mat": e.Z_out.T @ mean["answers"] if e.W_in is None else mean["V_mat"]}
-    if with_W_in:
-        found["W_in"] = mean["W_in"]
-    if shape.trains != "V":
-        S, trigger = mean["S"][:V], mean["trigger"]
-        found["w"] = S @ e.Z_in + trigger * e.z_trig
-        if with_Z:
-            found["Z_in"] = mean["values"][:V] + S[:, None] * w[None]
-            found["z_trig"] = mean["value_of_trigger"] + trigger * w
-            found["Z_out"] = mean["answers"] @ V_mat.T if e.W_in is None else mean["answers"]
-    return found
+    return way.gradient({name: part / n.astype(f32) for name, part in total.items()})
 
 
 def recorded(world: World, params: Parameters, fixed_w: Array, V1: Array, step: Array) -> dict[str, Array]:

@@ -300,14 +300,15 @@ def further_steps(work: Work, sizes: Sizes) -> Amounts:
         return read + Amounts(flops=tables)
     samples, tokens = work.stepped, work.stepped_tokens
     of_keys = 2 * V * d if sizes.trains != "V" else 0
+    of_sample = 2 * V * V if sizes.through_logits else 3 * of_logits + of_keys + of_values
     return Amounts(
         words=work.stepped_words,
-        row_floats=tokens * d,
+        row_floats=tokens * (V if sizes.through_logits else d),
         lookups=4 * tokens,
         scatters=(2 if of_values else 1) * tokens,
         exponentials=3 * samples * V + 2 * tokens,
         activations=2 * samples * m,
-        flops=samples * (3 * of_logits + of_keys + of_values) + (samples // BLOCK) * 6 * V * d * (m or d),
+        flops=samples * of_sample + (samples // BLOCK) * 6 * V * d * (m or d),
     )
 
 

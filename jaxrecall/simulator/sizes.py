@@ -43,5 +43,10 @@ class Sizes:
             blocks = max(1, min(most, 2**22 // (max(self.V, self.d, self.m) * BLOCK)))
             object.__setattr__(self, "tile", BLOCK * blocks)
 
+    @property
+    def through_logits(self) -> bool:
+        """Whether further steps go through the logits of the vocabulary, and no sample needs its attention output h (d,)."""
+        return not self.m and self.V <= 2 * self.d
+
     def __str__(self) -> str:
         return f"{self.V}x{self.d}" + (f"x{self.m}" if self.m else "")
