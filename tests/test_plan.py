@@ -77,6 +77,8 @@ def test_little_work_runs_in_a_quick_program_and_much_in_one_that_is_not():
     assert [shape.quick for shape in (*little.shapes, *much.shapes)] == [True, False]
     (quick,) = little.shapes
     assert quick.fallback == replace(quick, form="full")
+    (training,) = plan.make([(Point(V=64, N=1024, d=32, L=8, steps=4, lr=0.1), 0)]).shapes
+    assert not training.quick
     known = Calibration(programs=frozenset({replace(quick, quick=False)}))  # what is compiled already costs least
     assert plan.make([(Point(V=64, N=1024, d=32, L=8), 0)], calibration=known).shapes == (replace(quick, quick=False),)
 

@@ -237,7 +237,8 @@ def _merged(members: Iterable[Member], calibration: Calibration) -> dict[Shape, 
         def cost(b: Shape, of: Work = work[shape], fallbacks: set[Shape] = fallbacks) -> float:
             return get(b) * (0.5 if b in fallbacks else 1) + seconds(b, of)  # a fallback may have to be compiled in any case
 
-        settled.setdefault(min([shape, replace(shape, quick=True), *others], key=cost), []).extend(group)
+        quick = [] if shape.optimizer else [replace(shape, quick=True)]  # steps of an optimiser take nearly twice as long in one
+        settled.setdefault(min([shape, *quick, *others], key=cost), []).extend(group)
     return settled
 
 
