@@ -53,6 +53,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput") and size(PROGRAMS) > MAX_BYTES:
         shutil.rmtree(PROGRAMS, ignore_errors=True)
     attack.full_counts = config.getoption("--slow")
+    if not attack.full_counts:
+        compile_as_planned = program._compile
+        program._compile = lambda lowered, options: compile_as_planned(lowered, program.QUICK)
     for name, value in (("jax_compilation_cache_dir", PROGRAMS), ("jax_persistent_cache_min_compile_time_secs", 0.3)):
         os.environ[name.upper()] = str(value)
         jax.config.update(name, str(value) if isinstance(value, Path) else value)

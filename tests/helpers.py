@@ -84,19 +84,23 @@ def autodiff_three_step(r: Realization, point: Point) -> ThreeStep:
         return ThreeStep(np.asarray(V1), np.asarray(W1 @ e.z_eos), np.asarray(V2))
 
 
-@functools.partial(jax.jit, static_argnames="shape")
+quickly = functools.partial(jax.jit, compiler_options=program.QUICK)
+"""As quick programs are compiled: a test runs a program for moments and waits long for its compilation."""
+
+
+@functools.partial(quickly, static_argnames="shape")
 def _draw(run: Arguments, shape: Shape) -> World:
     with jax.default_matmul_precision("highest"):
         return draw(run, shape)
 
 
-@jax.jit
+@quickly
 def _science(world: World) -> Any:
     with jax.default_matmul_precision("highest"):
         return program.science(world)
 
 
-@jax.jit
+@quickly
 def _trace(world: World) -> Any:
     record = descent.recorded
 

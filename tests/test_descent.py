@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import assert_same_metrics, relative, traced
+from helpers import assert_same_metrics, quickly, relative, traced
 from scipy.special import softmax
 
 from jaxrecall import Point, descend, measure, model, realize, simulate, three_step
@@ -323,7 +323,7 @@ def test_tokens_kept_for_later_steps_are_those_drawn_in_each(monkeypatch):
     found, point = [], TRACED.replace(steps=20)
     for most in (8192, 8191):
         monkeypatch.setattr(tiles, "KEPT", most)
-        run = jax.jit(functools.partial(program.simulate_run, shape=Shape.of(point)))
+        run = quickly(functools.partial(program.simulate_run, shape=Shape.of(point)))
         found.append(run(jax.tree.map(lambda a: a[0], program.arguments([Run(point, 5)]))))
     jax.tree.map(np.testing.assert_array_equal, *found)
 

@@ -388,6 +388,8 @@ def test_a_table_may_keep_its_axes_in_an_index_or_as_categories(tmp_path):
     thresholds = pd.read_parquet(tmp_path / "t-fit/thresholds.parquet")
     assert len(reported(thresholds)) == 4
     pd.testing.assert_frame_equal(thresholds, fit(both).thresholds, check_dtype=False)
+    one = frame.assign(optimizer="sgd", remark="none").astype({"optimizer": "category", "remark": "category"})
+    assert len(reported(fit(one, resamples=100).thresholds)) == 2
     with pytest.raises(FitError, match="columns: d more than once"):
         fit(pd.concat([frame, frame[["d"]]], axis=1))
 

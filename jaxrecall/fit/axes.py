@@ -95,11 +95,11 @@ def without_switches(frame: Table) -> tuple[Table, list[str]]:
 
     switches = [name for name in EXTRAS if name in frame]
     names = {*FIELDS, "seed", "n_correct", "code_version", "precision", *_foreign(frame)} - {*switches}
-    same = [name for name in frame if name in names and frame[name].map(is_hashable).all()]
+    same = [name for name in frame if name in names and all(map(is_hashable, frame[name]))]
     again = frame.duplicated(same) & ~frame.duplicated([*same, *switches])
     remarks = [f"{again.sum()} runs differ from others in {', '.join(switches)} alone and were left out"] if again.any() else []
     return frame[~again].drop(columns=switches), remarks
 
 
 def _foreign(frame: Table) -> list[str]:
-    return [name for name in frame if name not in COLUMNS and frame[name].map(np.isscalar).all()]
+    return [name for name in frame if name not in COLUMNS and all(map(np.isscalar, frame[name]))]

@@ -71,7 +71,7 @@ def of_study(study: Study, roles: Roles) -> Iterator[Picture]:
     for quantity in QUANTITIES:
         if {*quantity.columns} <= {*levels}:
             rows = levels[levels[list(quantity.columns)].notna().all(axis=1)]
-            rows = rows[rows["trains"].map(lambda trains: bool(TRAINS.get(trains)))] if quantity.of_embeddings else rows
+            rows = rows[[bool(TRAINS.get(trains)) for trains in rows["trains"]]] if quantity.of_embeddings else rows
             if len(rows):
                 yield _picture(study.traces, quantity, rows, roles)
 
