@@ -54,7 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
         shutil.rmtree(PROGRAMS, ignore_errors=True)
     attack.full_counts = config.getoption("--slow")
     if not attack.full_counts:
-        compile_as_planned = program._compile
+        compile_as_planned = program._compile  # which takes longer than running; see helpers.quickly
         program._compile = lambda lowered, options: compile_as_planned(lowered, program.QUICK)
     for name, value in (("jax_compilation_cache_dir", PROGRAMS), ("jax_persistent_cache_min_compile_time_secs", 0.3)):
         os.environ[name.upper()] = str(value)

@@ -171,6 +171,18 @@ def test_a_column_of_the_point_with_another_type(tmp_path, capsys, command, name
     assert capsys.readouterr().err == f"{said}\n"
 
 
+def test_another_accuracy_is_counted_of_numbers_alone(tmp_path, capsys):
+    path = tmp_path / "table.parquet"
+    for change, said in (
+        ({"V": "16"}, "V: holds '16' (str); allowed: numbers"),
+        ({"L ": 1}, "columns: L more than once; rename or drop one"),
+    ):
+        table = pa.Table.from_pylist([{**row, "step1_memory_accuracy": 0.5, **change} for row in RUNS])
+        pq.write_table(table.rename_columns([name.strip() for name in table.column_names]), path)
+        assert fit_command.main([str(path), "--of", "step1_memory_accuracy"]) == 2
+        assert capsys.readouterr().err == f"{said}\n"
+
+
 def test_floats_of_16_bits_are_an_axis():
     frame = pd.DataFrame(RUNS * 2).assign(eta=np.repeat([1, 2], len(RUNS)).astype(np.float16))
     assert set(fit(frame, resamples=100).thresholds["eta"]) == {1.0, 2.0}

@@ -107,8 +107,11 @@ def counting(frame: Table, of: str) -> Table:
         return frame
     if of not in OF_VOCABULARY:
         raise FitError(f"of: {of!r}; allowed: accuracy, {', '.join(OF_VOCABULARY)}")
+    _refuse_twice(frame)
     if missing := [name for name in (of, "V") if name not in frame]:
         raise FitError(f"of: the table has no column {', '.join(missing)}")
+    if problems := [f"{name}: {problem}" for name in (of, "V") if (problem := _of_numbers(frame[name]))]:
+        raise FitError(problems)
     if frame[of].isna().all():
         hint = "; the sweep asks for it by decoders: true" if of in EXTRA_COLUMNS else ""
         raise FitError(f"of: {of} is null in all rows{hint}")
@@ -136,8 +139,7 @@ def _checked(frame: Table) -> tuple[Table, list[str]]:
     """The rows that have a count, as whole numbers, and how many have none."""
     from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
-    if twice := sorted(set(frame.columns[frame.columns.duplicated()])):
-        raise FitError(f"columns: {', '.join(twice)} more than once; rename or drop one")
+    _refuse_twice(frame)
     if missing := [name for name in NEEDED if name not in frame]:
         raise FitError(f"columns: no {', '.join(missing)}; needed: {', '.join(NEEDED)}")
     if not len(frame):
@@ -165,15 +167,34 @@ def _checked(frame: Table) -> tuple[Table, list[str]]:
     return frame, remarks
 
 
+def _refuse_twice(frame: Table) -> None:
+    if twice := sorted(set(frame.columns[frame.columns.duplicated()])):
+        raise FitError(f"columns: {', '.join(twice)} more than once; rename or drop one")
+
+
 def _of_field(frame: Table, name: str) -> str | None:
     """What is wrong with a column that is named as a field of the point but holds values of another type."""
+    kind = str(FIELDS[name].type).removesuffix(" | None")
+    if kind not in TYPES:
+        return _of_numbers(frame[name])
+    values, (types, allowed) = frame[name].dropna(), TYPES[kind]
+    return None if all(isinstance(value, types) for value in values) else _holds(values, allowed)
+
+
+TYPES: dict[str, tuple[Any, str]] = {"str": (str, "text"), "bool": ((bool, np.bool_), "true, false")}
+"""Types of fields that are no numbers, and what to call their values."""
+
+
+def _of_numbers(column: Table) -> str | None:
+    """What is wrong with a column that should hold numbers."""
     from pandas.api.types import is_numeric_dtype
 
-    values = frame[name].dropna()
-    kind = str(FIELDS[name].type).removesuffix(" | None")
-    types, allowed = {"str": (str, "text"), "bool": ((bool, np.bool_), "true, false")}.get(kind, (None, "numbers"))
-    fine = all(isinstance(value, types) for value in values) if types else is_numeric_dtype(values) or values.empty
-    return None if fine else f"holds {shown(values.tolist()[0], 60)} ({frame[name].dtype}); allowed: {allowed}"
+    values = column.dropna()
+    return None if is_numeric_dtype(values) or values.empty else _holds(values, "numbers")
+
+
+def _holds(values: Table, allowed: str) -> str:
+    return f"holds {shown(values.tolist()[0], 60)} ({values.dtype}); allowed: {allowed}"
 
 
 def _refuse_duplicates(frame: Table, point: list[str], seeds: list[str]) -> None:

@@ -69,7 +69,7 @@ def shares_of(own: Array, total: Array, top: Array) -> tuple[Array, Array]:
 
 
 class Values(NamedTuple):
-    """What attention averages: of every token, (V, k), and what the trigger adds, (k,)."""
+    """What attention averages: of every token, (V, k), and of the trigger, (k,), where that is in the values."""
 
     token: Array
     trigger: Array
@@ -87,7 +87,7 @@ def attend(world: World, blocks: keys.Addresses, x0: Array, scores: Scores, valu
 
     Values are those of the model unless given.
     """
-    of_token, of_trigger = values or Values(world.e.Z_in, in_value(world) * world.e.z_trig)
+    of_token, of_trigger = values or Values(world.e.Z_in, world.e.z_trig)
     rows, token = and_empty(of_token), and_empty(scores.token, -jnp.inf)
     own = at(token, x0) + scores.trigger
     start = (own, jnp.ones_like(own), at(rows, x0), jnp.full_like(own, -jnp.inf))
@@ -103,5 +103,5 @@ def attend(world: World, blocks: keys.Addresses, x0: Array, scores: Scores, valu
 
     top, total, h, rest = over_positions(world, blocks, 1, positions, start)
     mass = jnp.exp(own - top) / total
-    h = h / total[:, None] + mass[:, None] * of_trigger[None]
+    h = h / total[:, None] + in_value(world) * mass[:, None] * of_trigger[None]
     return Attended(h, mass, own > rest, top + jnp.log(total))

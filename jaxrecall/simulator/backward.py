@@ -50,7 +50,7 @@ def through_logits(world: World, V_mat: Array, scores: Scores, w: Array) -> Way:
     """
     e, V, with_w = world.e, world.shape.V, world.shape.trains != "V"
     answers = e.Z_out @ V_mat
-    of_token, of_trigger = e.Z_in @ answers.T, in_value(world) * (answers @ e.z_trig)
+    of_token, of_trigger = e.Z_in @ answers.T, answers @ e.z_trig
 
     def tile(blocks: keys.Addresses, real: Array) -> Parameters:
         x0 = task.tokens(blocks, 0, world.run.V)
@@ -68,7 +68,7 @@ def through_logits(world: World, V_mat: Array, scores: Scores, w: Array) -> Way:
         found = {"V_mat": e.Z_out.T @ by_answers, "Z_out": by_answers @ V_mat.T, "Z_in": r @ answers, "z_trig": on_x0 @ answers}
         if not with_w:
             return found
-        along_trigger = r_of_x0 @ of_trigger
+        along_trigger = in_value(world) * (r_of_x0 @ of_trigger)
         S = jnp.sum(r * of_token, axis=1) + along_trigger - mean["c"][:V]
         trigger = jnp.sum(r_of_x0 * of_token) + jnp.sum(along_trigger) - mean["c_of_x0"]
         return through_keys(world, w, S, trigger, found)
