@@ -14,7 +14,7 @@ import pytest
 
 from jaxrecall.errors import PointError
 from jaxrecall.execution.meter import Meter
-from jaxrecall.plan import plan
+from jaxrecall.plan import cost, plan
 from jaxrecall.plan.cost import Calibration, Rates, cores
 from jaxrecall.point import Point
 from jaxrecall.simulator.forms import Counts
@@ -187,3 +187,9 @@ def test_memory_bounds_the_runs_side_by_side_on_an_accelerator():
     assert [terms.width_beside(shape, "gpu", memory) for memory in (2**40, need[64], need[64] - 1, need[16], 1)] == [64, 64, 32, 16, 1]
     assert replace(terms, batch=1000).width_beside(shape, "gpu", 2**40) == 64  # there are 100 runs
     assert shape.beside_bytes(1, "gpu") > 1.5 * shape.beside_bytes(64, "gpu")  # more samples at a time
+
+
+def test_cores_share_all_work_but_that_of_decoders(monkeypatch):
+    monkeypatch.setattr(cost, "cores", lambda: 4)
+    both = Amounts(flops=1e12, decoded=1e12)
+    assert Rates().on_all_cores(both) == pytest.approx(1e12 / Rates().flops / 4 + 1e12 / Rates().decoded)

@@ -48,6 +48,11 @@ class Rates:
     def seconds(self, amounts: Amounts) -> float:
         return sum(getattr(amounts, name) / getattr(self, name) for name in PRIMITIVES)
 
+    def on_all_cores(self, amounts: Amounts) -> float:
+        """Seconds of wall time where all cores of this machine share the work. Decoders do not: on the host, Python's lock is theirs."""
+        alone = amounts.decoded / self.decoded
+        return (self.seconds(amounts) - alone) / cores() + alone
+
     def fitted(self, measured: Sequence[tuple[Amounts, float]]) -> Rates:
         """Rates that best explain measured (amounts, seconds): all faster or slower by one factor, then each by one of its own.
 

@@ -158,7 +158,7 @@ def make(
     fallbacks = {shape.fallback: work[shape] for shape in groups if shape.fallback}
     chunks = tuple(chunk for shape in sorted(groups) for chunk in _chunks(shape, groups[shape], calibration))
     seconds = sum(chunk.seconds for chunk in chunks) + sum(map(calibration.seconds_to_get, groups))
-    again = sum(calibration.rates.seconds(shape.amounts(of)) for shape, of in fallbacks.items()) / cores()
+    again = sum(calibration.rates.on_all_cores(shape.amounts(of)) for shape, of in fallbacks.items())
     return Plan(
         chunks=chunks,
         flops=sum(shape.amounts(of).flops for shape, of in work.items()),
@@ -208,7 +208,7 @@ def _merged(members: Iterable[Member], calibration: Calibration) -> dict[Shape, 
     get = calibration.seconds_to_get
 
     def seconds(shape: Shape, of: Work) -> float:
-        return calibration.rates.seconds(shape.amounts(of)) / cores()
+        return calibration.rates.on_all_cores(shape.amounts(of))
 
     def saved(a: Shape, b: Shape) -> float:
         both = _both(a, b)
@@ -258,7 +258,7 @@ def _chunks(shape: Shape, members: list[Member], calibration: Calibration) -> It
     total = 0.0
     costs: dict[Work, float] = {}  # of points that differ in nothing that costs time in this program
     for point, seeds, work in members:
-        each = costs.get(work) or costs.setdefault(work, calibration.rates.seconds(shape.amounts(work)) / cores())
+        each = costs.get(work) or costs.setdefault(work, calibration.rates.on_all_cores(shape.amounts(work)))
         for seed in seeds:
             if runs and (total + each > CHUNK_SECONDS or len(runs) == CHUNK_RUNS):
                 yield Chunk(shape, tuple(runs), total)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ..grid import Grid
 from ..plan import plan as planning
-from ..plan.cost import Calibration, cores
+from ..plan.cost import Calibration
 from ..plan.plan import Plan
 from ..plan.settings import Settings
 from ..point import Point, Run, RunId
@@ -154,7 +154,7 @@ class Rounds:
         shapes = {self._shape(point) for point, _ in runs}
         programs = shapes | {shape.fallback for shape in shapes if shape.fallback}
         once = sum(map(known.seconds_to_get, programs)) + (ROUNDS * ROUND_SECONDS if runs else 0.0)
-        return once + sum(map(known.rates.seconds, amounts)) / cores(), sum(a.flops for a in amounts)
+        return once + sum(map(known.rates.on_all_cores, amounts)), sum(a.flops for a in amounts)
 
     def worst_case(self) -> WorstCase:
         """The worst case of what is left: every run that the cells may still use, at the largest N."""
