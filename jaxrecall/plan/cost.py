@@ -49,7 +49,8 @@ class Rates:
         return sum(getattr(amounts, name) / getattr(self, name) for name in PRIMITIVES)
 
     def on_all_cores(self, amounts: Amounts) -> float:
-        """Seconds of wall time where all cores of this machine share the work. Decoders do not: on the host, Python's lock is theirs."""
+        """Seconds of wall time if all cores of this machine share the work, except that of decoders: they run on the host, where
+        Python's lock lets one thread work at a time."""
         alone = amounts.decoded / self.decoded
         return (self.seconds(amounts) - alone) / cores() + alone
 

@@ -45,8 +45,8 @@ def way_of(world: World, V_mat: Array, scores: Scores, w: Array) -> Way:
 def through_logits(world: World, V_mat: Array, scores: Scores, w: Array) -> Way:
     """Attention-only: each token of the vocabulary has logits of its own, and those of a sample are their mean under attention.
 
-    No h is formed. With A (n, V), the attention of each sample on each token, everything follows from A^T r (V, V), so the cost
-    of a sample does not depend on d.
+    No h is formed, so the cost of a sample does not depend on d. With A (V, n), the attention on each token of each sample, the
+    gradient follows from A r (V, V), from its part on the informative tokens, and from A c.
     """
     e, V, with_w = world.e, world.shape.V, world.shape.trains != "V"
     answers = e.Z_out @ V_mat
@@ -151,7 +151,7 @@ def weight_on(scores: Scores, seen: Attended) -> Callable[[Array], Array]:
 
 
 def weights(world: World, blocks: keys.Addresses, x0: Array, scores: Scores, seen: Attended) -> Array:
-    """A^T (V + 1, n), the attention of each sample on each token and on the empty one."""
+    """A (V + 1, n): the attention on each token, and on the empty one, of each sample."""
     n = len(x0)
     sample, weight = jnp.arange(n, dtype=i32), weight_on(scores, seen)
     A = add_at(jnp.zeros((world.shape.V + 1) * n, f32), x0 * n + sample, seen.mass)

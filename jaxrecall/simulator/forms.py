@@ -313,13 +313,15 @@ def further_steps(work: Work, sizes: Sizes) -> Amounts:
 
 
 def further_floats(sizes: Sizes) -> int:
-    """Numbers of four bytes of an optimiser: parameters, their gradient, two moments, and what a tile holds on the way back."""
+    """Numbers of four bytes of an optimiser: parameters, their gradient, two moments, tables of the
+    vocabulary, and what a tile holds on the way back."""
     if not sizes.optimizer:
         return 0
     V, d, m = sizes.V, sizes.d, sizes.m
     with_Z, with_W_in = (name in TRAINS[sizes.trains] for name in ("Z_in", "W_in"))
     trained = d * (m or d) + d * d + 2 * V * d * with_Z + m * d * with_W_in
-    return 5 * trained + 6 * V * (d + sizes.pool) + sizes.tile * (4 * V + 2 * d) * (2 if with_Z else 1)
+    tables = 5 * V * V if sizes.through_logits and not sizes.pool else 0
+    return 5 * trained + 6 * V * (d + sizes.pool) + tables + sizes.tile * (4 * V + 2 * d) * (2 if with_Z else 1)
 
 
 def _draws(work: Work) -> Amounts:
