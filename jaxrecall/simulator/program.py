@@ -144,8 +144,13 @@ def unlowered(shape: Shape, per_device: int, devices: Sequence[Any], beside: boo
     return jax.jit(spread), jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=sharding), idle)
 
 
-QUICK = {"xla_cpu_use_fusion_emitters": False, "xla_llvm_disable_expensive_passes": True}
-"""Options of XLA for a CPU: kernels come straight from HLO, not by way of MLIR, and are optimised less."""
+QUICK = {
+    "xla_cpu_use_fusion_emitters": False,
+    "xla_llvm_disable_expensive_passes": True,
+    "xla_disable_hlo_passes": "tree_reduction_rewriter",
+}
+"""Options of XLA for a CPU. Kernels come straight from HLO, not by way of MLIR, and are optimised less. A sum is one kernel, not a tree of
+two kernels; the tree is more exact, but only sums of millions of terms need it."""
 
 
 def _compile(lowered: Any, options: dict[str, Any]) -> Any:

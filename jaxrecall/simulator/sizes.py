@@ -35,7 +35,8 @@ class Sizes:
     """Whether further steps read batches of samples."""
 
     quick: bool = False
-    """On a CPU, compiled in about half the time and a third slower to run. The plan chooses it for little work of the recipe alone."""
+    """On a CPU, compiled in less time and slower to run, by the factors in `shape`. The plan chooses it for little work of the recipe
+    alone."""
 
     def __post_init__(self) -> None:
         if not self.tile:
