@@ -14,7 +14,7 @@ os.environ["JAXRECALL_CACHE"] = ""  # leaves the user's cache alone
 import attack
 import jax
 import pytest
-from helpers import hold_to_annotations
+from helpers import UNOPTIMISED, hold_to_annotations
 
 from jaxrecall.reference.realization import Realization
 from jaxrecall.science.embeddings import Embeddings
@@ -54,8 +54,8 @@ def pytest_configure(config: pytest.Config) -> None:
         shutil.rmtree(PROGRAMS, ignore_errors=True)
     attack.full_counts = config.getoption("--slow")
     if not attack.full_counts:
-        compile_as_planned = program._compile  # which takes longer than running; see helpers.quickly
-        program._compile = lambda lowered, options: compile_as_planned(lowered, program.QUICK)
+        compile_as_planned = program._compile
+        program._compile = lambda lowered, options: compile_as_planned(lowered, UNOPTIMISED)
     for name, value in (("jax_compilation_cache_dir", PROGRAMS), ("jax_persistent_cache_min_compile_time_secs", 0.3)):
         os.environ[name.upper()] = str(value)
         jax.config.update(name, str(value) if isinstance(value, Path) else value)

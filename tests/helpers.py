@@ -84,8 +84,11 @@ def autodiff_three_step(r: Realization, point: Point) -> ThreeStep:
         return ThreeStep(np.asarray(V1), np.asarray(W1 @ e.z_eos), np.asarray(V2))
 
 
-quickly = functools.partial(jax.jit, compiler_options=program.QUICK)
-"""As quick programs are compiled: a test runs a program for moments and waits long for its compilation."""
+UNOPTIMISED = program.QUICK | {"xla_backend_optimization_level": 0}
+"""Options of quick programs, and no optimisation of machine code: a test runs a program for moments and waits long for its
+compilation."""
+
+quickly = functools.partial(jax.jit, compiler_options=UNOPTIMISED)
 
 
 @functools.partial(quickly, static_argnames="shape")
