@@ -228,7 +228,7 @@ def test_a_script_that_is_interrupted_and_called_again_loses_nothing(folder):
     said = script.communicate(timeout=60)[0]
     kept = jaxrecall.load("out")
     assert 0 < len(kept) < n
-    assert said.startswith(f"{len(kept)} {len(kept)} of {n} rows are finished; they are in `rows` of this exception and in out")
+    assert said.startswith(f"{len(kept)} {len(kept)} of {n} runs are finished; their rows are in `rows` of this exception and in out")
     written = {path: path.stat().st_mtime_ns for path in parts.iterdir()}
     again = subprocess.run([sys.executable, "-c", SCRIPT, str(n)], env=environment, timeout=300, check=True)
     assert again.returncode == 0

@@ -86,7 +86,7 @@ def stop(text):
 
 
 heard = say(f"df = jaxrecall.run({grid}, seeds=20000)", stop)
-assert "rows are finished; they are in `rows` of this exception (in a notebook: sys.last_value.rows)" in heard, heard
+assert "runs are finished; their rows are in `rows` of this exception (in a notebook: sys.last_value.rows)" in heard, heard
 assert 0 < int(say("import sys; print(len(sys.last_value.rows))")) < 200000
 client.stop_channels()
 manager.shutdown_kernel(now=True)

@@ -92,7 +92,7 @@ def test_chunks_are_bounded():
 def test_forced_bucket():
     made = plan.make(LIGHT, (300, 130, 0))
     assert [str(shape) for shape in made.shapes] == ["300x130"]
-    with pytest.raises(UsageError, match=r"--bucket: got 128x130x0, too small for 24 points; allowed: at least 256x128"):
+    with pytest.raises(UsageError, match=r"--bucket: got 128x130, too small for 24 points; allowed: at least 256x128"):
         plan.make(LIGHT, (128, 130, 0))
     for text in ("12", "axb", "0x4", "4x4x4x4", ""):
         with pytest.raises(UsageError, match=r"--bucket: got .*; allowed: VxD or VxDxM"):

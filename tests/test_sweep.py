@@ -308,7 +308,7 @@ def test_a_bad_grid_is_refused_in_plain_lines(grid, capsys, text, told):
         (["--grid", "tiny.yaml", "--set", "base.V"], "--set base.V"),
         (["--grid", "tiny.yaml", "--bucket", "8"], "--bucket: got '8'"),
         (["--grid", "tiny.yaml", "--pad-to", "8"], "--bucket: got '8'"),
-        (["--grid", "tiny.yaml", "--bucket", "8x8"], "--bucket: got 8x8x0, too small for 4 points; allowed: at least 20x12"),
+        (["--grid", "tiny.yaml", "--bucket", "8x8"], "--bucket: got 8x8, too small for 4 points; allowed: at least 20x12"),
         (["--grid", "tiny.yaml", "--json"], "--json: got without --dry-run"),
         (["--grid", "tiny.yaml", "--dry-run", "--json-log"], "--json-log: got with --dry-run; allowed: without it"),
     ],

@@ -193,7 +193,8 @@ def _forced(members: Iterable[Member], sizes: tuple[int, int, int], quick: bool)
     if misfits:
         need = "x".join(str(max(getattr(p, size) for p in misfits)) for size in ("V", "d", "m"))
         given = "x".join(map(str, sizes))
-        raise UsageError(f"--bucket: got {given}, too small for {len(misfits)} points; allowed: at least {need.removesuffix('x0')}")
+        allowed = f"allowed: at least {need.removesuffix('x0')}"
+        raise UsageError(f"--bucket: got {given.removesuffix('x0')}, too small for {len(misfits)} points; {allowed}")
     return groups
 
 
