@@ -246,7 +246,8 @@ def check_refused(events: list[dict[str, Any]], err: str, why: str) -> int:
     assert (done["event"], done["exit_code"]) == ("done", 3), err
     assert done["unsaved"] > 0
     assert [why in event["text"] for event in events if event["event"] == "message"].count(True) == 1
-    assert f"{done['unsaved']} finished runs could not be saved and are lost. To compute just those again: python" in err
+    told = f"{done['unsaved']} finished runs could not be saved and are lost. To compute just those again: "
+    assert re.search(re.escape(told) + r"\S*python -m jaxrecall", err)
     assert "Traceback" not in err
     return done["unsaved"]
 
