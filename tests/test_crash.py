@@ -487,7 +487,7 @@ from jaxrecall.simulator import program
 program.on_cpu = lambda: False  # runs side by side, as on an accelerator
 jax.numpy.zeros(3)
 size = int(next(line for line in open("/proc/self/status") if line.startswith("VmSize")).split()[1]) * 1024
-resource.setrlimit(resource.RLIMIT_AS, (size + 10**9,) * 2)  # a run takes 1e8 bytes
+resource.setrlimit(resource.RLIMIT_AS, (size + 6 * 10**8,) * 2)  # too little for 16 runs at a time
 """
 
 
