@@ -7,7 +7,6 @@ import io
 import json
 import os
 import random
-import re
 import resource
 import shutil
 import signal
@@ -25,6 +24,7 @@ from helpers import ROOT
 from test_store import in_namespace, rows
 
 from jaxrecall import load
+from jaxrecall.command import called
 from jaxrecall.errors import StoreError
 from jaxrecall.execution import saver
 from jaxrecall.execution.interrupts import Interrupts
@@ -198,7 +198,7 @@ def test_a_second_signal_drops_the_batch_in_flight(small, tmp_path, first, other
     assert len(others) > 1 or [event["exit_code"] for event in events] == [130]
     err = sweep.communicate()[1]
     assert "interrupted" in err
-    assert re.search(r"To resume: \S*python -m jaxrecall", err) or len(others) > 1
+    assert f"To resume: {called('sweep')}" in err or len(others) > 1
     assert not [line for line in err.splitlines() if "Traceback" in line or "ignored" in line]
 
 
@@ -246,8 +246,8 @@ def check_refused(events: list[dict[str, Any]], err: str, why: str) -> int:
     assert (done["event"], done["exit_code"]) == ("done", 3), err
     assert done["unsaved"] > 0
     assert [why in event["text"] for event in events if event["event"] == "message"].count(True) == 1
-    told = f"{done['unsaved']} finished runs could not be saved and are lost. To compute just those again: "
-    assert re.search(re.escape(told) + r"\S*python -m jaxrecall", err)
+    again = f"To compute just those again: {called('sweep')}"
+    assert f"{done['unsaved']} finished runs could not be saved and are lost. {again}" in err
     assert "Traceback" not in err
     return done["unsaved"]
 

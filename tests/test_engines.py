@@ -6,7 +6,6 @@ killed is part of every run, the rest takes seconds of JAX's start for each proc
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -26,6 +25,7 @@ from test_crash import SMALL, Sweeps, quiet, same
 from test_store import rows
 
 from jaxrecall import Point, load
+from jaxrecall.command import called
 from jaxrecall.execution.engines import local
 from jaxrecall.execution.engines.dispatcher import Dispatcher
 from jaxrecall.execution.engines.events import Ended, Event, Failed, Finished, Lost, Ready, Task
@@ -689,7 +689,7 @@ def test_an_interrupt_cancels_the_array(sweeps, alone, tmp_path):
         tasks = children(sweep.pid)
         sweep.send_signal(signal.SIGTERM)
         assert sweep.wait(timeout=100) == 130
-        assert re.search(r"interrupted; finished runs are kept. To resume: \S*python -m jaxrecall", sweep.stderr.read())
+        assert f"interrupted; finished runs are kept. To resume: {called('sweep')}" in sweep.stderr.read()
     assert len(tasks) == 2
     assert not any(Path(f"/proc/{pid}").exists() for pid in tasks)
 

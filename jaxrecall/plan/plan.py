@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from ..errors import UsageError
 from ..point import Point, Run
 from ..simulator.shape import Shape
+from ..simulator.sizes import Sizes
 from ..simulator.work import Work, memory_limit
 from .cost import Calibration, cores
 from .settings import Settings
@@ -191,10 +192,9 @@ def _forced(members: Iterable[Member], sizes: tuple[int, int, int], quick: bool)
         if not shape.fits(point):
             misfits.append(point)
     if misfits:
-        need = "x".join(str(max(getattr(p, size) for p in misfits)) for size in ("V", "d", "m"))
-        given = "x".join(map(str, sizes))
-        allowed = f"allowed: at least {need.removesuffix('x0')}"
-        raise UsageError(f"--bucket: got {given.removesuffix('x0')}, too small for {len(misfits)} points; {allowed}")
+        need = (max(getattr(point, size) for point in misfits) for size in ("V", "d", "m"))
+        given, least = (Sizes(*of, activation="none") for of in (sizes, need))
+        raise UsageError(f"--bucket: got {given}, too small for {len(misfits)} points; allowed: at least {least}")
     return groups
 
 

@@ -149,8 +149,8 @@ QUICK = {
     "xla_llvm_disable_expensive_passes": True,
     "xla_disable_hlo_passes": "tree_reduction_rewriter",
 }
-"""Options of XLA for a CPU. Kernels come straight from HLO, not by way of MLIR, and are optimised less. A sum is one kernel, not a tree of
-two kernels; the tree is more exact, but only sums of millions of terms need it."""
+"""Options of XLA for a CPU. Kernels come straight from HLO, not by way of MLIR, and are optimised less. A sum is one kernel
+instead of a tree of two. The tree is more exact, which matters for sums of millions of terms alone."""
 
 
 def _compile(lowered: Any, options: dict[str, Any]) -> Any:
