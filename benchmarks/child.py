@@ -27,7 +27,7 @@ SLOW_COMPILE_SECONDS = 0.3
 
 
 def cold_jaxrecall(tiny: bool, threshold: float = SLOW_COMPILE_SECONDS) -> dict[str, Any]:
-    """S1 by `jaxrecall.sweep.main`: seconds to the last row, and which programs were compiled rather than found in the cache."""
+    """S1 by `jaxrecall.sweep`: seconds to the last row, and which programs were compiled rather than found in the cache."""
     import jaxrecall
 
     import_all()
@@ -42,7 +42,7 @@ def cold_jaxrecall(tiny: bool, threshold: float = SLOW_COMPILE_SECONDS) -> dict[
 def import_all() -> None:
     """Imports all that a sweep may need, as its command does, so that importing is not counted."""
     import jaxrecall
-    from jaxrecall.command import collect_rarely
+    from jaxrecall.cli import collect_rarely
 
     collect_rarely()
     ours = [module.name for module in walk_packages(jaxrecall.__path__, "jaxrecall.")]
@@ -54,10 +54,10 @@ def import_all() -> None:
 def estimated(grid: str, arguments: list[str]) -> dict[str, Any]:
     """What a dry run estimates for a grid, seconds, and what its sweep takes to the last row."""
     import_all()
-    from jaxrecall.execution.prepare import prepare
-    from jaxrecall.execution.search_job import SearchJob
-    from jaxrecall.grid import read_grid
-    from jaxrecall.store.load import load
+    from jaxrecall.sweep.grid import read_grid
+    from jaxrecall.sweep.running.prepare import prepare
+    from jaxrecall.sweep.running.search_job import SearchJob
+    from jaxrecall.sweep.store.load import load
 
     with tempfile.TemporaryDirectory() as folder:
         file, out = Path(folder) / "grid.yaml", Path(folder) / "out"
@@ -162,7 +162,7 @@ def fit(seeds: int, resamples: int) -> dict[str, Any]:
     import numpy as np
     import pandas as pd
 
-    from jaxrecall.fit import fit
+    from jaxrecall.analysis.fit import fit
 
     rng = np.random.default_rng(0)
     axes = {"V": [64, 91, 128, 181, 256], "d": [32, 64, 91, 128, 181, 256, 362, 512], "L": [8, 64, 512]}

@@ -54,11 +54,11 @@ def medians(seconds: Mapping[str, list[float]]) -> dict[str, float]:
 
 
 def sweep(grid: str, folder: Path, *arguments: str) -> tuple[float, float]:
-    """`jaxrecall.sweep.main` on a grid in this process, rows to `folder`: seconds to the last row, and to the end.
+    """`jaxrecall.sweep` on a grid in this process, rows to `folder`: seconds to the last row, and to the end.
 
     The last row is there when its part file is renamed into place; after that come the table and the picture.
     """
-    from jaxrecall.sweep import main
+    from jaxrecall.sweep.__main__ import main
 
     file = folder.with_suffix(".yaml")
     file.write_text(grid)

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from jaxrecall import Point
-from jaxrecall.science import keys
+from jaxrecall.model import keys
 from jaxrecall.simulator.steps import add_at, at
 
 CHUNKS = (512, 1024, 2048, 4096, 16384, 65536)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from jaxrecall import Point
-from jaxrecall.point import Run
+from jaxrecall.model.point import Run
 from jaxrecall.simulator import program
 from jaxrecall.simulator.shape import Shape
 

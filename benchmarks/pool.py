@@ -10,8 +10,8 @@ import numpy as np
 from jax import Array, lax
 
 from jaxrecall import Point
-from jaxrecall.laws.pool import in_the_limit
-from jaxrecall.science import keys
+from jaxrecall.model import keys
+from jaxrecall.model.pool import in_the_limit
 
 from . import clock, floor
 from .bench import Bench, simulator

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from jaxrecall import Point
-from jaxrecall.execution.tally import duration
-from jaxrecall.point import FIELDS
-from jaxrecall.science.columns import CODE_VERSION, COLUMNS
-from jaxrecall.store.compact import compact
-from jaxrecall.store.store import Store
+from jaxrecall.model.columns import CODE_VERSION, COLUMNS
+from jaxrecall.model.point import FIELDS
+from jaxrecall.sweep.running.tally import duration
+from jaxrecall.sweep.store.compact import compact
+from jaxrecall.sweep.store.store import Store
 
 from .bench import Bench
 from .record import ASKED, Measured

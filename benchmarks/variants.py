@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from jaxrecall.laws.activation import ACTIVATIONS
+from jaxrecall.model.activations import ACTIVATIONS
 from jaxrecall.simulator.forms import FORMS, Counts
 from jaxrecall.simulator.shape import Shape
 

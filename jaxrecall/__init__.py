@@ -17,19 +17,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .errors import Interrupted, RunFailed
-from .point import Point
+from .model.point import Point
 
 if TYPE_CHECKING:
-    from . import fit, theory
-    from .execution.api import run, thresholds
-    from .reference.descent import Descended, descend
-    from .reference.metrics import measure
-    from .reference.realization import Realization, realize
-    from .reference.steps import ThreeStep, three_step
-    from .report import plot
-    from .science import model
+    from . import theory
+    from .analysis import fit
+    from .analysis.report import plot
+    from .model import recall as model
+    from .model.reference.descent import Descended, descend
+    from .model.reference.metrics import measure
+    from .model.reference.realization import Realization, realize
+    from .model.reference.steps import ThreeStep, three_step
     from .simulator.program import simulate
-    from .store.load import load
+    from .sweep.api import run, thresholds
+    from .sweep.store.load import load
 
 __version__ = "0.1.0"
 
@@ -55,20 +56,20 @@ __all__ = [
     "thresholds",
 ]
 
-_MODULES = {"fit": "fit", "model": "science.model", "plot": "report.plot", "theory": "theory"}
+_MODULES = {"fit": "fit", "model": "model", "plot": "analysis.report.plot", "theory": "theory"}
 
 _HOME = {
-    "Descended": "reference.descent",
-    "Realization": "reference.realization",
-    "ThreeStep": "reference.steps",
-    "descend": "reference.descent",
-    "load": "store.load",
-    "measure": "reference.metrics",
-    "realize": "reference.realization",
-    "run": "execution.api",
+    "Descended": "model.reference.descent",
+    "Realization": "model.reference.realization",
+    "ThreeStep": "model.reference.steps",
+    "descend": "model.reference.descent",
+    "load": "sweep.store.load",
+    "measure": "model.reference.metrics",
+    "realize": "model.reference.realization",
+    "run": "sweep.api",
     "simulate": "simulator.program",
-    "three_step": "reference.steps",
-    "thresholds": "execution.api",
+    "three_step": "model.reference.steps",
+    "thresholds": "sweep.api",
 }
 
 

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import version
 
-from .command import USAGE, answer, start
+from .cli import USAGE, answer, start
 from .errors import suggest
-from .science.columns import CODE_VERSION
+from .model.columns import CODE_VERSION
 
 MODULES = {
-    "sweep": "sweep",
+    "sweep": "sweep.__main__",
     "status": "status",
     "compact": "compact",
-    "fit": "fit.__main__",
-    "report": "report.__main__",
+    "fit": "analysis.fit.__main__",
+    "report": "analysis.report.__main__",
     "examples": "examples",
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 if __name__ == "__main__":  # before the imports below, which take long
-    from .command import start
+    from .cli import start
 
     start("jaxrecall.compact")
 
@@ -11,9 +11,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from .command import OK, USAGE, called
+from .cli import OK, USAGE, called
 from .errors import StoreError
-from .store.compact import compact
+from .sweep.store.compact import compact
 
 
 def main(argv: Sequence[str] | None = None) -> int:

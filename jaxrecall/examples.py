@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 if __name__ == "__main__":  # before the imports below, which take long
-    from .command import start
+    from .cli import start
 
     start("jaxrecall.examples")
 
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from .command import OK, USAGE, answer, called
+from .cli import OK, USAGE, answer, called
 from .errors import UsageError, suggest
 
 SCHEMA = "grid.schema.json"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 if __name__ == "__main__":  # before the imports below, which take long
-    from .command import start
+    from .cli import start
 
     start("jaxrecall.status")
 
@@ -13,11 +13,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from .command import USAGE, answer, called
+from .cli import USAGE, answer, called
 from .errors import StoreError
-from .execution.status import survey
-from .execution.tally import duration
-from .science.columns import STATUSES
+from .model.columns import STATUSES
+from .sweep.running.status import survey
+from .sweep.running.tally import duration
 
 
 def lines(facts: dict[str, Any]) -> Iterator[str]:

@@ -6,8 +6,8 @@ from law import LAW, SIZES, STUDY, markdown, regression, searched
 from scipy.optimize import brentq
 
 from jaxrecall import load
-from jaxrecall.fit import fit
-from jaxrecall.fit.cells import counting
+from jaxrecall.analysis.fit import fit
+from jaxrecall.analysis.fit.cells import counting
 from jaxrecall.theory import Model, critical_N, fano_ceiling, surrogate
 
 

@@ -21,11 +21,11 @@ import optax
 from beartype import beartype
 from jaxtyping import jaxtyped
 
-from jaxrecall.point import Point, Run
-from jaxrecall.reference.realization import Realization
-from jaxrecall.reference.steps import ThreeStep
-from jaxrecall.science import model
-from jaxrecall.science.embeddings import Embeddings
+from jaxrecall.model import recall as model
+from jaxrecall.model.embeddings import Embeddings
+from jaxrecall.model.point import Point, Run
+from jaxrecall.model.reference.realization import Realization
+from jaxrecall.model.reference.steps import ThreeStep
 from jaxrecall.simulator import descent, program
 from jaxrecall.simulator.rows import finish
 from jaxrecall.simulator.shape import Shape

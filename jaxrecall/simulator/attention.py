@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array, lax
 
-from ..science import keys
+from ..model import keys
 from .tiles import and_empty, at, over_positions, unless_zero
 from .world import World, f32, in_value
 

@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ..laws.training import TRAINS
-from ..science import keys, task
+from ..model import keys, task
+from ..model.training import TRAINS
 from .attention import Attended, Scores, Values, attend
 from .steps import features
 from .tiles import add_at, and_empty, at, only, outer, over_positions

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from ..point import BLOCK
+from ..model.point import BLOCK
 from .sizes import Sizes
 
 POSITIONS = 16

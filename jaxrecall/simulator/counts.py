@@ -10,8 +10,8 @@ import math
 import jax.numpy as jnp
 from jax import Array, lax
 
-from ..science import task
-from ..science.keys import Blocks
+from ..model import task
+from ..model.keys import Blocks
 from .attention import Scores
 from .steps import attention_gradient
 from .tiles import add_at, add_tokens, and_empty, at, outer, over_positions, over_samples, repeat, sum_tokens

@@ -1,7 +1,7 @@
 """Training beyond the recipe: steps of an optax optimiser on the loss of all samples or of a batch, and a record now and then.
 
 The gradient is that of the exact softmax, streamed over samples and positions like the steps of the recipe (`backward.py`); with a
-pool it is that of all pairs, weighted. `reference/descent.py` trains the plain model. Ours.
+pool it is that of all pairs, weighted. `model/reference/descent.py` trains the plain model. Ours.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import optax
 from jax import Array, lax
 
-from ..laws.training import ELEMENTWISE, MAX_RECORDED, MAX_STEPS, TRAINS, first_step, recorded_steps
-from ..science import keys
+from ..model import keys
+from ..model.training import ELEMENTWISE, MAX_RECORDED, MAX_STEPS, TRAINS, first_step, recorded_steps
 from . import backward, losses, metrics
 from .backward import Parameters
 from .tiles import keep_noise, over_chosen, over_samples, unless_zero

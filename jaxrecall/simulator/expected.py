@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from math import inf, sqrt
 
-from ..point import Point
+from ..model.point import Point
 
 GAIN = {"none": 0.64, "relu": 0.4, "tanh": 0.55, "gelu": 0.25}
 """Measured error over the leading order, by activation. No others are foreseen."""

@@ -16,8 +16,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
-from ..laws.training import TRAINS
-from ..point import BLOCK, Point
+from ..model.point import BLOCK, Point
+from ..model.training import TRAINS
 from .beside import POSITIONS, Held
 from .expected import step2_error
 from .work import Amounts, Work

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from ..point import BLOCK
-from ..science import keys
+from ..model import keys
+from ..model.point import BLOCK
 from . import pool
 from .attention import Scores
 from .pool_draws import of_step, weights_of

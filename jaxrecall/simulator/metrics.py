@@ -1,4 +1,4 @@
-"""The metrics of one trained run: float32, padded, a block of items at a time. `reference/metrics.py` has the same to read."""
+"""The metrics of one trained run: float32, padded, a block of items at a time. `model/reference/metrics.py` has the same to read."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from ..point import BLOCK
-from ..science import keys, task
+from ..model import keys, task
+from ..model.point import BLOCK
 from .attention import attention_scores
 from .sequences import TEST, Reader, reader
 from .steps import features

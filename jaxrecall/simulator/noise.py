@@ -1,4 +1,4 @@
-"""The score noise of one run, split by where it comes from: float32, padded. `reference/noise.py` has the same to read."""
+"""The score noise of one run, split by where it comes from: float32, padded. `model/reference/noise.py` has the same to read."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jax import Array, lax
 
-from ..point import REDRAWS
-from ..science import embeddings
+from ..model import embeddings
+from ..model.point import REDRAWS
 from .forms import FORMS
 from .tiles import unless_zero
 from .world import World, centred, f32

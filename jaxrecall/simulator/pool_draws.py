@@ -1,6 +1,6 @@
 """What is drawn of a point with a pool, as counts: pairs of a token and a noise sequence, tokens of the pool, test sequences.
 
-Draws are made one by one, or their counts come from the Gaussian limit of the multinomial: see `laws/pool.py`. A batch of samples
+Draws are made one by one, or their counts come from the Gaussian limit of the multinomial: see `model/pool.py`. A batch of samples
 has its pool and its pairs from its own key; the informative token of a sample is that of the same sample without a pool.
 """
 
@@ -11,9 +11,9 @@ from dataclasses import replace
 import jax.numpy as jnp
 from jax import Array, lax
 
-from ..laws.pool import fluctuation
-from ..point import BLOCK
-from ..science import keys, task
+from ..model import keys, task
+from ..model.point import BLOCK
+from ..model.pool import fluctuation
 from .tiles import add_at, add_tokens, at, only, over_samples, repeat
 from .world import Pools, World, batch_of_step, f32, i32
 

@@ -18,10 +18,10 @@ from jax.sharding import PartitionSpec as P
 
 from ..errors import PointError, Problem
 from ..files import cache_folder
-from ..laws.embedding import EMBEDDING_LAWS
-from ..point import FIELDS, Point, Run, checked_seed, choices, of_kind
-from ..reference.realization import run_keys
-from ..science.columns import CODE_VERSION, DTYPE, in_order
+from ..model.columns import CODE_VERSION, DTYPE, in_order
+from ..model.laws import EMBEDDING_LAWS
+from ..model.point import FIELDS, Point, Run, checked_seed, choices, of_kind
+from ..model.reference.realization import run_keys
 from . import descent, metrics, noise, pool_draws
 from .forms import FORMS
 from .rows import Metrics, finish

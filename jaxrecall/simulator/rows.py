@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..point import Point
-from ..reference import noise
-from ..science import decoders
-from ..science.columns import EXTRA_COLUMNS, TRACE_COLUMNS
+from ..model import decoders
+from ..model.columns import EXTRA_COLUMNS, TRACE_COLUMNS
+from ..model.point import Point
+from ..model.reference import noise
 from .forms import Form
 
 NORMS = ("V_norm", "W_norm", "Z_in_norm", "Z_out_norm", "Z_in_overlap", "Z_out_overlap")

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from ..science import keys, task
+from ..model import keys, task
 from . import pool_draws
 from .attention import Attended, NoiseAttention, Scores, attend, attend_to_counts, shares_of
 from .tiles import at

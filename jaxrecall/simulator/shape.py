@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import UsageError
-from ..point import BLOCK, REDRAWS, Point, of_kind
+from ..model.point import BLOCK, REDRAWS, Point, of_kind
 from . import beside
 from .forms import FORMS, Form, exact_form_after, form_of, further_floats, further_steps
 from .sizes import Sizes

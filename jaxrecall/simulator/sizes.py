@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..point import BLOCK
+from ..model.point import BLOCK
 
 
 @dataclass(frozen=True, order=True)

@@ -1,6 +1,6 @@
 """The three steps of one run, sample by sample with the exact softmax: float32, a tile of samples at a time.
 
-`reference/steps.py` has the same steps to read. Rates are factored out: V1 = eta G1, w = gamma eta w_hat, V2 = eta G1 + gamma2 G2.
+`model/reference/steps.py` has the same steps to read. Rates are factored out: V1 = eta G1, w = gamma eta w_hat, V2 = eta G1 + gamma2 G2.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from ..laws.activation import value_and_slope
-from ..science import keys, task
+from ..model import keys, task
+from ..model.activations import value_and_slope
 from .attention import Scores, attend, attention_scores, mean_value
 from .tiles import add_at, and_empty, at, only, outer, over_positions, over_samples
 from .world import Trained, World, batch_of_step, centred, f32, i32, in_value, trained, zeros_dp

@@ -17,8 +17,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from ..point import BLOCK
-from ..science import keys, task
+from ..model import keys, task
+from ..model.point import BLOCK
 from . import beside
 from .work import KEPT
 from .world import Kept, World, f32, i32

@@ -6,7 +6,7 @@ import operator
 import os
 from typing import NamedTuple
 
-from ..point import BLOCK, Point
+from ..model.point import BLOCK, Point
 
 LABELS = 64
 """Labels per block when logits are compared with labels: small, so that padding past V costs little."""

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Float32, Int32, Shaped, UInt32
 
-from ..science import embeddings, task
-from ..science.embeddings import Embeddings
+from ..model import embeddings, task
+from ..model.embeddings import Embeddings
 from .sizes import Sizes
 
 f32, i32 = jnp.float32, jnp.int32

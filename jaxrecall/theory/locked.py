@@ -14,8 +14,8 @@ from scipy.special import erf, gammaincinv, ndtr, ndtri, stdtr, stdtrit
 from scipy.stats import poisson, qmc
 
 from ..errors import TheoryError
-from ..laws.activation import value_and_slope
-from ..laws.embedding import Moments
+from ..model.activations import value_and_slope
+from ..model.laws import Moments
 from .model import Model, check_N
 
 NODES = 1024

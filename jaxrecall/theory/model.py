@@ -8,9 +8,9 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ..errors import TheoryError
-from ..laws.activation import ACTIVATIONS
-from ..laws.embedding import EMBEDDING_LAWS, Moments
-from ..point import Point
+from ..model.activations import ACTIVATIONS
+from ..model.laws import EMBEDDING_LAWS, Moments
+from ..model.point import Point
 
 
 @dataclass(frozen=True, kw_only=True)

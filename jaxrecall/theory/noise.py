@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import erf
 
 from ..errors import TheoryError
-from ..laws.activation import value_and_slope
+from ..model.activations import value_and_slope
 from .model import Model, check_N
 
 

@@ -13,8 +13,8 @@ from functools import cached_property, lru_cache
 import numpy as np
 from scipy.special import erf, logit
 
-from ..laws.activation import value_and_slope
-from ..laws.embedding import EMBEDDING_LAWS
+from ..model.activations import value_and_slope
+from ..model.laws import EMBEDDING_LAWS
 from .model import Model, check_N, check_theta
 
 PER_OCTAVE = 4

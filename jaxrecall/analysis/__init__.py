@@ -1,0 +1,1 @@
+"""From a table of rows to thresholds, scaling laws, figures and a report."""

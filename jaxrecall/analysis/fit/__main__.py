@@ -1,0 +1,78 @@
+"""python -m jaxrecall.fit: thresholds and exponents of a table, written as Parquet and summarised."""
+
+from __future__ import annotations
+
+if __name__ == "__main__":  # before the imports below, which take long
+    from ...cli import start
+
+    start("jaxrecall.analysis.fit.__main__")
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from ...cli import called
+from ...errors import Refused
+from ...sweep.store.paths import local_path
+from . import cells, searched, steps
+from .estimate import METHODS, REPORTED
+from .fitting import RESAMPLES, fit
+from .progress import progress
+from .write import check_folder, default_folder, write
+
+OK, USAGE, INTERRUPTED = 0, 2, 130
+
+
+def parser() -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(
+        prog=called("fit"),
+        description="Finds N* where accuracy crosses theta, cell by cell, and the exponents of N* ~ product of axis^exponent.",
+        epilog="Methods: " + "; ".join(f"{name}: {text}" for name, text in METHODS.items()) + f". Reported: {REPORTED}.",
+    )
+    tables = "results folders, several taken together, or any one table with columns " + ", ".join(cells.NEEDED)
+    p.add_argument("tables", metavar="DIR|FILE.parquet", nargs="+", help=tables)
+    p.add_argument(
+        "--out",
+        metavar="DIR",
+        help="where the three tables go (default: the results folder or FILE-fit beside a file, ACCURACY there with --of)",
+    )
+    p.add_argument(
+        "--of", metavar="ACCURACY", default="accuracy", help=f"what crosses: accuracy (default), {', '.join(cells.OF_VOCABULARY)}"
+    )
+    p.add_argument("--theta", type=float, nargs="+", default=[0.5], metavar="T", help="accuracies to cross, fractions (default: 0.5)")
+    p.add_argument(
+        "--where",
+        metavar="EXPR",
+        nargs="+",
+        default=[],
+        help="a law for the cells for which EXPR holds, as in 'L**2 > 10 * V**1.5 * d**0.5'; several give a law each (default: all cells)",
+    )
+    p.add_argument("--step", nargs="+", default=[steps.LAST], metavar="S", help=steps.HELP)
+    p.add_argument("--resamples", type=int, default=RESAMPLES, metavar="B", help=f"bootstrap resamplings (default: {RESAMPLES})")
+    return p
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parses, fits, writes, prints; returns the exit code: 0 done, 2 refused, 130 interrupted."""
+    args = parser().parse_args(argv)
+    try:
+        paths = list(map(local_path, args.tables))
+        step = steps.parsed(args.step)
+        out = local_path(args.out) if args.out else default_folder(paths, args.of)
+        check_folder(out)
+        frame, remarks = cells.read(*paths)
+        frame = cells.counting(frame, args.of)
+        with progress() as on_progress:
+            found = fit(frame, args.theta, args.resamples, on_progress, args.where, step)
+        as_searched = args.of == "accuracy" and step == steps.LAST
+        remarks += searched.remarks(paths, found.thresholds) if as_searched else []
+        print(*(f"note: {remark}" for remark in remarks), found, "", sep="\n")
+        for path, n_rows in write(found, out).items():
+            print(f"{path.stem + ':':<13}{path} ({n_rows} rows)")
+    except Refused as error:
+        print(error, file=sys.stderr)
+        return USAGE
+    except KeyboardInterrupt:
+        print("interrupted; nothing was written", file=sys.stderr)
+        return INTERRUPTED
+    return OK

@@ -1,0 +1,75 @@
+"""The fixed random embeddings and the MLP's fixed first layer, drawn padded and masked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jaxtyping import Float
+
+from . import keys
+from .laws import EMBEDDING_LAWS, EmbeddingLaw, Rescaled
+
+
+class Embeddings(eqx.Module):
+    """Frozen parameters of the model; rows and columns beyond V, d, m are zero."""
+
+    Z_in: Float[Array, "V d"]
+    Z_out: Float[Array, "V d"]
+    z_trig: Float[Array, " d"]
+    z_eos: Float[Array, " d"]
+    W_in: Float[Array, "m d"] | None
+    """None is attention-only."""
+
+
+def redrawn_first_layer(streams: Array, r: Array | int, d: Array | int, m: Array | int, pad: tuple[int, int]) -> Array:
+    """The r-th independent copy of W_in, padded to `pad` = (m_pad, d_pad); a prefix in m and in d, as W_in is."""
+    m_pad, d_pad = pad
+    real = (jnp.arange(m_pad, dtype=jnp.int32)[:, None] < m) & (jnp.arange(d_pad, dtype=jnp.int32)[None] < d)
+    key = keys.further(keys.stream(streams, "w_in"), r)
+    return jnp.where(real, keys.normals(keys.rows(key, m_pad), d_pad), jnp.float32(0))
+
+
+def draw(streams: Array, law: Array | int, V: Array | int, d: Array | int, m: Array | int, pad: tuple[int, int, int]) -> Embeddings:
+    """Embeddings of one run, padded to `pad` = (V_pad, d_pad, m_pad); `law` is the place of a law in EMBEDDING_LAWS.
+
+    Every law makes its rows of the same normals, and one program serves all laws. W_in has entries N(0, 1). With the same
+    streams, gaussian and sphere embeddings of a smaller d are a prefix of those of a larger one up to scale, and W_in is a
+    prefix in m and d.
+    """
+    V_pad, d_pad, m_pad = pad
+    counts = V_pad, V_pad, 1, 1, m_pad
+    table = np.repeat(np.arange(len(TABLES)), counts)
+    row = np.concatenate([np.arange(count, dtype=np.int32) for count in counts])
+    true, first_unit = (jnp.array(of_table, jnp.int32) for of_table in ([V, V, 1, 1, m], [0, 0, V, V + 1, 0]))
+    key = streams[np.array([keys.STREAMS[name] for name in TABLES])]
+
+    real = (row < true[table])[:, None] & (jnp.arange(d_pad, dtype=jnp.int32)[None] < d)
+    unit = (row + first_unit[table])[:, None]
+    # all tables are drawn together, which compiles faster than table by table
+    normal = jnp.where(real, keys.normals(keys.fold(key[table], jnp.asarray(row, jnp.uint32)), d_pad), jnp.float32(0))
+
+    def rescaled() -> Array:
+        length = jnp.float32(1)
+        for place, one in enumerate(EMBEDDING_LAWS.values()):
+            if isinstance(one, Rescaled):
+                length = jnp.where(real[:, :1] & (law == place), one.length(normal, d, jnp), length)
+        return normal / length
+
+    def by(other: EmbeddingLaw) -> Callable[[], Array]:
+        return lambda: jnp.where(real, other.rows(normal, unit, d, jnp), jnp.float32(0))
+
+    others = [(place, one) for place, one in enumerate(EMBEDDING_LAWS.values()) if not isinstance(one, Rescaled)]
+    # branches rather than a select: XLA would compute a select again inside everything that reads the rows
+    z = lax.switch(
+        sum(jnp.where(law == place, i, 0) for i, (place, _) in enumerate(others, 1)), [rescaled, *(by(one) for _, one in others)]
+    )
+    Z_in, Z_out, z_trig, z_eos, _ = jnp.split(z, np.cumsum(counts)[:-1])
+    return Embeddings(Z_in, Z_out, z_trig[0], z_eos[0], normal[-m_pad:] if m_pad else None)
+
+
+TABLES = "z_in", "z_out", "z_trig", "z_eos", "w_in"
+"""Streams of the rows that a run draws."""

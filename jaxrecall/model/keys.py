@@ -1,0 +1,178 @@
+"""Addressed random numbers: root seed -> seed -> named stream -> (block of 512 samples, position) or row index.
+
+Keys are never chained, so a number depends on its address alone: padding, batching, sharding and the order of work change
+no draw. Keys and normals are those of `jax.random`. Threefry is written out here because the words behind tokens, of which
+a run needs N L, then use both output words of the cipher and need no key per position. Keys of streams are folded on the
+host: a compiled program starts from them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from .point import BLOCK
+
+STREAMS = {
+    "permutation": 0,
+    "z_in": 1,
+    "z_out": 2,
+    "z_trig": 3,
+    "z_eos": 4,
+    "w_in": 5,
+    "train": 6,
+    "train_position": 7,
+    "test": 8,
+    "test_position": 9,
+}
+"""Addresses of the named streams; the numbers are part of the contract."""
+
+
+def run_streams(root_seed: Any, seed: Any, tag: Any, independent: Any) -> np.ndarray:
+    """(n, 10, 2) uint32: key data of the named streams of n runs, by address; arguments (n,), tag (n, 2), uint32 and bool.
+
+    With `independent`, the two 32-bit halves of the point id, `tag`, are folded in after the seed.
+    """
+    if not jax.config.jax_threefry_partitionable:  # type: ignore[attr-defined]
+        raise RuntimeError(
+            "jax_threefry_partitionable: got False; allowed: True. Without it a draw would depend on array sizes. "
+            "Unset JAX_THREEFRY_PARTITIONABLE or call jax.config.update('jax_threefry_partitionable', True)."
+        )
+    tag = np.asarray(tag, np.uint32)
+    root = np.stack([np.zeros(len(tag), np.uint32), np.asarray(root_seed, np.uint32)], axis=-1)  # jax.random.key
+    common = fold_on_host(root, np.asarray(seed, np.uint32))
+    own = fold_on_host(fold_on_host(common, tag[:, 0]), tag[:, 1])
+    run = np.where(np.asarray(independent)[:, None], own, common)
+    return fold_on_host(run[:, None], np.arange(len(STREAMS), dtype=np.uint32)[None])
+
+
+def stream(streams: Any, name: str) -> Any:
+    """(..., 2) uint32: key data of the named stream of a run."""
+    return streams[..., STREAMS[name], :]
+
+
+def further(stream: Any, r: Any) -> Any:
+    """(2,) uint32: key data of the r-th further stream of a stream; its address is above that of any row or block of samples."""
+    return fold(stream, jnp.uint32(2**31) + jnp.asarray(r, jnp.uint32))
+
+
+POOL, POOL_COUNTS, PAIR_COUNTS = range(3)
+"""Further streams of a batch of samples: the tokens of its pool, and normals for Gaussian counts; test sequences have the second."""
+
+
+def fold_on_host(key: np.ndarray, address: np.ndarray) -> np.ndarray:
+    """`fold` in NumPy."""
+    return np.stack(np.broadcast_arrays(*threefry2x32(key[..., 0], key[..., 1], np.zeros_like(address), address)), axis=-1)
+
+
+def fold(key: Array, address: Array) -> Array:
+    """(..., 2) uint32: what `jax.random.fold_in` gives for every address (...,) uint32 under the key data (2,) or (..., 2)."""
+    folded = jnp.stack(threefry2x32(key[..., 0], key[..., 1], jnp.zeros_like(address), address), axis=-1)
+    return lax.optimization_barrier(folded)  # else XLA derives the keys again inside everything that uses them
+
+
+def normals(key: Array, width: int) -> Array:
+    """(rows, width) float32 standard normals of the row keys (rows, 2); a number does not depend on `rows` or `width`."""
+    lane = jnp.arange(width, dtype=jnp.uint32)[None]
+    x0, x1 = threefry2x32(key[:, :1], key[:, 1:], jnp.zeros_like(lane), lane)
+    parts = lax.bitcast_convert_type((x0 ^ x1) >> jnp.uint32(9) | jnp.uint32(0x3F800000), jnp.float32) - 1
+    uniform = jnp.maximum(LOWEST, parts * (np.float32(1) - LOWEST) + LOWEST)
+    return np.float32(np.sqrt(2)) * lax.erf_inv(uniform)
+
+
+LOWEST = np.nextafter(np.float32(-1), np.float32(0))
+"""The smallest of the uniform numbers on (-1, 1) that normals are made of."""
+
+
+def rows(key: Array, count: int) -> Array:
+    """(count, 2) uint32: key data of rows 0, 1, ... of a stream."""
+    return fold(key, jnp.arange(count, dtype=jnp.uint32))
+
+
+class Blocks(NamedTuple):
+    """Blocks of 512 samples of a stream, or of one stream each."""
+
+    key: Array  # (2,) or (count, 2) uint32
+    index: Array  # (count,) uint32
+
+
+def blocks(key: Array, first: Array | int, count: int) -> Blocks:
+    """The blocks `first`, `first + 1`, ... of a stream."""
+    return Blocks(key, jnp.uint32(first) + jnp.arange(count, dtype=jnp.uint32))
+
+
+class Items(NamedTuple):
+    """Samples of a stream, in any order."""
+
+    key: Array  # (2,) uint32
+    index: Array  # (n,) uint32
+
+
+Addresses = Blocks | Items
+
+
+def words(blocks: Addresses, position: Array | int) -> Array:
+    """(..., count * 512) uint32: the random word of every sample of the blocks at each `position` (...,) below 2^24.
+
+    Of single items it is (..., n), and takes twice the work.
+
+    Sample i < 256 of a block takes the first, sample 256 + i the second output word of threefry-2x32 (Salmon et al.,
+    SC 2011) under the stream's key at the counter (256 position + i, block).
+    """
+    # else XLA moves what does not depend on the position out of loops, as a dozen small kernels
+    key, index, at = lax.optimization_barrier((blocks.key, blocks.index, jnp.asarray(position, jnp.uint32)))
+    ones = (1,) * at.ndim
+    if isinstance(blocks, Items):
+        half, index = jnp.uint32(BLOCK // 2), index.reshape(*ones, -1)
+        lane = at[..., None] * half + index % half
+        pair = threefry2x32(key[0], key[1], lane, jnp.broadcast_to(index // jnp.uint32(BLOCK), lane.shape))
+        return jnp.where(jnp.broadcast_to(index // half % 2 == 0, lane.shape), *pair)
+    lane = at[..., None, None] * jnp.uint32(BLOCK // 2) + jnp.arange(BLOCK // 2, dtype=jnp.uint32).reshape(*ones, 1, -1)
+    k0, k1 = (jnp.broadcast_to(key[..., i], index.shape).reshape(*ones, -1, 1) for i in (0, 1))
+    pair = threefry2x32(k0, k1, lane, index.reshape(*ones, -1, 1))
+    return jnp.stack(pair, axis=-2).reshape(*at.shape, -1)
+
+
+def threefry2x32(k0: Any, k1: Any, x0: Any, x1: Any) -> tuple[Any, Any]:
+    """The two output words of threefry-2x32 with 20 rounds; arguments are uint32 arrays, of NumPy or JAX, and broadcast."""
+    return (_traced_once if isinstance(x0, Array) else _rounds)(k0, k1, x0, x1)
+
+
+def _rounds(k0: Any, k1: Any, x0: Any, x1: Any) -> tuple[Any, Any]:
+    schedule = (k0, k1, k0 ^ k1 ^ np.uint32(0x1BD11BDA))
+    x0, x1 = x0 + schedule[0], x1 + schedule[1]
+    for group in range(5):
+        for r in ((13, 15, 26, 6), (17, 29, 16, 24))[group % 2]:
+            x0 = x0 + x1
+            x1 = x0 ^ ((x1 << np.uint32(r)) | (x1 >> np.uint32(32 - r)))
+        x0 = x0 + schedule[(group + 1) % 3]
+        x1 = x1 + schedule[(group + 2) % 3] + np.uint32(group + 1)
+    return x0, x1
+
+
+_traced_once = jax.jit(_rounds)
+"""A program holds a dozen ciphers: tracing each takes a third of the time to trace it all."""
+
+
+def below_many(word: Array, n: Array | int) -> Array:
+    """floor(word n / 2^32) as int32, for 1 <= n <= 2^31 - 1, in 16-bit halves: the relative bias is at most n / 2^32."""
+    n = jnp.uint32(n)
+    (a1, a0), (b1, b0) = ((x >> jnp.uint32(16), x & jnp.uint32(0xFFFF)) for x in (word, n))
+    low, mid, other = a0 * b0, a1 * b0, a0 * b1
+    carry = ((low >> 16) + (mid & 0xFFFF) + (other & 0xFFFF)) >> 16
+    return lax.convert_element_type(a1 * b1 + (mid >> 16) + (other >> 16) + carry, jnp.int32)
+
+
+def below(word: Array, n: Array | int) -> Array:
+    """floor(word n / 2^32) as int32, for 1 <= n <= 65536: uniform on 0..n-1.
+
+    Each value has a probability within 2^-32 of 1/n, a relative bias of at most n / 2^32 < 1.6e-5. The product is formed
+    in 16-bit halves; no step of it overflows 32 bits.
+    """
+    n = jnp.uint32(n)
+    high, low = word >> jnp.uint32(16), word & jnp.uint32(0xFFFF)
+    return lax.convert_element_type((high * n + ((low * n) >> jnp.uint32(16))) >> jnp.uint32(16), jnp.int32)

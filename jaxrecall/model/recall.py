@@ -1,0 +1,53 @@
+"""The model, written plainly: one layer, one head, one sequence; the loss that the three steps descend.
+
+    k_j = z_in(x_j) + 1{j = ell} z_trig,   v_j = k_j or z_in(x_j),   a = softmax_j(k_j^T W_KQ z_eos),   h = sum_j a_j v_j
+    f = V_mat h   or   f = V_mat act(W_in h) / sqrt(m),     logits = Z_out f,     loss = mean cross-entropy (nats)
+
+This is the definition that everything faster is held to; `steps.py` descends it. JAX transforms it like any function.
+
+    >>> import jax, jax.numpy as jnp
+    >>> from jaxrecall import Point, model, realize
+    >>> point = Point(V=64, N=1024, d=32, L=8)
+    >>> draws = realize(point, seed=0)
+    >>> V_mat, W_KQ = jnp.zeros((point.d, point.p)), jnp.zeros((point.d, point.d))
+    >>> recall = model.Recall(V_mat, W_KQ, draws.embeddings, point.activation, point.trigger_in_value)
+    >>> model.loss(recall, draws.train_tokens, draws.train_positions, draws.train_labels)  # ln 64
+"""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from .activations import value_and_slope
+from .embeddings import Embeddings
+
+
+class Recall(eqx.Module):
+    """The one-layer transformer; trainable are V_mat (d, p) and W_KQ (d, d), p = d or m."""
+
+    V_mat: Array
+    W_KQ: Array
+    embeddings: Embeddings
+    activation: str = eqx.field(static=True)
+    trigger_in_value: bool = eqx.field(static=True)
+
+    def __call__(self, tokens: Array, position: Array) -> Array:
+        """Logits (V,) of one sequence: tokens (L,) with the informative one at `position`."""
+        z, e = self.embeddings.Z_in[tokens], self.embeddings
+        is_ell = jnp.arange(tokens.shape[0], dtype=position.dtype) == position
+        k = z + jnp.where(is_ell[:, None], e.z_trig[None], 0)
+        v = k if self.trigger_in_value else z
+        a = jax.nn.softmax(k @ self.W_KQ @ e.z_eos)
+        phi = h = a @ v
+        if e.W_in is not None:
+            phi = value_and_slope(self.activation, e.W_in @ h, jnp, jax.scipy.special.erf)[0] * e.W_in.shape[0] ** -0.5
+        return e.Z_out @ self.V_mat @ phi
+
+
+def loss(model: Recall, tokens: Array, positions: Array, labels: Array) -> Array:
+    """Mean cross-entropy (nats) over samples: tokens (N, L), positions (N,), labels (N,)."""
+    log_p = jax.nn.log_softmax(jax.vmap(model)(tokens, positions))
+    return -jnp.mean(jnp.take_along_axis(log_p, labels[:, None], axis=1))

@@ -1,0 +1,123 @@
+"""Training beyond the recipe, to read: the plain model and its loss, by jax.grad and optax in float64.
+
+The simulator takes the same steps in float32, and where W_KQ moves along z_eos^T alone it keeps only w = W_KQ z_eos. Here W_KQ is
+the whole d x d matrix, so this judges that too. All of this is ours.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import optax
+from jax import Array
+
+from .. import recall as model
+from ..embeddings import Embeddings
+from ..point import Point
+from ..training import TRAINS, first_step
+from .realization import Realization
+from .steps import batch_of_step, in_float64, three_step
+
+OPTAX = {"sgd": optax.sgd(1.0), "momentum": optax.sgd(1.0, momentum=0.9), "adam": optax.adam(1.0), "adamw": optax.adamw(1.0)}
+"""The optimisers by name. Their updates are for a rate of 1, and rates multiply them."""
+
+EMBEDDINGS = ("Z_in", "Z_out", "z_trig", "z_eos", "W_in")
+
+Parameters = dict[str, Any]
+
+
+class Descended(NamedTuple):
+    """The model of a run at one of its recorded steps, float64."""
+
+    step: int  # gradient steps made so far, those of the recipe among them
+    loss: float  # mean cross-entropy of the N samples (nats), with fresh batches of the last step's
+    test_loss: float  # the same of the test sequences
+    V1: np.ndarray | None  # (d, p) V_mat after step 1 of the recipe, p = d or m; None from zero
+    V_mat: np.ndarray  # (d, p)
+    W_KQ: np.ndarray  # (d, d)
+    Z_in: np.ndarray  # (V, d)
+    Z_out: np.ndarray  # (V, d)
+    z_trig: np.ndarray  # (d,)
+    z_eos: np.ndarray  # (d,)
+    W_in: np.ndarray | None  # (m, d); None without an MLP
+
+    @property
+    def w(self) -> np.ndarray:
+        """(d,) W_KQ z_eos"""
+        return self.W_KQ @ self.z_eos
+
+
+def descend(realization: Realization, point: Point) -> list[Descended]:
+    """What the point's optimizer makes of the model, at each of its recorded steps.
+
+        start        V_mat = 0, W_KQ = 0, or from `three_step`: V_mat = V2, W_KQ = w z_eos^T / |z_eos|^2
+        each step    theta <- theta + rate update(grad_theta L),   rate = lr_attention for W_KQ and lr for all else
+
+    The whole batch is held at once: memory is 8 N L d bytes and more. A run that overflows goes on with numbers that are not finite.
+    Raises ValueError for a point without further steps.
+
+        >>> from jaxrecall import Point, descend, realize
+        >>> point = Point(V=64, N=1024, d=32, L=8, gamma2=64, steps=100, lr=20, optimizer="sgd")
+        >>> for learned in descend(realize(point, seed=0), point):
+        ...     print(learned.step, learned.loss)  # 3, 5, 10, 20, 50, 100
+    """
+    if not point.trains_on:
+        raise ValueError(f"point: got steps={point.steps}, start='three_step', the recipe alone; allowed: steps > 3, or start='zero'")
+    optimizer = OPTAX[point.optimizer or ""]
+    model_of = {"activation": point.activation, "trigger_in_value": point.trigger_in_value}
+    found = []
+    with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):  # optax mixes types
+        V1, held = start(realization, point)
+        rates = {"V_mat": point.lr, "W_KQ": point.lr_attention} | dict.fromkeys(TRAINS[point.trains or ""], point.lr)
+        moved = {name: held.pop(name) for name, rate in rates.items() if rate}  # a rate of 0 is that of W_KQ alone
+        state = optimizer.init(moved)
+        for step in range(first_step(point.start), point.steps + 1):
+            if step in point.recorded_steps:
+                now = jax.tree.map(np.asarray, held | moved)
+                loss = _loss(moved, held, batch_of_step(realization, point, max(step - 1, 0)), **model_of)
+                test_loss = _loss(moved, held, (realization.test_tokens, realization.test_positions, realization.test_labels), **model_of)
+                found.append(Descended(step, float(loss), float(test_loss), V1, **now))
+            if step < point.steps:
+                batch = samples_of_step(realization, point, step)
+                moved, state = _step(moved, held, state, rates, batch, optimizer=optimizer, **model_of)
+    return found
+
+
+def samples_of_step(realization: Realization, point: Point, step: int) -> tuple[np.ndarray, ...]:
+    """Tokens, positions and labels that a further step reads: those of its batch, or of all samples."""
+    samples = batch_of_step(realization, point, step)
+    if realization.train_items is None:
+        return samples
+    items = realization.train_items[step - first_step(point.start)]
+    return tuple(part[items] for part in samples)
+
+
+def start(realization: Realization, point: Point) -> tuple[np.ndarray | None, Parameters]:
+    """V1 of the recipe if it was followed, and the parameters that the optimizer starts from, by name, in float64."""
+    r = in_float64(realization)
+    V1, V_mat, W_KQ = None, np.zeros((point.d, point.p)), np.zeros((point.d, point.d))
+    if point.start == "three_step":
+        V1, w, V_mat = three_step(r, point)
+        W_KQ = np.outer(w, r.z_eos) / (r.z_eos @ r.z_eos)
+    return V1, {"V_mat": V_mat, "W_KQ": W_KQ} | {name: getattr(r, name) for name in EMBEDDINGS}
+
+
+@partial(jax.jit, static_argnames=("activation", "trigger_in_value"))
+def _loss(moved: Parameters, held: Parameters, batch: tuple[Any, ...], activation: str, trigger_in_value: bool) -> Array:
+    """The plain loss, as a function of what moves."""
+    theta = held | moved
+    embeddings = Embeddings(*(theta[name] for name in EMBEDDINGS))
+    return model.loss(model.Recall(theta["V_mat"], theta["W_KQ"], embeddings, activation, trigger_in_value), *batch)
+
+
+@partial(jax.jit, static_argnames=("optimizer", "activation", "trigger_in_value"))
+def _step(
+    moved: Parameters, held: Parameters, state: Any, rates: Parameters, batch: tuple[Any, ...], optimizer: Any, **model_of: Any
+) -> tuple[Parameters, Any]:
+    """What moves after one step of the optimizer, and the optimizer's state."""
+    gradient = jax.grad(_loss)(moved, held, batch, **model_of)
+    updates, state = optimizer.update(gradient, state, moved)
+    return {name: moved[name] + rates[name] * updates[name] for name in moved}, state

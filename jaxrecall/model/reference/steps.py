@@ -1,0 +1,103 @@
+"""The three gradient steps, to read: full batch, float64, closed form, in NumPy.
+
+`stream.py` runs the same three steps in float32 over streamed samples; the tests hold the two together, and this one to
+automatic differentiation of the loss in `model.py`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import erf, softmax
+
+from ..activations import value_and_slope
+from ..point import Point
+from .realization import Realization
+
+
+class ThreeStep(NamedTuple):
+    """What the three steps learn, float64."""
+
+    V1: np.ndarray  # (d, p) V_mat after step 1, p = d or m
+    w: np.ndarray  # (d,) W_KQ z_eos after step 2
+    V2: np.ndarray  # (d, p) V_mat after step 3
+
+
+def three_step(realization: Realization, point: Point) -> ThreeStep:
+    """The recipe of the paper from V_mat = 0, W_KQ = 0, by full-batch gradients of the cross-entropy:
+
+        V1 = V0 - eta    grad_V L(V0, W0)
+        W1 = W0 - gamma  grad_W L(V1, W0)
+        V2 = V1 - gamma2 grad_V L(V1, W1)
+
+    W_KQ enters through w = W_KQ z_eos alone, and grad_W = grad_w z_eos^T, so w1 = -gamma |z_eos|^2 grad_w.
+    Memory: 8 N (V + d + m + L) bytes. Source: arXiv:2603.15923; the closed forms are ours.
+
+        >>> from jaxrecall import Point, realize, three_step
+        >>> point = Point(V=64, N=1024, d=32, L=8)
+        >>> V1, w, V2 = three_step(realize(point, seed=0), point)
+    """
+    r = in_float64(realization)
+    V, N, L = point.V, point.N, point.L
+    batches = [batch_of_step(r, point, step) for step in range(3)]
+
+    # Step 1: at V_mat = 0 the prediction is uniform, at w = 0 attention is.
+    x, ell, y = batches[0]
+    h = attend(r, point, x, ell, np.zeros(point.d))[0]
+    phi, _ = features(r, point, h)
+    V1 = point.eta / N * (r.Z_out[y] - r.Z_out.mean(0)).T @ phi
+
+    # Step 2: b_i is what the loss wants added to h_i; each key is weighted by how far its value goes that way.
+    x, ell, y = batches[1]
+    h = attend(r, point, x, ell, np.zeros(point.d))[0]
+    phi, slope = features(r, point, h)
+    residual = (r.Z_out[y] - softmax(phi @ V1.T @ r.Z_out.T, axis=1) @ r.Z_out) @ V1
+    b = residual if r.W_in is None else (residual * slope) @ r.W_in
+    S, trigger = np.zeros(V), 0.0
+    for j in range(L):
+        is_ell = ell == j
+        c = (b * (r.Z_in[x[:, j]] - h)).sum(1) + point.trigger_in_value * is_ell * (b @ r.z_trig)
+        np.add.at(S, x[:, j], c)
+        trigger += c[is_ell].sum()
+    w = point.gamma * (r.z_eos @ r.z_eos) / (N * L) * (S @ r.Z_in + trigger * r.z_trig)
+
+    # Step 3: the gradient of step 1 again, with the attention and the predictions learned since.
+    x, ell, y = batches[2]
+    h = attend(r, point, x, ell, w)[0]
+    phi, _ = features(r, point, h)
+    p = softmax(phi @ V1.T @ r.Z_out.T, axis=1)
+    V2 = V1 + point.gamma2 / N * (r.Z_out[y] - p @ r.Z_out).T @ phi
+    return ThreeStep(V1, w, V2)
+
+
+def attend(r: Realization, point: Point, x: np.ndarray, ell: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Attention outputs h (N, d) and softmax weights (N, L) of tokens x (N, L) with the informative ones at ell (N,)."""
+    is_ell = ell[:, None] == np.arange(x.shape[1])
+    a = softmax((r.Z_in @ w)[x] + is_ell * (r.z_trig @ w), axis=1)
+    h = np.zeros((len(x), point.d))
+    for j in range(x.shape[1]):
+        h += a[:, j, None] * r.Z_in[x[:, j]]
+    if point.trigger_in_value:
+        h += (a * is_ell).sum(1, keepdims=True) * r.z_trig
+    return h, a
+
+
+def features(r: Realization, point: Point, h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """phi (N, p), what V_mat reads, and act'(W_in h) / sqrt(m); attention-only reads h itself."""
+    if r.W_in is None:
+        return h, np.ones_like(h)
+    phi, slope = value_and_slope(point.activation, h @ r.W_in.T, np, erf)
+    return phi * len(r.W_in) ** -0.5, slope * len(r.W_in) ** -0.5
+
+
+def in_float64(r: Realization) -> Realization:
+    """The realization with float64 embeddings."""
+    embeddings = {name: getattr(r, name) for name in ("Z_in", "Z_out", "z_trig", "z_eos", "W_in")}
+    return r._replace(**{name: None if a is None else a.astype(np.float64) for name, a in embeddings.items()})
+
+
+def batch_of_step(r: Realization, point: Point, step: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Tokens (N, L), positions (N,) and labels (N,) of a gradient step, counted from 0."""
+    train = (r.train_tokens, r.train_positions, r.train_labels)
+    return tuple(part[step] for part in train) if point.fresh_batches else train  # type: ignore[return-value]

@@ -1,1 +1,0 @@
-"""From missing runs to compiled programs, chunks and shares, by what they cost."""

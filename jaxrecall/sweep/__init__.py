@@ -1,0 +1,1 @@
+"""Sweeps: from a grid file to rows in a results folder."""

@@ -1,0 +1,154 @@
+"""python -m jaxrecall.sweep: from a grid file to a table and a figure. Finished runs are never run again."""
+
+from __future__ import annotations
+
+if __name__ == "__main__":  # before the imports below, which take long
+    from ..cli import start
+
+    start("jaxrecall.sweep.__main__")
+
+import argparse
+import contextlib
+import json
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..cli import FAILED, INTERRUPTED, USAGE, answer, called
+from ..errors import Refused, StoreError, UsageError
+from ..simulator.shape import Shape
+from . import shard as sharding
+from .grid import json_schema, read_grid
+from .running.engines.engine import Engine, add_options, engine
+from .running.interrupts import Interrupts
+from .running.job import Job, carry_out, interrupted
+from .running.outcome import Outcome
+from .running.prepare import prepare
+from .running.progress import Events, counter, progress
+from .search.cell import OUTCOMES
+from .store.load import load
+
+
+def parser() -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(
+        prog=called("sweep"),
+        description="Run every (point, seed) of a grid that is not in its results folder yet, then draw accuracy against N.",
+        epilog="Exit codes: 0 done, 2 wrong usage or a refused grid, 3 something failed while running, 130 interrupted.",
+    )
+    p.add_argument("--grid", metavar="FILE", help="the grid, a YAML file; the command `examples` lists some to copy")
+    p.add_argument("--out", metavar="DIR", help="results folder (default: results/<grid name>)")
+    p.add_argument("--set", metavar="PATH=VALUE", action="append", default=[], help="override an entry of the grid: base.V=512; repeatable")
+    p.add_argument("--dry-run", action="store_true", help="show what would run and its estimated cost; run nothing")
+    p.add_argument("--json", action="store_true", help="with --dry-run: print one JSON object and nothing else")
+    p.add_argument("--pad-to", "--bucket", metavar="VxD[xM]", help="run every point in one program of these padded sizes")
+    p.add_argument("--json-log", action="store_true", help="print progress on stdout as JSON events, one object per line, and nothing else")
+    p.add_argument("--fail-fast", action="store_true", help="stop at the first failed chunk")
+    p.add_argument("--print-schema", action="store_true", help="print the JSON Schema of grid files")
+    add_options(p)
+    return p
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    argv = sys.argv[1:] if argv is None else list(argv)
+    args = parser().parse_args(argv)
+    resume_command = called("sweep", argv)
+    with Interrupts() as interrupts:
+        try:
+            return _main(args, resume_command, interrupts)
+        except Refused as error:
+            print(error, file=sys.stderr)
+            return USAGE
+        except KeyboardInterrupt:
+            print(interrupted(resume_command), file=sys.stderr)
+            return INTERRUPTED
+
+
+def _main(args: argparse.Namespace, resume_command: str, interrupts: Interrupts) -> int:
+    if args.print_schema:
+        return answer(json.dumps(json_schema(), indent=2))
+    if not args.grid:
+        raise UsageError(f"--grid: nothing given; allowed: a grid file, as in --grid quickstart.yaml ({called('examples')} lists some)")
+    if args.json and not args.dry_run:
+        raise UsageError("--json: got without --dry-run; allowed: with --dry-run only")
+    if args.json_log and args.dry_run:
+        raise UsageError("--json-log: got with --dry-run; allowed: without it (a dry run takes --json)")
+    pad_to = Shape.parse(args.pad_to) if args.pad_to else None
+    by = engine(args, pad_to)
+    grid, shard = read_grid(args.grid, args.set, counter("points of the grid")), sharding.chosen(args.shard)
+    by.check(grid, shard)
+    job = prepare(grid, args.out or Path("results") / grid.name, shard, pad_to, args.fail_fast, resume_command)
+    for remark in job.remarks:
+        print(remark, file=sys.stderr)
+    if args.dry_run:
+        return answer(json.dumps(job.facts()) if args.json else "\n".join(job.describe()))
+    return _sweep(job, by, Events(sys.stdout) if args.json_log else None, interrupts)
+
+
+def _sweep(job: Job, by: Engine, events: Events | None, interrupts: Interrupts) -> int:
+    """Runs what is missing, reports problems, draws the figure; returns the exit code."""
+    try:
+        with by.opened(job.grid) if job.to_do else contextlib.nullcontext(_nothing) as execute:
+            outcome = carry_out(job, execute, progress(job.tally, events), interrupts)
+        code = outcome.exit_code
+        for line in job.problems(outcome):
+            print(line, file=sys.stderr)
+        if job.has_picture(outcome):
+            try:
+                _picture(job, events)
+            except (StoreError, OSError) as error:
+                print(f"the figure could not be made: {error}. Finished runs are kept. To try again: {job.resume_command}", file=sys.stderr)
+                code = code or FAILED
+    except KeyboardInterrupt:
+        print(interrupted(job.resume_command), file=sys.stderr)
+        code = INTERRUPTED
+    if events:
+        outcome = job.outcome
+        facts = {"unsaved": outcome.unsaved, "failed": outcome.failed, "interrupted": code == INTERRUPTED, "command": job.resume_command}
+        events.emit("done", exit_code=code, runs_executed=outcome.runs, seconds=events.elapsed, **facts)
+    return code
+
+
+def _nothing(*_: object) -> Outcome:
+    return Outcome()
+
+
+def _picture(job: Job, events: Events | None) -> None:
+    """Draws the runs of this grid at their last step, and prints a table of them unless the output is JSON events."""
+    import pandas as pd
+
+    from ..analysis.report import accuracy
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # duplicates left by compact are expected here
+        frame: Any = load(job.store.folder, last=True)
+    runs = job.runs
+    mine = frame[[run in runs for run in zip(frame["point_id"], frame["seed"], strict=True)]]
+    if mine.empty:
+        return
+    path = job.store.folder / "accuracy.png"
+    rows = job.table()
+    remark = accuracy.of_sweep(mine, job.grid.axes, job.grid.name, path, rows)
+    if events:
+        events.emit("picture", path=str(path), rows=len(mine))
+        return
+    if rows:
+        heading, number, table = "N at which the mean accuracy over seeds crosses theta, and its 95 % interval", _short, pd.DataFrame(rows)
+    else:
+        x, line, panels = accuracy.places(job.grid.axes)
+        heading = f"accuracy, mean over {mine['seed'].nunique()} seeds" + (f"; one column per {line}" if line else "")
+        number = "{:.3f}".format
+        table = mine.pivot_table(values="accuracy", index=[*panels, x], columns=line)
+    shown = {"max_rows": 40, "max_columns": 12, "width": 120, "float_format": number}
+    with pd.option_context(*(part for name, value in shown.items() for part in (f"display.{name}", value))):
+        print(f"\n{heading}")
+        print(table)
+    for outcome in dict.fromkeys(row["outcome"] for row in rows or ()):
+        print(f"{outcome}: {OUTCOMES[outcome]}")
+    print(f"\ntable:   {job.store.where()} ({len(mine)} runs of this grid; jaxrecall.load({str(job.store.folder)!r}))")
+    print(f"figure:  {path}" + (f" ({remark})" if remark else ""))
+
+
+def _short(number: float) -> str:
+    return f"{number:.4g}" if number < 1e4 else f"{number:.0f}"

@@ -1,0 +1,167 @@
+"""A grid run from Python: the job that the command line would carry out, with rows in a folder or in memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import pandas as pd
+
+from ..cli import called
+from ..errors import Interrupted, RunFailed, StoreError, UsageError
+from ..files import read_json
+from .grid import Grid, GridLike, as_grid
+from .running import runner
+from .running.bar import bar
+from .running.interrupts import Interrupts
+from .running.job import Executor, Job, carry_out
+from .running.outcome import Outcome
+from .running.prepare import prepare
+from .store.load import frame_of, n_runs_in
+from .store.memory import MemoryStore
+from .store.paths import local_path
+from .store.store import Store
+
+THRESHOLDS = "thresholds"
+"""The attribute of a table that holds what a search found, as plain data."""
+
+
+def run(
+    grid: GridLike,
+    *,
+    seeds: int | Iterable[int] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    workers: int = 1,
+    progress: bool = True,
+) -> pd.DataFrame:
+    """Runs every point and seed of a grid and returns their rows, as `load` does: one a run, or one for each recorded step.
+
+    Args:
+        grid: a dict with the keys of a grid file, the path of a grid file, a `Point`, or a list of them. A grid with a
+            `search` looks for thresholds; `thresholds` returns what it found.
+        seeds: a count or a list, in place of the grid's own. Points have the one seed 0 unless given others.
+        out: a results folder. Only runs that it lacks are computed, and finished rows are saved there every few seconds, as by
+            the command line. Without it rows stay in memory and no file is written.
+        workers: processes that share the work, each with cores or an accelerator of its own; 1 is this process.
+        progress: show a progress bar in a terminal or a notebook, and a line every 30 seconds elsewhere.
+
+    Returns:
+        The rows of this grid in table order; rows of other grids in `out` are left out.
+
+    Raises:
+        GridError, UsageError or StoreError, before anything runs, for arguments that are refused.
+        Interrupted: Ctrl-C, a notebook's stop button, SIGTERM or SIGHUP, in the main thread. The batch in flight is finished first; a
+            second Ctrl-C drops it. Finished rows are saved in `out`, and are `rows` of the exception in any case.
+        RunFailed: some runs failed, after all others have run; `rows` of the exception holds the finished ones.
+
+    Examples:
+        >>> import jaxrecall
+        >>> grid = {"base": {"V": 64, "L": 8}, "blocks": [{"axes": {"d": [16, 32], "N": [256, 1024, 4096]}}]}
+        >>> df = jaxrecall.run(grid, seeds=4)
+        >>> df.groupby(["d", "N"])["accuracy"].mean().unstack("d")
+        >>> df = jaxrecall.run("sweeps/quickstart.yaml", out="results/quickstart")
+        >>> df = jaxrecall.run(jaxrecall.Point(V=64, N=1024, d=32, L=8), seeds=[0, 5, 7])
+    """
+    if not isinstance(workers, int) or workers < 1:
+        raise UsageError(f"workers: got {workers!r}; allowed: whole numbers from 1")
+    expanded = as_grid(grid, seeds)
+    store = MemoryStore() if out is None else Store(os.fspath(out))
+    where = "" if out is None else f" and in {store.folder}"
+    job: Job | None = None
+    with Interrupts() as interrupts:
+        try:
+            job = prepare(expanded, store, resume_command=_resume_command(grid, expanded, out))
+            for remark in job.remarks:
+                warnings.warn(remark, UserWarning, stacklevel=2)
+            with _executor(workers if job.to_do else 1) as execute:
+                outcome = carry_out(job, execute, bar(job.tally, progress), interrupts)
+            interrupted = outcome.interrupted
+        except KeyboardInterrupt:
+            interrupted, outcome = True, Outcome()
+        rows = _rows(job) if job else frame_of([], ())
+    n_runs = len(job.runs) if job else expanded.n_runs
+    finished = f"{n_runs_in(rows)} of {n_runs} runs are finished; their rows are in `rows` of this exception{where}"
+    if interrupted:
+        raise Interrupted(f"{finished} (in a notebook: sys.last_value.rows). The same call {_resumes(out)}", rows)
+    if outcome.failed or outcome.unsaved:
+        lines = [f"{outcome.unsaved} finished runs could not be saved and are lost"] * bool(outcome.unsaved) + outcome.failures
+        raise RunFailed("\n".join([f"{finished}. The same call {_resumes(out)}", *lines]), rows)
+    if nonfinite := list(rows["status"]).count("nonfinite"):
+        message = f"{nonfinite} of {len(rows)} rows have the status nonfinite: a number overflowed, and their metrics are null"
+        warnings.warn(message, UserWarning, stacklevel=2)
+    return rows
+
+
+def thresholds(source: pd.DataFrame | str | os.PathLike[str]) -> pd.DataFrame:
+    """What a search found: for each cell and theta the critical N, its 95 % interval, and how the search of that cell ended.
+
+    Args:
+        source: the table that `run` returned for a grid with a `search`, or the results folder of a search.
+
+    Returns:
+        One row per cell and theta, with the columns of the cell's axes, `theta`, `N_star`, `lo`, `hi`, `outcome`, `seeds`,
+        `runs` and `samples`. `N_star`, `lo` and `hi` are missing unless the outcome has a crossing.
+
+    Raises:
+        UsageError or StoreError if the source holds no search.
+
+    Examples:
+        >>> import jaxrecall
+        >>> grid = {"base": {"V": 64, "L": 8, "pool": 64}, "blocks": [{"axes": {"d": [16, 32]}}], "search": {"axis": "N"}}
+        >>> df = jaxrecall.run(grid, seeds=100)
+        >>> jaxrecall.thresholds(df)
+    """
+    advice = "For a grid that lists its N: jaxrecall.fit.fit(df, [0.5]).thresholds"
+    if isinstance(source, pd.DataFrame):
+        cells = source.attrs.get(THRESHOLDS)
+        if cells is None:
+            raise UsageError(f"source: got a table without thresholds; allowed: what `run` returned for a grid with a search. {advice}")
+        return _table_of(cells)
+    path = local_path(os.fspath(source)) / "search.json"
+    try:
+        return _table_of(read_json(path)["cells"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise StoreError(f"{path}: is no result of a search ({type(error).__name__}); allowed: its results folder. {advice}") from None
+
+
+def _table_of(cells: list[dict[str, Any]]) -> pd.DataFrame:
+    """One row per cell and theta."""
+    table = pd.DataFrame([{name: value for name, value in cell.items() if name != "point"} for cell in cells])
+    return table.astype(dict.fromkeys(("N_star", "lo", "hi"), "float64"))
+
+
+def _rows(job: Job) -> pd.DataFrame:
+    """What the job has finished so far; of a search with its thresholds."""
+    frame = frame_of(job.store.tables()[0].values(), job.runs)
+    if (cells := job.table()) is not None:
+        frame.attrs[THRESHOLDS] = cells
+    return frame
+
+
+@contextmanager
+def _executor(workers: int) -> Iterator[Executor]:
+    if workers == 1:
+        yield runner.execute
+    else:
+        from .running.engines.local import LocalPool
+
+        with closing(LocalPool(workers)) as pool:
+            yield pool.execute
+
+
+def _resume_command(given: GridLike, grid: Grid, out: str | os.PathLike[str] | None) -> str:
+    """The command that resumes the call; in Python if there is no grid file to name."""
+    if out is None:
+        return "the same call"
+    if not isinstance(given, (str, os.PathLike)):
+        return f"jaxrecall.run(grid, out={os.fspath(out)!r})"
+    seeds = f"seeds={json.dumps(grid.resolved['seeds'])}"
+    return called("sweep", ["--grid", os.fspath(given), "--out", os.fspath(out), "--set", seeds])
+
+
+def _resumes(out: Any) -> str:
+    return "starts from the beginning; with out= it would resume" if out is None else "computes the others"

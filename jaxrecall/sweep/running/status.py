@@ -1,0 +1,121 @@
+"""What a results folder holds and which runs are left, from its files alone."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Container, Iterator, Sequence
+from contextlib import suppress
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from ...errors import GridError, StoreError
+from ...files import read_json
+from ...model.columns import CODE_VERSION, STATUSES
+from ...model.point import Run, RunId
+from ..grid import Grid, rebuilt
+from ..search.rounds import Rounds
+from ..store.store import Store
+
+MAX_SECONDS = 1e9
+"""No run takes so long: a larger number, or NaN, is damage and is left out of the sum."""
+
+
+def survey(*folders: str | Path) -> dict[str, Any]:
+    """The facts of a results folder, or of several taken together, as plain data; raises StoreError if one is not a results folder.
+
+    The grid is that of the last sweep, from the manifest of the first folder. `todo` counts the runs that the next call with this
+    version of jaxrecall would run. Without a grid `points`, `runs` and `todo` are None, and every row of this version counts as done.
+    """
+    stores = [Store(folder) for folder in folders]
+    for store in stores:
+        if not store.holds_results() and not store.manifest.is_file():
+            raise StoreError(
+                f"{store.folder}: is not a results folder (it has no manifest.json, parts/ or table.parquet); allowed: the --out of a sweep"
+            )
+    manifest, grid, remark = _manifest(stores[0])
+    if any(_manifest(store)[0].get("grid") != manifest.get("grid") for store in stores[1:]):
+        remark = f"the folders hold different grids; the runs to do are counted for the grid of {stores[0].folder}"
+    of_each = [store.rows("status", "seconds", "accuracy") for store in stores]
+    rows, unreadable = chain.from_iterable(rows for rows, _ in of_each), [file for _, files in of_each for file in files]
+    found: dict[tuple[int, str], dict[RunId, tuple[str, float | None, float | None]]] = {}
+    for its_version, run, status, *others in rows:
+        mine = found.setdefault(its_version, {})
+        if run not in mine or status == "ok":
+            mine[run] = status, *others
+    usual = max(found, key=lambda version: len(found[version]), default=(0, "highest"))[1]
+    precision = manifest.get("precision")
+    version = (CODE_VERSION, precision if isinstance(precision, str) else usual)
+    mine = found.pop(version, {})
+    runs = set(mine)
+    if grid and grid.search:
+        rounds = Rounds(grid, {run: accuracy for run, (*_, accuracy) in mine.items()})
+        runs = rounds.used | {run.id for run in rounds.pending}
+        remark = remark or f"{rounds}" + "; the runs to do are those of its next round" * bool(rounds.pending)
+    elif grid:
+        runs = {Run(point, seed).id for point in grid.points for seed in grid.seeds}
+    done = [row for run, row in mine.items() if run in runs]
+    statuses = Counter(status for status, *_ in done)
+    failures, no_record = _failures(stores, mine.keys())
+    ages = [time.time() - stat.st_mtime for path, stat in _stats(*(store.parts for store in stores)) if path.suffix == ".parquet"]
+    todo = len(runs) - len(done)
+    return {
+        "folder": ", ".join(str(store.folder) for store in stores),
+        "grid": grid.name if grid else None,
+        "remark": remark,
+        "points": len(grid.points) if grid else None,
+        "runs": len(runs) if grid else None,
+        "done": len(done),
+        "todo": todo if grid else None,
+        **{status: statuses[status] for status in STATUSES if status != "ok"},
+        "code_version": version[0],
+        "precision": version[1],
+        "other_grids": len(mine) - len(done),
+        "other_versions": [{"code_version": v, "precision": p, "rows": len(others)} for (v, p), others in sorted(found.items())],
+        "failures": failures,
+        "unreadable": [{"path": str(path), "reason": reason} for path, reason in [*unreadable, *no_record]],
+        "bytes": sum(stat.st_size for _, stat in _stats(*(store.folder for store in stores))),
+        "seconds": sum(seconds for _, seconds, _ in done if seconds is not None and 0 <= seconds <= MAX_SECONDS),
+        "newest_part_age": max(0.0, min(ages)) if ages else None,
+        "command": manifest.get("command") if todo else None,
+    }
+
+
+def _manifest(store: Store) -> tuple[dict[str, Any], Grid | None, str | None]:
+    """The manifest, its grid, and what is wrong with them."""
+    try:
+        manifest = store.read_manifest()
+        if manifest is None:
+            return {}, None, f"{store.manifest}: is missing, so the runs to do are unknown"
+        return manifest, rebuilt(manifest["grid"]), None
+    except StoreError as error:
+        return {}, None, str(error)
+    except GridError as error:
+        return manifest or {}, None, f"{store.manifest}: holds a grid that this version cannot read ({error.lines[0]})"
+    except (TypeError, KeyError, AttributeError):
+        return {}, None, f"{store.manifest}: is not the manifest of a sweep"
+
+
+def _failures(stores: Sequence[Store], done: Container[RunId]) -> tuple[list[dict[str, Any]], list[tuple[Path, str]]]:
+    """Failed chunks with the command that repeats each, and files in failures/ that are not such records."""
+    records, others = [], []
+    for path in sorted(path for path, _ in _stats(*(store.failures for store in stores))):
+        try:
+            record = read_json(path)
+            runs = [RunId(point_id, seed) for point_id, seed in record["runs"]]
+            named = {key: str(record[key]) for key in ("error", "host", "bucket", "repeat")}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            others.append((path, f"no record of a failure: {type(error).__name__}"))
+        else:
+            records.append({"path": str(path), "runs": len(runs), "missing": sum(run not in done for run in runs), **named})
+    return records, others
+
+
+def _stats(*folders: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """The files below the folders, without those that disappear meanwhile."""
+    for root, _, names in chain.from_iterable(map(os.walk, folders)):
+        for name in names:
+            with suppress(OSError):
+                yield (path := Path(root, name)), path.stat()

@@ -1,0 +1,99 @@
+"""Reading results: every row of results folders and files as one table for pandas."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Collection, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from ...errors import StoreError
+from ...model.point import Point, RunId
+from ..grid import Grid, GridLike, as_grid
+from .paths import entries, holds_results, listed, local_path, no_rows, result_files
+from .table import ROW, VERSION, best, in_table_order, joined, last_rows, read, with_pandas_types
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def load(path: str | Path | Sequence[str | Path], grid: GridLike | None = None, *, last: bool = False) -> pd.DataFrame:
+    """All rows of a results folder, a folder of parts or a .parquet file, or of a list of them, as one tidy DataFrame.
+
+    With a `grid` (a dict, a file, a point or several points, as `run` takes them) only the rows of its points and seeds; of a grid
+    with a search, those of its cells at any N that the search may try.
+
+    A run that trains on has a row for each recorded step; with `last` only that of its last step.
+
+    One row per (point_id, seed, step): ok before others, then the newest code_version, then the first. Columns in table order,
+    unknown ones after; int64, float64, bool and str, and pandas' nullable Int64 and boolean where there are nulls. Warns of
+    rows that were dropped, versions that are mixed and files that cannot be read; raises StoreError if there is no row.
+
+        >>> import jaxrecall
+        >>> df = jaxrecall.load("results/quickstart")
+        >>> df.groupby(["d", "N"])["accuracy"].mean().unstack("d")
+        >>> few = jaxrecall.load("results/quickstart", grid="sweeps/quickstart.yaml")
+        >>> ends = jaxrecall.load("results/quickstart", last=True)
+    """
+    wanted = None if grid is None else as_grid(grid)
+    paths = [local_path(p) for p in ([path] if isinstance(path, (str, os.PathLike)) else path)]
+    files = dict.fromkeys(file for p in paths for file in _files(p))
+    tables, unreadable = read(files)
+    if not any(map(len, tables.values())):
+        raise no_rows(paths, unreadable)
+    if unreadable:
+        warnings.warn(f"{len(unreadable)} unreadable files left out: {listed(unreadable)}", UserWarning, stacklevel=2)
+    rows = joined(tables.values())
+    if wanted:
+        rows = _of_grid(rows, wanted)
+        if not len(rows):
+            raise StoreError(f"no rows of grid {wanted.name!r} in {', '.join(map(str, paths))}, which hold others; has it run")
+    if last and not len(rows := last_rows(rows)):
+        raise StoreError(f"no last step of a run in {', '.join(map(str, paths))}, which hold others; allowed: last=False")
+    table = in_table_order(best(rows, ROW))
+    if dropped := len(rows) - len(table):
+        others = len(rows.group_by([*ROW, *VERSION]).aggregate([])) - len(table)
+        text = f"dropped {dropped} rows: one is kept per (point_id, seed, step), ok before others, then the newest code_version"
+        warnings.warn(text + (f"; {others} were of another code_version or precision" if others else ""), UserWarning, stacklevel=2)
+    if len(versions := table.group_by(VERSION).aggregate([([], "count_all")]).to_pylist()) > 1:
+        mix = "; ".join(f"{v['count_all']} rows of {v['code_version']}, {v['precision']}" for v in versions)
+        warnings.warn(f"rows of more than one code_version, precision: {mix}", UserWarning, stacklevel=2)
+    return with_pandas_types(table).to_pandas()
+
+
+def frame_of(tables: Iterable[pa.Table], runs: Collection[RunId]) -> pd.DataFrame:
+    """The rows of these runs as `load` would return them."""
+    rows = _kept(joined(tables), lambda *run: run in runs)
+    return with_pandas_types(in_table_order(best(rows, ROW))).to_pandas()
+
+
+def n_runs_in(frame: pd.DataFrame) -> int:
+    """How many runs a table holds the last row of."""
+    return int(np.sum(frame["step"].to_numpy() == frame["steps"].to_numpy()))
+
+
+def _of_grid(rows: pa.Table, grid: Grid) -> pa.Table:
+    """The rows of a grid's points, or of its cells, and seeds."""
+    points: Iterable[Point] = grid.points
+    if grid.search:
+        levels = [N for N in rows["N"].unique().to_pylist() if grid.search.from_ <= N <= grid.search.to]
+        points = (cell.replace(N=N) for cell in grid.points for N in levels)
+    ids = {point.point_id for point in points}
+    seeds = grid.seeds if isinstance(grid.seeds, range) else set(grid.seeds)
+    return _kept(rows, lambda point_id, seed: point_id in ids and seed in seeds)
+
+
+def _kept(rows: pa.Table, keep: Callable[[str, int], bool]) -> pa.Table:
+    """The rows whose (point_id, seed) is to be kept."""
+    return rows.filter(pa.array(map(keep, rows["point_id"].to_pylist(), rows["seed"].to_pylist()), pa.bool_()))
+
+
+def _files(path: Path) -> list[Path]:
+    """What is read for `path`: a file, a results folder, or else a folder of parts."""
+    if os.path.isfile(path):
+        return [path]
+    return result_files(path) if holds_results(path) else entries(path)

@@ -1,0 +1,209 @@
+"""A results folder: rows in, and which runs are done.
+
+    manifest.json    the grid and the command of the last sweep
+    search.json      what a search found
+    parts/           finished rows, *.parquet and nothing else, so that any Parquet reader takes the folder
+    table.parquet    the parts merged and sorted, once `compact` has run
+    failures/        one JSON file per failed chunk
+    _staging/        files being written; what a killed process leaves here is never read, and removed in time
+
+A file appears whole or not at all: it is written to `_staging/`, fsynced, and renamed. What is done is decided by the
+rows that can be read, never by file names, so any number of processes may write one folder, and writing twice is harmless.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Callable, Iterator, Set
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ...errors import StoreError
+from ...files import TEMPORARY_NAME, atomic_write, read_json
+from ...model.point import RunId
+from .paths import PARTS, TABLE, holds_results, listed, local_path, result_files, storage_errors
+from .table import NEEDED, ROW, RUN, VERSION, Unreadable, last_rows, of_rows, read, to_parquet
+
+PART_BYTES, ROW_BYTES, PART_ROWS = 56 * 2**10, 512, 1000
+"""Of a part: its size without rows, each row's share, and the rows for which there must be room before any is computed."""
+
+STALE_SECONDS = 3600.0
+"""A file that stays in `_staging` so long was left there by a process that died: writing one takes seconds."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """`runs`: those of the version asked for; `foreign`: runs of each other (code_version, precision), counted."""
+
+    runs: set[RunId]
+    foreign: dict[tuple[int, str], int]
+    unreadable: Unreadable
+
+
+class Store:
+    """The results folder `folder`. Nothing is made before `prepare`; every method raises StoreError, one line, what to do."""
+
+    def __init__(self, folder: str | Path):
+        self.folder = local_path(folder)
+        self.parts, self.staging, self.failures = (self.folder / name for name in (PARTS, "_staging", "failures"))
+        self.table, self.manifest = self.folder / TABLE, self.folder / "manifest.json"
+
+    def check(self) -> None:
+        """Refuses a folder that is a file or lies below one; makes nothing."""
+        for path in (*reversed(self.folder.parents), self.folder, self.parts, self.staging, self.failures):
+            if os.path.lexists(path) and not os.path.isdir(path):
+                raise StoreError(f"{self.folder}: {path} is not a folder; move it away or choose another results folder (--out)")
+
+    def prepare(self, manifest: dict[str, Any], n_rows: int = 0) -> None:
+        """Makes the folder, writes `manifest.json`, removes stale `_staging` files; if refused, nothing that was made stays behind.
+
+        A folder without room for a part is refused if there are `n_rows` to compute.
+        """
+        self.check()
+        data = json.dumps(manifest, indent=2).encode()
+        made = [p for p in (*reversed(self.folder.parents), self.folder, self.parts, self.staging) if not os.path.exists(p)]
+        try:
+            with storage_errors(self.folder):
+                for path in made:
+                    path.mkdir(exist_ok=True)
+            if n_rows:
+                self._check_room(min(n_rows, PART_ROWS))
+            self.put(self.manifest, data)
+        except BaseException:
+            for path in reversed(made):
+                with suppress(OSError):
+                    path.rmdir()
+            raise
+        self._remove_stale_files()
+
+    def holds_results(self) -> bool:
+        """Whether this is a results folder: it has a parts folder or a table, if only an empty one."""
+        return holds_results(self.folder)
+
+    def where(self) -> Path:
+        """What holds the rows: the parts or the table, as a path for any Parquet reader; the folder where there are both."""
+        has_parts = any(self.parts.glob("*.parquet"))
+        if self.table.exists():
+            return self.folder if has_parts else self.table
+        return self.parts / "*.parquet"
+
+    def read_manifest(self) -> dict[str, Any] | None:
+        """What `prepare` wrote, or None."""
+        with storage_errors(self.manifest):
+            try:
+                return read_json(self.manifest)
+            except FileNotFoundError:
+                return None
+            except ValueError as error:
+                raise StoreError(f"{self.manifest}: not JSON ({error}); delete it; the next sweep writes a new one") from error
+
+    def done(self, code_version: int, precision: str) -> Done:
+        """Runs that need not run again: their last row counts, whatever its status, in a readable part or the table."""
+        rows, unreadable = self.rows()
+        # sets, not counts: compact without pruning leaves a row in two files
+        runs: dict[tuple[int, str], set[RunId]] = {}
+        for version, run in rows:
+            runs.setdefault(version, set()).add(run)
+        mine = runs.pop((code_version, precision), set())
+        return Done(mine, {version: len(others) for version, others in runs.items()}, unreadable)
+
+    def rows(self, *columns: str) -> tuple[Iterator[tuple[Any, ...]], Unreadable]:
+        """(code_version, precision), run id and the columns asked for, of the last row of every run that `load` can read."""
+        names = [*RUN, *VERSION, *columns]
+        tables, unreadable = self.tables([*names, "step", "steps"])
+        shared: dict[str, str] = {}  # seeds of a point share one string, which saves much memory at a million runs
+
+        def each() -> Iterator[tuple[Any, ...]]:
+            for batch in (batch for table in tables.values() for batch in last_rows(table).to_batches(max_chunksize=2**16)):
+                present = batch.schema.names  # a file from before a column was added lacks it
+                lists = (batch[name].to_pylist() if name in present else [None] * len(batch) for name in names)
+                for point_id, seed, code_version, precision, *others in zip(*lists, strict=True):
+                    yield (code_version, precision), RunId(shared.setdefault(point_id, point_id), seed), *others
+
+        return each(), unreadable
+
+    def tables(self, columns: list[str] | None = None) -> tuple[dict[Path, pa.Table], Unreadable]:
+        """The tables by file, with all columns or those asked for, and the files that cannot be read."""
+        return read(result_files(self.folder), columns)
+
+    def write(self, rows: list[dict[str, Any]]) -> Path:
+        """Writes rows that have exactly the columns of `science.columns.COLUMNS` (None for null) as one part; returns its path.
+
+        All rows of a run go into one part, as the last of them says that the run is done. The name hashes which rows it holds, so
+        the same rows written twice replace their own file.
+        """
+        if not rows:
+            raise StoreError("rows: got none; a part holds at least one")
+        table = of_rows(rows)
+        names = json.dumps(table.select([*ROW, *VERSION]).to_pylist(), sort_keys=True)
+        return self.put_table(self.parts / f"{hashlib.sha256(names.encode()).hexdigest()[:16]}.parquet", table)
+
+    def note(self, name: str, record: dict[str, Any]) -> Path:
+        """Writes `record` to `<name>.json` beside the manifest; returns the path."""
+        return self.put(self.folder / f"{name}.json", json.dumps(record, indent=2).encode())
+
+    def record_failure(self, name: str, record: dict[str, Any]) -> Path | None:
+        """Writes `record` to `failures/<name>.json`; returns the path, None if there is no file to read."""
+        return self.put(self.failures / f"{name}.json", json.dumps(record, indent=2).encode())
+
+    def clear_failures(self, runs: Set[tuple[str, int]]) -> None:
+        """Removes the records whose every run is among `runs`: those are done by now, or about to be tried again."""
+        with storage_errors(self.failures):
+            for path in self.failures.glob("*.json"):
+                try:
+                    failed = {RunId(point_id, seed) for point_id, seed in read_json(path)["runs"]}
+                except (OSError, ValueError, KeyError, TypeError):
+                    continue  # not one of ours
+                if failed <= runs:
+                    path.unlink(missing_ok=True)
+
+    def _check_room(self, n_rows: int) -> None:
+        """Refuses a folder where a file of the size of such a part cannot be written; the free space does not show a quota."""
+        size = PART_BYTES + ROW_BYTES * n_rows
+        trial = self.staging / f"{os.getpid()}-{secrets.token_hex(4)}-room"
+        try:
+            with storage_errors(self.folder):
+                self.staging.mkdir(exist_ok=True)
+                atomic_write(trial, secrets.token_bytes(size), self.staging, sync=True)
+                trial.unlink()
+        except StoreError as error:
+            raise StoreError(f"{error}. A part of {n_rows} rows needs about {size / 2**10:.0f} KiB") from error
+
+    def _remove_stale_files(self) -> None:
+        """Removes what processes that died left in `_staging`.
+
+        A process id says nothing on a shared folder. So age decides, by the clock of the file system: that of the manifest just
+        written. Taking a file from a live but very slow writer costs it one more try.
+        """
+        with storage_errors(self.staging):
+            now = self.manifest.stat().st_mtime
+            for path in self.staging.iterdir():
+                with suppress(FileNotFoundError):
+                    if TEMPORARY_NAME.fullmatch(path.name) and now - path.lstat().st_mtime > STALE_SECONDS:
+                        path.unlink()
+
+    def put(self, target: Path, data: Any, check: Callable[[Path], None] = lambda staged: None) -> Path:
+        """Writes bytes or a buffer to a file of the folder, through `_staging`; `check` may refuse the file before it is renamed."""
+        with storage_errors(target):
+            for folder in (self.staging, target.parent):
+                folder.mkdir(exist_ok=True)
+            atomic_write(target, data, self.staging, sync=True, check=check)
+        return target
+
+    def put_table(self, target: Path, table: pa.Table) -> Path:
+        """Writes a table to a file of the folder; its rows are read back first."""
+
+        def read_back(staged: Path) -> None:
+            tables, unreadable = read([staged], NEEDED)
+            if [len(found) for found in tables.values()] != [len(table)]:
+                why = f" ({listed(unreadable)})" if unreadable else ""
+                raise StoreError(f"{target}: {len(table)} rows were written but cannot be read back{why}; is the disk in order?")
+
+        return self.put(target, to_parquet(table), read_back)

@@ -1,0 +1,160 @@
+"""Tables of rows: to and from Parquet files, joined, sorted, one row per run and step."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ...errors import StoreError
+from ...model.columns import COLUMNS, in_order
+from ...model.training import RECIPE_STEPS, STARTS
+
+SCHEMA = pa.schema([pa.field(name, pa.type_for_alias(kind), metadata={"description": about}) for name, (kind, about) in COLUMNS.items()])
+"""Types of the columns; the metadata of each field is its meaning, and is kept in the files."""
+
+RUN = ["point_id", "seed"]
+ROW = [*RUN, "step"]
+VERSION = ["code_version", "precision"]
+NEEDED = [*RUN, *VERSION, "status", "V", "N", "d", "L", "m", "n_test"]
+"""Columns without which, or with a null in which, a file is no part."""
+
+MEASURED = ["n_correct", "accuracy"]
+"""Columns that a file has too, and that are finite numbers where status is ok. Any other that is missing was added later and reads
+as null, or as what it is for every older row."""
+
+OF_OLDER_ROWS = {"steps": RECIPE_STEPS, "start": STARTS[0], "step": RECIPE_STEPS}
+"""What columns hold in rows from before there were further steps."""
+
+Unreadable = list[tuple[Path, str]]
+"""Files that are no readable part, each with the reason."""
+
+_SORT = ["root_seed", "V", "N", "d", "L", "m", "embedding", "activation", *ROW, *VERSION]
+
+
+def of_rows(rows: list[dict[str, Any]]) -> pa.Table:
+    """A table of rows with exactly the columns of `science.columns.COLUMNS` (None for null), sorted by run and step; raises StoreError."""
+    rows = [in_order(row) for row in rows]
+    columns = {}
+    for name, (kind, _) in COLUMNS.items():
+        try:
+            columns[name] = pa.array([row[name] for row in rows], SCHEMA.field(name).type)
+        except (pa.ArrowException, OverflowError) as error:
+            raise StoreError(f"rows: {name}: {error}; allowed: {kind} or None") from error
+    return pa.table(columns, schema=SCHEMA).sort_by([(name, "ascending") for name in ROW])
+
+
+def to_parquet(table: pa.Table) -> pa.Buffer:
+    """The bytes of a file, each page with its checksum; provenance and pandas types are in the metadata of its schema."""
+    provenance: dict[str, Any] = {"created": datetime.now(UTC).isoformat(timespec="seconds")}
+    for name in (*VERSION, "jax_version"):
+        values = table[name].unique().to_pylist()
+        provenance[name] = values[0] if len(values) == 1 else values
+    table = with_pandas_types(table)
+    sink = pa.BufferOutputStream()
+    metadata = {**(table.schema.metadata or {}), b"jaxrecall": json.dumps(provenance).encode()}
+    pq.write_table(table.replace_schema_metadata(metadata), sink, compression="zstd", write_statistics=True, write_page_checksum=True)
+    return sink.getvalue()
+
+
+def read(paths: Iterable[Path], columns: list[str] | None = None) -> tuple[dict[Path, pa.Table], Unreadable]:
+    """The tables by file, and what is no readable part; a file that is gone is neither.
+
+    All columns are read and checked whichever of them are wanted, so that what counts as done is what `load` can read.
+    """
+    tables, unreadable = {}, []
+    for path in paths:
+        try:
+            table = read_file(path)
+        except MemoryError:
+            raise
+        except Exception as error:  # whatever a file holds, it must not keep the others from being read
+            if os.path.lexists(path):
+                unreadable.append((path, " ".join(f"{error}".split())[:200] or type(error).__name__))
+            continue
+        tables[path] = table.select([name for name in columns if name in table.column_names]) if columns else table
+    return tables, unreadable
+
+
+def read_file(path: Path) -> pa.Table:
+    """The rows of one file; raises any exception if it is no readable part."""
+    if path.suffix != ".parquet" or not path.is_file():
+        raise ValueError("not a .parquet file")
+    with open(path, "rb") as bytes_, pq.ParquetFile(bytes_, page_checksum_verification=True) as file:  # a path need not be UTF-8
+        present = file.schema_arrow.names
+        if missing := [name for name in (*NEEDED, *MEASURED) if name not in present]:
+            raise ValueError(f"no column {', '.join(missing)}")
+        table = file.read()
+    names = table.column_names
+    written = [column.get("field_name") for column in (table.schema.pandas_metadata or {}).get("columns", ())]
+    if len(written) == len(names) and written != names:  # pages have checksums, names have none
+        raise ValueError("names of columns are damaged")
+    table = pa.table([table[n].cast(SCHEMA.field(n).type) if n in COLUMNS else table[n] for n in names], names=names)
+    for name in OF_OLDER_ROWS:
+        if name not in names:
+            table = table.append_column(SCHEMA.field(name), pa.nulls(len(table), SCHEMA.field(name).type))
+        if table[name].null_count:
+            known = pa.scalar(OF_OLDER_ROWS[name], SCHEMA.field(name).type)
+            table = table.set_column(table.column_names.index(name), name, table[name].fill_null(known))
+    table.validate(full=True)
+    if null := [name for name in NEEDED if table[name].null_count]:
+        raise ValueError(f"nulls in {', '.join(null)}")
+    if lacking := [name for name in MEASURED if "ok" in _statuses_without_number(table, name)]:
+        raise ValueError(f"no number in {', '.join(lacking)} of a row with status ok")
+    return table
+
+
+def _statuses_without_number(table: pa.Table, name: str) -> list[str]:
+    """The values of `status` where a column holds no finite number. Arrow's own functions, as NumPy or a Python value start pandas."""
+    column = table[name]
+    finite = pc.call_function("and_kleene", [column.is_valid(), pc.call_function("is_finite", [column])])
+    return table["status"].filter(pc.call_function("invert", [finite])).unique().to_pylist()
+
+
+def joined(tables: Iterable[pa.Table]) -> pa.Table:
+    """One table: the known columns in table order, null where a file lacks one, then any others."""
+    try:
+        return pa.concat_tables([SCHEMA.empty_table(), *tables], promote_options="permissive").combine_chunks()
+    except pa.ArrowException as error:
+        raise StoreError(f"the tables do not go together: {error}; rename that column in one of them") from error
+
+
+def last_rows(table: pa.Table) -> pa.Table:
+    """The row of the last step of each run."""
+    return table.filter(pc.call_function("equal", [table["step"], table["steps"]]))
+
+
+def best(table: pa.Table, keys: list[str]) -> pa.Table:
+    """One row per `keys`: ok before others, then the newest code_version, then the first."""
+    bad = table["status"].to_numpy() != "ok"
+    order = pa.array(np.lexsort((-table["code_version"].to_numpy(), bad)))  # stable; the last key counts first
+    ranked = table.select(keys).take(order).append_column("row", order)
+    return table.take(ranked.group_by(keys, use_threads=False).aggregate([("row", "first")])["row_first"])
+
+
+def in_table_order(table: pa.Table) -> pa.Table:
+    """Sorted by the point, then the seed, then the step."""
+    return table.sort_by([(name, "ascending") for name in _SORT])
+
+
+def with_pandas_types(table: pa.Table) -> pa.Table:
+    """Tells pandas to read ints and bools with nulls as its nullable types; it would make floats and objects of them."""
+    nullable = {"int64": "Int64", "bool": "boolean"}
+    columns = []
+    for field, column in zip(table.schema, table.columns, strict=True):
+        kind = str(field.type)
+        if not (kind == "string" or pa.types.is_primitive(field.type)) or pa.types.is_temporal(field.type):
+            continue  # a column of another program, which pandas reads as it does by itself
+        numpy = nullable.get(kind, kind) if column.null_count else kind
+        kinds = {"pandas_type": "unicode", "numpy_type": "object"} if kind == "string" else {"pandas_type": kind, "numpy_type": numpy}
+        columns.append({"name": field.name, "field_name": field.name, **kinds, "metadata": None})
+    about = {"index_columns": [], "column_indexes": [], "columns": columns, "creator": {"library": "pyarrow", "version": pa.__version__}}
+    return table.replace_schema_metadata({b"pandas": json.dumps(about).encode()})

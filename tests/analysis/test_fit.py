@@ -1,0 +1,671 @@
+"""Thresholds and exponents: known truths come back, other libraries agree, and what cannot be known is said, not made up."""
+
+import importlib
+import itertools
+import json
+import warnings
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from helpers import python
+from scipy.special import expit, logit
+from scipy.stats import t as student
+
+from jaxrecall.analysis.fit import coverage, glm, progress, searched
+from jaxrecall.analysis.fit import fit as fit_many
+from jaxrecall.analysis.fit.axes import as_given
+from jaxrecall.analysis.fit.cells import families
+from jaxrecall.analysis.fit.curve import Curve, crossing, curve, loglog, near, resamplings, shape_error, shapes
+from jaxrecall.analysis.fit.estimate import METHODS, REGRESSIONS, REPORTED, estimate
+from jaxrecall.analysis.fit.law import Law, interval
+from jaxrecall.errors import FitError
+
+cli = importlib.import_module("jaxrecall.analysis.fit.__main__")
+CALL = "from jaxrecall.analysis.fit.__main__ import main"
+LEVELS = tuple(2**i for i in range(6, 15))
+
+
+def table(axes=None, star=lambda c: 1000.0, levels=LEVELS, seeds=8, slope=1.5, ceiling=lambda c: 1.0, noise=0.2, n_test=2000, theta=0.5):
+    """Runs on a grid: logistic in ln N, crossing theta at `star(cell)`; a seed's N* is off by a factor exp(noise), alike in all cells."""
+    axes = {"V": [64], "d": [32], "L": [8], "m": [0]} | (axes or {})
+    shifts = noise * np.linspace(-1, 1, seeds) if seeds > 1 else [0.0]
+    rows = []
+    for values in itertools.product(*axes.values()):
+        cell = dict(zip(axes, values, strict=True))
+        top = ceiling(cell)
+        at_star = logit(theta / top) if top > theta else 0.0
+        for N in levels:
+            for seed, shift in enumerate(shifts):
+                p = top * expit(slope * (np.log(N / star(cell)) - shift) + at_star)
+                rows.append(cell | {"N": N, "seed": seed, "n_test": n_test, "n_correct": round(n_test * p)})
+    return pd.DataFrame(rows)
+
+
+def fit(frame, thetas=(0.5,), resamples=100):
+    """With as few resamplings as are allowed."""
+    return fit_many(frame, thetas, resamples)
+
+
+def reported(frame):
+    return frame[frame["record"]].reset_index(drop=True)
+
+
+def law(c):
+    return 1000 * (c["V"] / 64) ** 2 * (c["d"] / 32) ** -1.3
+
+
+GRID = {"V": [64, 128, 256], "d": [32, 64, 128]}
+WIDE = tuple(2**i for i in range(4, 19))
+
+
+def test_a_known_law_comes_back_by_every_method():
+    found = fit(table(GRID, law, WIDE, n_test=10**6), [0.5, 0.8])
+    assert len(found.thresholds) == 9 * 2 * len(METHODS)
+    half = found.thresholds[found.thresholds["theta"] == 0.5]
+    truth = half.apply(law, axis=1)
+    assert abs(np.log(half["N_star"] / truth)).max() < 0.06  # a straight line in accuracy bends most
+    assert abs(np.log(half["N_star"] / truth)[half["record"]]).max() < 0.01
+    assert (half["censored"] == "no").all()
+    assert ((half["N_below"] <= half["N_star"]) & (half["N_star"] <= half["N_above"])).all()
+    assert ((half["lo"] < half["N_star"]) & (half["N_star"] < half["hi"])).all()
+    for theta in (0.5, 0.8):
+        exponents = found.exponents[found.exponents["theta"] == theta].set_index(["axis", "method"])["exponent"]
+        for axis, value in (("V", 2.0), ("d", -1.3)):
+            assert abs(exponents[axis] - value).max() < 0.03
+            assert abs(exponents[axis][REPORTED] - value) < 0.01
+    assert set(found.exponents["axis"]) == {"V", "d"}  # L and m are constant
+    slope = logit(0.8) / 1.5  # the curve is logistic: theta = 0.8 lies this much further
+    low, high = (reported(found.thresholds).query("theta == @theta")["N_star"].to_numpy() for theta in (0.5, 0.8))
+    ratio = high / low
+    assert abs(np.log(ratio) - slope).max() < 0.02
+
+
+def test_plateaus_do_not_move_the_exponents_reported():
+    axes = {"V": [64, 128, 256], "d": [16, 32, 64, 128]}
+    found = fit(table(axes, law, WIDE, ceiling=lambda c: 0.3 if c["d"] == 16 else 1.0))
+    exponents = reported(found.exponents).set_index("axis")["exponent"]
+    assert abs(exponents["V"] - 2) < 0.05
+    assert abs(exponents["d"] + 1.3) < 0.05
+    everywhere = found.diagnostics[found.diagnostics["diagnostic"] == "joint_everywhere"].set_index("subject")["value"]
+    assert abs(everywhere["d"] + 1.3) > 0.3
+    flat = found.thresholds[found.thresholds["d"] == 16]
+    assert (flat["censored"] == "right").all()
+    assert flat["warning"].str.startswith("plateau").all()
+    assert flat[["N_star", "lo", "hi", "N_above"]].isna().all(axis=None)
+    assert (flat["N_below"] == WIDE[-1]).all()
+    assert any("3 of 12 cells are not in the law: 3 never reach theta" in text for text in found.diagnostics["text"])
+
+
+@pytest.mark.slow
+def test_intervals_hold_the_truth_as_often_as_they_say():
+    checked = coverage.check(coverage.Setting(), 200)
+    assert 0.92 < checked.held.mean() < 0.98
+    assert 0.91 < checked.thresholds.mean() < 0.98
+    assert abs(checked.error.mean(axis=0)).max() < 0.02
+    errors = {name: np.sqrt(np.nanmean(error**2)) for name, error in coverage.compare(coverage.Setting(), 100).items()}
+    assert errors["local"] < errors["joint"] < errors["everywhere"] / 5
+    stepped = coverage.check(coverage.Setting(one_step=0.9), 100)
+    assert 0.92 < stepped.held.mean()
+    assert abs(stepped.error.mean(axis=0)).max() < 0.02
+
+
+def test_coverage_prints_its_figures(capsys, monkeypatch):
+    monkeypatch.setattr(coverage, "SETTINGS", {"few": coverage.Setting(seeds=(8,), levels=(6,))})
+    assert coverage.main(["--replicates", "3"]) == 0
+    assert "3 replicates: exponents" in capsys.readouterr().out
+
+
+def test_the_drawn_truth_is_where_the_mean_of_very_many_seeds_crosses():
+    setting = coverage.Setting(seeds=(20000,), levels=(8,), plateau=0.0, one_step=0.0, censored=0.0, n_test=10**6)
+    truth = coverage.draw(np.random.default_rng(3), setting)
+    (family,) = [truth.family]
+    for cell, star in zip(family.cells[:6], truth.N_star[:6], strict=True):
+        c = curve(cell, np.ones((1, 20000)))
+        assert abs(crossing(c, 0.5)[0] - np.log(star)) < 3 * shape_error(c, 0.5) + 0.02
+
+
+def test_an_interval_of_a_mean_is_the_t_interval():
+    sample = np.random.default_rng(1).normal(size=9)
+    drawn = resamplings(9, 20000) @ sample / 9
+    half = student.ppf(0.975, 8) * sample.std(ddof=1) / 3
+    assert np.allclose(interval(drawn, 9), (sample.mean() - half, sample.mean() + half), atol=0.01 * half)
+    wide = interval(drawn, 9, shape=1.0)
+    assert np.isclose((wide[1] - wide[0]) / 2, np.hypot(half, 1.96), rtol=0.01)
+    assert np.isnan(interval(drawn, 5)).all()
+
+
+def one(p, levels=(100, 200, 400, 800), n=10**6):
+    p = np.asarray(p, float)[None]
+    return Curve(np.log(np.asarray(levels, float)), p * n, np.full(p.shape, float(n)), p)
+
+
+def test_a_crossing_lies_where_a_curve_straight_in_its_link_says():
+    x = np.log([100, 200, 400, 800])
+    assert np.isclose(crossing(one(expit(1.2 * (x - np.log(330)))), 0.5)[0], np.log(330))
+    p = np.exp(-np.exp(-(0.9 * (x - 5.5))))
+    assert np.isclose(crossing(one(p), 0.4, link=loglog)[0], 5.5 + loglog(np.asarray(0.4)) / 0.9)
+    assert np.isclose(crossing(one([0.1, 0.2, 0.4, 0.8]), 0.5, link=np.asarray, smooth=False)[0], np.log(400) + np.log(2) / 4)
+    assert np.isnan(crossing(one([0.1, 0.2, 0.3, 0.4]), 0.5)).all()
+    assert np.isnan(crossing(one([0.6, 0.7, 0.8, 0.9]), 0.5)).all()
+
+
+def test_a_dip_is_pooled_and_told():
+    frame = table(noise=0.0, seeds=6)
+    frame.loc[frame["N"] == 4096, "n_correct"] = 200
+    found = reported(fit(frame).thresholds)
+    assert found["warning"][0].startswith("not monotone: accuracy falls by 0.6")
+    (family,), _ = families(frame)
+    c = curve(family.cells[0], np.ones((1, 6)))
+    assert (np.diff(c.p[0]) >= 0).all()
+    assert np.isclose((c.p * c.n).sum(), c.k.sum())
+
+
+def test_a_rise_within_one_step_is_bounded_by_its_levels():
+    frame = table({"d": [32, 64, 128]}, lambda c: 90.0 * 128 / c["d"], slope=200.0)
+    found = fit(frame)
+    record = reported(found.thresholds)
+    assert record["warning"].str.startswith("rises within one step").all()
+    assert ((record["lo"] <= record["N_below"]) & (record["hi"] >= record["N_above"])).all()
+    joint = found.exponents[found.exponents["method"] == "joint"]
+    assert np.isfinite(joint["exponent"]).all()  # separated: Firth's penalty keeps it finite
+    law = reported(found.exponents)
+    assert law["lo"][0] < -1 < law["hi"][0]
+    assert law["hi"][0] - law["lo"][0] > 2 * 1.96 * np.log(2) / np.sqrt(12) / (np.log(4) * np.sqrt(0.5)) * 0.99
+
+
+def curves_of(frame, theta=0.5, count=0):
+    (family,), _ = families(frame)
+    times = resamplings(family.cells[0].k.shape[1], count)
+    return family, [curve(cell, times) for cell in family.cells]
+
+
+def test_the_regressions_agree_with_statsmodels():
+    api = pytest.importorskip("statsmodels.api")
+    family, curves = curves_of(table(GRID, law, WIDE, slope=0.7))
+    law_ = Law(family.cells, family.law, family.factors)
+    exponents = law_.exponents(glm.joint(curves, law_, 0.5, lambda _: None))[0]
+    rows = [(i, j) for i, c in enumerate(curves) for j in np.flatnonzero(near(c, 0.5)[0])]
+    at = np.log([[family.cells[i].at[axis] for axis in family.law] for i, _ in rows])
+    x, k, n = (np.array([getattr(curves[i], name)[... if name == "x" else 0][j] for i, j in rows]) for name in "xkn")
+    beta = api.GLM(np.c_[k, n - k], np.c_[np.ones(len(x)), x, at], family=api.families.Binomial()).fit().params
+    assert np.allclose(exponents, -beta[2:] / beta[1], atol=1e-3)
+    by_cell = glm.two_stage(curves, 0.5, lambda _: None)[0]
+    for i in (0, 4):
+        mine = [row for row, (cell, _) in enumerate(rows) if cell == i]
+        a, b = api.GLM(np.c_[k, n - k][mine], np.c_[np.ones(len(mine)), x[mine]], family=api.families.Binomial()).fit().params
+        assert np.isclose(by_cell[i], -a / b, atol=1e-4)
+
+
+def test_firth_takes_counts_as_so_many_answers():
+    design = np.c_[np.ones(4), np.arange(4) - 1.5]
+    k, n = np.array([0, 1, 15, 20]), np.full(4, 20)
+    answers = np.concatenate([np.r_[np.ones(a), np.zeros(b - a)] for a, b in zip(k, n, strict=True)])
+    assert np.allclose(glm.firth(design, k, n), glm.firth(np.repeat(design, 20, axis=0), answers, np.ones(80)), atol=1e-4)
+    jump = glm.firth(design, np.array([0, 0, 20, 20]), n)
+    assert np.isclose(jump[0], 0, atol=1e-6)
+    assert 0 < jump[1] < 50
+
+
+@pytest.mark.slow
+def test_a_threshold_agrees_with_psignifit():
+    psignifit = pytest.importorskip("psignifit")
+    frame = table(levels=LEVELS[1:8], slope=1.2, noise=0.0, seeds=6, n_test=200)
+    mine = reported(fit(frame).thresholds)["N_star"][0]
+    points = frame.groupby("N")[["n_correct", "n_test"]].sum()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs = psignifit.psignifit(
+            np.c_[np.log(points.index), points["n_correct"], points["n_test"]], experiment_type="yes/no", sigmoid="logistic"
+        )
+    assert np.isclose(np.log(mine), theirs.parameter_estimate["threshold"], atol=0.05)
+
+
+def censored(frame, **options):
+    found = fit(frame, **options)
+    record = reported(found.thresholds)
+    assert record[["N_star", "lo", "hi"]].isna().all(axis=None)
+    assert reported(found.exponents)["exponent"].isna().all()
+    return record
+
+
+def test_what_cannot_be_known_is_censored_not_made_up():
+    axes = {"d": [32, 64]}
+    assert (censored(table(axes, lambda c: 1e12))["censored"] == "right").all()
+    zero = table(axes).assign(n_correct=0)
+    assert censored(zero)["warning"].str.contains("no rise with N").all()
+    assert (censored(table(axes).assign(n_test=1, n_correct=0), thetas=[0.01])["censored"] == "right").all()
+    everything = table(axes)
+    assert (censored(everything.assign(n_correct=everything["n_test"]))["censored"] == "left").all()
+    assert censored(table(axes, levels=(1024,)))["warning"].str.startswith("one N level").all()
+    climbing = censored(table(axes, lambda c: 40000.0))
+    assert climbing["warning"].str.contains("still climbing").all()
+    single = table(seeds=1)
+    assert len(reported(fit(single).thresholds)) == 1
+
+
+def test_few_seeds_give_no_interval():
+    found = fit(table(GRID, law, WIDE, seeds=5))
+    for frame in (found.thresholds, found.exponents):
+        assert frame[["lo", "hi"]].isna().all(axis=None)
+        assert frame["warning"].str.contains("no interval: 5 seeds, 6 are needed").all()
+    assert np.isfinite(found.exponents["exponent"]).all()
+
+
+def test_a_crossing_that_resampling_undoes_has_an_open_end_and_no_part_in_the_law():
+    frame = table({"d": [32, 64, 128, 256]}, lambda c: 1000 * 32 / c["d"], noise=0.5)
+    tops = frame[(frame["d"] == 32)].groupby("seed")["n_correct"].max()
+    scale = 2000 * np.linspace(0.3, 0.75, 8) / tops  # ceilings of the seeds around theta
+    at = frame["d"] == 32
+    frame.loc[at, "n_correct"] = (frame[at]["n_correct"] * frame[at]["seed"].map(scale)).round().astype(int)
+    found = fit(frame)
+    record = reported(found.thresholds).set_index("d")
+    assert np.isinf(record["hi"][32])
+    assert 0 < record["lo"][32] < record["N_star"][32]
+    assert "crossing not sure" in record["warning"][32]
+    assert reported(found.exponents)["n_cells"][0] == 3
+
+
+def test_m_is_fitted_apart_and_factors_have_constants_of_their_own():
+    axes = {"d": [32, 64, 128], "m": [0, 64, 256]}
+    frame = table(axes, lambda c: 1000 * (c["d"] / 32) ** (-1 if c["m"] == 0 else -0.5) * max(c["m"], 1) ** -0.25, WIDE)
+    exponents = reported(fit(frame).exponents).set_index(["part", "axis"])["exponent"]
+    assert np.allclose(exponents, [-1, -0.5, -0.25], atol=0.02)
+    assert list(exponents.index) == [("m = 0", "d"), ("m > 0", "d"), ("m > 0", "m")]
+    gaussian = table({"d": [32, 64, 128]}, lambda c: 1000 * 32 / c["d"], WIDE).assign(embedding="gaussian")
+    sphere = table({"d": [64, 128, 256]}, lambda c: 9000 * 32 / c["d"], WIDE).assign(embedding="sphere")
+    both = pd.concat([gaussian, sphere])
+    found = fit(both)
+    assert np.isclose(reported(found.exponents)["exponent"][0], -1, atol=0.02)
+    assert list(found.thresholds.columns[:5]) == ["V", "d", "L", "m", "embedding"]
+
+
+def test_axes_that_move_together_get_no_exponent():
+    frame = table({"d": [32, 64, 128]}, lambda c: 1000 * 32 / c["d"], WIDE)
+    frame["L"] = frame["d"] // 4
+    found = reported(fit(frame).exponents)
+    assert list(found["axis"]) == ["d", "L"]
+    assert found["exponent"].isna().all()
+    assert found["warning"].str.contains("moves together with other axes").all()
+
+
+def test_what_is_an_axis():
+    frame = table({"d": [32, 64]}, lambda c: 1000.0)
+    frame = frame.assign(gamma=frame["d"] * 3.0, kappa=100.0, accuracy=0.1, loss=np.arange(len(frame)) / 7, optimizer="sgd")
+    (family,), remarks = families(frame)
+    assert list(family.cells[0].at) == ["V", "d", "L", "m"]
+    assert remarks == ["gamma: no axis, set by the others"]
+    (family,), _ = families(pd.concat([frame, frame.assign(optimizer="adam")]))
+    assert family.factors == ("optimizer",)
+    assert len(family.cells) == 4
+    (family,), _ = families(pd.concat([frame.assign(root_seed=0), frame.assign(root_seed=1)]))
+    assert family.cells[0].n_seeds == 16
+
+
+def test_seeds_may_differ_between_levels():
+    frame = table({"d": [32, 64, 128]}, lambda c: 1000 * 32 / c["d"], seeds=8, noise=0.02)
+    found = fit(frame[~((frame["N"] == 1024) & (frame["seed"] > 1))])
+    assert found.thresholds["warning"].str.contains("levels differ in their seeds").all()
+    assert np.isclose(reported(found.exponents)["exponent"][0], -1, atol=0.05)
+
+
+def test_seeds_spread_over_neighbouring_levels_are_used_together():
+    levels = tuple(round(100 * 2 ** (i / 8)) for i in range(49))
+    frame = table({"d": [32, 64, 128]}, lambda c: 1000 * 32 / c["d"], levels, seeds=16, noise=0.0)
+    (family,), _ = families(frame)
+    assert list(family.cells[0].N) == list(levels)  # seeds in common: every level stands
+    place = frame["N"].map(levels.index)
+    spread = frame[(place % 4 == frame["seed"] % 4) & (place % 8 < 4) & (place < 48)]  # a quarter of the seeds at each of four levels
+    (family,), _ = families(spread)
+    assert family.cells[0].n.shape == (6, 16)
+    assert (family.cells[0].n > 0).all()
+    found = fit(spread)
+    assert np.allclose(np.log(reported(found.thresholds)["N_star"]), np.log([1000, 500, 250]), atol=0.03)
+    assert (found.thresholds["warning"] == "").all()
+
+
+def test_diagnostics_show_where_no_single_power_law_holds():
+    frame = table({"d": [32, 64, 128, 256]}, lambda c: 1000 * np.exp(-0.5 * np.log(c["d"] / 32) ** 2), WIDE, noise=0.02)
+    found = fit(frame).diagnostics.set_index("diagnostic")
+    slopes = found.loc["local_slope"].set_index("subject")["value"]
+    ln2 = np.log(2)
+    assert np.allclose(slopes, [-0.5 * ln2, -1.5 * ln2, -2.5 * ln2], atol=0.02)
+    assert np.isclose(found.loc["drop_smallest", "value"], -2 * ln2, atol=0.02)
+    assert any("no single power law" in text for text in found.loc[["warning"], "text"])
+    nearly = fit(table({"d": [32, 64, 128, 256]}, lambda c: 32000 / c["d"] / np.log(c["d"]), WIDE)).diagnostics
+    assert not any("no single power law" in text for text in nearly["text"])  # 3 % off is not worth a word
+    logged = fit(table({"V": [64, 128, 256]}, lambda c: c["V"] ** 1.5 * np.log(c["V"]), WIDE)).diagnostics.set_index("diagnostic")
+    assert np.isclose(logged.loc["with_log", "value"], 1.5, atol=0.01)
+
+
+def test_dispersion_is_one_for_independent_answers():
+    rng = np.random.default_rng(0)
+    frame = table(noise=0.0, seeds=200, levels=LEVELS[2:7])
+    frame["n_correct"] = rng.binomial(frame["n_test"], frame["n_correct"] / frame["n_test"])
+    value = fit(frame).diagnostics.set_index("diagnostic").loc["dispersion", "value"]
+    assert 0.9 < value < 1.1
+
+
+REFUSED = {
+    "missing column": (lambda f: f.drop(columns=["seed", "L"]), "columns: no L, seed; needed"),
+    "text": (lambda f: f.assign(N=f["N"].astype(str)), "N: holds '64'"),
+    "not whole": (lambda f: f.assign(d=f["d"] + 0.5), "d: 32.5 in 72 rows; allowed: whole numbers from 1"),
+    "bool": (lambda f: f.assign(m=False), "m: holds False (bool); allowed: whole numbers from 0"),
+    "null": (lambda f: f.assign(V=f["V"].astype(float).where(f["seed"] > 0)), "V: nan in 9 rows"),
+    "empty": (lambda f: f.iloc[:0], "rows: the table is empty"),
+    "too many right": (lambda f: f.assign(n_correct=f["n_test"] + 1), "n_correct: more than n_test in 72 rows"),
+    "nothing counted": (lambda f: f.assign(n_correct=np.nan), "n_correct: null in all rows"),
+    "a column of the thresholds": (
+        lambda f: pd.concat([f.assign(method="a"), f.assign(method="b")]),
+        "columns: method is an axis here and a column of the thresholds; rename it",
+    ),
+    "twice": (
+        lambda f: pd.concat([f, f.iloc[:3]]),
+        "rows: 3 runs come more than once, the first at V = 64, d = 32, L = 8, m = 0, N = 64, seed = 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_table_that_cannot_be_fitted_is_refused_in_a_line(case, tmp_path, capsys):
+    spoil, line = REFUSED[case]
+    spoil(table()).to_parquet(tmp_path / "t.parquet")
+    assert cli.main([str(tmp_path / "t.parquet")]) == 2
+    told = capsys.readouterr()
+    assert told.err.startswith(line)
+    assert told.err.count("\n") == 1
+    assert told.out == ""
+    assert [path.name for path in tmp_path.iterdir()] == ["t.parquet"]
+
+
+def test_a_table_may_keep_its_axes_in_an_index_or_as_categories(tmp_path):
+    frame = table({"d": [32, 64]}, lambda c: 1000.0)
+    both = pd.concat([frame.assign(optimizer="sgd"), frame.assign(optimizer="adam")])
+    both["optimizer"] = pd.Categorical(both["optimizer"], ["sgd", "adam", "never run"])
+    both.set_index(["V", "N", "optimizer"]).to_parquet(tmp_path / "t.parquet")
+    assert cli.main([str(tmp_path / "t.parquet"), "--resamples", "100"]) == 0
+    thresholds = pd.read_parquet(tmp_path / "t-fit/thresholds.parquet")
+    assert len(reported(thresholds)) == 4
+    pd.testing.assert_frame_equal(thresholds, fit(both).thresholds, check_dtype=False)
+    one = frame.assign(optimizer="sgd", remark="none").astype({"optimizer": "category", "remark": "category"})
+    assert len(reported(fit(one, resamples=100).thresholds)) == 2
+    with pytest.raises(FitError, match="columns: d more than once"):
+        fit(pd.concat([frame, frame[["d"]]], axis=1))
+
+
+def test_a_use_that_makes_no_sense_is_refused_in_a_line(tmp_path, capsys):
+    table().to_parquet(tmp_path / "t.parquet")
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1 no")
+    (tmp_path / "empty.parquet").write_bytes(b"")
+    (tmp_path / "file").write_text("")
+    good = str(tmp_path / "t.parquet")
+    for argv, line in (
+        ([str(tmp_path / "none.parquet")], "there is no such file or folder"),
+        ([str(tmp_path / "broken.parquet")], "cannot be read ("),
+        ([str(tmp_path / "empty.parquet")], "cannot be read ("),
+        ([str(tmp_path)], "no rows in"),
+        ([good, "--theta", "0.5", "1.5"], "theta: 1.5; allowed: fractions between 0 and 1"),
+        ([good, "--theta", "nan"], "theta: nan; allowed"),
+        ([good, "--resamples", "5"], "resamples: 5; allowed: at least 100"),
+        ([good, "--out", str(tmp_path / "file")], "cannot be written"),
+    ):
+        assert cli.main(argv) == 2
+        told = capsys.readouterr()
+        assert line in told.err
+        assert told.err.count("\n") == 1
+        assert told.out == ""  # refused before anything was fitted
+
+
+def test_without_firthmodels_the_regressions_are_left_out_and_a_line_says_so(tmp_path):
+    frame = table({"d": [32, 64]}, law)
+    frame.to_parquet(tmp_path / "t.parquet")
+    path = str(tmp_path / "t.parquet")
+    ran = python(f"import sys; sys.modules['firthmodels'] = None; {CALL}; sys.exit(main([{path!r}, '--resamples', '100']))")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    note = "two_stage, joint: left out, as firthmodels is not installed; python -m pip install 'jaxrecall[fit]'"
+    assert ran.stdout.splitlines().count(f"note: {note}") == 1
+    full = fit(frame)
+    for name in ("thresholds", "exponents"):
+        expected = getattr(full, name)
+        expected = expected[~expected["method"].isin(REGRESSIONS)].reset_index(drop=True)
+        pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / f"t-fit/{name}.parquet"), expected)
+    diagnostics = pd.read_parquet(tmp_path / "t-fit/diagnostics.parquet")
+    assert diagnostics.loc[diagnostics["diagnostic"] == "remark", "text"].tolist() == [note]
+    assert "joint_everywhere" in set(full.diagnostics["diagnostic"]) - set(diagnostics["diagnostic"])
+
+
+def test_a_fit_needs_no_jax(tmp_path):
+    table().to_parquet(tmp_path / "t.parquet")
+    path = str(tmp_path / "t.parquet")
+    told = python(f"import sys; {CALL}; code = main([{path!r}, '--resamples', '100']); assert 'jax' not in sys.modules; sys.exit(code)")
+    assert told.returncode == 0, told.stderr
+    assert sorted(path.name for path in (tmp_path / "t-fit").iterdir()) == [
+        "diagnostics.parquet",
+        "exponents.parquet",
+        "thresholds.parquet",
+    ]
+
+
+def test_rows_without_a_count_are_left_out_and_counted(tmp_path, capsys):
+    frame = table()
+    gone = frame["N"] == 128
+    frame = frame.assign(status=np.where(gone, "nonfinite", "ok"), n_correct=frame["n_correct"].astype("Int64").mask(gone))
+    frame.to_parquet(tmp_path / "t.parquet")
+    assert cli.main([str(tmp_path / "t.parquet"), "--out", str(tmp_path / "out"), "--resamples", "100"]) == 0
+    assert "8 of 72 rows have no n_correct (status nonfinite) and were left out" in capsys.readouterr().out
+    assert (pd.read_parquet(tmp_path / "out/thresholds.parquet")["n_levels"] == len(LEVELS) - 1).all()
+    assert "8 of 72 rows" in pd.read_parquet(tmp_path / "out/diagnostics.parquet").iloc[-1]["text"]
+
+
+def test_a_long_fit_says_how_far_it_is(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(progress, "PLAIN_EVERY_SECONDS", 0.0)
+    table().to_parquet(tmp_path / "t.parquet")
+    assert cli.main([str(tmp_path / "t.parquet"), "--resamples", "100"]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-1] == "resampling: 100 %, 0.0 s to go"
+    assert len(lines) == 2 * 101
+
+
+def test_every_method_estimates():
+    family, curves = curves_of(table(GRID, law, WIDE), count=100)
+    assert list(estimate(family, 0.5, curves, lambda _: None).y) == list(METHODS)
+
+
+def test_the_files_hold_the_meaning_of_every_column(tmp_path):
+    table({"d": [32, 64]}).to_parquet(tmp_path / "t.parquet")
+    assert cli.main([str(tmp_path / "t.parquet"), "--resamples", "100"]) == 0
+    for name in ("thresholds", "exponents", "diagnostics"):
+        schema = pq.read_schema(tmp_path / f"t-fit/{name}.parquet")
+        assert all(field.metadata and field.metadata[b"description"] for field in schema)
+    assert pq.read_schema(tmp_path / "t-fit/thresholds.parquet").field("copy_of").type in ("string", "large_string")  # not null
+
+
+def bent(c):
+    """N* ~ L^0 up to L = 32, L^2 from there on, with V^2 throughout."""
+    return 1000 * (c["V"] / 64) ** 2 * max(c["L"] / 32, 1) ** 2
+
+
+BENT = {"V": [64, 128, 256], "L": [8, 32, 128, 512]}
+
+
+def test_copies_count_once():
+    once = table({"V": [64, 128, 256]}, law, WIDE)
+    both = pd.concat([once, once.assign(d=64, L=16)])  # d and L have no effect on these runs
+    found, alone = fit(both), fit(once)
+    record = reported(found.thresholds)
+    assert record["copy_of"].isna().tolist() == [True, False] * 3
+    assert set(record["copy_of"].dropna()) == {"d = 32, L = 8"}
+    assert "theta = 0.5: 6 cells, 3 of them distinct: 6 cross" in repr(found)
+    mine, theirs = (reported(one.exponents).set_index("axis").loc["V"] for one in (found, alone))
+    assert mine["n_cells"] == theirs["n_cells"] == 3
+    assert mine[["exponent", "lo", "hi"]].tolist() == pytest.approx(theirs[["exponent", "lo", "hi"]].tolist())
+    wider = fit(pd.concat([once, once[once["V"] == 256].assign(d=64)])).exponents
+    assert (wider["n_cells"] == 3).all()
+    assert wider.loc[wider["record"], "warning"].tolist() == ["as many unknowns as cells: nothing checks the law"] * 2
+
+
+def test_a_cell_and_its_copy_have_the_weight_of_one_cell():
+    (family,), _ = families(pd.concat([once := table({"V": [64, 128, 256]}, law), once[once["V"] == 256].assign(L=16)]))
+    y = np.array([[0.0, 1.0, 3.0, 3.0]])
+    assert [cell.copy_of is not None for cell in family.cells] == [False, False, False, True]
+    assert np.isclose(Law(family.cells, ("V",), ()).exponents(y), Law(family.cells[:3], ("V",), ()).exponents(y[:, :3]))
+    curves = [curve(cell, np.ones((1, 8))) for cell in family.cells]
+    with_copy, without = (
+        glm.joint(c, Law(f, ("V",), ()), 0.5, lambda _: None)[0] for c, f in ((curves, family.cells), (curves[:3], family.cells[:3]))
+    )
+    assert np.allclose(with_copy[:3], without, atol=2e-3)
+
+
+def copied(frame, **changed):
+    """Whether a second cell that differs in `changed` copies the only cell of the frame."""
+    (family,), _ = families(pd.concat([frame, frame.assign(**changed)]))
+    return family.cells[1].copy_of is not None
+
+
+def test_what_is_a_copy():
+    frame = table().assign(draw_check=lambda f: f["seed"])
+    assert copied(frame, d=64)
+    assert not copied(frame, d=64, draw_check=frame["seed"] + 100)  # their draws are not the same
+    assert copied(frame, L=64, draw_check=frame["seed"] + 100)  # the check depends on L
+    one_more = frame["n_correct"] + ((frame["N"] == 1024) & (frame["seed"] == 3))
+    assert not copied(frame, d=64, n_correct=one_more)
+    assert not copied(frame, d=64, N=frame["N"] + 1)  # no run in common
+    elsewhere = frame["N"].where(frame["N"] < 256, frame["N"] + 1)
+    assert not copied(frame, d=64, N=elsewhere)  # two levels of nine in common
+    assert not copied(frame[(frame["N"] == 64)].assign(n_correct=0), d=64)  # nothing learnt yet
+    assert not copied(table(seeds=1, levels=(64, 512, 8192), n_test=3), d=64)  # may be chance
+
+
+def test_the_copies_of_a_drawn_table_are_found():
+    truth = coverage.draw(np.random.default_rng(1), coverage.Setting(copies=0.5))
+    assert truth.exponents[2] == 0
+    (family,), _ = families(truth.frame())
+    drawn = {tuple(cell.at.items()): cell.copy_of for cell in truth.family.cells}
+    assert {tuple(cell.at.items()): cell.copy_of for cell in family.cells} == drawn
+    assert 0 < sum(original is not None for original in drawn.values()) < 12
+
+
+def test_the_unknown_shape_is_uniform_over_its_range_about_the_estimate():
+    c = one([0.02, 0.1, 0.7, 0.9])
+    by_shape = shapes(c, 0.5)
+    assert by_shape[0] == crossing(c, 0.5)[0]
+    uniform = np.linspace(by_shape.min(), by_shape.max(), 10001)
+    assert np.isclose(shape_error(c, 0.5), np.sqrt(((uniform - by_shape[0]) ** 2).mean()), rtol=1e-3)
+    assert shape_error(one([0.0, 0.0, 1.0, 1.0]), 0.5) >= np.log(2) / np.sqrt(12)
+    assert shape_error(one([0.1, 0.2, 0.3, 0.4]), 0.5) == 0
+    family, curves = curves_of(table(GRID, law, noise=0.0), count=100)
+    e = estimate(family, 0.5, curves, lambda _: None, ("local",))
+    assert np.allclose(e.shape_of(np.eye(9)), [np.ptp(shapes(c, 0.5)) / np.sqrt(12) for c in curves])
+    assert np.isclose(e.shape_of(np.array([1.0, -1.0] + [0.0] * 7)), np.ptp(shapes(curves[0], 0.5) - shapes(curves[1], 0.5)) / np.sqrt(12))
+
+
+def test_a_law_within_a_regime():
+    frame = table(BENT, bent, WIDE)
+    found = fit_many(frame, [0.5], 100, where=["L <= 32", "L >= sqrt(1000)"])
+    law_ = reported(found.exponents).set_index(["regime", "axis"])
+    assert np.allclose(law_["exponent"], [2, 0, 2, 2], atol=0.02)
+    assert list(law_.index) == [(regime, axis) for regime in ("L <= 32", "L >= sqrt(1000)") for axis in "VL"]
+    assert not law_["rejected"].any()
+    assert len(reported(found.thresholds)) == 12  # of every cell
+    slopes = found.diagnostics.query("diagnostic == 'local_slope'").groupby("regime")["subject"].apply(list)
+    assert slopes["L <= 32"] == ["V 64 to 128", "V 128 to 256", "L 8 to 32"]
+    assert {"with_log", "drop_smallest"} < set(found.diagnostics.query("regime == 'L >= sqrt(1000)'")["diagnostic"])
+    whole = reported(fit(frame).exponents)
+    assert whole["rejected"].all()
+    assert (whole["regime"] == "").all()
+    assert "(law rejected)" in repr(fit(frame))
+    one = reported(fit_many(frame, [0.5], 100, where="L <= 32").exponents)
+    pd.testing.assert_frame_equal(one, reported(found.exponents)[:2])
+
+
+@pytest.mark.parametrize(
+    ("where", "line"),
+    [
+        ("L > 1e6", "where: 'L > 1e6' holds for no cell"),
+        ("N > 5", "where: 'N > 5': N is no axis; allowed: V, d, L, m"),
+        ("L", "where: 'L': gives 8; allowed: true or false"),
+        ("L = 8", "where: 'L = 8': is no expression"),
+    ],
+)
+def test_a_regime_that_makes_no_sense_is_refused_in_a_line(where, line, tmp_path, capsys):
+    table(BENT, bent).to_parquet(tmp_path / "t.parquet")
+    assert cli.main([str(tmp_path / "t.parquet"), "--where", where]) == 2
+    message = capsys.readouterr().err
+    assert message.startswith(line)
+    assert message.count("\n") == 1
+
+
+def rates(frame, **given):
+    rates = {"kappa": 100.0, "eta": 1e-3} | given
+    frame = frame.assign(**rates)
+    frame["gamma"] = frame["kappa"] * frame["L"] ** 2 * frame["V"] / frame["eta"]
+    return frame.assign(gamma2=frame["gamma"])
+
+
+def test_a_rate_that_follows_from_others_is_no_factor():
+    for axes in ({}, {"V": [64, 128], "L": [8, 32]}):
+        frame = table(axes)
+        both = pd.concat([rates(frame), rates(frame, kappa=2.0)])
+        assert families(both)[0][0].factors == ("kappa",)
+        assert families(pd.concat([both, rates(frame, eta=1e-2)]))[0][0].factors == ("eta", "kappa")
+    small = both.assign(gamma2=both["gamma"] / 10)
+    assert families(pd.concat([both, small]))[0][0].factors == ("gamma2_over_gamma", "kappa")
+    (family,), _ = families(pd.concat([rates(frame), rates(frame).assign(gamma2=5.0)]))
+    assert family.factors == ("gamma2",)
+    assert len(family.cells) == 8
+    law_ = Law(family.cells, family.law, family.factors)
+    assert law_.design.shape == (8, 2 + 2)  # two constants: gamma2 = 5, and gamma2 = gamma in every cell
+    assert as_given(given := as_given(pd.concat([rates(frame), rates(frame).assign(gamma2=5.0)]))).equals(given)
+
+
+def test_cells_that_do_not_cross_in_every_resampling_are_counted_apart():
+    frame = table({"d": [32, 64, 128, 256]}, lambda c: 1000 * 32 / c["d"], noise=0.5)
+    tops = frame[(frame["d"] == 32)].groupby("seed")["n_correct"].max()
+    scale = 2000 * np.linspace(0.3, 0.75, 8) / tops
+    at = frame["d"] == 32
+    frame.loc[at, "n_correct"] = (frame[at]["n_correct"] * frame[at]["seed"].map(scale)).round().astype(int)
+    shown = repr(fit(frame))
+    assert "theta = 0.5: 4 cells: 4 cross, 1 of them not in enough resamplings for the law" in shown
+    assert "1 of 4 cells are not in the law: 1 cross theta, but over 2.5 % of the resamplings do not" in shown
+
+
+def test_a_fit_unpacks_and_prints():
+    found = fit(table(GRID, law, WIDE))
+    thresholds, exponents, diagnostics = found
+    assert (thresholds is found.thresholds, exponents is found.exponents, diagnostics is found.diagnostics) == (True,) * 3
+    assert repr(found).splitlines()[:2] == ["theta = 0.5: 9 cells: 9 cross", "  m = 0: N* ~ V^2.00  95 % interval 2.00 to 2.00"]
+    html = found._repr_html_()
+    assert html.count("<tr") == 3
+    assert "theta = 0.5: 9 cells: 9 cross" in html
+    nothing = fit(table(seeds=1))
+    assert "1 cell: 1 cross" in nothing._repr_html_()
+
+
+def test_the_fit_of_a_search_says_why_its_thresholds_differ(tmp_path, capsys):
+    folder = tmp_path / "found"
+    folder.mkdir()
+    frame = table({"d": [32, 64]}, lambda c: 1000 * 32 / c["d"], WIDE)
+    frame.to_parquet(folder / "table.parquet")
+    cells = [{"d": d, "theta": 0.5, "N_star": N, "point": {"V": 64, "L": 8, "m": 0}} for d, N in ((32, 1100.0), (64, 450.0), (128, None))]
+    (folder / "search.json").write_text(json.dumps({"cells": cells}))
+    thresholds = fit(frame).thresholds
+    (remark,) = searched.remarks([folder, tmp_path], thresholds)
+    assert "straight line in logit accuracy" in remark
+    assert "median |ln ratio| 0.100, largest 0.11, over 2 N*" in remark
+    factor = pd.concat([frame.assign(optimizer="a"), frame.assign(optimizer="b")])
+    (remark,) = searched.remarks([folder], fit(factor).thresholds)
+    assert remark.endswith("so their N* differ")
+
+
+def test_another_accuracy_can_cross(tmp_path, capsys):
+    frame = table({"V": [64, 128]}, law, n_test=10**6)
+    share = frame["n_correct"] / frame["n_test"]
+    decoded = frame.assign(n_correct=0, matched_accuracy=(share * frame["V"]).round() / frame["V"], whitened_accuracy=np.nan)
+    decoded.to_parquet(tmp_path / "t.parquet")
+    assert cli.main([str(tmp_path / "t.parquet"), "--of", "matched_accuracy", "--resamples", "100"]) == 0
+    found = reported(pd.read_parquet(tmp_path / "t-fit" / "matched_accuracy" / "thresholds.parquet"))
+    assert found["N_star"].to_numpy() == pytest.approx([law(cell) for cell in found.to_dict("records")], rel=0.03)
+    for of, told in (("whitened_accuracy", "decoders: true"), ("assignment_accuracy", "no column"), ("snr", "allowed: accuracy, ")):
+        assert cli.main([str(tmp_path / "t.parquet"), "--of", of]) == 2
+        assert told in capsys.readouterr().err

@@ -1,0 +1,156 @@
+"""Single figures from Python: they show what the table holds, on the user's Axes or on one of pyplot."""
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import doctest
+import os
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import python
+from test_fit import LEVELS, law, table
+
+import jaxrecall
+from jaxrecall.analysis.fit import fit
+from jaxrecall.analysis.report import plot
+from jaxrecall.errors import FitError, UsageError
+
+
+@pytest.fixture
+def frame():
+    return table({"d": [32, 64, 128]}, law)
+
+
+@pytest.fixture(autouse=True)
+def close():
+    yield
+    plt.close("all")
+
+
+def xy(line):
+    """The points of a line, (n, 2)."""
+    return np.asarray(line.get_xydata())
+
+
+def legend(ax):
+    return [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+CALLS = {
+    "accuracy": plot.accuracy,
+    "critical_n": plot.critical_n,
+    "phase": lambda df, ax=None: plot.phase(df, "d", "N", ax),
+    "collapse": plot.collapse,
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_figure_stands_on_the_axes_given_or_on_a_new_one_of_pyplot(name, frame):
+    figure, (left, right) = plt.subplots(1, 2)
+    assert CALLS[name](frame, ax=left) is left
+    assert left.has_data()
+    assert not right.has_data()
+    ax = CALLS[name](frame)
+    assert ax.figure is plt.gcf()
+    assert ax.figure is not figure
+    assert ax.get_xlabel()
+    ax.figure.draw_without_rendering()
+
+
+def test_accuracy_shows_means_and_thresholds(frame):
+    ax = plot.accuracy(frame, theta=0.5)
+    mean = frame.assign(p=frame["n_correct"] / frame["n_test"]).groupby(["d", "N"])["p"].mean()
+    lines = [xy(line) for line in ax.lines if len(xy(line)) == len(LEVELS)]
+    np.testing.assert_allclose([line[:, 1] for line in lines], mean.unstack("N").to_numpy())
+    stars = fit(frame, [0.5], 100).thresholds.query("record")["N_star"]
+    marks = [xy(line)[0, 0] for line in ax.lines if line.get_marker() == "d" and len(xy(line)) == 1]
+    np.testing.assert_allclose(marks, stars)
+    assert legend(ax) == ["32", "64", "128", "N* and 95 % interval"]
+
+
+def test_two_axes_make_lines_of_their_own():
+    ax = plot.accuracy(table({"d": [32, 64], "L": [8, 16]}, law))
+    assert legend(ax) == ["d = 32, L = 8", "d = 32, L = 16", "d = 64, L = 8", "d = 64, L = 16"]
+
+
+def test_accuracy_against_another_axis(frame):
+    ax = plot.accuracy(frame[frame["N"].isin([512, 2048])], x="d")
+    assert legend(ax) == ["512", "2048"]
+    assert ax.get_xlabel().startswith("d: ")
+
+
+def test_critical_n_shows_the_thresholds_of_the_fit(frame):
+    ax = plot.critical_n(frame, theory=False)
+    stars = fit(frame, [0.5], 100).thresholds.query("record")["N_star"]
+    marks = next(xy(line) for line in ax.lines if line.get_marker() == "o" and len(xy(line)) == 3)
+    np.testing.assert_allclose(marks[:, 1], stars)
+    assert legend(ax) == ["law, fitted"]
+
+
+def test_collapse_divides_by_each_cells_own_threshold(frame):
+    ax = plot.collapse(frame)
+    curves = [xy(line) for line in ax.lines if len(xy(line)) == len(LEVELS)]
+    assert len(curves) == 3
+    for curve in curves:
+        assert np.interp(0.0, np.log(curve[:, 0]), curve[:, 1]) == pytest.approx(0.5, abs=0.05)
+
+
+def test_the_example_of_each_function_runs(frame, tmp_path, monkeypatch):
+    frame.to_parquet(tmp_path / "quickstart.parquet")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(jaxrecall, "plot", plot, raising=False)
+    monkeypatch.setattr(jaxrecall, "load", lambda path: frame)
+    for name in plot.__all__:
+        (example,) = doctest.DocTestFinder(recurse=False).find(getattr(plot, name), name, globs={})
+        assert example.examples
+        assert doctest.DocTestRunner(verbose=False).run(example).failed == 0
+    assert os.path.getsize("accuracy.pdf") > 1000
+
+
+REFUSED = {
+    "an axis has no place": (lambda df: plot.critical_n(df), r"df: several values of V; choose one, as in df\[df\['V'\] == 64\]"),
+    "a pixel would hold two cells": (lambda df: plot.phase(df, "m * d", "N"), "df: several values of L, V, d; choose one"),
+    "it does not vary": (lambda df: plot.critical_n(df, x="m"), "x: 'm'; allowed, as these vary: d, L, V"),
+    "twice": (lambda df: plot.critical_n(df, x="d", lines="d"), "d more than once"),
+    "too many lines": (lambda df: plot.accuracy(df, x="d"), "lines: 36 lines of one L, V, N each; allowed: at most 20"),
+    "nothing crosses": (lambda df: plot.collapse(df, theta=0.9999), "theta: 0 of 8 cells cross accuracy 0.9999; needed: 2"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_one_figure_cannot_show_is_refused(case):
+    call, said = REFUSED[case]
+    with pytest.raises(UsageError, match=said):
+        call(table({"d": [32, 64], "L": [8, 16], "V": [64, 128]}, law))
+    assert plt.get_fignums() == []
+
+
+def test_a_table_without_counts_is_refused(frame):
+    with pytest.raises(FitError, match="no n_test"):
+        plot.accuracy(frame.drop(columns="n_test"))
+
+
+def test_matplotlib_and_jax_are_imported_only_when_they_are_needed():
+    ran = python("import sys, jaxrecall.analysis.report.plot; sys.exit(any(name in sys.modules for name in ('jax', 'matplotlib')))")
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_the_last_step_is_drawn_unless_the_step_is_asked_for():
+    steps = {step: table({"d": [32, 64]}, lambda c, less=step**-0.5: law(c) * less).assign(step=step, steps=30) for step in (3, 10, 30)}
+    every = pd.concat(steps.values(), ignore_index=True)
+    last = steps[30].drop(columns="step")
+    for draw in (plot.accuracy, plot.critical_n, CALLS["phase"], plot.collapse):
+        drawn, expected = ([xy(line) for line in draw(df).lines] for df in (every, last))
+        assert len(drawn) == len(expected)
+        for mine, theirs in zip(drawn, expected, strict=True):
+            np.testing.assert_allclose(mine, theirs)
+    ax = plot.accuracy(every[every["N"] == 512], x="step")
+    mean = every[every["N"] == 512].assign(p=lambda f: f["n_correct"] / f["n_test"]).groupby(["d", "step"])["p"].mean()
+    assert [xy(line).tolist() for line in ax.lines if len(xy(line)) == 3] == [[*map(list, mean[d].items())] for d in (32, 64)]
+    stars = fit(every, [0.5], 100, step="all").thresholds.query("record and d == 32").set_index("step")["N_star"]
+    marks = next(xy(line) for line in plot.critical_n(every[every["d"] == 32], x="step").lines if len(xy(line)) == 3)
+    np.testing.assert_allclose(marks, np.column_stack([stars.index, stars]))

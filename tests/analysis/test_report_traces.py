@@ -1,0 +1,245 @@
+"""The figures of runs that train on, against the step: they show what the rows hold, and every number of a caption can be recomputed."""
+
+import importlib
+import math
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from test_fit import LEVELS, law, table
+from test_report import drawn, labels, studied
+
+import jaxrecall
+from jaxrecall import theory
+from jaxrecall.analysis.fit import fit
+from jaxrecall.analysis.report import predict, trace, trace_critical
+from jaxrecall.analysis.report.axes import Axis
+from jaxrecall.analysis.report.draw import PICTURES
+
+cli = importlib.import_module("jaxrecall.analysis.report.__main__")
+NEEDED = LEVELS[3:5]
+
+
+def traced(axes, steps=(3, 10, 100), levels=NEEDED, **columns):
+    """Rows of runs that train on: N* falls as 1 / sqrt(step), the loss too, and test loss rises again at the last step."""
+    frames = []
+    for step in steps:
+        less = max(step, 1) ** -0.5
+        frame = table(axes, lambda c, less=less: 4 * law(c) * less, levels)
+        loss = (1 + 0.05 * frame["seed"]) * less
+        frame = frame.assign(
+            step=step, steps=steps[-1], start="zero" if steps[0] == 0 else "three_step", trains="VW", loss=loss,
+            test_loss=loss * 2 + (step == steps[-1]), attention_mass=0.9 + 0.02 * steps.index(step) + 0.001 * frame["seed"],
+            Z_in_overlap=frame["d"] ** -0.5 * (1 + 0.1 * steps.index(step)), Z_out_overlap=frame["d"] ** -0.5, Z_in_norm=1.0 + step,
+            Z_out_norm=1.0,
+        )  # fmt: skip
+        frames.append(frame.assign(**columns))
+    return pd.concat(frames, ignore_index=True)
+
+
+def curves(ax, style="-"):
+    """The lines of a panel that follow the step, as (n, 2)."""
+    return [np.array(line.get_xydata()) for line in ax.lines if line.get_linestyle() == style and len(line.get_xdata()) > 2]
+
+
+def heights(ax):
+    """The dashed lines across a panel."""
+    return [float(line.get_ydata()[0]) for line in ax.lines if line.get_linestyle() == "--" and len(set(line.get_ydata())) == 1]
+
+
+def means(frame, column, *by):
+    return frame.groupby([*by, "step"])[column].mean()
+
+
+def test_a_line_is_the_mean_over_seeds_and_its_band_one_standard_deviation():
+    frame = traced({"d": [32, 64]})
+    frame["accuracy"] = frame["n_correct"] / frame["n_test"]
+    pictures, _ = drawn(frame, "traces", render=True)
+    assert [*pictures] == ["trace-accuracy", "trace-attention", "trace-loss"]
+    for name, column, style in (
+        ("accuracy", "accuracy", "-"),
+        ("attention", "attention_mass", "-"),
+        ("loss", "test_loss", "-"),
+        ("loss", "loss", ":"),
+    ):
+        panels = pictures[f"trace-{name}"].figure.axes
+        assert [ax.get_title() for ax in panels] == [f"N = {N}" for N in NEEDED]
+        for ax, N in zip(panels, NEEDED, strict=True):
+            found = curves(ax, style)
+            expected = means(frame[frame["N"] == N], column, "d")
+            assert len(found) == 2
+            for line, d in zip(found, (32, 64), strict=True):
+                np.testing.assert_allclose(line, np.column_stack([[3, 10, 100], expected[d]]), rtol=1e-12)
+    ax = pictures["trace-loss"].figure.axes[0]
+    mine = frame[(frame["step"] == 10) & (frame["d"] == 32) & (frame["N"] == NEEDED[0])]["loss"]
+    ends = {round(float(y), 9) for band in ax.collections for path in band.get_paths() for x, y in path.vertices if x == 10}
+    assert {round(mine.mean() + sign * mine.std(ddof=0), 9) for sign in (-1, 1)} <= ends
+
+
+def test_step_0_stands_apart_and_is_not_joined():
+    ax = drawn(traced({"d": [32, 64]}, steps=(0, 1, 10, 100)), "traces", render=True)[0]["trace-accuracy"].figure.axes[0]
+    zero = Axis.of("step", pd.DataFrame({"step": [0, 1, 10, 100]})).place([0])[0]
+    assert 0 < zero < 1
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["0", "1", "10", "100"]
+    assert [line[0, 0] for line in curves(ax)] == [1, 1]
+    assert [line.get_xdata()[0] for line in ax.lines if len(line.get_xdata()) == 1] == [zero, zero]
+
+
+def test_the_chance_that_a_label_was_seen_limits_accuracy():
+    frame = traced({"d": [32, 64]}, levels=(16, 64))
+    picture = drawn(frame, "traces")[0]["trace-accuracy"]
+    for ax, N in zip(picture.figure.axes, (16, 64), strict=True):
+        assert heights(ax) == [pytest.approx(1 - (1 - 1 / 64) ** N)]
+    assert "label seen in training, 1 - (1 - 1/V)^N" in labels(picture)
+    last = means(frame.assign(p=frame["n_correct"] / frame["n_test"]), "p", "d", "N").unstack("step")[100]
+    over = last - [1 - (1 - 1 / 64) ** N for _, N in last.index]
+    d, N = over.idxmax()
+    assert f"the highest against it ends at {last[d, N]:.2f}, {over[d, N]:+.2f} from it (d = {d}, N = {N})" in picture.caption
+    assert f"{(abs(over) < 0.05).sum()} of 4 curves end within 0.05 of it" in picture.caption
+    fresh = drawn(traced({"d": [32, 64]}, fresh_batches=True), "traces")[0]["trace-accuracy"]
+    assert heights(fresh.figure.axes[0]) == []
+    assert "label" not in fresh.caption
+
+
+def test_the_sentences_on_attention_and_loss_have_the_numbers_of_the_rows():
+    frame = traced({"d": [32, 64]})
+    frame.loc[(frame["d"] == 64) & (frame["N"] == NEEDED[1]) & (frame["step"] == 100), ["attention_mass", "test_loss"]] = 0.99, 7.0
+    pictures, _ = drawn(frame, "traces")
+    assert (
+        "Attention mass is above 0.95 in 0 of 4 curves at the first recorded step and in 1 at the last."
+        in pictures["trace-attention"].caption
+    )
+    assert f"most at d = 64, N = {NEEDED[1]}, from 0.90 to 0.99" in pictures["trace-attention"].caption
+    caption = pictures["trace-loss"].caption
+    loss = means(frame, "loss", "d", "N").unstack("step")
+    test = means(frame, "test_loss", "d", "N").unstack("step")
+    ratio = test[100] / loss[100]
+    assert f"test loss is {ratio.median():.2f} times the loss of the samples in the median of 4 curves" in caption
+    assert f"at most {ratio.max():.3g} times (d = 64, N = {NEEDED[1]})" in caption
+    rises = test[100] > 1.05 * test.min(axis=1)
+    assert f"rises again by more than 5% in {rises.sum()} curves, most at d = 64, N = {NEEDED[1]}" in caption
+    assert f"({test.min(axis=1)[64, NEEDED[1]]:.2g} to 7 nats)" in caption
+
+
+def test_embeddings_are_shown_where_they_are_trained():
+    frame = pd.concat([traced({"d": [32, 64]}, trains=trains, lr=0.1) for trains in ("VW", "VWZ")], ignore_index=True)
+    pictures, _ = drawn(frame, "traces")
+    assert {"trace-overlap", "trace-norm"} <= set(pictures)
+    assert not {"trace-overlap", "trace-norm"} & set(drawn(traced({"d": [32, 64]}), "traces")[0])
+    overlap = pictures["trace-overlap"]
+    ax = overlap.figure.axes[0]
+    assert len(overlap.figure.axes) == len(NEEDED)  # of the trained alone
+    assert heights(ax) == [32**-0.5, 64**-0.5]
+    assert [line[-1, 1] for line in curves(ax)] == pytest.approx([1.2 * 32**-0.5, 1.2 * 64**-0.5])
+    assert "Z_in_overlap goes from 1.00 to 1.20 times 1 / sqrt(d) in the mean of 4 curves" in overlap.caption
+    assert labels(overlap)[2:] == ["Z_in", "Z_out", "random directions, 1 / sqrt(d)"]
+    assert f"Z_in_norm by a factor of {101 / 4:.2f}" in pictures["trace-norm"].caption
+
+
+def test_critical_N_against_the_step_is_what_a_fit_of_each_step_gives():
+    frame = traced({"d": [32, 64]}, levels=LEVELS)
+    picture = drawn(frame, "critical N against the step", render=True)[0]["trace-critical-n"]
+    thresholds = fit(frame, [0.5], 100, step="all").thresholds.query("record").set_index(["d", "step"])
+    found = trace_critical.estimates(studied(frame)[0].traces, 0.5, 100).set_index(["d", "step"]).loc[thresholds.index]
+    columns = ["N_star", "lo", "hi"]
+    pd.testing.assert_frame_equal(found[columns], thresholds[columns])
+    (ax,) = picture.figure.axes
+    for line, d in zip(curves(ax), (32, 64), strict=True):
+        np.testing.assert_allclose(line, np.column_stack([[3, 10, 100], thresholds["N_star"][d]]))
+    star = thresholds["N_star"].unstack("step")
+    fall = star[3] / star[100]
+    d = fall.idxmax()
+    assert f"at most {fall[d]:.3g} (d = {d}: {star[3][d]:.4g} to {star[100][d]:.4g})" in picture.caption
+    assert "Of 2 curves at the first recorded step 2 cross; at the last 2 cross" in picture.caption
+
+
+def test_critical_N_stands_beside_the_labels_seen_and_the_parameters():
+    frame = traced({"d": [32, 64]}, levels=LEVELS)
+    pictures, _ = drawn(frame, "critical N against the step", thetas=(0.5, 0.9))
+    for name, theta in (("trace-critical-n", 0.5), ("trace-critical-n-0.9", 0.9)):
+        N = math.log(1 - theta) / math.log(1 - 1 / 64)
+        assert heights(pictures[name].figure.axes[0]) == [pytest.approx(N)]
+        low, high = pictures[name].figure.axes[0].get_ylim()
+        assert low < N < high
+    bits = math.log2(math.factorial(64))
+    assert f"V_mat has {32**2 / bits:.2g} (d = 32), {64**2 / bits:.2g} (d = 64) parameters for each" in pictures["trace-critical-n"].caption
+    star = fit(frame[frame["step"] == 100].drop(columns="step"), [0.5], 100).thresholds.query("record").set_index("d")["N_star"]
+    ratio = star / (math.log(0.5) / math.log(1 - 1 / 64))
+    assert (
+        f"{ratio.median():.3g} times this in the median, at least {ratio.min():.3g} times (d = 64)" in pictures["trace-critical-n"].caption
+    )
+
+
+def test_steps_without_a_crossing_have_open_marks():
+    frame = traced({"d": [32, 64]}, levels=LEVELS[:3])  # up to 256; N* falls from 938 to 162 at d = 64
+    picture = drawn(frame, "critical N against the step")[0]["trace-critical-n"]
+    assert "not reached, N* is above" in labels(picture)
+    assert "at the first recorded step 2 do not reach it; at the last 1 cross, 1 do not reach it" in picture.caption
+    marks = [line.get_xydata().tolist() for line in picture.figure.axes[0].lines if line.get_marker() == "^" and len(line.get_xdata())]
+    assert [len(line) for line in marks] == [3, 2]
+    assert all(N == LEVELS[2] for line in marks for _, N in line)
+
+
+def test_one_axis_makes_lines_and_the_others_panels():
+    frame = traced({"d": [32, 64, 128], "L": [8, 16]})
+    for choice, lines in (({}, ["32", "64", "128"]), ({"x": "L", "panels": ["d"]}, ["8", "16"])):
+        pictures, _ = drawn(frame, "traces", **choice)
+        assert labels(pictures["trace-attention"]) == lines
+        other = "L" if lines[0] == "32" else "d"
+        assert all(
+            re.fullmatch(rf"{other} = \d+, N = \d+", ax.get_title()) for ax in pictures["trace-attention"].figure.axes if ax.get_title()
+        )
+
+
+def test_where_panels_are_too_many_each_setting_has_the_same_fewer_N():
+    names = ("adam", "momentum", "sgd")
+    frame = pd.concat([traced({"d": [32, 64, 96, 128]}, levels=LEVELS, optimizer=name, lr=0.1) for name in names], ignore_index=True)
+    picture = drawn(frame, "traces")[0]["trace-attention"]
+    assert picture.caption.endswith("12 of 27 panels are drawn.")
+    found = [ax.get_title().replace("\n", " ") for ax in picture.figure.axes]
+    assert found == [f"optimizer = {name}, N = {N}" for name in names for N in (64, 512, 2048, 16384)]
+
+
+def test_rows_without_a_number_are_counted():
+    frame = traced({"d": [32, 64]})
+    gone = (frame["seed"] == 3) & (frame["step"] > 3) & (frame["d"] == 32)
+    frame = frame.astype({"n_correct": "float64"})
+    frame.loc[gone, ["n_correct", "attention_mass", "loss", "test_loss"]] = np.nan
+    assert f"{gone.sum()} rows without a number are left out." in drawn(frame, "traces", render=True)[0]["trace-loss"].caption
+
+
+def test_theory_of_the_recipe_is_kept_from_runs_that_train_on():
+    frame = traced({"d": [32, 64]}, levels=LEVELS[2:6])
+    pictures, left_out = drawn(frame, "accuracy against N", "predicted against observed critical N")
+    assert "theory does not cover these cells" in pictures["accuracy"].caption
+    assert "predicted against observed critical N" in left_out
+    at = {"V": 64, "d": 32, "L": 8, "m": 0, "embedding": "gaussian", "steps": 100, "start": "three_step"}
+    assert predict.accuracy(at, 1024.0) is None
+    assert predict.accuracy({**at, "step": 3}, 1024.0) == theory.accuracy(theory.Model(V=64, d=32, L=8), 1024.0)
+    assert predict.accuracy({**at, "steps": 3, "start": "zero"}, 1024.0) is None
+
+
+def test_a_table_of_the_recipe_has_no_traces():
+    recipe = table({"d": [32, 64]}, law, NEEDED)
+    for frame in (recipe, recipe.assign(step=3, steps=3)):
+        assert drawn(frame, "traces", "critical N against the step")[1] == dict.fromkeys(
+            ("traces", "critical N against the step"), trace.NONE
+        )
+    both = pd.concat([recipe.assign(step=3, steps=3), traced({"d": [32, 64]})], ignore_index=True)
+    assert set(studied(both)[0].traces.runs["steps"]) == {100}
+
+
+def test_a_report_of_a_real_sweep_shows_its_traces(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "jaxrecall.analysis.report.draw.PICTURES", {what: PICTURES[what] for what in ("traces", "critical N against the step")}
+    )
+    base = {"V": 17, "L": 2, "n_test": 500, "gamma2": 17, "steps": 20, "optimizer": "sgd", "lr": 2}
+    df = jaxrecall.run({"base": base, "seeds": 2, "blocks": [{"axes": {"d": [10, 16], "N": [8, 1000]}}]}, out=tmp_path)
+    assert cli.main([str(tmp_path), "--resamples", "100", "--surrogate", "0"]) == 0
+    text = (tmp_path / "report.html").read_text()
+    names = {path.stem for path in (tmp_path / "report-figures").iterdir()}
+    assert {"trace-accuracy", "trace-attention", "trace-loss", "trace-critical-n"} <= names
+    assert "the figures and tables take their last step; those against the step show every one" in text
+    first, last = (df[df["step"] == step]["accuracy"].mean() for step in (3, 20))
+    assert f"accuracy goes from {first:.2f} to {last:.2f} in the mean of 4 curves" in text

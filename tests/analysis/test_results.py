@@ -1,0 +1,58 @@
+"""The committed studies: what results/README.md says is what the tables beside it hold."""
+
+import importlib
+import json
+import re
+
+import pytest
+from helpers import ROOT
+
+import jaxrecall
+from jaxrecall.model.columns import CODE_VERSION
+from jaxrecall.sweep.grid import read_grid
+
+README = (ROOT / "results/README.md").read_text()
+POOL = (ROOT / "docs/pool.md").read_text()
+REPORTED = ["capacity", "mlp", "bound", "phase"]
+SEARCHED = ["law", "law-exact", "embeddings", "sensitivity"]
+QUICK = ["embeddings", "mlp", "noise_map", "noise_of_gradient", "sensitivity"]
+WITH_THEORY = ["capacity", "bound", "bound_slopes", "agreement"]
+WITH_THEORY += ["law_exponents", "law_lengths", "law_slopes", "law_logarithms", "law_errors", "law_check"]
+OF_POOLS = ["pool_summary", "pool_differences", "pool_noise"]
+
+
+@pytest.mark.parametrize("name", [*REPORTED, "pool"])
+def test_a_study_holds_the_runs_of_its_grid(name):
+    grid, folder = read_grid(ROOT / f"sweeps/{name}.yaml"), ROOT / "results/study" / name
+    rows = jaxrecall.load(folder)
+    assert set(zip(rows["point_id"], rows["seed"], strict=True)) == {(p.point_id, seed) for p in grid.points for seed in grid.seeds}
+    assert set(rows["code_version"]) == {CODE_VERSION}
+    assert json.loads((folder / "manifest.json").read_text())["grid"]["name"] == name
+    assert name == "pool" or "<svg" in (folder / "report.html").read_text()
+
+
+@pytest.mark.parametrize("name", SEARCHED)
+def test_a_search_has_finished_every_cell_of_its_grid(name):
+    grid, folder = read_grid(ROOT / f"sweeps/{name}.yaml"), ROOT / "results/study" / name
+    found = json.loads((folder / "search.json").read_text())
+    assert len(found["cells"]) == len(grid.points) * len(grid.search.theta)
+    assert {cell["outcome"] for cell in found["cells"]} <= {"found", "seeds", "budget", "plateau", "right"}
+    rows = jaxrecall.load(folder)
+    assert set(rows["code_version"]) == {CODE_VERSION}
+    assert set(rows["seed"]) <= set(grid.seeds)
+
+
+def test_figures_are_there_and_the_results_take_little_room():
+    figures = re.findall(r"!\[[^]]*\]\(([^)]*)\)", README)
+    assert len(figures) > 5
+    for path in figures:
+        assert (ROOT / "results" / path).exists(), path
+    assert sum(path.stat().st_size for path in (ROOT / "results").rglob("*") if path.is_file()) < 20e6
+
+
+@pytest.mark.parametrize("table", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in (*WITH_THEORY, *OF_POOLS))])
+def test_the_tables_are_printed_by_the_script(monkeypatch, table):
+    monkeypatch.syspath_prepend(ROOT / "results")
+    tables = importlib.import_module("tables")
+    print_table = next(found for found in (*tables.LAW, *tables.CLAIMS, *tables.POOL) if found.__name__ == table)
+    assert print_table() in (POOL if table in OF_POOLS else README)

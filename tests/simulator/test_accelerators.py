@@ -1,0 +1,62 @@
+"""Programs for accelerators: they lower for all platforms, they were compiled for real ones, and the planner knows their memory."""
+
+import json
+import re
+
+import jax
+import pytest
+
+from benchmarks import accelerators
+from benchmarks.accelerators import RECORD, TARGETS
+from benchmarks.accelerators_table import page, planned
+from benchmarks.variants import further, name, variants
+from jaxrecall.model.point import Point
+from jaxrecall.simulator import program
+from jaxrecall.simulator.forms import FORMS
+from jaxrecall.simulator.shape import Shape
+
+ENTRIES = json.loads(RECORD.read_text())
+COLLECTIVE = re.compile(r"stablehlo\.(?:all_|collective_|reduce_scatter|send|recv)")
+
+
+@pytest.mark.parametrize(
+    "shape",
+    # what a point may ask for on top is added to the plain program, so that lowering the larger one lowers both
+    [pytest.param(shape, marks=() if shape.diagnose or shape.optimizer else pytest.mark.slow) for shape in variants(16) + further(16)],
+    ids=name,
+)
+def test_every_variant_lowers_for_cpu_cuda_and_tpu(shape):
+    run, arguments = program.unlowered(shape, 2, jax.local_devices()[:1], beside=True)
+    lowered = jax.export.export(run, platforms=["cpu", "cuda", "tpu"])(*arguments)
+    assert lowered.platforms == ("cpu", "cuda", "tpu")
+    assert not COLLECTIVE.search(lowered.mlir_module())
+
+
+def test_the_variants_have_every_form_activation_and_extra():
+    shapes = variants(16)
+    assert {shape.form for shape in shapes} == set(FORMS)
+    assert len({shape.activation for shape in shapes}) > 4
+    assert len(set(shapes)) == len(shapes) == 18
+    made = {shape.variant for shape in shapes}
+    for kw in ({}, {"m": 16}, {"pool": 16}, {"m": 16, "exact": "full"}, {"pool": 16, "exact": "full", "diagnose": True}):
+        variant = Shape.sized(Point(V=16, N=64, d=16, L=4, **kw), 16, 16, kw.get("m", 0)).variant
+        assert any(variant[:2] == other[:2] and variant[3:] == other[3:] for other in made), variant
+
+
+def test_no_program_has_a_collective():
+    assert ENTRIES
+    assert {entry["collectives"] for entry in ENTRIES.values()} == {0}
+
+
+def test_the_page_is_that_of_the_record_and_says_what_is_missing():
+    asked = [key for targets in TARGETS.values() for target in targets for key in accelerators.asked(target)]
+    assert set(ENTRIES) <= set(asked)
+    text = RECORD.with_suffix(".md").read_text()
+    assert text == page(ENTRIES, asked), "run: make accelerators"
+    assert "Not compiled yet: programs for TPU v5e (18 of 18), TPU v4 (18 of 18), TPU v6e (18 of 18), H100 (20 of 20)." in page({}, asked)
+
+
+@pytest.mark.parametrize("key", ENTRIES)
+def test_the_planner_assumes_one_to_two_times_what_compilers_reserve(key):
+    entry = ENTRIES[key]
+    assert entry["temp_bytes"] + entry["argument_bytes"] <= planned(entry) <= 2 * entry["temp_bytes"]

@@ -1,0 +1,195 @@
+"""What a machine has shown decides the next plan: rates are recovered from batches, and kept between processes."""
+
+import itertools
+import json
+import random
+import subprocess
+import sys
+import time
+import zlib
+from dataclasses import asdict, replace
+from multiprocessing.pool import ThreadPool
+
+import pytest
+
+from jaxrecall.errors import PointError
+from jaxrecall.model.point import Point
+from jaxrecall.simulator.forms import Counts
+from jaxrecall.simulator.program import simulate
+from jaxrecall.simulator.shape import Shape
+from jaxrecall.simulator.work import PRIMITIVES, Amounts, Work
+from jaxrecall.sweep import cost, plan
+from jaxrecall.sweep.cost import Calibration, Rates, cores
+from jaxrecall.sweep.running.meter import Meter
+
+BYTES = bytes(range(256)) * 128
+
+LARGE = Shape(256, 128, 0, "none", "counts")
+
+POINTS = [Point(V=V, N=N, d=d, L=L) for V, N, d, L in itertools.product((64, 256), (1024, 16384), (16, 128), (8, 64))]
+
+
+def batches(rates: Rates, noise: float = 0.0) -> list[tuple[Amounts, float]]:
+    chance = random.Random(0)
+    amounts = [Shape.tight(point).amounts(Work.of(point, runs)) for point in POINTS for runs in (1, 5)]
+    return [(a, rates.seconds(a) * chance.uniform(1 - noise, 1 + noise)) for a in amounts]
+
+
+def of_programs(times: list[tuple[Amounts, float]]) -> dict[Shape, tuple[Amounts, float]]:
+    """As if each were of a program of its own."""
+    return {Shape(16 + i, 16, 0, "none", "counts"): of_one for i, of_one in enumerate(times)}
+
+
+@pytest.mark.parametrize("factor", [0.2, 1.0, 5.0])
+def test_rates_are_recovered_from_measured_batches(factor):
+    machine = Rates(**{name: rate * factor for name, rate in asdict(Rates()).items()})
+    learned = Rates().fitted(batches(machine, 0.2))
+    for amounts, seconds in batches(machine):
+        assert learned.seconds(amounts) == pytest.approx(seconds, rel=0.25)
+    assert (learned.compile_seconds, learned.load_seconds) == (Rates().compile_seconds, Rates().load_seconds)
+    assert Rates().fitted([]) == Rates()
+
+
+def test_a_grid_of_one_kind_leaves_the_rates_of_others_alone():
+    """A program whose lookups take five times as long as the model says, measured again and again beside others that obey it."""
+    machine = of_programs(batches(Rates()))
+    amounts = Shape(1024, 64, 0, "none", "counts").amounts(Work.of(Point(V=1024, N=65536, d=64, L=8), 100))
+    odd = {Shape(1024, 64, 0, "none", "counts"): (amounts, 5 * Rates().seconds(amounts))}
+    known = Calibration().after(machine, {})
+    for _ in range(20):
+        known = known.after(odd, {})
+    ratios = [known.rates.seconds(a) / seconds for a, seconds in machine.values()]
+    assert max(ratios) < 1.3
+    assert min(ratios) > 0.8
+    for i in range(100):
+        known = known.after({Shape(2000 + i, 16, 0, "none", "counts"): (Amounts(runs=1), 1.0)}, {})
+    assert len(known.measured) == 64
+    assert not odd.keys() & known.measured.keys()
+
+
+def test_one_slow_compilation_does_not_decide_the_next_estimates():
+    once = Calibration().after({}, {LARGE: 16 * Rates().compile_seconds, LARGE.fallback: None})
+    assert once.rates.compile_seconds == pytest.approx(4 * Rates().compile_seconds)
+    for _ in range(8):
+        once = once.after({}, {LARGE: 2.0})
+    assert once.rates.compile_seconds == pytest.approx(2.0, rel=0.02)
+
+
+def test_calibration_is_kept_and_a_broken_file_is_not_trusted(tmp_path, monkeypatch):
+    assert Calibration.kept() == Calibration()
+    monkeypatch.setenv("JAXRECALL_CACHE", str(tmp_path / "cache"))
+    shape = Shape(64, 32, 0, "none", "counts")
+    known = Calibration(replace(Rates(), words=1e9), frozenset({shape}), {shape: (Amounts(words=2.0), 0.5)})
+    known.keep()
+    assert Calibration.kept() == known
+    (file,) = (tmp_path / "cache").iterdir()
+    saved = json.loads(file.read_text())
+    (sizes, amounts, _) = saved["measured"][0]
+    measured = ([sizes, amounts, -0.5], [sizes, [0.0], 0.5], [1, 2, 3])
+    damages = ({"rates": {"words": -1.0}}, *({"measured": [one]} for one in measured))
+    for broken in ("", "{", "[1]", '{"rates": {}}', *(json.dumps(saved | damage) for damage in damages)):
+        file.write_text(broken)
+        assert Calibration.kept() == Calibration()
+
+
+def test_what_another_version_has_learned_is_ignored(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAXRECALL_CACHE", str(tmp_path))
+    known = Calibration(replace(Rates(), words=1e9))
+    known.keep()
+    (file,) = tmp_path.iterdir()
+    saved = json.loads(file.read_text())
+    for learned_by in ({**saved["learned_by"], "jaxrecall": "0.0.1"}, None):
+        file.write_text(json.dumps({**saved, "learned_by": learned_by}))
+        assert Calibration.kept() == Calibration()
+    file.write_text(json.dumps(saved))
+    assert Calibration.kept() == known
+    amounts = Counts.amounts
+    monkeypatch.setattr(Counts, "amounts", lambda *of: amounts(*of) + Amounts(flops=1.0))  # a form that counts otherwise
+    assert Calibration.kept() == Calibration()
+
+
+def learned(rates: Rates) -> Calibration:
+    """What batches of a machine with these rates teach, if each keeps one core busy for just as long; two are always in progress."""
+    meter = Meter()
+
+    def batch(of: tuple[Amounts, float]) -> tuple[Amounts, float]:
+        return of[0], meter.measured(lambda: busy(of[1]))[1]
+
+    with ThreadPool(2) as pool:
+        return Calibration().after(of_programs(pool.map(batch, batches(rates)[::2], chunksize=1)), {})
+
+
+def busy(seconds: float) -> None:
+    """Keeps a core busy until this thread has had so much of its time."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        zlib.compress(BYTES)  # without the GIL
+
+
+def test_a_plan_is_the_same_whether_learned_on_a_busy_machine_or_on_a_quiet_one():
+    """Other programs that keep all cores busy, two to a core, make batches take about three times as long."""
+    machine = replace(Rates(), **{name: rate / 2 for name, rate in asdict(Rates()).items() if name in PRIMITIVES})
+    quiet = Calibration().after(of_programs(batches(machine)[::2]), {})
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * cores())]
+    try:
+        while_busy = learned(machine)
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+    runs = [(point, seed) for point in POINTS for seed in range(64)]
+    plans = [plan.make(runs, calibration=known) for known in (quiet, while_busy)]
+    assert plans[1].shapes == plans[0].shapes
+    assert plans[1].seconds == pytest.approx(plans[0].seconds, rel=0.2)
+    assert plan.make(runs, calibration=Calibration()).seconds < 0.8 * plans[0].seconds  # it did learn
+
+
+def test_dear_compilation_shares_programs_and_cheap_compilation_does_not():
+    runs = [(point, seed) for point in POINTS for seed in range(4)]
+
+    def programs(compile_seconds: float) -> int:
+        return len(plan.make(runs, calibration=Calibration(replace(Rates(), compile_seconds=compile_seconds))).shapes)
+
+    assert programs(1e3) == 1
+    assert 1 < programs(0.005) <= programs(0.0) == 4
+
+
+def test_a_program_that_is_compiled_already_is_preferred():
+    runs = [(Point(V=60, N=1024, d=16, L=8), 0)]
+    assert [str(shape) for shape in plan.make(runs, calibration=Calibration()).shapes] == ["64x16"]
+    known = Calibration(programs=frozenset({LARGE, Shape(32, 16, 0, "none", "counts"), Shape(256, 128, 0, "none", "full")}))
+    assert plan.make(runs, calibration=known).shapes == (LARGE,)
+    # but not where its padding would cost more than compiling a tight one
+    many = [(Point(V=60, N=2**20, d=16, L=64, exact="full"), seed) for seed in range(64)]
+    assert [str(shape) for shape in plan.make(many, calibration=known).shapes] == ["64x16"]
+
+
+def test_width_is_bounded_by_memory():
+    runs = [(Point(V=64, N=1024, d=16, L=8), seed) for seed in range(100)]
+    need = Shape(64, 16, 0, "none", "counts").peak_bytes
+    assert plan.make(runs, limit=need).terms.width(Shape(64, 16, 0, "none", "counts")) == 1
+    wide = plan.make(runs, limit=100 * need)
+    assert wide.terms.width(Shape(64, 16, 0, "none", "counts")) == min(plan.cores(), 100)
+    assert wide.peak_bytes == need * min(plan.cores(), 100)
+
+
+def test_simulate_refuses_a_point_that_does_not_fit_in_memory(monkeypatch):
+    monkeypatch.setattr("jaxrecall.simulator.program.memory_limit", lambda: 2**30)
+    with pytest.raises(PointError, match=r"^d: got V=2, d=65536, m=0, which needs about \d+ MiB; allowed: 1024 MiB"):
+        simulate(Point(V=2, N=1, d=65536, L=1), seed=0)
+
+
+def test_memory_bounds_the_runs_side_by_side_on_an_accelerator():
+    runs = [(Point(V=256, N=1024, d=128, L=8), seed) for seed in range(100)]
+    shape = Shape(256, 128, 0, "none", "counts")
+    terms = replace(plan.make(runs, (256, 128, 0)).terms, batch=80)
+    need = {width: 2 * width * shape.beside_bytes(width, "gpu") for width in (1, 16, 64)}
+    assert [terms.width_beside(shape, "gpu", memory) for memory in (2**40, need[64], need[64] - 1, need[16], 1)] == [64, 64, 32, 16, 1]
+    assert replace(terms, batch=1000).width_beside(shape, "gpu", 2**40) == 64  # there are 100 runs
+    assert shape.beside_bytes(1, "gpu") > 1.5 * shape.beside_bytes(64, "gpu")  # more samples at a time
+
+
+def test_cores_share_all_work_but_that_of_decoders(monkeypatch):
+    monkeypatch.setattr(cost, "cores", lambda: 4)
+    both = Amounts(flops=1e12, decoded=1e12)
+    assert Rates().on_all_cores(both) == pytest.approx(1e12 / Rates().flops / 4 + 1e12 / Rates().decoded)

@@ -1,0 +1,775 @@
+"""The same grid through every engine gives the same rows; workers that die cost nothing; what always fails is told.
+
+Scheduling is tested on a pool that follows a script. The other sweeps here are processes of their own: one whose worker is
+killed is part of every run, the rest takes seconds of JAX's start for each process and is marked `system`.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import jax
+import pytest
+from helpers import ROOT, assert_same_metrics, python
+from test_crash import SMALL, Sweeps, quiet, same
+from test_store import rows
+
+from jaxrecall import Point, load
+from jaxrecall.cli import called
+from jaxrecall.model.columns import CODE_VERSION
+from jaxrecall.model.point import Run, RunId
+from jaxrecall.simulator import program
+from jaxrecall.status import survey
+from jaxrecall.sweep import plan
+from jaxrecall.sweep.__main__ import main
+from jaxrecall.sweep.grid import read_grid
+from jaxrecall.sweep.running.engines import local
+from jaxrecall.sweep.running.engines.dispatcher import Dispatcher
+from jaxrecall.sweep.running.engines.events import Ended, Event, Failed, Finished, Lost, Ready, Task
+from jaxrecall.sweep.running.engines.pool import MAX_FAILED_STARTS, TRIES, Pool
+from jaxrecall.sweep.running.engines.process import with_package
+from jaxrecall.sweep.running.engines.worker import Worker
+from jaxrecall.sweep.running.failure import Failure
+from jaxrecall.sweep.running.interrupts import Interrupts
+from jaxrecall.sweep.running.job import carry_out
+from jaxrecall.sweep.running.outcome import Outcome
+from jaxrecall.sweep.running.prepare import prepare
+from jaxrecall.sweep.running.progress import Progress
+from jaxrecall.sweep.settings import Settings
+from jaxrecall.sweep.shard import Shard
+
+if find_spec("submitit"):
+    import submitit  # noqa: F401  its loggers keep the stdout of this moment, and that of a test is closed at its end
+
+ALL = ("--set", "seeds.count=125", "--set", "run.part_seconds=0.3")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory) -> Path:
+    """A folder with the grid, where compiled programs are kept."""
+    folder = tmp_path_factory.mktemp("engines")
+    (folder / "small.yaml").write_text(SMALL)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def sweeps(home) -> Sweeps:
+    """With the programs that other tests compiled."""
+    return in_cache(Sweeps(home, "small"), os.environ["JAX_COMPILATION_CACHE_DIR"])
+
+
+def in_cache(sweeps: Sweeps, folder: str) -> Sweeps:
+    sweeps.env["JAX_COMPILATION_CACHE_DIR"] = folder
+    return sweeps
+
+
+@pytest.fixture(scope="module")
+def with_own_cache(home) -> Sweeps:
+    """Their programs alone are in a folder, and compiled."""
+    sweeps = in_cache(Sweeps(home, "small"), str(home / "programs"))
+    assert sweeps.run(home / "compile", "--set", "seeds.count=1")["exit_code"] == 0
+    return sweeps
+
+
+@pytest.fixture(scope="module")
+def alone(home) -> Path:
+    """The folder of 500 runs by one process, this one."""
+    assert main(["--grid", str(home / "small.yaml"), "--bucket", "20x12", "--out", str(home / "alone"), *ALL]) == 0
+    assert len(load(home / "alone")) == 500
+    return home / "alone"
+
+
+def programs(home: Path) -> set[str]:
+    return {path.name for path in (home / "programs").iterdir() if path.name.endswith("-cache")}
+
+
+def assert_same_rows(a: Path, b: Path) -> None:
+    """No run missing or twice, equal draws, metrics within float tolerance."""
+    a, b = quiet(a), quiet(b)
+    assert a[["point_id", "seed", "draw_check", "status"]].equals(b[["point_id", "seed", "draw_check", "status"]])
+    for x, y in zip(a.to_dict("records"), b.to_dict("records"), strict=True):
+        assert_same_metrics(x, y)
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@pytest.mark.system
+def test_two_devices(sweeps, alone, tmp_path):
+    sweeps.env = {**sweeps.env, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    done = sweeps.run(tmp_path, *ALL)
+    del sweeps.env["XLA_FLAGS"]
+    assert (done["exit_code"], done["runs_executed"]) == (0, 500), done["err"]
+    assert_same_rows(tmp_path, alone)
+
+
+@pytest.mark.system
+def test_runs_turned_away_by_a_guard_side_by_side_as_on_an_accelerator(sweeps, tmp_path):
+    body = "from jaxrecall.simulator import program; program.on_cpu = lambda: False"
+    mlp = ("--set", "base.m=8", "--set", "base.activation=identity", "--bucket", "20x12x8")  # whose errors are not foreseen
+    done = sweeps.run(tmp_path, "--set", "seeds.count=1", *mlp, body=body)
+    assert (done["exit_code"], done["runs_executed"], done["failed"]) == (0, 4, 0), done["err"]
+    assert set(quiet(tmp_path)["form"]) == {"full"}
+
+
+@pytest.mark.system
+def test_four_shards_in_sequence(sweeps, alone, tmp_path):
+    counts = [sweeps.run(tmp_path, *ALL, "--shard", f"{i}/4")["runs_executed"] for i in range(4)]
+    assert sum(counts) == 500
+    assert all(100 <= n <= 160 for n in counts)
+    assert_same_rows(tmp_path, alone)
+
+
+@pytest.mark.system
+def test_two_workers_compile_nothing_that_is_kept(with_own_cache, home, alone, tmp_path):
+    sweeps = with_own_cache
+    before = programs(home)
+    body = "import atexit, os\natexit.register(lambda: 'jax' in sys.modules and os._exit(9))"  # the parent needs none
+    done = sweeps.run(tmp_path, *ALL, "--workers", "2", body=body)
+    assert (done["exit_code"], done["runs_executed"], done["failed"]) == (0, 500, 0), done["err"]
+    assert before
+    assert programs(home) == before
+    assert_same_rows(tmp_path, alone)
+    assert sum(event["rows"] for event in done["events"] if event["event"] == "batch") == 500
+    again = sweeps.run(tmp_path, *ALL, "--workers", "2")
+    assert [event["event"] for event in again["events"]] == ["start", "picture", "done"]
+
+
+def test_a_worker_compiles_a_program_once_whatever_pieces_it_gets():
+    points = [Point(V=20, N=100, d=d, L=3, n_test=64, exact="full") for d in (8, 12)]
+    settings = Settings(part_seconds=0.0)
+    whole = plan.make([Run(point, seed) for point in points for seed in range(30)], (20, 12, 0), settings=settings)
+    events: list[Event] = []
+    compiled: list[str] = []
+    program._compiled.cache_clear()
+    jax.monitoring.register_event_duration_secs_listener(  # it hears of programs that an earlier process compiled, too
+        lambda event, _, **about: compiled.append(f"{event} {about.get('fun_name')}")
+    )
+    worker = Worker(events.append)
+    (chunk,) = whole.chunks
+    for i in range(0, 60, 10):
+        worker.run(Task(replace(chunk, runs=chunk.runs[i : i + 10]), whole.terms))
+    ends = [type(event) for event in events if isinstance(event, Ended | Failed)]
+    assert ends == [Ended] * 6
+    assert sum(len(event.traces) for event in events if isinstance(event, Finished)) == 60
+    assert sum("backend_compile_duration" in name and "looped" in name for name in compiled) == 1, compiled
+
+
+def test_pieces_are_fair_and_keep_to_programs():
+    """Large ones first, small ones at the end; a free worker stays at its program, else goes where the fewest are."""
+    points = [Point(V=64, N=N, d=d, L=8) for d in (16, 4000) for N in (10**6, 4 * 10**6)]
+    whole = plan.make([Run(point, seed) for point in points for seed in range(200)])
+    assert len(whole.shapes) == 2
+    dispatcher, given = Dispatcher(whole, 2), []
+    first = [dispatcher.assign(worker) for worker in (0, 1)]
+    assert first[0].chunk.shape != first[1].chunk.shape
+    while dispatcher.backlog:
+        given.append(dispatcher.assign(len(given) % 2))
+    pieces = [*first, *given]
+    assert sorted((p.point_id, s) for piece in pieces for p, s in piece.chunk.runs) == sorted(
+        (p.point_id, s) for p in points for s in range(200)
+    )
+    assert sum(piece.chunk.seconds for piece in pieces) == pytest.approx(sum(chunk.seconds for chunk in whole.chunks))
+    longest = max(whole.terms.seconds_of(Run(point, 0), shape) for point in points for shape in whole.shapes)
+    assert all(piece.chunk.seconds <= plan.CHUNK_SECONDS / 2 + longest for piece in pieces)
+    assert pieces[-1].chunk.seconds < pieces[0].chunk.seconds / 2
+
+
+class ScriptedPool(Pool):
+    """Workers that answer at once: `script(pool, worker, task)` gives the events after a task, `starts` whether one gets ready."""
+
+    is_here = False
+
+    def __init__(self, size: int, script: Callable[..., list[Event]], starts: Callable[[int], bool] = lambda worker: True):
+        super().__init__(size)
+        self.peers, self.script, self.starts = size, script, starts
+        self.queue: list[tuple[int, Event]] = []
+        self.tasks: list[tuple[int, list[RunId]]] = []
+        self.started: list[int] = []
+        self.stopped = 0
+        for worker in range(size):
+            self.start(worker)
+
+    def start(self, worker: int) -> None:
+        self.started.append(worker)
+        self.queue.append((worker, Ready() if self.starts(worker) else Lost("exit code 1", "box")))
+
+    def end(self, worker: int) -> None:
+        self.queue = [(other, event) for other, event in self.queue if other != worker]
+
+    def send(self, worker: int, task: Task) -> None:
+        self.tasks.append((worker, [run.id for run in task.chunk.runs]))
+        self.queue += [(worker, event) for event in self.script(self, worker, task)]
+
+    def events(self, seconds: float) -> list[tuple[int, Event]]:
+        assert self.queue, "waits for ever"
+        return [self.queue.pop(0)]
+
+    def stop(self) -> None:
+        self.stopped += 1
+
+    def close(self) -> None: ...
+
+
+class Messages(Progress):
+    """Keeps what it is told."""
+
+    def __init__(self, tally: Any):
+        super().__init__(tally)
+        self.messages: list[str] = []
+
+    def message(self, line: str) -> None:
+        self.messages.append(line)
+
+    def failed(self, line: str, est_seconds: float, n_runs: int, details: Path | None) -> None:
+        self.messages.append(line)
+
+
+def finished(runs: Sequence[Run]) -> Finished:
+    made_up = rows(*range(len(runs)), code_version=CODE_VERSION)
+    return Finished([[row | run.id._asdict()] for row, run in zip(made_up, runs, strict=True)])
+
+
+def whole(pool: ScriptedPool, worker: int, task: Task) -> list[Event]:
+    return [finished(task.chunk.runs), Ended({}, {})]
+
+
+def scripted(tmp_path: Path, pool: ScriptedPool, interrupts: Interrupts | None = None) -> tuple[Outcome, list[str], dict[str, Any]]:
+    """What became of 96 runs by the pool, what was said, and what the folder holds."""
+    (tmp_path / "small.yaml").write_text(SMALL)
+    job = prepare(read_grid(tmp_path / "small.yaml"), tmp_path / "out")
+    progress = Messages(job.tally)
+    outcome = carry_out(job, pool.execute, progress, interrupts or Interrupts())
+    return outcome, progress.messages, survey(tmp_path / "out")
+
+
+def test_what_is_left_of_a_lost_worker_s_piece_goes_to_another(tmp_path):
+    def script(pool: ScriptedPool, worker: int, task: Task) -> list[Event]:
+        if len(pool.tasks) == 1:
+            return [finished(task.chunk.runs[:2]), Lost("killed by SIGKILL", "box")]
+        return whole(pool, worker, task)
+
+    pool = ScriptedPool(2, script)
+    outcome, messages, folder = scripted(tmp_path, pool)
+    first = pool.tasks[0][1]
+    assert (outcome.runs, outcome.failed, outcome.exit_code, folder["todo"]) == (96, 0, 0, 0)
+    assert messages == [f"worker 0: killed by SIGKILL; another one takes its {len(first) - 2} runs"]
+    assert first[2:] in [runs for _, runs in pool.tasks[1:]]
+    assert sorted(pool.started) == [0, 0, 1], "another is started in its place"
+    given = [run for _, runs in pool.tasks for run in runs]
+    assert sorted(given) == sorted([*outcome.accuracy, *first[2:]]), "nothing else is run twice"
+
+
+@pytest.mark.parametrize("how", ["fails", "dies"])
+def test_a_piece_that_costs_too_many_workers_is_reported_and_the_rest_is_run(tmp_path, how):
+    culprits = []
+
+    def script(pool: ScriptedPool, worker: int, task: Task) -> list[Event]:
+        culprits[:] = culprits or [task.chunk.runs[0]]
+        if culprits[0] not in task.chunk.runs:
+            return whole(pool, worker, task)
+        return [Failed(Failure("ValueError: no good", "", "box")) if how == "fails" else Lost("exit code 1", "box")]
+
+    pool = ScriptedPool(2, script)
+    outcome, messages, folder = scripted(tmp_path, pool)
+    piece = pool.tasks[0][1]
+    assert [runs for _, runs in pool.tasks].count(piece) == TRIES
+    assert (outcome.runs, outcome.failed, outcome.exit_code) == (96 - len(piece), 1, 3)
+    assert (folder["done"], folder["todo"]) == (96 - len(piece), len(piece))
+    assert sum(f"another one takes its {len(piece)} runs" in line for line in messages) == TRIES - 1
+    assert [line.partition(" of program")[0] for line in messages if "of program" in line] == [f"failed: {len(piece)} runs"]
+    (record,) = folder["failures"]
+    assert record["error"] == ("ValueError: no good" if how == "fails" else "lost: exit code 1")
+
+
+def test_a_worker_that_never_starts_is_left_out(tmp_path):
+    pool = ScriptedPool(2, whole, starts=lambda worker: worker == 1)
+    outcome, _, folder = scripted(tmp_path, pool)
+    assert (outcome.runs, outcome.exit_code, folder["todo"]) == (96, 0, 0)
+    assert 1 < pool.started.count(0) <= 1 + MAX_FAILED_STARTS
+    assert {worker for worker, _ in pool.tasks} == {1}
+
+
+def test_without_any_worker_that_starts_every_run_has_failed(tmp_path):
+    pool = ScriptedPool(2, whole, starts=lambda worker: False)
+    outcome, messages, folder = scripted(tmp_path, pool)
+    assert (outcome.runs, outcome.exit_code, folder["done"], folder["todo"]) == (0, 3, 0, 96)
+    assert pool.tasks == []
+    assert [pool.started.count(worker) for worker in (0, 1)] == [1 + MAX_FAILED_STARTS] * 2
+    assert sum(int(line.split()[1]) for line in messages) == 96
+    assert {record["error"] for record in folder["failures"]} == {"no worker starts: exit code 1"}
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_a_signal_stops_the_workers_and_a_second_one_drops_their_batches(tmp_path, signals):
+    interrupts = Interrupts()
+
+    class Signalled(ScriptedPool):
+        def stop(self) -> None:
+            super().stop()
+            if signals == 2:
+                interrupts._handle(signal.SIGINT, None)
+
+    def script(pool: ScriptedPool, worker: int, task: Task) -> list[Event]:
+        if len(pool.tasks) == 2:
+            interrupts._handle(signal.SIGTERM, None)
+        return [finished(task.chunk.runs[:1]), Ended({}, {})]
+
+    pool = Signalled(2, script)
+    outcome, messages, folder = scripted(tmp_path, pool, interrupts)
+    assert len(pool.tasks) == 2, "nothing more is started"
+    assert pool.stopped == 1
+    assert (outcome.interrupted, outcome.exit_code, outcome.failed) == (True, 130, 0)
+    assert outcome.runs == folder["done"] == (2 if signals == 1 else 1), "one was handed in before"
+    assert [line.partition(";")[0] for line in messages] == ["stopping when the running batch is finished"]
+
+
+def test_a_killed_worker_loses_nothing(sweeps, alone, tmp_path):
+    def kill(sweep: subprocess.Popen[str], n: int) -> None:
+        if n == 1:
+            os.kill(children(sweep.pid)[0], signal.SIGKILL)
+
+    done = sweeps.run(tmp_path, *ALL, "--set", "run.part_seconds=0", "--workers", "2", act=kill)
+    assert (done["exit_code"], done["runs_executed"], done["failed"]) == (0, 500, 0), done["err"]
+    told = [event["text"] for event in done["events"] if event["event"] == "message"]
+    assert [text.startswith("worker 0: killed by SIGKILL; another one takes its ") for text in told] == [True], told
+    assert_same_rows(tmp_path, alone)
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_all_processes_keeps_what_is_finished(sweeps, alone, tmp_path, number):
+    """A terminal and Slurm send their signals to parent and workers alike."""
+
+    def end(sweep: subprocess.Popen[str], n: int) -> None:
+        if n == 1:
+            for pid in (*children(sweep.pid), sweep.pid):
+                os.kill(pid, number)
+
+    stopped = sweeps.run(tmp_path, *ALL, "--set", "run.part_seconds=0", "--workers", "2", act=end)
+    assert (stopped["returncode"], stopped["interrupted"]) == (130, True), stopped["err"]
+    told = [event["text"] for event in stopped["events"] if event["event"] == "message"]
+    assert [text.partition(";")[0] for text in told] == ["stopping when the running batch is finished"], "no worker was lost"
+    left = survey(tmp_path)["todo"]
+    assert 0 < left < 500
+    assert left == 500 - stopped["runs_executed"]
+    done = sweeps.run(tmp_path, *ALL, "--workers", "2")
+    assert (done["exit_code"], done["runs_executed"]) == (0, left)
+    assert_same_rows(tmp_path, alone)
+
+
+@contextmanager
+def ended_at_last(process: subprocess.Popen[str]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        process.terminate()
+
+
+@contextmanager
+def killed_at_last(sweep: subprocess.Popen[str]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        sweep.kill()
+
+
+ENDLESS = ("--set", "blocks.0.axes.N=[1000000000]", "--workers", "2")  # a run takes hours
+
+
+@pytest.mark.system
+def test_a_second_signal_drops_the_batches_and_the_workers(sweeps, alone, tmp_path):
+    with sweeps.start(tmp_path, *ENDLESS) as sweep, killed_at_last(sweep):
+        assert any('"compiled"' in line for line in sweep.stdout)
+        workers = children(sweep.pid)
+        sweep.send_signal(signal.SIGTERM)
+        assert any("A second signal drops it" in line for line in sweep.stdout)
+        sweep.send_signal(signal.SIGINT)
+        assert sweep.wait(timeout=60) == 130
+    assert len(workers) == 2
+    assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
+
+
+@pytest.mark.system
+def test_workers_end_with_a_parent_that_was_killed(sweeps, alone, tmp_path):
+    with sweeps.start(tmp_path, *ENDLESS) as sweep, killed_at_last(sweep):
+        assert any('"compiled"' in line for line in sweep.stdout)
+        workers = children(sweep.pid)
+        sweep.kill()
+        sweep.wait(timeout=60)
+        assert len(workers) == 2
+        assert sweep.stderr.read() == "", "what the workers hold open is closed with them"
+
+
+FAILING = """
+name: failing
+limits: {max_bytes: 1000TiB}
+base: {V: 20, N: 100, L: 2, n_test: 10, exact: full}
+blocks:
+  - axes: {d: [8, 12]}
+  - axes: {d: [60000], m: [1000000], V: [60000]}   # tables that no machine holds
+"""
+
+
+def failing(home: Path, tmp_path: Path, *more: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+    (tmp_path / "failing.yaml").write_text(FAILING)
+    call = [sys.executable, "-m", "jaxrecall.sweep", "--grid", str(tmp_path / "failing.yaml"), "--out", str(tmp_path / "out"), *more]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "JAXRECALL_CACHE": str(home / "cache")}
+    done = subprocess.run(call, env=env, capture_output=True, text=True, timeout=300)
+    return done, survey(tmp_path / "out")
+
+
+def check_failing(done: subprocess.CompletedProcess[str], facts: dict[str, Any]) -> None:
+    assert done.returncode == 3, done.stderr
+    assert (facts["done"], facts["todo"]) == (2, 1)
+    assert len([line for line in done.stderr.splitlines() if line.startswith("failed: ")]) == 1, done.stderr
+    assert done.stderr.count("another one takes its 1 runs") == 2, done.stderr
+    (record,) = facts["failures"]
+    assert "memory" in record["error"]
+    assert "--grid" in record["repeat"]
+
+
+@pytest.mark.system
+def test_a_piece_that_always_fails_is_told_and_the_rest_goes_on(home, tmp_path):
+    check_failing(*failing(home, tmp_path, "--workers", "2"))
+
+
+SEARCH = """
+name: search
+base: {V: 16, d: 16, L: 3, n_test: 200, exact: full}
+seeds: {count: 12}
+search: {axis: N, theta: 0.5, to: 4096, max_runs: 60}
+"""
+
+
+@pytest.mark.system
+def test_a_search_by_workers_requests_the_same_runs(home, tmp_path):
+    grid = tmp_path / "search.yaml"
+    grid.write_text(SEARCH)
+    for name, more in (("one", ()), ("two", ("--workers", "2"))):
+        call = [sys.executable, "-m", "jaxrecall.sweep", "--grid", str(grid), "--out", str(tmp_path / name), *more]
+        env = {**os.environ, "PYTHONPATH": str(ROOT), "JAXRECALL_CACHE": str(home / "cache")}
+        done = subprocess.run(call, env=env, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+    same(quiet(tmp_path / "one"), quiet(tmp_path / "two"))
+    assert (tmp_path / "one/search.json").read_text() == (tmp_path / "two/search.json").read_text()
+
+
+def test_cores_and_devices_are_shared_out(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3, 4, 5, 6, 9})
+    assert local.shares_of_cores(1) == [[3, 4, 5, 6, 9]]
+    assert local.shares_of_cores(2) == [[3, 4], [5, 6, 9]]
+    assert sorted(core for share in local.shares_of_cores(5) for core in share) == [3, 4, 5, 6, 9]
+    assert all(len(share) == 1 for share in local.shares_of_cores(7))
+    assert local.accelerators({"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "0,1"}) == []
+    assert local.accelerators({"CUDA_VISIBLE_DEVICES": "2,GPU-7"}) == ["2", "GPU-7"]
+    assert local.accelerators({"CUDA_VISIBLE_DEVICES": "-1"}) == []
+    two = local.environments(2, {}, ["0", "1"])
+    assert [env["CUDA_VISIBLE_DEVICES"] for env in two] == ["0", "1"]
+    assert "XLA_PYTHON_CLIENT_MEM_FRACTION" not in two[0]
+    assert with_package({"PYTHONPATH": "here"})["PYTHONPATH"] == f"{ROOT}{os.pathsep}here"
+    shared = local.environments(3, {}, ["0", "1"])
+    assert [env["CUDA_VISIBLE_DEVICES"] for env in shared] == ["0", "1", "0"]
+    assert {env["XLA_PYTHON_CLIENT_MEM_FRACTION"] for env in shared} == {"0.450"}
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "two", "1.5"])
+def test_a_wrong_number_of_workers_is_one_line(tmp_path, capsys, given):
+    (tmp_path / "small.yaml").write_text(SMALL)
+    assert main(["--grid", str(tmp_path / "small.yaml"), "--workers", given, "--out", str(tmp_path / "out")]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", f"--workers: got {given}; allowed: whole numbers from 1\n")
+    assert not (tmp_path / "out").exists()
+
+
+# --- Ray
+
+needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="needs ray: pip install '.[ray]'")
+RAY = ("--engine", "ray", "--workers", "2")
+
+
+ENDLESS_AFTER_SOME = ("--set", "blocks.0.axes.N=[100,1000000000]")
+
+
+def below(pid: int, name: str) -> list[int]:
+    """Processes below a process, at any depth, whose command line has the name in its first word."""
+    all_below = [pid]
+    for one in all_below:
+        with suppress(OSError):  # it may end at any time
+            all_below += children(one)
+    found = []
+    for one in all_below:
+        with suppress(OSError):
+            found += [one] * (name in Path(f"/proc/{one}/cmdline").read_text().split("\0")[0])
+    return found
+
+
+def wait_for(sweep: subprocess.Popen[str], name: str) -> int:
+    """The first process of that name below the sweep, once there is one."""
+    while not (found := below(sweep.pid, name)):
+        assert sweep.poll() is None, sweep.communicate()
+        time.sleep(0.05)
+    return found[0]
+
+
+@pytest.mark.system
+@needs_ray
+def test_two_ray_actors_of_which_one_is_killed(with_own_cache, home, alone, tmp_path):
+    sweeps = with_own_cache
+    before = programs(home)
+
+    def kill(sweep: subprocess.Popen[str], n: int) -> None:
+        if n == 1:
+            os.kill(below(sweep.pid, "Actor")[0], signal.SIGKILL)
+
+    more = ("--set", "run.part_seconds=0")
+    done = sweeps.run(tmp_path / "killed", *ALL, *more, *RAY, act=kill)
+    assert (done["exit_code"], done["runs_executed"], done["failed"]) == (0, 500, 0), done["err"]
+    told = [event["text"] for event in done["events"] if event["event"] == "message"]
+    assert any("another one takes its " in text for text in told), told
+    assert_same_rows(tmp_path / "killed", alone)
+    done = sweeps.run(tmp_path / "whole", *ALL, *RAY)
+    assert (done["exit_code"], done["runs_executed"], done["failed"]) == (0, 500, 0), done["err"]
+    assert [event for event in done["events"] if event["event"] == "message"] == []
+    assert programs(home) == before
+    assert_same_rows(tmp_path / "whole", alone)
+
+
+@pytest.mark.system
+@needs_ray
+@pytest.mark.parametrize(("sees", "kills"), [("raylet", "raylet"), ("Actor", "raylet"), ("Actor", "gcs_server"), ("Actor", "driver")])
+def test_a_local_ray_that_dies_is_started_again(sweeps, alone, tmp_path, sees, kills):
+    """Killed while it starts, or when its first actor does. Ray takes a minute to give up a head."""
+    with sweeps.start(tmp_path, *ALL, *RAY) as sweep, killed_at_last(sweep):
+        seen = wait_for(sweep, sees)
+        os.kill(seen if sees == kills else children(sweep.pid)[0] if kills == "driver" else wait_for(sweep, kills), signal.SIGKILL)
+        out, err = sweep.communicate(timeout=300)
+    events = [json.loads(line) for line in out.splitlines()]
+    assert (sweep.returncode, events[-1]["runs_executed"], events[-1]["failed"]) == (0, 500, 0), err
+    assert [event["text"].endswith("; starting Ray again") for event in events if event["event"] == "message"] == [True], out[-2000:]
+    assert_same_rows(tmp_path, alone)
+
+
+NODES = """
+import os, subprocess, sys, json, time
+from ray.cluster_utils import Cluster
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+nodes = [cluster.add_node(num_cpus=1, include_dashboard=False) for _ in range(2)]
+sweep = subprocess.Popen([*sys.argv[1:], "--ray-address", cluster.address], stdout=subprocess.PIPE, text=True)
+try:
+    parts = 0
+    for line in sweep.stdout:
+        print(line, end="", flush=True)
+        parts += json.loads(line)["event"] == "part"
+        if parts == 1 and nodes:
+            cluster.remove_node(HEAD_OR_NODE, allow_graceful=False)
+            nodes = []
+    code = sweep.wait()
+finally:
+    sweep.kill()
+    cluster.shutdown()
+sys.exit(code)
+"""
+
+
+def on_two_nodes(sweeps: Sweeps, lost: str, out: Path, *more: str) -> tuple[subprocess.CompletedProcess[str], list[dict[str, Any]]]:
+    """A sweep on a cluster of a head without CPUs and two nodes, one of which is lost at the first part, and the sweep's events."""
+    command = sweeps.command(out, *ALL, "--set", "run.part_seconds=0", "--engine", "ray", *more)
+    code = NODES.replace("HEAD_OR_NODE", lost)
+    done = subprocess.run([sys.executable, "-c", code, *command], env=sweeps.env, capture_output=True, text=True, timeout=300)
+    return done, [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+@pytest.mark.system
+@needs_ray
+def test_a_ray_node_that_goes_away_costs_nothing(sweeps, alone, tmp_path):
+    done, events = on_two_nodes(sweeps, "nodes[0]", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (events[-1]["runs_executed"], events[-1]["failed"]) == (500, 0)
+    assert any("another one takes its " in event["text"] for event in events if event["event"] == "message"), done.stdout[-2000:]
+    assert_same_rows(tmp_path, alone)
+
+
+@pytest.mark.system
+@needs_ray
+def test_a_cluster_that_loses_its_head_ends_the_sweep_with_what_is_finished(sweeps, alone, tmp_path):
+    done, events = on_two_nodes(sweeps, "cluster.head_node", tmp_path, *ENDLESS_AFTER_SOME)
+    last = events[-1]
+    assert (done.returncode, last["exit_code"]) == (3, 3), done.stderr
+    assert last["failed"] > 0
+    assert any("; joining Ray again" in event["text"] for event in events if event["event"] == "message"), done.stdout[-2000:]
+    facts = survey(tmp_path)
+    assert 0 < facts["done"] == last["runs_executed"]
+    assert facts["todo"] > 0
+    assert all("no worker starts: no Ray at " in failure["error"] for failure in facts["failures"])
+    assert f"To try them again: {last['command']}" in done.stderr
+
+
+@pytest.mark.system
+@needs_ray
+def test_a_cluster_that_asks_for_a_token(sweeps, tmp_path):
+    ray = str(Path(sys.executable).with_name("ray"))
+    env = {**sweeps.env, "HOME": str(tmp_path)}
+    token = env | {"RAY_AUTH_MODE": "token"}
+    env.pop("RAY_AUTH_MODE", None)
+    subprocess.run([ray, "get-auth-token", "--generate"], env=env, check=True, capture_output=True)
+    with TemporaryDirectory(prefix="ray") as logs:  # short: it holds sockets
+        command = [ray, "start", "--head", "--port=0", "--num-cpus=1", "--include-dashboard=false", f"--temp-dir={logs}", "--block"]
+        with subprocess.Popen(command, env=token, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as head, ended_at_last(head):
+            address = next(line.split("'")[1] for line in head.stdout if "ray start --address=" in line)
+            call = [*sweeps.command(tmp_path / "out", "--engine", "ray", "--ray-address", address), "--set", "seeds.count=1"]
+            without = subprocess.run(call, env=env, capture_output=True, text=True, timeout=300)
+            assert (without.returncode, without.stdout) == (2, "")
+            told = f"--ray-address: no Ray at {address} (it asks for a token: RAY_AUTH_MODE=token must be set here"
+            assert without.stderr.splitlines()[-1].startswith(told), without.stderr
+            given = subprocess.run(call, env=token, capture_output=True, text=True, timeout=300)
+            assert given.returncode == 0, given.stderr
+    assert len(load(tmp_path / "out")) == 4
+
+
+@pytest.mark.system
+@needs_ray
+def test_a_piece_that_always_fails_on_ray_is_told_and_the_rest_goes_on(home, tmp_path):
+    check_failing(*failing(home, tmp_path, *RAY))
+
+
+@pytest.mark.system
+@needs_ray
+def test_a_ray_sweep_is_interrupted_like_any_other(sweeps, alone, tmp_path):
+    def end(sweep: subprocess.Popen[str], n: int) -> None:
+        if n == 1:
+            sweep.send_signal(signal.SIGTERM)
+
+    stopped = sweeps.run(tmp_path, *ALL, "--set", "run.part_seconds=0", *RAY, act=end)
+    assert (stopped["returncode"], stopped["interrupted"]) == (130, True), stopped["err"]
+    assert 0 < survey(tmp_path)["todo"] == 500 - stopped["runs_executed"]
+
+
+# --- Slurm
+
+needs_submitit = pytest.mark.skipif(find_spec("submitit") is None, reason="needs submitit: pip install '.[slurm]'")
+
+
+@pytest.mark.system
+@needs_submitit
+def test_two_tasks_of_submitit_and_what_they_left_out(sweeps, alone, tmp_path):
+    local = ("--engine", "slurm", "--slurm-executor", "local", "--workers", "2")
+    done = sweeps.run(tmp_path / "out", *ALL, *local)
+    assert (done["exit_code"], done["runs_executed"], done["failed"]) == (0, 500, 0), done["err"]
+    assert sum(event["rows"] for event in done["events"] if event["event"] == "batch") == 500
+    assert_same_rows(tmp_path / "out", alone)
+    assert "--engine slurm" in json.loads((tmp_path / "out/manifest.json").read_text())["command"]
+    lost = max((tmp_path / "out/parts").iterdir())
+    n = len(load(lost))
+    lost.unlink()
+    again = sweeps.run(tmp_path / "out", *ALL, *local)
+    assert (again["exit_code"], again["runs_executed"]) == (0, n), again["err"]
+    tasks = [event["text"] for event in again["events"] if event["event"] == "message"]
+    assert tasks[0].startswith(("1 tasks submitted", "2 tasks submitted"))
+    assert_same_rows(tmp_path / "out", alone)
+
+
+@pytest.mark.system
+@needs_submitit
+def test_an_interrupt_cancels_the_array(sweeps, alone, tmp_path):
+    local = ("--engine", "slurm", "--slurm-executor", "local", *ENDLESS)
+    with sweeps.start(tmp_path, *local) as sweep, killed_at_last(sweep):
+        assert any("2 tasks submitted" in line for line in sweep.stdout)
+        tasks = children(sweep.pid)
+        sweep.send_signal(signal.SIGTERM)
+        assert sweep.wait(timeout=100) == 130
+        assert f"interrupted; finished runs are kept. To resume: {called('sweep')}" in sweep.stderr.read()
+    assert len(tasks) == 2
+    assert not any(Path(f"/proc/{pid}").exists() for pid in tasks)
+
+
+@needs_submitit
+def test_slurm_gets_its_options(tmp_path, monkeypatch):
+    """What sbatch would read, as submitit writes it; there is no Slurm here."""
+    from jaxrecall.sweep.running.engines import slurm
+
+    for name in ("srun", "sbatch"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    given = {"partition": "gpu", "time": "240", "gpus-per-node": "1", "reservation": "mine", "setup": "module load cuda"}
+    by = slurm.executor("slurm", tmp_path / "logs", given, "small")
+    lines = by._make_submission_file_text("command", "uid").splitlines()
+    for line in ("partition=gpu", "time=240", "gpus-per-node=1", "reservation=mine", "job-name=small"):
+        assert f"#SBATCH --{line}" in lines, lines
+    assert "module load cuda" in lines
+    task, shard = slurm.ShardTask({"base": {}}, "out", None, False, "the command", True), Shard(1, 2, "--engine slurm")
+    again = task.checkpoint(shard)
+    assert (again.function, again.args) == (task, (shard,))
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (["--engine", "ray", "--ray-address", "127.0.0.1:1"], "--ray-address: no Ray at 127.0.0.1:1 ("),
+        (["--engine", "ray", "--ray-address", "nowhere"], "--ray-address: no Ray at nowhere ("),
+        (["--engine", "ray", "--ray-address", "ray://127.0.0.1:1"], "--ray-address: no Ray at ray://127.0.0.1:1 ("),
+        (["--engine", "ray", "--worker-resource", "GPU"], "--worker-resource: got GPU; allowed: NAME=X"),
+        (["--ray-address", "auto"], "--ray-address: goes with --engine ray, got --engine local"),
+        (["--slurm", "partition=gpu"], "--slurm: goes with --engine slurm, got --engine local"),
+        (["--engine", "slurm", "--workers", "2"], "--engine slurm: no sbatch and srun here; allowed: "),
+        (["--engine", "slurm"], "--workers: nothing given; with --engine slurm"),
+        (["--engine", "slurm", "--workers", "2", "--slurm", "time=2:00:00"], "--slurm: got time=2:00:00; allowed: whole minutes"),
+        (["--engine", "slurm", "--workers", "2", "--shard", "0/2"], "--shard: goes with --engine local or ray"),
+    ],
+)
+def test_an_engine_that_cannot_be_had_is_one_line_and_leaves_nothing(tmp_path, capsys, monkeypatch, argv, told):
+    (tmp_path / "small.yaml").write_text(SMALL)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["--grid", str(tmp_path / "small.yaml"), "--out", str(tmp_path / "out"), *argv]) == 2
+    out, err = capsys.readouterr()
+    assert (out, len(err.splitlines())) == ("", 1), err
+    assert err.startswith(told)
+    assert [path.name for path in tmp_path.iterdir()] == ["small.yaml"]
+
+
+@pytest.mark.parametrize(("name", "module", "extra"), [("ray", "ray", "ray"), ("slurm", "submitit", "slurm")])
+def test_a_missing_extra_is_named(tmp_path, capsys, monkeypatch, name, module, extra):
+    (tmp_path / "small.yaml").write_text(SMALL)
+    monkeypatch.setitem(sys.modules, module, None)
+    assert main(["--grid", str(tmp_path / "small.yaml"), "--engine", name, "--workers", "2"]) == 2
+    told = f'--engine {name}: {module} is not installed; to install it: pip install "jaxrecall[{extra}]"\n'
+    assert capsys.readouterr().err == told
+
+
+def test_importing_what_carries_plans_out_starts_no_jax():
+    """Nor does it import Ray or submitit; and the modules of `run` import no engine."""
+    modules = [path for path in (ROOT / "jaxrecall/execution").rglob("*.py") if path.stem not in ("ray_driver", "slurm")]
+    names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in modules]
+    assert len(names) > 15
+    code = (
+        "import importlib, sys\nfor name in {}: importlib.import_module(name)\nassert not {{'jax', 'ray', 'submitit'}} & set(sys.modules)"
+    )
+    done = python(code.format(names))
+    assert done.returncode == 0, done.stderr
+    outside = [name for name in names if ".engines" not in name and not name.endswith("__init__")]
+    done = python(code.format(outside) + "\nassert not any('engines' in name for name in sys.modules if name.startswith('jaxrecall'))")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        ("ValueError: bad\nworse", "bad"),
+        ("ValueError: ", "ValueError"),
+        ("no worker starts: exit code 1", "no worker starts: exit code 1"),
+    ],
+)
+def test_a_failure_is_reported_in_one_line_without_the_name_of_its_class(error, line):
+    assert Failure(error, "", "").line == line

@@ -1,0 +1,817 @@
+"""Grids: what a file means, and that every error is reported with its line, all at once."""
+
+import ast
+import itertools
+import json
+import math
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxrecall.errors import GridError, PointError
+from jaxrecall.model.laws import EMBEDDING_LAWS, EmbeddingLaw, register
+from jaxrecall.model.point import Point
+from jaxrecall.sweep.grid import as_grid, json_schema, read_grid
+from jaxrecall.sweep.grid.expr import FUNCTIONS, parse
+from jaxrecall.sweep.settings import Settings
+
+BASE = "base: {V: 64, N: 100, d: 32, L: 8}\n"
+EXAMPLE = """\
+schema: 1
+name: critical-n-vs-d
+root_seed: 0
+base: {V: 512, L: 16, m: 0}
+seeds: {count: 64}
+blocks:
+  - axes: {d: [32, 64, 128], N: {logspace: {from: 256, to: 65536, num: 17, round: int}}}
+    where: ["N >= d"]
+  - axes: {zip: {L: [8, 16], V: [256, 512]}, alpha: {linspace: {from: 0.2, to: 3, num: 15}}}
+    derive: {d: 64, N: "round(alpha * d * L)"}
+limits: {max_runs: 100000, max_bytes: 8GiB}
+run: {precision: highest}
+"""
+
+
+@pytest.fixture
+def grid(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def read(text, *sets, name="grid.yaml"):
+        (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+        return read_grid(name, sets)
+
+    return read
+
+
+@pytest.fixture
+def refused(grid):
+    def lines(text, *sets, **kwargs):
+        with pytest.raises(GridError) as error:
+            grid(text, *sets, **kwargs)
+        assert all(line and "\n" not in line for line in error.value.lines)
+        return error.value.lines
+
+    return lines
+
+
+def one_line(lines, *parts):
+    """Just one line, which holds the parts in this order."""
+    assert len(lines) == 1, lines
+    at = 0
+    for part in parts:
+        assert part in lines[0][at:], (part, lines[0])
+        at = lines[0].index(part, at) + len(part)
+
+
+def fields(result, *names):
+    return [tuple(getattr(point, name) for name in names) for point in result.points]
+
+
+# what a file means
+
+
+def test_example(grid):
+    result = grid(EXAMPLE)
+    assert (result.name, result.root_seed, result.precision) == ("critical-n-vs-d", 0, "highest")
+    assert result.seeds == range(64)
+    assert result.axes == ("d", "N", "L", "V")
+    assert len(result.points) + result.n_duplicates == 3 * 17 + 2 * 15
+    assert result.n_runs == 64 * len(result.points)
+    assert (result.limits.max_runs, result.limits.max_bytes) == (100000, 8 * 2**30)
+    assert fields(result, "d", "N")[:2] == [(32, 256), (32, 362)]
+    assert fields(result, "d", "N")[16:18] == [(32, 65536), (64, 256)]
+    assert (8, 256, 64, 102) in fields(result, "L", "V", "d", "N")
+
+
+def test_resolved_reads_as_the_same_grid(grid):
+    first = grid(EXAMPLE)
+    again = grid(json.dumps(first.resolved), name="other.json")
+    assert again == first
+    assert grid("base: {V: 64, N: 1, d: 2, L: 3}\nseeds: [4, 2]").resolved["seeds"] == [4, 2]
+
+
+def test_defaults(grid):
+    result = grid(BASE, name="plain.v2.yaml")
+    assert (result.name, result.seeds, result.precision, result.axes) == ("plain.v2", range(1), "highest", ())
+    assert (result.limits.max_runs, result.limits.max_bytes) == (1_000_000, None)
+    assert result.points == (Point(V=64, N=100, d=32, L=8),)
+    assert "blocks" not in result.resolved
+    assert result.settings == Settings()
+
+
+def test_settings(grid):
+    result = grid(BASE + "run: {precision: default, part_seconds: 0}")
+    assert result.settings == Settings(precision="default", part_seconds=0.0)
+    assert (result.precision, result.part_seconds) == ("default", 0)
+
+
+def test_root_seed_reaches_the_points(grid):
+    assert grid(BASE + "root_seed: 7").points[0].root_seed == 7
+
+
+def test_seeds(grid):
+    assert grid(BASE + "seeds: [0, 7, 5]").seeds == (0, 7, 5)
+    assert grid(BASE + "seeds: {start: 5, count: 3}").seeds == range(5, 8)
+
+
+@pytest.mark.parametrize("count", ["6", "6.0"])
+def test_a_plain_number_counts_the_seeds(grid, count):
+    assert grid(BASE + f"seeds: {count}").seeds == range(6)
+    assert grid(BASE + f"seeds: {count}").resolved["seeds"] == {"start": 0, "count": 6}
+
+
+def test_last_axis_is_fastest_and_zip_moves_together(grid):
+    result = grid(BASE + "blocks: [{axes: {zip: [{L: [1, 2], V: [8, 9]}, {eta: [1, 2], n_test: [3, 4]}], d: [5, 6]}}]")
+    assert fields(result, "L", "V", "eta", "d")[:5] == [(1, 8, 1, 5), (1, 8, 1, 6), (1, 8, 2, 5), (1, 8, 2, 6), (2, 9, 1, 5)]
+    assert result.axes == ("L", "V", "eta", "n_test", "d")
+
+
+def test_scalar_axis_overrides_base_and_derive_overrides_both_in_order(grid):
+    text = BASE + "blocks: [{axes: {N: 5, d: [3, 4]}, derive: {x: 'N * d', N: 'x + 1', L: 'N + n_test'}}]"
+    assert fields(grid(text), "N", "d", "L") == [(16, 3, 2064), (21, 4, 2069)]
+
+
+def test_derive_may_give_text_number_and_bool(grid):
+    text = BASE + "blocks: [{derive: {embedding: \"'sphere'\", d: 70, fresh_batches: 'd > 60'}}]"
+    assert fields(grid(text), "embedding", "d", "fresh_batches") == [("sphere", 70, True)]
+
+
+def test_whole_derived_numbers_may_be_floats(grid):
+    assert fields(grid(BASE + "blocks: [{derive: {N: 'd * 1.5'}}]"), "N") == [(48,)]
+
+
+def test_duplicates_are_dropped_and_counted(grid):
+    result = grid(BASE + "blocks: [{axes: {d: [4, 5, 4]}}, {axes: {d: [5, 6], a: [1, 2]}, where: ['a > 0']}]")
+    assert fields(result, "d") == [(4,), (5,), (6,)]
+    assert result.n_duplicates == 4
+
+
+def test_where_excludes_and_sees_resolved_fields_and_helpers(grid):
+    text = BASE + "blocks: [{axes: {kappa: [1, 100], d: [16, 32]}, derive: {edge: 'sqrt(V) * 3'}, where: ['gamma > 1e7', 'd > edge']}]"
+    result = grid(text)
+    assert fields(result, "kappa", "d") == [(100, 32)]
+    assert result.n_excluded == 3
+
+
+def test_where_sees_the_activation_that_the_point_resolves_to(grid):
+    result = grid(BASE + "blocks: [{axes: {m: [0, 16]}, where: [\"activation == 'none'\"]}]")
+    assert fields(result, "m") == [(0,)]
+
+
+def test_invalid_points_that_where_excludes_do_not_refuse(grid):
+    text = BASE + "blocks: [{axes: {d: [32, 80], embedding: [orthogonal, gaussian]}, where: [\"d >= V + 2 or embedding != 'orthogonal'\"]}]"
+    assert fields(grid(text), "d", "embedding") == [(32, "gaussian"), (80, "orthogonal"), (80, "gaussian")]
+    assert len(grid(BASE + "blocks: [{axes: {a: [0, 1, 2]}, derive: {N: '4 / a'}, where: ['a > 0']}]").points) == 2
+    remedy = "\"m == 0 or activation != 'none'\""
+    assert fields(grid(BASE + f"blocks: [{{axes: {{m: [0, 4], activation: [none]}}, where: [{remedy}]}}]"), "m") == [(0,)]
+
+
+def test_an_empty_block_beside_others_is_fine(grid):
+    result = grid(BASE + "blocks: [{axes: {d: [4]}, where: ['d > 5']}, {axes: {d: [6]}}]")
+    assert fields(result, "d") == [(6,)]
+    assert result.n_excluded == 1
+
+
+def test_null_means_not_given(grid):
+    result = grid(BASE + "blocks: [{axes: {gamma2: [null, 5], embedding: [null, sphere]}}]", "base.embedding=orthogonal")
+    assert [(p.gamma2 == p.gamma, p.embedding) for p in result.points] == [
+        (True, "gaussian"),
+        (True, "sphere"),
+        (False, "gaussian"),
+        (False, "sphere"),
+    ]
+
+
+def test_a_rate_in_an_axis_or_derive_drops_the_other_of_the_base(grid):
+    assert fields(grid(BASE + "blocks: [{axes: {gamma: [null, 5]}}]", "base.kappa=50"), "gamma")[1] == (5,)
+    assert fields(grid(BASE + "blocks: [{axes: {gamma: [null, 5]}}]", "base.kappa=50"), "kappa")[0] == (50,)
+    assert fields(grid(BASE + "blocks: [{derive: {kappa: 'gamma / 2'}}]", "base.gamma=6"), "kappa") == [(3,)]
+
+
+@pytest.mark.parametrize(
+    ("spacing", "expected"),
+    [
+        ("{linspace: {from: 0.2, to: 3, num: 15}}", [round(0.2 * i, 1) for i in range(1, 16)]),
+        ("{linspace: {from: 3, to: 1, num: 3}}", [3, 2, 1]),
+        ("{linspace: {from: 1, to: 3, num: 9, round: int}}", [1, 2, 3]),
+        ("{logspace: {from: 1, to: 1000, num: 4}}", [1, 10, 100, 1000]),
+        ("{geom: {from: 1e-3, to: 0.1, num: 3}}", [0.001, 0.01, 0.1]),
+        ("{geom: {from: 1, to: 4, num: 7, round: int}}", [1, 2, 3, 4]),
+        ("{range: {from: 0.1, to: 0.5, step: 0.1}}", [0.1, 0.2, 0.3, 0.4, 0.5]),
+        ("{range: {from: 10, to: 1, step: -4}}", [10, 6, 2]),
+        ("1e5", [1e5]),
+        ("[1E-3, 1_000, .5, 0x10]", [1e-3, 1000, 0.5, 16]),
+    ],
+)
+def test_axis_values(grid, spacing, expected):
+    assert fields(grid(BASE + f"blocks: [{{axes: {{eta: {spacing}}}}}]"), "eta") == [(value,) for value in expected]
+
+
+def test_logspace_ends_are_exact_and_repeats_dropped(grid):
+    rounded = grid(BASE + "blocks: [{axes: {N: {logspace: {from: 1, to: 4, num: 9, round: int}}}}]")
+    assert (fields(rounded, "N"), rounded.n_duplicates) == ([(1,), (2,), (3,), (4,)], 0)
+    values = fields(grid(BASE + "blocks: [{axes: {eta: {logspace: {from: 0.3, to: 0.7, num: 50}}}}]"), "eta")
+    assert len(values) == 50
+    assert (values[0], values[-1]) == ((0.3,), (0.7,))
+
+
+@pytest.mark.parametrize(("text", "value"), [("8GiB", 8 * 2**30), ("500 MB", 5 * 10**8), ("1.5kB", 1500), ("1e9", 10**9), ("7", 7)])
+def test_max_bytes(grid, text, value):
+    assert grid(BASE + f"limits: {{max_bytes: {text}}}").limits.max_bytes == value
+
+
+def test_anchors_and_merges(grid):
+    result = grid(BASE + "blocks:\n  - &a\n    axes: &x {d: [4, 5]}\n  - <<: *a\n    derive: {N: 3}\n  - axes: *x\n    derive: {N: 9}\n")
+    assert fields(result, "N", "d") == [(100, 4), (100, 5), (3, 4), (3, 5), (9, 4), (9, 5)]
+
+
+def test_the_first_of_merged_mappings_wins_and_own_keys_win_over_both(grid):
+    text = "base:\n  <<: [{V: 8, N: 1, d: 1}, {V: 9, N: 2, L: 2}]\n  N: 3\n"
+    assert fields(grid(text), "V", "N", "d", "L") == [(8, 3, 1, 2)]
+
+
+def test_sets(grid):
+    sets = ["base.V=128", "seeds.count=2", "seeds.count=3", "blocks.0.axes.d=[8,16]", "name=x", "run.precision=high", "base.eta=1e-4"]
+    result = grid(EXAMPLE.replace("run: {precision: highest}\n", ""), *sets)
+    assert (result.name, result.precision, len(result.seeds)) == ("x", "high", 3)
+    assert {(p.d, p.V, p.eta) for p in result.points[:34]} == {(8, 128, 1e-4), (16, 128, 1e-4)}
+    assert fields(grid(BASE, "blocks.0.axes.d=[8,16]"), "d") == [(8,), (16,)]
+    assert fields(grid(BASE, "base.gamma=5", "base.gamma=null", "base.kappa=3"), "kappa") == [(3,)]
+
+
+def test_many_points_are_quick(grid):
+    start = time.process_time()
+    result = grid(
+        BASE + "blocks: [{axes: {N: {range: {from: 1, to: 100, step: 1}}, d: {range: {from: 1, to: 100, step: 1}}}, where: ['N >= d']}]"
+    )
+    assert len(result.points) == 5050
+    assert time.process_time() - start < 2
+
+
+# laws that a user registers
+
+
+class Toy(EmbeddingLaw):
+    name = "toy"
+
+    def rows(self, normals, index, d, xp):
+        return normals
+
+
+@pytest.fixture
+def toy_law():
+    register(Toy())
+    yield
+    del EMBEDDING_LAWS["toy"]
+
+
+TOY = BASE + "blocks: [{axes: {embedding: [gaussian, toy]}, where: [\"embedding == 'toy'\"]}]"
+
+
+def test_a_law_that_is_registered_later_is_a_value_of_grids(toy_law, grid, refused):
+    assert fields(grid(TOY), "embedding") == [("toy",)]
+    assert fields(grid(BASE, "base.embedding=toy"), "embedding") == [("toy",)]
+    assert fields(grid(BASE + "blocks: [{derive: {embedding: \"'toy'\"}}]"), "embedding") == [("toy",)]
+    assert fields(grid(BASE + "blocks: [{where: [\"embedding != 'toy'\"]}]"), "embedding") == [("gaussian",)]
+    one_line(refused(BASE + "blocks: [{derive: {embedding: toy}}]"), "uses toy, which is a text; put it in quotes: 'toy'")
+    one_line(refused(BASE + "blocks: [{where: [\"embedding != 'tooy'\"]}]"), "holds 'tooy'", "did you mean toy?")
+    assert "toy" in json_schema()["$defs"]["Base"]["properties"]["embedding"]["enum"]
+
+
+def test_a_law_is_no_value_of_grids_unless_registered(refused):
+    assert any("got 'toy'; allowed: gaussian, sphere, orthogonal" in line for line in refused(TOY))
+    one_line(refused(BASE + "blocks: [{where: [\"embedding != 'toy'\"]}]"), "holds 'toy', which is no value of any field or helper")
+    assert "toy" not in json.dumps(json_schema())
+
+
+# what is refused
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("schema: 1\nbase: {V: -3, N: 4, d: 2, L: 3}", ["grid.yaml:2: base.V: got -3; allowed: whole numbers from 2 to 65536"]),
+        ("base:\n  V: 8\n  N: 4\n  d: '5'\n  L: 3", ["grid.yaml:4: base.d: got '5'; allowed: whole numbers from 1"]),
+        ("base:\n  V: null\n  N: 4\n  d: 5\n  L: 3", ["grid.yaml:2: base.V: got null; allowed: whole numbers"]),
+        (BASE + "base2: 3", ["grid.yaml:2: base2: is no known key; did you mean base?; allowed: schema, name"]),
+        ("base:\n  V: 8\n  v: 8\n  N: 4\n  d: 2\n  L: 3", ["grid.yaml:3: base.v: is no known key; did you mean V?; allowed: V, N"]),
+        ("base: {V: 8, N: 4, d: 2, L: 3,\n root_seed: 3}", ["grid.yaml:2: base.root_seed: is not given here", "top"]),
+        (
+            "base: {V: 8, N: 4, d: 2, L: 3,\n embedding: spher}",
+            ["grid.yaml:2: base.embedding: got 'spher'; did you mean sphere?; allowed: gaussian, sphere"],
+        ),
+        ("base: {V: 8, N: 4, d: 2, L: 3,\n fresh_batches: yes}", ["grid.yaml:2: base.fresh_batches: got 'yes'; allowed: true, false"]),
+        ("base: {V: 8, N: 4, d: 2, L: 3, kappa: 3, gamma: 4}", ["grid.yaml:1: base: got both kappa and gamma; give one"]),
+        ("base: {V: 8, N: 4, d: 2}", ["grid.yaml: L is given nowhere (sequence length", "base, axes or derive"]),
+        (BASE + "base: {V: 8}", ["grid.yaml:2: base: is given twice, first at grid.yaml:1"]),
+        (BASE + "base", ["grid.yaml:", "is not valid YAML"]),
+        (BASE + "name: a b", ["grid.yaml:2: name: got 'a b'; allowed: text of 1 to 100"]),
+        (BASE + "name: ../x", ["grid.yaml:2: name: got '../x'"]),
+        (BASE + "name: 12", ["grid.yaml:2: name: got 12;", "quotes"]),
+        (BASE + "schema: 2", ["grid.yaml:2: schema: got 2; allowed: 1"]),
+        (BASE + "root_seed: -1", ["grid.yaml:2: root_seed: got -1; allowed: whole numbers from 0 to 4294967295"]),
+        (BASE + "seeds: 0", ["grid.yaml:2: seeds: got 0; allowed: a count from 1, {start: 0, count: 64} or a list such as [0, 5, 7]"]),
+        (BASE + "seeds: 2.5", ["grid.yaml:2: seeds: got 2.5; allowed: a count from 1"]),
+        (BASE + "seeds: true", ["grid.yaml:2: seeds: got true; allowed: a count from 1"]),
+        (BASE + "seeds: []", ["grid.yaml:2: seeds: got an empty list; allowed: at least one"]),
+        (BASE + "seeds: [1, 2,\n 1]", ["grid.yaml:2: seeds: got 1 more than once"]),
+        (BASE + "seeds: [1,\n -2]", ["grid.yaml:3: seeds.1: got -2; allowed: whole numbers from 0 to 4294967295"]),
+        (BASE + "seeds: {start: 3}", ["grid.yaml:2: seeds.count: is missing"]),
+        (BASE + "seeds: {start: 4294967295, count: 2}", ["grid.yaml:2: seeds: got start=4294967295, count=2; allowed: seeds up to"]),
+        (BASE + "seeds: {cuont: 3, count: 2}", ["grid.yaml:2: seeds.cuont: is no known key; did you mean count?; allowed: start, count"]),
+        (BASE + "seeds: {count: 1e9}", ["1 point before where, times 1000000000 seeds; allowed: 1000000 runs"]),
+        (BASE + "blocks: []", ["grid.yaml:2: blocks: got an empty list"]),
+        (BASE + "blocks:", ["grid.yaml:2: blocks: got null; allowed: a list"]),
+        (BASE + "blocks: [3]", ["grid.yaml:2: blocks.0: got 3; allowed: a mapping"]),
+        (
+            BASE + "blocks: [{axis: {d: 3}}]",
+            ["grid.yaml:2: blocks.0.axis: is no known key; did you mean axes?; allowed: axes, derive, where"],
+        ),
+        (BASE + "blocks: [{axes: {}}]", ["grid.yaml:2: blocks.0.axes: got no axis"]),
+        (BASE + "blocks: [{axes: {d: []}}]", ["grid.yaml:2: blocks.0.axes.d: got an empty list"]),
+        (
+            BASE + "blocks:\n - axes:\n     d:\n      - 4\n      - -3",
+            ["grid.yaml:6: blocks.0.axes.d.1: got -3; allowed: whole numbers from 1"],
+        ),
+        (BASE + "blocks: [{axes: {V: [null]}}]", ["blocks.0.axes.V.0: got null; allowed: whole"]),
+        (BASE + "blocks: [{axes: {x: [[1]]}, where: ['x > 0']}]", ["blocks.0.axes.x.0: got [1]; allowed: numbers, text"]),
+        (BASE + "blocks: [{axes: {eta: [.inf]}}]", ["blocks.0.axes.eta.0: got inf; allowed: finite numbers"]),
+        (BASE + "blocks: [{axes: {root_seed: [1]}}]", ["grid.yaml:2: blocks.0.axes.root_seed: is not given here"]),
+        (BASE + "blocks: [{derive: {root_seed: 3}}]", ["grid.yaml:2: blocks.0.derive.root_seed: is not given here"]),
+        (
+            BASE + "blocks: [{axes: {d: {linspce: 3}}}]",
+            ["blocks.0.axes.d.linspce: is no known key; did you mean linspace?; allowed: linspace, logspace, geom, range"],
+        ),
+        (BASE + "blocks: [{axes: {d: {}}}]", ["blocks.0.axes.d: got {}; allowed: exactly one of linspace"]),
+        (
+            BASE + "blocks: [{axes: {N: {geom: {from: 0, to: 3, num: 3}}}}]",
+            ["blocks.0.axes.N.geom: got from=0, to=3; allowed: values above 0"],
+        ),
+        (
+            BASE + "blocks: [{axes: {N: {geom: {from: 1, to: 3, num: 1}}}}]",
+            ["blocks.0.axes.N.geom.num: got 1; allowed: whole numbers from 2"],
+        ),
+        (
+            BASE + "blocks: [{axes: {N: {geom: {from: 1, to: 3, num: 3}}}}]",
+            ["blocks.0.axes.N: one of its values is wrong: got 1.73", "round: int"],
+        ),
+        (BASE + "blocks: [{axes: {N: {linspace: {from: 1, num: 3}}}}]", ["blocks.0.axes.N.linspace.to: is missing"]),
+        (
+            BASE + "blocks: [{axes: {N: {linspace: {from: a, to: 2, num: 3}}}}]",
+            ["blocks.0.axes.N.linspace.from: got 'a'; allowed: finite numbers"],
+        ),
+        (
+            BASE + "blocks: [{axes: {N: {range: {from: 1, to: 5, step: -1}}}}]",
+            ["blocks.0.axes.N.range: got from=1, to=5, step=-1; allowed: 1 to 1000000 steps"],
+        ),
+        (BASE + "blocks: [{axes: {N: {range: {from: 1, to: 5, step: 0}}}}]", ["blocks.0.axes.N.range: got", "step=0"]),
+        (BASE + "blocks: [{axes: {N: {range: {from: 1, to: 9e9, step: 1}}}}]", ["blocks.0.axes.N.range: got", "1000000 steps"]),
+        (
+            BASE + "blocks: [{axes: {zip: {L: [1, 2], d: [3]}}}]",
+            ["grid.yaml:2: blocks.0.axes.zip: got lengths d: 1, L: 2; allowed: equal lengths"],
+        ),
+        (BASE + "blocks: [{axes: {L: [3], zip: {L: [1, 2]}}}]", ["blocks.0.axes.zip.L: is an axis twice, also at grid.yaml:2"]),
+        (BASE + "blocks: [{axes: {zip: {L: [1, -2]}}}]", ["blocks.0.axes.zip.L.1: got -2"]),
+        (
+            BASE + "blocks: [{axes: {dd: [3]}}]",
+            ["grid.yaml:2: blocks.0.axes.dd: axis 'dd' is no field, and no derive or where line uses it; did you mean d?"],
+        ),
+        (BASE + "blocks: [{derive: {x: 3}}]", ["grid.yaml:2: blocks.0.derive.x: derive 'x' is no field, and no derive"]),
+        (BASE + "blocks: [{axes: {gamma: [3]}, derive: {kappa: 3}}]", ["grid.yaml:2: blocks.0: got both kappa and gamma"]),
+        (
+            BASE + "blocks: [{derive: {N: 'alhpa * d'}, axes: {alpha: 3}, where: ['alpha > 0']}]",
+            ["blocks.0.derive.N: uses alhpa", "did you mean alpha?"],
+        ),
+        (BASE + "blocks: [{derive: {N: 'x * d', x: 'd'}}]", ["blocks.0.derive.N: uses x, which has no value yet"]),
+        (BASE + "blocks: [{derive: {N: 'gamma'}}]", ["blocks.0.derive.N: uses gamma, which has no value before the point is made"]),
+        (BASE + "blocks: [{derive: {embedding: sphere}}]", ["blocks.0.derive.embedding: uses sphere", "'sphere'"]),
+        (BASE + "blocks: [{derive: {N: [3]}}]", ["blocks.0.derive.N: got [3]; allowed: an expression in quotes"]),
+        (BASE + "blocks: [{derive: {N: 'open(3)'}}]", ["blocks.0.derive.N: 'open(3)': got a call of open; allowed functions: round"]),
+        (BASE + "blocks: [{where: 'N > d'}]", ["grid.yaml:2: blocks.0.where: got 'N > d'; allowed: a list"]),
+        (BASE + "blocks: [{where: ['N > log(d)']}]", ["blocks.0.where.0: 'N > log(d)': no calls here; define a helper, derive: {edge:"]),
+        (
+            BASE + "blocks: [{where: ['N > dd']}]",
+            ["grid.yaml:2: blocks.0.where.0: uses dd, which is no field and no helper; did you mean d?"],
+        ),
+        (
+            BASE + "blocks: [{where: [\"embedding != 'spher'\"]}]",
+            ["blocks.0.where.0: holds 'spher', which is no value of any field or helper; did you mean sphere?"],
+        ),
+        (
+            BASE + "blocks: [{axes: {d: [3]}, where: ['N - d']}]",
+            ["blocks.0.where.0: 1 of 1 point cannot be simulated, the first at d=3", "gives 97; allowed: true"],
+        ),
+        (BASE + "blocks:\n - axes: {d: [3, 4]}\n   where: ['N > 900']", ["grid.yaml:4: blocks.0.where: excludes all of 2 points"]),
+        (BASE + "limits: {max_bytes: 8G}", ["grid.yaml:2: limits.max_bytes: got '8G'; allowed: bytes", "GiB"]),
+        (BASE + "limits: {max_runs: 0}", ["grid.yaml:2: limits.max_runs: got 0; allowed: whole numbers from 1"]),
+        (
+            BASE + "limits: {max_runs: 5}\nseeds: {count: 3}\nblocks: [{axes: {d: [3, 4]}}]",
+            ["grid.yaml:2: limits.max_runs: got 2 points times 3 seeds = 6 runs; allowed: 5"],
+        ),
+        (BASE + "run: {precision: hi}", ["grid.yaml:2: run.precision: got 'hi'; allowed: 'highest', 'high' or 'default'"]),
+        (BASE + "run: 3", ["grid.yaml:2: run: got 3; allowed: a mapping"]),
+        ("", ["grid.yaml: got an empty file; allowed: a mapping"]),
+        ("- 3", ["grid.yaml: got a list; allowed: a mapping"]),
+        ("a: 1\nb: [1, 2\nc: 3", ["grid.yaml:3: is not valid YAML"]),
+        ("a: 1\n---\nb: 1", ["grid.yaml:2: is not valid YAML", "single document"]),
+        ("a: 1\nb: !!python/object/apply:os.system [ls]", ["grid.yaml:2: got the tag", "python/object"]),
+        ("a: 1\nb: &b [*b]", ["grid.yaml:2: is an anchor that holds itself"]),
+        ("b: !!int x", ["grid.yaml:1: got 'x' as int"]),
+        ("? [1]\n: 2", ["grid.yaml:1: got a list or mapping as a key"]),
+        ("b: " + "[" * 1000, ["grid.yaml: is nested too deeply"]),
+        (
+            "a0: &a0 [1]\n" + "".join(f"a{i + 1}: &a{i + 1} [{', '.join([f'*a{i}'] * 9)}]\n" for i in range(9)),
+            ["grid.yaml:7: holds more than 500000 values"],
+        ),
+        (b"\xff\xfe\x00\x01", ["grid.yaml: is not UTF-8 text"]),
+        (b"a: \x00\x01", ["grid.yaml: is not valid YAML"]),
+    ],
+)
+def test_one_error(refused, text, parts):
+    one_line(refused(text), *parts)
+
+
+def test_unreadable_paths(tmp_path):
+    for path, why in ((tmp_path, "directory"), (tmp_path / "none.yaml", "No such file"), ("a\0b", "null")):
+        with pytest.raises(GridError) as error:
+            read_grid(path)
+        one_line(error.value.lines, "cannot be read", why)
+
+
+def test_a_file_name_that_is_no_name(refused):
+    one_line(refused(BASE, name="my grid.yaml"), "my grid.yaml: name: ", "give name", "got 'my grid'")
+
+
+@pytest.mark.parametrize(
+    ("setting", "parts"),
+    [
+        ("base.V=-3", ["--set base.V=-3: base.V: got -3; allowed: whole numbers from 2"]),
+        ("base={V: 1, N: 1, d: 1, L: 1}", ["--set base={V: 1, N: 1, d: 1, L: 1}: base.V: got 1"]),
+        ("base.VV=3", ["--set base.VV=3: base.VV: is no known key; did you mean V?; allowed: V, N"]),
+        ("bas.V=3", ["--set bas.V=3: bas: is no known key; did you mean base?; allowed: schema"]),
+        ("base.V", ["--set base.V: is malformed; allowed: KEY=VALUE"]),
+        ("base..V=3", ["--set base..V=3: is malformed"]),
+        ("base.V.x=3", ["--set base.V.x=3: base.V is 64, not a mapping"]),
+        ("base.V=[1,", ["--set base.V=[1,: is not valid YAML"]),
+        ("base={V: 8, V: 9, N: 1, d: 1, L: 1}", ["base.V: is given twice"]),
+        ("seeds.0=3", ["--set seeds.0=3: got '0' in seeds, a list; allowed: none, the list is empty"]),
+        ("blocks.1.axes.d=3", ["--set blocks.1.axes.d=3: got '1' in blocks, a list; allowed: 0 to 0"]),
+        ("blocks.0.axes.dd=3", ["--set blocks.0.axes.dd=3: blocks.0.axes.dd: axis 'dd' is no field"]),
+    ],
+)
+def test_wrong_sets(refused, setting, parts):
+    text = BASE + ("blocks: [{axes: {d: [4]}}]" if setting.startswith("blocks") else "")
+    lines = refused(text + ("seeds: []" if setting.startswith("seeds") else ""), setting)
+    one_line(lines[:1], *parts)
+    assert len(lines) == (2 if setting.startswith("seeds") else 1), lines
+
+
+def test_a_set_that_takes_a_key_away_is_named_for_it(refused):
+    text = BASE + "blocks: [{axes: {N: {linspace: {from: 1, to: 2, num: 2}}}}]"
+    one_line(
+        refused(text, "blocks.0.axes.N.linspace={from: 1, to: 2}"),
+        "--set blocks.0.axes.N.linspace={from: 1, to: 2}: blocks.0.axes.N.linspace.num: is missing",
+    )
+
+
+def test_all_errors_come_at_once(refused):
+    text = """\
+name: a/b
+base: {V: -3, N: 4, L: x, N: 5}
+sedes: {count: 3}
+blocks:
+  - axes: {d: [4, -1, 0], mm: [1]}
+    where: ["NN > 3", "log(N) > 3"]
+  - axes: {zip: {d: [1, 2], N: [3]}}
+"""
+    lines = refused(text, "run.precision=low", "nonsense")
+    starts = [
+        "grid.yaml:2: base.N: is given twice",
+        "--set nonsense: is malformed",
+        "grid.yaml:1: name: got 'a/b'",
+        "grid.yaml:2: base.V: got -3",
+        "grid.yaml:2: base.L: got 'x'",
+        "grid.yaml:3: sedes: is no known key; did you mean seeds?",
+        "grid.yaml:5: blocks.0.axes.d.1: got -1",
+        "grid.yaml:5: blocks.0.axes.d.2: got 0",
+        "grid.yaml:6: blocks.0.where.1: 'log(N) > 3': no calls",
+        "grid.yaml:7: blocks.1.axes.zip: got lengths",
+        "--set run.precision=low: run.precision: got 'low'",
+        "grid.yaml:6: blocks.0.where.0: uses NN",
+    ]
+    assert {next((start for start in starts if line.startswith(start)), line) for line in lines} == set(starts)
+    assert len(lines) == len(starts)
+
+
+def test_a_field_that_one_block_lacks(refused):
+    one_line(
+        refused("base: {V: 8, N: 4, L: 2}\nblocks:\n - axes: {d: [3]}\n - axes: {m: [3]}"), "grid.yaml:4: blocks.1: d is given nowhere"
+    )
+
+
+def test_invalid_points_one_line_for_each_kind_and_block(refused):
+    text = BASE + (
+        "blocks:\n"
+        " - axes: {embedding: [gaussian, orthogonal], d: [32, 40, 80], a: [0.001, 1, 2]}\n"
+        "   derive: {N: 'a * 10'}\n"
+        " - axes: {d: [32, 40, 80]}\n"
+        "   derive: {embedding: \"'orthogonal'\"}\n"
+    )
+    lines = refused(text)
+    assert len(lines) == 3
+    one_line(
+        lines[:1],
+        "grid.yaml:4: blocks.0.derive.N: 6 of 18 points",
+        "the first at embedding='gaussian', d=32, a=0.001",
+        "got 0.01",
+        'N: "round(a * 10)"',
+    )
+    one_line(
+        lines[1:2],
+        "grid.yaml:3: blocks.0.axes.d: 4 of 18 points",
+        "embedding='orthogonal', d=32, a=1",
+        "where: [\"d >= V + 2 or embedding != 'orthogonal'\"]",
+    )
+    one_line(lines[2:], "grid.yaml:5: blocks.1.axes.d: 2 of 3 points")
+
+
+def test_the_suggested_where_line_excludes_a_wrong_derived_value(refused, grid):
+    text = BASE + "blocks: [{axes: {a: [0, 1]}, derive: {N: 'a * 10'}, where: [a < 9]}]"
+    one_line(refused(text), "1 of 2 points", "a=0", "N: got 0", 'where: ["N >= 1"] would exclude them')
+    assert len(grid(text.replace("a < 9", "N >= 1")).points) == 1
+
+
+def test_a_fault_of_the_base_is_reported_once(refused):
+    lines = refused(BASE + "blocks: [{axes: {N: [3, 4]}}, {axes: {N: [5]}}]", "base.embedding=orthogonal")
+    one_line(lines, "grid.yaml:1: base.d: 3 of 3 points", "the first at N=3: d: got 32 with orthogonal")
+    one_line(refused(BASE, "base.embedding=orthogonal"), "1 of 1 point cannot be simulated: d: got 32")
+    one_line(refused(BASE, "base.eta=1e-300", "base.kappa=1e300"), "grid.yaml", "1 of 1 point", "finite numbers")
+
+
+def test_expressions_that_fail_at_a_point(refused):
+    one_line(
+        refused(BASE + "blocks: [{axes: {a: [0, 1]}, derive: {N: '4 / a'}}]"),
+        "blocks.0.derive.N: 1 of 2 points",
+        "'4 / a': division by zero, at a=0",
+    )
+    one_line(
+        refused(BASE + "blocks: [{axes: {a: [0, 1]}, where: ['4 / a > 1']}]"), "blocks.0.where.0: 1 of 2 points", "division by zero, at a=0"
+    )
+
+
+def test_a_huge_product_is_refused_before_it_is_made(refused):
+    spacing = "{range: {from: 1, to: 1000, step: 1}}"
+    text = BASE + f"blocks: [{{axes: {{N: {spacing}, d: {spacing}, L: {spacing}}}, where: ['N == d']}}]"
+    one_line(refused(text), "grid.yaml: limits.max_runs: got 1000000000 points before where, times 1 seeds; allowed: 1000000 runs")
+
+
+# the arithmetic
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1 + 2 * x ** 2", 19),
+        ("-x // 2", -2),
+        ("7 % x", 1),
+        ("x == 3 and y != 'a'", True),
+        ("1 < x < 3", False),
+        ("x in [1, 3]", True),
+        ("y not in ('b', 'c')", False),
+        ("not x > 2", False),
+        ("x > 5 or true", True),
+        ("round(2.6) + floor(x) + ceil(0.1) + int(3.9)", 10),
+        ("sqrt(16) + log(1) + log2(8) + log10(100) + exp(0)", 10.0),
+        ("abs(-x) + min(x, 2) + max(x, 5, 1)", 10),
+        ("2 ** -1", 0.5),
+        ("1_000 * 1e3", 1e6),
+        ("x\n> 2  # why", True),
+    ],
+)
+def test_expressions(text, value):
+    result = parse(text, calls=True).evaluate({"x": 3, "y": "b"})
+    assert result == value
+    assert type(result) is type(value)
+
+
+def test_expression_names():
+    expression = parse("round(alpha * d) > L and e == 'f' and true", calls=True)
+    assert expression.names == {"alpha", "d", "L", "e"}
+    assert expression.strings == {"f"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "x =3",
+        "x.real",
+        "x[0]",
+        "[1]",
+        "(1, 2)",
+        "{1: 2}",
+        "lambda: 3",
+        "x if x else 2",
+        "f'{x}'",
+        "None",
+        "1j",
+        "b'a'",
+        "...",
+        "x := 3",
+        "x is 3",
+        "x in y",
+        "x ^ 2",
+        "x & 1",
+        "~x",
+        "[x for x in y]",
+        "__import__('os')",
+        "x.bit_length()",
+        "round(x, 2)",
+        "max(x)",
+        "round(*x)",
+        "round(number=x)",
+        "(" * 300,
+        "-" * 400 + "1",
+        "1" * 501,
+        "1e999",
+        "9" * 499,
+        "print",
+        "\0",
+        "\ud800",
+        "1 +\\",
+        "x; y",
+    ],
+)
+def test_refused_expressions(text):
+    with pytest.raises(ValueError, match=r"(?s)^'|^\""):
+        parse(text, calls=True).evaluate({"x": 3, "y": "b"})
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("9**9**9**9", "past 1e308"),
+        ("2**10000", "past 1e308"),
+        ("x**x**x**x", "at x=9"),
+        ("exp(1000)", "past 1e308"),
+        ("1e300 * 1e300", "past 1e308"),
+        ("10 ** 300 * 10 ** 300", "past 1e308"),
+        ("1 / (x - 9)", "division by zero, at x=9"),
+        ("1 // 0", "zero"),
+        ("1 % 0.0", "zero"),
+        ("0 ** -1", "zero"),
+        ("(-8) ** 0.5", "root of a negative"),
+        ("log(x - 9)", r"log\(0\) is not a number, at x=9"),
+        ("sqrt(-1)", "is not a number"),
+        ("'a' * 9", "got 'a' where a number"),
+        ("'a' % 9", "got 'a'"),
+        ("'a' < 9", "cannot order 'a' and 9"),
+        ("q + 1", "q has no value"),
+        ("int('9')", "got '9'"),
+    ],
+)
+def test_expressions_that_fail(text, why):
+    start = time.process_time()
+    with pytest.raises(ValueError, match=why) as error:
+        parse(text, calls=True).evaluate({"x": 9})
+    assert repr(text) in str(error.value)
+    assert time.process_time() - start < 0.5
+
+
+NUMBERS = st.integers(-20, 20).map(str) | st.floats(-9, 9, allow_nan=False).map(lambda x: repr(round(x, 3)))
+SCOPE = {"a": 3, "b": -0.75, "c": 12, "s": "sphere"}
+
+
+def _grow(inner):
+    two = st.tuples(inner, st.sampled_from(["+", "-", "*", "/", "//", "%", "**", "<", "<=", ">", ">=", "==", "!=", "and", "or"]), inner)
+    return st.one_of(
+        two.map(lambda t: f"({t[0]} {t[1]} {t[2]})"),
+        st.tuples(st.sampled_from(["-", "+", "not "]), inner).map(lambda t: f"({t[0]}{t[1]})"),
+        st.tuples(inner, inner, inner).map(lambda t: f"({t[0]} < {t[1]} <= {t[2]})"),
+        st.tuples(inner, inner, inner, st.sampled_from(["in", "not in"])).map(lambda t: f"({t[0]} {t[3]} [{t[1]}, {t[2]}])"),
+        st.tuples(st.sampled_from(["round", "floor", "ceil", "int", "sqrt", "log", "exp", "abs"]), inner).map(lambda t: f"{t[0]}({t[1]})"),
+        st.tuples(st.sampled_from(["min", "max"]), inner, inner).map(lambda t: f"{t[0]}({t[1]}, {t[2]})"),
+    )
+
+
+def _small(node):
+    """No power in the text that Python itself would take long over."""
+    return sum(isinstance(n, ast.Pow) for n in ast.walk(node)) <= 1
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.recursive(NUMBERS | st.sampled_from("abc"), _grow, max_leaves=8).filter(lambda t: len(t) < 400 and _small(ast.parse(t))))
+def test_random_expressions_agree_with_python(text):
+    try:
+        expected = eval(text, {"__builtins__": {}, **FUNCTIONS, **SCOPE})
+    except (ArithmeticError, ValueError, TypeError):
+        expected = ValueError
+    try:
+        result = parse(text, calls=True).evaluate(SCOPE)
+    except ValueError as error:
+        result = ValueError
+        if any(why in str(error) for why in ("root of a negative", "past 1e308")):
+            return
+    assert result == expected
+    assert type(result) is type(expected)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(max_size=40) | st.text(alphabet="()[]{}.,:=+-*/%<>!'\"_ abc12\n\\#@", max_size=30))
+def test_random_text_raises_only_value_errors(text):
+    try:
+        result = parse(text, calls=True).evaluate(dict.fromkeys("abc", 2))
+    except ValueError:
+        return
+    assert isinstance(result, str) or math.isfinite(result)
+
+
+# the schema
+
+
+def test_schema_describes_the_keys():
+    schema = json_schema()
+    assert schema["$schema"].endswith("2020-12/schema")
+    assert list(schema["properties"]) == ["schema", "name", "root_seed", "base", "seeds", "blocks", "search", "limits", "run"]
+    assert schema["additionalProperties"] is False
+    base = schema["$defs"]["Base"]
+    v, embedding, eta = (base["properties"][name] for name in ("V", "embedding", "eta"))
+    assert (v["type"], v["minimum"], v["maximum"], v["description"]) == ("integer", 2, 65536, "vocabulary size, tokens and labels")
+    assert embedding["enum"][:3] == ["gaussian", "sphere", "orthogonal"]
+    assert (eta["exclusiveMinimum"], eta["default"]) == (0, 0.001)
+    assert "root_seed" not in base["properties"]
+    assert base["additionalProperties"] is False
+    axes = schema["$defs"]["Axes"]
+    assert {"V", "N", "zip"} <= axes["properties"].keys()
+    assert isinstance(axes["additionalProperties"], dict)
+    json.dumps(schema)
+
+
+def test_schema_accepts_what_is_read_and_refuses_typos(grid):
+    jsonschema = pytest.importorskip("jsonschema")
+    resolved = grid(EXAMPLE).resolved
+    validator = jsonschema.Draft202012Validator(json_schema())
+    validator.check_schema(json_schema())
+    for seeds in (resolved["seeds"], 3, [4, 2]):
+        validator.validate({**resolved, "seeds": seeds})
+    for wrong in (
+        {"bas": {}},
+        {"base": {"v": 3}},
+        {"base": {"V": 1}},
+        {"seeds": 0},
+        {"blocks": []},
+        {"blocks": [{"axes": {"d": {"lin": 3}}}]},
+    ):
+        assert not validator.is_valid({**resolved, **wrong}), wrong
+
+
+def test_a_search_over_very_many_seeds_takes_no_memory_for_them(grid):
+    result = grid("base: {V: 64, d: 32, L: 8}\nseeds: {start: 3, count: 4000000000}\nsearch: {axis: N}")
+    assert result.seeds == range(3, 4_000_000_003)
+
+
+def test_messages_stay_short(refused):
+    lines = refused(BASE + f"seeds: [{', '.join(str(i // 2) for i in range(2000))}]")
+    assert lines[0].endswith("seeds: got 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 990 others more than once; allowed: each seed once")
+    lines = refused(BASE + f"seeds: [{', '.join('x' * 2000)}]")
+    assert (len(lines), lines[-1]) == (101, "and 1900 more errors")
+    lines = refused(BASE + "? " + "k" * 9000 + "\n: 1")
+    assert max(map(len, lines)) <= 2005
+    assert lines[0].endswith("run")
+
+
+def test_progress_of_an_expansion(tmp_path):
+    path = tmp_path / "many.yaml"
+    path.write_text(BASE + 'blocks: [{axes: {a: {range: {from: 1, to: 25000, step: 1}}}, where: ["a == 1"]}]')
+    calls = []
+    read_grid(path, on_progress=lambda *call: calls.append(call))
+    assert calls == [(0, 25000), (10000, 25000), (20000, 25000)]
+
+
+def test_huge_numbers(refused):
+    huge = "0x" + "f" * 5000
+    one_line(refused(f"base: {{V: 64, N: {huge}, d: 32, L: 8}}"), ":1: got '0xfff", "as int; allowed")
+    one_line(refused(BASE + "blocks: [{axes: {d: 8}}]", f"blocks.{'9' * 5000}.axes.d=8"), "a list; allowed: 0 to 0")
+    for wrong in ({"base": {"V": 64, "N": 10**5000, "d": 32, "L": 8}}, {"base": {"V": 64, "N": 4, "d": 8, "L": 8}, "seeds": [10**5000]}):
+        with pytest.raises(GridError, match="too long to show"):
+            as_grid(wrong | {"name": "huge"})
+    with pytest.raises(GridError, match="numbers up to 1e308"):
+        as_grid({"name": "huge", "base": {"V": 64, "d": 32, "L": 8}, "blocks": [{"axes": {"a": [10**5000]}, "derive": {"N": "a"}}]})
+    with pytest.raises(PointError, match="N: got a value of type int that is too long to show"):
+        Point(V=64, N=10**5000, d=32, L=8)
+
+
+def test_lists_from_python_are_bounded(monkeypatch):
+    point = Point(V=64, N=4, d=32, L=8)
+    assert as_grid(point, range(3)).seeds == range(3)
+    with pytest.raises(GridError, match="2000000000 seeds; allowed: 1000000 runs"):
+        as_grid(point, range(2_000_000_000))
+    monkeypatch.setattr("jaxrecall.sweep.grid.given.MAX_LIST", 5)
+    with pytest.raises(GridError, match="got count of more than 5 values"):
+        as_grid(point, itertools.count())
+    endless = {"name": "endless"}
+    endless["base"] = endless
+    with pytest.raises(GridError, match="nested too deeply"):
+        as_grid(endless)

@@ -1,0 +1,484 @@
+"""Threshold search: the estimate, how a cell spends its runs, and whole searches that are killed, resumed and given odd folders."""
+
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import ROOT
+from scipy.special import expit, logit
+
+from jaxrecall import load
+from jaxrecall.simulator import program
+from jaxrecall.status import survey
+from jaxrecall.sweep.__main__ import main
+from jaxrecall.sweep.grid import read_grid
+from jaxrecall.sweep.running.outcome import Outcome
+from jaxrecall.sweep.running.prepare import prepare
+from jaxrecall.sweep.running.progress import Progress
+from jaxrecall.sweep.search.cell import PER_OCTAVE, CellSearch, Target, level
+from jaxrecall.sweep.search.rounds import Rounds
+from jaxrecall.sweep.search.threshold import threshold
+
+# the estimate
+
+
+def curve(log_N, middle=7.0, slope=1.3):
+    return expit(slope * (np.asarray(log_N) - middle))
+
+
+def rows(levels, seeds, spread=0.0, noise=0.0, seed=0, **of):
+    """ln N, seed and accuracy of every level and seed; each seed's curve is shifted, and each run again."""
+    rng = np.random.default_rng(seed)
+    x, s = (a.ravel() for a in np.meshgrid(np.log(levels), np.arange(seeds)))
+    return x, s, curve(x + spread * rng.normal(size=seeds)[s] + noise * rng.normal(size=len(x)), **of)
+
+
+@pytest.mark.parametrize("theta", [0.2, 0.5, 0.9])
+@pytest.mark.parametrize("step", [1, 4, 8])
+def test_a_curve_without_noise_is_read_off_exactly(theta, step):
+    found = threshold(*rows([level(k) for k in range(40, 120, step)], 5), theta)
+    assert found.log_N == pytest.approx(7 + logit(theta) / 1.3, abs=1e-9)
+    assert found.slope == pytest.approx(1.3)
+    assert found.n_seeds == 5
+    assert found.width == pytest.approx(0, abs=1e-9)
+
+
+def test_the_order_of_rows_and_levels_far_away_say_nothing():
+    x, s, a = rows([600, 900, 1300, 1900], 12, spread=0.4, noise=0.2)
+    found = threshold(x, s, a, 0.5)
+    order = np.random.default_rng(1).permutation(len(x))
+    assert threshold(x[order], s[order], a[order], 0.5) == pytest.approx(found, abs=1e-12)
+    far = rows([64, 128], 30)
+    assert threshold(*map(np.concatenate, zip((x, s, a), far, strict=True)), 0.5) == pytest.approx(found, abs=1e-12)
+
+
+def test_curves_on_one_side_have_no_threshold():
+    assert threshold(*rows([100, 200], 9), 0.5).log_N == math.inf
+    assert threshold(*rows([10_000, 20_000], 9), 0.5).log_N == -math.inf
+
+
+def test_no_interval_from_few_seeds_or_a_flat_curve():
+    assert threshold(*rows([800, 1600], 3), 0.5).width == math.inf
+    assert threshold(*rows([800, 1600], 4, spread=0.3), 0.5).width < math.inf
+    assert threshold(*rows([800, 1600], 20, slope=0.05, spread=0.1), 0.5).width == math.inf
+
+
+def test_a_seed_with_levels_on_one_side_only_does_not_count():
+    x, s, a = rows([800, 1600], 8, spread=0.3)
+    found = threshold(x, s, a, 0.5)
+    more = threshold(np.append(x, np.log(800)), np.append(s, 8), np.append(a, 0.4), 0.5)
+    assert (more.n_seeds, more.log_N) == (found.n_seeds, found.log_N) == (8, found.log_N)
+    wide = [
+        np.append(values, [one, two]) for values, one, two in zip((x, s, a), (np.log(200), 9, 0.3), (np.log(9000), 9, 0.9), strict=True)
+    ]
+    assert threshold(*wide, 0.5).n_seeds == 8
+
+
+def test_a_crossing_that_the_seeds_around_it_deny_has_no_interval():
+    rows = [(N, seed, mean) for seed in range(9) for N, mean in ((800, 0.45), (1250, 0.40))] + [(1100, seed, 0.6) for seed in range(9, 29)]
+    N, seed, mean = zip(*rows, strict=True)
+    found = threshold(np.log(N), seed, mean, 0.5)
+    assert (found.n_seeds, found.width, found.slope) == (9, math.inf, None)
+    assert 800 < math.exp(found.log_N) < 1100
+
+
+def test_one_lucky_run_does_not_hide_the_seeds_beyond_it():
+    """A run at 5000 puts the crossing below it at first; four seeds there say that it is beyond 8000, and only eight can tell."""
+    rows = [(N, seed, mean) for seeds, pair in ((range(4), ((4000, 0.40), (8000, 0.44))), (range(4, 8), ((6000, 0.46), (8000, 0.56))))
+            for seed in seeds for N, mean in pair]  # fmt: skip
+    N, seed, mean = zip(*rows, (5000, 8, 0.9), strict=True)
+    found = threshold(np.log(N), seed, mean, 0.5)
+    assert found.n_seeds == 8
+    assert 7000 < math.exp(found.log_N) < 9000
+
+
+def test_the_interval_is_that_of_students_t_where_seeds_differ_by_a_shift():
+    """Far from saturation the delete-one jackknife of a mean is its standard error."""
+    x, s, a = rows([1000, 1200], 10, spread=0.02)
+    found = threshold(x, s, a, 0.5)
+    shifts = np.array([np.interp(0.5, a[s == i], x[s == i]) for i in range(10)])
+    assert found.width == pytest.approx(2 * 2.262157 * shifts.std(ddof=1) / math.sqrt(10), rel=0.01)
+
+
+# one cell
+
+
+class Cell:
+    """A synthetic cell: accuracy of (N, seed), with a shift and a plateau of each seed and a shift of each run."""
+
+    def __init__(self, key=0, middle=7.5, slope=1.2, spread=0.35, noise=0.3, top=1.0, chance=0.02):
+        self.key, self.middle, self.slope, self.spread, self.noise, self.top, self.chance = key, middle, slope, spread, noise, top, chance
+
+    def accuracy(self, N, seed):
+        shift = self.spread * np.random.default_rng([self.key, seed]).normal()
+        run = np.random.default_rng([self.key, seed, N])
+        p = expit(self.slope * (math.log(N) - self.middle - shift - self.noise * run.normal()))
+        return float(run.binomial(2048, self.chance + (self.top - self.chance) * p) / 2048)
+
+    def truth(self, theta):
+        z = np.random.default_rng(0).normal(size=100_000) * math.hypot(self.spread, self.noise)
+        x = np.linspace(self.middle - 3, self.middle + 4, 400)
+        mean = [np.mean(self.chance + (self.top - self.chance) * expit(self.slope * (y - self.middle - z))) for y in x]
+        return float(np.interp(theta, mean, x))
+
+    def search(self, theta=0.5, low=64, high=2**17, width=0.5, max_runs=2000, seeds=range(300)):
+        search = CellSearch(Target(theta, low, high, width, max_runs, seeds))
+        while search.pending:
+            search.update([self.accuracy(*run) for run in search.pending])
+        return search
+
+
+@pytest.mark.parametrize(("theta", "width"), [(0.5, 0.6), (0.5, 0.3), (0.9, 0.5)])
+def test_the_search_finds_the_crossing_and_its_intervals_hold(theta, width):
+    truth = Cell().truth(theta)
+    found = [Cell(key).search(theta, width=width).result for key in range(150)]
+    assert {result.outcome for result in found} == {"found"}
+    intervals = [result.threshold for result in found]
+    assert all(t.width <= width for t in intervals)
+    assert 0.87 <= np.mean([t.lo <= truth <= t.hi for t in intervals]) <= 0.99
+    assert abs(np.mean([t.log_N for t in intervals]) - truth) < 0.05
+
+
+def test_the_search_is_ten_times_cheaper_than_a_dense_grid_at_equal_width():
+    levels = np.unique(np.geomspace(64, 16384, 17).round().astype(int))
+    ratios = []
+    for key in range(30):
+        cell = Cell(key)
+        dense = threshold(*zip(*((math.log(N), s, cell.accuracy(N, s)) for N in map(int, levels) for s in range(16)), strict=True), 0.5)
+        searched = cell.search(width=dense.width)
+        ratios.append(16 * levels.sum() / sum(N for N, _ in searched.completed))
+    assert np.median(ratios) > 10
+    assert min(ratios) > 4
+
+
+@pytest.mark.parametrize(
+    ("outcome", "of"),
+    [
+        ("plateau", {"top": 0.35}),
+        ("plateau", {"middle": 30}),  # flat at chance
+        ("right", {"middle": 13}),
+        ("left", {"middle": 0}),
+        ("found", {"top": 0.6}),  # seeds that level off below theta are among those that do not
+        ("found", {"slope": 20, "spread": 0.02, "noise": 0.01}),
+        ("found", {"middle": math.log(2**17) - 1.5}),
+    ],
+)
+def test_outcomes(outcome, of):
+    for key in range(10):
+        search = Cell(key, **of).search()
+        assert search.result.outcome == outcome
+        assert (search.result.threshold is None) == (outcome != "found")
+        assert len(set(search.completed)) == len(search.completed) == len(search.accuracy)
+        assert all(64 <= N <= 2**17 for N, _ in search.completed)
+
+
+def test_a_curve_that_never_crosses_costs_a_few_runs_at_the_end():
+    assert sum(N for N, _ in Cell(top=0.3).search().completed) < 8 * 2**17
+
+
+@pytest.mark.parametrize("top", [0.47, 0.5])
+def test_a_curve_that_stays_just_below_theta_is_told_before_the_seeds_are_used_up(top):
+    searches = [Cell(key, top=top, spread=0.6, noise=0.5).search() for key in range(15)]
+    assert {search.result.outcome for search in searches} <= {"right", "plateau", "found"}
+    assert np.median([sum(N for N, _ in search.completed) for search in searches]) < 25 * 2**17
+
+
+def test_it_stops_at_the_budget_and_when_seeds_are_used_up():
+    spent = Cell().search(width=0.05, max_runs=60)
+    assert spent.result.outcome == "budget"
+    assert 50 <= len(spent.completed) <= 60
+    assert spent.result.threshold.width > 0.05
+    used = Cell().search(width=0.05, seeds=[5, 3, *range(10, 30)])
+    assert used.result.outcome == "seeds"
+    assert {seed for _, seed in used.completed} == {5, 3, *range(10, 30)}
+    assert Cell().search(seeds=range(50, 350)).result.outcome == "found"
+
+
+def test_a_nonfinite_run_ends_it():
+    search = CellSearch(Target(0.5, 64, 4096, 0.5, 100, range(50)))
+    search.update([0.1])
+    search.update([None])
+    assert search.result == ("nonfinite", None)
+    assert (search.pending, len(search.completed)) == ([], 2)
+
+
+def test_a_search_repeats_and_a_narrower_one_goes_on_where_the_wider_stopped():
+    wide, again, narrow = (Cell(3).search(width=width) for width in (0.6, 0.6, 0.25))
+    assert (wide.completed, wide.result) == (again.completed, again.result)
+    assert narrow.completed[: len(wide.completed)] == wide.completed
+    assert len(narrow.completed) > len(wide.completed)
+
+
+def test_searches_from_elsewhere_meet_on_the_same_levels():
+    lattice = {level(k) for k in range(32, 240)}
+    assert len(lattice) == 208
+    assert {N for low in (16, 50, 64, 777) for N, _ in Cell().search(low=low, high=100_000).completed} <= lattice
+    assert level(6 * PER_OCTAVE) == 64
+
+
+# whole searches
+
+GRID = """
+name: tiny
+base: {V: 8, n_test: 400}
+seeds: {count: 60}
+search: {axis: N, theta: 0.5, from: 16, to: 1024, width: 1.0, max_runs: 150}
+blocks:
+  - axes: {d: [2, 12, 15], L: [2, 3]}
+"""
+
+
+MANY = "blocks: [{axes: {V: [20, 200, 300], d: [32], L: [2]}}, {axes: {V: [2000], d: [256], m: [512], L: [4]}}]"
+
+
+@pytest.fixture
+def grid(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("tiny.yaml").write_text(GRID)
+    return ("--grid", "tiny.yaml", "--bucket", "32x16")  # one program for all tests, here and elsewhere
+
+
+def facts(capsys, *argv):
+    capsys.readouterr()
+    assert main([*argv, "--dry-run", "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def report(folder):
+    return json.loads((Path(folder) / "search.json").read_text())["cells"]
+
+
+def ran(folder):
+    frame = load(folder)
+    return {*zip(frame.point_id, frame.seed, frame.N, frame.n_correct, strict=True)}
+
+
+def test_from_grid_to_thresholds_and_again(grid, capsys):
+    before = facts(capsys, *grid)
+    assert [before[k] for k in ("points", "searches", "finished", "runs", "done", "todo", "programs")] == [6, 6, 0, 900, 0, 900, 1]
+    assert main([*grid, "--dry-run"]) == 0
+    times = re.search(r"about (\S+) s if cells cross in the middle of the range, (\S+) s if every run", capsys.readouterr().out)
+    assert times
+    assert 0 < float(times[1]) < float(times[2])
+    programs = program._compiled.cache_info().misses
+    assert main([*grid]) == 0
+    assert program._compiled.cache_info().misses - programs <= 2  # guarded and full
+    out = capsys.readouterr().out
+    assert "N at which the mean accuracy over seeds crosses theta" in out
+    assert "\nplateau: accuracy levels off below theta\n" in out
+    assert Path("results/tiny/accuracy.png").exists()
+    cells = report("results/tiny")
+    assert [(cell["d"], cell["L"]) for cell in cells] == [(d, L) for d in (2, 12, 15) for L in (2, 3)]
+    assert [cell["outcome"] for cell in cells] == ["plateau"] * 2 + ["found"] * 4
+    assert all(cell["N_star"] is None for cell in cells[:2])
+    assert all(16 <= cell["lo"] < cell["N_star"] < cell["hi"] <= 1024 for cell in cells[2:])
+    assert all(math.log(cell["hi"] / cell["lo"]) <= 1 for cell in cells[2:])
+    frame = load("results/tiny")
+    assert len(frame) == sum(cell["runs"] for cell in cells)
+    assert frame["N"].sum() == sum(cell["samples"] for cell in cells)
+    again = threshold(*(frame[(frame.d == 12) & (frame.L == 3)].assign(x=lambda f: np.log(f.N))[c] for c in ("x", "seed", "accuracy")), 0.5)
+    assert np.exp(again[:3]) == pytest.approx([cells[3][name] for name in ("N_star", "lo", "hi")])
+
+    after = facts(capsys, *grid)
+    assert [after[k] for k in ("finished", "runs", "done", "todo", "est_seconds")] == [6, len(frame), len(frame), 0, 0]
+    told = survey("results/tiny")
+    assert (told["done"], told["todo"], told["command"]) == (len(frame), 0, None)
+    assert "6 of 6 finished" in told["remark"]
+    parts = set(Path("results/tiny/parts").iterdir())
+    assert main([*grid]) == 0
+    assert f"nothing to do: all {len(frame)} runs are in results/tiny" in capsys.readouterr().out
+    assert set(Path("results/tiny/parts").iterdir()) == parts
+    assert report("results/tiny") == cells
+
+
+def test_every_outcome_of_a_table_is_explained(grid):
+    rounds = Rounds(read_grid("tiny.yaml"), {})
+    assert {row["outcome"] for row in rounds.table()} == {"unfinished"}
+    assert "unfinished" in rounds.report()["outcomes"]
+
+
+def test_rows_that_are_there_save_runs_and_change_nothing(grid, capsys):
+    assert main([*grid]) == 0
+    levels = "blocks: [{axes: {d: [2, 12, 15], L: [2, 3], N: [16, 23, 64, 100, 128, 181, 1024]}}]"
+    Path("dense.yaml").write_text(GRID.split("search:")[0].replace("60", "5") + levels)
+    assert main(["--grid", "dense.yaml", *grid[2:], "--out", "other"]) == 0
+    there = ran("other")
+    capsys.readouterr()
+    assert main([*grid, "--out", "other"]) == 0
+    assert "runs that are not of this grid" in capsys.readouterr().err
+    assert main([*grid, "--out", "other", "--set", "search.width=1.5"]) == 0
+    assert "runs that are not of this grid" not in capsys.readouterr().err, "these cells have been searched before"
+    assert main([*grid, "--out", "other"]) == 0
+    assert report("other") == report("results/tiny")
+    assert ran("other") - there == ran("results/tiny") - there
+    assert ran("results/tiny") & there
+
+
+def test_several_thetas_share_their_rows(grid, capsys):
+    assert main([*grid, "--set", "search.theta=[0.4, 0.5]", "--set", "blocks.0.axes.d=12", "--out", "both"]) == 0
+    assert main([*grid, "--set", "blocks.0.axes.d=12", "--out", "one"]) == 0
+    cells = report("both")
+    assert [cell["theta"] for cell in cells] == [0.4, 0.5] * 2
+    assert cells[0]["N_star"] < cells[1]["N_star"]
+    assert [{**cell, "d": 12} for cell in cells[1::2]] == [{**cell, "d": 12} for cell in report("one")]
+    assert len(load("both")) < sum(cell["runs"] for cell in cells)
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    """With a folder of compiled programs, so that the processes below compile once."""
+    return {**os.environ, "PYTHONPATH": str(ROOT), "JAXRECALL_CACHE": str(tmp_path_factory.mktemp("cache"))}
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -9), pytest.param(signal.SIGTERM, 130, marks=pytest.mark.slow)])
+def test_a_search_that_is_stopped_ends_with_the_same_rows(grid, environment, capsys, number, code):
+    long = [*grid, "--set", "base.n_test=20000", "--set", "search.width=0.5", "--set", "search.max_runs=400", "--set", "seeds.count=150"]
+    search = subprocess.Popen(
+        [sys.executable, "-m", "jaxrecall.sweep", *long, "--out", "stopped"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    parts, deadline = Path("stopped/parts"), time.monotonic() + 300
+    while len(list(parts.glob("*.parquet"))) < 6 and search.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.002)
+    search.send_signal(number)
+    _, err = search.communicate(timeout=60)
+    assert search.returncode == code, err
+    left = facts(capsys, *long, "--out", "stopped")
+    assert 0 < left["done"]
+    assert left["finished"] < 6
+    assert survey("stopped")["todo"] > 0
+    assert main([*long, "--out", "stopped"]) == 0
+    assert main([*long, "--out", "whole"]) == 0
+    assert ran("stopped") == ran("whole")
+    assert report("stopped") == report("whole")
+
+
+FAILS = """
+import resource, sys
+import jax
+from jaxrecall.sweep import main
+import jaxrecall.sweep.running.runner
+jax.numpy.zeros(3)
+size = int(next(line for line in open("/proc/self/status") if line.startswith("VmSize")).split()[1]) * 1024
+resource.setrlimit(resource.RLIMIT_AS, (size + 4 * 10**9,) * 2)  # a real lack of memory: one program asks for more
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_signal_between_two_rounds_leaves_the_count_of_runs_right(grid, capsys, monkeypatch):
+    update = Rounds.update
+
+    def then_signal(self, accuracy) -> None:
+        update(self, accuracy)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(Rounds, "update", then_signal)
+    assert main([*grid, "--json-log"]) == 130
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    saved = sum(event["rows"] for event in events if event["event"] == "part")
+    assert events[-1]["runs_executed"] == saved == len(load("results/tiny")) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs RLIMIT_AS and /proc, which this system lacks")
+def test_a_cell_that_fails_waits_and_the_others_are_found(grid, environment):
+    blocks = "blocks: [{axes: {zip: {V: [16, 65000], d: [24, 4000]}}, derive: {L: 2}}]\nlimits: {max_bytes: 1TiB}\n"
+    Path("fails.yaml").write_text(GRID.split("blocks")[0].replace("V: 8, ", "") + blocks)
+    done = subprocess.run(
+        [sys.executable, "-c", FAILS, "--grid", "fails.yaml", "--out", "fails"],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env=environment,
+    )
+    assert done.returncode == 3, done.stderr
+    assert "1 chunk failed" in done.stderr
+    assert [cell["outcome"] for cell in report("fails")] == ["found", "unfinished"]
+
+
+def test_a_nonfinite_cell_is_reported(grid):
+    assert main([*grid, "--set", "base.eta=1e300", "--set", "base.gamma=1.0", "--set", "blocks.0.axes.d=12"]) == 0
+    assert {(cell["outcome"], cell["runs"], cell["N_star"]) for cell in report("results/tiny")} == {("nonfinite", 1, None)}
+
+
+def test_events_for_machines(grid, capsys):
+    assert main([*grid, "--json-log", "--set", "blocks.0.axes.d=12", "--set", "search.max_runs=40"]) == 0
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    kinds = [event["event"] for event in events]
+    assert (kinds[0], kinds[-3:]) == ("start", ["search", "picture", "done"])
+    assert [events[0][k] for k in ("runs", "done", "todo")] == [80, 0, 80]
+    assert events[-3]["finished"] == 2
+    assert events[-1]["runs_executed"] == len(load("results/tiny"))
+
+
+def test_a_cell_stays_in_its_program_whatever_the_round(tmp_path):
+    path = tmp_path / "many.yaml"
+    path.write_text(GRID.split("blocks")[0].replace("V: 8, ", "").replace("1024", "1048576") + MANY)
+    job, plans = prepare(read_grid(path), tmp_path / "out"), []
+    job.store.prepare({})
+
+    def execute(plan):
+        plans.append(plan)
+        runs = [run for chunk in plan.chunks for run in chunk.runs]
+        done = [run for run in runs if run.point.V != 300]  # those fail
+        accuracy = {run.id: Cell(run.point.V).accuracy(run.point.N, run.seed) for run in done}
+        outcomes.append(Outcome(runs=len(done), failed=len(done) < len(runs), accuracy=accuracy))
+        return outcomes[-1]
+
+    outcomes: list[Outcome] = []
+    job.run(execute, Progress(job.tally))
+    outcome, rounds = sum(outcomes, Outcome()), job.rounds
+    assert (outcome.runs, outcome.failed) == (len(rounds.used), 1)
+    assert outcome.accuracy.keys() == rounds.used
+    assert job.tally.finished == 3
+    assert json.loads((tmp_path / "out/search.json").read_text())["cells"] == rounds.table()
+    assert [cell.search.result and cell.search.result.outcome for cell in rounds.cells] == ["found", "found", None, "found"]
+    assert len(rounds.guess.shapes) > 1
+    homes = {}
+    for plan in plans:
+        for chunk in plan.chunks:
+            for point, _ in chunk.runs:
+                homes.setdefault((point.V, point.m), set()).add(str(chunk.shape))
+    assert {len(shapes) for shapes in homes.values()} == {1}
+    assert {plan.terms.batch for plan in plans} == {plans[0].terms.batch}
+
+
+BAD = {
+    "search.axis=d": "--set search.axis=d: search.axis: got 'd'; allowed: 'N'",
+    "search.theta=1.5": "search.theta: got 1.5; allowed: accuracies as fractions between 0 and 1",
+    "search.theta=[]": "search.theta: got []; allowed: at least one accuracy",
+    "search.width=0": "search.width: got 0; allowed: numbers from 0.01 to 5",
+    "search.from=4": "search.from: got 4; allowed: whole numbers from 16",
+    "search.from=900": "search: got from=900, to=1024; allowed: to at least 4 times from",
+    "search.max_runs=5": "search.max_runs: got 5; allowed: whole numbers from 40",
+    "search.widht=1": "search.widht: is no known key; did you mean width?",
+    "search={theta: 0.5}": "search.axis: is missing; give it",
+    "seeds.count=3": "seeds: got 3; allowed with search: at least 12",
+    "base.N=100": "base.N: is given, and search varies it; leave it out here",
+    "blocks.0.axes.N=[1, 2]": "blocks.0.axes.N: is given, and search varies it",
+    "blocks.0.derive={N: 5}": "blocks.0.derive.N: is given, and search varies it",
+    "blocks.0.derive={eta: 1 / N}": "blocks.0.derive.eta: uses N, which search varies: a cell has none",
+    "blocks.0.where=[N > d]": "blocks.0.where.0: uses N, which search varies: a cell has none",
+    "limits.max_runs=899": "limits.max_runs: got 6 points times 150 runs that a search may take = 900 runs; allowed: 899 runs",
+}
+
+
+@pytest.mark.parametrize(("setting", "told"), BAD.items())
+def test_bad_searches_are_refused_in_one_line(grid, capsys, setting, told):
+    assert main([*grid, "--set", setting]) == 2
+    out, err = capsys.readouterr()
+    assert (out, len(err.splitlines())) == ("", 1)
+    assert told in err
+    assert not Path("results").exists()

@@ -1,0 +1,152 @@
+"""What `python -m jaxrecall.status` tells of a folder, from files alone."""
+
+import json
+import os
+import time
+
+import pytest
+from helpers import python
+from test_store import row as any_row
+
+from jaxrecall import status
+from jaxrecall.model.columns import CODE_VERSION
+from jaxrecall.sweep.__main__ import main as sweep
+from jaxrecall.sweep.grid import Grid, read_grid
+from jaxrecall.sweep.store.compact import compact
+from jaxrecall.sweep.store.store import Store
+
+GRID = """
+name: small
+base: {V: 20, L: 3}
+seeds: {count: 2}
+blocks:
+  - axes: {d: [8, 12], N: [100, 600]}
+    where: ["d * N < 7000"]
+  - derive: {d: "V // 2", N: "round(2.5 * V)"}
+"""
+COMMAND = "python -m jaxrecall.sweep --grid small.yaml"
+
+
+def row(i: int, **changes: object) -> dict:
+    return any_row(i, **{"code_version": CODE_VERSION, **changes})
+
+
+@pytest.fixture
+def grid(tmp_path, monkeypatch) -> Grid:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.yaml").write_text(GRID)
+    return read_grid("small.yaml")
+
+
+@pytest.fixture
+def store(grid) -> Store:
+    store = Store("results/small")
+    store.prepare({"grid": grid.resolved, "precision": "highest", "command": COMMAND})
+    return store
+
+
+def of_grid(grid: Grid, **changes: object) -> list[dict]:
+    """A row for each run of the grid."""
+    runs = [(point.point_id, seed) for point in grid.points for seed in grid.seeds]
+    return [row(i, point_id=point_id, seed=seed, seconds=0.5, **changes) for i, (point_id, seed) in enumerate(runs)]
+
+
+def test_a_half_done_folder(grid, store, capsys):
+    rows = of_grid(grid)
+    assert len(rows) == 8
+    rows[1] |= {"status": "nonfinite", "seconds": None}
+    store.write(rows[:3])
+    store.write([rows[3] | {"status": "degenerate"}, row(77), row(78, code_version=0), row(79, precision="high")])
+    compact(store.folder, prune=True)
+    store.write([rows[0], rows[4] | {"status": "nonfinite"}, rows[5]])  # whichever of the two is read first
+    old = store.write([rows[4], rows[5] | {"status": "nonfinite"}])
+    os.utime(old, (time.time() - 1000,) * 2)
+    (store.parts / "cut.parquet").write_bytes(old.read_bytes()[:900])
+    failure = {"error": "RuntimeError: no\nmore", "host": "here", "bucket": "32x16", "repeat": COMMAND + " --bucket 32x16"}
+    store.record_failure("first", failure | {"runs": [[r["point_id"], r["seed"]] for r in rows[5:7]]})
+    (store.failures / "note.json").write_text("[]")
+
+    facts = status.survey(store.folder)
+    expected = {"grid": "small", "remark": None, "points": 4, "runs": 8, "done": 6, "todo": 2, "nonfinite": 1, "degenerate": 1}
+    expected |= {"other_grids": 1, "seconds": 2.5, "command": COMMAND}
+    assert {name: facts[name] for name in expected} == expected
+    versions = [(v["code_version"], v["precision"], v["rows"]) for v in facts["other_versions"]]
+    assert versions == [(0, "highest", 1), (CODE_VERSION, "high", 1)]
+    assert facts["failures"] == [failure | {"path": str(store.failures / "first.json"), "runs": 2, "missing": 1}]
+    assert [f["path"] for f in facts["unreadable"]] == [str(store.parts / "cut.parquet"), str(store.failures / "note.json")]
+    assert facts["bytes"] == sum(path.stat().st_size for path in store.folder.rglob("*") if path.is_file())
+    assert 0 <= facts["newest_part_age"] < 100  # the damaged part is the newest
+
+    assert status.main(["results/small", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out).keys() == facts.keys()
+    assert status.main(["results/small"]) == 0
+    told = capsys.readouterr().out
+    for line in (
+        "small: 4 points, 8 runs in results/small\n",
+        "6 done (1 nonfinite, 1 degenerate), 2 to do\n",
+        "1 runs of other grids\n",
+        f"1 runs of code_version 0, precision highest (this is code_version {CODE_VERSION}, precision highest: a sweep into this folder",
+        "failed: 2 runs of program 32x16 on here, 1 of them missing: RuntimeError: no\n",
+        f"to try again: {COMMAND} --bucket 32x16\n",
+        "unreadable: results/small/parts/cut.parquet (",
+        "unreadable: results/small/failures/note.json (no record of a failure: TypeError)\n",
+        " on disk, 2.5 s of simulation, newest part ",
+        f"to resume: {COMMAND}\n",
+    ):
+        assert line in told
+
+
+def test_it_agrees_with_the_dry_run(grid, store, capsys):
+    store.write(of_grid(grid)[:5])
+    assert sweep(["--grid", "small.yaml", "--dry-run", "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    facts = status.survey("results/small")
+    assert [facts[name] for name in ("points", "runs", "done", "todo")] == [plan[name] for name in ("points", "runs", "done", "todo")]
+    store.write(of_grid(grid)[5:])
+    facts = status.survey("results/small")
+    assert (facts["todo"], facts["command"]) == (0, None)
+
+
+def test_a_folder_that_was_only_prepared(store):
+    facts = status.survey(store.folder)
+    assert (facts["done"], facts["todo"], facts["newest_part_age"], facts["seconds"]) == (0, 8, None, 0)
+
+
+MANIFESTS = {
+    None: "manifest.json: is missing, so the runs to do are unknown",
+    "{": "manifest.json: not JSON",
+    "[1]": "manifest.json: is not the manifest of a sweep",
+    '{"command": "x"}': "manifest.json: is not the manifest of a sweep",
+    '{"grid": {"name": "small", "base": {"W": 1}}}': "manifest.json: holds a grid that this version cannot read (manifest.json: base.W",
+}
+
+
+@pytest.mark.parametrize(("text", "remark"), MANIFESTS.items())
+def test_a_folder_without_a_grid_is_told_and_counted(grid, store, capsys, text, remark):
+    store.write(of_grid(grid, precision="high"))
+    store.manifest.unlink()
+    if text is not None:
+        store.manifest.write_text(text)
+    facts = status.survey(store.folder)
+    assert remark in facts["remark"]
+    assert [facts[name] for name in ("grid", "points", "runs", "todo", "done")] == [None, None, None, None, 8]
+    assert status.main([str(store.folder)]) == 0
+    out = capsys.readouterr().out
+    assert "8 done\n" in out
+    assert remark in out
+
+
+@pytest.mark.parametrize("folder", ["absent", "small.yaml", "results", "results/small/parts"])
+def test_a_folder_that_is_none_is_one_line(store, capsys, folder):
+    assert status.main([folder]) == 2
+    out, err = capsys.readouterr()
+    assert (out, len(err.splitlines())) == ("", 1)
+    assert err.startswith(f"{folder}: is not a results folder")
+
+
+def test_it_starts_no_jax_and_no_pandas(store):
+    told = python(
+        "import sys; from jaxrecall.status import main; "
+        f"assert main([{str(store.folder.absolute())!r}]) == 0; assert not {{'jax', 'pandas'}} & set(sys.modules)"
+    )
+    assert told.returncode == 0, told.stderr

@@ -1,0 +1,436 @@
+"""The command line as a user meets it: from a grid to a table and a picture, again and again, and all that can go wrong."""
+
+import functools
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from helpers import METRICS, ROOT, assert_same_metrics, python
+
+from jaxrecall import Point, load, simulate
+from jaxrecall.compact import main as compact
+from jaxrecall.model.columns import CODE_VERSION, COLUMNS, EXTRA_COLUMNS, TRACE_COLUMNS
+from jaxrecall.simulator import program
+from jaxrecall.sweep.__main__ import main
+
+GRID = """
+name: tiny
+base: {V: 20, L: 3, n_test: 200}
+seeds: {count: 2}
+blocks:
+  - axes: {d: [8, 12], N: [100, 600]}
+"""
+
+
+@pytest.fixture
+def grid(tmp_path: Path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "tiny.yaml"
+    path.write_text(GRID)
+    return path
+
+
+def facts(capsys, *argv: str) -> dict:
+    capsys.readouterr()
+    assert main([*argv, "--dry-run", "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_from_grid_to_table_and_picture(grid, capsys):
+    assert main(["--grid", "tiny.yaml"]) == 0
+    out = capsys.readouterr().out
+    assert "accuracy, mean over 2 seeds; one column per d" in out
+    assert "figure:  results/tiny/accuracy.png" in out
+    assert Path("results/tiny/accuracy.png").read_bytes().startswith(b"\x89PNG")
+    frame = load("results/tiny")
+    assert list(frame.columns) == list(COLUMNS)
+    assert len(frame) == 8
+    row = frame[(frame.N == 600) & (frame.d == 12) & (frame.seed == 1)].iloc[0].to_dict()
+    alone = simulate(Point(V=20, N=600, d=12, L=3, n_test=200), 1)
+    nothing = [name for name, value in alone.items() if value is None]
+    assert {*EXTRA_COLUMNS, *TRACE_COLUMNS} <= {*nothing}
+    exact = alone.keys() - {*METRICS, *nothing}
+    assert {name: row[name] for name in exact} == {name: alone[name] for name in exact}
+    assert frame[nothing].isna().all(axis=None)
+    assert_same_metrics(row, alone)
+    manifest = json.loads(Path("results/tiny/manifest.json").read_text())
+    assert manifest["grid"]["name"] == "tiny"
+    assert {"jaxrecall", "jax", "numpy"} <= manifest["versions"].keys()
+
+
+def test_the_second_call_runs_nothing_and_a_grown_grid_runs_what_is_missing(grid, capsys):
+    assert facts(capsys, "--grid", "tiny.yaml") == facts(capsys, "--grid", "tiny.yaml")
+    assert not Path("results").exists()  # a dry run leaves nothing
+    assert main(["--grid", "tiny.yaml"]) == 0
+    parts = set(Path("results/tiny/parts").iterdir())
+    assert main(["--grid", "tiny.yaml"]) == 0
+    assert "nothing to do: all 8 runs are in results/tiny" in capsys.readouterr().out
+    assert set(Path("results/tiny/parts").iterdir()) == parts
+    assert main(["--grid", "tiny.yaml", "--json-log"]) == 0
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [event["event"] for event in events] == ["start", "picture", "done"]
+    assert (events[0]["done"], events[0]["todo"], events[-1]["runs_executed"], events[-1]["exit_code"]) == (8, 0, 0, 0)
+    sets = ("seeds.count=3", "blocks.0.axes.d=[12, 8, 16]", "name=other")
+    more = ("--grid", "tiny.yaml", "--out", "results/tiny", *(part for one in sets for part in ("--set", one)))
+    told = facts(capsys, *more)
+    assert [told[key] for key in ("points", "runs", "done", "todo")] == [6, 18, 8, 10]
+    before = load("results/tiny").set_index(["point_id", "seed"])
+    assert main([*more]) == 0
+    after = load("results/tiny").set_index(["point_id", "seed"])
+    assert len(after) == 18
+    assert after.loc[before.index].equals(before)
+
+
+def test_another_experiment_in_the_same_folder_is_noted(grid, capsys):
+    assert main(["--grid", "tiny.yaml"]) == 0
+    assert main(["--grid", "tiny.yaml", "--set", "seeds=3"]) == 0
+    assert main(["--grid", "tiny.yaml", "--shard", "0/2"]) == 0
+    assert "note" not in capsys.readouterr().err
+    assert main(["--grid", "tiny.yaml", "--set", "base.kappa=5", "--set", "seeds=1", "--dry-run"]) == 0
+    assert capsys.readouterr().err == (
+        "note: results/tiny also holds 12 runs that are not of this grid; load, fit and report read them too. --out DIR keeps grids apart\n"
+    )
+
+
+def test_runs_that_take_no_shortcut_are_announced_where_they_take_long(grid, capsys, monkeypatch):
+    monkeypatch.setattr("jaxrecall.sweep.running.runner.ANNOUNCED_SECONDS", 0.0)
+    # errors with this activation are not foreseen
+    assert main(["--grid", "tiny.yaml", "--set", "base.m=8", "--set", "base.activation=identity", "--json-log"]) == 0
+    events = map(json.loads, capsys.readouterr().out.splitlines())
+    (said,) = (event["text"] for event in events if event["event"] == "message")
+    n_full = (load("results/tiny").form == "full").sum()
+    assert said.endswith(f": {n_full} runs may not take a shortcut, about 0.0 s more")
+
+
+def test_the_printed_files_hold_the_rows_before_and_after_compact(grid, capsys):
+    polars = pytest.importorskip("polars")
+
+    def printed() -> str:
+        assert main(["--grid", "tiny.yaml"]) == 0
+        (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("table:"))
+        return line.removeprefix("table:").partition(" (")[0].strip()
+
+    assert printed() == "results/tiny/parts/*.parquet"
+    assert len(polars.read_parquet(printed())) == 8
+    assert compact(["results/tiny"]) == 0
+    assert printed() == "results/tiny", "its rows are in both"
+    assert compact(["results/tiny", "--prune"]) == 0
+    assert printed() == "results/tiny/table.parquet"
+    assert len(polars.read_parquet(printed())) == 8
+
+
+def test_a_grown_or_reordered_grid_runs_exactly_what_is_missing(grid, capsys):
+    def counts(*sets: str) -> list[int]:
+        told = facts(capsys, "--grid", "tiny.yaml", "--out", "all", *(part for one in sets for part in ("--set", one)))
+        return [told[key] for key in ("runs", "done", "todo")]
+
+    few = ("--set", "blocks.0.axes.N=100", "--set", "seeds.count=64", "--json-log")
+    assert main(["--grid", "tiny.yaml", "--out", "all", *few]) == 0
+    parts = set(Path("all/parts").iterdir())
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["runs_executed"] == 128
+    assert counts("blocks.0.axes.N=100", "seeds.count=64") == [128, 128, 0]
+    assert counts("blocks.0.axes.N=100", "seeds.count=80") == [160, 128, 32]
+    assert counts("blocks.0.axes.N=100", "seeds={start: 60, count: 8}") == [16, 8, 8]
+    assert counts("blocks.0.axes.N=[50, 100]", "seeds.count=64") == [256, 128, 128]
+    assert counts("blocks.0.axes={N: 100, d: [12, 8]}", "seeds.count=64", "name=other") == [128, 128, 0]
+    assert counts("blocks.0.axes.N=100", "seeds.count=64", "root_seed=1") == [128, 0, 128]
+    assert main(["--grid", "tiny.yaml", "--out", "all", *few, "--set", "seeds.count=80", "--set", "name=other"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["runs_executed"] == 32
+    assert parts < set(Path("all/parts").iterdir())
+    assert len(load("all")) == 160
+
+
+def test_damaged_and_foreign_files_are_told_and_their_runs_run_again(grid, capsys):
+    assert main(["--grid", "tiny.yaml", "--set", "run.part_seconds=0"]) == 0
+    before = load("results/tiny").set_index(["point_id", "seed"])
+    parts = sorted(Path("results/tiny/parts").iterdir())
+    assert len(parts) == 8
+    parts[0].write_bytes(parts[0].read_bytes()[:5000])
+    parts[1].unlink()
+    Path("results/tiny/parts/notes.txt").write_text("mine")
+    capsys.readouterr()
+    assert main(["--grid", "tiny.yaml", "--json-log"]) == 0
+    out, err = capsys.readouterr()
+    events = [json.loads(line) for line in out.splitlines()]
+    assert list(dict.fromkeys(event["event"] for event in events)) == ["start", "compiling", "compiled", "batch", "part", "picture", "done"]
+    assert (events[0]["done"], events[-1]["runs_executed"]) == (6, 2)
+    assert [line.partition(": ")[0] for line in err.splitlines()] == [str(parts[0]), "results/tiny/parts/notes.txt"]
+    assert Path("results/tiny/parts/notes.txt").read_text() == "mine"
+    with pytest.warns(UserWarning, match="2 unreadable files left out"):
+        after = load("results/tiny").set_index(["point_id", "seed"])
+    for (_, a), (_, b) in zip(before.iterrows(), after.iterrows(), strict=True):
+        assert_same_metrics(a.to_dict(), b.to_dict())
+
+
+def test_dry_run_json_is_one_object_with_the_promised_keys(grid, capsys):
+    told = facts(capsys, "--grid", "tiny.yaml")
+    assert list(told) == ["points", "runs", "done", "todo", "programs", "program_list", "est_flops", "est_seconds", "est_peak_bytes"]
+    assert (told["points"], told["runs"], told["done"], told["todo"], told["programs"], len(told["program_list"])) == (4, 8, 0, 8, 1, 1)
+    assert main(["--grid", "tiny.yaml", "--dry-run"]) == 0
+    assert "4 points x 2 seeds = 8 runs" in capsys.readouterr().out
+
+
+def test_programs_traced_are_programs_planned_and_traced_once(grid, capsys, monkeypatch):
+    traced = []
+    draw = program.draw
+    monkeypatch.setattr(program, "draw", lambda run, shape, axis: traced.append(shape) or draw(run, shape, axis))
+    program._compiled.cache_clear()
+    call = ["--grid", "tiny.yaml", "--set", "base.eta=1e-6", "--set", "blocks.0.axes.m=[0, 32]"]
+    planned = facts(capsys, *call)["programs"]
+    assert main(call) == 0
+    assert len(traced) == planned == 2
+    assert main([*call, "--set", "seeds.count=3", "--out", "again"]) == 0
+    assert len(traced) == planned
+
+
+def test_resume_reads_the_compacted_table(grid, capsys):
+    assert main(["--grid", "tiny.yaml"]) == 0
+    assert compact(["results/tiny", "--prune"]) == 0
+    assert not list(Path("results/tiny/parts").iterdir())
+    assert facts(capsys, "--grid", "tiny.yaml")["todo"] == 0
+
+
+@pytest.mark.parametrize(
+    ("flag", "shape", "eta"),
+    [
+        ("--bucket", "20x12", "1e-6"),
+        ("--pad-to", "64x32", "1e-6"),
+        *(
+            pytest.param(*more, marks=pytest.mark.slow)  # each compiles programs of its own
+            for more in (
+                ("--bucket", "20x12", "1e-3"),
+                ("--pad-to", "64x32", "1e-3"),
+                ("--pad-to", "33x40", "1e-3"),
+                ("--pad-to", "33x40", "1e-6"),
+            )
+        ),
+    ],
+)
+def test_a_forced_bucket_changes_no_row(grid, flag, shape, eta):
+    call = ["--grid", "tiny.yaml", "--set", f"base.eta={eta}"]
+    assert main(call) == 0
+    assert main([*call, flag, shape, "--out", "forced"]) == 0
+    a, b = load("results/tiny"), load("forced")
+    assert set(b["bucket"]) == {shape}
+    assert a["form"].equals(b["form"])
+    assert ("full" in set(a["form"])) == (eta == "1e-3")
+    for (_, x), (_, y) in zip(a.iterrows(), b.iterrows(), strict=True):
+        assert (x["point_id"], x["seed"], x["draw_check"]) == (y["point_id"], y["seed"], y["draw_check"])
+        assert_same_metrics(x.to_dict(), y.to_dict())
+
+
+def test_a_grid_is_run_from_python_without_a_word(grid, capsys):
+    """The command line is one caller of many: same job, same rows, nothing printed."""
+    from jaxrecall.sweep.grid import read_grid
+    from jaxrecall.sweep.running import runner
+    from jaxrecall.sweep.running.interrupts import Interrupts
+    from jaxrecall.sweep.running.job import carry_out
+    from jaxrecall.sweep.running.outcome import Outcome
+    from jaxrecall.sweep.running.prepare import prepare
+    from jaxrecall.sweep.running.progress import Progress
+
+    the_grid = read_grid("tiny.yaml")
+    job = prepare(the_grid, "out", pad_to=(20, 12, 0))
+    assert not Path("out").exists()
+    outcome = carry_out(job, runner.execute, Progress(job.tally), Interrupts())
+    assert (outcome.runs, outcome.exit_code, job.tally.done) == (8, 0, 8)
+    frame = load("out")
+    assert set(frame["bucket"]) == {"20x12"}
+    assert outcome.accuracy == dict(zip(zip(frame.point_id, frame.seed, strict=True), frame.accuracy, strict=True))
+    again = prepare(the_grid, "out")
+    assert not again.to_do
+    assert carry_out(again, runner.execute, Progress(again.tally), Interrupts()) == Outcome()
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_point_that_overflows_is_a_row_not_a_crash(grid, capsys):
+    assert main(["--grid", "tiny.yaml", "--set", "blocks.0.axes.eta=[0.001, 1e300]", "--set", "base.gamma=1.0"]) == 0
+    frame = load("results/tiny")
+    assert frame["status"].value_counts().to_dict() == {"ok": 8, "nonfinite": 8}
+    assert frame.loc[frame.status == "nonfinite", ["n_correct", "accuracy", "snr"]].isna().all(axis=None)
+    assert "8 non-finite runs are not drawn" in capsys.readouterr().out
+
+
+def test_rows_of_another_version_do_not_mix(grid, capsys):
+    assert main(["--grid", "tiny.yaml"]) == 0
+    assert main(["--grid", "tiny.yaml", "--set", "run.precision=high"]) == 2
+    err = capsys.readouterr().err
+    version = f"code_version {CODE_VERSION}, precision"
+    assert f"holds 8 runs of {version} highest; this call would add {version} high" in err
+    assert "Choose another --out" in err
+
+
+BAD = {
+    "base: {V: -3, N: 5, d: 4, L: 2}": ["bad.yaml:1: base.V: got -3; allowed: whole numbers from 2 to 65536"],
+    "base: {V: 8, N: 5, d: 4, L: 2, W: 1}": ["bad.yaml:1: base.W"],
+    "base: {V: 8, N: five, d: 4, L: 2}": ["base.N: got 'five'; allowed: whole numbers"],
+    "base: {V: 8, N: 5, d: 4, L: 2}\nbase: {V: 9}": ["bad.yaml:2: base"],
+    "base: {V: 8, N: 5, d: 4, L: 2}\nblocks: [{axes: {d: []}}]": ["blocks.0.axes.d"],
+    "base: {V: 8, N: 5, d: 9, L: 2, embedding: orthogonal}": ["d: got 9 with orthogonal embeddings and V=8; allowed: d >= V + 2 = 10"],
+    "base: {V: 8, N: 5, d: 4, L: 2, gamma: 1, kappa: 1}": ["got both kappa and gamma"],
+    "base: {V: 8, N: 5, d: 4, L: 2}\nblocks: [{axes: {d: [4, 5]}, where: ['d > 9']}]": ["where"],
+    "base: {V: 8, N: 5, d: 4, L: 2}\nblocks: [{axes: {d: [4, 5]}, where: ['open(\"x\")']}]": ["where"],
+    "base: {V: 8, N: 5, d: 4, L: 2}\nseeds: {count: 50}\nlimits: {max_runs: 10}": ["limits.max_runs", "50"],
+    "base: {V: 8, N: 5, d: 4, L: 2}\nlimits: {max_bytes: 1KiB}": ["limits.max_bytes: program 16x16 needs about"],
+    "name: ../x\nbase: {V: 8, N: 5, d: 4, L: 2}": ["name"],
+    "name: [\n": ["bad.yaml:2"],
+    "base: {V: 1, N: 0, d: 4, L: 2}\nrun: {precision: low}\nlimits: {max_run: 3}": ["base.V", "base.N", "run.precision", "limits.max_run"],
+}
+
+
+@pytest.mark.parametrize(("text", "told"), BAD.items())
+def test_a_bad_grid_is_refused_in_plain_lines(grid, capsys, text, told):
+    Path("bad.yaml").write_text(text)
+    assert main(["--grid", "bad.yaml"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "Traceback" not in err
+    assert len(err.splitlines()) == (len(told) if len(told) > 2 else 1), err
+    assert all(line in err for line in told), err
+    assert sorted(p.name for p in Path().iterdir()) == ["bad.yaml", "tiny.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        ([], "--grid: nothing given"),
+        (["--grid", "absent.yaml"], "absent.yaml"),
+        (["--grid", "."], ".: "),
+        (["--grid", "tiny.yaml", "--out", "tiny.yaml"], "tiny.yaml is not a folder"),
+        (["--grid", "tiny.yaml", "--out", "tiny.yaml/below"], "tiny.yaml is not a folder"),
+        (["--grid", "tiny.yaml", "--set", "base.W=1"], "--set base.W=1"),
+        (["--grid", "tiny.yaml", "--set", "bases.V=1"], "--set bases.V=1"),
+        (["--grid", "tiny.yaml", "--set", "base.V"], "--set base.V"),
+        (["--grid", "tiny.yaml", "--bucket", "8"], "--bucket: got '8'"),
+        (["--grid", "tiny.yaml", "--pad-to", "8"], "--bucket: got '8'"),
+        (["--grid", "tiny.yaml", "--bucket", "8x8"], "--bucket: got 8x8, too small for 4 points; allowed: at least 20x12"),
+        (["--grid", "tiny.yaml", "--json"], "--json: got without --dry-run"),
+        (["--grid", "tiny.yaml", "--dry-run", "--json-log"], "--json-log: got with --dry-run; allowed: without it"),
+    ],
+)
+def test_bad_arguments_are_one_line_and_leave_nothing(grid, capsys, argv, told):
+    assert main(argv) == 2
+    out, err = capsys.readouterr()
+    assert (out, len(err.splitlines())) == ("", 1)
+    assert told in err
+    assert [p.name for p in Path().iterdir()] == ["tiny.yaml"]
+
+
+def test_an_unknown_flag_is_usage(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["--grids", "x"])
+    assert stop.value.code == 2
+
+
+FAILS = """
+import resource, sys
+import jax
+from jaxrecall.sweep import main
+import jaxrecall.sweep.running.runner
+jax.numpy.zeros(3)
+size = int(next(line for line in open("/proc/self/status") if line.startswith("VmSize")).split()[1]) * 1024
+resource.setrlimit(resource.RLIMIT_AS, (size + 4 * 10**9,) * 2)  # a real lack of memory: one program asks for more
+sys.exit(main(sys.argv[1:]))
+"""
+FAILING = """
+limits: {max_bytes: 1TiB}
+base: {V: 20, N: 100, L: 2, n_test: 10}
+blocks:
+  - axes: {d: [8, 12]}
+  - axes: {d: [4000], V: [65000]}
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs RLIMIT_AS and /proc, which this system lacks")
+def test_a_chunk_that_fails_is_told_and_the_rest_goes_on(grid):
+    Path("fails.yaml").write_text(FAILING)
+    call = functools.partial(subprocess.run, capture_output=True, text=True, timeout=300, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    command = [sys.executable, "-c", FAILS, "--grid", "fails.yaml"]
+    done = call(command)
+    assert done.returncode == 3, done.stderr
+    assert "failed: 1 run of program 65536x4096" in done.stderr
+    assert "to try again: python" in done.stderr
+    assert len(load("results/fails")) == 2
+    record = json.loads(next(Path("results/fails/failures").iterdir()).read_text())
+    assert "Out of memory" in record["error"]
+    assert "--grid fails.yaml" in record["repeat"]
+    assert json.loads(call([*command, "--dry-run", "--json"]).stdout)["todo"] == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_jax_starts_ends_the_sweep(grid, capsys, number):
+    call = [sys.executable, "-m", "jaxrecall.sweep", "--grid", "tiny.yaml"]
+    sweep = subprocess.Popen(call, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert sweep.stdout
+    sweep.stdout.readline()  # "... runs done, ... to do"
+    sweep.send_signal(number)
+    _, err = sweep.communicate(timeout=60)
+    assert sweep.returncode == 130, err
+    assert err.startswith("interrupted; finished runs are kept. To resume: python")
+    assert facts(capsys, "--grid", "tiny.yaml")["done"] == 0
+
+
+CACHED = """
+import jax, sys
+from collections import Counter
+from jaxrecall.sweep import main
+events = Counter()
+jax.monitoring.register_event_listener(lambda event, **_: events.update([event.rsplit("/", 1)[1]]))
+assert main(["--grid", "tiny.yaml", "--out", sys.argv[1]]) == 0
+print(events["cache_hits"], events["cache_misses"])
+"""
+
+
+@pytest.mark.system
+def test_a_second_process_compiles_nothing(grid, tmp_path):
+    def events(out: str) -> list[int]:
+        env = {**os.environ, "PYTHONPATH": str(ROOT), "JAXRECALL_CACHE": str(tmp_path / "cache")}
+        del env["JAX_COMPILATION_CACHE_DIR"]  # that of the tests
+        told = subprocess.run([sys.executable, "-c", CACHED, out], capture_output=True, text=True, timeout=300, env=env)
+        assert told.returncode == 0, told.stderr
+        return [int(n) for n in told.stdout.splitlines()[-1].split()]
+
+    assert events("first") == [0, 1]
+    assert events("second") == [1, 0]
+    a, b = load("first"), load("second")
+    assert a.drop(columns="seconds").equals(b.drop(columns="seconds"))
+
+
+JAX_FREE = """
+import contextlib, os, sys
+from jaxrecall.sweep import main
+grid = ["--grid", "tiny.yaml"]
+for argv, code in (
+    (["--help"], 0), (["--print-schema"], 0), ([*grid, "--dry-run"], 0), ([*grid, "--dry-run", "--json"], 0),
+    (["--grid", "absent.yaml"], 2), ([*grid, "--set", "base.V=-1"], 2), (grid, 0),
+):
+    with contextlib.redirect_stdout(open(os.devnull, "w")), contextlib.redirect_stderr(open(os.devnull, "w")):
+        try:
+            assert main(argv) == code, argv
+        except SystemExit as stop:
+            assert stop.code == code
+    assert not {"jax", "ray", "submitit"} & set(sys.modules), argv
+import jaxrecall
+assert len(jaxrecall.load("results/tiny")) == 8
+from jaxrecall.compact import main as compact
+assert compact(["results/tiny"]) == 0
+assert "jax" not in sys.modules
+"""
+
+
+def test_what_needs_no_jax_does_not_start_it(grid):
+    assert main(["--grid", "tiny.yaml"]) == 0  # so that the last call above has nothing to do
+    done = python(f"import os, sys; sys.path.insert(0, {str(ROOT)!r}); os.chdir({str(Path.cwd())!r})\n" + JAX_FREE)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_parts_carry_their_provenance(grid):
+    assert main(["--grid", "tiny.yaml"]) == 0
+    part = next(Path("results/tiny/parts").iterdir())
+    about = json.loads(pq.read_schema(part).metadata[b"jaxrecall"])
+    assert (about["code_version"], about["precision"]) == (CODE_VERSION, "highest")

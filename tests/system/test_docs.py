@@ -1,0 +1,249 @@
+"""The README and docs/: their code runs, their commands parse, their links lead somewhere, their tables are those of the code."""
+
+import argparse
+import importlib
+import json
+import re
+import shlex
+import textwrap
+
+import pytest
+from helpers import ROOT
+
+from benchmarks import documented
+from jaxrecall.analysis.fit.estimate import METHODS, REPORTED
+from jaxrecall.analysis.fit.write import COLUMNS as FIT_COLUMNS
+from jaxrecall.model.columns import column_table, legend
+from jaxrecall.sweep.__main__ import main as sweep
+from jaxrecall.sweep.grid import read_grid
+from jaxrecall.sweep.running.engines.engine import engine
+from jaxrecall.sweep.search.cell import OUTCOMES
+from jaxrecall.sweep.shard import chosen
+
+PAGES = {path.relative_to(ROOT).as_posix(): path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
+README = PAGES["README.md"]
+COMMANDS = {"sweep": "sweep", "status": "status", "compact": "compact", "fit": "fit.__main__", "report": "report.__main__"}
+COMMANDS |= {"examples": "examples", "fit.coverage": "fit.coverage"}
+
+FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.M | re.S)
+
+
+def fenced(text: str, language: str) -> list[str]:
+    return [textwrap.dedent(body) for _, name, body in FENCE.findall(text) if name == language]
+
+
+def section(page: str, heading: str) -> str:
+    """What stands under a heading, up to the next one of its kind."""
+    level = heading.partition(" ")[0]
+    return PAGES[page].split(f"\n{heading}\n")[1].split(f"\n{level} ")[0]
+
+
+def table(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith("|")]
+
+
+def test_the_readme_is_short():
+    assert len(README.splitlines()) <= 150
+    [grid] = fenced(README, "yaml")
+    assert len(grid.splitlines()) <= 12
+
+
+# code
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """A folder with the results that the pages speak of, in small."""
+    folder = tmp_path_factory.mktemp("docs")
+    small = ("--set", "seeds.count=6", "--set", "blocks.0.axes.N=[128, 512, 2048, 8192]", "--set", "blocks.0.axes.d=[32, 64]")
+    grid = str(ROOT / "sweeps/quickstart.yaml")
+    assert sweep(["--grid", grid, "--out", str(folder / "results/quickstart"), *small]) == 0
+    return folder
+
+
+ELSEWHERE = {"docs/python.md", "docs/extending.md"}
+"""Pages whose code test_examples.py runs in processes of their own."""
+
+
+@pytest.mark.parametrize("page", [page for page, text in PAGES.items() if fenced(text, "python") and page not in ELSEWHERE])
+def test_python_runs(page, results, monkeypatch):
+    """All blocks of a page, one after the other, as a reader would type them."""
+    for package in ("polars", "duckdb"):
+        if package in PAGES[page]:
+            pytest.importorskip(package)
+    monkeypatch.chdir(results)
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    names = {}
+    for block in fenced(PAGES[page], "python"):
+        exec(compile(block, page, "exec"), names)
+
+
+@pytest.mark.parametrize("page", [page for page, text in PAGES.items() if fenced(text, "yaml")])
+def test_grids_are_grids(page, tmp_path):
+    for block in fenced(PAGES[page], "yaml"):
+        (tmp_path / "grid.yaml").write_text(block)
+        assert read_grid(tmp_path / "grid.yaml").points
+
+
+def test_overrides_apply_to_the_grid_of_their_page(tmp_path):
+    page = PAGES["docs/grid-files.md"]
+    (tmp_path / "grid.yaml").write_text(fenced(page, "yaml")[0])
+    overrides = re.findall(r"`--set ([^`]+)`", page)
+    assert len(overrides) == 3
+    for override in overrides:
+        assert sweep(["--grid", str(tmp_path / "grid.yaml"), "--dry-run", "--set", override]) == 0, override
+
+
+class Parsed(BaseException):
+    """Raised in place of running a command whose arguments were accepted."""
+
+
+@pytest.fixture
+def parse(monkeypatch):
+    """(command, arguments) -> what the real command line makes of them, without running it."""
+    original = argparse.ArgumentParser.parse_args
+
+    def parse_args(self, *given, **named):
+        raise Parsed(original(self, *given, **named))
+
+    def parse(command: str, arguments: list[str]) -> argparse.Namespace:
+        with monkeypatch.context() as patch:
+            patch.setattr(argparse.ArgumentParser, "parse_args", parse_args)
+            with pytest.raises(Parsed) as found:
+                importlib.import_module(f"jaxrecall.{COMMANDS[command]}").main(arguments)
+        return found.value.args[0]
+
+    return parse
+
+
+COMMAND = re.compile(r"(?:\bjaxrecall |python -m jaxrecall\.)([a-z.]+)((?: [^`\n]*)?)")
+
+
+def commands(text: str) -> list[tuple[str, list[str]]]:
+    """Every command line of the package in a page: those in blocks of shell, in inline code and in tables."""
+    shell = "\n".join(body for _, name, body in FENCE.findall(text) if name == "sh")
+    inline = re.findall(r"`([^`\n]+)`", re.sub(FENCE, "", text))
+    indented = re.findall(r"^    (?:[\w.]+/)*(\w.*)$", re.sub(FENCE, "", text), re.M)
+    found = []
+    for line in (*shell.splitlines(), *inline, *indented):
+        if command := re.match(COMMAND.pattern + "$", line.strip()):
+            found.append((command[1], shlex.split(command[2].partition(" # ")[0])))
+    return found
+
+
+@pytest.mark.parametrize("page", [page for page, text in PAGES.items() if commands(text)])
+def test_commands_are_accepted_by_the_real_command_line(page, parse):
+    for command, arguments in commands(PAGES[page]):
+        if not arguments:  # only named
+            assert command in COMMANDS
+            continue
+        args = parse(command, arguments)
+        if command == "sweep":
+            engine(args)
+            assert args.shard in (None, "jax") or chosen(args.shard)
+
+
+def test_commands_are_found():
+    mentioned = [line for block in fenced(README, "sh") for line in block.splitlines() if line.startswith("jaxrecall")]
+    assert len(commands(README)) == len(mentioned) == 6
+    assert commands("`python -m jaxrecall.fit a --out b`, | `jaxrecall status` |") == [("fit", ["a", "--out", "b"]), ("status", [])]
+
+
+def test_flags_exist(capsys):
+    """Every --flag in a page is one of the package, of its tests or benchmarks, or of another program that the page names."""
+    known = {"--slow", "--only", "--exclude", "--version", "--generate", "--head", "--port", "--address"}
+    for module in COMMANDS.values():
+        with pytest.raises(SystemExit):
+            importlib.import_module(f"jaxrecall.{module}").main(["--help"])
+        known |= set(re.findall(r"--[a-z][a-z-]+", capsys.readouterr().out))
+    for page, text in PAGES.items():
+        assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) <= known, page
+
+
+def test_make_targets_exist():
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M)
+    for page, text in PAGES.items():
+        code = "\n".join([*fenced(text, "sh"), *re.findall(r"`([^`\n]+)`", text)])
+        assert set(re.findall(r"^make ([\w-]+)", code, re.M)) <= {*targets}, page
+
+
+# links
+
+
+def anchor(heading: str) -> str:
+    """As GitHub makes them."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+LINKING = PAGES | {name: (ROOT / name).read_text() for name in ("results/README.md", "CONTRIBUTING.md", "CHANGELOG.md")}
+
+
+@pytest.mark.parametrize("page", LINKING)
+def test_links_lead_somewhere(page):
+    for link in LINK.findall(LINKING[page]):
+        if link.startswith("https://"):
+            continue
+        path, _, fragment = link.partition("#")
+        target = (ROOT / page).parent / path if path else ROOT / page
+        assert target.exists(), link
+        if fragment:
+            text = re.sub(FENCE, "", target.read_text())
+            assert fragment in map(anchor, re.findall(r"^#+ (.*)$", text, re.M)), link
+
+
+def test_the_readme_links_every_page():
+    linked = set(LINK.findall(README))
+    assert {page for page in PAGES if page.startswith("docs/")} <= linked
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs/images").iterdir()), ids=lambda path: path.name)
+def test_drawings_are_shown_and_have_a_description(path):
+    assert any(f"images/{path.name})" in text for text in PAGES.values())
+    assert 'aria-label="' in path.read_text()
+
+
+# tables
+
+
+def test_columns_and_parameters_are_those_declared():
+    assert table(section("docs/table.md", "## Columns")) == column_table(), "print(*column_table(), sep='\\n')"
+    assert table(section("docs/table.md", "## Parameters")) == legend(), "print(*legend(), sep='\\n')"
+    assert "| `eta` | rate of step 1 | > 0 | 0.001 |" in legend()
+    assert "| `accuracy` | float64 | n_correct / n_test |" in column_table()
+
+
+def test_columns_and_methods_of_the_fit_are_those_declared():
+    declared = [f"| `{name}` | {meaning} |" for columns in FIT_COLUMNS.values() for name, meaning in columns.items()]
+    assert [line for line in table(section("docs/fit.md", "## Output")) if line.startswith("| `")] == declared
+    heading, *named = re.findall(r"^\| `(\w+)`( \(reported\))? \|", section("docs/fit.md", "## Methods"), re.M)
+    assert heading[0] == "method"
+    assert named == [(name, " (reported)" if name == REPORTED else "") for name in METHODS]
+
+
+def test_the_page_of_the_search_names_every_outcome():
+    heading, *named = re.findall(r"^\| `(\w+)` \|", section("docs/search.md", "## Results"), re.M)
+    assert heading == "outcome"
+    assert set(named) == {*OUTCOMES, "unfinished"}
+
+
+def test_speed_is_as_saved():
+    rows = json.loads((ROOT / "results/benchmarks.json").read_text())["rows"]
+    assert table(section("docs/speed.md", "## Figures")) == documented.speed(rows), "python -m benchmarks.documented"
+    assert table(section("README.md", "## Speed")) == documented.readme(rows), "python -m benchmarks.documented"
+
+
+# formulas
+
+
+@pytest.mark.parametrize("page", [page for page, text in PAGES.items() if "$" in text])
+def test_formulas_render_on_github(page):
+    """Displayed formulas stand in ```math, since elsewhere Markdown eats backslashes before punctuation."""
+    text = re.sub(r"`[^`\n]*`", "", re.sub(FENCE, "", PAGES[page]))
+    assert "$$" not in text
+    for line in text.splitlines():
+        assert line.count("$") % 2 == 0, line
+        for formula in re.findall(r"\$([^$]*)\$", line):
+            assert not re.search(r"\\[^a-zA-Z]", formula), formula
+    for formula in fenced(PAGES[page], "math"):
+        assert formula.count("{") - formula.count("\\{") == formula.count("}") - formula.count("\\}"), formula

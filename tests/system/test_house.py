@@ -1,0 +1,56 @@
+"""The shipped grids, the launch files and the list of commands."""
+
+import json
+import re
+import shlex
+import subprocess
+
+import pytest
+import yaml
+from helpers import ROOT
+
+from jaxrecall.sweep.__main__ import main, parser
+from jaxrecall.sweep.grid import json_schema, read_grid
+from jaxrecall.sweep.running.engines.engine import engine
+from jaxrecall.sweep.shard import chosen
+
+GRIDS = sorted((ROOT / "sweeps").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", GRIDS, ids=lambda path: path.name)
+def test_shipped_grids_read_and_name_their_schema(path, capsys):
+    assert path.read_text().startswith("# yaml-language-server: $schema=grid.schema.json\n")
+    assert read_grid(path).name == path.stem
+    assert main(["--grid", str(path), "--dry-run", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    worst_case = path.stem.startswith("law")  # searches whose cells differ much: told is what they would take at the largest N
+    assert path.stem.endswith("-gpu") or worst_case or told["est_seconds"] < 300
+
+
+def test_the_shipped_schema_is_current():
+    assert json.loads((ROOT / "sweeps/grid.schema.json").read_text()) == json_schema(), "run: python -m jaxrecall.sweep --print-schema"
+
+
+COMMAND = re.compile(r"python -m jaxrecall\.sweep ([^`'\"\n]*)")
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "sweeps/launch").iterdir()), ids=lambda path: path.name)
+def test_launch_files_call_the_real_command_line(path):
+    commands = [found.partition(" # ")[0] for found in COMMAND.findall(path.read_text())]
+    assert commands
+    for command in commands:
+        values = {"${1:-sweeps/capacity.yaml}": "sweeps/capacity.yaml", "$SKYPILOT_NODE_RANK/$SKYPILOT_NUM_NODES": "3/4"}
+        for name, value in values.items():
+            command = command.replace(name, value)
+        args = parser().parse_args(shlex.split(command))
+        engine(args)
+        assert args.grid == "grid.yaml" or (ROOT / args.grid).exists()
+        assert args.shard in (None, "jax") or chosen(args.shard)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "sweeps/launch").iterdir()), ids=lambda path: path.name)
+def test_launch_files_are_what_their_name_says(path):
+    if path.suffix == ".yaml":
+        assert isinstance(yaml.safe_load(path.read_text()), dict)
+    else:
+        assert subprocess.run(["bash", "-n", str(path)], capture_output=True).returncode == 0

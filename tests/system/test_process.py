@@ -1,0 +1,159 @@
+"""Commands whose streams break or which a signal interrupts, and workers whose parent is killed. Each is a process of its own."""
+
+import gc
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from helpers import ROOT
+
+from jaxrecall.status import survey
+from jaxrecall.sweep.running.interrupts import Interrupts
+from jaxrecall.sweep.store.store import Store
+
+GRID = """
+name: tiny
+base: {V: 20, L: 3, n_test: 200}
+seeds: {count: 2}
+blocks: [{axes: {d: [8, 12], N: [100, 600]}}]
+"""
+ENV = {**os.environ, "PYTHONPATH": str(ROOT)}
+
+needs_full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="the kernel ends orphans only on Linux")
+
+
+@pytest.fixture
+def grid(tmp_path) -> Path:
+    path = tmp_path / "tiny.yaml"
+    path.write_text(GRID)
+    Store(tmp_path / "out").prepare({})
+    return path
+
+
+def command(name: str, *words: object) -> list[str]:
+    return [sys.executable, "-m", f"jaxrecall.{name}", *map(str, words)]
+
+
+def shell(words: list[str], redirected: str) -> subprocess.CompletedProcess[str]:
+    line = f"set -o pipefail; {shlex.join(words)} {redirected}"
+    return subprocess.run(["bash", "-c", line], env=ENV, capture_output=True, text=True, timeout=120, check=False)
+
+
+LOST = "some output could not be written: No space left on device\n"
+
+
+@needs_full
+@pytest.mark.parametrize("name", ["status", "dry run", "examples", "help"])
+@pytest.mark.parametrize(("redirected", "exit_code", "err"), [(">/dev/full", 3, LOST), ("| true", 0, ""), (">&- 2>&- <&-", 0, "")])
+def test_an_answer_that_nobody_can_read(grid, name, redirected, exit_code, err):
+    words = {
+        "status": command("status", grid.parent / "out"),
+        "dry run": command("sweep", "--grid", grid, "--dry-run"),
+        "examples": command("examples"),
+        "help": [sys.executable, "-m", "jaxrecall"],
+    }
+    told = shell(words[name], redirected)
+    assert (told.returncode, told.stderr, told.stdout) == (exit_code, err, "")
+
+
+@needs_full
+@pytest.mark.system
+@pytest.mark.parametrize(
+    ("redirected", "options"),
+    [
+        ("2>&-", ()),
+        (">&- 2>&- <&-", ()),
+        (">/dev/full", ()),
+        (">/dev/full 2>&1", ()),
+        ("| head -1", ()),
+        ("| true", ("--json-log",)),
+        (">&- 2>&- <&-", ("--workers", 2)),
+        (">/dev/full 2>&1", ("--workers", 2)),
+    ],
+)
+def test_a_sweep_whose_streams_break_saves_every_row(grid, redirected, options):
+    told = shell(command("sweep", "--grid", grid, "--out", grid.parent / "out", *options), redirected)
+    assert told.returncode == 0, told.stderr
+    assert "Traceback" not in told.stderr
+    facts = survey(grid.parent / "out")
+    assert (facts["done"], facts["todo"], facts["unreadable"]) == (8, 0, [])
+    assert (grid.parent / "out" / "accuracy.png").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [("sweep", "argparse"), ("sweep", "numpy"), ("sweep", "pydantic"), ("sweep", "jaxrecall.grid"), ("fit", "numpy"), ("report", "numpy")],
+)
+def test_a_signal_while_modules_are_imported(grid, number, name, module):
+    words = command("sweep", "--grid", grid, "--dry-run") if name == "sweep" else command(name, grid.parent / "out")
+    with subprocess.Popen([words[0], "-X", "importtime", *words[1:]], env=ENV, stdout=-1, stderr=-1, text=True) as sweep:
+        assert sweep.stderr
+        next(line for line in sweep.stderr if line.rstrip().endswith(f" {module}"))
+        sweep.send_signal(number)
+        rest = [line for line in sweep.stderr if not line.startswith("import time:")]
+    assert (sweep.returncode, rest) == (130, ["interrupted\n"])
+
+
+def test_nohup_is_respected():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Interrupts() as interrupts:
+            signal.raise_signal(signal.SIGHUP)
+            assert not interrupts.requested
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_an_interrupt_in_a_callback_is_not_dropped():
+    def interrupt(phase: str, info: dict) -> None:
+        gc.callbacks.remove(interrupt)
+        signal.raise_signal(signal.SIGINT)
+
+    def collect() -> None:
+        gc.callbacks.append(interrupt)
+        gc.collect()
+        time.sleep(10)
+
+    with Interrupts() as interrupts, pytest.raises(KeyboardInterrupt):
+        collect()
+    assert interrupts.requested
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def runs(pid: int) -> bool:
+    """Whether a process exists that is more than an entry in the process table."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@needs_proc
+@pytest.mark.system
+@pytest.mark.parametrize("seconds", [0, 0.05, 0.2, 0.5, 1, 2])
+def test_workers_end_with_a_killed_parent_at_every_stage(grid, seconds):
+    words = command("sweep", "--grid", grid, "--out", grid.parent / "out", "--workers", 2, "--set", "blocks.0.axes.N=[100000000]")
+    sweep = subprocess.Popen(words, env=ENV, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while len(workers := children(sweep.pid)) < 2:
+        assert sweep.poll() is None
+        time.sleep(0.005)
+    time.sleep(seconds)
+    sweep.kill()
+    sweep.wait()
+    end = time.monotonic() + 1
+    while any(map(runs, workers)) and time.monotonic() < end:
+        time.sleep(0.01)
+    left = [pid for pid in workers if runs(pid)]
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert left == []

@@ -1,0 +1,316 @@
+"""The theory's limits, known values and refusals, and the locked-attention surrogate against the simulator's own draws."""
+
+import itertools
+import math
+import re
+
+import numpy as np
+import pytest
+from helpers import ROOT
+from scipy.stats import poisson
+
+from jaxrecall import realize, theory, three_step
+from jaxrecall.analysis.report import predict
+from jaxrecall.errors import TheoryError
+from jaxrecall.model.laws import EMBEDDING_LAWS, EmbeddingLaw
+from jaxrecall.model.point import Point
+from jaxrecall.model.reference.steps import attend, features, in_float64
+from jaxrecall.theory import Model, surrogate
+from jaxrecall.theory.locked import key_overlaps, orthogonal_accuracy
+
+LAWS = [
+    {},
+    {"trigger_in_value": False},
+    {"embedding": "sphere"},
+    {"embedding": "orthogonal"},
+    {"m": 48, "activation": "relu"},
+    {"m": 48, "activation": "gelu", "trigger_in_value": False},
+    {"m": 48, "activation": "quadratic", "embedding": "sphere"},
+]
+
+
+@pytest.mark.parametrize("law", LAWS, ids=str)
+def test_the_surrogate_predicts_what_the_simulator_learns_from_the_same_counts(law):
+    """kappa so large that the softmax weight of the informative token is 1: no logit may then differ but by a scale."""
+    point = Point(V=24, N=700, d=40, L=2, kappa=1e7, eta=1e-9, n_test=64, **law)
+    r = realize(point, 3)
+    learned = three_step(r, point)
+    exact = in_float64(r)
+    mass = attend(exact, point, r.train_tokens, r.train_positions, learned.w)[1][np.arange(point.N), r.train_positions]
+    assert mass.min() > 1 - 1e-9
+    counts = np.bincount(r.train_tokens[np.arange(point.N), r.train_positions], minlength=point.V)
+    ours = surrogate.logits_from_counts(
+        counts, *exact[:3], r.perm, exact.W_in, trigger_in_value=point.trigger_in_value, activation=point.activation
+    )
+    phi = features(exact, point, exact.Z_in + point.trigger_in_value * exact.z_trig)[0]
+    theirs = phi @ learned.V2.T @ exact.Z_out.T
+    scale = (ours * theirs).sum() / (theirs**2).sum()
+    np.testing.assert_allclose(theirs * scale, ours, rtol=0, atol=1e-5 * np.abs(ours).max())
+    np.testing.assert_array_equal(ours.argmax(1), theirs.argmax(1))
+    assert len(set(counts)) > 5
+
+
+def test_a_seed_keeps_its_embeddings_and_its_counts_grow_with_N():
+    rng = [np.random.default_rng(5) for _ in range(2)]
+    small, large = surrogate._Counts(20, rng[0]).at(1000), surrogate._Counts(20, rng[1]).at(1500)
+    assert (small.sum(), large.sum()) == (1000, 1500)
+    assert (large >= surrogate._Counts(20, np.random.default_rng(5)).at(861)).all()  # 861 is a level, 1000 and 1500 are none
+    accuracies = [surrogate.locked(Model(V=48, d=40, L=2), N, 8).mean() for N in (50, 500, 5000, math.inf)]
+    assert accuracies == sorted(accuracies)
+    assert accuracies[-1] > accuracies[0] + 0.3
+
+
+def test_the_surrogates_threshold_is_where_its_mean_accuracy_crosses():
+    model = Model(V=48, d=60, L=2)
+    N = surrogate.critical_N(model, 0.5, seeds=12)
+    below, above = (surrogate.locked(model, N * factor, 12).mean() for factor in (0.8, 1.25))
+    assert below < 0.5 < above
+    assert surrogate.critical_N(model.replace(d=12), 0.5, seeds=12) == math.inf
+    assert surrogate.critical_N(Model(V=8, d=400, L=2), 0.1, seeds=4) == 1.0
+
+
+@pytest.mark.parametrize("law", LAWS, ids=str)
+def test_locked_accuracy_follows_the_surrogate(law):
+    """24 seeds at V = 48: their standard error is up to 0.03, and the formula may be off by as much again."""
+    model = Model(V=48, d=50 if law.get("embedding") == "orthogonal" else 40, L=2, **law)
+    for N in (48, 400, 4000):
+        drawn = surrogate.locked(model, N, 24)
+        assert abs(theory.locked_accuracy(model, N) - drawn.mean()) < 0.03 + 2 * drawn.std() / 24**0.5, (law, N)
+
+
+def test_orthogonal_accuracy_is_the_probability_that_it_says():
+    """V = 2: without the trigger a label never seen is won by chance; with it, summed over the counts of both labels."""
+    two = Model(V=2, d=4, L=2, embedding="orthogonal")
+    assert orthogonal_accuracy(two.replace(trigger_in_value=False), 2) == pytest.approx(1 - 1 / 4 + 1 / 8)
+    own, other = np.arange(40)[:, None], np.arange(80)
+    won = poisson.pmf(own, 3) * poisson.pmf(other, 3) * ((2 * own > other) + (2 * own == other) / 2)
+    assert orthogonal_accuracy(two, 6) == pytest.approx(won.sum(), abs=1e-9)
+    assert orthogonal_accuracy(Model(V=64, d=66, L=2, embedding="orthogonal"), 10**12) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("trigger", [True, False])
+def test_a_wide_identity_mlp_is_attention_only(trigger):
+    none, wide, narrow = (key_overlaps(Model(V=8, d=64, L=2, m=m, activation="identity", trigger_in_value=trigger)) for m in (0, 10**9, 32))
+    for ours, theirs in zip(wide, none, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-3)
+    np.testing.assert_allclose(narrow.spread / none.spread, 1 + 64 / 32, rtol=1e-6)
+
+
+def test_the_quadratic_kernel_is_the_square_of_the_overlap():
+    """Infinite width, no trigger, unit keys: kappa = rho^2, mean 1/d over tokens to leading order, variance 2/d^2."""
+    kernel = key_overlaps(Model(V=8, d=100, L=2, m=10**9, embedding="sphere", trigger_in_value=False, activation="quadratic"))
+    np.testing.assert_allclose(kernel.own, 1, atol=1e-3)
+    np.testing.assert_allclose(kernel.spread, 2 / 100**2, rtol=1e-5)
+
+
+def test_accuracy_grows_with_N_and_d_and_falls_with_V():
+    for law in ({}, {"trigger_in_value": False}, {"embedding": "sphere"}, {"m": 64, "activation": "relu"}):
+        model = Model(V=64, d=48, L=8, **law)
+        by_N = [theory.accuracy(model, N) for N in (64, 256, 1024, 4096, 2**30)]
+        by_d = [theory.accuracy(model.replace(d=d), 2048) for d in (16, 32, 64, 128)]
+        by_V = [theory.accuracy(model.replace(V=V), 2048) for V in (32, 64, 128, 256)]
+        assert by_N == sorted(by_N)
+        assert by_d == sorted(by_d)
+        assert by_V == sorted(by_V, reverse=True)
+
+
+def test_accuracy_is_locked_accuracy_where_attention_is_right_and_chance_where_it_is_not():
+    model = Model(V=64, d=64, L=4)
+    locked = theory.locked_accuracy(model, 4096)
+    assert theory.accuracy(model.replace(L=1), 4096) == locked
+    assert theory.accuracy(model, 4096) == pytest.approx(locked, abs=1e-3)
+    assert theory.accuracy(model.replace(kappa=1e-3), 4096) < 0.01  # a quarter of the mass on the informative token never leads
+    assert theory.accuracy(model.replace(kappa=0.0), 4096) == 0  # attention stays uniform
+    assert theory.accuracy(model.replace(kappa=1e200), 4096) == theory.accuracy(model.replace(kappa=1e6), 4096)
+    for law in ({"embedding": "orthogonal", "activation": "relu"}, {"activation": "quadratic"}):  # no score noise: the locked value
+        other = Model(V=24, d=26, L=4, m=32, **law)
+        assert theory.accuracy(other, 512) == theory.locked_accuracy(other, 512)
+    assert theory.accuracy(model.replace(L=512), 256) < 0.2 * theory.locked_accuracy(model, 256)
+
+
+def test_critical_N_is_where_accuracy_crosses_or_infinite():
+    for law in ({}, {"kappa": 30.0}, {"trigger_in_value": False}, {"m": 256, "activation": "relu", "trigger_in_value": False}):
+        model = Model(V=64, d=64, L=8, **law)
+        N = theory.critical_N(model, 0.5)
+        assert theory.accuracy(model, N * 0.98) < 0.5 < theory.accuracy(model, N * 1.02)
+    assert theory.critical_N(model.replace(m=0, trigger_in_value=True, d=24)) == math.inf
+    narrow = Model(V=64, d=48, L=8)
+    assert theory.critical_N(narrow, 0.9) == math.inf
+    assert theory.critical_N(narrow, 0.5) < math.inf
+    assert theory.critical_N(Model(V=8, d=400, L=2, trigger_in_value=False), 0.05) == 1.0
+
+
+def test_far_above_the_edge_critical_N_goes_like_V2_over_d():
+    """Well above d = 2 sqrt(V log V): the exponent of V nears 2, with the trigger out of the value path 1."""
+    models = [Model(V=1024, d=65536, L=8, **law) for law in LAWS[:2]]
+    slope = [math.log2(theory.critical_N(model.replace(V=2048)) / theory.critical_N(model)) for model in models]
+    assert slope[1] == pytest.approx(1, abs=0.05)
+    assert 1 < slope[0] < 1.3  # d >> V: the count noise no longer interferes, N* ~ V log V
+    small, large = (Model(V=V, d=round(6 * math.sqrt(V * math.log(V))), L=8) for V in (512, 2048))
+    law = math.log(theory.critical_N(large) * large.d / (theory.critical_N(small) * small.d), 4)
+    assert 1.8 < law < 2.4
+
+
+def test_score_noise_has_its_limits():
+    model = Model(V=128, d=64, L=16)
+    noise = theory.score_noise(model, 10**9)
+    assert noise.leading == "leakage"
+    assert noise.snr == pytest.approx(8, rel=0.02)
+    assert theory.score_noise(model.replace(d=16, L=128), 256).leading == "mean_bias"
+    assert theory.score_noise(model.replace(d=130, embedding="orthogonal"), 1024).leading == "gradient"
+    narrow, wide = (theory.score_noise(Model(V=64, d=256, L=16, m=m), 4096) for m in (16, 256))
+    assert narrow.mlp > 3 * wide.mlp > 0
+    bias = 256 / (2**20 * 128) * math.sqrt(2 + 3 * 4 + 8)  # L^2/(N V) sqrt(c + 3 c^2 + c^3)
+    assert theory.score_noise(model, 2**20).mean_bias == pytest.approx(bias * 15 / 16, rel=0.05)
+    fresh, same = (theory.score_noise(model.replace(L=96, fresh_batches=fresh), 2048) for fresh in (True, False))
+    assert fresh.mean_bias < 0.25 * same.mean_bias
+    assert fresh.snr > 1.3 * same.snr
+    without = theory.score_noise(Model(V=64, d=48, L=8), 512)
+    assert without.mlp == 0
+    assert without._fields == ("mean_bias", "gradient", "leakage", "mlp")
+
+
+def test_information_and_its_ceiling():
+    assert theory.information(Model(V=64, d=10, L=10), 640) == pytest.approx(50 * math.log(2))
+    assert theory.fano_ceiling(Model(V=64, d=2, L=1000), 1) == pytest.approx(1 / 64, rel=0.05)  # next to no nats: a guess
+    assert theory.fano_ceiling(Model(V=64, d=64, L=8), 10**7) == 1.0
+    model = Model(V=256, d=24, L=16)
+    for N in (100, 1000, 3000):
+        K = 256 * theory.fano_ceiling(model, N)
+        assert K * math.log(K) - K + 1 == pytest.approx(theory.information(model, N))
+    by_N = [theory.fano_ceiling(model, N) for N in (100, 300, 1000, 3000)]
+    assert by_N == sorted(by_N)
+
+
+def test_the_matched_filter_stays_below_what_information_allows_and_collapses_on_N_over_L():
+    for V, N, d, L in [(64, 512, 32, 8), (128, 1024, 48, 16), (256, 2048, 64, 32), (256, 512, 24, 64)]:
+        model = Model(V=V, d=d, L=L)
+        assert 1 / V < theory.matched_filter_accuracy(model, N) < theory.fano_ceiling(model, N)
+    two = [theory.matched_filter_accuracy(Model(V=256, d=64, L=L), 512 * L) for L in (8, 16)]
+    assert two[0] == pytest.approx(two[1], abs=0.03)
+
+
+class Cubes(EmbeddingLaw):
+    """A law that gives no moments: the directions are the corners of a cube."""
+
+    name = "cubes"
+
+    def rows(self, normals, index, d, xp):
+        return xp.sign(normals) / d**0.5
+
+
+@pytest.fixture
+def cubes(monkeypatch):
+    """The toy law, registered for one test."""
+    monkeypatch.setitem(EMBEDDING_LAWS, "cubes", Cubes())
+    return Model(V=24, d=40, L=4, embedding="cubes")
+
+
+FORMULAS = (
+    theory.score_noise,
+    theory.accuracy,
+    theory.locked_accuracy,
+    theory.critical_N,
+    theory.information,
+    theory.fano_ceiling,
+    theory.matched_filter_accuracy,
+)
+
+
+@pytest.mark.parametrize("formula", FORMULAS, ids=lambda formula: formula.__name__)
+@pytest.mark.parametrize("m", [0, 16])
+def test_every_formula_refuses_a_law_without_moments(cubes, formula, m):
+    arguments = () if formula is theory.critical_N else (512,)
+    refusal = "embedding: got 'cubes'; theory covers laws that give moments: gaussian, sphere, orthogonal"
+    if m and formula in FORMULAS[-3:]:
+        refusal = "m: got 16"
+    with pytest.raises(TheoryError, match=refusal):
+        formula(cubes.replace(m=m), *arguments)
+    assert predict.score_noise({**vars(cubes), "m": m}, 512) is None
+
+
+def test_the_surrogate_draws_the_rows_of_any_law(cubes, monkeypatch):
+    read = []
+    monkeypatch.setattr(surrogate, "logits_from_counts", lambda counts, *Z: read.extend(Z[:3]) or np.eye(24))
+    surrogate.locked(cubes, 100, 1)
+    normals = np.random.default_rng([0, 24, 40, 0]).normal(size=(49, 40))
+    np.testing.assert_array_equal(np.vstack(read), np.sign(normals) / 40**0.5)
+
+
+def test_the_surrogate_learns_with_any_law(cubes):
+    assert surrogate.locked(cubes, 20_000, 4).mean() > 0.8
+    assert 10 < surrogate.critical_N(cubes, 0.5, seeds=4) < math.inf
+
+
+def test_the_page_of_theory_names_tests_and_formulas_that_exist():
+    page = (ROOT / "docs/theory.md").read_text()
+    tests = "".join((ROOT / f"tests/{name}.py").read_text() for name in ("theory/test_theory", "simulator/test_physics"))
+    assert [name for name in re.findall(r"`(test_\w+)`", page) if f"def {name}(" not in tests] == []
+    assert [name for name in theory.__all__ if name not in page and name != "ScoreNoise"] == []
+    sections = set(re.findall(r"^##+ ([\d.]*\d)", page, re.M))
+    for path in (ROOT / "jaxrecall/theory").glob("*.py"):
+        named = re.findall(r"docs/theory\.md, sections? ([\d.]*\d)(?: and ([\d.]*\d))?", path.read_text())
+        assert {section for pair in named for section in pair if section} <= sections, path.name
+
+
+def test_a_model_has_the_fields_and_the_defaults_of_a_point():
+    for changes in ({}, {"m": 8}, {"m": 8, "activation": "tanh", "embedding": "sphere", "kappa": 3.0, "fresh_batches": True}):
+        assert Model.of(Point(V=10, N=100, d=12, L=4, **changes)) == Model(V=10, d=12, L=4, **changes)
+    model = Model(V=np.int32(10), d=12.0, L=4, activation="tanh", trigger_in_value=np.bool_(False))  # as tables hold them
+    assert (type(model.V), type(model.d), model.trigger_in_value, model.activation) == (int, int, False, "none")
+    assert model.replace(m=8).activation == "relu"
+    assert model.replace(m=8, activation="gelu").replace(V=5).activation == "gelu"
+
+
+@pytest.mark.parametrize(
+    ("call", "names"),
+    [
+        (lambda: model(V=1), "V: got 1; allowed: whole numbers from 2"),
+        (lambda: model(d=1), "d: got 1; allowed: whole numbers from 2"),
+        (lambda: model(d=2.5), "d: got 2.5; allowed: whole numbers from 2"),
+        (lambda: model(L=math.nan), "L: got nan; allowed: whole numbers from 1"),
+        (lambda: model(L=0), "L: got 0"),
+        (lambda: model(m=-1), "m: got -1; allowed: whole numbers from 0"),
+        (lambda: model(kappa=-1), "kappa: got -1; allowed: finite numbers from 0"),
+        (lambda: model(fresh_batches="no"), "fresh_batches: got 'no'; allowed: True, False"),
+        (lambda: model(embedding="cubic"), "embedding: got 'cubic'; allowed: gaussian"),
+        (lambda: model(d=11, embedding="orthogonal"), "d >= V \\+ 2 = 12"),
+        (lambda: model(m=4, activation="none"), "activation: got 'none' with m=4"),
+        (lambda: theory.locked_accuracy(model(), 0), "N: got 0"),
+        (lambda: theory.locked_accuracy(model(V=40, d=3), 100), "d: got 3 with V=40 and N=100; allowed: larger d"),
+        (lambda: theory.score_noise(model(L=1), 10), "L: got 1"),
+        (lambda: theory.score_noise(model(m=4, activation="quadratic"), 10), "m: got 4 with gaussian .* quadratic; covered"),
+        (lambda: theory.score_noise(model(d=12, m=4, embedding="orthogonal"), 10), "m: got 4 with orthogonal"),
+        (lambda: theory.critical_N(model(), 1.0), "theta: got 1.0"),
+        (lambda: surrogate.critical_N(model(), 0.0), "theta: got 0.0"),
+        (lambda: surrogate.locked(model(), 0.5, 2), "N: got 0.5"),
+        (lambda: surrogate.locked(model(fresh_batches=True), 10, 2), "fresh_batches: got True; covered by the surrogate: False"),
+        (lambda: theory.information(model(embedding="sphere"), 10), "embedding: got 'sphere'; covered by .*: gaussian$"),
+        (lambda: theory.information(model(trigger_in_value=False), 10), "trigger_in_value: got False; covered by .*: True"),
+        (lambda: theory.fano_ceiling(model(m=4), 10), "m: got 4; covered by the information formula: 0"),
+        (lambda: theory.matched_filter_accuracy(model(d=12, embedding="orthogonal"), 10), "covered by .*: gaussian, sphere$"),
+    ],
+)
+def test_what_is_not_covered_is_refused_by_name(call, names):
+    with pytest.raises(TheoryError, match=names):
+        call()
+
+
+def model(**fields):
+    return Model(**{"V": 10, "d": 10, "L": 4, **fields})
+
+
+def test_the_labels_seen_are_counted_exactly():
+    drawn = list(itertools.product(range(3), repeat=4))
+    fraction = np.mean([len(set(labels)) / 3 for labels in drawn])
+    model = Model(V=3, d=8, L=4)
+    assert theory.seen(model, 4) == pytest.approx(fraction, rel=1e-12)
+    assert theory.seen_N(model, fraction) == pytest.approx(4, rel=1e-12)
+    with pytest.raises(TheoryError, match="fresh_batches: got True"):
+        theory.seen(model.replace(fresh_batches=True), 4)
+
+
+def test_parameters_of_the_memory_per_bit_of_the_permutation():
+    bits = math.log2(math.factorial(10))
+    assert theory.parameters_per_bit(Model(V=10, d=8, L=4)) == pytest.approx(64 / bits)
+    assert theory.parameters_per_bit(Model(V=10, d=8, L=4, m=5)) == pytest.approx(40 / bits)
