@@ -31,6 +31,7 @@ WITHOUT_JAX = (
     "model.pool",
     "model.laws",
     "model.columns",
+    "model.physics",
     "model.decoders",
     "simulator.beside",
     "simulator.forms",
