@@ -86,7 +86,7 @@ def test_simulate_gives_the_row(alone):
 def test_on_two_devices(alone):
     code = """
 import json, sys
-sys.path.insert(0, "tests")
+sys.path[:0] = ["tests", "tests/simulator"]
 import jax
 from jaxrecall.simulator.rows import finish
 from jaxrecall.simulator.shape import Shape

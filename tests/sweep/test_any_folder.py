@@ -13,13 +13,13 @@ import pytest
 from attack import Calls, examples, mutated, odd, texts, trees
 from hypothesis import given
 from hypothesis import strategies as st
-from jaxrecall.sweep.__main__.api import thresholds
 
 from jaxrecall import compact, load, status, sweep
 from jaxrecall.analysis.fit import __main__ as fit
 from jaxrecall.analysis.report import __main__ as report
 from jaxrecall.errors import StoreError
 from jaxrecall.files import read_json
+from jaxrecall.sweep.api import thresholds
 from jaxrecall.sweep.store.store import Store
 
 GRID = """

@@ -237,7 +237,7 @@ def test_two_sweeps_of_one_folder_at_once(small, uninterrupted, tmp_path):
 
 # --- a disk that refuses
 
-QUICK = "from jaxrecall.execution import saver; saver.WAITS = (0.05, 0.1)"
+QUICK = "from jaxrecall.sweep.running import saver; saver.WAITS = (0.05, 0.1)"
 
 
 def check_refused(events: list[dict[str, Any]], err: str, why: str) -> int:

@@ -750,7 +750,7 @@ def test_a_missing_extra_is_named(tmp_path, capsys, monkeypatch, name, module, e
 
 def test_importing_what_carries_plans_out_starts_no_jax():
     """Nor does it import Ray or submitit; and the modules of `run` import no engine."""
-    modules = [path for path in (ROOT / "jaxrecall/execution").rglob("*.py") if path.stem not in ("ray_driver", "slurm")]
+    modules = [path for path in (ROOT / "jaxrecall/sweep/running").rglob("*.py") if path.stem not in ("ray_driver", "slurm")]
     names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in modules]
     assert len(names) > 15
     code = (
