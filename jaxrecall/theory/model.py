@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ..errors import TheoryError
 from ..model.activations import ACTIVATIONS
+from ..model.columns import COLUMNS
 from ..model.laws import EMBEDDING_LAWS, Moments
-from ..model.point import Point
+from ..model.physics import EVALUATION, unknown_names
+from ..model.point import FIELDS, TRAINING, Point
+from ..model.training import RECIPE_STEPS, STARTS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,9 +56,39 @@ class Model:
             raise TheoryError(f"activation: got {self.activation!r} with m={self.m}; allowed: {', '.join(ACTIVATIONS)}")
 
     @classmethod
-    def of(cls, point: Point) -> Model:
-        """The model of a point."""
-        return cls(**{f.name: getattr(point, f.name) for f in fields(cls)})
+    def from_point(cls, point: Point, *, any_training: bool = False) -> Model:
+        """The model of a point; see `from_fields`."""
+        return cls.from_fields({name: getattr(point, name) for name in FIELDS}, any_training=any_training)
+
+    of = from_point  # the name that it had at first
+
+    @classmethod
+    def from_fields(cls, values: Mapping[str, Any], *, any_training: bool = False) -> Model:
+        """The model of a row or a cell of a table: fields of a point and other axes by name, None or NaN where one has no value.
+
+        Args:
+            values: at least V, d and L. A `step` says which step of a run that trains on is meant. Measured columns are ignored.
+            any_training: for formulas that hold however the model was trained; others are about the three steps alone.
+
+        Raises:
+            TheoryError: a field that the formulas do not know is off its default, or a column is no field at all.
+        """
+        given = {name: value for name, value in values.items() if value is not None and value == value}
+        step = given.get("step", given.get("steps"))
+        if step == RECIPE_STEPS and given.get("start", STARTS[0]) == STARTS[0]:
+            given = {name: value for name, value in given.items() if name not in TRAINING}
+        elif step is not None:
+            given["steps"] = step
+        axes = {name: value for name, value in given.items() if name in FIELDS or name not in COLUMNS}
+        known = {*FIELDS_OF_MODEL, *IRRELEVANT, *(TRAINING if any_training else ())}
+        for name in unknown_names(axes, known):
+            allowed = f"{FIELDS[name].default!r}" if name in FIELDS else "no such column"
+            raise TheoryError(f"{name}: got {given[name]!r}; covered by theory: {allowed}")
+        if missing := [name for name in ("V", "d", "L") if name not in given]:
+            raise TheoryError(f"{', '.join(missing)}: not given; theory needs V, d and L")
+        if given.get("m") and "activation" not in given:
+            raise TheoryError(f"activation: not given with m={given['m']}; theory assumes none")
+        return cls(**{name: given[name] for name in FIELDS_OF_MODEL if name in given})
 
     def replace(self, **changes: Any) -> Model:
         """A changed copy; as for a `Point`, the activation that m = 0 removed is the default again with an MLP."""
@@ -83,6 +116,19 @@ class Model:
         """Raises TheoryError unless the embedding law has moments that `formula` covers."""
         if not covered(self.moments):
             raise TheoryError(f"embedding: got {self.embedding!r}; covered by {formula}: {_laws_where(covered)}")
+
+
+FIELDS_OF_MODEL = tuple(f.name for f in fields(Model))
+
+IRRELEVANT = {
+    *EVALUATION,
+    "N",  # an argument of each formula
+    "eta",  # the formulas are limits of small eta
+    "gamma",  # kappa is gamma without the scale that eta, L and V give it
+    "gamma2",  # a common factor of all logits once step 3 outweighs step 1, which it does by gamma2 / eta
+    "pool",  # the law of a large pool is that of samples without one; docs/pool.md measures how large
+}
+"""Fields of a point that matter to no formula, whatever their value."""
 
 
 def check_N(N: float) -> None:

@@ -24,7 +24,7 @@ def sample_points(n: int, top: tuple[float, float, float, float] = (8, 8, 7, 14)
             d = V + 2
         if N >= room * max(V / 2, 2 * L**2 / d) and L < V and d <= 256:
             point = Point(V=V, N=N, d=d, L=L, n_test=1024, root_seed=len(points), **law)  # random numbers of its own
-            if not lead or theory.score_noise(Model.of(point), N).leading == lead:
+            if not lead or theory.score_noise(Model.from_point(point), N).leading == lead:
                 points.append(point)
     return points
 
@@ -50,7 +50,7 @@ def tell_errors(what: str, errors: list[float]) -> None:
 
 def snr_ratios(points: list[Point], rows: list[list[dict]], what: str) -> tuple[float, float, float]:
     """Quartiles of measured / predicted snr."""
-    ratios = [mean_of("snr", of) / theory.score_noise(Model.of(p), p.N).snr for p, of in zip(points, rows, strict=True)]
+    ratios = [mean_of("snr", of) / theory.score_noise(Model.from_point(p), p.N).snr for p, of in zip(points, rows, strict=True)]
     low, median, high = np.quantile(ratios, [0.25, 0.5, 0.75])
     print(f"measured / predicted snr, {what}, {len(points)} points: median {median:.3f}, quartiles {low:.3f} {high:.3f}")
     return low, median, high
@@ -64,7 +64,7 @@ def test_snr_and_locked_accuracy_follow_the_theory():
     assert low >= 0.85
     assert high <= 1.2
     locked = [
-        mean_of("accuracy", of) - theory.locked_accuracy(Model.of(p), p.N)
+        mean_of("accuracy", of) - theory.locked_accuracy(Model.from_point(p), p.N)
         for p, of in zip(points, rows, strict=True)
         if mean_of("attention_mass", of) > 0.95
     ]
@@ -118,7 +118,7 @@ def test_mlp_noise_is_what_another_first_layer_changes(activation):
             leak = r.Z_in @ r.z_trig - (r.Z_in @ r.z_trig).mean()
             changed -= np.outer(changed @ leak, leak) / (leak @ leak)
             variances.append((changed**2).mean() * 6 / 5 / trigger**2)
-        ratios.append(np.sqrt(np.mean(variances)) / theory.score_noise(Model.of(point), point.N).mlp)
+        ratios.append(np.sqrt(np.mean(variances)) / theory.score_noise(Model.from_point(point), point.N).mlp)
     print(f"measured / predicted MLP noise, {activation}, {len(ratios)} points: {np.quantile(ratios, [0.25, 0.5, 0.75]).round(2)}")
     assert 0.8 <= np.median(ratios) <= 2
 
@@ -143,10 +143,10 @@ def test_locked_accuracy_of_mlps_follows_the_surrogate():
 
 def test_accuracy_without_locked_attention_follows_the_theory():
     points = [p for law in ({}, {"trigger_in_value": False}) for p in sample_points(120, (7, 7, 7, 13), **law)]
-    locked, predicted = (np.array([f(Model.of(p), p.N) for p in points]) for f in (theory.locked_accuracy, theory.accuracy))
+    locked, predicted = (np.array([f(Model.from_point(p), p.N) for p in points]) for f in (theory.locked_accuracy, theory.accuracy))
     some = [p for p, is_open in zip(points, (predicted < 0.9 * locked) & (predicted > 0.05), strict=True) if is_open][:24]
     rows = simulate_all(some, range(8), Shape(128, 128, 0, "none", "counts"))
-    errors = [theory.accuracy(Model.of(p), p.N) - mean_of("accuracy", of) for p, of in zip(some, rows, strict=True)]
+    errors = [theory.accuracy(Model.from_point(p), p.N) - mean_of("accuracy", of) for p, of in zip(some, rows, strict=True)]
     tell_errors("accuracy, attention not locked", errors)
     assert len(some) >= 10
     assert np.mean(np.abs(errors)) < 0.08
@@ -189,7 +189,8 @@ def test_the_matched_filter_follows_the_theory():
     ]
     rows = simulate_all(points, range(12), Shape(128, 128, 0, "none", "counts"))
     errors = [
-        theory.matched_filter_accuracy(Model.of(p), p.N) - mean_of("step1_memory_accuracy", of) for p, of in zip(points, rows, strict=True)
+        theory.matched_filter_accuracy(Model.from_point(p), p.N) - mean_of("step1_memory_accuracy", of)
+        for p, of in zip(points, rows, strict=True)
     ]
     tell_errors("matched filter", errors)
     assert np.mean(np.abs(errors)) < 0.03

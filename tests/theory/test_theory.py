@@ -1,5 +1,6 @@
 """The theory's limits, known values and refusals, and the locked-attention surrogate against the simulator's own draws."""
 
+import dataclasses
 import itertools
 import math
 import re
@@ -13,10 +14,12 @@ from jaxrecall import realize, theory, three_step
 from jaxrecall.analysis.report import predict
 from jaxrecall.errors import TheoryError
 from jaxrecall.model.laws import EMBEDDING_LAWS, EmbeddingLaw
-from jaxrecall.model.point import Point
+from jaxrecall.model.point import FIELDS, Point
 from jaxrecall.model.reference.steps import attend, features, in_float64
+from jaxrecall.sweep.grid import read_grid
 from jaxrecall.theory import Model, surrogate
 from jaxrecall.theory.locked import key_overlaps, orthogonal_accuracy
+from jaxrecall.theory.model import FIELDS_OF_MODEL
 
 LAWS = [
     {},
@@ -255,11 +258,59 @@ def test_the_page_of_theory_names_tests_and_formulas_that_exist():
 
 def test_a_model_has_the_fields_and_the_defaults_of_a_point():
     for changes in ({}, {"m": 8}, {"m": 8, "activation": "tanh", "embedding": "sphere", "kappa": 3.0, "fresh_batches": True}):
-        assert Model.of(Point(V=10, N=100, d=12, L=4, **changes)) == Model(V=10, d=12, L=4, **changes)
+        assert Model.from_point(Point(V=10, N=100, d=12, L=4, **changes)) == Model(V=10, d=12, L=4, **changes)
     model = Model(V=np.int32(10), d=12.0, L=4, activation="tanh", trigger_in_value=np.bool_(False))  # as tables hold them
     assert (type(model.V), type(model.d), model.trigger_in_value, model.activation) == (int, int, False, "none")
     assert model.replace(m=8).activation == "relu"
     assert model.replace(m=8, activation="gelu").replace(V=5).activation == "gelu"
+
+
+@pytest.mark.parametrize(
+    ("fields", "refusal"),
+    [
+        ({"steps": 10, "lr": 0.1, "optimizer": "adam"}, "steps: got 10; covered by theory: 3"),
+        ({"step": 5}, "step: got 5"),
+        ({"start": "zero"}, "start: got 'zero'; covered by theory: 'three_step'"),
+        ({"temperature": 2.0}, "temperature: got 2.0; covered by theory: no such column"),
+        ({"embedding.rho": 0.3}, "embedding.rho: got 0.3"),
+        ({"L": None}, "L: not given"),
+        ({"m": 8}, "activation: not given with m=8"),
+    ],
+)
+def test_a_row_with_a_field_that_no_formula_knows_is_refused(fields, refusal):
+    row = {"V": 10, "d": 12, "L": 4, "n_test": 7, "streams": "independent", "seed": 3, "accuracy": 0.5, "pool": 16, "eta": 1e-4}
+    assert Model.from_fields(row) == Model(V=10, d=12, L=4)
+    with pytest.raises(TheoryError, match=refusal):
+        Model.from_fields(row | fields)
+
+
+def test_a_point_with_a_field_that_was_added_later_is_refused(monkeypatch):
+    """Seen before: theory drew the curve of uniform tokens for every exponent of a toy law of Zipf."""
+    point = Point(V=10, N=100, d=12, L=4)
+    monkeypatch.setitem(FIELDS, "zipf", dataclasses.field(default=0.0))
+    for value in (0.0, 1.5):
+        object.__setattr__(point, "zipf", value)
+        if value:
+            with pytest.raises(TheoryError, match=r"zipf: got 1\.5; covered by theory: 0\.0"):
+                Model.from_point(point)
+        else:
+            assert Model.from_point(point) == Model(V=10, d=12, L=4)
+
+
+def test_formulas_about_the_labels_alone_hold_for_any_training():
+    point = Point(V=10, N=100, d=12, L=4, steps=50, lr=0.1)
+    with pytest.raises(TheoryError, match="steps: got 50"):
+        Model.from_point(point)
+    assert Model.from_point(point, any_training=True) == Model(V=10, d=12, L=4)
+    row = {name: getattr(point, name) for name in FIELDS}
+    assert Model.from_fields(row | {"step": 3}) == Model(V=10, d=12, L=4)  # the recipe is what a trace begins with
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "sweeps").glob("*.yaml")), ids=lambda path: path.stem)
+def test_theory_covers_every_point_of_the_shipped_grids(path):
+    for point in read_grid(path).points:
+        expected = Model(**{name: getattr(point, name) for name in FIELDS_OF_MODEL})
+        assert Model.from_point(point, any_training=point.trains_on) == expected
 
 
 @pytest.mark.parametrize(
