@@ -269,7 +269,7 @@ def test_a_model_has_the_fields_and_the_defaults_of_a_point():
     ("fields", "refusal"),
     [
         ({"steps": 10, "lr": 0.1, "optimizer": "adam"}, "steps: got 10; covered by theory: 3"),
-        ({"step": 5}, "step: got 5"),
+        ({"step": 5}, "steps: got 5; covered by theory: 3"),
         ({"start": "zero"}, "start: got 'zero'; covered by theory: 'three_step'"),
         ({"temperature": 2.0}, "temperature: got 2.0; covered by theory: no such column"),
         ({"embedding.rho": 0.3}, "embedding.rho: got 0.3"),
