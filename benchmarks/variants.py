@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from jaxrecall.model.activations import ACTIVATIONS
+from jaxrecall.model.activations import activations as all_activations
 from jaxrecall.simulator.forms import FORMS, Counts
 from jaxrecall.simulator.shape import Shape
 
@@ -15,7 +15,7 @@ def variants(size: int) -> list[Shape]:
     The activations take turns: they differ in elementwise operations alone.
     """
     shapes: list[Shape] = []
-    activations = list(ACTIVATIONS)
+    activations = list(all_activations())
     without_pool_first = sorted(FORMS.values(), key=lambda form: form.with_pool)
     for extras, form, mlp in product((False, True), without_pool_first, (False, True)):
         if mlp and isinstance(form, Counts):

@@ -116,7 +116,7 @@ def _trace(world: World) -> Any:
 
 def drawn(point: Point, seed: int, shape: Shape, tile: int = 512, **changes: Any) -> World:
     """What the compiled program draws for a run; `changes` replace its arguments."""
-    run = jax.tree.map(lambda a: a[0], program.arguments([(point, seed)])).replace(**changes)
+    run = jax.tree.map(lambda a: a[0], program.arguments([Run(point, seed)], shape)).replace(**changes)
     return _draw(run, replace(shape, tile=tile))
 
 

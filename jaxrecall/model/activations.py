@@ -1,44 +1,92 @@
-"""The MLP's activations, for NumPy and JAX alike: the value act(u) and the slope act'(u) of each, elementwise.
-
-An entry of ACTIVATIONS is a function of u, of the array module (numpy or jax.numpy) and of erf for its arrays. To add an
-activation, add an entry; it may then be used as the field `activation`.
-"""
+"""The MLP's activations, for NumPy and JAX alike: the value act(u) and the slope act'(u) of each, elementwise."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-ValueAndSlope = Callable[[Any, Any, Callable[[Any], Any]], tuple[Any, Any]]
+from .laws.law import Law, find_law, register
 
-
-def relu(u: Any, xp: Any, erf: Any) -> tuple[Any, Any]:
-    return xp.maximum(u, 0), (u > 0).astype(u.dtype)
-
-
-def gelu(u: Any, xp: Any, erf: Any) -> tuple[Any, Any]:
-    below_u = (1 + erf(u * 2**-0.5)) / 2  # the normal distribution function
-    return u * below_u, below_u + u * xp.exp(-u * u / 2) * (2 * xp.pi) ** -0.5
+Erf = Callable[[Any], Any]
 
 
-def tanh(u: Any, xp: Any, erf: Any) -> tuple[Any, Any]:
-    t = xp.tanh(u)
-    return t, 1 - t * t
+class Activation(Law):
+    """A nonlinearity of the MLP. The same code serves NumPy and JAX through `xp`; in a program parameters are arrays."""
+
+    field: ClassVar[str] = "activation"
+
+    @abstractmethod
+    def value_and_slope(self, u: Any, xp: Any, erf: Erf) -> tuple[Any, Any]:
+        """act(u) and act'(u), elementwise; `xp` is numpy or jax.numpy, and `erf` the error function for its arrays."""
 
 
-def quadratic(u: Any, xp: Any, erf: Any) -> tuple[Any, Any]:
-    return (u * u - 1) * 2**-0.5, u * 2**0.5
+@register
+@dataclass(frozen=True)
+class NoActivation(Activation):
+    """That of the attention-only model, which has no MLP."""
+
+    name = "none"
+
+    def value_and_slope(self, u: Any, xp: Any, erf: Erf) -> tuple[Any, Any]:
+        raise ValueError(f"activation: got 'none'; allowed with an MLP: {', '.join(activations())}")
 
 
-def identity(u: Any, xp: Any, erf: Any) -> tuple[Any, Any]:
-    return u, xp.ones_like(u)
+@register
+@dataclass(frozen=True)
+class Relu(Activation):
+    name = "relu"
+
+    def value_and_slope(self, u: Any, xp: Any, erf: Erf) -> tuple[Any, Any]:
+        return xp.maximum(u, 0), (u > 0).astype(u.dtype)
 
 
-ACTIVATIONS: dict[str, ValueAndSlope] = {"relu": relu, "gelu": gelu, "tanh": tanh, "quadratic": quadratic, "identity": identity}
+@register
+@dataclass(frozen=True)
+class Gelu(Activation):
+    name = "gelu"
+
+    def value_and_slope(self, u: Any, xp: Any, erf: Erf) -> tuple[Any, Any]:
+        below_u = (1 + erf(u * 2**-0.5)) / 2  # the normal distribution function
+        return u * below_u, below_u + u * xp.exp(-u * u / 2) * (2 * xp.pi) ** -0.5
 
 
-def value_and_slope(activation: str, u: Any, xp: Any, erf: Callable[[Any], Any]) -> tuple[Any, Any]:
-    """act(u) and act'(u), elementwise, for NumPy (`xp=numpy, erf=scipy.special.erf`) or JAX arrays; raises ValueError."""
-    if activation not in ACTIVATIONS:
-        raise ValueError(f"activation: got {activation!r}; allowed: {', '.join(ACTIVATIONS)}")
-    return ACTIVATIONS[activation](u, xp, erf)
+@register
+@dataclass(frozen=True)
+class Tanh(Activation):
+    name = "tanh"
+
+    def value_and_slope(self, u: Any, xp: Any, erf: Erf) -> tuple[Any, Any]:
+        t = xp.tanh(u)
+        return t, 1 - t * t
+
+
+@register
+@dataclass(frozen=True)
+class Quadratic(Activation):
+    name = "quadratic"
+
+    def value_and_slope(self, u: Any, xp: Any, erf: Erf) -> tuple[Any, Any]:
+        return (u * u - 1) * 2**-0.5, u * 2**0.5
+
+
+@register
+@dataclass(frozen=True)
+class Identity(Activation):
+    name = "identity"
+
+    def value_and_slope(self, u: Any, xp: Any, erf: Erf) -> tuple[Any, Any]:
+        return u, xp.ones_like(u)
+
+
+def activations() -> tuple[str, ...]:
+    """The short names of the activations of an MLP."""
+    from .laws.law import LAWS
+
+    return tuple(name for name in LAWS["activation"] if name != "none")
+
+
+def value_and_slope(activation: str | Activation, u: Any, xp: Any, erf: Erf) -> tuple[Any, Any]:
+    """act(u) and act'(u), elementwise, for NumPy (`xp=numpy, erf=scipy.special.erf`) or JAX arrays; raises PointError."""
+    return find_law("activation", activation).value_and_slope(u, xp, erf)

@@ -9,7 +9,8 @@ from dataclasses import MISSING
 from itertools import combinations
 from typing import Any
 
-from .point import FIELDS, choices
+from .laws import LAWS
+from .point import FIELDS, TRAINING, choices
 
 CODE_VERSION = 2
 """Raised by hand whenever a number in a row changes; rows of different versions never mix silently."""
@@ -83,8 +84,8 @@ _TRACED = {
 _POINT_TYPES = {"int": "int64", "int | None": "int64", "float": "float64", "float | None": "float64", "bool": "bool"}
 
 
-def _of_point(late: int) -> dict[str, tuple[str, str]]:
-    declared = {name: f for name, f in FIELDS.items() if f.metadata.get("late", 0) == late}
+def _fields(*names: str) -> dict[str, tuple[str, str]]:
+    declared = {name: FIELDS[name] for name in names}
     return {name: (_POINT_TYPES.get(str(f.type), "string"), f.metadata["legend"]) for name, f in declared.items()}
 
 
@@ -97,23 +98,31 @@ TRACE_COLUMNS = tuple(name for name in _TRACED if name != "step")
 COLUMNS: dict[str, tuple[str, str]] = {
     "point_id": ("string", "hash of the point: equal ids mean equal science"),
     "seed": ("int64", "seed of the run; the independent unit of any statistics"),
-    **_of_point(late=0),
+    **_fields("root_seed", "V", "N", "d", "L", "m", "embedding", "activation", "trigger_in_value", "fresh_batches"),
+    **_fields("eta", "gamma", "gamma2", "kappa", "n_test"),
     **_MEASURED,
-    **_of_point(late=1),
+    **_fields("streams", "exact", "diagnose", "decoders"),
     **_DIAGNOSED,
     **_DECODED,
-    **_of_point(late=2),
-    **_of_point(late=3),
+    **_fields("pool", *TRAINING),
     **_TRACED,
+    **_fields("tokens"),
 }
-"""name -> (Arrow type name, meaning), in table order."""
+"""name -> (Arrow type name, meaning), in table order. A new column goes to the end."""
+
+
+def is_parameter(name: str) -> bool:
+    """Whether a column holds a parameter of a law, as `embedding.rho` does. Such columns are float64, null for other laws, and
+    come after all others."""
+    return name.partition(".")[0] in LAWS and "." in name
 
 
 def in_order(row: dict[str, Any]) -> dict[str, Any]:
-    """`row` with the columns in table order; raises KeyError on a missing one and ValueError on one too many."""
-    if unknown := row.keys() - COLUMNS.keys():
+    """`row` with the columns in table order, then parameters of laws; raises KeyError on a missing one, ValueError on one too many."""
+    parameters = {name: value for name, value in row.items() if is_parameter(name)}
+    if unknown := row.keys() - COLUMNS.keys() - parameters.keys():
         raise ValueError(f"row: no such columns: {', '.join(sorted(unknown))}")
-    return {name: row[name] for name in COLUMNS}
+    return {name: row[name] for name in COLUMNS} | parameters
 
 
 def legend() -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ from jax import Array, lax
 from jaxtyping import Float
 
 from . import keys
-from .laws import EMBEDDING_LAWS, EmbeddingLaw, Rescaled
+from .laws import TOGETHER, Draws, EmbeddingLaw, Rescaled
 
 
 class Embeddings(eqx.Module):
@@ -33,10 +34,18 @@ def redrawn_first_layer(streams: Array, r: Array | int, d: Array | int, m: Array
     return jnp.where(real, keys.normals(keys.rows(key, m_pad), d_pad), jnp.float32(0))
 
 
-def draw(streams: Array, law: Array | int, V: Array | int, d: Array | int, m: Array | int, pad: tuple[int, int, int]) -> Embeddings:
-    """Embeddings of one run, padded to `pad` = (V_pad, d_pad, m_pad); `law` is the place of a law in EMBEDDING_LAWS.
+def draw(
+    streams: Array,
+    law: Array | int,
+    V: Array | int,
+    d: Array | int,
+    m: Array | int,
+    pad: tuple[int, int, int],
+    own: EmbeddingLaw | None = None,
+) -> Embeddings:
+    """Embeddings of one run, padded to `pad` = (V_pad, d_pad, m_pad), by the law `own`, or by that at the place `law` of TOGETHER.
 
-    Every law makes its rows of the same normals, and one program serves all laws. W_in has entries N(0, 1). With the same
+    Every law makes its rows of the same normals, and one program serves all of TOGETHER. W_in has entries N(0, 1). With the same
     streams, gaussian and sphere embeddings of a smaller d are a prefix of those of a larger one up to scale, and W_in is a
     prefix in m and d.
     """
@@ -48,27 +57,52 @@ def draw(streams: Array, law: Array | int, V: Array | int, d: Array | int, m: Ar
     key = streams[np.array([keys.STREAMS[name] for name in TABLES])]
 
     real = (row < true[table])[:, None] & (jnp.arange(d_pad, dtype=jnp.int32)[None] < d)
-    unit = (row + first_unit[table])[:, None]
     # all tables are drawn together, which compiles faster than table by table
     normal = jnp.where(real, keys.normals(keys.fold(key[table], jnp.asarray(row, jnp.uint32)), d_pad), jnp.float32(0))
+    unit = (row + first_unit[table])[:, None]
+    places = np.cumsum(counts)[:-1]
+    if own is None:
+        z = _together(law, Draws("Z_in", unit, normal, None, V, d), real)
+        tables = jnp.split(z, places)[:-1]
+    else:
+        parts = zip(TABLES, jnp.split(normal, places), jnp.split(real, places), counts, strict=True)
+        tables = [_table(own, name, streams, rows, mask, V, d, n) for name, rows, mask, n in parts][:-1]
+    Z_in, Z_out, z_trig, z_eos = tables
+    return Embeddings(Z_in, Z_out, z_trig[0], z_eos[0], normal[-m_pad:] if m_pad else None)
+
+
+def _together(law: Array | int, draws: Draws, real: Any) -> Array:
+    """The rows of all tables by the law at this place of TOGETHER; a row's number is that of its unit vector."""
 
     def rescaled() -> Array:
         length = jnp.float32(1)
-        for place, one in enumerate(EMBEDDING_LAWS.values()):
+        for place, one in enumerate(TOGETHER):
             if isinstance(one, Rescaled):
-                length = jnp.where(real[:, :1] & (law == place), one.length(normal, d, jnp), length)
-        return normal / length
+                length = jnp.where(real[:, :1] & (law == place), one.length(draws, jnp), length)
+        return draws.normals / length
 
     def by(other: EmbeddingLaw) -> Callable[[], Array]:
-        return lambda: jnp.where(real, other.rows(normal, unit, d, jnp), jnp.float32(0))
+        return lambda: jnp.where(real, other.rows(draws, jnp), jnp.float32(0))
 
-    others = [(place, one) for place, one in enumerate(EMBEDDING_LAWS.values()) if not isinstance(one, Rescaled)]
+    others = [(place, one) for place, one in enumerate(TOGETHER) if not isinstance(one, Rescaled)]
     # branches rather than a select: XLA would compute a select again inside everything that reads the rows
-    z = lax.switch(
+    return lax.switch(
         sum(jnp.where(law == place, i, 0) for i, (place, _) in enumerate(others, 1)), [rescaled, *(by(one) for _, one in others)]
     )
-    Z_in, Z_out, z_trig, z_eos, _ = jnp.split(z, np.cumsum(counts)[:-1])
-    return Embeddings(Z_in, Z_out, z_trig[0], z_eos[0], normal[-m_pad:] if m_pad else None)
+
+
+def _table(law: EmbeddingLaw, stream: str, streams: Array, normals: Array, real: Array, V: Any, d: Any, n: int) -> Array:
+    """(n, d_pad) rows of one table by a law of its own program; zeros for W_in, which no law makes."""
+    name = {"z_in": "Z_in", "z_out": "Z_out"}.get(stream, stream)
+    if stream == "w_in":
+        return normals
+    shared = keys.normals(keys.rows(keys.further(keys.stream(streams, stream), SHARED), law.n_shared), normals.shape[1])
+    rows = law.make(Draws(name, jnp.arange(n, dtype=jnp.int32)[:, None], normals, shared, V, d), jnp)
+    return jnp.where(real, rows, jnp.float32(0))
+
+
+SHARED = 0
+"""Further stream of a table: normals that all its rows share."""
 
 
 TABLES = "z_in", "z_out", "z_trig", "z_eos", "w_in"

@@ -19,13 +19,14 @@ from jax.sharding import PartitionSpec as P
 from ..errors import PointError, Problem
 from ..files import cache_folder
 from ..model.columns import CODE_VERSION, DTYPE, in_order
-from ..model.laws import EMBEDDING_LAWS
-from ..model.point import FIELDS, Point, Run, checked_seed, choices, of_kind
+from ..model.laws import TOGETHER, find_law
+from ..model.point import FIELDS, Point, Run, checked_seed, law_parameters, of_kind
 from ..model.reference.realization import run_keys
 from . import descent, metrics, noise, pool_draws
 from .forms import FORMS
 from .rows import Metrics, finish
 from .shape import Shape
+from .sizes import Sizes
 from .work import memory_limit
 from .world import Arguments, Trained, World, draw
 
@@ -99,11 +100,11 @@ def compiled(shape: Shape, per_device: int = LOOPED, precision: str = "highest")
     if on_cpu():
         per_device = 1 if shape.decoders else LOOPED
     with _memory_errors():
-        return _compiled(shape, per_device, precision, tuple(jax.local_devices()), tuple(EMBEDDING_LAWS))
+        return _compiled(shape, per_device, precision, tuple(jax.local_devices()))
 
 
 @functools.cache
-def _compiled(shape: Shape, per_device: int, precision: str, devices: tuple[Any, ...], laws: tuple[str, ...]) -> Program:
+def _compiled(shape: Shape, per_device: int, precision: str, devices: tuple[Any, ...]) -> Program:
     batched, shapes = unlowered(shape, per_device, devices, beside=not on_cpu())
     start, start_cpu, hits = time.perf_counter(), time.process_time(), _cache_hits.count
     with jax.default_matmul_precision(precision):
@@ -140,7 +141,7 @@ def unlowered(shape: Shape, per_device: int, devices: Sequence[Any], beside: boo
     mesh = Mesh(np.array(devices), ("run",))
     spread = jax.shard_map(many, mesh=mesh, in_specs=P("run"), out_specs=P("run"), check_vma=False)
     batch, sharding = per_device * len(devices), NamedSharding(mesh, P("run"))
-    idle = arguments([IDLE] * batch), np.zeros(batch, bool)
+    idle = arguments([IDLE] * batch, shape), np.zeros(batch, bool)
     return jax.jit(spread), jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=sharding), idle)
 
 
@@ -213,8 +214,8 @@ def science(world: World) -> tuple[Trained, dict[str, Any]]:
     return trained, raw | {"errors": errors, "locked": trained.locked}
 
 
-def arguments(runs: Sequence[Run]) -> Arguments:
-    """Runs as a program's arguments, leading axis n."""
+def arguments(runs: Sequence[Run], shape: Sizes) -> Arguments:
+    """Runs as the arguments of the program of a shape, leading axis n."""
     streams, batches = run_keys(runs)
     points = [point for point, _ in runs]
 
@@ -222,12 +223,17 @@ def arguments(runs: Sequence[Run]) -> Arguments:
         with np.errstate(over="ignore"):
             return np.array([value(point) for point in points]).astype(dtype)
 
-    numbers = {name: of_each(functools.partial(_number, name), bool if FIELDS[name].type == "bool" else np.int32) for name in TRACED}
+    numbers = {name: of_each(functools.partial(_number, name), DTYPES[str(FIELDS[name].type)]) for name in TRACED}
     numbers |= {name: of_each(rate, np.float32) for name, rate in RATES.items()}
+    for name, default in traced_parameters(shape).items():
+        numbers[name] = of_each(lambda p, name=name, default=default: law_parameters(p).get(name, default), np.float32)
     return Arguments(streams, batches, numbers | {name: of_each(drawn, np.int32) for name, drawn in DRAWN.items()})
 
 
 TRACED = of_kind("size", "traced")
+
+DTYPES = {"bool": bool, "int": np.int32, "int | None": np.int32, "float": np.float32, "float | None": np.float32, "str": np.int32}
+"""Type of the argument that holds a traced field of each type; an embedding law is its place in TOGETHER."""
 
 RATES: dict[str, Callable[[Point], float]] = {
     "eta": lambda p: p.eta,
@@ -251,9 +257,19 @@ DRAWN: dict[str, Callable[[Point], int]] = {
 MAX_INT = 2**31 - 1
 
 
-def _number(name: str, point: Point) -> int:
-    value = getattr(point, name)
-    return choices(name).index(value) if choices(name) else min(value or 0, MAX_INT)
+def _number(name: str, point: Point) -> float:
+    if name == "embedding":
+        return TOGETHER.index(point.embedding_law) if point.embedding_law in TOGETHER else 0
+    value = getattr(point, name) or 0
+    return min(value, MAX_INT) if isinstance(value, int) else value
+
+
+def traced_parameters(shape: Sizes) -> dict[str, float]:
+    """The float parameters of the laws of a program by dotted name, with their defaults."""
+    return {
+        **(find_law("embedding", shape.embedding).traced() if shape.embedding else {}),
+        **find_law("activation", shape.activation).traced(),
+    }
 
 
 IDLE = Run(Point(V=2, N=1, d=1, L=1, n_test=1), 0)
@@ -274,7 +290,7 @@ def execute(program: Program, runs: Sequence[Run]) -> tuple[list[list[Metrics] |
     for slot, run in zip(slots, runs, strict=True):
         batch[slot], active[slot] = run, True
     with _memory_errors():
-        raw = jax.device_get(program.run(*jax.device_put((arguments(batch), active), program.sharding)))
+        raw = jax.device_get(program.run(*jax.device_put((arguments(batch, program.shape), active), program.sharding)))
     form = program.shape.runs_as
     found = [finish(jax.tree.map(lambda a, slot=slot: a[slot], raw), point, form) for slot, (point, _) in zip(slots, runs, strict=True)]
     return found, time.perf_counter() - start
@@ -282,7 +298,7 @@ def execute(program: Program, runs: Sequence[Run]) -> tuple[list[list[Metrics] |
 
 def rows(run: Run, metrics: Sequence[Metrics], shape: Shape, precision: str, seconds: float | None) -> list[dict[str, Any]]:
     """The whole rows of a run, columns in table order; each has the seconds of the run."""
-    fields = {name: getattr(run.point, name) for name in FIELDS}
+    fields = {name: getattr(run.point, name) for name in FIELDS} | law_parameters(run.point)
     provenance = {
         "seconds": seconds,
         "code_version": CODE_VERSION,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import UsageError
+from ..model.laws import TOGETHER
 from ..model.point import BLOCK, REDRAWS, Point, of_kind
 from . import beside
 from .forms import FORMS, Form, exact_form_after, form_of, further_floats, further_steps
@@ -29,6 +30,8 @@ def _static(point: Point) -> dict[str, Any]:
     """The static fields of a point's program; one that is None is empty or 0."""
     values = {name: getattr(point, name) for name in _STATIC}
     nothing = {"pool": 0, "optimizer": "", "trains": ""}
+    values |= {"activation": point.activation_law.static_text(), "tokens": point.token_law.static_text()}
+    values["embedding"] = "" if point.embedding_law in TOGETHER else point.embedding_law.static_text()
     return {name: nothing[name] if value is None else value for name, value in values.items()} | {"batched": point.batch is not None}
 
 
@@ -98,7 +101,7 @@ class Shape(Sizes):
     @property
     def variant(self) -> tuple[Any, ...]:
         """What two programs must share, besides sizes, for one to hold the other's points."""
-        return self.form, self.m > 0, *(getattr(self, name) for name in (*_STATIC, "batched"))
+        return self.form, self.m > 0, *(getattr(self, name) for name in (*_STATIC, "embedding", "batched"))
 
     def fits(self, point: Point) -> bool:
         sizes = point.V <= self.V and point.d <= self.d and point.m <= self.m

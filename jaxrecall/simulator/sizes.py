@@ -15,6 +15,8 @@ class Sizes:
     d: int
     m: int
     activation: str
+    """Text of the law, its float parameters left out."""
+
     form: str = "full"  # a name of forms.FORMS
     diagnose: bool = False
     decoders: bool = False
@@ -31,6 +33,10 @@ class Sizes:
     """Of further steps; empty for the recipe alone."""
 
     trains: str = ""
+    embedding: str = ""
+    """Text of the embedding law, its float parameters left out; empty for laws that share a program."""
+
+    tokens: str = "uniform"
     batched: bool = False
     """Whether further steps read batches of samples."""
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from ..model import keys, task
-from ..model.activations import value_and_slope
+from ..model.laws import find_law
 from .attention import Scores, attend, attention_scores, mean_value
 from .tiles import add_at, and_empty, at, only, outer, over_positions, over_samples
 from .world import Trained, World, batch_of_step, centred, f32, i32, in_value, trained, zeros_dp
@@ -129,7 +129,8 @@ def activations(world: World, u: Array) -> tuple[Array, Array]:
     """phi (n, m) and its slope from the hidden units u = W_in h (n, m); zero on padded units."""
     real = (jnp.arange(world.shape.m, dtype=i32) < world.run.m)[None]
     scale = jnp.where(real, lax.rsqrt(world.run.m.astype(f32)), f32(0))
-    phi, slope = value_and_slope(world.shape.activation, u, jnp, jax.scipy.special.erf)
+    act = find_law("activation", world.shape.activation).with_traced(world.run.numbers)
+    phi, slope = act.value_and_slope(u, jnp, jax.scipy.special.erf)
     return phi * scale, slope * scale
 
 

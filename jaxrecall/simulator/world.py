@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float32, Int32, Shaped, UInt32
 
 from ..model import embeddings, task
 from ..model.embeddings import Embeddings
+from ..model.laws import find_law
 from .sizes import Sizes
 
 f32, i32 = jnp.float32, jnp.int32
@@ -104,7 +105,8 @@ class Trained(eqx.Module):
 
 def draw(run: Arguments, shape: Sizes, axis: str | None = None) -> World:
     """The frozen part of the run."""
-    e = embeddings.draw(run.streams, run.embedding, run.V, run.d, run.m, (shape.V, shape.d, shape.m))
+    law = find_law("embedding", shape.embedding).with_traced(run.numbers) if shape.embedding else None
+    e = embeddings.draw(run.streams, run.embedding, run.V, run.d, run.m, (shape.V, shape.d, shape.m), law)
     no_label = jnp.where(jnp.arange(shape.V, dtype=i32) < run.V, f32(0), f32(-jnp.inf))
     return World(run, e, task.permutation(run.streams, run.V, shape.V), no_label, shape, axis=axis)
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from ..errors import TheoryError
-from ..model.activations import ACTIVATIONS
+from ..errors import PointError, TheoryError
+from ..model.activations import activations
 from ..model.columns import COLUMNS
-from ..model.laws import EMBEDDING_LAWS, Moments
+from ..model.laws import LAWS, EmbeddingLaw, Moments, find_law
 from ..model.physics import EVALUATION, unknown_names
 from ..model.point import FIELDS, TRAINING, Point
 from ..model.training import RECIPE_STEPS, STARTS
@@ -46,14 +46,17 @@ class Model:
         if not 0 <= self.kappa < math.inf:
             raise TheoryError(f"kappa: got {self.kappa!r}; allowed: finite numbers from 0")
         object.__setattr__(self, "kappa", float(self.kappa))
-        if self.embedding not in EMBEDDING_LAWS:
-            raise TheoryError(f"embedding: got {self.embedding!r}; allowed: {', '.join(EMBEDDING_LAWS)}")
-        for problem in EMBEDDING_LAWS[self.embedding].problems(self.V, self.d):
+        for name in ("embedding", "activation"):
+            try:
+                object.__setattr__(self, name, str(find_law(name, getattr(self, name))))
+            except PointError as error:
+                raise TheoryError(str(error)) from None
+        for problem in self.embedding_law.problems(self.V, self.d):
             raise TheoryError(str(problem))
         if not self.m:
             object.__setattr__(self, "activation", "none")
-        elif self.activation not in ACTIVATIONS:
-            raise TheoryError(f"activation: got {self.activation!r} with m={self.m}; allowed: {', '.join(ACTIVATIONS)}")
+        elif self.activation == "none":
+            raise TheoryError(f"activation: got 'none' with m={self.m}; allowed: {', '.join(activations())}")
 
     @classmethod
     def from_point(cls, point: Point, *, any_training: bool = False) -> Model:
@@ -97,9 +100,13 @@ class Model:
         return replace(self, **changes)
 
     @property
+    def embedding_law(self) -> EmbeddingLaw:
+        return find_law("embedding", self.embedding)
+
+    @property
     def moments(self) -> Moments:
         """What the embedding law says about its rows; raises TheoryError if it says nothing."""
-        moments = EMBEDDING_LAWS[self.embedding].moments
+        moments = self.embedding_law.moments
         if moments is None:
             raise TheoryError(
                 f"embedding: got {self.embedding!r}; theory covers laws that give moments: {_laws_where(lambda moments: True)}"
@@ -144,7 +151,8 @@ def check_theta(theta: float) -> None:
 
 
 def _laws_where(covered: Callable[[Moments], bool]) -> str:
-    return ", ".join(name for name, law in EMBEDDING_LAWS.items() if law.moments is not None and covered(law.moments))
+    moments = {name: law().moments for name, law in LAWS["embedding"].items() if not fields(law)}  # type: ignore[attr-defined]
+    return ", ".join(name for name, given in moments.items() if given is not None and covered(given))
 
 
 def _whole(value: Any) -> int | None:

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import erf, logit
 
 from ..model.activations import value_and_slope
-from ..model.laws import EMBEDDING_LAWS
+from ..model.laws import Draws
 from .model import Model, check_N, check_theta
 
 PER_OCTAVE = 4
@@ -97,7 +97,7 @@ def _level(k: int) -> int:
 def _accuracy(model: Model, N: float, seed: int) -> float:
     again = model.V * max(model.V, model.d) <= CACHED and (N == math.inf or N == _level(_level_from(N)))
     draw = (_cached_draw if again else _Draw)(model, seed)
-    counts, moments = draw.counts.at(N), EMBEDDING_LAWS[model.embedding].moments
+    counts, moments = draw.counts.at(N), model.embedding_law.moments
     if again and moments is not None and moments.overlap:  # without overlaps logits are equal, and rounding decides
         keys, labels = draw.overlaps
         logits = (keys * (counts / counts.mean())) @ labels
@@ -154,9 +154,12 @@ def _level_from(N: float) -> int:
 
 def _embeddings(model: Model, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Z_in (V, width), Z_out (V, width) and z_trig (width,)."""
-    V, law = model.V, EMBEDDING_LAWS[model.embedding]
-    index = np.concatenate([np.arange(V), np.arange(V), [V]])[:, None]
+    V, law = model.V, model.embedding_law
     is_fixed = law.moments is not None and not law.moments.overlap  # rows made one by one that never overlap are not random
     normals = np.zeros((2 * V + 1, V + 1)) if is_fixed else rng.normal(size=(2 * V + 1, model.d))
-    Z = law.rows(normals, index, model.d, np)
-    return Z[:V], Z[V:-1], Z[-1]
+
+    def table(name: str, normals: np.ndarray) -> np.ndarray:
+        shared = rng.normal(size=(law.n_shared, model.d))
+        return law.make(Draws(name, np.arange(len(normals))[:, None], normals, shared, V, model.d), np)
+
+    return table("Z_in", normals[:V]), table("Z_out", normals[V:-1]), table("z_trig", normals[-1:])[0]

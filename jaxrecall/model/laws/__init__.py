@@ -1,11 +1,36 @@
-"""Laws of the random embeddings, one file each. To add one, subclass `EmbeddingLaw` and call `register`."""
+"""Laws with parameters that a point chooses among: of the embeddings, one file each, and of the tokens.
 
+`law` has the text that names a law, `embedding` what an embedding law must say, `tokens` what a token law must say. Activations
+are laws too: `model/activations.py`. To add one, write a frozen dataclass and decorate it with `register`, or name it as
+`module:Class`.
+"""
+
+from .embedding import Draws, EmbeddingLaw, Moments, Rescaled, isotropic
+from .equicorrelated import Equicorrelated
 from .gaussian import Gaussian
-from .law import EMBEDDING_LAWS, EmbeddingLaw, Moments, Rescaled, law_index, register
+from .law import LAWS, Law, find_law, register
 from .orthogonal import Orthogonal
 from .sphere import Sphere
+from .tokens import TokenLaw, Uniform
 
-__all__ = ["EMBEDDING_LAWS", "EmbeddingLaw", "Moments", "Rescaled", "law_index", "register"]
+TOGETHER: tuple[EmbeddingLaw, ...] = (Gaussian(), Sphere(), Orthogonal())
+"""Embedding laws that one compiled program serves, by place. Any other has programs of its own."""
 
-for _law in (Gaussian(), Sphere(), Orthogonal()):
-    register(_law)
+__all__ = [
+    "LAWS",
+    "TOGETHER",
+    "Draws",
+    "EmbeddingLaw",
+    "Equicorrelated",
+    "Gaussian",
+    "Law",
+    "Moments",
+    "Orthogonal",
+    "Rescaled",
+    "Sphere",
+    "TokenLaw",
+    "Uniform",
+    "find_law",
+    "isotropic",
+    "register",
+]

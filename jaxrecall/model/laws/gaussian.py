@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from .law import Moments, Rescaled
+from .embedding import Draws, Moments, Rescaled
+from .law import register
 
 
+@register
+@dataclass(frozen=True)
 class Gaussian(Rescaled):
     name = "gaussian"
     moments = Moments(overlap=True, random_length=True)
 
-    def length(self, normals: Any, d: Any, xp: Any) -> Any:
-        return xp.sqrt(xp.asarray(d, normals.dtype))
+    def length(self, draws: Draws, xp: Any) -> Any:
+        return xp.sqrt(xp.asarray(draws.d, draws.normals.dtype))

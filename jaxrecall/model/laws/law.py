@@ -1,72 +1,198 @@
-"""What an embedding law must say, and the registry of those there are."""
+"""Laws with parameters, and the text by which points, grids and rows name them.
+
+A law is a frozen dataclass; its fields are its parameters. `equicorrelated(rho=0.3)` is the text of one: the name of the class,
+then the parameters that are off their default, in the order of their declaration, numbers to 12 digits. A class from outside the
+package has its import path for a name, as in `mymodule:MyLaw(a=2)`, so that any process finds it.
+"""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Any
+import ast
+import copy
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import lru_cache
+from importlib import import_module
+from typing import Any, ClassVar, TypeVar
 
-from ...errors import Problem
+from ...errors import PointError, Problem, shown, suggest
+from ..values import checked_value, to_12_digits
+
+PACKAGE = __name__.partition(".")[0]
 
 
 @dataclass(frozen=True)
-class Moments:
-    """What the formulas in `theory/` need to know of a law; the mean squared length of a row is 1 in every case."""
+class Law:
+    """A law: one of the fields `embedding`, `tokens` or `activation` of a point holds its text.
 
-    overlap: bool
-    """True: rows are independent and their directions uniform, so that cosines between them have variance 1/d.
-    False: rows are orthonormal."""
+    Raises PointError for a parameter that is out of range or of the wrong type. Limits are declared with `parameter`.
+    """
 
-    random_length: bool
-    """True: the squared length of a row is chi-square with d degrees of freedom, over d, so that entries are normal.
-    False: it is 1, so that entries are coordinates of a random direction, whose tails are lighter."""
+    field: ClassVar[str]
+    name: ClassVar[str] = ""
+    """Short name of a law of this package."""
 
+    def __post_init__(self) -> None:
+        problems: list[Problem] = []
+        for f in fields(self):
+            kind = f.type if isinstance(f.type, str) else f.type.__name__
+            value = checked_value(f"{self.field}.{f.name}", getattr(self, f.name), kind, f.metadata, problems)
+            if isinstance(value, float):
+                value = float(to_12_digits(value))
+            object.__setattr__(self, f.name, value)
+        if problems:
+            raise PointError(problems)
 
-class EmbeddingLaw(ABC):
-    """How rows of embeddings are made of independent standard normals."""
+    def __str__(self) -> str:
+        changed = [f"{f.name}={_literal(value)}" for f in fields(self) if (value := getattr(self, f.name)) != f.default]
+        return class_name(type(self)) + (f"({', '.join(changed)})" if changed else "")
 
-    name: str
-    """Value of the field `embedding`."""
+    def identity(self) -> str:
+        """What of the law enters the id of a point."""
+        return str(self)
 
-    moments: Moments | None = None
-    """What theory needs to know; the formulas refuse a law that leaves it out, the locked-attention surrogate does not."""
+    def static_text(self) -> str:
+        """The text with float parameters at their defaults: what a compiled program depends on."""
+        return str(replace(self, **{f.name: f.default for f in fields(self) if isinstance(getattr(self, f.name), float)}))
 
-    @abstractmethod
-    def rows(self, normals: Any, index: Any, d: Any, xp: Any) -> Any:
-        """(n, width) embeddings, each a function of its own row of `normals` (n, width) and its own `index` (n, 1).
+    def traced(self) -> dict[str, float]:
+        """The float parameters by dotted name, as "embedding.rho": one compiled program serves all their values."""
+        found = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {f"{self.field}.{name}": value for name, value in found.items() if isinstance(value, float)}
 
-        `xp` is numpy or jax.numpy. Columns from d on are padding, and rows of zeros are too: what is returned for them is
-        dropped, but it must be finite. `index` is v for row v of Z_in or Z_out, V for z_trig and V + 1 for z_eos.
-        """
+    def numbers(self) -> dict[str, float]:
+        """All parameters that are numbers by dotted name: the columns that a row has of them."""
+        found = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {f"{self.field}.{name}": float(value) for name, value in found.items() if isinstance(value, (int, float))}
 
-    def problems(self, V: int, d: int) -> list[Problem]:
-        """What is wrong with a point of these sizes; nothing by default."""
-        return []
-
-
-class Rescaled(EmbeddingLaw):
-    """A law whose rows are the normals over a length. A compiled program divides once for all such laws."""
-
-    @abstractmethod
-    def length(self, normals: Any, d: Any, xp: Any) -> Any:
-        """(n, 1), or one number for all rows; what it is for rows of zeros, which are padding, does not matter."""
-
-    def rows(self, normals: Any, index: Any, d: Any, xp: Any) -> Any:
-        return normals / self.length(normals, d, xp)
-
-
-EMBEDDING_LAWS: dict[str, EmbeddingLaw] = {}
-"""Every law by name, in the order of registration. A law enters a compiled program as its place in this order."""
-
-
-def law_index(name: str) -> int:
-    """The place of a law in EMBEDDING_LAWS."""
-    return list(EMBEDDING_LAWS).index(name)
+    def with_traced(self, values: Mapping[str, Any]) -> Any:
+        """A copy with these float parameters, arrays of a traced program, which are not checked."""
+        other = copy.copy(self)
+        for name in self.traced():
+            object.__setattr__(other, name.partition(".")[2], values[name])
+        return other
 
 
-def register(law: EmbeddingLaw) -> EmbeddingLaw:
-    """Adds a law, which may then be used as the field `embedding`; raises ValueError if another law has its name."""
-    if law.name in EMBEDDING_LAWS:
-        raise ValueError(f"embedding law: got {law.name!r} a second time; allowed: a name other than {', '.join(EMBEDDING_LAWS)}")
-    EMBEDDING_LAWS[law.name] = law
+AnyLaw = TypeVar("AnyLaw", bound=type[Law])
+
+LAWS: dict[str, dict[str, type[Law]]] = {"embedding": {}, "tokens": {}, "activation": {}}
+"""The laws of each field by short name: those of the package, and aliases that `register` added."""
+
+_local: dict[str, type[Law]] = {}
+"""Classes that were used as objects and cannot be imported by their path, such as those of a function."""
+
+
+def register(law: AnyLaw, name: str | None = None) -> AnyLaw:
+    """Adds a short name for a law, by default its own `name`; usable as a decorator.
+
+    Texts and rows name a law from outside the package by its import path whatever its alias. Raises ValueError if the name is taken.
+    """
+    known, alias = LAWS[law.field], name or law.name or law.__name__.lower()
+    if alias in known:
+        raise ValueError(f"{law.field}: got the name {alias!r} a second time; allowed: a name other than {', '.join(known)}")
+    known[alias] = law
     return law
+
+
+def class_name(law: type[Law]) -> str:
+    """The name of a law in texts: the short one of a law of this package, else `module:Class`."""
+    if law.__module__.partition(".")[0] == PACKAGE:
+        return law.name
+    name = f"{law.__module__}:{law.__qualname__}"
+    _local.setdefault(name, law)
+    return name
+
+
+def find_law(field: str, given: Any) -> Any:
+    """The law that a text, an alias or an object names.
+
+    Args:
+        field: embedding, tokens or activation.
+        given: a text such as "equicorrelated(rho=0.3)" or "mymodule:MyLaw", a law, or its class.
+
+    Raises:
+        PointError: there is no such law, it has no such parameter, or the value of one is not allowed.
+    """
+    if isinstance(given, type) and issubclass(given, Law):
+        given = given()
+    if isinstance(given, Law):
+        if given.field != field or not is_dataclass(given):
+            raise _error(field, given)
+        return given
+    if not isinstance(given, str):
+        raise _error(field, given)
+    return _parsed(field, given)
+
+
+@lru_cache(4096)
+def _parsed(field: str, text: str) -> Any:
+    head, bracket, arguments = text.partition("(")
+    law = LAWS[field].get(head.strip()) or _imported(field, head.strip(), text)
+    given: dict[str, Any] = {}
+    if bracket:
+        try:
+            given = _arguments(law, f"law({arguments}")
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            raise _error(field, text) from None
+    return with_parameters(law(), given)
+
+
+def _arguments(law: type[Law], text: str) -> dict[str, Any]:
+    """The literal arguments of a call, by parameter; raises ValueError or SyntaxError for anything else."""
+    call = ast.parse(text, mode="eval").body
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+        raise ValueError("not one call")
+    given = {f.name: ast.literal_eval(value) for f, value in zip(fields(law), call.args, strict=False)}
+    given |= {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
+    if len(given) != len(call.args) + len(call.keywords):
+        raise ValueError("an argument too many")
+    return given
+
+
+def with_parameters(law: Law, values: Mapping[str, Any]) -> Any:
+    """The law with other values of some parameters; raises PointError."""
+    names = [f.name for f in fields(law)]
+    problems = []
+    for name, value in values.items():
+        if name not in names:
+            allowed = ", ".join(names) or "none, it has no parameters"
+            message = f"got {shown(value)}; parameters of {class_name(type(law))}: {allowed}{suggest(name, names)}"
+            problems.append(Problem(f"{law.field}.{name}", message))
+    if problems:
+        raise PointError(problems)
+    return type(law)(**{name: getattr(law, name) for name in names} | dict(values))
+
+
+def _imported(field: str, path: str, text: str) -> type[Law]:
+    """The class of a law from outside the package, `module:Class`."""
+    module, colon, name = path.partition(":")
+    if path in _local:
+        return _local[path]
+    if not colon or not name:
+        raise _error(field, text)
+    try:
+        found: Any = sys.modules.get(module) or import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise PointError([Problem(field, f"got {shown(text)}, which cannot be imported: {error}; allowed: {_allowed(field)}")]) from None
+    if not (isinstance(found, type) and issubclass(found, Law) and getattr(found, "field", None) == field):
+        raise _error(field, text)
+    return found
+
+
+def _error(field: str, given: Any) -> PointError:
+    hint = suggest(given, LAWS[field]) if isinstance(given, str) else ""
+    return PointError([Problem(field, f"got {shown(given)}{hint}; allowed: {_allowed(field)}")])
+
+
+def _allowed(field: str) -> str:
+    return f"{', '.join(LAWS[field])}, or your own as module:Class"
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, float):
+        return to_12_digits(value)
+    return json.dumps(value) if isinstance(value, str) else str(value)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from .law import Moments, Rescaled
+from .embedding import Draws, Moments, Rescaled
+from .law import register
 
 
+@register
+@dataclass(frozen=True)
 class Sphere(Rescaled):
     name = "sphere"
     moments = Moments(overlap=True, random_length=False)
 
-    def length(self, normals: Any, d: Any, xp: Any) -> Any:
-        return xp.sqrt(xp.sum(normals * normals, axis=1, keepdims=True))
+    def length(self, draws: Draws, xp: Any) -> Any:
+        return xp.sqrt(xp.sum(draws.normals * draws.normals, axis=1, keepdims=True))

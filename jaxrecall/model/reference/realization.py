@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 
 from .. import embeddings as embed
 from .. import keys, task
-from ..laws import law_index
+from ..laws import TOGETHER, EmbeddingLaw
 from ..point import BLOCK, REDRAWS, Point, Run, checked_seed
 from ..pool import MAX_DRAWS, MIN_MEAN
 from ..training import first_step
@@ -59,7 +59,7 @@ def realize(point: Point, seed: int) -> Realization:
     seed = checked_seed(seed)
     _check_writable(point)
     streams = run_keys([Run(point, seed)])[0][0]
-    e = _embeddings(streams, law_index(point.embedding), V=point.V, d=point.d, m=point.m)
+    e = _embeddings(streams, point.embedding_law, V=point.V, d=point.d, m=point.m)
     perm = np.asarray(jax.jit(task.permutation, static_argnums=(1, 2))(streams, point.V, point.V))
 
     def drawn(key: np.ndarray, below: int, length: int, n: int) -> np.ndarray:
@@ -146,9 +146,10 @@ def run_keys(runs: Sequence[Run]) -> tuple[np.ndarray, np.ndarray]:
     return streams, keys.fold_on_host(keys.stream(streams, "train")[:, None], batch)
 
 
-@partial(jax.jit, static_argnames=("V", "d", "m"))
-def _embeddings(streams: Array, law: Array | int, V: int, d: int, m: int) -> embed.Embeddings:
-    return embed.draw(streams, law, V, d, m, (V, d, m))
+@partial(jax.jit, static_argnames=("law", "V", "d", "m"))
+def _embeddings(streams: Array, law: EmbeddingLaw, V: int, d: int, m: int) -> embed.Embeddings:
+    place = TOGETHER.index(law) if law in TOGETHER else 0
+    return embed.draw(streams, place, V, d, m, (V, d, m), None if law in TOGETHER else law)
 
 
 @partial(jax.jit, static_argnames="n_blocks")

@@ -1,0 +1,87 @@
+"""What an embedding law must say: how rows of embeddings are made of independent standard normals."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from ...errors import Problem
+from .law import Law
+
+
+@dataclass(frozen=True)
+class Moments:
+    """What the formulas in `theory/` need to know of a law; the mean squared length of a row is 1 in every case."""
+
+    overlap: bool
+    """True: rows are independent and their directions uniform, so that cosines between them have variance 1/d.
+    False: rows are orthonormal."""
+
+    random_length: bool
+    """True: the squared length of a row is chi-square with d degrees of freedom, over d, so that entries are normal.
+    False: it is 1, so that entries are coordinates of a random direction, whose tails are lighter."""
+
+
+class Draws(NamedTuple):
+    """What a law makes the rows of one table of. Columns from d on are padding, and so are rows of zeros."""
+
+    table: str
+    """Z_in, Z_out, z_trig or z_eos."""
+
+    row: Any
+    """(n, 1) number of each row in its table: the token or label; 0 for z_trig and z_eos."""
+
+    normals: Any
+    """(n, width) independent N(0, 1) entries, addressed by row: a prefix in V and in d."""
+
+    shared: Any
+    """(law.n_shared, width) independent N(0, 1) entries that all rows of this table share; those of other tables are others."""
+
+    V: Any
+    d: Any
+
+
+class EmbeddingLaw(Law):
+    """How rows of embeddings are made. The same code serves NumPy and JAX through `xp`; in a program parameters are arrays."""
+
+    field: ClassVar[str] = "embedding"
+    n_shared: ClassVar[int] = 0
+    """Rows of normals that all rows of a table share."""
+
+    moments: ClassVar[Moments | None] = None
+    """What theory needs to know; the formulas refuse a law that leaves it out, the locked-attention surrogate does not."""
+
+    @abstractmethod
+    def rows(self, draws: Draws, xp: Any) -> Any:
+        """(n, width) rows of Z_in or Z_out; what is returned for padding is dropped, but it must be finite."""
+
+    def special(self, draws: Draws, xp: Any) -> Any:
+        """(1, width) z_trig or z_eos; isotropic unless a law says otherwise."""
+        return isotropic(draws, xp)
+
+    def problems(self, V: int, d: int) -> list[Problem]:
+        """What is wrong with a point of these sizes; nothing by default."""
+        return []
+
+    def make(self, draws: Draws, xp: Any) -> Any:
+        """The rows of any table."""
+        return (self.rows if draws.table in ("Z_in", "Z_out") else self.special)(draws, xp)
+
+
+def isotropic(draws: Draws, xp: Any) -> Any:
+    """Rows with entries N(0, 1/d)."""
+    return draws.normals / xp.sqrt(xp.asarray(draws.d, draws.normals.dtype))
+
+
+class Rescaled(EmbeddingLaw):
+    """A law whose rows are the normals over a length. A compiled program divides once for all such laws of this package."""
+
+    @abstractmethod
+    def length(self, draws: Draws, xp: Any) -> Any:
+        """(n, 1), or one number for all rows; what it is for rows of zeros, which are padding, does not matter."""
+
+    def rows(self, draws: Draws, xp: Any) -> Any:
+        return draws.normals / self.length(draws, xp)
+
+    special = rows

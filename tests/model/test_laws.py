@@ -1,0 +1,223 @@
+"""Laws with parameters: their text, their axes and ids, and laws from outside the package, in this process and in others."""
+
+import dataclasses
+import math
+
+import jax
+import numpy as np
+import pytest
+from helpers import ROOT, assert_same_metrics, python, streamed
+from own_laws import Signs, Softplus, Tables, Zipf
+
+from jaxrecall import Point, realize, simulate, theory, three_step
+from jaxrecall.errors import PointError, TheoryError
+from jaxrecall.model import laws
+from jaxrecall.model import point as points
+from jaxrecall.model.activations import activations, value_and_slope
+from jaxrecall.model.laws import LAWS, Draws, Equicorrelated, Gaussian, find_law, register
+from jaxrecall.model.point import law_parameters, make_point, problem_in_workers
+from jaxrecall.model.reference.metrics import measure
+from jaxrecall.simulator import program
+from jaxrecall.simulator.shape import Shape
+
+SMALL = {"V": 12, "N": 90, "d": 16, "L": 4, "n_test": 300, "eta": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ("gaussian", "gaussian"),
+        (Gaussian(), "gaussian"),
+        (Gaussian, "gaussian"),
+        ("equicorrelated", "equicorrelated"),
+        ("equicorrelated()", "equicorrelated"),
+        ("equicorrelated(rho=0)", "equicorrelated"),
+        ("equicorrelated( 0.0 )", "equicorrelated"),
+        ("equicorrelated(rho=.30)", "equicorrelated(rho=0.3)"),
+        (Equicorrelated(0.1 + 0.2), "equicorrelated(rho=0.3)"),
+        ("equicorrelated(rho=0.1234567890123456)", "equicorrelated(rho=0.123456789012)"),
+        ("own_laws:Signs", "own_laws:Signs"),
+        (Signs(common=1), "own_laws:Signs(common=1)"),
+    ],
+)
+def test_one_canonical_text(given, text):
+    point = Point(**SMALL, embedding=given)
+    assert point.embedding == text
+    assert point.embedding_law == find_law("embedding", text)
+    assert str(point.embedding_law) == text
+    assert point.point_id == Point(**SMALL, embedding=text).point_id
+
+
+def test_an_alias_and_the_import_path_are_one_law(monkeypatch):
+    monkeypatch.setitem(LAWS, "embedding", dict(LAWS["embedding"]))
+    register(Signs, "signs")
+    assert Point(**SMALL, embedding="signs(common=0.5)") == Point(**SMALL, embedding="own_laws:Signs(common=0.5)")
+    with pytest.raises(ValueError, match="embedding: got the name 'signs' a second time"):
+        register(Signs, "signs")
+    laws.law._parsed.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"embedding": "gausian"},
+            r"embedding: got 'gausian'; did you mean gaussian\?; allowed: gaussian, sphere, orthogonal, equicorrelated, or",
+        ),
+        ({"embedding": "equicorrelated(rho=1)"}, r"embedding\.rho: got 1; allowed: finite numbers from 0 to below 1"),
+        ({"embedding": "equicorrelated(rho='a')"}, r"embedding\.rho: got 'a'; allowed: finite numbers"),
+        ({"embedding": "equicorrelated(roh=0.1)"}, r"embedding\.roh: got 0\.1; parameters of equicorrelated: rho; did you mean rho\?"),
+        ({"embedding": "equicorrelated(0.1, 0.2)"}, r"embedding: got 'equicorrelated\(0\.1, 0\.2\)'; allowed"),
+        ({"embedding": "equicorrelated(rho=__import__('os'))"}, "embedding: got"),
+        ({"embedding": "gaussian()()"}, "embedding: got"),
+        ({"embedding": "gaussian(1)"}, "embedding: got"),
+        ({"embedding": "no_such_module:Law"}, "cannot be imported: No module named 'no_such_module'"),
+        ({"embedding": "own_laws:Missing"}, "cannot be imported: module 'own_laws' has no attribute 'Missing'"),
+        ({"embedding": "own_laws:Softplus"}, "embedding: got 'own_laws:Softplus'; allowed"),
+        ({"embedding": Softplus()}, "embedding: got Softplus"),
+        ({"embedding": 3}, "embedding: got 3"),
+        ({"activation": "own_laws:Softplus(beta=0)", "m": 8}, r"activation\.beta: got 0; allowed: finite numbers greater than 0"),
+    ],
+)
+def test_what_is_no_law_is_refused_by_name(changes, message):
+    with pytest.raises(PointError, match=message):
+        Point(**SMALL, **changes)
+
+
+def test_parameters_by_dotted_name():
+    point = make_point({**SMALL, "embedding": "equicorrelated", "embedding.rho": 0.3, "activation.beta": None})
+    assert point.embedding == "equicorrelated(rho=0.3)"
+    assert law_parameters(point) == {"embedding.rho": 0.3}
+    assert law_parameters(Point(**SMALL)) == {}
+    for wrong, message in (
+        ({"embedding.rho": 0.3}, r"embedding\.rho: got 0\.3; parameters of gaussian: none"),
+        ({"colour.hue": 1}, r"colour\.hue: got 1; fields with parameters: embedding, tokens, activation"),
+        ({"embedding": "equicorrelated", "embedding.rho": 2}, r"embedding\.rho: got 2; allowed"),
+    ):
+        with pytest.raises(PointError, match=message):
+            make_point({**SMALL, **wrong})
+
+
+def test_no_correlation_gives_the_gaussian_draws_bit_for_bit():
+    plain, zero = (realize(Point(**SMALL, embedding=law), 3) for law in ("gaussian", "equicorrelated(rho=0)"))
+    for a, b in zip(plain, zero, strict=True):
+        np.testing.assert_array_equal(a, b)
+    a, b = (simulate(Point(**SMALL, embedding=law), 3) for law in ("gaussian", "equicorrelated"))
+    assert a["n_correct"] == b["n_correct"]
+    assert a["snr"] == pytest.approx(b["snr"], rel=1e-5)
+    assert (a.get("embedding.rho"), b["embedding.rho"]) == (None, 0.0)
+
+
+def test_rows_have_the_mean_inner_product_rho_and_tables_directions_of_their_own():
+    point = Point(V=60, N=16, d=4000, L=2, n_test=8, embedding="equicorrelated(rho=0.4)")
+    r = realize(point, 0)
+    for Z in (r.Z_in, r.Z_out):
+        gram = Z @ Z.T
+        assert np.diag(gram).mean() == pytest.approx(1, abs=0.03)
+        assert (gram.sum() - np.trace(gram)) / 60 / 59 == pytest.approx(0.4, abs=0.03)
+    assert abs(r.Z_in.mean(0) @ r.Z_out.mean(0)) < 0.03
+    assert max(abs(Z.mean(0) @ z) for Z in (r.Z_in, r.Z_out) for z in (r.z_trig, r.z_eos)) < 0.06
+    smaller = realize(point.replace(V=20, d=1000), 0)
+    np.testing.assert_allclose(smaller.Z_in, 2 * r.Z_in[:20, :1000], rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("law", ["equicorrelated(rho=0.6)", "own_laws:Signs(common=0.4)"])
+@pytest.mark.parametrize("mlp", [{}, {"m": 24, "activation": "own_laws:Softplus(beta=2)"}], ids=["attention", "mlp"])
+def test_the_simulator_agrees_with_the_reference(law, mlp):
+    point = Point(**SMALL, **mlp, embedding=law)
+    r = realize(point, 0)
+    learned, metrics = streamed(point, 0, Shape.sized(point, 16, 16, 32 if mlp else 0))
+    expected = three_step(r, point)
+    for ours, theirs in zip(learned, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=2e-5 * np.abs(theirs).max())
+    assert_same_metrics(metrics, measure(r, point, expected))
+
+
+def test_a_parameter_reaches_the_program():
+    """Seen before: a traced float was cast to an integer, so that rho = 0.6 simulated rho = 0."""
+    base = {**SMALL, "N": 2000, "eta": 1e-3}
+    accuracy = [simulate(Point(**base, embedding=f"equicorrelated(rho={rho})"), range(8)) for rho in (0, 0.9)]
+    none, strong = (np.mean([row["memory_accuracy"] for row in rows]) for rows in accuracy)
+    assert none > strong + 0.2
+
+
+def test_fields_keep_the_type_that_they_are_annotated_with(monkeypatch):
+    """Seen before: every traced field became an int32."""
+    field = dataclasses.field(default=0.0, metadata={"kind": "traced", "low": 0.0})
+    field.type, field.name = "float", "temperature"
+    monkeypatch.setitem(points.FIELDS, "temperature", field)
+    monkeypatch.setattr(program, "TRACED", (*program.TRACED, "temperature"))
+    point = Point(**SMALL)
+    object.__setattr__(point, "temperature", 0.6)
+    numbers = program.arguments([points.Run(point, 0)], Shape.sized(point, 16, 16, 0)).numbers
+    assert numbers["temperature"].dtype == np.float32
+    assert numbers["temperature"][0] == np.float32(0.6)
+    assert {name: numbers[name].dtype for name in ("V", "trigger_in_value")} == {"V": np.int32, "trigger_in_value": np.bool_}
+
+
+def test_values_of_a_float_parameter_share_a_program():
+    shapes = {Shape.sized(Point(**SMALL, embedding=f"equicorrelated(rho={rho})"), 16, 16, 0) for rho in (0.1, 0.5)}
+    assert len(shapes) == 1
+    assert shapes != {Shape.sized(Point(**SMALL), 16, 16, 0)}
+
+
+def test_a_law_knows_its_table():
+    """Seen before: laws saw one index for all tables, so z_trig and z_eos came out as the last token and Z_in as Z_out."""
+    r = realize(Point(V=5, N=4, d=3, L=2, n_test=4, embedding=Tables()), 0)
+    np.testing.assert_array_equal(r.Z_in, np.repeat(np.arange(5)[:, None] + 1.0, 3, axis=1))
+    np.testing.assert_array_equal(r.Z_out, r.Z_in + 1)
+    plain = realize(Point(V=5, N=4, d=3, L=2, n_test=4), 0)
+    np.testing.assert_array_equal(r.z_trig, plain.z_trig)
+    np.testing.assert_array_equal(r.z_eos, plain.z_eos)
+
+
+@pytest.mark.parametrize("activation", [*activations(), "own_laws:Softplus(beta=3)"])
+def test_the_slope_of_every_activation_is_that_of_its_value(activation):
+    u = np.linspace(-3, 3, 50) + 1e-3
+    with jax.enable_x64(True):
+        value = jax.vmap(jax.grad(lambda x: value_and_slope(activation, x, jax.numpy, jax.scipy.special.erf)[0]))(u)
+    slope = value_and_slope(activation, u, np, np.vectorize(math.erf))[1]
+    np.testing.assert_allclose(slope, value, atol=1e-12)
+
+
+@pytest.mark.parametrize("law", [*(law() for law in LAWS["embedding"].values()), Equicorrelated(0.5), Signs()], ids=str)
+def test_rows_of_every_law_have_mean_square_length_one(law):
+    V, d, rng = 30, 64, np.random.default_rng(0)
+    draws = Draws("Z_in", np.arange(V)[:, None], rng.normal(size=(V, d)), rng.normal(size=(law.n_shared, d)), V, d)
+    assert np.mean(np.sum(law.rows(draws, np) ** 2, axis=1)) == pytest.approx(1, abs=0.25)
+
+
+@pytest.mark.parametrize("law", ["equicorrelated(rho=0.1)", "own_laws:Signs"])
+def test_theory_refuses_a_law_that_supplies_no_moments(law):
+    with pytest.raises(TheoryError, match="embedding: got .*; theory covers laws that give moments: gaussian, sphere, orthogonal"):
+        theory.accuracy(theory.Model(V=64, d=32, L=8, embedding=law), 1024)
+
+
+def test_a_token_law_of_ones_own_enters_the_id_and_theory_refuses_it():
+    point = Point(**SMALL, tokens=Zipf(1.0))
+    assert point.tokens == "own_laws:Zipf"
+    assert point.point_id != Point(**SMALL).point_id == Point(**SMALL, tokens="uniform()").point_id
+    with pytest.raises(TheoryError, match="tokens: got 'own_laws:Zipf'; covered by theory: 'uniform'"):
+        theory.Model.from_point(point)
+
+
+def test_what_other_processes_cannot_import_is_told():
+    @dataclasses.dataclass(frozen=True)
+    class Local(Signs):
+        pass
+
+    assert problem_in_workers(Point(**SMALL, embedding="own_laws:Signs")) is None
+    assert "defined in a function; other processes need" in (problem_in_workers(Point(**SMALL, embedding=Local())) or "")
+    assert Point(**SMALL, embedding=Local(common=0.5)).embedding_law == Local(common=0.5)
+
+
+def test_a_sweep_with_an_axis_of_a_law_of_ones_own_in_workers(tmp_path):
+    code = """
+import jaxrecall
+base = {"V": 12, "d": 16, "L": 4, "N": 64, "n_test": 300, "embedding": "own_laws:Signs"}
+grid = {"base": base, "blocks": [{"axes": {"embedding.common": [0, 0.5]}}, {"base": base, "axes": {"embedding": ["gaussian"]}}][:1]}
+df = jaxrecall.run(grid, seeds=2, workers=2, progress=False)
+print(sorted(set(df["embedding"])), sorted(set(df["embedding.common"])), len(df))
+"""
+    done = python(code, PYTHONPATH=str(ROOT / "tests"))
+    assert done.stdout.split("\n")[0] == "['own_laws:Signs', 'own_laws:Signs(common=0.5)'] [0.0, 0.5] 4", done.stderr[-2000:]
