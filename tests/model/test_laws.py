@@ -189,7 +189,7 @@ def test_rows_of_every_law_have_mean_square_length_one(law):
 
 @pytest.mark.parametrize("law", ["equicorrelated(rho=0.1)", "own_laws:Signs"])
 def test_theory_refuses_a_law_that_supplies_no_moments(law):
-    with pytest.raises(TheoryError, match="embedding: got .*; theory covers laws that give moments: gaussian, sphere, orthogonal"):
+    with pytest.raises(TheoryError, match=r"embedding: got .*; theory covers laws that give moments: gaussian, sphere, orthogonal"):
         theory.accuracy(theory.Model(V=64, d=32, L=8, embedding=law), 1024)
 
 
@@ -215,7 +215,7 @@ def test_a_sweep_with_an_axis_of_a_law_of_ones_own_in_workers(tmp_path):
     code = """
 import jaxrecall
 base = {"V": 12, "d": 16, "L": 4, "N": 64, "n_test": 300, "embedding": "own_laws:Signs"}
-grid = {"base": base, "blocks": [{"axes": {"embedding.common": [0, 0.5]}}, {"base": base, "axes": {"embedding": ["gaussian"]}}][:1]}
+grid = {"base": base, "blocks": [{"axes": {"embedding.common": [0, 0.5]}}]}
 df = jaxrecall.run(grid, seeds=2, workers=2, progress=False)
 print(sorted(set(df["embedding"])), sorted(set(df["embedding.common"])), len(df))
 """

@@ -86,5 +86,5 @@ def test_bad_arguments(changes, message):
 def test_all_that_is_wrong_is_told_at_once():
     with pytest.raises(PointError) as error:
         Point(V=0, N=0, d=0, L=0, m=-1, n_test=0)
-    assert [problem.argument for problem in error.value.problems] == ["V", "N", "d", "L", "m", "n_test"]
+    assert [problem.argument for problem in error.value.problems] == ["V", "N", "L", "d", "m", "n_test"]
     assert error.value.problems[0].where == "V >= 2"

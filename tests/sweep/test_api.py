@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import own_laws
 import pandas as pd
 import pytest
 import yaml
@@ -21,7 +22,6 @@ from pandas.testing import assert_frame_equal
 import jaxrecall
 from jaxrecall import Point
 from jaxrecall.errors import GridError, PointError, StoreError, UsageError
-from jaxrecall.model.activations import ACTIVATIONS
 from jaxrecall.sweep import api
 from jaxrecall.sweep.__main__ import main
 from jaxrecall.sweep.grid import as_grid, rebuilt
@@ -240,11 +240,11 @@ def test_a_script_that_is_interrupted_and_called_again_loses_nothing(folder):
 
 @pytest.fixture
 def broken(monkeypatch):
-    def refuses(u, xp, erf):
+    def refuses(self, u, xp, erf):
         raise ValueError("this activation is broken")
 
-    monkeypatch.setitem(ACTIVATIONS, "broken", refuses)
-    return GRID | {"blocks": [{"axes": {"N": [100]}}, {"axes": {"N": [100], "m": [8], "activation": ["broken"]}}]}
+    monkeypatch.setattr(own_laws.Softplus, "value_and_slope", refuses)
+    return GRID | {"blocks": [{"axes": {"N": [100]}}, {"axes": {"N": [100], "m": [8], "activation": ["own_laws:Softplus"]}}]}
 
 
 @pytest.mark.parametrize("out", [None, "out"])

@@ -13,7 +13,7 @@ from scipy.stats import poisson
 from jaxrecall import realize, theory, three_step
 from jaxrecall.analysis.report import predict
 from jaxrecall.errors import TheoryError
-from jaxrecall.model.laws import EMBEDDING_LAWS, EmbeddingLaw
+from jaxrecall.model.laws import EmbeddingLaw
 from jaxrecall.model.point import FIELDS, Point
 from jaxrecall.model.reference.steps import attend, features, in_float64
 from jaxrecall.sweep.grid import read_grid
@@ -193,20 +193,19 @@ def test_the_matched_filter_stays_below_what_information_allows_and_collapses_on
     assert two[0] == pytest.approx(two[1], abs=0.03)
 
 
+@dataclasses.dataclass(frozen=True)
 class Cubes(EmbeddingLaw):
     """A law that gives no moments: the directions are the corners of a cube."""
 
-    name = "cubes"
+    def rows(self, draws, xp):
+        return xp.sign(draws.normals) / draws.d**0.5
 
-    def rows(self, normals, index, d, xp):
-        return xp.sign(normals) / d**0.5
+    special = rows
 
 
 @pytest.fixture
-def cubes(monkeypatch):
-    """The toy law, registered for one test."""
-    monkeypatch.setitem(EMBEDDING_LAWS, "cubes", Cubes())
-    return Model(V=24, d=40, L=4, embedding="cubes")
+def cubes():
+    return Model(V=24, d=40, L=4, embedding=Cubes())
 
 
 FORMULAS = (
@@ -224,7 +223,7 @@ FORMULAS = (
 @pytest.mark.parametrize("m", [0, 16])
 def test_every_formula_refuses_a_law_without_moments(cubes, formula, m):
     arguments = () if formula is theory.critical_N else (512,)
-    refusal = "embedding: got 'cubes'; theory covers laws that give moments: gaussian, sphere, orthogonal"
+    refusal = "embedding: got 'test_theory:Cubes'; theory covers laws that give moments: gaussian, sphere, orthogonal"
     if m and formula in FORMULAS[-3:]:
         refusal = "m: got 16"
     with pytest.raises(TheoryError, match=refusal):

@@ -5,6 +5,9 @@ are laws too: `model/activations.py`. To add one, write a frozen dataclass and d
 `module:Class`.
 """
 
+import pkgutil
+from importlib import import_module
+
 from .embedding import Draws, EmbeddingLaw, Moments, Rescaled, isotropic
 from .equicorrelated import Equicorrelated
 from .gaussian import Gaussian
@@ -13,8 +16,13 @@ from .orthogonal import Orthogonal
 from .sphere import Sphere
 from .tokens import TokenLaw, Uniform
 
+for _module in pkgutil.iter_modules(__path__):  # a law of the package is one file here
+    import_module(f".{_module.name}", __name__)
+
 TOGETHER: tuple[EmbeddingLaw, ...] = (Gaussian(), Sphere(), Orthogonal())
 """Embedding laws that one compiled program serves, by place. Any other has programs of its own."""
+
+LAWS["embedding"] = {law.name: type(law) for law in TOGETHER} | LAWS["embedding"]  # the usual ones first in messages
 
 __all__ = [
     "LAWS",

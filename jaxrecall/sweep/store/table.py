@@ -31,8 +31,8 @@ MEASURED = ["n_correct", "accuracy"]
 """Columns that a file has too, and that are finite numbers where status is ok. Any other that is missing was added later and reads
 as null, or as what it is for every older row."""
 
-OF_OLDER_ROWS = {"steps": RECIPE_STEPS, "start": STARTS[0], "step": RECIPE_STEPS}
-"""What columns hold in rows from before there were further steps."""
+OF_OLDER_ROWS = {"steps": RECIPE_STEPS, "start": STARTS[0], "step": RECIPE_STEPS, "tokens": "uniform"}
+"""What columns hold in rows from before they were there."""
 
 Unreadable = list[tuple[Path, str]]
 """Files that are no readable part, each with the reason."""
@@ -43,13 +43,17 @@ _SORT = ["root_seed", "V", "N", "d", "L", "m", "embedding", "activation", *ROW, 
 def of_rows(rows: list[dict[str, Any]]) -> pa.Table:
     """A table of rows with exactly the columns of `science.columns.COLUMNS` (None for null), sorted by run and step; raises StoreError."""
     rows = [in_order(row) for row in rows]
+    schema = SCHEMA
+    for name in sorted({name for row in rows for name in row.keys() - COLUMNS.keys()}):
+        schema = schema.append(pa.field(name, pa.float64(), metadata={"description": "parameter of a law"}))
     columns = {}
-    for name, (kind, _) in COLUMNS.items():
+    for field in schema:
         try:
-            columns[name] = pa.array([row[name] for row in rows], SCHEMA.field(name).type)
+            columns[field.name] = pa.array([row.get(field.name) for row in rows], field.type)
         except (pa.ArrowException, OverflowError) as error:
-            raise StoreError(f"rows: {name}: {error}; allowed: {kind} or None") from error
-    return pa.table(columns, schema=SCHEMA).sort_by([(name, "ascending") for name in ROW])
+            kind = COLUMNS.get(field.name, ("float64", ""))[0]
+            raise StoreError(f"rows: {field.name}: {error}; allowed: {kind} or None") from error
+    return pa.table(columns, schema=schema).sort_by([(name, "ascending") for name in ROW])
 
 
 def to_parquet(table: pa.Table) -> pa.Buffer:
