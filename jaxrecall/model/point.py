@@ -312,12 +312,16 @@ def checked_seed(seed: Any) -> int:
     return value
 
 
-def checked_field(name: str, value: Any, has_pool: bool, problems: list[Problem]) -> Any:
-    """`value` as the plain Python type of the field, or an entry in `problems`; limits that join several fields are not checked."""
-    limits: Mapping[str, Any] = FIELDS[name].metadata
+def checked_field(name: str, value: Any, has_pool: bool, problems: list[Problem], fields: Mapping[str, Any] | None = None) -> Any:
+    """`value` as the plain Python type of the field, or an entry in `problems`; limits that join several fields are not checked.
+
+    `fields` are those of another simulator.
+    """
+    declared = (fields or FIELDS)[name]
+    limits: Mapping[str, Any] = declared.metadata
     if has_pool and "high_with_pool" in limits:
         limits = {**limits, "high": limits["high_with_pool"]}
-    return _checked(name, value, str(FIELDS[name].type), limits, problems)
+    return _checked(name, value, getattr(declared.type, "__name__", str(declared.type)), limits, problems)
 
 
 @lru_cache(4096, typed=True)
@@ -387,6 +391,11 @@ PLAIN = (bool, int, float)
 """Types of numbers that a field may hold."""
 
 FIELDS = {f.name: f for f in fields(Point)}
+
+
+def make_point(values: Mapping[str, Any]) -> Point:
+    """The point with these values of its fields; raises PointError."""
+    return Point(**values)
 
 
 def of_kind(*kinds: Kind) -> tuple[str, ...]:
