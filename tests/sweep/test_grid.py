@@ -18,6 +18,7 @@ from jaxrecall.errors import GridError, PointError, Problem
 from jaxrecall.model.laws import EMBEDDING_LAWS, EmbeddingLaw, register
 from jaxrecall.model.point import Point
 from jaxrecall.sweep.grid import as_grid, json_schema, read_grid, rebuilt
+from jaxrecall.sweep.grid.document import read_document
 from jaxrecall.sweep.grid.expr import FUNCTIONS, parse
 from jaxrecall.sweep.settings import Settings
 
@@ -367,6 +368,89 @@ def test_errors_name_the_fields_of_the_simulator(refused, text, parts):
     one_line(refused(text, simulator=Coin), *parts)
 
 
+# parameters of laws
+
+
+@dataclasses.dataclass
+class Drawn:
+    n: int = dataclasses.field(metadata={"legend": "samples", "low": 1, "high": 100})
+    law: str = dataclasses.field(default="even", metadata={"legend": "law", "law": True, "choices": lambda: ("even", "tilted")})
+
+
+class Lawful:
+    """A simulator with a law, "even" or "tilted", of which the second has the parameter rho."""
+
+    name = "lawful"
+    fields = types.MappingProxyType({f.name: f for f in dataclasses.fields(Drawn)})
+
+    @staticmethod
+    def make_point(values):
+        values = {"law": "even", **values}
+        for name in [name for name in values if "." in name]:
+            if (values["law"], name) != ("tilted", "law.rho"):
+                raise PointError([Problem(name, f"got {values[name]} with {values['law']}; allowed: law.rho of tilted")])
+            values["law"] = f"tilted(rho={values.pop(name)})"
+        return types.SimpleNamespace(**values, point_id=json.dumps(values))
+
+
+@pytest.fixture
+def lawful(grid, monkeypatch):
+    def parameters(point):
+        return {"law.rho": float(point.law[11:-1])} if "(" in point.law else {}
+
+    for module in ("axes", "grid"):
+        monkeypatch.setattr(f"jaxrecall.sweep.grid.{module}.law_parameters", parameters)
+    return lambda text, *sets: grid(text, *sets, simulator=Lawful)
+
+
+TILTED = "base: {n: 5, law: tilted, law.rho: 0.2}\n"
+
+
+def test_parameters_of_laws_are_names_of_a_grid(lawful):
+    assert fields(lawful(TILTED), "law") == [("tilted(rho=0.2)",)]
+    axes = lawful(TILTED + "blocks: [{axes: {law.rho: [0, 0.1, 0.3], n: [3, 4]}, where: ['law.rho * n < 0.85']}]")
+    assert fields(axes, "law", "n")[-2:] == [("tilted(rho=0.1)", 3), ("tilted(rho=0.1)", 4)]
+    assert (axes.axes, axes.n_excluded) == (("law.rho", "n"), 2)
+    assert rebuilt(json.loads(json.dumps(axes.resolved)), simulator=Lawful) == axes
+    zipped = lawful(TILTED + "blocks: [{axes: {zip: {law.rho: [0.1, 0.3], n: [10, 30]}}, derive: {n: '2 * law.rho * 50'}}]")
+    assert fields(zipped, "law", "n") == [("tilted(rho=0.1)", 10.0), ("tilted(rho=0.3)", 30.0)]
+    derived = lawful(TILTED + "blocks: [{axes: {a: {linspace: {from: 1, to: 2, num: 3}}}, derive: {law.rho: 'a / 10'}}]")
+    assert (derived.axes, fields(derived, "law")[2]) == (("law.rho",), ("tilted(rho=0.2)",))
+
+
+def test_axes_name_what_varies_of_a_law(lawful):
+    blocks = "blocks: [{axes: {law: even}}, {axes: {law: tilted, law.rho: %s}}]"
+    assert lawful("base: {n: 5}\n" + blocks % "0.1").axes == ("law",)
+    assert lawful("base: {n: 5}\n" + blocks % "[0.1, 0.3]").axes == ("law", "law.rho")
+
+
+def test_parameters_of_laws_in_errors(lawful):
+    for text, parts in (
+        (
+            TILTED + "blocks: [{axes: {law.roh: [1, 2]}}]",
+            ["grid.yaml:2: blocks.0.axes.law.roh: 2 of 2 points", "got 1 with tilted"],
+        ),
+        ("base: {n: 5, law.rho: 1}", ["grid.yaml:1: base.law.rho: 1 of 1 point", "got 1 with even; allowed: law.rho of tilted"]),
+        ("base: {n: 5, lw.rho: 1}", ["grid.yaml:1: base.lw.rho: is no known key; allowed: n, law"]),
+        (TILTED + "blocks: [{axes: {law.rho: [[1]]}}]", ["law.rho.0: got [1]; allowed: numbers, text, true, false, null"]),
+        ("base: {n: 5}\nblocks: [{where: ['law.rho < 1']}]", ["blocks.0.where.0: 1 of 1 point", "law.rho has no value"]),
+        (TILTED + "blocks: [{axes: {x.y: [1, 2]}}]", ["axis 'x.y' is no field, and no derive or where line uses it"]),
+    ):
+        with pytest.raises(GridError) as error:
+            lawful(text)
+        one_line(error.value.lines, *parts)
+
+
+def test_a_set_takes_the_parameter_of_a_law_as_one_key(tmp_path):
+    path = tmp_path / "grid.yaml"
+    path.write_text("base: {embedding: gaussian}")
+    sets = ["base.embedding.rho=0.3", "blocks.0.axes.zip.tokens.s=[1, 2]", "blocks.0.axes.zip.tokens.s.1=3"]
+    data = {"base": {"embedding": "gaussian", "embedding.rho": 0.3}, "blocks": [{"axes": {"zip": {"tokens.s": [1, 3]}}}]}
+    document = read_document(path, sets, {"embedding", "tokens"})
+    assert (document.data, document.errors) == (data, [])
+    assert document.origin(("base", "embedding.rho")) == "--set base.embedding.rho=0.3"
+
+
 # what is refused
 
 
@@ -402,7 +486,7 @@ def test_errors_name_the_fields_of_the_simulator(refused, text, parts):
         (BASE + "seeds: {start: 3}", ["grid.yaml:2: seeds.count: is missing"]),
         (BASE + "seeds: {start: 4294967295, count: 2}", ["grid.yaml:2: seeds: got start=4294967295, count=2; allowed: seeds up to"]),
         (BASE + "seeds: {cuont: 3, count: 2}", ["grid.yaml:2: seeds.cuont: is no known key; did you mean count?; allowed: count, start"]),
-        (BASE + "seeds: {count: 1e9}", ["1 point before where, times 1000000000 seeds; allowed: 1000000 runs"]),
+        (BASE + "seeds: {count: 1e9}", ["1 point before where, times 1000000000 seeds = 1000000000 runs; allowed: 1000000 runs"]),
         (BASE + "blocks: []", ["grid.yaml:2: blocks: got an empty list"]),
         (BASE + "blocks:", ["grid.yaml:2: blocks: got null; allowed: a list"]),
         (BASE + "blocks: [3]", ["grid.yaml:2: blocks.0: got 3; allowed: a mapping"]),
@@ -645,7 +729,11 @@ def test_expressions_that_fail_at_a_point(refused):
 def test_a_huge_product_is_refused_before_it_is_made(refused):
     spacing = "{range: {from: 1, to: 1000, step: 1}}"
     text = BASE + f"blocks: [{{axes: {{N: {spacing}, d: {spacing}, L: {spacing}}}, where: ['N == d']}}]"
-    one_line(refused(text), "grid.yaml: limits.max_runs: got 1000000000 points before where, times 1 seeds; allowed: 1000000 runs")
+    one_line(
+        refused(text),
+        "grid.yaml: limits.max_runs: got 1000000000 points before where, times 1 seeds =",
+        "allowed: 1000000 runs",
+    )
 
 
 # the arithmetic
@@ -887,7 +975,7 @@ def test_huge_numbers(refused):
 def test_lists_from_python_are_bounded(monkeypatch):
     point = Point(V=64, N=4, d=32, L=8)
     assert as_grid(point, range(3)).seeds == range(3)
-    with pytest.raises(GridError, match="2000000000 seeds; allowed: 1000000 runs"):
+    with pytest.raises(GridError, match="2000000000 seeds = 2000000000 runs; allowed: 1000000 runs"):
         as_grid(point, range(2_000_000_000))
     monkeypatch.setattr("jaxrecall.sweep.grid.grid.MAX_LIST", 5)
     with pytest.raises(GridError, match="got count of more than 5 values"):

@@ -23,14 +23,15 @@ Factor = tuple[tuple[str, ...], list[tuple[Any, ...]]]
 """Axes that move together: their names, and rows of a value for each."""
 
 
+def law_parameters(point: Any) -> dict[str, float]:
+    """The numeric parameters of the laws of a point, by their dotted names."""
+    return {}
+
+
 class Recall:
     """The simulator of this package."""
 
     name, fields, make_point = "jaxrecall", FIELDS, staticmethod(make_point)
-
-    @staticmethod
-    def law_parameters(point: Any) -> dict[str, float]:
-        return {}
 
 
 class Names:
@@ -54,7 +55,7 @@ class Names:
 
     def value(self, point: Any, name: str) -> Any:
         """The value of a field, or of a parameter of a law, at a point; None for a law without this parameter."""
-        return getattr(point, name) if name in self.fields else self.simulator.law_parameters(point).get(name)
+        return getattr(point, name) if name in self.fields else law_parameters(point).get(name)
 
     def type(self, name: str) -> str:
         """ "int", "float", "bool" or "str"."""
@@ -92,11 +93,9 @@ class Names:
             if names := list(limits.get("choices", tuple)()):
                 one = {"enum": [*names, None] if null else names}
                 found |= {"anyOf": [one, {"pattern": "[(:]"}]} if name in self.laws else one
-            if "low" in limits:
-                found["exclusiveMinimum" if limits.get("open_low") else "minimum"] = limits["low"]
-            if "high" in limits:
-                found["maximum"] = limits.get("high_with_pool", limits["high"])
-            return found
+            found["exclusiveMinimum" if limits.get("open_low") else "minimum"] = limits.get("low", -math.inf)
+            found["maximum"] = limits.get("high_with_pool", limits.get("high", math.inf))
+            return {name: value for name, value in found.items() if value not in (-math.inf, math.inf)}
 
         return described(Kind(check, schema), limits["legend"], self.defaults.get(name)).named(name)
 

@@ -170,6 +170,11 @@ class GridFile:
     limits: Limits = key(section(Limits), "a sweep beyond these limits is refused", Limits)
     run: RunOptions = key(section(RunOptions), "how the points are run", RunOptions)
 
+    @property
+    def runs_each(self) -> int:
+        """Runs of one point."""
+        return self.search.max_runs * len(self.search.theta) if self.search else len(self.seeds)
+
 
 def grid_file(names: Names) -> Kind:
     """The kind of a whole grid file, for the simulator with these names."""

@@ -18,7 +18,7 @@ from typing import Any
 from ...errors import GridError, shown
 from ...model.point import Point
 from ..settings import Precision, Settings
-from .axes import Names, axis_locations
+from .axes import Names, axis_locations, law_parameters
 from .document import Document, read_document
 from .expand import OnProgress, expand
 from .file import NAME, SEARCH_MIN_SEEDS, Limits, Search, grid_file, plain
@@ -106,7 +106,7 @@ def as_grid(given: GridLike, seeds: int | Iterable[int] | None = None, simulator
         except RecursionError:
             raise GridError("grid: is nested too deeply") from None
     else:
-        document = Document("grid", _as_file([given] if isinstance(given, Point) else given))
+        document = Document("grid", _as_file([given] if hasattr(given, "as_given") else given))
     if seeds is not None:
         document.data["seeds"] = _as_seeds(seeds)
         document.origins = {place: line for place, line in document.origins.items() if place[0] != "seeds"}
@@ -165,13 +165,22 @@ def _imported(document: Document, path: str) -> Any:
 
 
 def _varying(document: Document, names: Names, points: tuple[Any, ...]) -> tuple[str, ...]:
-    """The fields in axes and derive that take more than one value over the points, in the order of the file."""
+    """The fields in axes and derive that take more than one value over the points, in the order of the file.
+
+    A law counts by its name without its numeric parameters, which count on their own.
+    """
     written: list[str] = []
     for block in document.data.get("blocks", ()):
-        for part, given in block.items():
-            written += [name for name, _ in axis_locations(given, ())] if part == "axes" else given if part == "derive" else []
-    values = {name: {names.value(point, name) for point in points} for name in dict.fromkeys(written) if name in names}
-    varying = [name for name, each in values.items() if len(each) > 1]
+        written += [name for name, _ in axis_locations(block.get("axes"), ())] + [*block.get("derive", ())]
+    values: dict[str, set[Any]] = {name: set() for name in dict.fromkeys(written) if name in names}
+    for name in list(values):
+        for point in points:
+            value = names.value(point, name)
+            numbers = law_parameters(point) if name in names.laws else {}
+            mine = {parameter: number for parameter, number in numbers.items() if parameter.startswith(f"{name}.")}
+            for column, each in {name: value.partition("(")[0] if mine else value, **mine}.items():
+                values.setdefault(column, set()).add(each)
+    varying = [name for name, each in values.items() if len(each - {None} if "." in name else each) > 1]
     return (*varying, document.data["search"]["axis"]) if "search" in document.data else tuple(varying)
 
 
@@ -201,8 +210,8 @@ def _as_yaml(value: Any) -> Any:
 def _as_file(points: Any) -> dict[str, Any]:
     """A grid file of these points: what they have in common is the base, and each has a block for the rest."""
     points = list(points) if isinstance(points, Iterable) else [points]
-    if not points or not all(isinstance(point, Point) for point in points):
-        got = "an empty list" if not points else repr(next(point for point in points if not isinstance(point, Point)))
+    if not points or not all(hasattr(point, "as_given") for point in points):
+        got = shown(next((point for point in points if not hasattr(point, "as_given")), points))
         raise GridError(f"grid: got {got}; allowed: a dict with the keys of a grid file, its path, a Point, or a list of Points")
     roots = sorted({point.root_seed for point in points})
     if len(roots) > 1:
