@@ -422,9 +422,13 @@ def checked_seed(seed: Any) -> int:
     return value
 
 
-def checked_field(name: str, value: Any, has_pool: bool, problems: list[Problem]) -> Any:
-    """`value` as the plain Python type of the field, a law as its text, or an entry in `problems`; joint limits are not checked."""
-    limits: Mapping[str, Any] = FIELDS[name].metadata
+def checked_field(name: str, value: Any, has_pool: bool, problems: list[Problem], fields: Mapping[str, Any] | None = None) -> Any:
+    """`value` as the plain Python type of the field, a law as its text, or an entry in `problems`; joint limits are not checked.
+
+    `fields` are those of another simulator.
+    """
+    declared = (fields or FIELDS)[name]
+    limits: Mapping[str, Any] = declared.metadata
     if "law" in limits:
         try:
             return str(find_law(name, value))
@@ -433,7 +437,7 @@ def checked_field(name: str, value: Any, has_pool: bool, problems: list[Problem]
             return value
     if has_pool and "high_with_pool" in limits:
         limits = {**limits, "high": limits["high_with_pool"]}
-    return checked_value(name, value, str(FIELDS[name].type), limits, problems)
+    return checked_value(name, value, getattr(declared.type, "__name__", str(declared.type)), limits, problems)
 
 
 @lru_cache(4096, typed=True)

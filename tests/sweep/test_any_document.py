@@ -13,8 +13,8 @@ from attack import Calls, examples, mutated, odd, reported, texts, trees
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxrecall import sweep
 from jaxrecall.errors import MAX_LINE, MAX_LINES, GridError
+from jaxrecall.sweep.__main__ import main
 from jaxrecall.sweep.grid import Grid, as_grid, read_grid, rebuilt
 
 BASE = {"V": 64, "N": 100, "d": 32, "L": 8}
@@ -142,7 +142,7 @@ def test_any_file(tmp_path_factory, data, sets):
     if grid := CALLS("read", read, path, sets):
         check_grid(grid)
     options = [word for text in sets for word in ("--set", text)]
-    code = CALLS("dry run", sweep.main, ["--grid", str(path), "--out", str(path.with_name("none")), "--dry-run", *options])
+    code = CALLS("dry run", main, ["--grid", str(path), "--out", str(path.with_name("none")), "--dry-run", *options])
     assert code in ((0, 2) if grid else (2,))
 
 

@@ -456,9 +456,9 @@ def test_a_cell_stays_in_its_program_whatever_the_round(tmp_path):
 
 
 BAD = {
-    "search.axis=d": "--set search.axis=d: search.axis: got 'd'; allowed: 'N'",
+    "search.axis=d": "--set search.axis=d: search.axis: got 'd'; allowed: N",
     "search.theta=1.5": "search.theta: got 1.5; allowed: accuracies as fractions between 0 and 1",
-    "search.theta=[]": "search.theta: got []; allowed: at least one accuracy",
+    "search.theta=[]": "search.theta: got an empty list; allowed: at least one entry",
     "search.width=0": "search.width: got 0; allowed: numbers from 0.01 to 5",
     "search.from=4": "search.from: got 4; allowed: whole numbers from 16",
     "search.from=900": "search: got from=900, to=1024; allowed: to at least 4 times from",

@@ -2,23 +2,17 @@
 
 From bottom to top:
 
-    document     YAML as plain data, with the line that every value came from, and --set
-    values       one checked value: its JSON Schema, and how messages show it
-    fields       the fields of Point as values of a grid file
-    spacing      computed values: linspace, logspace, geom, range
-    axes         the axes of a grid block: a value, a list or a spacing each, and zip
+    schema       kinds of values: the check, the messages and the JSON Schema of each, from one declaration
     expr         the arithmetic of where and derive
-    file         the sections of a grid file as pydantic models; its JSON Schema
-    validation   a document as a checked file, or a line for every error
-    names        the names that blocks give and use: unknown, unused, missing, given twice
-    block        one grid block: rows of values, and the point at each
-    expand       all grid blocks to points
-    grid         read_grid: all of it, with every error at once
-    given        the grid that a dict, a file, a point or several points stand for
+    axes         the names that a grid may use; the values of an axis: one, a list, a spacing; zip
+    file         the sections of a grid file
+    document     YAML as plain data, with the line that every value came from, and --set
+    names        names that are unknown, unused, missing, misplaced or given twice
+    expand       blocks to points
+    grid         read_grid and as_grid: all of it, with every error at once
 """
 
 from .file import Limits, Search, json_schema
-from .given import GridLike, as_grid
-from .grid import Grid, read_grid, rebuilt
+from .grid import Grid, GridLike, as_grid, read_grid, rebuilt
 
 __all__ = ["Grid", "GridLike", "Limits", "Search", "as_grid", "json_schema", "read_grid", "rebuilt"]

@@ -1,21 +1,127 @@
-"""The axes of a grid block: one value, a list or a spacing each, and zip groups, which move together."""
+"""The names that a grid may use, and their values: one value, a list or a spacing for an axis; and zip, whose axes move together."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from typing import Annotated, Any
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import MISSING, Field, dataclass
+from fractions import Fraction
+from typing import Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, create_model, model_validator
-
-from .document import Location
+from ...errors import Problem
+from ...model.point import FIELDS, checked_field, make_point
 from .expr import MAX_BITS
-from .fields import AXIS_FIELDS, described, field_check, field_value
-from .spacing import MAX_AXIS, Spacing
-from .values import Checked, absent, refuse
+from .schema import FINITE, Kind, Location, Schema, by_form, described, key, many, mapping, one_of, refuse, section, whole
+
+MAX_AXIS = 1_000_000
+"""Values of an axis, at most."""
+
+_JSON_TYPES = {"int": "integer", "float": "number", "bool": "boolean"}
+
+Factor = tuple[tuple[str, ...], list[tuple[Any, ...]]]
+"""Axes that move together: their names, and rows of a value for each."""
 
 
-def _scalar(value: Any) -> Any:
+def law_parameters(point: Any) -> dict[str, float]:
+    """The numeric parameters of the laws of a point, by their dotted names."""
+    return {}
+
+
+class Recall:
+    """The simulator of this package."""
+
+    name, fields, make_point = "jaxrecall", FIELDS, staticmethod(make_point)
+
+
+class Names:
+    """The fields of a simulator as a grid uses them."""
+
+    def __init__(self, simulator: Any = None):
+        self.simulator = simulator or Recall
+        self.fields: dict[str, Field[Any]] = dict(self.simulator.fields)
+        self.laws = {name for name, f in self.fields.items() if f.metadata.get("law")}
+        self.required = [name for name, f in self.fields.items() if f.default is MISSING]
+        self.defaults = {name: f.default for name, f in self.fields.items() if f.default is not MISSING and f.default is not None}
+        self.kinds = {name: self._kind(name) for name in self.fields}
+        own = self.simulator.fields is FIELDS
+        self.other_rate = {"kappa": "gamma", "gamma": "kappa"} if own else {}
+        numbers = [name for name in self.fields if self.type(name) in ("int", "float") and name != "root_seed"]
+        self.searchable = ["N"] if own else numbers
+
+    def __contains__(self, name: str) -> bool:
+        """Whether it is a field, or a parameter of a law such as embedding.rho."""
+        return name in self.fields or name.partition(".")[0] in self.laws
+
+    def value(self, point: Any, name: str) -> Any:
+        """The value of a field, or of a parameter of a law, at a point; None for a law without this parameter."""
+        return getattr(point, name) if name in self.fields else law_parameters(point).get(name)
+
+    def type(self, name: str) -> str:
+        """ "int", "float", "bool" or "str"."""
+        declared: Any = self.fields[name].type
+        return getattr(declared, "__name__", str(declared)).removesuffix(" | None")
+
+    def choices(self) -> set[str]:
+        """Every name that some field takes now: laws and activations may be registered at any time."""
+        return {choice for f in self.fields.values() for choice in f.metadata.get("choices", tuple)()}
+
+    def is_law(self, text: str) -> bool:
+        """Whether the text is a law, such as "equicorrelated(rho=0.3)"."""
+        for name in self.laws:
+            with suppress(ValueError):
+                return self.kinds[name].check(text) is not None
+        return False
+
+    def _kind(self, name: str) -> Kind:
+        """Literal values of a field, as a point holds them; null passes where there is a default."""
+        f, limits = self.fields[name], self.fields[name].metadata
+        null = f.default is not MISSING and name != "root_seed"
+
+        def check(value: Any) -> Any:
+            if value is None and null:
+                return None
+            problems: list[Problem] = []
+            checked = checked_field(name, value, True, problems, self.fields)  # whether there is a pool is known when the point is made
+            if problems:
+                raise ValueError(problems[0].message.replace("got None", "got null"))
+            return checked
+
+        def schema(defs: Schema) -> Schema:
+            kind = _JSON_TYPES.get(self.type(name), "string")
+            found: Schema = {"type": [kind, "null"] if null else kind}
+            if names := list(limits.get("choices", tuple)()):
+                one = {"enum": [*names, None] if null else names}
+                found |= {"anyOf": [one, {"pattern": "[(:]"}]} if name in self.laws else one
+            found["exclusiveMinimum" if limits.get("open_low") else "minimum"] = limits.get("low", -math.inf)
+            found["maximum"] = limits.get("high_with_pool", limits.get("high", math.inf))
+            return {name: value for name, value in found.items() if value not in (-math.inf, math.inf)}
+
+        return described(Kind(check, schema), limits["legend"], self.defaults.get(name)).named(name)
+
+    def base(self) -> Kind:
+        """The kind of values that all points share."""
+        kinds = {name: kind for name, kind in self.kinds.items() if name != "root_seed"}
+        parameters = {"other": SCALAR, "pattern": rf"^({'|'.join(sorted(self.laws))})\."} if self.laws else {}
+        whole = mapping(kinds, **parameters, title="Fields that all points share, unless an axis or derive overrides them.")
+
+        def check(value: Any) -> dict[str, Any]:  # a root_seed is a mistake that `check_names` reports
+            return whole.check({name: each for name, each in value.items() if name != "root_seed"} if isinstance(value, dict) else value)
+
+        return Kind(check, whole.schema).named("Base")
+
+    def axes(self) -> Kind:
+        """The kind of the axes of a block; checked, they are a list of factors of its product."""
+        kinds = {name: axis(kind).named(f"{name}-axis") for name, kind in self.kinds.items() if name != "root_seed"}
+        title = "Axes of equal length, which move together: the first value of each, then the second of each, and so on."
+        zipped = mapping(kinds, axis(SCALAR), title=title).then(_equal_lengths).named("Zip")
+        groups = by_form(zipped, many(zipped), zipped).then(lambda given: given if isinstance(given, list) else [given])
+        kinds["zip"] = described(groups, "axes of equal length that move together; or a list of such groups")
+        title = "The axes whose product makes the points, the last axis fastest."
+        return mapping(kinds, axis(SCALAR), title=title).then(_factors).named("Axes")
+
+
+def _check_scalar(value: Any) -> Any:
     if isinstance(value, (dict, list)) or (isinstance(value, float) and not math.isfinite(value)):
         raise refuse(value, "numbers, text, true, false, null")
     if isinstance(value, int) and value.bit_length() > MAX_BITS:
@@ -23,73 +129,35 @@ def _scalar(value: Any) -> Any:
     return value
 
 
-def _form(value: Any) -> str:
-    return "spacing" if isinstance(value, dict) else "list" if isinstance(value, list) else "value"
+SCALAR = Kind(_check_scalar, lambda defs: {"type": ["number", "string", "boolean", "null"]})
+"""A value of a helper, or of a parameter of a law."""
 
 
-def _axis_of(value_type: Any, check: Callable[[Any], Any]) -> Any:
-    """One value, a list or a spacing, which becomes the tuple of its checked values."""
+def axis(kind: Kind) -> Kind:
+    """One value of a kind, a list or a spacing, which becomes the tuple of its checked values."""
 
-    def values(axis: Any) -> tuple[Any, ...]:
-        if not isinstance(axis, Spacing):
-            return tuple(axis) if isinstance(axis, list) else (axis,)
+    def spaced(values: list[float]) -> tuple[Any, ...]:
         try:
-            return tuple(check(value) for value in axis.values())
+            return tuple(kind.check(value) for value in values)
         except ValueError as error:
             hint = "; round: int makes them whole" if "whole numbers" in str(error) else ""
             raise ValueError(f"one of its values is wrong: {error}{hint}") from None
 
-    one: Any = Annotated[value_type, Tag("value")]
-    many: Any = Annotated[list[value_type], Field(min_length=1, max_length=MAX_AXIS), Tag("list")]
-    return Annotated[one | many | Annotated[Spacing, Tag("spacing")], Discriminator(_form), AfterValidator(values)]
+    return by_form(kind.then(lambda value: (value,)), many(kind, most=MAX_AXIS).then(tuple), SPACING.then(spaced))
 
 
-_HELPER_SCHEMA = {"type": ["number", "string", "boolean", "null"]}
-_HelperAxis = _axis_of(Annotated[Any, Checked(_scalar, _HELPER_SCHEMA)], _scalar)
+def _equal_lengths(axes: dict[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
+    lengths = {name: len(values) for name, values in axes.items()}
+    if len(set(lengths.values())) != 1:
+        raise ValueError(f"got lengths {', '.join(f'{n}: {k}' for n, k in lengths.items()) or 'of nothing'}; allowed: equal lengths")
+    return axes
 
 
-class _Named(BaseModel):
-    """Axes by name: fields of Point, and helpers."""
-
-    model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, _HelperAxis]  # pyright: ignore
-
-    def columns(self) -> dict[str, tuple[Any, ...]]:
-        """The values of each axis that the file gives."""
-        everything = {**vars(self), **(self.model_extra or {})}
-        return {name: everything[name] for name in everything if name in self.model_fields_set}
-
-
-_AXES: dict[str, Any] = {name: (_axis_of(field_value(name), field_check(name)), described(name)) for name in AXIS_FIELDS}
-
-
-class Zip(create_model("ZipFields", __base__=_Named, **_AXES)):
-    """Axes that move together: the first value of each, then the second of each, and so on."""
-
-    @model_validator(mode="after")
-    def _equal(self) -> Zip:
-        lengths = {name: len(values) for name, values in self.columns().items()}
-        if len(set(lengths.values())) != 1:
-            raise ValueError(f"got lengths {', '.join(f'{n}: {k}' for n, k in lengths.items()) or 'of nothing'}; allowed: equal lengths")
-        return self
-
-
-_one_zip: Any = Annotated[Zip, Tag("zip")]
-_many_zips: Any = Annotated[list[Zip], Field(min_length=1), Tag("zips")]
-_AXES["zip"] = (
-    Annotated[_one_zip | _many_zips, Discriminator(lambda value: "zips" if isinstance(value, list) else "zip")],
-    Field(default_factory=absent, description="axes of equal length that move together; or a list of such groups"),
-)
-
-
-class Axes(create_model("AxesFields", __base__=_Named, **_AXES)):
-    """The axes whose product makes the points, the last axis fastest."""
-
-    @model_validator(mode="after")
-    def _some(self) -> Axes:
-        if not self.model_fields_set:
-            raise ValueError("got no axis; allowed: at least one, such as d: [32, 64]")
-        return self
+def _factors(axes: dict[str, Any]) -> list[Factor]:
+    if not axes:
+        raise ValueError("got no axis; allowed: at least one, such as d: [32, 64]")
+    groups = [group for name, values in axes.items() for group in (values if name == "zip" else [{name: values}])]
+    return [(tuple(group), list(zip(*group.values(), strict=True))) for group in groups]
 
 
 def axis_locations(axes: Any, location: Location) -> Iterator[tuple[str, Location]]:
@@ -100,5 +168,83 @@ def axis_locations(axes: Any, location: Location) -> Iterator[tuple[str, Locatio
             yield name, here
             continue
         groups = [((*here, i), group) for i, group in enumerate(value)] if isinstance(value, list) else [(here, value)]
-        for outer, group in groups:
-            yield from ((inner, (*outer, inner)) for inner in (group if isinstance(group, dict) else ()))
+        for place, group in groups:
+            yield from ((inner, (*place, inner)) for inner in (group if isinstance(group, dict) else ()))
+
+
+@dataclass(frozen=True)
+class Linspace:
+    """Evenly spaced."""
+
+    from_: float = key(FINITE, "first value, included", alias="from")
+    to: float = key(FINITE, "last value, included")
+    num: int = key(whole(2, MAX_AXIS), "how many values, both ends included; values that repeat after rounding are dropped")
+    round: str | None = key(one_of("int", None), "int: round each value to a whole number", None)
+
+    def values(self) -> list[float]:
+        """The values without repeats, exact decimals where the ends are: 0.2 to 3 in 15 gives 0.4, not 0.39999999999999997."""
+        values = [self.from_, *map(_plain, self._between()), self.to]
+        return list(dict.fromkeys(map(round, values) if self.round else values))
+
+    def _between(self) -> Iterator[Fraction]:
+        start, step = _exact(self.from_), (_exact(self.to) - _exact(self.from_)) / (self.num - 1)
+        return (start + i * step for i in range(1, self.num - 1))
+
+
+@dataclass(frozen=True)
+class Geometric(Linspace):
+    """Evenly spaced in the logarithm, between the ends themselves."""
+
+    def __post_init__(self) -> None:
+        if self.from_ <= 0 or self.to <= 0:
+            got = f"got from={self.from_!r}, to={self.to!r}"
+            raise ValueError(f"{got}; allowed: values above 0, the ends themselves and not exponents")
+
+    def _between(self) -> Iterator[Fraction]:
+        shares = (i / (self.num - 1) for i in range(1, self.num - 1))
+        return (Fraction(f"{self.from_ ** (1 - share) * self.to**share:.15g}") for share in shares)
+
+
+@dataclass(frozen=True)
+class Range:
+    """In steps."""
+
+    from_: float = key(FINITE, "first value, included", alias="from")
+    to: float = key(FINITE, "last value, included")
+    step: float = key(FINITE, "from, from + step, ..., up to `to`, which is included when it is hit")
+
+    def __post_init__(self) -> None:
+        if not self.step or not 1 <= self._steps() + 1 < MAX_AXIS + 1:
+            got = f"got from={self.from_!r}, to={self.to!r}, step={self.step!r}"
+            raise ValueError(f"{got}; allowed: 1 to {MAX_AXIS} steps that lead to the end")
+
+    def _steps(self) -> Fraction:
+        return (_exact(self.to) - _exact(self.from_)) / _exact(self.step)
+
+    def values(self) -> list[float]:
+        """The values, exact decimals where the ends are."""
+        start, step = _exact(self.from_), _exact(self.step)
+        return [_plain(start + i * step) for i in range(int(self._steps()) + 1)]
+
+
+def _exact(value: float) -> Fraction:
+    return Fraction(repr(value))
+
+
+def _plain(value: Fraction) -> float:
+    return int(value) if value.denominator == 1 else float(value)
+
+
+def _spacing() -> Kind:
+    sections = {"linspace": section(Linspace), "logspace": section(Geometric), "geom": section(Geometric), "range": section(Range)}
+    whole = mapping(sections, title="Computed values: exactly one of the keys.")
+
+    def values(given: dict[str, Any]) -> list[float]:
+        if len(given) != 1:
+            raise ValueError(f"got {', '.join(sorted(given)) or '{}'}; allowed: exactly one of {', '.join(sections)}")
+        return next(iter(given.values())).values()
+
+    return Kind(whole.then(values).check, lambda defs: whole.schema(defs) | {"minProperties": 1, "maxProperties": 1}).named("Spacing")
+
+
+SPACING = _spacing()

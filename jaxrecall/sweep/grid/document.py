@@ -7,23 +7,33 @@ an error. Tags that would build objects are refused. Anchors cannot unfold witho
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from ...errors import GridError
+from ...errors import GridError, shown
+from .schema import Location
 
-Location = tuple[str | int, ...]
-"""The path of a value in a document: keys of mappings and indices of lists, from the top."""
-
-MAX_FILE_BYTES, MAX_VALUES, MAX_DIGITS = 16 * 2**20, 500_000, 400
+MAX_FILE_BYTES, MAX_VALUES, MAX_DEPTH = 16 * 2**20, 500_000, 100
 
 _TAG = "tag:yaml.org,2002:"
-_MERGE = _TAG + "merge"
 _DIGITS = r"[0-9]+(?:_[0-9]+)*"
+_SCALARS: dict[str, tuple[str, str, Callable[[str], Any]]] = {
+    "null": (r"~|null|Null|NULL|", "~nN", lambda text: None),
+    "bool": (r"true|True|TRUE|false|False|FALSE", "tTfF", lambda text: text.lower() == "true"),
+    "int": (rf"[-+]?(?:{_DIGITS}|0x[0-9a-fA-F]+)", "-+0123456789", lambda text: int(text, 16 if "x" in text else 10)),
+    "float": (
+        rf"[-+]?(?:(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:[eE][-+]?[0-9]+)?|\.inf|\.nan)",
+        "-+.0123456789",
+        lambda text: float(text.replace(".inf", "inf").replace(".nan", "nan")),
+    ),
+    "merge": (r"<<", "<", str),
+    "str": (r"(?!)", "", str),
+}
+"""Scalars: how they are written, their first characters (an empty text is null), and their value."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -31,29 +41,10 @@ class _Loader(yaml.SafeLoader):
 
 
 _Loader.yaml_implicit_resolvers = {}
-for _name, _pattern, _first in (
-    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
-    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
-    ("int", rf"[-+]?(?:{_DIGITS}|0x[0-9a-fA-F]+)", "-+0123456789"),
-    ("float", rf"[-+]?(?:(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:[eE][-+]?[0-9]+)?|\.inf|\.nan)", "-+.0123456789"),
-    ("merge", r"<<", "<"),
-):
-    _Loader.add_implicit_resolver(_TAG + _name, re.compile(rf"^(?:{_pattern})$"), list(_first))
 
 
-def _whole(text: str) -> int:
-    if len(text) > MAX_DIGITS:
-        raise ValueError(f"more than {MAX_DIGITS} digits")
-    return int(text, 16 if "x" in text else 10)
-
-
-_SCALARS = {
-    "null": lambda text: None,
-    "bool": lambda text: text.lower() == "true",
-    "int": _whole,
-    "float": lambda text: float(text.replace(".inf", "inf").replace(".nan", "nan")),
-    "str": str,
-}
+for _name, (_pattern, _first, _) in _SCALARS.items():
+    _Loader.add_implicit_resolver(_TAG + _name, re.compile(rf"^(?:{_pattern})$"), [*_first, *([""] if _name == "null" else [])])
 
 
 @dataclass
@@ -81,11 +72,12 @@ def dotted(location: Location) -> str:
     return ".".join(map(str, location))
 
 
-def read_document(path: str | Path, sets: Sequence[str] = ()) -> Document:
+def read_document(path: str | Path, sets: Sequence[str] = (), laws: Collection[str] = ()) -> Document:
     """The mapping in the YAML file `path`, with each `--set` text ("base.V=512", later ones win) in place.
 
-    Raises GridError: unreadable, not YAML, no mapping at the top. A repeated key, or a `--set` that fits nowhere, becomes a
-    line in `errors`, so that it is reported together with later errors.
+    In a `--set`, the name of one of `laws` and that of its parameter are one key, as in base.embedding.rho. Raises GridError:
+    unreadable, not YAML, no mapping at the top. A repeated key, or a `--set` that fits nowhere, becomes a line in `errors`, so
+    that it is reported together with later errors.
     """
     document = Document(str(path), {})
     reader = _Reader(document, lambda mark: f"{document.path}:{mark.line + 1}")
@@ -96,7 +88,7 @@ def read_document(path: str | Path, sets: Sequence[str] = ()) -> Document:
     document.data = data
     for text in sets:
         try:
-            _set(document, text)
+            _set(document, text, laws)
         except GridError as error:
             document.errors += error.lines
     return document
@@ -106,35 +98,28 @@ def _text(path: str) -> str:
     try:
         with Path(path).open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
-        text = content.decode("utf-8-sig")
+        if len(content) > MAX_FILE_BYTES:
+            raise GridError(f"{path}: is too large; allowed: up to {MAX_FILE_BYTES} bytes")
+        return content.decode("utf-8-sig")
     except OSError as error:
         raise GridError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise GridError(f"{path}: is not UTF-8 text; allowed: a YAML file") from None
-    except ValueError as error:
+    except ValueError as error:  # a path that holds a null character
         raise GridError(f"{path!r}: cannot be read: {error}") from None
-    if len(content) > MAX_FILE_BYTES:
-        raise GridError(f"{path}: is too large; allowed: up to {MAX_FILE_BYTES} bytes")
-    return text
 
 
 class _Reader:
-    """Parses YAML text into plain data, and notes the origin of each value."""
+    """Parses YAML text into plain data, and notes the origin of each value; an anchor is read again wherever it is used."""
 
     def __init__(self, document: Document, origin: Callable[[yaml.Mark], str]):
-        self.document, self.origin = document, origin
+        self.document, self.origin, self.n_values = document, origin, 0
 
     def read(self, text: str, location: Location) -> Any:
+        """The data in `text`, which stands at `location`; raises GridError."""
         try:
-            loader = _Loader(text)
-            try:
-                node = loader.get_single_node()
-            finally:
-                loader.dispose()
-            if node is None:
-                return None
-            self._count(node, {})
-            return self._build(node, location)
+            node = yaml.compose(text, _Loader)
+            return None if node is None else self._build(node, location)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             about = ", ".join(part for part in (error.context, error.problem) if part)
@@ -144,18 +129,11 @@ class _Reader:
         except RecursionError:
             raise GridError(f"{self.document.path}: is nested too deeply") from None
 
-    def _count(self, node: yaml.Node, counts: dict[yaml.Node, int]) -> int:
-        """Values in `node` with its anchors unfolded; `counts` holds those of finished nodes, and 0 for open ones."""
-        if node not in counts:
-            counts[node] = 0
-            counts[node] = 1 + sum(self._count(child, counts) for child in _children(node))
-            if counts[node] > MAX_VALUES:
-                raise GridError(f"{self.origin(node.start_mark)}: holds more than {MAX_VALUES} values with its anchors unfolded")
-        elif counts[node] == 0:
-            raise GridError(f"{self.origin(node.start_mark)}: is an anchor that holds itself")
-        return counts[node]
-
     def _build(self, node: yaml.Node, location: Location) -> Any:
+        self.n_values += 1
+        if self.n_values > MAX_VALUES or len(location) > MAX_DEPTH:
+            much = f"holds more than {MAX_VALUES} values" if self.n_values > MAX_VALUES else f"is nested more than {MAX_DEPTH} deep"
+            raise GridError(f"{self.document.origin(location[:1])}: {much} with its anchors unfolded")
         tag = node.tag.removeprefix(_TAG)
         if isinstance(node, yaml.MappingNode) and tag == "map":
             return self._mapping(node, location)
@@ -166,78 +144,63 @@ class _Reader:
                 items.append(self._build(item, (*location, i)))
             return items
         try:
-            return _SCALARS[tag](node.value)
-        except (KeyError, ValueError):
-            shown = f"{node.value[:40]!r} as {tag}" if tag in _SCALARS else f"the tag {node.tag}"
-            raise GridError(f"{self.origin(node.start_mark)}: got {shown}; allowed: plain numbers, text, lists, mappings") from None
+            return _SCALARS[tag][2](node.value)
+        except (KeyError, TypeError, ValueError):
+            got = f"{shown(node.value, 40)} as {tag}" if tag in _SCALARS else f"the tag {node.tag}"
+            raise GridError(f"{self.origin(node.start_mark)}: got {got}; allowed: plain numbers, text, lists, mappings") from None
 
     def _mapping(self, node: yaml.MappingNode, location: Location) -> dict[str, Any]:
-        data: dict[str, Any] = {}
+        """Its own keys win over what `<<: *a` or `<<: [*a, *b]` brings, of which earlier mappings win."""
+        merged: dict[str, Any] = {}
+        for other in [value for key, value in node.value if key.tag == _TAG + "merge"]:
+            for source in other.value if isinstance(other, yaml.SequenceNode) else [other]:
+                more = self._build(source, location)
+                if not isinstance(more, dict):
+                    raise GridError(f"{self.origin(source.start_mark)}: got {shown(more)} after <<; allowed: mappings")
+                merged = {**more, **merged}
+        own: dict[str, Any] = {}
         for key, value in node.value:
-            if key.tag == _MERGE:
-                data = {**self._merged(value, location), **data}
-        first: dict[str, str] = {}
-        for key, value in node.value:
-            if key.tag == _MERGE:
-                continue
-            origin = self.origin(key.start_mark)
+            origin, here = self.origin(key.start_mark), (*location, key.value)
             if not isinstance(key, yaml.ScalarNode):
                 raise GridError(f"{origin}: got a list or mapping as a key; allowed: names")
-            name = key.value
-            if name in first:
-                self.document.errors.append(f"{origin}: {dotted((*location, name))}: is given twice, first at {first[name]}")
-                continue
-            first[name] = self.document.origins[(*location, name)] = origin
-            data[name] = self._build(value, (*location, name))
-        return data
-
-    def _merged(self, node: yaml.Node, location: Location) -> dict[str, Any]:
-        """What `<<: *a` or `<<: [*a, *b]` brings; earlier mappings win."""
-        data: dict[str, Any] = {}
-        for other in node.value if isinstance(node, yaml.SequenceNode) else [node]:
-            extra = self._build(other, location)
-            if not isinstance(extra, dict):
-                raise GridError(f"{self.origin(other.start_mark)}: got {extra!r} after <<; allowed: mappings")
-            data = {**extra, **data}
-        return data
+            if key.value in own:
+                self.document.errors.append(f"{origin}: {dotted(here)}: is given twice, first at {self.document.origins[here]}")
+            elif key.tag != _TAG + "merge":
+                self.document.origins[here] = origin
+                own[key.value] = self._build(value, here)
+        return {**merged, **own}
 
 
-def _children(node: yaml.Node) -> Iterator[yaml.Node]:
-    if isinstance(node, yaml.MappingNode):
-        yield from (value for _, value in node.value)
-    elif isinstance(node, yaml.SequenceNode):
-        yield from node.value
-
-
-def _set(document: Document, text: str) -> None:
+def _set(document: Document, text: str, laws: Collection[str]) -> None:
     """Writes one `--set` text, "blocks.0.axes.d=[8, 16]", into the data; raises GridError."""
-    shown = f"--set {text if len(text) <= 80 else text[:77] + '...'}"
+    about_set = f"--set {text if len(text) <= 80 else text[:77] + '...'}"
     path, equals, value = text.partition("=")
     parts = [part.strip() for part in path.split(".")]
+    for i in [i for i, part in enumerate(parts[:-1]) if part in laws and not parts[i + 1].isdecimal()][::-1]:
+        parts[i : i + 2] = [".".join(parts[i : i + 2])]
     if not equals or not all(parts):
-        raise GridError(f"{shown}: is malformed; allowed: KEY=VALUE such as base.V=512 or blocks.0.axes.d=[8,16]")
+        raise GridError(f"{about_set}: is malformed; allowed: KEY=VALUE such as base.V=512 or blocks.0.axes.d=[8,16]")
     inside: Any = document.data
     location: Location = ()
     for i, part in enumerate(parts):
-        about = dotted(location) or "the file"
+        around = dotted(location) or "the file"
+        step: Any = part
         if isinstance(inside, list):
             if not part.isdecimal() or len(part) > 9 or int(part) >= len(inside):
                 allowed = f"0 to {len(inside) - 1}" if inside else "none, the list is empty"
-                raise GridError(f"{shown}: got {part[:40]!r} in {about}, a list; allowed: {allowed}, or the whole of {about} at once")
-            step: Any = int(part)
-        elif isinstance(inside, dict):
-            step = part
-        else:
-            raise GridError(f"{shown}: {about} is {inside!r}, not a mapping; allowed: {about}=VALUE")
+                message = f"got {part[:40]!r} in {around}, a list; allowed: {allowed}, or the whole of {around} at once"
+                raise GridError(f"{about_set}: {message}")
+            step = int(part)
+        elif not isinstance(inside, dict):
+            raise GridError(f"{about_set}: {around} is {shown(inside)}, not a mapping; allowed: {around}=VALUE")
         location = (*location, step)
-        if i + 1 < len(parts):
-            present = inside[step] if isinstance(inside, list) else inside.get(step)
-            if present is None:
-                document.origins[location] = shown
-                present = inside[step] = [{}] if location == ("blocks",) and parts[i + 1] == "0" else {}
-            inside = present
-        else:
-            for stale in [other for other in document.origins if other[: len(location)] == location]:
-                del document.origins[stale]
-            inside[step] = _Reader(document, lambda mark: shown).read(value, location)
-            document.origins[location] = shown
+        if i + 1 == len(parts):
+            document.origins = {place: line for place, line in document.origins.items() if place[: len(location)] != location}
+            inside[step] = _Reader(document, lambda mark: about_set).read(value, location)
+            document.origins[location] = about_set
+            return
+        present = inside[step] if isinstance(inside, list) else inside.get(step)
+        if present is None:
+            document.origins[location] = about_set
+            present = inside[step] = [{}] if location == ("blocks",) and parts[i + 1] == "0" else {}
+        inside = present

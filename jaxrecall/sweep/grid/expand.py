@@ -1,20 +1,22 @@
-"""All grid blocks to points, each point once.
+"""The blocks of a checked file to points, each point once.
 
 A point that cannot be simulated refuses the grid, unless a where line excludes it. Each kind of fault is reported once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 from ...errors import GridError, PointError, Problem
-from ...model.point import FIELDS, Point
-from .block import GridBlock, Values, grid_blocks
-from .document import Document, Location
-from .fields import DEFAULTS
-from .file import GridFile
-from .values import show
+from .axes import Names, axis_locations
+from .document import Document
+from .expr import Expression
+from .file import Block, GridFile
+from .schema import Location, show
 
 MAX_KEPT = 200_000  # points that are kept only to report how far a grid is past max_runs
 BETWEEN = 10_000  # points from one report of progress to the next
@@ -22,34 +24,35 @@ BETWEEN = 10_000  # points from one report of progress to the next
 OnProgress = Callable[[int, int], None]
 """Called with the points expanded so far, and all of them."""
 
+Values = dict[str, Any]
+"""Values of fields and helpers by name; None is not given."""
 
-@dataclass(frozen=True)
-class Expansion:
+_RESOLVED = {"activation", "kappa", "gamma", "gamma2"}  # fields that may change, or appear, when the point is made
+
+
+class Expansion(NamedTuple):
     """The points in order, how many repeated another one, and how many a where line excluded."""
 
-    points: tuple[Point, ...]
+    points: tuple[Any, ...]
     n_duplicates: int
     n_excluded: int
 
 
-def expand(document: Document, file: GridFile, on_progress: OnProgress = lambda done, of: None) -> Expansion:
+def expand(document: Document, file: GridFile, names: Names, on_progress: OnProgress = lambda done, of: None) -> Expansion:
     """All points of the grid; raises GridError with a line per kind of invalid point, or if no point or too many are left."""
-    blocks = grid_blocks(document, file)
-    searched = {file.search.axis: file.search.from_} if file.search else {}
-    base = {name: value for name, value in file.base.model_dump(exclude_unset=True).items() if value is not None}
-    start = {**DEFAULTS, "root_seed": file.root_seed, **searched, **base}
-    budget = _Budget(document, file)
-    n_raw = sum(block.n_raw for block in blocks)
-    budget.check_product(n_raw)
-    points: dict[str, Point] = {}
-    faults = _Faults(document)
-    n_duplicates = n_excluded = n_done = 0
+    blocks = [_Expanded(names, document, file, i, block) for i, block in enumerate(file.blocks or [Block()])]
+    n_raw, n_done, n_excluded, n_duplicates = sum(block.n_raw for block in blocks), 0, 0, 0
+    most = file.limits.max_runs // file.runs_each
+    if most == 0 or n_raw > 20 * max(file.limits.max_runs, 1_000_000):
+        raise _too_many(document, file, n_raw, " before where,")
+    points: dict[str, Any] = {}
+    faults = _Faults(document, names)
     for block in blocks:
         for row in block.rows():
             if n_done % BETWEEN == 0:
                 on_progress(n_done, n_raw)
             n_done += 1
-            values = _values(start, row)
+            values = block.values(row)
             try:
                 point = block.point(values)
             except PointError as error:
@@ -60,105 +63,146 @@ def expand(document: Document, file: GridFile, on_progress: OnProgress = lambda 
                 n_excluded += 1
             elif points.setdefault(point.point_id, point) is not point:
                 n_duplicates += 1
-            budget.check_kept(len(points), n_raw)
+            if len(points) > max(MAX_KEPT, most):
+                raise _too_many(document, file, len(points), f" so far, of {n_raw},")
     if faults.found:
         raise GridError(faults.lines())
     if not points:
         empty = "excludes all of {}, no block has any left; allowed: conditions that some meet"
         raise GridError([document.line((*block.location, "where"), empty.format(_points(block.n_raw))) for block in blocks])
-    budget.check_points(len(points))
-    if file.search:
-        _check_search(document, file.search.to, points.values())
+    if len(points) > most:
+        raise _too_many(document, file, len(points))
     return Expansion(tuple(points.values()), n_duplicates, n_excluded)
 
 
-def _check_search(document: Document, to: int, points: Iterable[Point]) -> None:
-    """Raises GridError if the range of a search includes an N that some of its points cannot have."""
-    most = FIELDS["N"].metadata["high"]
-    if to > most and (without := sum(point.pool is None for point in points)):
-        message = f"got {to} with {_points(without)} without a pool; allowed: up to {most}, or give every point a pool"
-        raise GridError(document.line(("search", "to"), message))
+def _too_many(document: Document, file: GridFile, n_points: int, about: str = "") -> GridError:
+    each = f"{file.runs_each} " + ("runs that a search may take" if file.search else "seeds")
+    got = f"got {_points(n_points)}{about} times {each} = {n_points * file.runs_each} runs"
+    allowed = f"allowed: {file.limits.max_runs} runs; raise limits.max_runs or make the grid smaller"
+    return GridError(document.line(("limits", "max_runs"), f"{got}; {allowed}"))
 
 
-def _values(start: Values, row: Values) -> Values:
-    """`row` over `start`; null in a row means not given, so that the default of the field holds."""
-    values = {**start, **row}
-    for name in [name for name, value in row.items() if value is None]:
-        del values[name]
-        values.update({name: DEFAULTS[name]} if name in DEFAULTS else {})
-    return values
+class _Expanded:
+    """A block of the file: rows of values, and the point at each. `locations` says where each of its names is written."""
+
+    def __init__(self, names: Names, document: Document, file: GridFile, i: int, block: Block):
+        self.names, self.axes, self.derive, self.where = names, block.axes, block.derive, block.where
+        self.start = names.defaults | {name: value for name, value in file.base.items() if value is not None}
+        self.start["root_seed"] = file.root_seed
+        self.location: Location = ("blocks", i) if file.blocks else ()
+        axes = document.data["blocks"][i].get("axes") if file.blocks else None
+        self.locations = dict(axis_locations(axes, (*self.location, "axes")))
+        self.locations |= {name: (*self.location, "derive", name) for name in self.derive}
+        self.locations |= {f"where.{j}": (*self.location, "where", j) for j in range(len(self.where))}
+        self.n_raw = math.prod(len(rows) for _, rows in self.axes)
+        self.rate = next((name for name in names.other_rate if name in self.locations), None)
+        self.farthest: Values = {}
+        if search := file.search:
+            self.start[search.axis], self.locations[search.axis] = search.from_, ("search",)
+            if search.to > names.fields[search.axis].metadata.get("high", math.inf):
+                self.farthest = {search.axis: search.to}
+        self.arguments = [name for name in {**self.start, **self.locations} if name in names or name == "root_seed"]
+
+    def rows(self) -> Iterator[Values]:
+        """The values of the axes at each point, the last axis fastest."""
+        names = [name for together, _ in self.axes for name in together]
+        for combination in itertools.product(*(rows for _, rows in self.axes)):
+            yield dict(zip(names, itertools.chain.from_iterable(combination), strict=True))
+
+    def values(self, row: Values) -> Values:
+        """`row` over the base; null in a row means that the default of the field holds."""
+        nulls = {name: self.names.defaults.get(name) for name, value in row.items() if value is None} if None in row.values() else {}
+        return {**self.start, **row, **nulls}
+
+    def point(self, values: Values) -> Any:
+        """The point at these values of base and axes, or None if a where line excludes it; raises PointError.
+
+        Adds the derived values to `values`. A where line sees the fields as the point resolves them. Where the point cannot be
+        made, a line that needs only given and derived values may still exclude it.
+        """
+        problems: list[Problem] = []
+        for name, expression in self.derive.items():
+            values[name] = _evaluated(expression, values, name, problems)
+            del problems[1:]  # what fails after it fails because of it
+        point = None  # made by the first line that needs it, since to exclude a point without making it is faster
+        for i, line in enumerate(self.where):
+            known = None not in map(values.get, line.names)
+            if point is None and not problems and not (known and line.names.isdisjoint(_RESOLVED)):
+                point = self._make(values, problems)
+            if point is None and not known:
+                continue
+            holds = _evaluated(line, values if point is None else self._resolved(line.names, point, values), f"where.{i}", problems)
+            if holds is False:
+                return None
+            if holds not in (True, None):
+                problems.append(Problem(f"where.{i}", f"{line.text!r}: gives {show(holds)}; allowed: true or false"))
+        if point is None and not problems:
+            point = self._make(values, problems)
+        if problems:
+            raise PointError(problems)
+        return point
+
+    def _resolved(self, used: Iterable[str], point: Any, values: Values) -> Values:
+        """The values of names: of fields as the point has them, of helpers as they are."""
+        return {name: self.names.value(point, name) if name in self.names else values[name] for name in used}
+
+    def _make(self, values: Values, problems: list[Problem]) -> Any:
+        """The point, or None and its problems added to `problems`."""
+        arguments = {name: values[name] for name in self.arguments if values.get(name) is not None}
+        if self.rate in arguments:
+            arguments.pop(self.names.other_rate[self.rate], None)
+        try:
+            if self.farthest:
+                self.names.simulator.make_point(arguments | self.farthest)
+            return self.names.simulator.make_point(arguments)
+        except PointError as error:
+            problems += error.problems
 
 
-class _Budget:
-    """limits.max_runs, checked against the points as early as possible; each check raises GridError."""
-
-    def __init__(self, document: Document, file: GridFile):
-        self.document, self.max_runs = document, file.limits.max_runs
-        self.runs_each = file.search.max_runs * len(file.search.theta) if file.search else file.n_seeds
-        self.each = f"{self.runs_each} " + ("runs that a search may take" if file.search else "seeds")
-
-    def check_product(self, n_raw: int) -> None:
-        """Before any point is made: refuses a product that would take long, or too many runs of a single point."""
-        if n_raw > 20 * max(self.max_runs, 1_000_000) or self.runs_each > self.max_runs:
-            raise self._error(f"{_points(n_raw)} before where, times {self.each}")
-
-    def check_kept(self, n_points: int, n_raw: int) -> None:
-        """While points are made: refuses the grid soon after the limit is passed."""
-        if n_points > max(MAX_KEPT, self.max_runs // self.runs_each):
-            raise self._error(f"more than {n_points - 1} of {n_raw} points, times {self.each}")
-
-    def check_points(self, n_points: int) -> None:
-        if n_points * self.runs_each > self.max_runs:
-            raise self._error(f"{_points(n_points)} times {self.each} = {n_points * self.runs_each} runs")
-
-    def _error(self, got: str) -> GridError:
-        message = f"got {got}; allowed: {self.max_runs} runs; raise limits.max_runs or make the grid smaller"
-        return GridError(self.document.line(("limits", "max_runs"), message))
-
-
-@dataclass
-class _Fault:
-    """One kind of problem at one location: how often, in which grid blocks, and the first of them."""
-
-    problem: Problem
-    first: str
-    hint: str
-    count: int = 0
-    blocks: dict[Location, int] = field(default_factory=dict)
+def _evaluated(expression: Expression, values: Values, name: str, problems: list[Problem]) -> Any:
+    """The value of an expression; or None, and a problem with `name`."""
+    try:
+        return expression.evaluate(values)
+    except ValueError as error:
+        problems.append(Problem(name, str(error)))
 
 
 class _Faults:
-    """The problems of invalid points by kind: the location, the argument and the remedy, without the numbers of the point."""
+    """The problems of invalid points by kind: the location, the argument and the remedy, without the numbers of the point.
 
-    def __init__(self, document: Document):
-        self.document = document
-        self.found: dict[tuple[Location, str, str], _Fault] = {}
+    Of each kind the first problem, where it was, a hint, how many there are, and the points of the blocks that have any.
+    """
 
-    def add(self, block: GridBlock, problem: Problem, row: Values, values: Values) -> None:
+    def __init__(self, document: Document, names: Names):
+        self.document, self.names = document, names
+        self.found: dict[tuple[Location, str, str], tuple[Problem, str, str]] = {}
+        self.counts, self.n_points = Counter[Any](), dict[Any, dict[Location, int]]()
+
+    def add(self, block: _Expanded, problem: Problem, row: Values, values: Values) -> None:
         """Counts a problem of the point that `row` of the axes gives, which makes these `values`."""
         name = problem.argument
-        location = block.locations.get(name, block.location)
-        if name not in block.locations and name in self.document.data.get("base", {}):
-            location = ("base", name)
+        written = ("base", name) if name in self.document.data.get("base", {}) else block.location
+        location = block.locations.get(name, written)
         kind = location, name, problem.where or problem.message.rpartition("; allowed: ")[2].split(", at ")[0]
         if kind not in self.found:
             value, hint = values.get(name), ""
-            if name in block.derive and isinstance(value, float) and not value.is_integer() and FIELDS[name].type == "int":
+            if name in block.derive and isinstance(value, float) and not value.is_integer() and self.names.type(name) == "int":
                 hint = f'; write {name}: "round({block.derive[name].text})"'
-            self.found[kind] = _Fault(problem, ", ".join(f"{axis}={show(value)}" for axis, value in row.items()), hint)
-        self.found[kind].count += 1
-        self.found[kind].blocks[block.location] = block.n_raw
+            first = ", ".join(f"{axis}={show(value)}" for axis, value in row.items())
+            self.found[kind] = problem, f", the first at {first}" if first else "", hint
+        self.counts[kind] += 1
+        self.n_points.setdefault(kind, {})[block.location] = block.n_raw
 
     def lines(self) -> list[str]:
-        return [self._line(location, fault) for (location, _, _), fault in self.found.items()]
-
-    def _line(self, location: Location, fault: _Fault) -> str:
-        total, problem = sum(fault.blocks.values()), fault.problem
-        first = f", the first at {fault.first}" if fault.first else ""
-        remedy = ""
-        if problem.where and self.document.data.get("blocks"):
-            remedy = f'; where: ["{problem.where}"] would exclude ' + ("them" if fault.count < total else "them, and leave none")
-        return self.document.line(location, f"{fault.count} of {_points(total)} cannot be simulated{first}: {problem}{fault.hint}{remedy}")
+        """A line for each kind."""
+        lines = []
+        for kind, (problem, first, hint) in self.found.items():
+            count, total, remedy = self.counts[kind], sum(self.n_points[kind].values()), ""
+            if problem.where and self.document.data.get("blocks") and kind[0] != ("search",):
+                remedy = f'; where: ["{problem.where}"] would exclude them' + ("" if count < total else ", and leave none")
+            message = f"{count} of {_points(total)} cannot be simulated{first}: {problem}{hint}{remedy}"
+            lines.append(self.document.line(kind[0], message))
+        return lines
 
 
 def _points(count: int) -> str:

@@ -1,34 +1,29 @@
-"""The contents of a grid file: its sections and their types as pydantic models, and its JSON Schema.
-
-A new key is a new field of a model here. Editors show its description.
-"""
+"""The sections of a grid file. A new key is a new field of a section here; editors show its description."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from fractions import Fraction
-from typing import Annotated, Any, Literal
-
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, create_model, model_validator
+from typing import Any
 
 from ...model.point import MAX_SEED
 from ...model.pool import MAX_SAMPLES
 from ..settings import Precision, Settings
-from .axes import Axes
+from .axes import Factor, Names
 from .expr import Expression, parse
-from .fields import AXIS_FIELDS, described, field_check, field_schema, field_value
-from .values import Checked, StrictModel, absent, between, is_number, refuse, whole
+from .schema import Kind, between, by_form, is_number, key, kind_of, many, mapping, one_of, refuse, section, whole
 
 SEARCH_MIN_SEEDS = 12
 """Seeds that a search uses before it trusts the width of an interval: with fewer, it would stop where one is narrow by chance."""
 
-
 _UNITS = {"B": 1} | {f"{p}B": 1000 ** (i + 1) for i, p in enumerate("kMGT")} | {f"{p}iB": 1024 ** (i + 1) for i, p in enumerate("KMGT")}
+_NAME = "[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 
 
-def _expression(calls: bool) -> Callable[[Any], Expression]:
+def _expression(calls: bool) -> Kind:
     def check(value: Any) -> Expression:
         if calls and is_number(value):
             value = repr(value)
@@ -36,64 +31,7 @@ def _expression(calls: bool) -> Callable[[Any], Expression]:
             raise refuse(value, "an expression in quotes, such as " + ("round(alpha * d * L)" if calls else "N >= d"))
         return parse(value, calls)
 
-    return check
-
-
-Derived = Annotated[Expression, Checked(_expression(calls=True), {"type": ["string", "number"]})]
-Where = Annotated[Expression, Checked(_expression(calls=False), {"type": "string"})]
-
-
-class Block(StrictModel):
-    """One block of points: the product of its axes over the base."""
-
-    axes: Axes = Field(default_factory=absent, description="names to values; a name that is no field is a helper")
-    derive: dict[str, Derived] = Field(
-        default={}, description="fields or helpers computed from others, in this order: {N: round(alpha * d * L)}"
-    )
-    where: list[Where] = Field(default=[], description="conditions that all must hold, no function calls: ['N >= d']")
-
-
-def _seed_shape(value: Any) -> str:
-    return "list" if isinstance(value, list) else "start and count"
-
-
-def _count_in_full(value: Any) -> Any:
-    """`seeds: 64` as `seeds: {count: 64}`."""
-    if isinstance(value, (list, dict)):
-        return value
-    if not is_number(value) or not 1 <= value <= MAX_SEED + 1 or value != int(value):
-        raise refuse(value, "a count from 1, {start: 0, count: 64} or a list such as [0, 5, 7]")
-    return {"count": int(value)}
-
-
-def _no_repeats(seeds: list[int]) -> list[int]:
-    repeated = [seed for seed, count in Counter(seeds).items() if count > 1]
-    if repeated:
-        more = f" and {len(repeated) - 10} others" if len(repeated) > 10 else ""
-        raise ValueError(f"got {', '.join(map(str, sorted(repeated)[:10]))}{more} more than once; allowed: each seed once")
-    return seeds
-
-
-class SeedRange(StrictModel):
-    """The seeds start, start + 1, ..., `count` of them."""
-
-    start: Annotated[int, whole(0, MAX_SEED)] = Field(default=0, description="first seed")
-    count: Annotated[int, whole(1, MAX_SEED + 1)] = Field(description="how many seeds")
-
-    @model_validator(mode="after")
-    def _in_range(self) -> SeedRange:
-        if self.start + self.count - 1 > MAX_SEED:
-            raise ValueError(f"got start={self.start}, count={self.count}; allowed: seeds up to {MAX_SEED}")
-        return self
-
-
-_SeedCount = Annotated[int, whole(1, MAX_SEED + 1)]
-_SeedList = Annotated[list[Annotated[int, whole(0, MAX_SEED)]], Field(min_length=1), AfterValidator(_no_repeats), Tag("list")]
-Seeds = Annotated[
-    _SeedList | Annotated[SeedRange, Tag("start and count")],
-    Discriminator(_seed_shape),
-    BeforeValidator(_count_in_full, json_schema_input_type=_SeedCount | _SeedList | SeedRange),
-]
+    return Kind(check, lambda defs: {"type": ["string", "number"] if calls else "string"})
 
 
 def _bytes(value: Any) -> int:
@@ -105,102 +43,155 @@ def _bytes(value: Any) -> int:
     return int(value)
 
 
-class Limits(StrictModel):
+def _each_once(values: list[Any]) -> list[Any]:
+    if repeated := sorted(value for value, count in Counter(values).items() if count > 1):
+        more = f" and {len(repeated) - 10} others" if len(repeated) > 10 else ""
+        raise ValueError(f"got {', '.join(map(str, repeated[:10]))}{more} more than once; allowed: each once")
+    return values
+
+
+DERIVED, WHERE = _expression(calls=True), _expression(calls=False)
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block of points: the product of its axes over the base."""
+
+    axes: list[Factor] = key(None, "names to values; a name that is no field is a helper", list)
+    derive: dict[str, Expression] = key(
+        mapping({}, DERIVED), "fields or helpers computed from others, in this order: {N: round(alpha * d * L)}", dict
+    )
+    where: list[Expression] = key(
+        many(WHERE, 'where: ["N >= d"]', least=0),
+        "conditions that all must hold, no function calls: ['N >= d']",
+        list,
+    )
+
+
+@dataclass(frozen=True)
+class SeedRange:
+    """The seeds start, start + 1, ..., `count` of them."""
+
+    count: int = key(whole(1, MAX_SEED + 1), "how many seeds")
+    start: int = key(whole(0, MAX_SEED), "first seed", 0)
+
+    def __post_init__(self) -> None:
+        if self.start + self.count - 1 > MAX_SEED:
+            raise ValueError(f"got start={self.start}, count={self.count}; allowed: seeds up to {MAX_SEED}")
+
+
+_COUNT = kind_of(
+    lambda value: is_number(value) and 1 <= value <= MAX_SEED + 1 and value == int(value),
+    "a count from 1, {start: 0, count: 64} or a list such as [0, 5, 7]",
+    {"type": "integer", "minimum": 1, "maximum": MAX_SEED + 1},
+)
+SEEDS = by_form(
+    _COUNT.then(lambda count: range(int(count))),
+    many(whole(0, MAX_SEED), unique=True).then(_each_once).then(tuple),
+    section(SeedRange).then(lambda seeds: range(seeds.start, seeds.start + seeds.count)),
+)
+"""Seeds: a range of very many takes no memory."""
+
+
+@dataclass(frozen=True)
+class Limits:
     """A sweep beyond these is refused before anything runs."""
 
-    max_runs: Annotated[int, whole(1, 2**53)] = Field(
-        default=1_000_000, description="points times seeds; of a search cells x theta x its max_runs"
-    )
-    max_bytes: Annotated[int | None, Checked(_bytes, {"type": ["integer", "string"]})] = Field(
-        default_factory=absent, description="peak memory of one program: bytes, or text such as 8GiB"
+    max_runs: int = key(whole(1, 2**53), "points times seeds; of a search cells x theta x its max_runs", 1_000_000)
+    max_bytes: int | None = key(
+        Kind(_bytes, lambda defs: {"type": ["integer", "string"]}), "peak memory of one program: bytes, or text such as 8GiB", None
     )
 
 
-def _thetas(value: Any) -> tuple[float, ...]:
-    thetas = value if isinstance(value, (list, tuple)) else [value]
-    for theta in thetas:
-        if not is_number(theta) or not 0 < theta < 1:
-            raise refuse(theta, "accuracies as fractions between 0 and 1, one or a list")
-    if not thetas or len(set(thetas)) < len(thetas):
-        raise refuse(value, "at least one accuracy, each once")
-    return tuple(map(float, thetas))
+_FRACTION = kind_of(
+    lambda value: is_number(value) and 0 < value < 1,
+    "accuracies as fractions between 0 and 1, one or a list",
+    {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
+).then(float)
+_THETA = by_form(_FRACTION.then(lambda theta: (theta,)), many(_FRACTION, unique=True).then(_each_once).then(tuple))
 
 
-_FRACTION = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}
-_THETA_SCHEMA = {"anyOf": [_FRACTION, {"type": "array", "items": _FRACTION, "minItems": 1, "uniqueItems": True}]}
-
-
-class Search(StrictModel):
+@dataclass(frozen=True)
+class Search:
     """Find, for every cell of the axes, the N at which the mean accuracy over seeds crosses theta."""
 
-    axis: Literal["N"] = Field(description="the field that is searched over; it must not be in base, axes or derive")
-    theta: Annotated[tuple[float, ...], Checked(_thetas, _THETA_SCHEMA)] = Field(
-        default=(0.5,), description="accuracy to cross, a fraction; or a list"
+    axis: str = key(None, "the field that is searched over; it must not be in base, axes or derive")
+    theta: tuple[float, ...] = key(_THETA, "accuracy to cross, a fraction; or a list", (0.5,))
+    from_: int = key(whole(16, MAX_SAMPLES), "smallest N that is tried", 64, alias="from")
+    to: int = key(whole(16, MAX_SAMPLES), "largest N that is tried; above 2^30 every point needs a pool", 2**20)
+    width: float = key(
+        between(0.01, 5, "numbers from 0.01 to 5, widths in ln N"),
+        "ln(hi / lo) of the 95 % interval at which the search of a cell ends",
+        0.3,
     )
-    from_: Annotated[int, whole(16, MAX_SAMPLES)] = Field(default=64, alias="from", description="smallest N that is tried")
-    to: Annotated[int, whole(16, MAX_SAMPLES)] = Field(
-        default=2**20, description="largest N that is tried; above 2^30 every point needs a pool"
-    )
-    width: Annotated[float, between(0.01, 5, "numbers from 0.01 to 5, widths in ln N")] = Field(
-        default=0.3, description="ln(hi / lo) of the 95 % interval at which the search of a cell ends"
-    )
-    max_runs: Annotated[int, whole(40, 10**6)] = Field(default=400, description="runs for one cell and theta, at most")
+    max_runs: int = key(whole(40, 10**6), "runs for one cell and theta, at most", 400)
 
-    @model_validator(mode="after")
-    def _room(self) -> Search:
+    def __post_init__(self) -> None:
         if self.to < 4 * self.from_:
             raise ValueError(f"got from={self.from_}, to={self.to}; allowed: to at least 4 times from")
-        return self
 
 
-class RunOptions(StrictModel):
+@dataclass(frozen=True)
+class RunOptions:
     """How the points are run. Not part of a point."""
 
-    precision: Precision = Field(default=Settings.precision, description="precision of matrix products, as JAX names it")
-    part_seconds: Annotated[float, between(0, 3600, "seconds from 0 (every batch) to 3600")] = Field(
-        default=Settings.part_seconds, description="seconds between saves of finished rows; a killed sweep loses at most these"
+    precision: Precision = key(one_of("highest", "high", "default"), "precision of matrix products, as JAX names it", Settings.precision)
+    part_seconds: float = key(
+        between(0, 3600, "seconds from 0 (every batch) to 3600"),
+        "seconds between saves of finished rows; a killed sweep loses at most these",
+        Settings.part_seconds,
     )
 
 
-class Base(create_model("BaseFields", __base__=StrictModel, **{name: (field_value(name), described(name)) for name in AXIS_FIELDS})):  # pyright: ignore
-    """Fields that all points share, unless an axis or derive overrides them."""
+NAME = kind_of(
+    lambda value: isinstance(value, str) and re.fullmatch(_NAME, value),
+    "text of 1 to 100 letters, digits, . _ -, the first a letter or digit (put a number in quotes)",
+    {"type": "string", "pattern": f"^{_NAME}$"},
+)
+"""A grid's name, also the folder of its results."""
 
 
-def checked_name(value: Any) -> str:
-    """A grid's name, also the folder of its results; raises ValueError."""
-    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", value):
-        raise refuse(value, "text of 1 to 100 letters, digits, . _ -, the first a letter or digit (put a number in quotes)")
-    return value
+@dataclass(frozen=True)
+class GridFile:
+    """A grid of points of a simulator: a base, blocks of axes over it, and seeds."""
 
-
-Name = Annotated[str | None, Checked(checked_name, {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"})]
-
-
-class GridFile(StrictModel):
-    """A grid of points of the simulator: a base, blocks of axes over it, and seeds."""
-
-    version: Literal[1] = Field(default=1, alias="schema", description="version of this file format")
-    name: Name = Field(default_factory=absent, description="name of the grid and of its results folder; the file's stem unless given")
-    root_seed: Annotated[int, Checked(field_check("root_seed"), field_schema("root_seed"))] = Field(
-        default=0, description="root of every random number"
+    version: int = key(one_of(1), "version of this file format", 1, alias="schema")
+    name: str | None = key(NAME, "name of the grid and of its results folder; the file's stem unless given", None)
+    simulator: str | None = key(
+        kind_of(lambda value: isinstance(value, str), "module:name", {"type": "string"}),
+        "a simulator of your own, as module:name; that of this package unless given",
+        None,
     )
-    base: Base = Field(default_factory=Base, description="fields that all points share")
-    seeds: Seeds = Field(default_factory=lambda: SeedRange(count=1), description="a count such as 64, {start: 0, count: 64} or a list")
-    blocks: Annotated[list[Block], Field(min_length=1)] = Field(
-        default_factory=absent, description="the union of these; without blocks, the base alone is the one point"
-    )
-    search: Search = Field(
-        default_factory=absent, description="find the N at which accuracy crosses theta, instead of running given values of N"
-    )
-    limits: Limits = Field(default_factory=Limits, description="a sweep beyond these limits is refused")
-    run: RunOptions = Field(default_factory=RunOptions, description="how the points are run")
+    root_seed: int = key(whole(0, MAX_SEED), "root of every random number", 0)
+    base: dict[str, Any] = key(None, "fields that all points share", dict)
+    seeds: Sequence[int] = key(SEEDS, "a count such as 64, {start: 0, count: 64} or a list", lambda: range(1))
+    blocks: list[Block] = key(None, "the union of these; without blocks, the base alone is the one point", list)
+    search: Search | None = key(None, "find the N at which accuracy crosses theta, instead of running given values of N", None)
+    limits: Limits = key(section(Limits), "a sweep beyond these limits is refused", Limits)
+    run: RunOptions = key(section(RunOptions), "how the points are run", RunOptions)
 
     @property
-    def n_seeds(self) -> int:
-        return len(self.seeds) if isinstance(self.seeds, list) else self.seeds.count
+    def runs_each(self) -> int:
+        """Runs of one point."""
+        return self.search.max_runs * len(self.search.theta) if self.search else len(self.seeds)
 
 
-def json_schema() -> dict[str, Any]:
-    """The JSON Schema, draft 2020-12, of a grid file."""
-    schema = GridFile.model_json_schema(by_alias=True)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "jaxrecall grid"}
+def grid_file(names: Names) -> Kind:
+    """The kind of a whole grid file, for the simulator with these names."""
+    search = section(Search, axis=one_of(*names.searchable))
+    blocks = many(section(Block, axes=names.axes()))
+    return section(GridFile, base=names.base(), blocks=blocks, search=search)
+
+
+def plain(part: Any) -> dict[str, Any]:
+    """A section as plain data, with the keys of the file; values that are not given are left out."""
+    values = {f.metadata["alias"] or f.name: getattr(part, f.name) for f in fields(part)}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def json_schema(simulator: Any = None) -> dict[str, Any]:
+    """The JSON Schema, draft 2020-12, of a grid file of a simulator, that of this package unless given."""
+    defs: dict[str, Any] = {}
+    grid_file(Names(simulator)).schema(defs)
+    top = defs.pop("GridFile")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "jaxrecall grid", **top, "$defs": defs}

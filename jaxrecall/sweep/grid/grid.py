@@ -1,40 +1,49 @@
-"""A grid: the points and seeds that a YAML file describes.
+"""A grid: the points and seeds that a YAML file, a dict, a point or several points describe.
 
-`read_grid` reads the file, checks its keys and literal values, then its names, then makes the points. All errors
-are raised together, as one GridError with a line for each.
+`read_grid` and `as_grid` check keys and literal values, then names, and then make the points. All errors are raised together,
+as one GridError with a line for each.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+import importlib
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ...errors import GridError
-from ...model.point import FIELDS, Point
+from ...errors import GridError, shown
+from ...model.point import Point
 from ..settings import Precision, Settings
-from .axes import axis_locations
+from .axes import Names, axis_locations, law_parameters
 from .document import Document, read_document
 from .expand import OnProgress, expand
-from .file import SEARCH_MIN_SEEDS, GridFile, Limits, Search, checked_name
+from .file import NAME, SEARCH_MIN_SEEDS, Limits, Search, grid_file, plain
 from .names import check_names
-from .validation import check_file
+from .schema import messages
+
+MAX_LIST = 1_000_000
+"""Values of a list, at most."""
+
+GridLike = Mapping[str, Any] | str | os.PathLike[str] | Point | Sequence[Point]
 
 
 @dataclass(frozen=True)
 class Grid:
     """Points times seeds, with what the file says about how to run them.
 
-    `axes` names the fields in the file that take more than one value over the points. `resolved` is the grid as plain data:
-    read as a grid file, it gives the same grid. With a `search` the points are cells, and their N has no meaning.
+    `axes` names the fields in the file that take more than one value over the points, and parameters of laws such as
+    embedding.rho. `resolved` is the grid as plain data: read as a grid file, it gives the same grid. With a `search` the points
+    are cells, and their value of its axis has no meaning. `simulator` is None for that of this package.
     """
 
     name: str
     root_seed: int
     seeds: Sequence[int]  # a range where the file gives a count, which may be very large in a search
-    points: tuple[Point, ...]
+    points: tuple[Any, ...]
     n_duplicates: int
     n_excluded: int
     axes: tuple[str, ...]
@@ -42,6 +51,7 @@ class Grid:
     settings: Settings
     search: Search | None
     resolved: dict[str, Any]
+    simulator: Any = None
 
     @property
     def n_runs(self) -> int:
@@ -56,68 +66,157 @@ class Grid:
         return self.settings.part_seconds
 
 
-def read_grid(path: str | Path, sets: Sequence[str] = (), on_progress: OnProgress = lambda done, of: None) -> Grid:
-    """The grid in the YAML file `path`, with each of `sets`, such as "base.V=512", put over it; later ones win.
+def read_grid(path: str | Path, sets: Sequence[str] = (), on_progress: OnProgress = lambda done, of: None, simulator: Any = None) -> Grid:
+    """The grid in a YAML file.
 
-    Raises GridError, with a line for each error: "grid.yaml:7: base.V: got -3; allowed: ...". Points are made once keys,
-    literal values and names are right; `on_progress(done, of)` is called with how many are expanded.
+    Args:
+        path: the file.
+        sets: texts such as "base.V=512", each put over the file; later ones win.
+        on_progress: called with how many points are expanded, and of how many.
+        simulator: what simulates the points, an object or its import path "module:name"; that of the file unless given, and
+            without one that of this package. It has a `name`, `fields` as `model.point.FIELDS`, and `make_point(values)`.
+
+    Raises:
+        GridError: a line for each error, such as "grid.yaml:7: base.V: got -3; allowed: ...".
     """
-    return from_document(read_document(path, sets), on_progress)
+    return from_document(read_document(path, sets, Names(None).laws), on_progress, simulator)
 
 
-def rebuilt(resolved: dict[str, Any]) -> Grid:
+def rebuilt(resolved: dict[str, Any], simulator: Any = None) -> Grid:
     """The grid that `Grid.resolved` was taken from; raises GridError if this version reads it otherwise."""
-    return from_document(Document("manifest.json", copy.deepcopy(resolved)))
+    return from_document(Document("manifest.json", copy.deepcopy(resolved)), simulator=simulator)
 
 
-def from_document(document: Document, on_progress: OnProgress = lambda done, of: None) -> Grid:
-    """The grid that a document describes; raises GridError with a line for each error."""
-    file, lines = check_file(document)
-    lines = document.errors + lines + check_names(document)
-    stem = Path(document.path).stem
-    if "name" not in document.data:
+def as_grid(given: GridLike, seeds: int | Iterable[int] | None = None, simulator: Any = None) -> Grid:
+    """The grid that `given` stands for: a dict with the keys of a grid file, the path of one, a point, or a list of points.
+
+    Args:
+        given: tuples, ranges and NumPy arrays in it count as lists.
+        seeds: a count or a list, in place of the grid's own. Points have the one seed 0 unless given others.
+        simulator: as in `read_grid`.
+
+    Raises:
+        GridError: a line for each error.
+    """
+    if isinstance(given, (str, os.PathLike)):
+        document = read_document(os.fspath(given))
+    elif isinstance(given, Mapping):
         try:
-            checked_name(stem)
-        except ValueError as error:
+            document = Document("grid", _as_yaml(given))
+        except RecursionError:
+            raise GridError("grid: is nested too deeply") from None
+    else:
+        document = Document("grid", _as_file([given] if hasattr(given, "as_given") else given))
+    if seeds is not None:
+        document.data["seeds"] = _as_seeds(seeds)
+        document.origins = {place: line for place, line in document.origins.items() if place[0] != "seeds"}
+    return from_document(document, simulator=simulator)
+
+
+def from_document(document: Document, on_progress: OnProgress = lambda done, of: None, simulator: Any = None) -> Grid:
+    """The grid that a document describes; raises GridError with a line for each error."""
+    given = simulator or document.data.get("simulator")
+    names = Names(_imported(document, given) if isinstance(given, str) else simulator)
+    try:
+        file, lines = grid_file(names).check(document.data), []
+    except ValueError as error:
+        file, lines = None, [document.line(*each) for each in messages(error)]
+    lines = document.errors + lines + check_names(document, names)
+    name = document.data.get("name", Path(document.path).stem)
+    try:
+        NAME.check(name)
+    except ValueError as error:
+        if "name" not in document.data:
             lines.append(document.line(("name",), f"is missing, and the name of the file cannot be used instead; give name: {error}"))
-    if file and file.search and file.n_seeds < SEARCH_MIN_SEEDS:
+    if file and file.search and len(file.seeds) < SEARCH_MIN_SEEDS:
         allowed = f"allowed with search: at least {SEARCH_MIN_SEEDS}, better {{count: 200}}"
-        lines.append(document.line(("seeds",), f"got {file.n_seeds}; {allowed}"))
+        lines.append(document.line(("seeds",), f"got {len(file.seeds)}; {allowed}"))
     if file is None or lines:
         raise GridError(lines)
-    expansion = expand(document, file, on_progress)
+    expansion = expand(document, file, names, on_progress)
+    resolved = plain(file) | {"name": name, "seeds": _as_seeds(file.seeds)}
+    resolved |= {part: plain(resolved[part]) for part in ("search", "limits", "run") if part in resolved}
+    resolved |= {"simulator": given if isinstance(given, str) else given.name} if given else {}
+    blocks = {"blocks": document.data["blocks"]} if file.blocks else {}
     return Grid(
-        name=file.name or stem,
+        name=name,
         root_seed=file.root_seed,
-        seeds=tuple(file.seeds) if isinstance(file.seeds, list) else range(file.seeds.start, file.seeds.start + file.seeds.count),
+        seeds=file.seeds,
         points=expansion.points,
         n_duplicates=expansion.n_duplicates,
         n_excluded=expansion.n_excluded,
-        axes=_varying(document, expansion.points),
+        axes=_varying(document, names, expansion.points),
         limits=file.limits,
         settings=Settings(precision=file.run.precision, part_seconds=file.run.part_seconds),
         search=file.search,
-        resolved=_resolved(document, file, file.name or stem),
+        resolved={name: value for name, value in resolved.items() if name != "blocks"} | blocks,
+        simulator=names.simulator if given else None,
     )
 
 
-def _resolved(document: Document, file: GridFile, name: str) -> dict[str, Any]:
-    dumped = file.model_dump(by_alias=True, include={"version", "root_seed", "search", "limits", "run"}, exclude_none=True)
-    seeds = file.seeds if isinstance(file.seeds, list) else file.seeds.model_dump()
-    resolved = {**dumped, "name": name, "base": file.base.model_dump(exclude_unset=True), "seeds": seeds}
-    return resolved | ({"blocks": document.data["blocks"]} if file.blocks else {})
+def _imported(document: Document, path: str) -> Any:
+    """The simulator at an import path; raises GridError."""
+    module, _, name = path.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        message = f"got {shown(path)}, which cannot be imported: {error}; allowed: module:name"
+        raise GridError(document.line(("simulator",), message)) from None
 
 
-def _varying(document: Document, points: tuple[Point, ...]) -> tuple[str, ...]:
-    """The fields in axes and derive that take more than one value over the points, in the order of the file."""
+def _varying(document: Document, names: Names, points: tuple[Any, ...]) -> tuple[str, ...]:
+    """The fields in axes and derive that take more than one value over the points, in the order of the file.
 
-    def written() -> Iterator[str]:
-        for block in document.data.get("blocks", ()):
-            for part, names in block.items():
-                if part == "axes":
-                    yield from (name for name, _ in axis_locations(names, ()))
-                elif part == "derive":
-                    yield from names
+    A law counts by its name without its numeric parameters, which count on their own.
+    """
+    written: list[str] = []
+    for block in document.data.get("blocks", ()):
+        written += [name for name, _ in axis_locations(block.get("axes"), ())] + [*block.get("derive", ())]
+    values: dict[str, set[Any]] = {name: set() for name in dict.fromkeys(written) if name in names}
+    for name in list(values):
+        for point in points:
+            value = names.value(point, name)
+            numbers = law_parameters(point) if name in names.laws else {}
+            mine = {parameter: number for parameter, number in numbers.items() if parameter.startswith(f"{name}.")}
+            for column, each in {name: value.partition("(")[0] if mine else value, **mine}.items():
+                values.setdefault(column, set()).add(each)
+    varying = [name for name, each in values.items() if len(each - {None} if "." in name else each) > 1]
+    return (*varying, document.data["search"]["axis"]) if "search" in document.data else tuple(varying)
 
-    varying = [name for name in dict.fromkeys(written()) if name in FIELDS and len({getattr(point, name) for point in points}) > 1]
-    return (*varying, "N") if "search" in document.data else tuple(varying)
+
+def _as_seeds(seeds: int | Iterable[int]) -> Any:
+    """The seeds as a grid file gives them; a range stays one, however long it is."""
+    if isinstance(seeds, range) and seeds and seeds.step == 1:
+        return {"start": seeds[0], "count": seeds[-1] - seeds[0] + 1}
+    return _as_yaml(seeds if isinstance(seeds, Iterable) else {"count": seeds})
+
+
+def _as_yaml(value: Any) -> Any:
+    """`value` as YAML would give it: dicts, lists, text, numbers. The caller's own dicts and lists stay as they are."""
+    if hasattr(value, "tolist"):  # NumPy's numbers and arrays, pandas' columns
+        return value.tolist()
+    if isinstance(value, Mapping):
+        if wrong := [key for key in value if not isinstance(key, str)]:
+            raise GridError(f"grid: got {shown(wrong[0])} as a key; allowed: names")
+        return {key: _as_yaml(item) for key, item in value.items()}
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        items = [_as_yaml(item) for item in islice(value, MAX_LIST + 1)]
+        if len(items) > MAX_LIST:
+            raise GridError(f"grid: got {type(value).__name__} of more than {MAX_LIST} values; allowed: lists of up to {MAX_LIST}")
+        return items
+    return value
+
+
+def _as_file(points: Any) -> dict[str, Any]:
+    """A grid file of these points: what they have in common is the base, and each has a block for the rest."""
+    points = list(points) if isinstance(points, Iterable) else [points]
+    if not points or not all(hasattr(point, "as_given") for point in points):
+        got = shown(next((point for point in points if not hasattr(point, "as_given")), points))
+        raise GridError(f"grid: got {got}; allowed: a dict with the keys of a grid file, its path, a Point, or a list of Points")
+    roots = sorted({point.root_seed for point in points})
+    if len(roots) > 1:
+        raise GridError(f"grid: got points of root_seed {', '.join(map(str, roots))}; allowed: points of one root_seed")
+    fields = [{name: value for name, value in point.as_given().items() if name != "root_seed"} for point in points]
+    base = {name: value for name, value in fields[0].items() if all(name in own and own[name] == value for own in fields)}
+    own = [{name: value for name, value in each.items() if name not in base} for each in fields]
+    return {"name": "points", "root_seed": roots[0], "base": base} | ({"blocks": [{"axes": axes} for axes in own]} if any(own) else {})

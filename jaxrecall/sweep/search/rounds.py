@@ -18,6 +18,7 @@ from ...simulator.work import Work
 from .. import plan as planning
 from ..cost import Calibration
 from ..grid import Grid
+from ..grid.file import plain
 from ..plan import Plan
 from ..settings import Settings
 from ..store.store import Store
@@ -169,7 +170,7 @@ class Rounds:
 
     def report(self) -> dict[str, Any]:
         """The contents of search.json: the settings, and the table with the full point of each entry."""
-        return {"search": self.search.model_dump(by_alias=True), "outcomes": OUTCOMES, "cells": self.table()}
+        return {"search": plain(self.search), "outcomes": OUTCOMES, "cells": self.table()}
 
     def table(self) -> list[dict[str, Any]]:
         """One entry per cell and theta: the crossing and its interval (null if there is none), the outcome, and the cost."""
