@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from ..errors import PointError, Problem, shown, suggest
 from .activations import Activation, activations
 from .laws import LAWS, EmbeddingLaw, TokenLaw, find_law
-from .laws.law import with_parameters
+from .laws.law import law_names, with_parameters
 from .pool import MAX_LENGTH, MAX_SAMPLES, in_the_limit
 from .training import MAX_STEPS, OPTIMIZERS, RECIPE_STEPS, STARTS, TRAINS, first_step, recorded_steps
 from .values import checked_value, declared, to_12_digits
@@ -56,7 +56,7 @@ class Data:
     V: int = declared("size", "V", "vocabulary size, tokens and labels", low=2, high=65536)
     N: int = declared("traced", "N", "samples that each gradient step averages over", low=1, high=2**30, high_with_pool=MAX_SAMPLES)
     L: int = declared("traced", "L", "sequence length, tokens", low=1, high=65536, high_with_pool=MAX_LENGTH)
-    tokens: str = declared("static", "", "law of the tokens", "uniform", law=True)
+    tokens: str = declared("static", "", "law of the tokens", "uniform", law=True, choices=lambda: law_names("tokens"))
     fresh_batches: bool = declared("traced", "", "each of the three steps draws its own N samples", False)
     streams: str = declared(
         "draws", "", "points share random numbers, or each has its own", "common", choices=_names("common", "independent")
@@ -86,8 +86,8 @@ class Model:
 
     d: int = declared("size", "d", "embedding width", low=1, high=2**16)
     m: int = declared("size", "m", "MLP width; 0 is the attention-only model", 0, low=0, high=2**20)
-    embedding: str = declared("traced", "", "law of the embeddings", "gaussian", law=True)
-    activation: str = declared("static", "phi", "nonlinearity of the MLP", "relu", law=True)
+    embedding: str = declared("traced", "", "law of the embeddings", "gaussian", law=True, choices=lambda: law_names("embedding"))
+    activation: str = declared("static", "phi", "nonlinearity of the MLP", "relu", law=True, choices=lambda: law_names("activation"))
     trigger_in_value: bool = declared("traced", "", "the value of the informative token holds z_trig too", True)
 
     @staticmethod
@@ -429,7 +429,7 @@ def checked_field(name: str, value: Any, has_pool: bool, problems: list[Problem]
     """
     declared = (fields or FIELDS)[name]
     limits: Mapping[str, Any] = declared.metadata
-    if "law" in limits:
+    if name in LAWS and limits.get("law"):
         try:
             return str(find_law(name, value))
         except PointError as error:
@@ -474,7 +474,7 @@ def of_kind(*kinds: Kind) -> tuple[str, ...]:
 def choices(name: str) -> tuple[str, ...]:
     """The allowed values of a field that takes one of a few names, short names for a law; else nothing."""
     limits: Mapping[str, Any] = FIELDS[name].metadata
-    return tuple(LAWS[name]) if "law" in limits else limits["choices"]() if "choices" in limits else ()
+    return limits["choices"]() if "choices" in limits else ()
 
 
 EXTRAS = ("diagnose", "decoders")

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxrecall.errors import GridError, PointError, Problem
-from jaxrecall.model.laws import EMBEDDING_LAWS, EmbeddingLaw, register
+from jaxrecall.model.laws import LAWS, EmbeddingLaw, register
+from jaxrecall.model.laws.law import _parsed as find_law
 from jaxrecall.model.point import Point
 from jaxrecall.sweep.grid import as_grid, json_schema, read_grid, rebuilt
 from jaxrecall.sweep.grid.document import read_document
@@ -258,37 +259,36 @@ def test_many_points_are_quick(grid):
 # laws that a user registers
 
 
+@dataclasses.dataclass(frozen=True)
 class Toy(EmbeddingLaw):
-    name = "toy"
-
-    def rows(self, normals, index, d, xp):
-        return normals
+    def rows(self, draws, xp):
+        return draws.normals
 
 
 @pytest.fixture
-def toy_law():
-    register(Toy())
+def toy_law(monkeypatch):
+    monkeypatch.setitem(LAWS, "embedding", dict(LAWS["embedding"]))
+    register(Toy, "toy")
     yield
-    del EMBEDDING_LAWS["toy"]
+    find_law.cache_clear()
 
 
-TOY = BASE + "blocks: [{axes: {embedding: [gaussian, toy]}, where: [\"embedding == 'toy'\"]}]"
+TOY = BASE + "blocks: [{axes: {embedding: [gaussian, toy]}, where: [\"embedding == 'test_grid:Toy'\"]}]"
 
 
 def test_a_law_that_is_registered_later_is_a_value_of_grids(toy_law, grid, refused):
-    assert fields(grid(TOY), "embedding") == [("toy",)]
-    assert fields(grid(BASE, "base.embedding=toy"), "embedding") == [("toy",)]
-    assert fields(grid(BASE + "blocks: [{derive: {embedding: \"'toy'\"}}]"), "embedding") == [("toy",)]
-    assert fields(grid(BASE + "blocks: [{where: [\"embedding != 'toy'\"]}]"), "embedding") == [("gaussian",)]
-    one_line(refused(BASE + "blocks: [{derive: {embedding: toy}}]"), "uses toy, which is a text; put it in quotes: 'toy'")
-    one_line(refused(BASE + "blocks: [{where: [\"embedding != 'tooy'\"]}]"), "holds 'tooy'", "did you mean toy?")
-    assert "toy" in json_schema()["$defs"]["embedding"]["enum"]
+    path = "test_grid:Toy"
+    assert fields(grid(TOY), "embedding") == [(path,)]
+    assert fields(grid(BASE, "base.embedding=toy"), "embedding") == [(path,)]
+    assert fields(grid(BASE + "blocks: [{derive: {embedding: \"'toy'\"}}]"), "embedding") == [(path,)]
+    assert fields(grid(BASE + f"blocks: [{{where: [\"embedding != '{path}'\"]}}]"), "embedding") == [("gaussian",)]
+    one_line(refused(BASE + "blocks: [{derive: {embedding: sphere}}]"), "uses sphere, which is a text; put it in quotes: 'sphere'")
+    one_line(refused(BASE + "blocks: [{where: [\"embedding != 'toy'\"]}]"), "holds 'toy', which is no value of any field or helper")
 
 
 def test_a_law_is_no_value_of_grids_unless_registered(refused):
     assert any("got 'toy'; allowed: gaussian, sphere, orthogonal" in line for line in refused(TOY))
-    one_line(refused(BASE + "blocks: [{where: [\"embedding != 'toy'\"]}]"), "holds 'toy', which is no value of any field or helper")
-    assert "toy" not in json.dumps(json_schema())
+    assert "toy" not in json.dumps(json_schema()).lower()
 
 
 # another simulator

@@ -105,6 +105,11 @@ def class_name(law: type[Law]) -> str:
     return name
 
 
+def law_names(field: str) -> tuple[str, ...]:
+    """The names that texts have for the registered laws of a field."""
+    return tuple(dict.fromkeys(map(class_name, LAWS[field].values())))
+
+
 def find_law(field: str, given: Any) -> Any:
     """The law that a text, an alias or an object names.
 

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from ...errors import Problem
-from ...model.point import FIELDS, checked_field, make_point
+from ...model.point import FIELDS, checked_field, law_parameters, make_point
 from .expr import MAX_BITS
 from .schema import FINITE, Kind, Location, Schema, by_form, described, key, many, mapping, one_of, refuse, section, whole
 
@@ -21,11 +21,6 @@ _JSON_TYPES = {"int": "integer", "float": "number", "bool": "boolean"}
 
 Factor = tuple[tuple[str, ...], list[tuple[Any, ...]]]
 """Axes that move together: their names, and rows of a value for each."""
-
-
-def law_parameters(point: Any) -> dict[str, float]:
-    """The numeric parameters of the laws of a point, by their dotted names."""
-    return {}
 
 
 class Recall:
@@ -67,10 +62,10 @@ class Names:
         return {choice for f in self.fields.values() for choice in f.metadata.get("choices", tuple)()}
 
     def is_law(self, text: str) -> bool:
-        """Whether the text is a law, such as "equicorrelated(rho=0.3)"."""
+        """Whether the text is that of a law as points hold it, such as "equicorrelated(rho=0.3)"."""
         for name in self.laws:
             with suppress(ValueError):
-                return self.kinds[name].check(text) is not None
+                return self.kinds[name].check(text) == text
         return False
 
     def _kind(self, name: str) -> Kind:
