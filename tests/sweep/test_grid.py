@@ -606,7 +606,7 @@ def test_unreadable_paths(tmp_path):
 
 
 def test_a_file_name_that_is_no_name(refused):
-    one_line(refused(BASE, name="my grid.yaml"), "my grid.yaml: name: ", "give name", "got 'my grid'")
+    one_line(refused(BASE, name="my grid.yaml"), "my grid.yaml: name: got 'my grid'; allowed: text", "without a name the file gives it")
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,14 @@ def test_a_sweep_whose_streams_break_saves_every_row(grid, redirected, options):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize(
     ("name", "module"),
-    [("sweep", "argparse"), ("sweep", "numpy"), ("sweep", "pydantic"), ("sweep", "jaxrecall.grid"), ("fit", "numpy"), ("report", "numpy")],
+    [
+        ("sweep", "argparse"),
+        ("sweep", "numpy"),
+        ("sweep", "yaml"),
+        ("sweep", "jaxrecall.sweep.grid"),
+        ("fit", "numpy"),
+        ("report", "numpy"),
+    ],
 )
 def test_a_signal_while_modules_are_imported(grid, number, name, module):
     words = command("sweep", "--grid", grid, "--dry-run") if name == "sweep" else command(name, grid.parent / "out")

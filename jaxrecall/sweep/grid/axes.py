@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import MISSING, Field, dataclass
+from dataclasses import MISSING, Field
 from fractions import Fraction
 from typing import Any
 
 from ...errors import Problem
 from ...model.point import FIELDS, checked_field, law_parameters, make_point
 from .expr import MAX_BITS
-from .schema import FINITE, Kind, Location, Schema, by_form, described, key, many, mapping, one_of, refuse, section, whole
+from .schema import FINITE, Kind, Location, Schema, by_form, described, many, mapping, one_of, refuse, whole
 
 MAX_AXIS = 1_000_000
 """Values of an axis, at most."""
@@ -167,59 +167,30 @@ def axis_locations(axes: Any, location: Location) -> Iterator[tuple[str, Locatio
             yield from ((inner, (*place, inner)) for inner in (group if isinstance(group, dict) else ()))
 
 
-@dataclass(frozen=True)
-class Linspace:
-    """Evenly spaced."""
-
-    from_: float = key(FINITE, "first value, included", alias="from")
-    to: float = key(FINITE, "last value, included")
-    num: int = key(whole(2, MAX_AXIS), "how many values, both ends included; values that repeat after rounding are dropped")
-    round: str | None = key(one_of("int", None), "int: round each value to a whole number", None)
-
-    def values(self) -> list[float]:
-        """The values without repeats, exact decimals where the ends are: 0.2 to 3 in 15 gives 0.4, not 0.39999999999999997."""
-        values = [self.from_, *map(_plain, self._between()), self.to]
-        return list(dict.fromkeys(map(round, values) if self.round else values))
-
-    def _between(self) -> Iterator[Fraction]:
-        start, step = _exact(self.from_), (_exact(self.to) - _exact(self.from_)) / (self.num - 1)
-        return (start + i * step for i in range(1, self.num - 1))
+def _linspace(first: float, last: float, num: int, round_to: str | None = None) -> list[float]:
+    """The values without repeats, exact decimals where the ends are: 0.2 to 3 in 15 gives 0.4, not 0.39999999999999997."""
+    start, step = _exact(first), (_exact(last) - _exact(first)) / (num - 1)
+    return _rounded([first, *(_plain(start + i * step) for i in range(1, num - 1)), last], round_to)
 
 
-@dataclass(frozen=True)
-class Geometric(Linspace):
-    """Evenly spaced in the logarithm, between the ends themselves."""
-
-    def __post_init__(self) -> None:
-        if self.from_ <= 0 or self.to <= 0:
-            got = f"got from={self.from_!r}, to={self.to!r}"
-            raise ValueError(f"{got}; allowed: values above 0, the ends themselves and not exponents")
-
-    def _between(self) -> Iterator[Fraction]:
-        shares = (i / (self.num - 1) for i in range(1, self.num - 1))
-        return (Fraction(f"{self.from_ ** (1 - share) * self.to**share:.15g}") for share in shares)
+def _geometric(first: float, last: float, num: int, round_to: str | None = None) -> list[float]:
+    if first <= 0 or last <= 0:
+        raise ValueError(f"got from={first!r}, to={last!r}; allowed: values above 0, the ends themselves and not exponents")
+    shares = (i / (num - 1) for i in range(1, num - 1))
+    between = (Fraction(f"{first ** (1 - share) * last**share:.15g}") for share in shares)
+    return _rounded([first, *map(_plain, between), last], round_to)
 
 
-@dataclass(frozen=True)
-class Range:
-    """In steps."""
+def _range(first: float, last: float, step: float) -> list[float]:
+    n_steps = (_exact(last) - _exact(first)) / _exact(step) if step else -1
+    if not 0 <= n_steps < MAX_AXIS:
+        raise ValueError(f"got from={first!r}, to={last!r}, step={step!r}; allowed: 1 to {MAX_AXIS} steps that lead to the end")
+    start, by = _exact(first), _exact(step)
+    return [_plain(start + i * by) for i in range(int(n_steps) + 1)]
 
-    from_: float = key(FINITE, "first value, included", alias="from")
-    to: float = key(FINITE, "last value, included")
-    step: float = key(FINITE, "from, from + step, ..., up to `to`, which is included when it is hit")
 
-    def __post_init__(self) -> None:
-        if not self.step or not 1 <= self._steps() + 1 < MAX_AXIS + 1:
-            got = f"got from={self.from_!r}, to={self.to!r}, step={self.step!r}"
-            raise ValueError(f"{got}; allowed: 1 to {MAX_AXIS} steps that lead to the end")
-
-    def _steps(self) -> Fraction:
-        return (_exact(self.to) - _exact(self.from_)) / _exact(self.step)
-
-    def values(self) -> list[float]:
-        """The values, exact decimals where the ends are."""
-        start, step = _exact(self.from_), _exact(self.step)
-        return [_plain(start + i * step) for i in range(int(self._steps()) + 1)]
+def _rounded(values: list[float], round_to: str | None) -> list[float]:
+    return list(dict.fromkeys(map(round, values) if round_to else values))
 
 
 def _exact(value: float) -> Fraction:
@@ -230,16 +201,33 @@ def _plain(value: Fraction) -> float:
     return int(value) if value.denominator == 1 else float(value)
 
 
-def _spacing() -> Kind:
-    sections = {"linspace": section(Linspace), "logspace": section(Geometric), "geom": section(Geometric), "range": section(Range)}
-    whole = mapping(sections, title="Computed values: exactly one of the keys.")
-
-    def values(given: dict[str, Any]) -> list[float]:
-        if len(given) != 1:
-            raise ValueError(f"got {', '.join(sorted(given)) or '{}'}; allowed: exactly one of {', '.join(sections)}")
-        return next(iter(given.values())).values()
-
-    return Kind(whole.then(values).check, lambda defs: whole.schema(defs) | {"minProperties": 1, "maxProperties": 1}).named("Spacing")
+_ENDS = {"from": described(FINITE, "first value, included"), "to": described(FINITE, "last value, included")}
+_NUM = {
+    "num": described(whole(2, MAX_AXIS), "how many values, both ends included; values that repeat after rounding are dropped"),
+    "round": described(one_of("int", None), "int: round each value to a whole number"),
+}
+_STEP = {"step": described(FINITE, "from, from + step, ..., up to `to`, which is included when it is hit")}
 
 
-SPACING = _spacing()
+def _spacing(function: Callable[..., list[float]], last: dict[str, Kind], title: str) -> Kind:
+    kinds = _ENDS | last
+    keys = mapping(kinds, required=list(kinds)[:3], title=title)
+    return keys.then(lambda given: function(*(given.get(name) for name in kinds))).named(function.__name__.strip("_").title())
+
+
+def _only(spacings: dict[str, list[float]]) -> list[float]:
+    if len(spacings) != 1:
+        got = ", ".join(sorted(spacings)) or "{}"
+        raise ValueError(f"got {got}; allowed: exactly one of linspace, logspace, geom, range")
+    return next(iter(spacings.values()))
+
+
+_GEOMETRIC = _spacing(_geometric, _NUM, "Evenly spaced in the logarithm, between the ends themselves.")
+_SPACINGS = {
+    "linspace": _spacing(_linspace, _NUM, "Evenly spaced."),
+    "logspace": _GEOMETRIC,
+    "geom": _GEOMETRIC,
+    "range": _spacing(_range, _STEP, "In steps."),
+}
+_ONE = mapping(_SPACINGS, title="Computed values: exactly one of the keys.").then(_only)
+SPACING = Kind(_ONE.check, lambda defs: _ONE.schema(defs) | {"minProperties": 1, "maxProperties": 1}).named("Spacing")

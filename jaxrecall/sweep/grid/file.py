@@ -145,7 +145,7 @@ class RunOptions:
 
 NAME = kind_of(
     lambda value: isinstance(value, str) and re.fullmatch(_NAME, value),
-    "text of 1 to 100 letters, digits, . _ -, the first a letter or digit (put a number in quotes)",
+    "text of 1 to 100 letters, digits, . _ -, the first a letter or digit (put a number in quotes); without a name the file gives it",
     {"type": "string", "pattern": f"^{_NAME}$"},
 )
 """A grid's name, also the folder of its results."""
@@ -156,7 +156,7 @@ class GridFile:
     """A grid of points of a simulator: a base, blocks of axes over it, and seeds."""
 
     version: int = key(one_of(1), "version of this file format", 1, alias="schema")
-    name: str | None = key(NAME, "name of the grid and of its results folder; the file's stem unless given", None)
+    name: str = key(NAME, "name of the grid and of its results folder; the file's stem unless given", "")
     simulator: str | None = key(
         kind_of(lambda value: isinstance(value, str), "module:name", {"type": "string"}),
         "a simulator of your own, as module:name; that of this package unless given",

@@ -21,7 +21,7 @@ from ..settings import Precision, Settings
 from .axes import Names, axis_locations, law_parameters
 from .document import Document, read_document
 from .expand import OnProgress, expand
-from .file import NAME, SEARCH_MIN_SEEDS, Limits, Search, grid_file, plain
+from .file import SEARCH_MIN_SEEDS, Limits, Search, grid_file, plain
 from .names import check_names
 from .schema import messages
 
@@ -116,30 +116,25 @@ def as_grid(given: GridLike, seeds: int | Iterable[int] | None = None, simulator
 def from_document(document: Document, on_progress: OnProgress = lambda done, of: None, simulator: Any = None) -> Grid:
     """The grid that a document describes; raises GridError with a line for each error."""
     given = simulator or document.data.get("simulator")
+    document.data.setdefault("name", Path(document.path).stem)
     names = Names(_imported(document, given) if isinstance(given, str) else simulator)
     try:
         file, lines = grid_file(names).check(document.data), []
     except ValueError as error:
         file, lines = None, [document.line(*each) for each in messages(error)]
     lines = document.errors + lines + check_names(document, names)
-    name = document.data.get("name", Path(document.path).stem)
-    try:
-        NAME.check(name)
-    except ValueError as error:
-        if "name" not in document.data:
-            lines.append(document.line(("name",), f"is missing, and the name of the file cannot be used instead; give name: {error}"))
     if file and file.search and len(file.seeds) < SEARCH_MIN_SEEDS:
         allowed = f"allowed with search: at least {SEARCH_MIN_SEEDS}, better {{count: 200}}"
         lines.append(document.line(("seeds",), f"got {len(file.seeds)}; {allowed}"))
     if file is None or lines:
         raise GridError(lines)
     expansion = expand(document, file, names, on_progress)
-    resolved = plain(file) | {"name": name, "seeds": _as_seeds(file.seeds)}
+    resolved = plain(file) | {"seeds": _as_seeds(file.seeds)}
     resolved |= {part: plain(resolved[part]) for part in ("search", "limits", "run") if part in resolved}
     resolved |= {"simulator": given if isinstance(given, str) else given.name} if given else {}
     blocks = {"blocks": document.data["blocks"]} if file.blocks else {}
     return Grid(
-        name=name,
+        name=file.name,
         root_seed=file.root_seed,
         seeds=file.seeds,
         points=expansion.points,
