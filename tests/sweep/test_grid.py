@@ -908,7 +908,7 @@ def test_schema_describes_the_keys():
     base = schema["$defs"]["Base"]
     v, embedding, eta = (schema["$defs"][name] for name in ("V", "embedding", "eta"))
     assert (v["type"], v["minimum"], v["maximum"], v["description"]) == ("integer", 2, 65536, "vocabulary size, tokens and labels")
-    assert embedding["enum"][:3] == ["gaussian", "sphere", "orthogonal"]
+    assert embedding["anyOf"][0]["enum"][:3] == ["gaussian", "sphere", "orthogonal"]
     assert (eta["exclusiveMinimum"], eta["default"]) == (0, 0.001)
     assert "root_seed" not in base["properties"]
     assert base["additionalProperties"] is False
