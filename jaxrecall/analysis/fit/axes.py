@@ -33,7 +33,7 @@ def is_own(frame: Table) -> bool:
     return "accuracy" in frame.attrs
 
 
-def seeds_of(frame: Table) -> list[str]:
+def seed_columns(frame: Table) -> list[str]:
     """The columns that identify a seed."""
     return ["root_seed", "seed"] if "root_seed" in frame else ["seed"]
 
@@ -100,7 +100,7 @@ def rounded(column: Table) -> Table:
     return column.map({value: float(to_12_digits(value)) for value in column.unique()})
 
 
-def axes_of(frame: Table, along: str = "N") -> tuple[list[str], list[str]]:
+def find_axes(frame: Table, along: str = "N") -> tuple[list[str], list[str]]:
     """The axes of a table, as `as_given` gives it, and the fields that vary but follow others. Rounds columns of floats in place.
 
     Args:
@@ -112,7 +112,7 @@ def axes_of(frame: Table, along: str = "N") -> tuple[list[str], list[str]]:
     if isinstance(listed, list):
         names = [name for axis in (*listed, "step") for name in ((RATIO,) if axis == "gamma2" else ()) + (axis, *_parameters(frame, axis))]
         found = _distinguishing(frame, first, [name for name in dict.fromkeys(names) if name in frame], [], along)
-        if is_own(frame) or not frame.duplicated([*found[0], along, *seeds_of(frame)]).any():
+        if is_own(frame) or not frame.duplicated([*found[0], along, *seed_columns(frame)]).any():
             return found  # otherwise the table holds rows of other grids, or columns that were added to it
     fields = [name for name in (*FIELDS, "step", RATIO, *_parameters(frame)) if name in frame]
     fields = [name for name in fields if name not in (*LAW, along, "root_seed", "n_test", *DERIVED)]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import FitError
-from .axes import LAW, axes_of, is_own, seeds_of, without_switches
+from .axes import LAW, find_axes, is_own, seed_columns, without_switches
 from .runs import checked
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
@@ -91,10 +91,10 @@ def families(frame: Table, along: str = "N") -> tuple[list[Family], list[str]]:
     if not own:
         frame, dropped = without_switches(frame)
         remarks += dropped
-    axes, followers = axes_of(frame, along)
+    axes, followers = find_axes(frame, along)
     if followers:
         remarks.append(f"{', '.join(followers)}: no axis, set by the others")
-    seeds = seeds_of(frame)
+    seeds = seed_columns(frame)
     _refuse_runs_twice(frame, [*axes, along], seeds)
     powers = tuple(filter(lambda axis: _is_scale(frame[axis]), axes)) if own else LAW
     parts = {"all": frame} if own else {"m = 0": frame[frame["m"] == 0], "m > 0": frame[frame["m"] > 0]}

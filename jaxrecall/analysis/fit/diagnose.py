@@ -48,7 +48,7 @@ def _about_the_law(e: Estimates) -> list[Row]:
 
     def add(diagnostic: str, subject: str, values: np.ndarray, weights: np.ndarray, text: str) -> None:
         if not np.isnan(values[0]):
-            rows.append(_row(diagnostic, subject, values[0], text, *interval(values, n_seeds, float(e.shape_of(weights)))))
+            rows.append(_row(diagnostic, subject, values[0], text, *interval(values, n_seeds, float(e.shape_deviation(weights)))))
 
     for axis in e.family.law:
         at = np.array([cell.at[axis] for cell in cells])
@@ -76,15 +76,15 @@ def _about_the_law(e: Estimates) -> list[Row]:
 def _matched(cells: Sequence[Any], axis: str, low: Any, high: Any) -> np.ndarray:
     """Weights of the mean difference between cells that differ only in axis = high against low; pairs of copies count as one."""
     index = {tuple(cell.at.items()): i for i, cell in enumerate(cells)}
-    pairs, of = [], evidence(cells)
+    pairs, number = [], evidence(cells)
     for i, cell in enumerate(cells):
         if cell.at[axis] == low:
             other = index.get(tuple((cell.at | {axis: high}).items()))
             pairs += [(i, other)] if other is not None else []
-    times = Counter((of[i], of[other]) for i, other in pairs)
+    times = Counter((number[i], number[other]) for i, other in pairs)
     weights = np.zeros(len(cells))
     for i, other in pairs:
-        share = 1 / (len(times) * times[of[i], of[other]])
+        share = 1 / (len(times) * times[number[i], number[other]])
         weights[i], weights[other] = weights[i] - share, weights[other] + share
     return weights
 

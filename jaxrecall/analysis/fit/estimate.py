@@ -75,7 +75,7 @@ class Estimates:
         arrays = {"side": self.side[:, at], "y": self.y[:, at], "shape": self.shape[at]}
         return replace(self, family=part, curves=[self.curves[i] for i in at], **arrays)
 
-    def shape_of(self, weights: np.ndarray) -> np.ndarray:
+    def shape_deviation(self, weights: np.ndarray) -> np.ndarray:
         """Standard deviation that the unknown shape of the curves gives weights @ ln N* of the law's cells, (..., cells) -> (...).
 
         All curves are taken to have one shape, whichever it is, so its error cancels in part: range over the shapes / sqrt(12).

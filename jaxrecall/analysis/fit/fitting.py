@@ -76,7 +76,7 @@ def fit(
         raise FitError(f"columns: {', '.join(clash)} is an axis here and a column of the thresholds; rename it")
     laws = regimes(families, [where] if isinstance(where, str) else list(dict.fromkeys(where)))
     thresholds, exponents, diagnostics = [], [], []
-    done, of = 0, len(thetas) * sum(len(family.cells) for family in families)
+    done, total = 0, len(thetas) * sum(len(family.cells) for family in families)
     for family, by_regime in zip(families, laws, strict=True):
         times = resamplings(family.cells[0].k.shape[1], resamples)
         curves = [curve(cell, times) for cell in family.cells]
@@ -88,7 +88,7 @@ def fit(
                 mine = found.within(part)
                 exponents += (rows := tables.exponents(mine, regime))
                 diagnostics += [row | {"regime": regime} for row in diagnose.diagnose(mine, rows)]
-            on_progress(done := done + len(curves), of)
+            on_progress(done := done + len(curves), total)
     diagnostics += [{"part": "", "diagnostic": "remark", "subject": "", "text": remark, "regime": ""} for remark in remarks]
     return Fit(*tables.frames(axes, thresholds, exponents, diagnostics), remarks)
 

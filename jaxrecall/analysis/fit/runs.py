@@ -56,8 +56,11 @@ def _about(metadata: bytes) -> dict[str, Any]:
         told = json.loads(metadata)
     except (ValueError, RecursionError):
         return {}
-    kinds = {"axes": list, "accuracy": str}
-    return {name: told[name] for name, kind in kinds.items() if isinstance(told, dict) and isinstance(told.get(name), kind)}
+    if not isinstance(told, dict):
+        return {}
+    axes, accuracy = told.get("axes"), told.get("accuracy")
+    listed = isinstance(axes, list) and all(isinstance(name, str) for name in axes)
+    return ({"axes": axes} if listed else {}) | ({"accuracy": accuracy} if isinstance(accuracy, str) else {})
 
 
 def counting(frame: Table, accuracy: str) -> Table:

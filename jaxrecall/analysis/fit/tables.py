@@ -81,7 +81,7 @@ def thresholds(e: Estimates) -> list[Row]:
     for i, cell in enumerate(e.family.cells):
         c, side, y = e.curves[i], int(e.side[0, i]), e.y[:, i]
         after = int(bracket(c, e.theta)[0][0])
-        warnings = [*_of_curve(c, e.theta, side), *_of_seeds(cell.n)]
+        warnings = [*_curve_warnings(c, e.theta, side), *_seed_warnings(cell.n)]
         if lower[i] or upper[i]:
             unsure = (e.side[1:, i] != 0).mean()
             warnings.append(f"crossing not sure: {100 * unsure:.0f} % of the resamplings have none; not in the law")
@@ -106,7 +106,7 @@ def _copied(cell: Cell) -> str | None:
     return ", ".join(f"{axis} = {value}" for axis, value in cell.copy_of.items() if value is not cell.at[axis] and value != cell.at[axis])
 
 
-def _of_curve(c: Curve, theta: float, side: int) -> list[str]:
+def _curve_warnings(c: Curve, theta: float, side: int) -> list[str]:
     """Warnings on the shape of the table's own curve."""
     p, raw = c.p[0], c.k[0] / c.n[0]
     warnings = []
@@ -141,7 +141,7 @@ def _not_reached(c: Curve, theta: float) -> str:
     return f"not reached: {here}, still climbing"
 
 
-def _of_seeds(n: np.ndarray) -> list[str]:
+def _seed_warnings(n: np.ndarray) -> list[str]:
     here = (n > 0).any(axis=0)
     warnings = []
     if here.sum() < MIN_SEEDS_FOR_INTERVAL:
@@ -155,7 +155,7 @@ def exponents(e: Estimates, regime: str = "") -> list[Row]:
     """The exponents of a family, or of its cells in a regime."""
     rows = []
     n_seeds = int(np.any([(cell.n > 0).any(axis=0) for cell in e.cells], axis=0).sum()) if e.cells else 0
-    shape, found = e.shape_of(e.law.weights()), e.exponents
+    shape, found = e.shape_deviation(e.law.weights()), e.exponents
     for j, axis in enumerate(e.family.law):
         warning = _unknown(e, axis)
         if not warning and n_seeds < MIN_SEEDS_FOR_INTERVAL:
