@@ -19,4 +19,9 @@ Beside it, compiled and not run: `python -m benchmarks.accelerators`, or `make a
     accelerators_table.py  results/accelerators.md, from the record
     accelerators.py        compiles the variants for accelerators that are not here
     h100.textproto         one of them, as its compiler wants it described
+
+Of the fit: `python -m benchmarks.fit_coverage`.
+
+    fit_regressions.py     other estimates, to check the reported one by
+    fit_coverage.py        how often 95 % intervals hold the truth
 """

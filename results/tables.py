@@ -7,7 +7,7 @@ from scipy.optimize import brentq
 
 from jaxrecall import load
 from jaxrecall.analysis.fit import fit
-from jaxrecall.analysis.fit.cells import counting
+from jaxrecall.analysis.fit.runs import counting
 from jaxrecall.theory import Model, critical_N, fano_ceiling, surrogate
 
 

@@ -7,23 +7,26 @@ import warnings
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers import python
 from scipy.special import expit, logit
 from scipy.stats import t as student
 
-from jaxrecall.analysis.fit import coverage, glm, progress, searched
+from benchmarks import fit_coverage as coverage
+from benchmarks import fit_regressions as regressions
 from jaxrecall.analysis.fit import fit as fit_many
+from jaxrecall.analysis.fit import runs
 from jaxrecall.analysis.fit.axes import as_given
 from jaxrecall.analysis.fit.cells import families
-from jaxrecall.analysis.fit.curve import Curve, crossing, curve, loglog, near, resamplings, shape_error, shapes
-from jaxrecall.analysis.fit.estimate import METHODS, REGRESSIONS, REPORTED, estimate
+from jaxrecall.analysis.fit.curve import Curve, crossing, curve, loglog, resamplings, shape_error, shapes
+from jaxrecall.analysis.fit.estimate import estimate
 from jaxrecall.analysis.fit.law import Law, interval
 from jaxrecall.errors import FitError
 
 cli = importlib.import_module("jaxrecall.analysis.fit.__main__")
-CALL = "from jaxrecall.analysis.fit.__main__ import main"
+ALONE = "import sys; sys.modules['firthmodels'] = None; from jaxrecall.analysis.fit.__main__ import main"
 LEVELS = tuple(2**i for i in range(6, 15))
 
 
@@ -48,10 +51,6 @@ def fit(frame, thetas=(0.5,), resamples=100):
     return fit_many(frame, thetas, resamples)
 
 
-def reported(frame):
-    return frame[frame["record"]].reset_index(drop=True)
-
-
 def law(c):
     return 1000 * (c["V"] / 64) ** 2 * (c["d"] / 32) ** -1.3
 
@@ -60,36 +59,38 @@ GRID = {"V": [64, 128, 256], "d": [32, 64, 128]}
 WIDE = tuple(2**i for i in range(4, 19))
 
 
-def test_a_known_law_comes_back_by_every_method():
+def test_a_known_law_comes_back():
     found = fit(table(GRID, law, WIDE, n_test=10**6), [0.5, 0.8])
-    assert len(found.thresholds) == 9 * 2 * len(METHODS)
+    assert len(found.thresholds) == 9 * 2
+    assert found.thresholds["record"].all()
+    assert {*found.thresholds["method"], *found.exponents["method"]} == {"local"}
     half = found.thresholds[found.thresholds["theta"] == 0.5]
     truth = half.apply(law, axis=1)
-    assert abs(np.log(half["N_star"] / truth)).max() < 0.06  # a straight line in accuracy bends most
-    assert abs(np.log(half["N_star"] / truth)[half["record"]]).max() < 0.01
+    assert abs(np.log(half["N_star"] / truth)).max() < 0.01
     assert (half["censored"] == "no").all()
     assert ((half["N_below"] <= half["N_star"]) & (half["N_star"] <= half["N_above"])).all()
     assert ((half["lo"] < half["N_star"]) & (half["N_star"] < half["hi"])).all()
     for theta in (0.5, 0.8):
-        exponents = found.exponents[found.exponents["theta"] == theta].set_index(["axis", "method"])["exponent"]
+        exponents = found.exponents[found.exponents["theta"] == theta].set_index("axis")["exponent"]
         for axis, value in (("V", 2.0), ("d", -1.3)):
-            assert abs(exponents[axis] - value).max() < 0.03
-            assert abs(exponents[axis][REPORTED] - value) < 0.01
+            assert abs(exponents[axis] - value) < 0.01
     assert set(found.exponents["axis"]) == {"V", "d"}  # L and m are constant
     slope = logit(0.8) / 1.5  # the curve is logistic: theta = 0.8 lies this much further
-    low, high = (reported(found.thresholds).query("theta == @theta")["N_star"].to_numpy() for theta in (0.5, 0.8))
+    low, high = (found.thresholds.query("theta == @theta")["N_star"].to_numpy() for theta in (0.5, 0.8))
     ratio = high / low
     assert abs(np.log(ratio) - slope).max() < 0.02
 
 
-def test_plateaus_do_not_move_the_exponents_reported():
+def test_plateaus_do_not_move_the_exponents():
     axes = {"V": [64, 128, 256], "d": [16, 32, 64, 128]}
     found = fit(table(axes, law, WIDE, ceiling=lambda c: 0.3 if c["d"] == 16 else 1.0))
-    exponents = reported(found.exponents).set_index("axis")["exponent"]
+    exponents = found.exponents.set_index("axis")["exponent"]
     assert abs(exponents["V"] - 2) < 0.05
     assert abs(exponents["d"] + 1.3) < 0.05
-    everywhere = found.diagnostics[found.diagnostics["diagnostic"] == "joint_everywhere"].set_index("subject")["value"]
-    assert abs(everywhere["d"] + 1.3) > 0.3
+    family, curves = curves_of(table(axes, law, WIDE, ceiling=lambda c: 0.3 if c["d"] == 16 else 1.0))
+    law_ = Law(family.cells, family.law, family.factors)
+    everywhere = dict(zip("Vd", law_.exponents(regressions.joint(curves, law_, 0.5, everywhere=True))[0], strict=True))
+    assert abs(everywhere["d"] + 1.3) > 0.3  # one regression through all cells and levels
     flat = found.thresholds[found.thresholds["d"] == 16]
     assert (flat["censored"] == "right").all()
     assert flat["warning"].str.startswith("plateau").all()
@@ -154,7 +155,7 @@ def test_a_crossing_lies_where_a_curve_straight_in_its_link_says():
 def test_a_dip_is_pooled_and_told():
     frame = table(noise=0.0, seeds=6)
     frame.loc[frame["N"] == 4096, "n_correct"] = 200
-    found = reported(fit(frame).thresholds)
+    found = fit(frame).thresholds
     assert found["warning"][0].startswith("not monotone: accuracy falls by 0.6")
     (family,), _ = families(frame)
     c = curve(family.cells[0], np.ones((1, 6)))
@@ -165,12 +166,13 @@ def test_a_dip_is_pooled_and_told():
 def test_a_rise_within_one_step_is_bounded_by_its_levels():
     frame = table({"d": [32, 64, 128]}, lambda c: 90.0 * 128 / c["d"], slope=200.0)
     found = fit(frame)
-    record = reported(found.thresholds)
+    record = found.thresholds
     assert record["warning"].str.startswith("rises within one step").all()
     assert ((record["lo"] <= record["N_below"]) & (record["hi"] >= record["N_above"])).all()
-    joint = found.exponents[found.exponents["method"] == "joint"]
-    assert np.isfinite(joint["exponent"]).all()  # separated: Firth's penalty keeps it finite
-    law = reported(found.exponents)
+    family, curves = curves_of(frame)
+    joint = regressions.joint(curves, Law(family.cells, family.law, ()), 0.5)
+    assert np.isfinite(joint).all()  # separated: Firth's penalty keeps it finite
+    law = found.exponents
     assert law["lo"][0] < -1 < law["hi"][0]
     assert law["hi"][0] - law["lo"][0] > 2 * 1.96 * np.log(2) / np.sqrt(12) / (np.log(4) * np.sqrt(0.5)) * 0.99
 
@@ -185,13 +187,13 @@ def test_the_regressions_agree_with_statsmodels():
     api = pytest.importorskip("statsmodels.api")
     family, curves = curves_of(table(GRID, law, WIDE, slope=0.7))
     law_ = Law(family.cells, family.law, family.factors)
-    exponents = law_.exponents(glm.joint(curves, law_, 0.5, lambda _: None))[0]
-    rows = [(i, j) for i, c in enumerate(curves) for j in np.flatnonzero(near(c, 0.5)[0])]
+    exponents = law_.exponents(regressions.joint(curves, law_, 0.5))[0]
+    rows = [(i, j) for i, c in enumerate(curves) for j in np.flatnonzero(regressions.near(c, 0.5)[0])]
     at = np.log([[family.cells[i].at[axis] for axis in family.law] for i, _ in rows])
     x, k, n = (np.array([getattr(curves[i], name)[... if name == "x" else 0][j] for i, j in rows]) for name in "xkn")
     beta = api.GLM(np.c_[k, n - k], np.c_[np.ones(len(x)), x, at], family=api.families.Binomial()).fit().params
     assert np.allclose(exponents, -beta[2:] / beta[1], atol=1e-3)
-    by_cell = glm.two_stage(curves, 0.5, lambda _: None)[0]
+    by_cell = regressions.two_stage(curves, 0.5)[0]
     for i in (0, 4):
         mine = [row for row, (cell, _) in enumerate(rows) if cell == i]
         a, b = api.GLM(np.c_[k, n - k][mine], np.c_[np.ones(len(mine)), x[mine]], family=api.families.Binomial()).fit().params
@@ -202,8 +204,8 @@ def test_firth_takes_counts_as_so_many_answers():
     design = np.c_[np.ones(4), np.arange(4) - 1.5]
     k, n = np.array([0, 1, 15, 20]), np.full(4, 20)
     answers = np.concatenate([np.r_[np.ones(a), np.zeros(b - a)] for a, b in zip(k, n, strict=True)])
-    assert np.allclose(glm.firth(design, k, n), glm.firth(np.repeat(design, 20, axis=0), answers, np.ones(80)), atol=1e-4)
-    jump = glm.firth(design, np.array([0, 0, 20, 20]), n)
+    assert np.allclose(regressions.firth(design, k, n), regressions.firth(np.repeat(design, 20, axis=0), answers, np.ones(80)), atol=1e-4)
+    jump = regressions.firth(design, np.array([0, 0, 20, 20]), n)
     assert np.isclose(jump[0], 0, atol=1e-6)
     assert 0 < jump[1] < 50
 
@@ -212,7 +214,7 @@ def test_firth_takes_counts_as_so_many_answers():
 def test_a_threshold_agrees_with_psignifit():
     psignifit = pytest.importorskip("psignifit")
     frame = table(levels=LEVELS[1:8], slope=1.2, noise=0.0, seeds=6, n_test=200)
-    mine = reported(fit(frame).thresholds)["N_star"][0]
+    mine = fit(frame).thresholds["N_star"][0]
     points = frame.groupby("N")[["n_correct", "n_test"]].sum()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -224,9 +226,9 @@ def test_a_threshold_agrees_with_psignifit():
 
 def censored(frame, **options):
     found = fit(frame, **options)
-    record = reported(found.thresholds)
+    record = found.thresholds
     assert record[["N_star", "lo", "hi"]].isna().all(axis=None)
-    assert reported(found.exponents)["exponent"].isna().all()
+    assert found.exponents["exponent"].isna().all()
     return record
 
 
@@ -242,7 +244,7 @@ def test_what_cannot_be_known_is_censored_not_made_up():
     climbing = censored(table(axes, lambda c: 40000.0))
     assert climbing["warning"].str.contains("still climbing").all()
     single = table(seeds=1)
-    assert len(reported(fit(single).thresholds)) == 1
+    assert len(fit(single).thresholds) == 1
 
 
 def test_few_seeds_give_no_interval():
@@ -260,31 +262,31 @@ def test_a_crossing_that_resampling_undoes_has_an_open_end_and_no_part_in_the_la
     at = frame["d"] == 32
     frame.loc[at, "n_correct"] = (frame[at]["n_correct"] * frame[at]["seed"].map(scale)).round().astype(int)
     found = fit(frame)
-    record = reported(found.thresholds).set_index("d")
+    record = found.thresholds.set_index("d")
     assert np.isinf(record["hi"][32])
     assert 0 < record["lo"][32] < record["N_star"][32]
     assert "crossing not sure" in record["warning"][32]
-    assert reported(found.exponents)["n_cells"][0] == 3
+    assert found.exponents["n_cells"][0] == 3
 
 
 def test_m_is_fitted_apart_and_factors_have_constants_of_their_own():
     axes = {"d": [32, 64, 128], "m": [0, 64, 256]}
     frame = table(axes, lambda c: 1000 * (c["d"] / 32) ** (-1 if c["m"] == 0 else -0.5) * max(c["m"], 1) ** -0.25, WIDE)
-    exponents = reported(fit(frame).exponents).set_index(["part", "axis"])["exponent"]
+    exponents = fit(frame).exponents.set_index(["part", "axis"])["exponent"]
     assert np.allclose(exponents, [-1, -0.5, -0.25], atol=0.02)
     assert list(exponents.index) == [("m = 0", "d"), ("m > 0", "d"), ("m > 0", "m")]
     gaussian = table({"d": [32, 64, 128]}, lambda c: 1000 * 32 / c["d"], WIDE).assign(embedding="gaussian")
     sphere = table({"d": [64, 128, 256]}, lambda c: 9000 * 32 / c["d"], WIDE).assign(embedding="sphere")
     both = pd.concat([gaussian, sphere])
     found = fit(both)
-    assert np.isclose(reported(found.exponents)["exponent"][0], -1, atol=0.02)
+    assert np.isclose(found.exponents["exponent"][0], -1, atol=0.02)
     assert list(found.thresholds.columns[:5]) == ["V", "d", "L", "m", "embedding"]
 
 
 def test_axes_that_move_together_get_no_exponent():
     frame = table({"d": [32, 64, 128]}, lambda c: 1000 * 32 / c["d"], WIDE)
     frame["L"] = frame["d"] // 4
-    found = reported(fit(frame).exponents)
+    found = fit(frame).exponents
     assert list(found["axis"]) == ["d", "L"]
     assert found["exponent"].isna().all()
     assert found["warning"].str.contains("moves together with other axes").all()
@@ -307,7 +309,7 @@ def test_seeds_may_differ_between_levels():
     frame = table({"d": [32, 64, 128]}, lambda c: 1000 * 32 / c["d"], seeds=8, noise=0.02)
     found = fit(frame[~((frame["N"] == 1024) & (frame["seed"] > 1))])
     assert found.thresholds["warning"].str.contains("levels differ in their seeds").all()
-    assert np.isclose(reported(found.exponents)["exponent"][0], -1, atol=0.05)
+    assert np.isclose(found.exponents["exponent"][0], -1, atol=0.05)
 
 
 def test_seeds_spread_over_neighbouring_levels_are_used_together():
@@ -321,7 +323,7 @@ def test_seeds_spread_over_neighbouring_levels_are_used_together():
     assert family.cells[0].n.shape == (6, 16)
     assert (family.cells[0].n > 0).all()
     found = fit(spread)
-    assert np.allclose(np.log(reported(found.thresholds)["N_star"]), np.log([1000, 500, 250]), atol=0.03)
+    assert np.allclose(np.log(found.thresholds["N_star"]), np.log([1000, 500, 250]), atol=0.03)
     assert (found.thresholds["warning"] == "").all()
 
 
@@ -386,10 +388,10 @@ def test_a_table_may_keep_its_axes_in_an_index_or_as_categories(tmp_path):
     both.set_index(["V", "N", "optimizer"]).to_parquet(tmp_path / "t.parquet")
     assert cli.main([str(tmp_path / "t.parquet"), "--resamples", "100"]) == 0
     thresholds = pd.read_parquet(tmp_path / "t-fit/thresholds.parquet")
-    assert len(reported(thresholds)) == 4
+    assert len(thresholds) == 4
     pd.testing.assert_frame_equal(thresholds, fit(both).thresholds, check_dtype=False)
     one = frame.assign(optimizer="sgd", remark="none").astype({"optimizer": "category", "remark": "category"})
-    assert len(reported(fit(one, resamples=100).thresholds)) == 2
+    assert len(fit(one, resamples=100).thresholds) == 2
     with pytest.raises(FitError, match="columns: d more than once"):
         fit(pd.concat([frame, frame[["d"]]], axis=1))
 
@@ -417,28 +419,10 @@ def test_a_use_that_makes_no_sense_is_refused_in_a_line(tmp_path, capsys):
         assert told.out == ""  # refused before anything was fitted
 
 
-def test_without_firthmodels_the_regressions_are_left_out_and_a_line_says_so(tmp_path):
-    frame = table({"d": [32, 64]}, law)
-    frame.to_parquet(tmp_path / "t.parquet")
-    path = str(tmp_path / "t.parquet")
-    ran = python(f"import sys; sys.modules['firthmodels'] = None; {CALL}; sys.exit(main([{path!r}, '--resamples', '100']))")
-    assert (ran.returncode, ran.stderr) == (0, "")
-    note = "two_stage, joint: left out, as firthmodels is not installed; python -m pip install 'jaxrecall[fit]'"
-    assert ran.stdout.splitlines().count(f"note: {note}") == 1
-    full = fit(frame)
-    for name in ("thresholds", "exponents"):
-        expected = getattr(full, name)
-        expected = expected[~expected["method"].isin(REGRESSIONS)].reset_index(drop=True)
-        pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / f"t-fit/{name}.parquet"), expected)
-    diagnostics = pd.read_parquet(tmp_path / "t-fit/diagnostics.parquet")
-    assert diagnostics.loc[diagnostics["diagnostic"] == "remark", "text"].tolist() == [note]
-    assert "joint_everywhere" in set(full.diagnostics["diagnostic"]) - set(diagnostics["diagnostic"])
-
-
 def test_a_fit_needs_no_jax(tmp_path):
     table().to_parquet(tmp_path / "t.parquet")
     path = str(tmp_path / "t.parquet")
-    told = python(f"import sys; {CALL}; code = main([{path!r}, '--resamples', '100']); assert 'jax' not in sys.modules; sys.exit(code)")
+    told = python(f"{ALONE}; code = main([{path!r}, '--resamples', '100']); assert 'jax' not in sys.modules; sys.exit(code)")
     assert told.returncode == 0, told.stderr
     assert sorted(path.name for path in (tmp_path / "t-fit").iterdir()) == [
         "diagnostics.parquet",
@@ -459,17 +443,19 @@ def test_rows_without_a_count_are_left_out_and_counted(tmp_path, capsys):
 
 
 def test_a_long_fit_says_how_far_it_is(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(progress, "PLAIN_EVERY_SECONDS", 0.0)
-    table().to_parquet(tmp_path / "t.parquet")
-    assert cli.main([str(tmp_path / "t.parquet"), "--resamples", "100"]) == 0
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[-1] == "resampling: 100 %, 0.0 s to go"
-    assert len(lines) == 2 * 101
+    monkeypatch.setattr(cli, "PLAIN_EVERY_SECONDS", 0.0)
+    table({"d": [32, 64]}).to_parquet(tmp_path / "t.parquet")
+    assert cli.main([str(tmp_path / "t.parquet"), "--resamples", "100", "--theta", "0.5", "0.9"]) == 0
+    assert capsys.readouterr().err.splitlines() == ["curves: 50 % done", "curves: 100 % done"]
 
 
-def test_every_method_estimates():
-    family, curves = curves_of(table(GRID, law, WIDE), count=100)
-    assert list(estimate(family, 0.5, curves, lambda _: None).y) == list(METHODS)
+def test_other_methods_agree():
+    for theta in (0.5, 0.8):
+        family, curves = curves_of(table(GRID, law, WIDE, n_test=10**6), count=100)
+        e = estimate(family, theta, curves)
+        assert abs(regressions.two_stage(curves, theta)[0] - e.y[0]).max() < 0.06
+        for exponents in regressions.by_method(e).values():
+            assert np.allclose(exponents[0], (2.0, -1.3), atol=0.03)
 
 
 def test_the_files_hold_the_meaning_of_every_column(tmp_path):
@@ -493,16 +479,16 @@ def test_copies_count_once():
     once = table({"V": [64, 128, 256]}, law, WIDE)
     both = pd.concat([once, once.assign(d=64, L=16)])  # d and L have no effect on these runs
     found, alone = fit(both), fit(once)
-    record = reported(found.thresholds)
+    record = found.thresholds
     assert record["copy_of"].isna().tolist() == [True, False] * 3
     assert set(record["copy_of"].dropna()) == {"d = 32, L = 8"}
     assert "theta = 0.5: 6 cells, 3 of them distinct: 6 cross" in repr(found)
-    mine, theirs = (reported(one.exponents).set_index("axis").loc["V"] for one in (found, alone))
+    mine, theirs = (one.exponents.set_index("axis").loc["V"] for one in (found, alone))
     assert mine["n_cells"] == theirs["n_cells"] == 3
     assert mine[["exponent", "lo", "hi"]].tolist() == pytest.approx(theirs[["exponent", "lo", "hi"]].tolist())
     wider = fit(pd.concat([once, once[once["V"] == 256].assign(d=64)])).exponents
     assert (wider["n_cells"] == 3).all()
-    assert wider.loc[wider["record"], "warning"].tolist() == ["as many unknowns as cells: nothing checks the law"] * 2
+    assert wider["warning"].tolist() == ["as many unknowns as cells: nothing checks the law"] * 2
 
 
 def test_a_cell_and_its_copy_have_the_weight_of_one_cell():
@@ -512,7 +498,7 @@ def test_a_cell_and_its_copy_have_the_weight_of_one_cell():
     assert np.isclose(Law(family.cells, ("V",), ()).exponents(y), Law(family.cells[:3], ("V",), ()).exponents(y[:, :3]))
     curves = [curve(cell, np.ones((1, 8))) for cell in family.cells]
     with_copy, without = (
-        glm.joint(c, Law(f, ("V",), ()), 0.5, lambda _: None)[0] for c, f in ((curves, family.cells), (curves[:3], family.cells[:3]))
+        regressions.joint(c, Law(f, ("V",), ()), 0.5)[0] for c, f in ((curves, family.cells), (curves[:3], family.cells[:3]))
     )
     assert np.allclose(with_copy[:3], without, atol=2e-3)
 
@@ -555,28 +541,30 @@ def test_the_unknown_shape_is_uniform_over_its_range_about_the_estimate():
     assert shape_error(one([0.0, 0.0, 1.0, 1.0]), 0.5) >= np.log(2) / np.sqrt(12)
     assert shape_error(one([0.1, 0.2, 0.3, 0.4]), 0.5) == 0
     family, curves = curves_of(table(GRID, law, noise=0.0), count=100)
-    e = estimate(family, 0.5, curves, lambda _: None, ("local",))
-    assert np.allclose(e.shape_of(np.eye(9)), [np.ptp(shapes(c, 0.5)) / np.sqrt(12) for c in curves])
-    assert np.isclose(e.shape_of(np.array([1.0, -1.0] + [0.0] * 7)), np.ptp(shapes(curves[0], 0.5) - shapes(curves[1], 0.5)) / np.sqrt(12))
+    e = estimate(family, 0.5, curves)
+    assert np.allclose(e.shape_deviation(np.eye(9)), [np.ptp(shapes(c, 0.5)) / np.sqrt(12) for c in curves])
+    both = np.array([1.0, -1.0] + [0.0] * 7)
+    difference = shapes(curves[0], 0.5) - shapes(curves[1], 0.5)
+    assert np.isclose(e.shape_deviation(both), np.ptp(difference) / np.sqrt(12))
 
 
 def test_a_law_within_a_regime():
     frame = table(BENT, bent, WIDE)
     found = fit_many(frame, [0.5], 100, where=["L <= 32", "L >= sqrt(1000)"])
-    law_ = reported(found.exponents).set_index(["regime", "axis"])
+    law_ = found.exponents.set_index(["regime", "axis"])
     assert np.allclose(law_["exponent"], [2, 0, 2, 2], atol=0.02)
     assert list(law_.index) == [(regime, axis) for regime in ("L <= 32", "L >= sqrt(1000)") for axis in "VL"]
     assert not law_["rejected"].any()
-    assert len(reported(found.thresholds)) == 12  # of every cell
+    assert len(found.thresholds) == 12  # of every cell
     slopes = found.diagnostics.query("diagnostic == 'local_slope'").groupby("regime")["subject"].apply(list)
     assert slopes["L <= 32"] == ["V 64 to 128", "V 128 to 256", "L 8 to 32"]
     assert {"with_log", "drop_smallest"} < set(found.diagnostics.query("regime == 'L >= sqrt(1000)'")["diagnostic"])
-    whole = reported(fit(frame).exponents)
+    whole = fit(frame).exponents
     assert whole["rejected"].all()
     assert (whole["regime"] == "").all()
     assert "(law rejected)" in repr(fit(frame))
-    one = reported(fit_many(frame, [0.5], 100, where="L <= 32").exponents)
-    pd.testing.assert_frame_equal(one, reported(found.exponents)[:2])
+    one = fit_many(frame, [0.5], 100, where="L <= 32").exponents
+    pd.testing.assert_frame_equal(one, found.exponents[:2])
 
 
 @pytest.mark.parametrize(
@@ -642,20 +630,12 @@ def test_a_fit_unpacks_and_prints():
     assert "1 cell: 1 cross" in nothing._repr_html_()
 
 
-def test_the_fit_of_a_search_says_why_its_thresholds_differ(tmp_path, capsys):
-    folder = tmp_path / "found"
-    folder.mkdir()
-    frame = table({"d": [32, 64]}, lambda c: 1000 * 32 / c["d"], WIDE)
-    frame.to_parquet(folder / "table.parquet")
-    cells = [{"d": d, "theta": 0.5, "N_star": N, "point": {"V": 64, "L": 8, "m": 0}} for d, N in ((32, 1100.0), (64, 450.0), (128, None))]
-    (folder / "search.json").write_text(json.dumps({"cells": cells}))
-    thresholds = fit(frame).thresholds
-    (remark,) = searched.remarks([folder, tmp_path], thresholds)
-    assert "straight line in logit accuracy" in remark
-    assert "median |ln ratio| 0.100, largest 0.11, over 2 N*" in remark
-    factor = pd.concat([frame.assign(optimizer="a"), frame.assign(optimizer="b")])
-    (remark,) = searched.remarks([folder], fit(factor).thresholds)
-    assert remark.endswith("so their N* differ")
+def test_the_fit_of_a_search_points_to_the_other_estimate(tmp_path, capsys):
+    frame = table({"d": [32, 64]}, law).assign(code_version=2, precision="highest", status="ok", accuracy=0.5)
+    frame.assign(point_id=frame["d"].astype(str) + "-" + frame["N"].astype(str)).to_parquet(tmp_path / "table.parquet")
+    (tmp_path / "search.json").write_text("{}")
+    assert cli.main([str(tmp_path), "--resamples", "100"]) == 0
+    assert "search.json: the search estimates N* in another way" in capsys.readouterr().out
 
 
 def test_another_accuracy_can_cross(tmp_path, capsys):
@@ -664,8 +644,93 @@ def test_another_accuracy_can_cross(tmp_path, capsys):
     decoded = frame.assign(n_correct=0, matched_accuracy=(share * frame["V"]).round() / frame["V"], whitened_accuracy=np.nan)
     decoded.to_parquet(tmp_path / "t.parquet")
     assert cli.main([str(tmp_path / "t.parquet"), "--of", "matched_accuracy", "--resamples", "100"]) == 0
-    found = reported(pd.read_parquet(tmp_path / "t-fit" / "matched_accuracy" / "thresholds.parquet"))
+    found = pd.read_parquet(tmp_path / "t-fit" / "matched_accuracy" / "thresholds.parquet")
     assert found["N_star"].to_numpy() == pytest.approx([law(cell) for cell in found.to_dict("records")], rel=0.03)
     for of, told in (("whitened_accuracy", "decoders: true"), ("assignment_accuracy", "no column"), ("snr", "allowed: accuracy, ")):
         assert cli.main([str(tmp_path / "t.parquet"), "--of", of]) == 2
         assert told in capsys.readouterr().err
+
+
+def with_attrs(frame, **attrs):
+    frame = frame.copy()
+    frame.attrs |= attrs
+    return frame
+
+
+def test_the_axes_are_those_that_the_table_names():
+    frame = table({"d": [32, 64]}, law).assign(note=lambda f: f["seed"] % 2, eta=0.1)
+    assert families(frame)[0][0].factors == ("note",)  # searched for
+    (family,), remarks = families(with_attrs(frame, axes=["d", "N"]))
+    assert (family.law, family.factors, remarks) == (("d",), (), [])
+    assert family.cells[0].n_seeds == 8
+    follows = with_attrs(frame.assign(gamma=frame["d"] * 3.0), axes=["gamma", "d", "N"])
+    assert families(follows)[0][0].factors == ()
+    more = pd.concat([frame, frame.assign(eta=0.2)])
+    (family,), _ = families(with_attrs(more, axes=["d", "N"]))  # rows of another grid too
+    assert "eta" in family.factors
+    (family,), _ = families(with_attrs(more[more["eta"] == 0.2], axes=["eta", "d", "N"]))
+    assert family.factors == ()
+    with pytest.raises(FitError, match="144 runs come more than once, the first at V = 64, d = 32"):
+        families(with_attrs(pd.concat([frame, frame]), axes=["d", "N"]))
+
+
+@pytest.mark.parametrize("attrs", [{}, {"axes": ["embedding", "embedding.rho", "d", "N"]}, {"axes": ["embedding", "d", "N"]}])
+def test_laws_with_parameters_go_by_their_bare_name(attrs):
+    laws = {"gaussian": None, "equicorrelated(rho=0.1)": 0.1, "equicorrelated(rho=0.3)": 0.3}
+    tables = [table({"d": [32, 64]}, law).assign(embedding=text, **{"embedding.rho": rho}) for text, rho in laws.items()]
+    frame = with_attrs(pd.concat(tables, ignore_index=True).astype({"embedding.rho": float}), **attrs)
+    (family,), _ = families(frame)
+    assert family.factors == ("embedding", "embedding.rho")
+    found = fit(frame)
+    assert found.thresholds["embedding"].value_counts().to_dict() == {"gaussian": 2, "equicorrelated": 4}
+    assert sorted(found.thresholds["embedding.rho"].dropna()) == [0.1, 0.1, 0.3, 0.3]
+    assert len(found.exponents) == 1
+    unlike = frame.assign(**{"embedding.rho": np.nan})  # a parameter without a column: the text says it
+    assert set(as_given(unlike)["embedding"]) == set(laws)
+
+
+def own(counted=False):
+    """Runs of some other simulator: overlap = logistic in ln N, crossing 0.5 at 1000 (width / 0.5)^1.5."""
+    axes = {"width": [0.5, 1.0, 2.0], "kind": ["a", "b"]}
+    frame = table(axes, lambda c: 1000 * (c["width"] / 0.5) ** 1.5 * (2 if c["kind"] == "b" else 1), WIDE)
+    frame = frame.drop(columns=["V", "d", "L", "m"]).assign(depth=3, steps=7.5, embedding=1)
+    frame = frame if counted else frame.assign(overlap=frame["n_correct"] / frame["n_test"]).drop(columns=["n_correct", "n_test"])
+    return with_attrs(frame, axes=["width", "kind", "N"], accuracy="n_correct" if counted else "overlap", simulator="mine:sim")
+
+
+def test_a_simulator_of_ones_own_needs_none_of_our_columns(tmp_path, capsys):
+    found, counted = fit(own()), fit(own(counted=True))
+    assert list(found.thresholds.columns[:3]) == ["width", "kind", "theta"]
+    assert np.allclose(found.thresholds["N_star"], counted.thresholds["N_star"], rtol=1e-6)
+    assert set(found.exponents["part"]) == {"all"}
+    assert list(found.exponents["axis"]) == ["width"]
+    assert found.exponents["exponent"].tolist() == pytest.approx([1.5], abs=0.01)
+    assert found.exponents["lo"].notna().all()
+    assert len(fit_many(own(), [0.5], 100, where="width > 0.5").exponents) == 1
+    made = pa.Table.from_pandas(own())
+    pq.write_table(made.replace_schema_metadata({b"jaxrecall": json.dumps(own().attrs)}), tmp_path / "t.parquet")
+    assert cli.main([str(tmp_path / "t.parquet"), "--resamples", "100"]) == 0
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "t-fit/exponents.parquet"), found.exponents, check_dtype=False)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "line"),
+    [
+        (lambda f: f.drop(columns="overlap"), "columns: no overlap; needed: N, seed, overlap"),
+        (lambda f: f.assign(overlap=2.0), "overlap: 2 in 720 rows; allowed: fractions from 0 to 1"),
+        (lambda f: f.assign(overlap="x"), "overlap: holds 'x' (str); allowed: numbers"),
+        (lambda f: f.assign(overlap=np.nan), "overlap: null in all rows; there is nothing to fit"),
+        (lambda f: f.assign(N=f["N"] + 0.5), "N: 16.5 in 720 rows; allowed: whole numbers from 1"),
+    ],
+)
+def test_a_table_of_ones_own_simulator_that_cannot_be_fitted_is_refused(spoil, line):
+    with pytest.raises(FitError) as refused:
+        fit(spoil(own()))
+    assert str(refused.value) == line
+
+
+@pytest.mark.parametrize("metadata", [b"no json", b"[1]", b'{"axes": 3, "accuracy": ["a"]}', b'{"axes": [["d"]]}', b"\xff", b"[" * 100_000])
+def test_what_a_file_says_of_itself_may_be_damaged(tmp_path, metadata):
+    made = pa.Table.from_pandas(table(), preserve_index=False).replace_schema_metadata({b"jaxrecall": metadata})
+    pq.write_table(made, tmp_path / "t.parquet")
+    assert runs.read(tmp_path / "t.parquet")[0].attrs == {}

@@ -4,7 +4,6 @@ import importlib
 import itertools
 import re
 import shutil
-import sys
 import warnings
 from html.parser import HTMLParser
 from unittest import mock
@@ -16,8 +15,7 @@ from helpers import python
 from test_fit import LEVELS, law, table
 
 import jaxrecall
-from jaxrecall.analysis.fit import cells, fit, glm
-from jaxrecall.analysis.fit.estimate import METHODS
+from jaxrecall.analysis.fit import cells, fit
 from jaxrecall.analysis.fit.steps import LAST, at_steps
 from jaxrecall.analysis.report import accuracy, agreement, noise, predict, progress
 from jaxrecall.analysis.report.axes import Axis, roles
@@ -38,8 +36,7 @@ GRID = {"d": [32, 64, 128], "L": [8, 16]}
 def studied(frame, thetas=(0.5,), **choices):
     last = at_steps(frame, LAST)
     families, _ = cells.families(last)
-    with mock.patch.object(glm, "installed", return_value=False):  # no picture shows the regressions, which take most of the time
-        return study(last, families, thetas, 100, 0, lambda *_: None, frame), roles(families, **choices)
+    return study(last, families, thetas, 100, 0, lambda *_: None, frame), roles(families, **choices)
 
 
 def drawn(frame, *kinds, thetas=(0.5,), render=False, **choices):
@@ -152,8 +149,7 @@ def test_the_page_has_the_tables_and_where_they_come_from(folder):
         assert f"{value:.4g}" in text
     for value in rows.exponents["exponent"].dropna():
         assert f"{value:.3f}" in text
-    for method in ("local", "isotonic", "two_stage", "joint"):
-        assert f"<th>{method}</th>" in text
+    assert "<th>local</th>" in text
     assert "<b>local</b> is the reported estimate" in text
     for fact in ("90 (90 ok)", "6, from 0 to 5", "jaxlib", "No chunk has failed", "python -m jaxrecall.report", "--grid", "name: small"):
         assert fact in text
@@ -186,7 +182,7 @@ def test_a_results_folder_is_fitted_in_place_and_stays_one(swept, tmp_path, caps
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             assert len(jaxrecall.load(out)) == 3 * 5 * 6
-    assert len(thresholds[0]) == 3 * 2 * len(METHODS)
+    assert len(thresholds[0]) == 3 * 2
     assert thresholds[0].groupby(["d", "theta"])["record"].sum().eq(1).all()
     pd.testing.assert_frame_equal(*thresholds)
 
@@ -637,16 +633,3 @@ def test_a_table_that_cannot_be_fitted_is_refused_in_a_line(make, tmp_path, caps
 def test_a_column_with_a_name_of_ours_is_refused():
     with pytest.raises(FitError, match="cell has a meaning of its own"):
         studied(table().assign(cell=1))
-
-
-def test_without_firthmodels_a_report_has_the_reported_estimate_and_a_line_says_so(tmp_path, capsys, monkeypatch, one_kind):
-    monkeypatch.setitem(sys.modules, "firthmodels", None)  # an import fails
-    table({"d": [32, 64]}, law).to_parquet(tmp_path / "t.parquet")
-    assert cli.main([str(tmp_path / "t.parquet"), "--resamples", "100", "--surrogate", "0"]) == 0
-    told, page = capsys.readouterr(), (tmp_path / "t-report.html").read_text()
-    note = "two_stage, joint: left out, as firthmodels is not installed; python -m pip install 'jaxrecall[fit]'"
-    assert told.err == ""
-    assert told.out.count(note) == 1
-    assert page.count(note.replace("'", "&#x27;")) == 1
-    assert "<th>local</th><th>isotonic</th><th>theory</th>" in page
-    assert "joint</b>" not in page

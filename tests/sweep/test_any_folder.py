@@ -291,13 +291,3 @@ def test_results_of_a_search_that_are_none(tmp_path, cells):
     (tmp_path / "search.json").write_text(json.dumps({"cells": cells}))
     with pytest.raises(StoreError, match=r"search.json: is no result of a search"):
         thresholds(tmp_path)
-
-
-@pytest.mark.parametrize("N_star", [0, -1, 10**400, 1e999])
-def test_thresholds_that_are_no_number_of_samples(results, tmp_path, capsys, N_star):
-    folder = shutil.copytree(results, tmp_path / "results")
-    found = json.loads((folder / "search.json").read_text())
-    found["cells"][0]["N_star"] = N_star
-    (folder / "search.json").write_text(json.dumps(found))
-    assert CALLS("fit", fit.main, [str(folder), "--resamples", "100"]) == 0
-    assert "is no result of a search" in capsys.readouterr().out

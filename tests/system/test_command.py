@@ -124,7 +124,7 @@ def test_an_unknown_example_is_refused(tmp_path, monkeypatch, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", [*MODULES, "jaxrecall.analysis.fit.coverage", "jaxrecall"])
+@pytest.mark.parametrize("name", [*MODULES, "jaxrecall"])
 def test_every_flag_of_the_help_is_documented(name):
     told = command.HELP if name == "jaxrecall" else module(name, "--help", COLUMNS="1000").stdout
     flags = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", told)) - {"--help"}

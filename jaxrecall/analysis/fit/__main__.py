@@ -13,23 +13,24 @@ from collections.abc import Sequence
 
 from ...cli import called
 from ...errors import Refused
+from ...sweep.running.progress import PLAIN_EVERY_SECONDS, now_and_then
 from ...sweep.store.paths import local_path
-from . import cells, searched, steps
+from . import runs, steps
 from .estimate import METHODS, REPORTED
 from .fitting import RESAMPLES, fit
-from .progress import progress
 from .write import check_folder, default_folder, write
 
 OK, USAGE, INTERRUPTED = 0, 2, 130
+SEARCH = "search.json"
 
 
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
         prog=called("fit"),
         description="Finds N* where accuracy crosses theta, cell by cell, and the exponents of N* ~ product of axis^exponent.",
-        epilog="Methods: " + "; ".join(f"{name}: {text}" for name, text in METHODS.items()) + f". Reported: {REPORTED}.",
+        epilog=f"Method: {METHODS[REPORTED]}.",
     )
-    tables = "results folders, several taken together, or any one table with columns " + ", ".join(cells.NEEDED)
+    tables = "results folders, several taken together, or any one table with columns " + ", ".join(runs.NEEDED)
     p.add_argument("tables", metavar="DIR|FILE.parquet", nargs="+", help=tables)
     p.add_argument(
         "--out",
@@ -37,7 +38,7 @@ def parser() -> argparse.ArgumentParser:
         help="where the three tables go (default: the results folder or FILE-fit beside a file, ACCURACY there with --of)",
     )
     p.add_argument(
-        "--of", metavar="ACCURACY", default="accuracy", help=f"what crosses: accuracy (default), {', '.join(cells.OF_VOCABULARY)}"
+        "--of", metavar="ACCURACY", default="accuracy", help=f"what crosses: accuracy (default), {', '.join(runs.OF_VOCABULARY)}"
     )
     p.add_argument("--theta", type=float, nargs="+", default=[0.5], metavar="T", help="accuracies to cross, fractions (default: 0.5)")
     p.add_argument(
@@ -60,12 +61,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         step = steps.parsed(args.step)
         out = local_path(args.out) if args.out else default_folder(paths, args.of)
         check_folder(out)
-        frame, remarks = cells.read(*paths)
-        frame = cells.counting(frame, args.of)
-        with progress() as on_progress:
-            found = fit(frame, args.theta, args.resamples, on_progress, args.where, step)
-        as_searched = args.of == "accuracy" and step == steps.LAST
-        remarks += searched.remarks(paths, found.thresholds) if as_searched else []
+        frame, remarks = runs.read(*paths)
+        frame = runs.counting(frame, args.of)
+        told = now_and_then(PLAIN_EVERY_SECONDS, lambda done, of: f"curves: {100 * done / of:.0f} % done")
+        found = fit(frame, args.theta, args.resamples, told, args.where, step)
+        searched = [path / SEARCH for path in paths if (path / SEARCH).is_file()]
+        remarks += [f"{path}: the search estimates N* in another way, so its N* differ a little: see docs/search.md" for path in searched]
         print(*(f"note: {remark}" for remark in remarks), found, "", sep="\n")
         for path, n_rows in write(found, out).items():
             print(f"{path.stem + ':':<13}{path} ({n_rows} rows)")

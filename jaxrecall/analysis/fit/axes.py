@@ -1,13 +1,15 @@
 """The axes of a table: what its runs were requested for, not what was measured on them.
 
-V, d, L and m are axes always. So is any other column of the point that varies while those and N stay, the step of a row, and a
-column from elsewhere if its values are shared by seeds. A column that merely follows others is none: where kappa was given,
-gamma = kappa L^2 V / eta varies with V and L, and gamma2 with it unless it was given too. Nor is one that adds columns (diagnose,
-decoders): of runs that differ in nothing else, one counts.
+A table of a sweep names the axes of its grid in `attrs["axes"]`. A table without that, as one of an older version or of another
+origin, is searched for them: every field of the point that varies, and every column from elsewhere whose values seeds share.
+
+Of our own simulator V, d, L and m are axes always, and the step of a row is one if several are fitted. A column that merely follows
+others is no axis: where kappa was given, gamma = kappa L^2 V / eta varies with V and L, and gamma2 with it unless it was given too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,7 @@ from ...model.training import RECIPE_STEPS, STARTS
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 LAW = ("V", "d", "L", "m")
-"""Axes that get an exponent; any other axis is a factor: a constant of its own in the law for each of its values."""
+"""Axes of our simulator that get an exponent; any other axis is a factor: a constant of its own in the law for each of its values."""
 
 DERIVED = ("kappa", "gamma", "gamma2")
 """Rates in the order in which they are taken as given if each could be computed from the others."""
@@ -26,17 +28,32 @@ DERIVED = ("kappa", "gamma", "gamma2")
 RATIO = "gamma2_over_gamma"
 
 
+def is_own(frame: Table) -> bool:
+    """Whether the table is of a user's own simulator, which names its column of accuracy."""
+    return "accuracy" in frame.attrs
+
+
+def seed_columns(frame: Table) -> list[str]:
+    """The columns that identify a seed."""
+    return ["root_seed", "seed"] if "root_seed" in frame else ["seed"]
+
+
 def as_given(frame: Table) -> Table:
-    """The table with `pool`, `batch` and `gamma2` as a grid gives them.
+    """The table with its columns as a grid gives them, which is how axes are told apart.
 
     `pool` is 0 for no pool and `batch` for all samples, as m is 0 for no MLP. `gamma2` is null where it is gamma, if that leaves
-    it fewer values; where it is a multiple of gamma, the column gamma2_over_gamma is added. Floats of 16 bits, which pandas cannot
-    group by, become longer.
+    it fewer values; where it is a multiple of gamma, the column gamma2_over_gamma is added. A law with parameters goes by its bare
+    name, as they have columns of their own. Where accuracies were not counted, each counts as a share of one answer. Floats of
+    16 bits, which pandas cannot group by, become longer.
     """
     from pandas.api.types import is_numeric_dtype
 
     frame = frame.astype({name: np.float64 for name, kind in frame.dtypes.items() if kind == np.float16})
-    frame = _as_trained_on(frame)
+    if is_own(frame):
+        accuracy = frame.attrs["accuracy"]
+        counted = {"n_correct", "n_test"} <= {*frame} or accuracy not in frame
+        return frame if counted else frame.assign(n_correct=frame[accuracy], n_test=1)
+    frame = _with_optimizer(_with_bare_names(frame))
     for name in ("pool", "batch"):
         if name in frame and is_numeric_dtype(frame[name]):
             frame = frame.assign(**{name: frame[name].fillna(0).astype(np.int64)})
@@ -50,7 +67,7 @@ def as_given(frame: Table) -> Table:
     return frame.assign(gamma2=given) if given.nunique(dropna=False) == fewest else frame.assign(**{RATIO: ratio})
 
 
-def _as_trained_on(frame: Table) -> Table:
+def _with_optimizer(frame: Table) -> Table:
     """The rows of the recipe alone, which has no optimiser, with what all others have; so steps may be an axis from 3 on."""
     if not {"steps", "start"} <= {*frame}:
         return frame
@@ -61,30 +78,65 @@ def _as_trained_on(frame: Table) -> Table:
     return frame
 
 
+def _with_bare_names(frame: Table) -> Table:
+    """Laws by their bare name, "equicorrelated" for "equicorrelated(rho=0.3)", where the columns of their parameters say the rest."""
+    for name in {column.partition(".")[0]: None for column in _parameters(frame)}:
+        if name not in frame or not all(isinstance(text, str) for text in frame[name].unique()):
+            continue
+        bare = frame.assign(**{name: frame[name].str.partition("(")[0]})
+        if bare.groupby([name, *_parameters(frame, name)], dropna=False).ngroups == frame[name].nunique():
+            frame = bare
+    return frame
+
+
+def _parameters(frame: Table, law: str = "") -> list[str]:
+    """Columns of the parameters of laws, such as embedding.rho; all of them, or those of one field."""
+    dotted = [name for name in frame if isinstance(name, str) and name.partition(".")[0] in FIELDS and "." in name]
+    return [name for name in dotted if name.startswith(f"{law}.")] if law else dotted
+
+
 def rounded(column: Table) -> Table:
     """A column of floats to 12 significant digits, so that values that differ by rounding alone are one value of an axis."""
     return column.map({value: float(to_12_digits(value)) for value in column.unique()})
 
 
-def axes_of(frame: Table) -> tuple[list[str], list[str]]:
-    """All axes but N, and the columns of the point that vary but follow others. Rounds the columns of floats in place."""
-    axes: list[str] = list(LAW)
-    followers: list[str] = []
-    n_points = frame.groupby([*axes, "N"], observed=True).ngroups
-    asked = [name for name in (*FIELDS, "step", RATIO) if name in frame and name not in (*LAW, "N", "root_seed", "n_test", *DERIVED)]
-    asked += [name for name in DERIVED if name in frame]
-    foreign = [name for name in _foreign(frame) if name not in asked]
-    for name in (name for name in asked + foreign if frame[name].dtype.kind == "f"):
+def find_axes(frame: Table, along: str = "N") -> tuple[list[str], list[str]]:
+    """The axes of a table, as `as_given` gives it, and the fields that vary but follow others. Rounds columns of floats in place.
+
+    Args:
+        frame: one row per run and step.
+        along: the axis along which accuracy crosses theta, which is none of the axes of a cell.
+    """
+    first = [] if is_own(frame) else [name for name in LAW if name != along]
+    listed = frame.attrs.get("axes")
+    if isinstance(listed, list):
+        names = [name for axis in (*listed, "step") for name in ((RATIO,) if axis == "gamma2" else ()) + (axis, *_parameters(frame, axis))]
+        found = _distinguishing(frame, first, [name for name in dict.fromkeys(names) if name in frame], [], along)
+        if is_own(frame) or not frame.duplicated([*found[0], along, *seed_columns(frame)]).any():
+            return found  # otherwise the table holds rows of other grids, or columns that were added to it
+    fields = [name for name in (*FIELDS, "step", RATIO, *_parameters(frame)) if name in frame]
+    fields = [name for name in fields if name not in (*LAW, along, "root_seed", "n_test", *DERIVED)]
+    fields += [name for name in DERIVED if name in frame]
+    fields.sort(key=lambda name: frame[name].nunique(dropna=False))
+    return _distinguishing(frame, first, fields, [name for name in _foreign(frame) if name not in (*fields, along)], along)
+
+
+def _distinguishing(
+    frame: Table, axes: Sequence[str], fields: Sequence[str], foreign: Sequence[str], along: str
+) -> tuple[list[str], list[str]]:
+    """`axes` and each further column that distinguishes runs which those before it do not; and the fields that vary but do not."""
+    axes, followers = list(axes), []
+    names = [name for name in fields if name not in (*axes, along)]
+    for name in (name for name in (*names, *foreign) if frame[name].dtype.kind == "f"):
         frame[name] = rounded(frame[name])  # kappa is computed back from gamma
-    for name in sorted(asked, key=lambda name: frame[name].nunique(dropna=False)) + foreign:
-        if frame[name].nunique(dropna=False) == 1:
-            continue
-        by_value = frame.groupby([*axes, name, "N"], dropna=False, observed=True)
-        shared = name in asked or by_value["seed"].nunique().min() > 1
+    n_points = frame.groupby([*axes, along], observed=True).ngroups
+    for name in (name for name in (*names, *foreign) if frame[name].nunique(dropna=False) > 1):
+        by_value = frame.groupby([*axes, name, along], dropna=False, observed=True)
+        shared = name in names or by_value["seed"].nunique().min() > 1
         if shared and by_value.ngroups > n_points:
             axes.append(name)
             n_points = by_value.ngroups
-        elif name in asked:
+        elif name in names:
             followers.append(name)
     return axes, followers
 

@@ -1,42 +1,39 @@
-"""A table of runs becomes cells: counts of right answers against N, at fixed values of every other axis.
+"""Cells: accuracy against N at fixed values of every other axis, by seed, and which cells are fitted together.
 
-The seed is the independent unit: everything here is kept by seed. `axes` says what an axis is, `copies` which cells are the
-same runs under another name.
+The seed is the independent unit: everything here is kept by seed. With `streams: common`, cells share their random draws. If what
+they differ in has no effect on a run, as d has none with orthogonal embeddings and L hardly any once attention is locked, they give
+the same counts, seed by seed. Such a cell is a copy: one piece of evidence, however often it is listed.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from ...errors import FitError, shown
-from ...model.columns import EXTRA_COLUMNS
-from ...model.point import FIELDS
-from ...sweep.store.load import load
-from . import copies
-from .axes import LAW, as_given, axes_of, without_switches
+from ...errors import FitError
+from .axes import LAW, find_axes, is_own, seed_columns, without_switches
+from .runs import checked
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
-NEEDED = {"V": 2, "N": 1, "d": 1, "L": 1, "m": 0, "seed": 0, "n_test": 1, "n_correct": 0}
-"""Columns that a table must have, each with the least value allowed; whole numbers all."""
-
-OF_VOCABULARY = ("memory_accuracy", "step1_memory_accuracy", "matched_accuracy", "whitened_accuracy", "assignment_accuracy")
-"""Accuracies that count tokens of the vocabulary rather than test sequences."""
-
 SPREAD = 1.5
 """Levels within this factor may count as one, if no seed ran at two of them."""
+
+CHANCE = 1e-9
+"""Counts are taken for a copy if cells that share no draws would agree in all of them with less than this probability."""
+
+SHARED = 0.5
+"""Two cells are compared if they share at least this part of the runs of the smaller."""
 
 
 @dataclass(frozen=True)
 class Cell:
     """One curve: `at` fixes every axis but N; `k` of `n` answers are right, (levels, seeds), 0 of 0 where a seed is missing.
 
-    `copy_of` is the `at` of an earlier cell of the family that has the same runs, or None.
+    Of accuracies that were not counted, n is 1. `copy_of` is the `at` of an earlier cell of the family that has the same runs.
     """
 
     at: dict[str, Any]
@@ -52,21 +49,25 @@ class Cell:
 
 @dataclass(frozen=True)
 class Family:
-    """Cells fitted together: those with m = 0, or those with m > 0. `law` and `factors` are the axes that vary in it.
-
-    `name` is the value of the column `part` in the tables of a fit.
-    """
+    """Cells fitted together, as those with m = 0 or those with m > 0. `name` is the value of the column `part`."""
 
     name: str
     cells: list[Cell]
-    law: tuple[str, ...]
-    factors: tuple[str, ...]
+    powers: tuple[str, ...] = LAW  # axes that get an exponent if they vary
 
-    @classmethod
-    def of(cls, name: str, cells: list[Cell]) -> Family:
-        """The family of these cells, its axes those that vary among them."""
-        varies = [axis for axis in cells[0].at if len({cell.at[axis] for cell in cells}) > 1]
-        return cls(name, cells, tuple(a for a in varies if a in LAW), tuple(a for a in varies if a not in LAW))
+    @cached_property
+    def varying(self) -> tuple[str, ...]:
+        return tuple(axis for axis in self.cells[0].at if len({cell.at[axis] for cell in self.cells}) > 1)
+
+    @property
+    def law(self) -> tuple[str, ...]:
+        """The varying axes that get an exponent."""
+        return tuple(axis for axis in self.varying if axis in self.powers)
+
+    @property
+    def factors(self) -> tuple[str, ...]:
+        """The other varying axes: each combination of their values has a constant of its own."""
+        return tuple(axis for axis in self.varying if axis not in self.powers)
 
 
 def evidence(cells: Sequence[Cell]) -> np.ndarray:
@@ -75,129 +76,42 @@ def evidence(cells: Sequence[Cell]) -> np.ndarray:
     return np.array([numbers.setdefault(tuple((cell.copy_of or cell.at).items()), len(numbers)) for cell in cells], dtype=int)
 
 
-def n_distinct(cells: Sequence[Cell]) -> int:
-    """How many of the cells there are if a cell and its copies count as one."""
-    return len(set(evidence(cells)))
+def families(frame: Table, along: str = "N") -> tuple[list[Family], list[str]]:
+    """The cells of a table, m = 0 and m > 0 apart, and remarks on what was left out.
 
+    Args:
+        frame: one row per run; of runs that train on, one per step, the step being an axis.
+        along: the axis along which accuracy crosses theta.
 
-def read(path: Path, *others: Path) -> tuple[Table, list[str]]:
-    """The rows of results folders or of any one Parquet file, and remarks on them; raises FitError or StoreError."""
-    if others or path.is_dir():
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", UserWarning)
-            frame = load([path, *others])
-        return frame, [str(warning.message) for warning in caught]
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    if not path.exists():
-        raise FitError(f"{path}: there is no such file or folder; allowed: a results folder or a .parquet file")
-    try:
-        with open(path, "rb") as bytes_, pq.ParquetFile(bytes_) as file:  # a path need not be UTF-8
-            return file.read().to_pandas(ignore_metadata=True), []  # an index is columns too
-    except (OSError, ValueError, TypeError, OverflowError, pa.ArrowException) as error:
-        raise FitError(
-            f"{path}: cannot be read ({' '.join(str(error).split())[:200]}); allowed: a results folder or a .parquet file"
-        ) from error
-
-
-def counting(frame: Table, of: str) -> Table:
-    """The table with another accuracy counted: n_correct = accuracy V of n_test = V; raises FitError."""
-    if of == "accuracy":
-        return frame
-    if of not in OF_VOCABULARY:
-        raise FitError(f"of: {of!r}; allowed: accuracy, {', '.join(OF_VOCABULARY)}")
-    _refuse_twice(frame)
-    if missing := [name for name in (of, "V") if name not in frame]:
-        raise FitError(f"of: the table has no column {', '.join(missing)}")
-    if problems := [f"{name}: {problem}" for name in (of, "V") if (problem := _of_numbers(frame[name]))]:
-        raise FitError(problems)
-    if frame[of].isna().all():
-        hint = "; the sweep asks for it by decoders: true" if of in EXTRA_COLUMNS else ""
-        raise FitError(f"of: {of} is null in all rows{hint}")
-    return frame.assign(n_correct=(frame[of] * frame["V"]).round(), n_test=frame["V"])
-
-
-def families(frame: Table) -> tuple[list[Family], list[str]]:
-    """The cells of a table, m = 0 and m > 0 apart, and remarks on what was left out; raises FitError with every problem."""
-    frame, remarks = _checked(frame)
-    frame, dropped = without_switches(frame)
-    remarks += dropped
-    axes, followers = axes_of(frame)
+    Raises:
+        FitError: with every problem of the table.
+    """
+    frame, remarks = checked(frame, along)
+    own = is_own(frame)
+    if not own:
+        frame, dropped = without_switches(frame)
+        remarks += dropped
+    axes, followers = find_axes(frame, along)
     if followers:
         remarks.append(f"{', '.join(followers)}: no axis, set by the others")
-    seeds = ["root_seed", "seed"] if "root_seed" in frame else ["seed"]
-    _refuse_duplicates(frame, [*axes, "N"], seeds)
+    seeds = seed_columns(frame)
+    _refuse_runs_twice(frame, [*axes, along], seeds)
+    powers = tuple(filter(lambda axis: _is_scale(frame[axis]), axes)) if own else LAW
+    parts = {"all": frame} if own else {"m = 0": frame[frame["m"] == 0], "m > 0": frame[frame["m"] > 0]}
     found = []
-    for name, rows in (("m = 0", frame[frame["m"] == 0]), ("m > 0", frame[frame["m"] > 0])):
+    for name, rows in parts.items():
         if len(rows):
-            found.append(Family.of(name, _cells(rows, axes, rows.groupby(seeds, sort=True).ngroup().to_numpy())))
+            numbers = rows.groupby(seeds, sort=True, dropna=False).ngroup().to_numpy()
+            found.append(Family(name, _cells(rows.assign(_seed=numbers, _level=rows[along]), axes), powers))
     return found, remarks
 
 
-def _checked(frame: Table) -> tuple[Table, list[str]]:
-    """The rows that have a count, as whole numbers, and how many have none."""
-    from pandas.api.types import is_bool_dtype, is_numeric_dtype
-
-    _refuse_twice(frame)
-    if missing := [name for name in NEEDED if name not in frame]:
-        raise FitError(f"columns: no {', '.join(missing)}; needed: {', '.join(NEEDED)}")
-    if not len(frame):
-        raise FitError("rows: the table is empty; has the sweep run?")
-    frame, remarks = as_given(frame.copy()), []
-    if is_numeric_dtype(frame["n_correct"]) and (gone := frame["n_correct"].isna()).any():
-        why = f" (status {', '.join(sorted(set(frame['status'][gone].astype(str))))})" if "status" in frame else ""
-        remarks.append(f"{gone.sum()} of {len(frame)} rows have no n_correct{why} and were left out")
-        frame = frame[~gone]
-        if not len(frame):
-            raise FitError(f"n_correct: null in all rows{why}; there is nothing to fit")
-    problems = [f"{name}: {problem}" for name in FIELDS if name in frame and name not in NEEDED and (problem := _of_field(frame, name))]
-    for name, low in NEEDED.items():
-        if not is_numeric_dtype(frame[name]) or is_bool_dtype(frame[name]):
-            problems.append(f"{name}: holds {shown(frame[name].tolist()[0], 60)} ({frame[name].dtype}); allowed: whole numbers from {low}")
-            continue
-        values = frame[name].to_numpy(np.float64, na_value=np.nan)
-        if (bad := ~((values >= low) & (values == np.round(values)) & (values < 2**53))).any():
-            problems.append(f"{name}: {values[bad][0]:g} in {bad.sum()} rows; allowed: whole numbers from {low}")
-        frame[name] = np.where(bad, 0, values).astype(np.int64)
-    if not problems and (bad := frame["n_correct"] > frame["n_test"]).any():
-        problems.append(f"n_correct: more than n_test in {bad.sum()} rows; allowed: 0 to n_test")
-    if problems:
-        raise FitError(problems)
-    return frame, remarks
+def _is_scale(column: Table) -> bool:
+    """Whether an axis may get an exponent: numbers greater than 0."""
+    return column.dtype.kind in "iuf" and bool((column > 0).all())
 
 
-def _refuse_twice(frame: Table) -> None:
-    if twice := sorted(set(frame.columns[frame.columns.duplicated()])):
-        raise FitError(f"columns: {', '.join(twice)} more than once; rename or drop one")
-
-
-def _of_field(frame: Table, name: str) -> str | None:
-    """What is wrong with a column that is named as a field of the point but holds values of another type."""
-    kind = str(FIELDS[name].type).removesuffix(" | None")
-    if kind not in TYPES:
-        return _of_numbers(frame[name])
-    values, (types, allowed) = frame[name].dropna(), TYPES[kind]
-    return None if all(isinstance(value, types) for value in values) else _holds(values, allowed)
-
-
-TYPES: dict[str, tuple[Any, str]] = {"str": (str, "text"), "bool": ((bool, np.bool_), "true, false")}
-"""Types of fields that are no numbers, and what to call their values."""
-
-
-def _of_numbers(column: Table) -> str | None:
-    """What is wrong with a column that should hold numbers."""
-    from pandas.api.types import is_numeric_dtype
-
-    values = column.dropna()
-    return None if is_numeric_dtype(values) or values.empty else _holds(values, "numbers")
-
-
-def _holds(values: Table, allowed: str) -> str:
-    return f"holds {shown(values.tolist()[0], 60)} ({values.dtype}); allowed: {allowed}"
-
-
-def _refuse_duplicates(frame: Table, point: list[str], seeds: list[str]) -> None:
+def _refuse_runs_twice(frame: Table, point: list[str], seeds: list[str]) -> None:
     copies = frame.groupby([*point, *seeds], dropna=False, observed=True).size()
     if (twice := copies[copies > 1]).empty:
         return
@@ -207,18 +121,19 @@ def _refuse_duplicates(frame: Table, point: list[str], seeds: list[str]) -> None
     raise FitError(f"rows: {len(twice)} runs come more than once, the first at {where}{hint}; keep one row per point, seed and step")
 
 
-def _cells(rows: Table, axes: list[str], seed: np.ndarray) -> list[Cell]:
-    cells = []
-    rows = rows.assign(_seed=seed)
-    groups = rows.groupby(axes, sort=True, dropna=False, observed=True)
-    originals = copies.originals(rows, groups.ngroup().to_numpy())
+def _cells(rows: Table, axes: list[str]) -> list[Cell]:
+    """The cells of a family; `_seed` numbers the seed of each row, `_level` is its N."""
+    cells: list[Cell] = []
+    groups = rows.groupby(axes, sort=True, dropna=False, observed=True) if axes else rows.groupby(lambda _: 0)
+    originals = _originals(rows, groups.ngroup().to_numpy())
     for at, mine in groups:
-        levels, level = np.unique(mine["N"].to_numpy(), return_inverse=True)
-        k, n = np.zeros((2, len(levels), seed.max() + 1))
+        levels, level = np.unique(mine["_level"].to_numpy(), return_inverse=True)
+        k, n = np.zeros((2, len(levels), rows["_seed"].max() + 1))
         k[level, mine["_seed"]], n[level, mine["_seed"]] = mine["n_correct"], mine["n_test"]
-        levels, k, n = _together(levels, k, n)
+        levels, k, n = _merged(levels, k, n)
         original = originals[len(cells)]
-        cells.append(Cell(dict(zip(axes, map(_plain, at), strict=True)), levels, k, n, None if original is None else cells[original].at))
+        values = dict(zip(axes, map(_plain, at), strict=True)) if axes else {}
+        cells.append(Cell(values, levels, k, n, None if original is None else cells[original].at))
     return cells
 
 
@@ -228,7 +143,7 @@ def _plain(value: Any) -> Any:
     return np.nan if value != value else value
 
 
-def _together(levels: np.ndarray, k: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _merged(levels: np.ndarray, k: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Neighbouring levels that share no seed as one level at their mean ln N: a threshold search spreads its seeds over such."""
     start, group = 0, [0]
     for level in range(1, len(levels)):
@@ -239,3 +154,36 @@ def _together(levels: np.ndarray, k: np.ndarray, n: np.ndarray) -> tuple[np.ndar
     weights = n.sum(axis=1)
     means = np.add.reduceat(np.log(levels) * weights, group) / np.add.reduceat(weights, group)
     return np.round(np.exp(means)).astype(np.int64), np.add.reduceat(k, group), np.add.reduceat(n, group)
+
+
+def _originals(rows: Table, cell: np.ndarray) -> list[int | None]:
+    """The earlier cell that each cell copies, or None; `cell` numbers the cell of each row.
+
+    A cell copies another if they agree exactly in n_correct and n_test at every (seed, N) that both have. Those must be half of
+    the runs of the smaller, and hold enough counts between 0 and n_test that agreement is no accident (CHANCE). Cells of one L
+    must also agree in `draw_check`, if the table has it; the check depends on L, so between other cells it decides nothing.
+    """
+    _, run = np.unique(rows[["_level", "_seed"]].to_numpy(), axis=0, return_inverse=True)
+    run, shape = run.ravel(), (cell.max() + 1, run.max() + 1)
+    k, n = np.zeros((2, *shape))
+    check, L = np.zeros(shape, np.int64), np.zeros(shape[0])
+    k[cell, run], n[cell, run] = rows["n_correct"], rows["n_test"]
+    if {"draw_check", "L"} <= {*rows}:
+        check[cell, run], L[cell] = rows["draw_check"].fillna(0), rows["L"]
+    found: list[int | None] = []
+    for i in range(shape[0]):
+        at = n[i] > 0
+        before = np.array([j for j, original in enumerate(found) if original is None], dtype=int)
+        both = n[np.ix_(before, at)] > 0
+        differ = (k[np.ix_(before, at)] != k[i, at]) | (n[np.ix_(before, at)] != n[i, at])
+        differ |= (check[np.ix_(before, at)] != check[i, at]) & (L[before] == L[i])[:, None]
+        enough = both.sum(axis=1) >= SHARED * np.minimum(at.sum(), (n[before] > 0).sum(axis=1))
+        same = ~(both & differ).any(axis=1) & enough & (both @ _log_chance(k[i, at], n[i, at]) < np.log(CHANCE))
+        found.append(int(before[same.argmax()]) if same.any() else None)
+    return found
+
+
+def _log_chance(k: np.ndarray, n: np.ndarray) -> np.ndarray:
+    """ln of the probability that another binomial count of the same mean equals k of n."""
+    variance = k * (1 - k / n)
+    return -np.log(np.maximum(1, np.sqrt(4 * np.pi * variance)))

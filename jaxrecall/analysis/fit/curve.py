@@ -18,9 +18,6 @@ from scipy.special import logit
 from .cells import Cell
 
 Array = np.ndarray
-NEAR = 1.3
-"""A level beside those that bracket theta is near it within this many logits: 0.21 to 0.79 around 0.5."""
-
 ONE_STEP = 0.97
 """A curve that does this share of its whole rise between two levels says nothing of where in between."""
 
@@ -128,15 +125,6 @@ def one_step(c: Curve, theta: float) -> bool:
     p, j = c.p[0], after[0]
     rise = p[-1] - p[0] if len(p) > 2 else 1.0
     return bool(side[0] == 0 and p[j] - p[j - 1] > ONE_STEP * rise)
-
-
-def near(c: Curve, theta: float) -> Array:
-    """Levels for a straight line in logits: the two that bracket theta and, if near, one more on each side: (resamplings, levels)."""
-    after, side = bracket(c, theta)
-    level, after = np.arange(len(c.x)), after[:, None]
-    brackets = (level == after - 1) | (level == after)
-    beside = ((level == after - 2) | (level == after + 1)) & (abs(logit(c.p) - logit(theta)) < NEAR)
-    return (brackets | beside) & (side == 0)[:, None]
 
 
 def cloglog(p: Array) -> Array:

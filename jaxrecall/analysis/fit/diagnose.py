@@ -1,7 +1,4 @@
-"""What an interval alone does not say: local slopes, other cuts of the cells, misfit, dispersion, and warnings in words.
-
-All of them rest on the reported estimate.
-"""
+"""What an interval alone does not say: local slopes, other cuts of the cells, misfit, dispersion, and warnings in words."""
 
 from __future__ import annotations
 
@@ -13,24 +10,10 @@ from typing import Any
 import numpy as np
 
 from .cells import Family, evidence
-from .curve import Curve
-from .estimate import OPEN, REPORTED, Estimates
-from .glm import joint
+from .estimate import OPEN, Estimates
 from .law import Law, interval
 
 Row = dict[str, Any]
-DIAGNOSTICS = {
-    "part": "m = 0 or m > 0, which are fitted apart",
-    "theta": "accuracy to cross, fraction",
-    "diagnostic": "local_slope, drop_smallest, with_log, residual, joint_everywhere, dispersion, warning or remark",
-    "subject": "what the value describes",
-    "value": "the value",
-    "lo": "lower end of its 95 % interval",
-    "hi": "upper end of its 95 % interval",
-    "text": "explanation, or the warning in words",
-    "regime": "expression that holds for the cells of the law; empty if it goes through all cells",
-}
-"""Columns of the diagnostics, each with its meaning."""
 
 
 def diagnose(e: Estimates, exponents: Sequence[Row]) -> list[Row]:
@@ -43,7 +26,8 @@ def diagnose(e: Estimates, exponents: Sequence[Row]) -> list[Row]:
 def dispersion(family: Family) -> Row:
     """Variance between seeds over binomial variance, mean over points with 2 seeds or more and some right, some wrong."""
     total, free = 0.0, 0
-    for cell in family.cells:
+    counted = [cell for cell in family.cells if cell.n.max() > 1]  # not so where a table has accuracies alone
+    for cell in counted:
         for k, n in zip(cell.k, cell.n, strict=True):
             k, n = k[n > 0], n[n > 0]
             if len(n) > 1 and 0 < (p := k.sum() / n.sum()) < 1:
@@ -58,14 +42,13 @@ def _row(diagnostic: str, subject: str, value: float, text: str, lo: float = np.
 
 
 def _about_the_law(e: Estimates) -> list[Row]:
-    cells = [cell for cell, is_in in zip(e.family.cells, e.inside, strict=True) if is_in]
-    y = e.y[REPORTED][:, e.inside]
+    cells, y = e.cells, e.y[:, e.inside]
     n_seeds = max(cell.n_seeds for cell in cells)
     rows: list[Row] = []
 
     def add(diagnostic: str, subject: str, values: np.ndarray, weights: np.ndarray, text: str) -> None:
         if not np.isnan(values[0]):
-            rows.append(_row(diagnostic, subject, values[0], text, *interval(values, n_seeds, float(e.shape_of(weights)))))
+            rows.append(_row(diagnostic, subject, values[0], text, *interval(values, n_seeds, float(e.shape_deviation(weights)))))
 
     for axis in e.family.law:
         at = np.array([cell.at[axis] for cell in cells])
@@ -87,33 +70,23 @@ def _about_the_law(e: Estimates) -> list[Row]:
     if misfit := e.misfit:
         text = f"rms distance of ln N* from the law; noise alone would make it {misfit.noise:.2g}"
         rows.append(_row("residual", "ln N*", misfit.rms, text))
-    if "joint" in e.y:
-        rows += _everywhere(e, [Curve(c.x, c.k[:1], c.n[:1], c.p[:1]) for c in e.curves])
     return rows
 
 
 def _matched(cells: Sequence[Any], axis: str, low: Any, high: Any) -> np.ndarray:
     """Weights of the mean difference between cells that differ only in axis = high against low; pairs of copies count as one."""
     index = {tuple(cell.at.items()): i for i, cell in enumerate(cells)}
-    pairs, of = [], evidence(cells)
+    pairs, number = [], evidence(cells)
     for i, cell in enumerate(cells):
         if cell.at[axis] == low:
             other = index.get(tuple((cell.at | {axis: high}).items()))
             pairs += [(i, other)] if other is not None else []
-    times = Counter((of[i], of[other]) for i, other in pairs)
+    times = Counter((number[i], number[other]) for i, other in pairs)
     weights = np.zeros(len(cells))
     for i, other in pairs:
-        share = 1 / (len(times) * times[of[i], of[other]])
+        share = 1 / (len(times) * times[number[i], number[other]])
         weights[i], weights[other] = weights[i] - share, weights[other] + share
     return weights
-
-
-def _everywhere(e: Estimates, table: Sequence[Curve]) -> list[Row]:
-    """Exponents by one regression through all cells and levels: no estimate, levelled curves bend it."""
-    law = Law(e.family.cells, e.family.law, e.family.factors)
-    y = joint(table, law, e.theta, lambda _: None, everywhere=True)
-    text = "exponent by one regression through all cells and all levels: no estimate, curves that level off bend it"
-    return [_row("joint_everywhere", axis, value, text) for axis, value in zip(law.axes, law.exponents(y)[0], strict=True)]
 
 
 def _warnings(e: Estimates, exponents: Sequence[Row]) -> list[Row]:
@@ -128,10 +101,6 @@ def _warnings(e: Estimates, exponents: Sequence[Row]) -> list[Row]:
             f"no single power law: ln N* lies {e.misfit.rms:.2g} (rms) from it, more than twice the noise; the intervals of "
             "the exponents do not cover that, see local_slope"
         )
-    reported = {row["axis"]: row for row in exponents if row["record"]}
-    for row in exponents:
-        if row["lo"] == row["lo"] and not reported[row["axis"]]["lo"] <= row["exponent"] <= reported[row["axis"]]["hi"]:
-            texts.append(f"{row['method']} puts the exponent of {row['axis']} at {row['exponent']:.2f}, outside the reported interval")
-    for text in dict.fromkeys(row["warning"] for row in reported.values() if row["warning"]):
-        texts.append(f"{', '.join(axis for axis, row in reported.items() if row['warning'] == text)}: {text}")
+    for text in dict.fromkeys(row["warning"] for row in exponents if row["warning"]):
+        texts.append(f"{', '.join(row['axis'] for row in exponents if row['warning'] == text)}: {text}")
     return [_row("warning", "", np.nan, text) for text in texts]

@@ -1,37 +1,28 @@
-"""All estimates of one family at one theta: ln N* of every cell by every method, and the law through the cells that cross.
+"""The estimate of one family at one theta: ln N* of every cell, and the law through the cells that cross.
 
-`local` is the reported estimate: each cell's crossing by itself, from the levels around theta, then least squares through
-the cells. It assumes no slope, ceiling or shape that cells would share, so curves that level off cannot bend the exponents.
+Each cell's crossing is found by itself, from the levels around theta, and least squares goes through the cells. That assumes no slope,
+ceiling or shape that cells would share, so curves that level off cannot bend the exponents.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from .cells import Family
+from .cells import Cell, Family
 from .curve import Curve, bracket, crossing, shape_error, shapes, step
-from .glm import joint, two_stage
 from .law import Law
 
-METHODS = {
-    "local": "monotone cubic through the logits of the isotonic accuracy, cell by cell; least squares through the cells",
-    "isotonic": "straight line between the two levels that bracket theta, isotonic accuracy; least squares through the cells",
-    "two_stage": "binomial regression on ln N near theta, cell by cell; least squares through the cells",
-    "joint": "one binomial regression for all cells that cross, levels near theta; ratios of its coefficients",
-}
 REPORTED = "local"
-
-REGRESSIONS = ("two_stage", "joint")
-"""Methods that need firthmodels."""
+METHODS = {REPORTED: "monotone cubic through the logits of the isotonic accuracy, cell by cell; least squares through the cells"}
+"""What the column `method` may hold, each with its meaning."""
 
 OPEN = 0.025
 """A cell whose curve does not cross theta in more than this share of the resamplings has no upper (or lower) end."""
-
 
 MISFIT = 0.05
 """Distance of ln N* from the law (rms) that is worth a warning, if it is also more than twice the noise."""
@@ -46,22 +37,45 @@ class Misfit(NamedTuple):
 
 @dataclass(frozen=True)
 class Estimates:
-    """`y[method]` = ln N*, (resamplings, cells), nan where there is none; `inside` = cells in the law."""
+    """Of the table (row 0) and of its resamplings, (resamplings, cells): `y` = ln N*, nan where there is none; `side` as `bracket`
+    gives it. `shape` is the error of ln N* from the unknown shape of each curve, (cells,).
+    """
 
     family: Family
     theta: float
     curves: Sequence[Curve]
-    side: np.ndarray  # (resamplings, cells), as `bracket` gives it
-    inside: np.ndarray
-    law: Law
-    y: dict[str, np.ndarray]
+    side: np.ndarray
+    y: np.ndarray
     shape: np.ndarray
 
-    def exponents(self, method: str = REPORTED) -> np.ndarray:
-        """(resamplings, axes)"""
-        return self.law.exponents(self.y[method][:, self.inside])
+    @cached_property
+    def inside(self) -> np.ndarray:
+        """Which cells are in the law: those that cross, surely, (cells,)."""
+        sure = ((self.side[1:] != 0).mean(axis=0) <= OPEN) if len(self.side) > 1 else True
+        return (self.side[0] == 0) & sure
 
-    def shape_of(self, weights: np.ndarray) -> np.ndarray:
+    @cached_property
+    def cells(self) -> list[Cell]:
+        """The cells in the law."""
+        return [cell for cell, is_in in zip(self.family.cells, self.inside, strict=True) if is_in]
+
+    @cached_property
+    def law(self) -> Law:
+        return Law(self.cells, self.family.law, self.family.factors)
+
+    @property
+    def exponents(self) -> np.ndarray:
+        """(resamplings, axes)"""
+        return self.law.exponents(self.y[:, self.inside])
+
+    def within(self, part: Family) -> Estimates:
+        """The same estimates of some of the cells."""
+        among = {id(cell) for cell in part.cells}
+        at = [i for i, cell in enumerate(self.family.cells) if id(cell) in among]
+        arrays = {"side": self.side[:, at], "y": self.y[:, at], "shape": self.shape[at]}
+        return replace(self, family=part, curves=[self.curves[i] for i in at], **arrays)
+
+    def shape_deviation(self, weights: np.ndarray) -> np.ndarray:
         """Standard deviation that the unknown shape of the curves gives weights @ ln N* of the law's cells, (..., cells) -> (...).
 
         All curves are taken to have one shape, whichever it is, so its error cancels in part: range over the shapes / sqrt(12).
@@ -85,7 +99,7 @@ class Estimates:
         free = self.law.n_distinct - self.law.rank
         if free < 1:
             return None
-        off = self.law.residuals(self.y[REPORTED][:, self.inside])
+        off = self.law.residuals(self.y[:, self.inside])
         drawn = ((off[1:] - off[0]) ** 2).sum(axis=1)  # what the seeds share cancels here and in off
         noise = np.nanmean(drawn) / free + np.mean(self.shape[self.inside] ** 2) if np.isfinite(drawn).any() else np.nan
         return Misfit(float(np.sqrt((off[0] ** 2).sum() / free)), float(np.sqrt(noise)))
@@ -95,30 +109,13 @@ class Estimates:
         """Whether the cells lie further from the law than the noise explains."""
         return self.misfit is not None and self.misfit.rms > max(2 * self.misfit.noise, MISFIT)
 
-    def open(self, side: int) -> np.ndarray:
+    def is_open(self, side: int) -> np.ndarray:
         """Cells that cross in the table but not surely: too many resamplings are `side`."""
         return (self.side[0] == 0) & ((self.side[1:] == side).mean(axis=0) > OPEN)
 
 
-def estimate(
-    family: Family, theta: float, curves: Sequence[Curve], on_progress: Callable[[int], None], methods: Sequence[str] = tuple(METHODS)
-) -> Estimates:
-    """The methods asked for on every cell; `on_progress` is called with the resamplings that a regression has done."""
+def estimate(family: Family, theta: float, curves: Sequence[Curve]) -> Estimates:
+    """Where the curves of a family's cells cross theta (fraction), in the table and in each resampling."""
     side = np.stack([bracket(c, theta)[1] for c in curves], axis=1)
-    sure = ((side[1:] != 0).mean(axis=0) <= OPEN) if len(side) > 1 else True
-    inside = (side[0] == 0) & sure
-    law = Law([cell for cell, is_in in zip(family.cells, inside, strict=True) if is_in], family.law, family.factors)
-    mine = [c for c, is_in in zip(curves, inside, strict=True) if is_in]
-    y = {"local": np.stack([crossing(c, theta) for c in curves], axis=1)}
-    if "isotonic" in methods:
-        y["isotonic"] = np.stack([crossing(c, theta, link=np.asarray, smooth=False) for c in curves], axis=1)
-    if "two_stage" in methods:
-        y["two_stage"] = two_stage(curves, theta, on_progress)
-    if "joint" in methods:
-        y["joint"] = np.full(side.shape, np.nan)
-        if mine:
-            y["joint"][:, inside] = joint(mine, law, theta, on_progress)
-        else:
-            on_progress(len(side))
-    shape = np.array([shape_error(c, theta) for c in curves])
-    return Estimates(family, theta, curves, side, inside, law, y, shape)
+    y = np.stack([crossing(c, theta) for c in curves], axis=1)
+    return Estimates(family, theta, curves, side, y, np.array([shape_error(c, theta) for c in curves]))

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import FitError
-from . import cells, diagnose, glm, summary, tables
+from ...sweep.grid.expr import parse
+from . import cells, diagnose, summary, tables
+from .cells import Cell, Family
 from .curve import curve, resamplings
-from .estimate import METHODS, REGRESSIONS, estimate
-from .regime import regimes
+from .estimate import estimate
 from .steps import LAST, Steps, at_steps
 
 RESAMPLES = 400
+ALL = ""
+"""The regime of a law through all cells."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -46,58 +49,76 @@ def fit(
     where: str | Sequence[str] = (),
     step: Steps = LAST,
 ) -> Fit:
-    """Thresholds, exponents and diagnostics of a table with columns V, N, d, L, m, seed, n_test, n_correct.
+    """Thresholds, exponents and diagnostics of a table of runs, as `load` and `run` return it.
 
-    `thetas` are accuracies (fraction); `resamples` bootstrap resamplings of the seeds; `on_progress(done, of)` is called with
-    the steps done so far and in all. `where` restricts the law to the cells for which an expression of the axes holds, such as
-    "L**2 > 10 * V**1.5 * d**0.5"; several give a law each, named in the column `regime`. `step` chooses the rows of runs that train on:
-    "last", a step, several steps, or "all"; with several, `step` is an axis. Raises FitError, one line per problem.
+    Any other table needs columns V, N, d, L, m, seed, n_test, n_correct.
+
+    Args:
+        frame: one row per run, of runs that train on one per recorded step.
+        thetas: accuracies to cross, fractions.
+        resamples: bootstrap resamplings of the seeds, at least 100.
+        on_progress: called with the curves estimated so far and in all, as often as there are thetas.
+        where: restricts the law to the cells for which an expression of the axes holds, such as "L**2 > 10 * V**1.5 * d**0.5";
+            several give a law each, named in the column `regime`.
+        step: which rows of runs that train on: "last", a step, several steps, or "all"; with several, `step` is an axis.
+
+    Raises:
+        FitError: with one line per problem.
     """
-    import pandas as pd
-
     thetas = list(dict.fromkeys(thetas))
     if bad := [theta for theta in thetas if not 0 < theta < 1]:
         raise FitError(f"theta: {', '.join(f'{theta:g}' for theta in bad)}; allowed: fractions between 0 and 1, as in 0.5 0.9")
     if resamples < 100:
         raise FitError(f"resamples: {resamples}; allowed: at least 100")
     families, remarks = cells.families(at_steps(frame, step))
-    methods = tuple(METHODS)
-    if not glm.installed():
-        methods = tuple(name for name in METHODS if name not in REGRESSIONS)
-        remarks.append(f"{', '.join(REGRESSIONS)}: left out, as firthmodels is not installed; python -m pip install 'jaxrecall[fit]'")
     axes = list(families[0].cells[0].at)
     if clash := [name for name in axes if name in tables.THRESHOLDS]:
         raise FitError(f"columns: {', '.join(clash)} is an axis here and a column of the thresholds; rename it")
     laws = regimes(families, [where] if isinstance(where, str) else list(dict.fromkeys(where)))
     thresholds, exponents, diagnostics = [], [], []
-    n_estimates = len(thetas) * (len(families) + (sum(map(len, laws)) if where else 0))
-    of, done = sum(name in REGRESSIONS for name in methods) * (1 + resamples) * n_estimates, 0
-
-    def advance(steps: int) -> None:
-        nonlocal done
-        done += steps
-        on_progress(done, of)
-
+    done, total = 0, len(thetas) * sum(len(family.cells) for family in families)
     for family, by_regime in zip(families, laws, strict=True):
         times = resamplings(family.cells[0].k.shape[1], resamples)
         curves = [curve(cell, times) for cell in family.cells]
         diagnostics.append(diagnose.dispersion(family))
         for theta in thetas:
-            found = estimate(family, theta, curves, advance, methods)
+            found = estimate(family, theta, curves)
             thresholds += tables.thresholds(found)
             for regime, part in by_regime.items():
-                if part is not family:
-                    among = {id(cell) for cell in part.cells}
-                    mine = [c for c, cell in zip(curves, family.cells, strict=True) if id(cell) in among]
-                    found = estimate(part, theta, mine, advance, methods)
-                exponents += (rows := tables.exponents(found, regime))
-                diagnostics += [row | {"regime": regime} for row in diagnose.diagnose(found, rows)]
+                mine = found.within(part)
+                exponents += (rows := tables.exponents(mine, regime))
+                diagnostics += [row | {"regime": regime} for row in diagnose.diagnose(mine, rows)]
+            on_progress(done := done + len(curves), total)
     diagnostics += [{"part": "", "diagnostic": "remark", "subject": "", "text": remark, "regime": ""} for remark in remarks]
-    return Fit(
-        pd.DataFrame(thresholds, columns=pd.Index([*axes, *tables.THRESHOLDS])).astype(
-            {"N_below": "Int64", "N_above": "Int64", "copy_of": "string"}
-        ),
-        pd.DataFrame(exponents, columns=pd.Index(list(tables.EXPONENTS))).astype({"record": bool, "rejected": bool}),
-        pd.DataFrame(diagnostics, columns=pd.Index(list(diagnose.DIAGNOSTICS))),
-        remarks,
-    )
+    return Fit(*tables.frames(axes, thresholds, exponents, diagnostics), remarks)
+
+
+def regimes(families: Sequence[Family], where: Sequence[str]) -> list[dict[str, Family]]:
+    """For each family the regimes, by expression, each as a family of its cells; all its cells if there is no expression.
+
+    An expression uses the axes of the cells and the arithmetic of a grid file. Raises FitError if it cannot be read, or holds for
+    no cell at all; a regime without cells in one of the families is left out there.
+    """
+    if not where:
+        return [{ALL: family} for family in families]
+    found = [{text: [cell for cell in family.cells if holds(text, cell)] for text in where} for family in families]
+    if empty := [text for text in where if not any(by_text[text] for by_text in found)]:
+        raise FitError([f"where: {text!r} holds for no cell" for text in empty])
+    return [
+        {text: replace(family, cells=mine) for text, mine in by_text.items() if mine}
+        for family, by_text in zip(families, found, strict=True)
+    ]
+
+
+def holds(text: str, cell: Cell) -> bool:
+    """Whether an expression holds for the cell; raises FitError."""
+    try:
+        expression = parse(text, calls=True)
+        if unknown := sorted(expression.names - {*cell.at}):
+            raise ValueError(f"{text!r}: {', '.join(unknown)} is no axis; allowed: {', '.join(cell.at)}")
+        value = expression.evaluate(cell.at)
+        if not isinstance(value, bool):
+            raise ValueError(f"{text!r}: gives {value!r}; allowed: true or false")
+    except ValueError as error:
+        raise FitError(f"where: {error}") from None
+    return value

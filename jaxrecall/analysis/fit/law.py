@@ -38,8 +38,8 @@ class Law:
 
     def share(self, among: np.ndarray | slice = slice(None)) -> np.ndarray:
         """The weight of each cell in the regression, one over the number of its copies with itself: (cells,)."""
-        of = self.evidence[among]
-        return 1 / np.bincount(of)[of] if len(of) else np.zeros(0)
+        numbers = self.evidence[among]
+        return 1 / np.bincount(numbers)[numbers] if len(numbers) else np.zeros(0)
 
     def exponents(self, y: np.ndarray) -> np.ndarray:
         """Least squares through ln N*, (resamplings, cells) -> (resamplings, axes); nan where the cells do not determine it."""

@@ -1,4 +1,4 @@
-"""Estimates become rows: thresholds, one per cell x theta x method, and exponents, one per axis x theta x method.
+"""Estimates become rows: thresholds, one per cell and theta, and exponents, one per law, axis and theta.
 
 What is not known is null, with the reason in `warning`. An interval's end is 0 or infinite where the resamplings cannot
 rule out that the curve never crosses on that side.
@@ -6,6 +6,7 @@ rule out that the curve never crosses on that side.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,20 @@ EXPONENTS = {
 }
 """Columns of the exponents, each with its meaning."""
 
+DIAGNOSTICS = {
+    "part": "m = 0 or m > 0, which are fitted apart",
+    "theta": "accuracy to cross, fraction",
+    "diagnostic": "local_slope, drop_smallest, with_log, residual, dispersion, warning or remark",
+    "subject": "what the value describes",
+    "value": "the value",
+    "lo": "lower end of its 95 % interval",
+    "hi": "upper end of its 95 % interval",
+    "text": "explanation, or the warning in words",
+    "regime": "expression that holds for the cells of the law; empty if it goes through all cells",
+}
+"""Columns of the diagnostics, each with its meaning."""
+
+
 COARSE = 4.0
 FAR = 10.0
 FLAT = 0.5
@@ -60,29 +75,28 @@ is below FLAT times its steepest; both in logits against ln N."""
 
 
 def thresholds(e: Estimates) -> list[Row]:
+    """One row per cell of a family."""
     rows = []
-    lower, upper = e.open(-1), e.open(1)
+    lower, upper = e.is_open(-1), e.is_open(1)
     for i, cell in enumerate(e.family.cells):
-        c, side = e.curves[i], int(e.side[0, i])
+        c, side, y = e.curves[i], int(e.side[0, i]), e.y[:, i]
         after = int(bracket(c, e.theta)[0][0])
-        warnings = [*_of_curve(c, e.theta, side), *_of_seeds(cell.n)]
+        warnings = [*_curve_warnings(c, e.theta, side), *_seed_warnings(cell.n)]
         if lower[i] or upper[i]:
             unsure = (e.side[1:, i] != 0).mean()
             warnings.append(f"crossing not sure: {100 * unsure:.0f} % of the resamplings have none; not in the law")
-        levels = {1: (cell.N[-1], None), -1: (None, cell.N[0]), 0: (cell.N[after - 1], cell.N[after])}[side]
-        for method in e.y:
-            y = e.y[method][:, i]
-            low, high = np.exp(interval(y, cell.n_seeds, e.shape[i]))
-            if not np.isnan(low) and one_step(c, e.theta):
-                low, high = min(low, cell.N[after - 1]), max(high, cell.N[after])
-            if not np.isnan(low):
-                low, high = 0.0 if lower[i] else low, np.inf if upper[i] else high
-            rows.append(
-                cell.at
-                | {"theta": e.theta, "method": method, "N_star": np.exp(y[0]), "lo": low, "hi": high, "censored": CENSORED[side]}
-                | {"n_seeds": cell.n_seeds, "n_levels": len(cell.N), "warning": "; ".join(warnings)}
-                | {"N_below": levels[0], "N_above": levels[1], "record": method == REPORTED, "copy_of": _copied(cell)}
-            )
+        below, above = {1: (cell.N[-1], None), -1: (None, cell.N[0]), 0: (cell.N[after - 1], cell.N[after])}[side]
+        low, high = np.exp(interval(y, cell.n_seeds, e.shape[i]))
+        if not np.isnan(low):
+            if one_step(c, e.theta):
+                low, high = min(low, below), max(high, above)
+            low, high = 0.0 if lower[i] else low, np.inf if upper[i] else high
+        rows.append(
+            cell.at
+            | {"theta": e.theta, "method": REPORTED, "N_star": np.exp(y[0]), "lo": low, "hi": high, "censored": CENSORED[side]}
+            | {"n_seeds": cell.n_seeds, "n_levels": len(cell.N), "warning": "; ".join(warnings)}
+            | {"N_below": below, "N_above": above, "record": True, "copy_of": _copied(cell)}
+        )
     return rows
 
 
@@ -92,7 +106,7 @@ def _copied(cell: Cell) -> str | None:
     return ", ".join(f"{axis} = {value}" for axis, value in cell.copy_of.items() if value is not cell.at[axis] and value != cell.at[axis])
 
 
-def _of_curve(c: Curve, theta: float, side: int) -> list[str]:
+def _curve_warnings(c: Curve, theta: float, side: int) -> list[str]:
     """Warnings on the shape of the table's own curve."""
     p, raw = c.p[0], c.k[0] / c.n[0]
     warnings = []
@@ -127,7 +141,7 @@ def _not_reached(c: Curve, theta: float) -> str:
     return f"not reached: {here}, still climbing"
 
 
-def _of_seeds(n: np.ndarray) -> list[str]:
+def _seed_warnings(n: np.ndarray) -> list[str]:
     here = (n > 0).any(axis=0)
     warnings = []
     if here.sum() < MIN_SEEDS_FOR_INTERVAL:
@@ -140,35 +154,40 @@ def _of_seeds(n: np.ndarray) -> list[str]:
 def exponents(e: Estimates, regime: str = "") -> list[Row]:
     """The exponents of a family, or of its cells in a regime."""
     rows = []
-    cells = [cell for cell, is_in in zip(e.family.cells, e.inside, strict=True) if is_in]
-    n_seeds = int(np.any([(cell.n > 0).any(axis=0) for cell in cells], axis=0).sum()) if cells else 0
-    shape = e.shape_of(e.law.weights())
+    n_seeds = int(np.any([(cell.n > 0).any(axis=0) for cell in e.cells], axis=0).sum()) if e.cells else 0
+    shape, found = e.shape_deviation(e.law.weights()), e.exponents
     for j, axis in enumerate(e.family.law):
-        why = _unknown(e, axis)
-        for method in e.y:
-            y = e.exponents(method)[:, j]
-            warnings = list(why)
-            if not warnings and np.isnan(y[0]):
-                warnings.append("the regression did not converge")
-            if not warnings and n_seeds < MIN_SEEDS_FOR_INTERVAL:
-                warnings.append(f"no interval: {n_seeds} seeds, {MIN_SEEDS_FOR_INTERVAL} are needed")
-            if not warnings and e.law.n_distinct <= e.law.rank:
-                warnings.append("as many unknowns as cells: nothing checks the law")
-            low, high = interval(y, n_seeds, shape[j])
-            rows.append(
-                {"axis": axis, "exponent": y[0], "lo": low, "hi": high, "method": method, "theta": e.theta, "part": e.family.name}
-                | {"n_cells": e.law.n_distinct, "n_seeds": n_seeds, "warning": "; ".join(warnings), "record": method == REPORTED}
-                | {"regime": regime, "rejected": e.rejected}
-            )
+        warning = _unknown(e, axis)
+        if not warning and n_seeds < MIN_SEEDS_FOR_INTERVAL:
+            warning = f"no interval: {n_seeds} seeds, {MIN_SEEDS_FOR_INTERVAL} are needed"
+        if not warning and e.law.n_distinct <= e.law.rank:
+            warning = "as many unknowns as cells: nothing checks the law"
+        low, high = interval(found[:, j], n_seeds, shape[j])
+        rows.append(
+            {"axis": axis, "exponent": found[0, j], "lo": low, "hi": high, "method": REPORTED, "theta": e.theta, "part": e.family.name}
+            | {"n_cells": e.law.n_distinct, "n_seeds": n_seeds, "warning": warning, "record": True}
+            | {"regime": regime, "rejected": e.rejected}
+        )
     return rows
 
 
-def _unknown(e: Estimates, axis: str) -> list[str]:
-    """Why the cells that cross do not determine this exponent; nothing if they do."""
-    cells = [cell for cell, is_in in zip(e.family.cells, e.inside, strict=True) if is_in]
-    n = f"{len(cells)} of {len(e.family.cells)} cells cross theta"
-    if len({cell.at[axis] for cell in cells}) < 2:
-        return [f"{n}{f', all at one {axis}' if cells else ''}"]
+def _unknown(e: Estimates, axis: str) -> str:
+    """Why the cells that cross do not determine this exponent; empty if they do."""
+    n = f"{len(e.cells)} of {len(e.family.cells)} cells cross theta"
+    if len({cell.at[axis] for cell in e.cells}) < 2:
+        return f"{n}{f', all at one {axis}' if e.cells else ''}"
     if np.isnan(e.law.weights()[e.family.law.index(axis)]).any():
-        return [f"{n}, and in those {axis} moves together with other axes"]
-    return []
+        return f"{n}, and in those {axis} moves together with other axes"
+    return ""
+
+
+def frames(axes: Sequence[str], thresholds: list[Row], exponents: list[Row], diagnostics: list[Row]) -> tuple[Any, Any, Any]:
+    """The rows of a fit as three tables of pandas, with the columns that users rely on."""
+    import pandas as pd
+
+    whole = {"N_below": "Int64", "N_above": "Int64", "copy_of": "string"}
+    return (
+        pd.DataFrame(thresholds, columns=pd.Index([*axes, *THRESHOLDS])).astype(whole),
+        pd.DataFrame(exponents, columns=pd.Index(list(EXPONENTS))).astype({"record": bool, "rejected": bool}),
+        pd.DataFrame(diagnostics, columns=pd.Index(list(DIAGNOSTICS))),
+    )

@@ -11,9 +11,8 @@ from ...errors import FitError, UsageError
 from ...files import atomic_write
 from ...model.point import FIELDS
 from ...sweep.store.paths import holds_results
-from . import Fit
-from .diagnose import DIAGNOSTICS
-from .tables import EXPONENTS, THRESHOLDS
+from .fitting import Fit
+from .tables import DIAGNOSTICS, EXPONENTS, THRESHOLDS
 
 COLUMNS = {"thresholds": THRESHOLDS, "exponents": EXPONENTS, "diagnostics": DIAGNOSTICS}
 

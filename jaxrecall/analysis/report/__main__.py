@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ...cli import called
 from ...errors import Refused
-from ..fit import cells, steps
+from ..fit import runs, steps
 from ..fit.fitting import RESAMPLES
 from .progress import progress
 from .write import SURROGATE_SEEDS, Report, write
@@ -29,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
         description="One HTML page with pictures, thresholds, exponents, theory and provenance; the pictures as PDF and PNG beside it.",
         epilog="An axis is a column that varies between cells: d, L, V, m, ... A phase diagram takes N and arithmetic too: 'm * d' N.",
     )
-    p.add_argument("table", metavar="DIR|FILE.parquet", help="a results folder, or any table with columns " + ", ".join(cells.NEEDED))
+    p.add_argument("table", metavar="DIR|FILE.parquet", help="a results folder, or any table with columns " + ", ".join(runs.NEEDED))
     p.add_argument("--out", metavar="FILE.html", help="the page (default: DIR/report.html, or FILE-report.html beside a file)")
     p.add_argument(
         "--theta", type=float, nargs="+", default=[0.5], metavar="T", help="accuracies to cross; maps show the first (default: 0.5)"

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..fit.cells import LAW
+from ..fit.axes import LAW
 from . import predict
 from .axes import Axis, Roles, column
 from .study import Study

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..fit.cells import LAW
+from ..fit.axes import LAW
 from . import critical, predict
 from .axes import Roles, column
 from .chart import Chart, patches

@@ -18,7 +18,7 @@ from .style import text
 OPEN_ROWS = 24
 WHY = (
     f"<b>{REPORTED}</b> is the reported estimate: it takes each cell's crossing by itself and assumes no slope, ceiling or shape that "
-    "cells would share, so curves that level off cannot bend the exponents. The others are cross-checks."
+    "cells would share, so curves that level off cannot bend the exponents."
 )
 
 

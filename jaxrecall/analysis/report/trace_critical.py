@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ..fit.cells import Family
 from ..fit.curve import curve, resamplings
 from ..fit.estimate import estimate
 from ..fit.tables import thresholds
@@ -62,10 +62,10 @@ def estimates(traces: Traces, theta: float, resamples: int) -> Table:
     for family in traces.families:
         at = [i for i, cell in enumerate(family.cells) if len(cell.N) > 1]
         if at:
-            mine = Family.of(family.name, [family.cells[i] for i in at])
+            mine = replace(family, cells=[family.cells[i] for i in at])
             times = resamplings(mine.cells[0].k.shape[1], resamples)
             curves = [curve(cell, times) for cell in mine.cells]
-            rows += thresholds(estimate(mine, theta, curves, lambda done: None, ("local",)))
+            rows += thresholds(estimate(mine, theta, curves))
         index += [of + i for i in at]
         of += len(family.cells)
     if not rows:

@@ -10,7 +10,7 @@ from ...errors import FitError, UsageError
 from ...files import atomic_write
 from ...sweep.running.status import survey
 from ...sweep.store.store import Store
-from ..fit import cells
+from ..fit import cells, runs
 from ..fit.fitting import RESAMPLES
 from ..fit.steps import ALL, LAST, Steps, at_steps
 from ..fit.write import check_folder
@@ -63,7 +63,7 @@ def write(
     check_folder(folder)
     if surrogate_seeds < 0:
         raise UsageError(f"--surrogate: {surrogate_seeds}; allowed: a number of seeds, or 0 for none")
-    every, remarks = cells.read(table)
+    every, remarks = runs.read(table)
     frame = at_steps(every, step)
     families, _ = cells.families(frame)
     chosen = roles(families, x, lines, panels, phases)

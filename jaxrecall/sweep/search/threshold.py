@@ -3,8 +3,11 @@
 What is estimated is where the mean accuracy over seeds crosses. One seed's accuracy goes up and down as N grows, so the first
 time that it crosses comes too early, and a seed that levels off below never does; the mean has neither fault.
 
-`fit/curve.py` finds the crossing of a whole curve, which every seed has at every level, by interpolation and bootstrap. A search has
-a few levels of each seed and estimates again after every round, so it needs a very cheap estimate from pairs of levels.
+The fit of a whole table (`analysis/fit/curve.py`) has an estimator of its own, and each is kept for what the other cannot do. This one
+decides which runs come next, so another would send finished searches after new runs: the fit's does so in 586 of the 607 shipped
+ones, and takes three times as long in every round. The fit's interpolates between levels however far apart, where this one has no
+pair of levels within an octave to go by: so in 60 of the 62 crossings of the two shipped grids whose levels lie a factor of
+4 or more apart.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Binomial regressions near theta: a line per cell (two-stage) or one law for all cells (joint). They need firthmodels.
+"""Other estimates of N* and of the exponents, to check the reported one by: two regressions and a straight line.
+
+Binomial regressions near theta: a line per cell (two-stage) or one law for all cells (joint). They need firthmodels.
 
 Firth's penalty keeps them finite where accuracy jumps from 0 to 1 between two levels, and is nothing elsewhere.
 """
@@ -6,26 +8,38 @@ Firth's penalty keeps them finite where accuracy jumps from 0 to 1 between two l
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
-from importlib import import_module
+from collections.abc import Sequence
 
 import numpy as np
 from scipy.special import logit
 
-from .curve import Curve, near
-from .law import Law
+from jaxrecall.analysis.fit.curve import Curve, bracket, crossing
+from jaxrecall.analysis.fit.estimate import Estimates
+from jaxrecall.analysis.fit.law import Law
 
 CELLS_PER_REGRESSION = 16
 """Cells per regression of the two-stage fit. Lines of different cells share nothing, so one call may fit many."""
 
 
-def installed() -> bool:
-    """Whether firthmodels can be imported."""
-    try:
-        import_module("firthmodels")
-    except ImportError:
-        return False
-    return True
+NEAR = 1.3
+"""A level next to those that bracket theta is near it within this many logits: 0.21 to 0.79 around 0.5."""
+
+
+def by_method(e: Estimates) -> dict[str, np.ndarray]:
+    """Exponents by each method, (resamplings, axes)."""
+    mine = [c for c, is_in in zip(e.curves, e.inside, strict=True) if is_in]
+    straight = np.stack([crossing(c, e.theta, link=np.asarray, smooth=False) for c in mine], axis=1)
+    found = {"isotonic": straight, "two_stage": two_stage(mine, e.theta), "joint": joint(mine, e.law, e.theta)}
+    return {"local": e.exponents} | {name: e.law.exponents(y) for name, y in found.items()}
+
+
+def near(c: Curve, theta: float) -> np.ndarray:
+    """Levels for a straight line in logits: the two that bracket theta and, if near, one more on each side: (resamplings, levels)."""
+    after, side = bracket(c, theta)
+    level, after = np.arange(len(c.x)), after[:, None]
+    brackets = (level == after - 1) | (level == after)
+    next_ones = ((level == after - 2) | (level == after + 1)) & (abs(logit(c.p) - logit(theta)) < NEAR)
+    return (brackets | next_ones) & (side == 0)[:, None]
 
 
 def firth(design: np.ndarray, k: np.ndarray, n: np.ndarray) -> np.ndarray:
@@ -43,7 +57,7 @@ def firth(design: np.ndarray, k: np.ndarray, n: np.ndarray) -> np.ndarray:
     return model.coef_ if model.converged_ else np.full(design.shape[1], np.nan)
 
 
-def two_stage(curves: Sequence[Curve], theta: float, on_progress: Callable[[int], None]) -> np.ndarray:
+def two_stage(curves: Sequence[Curve], theta: float) -> np.ndarray:
     """ln N* from a line in logit p against ln N, each cell its own: (resamplings, cells)."""
     y = np.full((len(curves[0].p), len(curves)), np.nan)
     masks = [near(c, theta) for c in curves]
@@ -52,7 +66,6 @@ def two_stage(curves: Sequence[Curve], theta: float, on_progress: Callable[[int]
         rows = {i: np.flatnonzero(masks[i][row]) for i in cells}
         for group in (cells[i : i + CELLS_PER_REGRESSION] for i in range(0, len(cells), CELLS_PER_REGRESSION)):
             y[row, group] = _lines(curves, group, rows, row, theta)
-        on_progress(1)
     return y
 
 
@@ -70,7 +83,7 @@ def _lines(curves: Sequence[Curve], group: Sequence[int], rows: dict[int, np.nda
     return middle + (logit(theta) - a) / np.where(b > 0, b, np.nan)
 
 
-def joint(curves: Sequence[Curve], law: Law, theta: float, on_progress: Callable[[int], None], everywhere: bool = False) -> np.ndarray:
+def joint(curves: Sequence[Curve], law: Law, theta: float, everywhere: bool = False) -> np.ndarray:
     """ln N* of the law in one regression, logit p = b_N (ln N - ln N*), ln N* in the law: (resamplings, cells).
 
     A cell and its copies count as one. everywhere: all levels, not only those near theta.
@@ -90,7 +103,6 @@ def joint(curves: Sequence[Curve], law: Law, theta: float, on_progress: Callable
         beta = firth(np.column_stack([x, basis[at]]), k, n)
         if beta[0] > 0:
             y[row] = middle + (logit(theta) - basis @ beta[1:]) / beta[0]
-        on_progress(1)
     return y
 
 

@@ -1,4 +1,4 @@
-"""python -m jaxrecall.analysis.fit.coverage: do 95 % intervals hold what they say? Tables with known N* and exponents, fitted.
+"""python -m benchmarks.fit_coverage: do 95 % intervals hold what they say? Tables with known N* and exponents, fitted.
 
 Each replicate draws exponents, levels, slopes, ceilings and seeds anew, then counts. A seed shifts all curves and each of its
 own; answers are overdispersed besides. Some cells level off below theta, some have too small or too large N, some rise within
@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, logit
 
-from .cells import Cell, Family
-from .curve import cloglog, curve, loglog, resamplings
-from .estimate import METHODS, REPORTED, estimate
-from .glm import installed, joint
-from .law import Law
-from .tables import exponents, thresholds
+from jaxrecall.analysis.fit.cells import Cell, Family
+from jaxrecall.analysis.fit.curve import cloglog, curve, loglog, resamplings
+from jaxrecall.analysis.fit.estimate import estimate
+from jaxrecall.analysis.fit.law import Law
+from jaxrecall.analysis.fit.tables import exponents, thresholds
+
+from .fit_regressions import by_method, joint
 
 SHAPES = {
     "logit": (expit, logit),
@@ -106,7 +107,7 @@ def draw(rng: np.random.Generator, setting: Setting) -> Truth:
     if setting.copies:
         of = np.where((of % 2 == 1) & (rng.random(C) < setting.copies), of - 1, of)
     cells = [Cell(at[i], levels[j], k[j], np.full_like(k[j], setting.n_test), at[j] if j < i else None) for i, j in enumerate(of)]
-    return Truth(Family("m = 0", cells, tuple(AXES), ()), law, star[of])
+    return Truth(Family("m = 0", cells), law, star[of])
 
 
 def _mean_crossing(accuracy: Any, spread: np.ndarray, theta: float) -> np.ndarray:
@@ -147,33 +148,29 @@ def check(setting: Setting, replicates: int, resamples: int = 100, seed: int = 0
     for replicate in range(replicates):
         truth = draw(np.random.default_rng((seed, replicate)), setting)
         times = resamplings(truth.family.cells[0].k.shape[1], resamples)
-        e = estimate(truth.family, setting.theta, [curve(c, times) for c in truth.family.cells], lambda _: None, methods=(REPORTED,))
-        rows = [row for row in exponents(e) if row["record"]]
+        e = estimate(truth.family, setting.theta, [curve(c, times) for c in truth.family.cells])
+        rows = exponents(e)
         lo, hi, value = (np.array([row[name] for row in rows]) for name in ("lo", "hi", "exponent"))
         if np.isnan(lo).any():
             raise ValueError(f"replicate {replicate}: no interval ({rows[0]['warning']})")
-        crossed = [(row, star) for row, star in zip(_reported(thresholds(e)), truth.N_star, strict=True) if row["censored"] == "no"]
+        crossed = [(row, star) for row, star in zip(thresholds(e), truth.N_star, strict=True) if row["censored"] == "no"]
         held = [row["lo"] <= star <= row["hi"] for row, star in crossed]
         inside = (lo <= truth.exponents) & (truth.exponents <= hi)
         found.append((times.shape[1], len(truth.family.cells[0].N), inside, value - truth.exponents, hi - lo, np.mean(held)))
     return Checked(*(np.array(column, dtype=float) for column in zip(*found, strict=True)))
 
 
-def _reported(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [row for row in rows if row["record"]]
-
-
 def compare(setting: Setting, replicates: int, seed: int = 0) -> dict[str, np.ndarray]:
     """Errors of the exponents by method, (replicates, axes), and of one regression through all cells and levels."""
-    errors: dict[str, list[np.ndarray]] = {name: [] for name in (*METHODS, "everywhere")}
+    errors: dict[str, list[np.ndarray]] = {}
     for replicate in range(replicates):
         truth = draw(np.random.default_rng((seed, replicate)), setting)
         curves = [curve(c, np.ones((1, c.k.shape[1]))) for c in truth.family.cells]
-        e = estimate(truth.family, setting.theta, curves, lambda _: None)
+        e = estimate(truth.family, setting.theta, curves)
         law = Law(truth.family.cells, truth.family.law, truth.family.factors)
-        y = joint(curves, law, setting.theta, lambda _: None, everywhere=True)
-        for name, found in {**{name: e.exponents(name) for name in METHODS}, "everywhere": law.exponents(y)}.items():
-            errors[name].append(found[0] - truth.exponents)
+        y = joint(curves, law, setting.theta, everywhere=True)
+        for name, found in (by_method(e) | {"everywhere": law.exponents(y)}).items():
+            errors.setdefault(name, []).append(found[0] - truth.exponents)
     return {name: np.array(column) for name, column in errors.items()}
 
 
@@ -188,7 +185,7 @@ SETTINGS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    p = argparse.ArgumentParser(prog="python -m jaxrecall.analysis.fit.coverage", description="How often 95 %% intervals hold the truth.")
+    p = argparse.ArgumentParser(prog="python -m benchmarks.fit_coverage", description="How often 95 %% intervals hold the truth.")
     p.add_argument("--replicates", type=int, default=1000, metavar="R", help="tables per setting (default: 1000)")
     args = p.parse_args(argv)
     warnings.simplefilter("ignore", RuntimeWarning)  # exp of nan where a cell has no interval
@@ -200,7 +197,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"  {S:2} seeds  {checked[checked.seeds == S].line()}")
         for T in setting.levels:
             print(f"  {T:2} levels {checked[checked.levels == T].line()}", flush=True)
-        for method, errors in compare(setting, -(-args.replicates // 4)).items() if installed() else ():
+        for method, errors in compare(setting, -(-args.replicates // 4)).items():
             rms, bias = np.sqrt(np.nanmean(errors**2, axis=0)), np.nanmean(errors, axis=0)
             listed = ", ".join(f"{axis} {r:.3f} ({b:+.3f})" for axis, r, b in zip(AXES, rms, bias, strict=True))
             print(f"  {method:<11}{len(errors):5} replicates: rms error (bias) of exponents {listed}", flush=True)

@@ -1,0 +1,164 @@
+"""A table of runs, read and checked: what a fit needs of it, and one line for everything that is wrong with it."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import FitError, shown
+from ...model.columns import EXTRA_COLUMNS
+from ...model.point import FIELDS
+from ...sweep.store.load import load
+from .axes import as_given, is_own
+
+Table = Any  # pandas.DataFrame, whose own types say less than Any
+NEEDED = {"V": 2, "N": 1, "d": 1, "L": 1, "m": 0, "seed": 0, "n_test": 1, "n_correct": 0}
+"""Columns that a table of our simulator must have, each with the least value allowed; whole numbers all."""
+
+OF_VOCABULARY = ("memory_accuracy", "step1_memory_accuracy", "matched_accuracy", "whitened_accuracy", "assignment_accuracy")
+"""Accuracies that count tokens of the vocabulary rather than test sequences."""
+
+TYPES: dict[str, tuple[Any, str]] = {"str": (str, "text"), "bool": ((bool, np.bool_), "true, false")}
+"""Types of fields that are no numbers, and what to call their values."""
+
+
+def read(path: Path, *others: Path) -> tuple[Table, list[str]]:
+    """The rows of results folders or of any one Parquet file, and remarks on them; raises FitError or StoreError."""
+    if others or path.is_dir():
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", UserWarning)
+            frame = load([path, *others])
+        return frame, [str(warning.message) for warning in caught]
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not path.exists():
+        raise FitError(f"{path}: there is no such file or folder; allowed: a results folder or a .parquet file")
+    try:
+        with open(path, "rb") as bytes_, pq.ParquetFile(bytes_) as file:  # a path need not be UTF-8
+            table = file.read()
+            frame = table.to_pandas(ignore_metadata=True)  # an index is columns too
+    except (OSError, ValueError, TypeError, OverflowError, pa.ArrowException) as error:
+        raise FitError(
+            f"{path}: cannot be read ({' '.join(str(error).split())[:200]}); allowed: a results folder or a .parquet file"
+        ) from error
+    frame.attrs |= _about((table.schema.metadata or {}).get(b"jaxrecall", b"{}"))
+    return frame, []
+
+
+def _about(metadata: bytes) -> dict[str, Any]:
+    """What a file of a sweep says of its rows: the axes of the grid and the column of accuracy. Of other files nothing."""
+    try:
+        told = json.loads(metadata)
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(told, dict):
+        return {}
+    axes, accuracy = told.get("axes"), told.get("accuracy")
+    listed = isinstance(axes, list) and all(isinstance(name, str) for name in axes)
+    return ({"axes": axes} if listed else {}) | ({"accuracy": accuracy} if isinstance(accuracy, str) else {})
+
+
+def counting(frame: Table, accuracy: str) -> Table:
+    """The table with another accuracy counted: n_correct = accuracy V of n_test = V; raises FitError."""
+    if accuracy in ("accuracy", frame.attrs.get("accuracy")):
+        return frame
+    if accuracy not in OF_VOCABULARY:
+        raise FitError(f"of: {accuracy!r}; allowed: accuracy, {', '.join(OF_VOCABULARY)}")
+    _refuse_columns_twice(frame)
+    if missing := [name for name in (accuracy, "V") if name not in frame]:
+        raise FitError(f"of: the table has no column {', '.join(missing)}")
+    if problems := [f"{name}: {problem}" for name in (accuracy, "V") if (problem := _no_numbers(frame[name]))]:
+        raise FitError(problems)
+    if frame[accuracy].isna().all():
+        hint = "; the sweep asks for it by decoders: true" if accuracy in EXTRA_COLUMNS else ""
+        raise FitError(f"of: {accuracy} is null in all rows{hint}")
+    return frame.assign(n_correct=(frame[accuracy] * frame["V"]).round(), n_test=frame["V"])
+
+
+def checked(frame: Table, along: str = "N") -> tuple[Table, list[str]]:
+    """The rows that have an accuracy, with columns as a grid gives them, and how many have none; raises FitError with every problem.
+
+    A table of our simulator needs the columns NEEDED. One of a user's own needs its accuracy, counted or not, the seed and `along`.
+    """
+    from pandas.api.types import is_numeric_dtype
+
+    _refuse_columns_twice(frame)
+    counts = [name for name in ("n_test", "n_correct") if name in frame]
+    own = [along, "seed", *(counts if len(counts) == 2 else [frame.attrs.get("accuracy")])]
+    needed = own if is_own(frame) else [*NEEDED]
+    if missing := [str(name) for name in needed if name not in frame]:
+        raise FitError(f"columns: no {', '.join(missing)}; needed: {', '.join(map(str, needed))}")
+    if not len(frame):
+        raise FitError("rows: the table is empty; has the sweep run?")
+    frame, remarks = as_given(frame.copy()), []
+    if is_numeric_dtype(frame["n_correct"]) and (gone := frame["n_correct"].isna()).any():
+        what = needed[-1]
+        why = f" (status {', '.join(sorted(set(frame['status'][gone].astype(str))))})" if "status" in frame else ""
+        remarks.append(f"{gone.sum()} of {len(frame)} rows have no {what}{why} and were left out")
+        frame = frame[~gone]
+        if not len(frame):
+            raise FitError(f"{what}: null in all rows{why}; there is nothing to fit")
+    if problems := _problems(frame, needed):
+        raise FitError(problems)
+    return frame, remarks
+
+
+def _problems(frame: Table, needed: list[Any]) -> list[str]:
+    """What is wrong with the values of a table; makes columns of whole numbers int64."""
+    fields = [] if is_own(frame) else [name for name in FIELDS if name in frame and name not in NEEDED]
+    problems = [f"{name}: {problem}" for name in fields if (problem := _not_of_field(frame, name))]
+    for name in (name for name in needed if name in NEEDED):
+        problems += [f"{name}: {problem}" for problem in _made_whole(frame, name)]
+    if not problems and needed[-1] not in NEEDED:
+        values = frame[needed[-1]]
+        if problem := _no_numbers(values):
+            problems.append(f"{needed[-1]}: {problem}")
+        elif (bad := ~values.between(0, 1)).any():
+            problems.append(f"{needed[-1]}: {values[bad].iloc[0]:g} in {bad.sum()} rows; allowed: fractions from 0 to 1")
+    elif not problems and (bad := frame["n_correct"] > frame["n_test"]).any():
+        problems.append(f"n_correct: more than n_test in {bad.sum()} rows; allowed: 0 to n_test")
+    return problems
+
+
+def _made_whole(frame: Table, name: str) -> list[str]:
+    """What is wrong with a column that should hold whole numbers; it becomes int64."""
+    from pandas.api.types import is_bool_dtype, is_numeric_dtype
+
+    low = NEEDED[name]
+    if not is_numeric_dtype(frame[name]) or is_bool_dtype(frame[name]):
+        return [f"holds {shown(frame[name].tolist()[0], 60)} ({frame[name].dtype}); allowed: whole numbers from {low}"]
+    values = frame[name].to_numpy(np.float64, na_value=np.nan)
+    bad = ~((values >= low) & (values == np.round(values)) & (values < 2**53))
+    frame[name] = np.where(bad, 0, values).astype(np.int64)
+    return [f"{values[bad][0]:g} in {bad.sum()} rows; allowed: whole numbers from {low}"] if bad.any() else []
+
+
+def _refuse_columns_twice(frame: Table) -> None:
+    if twice := sorted(set(frame.columns[frame.columns.duplicated()])):
+        raise FitError(f"columns: {', '.join(twice)} more than once; rename or drop one")
+
+
+def _not_of_field(frame: Table, name: str) -> str | None:
+    """What is wrong with a column that is named as a field of the point but holds values of another type."""
+    kind = str(FIELDS[name].type).removesuffix(" | None")
+    if kind not in TYPES:
+        return _no_numbers(frame[name])
+    values, (types, allowed) = frame[name].dropna(), TYPES[kind]
+    return None if all(isinstance(value, types) for value in values) else _holds(values, allowed)
+
+
+def _no_numbers(column: Table) -> str | None:
+    """What is wrong with a column that should hold numbers."""
+    from pandas.api.types import is_numeric_dtype
+
+    values = column.dropna()
+    return None if is_numeric_dtype(values) or values.empty else _holds(values, "numbers")
+
+
+def _holds(values: Table, allowed: str) -> str:
+    return f"holds {shown(values.tolist()[0], 60)} ({values.dtype}); allowed: {allowed}"
