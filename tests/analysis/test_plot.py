@@ -15,8 +15,8 @@ from helpers import python
 from test_fit import LEVELS, law, table
 
 import jaxrecall
+from jaxrecall.analysis.figures import plot
 from jaxrecall.analysis.fit import fit
-from jaxrecall.analysis.report import plot
 from jaxrecall.errors import FitError, UsageError
 
 
@@ -135,7 +135,7 @@ def test_a_table_without_counts_is_refused(frame):
 
 
 def test_matplotlib_and_jax_are_imported_only_when_they_are_needed():
-    ran = python("import sys, jaxrecall.analysis.report.plot; sys.exit(any(name in sys.modules for name in ('jax', 'matplotlib')))")
+    ran = python("import sys, jaxrecall.analysis.figures.plot; sys.exit(any(name in sys.modules for name in ('jax', 'matplotlib')))")
     assert ran.returncode == 0, ran.stderr
 
 

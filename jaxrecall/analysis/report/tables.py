@@ -10,10 +10,10 @@ from typing import Any
 import yaml
 
 from ...sweep.running.status import MAX_SECONDS
+from ..figures import predict
+from ..figures.study import Study
+from ..figures.style import text
 from ..fit.estimate import METHODS, REPORTED
-from . import predict
-from .study import Study
-from .style import text
 
 OPEN_ROWS = 24
 WHY = (
@@ -37,18 +37,8 @@ def exponents(study: Study) -> str:
         record = by_method.loc[REPORTED]
         values = [_interval(by_method.loc[m], "exponent", "{:.3f}") if m in by_method.index else "" for m in study.methods]
         e = theirs.get((theta, part, axis), float("nan"))
-        body.append(
-            [
-                part,
-                f"{theta:g}",
-                axis,
-                *values,
-                f"{e:.3f}" if e == e else "",
-                str(record["n_cells"]),
-                str(record["n_seeds"]),
-                record["warning"],
-            ]
-        )
+        counts = [str(record["n_cells"]), str(record["n_seeds"])]
+        body.append([part, f"{theta:g}", axis, *values, f"{e:.3f}" if e == e else "", *counts, record["warning"]])
     heads = ["part", "theta", "axis", *study.methods, "theory", "cells", "seeds", "to mind"]
     how = "".join(f"<li><b>{name}</b>: {escape(METHODS[name])}</li>" for name in study.methods)
     return table(heads, body, bold=heads.index(REPORTED)) + f"<p>In brackets: 95 % interval. {WHY}</p><ul>{how}</ul>"
@@ -67,10 +57,8 @@ def thresholds(study: Study) -> str:
             values = [_interval(found[m].loc[cell], "N_star", "{:.4g}") for m in study.methods]
             if row["censored"] != "no":
                 end = row["N_above"] if row["censored"] == "left" else row["N_below"]
-                values = [
-                    f"{'<' if row['censored'] == 'left' else '>'} {end}, censored {row['censored']}",
-                    *[""] * (len(study.methods) - 1),
-                ]
+                sign = "<" if row["censored"] == "left" else ">"
+                values = [f"{sign} {end}, censored {row['censored']}", *[""] * (len(study.methods) - 1)]
             theirs = predict.critical_N(study.cells.loc[cell], theta)
             prediction = "" if theirs is None else "never" if theirs == float("inf") else f"{theirs:.4g}"
             at = [text(study.cells[axis][cell]) for axis in axes]
