@@ -28,7 +28,7 @@ from jaxrecall.analysis.fit import cells, fit, glm
 from jaxrecall.analysis.fit.estimate import METHODS
 from jaxrecall.analysis.fit.steps import LAST, at_steps
 from jaxrecall.analysis.report import progress
-from jaxrecall.errors import FitError
+from jaxrecall.errors import FitError, TheoryError
 from jaxrecall.sweep.__main__ import main as sweep
 from jaxrecall.sweep.store.store import Store
 
@@ -593,6 +593,33 @@ def test_theory_along_a_line_is_what_theory_says_at_its_points(monkeypatch):
     known = np.isfinite(star)
     for value in (50, 64, 100):
         assert np.interp(value, d[known], star[known]) == pytest.approx(predict.critical_N({**at, "d": value}, 0.5), rel=0.03)
+
+
+def test_theory_is_not_drawn_where_it_does_not_know_a_setting(tmp_path, capsys, one_kind):
+    frame = table({"d": [32, 64], "rho": [0.0, 0.6]}, law)
+    pictures, left_out = drawn(frame, "accuracy against N", "critical N", "phase diagram", "predicted against observed critical N")
+    assert left_out == {"predicted against observed critical N": "theory covers no cell that crosses"}
+    assert "theory" not in labels(pictures["accuracy"]) + labels(pictures["critical-n"]) + labels(pictures["phase"])
+    assert "theory does not cover these cells" in pictures["accuracy"].caption
+    cell = studied(frame)[0].cells.iloc[1].to_dict()
+    assert predict.critical_N(cell, 0.5) is predict.surrogate_N(cell, 0.5, 4) is None
+    frame.to_parquet(tmp_path / "t.parquet")
+    assert cli.main([str(tmp_path / "t.parquet"), "--resamples", "100", "--surrogate", "0"]) == 0
+    assert "Theory does not cover 4 of 4 cells (rho: got 0.0; " in (tmp_path / "t-report.html").read_text()
+    known = drawn(table({"d": [32, 64]}, law), "accuracy against N")[0]["accuracy"]
+    assert "theory" in labels(known)
+
+
+def test_a_law_is_predicted_with_its_numbers(monkeypatch):
+    asked = []
+
+    def refused(values, any_training):
+        asked.append(values)
+        raise TheoryError("a toy")
+
+    monkeypatch.setattr(predict.Model, "from_fields", refused)
+    predict.accuracy({"V": 64, "d": 32, "L": 8, "embedding": "toy", "embedding.rho": 0.3, "embedding.s": 2.0, "tokens.s": np.nan}, 77.0)
+    assert asked == [{"V": 64, "d": 32, "L": 8, "embedding": "toy(rho=0.3, s=2.0)"}]
 
 
 REFUSED = {

@@ -155,7 +155,7 @@ class Points(Layer):
         low, high = (rows[end].fillna(rows[self.y]).to_numpy(float) for end in (self.low, self.high))
         top = 1e3 * np.nanmax(y, initial=0)  # an open end leaves the figure
         bars = np.stack([y - low, np.minimum(high, top) - y]).clip(0)
-        bars[0] = np.minimum(bars[0], y * (1 - 1e-3))  # nor does a log axis hold 0
+        bars[0] = np.where(y > 0, np.minimum(bars[0], 0.999 * y), bars[0])  # nor does a log axis hold 0
         ax.errorbar(at[known], y, bars, **{"linestyle": "none", "elinewidth": 0.8, "capsize": 1.5, "zorder": 3} | looks)
 
     def _join(self, panel: Panel, at: np.ndarray, rows: Table, looks: dict[str, Any]) -> None:

@@ -117,7 +117,8 @@ def _predicted(formula: Callable[..., Any], at: Mapping[str, Any], *arguments: A
 
 def _answer(formula: Callable[..., Any], at: Mapping[str, Any], *arguments: Any, any_training: bool = False) -> Any:
     """What a formula says of all settings of a cell, or the TheoryError that refuses them."""
-    settings = {name: value for name, value in at.items() if name not in NO_FIELD and value is not None and value == value}
+    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in at.items() if name not in NO_FIELD}
+    settings = {name: value for name, value in plain.items() if value is not None and value == value}
     for law in {name.partition(".")[0] for name in settings if "." in name}:  # the text of a law holds its numbers
         numbers = [f"{name.partition('.')[2]}={settings.pop(name)}" for name in [*settings] if name.startswith(f"{law}.")]
         if law in settings and "(" not in settings[law]:
