@@ -234,7 +234,8 @@ def test_the_sentence_on_agreement_has_numbers_of_all_cells_by_attention(monkeyp
     theirs = {d: law({"V": 64, "d": d}) * f for d, f in ((64, 1.1), (128, 1.5))}
     off = np.median([abs(np.log(theirs[d] / star[d, 8])) for d in (64, 128)])
     assert f"2 cells with attention locked: median |ln(predicted / observed)| {off:.3f}" in picture.caption
-    assert f"the largest at d = 128, L = 8, predicted / observed = {theirs[128] / star[128, 8]:.2f}, 1 more without" in picture.caption
+    assert f"the largest at d = 128, L = 8, predicted / observed = {theirs[128] / star[128, 8]:.2f}" in picture.caption
+    assert "2 cells that cross have no prediction" in picture.caption
 
 
 def test_attention_is_taken_at_the_crossing():
@@ -510,7 +511,7 @@ def test_noise_takes_medians_over_seeds_and_the_size_of_snr():
     frame["noise_leakage"], frame["noise_mlp"] = 0.1, 0.01
     frame["noise_bias"] = np.where(frame["seed"] == 0, 1e4, 1.0)
     about, _ = studied(frame)
-    np.testing.assert_allclose(diagnosis.whole_noise(about), 0.5)
+    np.testing.assert_allclose(diagnosis.measured_noise(about)["whole"], 0.5)
     assert diagnosis.measured_noise(about)["mean_bias"].eq(1.0).all()
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -20,7 +20,7 @@ from .study import Roles, Study
 from .style import BANDS, DASH, NotDrawn, Picture
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
-COLUMNS = {"leakage": "noise_leakage", "mean_bias": "noise_bias", "mlp": "noise_mlp", "gradient": "noise_gradient"}
+COLUMNS = {"leakage": "noise_leakage", "mean_bias": "noise_bias", "mlp": "noise_mlp", "gradient": "noise_gradient", "whole": "noise_whole"}
 COLOURS = {"leakage": "#E3C100", "mean_bias": "#332288", "mlp": "#A03A00", "gradient": "#2A9D8F"}
 MARKS = {"leakage": "o", "mean_bias": "s", "mlp": "D", "gradient": "^"}
 WHOLE = "all: 1 / |snr|"
@@ -39,7 +39,8 @@ DECODERS = {
 def noise(study: Study, roles: Roles) -> Iterator[Picture]:
     """A map of the leading noise over each pair of phase axes, if more than one leads, then the noises along N."""
     measured, predicted = measured_noise(study), predicted_noise(study)
-    shown, how = (measured, "measured") if measured.notna().any(axis=None) else (predicted, "predicted")
+    parts = [*COLOURS]
+    shown, how = (measured[parts], "measured") if measured[parts].notna().any(axis=None) else (predicted[parts], "predicted")
     if not shown.notna().any(axis=None):
         raise NotDrawn("the table has no noise_* columns (diagnose: true), and theory does not cover its cells")
     leads = shown.dropna(how="all").idxmax(axis=1)
@@ -54,31 +55,28 @@ def noise(study: Study, roles: Roles) -> Iterator[Picture]:
 
 
 def measured_noise(study: Study, quantile: float = 0.5) -> Table:
-    """The noises of each level by name, in units of the trigger's score: a quantile over seeds; nan where not measured."""
+    """The noises of each level by name, in units of the trigger's score: a quantile over seeds; nan where not measured.
+
+    `whole` is all noise, |1 / snr|; the sign of snr is that of the trigger's score.
+    """
     import pandas as pd
 
-    here = {name: column for name, column in COLUMNS.items() if column in study.levels}
-    over_seeds = study.runs.groupby("level")[list(here.values())].quantile(quantile).reindex(study.levels.index)
+    runs = study.runs
+    if "snr" in runs:
+        runs = runs.assign(noise_whole=1 / runs["snr"].abs().where(runs["snr"] != 0))
+    here = {name: column for name, column in COLUMNS.items() if column in runs}
+    over_seeds = runs.groupby("level")[list(here.values())].quantile(quantile).reindex(study.levels.index)
     return over_seeds.set_axis(list(here), axis=1).reindex(columns=pd.Index(COLUMNS)).astype(float)
 
 
 def predicted_noise(study: Study) -> Table:
-    """Theory's noises of each level by name; nan where it does not reach."""
+    """Theory's noises of each level by name, `whole` their root sum of squares; nan where it does not reach."""
     import pandas as pd
 
     cells = study.cells.to_dict("index")
     each = [predict.score_noise(cells[row.cell], float(row.N)) or {} for row in study.levels.itertuples()]
-    return pd.DataFrame(each, index=study.levels.index, columns=pd.Index(COLUMNS), dtype=float)
-
-
-def whole_noise(study: Study, quantile: float = 0.5) -> Table:
-    """All noise of each level, |1 / snr|: a quantile over seeds. The sign of snr is that of the trigger's score."""
-    import pandas as pd
-
-    if "snr" not in study.levels:
-        return pd.Series(np.nan, index=study.levels.index)
-    snr = study.runs["snr"].abs()
-    return (1 / snr.where(snr > 0)).groupby(study.runs["level"]).quantile(quantile).reindex(study.levels.index)
+    found = pd.DataFrame(each, index=study.levels.index, columns=pd.Index(COLUMNS), dtype=float)
+    return found.assign(whole=np.sqrt((found**2).sum(axis=1, min_count=1)))
 
 
 def _led(noises: Table, leads: Table, how: str) -> str:
@@ -93,10 +91,8 @@ def _led(noises: Table, leads: Table, how: str) -> str:
 
 
 def _lines(study: Study, measured: Table, predicted: Table, sentence: str) -> Picture:
-    whole, theory = whole_noise(study), np.sqrt((predicted**2).sum(axis=1, min_count=1))
-    bands = [measured_noise(study, q).assign(whole=whole_noise(study, q)) for q in (0.25, 0.75)]
-    shown = _stacked(study, measured.assign(whole=whole), *bands)
-    ours = _stacked(study, predicted.assign(whole=theory))
+    bands = [measured_noise(study, q) for q in (0.25, 0.75)]
+    shown, ours = _stacked(study, measured, *bands), _stacked(study, predicted)
     layers = [
         Line(shown, "noise", low="low", high="high"),
         Line(ours, "noise", "theory", {"linestyle": DASH, "marker": "none", "linewidth": 0.9}),
@@ -108,9 +104,9 @@ def _lines(study: Study, measured: Table, predicted: Table, sentence: str) -> Pi
         layers if len(shown) else layers[::-1], Axis.make("N", study.levels), "noise (s.d. / trigger's score)",
         lines=["_noise"], panels=study.axes, looks=looks, scale="log", most=MOST_CELLS,
     )  # fmt: skip
-    how = "Lines: medians over seeds; bands: quartiles." if measured.notna().any(axis=None) else "The parts were not measured."
+    how = "Lines: medians over seeds; bands: quartiles." if measured[[*COLOURS]].notna().any(axis=None) else "The parts were not measured."
     sentence += f" {len(chart.parts)} of {len(study.cells)} cells are drawn; theory dashed. {how}"
-    sentence += _compared(study, measured, whole, theory)
+    sentence += _compared(study, measured, predicted)
     return Picture("noise-lines", "Noises of the attention scores along N", sentence, chart.figure())
 
 
@@ -118,29 +114,26 @@ def _stacked(study: Study, noises: Table, low: Any = None, high: Any = None) -> 
     """One row per level and noise that is known, with its band."""
     import pandas as pd
 
-    names = {"whole": WHOLE} | predict.NOISES
-    at = study.levels[["N", *study.axes]]
-    rows = [
-        at.assign(
-            _noise=names[name], noise=noises[name],
-            **({} if low is None else {"low": low[name].clip(lower=LEAST_NOISE), "high": high[name].clip(lower=LEAST_NOISE)}),
-        )
-        for name in names
-    ]  # fmt: skip
-    stacked = pd.concat([part for part in rows if (part["noise"] >= LEAST_NOISE).any()] or [rows[0].iloc[:0]], ignore_index=True)
+    table = study.levels[["N", *study.axes]]
+    parts = []
+    for name, noise in noises.items():
+        if (noise >= LEAST_NOISE).any():
+            part = table.assign(_noise=predict.NOISES.get(str(name), WHOLE), noise=noise)
+            parts.append(part if low is None else part.assign(low=low[name].clip(LEAST_NOISE), high=high[name].clip(LEAST_NOISE)))
+    stacked = pd.concat(parts or [table.iloc[:0].assign(_noise="", noise=0.0)], ignore_index=True)
     return stacked.assign(noise=stacked["noise"].where(stacked["noise"] >= LEAST_NOISE))
 
 
-def _compared(study: Study, measured: Table, whole: Table, theory: Table) -> str:
+def _compared(study: Study, measured: Table, predicted: Table) -> str:
     """The whole noise against theory's, and where a part is larger than the whole."""
-    off, sentences = np.log(whole / theory).replace([np.inf, -np.inf], np.nan).dropna(), ""
+    off, sentences = np.log(measured["whole"] / predicted["whole"]).replace([np.inf, -np.inf], np.nan).dropna(), ""
     if len(off):
         worst = abs(off).idxmax()
         sentences += (
             f" Over {len(off)} levels the whole noise 1 / |snr| is {np.exp(off.median()):.2f} times theory's in the median, "
             f"at the farthest {np.exp(off[worst]):.2f} times ({study.where(worst)})."
         )
-    over = (measured.max(axis=1) / whole).dropna()
+    over = (measured[[*COLOURS]].max(axis=1) / measured["whole"]).dropna()
     if len(over) and over.max() > 1:
         sentences += (
             f" The parts are correlated: one exceeds the whole at {(over > 1).sum()} of {len(over)} levels, "

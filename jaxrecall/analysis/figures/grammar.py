@@ -80,7 +80,7 @@ class Layer:
 
     def heights(self) -> np.ndarray:
         """Where the marks stand along y."""
-        return self.table[self.y].to_numpy(float) if len(self.table) else np.zeros(0)
+        return self.table[self.y].to_numpy(float, na_value=np.nan) if len(self.table) else np.zeros(0)
 
     def entries(self) -> list[Any]:
         """The legend."""
@@ -179,17 +179,19 @@ class Points(Layer):
 
 @dataclass(frozen=True)
 class Rule(Layer):
-    """Dashed lines across a panel, each height once: black if there is one, else in the colour of its line."""
+    """Dashed lines across a panel, or down it, each once: black if there is one, else in the colour of its line."""
 
     style: Mapping[str, Any] = field(default_factory=lambda: {"linestyle": DASH})
+    vertical: bool = False
 
     def draw(self, panel: Panel) -> None:
         colours: dict[float, Any] = {}
         for rows, looks, _ in panel.lines(self.table):
             for height in rows[self.y].dropna().unique():
                 colours.setdefault(float(height), looks["color"])
+        draw = panel.ax.axvline if self.vertical else panel.ax.axhline
         for height, colour in colours.items():
-            panel.ax.axhline(height, **{"linewidth": 0.9, "color": "black" if len(colours) == 1 else colour} | dict(self.style))
+            draw(height, **{"linewidth": 0.9, "color": "black" if len(colours) == 1 else colour} | dict(self.style))
 
 
 @dataclass(frozen=True)
@@ -221,9 +223,11 @@ class Chart:
         if not self.lines:
             looks = {"color": "black", "path_effects": outline()} if self.y else {"color": shades(1)[0]}
             return [({}, {"marker": MARKERS[0]} | looks)]
-        groups = values_of(self.table, self.lines)
         if self.looks:
-            return [(values, dict(looks)) for name, looks in self.looks.items() for values in groups if name in values.values()]
+            name = self.lines[0]
+            there = {value for layer in self.layers if name in layer.table for value in layer.table[name]}
+            return [({name: value}, dict(looks)) for value, looks in self.looks.items() if value in there]
+        groups = values_of(self.table, self.lines)
         colours = shades(len(groups))
         return [(values, {"color": colours[i], "marker": MARKERS[i % len(MARKERS)]}) for i, values in enumerate(groups)]
 

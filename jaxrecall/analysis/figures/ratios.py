@@ -9,7 +9,7 @@ import numpy as np
 
 from . import predict
 from .axis import Axis
-from .grammar import Chart, Layer, Line, Panel, Points, Rule
+from .grammar import Chart, Line, Points, Rule
 from .study import Roles, Study
 from .style import ACCURACY, NotDrawn, Picture, text
 
@@ -18,15 +18,10 @@ LOCKED = 0.95
 """Attention counts as locked where its mass on the informative token, between levels at N*, is above this."""
 
 OWN_UNIT, LAW_UNIT = "N* of each cell", "N* of the fitted law"
+NEAR = (0.8, 1.25)
+"""Ratios that are 25 % off."""
+
 DOTTED = {"color": "black", "linewidth": 0.6, "linestyle": ":"}
-
-
-class Cross(Layer):
-    """Dotted lines at x = 1 and at the height theta."""
-
-    def draw(self, panel: Panel) -> None:
-        panel.ax.axvline(1.0, **DOTTED)
-        panel.ax.axhline(self.table[self.y].iloc[0], **DOTTED)
 
 
 def collapse(study: Study, roles: Roles) -> Iterator[Picture]:
@@ -55,7 +50,8 @@ def collapse_chart(study: Study, units: Mapping[str, Table], lines: str | None, 
     table = pd.concat(each, ignore_index=True).dropna(subset=["ratio"])
     curves = Line(table, style={"markersize": 2.5, "linewidth": 0.8}, each="cell")
     axis = Axis.make("ratio", table, "N / N*")
-    return Chart([curves, Cross(table, "theta")], axis, ACCURACY, lines=[lines] if lines else [], panels=["_unit"])
+    cross = [Rule(table, "theta", style=DOTTED), Rule(table.assign(one=1.0), "one", style=DOTTED, vertical=True)]
+    return Chart([curves, *cross], axis, ACCURACY, lines=[lines] if lines else [], panels=["_unit"])
 
 
 def _spread(study: Study, table: Table, unit: str) -> str:
@@ -73,18 +69,6 @@ def _spread(study: Study, table: Table, unit: str) -> str:
         f"At {where} accuracy lies between {there[low]:.2f} ({study.at(low)}) and {there[high]:.2f} ({study.at(high)}), "
         f"standard deviation over {len(there)} cells {np.std(list(there.values())):.2f}."
     )
-
-
-class Near(Layer):
-    """Grey between 25 % below and above a ratio of 1."""
-
-    def draw(self, panel: Panel) -> None:
-        panel.ax.axhspan(0.8, 1.25, color="0.88", linewidth=0, zorder=0)
-
-    def entries(self) -> list[Any]:
-        from matplotlib.patches import Patch
-
-        return [Patch(color="0.88", label="within 25 %")]
 
 
 def agreement(study: Study, roles: Roles) -> Iterator[Picture]:
@@ -129,38 +113,36 @@ def _attention(study: Study, cell: int, N_star: float) -> float:
 
 
 def _chart(table: Table, theta: float) -> Chart:
+    """The ratio of each cell against its N*, with those of locked attention apart."""
+    import pandas as pd
+
     both = table[table["ratio"].notna()]
     low, high = (both["predicted"] / both[end].where(both[end] > 0, both["N_star"]) for end in ("hi", "lo"))
     counts = both["locked"].value_counts()
     names = {locked: f"attention {'' if locked else 'not '}locked ({counts.get(locked, 0)})" for locked in (True, False)}
     both = both.assign(low=low, high=high, one=1.0, _attention=both["locked"].map(names)).drop(columns="state")
-    looks = {
-        names[locked]: {"color": "#0072B2", "markeredgecolor": "#0072B2", "marker": marker, "markerfacecolor": face, "markersize": 4}
-        for locked, marker, face in ((True, "o", "#0072B2"), (False, "s", "white"))
-    }
+    blue = {"color": "#0072B2", "markersize": 4}
+    looks = {names[True]: {"marker": "o"} | blue, names[False]: {"marker": "s", "markerfacecolor": "white"} | blue}
     points = Points(both, "ratio", low="low", high="high", aside=False, style={"linestyle": "none"})
     axis = Axis.make("N_star", both, f"observed N* at accuracy {theta:g} (samples)")
-    one = Rule(both, "one", style={"color": "black", "linestyle": "-", "linewidth": 0.8})
-    return Chart([points, Near(both, "ratio"), one], axis, "predicted N* / observed N*", lines=["_attention"], looks=looks, scale="log")
+    one = Rule(both, "one", style=DOTTED | {"linestyle": "-"})
+    near = Rule(pd.DataFrame({"near": NEAR}), "near", "25 % off", DOTTED)
+    return Chart([points, one, near], axis, "predicted N* / observed N*", lines=["_attention"], looks=looks, scale="log")
 
 
 def _caption(study: Study, table: Table, way: str) -> str:
-    crosses = table["state"] == "crosses"
     sentences = []
-    for name, mine in (("locked", table[crosses & table["locked"]]), ("not locked", table[crosses & ~table["locked"]])):
-        known = mine[mine["ratio"].notna()]
-        without = f", {len(mine) - len(known)} more without a prediction" if len(known) < len(mine) else ""
-        if known.empty:
-            sentences += [f"{len(mine)} cells with attention {name} have no prediction"] if len(mine) else []
-            continue
-        off = abs(np.log(known["ratio"]))
+    for locked, mine in table[table["ratio"].notna()].groupby("locked", sort=False):
+        off = abs(np.log(mine["ratio"]))
         worst = off.idxmax()
         sentences.append(
-            f"{len(known)} cells with attention {name}: median |ln(predicted / observed)| {off.median():.3f}, "
-            f"the largest at {study.at(worst)}, predicted / observed = {known['ratio'][worst]:.2f}{without}"
+            f"{len(mine)} cells with attention {'' if locked else 'not '}locked: median |ln(predicted / observed)| {off.median():.3f}, "
+            f"the largest at {study.at(worst)}, predicted / observed = {mine['ratio'][worst]:.2f}"
         )
+    missing = ((table["state"] == "crosses") & table["ratio"].isna()).sum()
+    sentences += [f"{missing} cells that cross have no prediction"] * bool(missing)
     nowhere = "" if table["attention"].notna().any() else " The table has no attention_mass, so none counts as locked."
-    return f"{way[0].upper()}{way[1:]}. {'; '.join(sentences)}. Locked: attention_mass at N* above {LOCKED}.{nowhere} Grey: within 25 %."
+    return f"{way[0].upper()}{way[1:]}. {'; '.join(sentences)}. Locked: attention_mass at N* above {LOCKED}.{nowhere} Dotted: 25 % off."
 
 
 FIGURES = {"data collapse": collapse, "predicted against observed critical N": agreement}
