@@ -12,7 +12,7 @@ from test_report import drawn, labels, studied
 
 import jaxrecall
 from jaxrecall import theory
-from jaxrecall.analysis.figures import critical, predict
+from jaxrecall.analysis.figures import critical, predict, traces
 from jaxrecall.analysis.figures.axis import Axis
 from jaxrecall.analysis.figures.draw import PICTURES
 from jaxrecall.analysis.fit import fit
@@ -130,6 +130,17 @@ def test_embeddings_are_shown_where_they_are_trained():
     assert "Z_in_overlap is 1.2 times the dashed line (random directions, 1 / sqrt(d)) in the median of 4 curves" in overlap.caption
     assert labels(overlap)[2:] == ["Z_in", "Z_out", "random directions, 1 / sqrt(d)"]
     assert "Z_in_norm goes from 4 to 101 in the mean of 4 curves" in pictures["trace-norm"].caption
+
+
+def test_an_entry_more_is_a_figure_more(monkeypatch):
+    cosine = traces.Quantity("cosine", "Trigger cosine", "cosine", {"trigger_cosine": ""}, lambda cell, N: 0.5, "a half")
+    monkeypatch.setattr(traces, "QUANTITIES", (cosine,))
+    frame = traced({"d": [32, 64]})
+    pictures, _ = drawn(frame.assign(trigger_cosine=frame["d"] / 100), "traces")
+    assert [*pictures] == ["trace-cosine"]
+    assert [line[-1, 1] for line in curves(pictures["trace-cosine"].figure.axes[0])] == [0.32, 0.64]
+    assert heights(pictures["trace-cosine"].figure.axes[0]) == [0.5]
+    assert "trigger_cosine is 0.96 times the dashed line (a half) in the median" in pictures["trace-cosine"].caption
 
 
 def test_critical_N_against_the_step_is_what_a_fit_of_each_step_gives():

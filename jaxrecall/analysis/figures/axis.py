@@ -26,20 +26,22 @@ SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 class Axis:
     """A column, or arithmetic on columns such as m * d. Numbers stand on a log axis, the rest evenly.
 
-    0 stands apart, below a break of the log axis. `values` are those tested, sorted; `used` the columns it is made of.
+    0 stands apart, below a break of the log axis. `values` are those tested, sorted; `used` the columns it is made of. `ticks` says
+    whether the values are ticks; round numbers are where they are many or were measured, not chosen.
     """
 
     name: str
     values: tuple[Any, ...]
     used: frozenset[str]
     label: str = ""
+    ticks: bool = True
 
     @classmethod
-    def make(cls, name: str, table: Table, named: str = "") -> Axis:
+    def make(cls, name: str, table: Table, named: str = "", ticks: bool = True) -> Axis:
         """The axis of a column of the table, or of an expression over its columns."""
         found = {value for value in column(name, table) if value == value}
         used = frozenset([name]) if name in table else expression(name).names
-        return cls(name, tuple(sorted(found, key=lambda v: (isinstance(v, str), v))), used, named or label(name))
+        return cls(name, tuple(sorted(found, key=lambda v: (isinstance(v, str), v))), used, named or label(name), ticks and name != "N")
 
     @cached_property
     def numeric(self) -> bool:
@@ -90,7 +92,7 @@ class Axis:
     def scale(self, ax: Any, which: str, fill: bool = False) -> None:
         """Scale, limits and ticks of `ax` along "x" or "y"; `fill` ends the axis where the last values end."""
         axis = ax.xaxis if which == "x" else ax.yaxis
-        many = self.numeric and not self.broken and len(self.values) > MOST_TICKS
+        round_numbers = self.numeric and not self.broken and (len(self.values) > MOST_TICKS or not self.ticks)
         if self.numeric:
             getattr(ax, f"set_{which}scale")("log")
         if fill or self.name == "N":
@@ -99,7 +101,7 @@ class Axis:
             ax.margins(**{which: 0.06})
         if self.broken:
             self._break(ax, which)
-        if many or (self.name == "N" and self.numeric):
+        if round_numbers:
             log_axis(axis)
         else:
             self._ticks(ax, axis)
@@ -109,7 +111,7 @@ class Axis:
         from matplotlib.ticker import NullLocator
 
         at, labels = self.place(self.values), [text(v) for v in self.values]
-        box, size = ax.get_window_extent(), _inches(axis)
+        box, size = ax.get_window_extent(), axis.get_major_ticks()[0].label1.get_fontsize() / 72
         along_x = axis is ax.xaxis
         sizes = [0.63 * size * (len(shown) + 1) if along_x else 1.3 * size for shown in labels]
         room = (box.width if along_x else box.height) / ax.figure.dpi
@@ -156,15 +158,6 @@ def apart(at: np.ndarray, sizes: list[float], room: float) -> list[int]:
         if not shown or (at[shown[-1]] - at[i]) * room / (at[-1] - at[0]) > (sizes[i] + sizes[shown[-1]]) / 2:
             shown.append(i)
     return shown[::-1]
-
-
-def _inches(axis: Any) -> float:
-    """The size of the letters of tick labels."""
-    from matplotlib import rcParams
-    from matplotlib.font_manager import FontProperties
-
-    size = rcParams["xtick.labelsize"] if axis.axis_name == "x" else rcParams["ytick.labelsize"]
-    return FontProperties(size=size).get_size_in_points() / 72
 
 
 def log_axis(axis: Any) -> None:

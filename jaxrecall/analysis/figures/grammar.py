@@ -272,16 +272,13 @@ class Chart:
 
     def draw(self, ax: Any, values: dict[str, Any]) -> None:
         """The panel of these values."""
-        if self.y:
-            self.x.scale(ax, "x", fill=True)
-            self.y.scale(ax, "y", fill=True)
         panel = Panel(ax, self.x, self.y, values, self.groups)
         for layer in self.layers:
             layer.draw(panel)
+        self.x.scale(ax, "x", fill=bool(self.y))
         if self.y:
-            ax.set(xlim=self.x.ends(), ylim=self.y.ends())
+            self.y.scale(ax, "y", fill=True)
             return
-        self.x.scale(ax, "x")
         if self.scale == "fraction":
             ax.set_ylim(-0.02, 1.02)
         elif self.scale == "log":
@@ -300,10 +297,10 @@ class Chart:
         if not self.lines:
             return []
         groups = [values for values, _ in self.groups]
-        names = distinguishing(groups, self.lines)
-        alone = len(self.lines) == 1
-        bare = {"linestyle": "none"} if all(isinstance(layer, Points) and not layer.joined for layer in self.layers[:1]) else {}
-        return [line(text(values[names[0]]) if alone else settings(values, names), **bare | looks) for values, looks in self.groups]
+        names, first = distinguishing(groups, self.lines), self.layers[0]
+        named = [text(*values.values()) if len(self.lines) == 1 else settings(values, names) for values in groups]
+        bare = {"linestyle": "none"} if isinstance(first, Points) and not first.joined else {}
+        return [line(name, **bare | looks) for name, (_, looks) in zip(named, self.groups, strict=True)]
 
     def signs(self) -> list[Any]:
         """The legend of what is not a line."""
@@ -329,12 +326,12 @@ def values_of(table: Table, by: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def fewer(groups: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
-    """At most `most` panels: of the last column each other setting has equally many values, evenly from the first to the last."""
+    """At most `most` panels, evenly from the first to the last; of a last column of numbers each other setting has equally many."""
     others: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for values in groups:
         others.setdefault(tuple(map(str, values.values()))[:-1], []).append(values)
     each = most // len(others)
-    if len(groups) <= most or each < 1:
+    if len(groups) <= most or each < 1 or isinstance([*groups[-1].values()][-1], str):
         return spread(groups, most)
     return [values for mine in others.values() for values in spread(mine, each)]
 

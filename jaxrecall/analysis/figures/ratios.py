@@ -49,7 +49,7 @@ def collapse_chart(study: Study, units: Mapping[str, Table], lines: str | None, 
     each = [levels.assign(_unit=name, ratio=levels["N"] / levels["cell"].map(unit), theta=theta) for name, unit in units.items()]
     table = pd.concat(each, ignore_index=True).dropna(subset=["ratio"])
     curves = Line(table, style={"markersize": 2.5, "linewidth": 0.8}, each="cell")
-    axis = Axis.make("ratio", table, "N / N*")
+    axis = Axis.make("ratio", table, "N / N*", ticks=False)
     cross = [Rule(table, "theta", style=DOTTED), Rule(table.assign(one=1.0), "one", style=DOTTED, vertical=True)]
     return Chart([curves, *cross], axis, ACCURACY, lines=[lines] if lines else [], panels=["_unit"])
 
@@ -124,7 +124,7 @@ def _chart(table: Table, theta: float) -> Chart:
     blue = {"color": "#0072B2", "markersize": 4}
     looks = {names[True]: {"marker": "o"} | blue, names[False]: {"marker": "s", "markerfacecolor": "white"} | blue}
     points = Points(both, "ratio", low="low", high="high", aside=False, style={"linestyle": "none"})
-    axis = Axis.make("N_star", both, f"observed N* at accuracy {theta:g} (samples)")
+    axis = Axis.make("N_star", both, f"observed N* at accuracy {theta:g} (samples)", ticks=False)
     one = Rule(both, "one", style=DOTTED | {"linestyle": "-"})
     near = Rule(pd.DataFrame({"near": NEAR}), "near", "25 % off", DOTTED)
     return Chart([points, one, near], axis, "predicted N* / observed N*", lines=["_attention"], looks=looks, scale="log")

@@ -21,6 +21,7 @@ from .grammar import banded
 from .style import settings
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
+Names = Sequence[str]
 ORDER = ("d", "L", "V", "m")
 NOT_MEASURED = {"point_id", "seed", *FIELDS, "n_correct", "accuracy", "n_tied", "draw_check", "seconds", "code_version"}
 OWN = ("cell", "level", "part", "sd", "n_seeds", "state", "law", "low", "high", "tried")
@@ -197,11 +198,7 @@ class Roles:
 
 
 def roles(
-    families: Sequence[cells.Family],
-    x: str | None = None,
-    lines: str | None = None,
-    panels: Sequence[str] = (),
-    phases: Sequence[Sequence[str]] = (),
+    families: Sequence[cells.Family], x: str | None = None, lines: str | None = None, panels: Names = (), phases: Sequence[Names] = ()
 ) -> Roles:
     """The choices that were made, and good ones for the rest; raises FitError with everything that is wrong."""
     axes = varying(families)

@@ -51,20 +51,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
     try:
         with progress() as on_progress:
-            report = write(
-                Path(args.table),
-                Path(args.out) if args.out else None,
-                args.theta,
-                args.x,
-                args.lines,
-                args.panels,
-                args.phase,
-                args.resamples,
-                args.surrogate,
-                steps.parsed(args.step),
-                f"python -m jaxrecall.report {shlex.join(argv)}",
-                on_progress,
-            )
+            places = {"x": args.x, "lines": args.lines, "panels": args.panels, "phases": args.phase}
+            command = f"python -m jaxrecall.report {shlex.join(argv)}"
+            out, step = Path(args.out) if args.out else None, steps.parsed(args.step)
+            how = (args.theta, args.resamples, args.surrogate, step, command, on_progress)
+            report = write(Path(args.table), out, *how, **places)
         print(*lines(report), sep="\n")
     except Refused as error:
         print(error, file=sys.stderr)

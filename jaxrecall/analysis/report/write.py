@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ...errors import FitError, UsageError
 from ...files import atomic_write
@@ -39,15 +40,12 @@ def write(
     table: Path,
     out: Path | None = None,
     thetas: Sequence[float] = (0.5,),
-    x: str | None = None,
-    lines: str | None = None,
-    panels: Sequence[str] = (),
-    phases: Sequence[Sequence[str]] = (),
     resamples: int = RESAMPLES,
     surrogate_seeds: int = SURROGATE_SEEDS,
     step: Steps = LAST,
     command: str = "",
     on_progress: Callable[[str, int, int], None] = lambda what, done, of: None,
+    **places: Any,
 ) -> Report:
     """Writes the report of a results folder or of a Parquet file.
 
@@ -55,12 +53,12 @@ def write(
         table: the folder or the file.
         out: the page; DIR/report.html or FILE-report.html if None.
         thetas: accuracies to cross (fractions).
-        x, lines, panels, phases: axes of figures.
         resamples: bootstrap resamplings of the fit.
         surrogate_seeds: draws of the locked-attention surrogate; 0: none.
         step: the rows of runs that train on, as for a fit.
         command: what goes into the page as the command that made it.
         on_progress: is called with the present step, the parts done and all parts.
+        places: axes of figures, by `x`, `lines`, `panels` and `phases`.
 
     Raises UsageError, FitError or StoreError before anything is written.
     """
@@ -75,7 +73,7 @@ def write(
     every, remarks = cells.read(table)
     frame = at_steps(every, step)
     families, _ = cells.families(frame)
-    chosen = roles(families, x, lines, panels, phases)
+    chosen = roles(families, **places)
     found = study(frame, families, thetas, resamples, surrogate_seeds, lambda done, of: on_progress("resampling", done, of), every)
     remarks += found.fit.remarks
     try:
