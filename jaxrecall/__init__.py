@@ -22,7 +22,7 @@ from .model.point import Point
 if TYPE_CHECKING:
     from . import theory
     from .analysis import fit
-    from .analysis.report import plot
+    from .analysis.figures import plot
     from .model import recall as model
     from .model.reference.descent import Descended, descend
     from .model.reference.metrics import measure
@@ -56,7 +56,7 @@ __all__ = [
     "thresholds",
 ]
 
-_MODULES = {"fit": "fit", "model": "model", "plot": "analysis.report.plot", "theory": "theory"}
+_MODULES = {"fit": "fit", "model": "model", "plot": "analysis.figures.plot", "theory": "theory"}
 
 _HOME = {
     "Descended": "model.reference.descent",

@@ -5,7 +5,8 @@ from law import REGIMES, SIZES, STUDY, on_all_cores, predicted, regime, searched
 from matplotlib.figure import Figure
 
 from jaxrecall import load
-from jaxrecall.analysis.report.style import DASH, GREY, MARKERS, PAGE, Picture, above, line, log_axis, look, save, shades
+from jaxrecall.analysis.figures.axis import log_axis
+from jaxrecall.analysis.figures.style import DASH, GREY, MARKERS, PAGE, Picture, above, line, look, save, shades
 from jaxrecall.theory import Model, accuracy, critical_N, seen
 
 EXACT = {"marker": "o", "markersize": 7, "linestyle": "none", "markerfacecolor": "none", "color": "#D55E00"}

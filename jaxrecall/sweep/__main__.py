@@ -118,7 +118,7 @@ def _picture(job: Job, events: Events | None) -> None:
     """Draws the runs of this grid at their last step, and prints a table of them unless the output is JSON events."""
     import pandas as pd
 
-    from ..analysis.report import accuracy
+    from ..analysis.figures import curves
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # duplicates left by compact are expected here
@@ -129,14 +129,14 @@ def _picture(job: Job, events: Events | None) -> None:
         return
     path = job.store.folder / "accuracy.png"
     rows = job.table()
-    remark = accuracy.of_sweep(mine, job.grid.axes, job.grid.name, path, rows)
+    remark = curves.draw_sweep(mine, job.grid.axes, job.grid.name, path, rows)
     if events:
         events.emit("picture", path=str(path), rows=len(mine))
         return
     if rows:
         heading, number, table = "N at which the mean accuracy over seeds crosses theta, and its 95 % interval", _short, pd.DataFrame(rows)
     else:
-        x, line, panels = accuracy.places(job.grid.axes)
+        x, line, panels = curves.places(job.grid.axes)
         heading = f"accuracy, mean over {mine['seed'].nunique()} seeds" + (f"; one column per {line}" if line else "")
         number = "{:.3f}".format
         table = mine.pivot_table(values="accuracy", index=[*panels, x], columns=line)

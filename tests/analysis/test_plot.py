@@ -15,8 +15,8 @@ from helpers import python
 from test_fit import LEVELS, law, table
 
 import jaxrecall
+from jaxrecall.analysis.figures import plot
 from jaxrecall.analysis.fit import fit
-from jaxrecall.analysis.report import plot
 from jaxrecall.errors import FitError, UsageError
 
 
@@ -135,7 +135,7 @@ def test_a_table_without_counts_is_refused(frame):
 
 
 def test_matplotlib_and_jax_are_imported_only_when_they_are_needed():
-    ran = python("import sys, jaxrecall.analysis.report.plot; sys.exit(any(name in sys.modules for name in ('jax', 'matplotlib')))")
+    ran = python("import sys, jaxrecall.analysis.figures.plot; sys.exit(any(name in sys.modules for name in ('jax', 'matplotlib')))")
     assert ran.returncode == 0, ran.stderr
 
 
@@ -154,3 +154,59 @@ def test_the_last_step_is_drawn_unless_the_step_is_asked_for():
     stars = fit(every, [0.5], 100, step="all").thresholds.query("record and d == 32").set_index("step")["N_star"]
     marks = next(xy(line) for line in plot.critical_n(every[every["d"] == 32], x="step").lines if len(xy(line)) == 3)
     np.testing.assert_allclose(marks, np.column_stack([stars.index, stars]))
+
+
+def test_a_figure_of_any_column_has_means_bands_and_panels(frame):
+    both = pd.concat([frame.assign(L=L, trigger_cosine=frame["N"] / 2e4 + 0.1 * frame["seed"] - L / 100) for L in (8, 16)])
+    drawn = plot.figure(both, "trigger_cosine", lines="d", panels="L")
+    assert [ax.get_title() for ax in drawn.axes] == ["L = 8", "L = 16"]
+    mine = both[(both["L"] == 16) & (both["d"] == 32)].groupby("N")["trigger_cosine"]
+    line = xy(drawn.axes[1].lines[0])
+    np.testing.assert_allclose(line, np.column_stack([LEVELS, mine.mean()]))
+    band = drawn.axes[1].collections[0].get_paths()[0].vertices
+    for N, mean, sd in zip(LEVELS, mine.mean(), mine.std(ddof=0), strict=True):
+        assert {round(mean - sd, 9), round(mean + sd, 9)} <= {round(float(y), 9) for x, y in band if x == N}
+    assert [text.get_text() for text in drawn.legends[0].get_texts()] == ["32", "64", "128"]
+    assert drawn is plt.gcf()
+
+
+def test_colours_over_two_axes_are_means_and_what_was_not_tested_is_hatched(frame):
+    frame = frame[(frame["d"] > 32) | (frame["N"] > 100)].assign(snr=lambda f: f["N"] * (1 + f["seed"]))
+    drawn = plot.figure(frame, "N / d", x="d", colour="snr")
+    pixels = drawn.axes[0].collections[0]
+    assert sorted(pixels.get_array()) == sorted(frame.groupby(["d", "N"])["snr"].mean())
+    assert "not tested" in [text.get_text() for text in drawn.legends[0].get_texts()]
+    assert drawn.axes[0].get_ylabel() == "N / d"
+
+
+def test_thresholds_have_bars_and_censored_cells_open_marks():
+    found = fit(table({"d": [16, 32, 64]}, lambda c: 1e7 if c["d"] == 16 else 1000.0), [0.5], 100).thresholds
+    ax = plot.figure(found, "N_star", x="d").axes[0]
+    reported = found[found["record"]]
+    crosses = next(xy(line) for line in ax.lines if line.get_marker() == "o" and len(xy(line)))
+    np.testing.assert_allclose(crosses, reported[["d", "N_star"]][1:])
+    assert [xy(line).tolist() for line in ax.lines if line.get_marker() == "^" and len(xy(line))] == [[[16, LEVELS[-1]]]]
+    ends = {tuple(path.vertices[:, 1]) for bars in ax.collections for path in bars.get_paths()}
+    assert {(row.lo, row.hi) for row in reported[1:].itertuples()} == ends
+
+
+def test_axes_and_accuracy_come_from_the_metadata_of_the_table():
+    rows = [{"a": a, "kind": kind, "score": a * (1 + seed), "seed": seed} for a in (1.0, 2.0) for kind in "xy" for seed in (0, 1)]
+    frame = pd.DataFrame(rows)
+    frame.attrs = {"axes": ["a", "kind"], "accuracy": "score"}
+    for ax in (plot.accuracy(frame, x="a"), plot.figure(frame, x="a").axes[0]):
+        assert [xy(line).tolist() for line in ax.lines] == [[[1.0, 1.5], [2.0, 3.0]]] * 2
+    assert legend(plot.accuracy(frame, x="a")) == ["x", "y"]
+
+
+@pytest.mark.parametrize(
+    ("choice", "said"),
+    [
+        ({"y": "snr"}, "df: no column snr; it has V, d"),
+        ({"x": "width * 2"}, r"df: no column 'width \* 2', nor arithmetic on its columns; it has V, d"),
+        ({"panels": "colour"}, "df: no column colour"),
+    ],
+)
+def test_a_figure_of_a_column_that_is_not_there_is_refused(choice, said, frame):
+    with pytest.raises(UsageError, match=said):
+        plot.figure(frame, **choice)

@@ -15,20 +15,22 @@ from helpers import python
 from test_fit import LEVELS, law, table
 
 import jaxrecall
+from jaxrecall.analysis.figures import curves, diagnosis, predict, ratios
+from jaxrecall.analysis.figures.axis import Axis
+from jaxrecall.analysis.figures.draw import PICTURES, draw
+from jaxrecall.analysis.figures.grammar import Chart, arranged, averaged
+from jaxrecall.analysis.figures.maps import Map
+from jaxrecall.analysis.figures.pixels import pixels
+from jaxrecall.analysis.figures.study import roles, study
+from jaxrecall.analysis.figures.style import NotDrawn, distinguishing, look
 from jaxrecall.analysis.fit import cells, fit
 from jaxrecall.analysis.fit.steps import LAST, at_steps
-from jaxrecall.analysis.report import accuracy, agreement, noise, predict, progress
-from jaxrecall.analysis.report.axes import Axis, roles
-from jaxrecall.analysis.report.chart import Chart
-from jaxrecall.analysis.report.draw import PICTURES, draw
-from jaxrecall.analysis.report.study import study
-from jaxrecall.analysis.report.style import NotDrawn, grouped, look
-from jaxrecall.errors import FitError
+from jaxrecall.analysis.report import progress
+from jaxrecall.errors import FitError, TheoryError
 from jaxrecall.sweep.__main__ import main as sweep
 from jaxrecall.sweep.store.store import Store
 
 cli = importlib.import_module("jaxrecall.analysis.report.__main__")
-accuracy_draw = accuracy.draw
 fit_cli = importlib.import_module("jaxrecall.analysis.fit.__main__")
 GRID = {"d": [32, 64, 128], "L": [8, 16]}
 
@@ -88,7 +90,7 @@ def folder(swept, tmp_path_factory):
 @pytest.fixture
 def one_kind(monkeypatch):
     """Reports with one kind of pictures, where they are not the subject."""
-    monkeypatch.setattr("jaxrecall.analysis.report.draw.PICTURES", {"accuracy against N": PICTURES["accuracy against N"]})
+    monkeypatch.setattr("jaxrecall.analysis.figures.draw.PICTURES", {"accuracy against N": PICTURES["accuracy against N"]})
 
 
 class Tags(HTMLParser):
@@ -228,14 +230,15 @@ def test_the_sentence_on_agreement_has_numbers_of_all_cells_by_attention(monkeyp
     theirs = {d: law({"V": 64, "d": d}) * f for d, f in ((64, 1.1), (128, 1.5))}
     off = np.median([abs(np.log(theirs[d] / star[d, 8])) for d in (64, 128)])
     assert f"2 cells with attention locked: median |ln(predicted / observed)| {off:.3f}" in picture.caption
-    assert f"the largest at d = 128, L = 8, predicted / observed = {theirs[128] / star[128, 8]:.2f}, 1 more without" in picture.caption
+    assert f"the largest at d = 128, L = 8, predicted / observed = {theirs[128] / star[128, 8]:.2f}" in picture.caption
+    assert "2 cells that cross have no prediction" in picture.caption
 
 
 def test_attention_is_taken_at_the_crossing():
     frame = table({"d": [32, 64]}, law)
     frame["attention_mass"] = 0.9 + 0.1 * (np.log(frame["N"]) - np.log(LEVELS[0])) / np.log(LEVELS[-1] / LEVELS[0])
     about, _ = studied(frame)
-    compared = agreement.compare(about, 0.5, lambda at, theta: 1.0)
+    compared = ratios.compare(about, 0.5, lambda at, theta: 1.0)
     expected = 0.9 + 0.1 * np.log(compared["N_star"] / LEVELS[0]) / np.log(LEVELS[-1] / LEVELS[0])
     np.testing.assert_allclose(compared["attention"], expected, atol=1e-9)
     assert compared["locked"].tolist() == (expected > 0.95).tolist()
@@ -254,7 +257,7 @@ def test_cells_without_a_threshold_are_marked_where_they_were_tried():
         low, high = ax.get_ylim()
         assert low < LEVELS[0] < LEVELS[-1] < high
     assert (
-        "1 of 4 cells cross accuracy 0.5 (levels off below: 1; not reached, N* is above: 1; above from the start: 1)"
+        "Accuracy 0.5: of 4 cells 1 cross (levels off below: 1; not reached, N* is above: 1; above from the start: 1)"
         in pictures["accuracy"].caption
     )
 
@@ -268,10 +271,11 @@ def test_what_was_not_tested_is_hatched_and_not_filled_in():
     assert "not tested" in labels(picture)
     ax = picture.figure.axes[0]
     assert ax.patch.get_hatch()
-    boxes = Chart(studied(gap)[0], "d", "N").groups[0][1].pipe(Chart(studied(gap)[0], "d", "N").boxes)
+    over = Map(studied(gap)[0], "d", "N")
+    boxes = [corners for corners, _ in pixels(*over.axes, over.parts[0])]
     for d in (32, 64, 128):
         for level, N in enumerate(LEVELS):
-            inside = [box for box in boxes if box.corners[0][0] < d < box.corners[1][0] and box.corners[0][1] < N < box.corners[2][1]]
+            inside = [1 for x0, x1, y0, y1 in boxes if x0 < d < x1 and y0 < N < y1]
             assert len(inside) == (0 if d == 64 and level in (3, 4) else 1), (d, N)
     assert len(ax.collections[0].get_paths()) == len(boxes)
 
@@ -318,23 +322,23 @@ def test_a_phase_diagram_over_any_two_axes(monkeypatch):
     pictures, _ = drawn(frame, "phase diagram", phases=[("m * d", "N"), ("d", "V")])
     assert {"phase-mxd-N", "phase-d-V"} <= set(pictures)
     about, _ = studied(frame)
-    chart = Chart(about, "m * d", "N")
-    assert chart.x.values == (512, 1024, 2048, 4096)
-    assert chart.rest == ["V"]
+    over = Map(about, "m * d", "N")
+    assert over.axes[0].values == (512, 1024, 2048, 4096)
+    assert over.panels == ["V"]
     others = drawn(frame, "phase diagram", phases=[("N / d", "N"), ("N", "d"), ("N / d", "V")])[0]
     assert {"phase-N-by-d-N", "phase-N-d", "phase-N-by-d-V"} <= set(others)
-    assert "fitted contour at 0.5" in labels(others["phase-N-d"])
+    assert [0.5] in [list(shown.levels) for shown in others["phase-N-d"].figure.axes[0].collections if hasattr(shown, "levels")]
 
 
 def test_a_pixel_never_holds_two_cells(monkeypatch):
     simple_theory(monkeypatch)
     same = table({"d": [32, 64], "m": [0, 32, 64]}, law)  # m * d = 2048 twice, 0 twice
     about, _ = studied(same)
-    chart = Chart(about, "m * d", "N")
-    assert chart.rest == ["d"]
-    boxes = [box for _, rows in chart.groups for box in chart.boxes(rows)]
-    assert len(boxes) == len(about.levels)
-    assert all(len(box.rows) == 1 for box in boxes)
+    over = Map(about, "m * d", "N")
+    assert over.panels == ["d"]
+    boxes = [[corners for corners, _ in pixels(*over.axes, rows)] for rows in over.parts]
+    assert sum(map(len, boxes)) == len(about.levels)
+    assert all(len(set(corners)) == len(corners) for corners in boxes)
     caption = drawn(same, "phase diagram", phases=[("m * d", "N")])[0]["phase-mxd-N"].caption
     assert "Panels of one d each: a pixel is one cell." in caption
 
@@ -353,8 +357,8 @@ def test_the_leading_noise_and_one_that_never_leads():
     assert "predicted noise is led by trigger leakage at 18;" in pictures["noise-lines"].caption
     assert "noise" not in pictures  # a map of one colour shows nothing
     about, _ = studied(frame)
-    at = about.levels.loc[0]
-    assert noise.found(about, measured=False).loc[0, "leakage"] == predict.score_noise(at, float(at["N"]))["leakage"]
+    at, N = about.cells.loc[about.levels["cell"][0]], float(about.levels["N"][0])
+    assert diagnosis.predicted_noise(about).loc[0, "leakage"] == predict.score_noise(at, N)["leakage"]
 
 
 def test_decoders_stand_beside_the_three_steps():
@@ -376,7 +380,7 @@ def test_a_search_gives_levels_as_the_fit_sees_them():
     assert len(about.levels) == 2 * len(LEVELS)
     assert (about.levels["n_seeds"] == 8).all()
     pictures, _ = drawn(frame, "accuracy against N")
-    assert "2 of 2 cells cross" in pictures["accuracy"].caption
+    assert "of 2 cells 2 cross" in pictures["accuracy"].caption
     few = frame[(frame["seed"] == 0) | (frame["N"] > 500)]
     assert "few seeds" in labels(drawn(few, "accuracy against N")[0]["accuracy"])
 
@@ -438,7 +442,7 @@ def test_roles_have_good_defaults_and_can_be_chosen():
 
 
 def test_zero_stands_apart_from_a_log_axis():
-    axis = Axis.of("m", pd.DataFrame({"m": [0, 32, 128]}))
+    axis = Axis.make("m", pd.DataFrame({"m": [0, 32, 128]}))
     zero, *others = axis.place([0, 32, 128])
     assert others == [32, 128]
     assert zero < 32 / 4**1.5
@@ -473,16 +477,16 @@ def test_panels_of_one_line_each_become_the_lines_of_one_panel():
     pairs = [{"kappa": kappa, "gamma2": gamma2} for kappa, gamma2 in ((1.0, 0.1), (2.0, 0.2), (5.0, 0.5), (10.0, 1.0), (10.0, 9.0))]
     frame = pd.concat([table({name: [value] for name, value in pair.items()}) for pair in pairs], ignore_index=True)
     frame["accuracy"] = frame["n_correct"] / frame["n_test"]
-    levels = accuracy.averaged(frame, ["kappa", "gamma2", "N"])
-    figure = accuracy.draw(levels, "N", "kappa", ["gamma2"])
+    levels = averaged(frame, ["kappa", "gamma2", "N"], "accuracy")
+    figure = curves.chart(levels, "N", *arranged(levels, "kappa", ["gamma2"])).figure()
     assert len(figure.axes) == 1
     named = [text.get_text() for text in figure.legends[0].get_texts()]
     assert named == [f"kappa = {pair['kappa']:g}, gamma2 = {pair['gamma2']:g}" for pair in pairs]
 
 
 def test_a_heading_names_what_differs_between_panels():
-    rows = pd.DataFrame({"V": [64, 64], "L": [8, 16], "embedding": "gaussian"})
-    assert [heading for heading, _ in grouped(rows, ["V", "L", "embedding"])] == ["L = 8", "L = 16"]
+    groups = [{"V": 64, "L": L, "embedding": "gaussian"} for L in (8, 16)]
+    assert distinguishing(groups, [*groups[0]]) == ["L"]
 
 
 def test_no_line_for_a_law_that_the_fit_rejects():
@@ -503,13 +507,13 @@ def test_noise_takes_medians_over_seeds_and_the_size_of_snr():
     frame["noise_leakage"], frame["noise_mlp"] = 0.1, 0.01
     frame["noise_bias"] = np.where(frame["seed"] == 0, 1e4, 1.0)
     about, _ = studied(frame)
-    np.testing.assert_allclose(noise.whole(about), 0.5)
-    assert noise.found(about, measured=True)["mean_bias"].eq(1.0).all()
+    np.testing.assert_allclose(diagnosis.measured_noise(about)["whole"], 0.5)
+    assert diagnosis.measured_noise(about)["mean_bias"].eq(1.0).all()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         pictures, _ = drawn(frame, "dominating noise", render=True)
     caption = pictures["noise-lines"].caption
-    assert "A part exceeds the whole at 18 of 18 levels, at most 2.00 times" in caption
+    assert "one exceeds the whole at 18 of 18 levels, at most 2.00 times" in caption
     assert "The parts are correlated" in caption
 
 
@@ -534,9 +538,9 @@ def test_a_search_marks_its_thresholds_in_the_picture_of_the_sweep(tmp_path):
         {"d": 32, "theta": 0.5, "N_star": 1000.0, "lo": 800.0, "hi": 1300.0},
         {"d": 64, "theta": 0.5, "N_star": None, "lo": None, "hi": None},
     ]
-    figures = []
-    with mock.patch.object(accuracy, "draw", side_effect=lambda *a: figures.append(accuracy_draw(*a)) or figures[-1]):
-        assert accuracy.of_sweep(frame, ["d", "N"], "search", tmp_path / "accuracy.png", marks) is None
+    figures, drawn_figure = [], Chart.figure
+    with mock.patch.object(Chart, "figure", lambda *a: figures.append(drawn_figure(*a)) or figures[-1]):
+        assert curves.draw_sweep(frame, ["d", "N"], "search", tmp_path / "accuracy.png", marks) is None
     (figure,) = figures
     assert (tmp_path / "accuracy.png").read_bytes().startswith(b"\x89PNG")
     diamonds = [line.get_xydata().tolist() for line in figure.axes[0].lines if line.get_marker() == "d" and len(line.get_xdata())]
@@ -549,7 +553,7 @@ def test_levels_with_few_seeds_are_not_joined():
     frame = table(levels=LEVELS[:5])
     frame["accuracy"] = frame["n_correct"] / frame["n_test"]
     few = frame[(frame["seed"] == 0) | ~frame["N"].isin(LEVELS[1:3])]
-    ax = accuracy.draw(accuracy.averaged(few, ["N"]), "N", None, []).axes[0]
+    ax = curves.chart(averaged(few, ["N"], "accuracy"), "N", [], []).figure().axes[0]
     joined = [line.get_xdata().tolist() for line in ax.lines if line.get_linestyle() == "-" and len(line.get_xdata()) > 1]
     assert joined == [[LEVELS[0], *LEVELS[3:5]]]
 
@@ -586,6 +590,33 @@ def test_theory_along_a_line_is_what_theory_says_at_its_points(monkeypatch):
     known = np.isfinite(star)
     for value in (50, 64, 100):
         assert np.interp(value, d[known], star[known]) == pytest.approx(predict.critical_N({**at, "d": value}, 0.5), rel=0.03)
+
+
+def test_theory_is_not_drawn_where_it_does_not_know_a_setting(tmp_path, capsys, one_kind):
+    frame = table({"d": [32, 64], "rho": [0.0, 0.6]}, law)
+    pictures, left_out = drawn(frame, "accuracy against N", "critical N", "phase diagram", "predicted against observed critical N")
+    assert left_out == {"predicted against observed critical N": "theory covers no cell that crosses"}
+    assert "theory" not in labels(pictures["accuracy"]) + labels(pictures["critical-n"]) + labels(pictures["phase"])
+    assert "theory does not cover these cells" in pictures["accuracy"].caption
+    cell = studied(frame)[0].cells.iloc[1].to_dict()
+    assert predict.critical_N(cell, 0.5) is predict.surrogate_N(cell, 0.5, 4) is None
+    frame.to_parquet(tmp_path / "t.parquet")
+    assert cli.main([str(tmp_path / "t.parquet"), "--resamples", "100", "--surrogate", "0"]) == 0
+    assert "Theory does not cover 4 of 4 cells (rho: got 0.0; " in (tmp_path / "t-report.html").read_text()
+    known = drawn(table({"d": [32, 64]}, law), "accuracy against N")[0]["accuracy"]
+    assert "theory" in labels(known)
+
+
+def test_a_law_is_predicted_with_its_numbers(monkeypatch):
+    asked = []
+
+    def refused(values, any_training):
+        asked.append(values)
+        raise TheoryError("a toy")
+
+    monkeypatch.setattr(predict.Model, "from_fields", refused)
+    predict.accuracy({"V": 64, "d": 32, "L": 8, "embedding": "toy", "embedding.rho": 0.3, "embedding.s": 2.0, "tokens.s": np.nan}, 77.0)
+    assert asked == [{"V": 64, "d": 32, "L": 8, "embedding": "toy(rho=0.3, s=2.0)"}]
 
 
 REFUSED = {

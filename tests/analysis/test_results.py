@@ -8,6 +8,8 @@ import pytest
 from helpers import ROOT
 
 import jaxrecall
+from jaxrecall.analysis.figures.predict import _answer
+from jaxrecall.errors import TheoryError
 from jaxrecall.model.columns import CODE_VERSION
 from jaxrecall.sweep.grid import read_grid
 
@@ -29,6 +31,13 @@ def test_a_study_holds_the_runs_of_its_grid(name):
     assert set(rows["code_version"]) == {CODE_VERSION}
     assert json.loads((folder / "manifest.json").read_text())["grid"]["name"] == name
     assert name == "pool" or "<svg" in (folder / "report.html").read_text()
+
+
+@pytest.mark.parametrize("name", [*REPORTED, "late", "pool", *SEARCHED])
+def test_theory_covers_every_point_of_a_study_that_ends_with_the_recipe(name):
+    rows = jaxrecall.load(ROOT / "results/study" / name, last=True).drop_duplicates("point_id")
+    refused = [isinstance(_answer(lambda model: model, row), TheoryError) for row in rows.to_dict("records")]
+    assert refused == ((rows["steps"] > 3) | (rows["start"] == "zero")).tolist()
 
 
 @pytest.mark.parametrize("name", SEARCHED)

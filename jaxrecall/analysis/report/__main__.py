@@ -1,4 +1,4 @@
-"""python -m jaxrecall.report: a results folder or table as one HTML page, and its pictures as PDF and PNG."""
+"""python -m jaxrecall.report: a results folder or table as one HTML page, and its figures as PDF and PNG."""
 
 from __future__ import annotations
 
@@ -26,34 +26,22 @@ OK, USAGE, INTERRUPTED = 0, 2, 130
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
         prog=called("report"),
-        description="One HTML page with pictures, thresholds, exponents, theory and provenance; the pictures as PDF and PNG beside it.",
+        description="One HTML page with figures, thresholds, exponents, theory and provenance; the figures as PDF and PNG beside it.",
         epilog="An axis is a column that varies between cells: d, L, V, m, ... A phase diagram takes N and arithmetic too: 'm * d' N.",
     )
-    p.add_argument("table", metavar="DIR|FILE.parquet", help="a results folder, or any table with columns " + ", ".join(runs.NEEDED))
-    p.add_argument("--out", metavar="FILE.html", help="the page (default: DIR/report.html, or FILE-report.html beside a file)")
-    p.add_argument(
-        "--theta", type=float, nargs="+", default=[0.5], metavar="T", help="accuracies to cross; maps show the first (default: 0.5)"
-    )
-    p.add_argument("--x", metavar="AXIS", help="along x in the picture of critical N (default: the first that varies of d, L, V, m)")
-    p.add_argument("--lines", metavar="AXIS", help="what the lines of a picture differ in (default: the next)")
-    p.add_argument("--panels", metavar="AXIS", nargs="+", default=[], help="what the panels differ in (all others do too)")
-    p.add_argument(
-        "--phase",
-        metavar=("X", "Y"),
-        nargs=2,
-        action="append",
-        default=[],
-        help="a phase diagram's axes; repeatable (default: that of --x, and N)",
-    )
-    p.add_argument("--step", nargs="+", default=[steps.LAST], metavar="S", help=steps.HELP)
-    p.add_argument("--resamples", type=int, default=RESAMPLES, metavar="B", help=f"bootstrap resamplings of the fit (default: {RESAMPLES})")
-    p.add_argument(
-        "--surrogate",
-        type=int,
-        default=SURROGATE_SEEDS,
-        metavar="S",
-        help=f"seeds of the locked-attention surrogate; 0: none (default: {SURROGATE_SEEDS})",
-    )
+    add = p.add_argument
+    add("table", metavar="DIR|FILE.parquet", help="a results folder, or any table with columns " + ", ".join(runs.NEEDED))
+    add("--out", metavar="FILE.html", help="the page (default: DIR/report.html, or FILE-report.html beside a file)")
+    add("--theta", type=float, nargs="+", default=[0.5], metavar="T", help="accuracies to cross; maps show the first (default: 0.5)")
+    add("--x", metavar="AXIS", help="along x in the figure of critical N (default: the first that varies of d, L, V, m)")
+    add("--lines", metavar="AXIS", help="what the lines of a figure differ in (default: the next)")
+    add("--panels", metavar="AXIS", nargs="+", default=[], help="what the panels differ in (all others do too)")
+    phase = "a phase diagram's axes; repeatable (default: that of --x, and N)"
+    add("--phase", metavar=("X", "Y"), nargs=2, action="append", default=[], help=phase)
+    add("--step", nargs="+", default=[steps.LAST], metavar="S", help=steps.HELP)
+    add("--resamples", type=int, default=RESAMPLES, metavar="B", help=f"bootstrap resamplings of the fit (default: {RESAMPLES})")
+    surrogate = f"seeds of the locked-attention surrogate; 0: none (default: {SURROGATE_SEEDS})"
+    add("--surrogate", type=int, default=SURROGATE_SEEDS, metavar="S", help=surrogate)
     return p
 
 
@@ -63,20 +51,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
     try:
         with progress() as on_progress:
-            report = write(
-                Path(args.table),
-                Path(args.out) if args.out else None,
-                args.theta,
-                args.x,
-                args.lines,
-                args.panels,
-                args.phase,
-                args.resamples,
-                args.surrogate,
-                steps.parsed(args.step),
-                f"python -m jaxrecall.report {shlex.join(argv)}",
-                on_progress,
-            )
+            places = {"x": args.x, "lines": args.lines, "panels": args.panels, "phases": args.phase}
+            command = f"python -m jaxrecall.report {shlex.join(argv)}"
+            out, step = Path(args.out) if args.out else None, steps.parsed(args.step)
+            how = (args.theta, args.resamples, args.surrogate, step, command, on_progress)
+            report = write(Path(args.table), out, *how, **places)
         print(*lines(report), sep="\n")
     except Refused as error:
         print(error, file=sys.stderr)
@@ -88,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def lines(report: Report) -> Iterator[str]:
-    """Every picture with its caption, what was left out, and where it all is."""
+    """Every figure with its caption, what was left out, and where it all is."""
     for remark in report.remarks:
         yield f"note: {remark}"
     for picture in report.pictures:
@@ -96,4 +75,4 @@ def lines(report: Report) -> Iterator[str]:
     for what, why in report.left_out:
         yield f"left out: {what}: {why}"
     yield f"\npage:     {report.page} ({report.page.stat().st_size / 1e6:.2f} MB)"
-    yield f"pictures: {report.folder} ({len(report.pictures)} as .pdf and .png)"
+    yield f"figures:  {report.folder} ({len(report.pictures)} as .pdf and .png)"

@@ -1,6 +1,6 @@
-"""The page: one HTML file with everything in it, pictures as inline SVG, nothing fetched and nothing run.
+"""The page: one HTML file with everything in it, figures as inline SVG, nothing fetched and nothing run.
 
-It is dark where the reader's screen is; pictures keep a white card.
+It is dark where the reader's screen is; figures keep a white card.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from .style import PAGE, Picture
+from ..figures.style import PAGE, Picture
 
 CSS = """
 :root { color-scheme: light dark; --ink: #111; --paper: #fff; --soft: #444; --line: #ddd; --link: #1d4f91; --mark: #eef3fa }
@@ -33,23 +33,23 @@ summary { cursor: pointer; color: var(--link) } pre { font-size: .8rem; overflow
 def page(
     title: str,
     summary: Sequence[str],
-    pictures: Sequence[tuple[Picture, str]],
+    figures: Sequence[tuple[Picture, str]],
     left_out: Sequence[tuple[str, str]],
     sections: Sequence[tuple[str, str]],
     folder: str,
 ) -> str:
-    """The whole page: pictures with their SVG and captions, what was left out and why, and sections of (heading, HTML)."""
-    figures = "".join(_figure(picture, svg, folder) for picture, svg in pictures)
+    """The whole page: figures with their SVG and captions, what was left out and why, and sections of (heading, HTML)."""
+    shown = "".join(_figure(picture, svg, folder) for picture, svg in figures)
     missing = "".join(f"<li>{escape(what)}: {escape(why)}.</li>" for what, why in left_out)
     sections = [*([("Left out", f"<ul>{missing}</ul>")] if missing else []), *sections]
     rest = "".join(f'<h2 id="{_id(heading)}">{escape(heading)}</h2>{content}\n' for heading, content in sections)
-    contents = [(picture.name, picture.title) for picture, _ in pictures] + [(_id(heading), heading) for heading, _ in sections]
+    contents = [(picture.name, picture.title) for picture, _ in figures] + [(_id(heading), heading) for heading, _ in sections]
     listed = "".join(f'<li><a href="#{anchor}">{escape(heading)}</a></li>' for anchor, heading in contents)
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f"<title>{escape(title)}</title><style>\n{CSS}\n</style></head><body>\n<h1>{escape(title)}</h1>\n"
         f"{''.join(f'<p>{escape(line)}</p>' for line in summary)}\n"
-        f'<nav aria-label="Contents"><ol>{listed}</ol></nav>\n{figures}\n{rest}</body></html>\n'
+        f'<nav aria-label="Contents"><ol>{listed}</ol></nav>\n{shown}\n{rest}</body></html>\n'
     )
 
 

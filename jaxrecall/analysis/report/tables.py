@@ -10,10 +10,10 @@ from typing import Any
 import yaml
 
 from ...sweep.running.status import MAX_SECONDS
+from ..figures import predict
+from ..figures.study import Study
+from ..figures.style import text
 from ..fit.estimate import METHODS, REPORTED
-from . import predict
-from .study import Study
-from .style import text
 
 OPEN_ROWS = 24
 WHY = (
@@ -37,18 +37,8 @@ def exponents(study: Study) -> str:
         record = by_method.loc[REPORTED]
         values = [_interval(by_method.loc[m], "exponent", "{:.3f}") if m in by_method.index else "" for m in study.methods]
         e = theirs.get((theta, part, axis), float("nan"))
-        body.append(
-            [
-                part,
-                f"{theta:g}",
-                axis,
-                *values,
-                f"{e:.3f}" if e == e else "",
-                str(record["n_cells"]),
-                str(record["n_seeds"]),
-                record["warning"],
-            ]
-        )
+        counts = [str(record["n_cells"]), str(record["n_seeds"])]
+        body.append([part, f"{theta:g}", axis, *values, f"{e:.3f}" if e == e else "", *counts, record["warning"]])
     heads = ["part", "theta", "axis", *study.methods, "theory", "cells", "seeds", "to mind"]
     how = "".join(f"<li><b>{name}</b>: {escape(METHODS[name])}</li>" for name in study.methods)
     return table(heads, body, bold=heads.index(REPORTED)) + f"<p>In brackets: 95 % interval. {WHY}</p><ul>{how}</ul>"
@@ -67,10 +57,8 @@ def thresholds(study: Study) -> str:
             values = [_interval(found[m].loc[cell], "N_star", "{:.4g}") for m in study.methods]
             if row["censored"] != "no":
                 end = row["N_above"] if row["censored"] == "left" else row["N_below"]
-                values = [
-                    f"{'<' if row['censored'] == 'left' else '>'} {end}, censored {row['censored']}",
-                    *[""] * (len(study.methods) - 1),
-                ]
+                sign = "<" if row["censored"] == "left" else ">"
+                values = [f"{sign} {end}, censored {row['censored']}", *[""] * (len(study.methods) - 1)]
             theirs = predict.critical_N(study.cells.loc[cell], theta)
             prediction = "" if theirs is None else "never" if theirs == float("inf") else f"{theirs:.4g}"
             at = [text(study.cells[axis][cell]) for axis in axes]
@@ -98,9 +86,8 @@ def failures(facts: Mapping[str, Any] | None) -> str:
     """Chunks that failed, with the command that repeats each."""
     if facts is None:
         return "<p>A file says nothing of failures.</p>"
-    body = [
-        [str(f["runs"]), str(f["missing"]), f["bucket"], f["host"], f["error"].partition("\n")[0], f["repeat"]] for f in facts["failures"]
-    ]
+    names = ("runs", "missing", "bucket", "host", "error", "repeat")
+    body = [[str(failure[name]).partition("\n")[0] for name in names] for failure in facts["failures"]]
     heads = ["runs", "of them missing", "program", "host", "error", "to try again"]
     bad = [f"{facts[status]} rows {status}" for status in ("nonfinite", "degenerate") if facts.get(status)]
     bad += [f"unreadable: {file['path']} ({file['reason']})" for file in facts["unreadable"]]
@@ -114,11 +101,8 @@ def provenance(study: Study, manifest: Mapping[str, Any] | None, command: str) -
     from pandas.api.types import is_numeric_dtype
 
     rows, facts = study.rows, {}
-    facts["rows"] = (
-        f"{len(rows)} ({', '.join(f'{n} {status}' for status, n in rows['status'].value_counts().items())})"
-        if "status" in rows
-        else len(rows)
-    )
+    statuses = [f"{n} {status}" for status, n in rows["status"].value_counts().items()] if "status" in rows else []
+    facts["rows"] = f"{len(rows)} ({', '.join(statuses)})" if statuses else len(rows)
     facts["seeds"] = f"{rows['seed'].nunique()}, from {rows['seed'].min()} to {rows['seed'].max()}"
     for name in ("root_seed", "code_version", "precision", "dtype", "jax_version", "device_kind", "form"):
         if name in rows:
@@ -147,13 +131,10 @@ def _between(value: float, low: float, high: float, form: str) -> str:
 
 def table(heads: Sequence[str], body: Sequence[Sequence[str]], bold: int = -1) -> str:
     """An HTML table, folded away if it is long; column `bold` stands out."""
+    marks = [' class="record"' * (i == bold) for i in range(len(heads))]
     head = "".join(f"<th>{escape(h)}</th>" for h in heads)
-    lines = "".join(
-        "<tr>"
-        + "".join(f'<td class="record">{escape(c)}</td>' if i == bold else f"<td>{escape(c)}</td>" for i, c in enumerate(row))
-        + "</tr>\n"
-        for row in body
-    )
+    rows = ("".join(f"<td{mark}>{escape(cell)}</td>" for mark, cell in zip(marks, row, strict=True)) for row in body)
+    lines = "".join(f"<tr>{row}</tr>\n" for row in rows)
     whole = f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>\n{lines}</tbody></table></div>'
     return folded(f"{len(body)} rows", whole) if len(body) > OPEN_ROWS else whole
 

@@ -1,32 +1,33 @@
-"""A whole report: the page with its tables, and the pictures beside it."""
+"""A whole report: the page with its tables, and the figures beside it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ...errors import FitError, UsageError
 from ...files import atomic_write
 from ...sweep.running.status import survey
 from ...sweep.store.store import Store
+from ..figures import predict
+from ..figures.draw import draw
+from ..figures.study import Study, roles, study
+from ..figures.style import Picture, label
 from ..fit import cells, runs
 from ..fit.fitting import RESAMPLES
 from ..fit.steps import ALL, LAST, Steps, at_steps
 from ..fit.write import check_folder
 from . import tables
-from .axes import roles
-from .draw import draw
 from .page import page
-from .study import ORDER, study
-from .style import Picture, label
 
 SURROGATE_SEEDS = 64
 
 
 @dataclass(frozen=True)
 class Report:
-    """The page, the folder of its pictures, what they are, which were left out and why, and remarks on the rows and the fit."""
+    """The page, the folder of its figures, what they are, which were left out and why, and remarks on the rows and the fit."""
 
     page: Path
     folder: Path
@@ -39,21 +40,27 @@ def write(
     table: Path,
     out: Path | None = None,
     thetas: Sequence[float] = (0.5,),
-    x: str | None = None,
-    lines: str | None = None,
-    panels: Sequence[str] = (),
-    phases: Sequence[Sequence[str]] = (),
     resamples: int = RESAMPLES,
     surrogate_seeds: int = SURROGATE_SEEDS,
     step: Steps = LAST,
     command: str = "",
     on_progress: Callable[[str, int, int], None] = lambda what, done, of: None,
+    **places: Any,
 ) -> Report:
-    """Writes the report of a results folder or of a Parquet file to `out`, or to DIR/report.html or FILE-report.html.
+    """Writes the report of a results folder or of a Parquet file.
 
-    `x`, `lines`, `panels` and `phases` are axes of pictures, `surrogate_seeds` the draws of the locked-attention surrogate (0: none),
-    `step` the rows of runs that train on, as for a fit. `command` goes into the page; `on_progress(what, done, of)` is called with
-    the step and how many are done. Raises UsageError, FitError or StoreError before anything is written.
+    Args:
+        table: the folder or the file.
+        out: the page; DIR/report.html or FILE-report.html if None.
+        thetas: accuracies to cross (fractions).
+        resamples: bootstrap resamplings of the fit.
+        surrogate_seeds: draws of the locked-attention surrogate; 0: none.
+        step: the rows of runs that train on, as for a fit.
+        command: what goes into the page as the command that made it.
+        on_progress: is called with the present step, the parts done and all parts.
+        places: axes of figures, by `x`, `lines`, `panels` and `phases`.
+
+    Raises UsageError, FitError or StoreError before anything is written.
     """
     is_folder = Store(table).holds_results()
     out = out or (table / "report.html" if is_folder else table.resolve().with_name(f"{table.resolve().stem}-report.html"))
@@ -66,36 +73,38 @@ def write(
     every, remarks = runs.read(table)
     frame = at_steps(every, step)
     families, _ = cells.families(frame)
-    chosen = roles(families, x, lines, panels, phases)
+    chosen = roles(families, **places)
     found = study(frame, families, thetas, resamples, surrogate_seeds, lambda done, of: on_progress("resampling", done, of), every)
     remarks += found.fit.remarks
-    manifest = Store(table).read_manifest() if is_folder else None
-    facts = survey(table) if is_folder else None
-    title = f"{(facts and facts['grid']) or table.resolve().stem}: how critical N scales"
-    legend = "; ".join(label(name) for name in ("N", *ORDER))
-    summary = (
-        f"{len(found.cells)} cells ({', '.join(found.axes) or 'nothing'} vary), {len(frame)} rows, {frame['seed'].nunique()} seeds. "
-        f"{legend}. m = 0: attention only. Theory: ours."
-    )
-    taken = (
-        "their last step"
-        if step == LAST
-        else "all recorded steps"
-        if step == ALL
-        else f"step {', '.join(map(str, [step] if isinstance(step, int) else step))}"
-    )
-    summary += f" Of runs that train on, the figures and tables take {taken}; those against the step show every one." * bool(found.traces)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        pictures, left_out = draw(found, chosen, folder, on_progress)
+        drawn, left_out = draw(found, chosen, folder, on_progress)
+        facts = survey(table) if is_folder else None
         sections = [
             ("Exponents", tables.exponents(found)),
             ("Thresholds", tables.thresholds(found)),
             ("Warnings and remarks", tables.warnings(found, remarks)),
             ("Failures", tables.failures(facts)),
-            ("Provenance", tables.provenance(found, manifest, command)),
+            ("Provenance", tables.provenance(found, Store(table).read_manifest() if is_folder else None, command)),
         ]
-        atomic_write(out, page(title, [summary], pictures, left_out, sections, folder.name).encode(errors="backslashreplace"))
+        title = f"{(facts and facts['grid']) or table.resolve().stem}: how critical N scales"
+        html = page(title, [_summary(found, step)], drawn, left_out, sections, folder.name)
+        atomic_write(out, html.encode(errors="backslashreplace"))
     except OSError as error:
         raise FitError(f"{out}: cannot be written ({error.strerror or error}); choose another --out") from error
-    return Report(out, folder, [picture for picture, _ in pictures], left_out, remarks)
+    return Report(out, folder, [picture for picture, _ in drawn], left_out, remarks)
+
+
+def _summary(found: Study, step: Steps) -> str:
+    """What the table holds, what its symbols mean, where theory applies, and which steps are shown."""
+    rows = found.rows
+    legend = "; ".join(label(name) for name in ("N", "d", "L", "V", "m") if name in rows)
+    summary = (
+        f"{len(found.cells)} cells ({', '.join(found.axes) or 'nothing'} vary), {len(rows)} rows, {rows['seed'].nunique()} seeds. "
+        f"{legend}. m = 0: attention only. Theory: ours. {predict.reason(found.cells.to_dict('records'))}"
+    )
+    if not found.traces:
+        return summary.strip()
+    named = {LAST: "their last step", ALL: "all recorded steps"}
+    steps = named.get(step) if isinstance(step, str) else f"step {', '.join(map(str, [step] if isinstance(step, int) else step))}"
+    return f"{summary.strip()} Of runs that train on, the figures and tables take {steps}; those against the step show every one."

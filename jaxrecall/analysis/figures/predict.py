@@ -1,9 +1,12 @@
-"""What theory predicts for a cell, or None where no formula covers it: the one door from the report to the formulas."""
+"""What theory predicts for a cell, or None where no formula covers it: the one door from the figures to the formulas.
+
+A formula gets every setting of a cell. Where one is off its default and the formula does not know it, there is no prediction, and
+`reason` says why.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -13,15 +16,16 @@ from scipy.interpolate import PchipInterpolator
 
 from ... import theory
 from ...errors import TheoryError
-from ...model.training import RECIPE_STEPS
 from ...theory import Model, surrogate
+from ..fit.axes import RATIO
 
 NOISES = {"leakage": "trigger leakage", "mean_bias": "mean bias", "mlp": "MLP noise", "gradient": "gradient noise"}
 
 POINTS = 8
 """Theory is evaluated at this many places at least along a line, and interpolated between them."""
 
-FIELDS = tuple(f.name for f in fields(Model))
+NO_FIELD = ("part", RATIO)
+"""Columns of cells that only repeat others."""
 
 
 def accuracy(at: Mapping[str, Any], N: float) -> float | None:
@@ -43,9 +47,10 @@ def accuracy_curve(at: Mapping[str, Any], N: np.ndarray) -> tuple[np.ndarray, np
 
 
 def critical_curve(at: Mapping[str, Any], axis: str, values: Sequence[int], theta: float) -> tuple[np.ndarray, np.ndarray]:
-    """Predicted N* along an axis of whole numbers, (value, N*), smooth in logarithms; nan where accuracy never reaches theta.
+    """Predicted N* along an axis of whole numbers, (value, N*), smooth in logarithms.
 
-    Theory is evaluated at these values, and between them where they are few.
+    nan, which breaks a line, where accuracy never reaches theta. Theory is evaluated at these values, and between them where
+    they are few.
     """
     between = -(-POINTS // max(1, len(values) - 1))
     asked = {round(v) for a, b in pairwise(values) for v in np.geomspace(a, b, between + 1)} | {*values}
@@ -55,13 +60,13 @@ def critical_curve(at: Mapping[str, Any], axis: str, values: Sequence[int], thet
     for run in np.split(np.arange(len(found)), np.flatnonzero(np.diff(np.isfinite(found))) + 1):
         if len(run) > 1 and np.isfinite(found[run[0]]):
             fine = np.linspace(np.log(at_value[run[0]]), np.log(at_value[run[-1]]), 6 * len(run))
-            x += [*np.exp(fine), np.nan]
+            x += [*np.exp(fine), np.exp(fine[-1])]
             y += [*np.exp(PchipInterpolator(np.log(at_value[run]), np.log(found[run]))(fine)), np.nan]
     return np.array(x), np.array(y)
 
 
 def critical_N(at: Mapping[str, Any], theta: float) -> float | None:
-    """Predicted N*; infinite if accuracy never reaches theta."""
+    """Predicted N* (samples); infinite if accuracy never reaches theta."""
     return _predicted(theory.critical_N, at, theta)
 
 
@@ -84,39 +89,46 @@ def fano_ceiling(at: Mapping[str, Any], N: float) -> float | None:
 
 def seen(at: Mapping[str, Any], N: float) -> float | None:
     """Expected fraction of the labels that N samples hold, which no training recalls more of but by chance."""
-    return _whatever_it_trained(theory.seen, at, N)
+    return _predicted(theory.seen, at, N, any_training=True)
 
 
 def seen_N(at: Mapping[str, Any], theta: float) -> float | None:
     """The N at which that fraction is theta."""
-    return _whatever_it_trained(theory.seen_N, at, theta)
+    return _predicted(theory.seen_N, at, theta, any_training=True)
 
 
 def parameters_per_bit(at: Mapping[str, Any]) -> float | None:
     """Parameters of V_mat for each bit of the permutation."""
-    return _whatever_it_trained(theory.parameters_per_bit, at)
+    return _predicted(theory.parameters_per_bit, at, any_training=True)
 
 
-def _predicted(formula: Callable[..., Any], at: Mapping[str, Any], *arguments: Any) -> Any:
-    """What a formula for the recipe alone says."""
-    steps, start = at.get("step", at.get("steps")), at.get("start")
-    if (steps == steps and steps not in (None, RECIPE_STEPS)) or start == "zero":
-        return None
-    return _whatever_it_trained(formula, at, *arguments)
+def reason(cells: Iterable[Mapping[str, Any]]) -> str:
+    """One sentence on the cells without a prediction of accuracy, with the first reason; nothing if there are none."""
+    every = list(cells)
+    why = [str(found) for cell in every if isinstance(found := _answer(theory.accuracy, cell, 1024.0), TheoryError)]
+    return f"Theory does not cover {len(why)} of {len(every)} cells ({why[0]})." if why else ""
 
 
-def _whatever_it_trained(formula: Callable[..., Any], at: Mapping[str, Any], *arguments: Any) -> Any:
-    values = (at.get(name) for name in FIELDS)
-    return _cached(formula, tuple(value if value == value else None for value in values), *arguments)
+def _predicted(formula: Callable[..., Any], at: Mapping[str, Any], *arguments: Any, any_training: bool = False) -> Any:
+    """What a formula says; None where it does not cover the cell. With `any_training` it holds however the model was trained."""
+    found = _answer(formula, at, *arguments, any_training=any_training)
+    return None if isinstance(found, TheoryError) else found
+
+
+def _answer(formula: Callable[..., Any], at: Mapping[str, Any], *arguments: Any, any_training: bool = False) -> Any:
+    """What a formula says of all settings of a cell, or the TheoryError that refuses them."""
+    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in at.items() if name not in NO_FIELD}
+    settings = {name: value for name, value in plain.items() if value is not None and value == value}
+    for law in {name.partition(".")[0] for name in settings if "." in name}:  # the text of a law holds its numbers
+        numbers = [f"{name.partition('.')[2]}={settings.pop(name)}" for name in [*settings] if name.startswith(f"{law}.")]
+        if law in settings and "(" not in settings[law]:
+            settings[law] = f"{settings[law]}({', '.join(numbers)})"
+    return _cached(formula, tuple(settings.items()), any_training, *arguments)
 
 
 @lru_cache(maxsize=200_000)
-def _cached(formula: Callable[..., Any], values: tuple[Any, ...], *arguments: Any) -> Any:
-    """The formula of a model with these values of FIELDS; None stands for a column or a value that the table lacks."""
-    given = {name: value for name, value in zip(FIELDS, values, strict=True) if value is not None}
-    if not {"V", "d", "L"} <= set(given):
-        return None
+def _cached(formula: Callable[..., Any], settings: tuple[tuple[str, Any], ...], any_training: bool, *arguments: Any) -> Any:
     try:
-        return formula(Model(**{"activation": "none", **given}), *arguments)  # no activation is assumed for an MLP
-    except TheoryError:
-        return None
+        return formula(Model.from_fields(dict(settings), any_training=any_training), *arguments)
+    except TheoryError as why:
+        return why

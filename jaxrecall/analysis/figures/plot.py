@@ -1,0 +1,311 @@
+"""Single figures of a table of runs, for Python: `jaxrecall.plot`.
+
+Each function takes a DataFrame as `jaxrecall.load` returns it. `accuracy`, `critical_n`, `phase` and `collapse` draw on one matplotlib
+Axes, `ax` or a new one, and return it; `figure` draws any column, with panels, and returns the figure. matplotlib is imported when
+something is drawn, and your own settings of it apply. Of runs that train on, the last step is drawn, unless `step` is one of the axes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...errors import UsageError
+from ..fit import cells
+from ..fit.axes import as_given
+from ..fit.steps import ALL, LAST, at_steps
+from . import critical, curves, ratios
+from .axis import Axis, column
+from .grammar import Chart, Line, Points, averaged, scale_of, values_of, where
+from .maps import phase_chart
+from .pixels import Pixels, has_gaps
+from .study import Study, misplaced, roles, study, varying, with_states
+from .style import label, look
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["accuracy", "collapse", "critical_n", "figure", "phase"]
+
+MAX_LINES = 20
+RESAMPLES = 100
+"""Bootstrap resamplings behind the intervals of N*; `jaxrecall.fit` takes more."""
+
+
+def figure(
+    df: pd.DataFrame,
+    y: str | None = None,
+    *,
+    x: str = "N",
+    lines: str | Sequence[str] | None = None,
+    panels: str | Sequence[str] = (),
+    colour: str | None = None,
+    scale: str | None = None,
+) -> Figure:
+    """Any column of a table against any other, with lines and panels, or as colours over two axes; in the style of a report.
+
+    A table of runs, with a column `seed`, is averaged over rows alike in the columns that are used, with a band of one standard
+    deviation. Of any other table, such as the thresholds of a fit, each row is a mark: `y` with a bar from `lo` to `hi`, if there are
+    such columns, and an open mark where `censored` says that accuracy crosses nowhere.
+
+    Args:
+        df: runs, or thresholds of `jaxrecall.fit`.
+        y: the column along y; the accuracy if None. With `colour` it is an axis.
+        x: the column along x. It and, with `colour`, `y` may be arithmetic, such as "N / d".
+        lines: the column, or columns, that the lines differ in; every axis of runs that has no other place if None.
+        panels: the column, or columns, that the panels differ in.
+        colour: the column that is shown as colours over `x` and `y`; what was not tested is hatched.
+        scale: of y, "fraction" (0 to 1), "log" or "linear"; what suits the values if None.
+
+    Returns:
+        The matplotlib figure, whose `axes` are the panels.
+
+    Example:
+        >>> import jaxrecall
+        >>> df = jaxrecall.load("results/quickstart")
+        >>> drawn = jaxrecall.plot.figure(df, "accuracy", lines="d")
+        >>> drawn.savefig("figure.pdf")
+
+    Raises UsageError for a column that the table lacks or for too many lines.
+    """
+    import matplotlib.pyplot as plt
+
+    across, panels, runs = [x, y] if colour and y else [x], _names(panels), "seed" in df
+    df = as_given(_at_steps(df, *across, *_names(lines), *panels)) if runs else df
+    shown = colour or y or _accuracy(df)
+    df = _with(df, across) if shown in df or not runs else _with(_counted(df), across)
+    by = [] if colour else _names(lines)
+    if lines is None and runs and not colour:
+        by = [axis for axis in _axes(df, x) if axis not in (x, *panels)]
+    if missing := [name for name in (shown, *by, *panels) if name not in df]:
+        raise UsageError(f"df: no column {', '.join(missing)}; it has {', '.join(map(str, df))}")
+    table = averaged(df.dropna(subset=[shown]), [*across, *by, *panels], shown) if runs else df
+    layer = (
+        Pixels(table, shown, name=label(shown)) if colour else Line(table, shown, low="low", high="high") if runs else _points(table, shown)
+    )
+    how = scale or scale_of(layer.heights())
+    axes = [Axis.make(axis, table) for axis in across]
+    if isinstance(layer, Pixels):
+        parts = [where(table, values) for values in values_of(table, panels)]
+        ends = (0.0, 1.0) if how == "fraction" else (None, None)
+        layer = Pixels(table, shown, name=label(shown), low=ends[0], high=ends[1], gaps=has_gaps(axes[0], axes[-1], parts))
+    chart = Chart([layer], axes[0], label(shown), y=axes[1] if colour else None, lines=by, panels=panels, scale=how)
+    _check_lines(df, chart)
+    with look():
+        return chart.figure(make=plt.figure)
+
+
+def accuracy(
+    df: pd.DataFrame, ax: Axes | None = None, *, x: str = "N", lines: str | Sequence[str] | None = None, theta: float | None = None
+) -> Axes:
+    """Mean accuracy against N, or another axis `x`, with a band of one standard deviation over seeds.
+
+    Args:
+        df: runs, one row per (point, seed), or one for each recorded step.
+        ax: where to draw; a new figure if None.
+        x: the axis along x.
+        lines: the axis, or axes, that the lines differ in; every other axis that varies if None.
+        theta: an accuracy (fraction) whose fitted N* are marked with their 95 % intervals.
+
+    Example:
+        >>> import jaxrecall
+        >>> df = jaxrecall.load("results/quickstart")
+        >>> ax = jaxrecall.plot.accuracy(df, theta=0.5)
+        >>> ax.figure.savefig("accuracy.pdf")
+
+    Raises UsageError for an axis that does not vary or that has no place, FitError for a table that lacks a column.
+    """
+    df = _at_steps(df, x, *_names(lines))
+    axes = _axes(df, x)
+    by = [axis for axis in axes if axis != x] if lines is None else _names(lines)
+    _check(axes, x=[] if x == "N" else [x], lines=by)
+    _one_value(df, [axis for axis in axes if axis not in (x, *by)], "lines")
+    y, frame = _accuracy(df), _counted(as_given(df))
+    levels = averaged(frame.dropna(subset=[y]), [*by, x], y).rename(columns={y: "accuracy"})
+    marks = _study(df, theta).thresholds(theta) if theta is not None and x == "N" else None
+    chart = curves.chart(levels, x, by, [], thresholds=marks)
+    _check_lines(df, chart)
+    return chart.on(_new() if ax is None else ax)
+
+
+def critical_n(
+    df: pd.DataFrame,
+    ax: Axes | None = None,
+    *,
+    x: str | None = None,
+    lines: str | None = None,
+    theta: float = 0.5,
+    theory: bool = True,
+) -> Axes:
+    """Critical N* against an axis, log-log: fitted thresholds with 95 % intervals, the fitted law, and theory dashed.
+
+    No law is drawn where the diagnostics of the fit reject it, and no theory where it does not cover the table.
+
+    Args:
+        df: runs, one row per (point, seed), or one for each recorded step, at several N.
+        ax: where to draw; a new figure if None.
+        x: the axis along x; the first of d, L, V, m that varies if None.
+        lines: the axis that the lines differ in; the next that varies if None.
+        theta: the accuracy (fraction) that N* is for.
+        theory: whether to draw theory too, which takes a second or two.
+
+    Example:
+        >>> import jaxrecall
+        >>> df = jaxrecall.load("results/quickstart")
+        >>> ax = jaxrecall.plot.critical_n(df, x="d", theta=0.3)
+
+    Raises UsageError for an axis that does not vary or that has no place, FitError for a table that cannot be fitted.
+    """
+    df = _at_steps(df, x, lines)
+    axes = _axes(df)
+    _check(axes, x=_names(x), lines=_names(lines))
+    if not axes:
+        raise UsageError("x: no axis but N varies; needed: two values of an axis such as d")
+    rest = [axis for axis in axes if axis not in (x, lines)]
+    x = x or rest.pop(0)
+    lines = lines or (rest.pop(0) if rest else None)
+    _one_value(df, rest)
+    return critical.chart(_study(df, theta), x, lines, [], theta, theory).on(_new() if ax is None else ax)
+
+
+def phase(df: pd.DataFrame, x: str, y: str = "N", ax: Axes | None = None, *, theta: float = 0.5, theory: bool = True) -> Axes:
+    """Mean accuracy over two axes, with the fitted N*, or its contour, and theory's; what was not tested is hatched.
+
+    Args:
+        df: runs, one row per (point, seed), or one for each recorded step.
+        x: an axis, or arithmetic on axes such as "N / d".
+        y: the same.
+        ax: where to draw; a new figure if None.
+        theta: the accuracy (fraction) whose N* is drawn.
+        theory: whether to draw theory too, which takes a second or two.
+
+    Example:
+        >>> import jaxrecall
+        >>> df = jaxrecall.load("results/quickstart")
+        >>> ax = jaxrecall.plot.phase(df, "d", "N")
+
+    Raises UsageError where a pixel would hold more than one cell, FitError for an axis or a table that cannot be used.
+    """
+    df = _at_steps(df, x, y)
+    families, _ = cells.families(df)
+    roles(families, phases=[(x, y)])
+    chart, over = phase_chart(_study(df, theta), x, y, theory)
+    _one_value(df, over.panels)
+    return chart.on(_new() if ax is None else ax)
+
+
+def collapse(df: pd.DataFrame, ax: Axes | None = None, *, lines: str | None = None, theta: float = 0.5) -> Axes:
+    """Accuracy against N in units of each cell's own fitted N*: one curve where all cells have the same shape.
+
+    Args:
+        df: runs, one row per (point, seed), or one for each recorded step, at several N.
+        ax: where to draw; a new figure if None.
+        lines: the axis that colours stand for; the first of d, L, V, m that varies if None.
+        theta: the accuracy (fraction) that N* is for. Cells that do not cross it are left out.
+
+    Example:
+        >>> import jaxrecall
+        >>> df = jaxrecall.load("results/quickstart")
+        >>> ax = jaxrecall.plot.collapse(df, theta=0.3)
+
+    Raises UsageError if fewer than two cells cross theta, FitError for a table that cannot be fitted.
+    """
+    df = _at_steps(df, lines)
+    axes = _axes(df)
+    _check(axes, lines=_names(lines))
+    about = _study(df, theta)
+    unit = about.thresholds(theta)["N_star"]
+    if (n := int(unit.notna().sum())) < 2:
+        raise UsageError(f"theta: {n} of {len(unit)} cells cross accuracy {theta:g}; needed: 2, choose another theta")
+    chart = ratios.collapse_chart(about, {ratios.OWN_UNIT: unit}, lines or (axes[0] if axes else None), theta)
+    return chart.on(_new() if ax is None else ax)
+
+
+def _names(axes: str | Iterable[str] | None) -> list[str]:
+    return [] if axes is None else [axes] if isinstance(axes, str) else list(axes)
+
+
+def _at_steps(df: Any, *axes: str | None) -> Any:
+    """The rows of all steps if the step is one of the axes, of the last otherwise."""
+    return at_steps(df, ALL if any(re.search(r"\bstep\b", axis) for axis in axes if axis) else LAST)
+
+
+def _axes(df: Any, x: str = "N") -> tuple[str, ...]:
+    """The axes that vary, by the metadata of the table, else as the fit infers them; N counts if it is not along x."""
+    given = df.attrs.get("axes")
+    axes = varying(cells.families(df)[0]) if given is None else tuple(name for name in given if name != "N" and _varies(df, name))
+    return (*axes, "N") if x != "N" and _varies(df, "N") else axes
+
+
+def _varies(df: Any, name: str) -> bool:
+    return name in df and df[name].nunique(dropna=False) > 1
+
+
+def _accuracy(df: Any) -> str:
+    """The name of the column that holds the accuracy of a run."""
+    return df.attrs.get("accuracy", "accuracy")
+
+
+def _counted(df: Any) -> Any:
+    """The table with the accuracy that its counts have."""
+    return df.assign(accuracy=df["n_correct"] / df["n_test"]) if {"n_correct", "n_test"} <= {*df} else df
+
+
+def _with(df: Any, axes: Sequence[str]) -> Any:
+    """The table with a column for each axis that is arithmetic on others."""
+    for axis in axes:
+        try:
+            df = df if axis in df else df.assign(**{axis: column(axis, df)})
+        except (KeyError, ValueError) as error:
+            raise UsageError(f"df: no column {axis!r}, nor arithmetic on its columns; it has {', '.join(map(str, df))}") from error
+    return df
+
+
+def _points(df: Any, y: str) -> Points:
+    """The rows of a table of estimates as marks, those reported alone if it says which."""
+    df = df[df["record"]] if "record" in df else df
+    df = with_states(df) if {"censored", "warning"} <= {*df} else df.drop(columns="state", errors="ignore")
+    low, high = ("lo", "hi") if {"lo", "hi"} <= {*df} else (y, y)
+    return Points(df, y, low=low, high=high)
+
+
+def _study(df: Any, theta: float) -> Study:
+    return study(df, cells.families(df)[0], [theta], RESAMPLES, 0, lambda done, of: None)
+
+
+def _check(axes: Sequence[str], **chosen: Sequence[str]) -> None:
+    """Raises UsageError for an axis that does not vary or is chosen twice."""
+    for problem in misplaced(axes, **chosen):
+        raise UsageError(problem)
+
+
+def _check_lines(df: Any, chart: Chart) -> None:
+    """Raises UsageError for more lines than can be told apart."""
+    if (n := len(chart.groups)) > MAX_LINES:
+        by = chart.lines
+        raise UsageError(f"lines: {n} lines of one {', '.join(by)} each; allowed: at most {MAX_LINES}, as in {_example(df, by)}")
+
+
+def _one_value(df: Any, left: Sequence[str], place: str | None = None) -> None:
+    """Raises UsageError for axes that vary and have no place in the figure."""
+    if left:
+        where = f", or name it in {place}" if place else ""
+        raise UsageError(f"df: several values of {', '.join(left)}; choose one, as in {_example(df, left)}{where}")
+
+
+def _example(df: Any, axes: Sequence[str]) -> str:
+    value = df[axes[0]].iloc[0]
+    return f"df[df[{axes[0]!r}] == {value.item() if isinstance(value, np.generic) else value!r}]"
+
+
+def _new() -> Axes:
+    """The Axes of a new figure of pyplot, which notebooks show."""
+    import matplotlib.pyplot as plt
+
+    _, ax = plt.subplots(layout="constrained")
+    return ax

@@ -1,0 +1,286 @@
+"""What a report is about: the cells of a table, their curves as the fit sees them, the laws, and which axis goes where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ...errors import FitError
+from ...model.point import FIELDS
+from ..fit import axes, cells
+from ..fit.fitting import Fit, fit
+from ..fit.law import Law
+from ..fit.steps import ALL, traced
+from . import predict
+from .axis import expression
+from .grammar import banded
+from .style import settings
+
+Table = Any  # pandas.DataFrame, whose own types say less than Any
+Names = Sequence[str]
+ORDER = ("d", "L", "V", "m")
+NOT_MEASURED = {"point_id", "seed", *FIELDS, "n_correct", "accuracy", "n_tied", "draw_check", "seconds", "code_version"}
+OWN = ("cell", "level", "part", "sd", "n_seeds", "state", "law", "low", "high", "tried")
+"""Columns with a meaning of their own in a report."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The runs of a table that have a count, by cell and level.
+
+    `cells`: one row per cell, with its settings and the name of its family (column `part`). `levels`: one row per cell (column `cell`)
+    and level of N, with `accuracy`, the mean over its runs (fraction), `sd` over seeds and the band `low` to `high`, `n_seeds`, and
+    the mean of whatever else was measured. `runs` have their `cell` and their `level`, the index of a row of `levels`. `axes` are
+    those that vary between cells. `n_left_out` rows have no count.
+    """
+
+    runs: Table
+    cells: Table
+    levels: Table
+    axes: tuple[str, ...]
+    families: list[cells.Family]
+    n_left_out: int
+
+    def at(self, cell: int) -> str:
+        """A cell's name: d = 64, L = 8."""
+        return settings(self.cells.loc[cell], self.axes) if self.axes else "the only cell"
+
+    def where(self, level: Any) -> str:
+        """A level's name: d = 64, L = 8, N = 1024."""
+        return settings(self.levels.loc[level], (*self.axes, "N"))
+
+    def means(self, column: str, within: tuple[float, float] = (0.0, 1.0)) -> Table:
+        """The levels with a band of one standard deviation over seeds around the mean of a column of the runs."""
+        if column == "accuracy":
+            return self.levels
+        over_seeds = self.runs.groupby("level")[column].std(ddof=0).reindex(self.levels.index)
+        return banded(self.levels.assign(sd=over_seeds), column, within)
+
+    def asked(self, formula: Callable[[Any, float], float | None]) -> Table:
+        """What a formula of the settings of a cell and N says of each level; nan where it says nothing."""
+        import pandas as pd
+
+        cells = self.cells.to_dict("index")
+        found = [formula(cells[row.cell], float(row.N)) for row in self.levels.itertuples()]
+        return pd.Series(found, self.levels.index, dtype=float)
+
+
+@dataclass(frozen=True)
+class Study(Layout):
+    """A table with its fit. `rows` are all rows; `traces` those of every step of runs that train on, as a layout in which the step is
+    an axis, or None. `surrogate_seeds` are draws of the locked-attention surrogate; 0 leaves it out."""
+
+    rows: Table
+    thetas: list[float]
+    fit: Fit
+    surrogate_seeds: int
+    resamples: int
+    traces: Layout | None = None
+
+    @cached_property
+    def predicted_accuracy(self) -> Table:
+        """Theory's accuracy at each level; nan where theory does not reach."""
+        return self.asked(predict.accuracy)
+
+    @property
+    def methods(self) -> list[str]:
+        """The methods of the fit, in the order of METHODS."""
+        return list(self.fit.thresholds["method"].unique())
+
+    def thresholds(self, theta: float) -> Table:
+        """The reported estimates, row i for cell i, with the settings of the cell and five columns more.
+
+        `state`: crosses, plateau, not reached, above; `tried`: the end of N beyond which the crossing of a censored cell lies;
+        `in_law`: it counts in the law; `law`: the N* that the law gives it; `rejected`: the diagnostics reject that law.
+        """
+        found = with_states(reported(self.fit.thresholds, theta))
+        found["in_law"] = (found["state"] == "crosses") & ~found["warning"].str.contains("not in the law")
+        found["law"] = np.nan
+        found["rejected"] = self.cells["part"].isin(self.rejected(theta))
+        for family, mine in self._by_family(found):
+            exponent = self.exponents(theta, family.name)
+            if exponent and not np.isnan(list(exponent.values())).any():
+                steps = sum(e * np.log(mine[axis]) for axis, e in exponent.items())
+                off = (np.log(mine["N_star"]) - steps).where(mine["in_law"] & mine["copy_of"].isna())
+                constant = off.groupby([mine[f] for f in family.factors], dropna=False).transform("mean") if family.factors else off.mean()
+                found.loc[mine.index, "law"] = np.exp(steps + constant)
+        return found.join(self.cells[[name for name in self.cells if name not in found]])
+
+    def exponents(self, theta: float, part: str) -> dict[str, float]:
+        """The reported exponents by axis."""
+        mine = reported(self.fit.exponents, theta)
+        mine = mine[mine["part"] == part]
+        return dict(zip(mine["axis"], mine["exponent"], strict=True))
+
+    def rejected(self, theta: float) -> list[str]:
+        """The families whose law the diagnostics reject: their cells are farther from it than the noise explains."""
+        found = reported(self.fit.exponents, theta)
+        return list(found.loc[found["rejected"], "part"].unique())
+
+    def exponents_of(self, N_star: Any, theta: float) -> dict[tuple[str, str], float]:
+        """Exponents, by (part, axis), of the law through other values of N*, row i for cell i, over the cells of the reported law."""
+        out = {}
+        for family, mine in self._by_family(self.thresholds(theta)):
+            inside = mine["in_law"].to_numpy()
+            law = Law([cell for cell, is_in in zip(family.cells, inside, strict=True) if is_in], family.law, family.factors)
+            y = np.log(np.asarray(N_star, dtype=float)[mine.index][inside])
+            y[~np.isfinite(y)] = np.nan
+            found = law.exponents(y[None])[0] if not np.isnan(y).all() else np.full(len(family.law), np.nan)
+            out |= {(family.name, axis): float(e) for axis, e in zip(family.law, found, strict=True)}
+        return out
+
+    def _by_family(self, table: Table) -> list[tuple[cells.Family, Table]]:
+        return [(family, table[self.cells["part"] == family.name]) for family in self.families]
+
+
+def study(
+    frame: Table,
+    families: list[cells.Family],
+    thetas: Sequence[float],
+    resamples: int,
+    surrogate_seeds: int,
+    on_progress: Callable[[int, int], None],
+    every: Table | None = None,
+) -> Study:
+    """Fits the table and lays out its cells; `families` are the frame's own. Raises FitError.
+
+    `every` is the same table with the rows of all steps, for the traces.
+    """
+    if clash := sorted({*OWN} & {*frame}):
+        raise FitError(f"columns: {', '.join(clash)} has a meaning of its own in a report; rename it")
+    frame = axes.as_given(frame)
+    laws = fit(frame, thetas, resamples, on_progress, step=ALL)
+    laid_out = _layout(frame, families, varying(families))
+    return Study(
+        **vars(laid_out), rows=frame, thetas=list(dict.fromkeys(thetas)), fit=laws, surrogate_seeds=surrogate_seeds, resamples=resamples,
+        traces=None if every is None else _traces(every),
+    )  # fmt: skip
+
+
+def reported(table: Table, theta: float) -> Table:
+    """The rows of a table of the fit that hold the reported estimate for one theta."""
+    return table[table["record"] & (table["theta"] == theta)].reset_index(drop=True)
+
+
+def with_states(found: Table) -> Table:
+    """Thresholds with the columns `state`, what the estimate comes to, and `tried`, the end of N beyond which a censored one lies."""
+    plateau = found["warning"].str.contains("plateau")
+    states = np.select([found["censored"] == "no", found["censored"] == "left", plateau], ["crosses", "above", "plateau"], "not reached")
+    tried = found["N_above"].where(found["censored"] == "left", found["N_below"])
+    return found.assign(state=states, tried=tried.astype(float).mask(states == "crosses"))
+
+
+def varying(families: Sequence[cells.Family]) -> tuple[str, ...]:
+    """The axes that differ between cells, widths and lengths first."""
+    at = [cell.at for family in families for cell in family.cells]
+    names = (*(axis for axis in ORDER if axis in at[0]), *(axis for axis in at[0] if axis not in ORDER))
+    return tuple(axis for axis in names if len({str(one[axis]) for one in at}) > 1)
+
+
+@dataclass(frozen=True)
+class Roles:
+    """`x` of the figure of critical N, what makes `lines`, what makes `panels`, and the two axes of each phase diagram."""
+
+    x: str | None
+    lines: str | None
+    panels: tuple[str, ...]
+    phases: tuple[tuple[str, str], ...]
+
+    def one_for_lines(self, table: Table, axes: Sequence[str]) -> tuple[str | None, list[str]]:
+        """Where neither stands along x: of `lines` and `x` the one with more values makes the lines, and all other axes panels."""
+        candidates = [axis for axis in (self.lines, self.x) if axis in axes]
+        lines = max(candidates, key=lambda axis: table[axis].nunique()) if candidates else None
+        return lines, [axis for axis in axes if axis != lines]
+
+
+def roles(
+    families: Sequence[cells.Family], x: str | None = None, lines: str | None = None, panels: Names = (), phases: Sequence[Names] = ()
+) -> Roles:
+    """The choices that were made, and good ones for the rest; raises FitError with everything that is wrong."""
+    axes = varying(families)
+    problems = misplaced(axes, x=[x] if x else [], lines=[lines] if lines else [], panels=panels)
+    at = [{"N": 1} | cell.at for family in families for cell in family.cells]
+    for axis in dict.fromkeys(axis for pair in phases for axis in pair if axis not in at[0]):
+        try:
+            if unknown := sorted(expression(axis).names - {*at[0]}):
+                allowed = f"{', '.join(at[0])} and arithmetic, as in 'm * d'"
+                problems.append(f"phase: {axis!r} has no {', '.join(unknown)}; allowed: {allowed}")
+                continue
+            for cell in at:
+                expression(axis).evaluate(cell)
+        except ValueError as error:
+            problems.append(f"phase: {error}")
+    problems += [f"phase: {a!r} twice; allowed: two axes" for a, b in phases if a == b]
+    if problems:
+        raise FitError(problems)
+    rest = [axis for axis in axes if axis not in (x, lines, *panels)]
+    x = x or (rest.pop(0) if rest else None)
+    lines = lines or (rest.pop(0) if rest else None)
+    return Roles(x, lines, (*panels, *rest), tuple((a, b) for a, b in phases) or (((x, "N"),) if x else ()))
+
+
+def misplaced(axes: Sequence[str], **chosen: Sequence[str]) -> list[str]:
+    """What is wrong with the axes that were chosen for each place: they do not vary, or have two places."""
+    found = [
+        f"{name}: {axis!r}; allowed, as these vary: {', '.join(axes) or 'none'}"
+        for name, given in chosen.items()
+        for axis in given
+        if axis not in axes
+    ]
+    every = [axis for given in chosen.values() for axis in given]
+    if twice := sorted({axis for axis in every if every.count(axis) > 1}):
+        found.append(f"{', '.join(chosen)}: {', '.join(twice)} more than once; an axis has one place")
+    return found
+
+
+def _traces(every: Table) -> Layout | None:
+    frame = traced(every)
+    if frame["n_correct"].isna().all():
+        return None
+    frame = axes.as_given(frame)
+    families, _ = cells.families(frame)
+    return _layout(frame, families, tuple(axis for axis in varying(families) if axis != "step"))
+
+
+def _layout(frame: Table, families: list[cells.Family], axes_: tuple[str, ...]) -> Layout:
+    """The runs that have a count, the cells and the levels of a table."""
+    import pandas as pd
+
+    every = [(family.name, cell) for family in families for cell in family.cells]
+    at = pd.DataFrame([cell.at | {"part": name} for name, cell in every])
+    curves = pd.concat([_curve(i, cell) for i, (_, cell) in enumerate(every)], ignore_index=True)
+    rows = frame[frame["n_correct"].notna()].copy()
+    for name in (name for name in every[0][1].at if rows[name].dtype.kind == "f"):
+        rows[name] = axes.rounded(rows[name])
+    mine = rows.merge(at.rename_axis("cell").reset_index(), on=list(every[0][1].at), how="left")
+    fields = [name for name in rows if name in (*FIELDS, "step") or "." in name]
+    table = at.join(mine.groupby("cell")[[name for name in fields if name not in (*at, "N")]].first())
+    runs = _with_levels(mine, curves)
+    known = NOT_MEASURED | {*at, *fields, "_at", "cell", "level"}
+    measured = [name for name in runs if name not in known and pd.api.types.is_float_dtype(runs[name])]
+    levels = curves.join(runs.groupby("level")[measured].mean()).merge(table, left_on="cell", right_index=True)
+    return Layout(runs, table, levels, axes_, families, int(frame["n_correct"].isna().sum()))
+
+
+def _curve(index: int, cell: cells.Cell) -> Table:
+    import pandas as pd
+
+    with np.errstate(invalid="ignore", divide="ignore"):
+        sd = np.nanstd(cell.k / cell.n, axis=1)
+    accuracy, n_seeds = cell.k.sum(1) / cell.n.sum(1), (cell.n > 0).sum(1)
+    return banded(pd.DataFrame({"cell": index, "N": cell.N, "accuracy": accuracy, "sd": sd, "n_seeds": n_seeds}), "accuracy")
+
+
+def _with_levels(rows: Table, curves: Table) -> Table:
+    """The rows with the column `level`: the index of the nearest level of their cell, which they are part of."""
+    import pandas as pd
+
+    return pd.merge_asof(
+        rows.assign(_at=np.log(rows["N"].astype(float))).sort_values("_at"),
+        curves.assign(_at=np.log(curves["N"].astype(float)), level=curves.index)[["cell", "_at", "level"]].sort_values("_at"),
+        on="_at", by="cell", direction="nearest",
+    )  # fmt: skip

@@ -1,0 +1,176 @@
+"""How every figure looks: sizes, colours that read in grey and to colour-blind eyes, labels, and files.
+
+Brightness, marker and dash carry what colour carries. matplotlib is imported when something is drawn. The same figure gives
+the same bytes: no dates, no random ids.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...model.point import FIELDS
+
+COLUMN, PAGE = 3.4, 5.5
+"""Widths of a figure, inches. On a screen that is 400 px wide a letter of a page-wide figure has 8 px."""
+
+MARKERS = "osD^vP*Xd<>"
+MAX_TEXT = 60
+"""Characters of a value in a figure, at most."""
+
+MAX_NAMED = 3
+"""A heading names more axes than this only where fewer do not distinguish the panels."""
+
+GREY = "0.35"
+DASH = (0, (3, 1.5))
+"""Linestyle of theory."""
+
+ACCURACY = "test accuracy (fraction)"
+"""Label of an axis."""
+
+BANDS = "Lines: mean over seeds; bands: one standard deviation over seeds."
+"""What most figures show."""
+
+UNTESTED: dict[str, Any] = {"facecolor": "white", "edgecolor": "0.8", "hatch": "////", "linewidth": 0.0}
+_LOOK: Any = {
+    "font.size": 8,
+    "axes.labelsize": 8,
+    "axes.titlesize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7,
+    "legend.title_fontsize": 7.5,
+    "axes.linewidth": 0.6,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 3.5,
+    "grid.linewidth": 0.4,
+    "grid.alpha": 0.5,
+    "hatch.linewidth": 0.5,
+    "hatch.color": "0.8",
+    "text.parse_math": False,  # a column or a value may hold a $
+    "svg.hashsalt": "jaxrecall",
+    "svg.fonttype": "path",  # the same everywhere, whatever fonts there are
+    "pdf.fonttype": 42,
+}
+
+
+class NotDrawn(Exception):
+    """The reason why a figure cannot be drawn of this table."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A drawn figure, its file name, its heading, and a caption, made from the data, that says what to see in it."""
+
+    name: str
+    title: str
+    caption: str
+    figure: Any
+
+
+@contextmanager
+def look() -> Iterator[None]:
+    """The settings of matplotlib, for drawing and for saving."""
+    import matplotlib
+
+    with matplotlib.rc_context(_LOOK):
+        yield
+
+
+def shades(n: int) -> list[Any]:
+    """`n` colours in even steps of lightness, dark to light: they read in grey and colour-blind."""
+    import matplotlib
+
+    return [matplotlib.colormaps["viridis"](0.85 * i / max(1, n - 1)) for i in range(n)]
+
+
+def spread(items: list[Any], most: int) -> list[Any]:
+    """At most `most` of the items, evenly from the first to the last; the middle one of them if only one."""
+    if most == 1:
+        return items[len(items) // 2 :][:1]
+    return items if len(items) <= most else [items[i] for i in np.linspace(0, len(items) - 1, most).round().astype(int)]
+
+
+def distinguishing(groups: Sequence[Mapping[str, Any]], by: Sequence[str]) -> list[str]:
+    """The columns that name the groups: those that vary, and no more than needed where they are more than MAX_NAMED."""
+    names = [name for name in by if len({str(values[name]) for values in groups}) > 1] or list(by)
+    for name in reversed(names):
+        fewer = [other for other in names if other != name]
+        if len(names) > MAX_NAMED and len({settings(values, fewer) for values in groups}) == len(groups):
+            names = fewer
+    return names
+
+
+def label(name: str) -> str:
+    """An axis's symbol and what it counts, in few words."""
+    legend = "gradient steps made" if name == "step" else re.split(";| that ", FIELDS[name].metadata["legend"])[0] if name in FIELDS else ""
+    return f"{name}: {legend}" if legend else name
+
+
+def settings(values: Mapping[str, Any], names: Iterable[str] | None = None) -> str:
+    """d = 64, L = 8; of a column whose name begins with _ the value alone."""
+    names = values if names is None else names
+    return ", ".join(text(values[name]) if name[:1] == "_" else f"{name} = {text(values[name])}" for name in names)
+
+
+def text(value: Any) -> str:
+    """A value as a reader expects it: four digits of a number, and no more of a text than fits."""
+    if isinstance(value, (float, np.floating)):
+        return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
+    shown = str(value).lower() if str(value) in ("True", "False") else str(value)
+    return shown if len(shown) <= MAX_TEXT else f"{shown[: MAX_TEXT - 3]}..."
+
+
+def line(named: str, **style: Any) -> Any:
+    """An entry of a legend."""
+    from matplotlib.lines import Line2D
+
+    shown: dict[str, Any] = {"color": GREY} | style
+    return Line2D([], [], label=named, **shown)
+
+
+def key(figure: Any, handles: Sequence[Any], title: str | None = None, where: str = "outside right center", ncols: int = 1) -> None:
+    """A legend outside of the panels."""
+    if handles:
+        figure.legend(handles=handles, title=title, loc=where, ncols=ncols, frameon=False, handlelength=2.2, columnspacing=1.2)
+
+
+def above(figure: Any, handles: Sequence[Any], title: str | None = None) -> None:
+    """A legend over the panels, in as few lines as fit, under the title of the figure."""
+    letter, handle = 0.056, 0.5  # inches, at the size of a legend
+
+    def width(ncols: int) -> float:
+        return sum(max(len(h.get_label()) for h in handles[i::ncols]) * letter + handle for i in range(ncols))
+
+    fitting = [n for n in range(1, len(handles) + 1) if width(n) < figure.get_figwidth()]
+    key(figure, handles, title, "outside upper center", max(fitting, default=1))
+
+
+def outline() -> list[Any]:
+    """Path effects of a black line over a map."""
+    from matplotlib.patheffects import Normal, Stroke
+
+    return [Stroke(linewidth=2.6, foreground="white"), Normal()]
+
+
+def save(picture: Picture, folder: Path) -> str:
+    """Writes `<name>.pdf` and `<name>.png`; returns the figure as SVG to stand in a page, its ids its own."""
+    figure = picture.figure
+    with look():
+        figure.get_layout_engine().execute(figure)
+        figure.set_layout_engine("none")  # laid out once, for all three
+        figure.savefig(folder / f"{picture.name}.pdf", metadata={"CreationDate": None})
+        figure.savefig(folder / f"{picture.name}.png")
+        file = io.StringIO()
+        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None, "Type": None, "Format": None})
+    svg = file.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{picture.name}-", svg)
+    return re.sub(r' width="[^"]*" height="[^"]*"| height="[^"]*" width="[^"]*"', "", svg, count=1)
