@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import jax
 import pytest
@@ -37,10 +38,10 @@ def test_the_variants_have_every_form_activation_and_extra():
     assert {shape.form for shape in shapes} == set(FORMS)
     assert len({shape.activation for shape in shapes}) > 4
     assert len(set(shapes)) == len(shapes) == 18
-    made = {shape.variant for shape in shapes}
+    made = {replace(shape, activation="any").variant for shape in shapes}
     for kw in ({}, {"m": 16}, {"pool": 16}, {"m": 16, "exact": "full"}, {"pool": 16, "exact": "full", "diagnose": True}):
-        variant = Shape.sized(Point(V=16, N=64, d=16, L=4, **kw), 16, 16, kw.get("m", 0)).variant
-        assert any(variant[:2] == other[:2] and variant[3:] == other[3:] for other in made), variant
+        shape = Shape.sized(Point(V=16, N=64, d=16, L=4, **kw), 16, 16, kw.get("m", 0))
+        assert replace(shape, activation="any").variant in made, shape
 
 
 def test_no_program_has_a_collective():
