@@ -33,7 +33,7 @@ TARGETS = {
 """Platform -> accelerator -> how JAX describes it."""
 
 SIZE, WIDTH = 128, 16
-"""V, d, m and pool of the programs, and runs side by side on each device. 128 fills the lanes of a TPU, which pads smaller sizes to it."""
+"""V, d, m and pool of the programs, and vmapped runs on each device. 128 fills the lanes of a TPU, which pads smaller sizes to it."""
 
 COMMON = [Shape(256, 128, 0, "none", "counts"), Shape(256, 128, 256, "relu", "uniform")]
 """Programs of a usual size, also compiled for COMMON_WIDTH runs side by side where that is quick."""
@@ -83,7 +83,7 @@ def recorded() -> dict[str, dict[str, Any]]:
 
 
 def compiled(shape: Shape, width: int, devices: Any, known: dict[str, Any]) -> dict[str, Any]:
-    """What the compiler says of a program for `width` runs side by side on each device; bytes are those of one run.
+    """What the compiler says of a program for `width` vmapped runs on each device; bytes are those of one run.
 
     It is `known` if that was of the same code and the same version of JAX.
     """
@@ -91,7 +91,7 @@ def compiled(shape: Shape, width: int, devices: Any, known: dict[str, Any]) -> d
 
     from jaxrecall.simulator import program
 
-    run, arguments = program.unlowered(shape, width, devices, beside=True)
+    run, arguments = program.unlowered(shape, width, devices, vmapped=True)
     with jax.default_matmul_precision("highest"):
         lowered = run.lower(*arguments)
     made_of = {"jax": jax.__version__, "code": hashlib.sha256(lowered.as_text().encode()).hexdigest()[:16]}

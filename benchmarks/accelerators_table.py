@@ -1,4 +1,4 @@
-"""results/accelerators.md from the figures of `accelerators`: what the compilers reserve for a run beside what the planner assumes."""
+"""results/accelerators.md from the figures of `accelerators`: what the compilers reserve for a run, and the planner's formula."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from jaxrecall.files import atomic_write
 from jaxrecall.simulator.shape import Shape
+from jaxrecall.sweep.cost import peak_bytes
 
 from .variants import name
 
@@ -20,8 +21,8 @@ HEAD = """# Compiled for accelerators
 Written by `make accelerators`. The programs were compiled on a machine without accelerators. Nothing was run, so there are no speeds here.
 [docs/accelerators.md](../docs/accelerators.md) explains the figures.
 
-- `side by side` is how many runs a device computes at a time; a run's share of the memory is given.
-- `temporaries` is what the compiler reserves for a run besides its arguments. `planned` is what the planner assumes for it.
+- `vmapped` is how many runs a device computes at a time; a run's share of the memory is given.
+- `temporaries` is what the compiler reserves for a run besides its arguments. `planned` is the formula that the planner starts from.
 - `CPU s` is the CPU time of the compilation, which does not depend on what else the machine does.
 - The other columns count operations in the optimised program. A collective would make devices wait for each other: there is none.
 """
@@ -48,7 +49,7 @@ def page(record: Mapping[str, Any], asked: Sequence[str]) -> str:
 
 
 def table(entries: list[dict[str, Any]]) -> list[str]:
-    columns = ("variant", "size", "side by side", "CPU s", "arguments", "temporaries", "planned", "planned / temporaries", *COUNTS)
+    columns = ("variant", "size", "vmapped", "CPU s", "arguments", "temporaries", "planned", "planned / temporaries", *COUNTS)
     lines = ["| " + " | ".join(columns) + " |", "| --- | --- " + "| ---: " * (len(columns) - 2) + "|"]
     for entry in entries:
         shape, of = Shape(**entry["shape"]), planned(entry)
@@ -60,5 +61,4 @@ def table(entries: list[dict[str, Any]]) -> list[str]:
 
 def planned(entry: Mapping[str, Any]) -> int:
     """What the planner assumes for a run of the entry."""
-    platform = "tpu" if entry["target"].startswith("TPU") else "gpu"
-    return Shape(**entry["shape"]).beside_bytes(entry["width"], platform)
+    return peak_bytes(Shape(**entry["shape"]).vmapped(entry["width"]))

@@ -90,7 +90,7 @@ def compiled_programs(threshold: float) -> list[str]:
     return names
 
 
-def compiling(tiny: bool, quick: bool) -> dict[str, Any]:
+def compiling(tiny: bool, light: bool) -> dict[str, Any]:
     """The program of S1 from nothing: processor seconds, of all threads, to trace and compile it."""
     from jaxrecall.simulator import program
     from jaxrecall.simulator.shape import Shape
@@ -99,7 +99,7 @@ def compiling(tiny: bool, quick: bool) -> dict[str, Any]:
     shape = Shape.sized(points[0], max(p.V for p in points), max(p.d for p in points), 0)
     program.start()
     start = time.process_time()
-    program.compiled(replace(shape, quick=quick))
+    program.compiled(replace(shape, light=light))
     return {"seconds": time.process_time() - start}
 
 

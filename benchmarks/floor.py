@@ -18,7 +18,8 @@ from jax import Array, lax
 
 from jaxrecall import Point
 from jaxrecall.model import keys
-from jaxrecall.simulator.steps import add_at, at
+from jaxrecall.simulator.loops import gather as rows_of
+from jaxrecall.simulator.loops import scatter_add
 
 CHUNKS = (512, 1024, 2048, 4096, 16384, 65536)
 BLOCK = 512
@@ -140,7 +141,7 @@ def rows(point: Point, chunk: int, total: int) -> tuple[Callable[[], Any], float
     @jax.jit
     def gather(table: Array, x: Array) -> Array:
         def of_chunk(_: Array, h: Array) -> Array:
-            return lax.fori_loop(0, point.L, lambda j, h: h + at(table, x[j]), h)
+            return lax.fori_loop(0, point.L, lambda j, h: h + rows_of(table, x[j]), h)
 
         return lax.fori_loop(0, loops, of_chunk, jnp.zeros((chunk, point.d), jnp.float32))
 
@@ -157,7 +158,7 @@ def lookups(point: Point, chunk: int, total: int) -> tuple[Callable[[], Any], fl
     def look_up(table: Array, x: Array) -> Array:
         def of_chunk(c: Array, sums: Array) -> Array:
             row = (x[0] + c) % point.V * point.V  # other rows of the table in every chunk
-            return lax.fori_loop(0, point.L, lambda j, s: s + at(table, row + x[j]), sums)
+            return lax.fori_loop(0, point.L, lambda j, s: s + rows_of(table, row + x[j]), sums)
 
         return lax.fori_loop(0, loops, of_chunk, jnp.zeros(chunk, jnp.float32))
 
@@ -173,7 +174,7 @@ def scatters(point: Point, chunk: int, total: int, rows: int) -> tuple[Callable[
     def count(x: Array) -> Array:
         def of_chunk(c: Array, C: Array) -> Array:
             row = (x[0] + c) % rows * point.V  # other rows of the table in every chunk
-            return lax.fori_loop(0, point.L, lambda j, C: add_at(C, row + x[j], jnp.int32(1)), C)
+            return lax.fori_loop(0, point.L, lambda j, C: scatter_add(C, row + x[j], jnp.int32(1)), C)
 
         return lax.fori_loop(0, loops, of_chunk, jnp.zeros(rows * point.V, jnp.int32))
 

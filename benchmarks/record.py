@@ -39,7 +39,7 @@ ASKED = (
     Asked("S1-warm", "S1", "S1 warm, torch loop / jaxrecall", "20x", "50x"),
     Asked("S1-cold-torch", "cold", "S1 cold (empty compile cache, compile counted, import not), torch loop / jaxrecall", "5x", "9x"),
     Asked("S1-cold-jax", "cold", "S1 cold, jax loop / jaxrecall", "40x", "100x"),
-    Asked("compiling", "cold", "S1's program, processor seconds to trace and compile it: quick, thorough", "", "", (SHORT, SHORT)),
+    Asked("compiling", "cold", "S1's program, processor seconds to trace and compile it: light, thorough", "", "", (SHORT, SHORT)),
     Asked("S2-warm", "S2", "S2 warm, runs per second over the torch loop's (a stated sample of its points)", "15x", "40x"),
     Asked("programs", "cold", "programs compiled: S1, S2", "4, 8", "2, 4", (COUNT, COUNT), True),
     Asked("second", "cold", "second process on the same grid with the persistent cache: programs compiled", "0", "0", (COUNT,), True),

@@ -93,8 +93,8 @@ def cold(bench: Bench) -> dict[str, Measured]:
     if torch_engines(lambda call: []):
         forms = {TORCH: ask(TORCH, "cold_torch", form="keys"), BAG: ask(BAG, "cold_torch", form="bag")}
         seconds |= bench.interleaved(forms, 1)
-    modes = {"quick": True, "thorough": False}
-    compiling = bench.interleaved({name: ask(name, "compiling", quick=quick) for name, quick in modes.items()})
+    modes = {"light": True, "thorough": False}
+    compiling = bench.interleaved({name: ask(name, "compiling", light=light) for name, light in modes.items()})
     names = [answer["programs"] for answer in answers[OURS]]
     plans = [clock.dry_run(sweep.grid(), bench.folder) for sweep in (bench.work.S1, bench.work.S2)]
     compiled, planned = max(map(len, names)), [plan["programs"] for plan in plans]

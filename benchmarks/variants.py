@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 from jaxrecall.model.activations import activations as all_activations
-from jaxrecall.simulator.forms import FORMS, Counts
+from jaxrecall.simulator.forms import FORMS
 from jaxrecall.simulator.shape import Shape
 
 
@@ -16,12 +16,12 @@ def variants(size: int) -> list[Shape]:
     """
     shapes: list[Shape] = []
     activations = list(all_activations())
-    without_pool_first = sorted(FORMS.values(), key=lambda form: form.with_pool)
+    without_pool_first = sorted(FORMS.values(), key=lambda form: form.samples == "pairs")
     for extras, form, mlp in product((False, True), without_pool_first, (False, True)):
-        if mlp and isinstance(form, Counts):
+        if mlp and form.samples == "counts":
             continue  # counts of tokens do not suffice for an MLP
         activation = activations[sum(shape.m > 0 for shape in shapes) % len(activations)] if mlp else "none"
-        m, pool = size if mlp else 0, size if form.with_pool else 0
+        m, pool = size if mlp else 0, size if form.samples == "pairs" else 0
         decoders = extras and not mlp and not pool
         shapes.append(Shape(size, size, m, activation, form.name, diagnose=extras, decoders=decoders, pool=pool))
     return shapes

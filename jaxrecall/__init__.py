@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from .model.reference.metrics import measure
     from .model.reference.realization import Realization, realize
     from .model.reference.steps import ThreeStep, three_step
-    from .simulator.program import simulate
     from .sweep.api import run, thresholds
+    from .sweep.simulate import simulate
     from .sweep.store.load import load
 
 __version__ = "0.1.0"
@@ -67,7 +67,7 @@ _HOME = {
     "measure": "model.reference.metrics",
     "realize": "model.reference.realization",
     "run": "sweep.api",
-    "simulate": "simulator.program",
+    "simulate": "sweep.simulate",
     "three_step": "model.reference.steps",
     "thresholds": "sweep.api",
 }

@@ -54,8 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
         shutil.rmtree(PROGRAMS, ignore_errors=True)
     attack.full_counts = config.getoption("--slow")
     if not attack.full_counts:
-        compile_as_planned = program._compile
-        program._compile = lambda lowered, options: compile_as_planned(lowered, UNOPTIMISED)
+        program.compile = lambda lowered, light: lowered.compile(compiler_options=UNOPTIMISED)
     for name, value in (("jax_compilation_cache_dir", PROGRAMS), ("jax_persistent_cache_min_compile_time_secs", 0.3)):
         os.environ[name.upper()] = str(value)
         jax.config.update(name, str(value) if isinstance(value, Path) else value)

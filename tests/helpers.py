@@ -26,7 +26,8 @@ from jaxrecall.model.embeddings import Embeddings
 from jaxrecall.model.point import Point, Run
 from jaxrecall.model.reference.realization import Realization
 from jaxrecall.model.reference.steps import ThreeStep
-from jaxrecall.simulator import descent, program
+from jaxrecall.simulator import compiler, program, record
+from jaxrecall.simulator import run as training
 from jaxrecall.simulator.rows import finish
 from jaxrecall.simulator.shape import Shape
 from jaxrecall.simulator.world import Arguments, World, draw
@@ -84,8 +85,8 @@ def autodiff_three_step(r: Realization, point: Point) -> ThreeStep:
         return ThreeStep(np.asarray(V1), np.asarray(W1 @ e.z_eos), np.asarray(V2))
 
 
-UNOPTIMISED = program.QUICK | {"xla_backend_optimization_level": 0}
-"""Options of quick programs, and no optimisation of machine code: a test runs a program for moments and waits long for its
+UNOPTIMISED = compiler.LIGHT | {"xla_llvm_disable_expensive_passes": True, "xla_backend_optimization_level": 0}
+"""Options of light programs, and no optimisation of machine code: a test runs a program for moments and waits long for its
 compilation."""
 
 quickly = functools.partial(jax.jit, compiler_options=UNOPTIMISED)
@@ -98,20 +99,20 @@ def _draw(run: Arguments, shape: Shape) -> World:
 
 
 @quickly
-def _science(world: World) -> Any:
+def _train(world: World) -> Any:
     with jax.default_matmul_precision("highest"):
-        return program.science(world)
+        return training.run(world)
 
 
 @quickly
 def _trace(world: World) -> Any:
-    record = descent.recorded
+    measured = record.at_step
 
-    def and_parameters(world: World, params: Any, fixed_w: Any, *rest: Any) -> Any:
-        return record(world, params, fixed_w, *rest) | {"params": {"w": descent.attention_of(world, params, fixed_w), **params}}
+    def and_parameters(world: World, params: Any, w: Any, *rest: Any) -> Any:
+        return measured(world, params, w, *rest) | {"params": {"w": w, **params}}
 
-    with jax.default_matmul_precision("highest"), patch.object(descent, "recorded", and_parameters):
-        return program.science(world)[1]["trace"]
+    with jax.default_matmul_precision("highest"), patch.object(record, "at_step", and_parameters):
+        return training.run(world)[1]["trace"]
 
 
 def drawn(point: Point, seed: int, shape: Shape, tile: int = 512, **changes: Any) -> World:
@@ -124,12 +125,12 @@ def streamed(
     point: Point, seed: int, shape: Shape, change: Callable[[World], World] = lambda w: w, tile: int = 512
 ) -> tuple[ThreeStep, dict[str, Any]]:
     """V1, w, V2 and the metrics of the float32 program; `change` may alter what was drawn before it trains."""
-    trained, raw = _science(change(drawn(point, seed, shape, tile)))
+    trained, raw = _train(change(drawn(point, seed, shape, tile)))
     V1, w, V2 = (np.asarray(a, np.float64) for a in (trained.V1, trained.w, trained.V2))
     d, p = point.d, point.p
     scale = point.eta, point.gamma * point.eta, max(point.eta, point.gamma2)
     three = ThreeStep(scale[0] * V1[:d, :p], scale[1] * w[:d], scale[2] * V2[:d, :p])
-    metrics = finish(jax.device_get(raw), point, shape.runs_as)
+    metrics = finish(jax.device_get(raw), point, shape.trained_by)
     if metrics:
         return three, metrics[0]
     assert shape.fallback

@@ -8,16 +8,16 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from ..model import keys
-from .tiles import and_empty, at, over_positions, unless_zero
+from .loops import gather, over_positions, unless_zero, with_padding_row
 from .world import World, f32, in_value
 
 
-def mean_value(world: World, blocks: keys.Blocks) -> Array:
+def mean_value(world: World, blocks: keys.Addresses) -> Array:
     """h (tile, d) under uniform attention: the mean of the values."""
     run, e = world.run, world.e
-    Z_in = and_empty(e.Z_in)
+    Z_in = with_padding_row(e.Z_in)
     zero = jnp.zeros((world.shape.tile, world.shape.d), f32)
-    total = over_positions(world, blocks, 0, lambda x, h: sum((at(Z_in, row) for row in x), h), zero)
+    total = over_positions(world, blocks, 0, lambda x, h: sum((gather(Z_in, row) for row in x), h), zero)
     return (total + in_value(world) * e.z_trig[None]) / run.L.astype(f32)
 
 
@@ -38,6 +38,16 @@ def attention_scores(world: World, w: Array, rate: Array) -> Scores:
     largest = unless_zero(jnp.maximum(jnp.max(jnp.abs(token)), jnp.abs(trigger)))
     nats = jnp.minimum(rate * largest, f32(1e30))
     return Scores(token / largest * nats, trigger / largest * nats)
+
+
+def unlearned_scores(world: World) -> Scores:
+    """The attention logits of w = 0."""
+    return Scores(jnp.zeros(world.shape.V, f32), f32(0))
+
+
+def scores_under(world: World, w: Array) -> Scores:
+    """Attention logits under w at its true scale (nats)."""
+    return Scores(world.e.Z_in @ w, world.e.z_trig @ w)
 
 
 class NoiseAttention(NamedTuple):
@@ -88,20 +98,34 @@ def attend(world: World, blocks: keys.Addresses, x0: Array, scores: Scores, valu
     Values are those of the model unless given.
     """
     of_token, of_trigger = values or Values(world.e.Z_in, world.e.z_trig)
-    rows, token = and_empty(of_token), and_empty(scores.token, -jnp.inf)
-    own = at(token, x0) + scores.trigger
-    start = (own, jnp.ones_like(own), at(rows, x0), jnp.full_like(own, -jnp.inf))
+    rows, token = with_padding_row(of_token), with_padding_row(scores.token, -jnp.inf)
+    own = gather(token, x0) + scores.trigger
+    start = (own, jnp.ones_like(own), gather(rows, x0), jnp.full_like(own, -jnp.inf))
 
     def positions(x: Array, carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
         top, total, h, rest = carry
-        score = at(token, x)
+        score = gather(token, x)
         highest = jnp.max(score, axis=0)
         new = jnp.maximum(top, highest)
         keep, weight = jnp.exp(top - new), jnp.exp(score - new[None])
-        h = sum((w[:, None] * at(rows, row) for w, row in zip(weight, x, strict=True)), h * keep[:, None])
+        h = sum((w[:, None] * gather(rows, row) for w, row in zip(weight, x, strict=True)), h * keep[:, None])
         return new, total * keep + jnp.sum(weight, axis=0), h, jnp.maximum(rest, highest)
 
     top, total, h, rest = over_positions(world, blocks, 1, positions, start)
     mass = jnp.exp(own - top) / total
     h = h / total[:, None] + in_value(world) * mass[:, None] * of_trigger[None]
     return Attended(h, mass, own > rest, top + jnp.log(total))
+
+
+def attend_evenly(world: World, blocks: keys.Addresses) -> Attended:
+    """Uniform attention, as of w = 0."""
+    h = mean_value(world, blocks)
+    return Attended(h, jnp.broadcast_to(1 / world.run.L.astype(f32), h.shape[:1]), jnp.zeros(h.shape[:1], bool))
+
+
+def attention_gradient(world: World, keys_sum: Array, total: Array | None = None) -> Array:
+    """w_hat from the sum over samples and positions of b^T (v - h) k; samples have weights that sum to `total`, N unless given."""
+    run, e = world.run, world.e
+    mean = keys_sum / (run.N.astype(f32) if total is None else total)
+    w_hat = jnp.sum(e.z_eos * e.z_eos) * (mean / run.L.astype(f32))
+    return jnp.where(run.L > 1, w_hat, f32(0))  # a lone token has all the attention: zero, not rounding

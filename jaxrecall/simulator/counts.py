@@ -1,6 +1,6 @@
-"""Training without reading samples again: with uniform predictions and no MLP a step needs how often tokens meet.
+"""The sums of the recipe from counts of tokens, where predictions are uniform and there is no MLP: how often tokens meet is enough.
 
-The form is ours; its error bounds are those of `uniform`.
+The sums are ours; the bounds on their error are those of `shortcut`.
 """
 
 from __future__ import annotations
@@ -12,34 +12,21 @@ from jax import Array, lax
 
 from ..model import task
 from ..model.keys import Blocks
-from .attention import Scores
-from .steps import attention_gradient
-from .tiles import add_at, add_tokens, and_empty, at, outer, over_positions, over_samples, repeat, sum_tokens
-from .uniform import completed
-from .world import Trained, World, batch_of_step, centred, f32, i32, in_value, values, zeros_dp
+from .attention import Scores, attention_gradient
+from .loops import add_tokens, gather, over_positions, over_samples, repeat, scatter_add, sum_tokens, transposed_product, with_padding_row
+from .world import World, batch_of_step, centred, f32, i32, in_value, values, zeros_dp
 
 
-def train(world: World) -> Trained:
-    """The three gradient steps from co-occurrences."""
-    C, G1 = counts_and_step1(world)
-    A = centred(world, world.e.Z_out @ G1)
-    w_hat, h2 = step2_from_counts(world, C, A)
-
-    def open_step3(scores: Scores, T: Array, n: Array) -> tuple[Array, Array]:
-        return step3_from_counts(world, scores, T, n)
-
-    return completed(world, G1, A, w_hat, h2, open_step3)
-
-
-def counts_and_step1(world: World) -> tuple[Array, Array]:
-    """Co-occurrences in the samples of step 2, and G1, which is had from those of step 1."""
+def step1(world: World) -> tuple[Array, Array]:
+    """G1, and the co-occurrences in the samples of step 2."""
 
     def batch(k: Array, known: tuple[Array, Array]) -> tuple[Array, Array]:
         C = co_occurrences(world, batch_of_step(world, k))
         return C, jnp.where(k == 0, step1_from_counts(world, C), known[1])
 
     nothing = jnp.zeros((world.shape.V, world.shape.V), i32), zeros_dp(world)
-    return repeat(world, 0, 1 + world.run.fresh_batches.astype(i32), batch, nothing)
+    C, G1 = repeat(world, 0, 1 + world.run.fresh_batches.astype(i32), batch, nothing)
+    return G1, C
 
 
 def co_occurrences(world: World, key: Array) -> Array:
@@ -61,12 +48,12 @@ def informative(world: World, C: Array) -> Array:
 def step1_from_counts(world: World, C: Array) -> Array:
     """G1 = 1/(N L) sum_x (z_out(pi x) - mean z_out) (sum_u C[x, u] z_in(u) + n_x z_trig)^T; exact, in another order."""
     run, e = world.run, world.e
-    table = at(centred(world, e.Z_out), world.perm)
+    table = gather(centred(world, e.Z_out), world.perm)
     sums = C.astype(f32) @ e.Z_in + (in_value(world) * informative(world, C))[:, None] * e.z_trig[None]
-    return outer(table, sums) / run.N.astype(f32) / run.L.astype(f32)
+    return transposed_product(table, sums) / run.N.astype(f32) / run.L.astype(f32)
 
 
-def step2_from_counts(world: World, C: Array, A: Array) -> tuple[Array, Array]:
+def step2(world: World, A: Array, C: Array) -> tuple[Array, Array]:
     """w_hat and a bound on mean |h|^2, with A the centred answers: b depends on the informative token alone, so sums over keys
     are sums over counts.
 
@@ -74,7 +61,7 @@ def step2_from_counts(world: World, C: Array, A: Array) -> tuple[Array, Array]:
     and a token's key then enters as often as S says. A sample is read twice, a number at a time.
     """
     run, e, t, V = world.run, world.e, in_value(world), world.shape.V
-    b = at(A, world.perm)  # by informative token
+    b = gather(A, world.perm)  # by informative token
     B, to_trigger = b @ e.Z_in.T, b @ e.z_trig
     n = informative(world, C)
     weight = jnp.sum(C.astype(f32) * B, axis=0) + t * n * to_trigger
@@ -83,7 +70,7 @@ def step2_from_counts(world: World, C: Array, A: Array) -> tuple[Array, Array]:
 
     def tile(blocks: Blocks, real: Array, S: Array) -> Array:
         x0 = task.tokens(blocks, 0, run.V)
-        along = sum_tokens(world, blocks, 0, run.L, lambda x: at(table, x0 * V + x), t * at(to_trigger, x0))
+        along = sum_tokens(world, blocks, 0, run.L, lambda x: gather(table, x0 * V + x), t * gather(to_trigger, x0))
         along = jnp.where(real, along, f32(0))
         return S + add_tokens(world, blocks, 0, run.L, lambda x: (x, along), jnp.zeros(V, f32))
 
@@ -109,33 +96,33 @@ def mean_square_bound(world: World) -> Array:
     return mean @ mean + jnp.sum(square) / V / L + 6 * (jnp.sqrt(linear) + jnp.sqrt(quadratic)) / jnp.sqrt(N)
 
 
-def step3_from_counts(world: World, scores: Scores, T: Array, n: Array) -> tuple[Array, Array]:
+def step3(world: World, scores: Scores, T: Array, n: Array) -> tuple[Array, Array]:
     """G2 = 1/N sum_x (z_out(pi x) - mean z_out) (sum_u W[x, u] z_in(u) + W_x z_trig)^T, and a bound on mean |h|^2.
 
     W[x, u] adds up the attention that samples with the informative token x pay to tokens u, W_x to the informative one. By
     convexity |h|^2 is at most the mean of |v|^2 under the attention. The first n samples alone are read.
     """
     run, e, V = world.run, world.e, world.shape.V
-    token = and_empty(scores.token, -math.inf)
+    token = with_padding_row(scores.token, -math.inf)
 
     def tile(blocks: Blocks, real: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         W, own = carry
         x0 = task.tokens(blocks, 0, run.V)
-        first = at(token, x0) + scores.trigger
+        first = gather(token, x0) + scores.trigger
 
         def normaliser(x: Array, sums: tuple[Array, Array]) -> tuple[Array, Array]:
             top, total = sums
-            score = at(token, x)
+            score = gather(token, x)
             new = jnp.maximum(top, jnp.max(score, axis=0))
             return new, total * jnp.exp(top - new) + jnp.sum(jnp.exp(score - new[None]), axis=0)
 
         top, total = over_positions(world, blocks, 1, normaliser, (first, jnp.ones_like(first)))
         scale = jnp.where(real, 1 / total, f32(0))
-        W = add_tokens(world, blocks, 1, run.L, lambda x: (x0 * V + x, jnp.exp(at(token, x) - top) * scale), W)
-        return W, add_at(own, x0, jnp.exp(first - top) * scale)
+        W = add_tokens(world, blocks, 1, run.L, lambda x: (x0 * V + x, jnp.exp(gather(token, x) - top) * scale), W)
+        return W, scatter_add(own, x0, jnp.exp(first - top) * scale)
 
     W, own = over_samples(world, batch_of_step(world, 2), n, tile, (jnp.zeros(V * V, f32), jnp.zeros(V, f32)))
     W = W.reshape(V, V)
     sums = W @ e.Z_in + own[:, None] * values(world)
     h2 = jnp.sum(W @ jnp.sum(e.Z_in * e.Z_in, axis=1)) + own @ jnp.sum(values(world) ** 2, axis=1)
-    return outer(at(T, world.perm), sums) / run.N.astype(f32), h2 / run.N.astype(f32)
+    return transposed_product(gather(T, world.perm), sums) / run.N.astype(f32), h2 / run.N.astype(f32)

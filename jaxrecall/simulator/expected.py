@@ -1,6 +1,6 @@
 """The error that a shortcut is expected to show, from the fields of a point alone (ours).
 
-Most runs of a point whose expected error is beyond the tolerance would be turned away, after a guarded attempt that costs as much
+Most runs of a point whose expected error is beyond the tolerance would be rejected by its bound, after a guarded attempt that costs as much
 as the full form where V is small. Such points run in the full form at once. It depends on nothing but the point, so the same run
 has the same form in every sweep.
 """
@@ -18,12 +18,12 @@ LAWS = ("gaussian", "sphere")
 
 
 def step2_error(point: Point) -> float:
-    """The expected bound of `uniform.softmax_errors` on step 2; 0 where nothing is known.
+    """The expected bound of `shortcut.softmax_errors` on step 2; 0 where nothing is known.
 
     With c = V/d and q = 1 + sqrt(c), the centred answers A = Z_out G1 have three parts: of the permutation, of the counts of noise
     tokens, and of the counts of labels. Their largest singular values are q^3 s, 2 q^3 sqrt(V) sigma and q^2 sqrt(V) rho, and a row
     has the mean square (1 + c) (s^2 + V sigma^2 + rho^2), to leading order. q^-2.2 and GAIN were fitted to 450 points with V
-    from 12 to 128. In the studies in results/, up to 1.5 times the tolerance about two thirds of the runs were turned away, from twice
+    from 12 to 128. In the studies in results/, up to 1.5 times the tolerance about two thirds of the runs were rejected, from twice
     on 97 % or more, and at half of it under 1 %.
     """
     if point.activation not in GAIN or point.embedding not in LAWS:

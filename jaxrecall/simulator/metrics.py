@@ -11,10 +11,10 @@ from jax import Array, lax
 from ..model import keys, task
 from ..model.point import BLOCK
 from .attention import attention_scores
+from .features import features
+from .loops import count, gather, repeat, token_counts, unless_zero, whole
 from .sequences import TEST, Reader, reader
-from .steps import features
-from .tiles import at, count, repeat, token_counts, unless_zero, whole
-from .work import LABELS
+from .shape import LABELS
 from .world import Trained, World, batch_of_step, centred, f32, i32, in_value
 
 MEMORY, STEP1 = 2, 3
@@ -66,15 +66,15 @@ def measure(world: World, trained: Trained) -> dict[str, Array]:
     unit = trained.w / unless_zero(scale)
     scores = centred(world, (e.Z_in @ unit)[:, None])
 
-    def of_sequences(part: Array) -> Array:
+    def over_sequences(part: Array) -> Array:
         """(test, train) sums of a part of `compared`."""
         return jnp.where(by_token, part[MEMORY, 1:], part[:MEMORY, 0])
 
-    n_correct, margin = of_sequences(sums.compared.correct), of_sequences(sums.compared.margin)
+    n_correct, margin = over_sequences(sums.compared.correct), over_sequences(sums.compared.margin)
     return {
         "n_correct": n_correct[0],
         "n_train_correct": n_correct[1],
-        "n_tied": of_sequences(sums.compared.tied)[0],
+        "n_tied": over_sequences(sums.compared.tied)[0],
         "n_top1": jnp.where(by_token, run.n_test, sums.top1[TEST]),
         "mass": jnp.where(by_token, run.n_test.astype(f32), sums.mass[TEST]),
         "margin": margin[0],
@@ -109,11 +109,11 @@ def recall(world: World, read: Reader, maps: Array, often: Array, which: Array, 
 
         def tokens() -> tuple[Array, Array, Array, Array]:
             v = jnp.minimum(item, world.run.V - 1)
-            return v, at(value, v), jnp.ones(BLOCK, f32), jnp.ones(BLOCK, bool)
+            return v, gather(value, v), jnp.ones(BLOCK, f32), jnp.ones(BLOCK, bool)
 
         v, h, mass, is_top = lax.cond(is_sequence, sequences, tokens)
         phi, _ = features(world, h)
-        compared = compare(world, phi if world.e.W_in is None else phi @ matrix.T, answers, at(world.perm, v))
+        compared = compare(world, phi if world.e.W_in is None else phi @ matrix.T, answers, gather(world.perm, v))
         real = item < n
         times = jnp.where(real[None], jnp.where(is_sequence, i32(1), often[:, v]), 0)
         new = Sums(

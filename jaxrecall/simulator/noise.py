@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax.numpy as jnp
 from jax import Array, lax
 
 from ..model import embeddings
 from ..model.point import REDRAWS
-from .forms import FORMS
-from .tiles import unless_zero
+from .loops import unless_zero
 from .world import World, centred, f32
 
 
-def over_redraws(world: World) -> tuple[Array, Array]:
+def over_redraws(world: World, first_steps: Callable[[World], tuple[Array, Array]]) -> tuple[Array, Array]:
     """Mean of w_hat over redraws of W_in with data and embeddings held, and the largest error bound of step 2 among them.
 
-    Steps 1 and 2 run again for each redraw, in the form of the run itself; an exact form has error 0.
+    `first_steps` gives w_hat and the error of steps 1 and 2, in the form of the run itself; an exact form has error 0.
     """
     run, shape = world.run, world.shape
 
     def one(r: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         total, largest = carry
         W_in = embeddings.redrawn_first_layer(run.streams, r, run.d, run.m, (shape.m, shape.d))
-        w, error = FORMS[shape.form].first_steps(eqx.tree_at(lambda w: w.e.W_in, world, W_in))
+        w, error = first_steps(eqx.tree_at(lambda w: w.e.W_in, world, W_in))
         return total + w, jnp.maximum(largest, error)
 
     total, error = lax.fori_loop(0, REDRAWS, one, (jnp.zeros(shape.d, f32), f32(0)))
@@ -31,7 +32,7 @@ def over_redraws(world: World) -> tuple[Array, Array]:
 
 
 def split(world: World, w: Array, mean_w: Array) -> Array:
-    """(4, d): w as the sum of its parts, in the order of `row.NOISES`; `mean_w` is its mean over redraws of W_in.
+    """(4, d): w as the sum of its parts, in the order of `model.reference.noise.NOISES`; `mean_w` is its mean over redraws of W_in.
 
     Along z_trig; of the rest along Sigma_c zbar, the covariance of the rows of Z_in times their mean; of the rest, what
     differs from the mean over redraws; and that mean. Where Sigma_c zbar has no direction of its own (orthogonal

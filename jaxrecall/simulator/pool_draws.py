@@ -14,7 +14,7 @@ from jax import Array, lax
 from ..model import keys, task
 from ..model.point import BLOCK
 from ..model.pool import fluctuation
-from .tiles import add_at, add_tokens, at, only, over_samples, repeat
+from .loops import add_tokens, gather, masked, over_samples, repeat, scatter_add
 from .world import Pools, World, batch_of_step, f32, i32
 
 
@@ -31,7 +31,7 @@ def with_pools(world: World) -> World:
     return replace(world, pools=pools)
 
 
-def of_step(world: World, step: int) -> tuple[Array, Array]:
+def pool_of_step(world: World, step: int) -> tuple[Array, Array]:
     """Token counts of the pool (K, V) and excess of the pairs (V, K) of gradient step 0, 1 or 2."""
     assert world.pools
     which = step * world.run.fresh_batches.astype(i32)
@@ -45,7 +45,7 @@ def mean_weight(world: World) -> Array:
 
 def weights_of(world: World, E: Array) -> Array:
     """(V, K): the part of the samples that is each pair, from its excess E."""
-    return only(world.no_label == 0, mean_weight(world) + E)
+    return masked(world.no_label == 0, mean_weight(world) + E)
 
 
 def noise_counts(world: World, key: Array) -> Array:
@@ -72,7 +72,7 @@ def excess(world: World, key: Array) -> Array:
     def one_by_one() -> Array:
         def tile(blocks: keys.Blocks, is_sample: Array, A: Array) -> Array:
             x, k = drawn_pairs(world, blocks)
-            return add_at(A, x * K + k, is_sample.astype(i32))
+            return scatter_add(A, x * K + k, is_sample.astype(i32))
 
         A = over_samples(world, key, run.drawn_samples, tile, jnp.zeros(V * K, i32))
         return A.astype(f32).reshape(V, K) / run.samples - mean
@@ -88,7 +88,7 @@ def drawn_pairs(world: World, blocks: keys.Blocks) -> tuple[Array, Array]:
 def cumulated_pairs(world: World) -> tuple[Array, Array]:
     """What `pairs` draws by where counts are Gaussian: shares of the samples of the last step, cumulated over tokens (V,), and for
     each token over the sequences of the pool (V, K)."""
-    shares = jnp.maximum(weights_of(world, of_step(world, 2)[1]), f32(0))
+    shares = jnp.maximum(weights_of(world, pool_of_step(world, 2)[1]), f32(0))
 
     def cumulated() -> tuple[Array, Array]:
         return jnp.cumsum(jnp.sum(shares, axis=1)), jnp.cumsum(shares, axis=1)
@@ -104,7 +104,7 @@ def pairs(world: World, blocks: keys.Blocks, cumulated: tuple[Array, Array]) -> 
         u = keys.words(blocks, jnp.arange(2, dtype=jnp.uint32)).astype(f32) * f32(2**-32)
         of_tokens, of_sequences = cumulated
         x = inverse(of_tokens[None], u[0])
-        return x, inverse(at(of_sequences, x), u[1])
+        return x, inverse(gather(of_sequences, x), u[1])
 
     return lax.cond(world.run.drawn_samples < 0, from_counts, lambda: drawn_pairs(world, blocks))
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-import gc
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple, overload
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,25 +14,22 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from ..errors import PointError, Problem
 from ..files import cache_folder
 from ..model.columns import CODE_VERSION, DTYPE, in_order
 from ..model.laws import TOGETHER, find_law
-from ..model.point import FIELDS, Point, Run, checked_seed, law_parameters, of_kind
+from ..model.point import FIELDS, Point, Run, law_parameters, of_kind
 from ..model.reference.realization import run_keys
-from . import descent, metrics, noise, pool_draws
-from .forms import FORMS
+from .compiler import ExecutionError, OutOfMemory, cache_hits, compile, memory_errors, without_garbage_collection
+from .loops import RUNS
 from .rows import Metrics, finish
+from .run import run as train_and_measure
 from .shape import Shape
-from .sizes import Sizes
-from .work import memory_limit
-from .world import Arguments, Trained, World, draw
+from .world import Arguments, draw
+
+__all__ = ["ExecutionError", "OutOfMemory", "Program", "arguments", "compiled", "execute", "memory_of_device", "on_cpu", "rows", "start"]
 
 LOOPED = 16
 """Runs a call on a CPU. They are looped over, as many as there are, so that one program serves every batch."""
-
-SIDE_BY_SIDE = "beside"
-"""Name of the mapped axis of the runs that an accelerator computes side by side."""
 
 
 class Program(NamedTuple):
@@ -49,36 +44,20 @@ class Program(NamedTuple):
     was_kept: bool  # compiled by an earlier process
     sharding: NamedSharding
 
-
-ExecutionError = jax.errors.JaxRuntimeError
-
-
-class OutOfMemory(RuntimeError):
-    """A program, or its compilation, asked for more memory than there is."""
-
-
-OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "YNNPACK operation failed")  # the second is how matrix products say it on a CPU
-
-
-@contextmanager
-def _memory_errors() -> Iterator[None]:
-    """Turns JAX's error into OutOfMemory where that is what it means."""
-    try:
-        yield
-    except ExecutionError as error:
-        if any(sign in str(error) for sign in OUT_OF_MEMORY):
-            raise OutOfMemory(str(error)) from error
-        raise
+    @property
+    def reserved_bytes(self) -> int:
+        """Memory on each device that the compiler reserves for a batch."""
+        memory = self.run.memory_analysis()
+        return memory.temp_size_in_bytes + memory.argument_size_in_bytes + memory.output_size_in_bytes
 
 
 def on_cpu() -> bool:
     return jax.local_devices()[0].platform == "cpu"
 
 
-def memory_of_device() -> tuple[str, int]:
-    """The platform of a local device, and the bytes of memory that JAX has there."""
-    device = jax.local_devices()[0]
-    return device.platform, (device.memory_stats() or {}).get("bytes_limit", memory_limit())
+def memory_of_device() -> int | None:
+    """The bytes of memory that JAX has on a local device; None where it does not say."""
+    return (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
 
 
 def start() -> None:
@@ -95,46 +74,39 @@ def start() -> None:
 def compiled(shape: Shape, per_device: int = LOOPED, precision: str = "highest") -> Program:
     """The program of a shape for batches of up to `per_device` runs on each local device; compiled once a process.
 
-    On a CPU a program with decoders takes one run a call: it returns whole tables, and batches would add them up.
+    On a CPU a program with decoders takes one run a call: it returns whole tables, and batches would add them up. On an accelerator
+    it takes fewer runs where the compiler reserves more than half of the memory, of which the batch that waits takes as much.
     """
     if on_cpu():
         per_device = 1 if shape.decoders else LOOPED
-    with _memory_errors():
-        return _compiled(shape, per_device, precision, tuple(jax.local_devices()))
+    with memory_errors():
+        program = _compiled(shape, per_device, precision, tuple(jax.local_devices()))
+    memory = None if on_cpu() else memory_of_device()
+    if per_device > 1 and memory and 2 * program.reserved_bytes > memory:
+        return compiled(shape, per_device // 2, precision)
+    return program
 
 
 @functools.cache
 def _compiled(shape: Shape, per_device: int, precision: str, devices: tuple[Any, ...]) -> Program:
-    batched, shapes = unlowered(shape, per_device, devices, beside=not on_cpu())
-    start, start_cpu, hits = time.perf_counter(), time.process_time(), _cache_hits.count
+    batched, shapes = unlowered(shape, per_device, devices, vmapped=not on_cpu())
+    start, start_cpu, hits = time.perf_counter(), time.process_time(), cache_hits.count
     with jax.default_matmul_precision(precision):
-        with _no_garbage_collection():
+        with without_garbage_collection():
             lowered = batched.lower(*shapes)
-        run = _compile(lowered, QUICK if shape.quick and on_cpu() else {})
+        run = compile(lowered, light=shape.light and on_cpu())
     seconds = min(time.perf_counter() - start, time.process_time() - start_cpu)
-    return Program(shape, run, per_device * len(devices), seconds, _cache_hits.count > hits, shapes[1].sharding)
+    return Program(shape, run, per_device * len(devices), seconds, cache_hits.count > hits, shapes[1].sharding)
 
 
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """For tracing, of which looking for cycles takes a fifth and finds none."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
-def unlowered(shape: Shape, per_device: int, devices: Sequence[Any], beside: bool) -> tuple[Any, tuple[Any, Any]]:
+def unlowered(shape: Shape, per_device: int, devices: Sequence[Any], vmapped: bool) -> tuple[Any, tuple[Any, Any]]:
     """The jitted function of a program and the shapes of its arguments, for devices that need not be here.
 
-    A CPU is fastest on one run at a time, each with its own number of tiles; an accelerator needs them side by side (`beside`).
+    A CPU is fastest on one run at a time, each with its own number of tiles; an accelerator needs them vmapped.
     """
-    if beside:
-        one = functools.partial(simulate_run, shape=shape.beside(per_device), axis=SIDE_BY_SIDE)
-        many: Any = lambda runs, active: jax.vmap(one, axis_name=SIDE_BY_SIDE)(runs)  # noqa: E731
+    if vmapped:
+        one = functools.partial(simulate_run, shape=shape.vmapped(per_device), vmapped=True)
+        many: Any = lambda runs, active: jax.vmap(one, axis_name=RUNS)(runs)  # noqa: E731
     else:
         one = jax.jit(functools.partial(simulate_run, shape=shape), inline=True)  # traced once, if used twice
         many = functools.partial(looped, one)
@@ -143,39 +115,6 @@ def unlowered(shape: Shape, per_device: int, devices: Sequence[Any], beside: boo
     batch, sharding = per_device * len(devices), NamedSharding(mesh, P("run"))
     idle = arguments([IDLE] * batch, shape), np.zeros(batch, bool)
     return jax.jit(spread), jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=sharding), idle)
-
-
-QUICK = {
-    "xla_cpu_use_fusion_emitters": False,
-    "xla_llvm_disable_expensive_passes": True,
-    "xla_disable_hlo_passes": "tree_reduction_rewriter",
-}
-"""Options of XLA for a CPU. Kernels come straight from HLO, not by way of MLIR, and are optimised less. A sum is one kernel
-instead of a tree of two. The tree is more exact, which matters for sums of millions of terms alone."""
-
-
-def _compile(lowered: Any, options: dict[str, Any]) -> Any:
-    """With these options of XLA, or without them where a version of it lacks one."""
-    try:
-        return lowered.compile(compiler_options=options)
-    except ExecutionError as error:
-        if not options or "No such compile option" not in str(error):
-            raise
-        return lowered.compile()
-
-
-class _CacheHits:
-    """How many programs came from the folder of compiled ones."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        jax.monitoring.register_event_listener(self._hear)
-
-    def _hear(self, event: str, **_: Any) -> None:
-        self.count += event == "/jax/compilation_cache/cache_hits"
-
-
-_cache_hits = _CacheHits()
 
 
 def looped(one: Callable[[Arguments], Any], runs: Arguments, active: jax.Array) -> Any:
@@ -190,31 +129,12 @@ def looped(one: Callable[[Arguments], Any], runs: Arguments, active: jax.Array) 
     return lax.fori_loop(0, jnp.sum(active.astype(jnp.int32), dtype=jnp.int32), body, out)
 
 
-def simulate_run(run: Arguments, shape: Shape, axis: str | None = None) -> dict[str, Any]:
-    """The raw metrics of one run. Traced; `rows.finish` makes columns of them. `axis` is that of the runs side by side."""
-    return science(draw(run, shape, axis))[1]
+def simulate_run(run: Arguments, shape: Shape, vmapped: bool = False) -> dict[str, Any]:
+    """The raw metrics of one run. Traced; `rows.finish` makes columns of them."""
+    return train_and_measure(draw(run, shape, vmapped))[1]
 
 
-def science(world: World) -> tuple[Trained, dict[str, Any]]:
-    """The trained model and its raw metrics, and what the shape adds to them."""
-    shape = world.shape
-    if shape.pool:
-        world = pool_draws.with_pools(world)
-    trained = descent.zero(world) if shape.start == "zero" else FORMS[shape.form].train(world)
-    if shape.optimizer:
-        return trained, {"trace": descent.trace(world, trained), "errors": trained.errors, "locked": trained.locked}
-    raw: dict[str, Any] = metrics.measure(world, trained)
-    errors = trained.errors
-    if shape.diagnose:
-        mean_w, error = noise.over_redraws(world) if shape.m else (trained.w, jnp.float32(0))
-        raw["noise"] = noise.covariances(world, trained.w, mean_w)
-        errors = errors and (jnp.maximum(errors[0], error), errors[1])
-    if shape.decoders:
-        raw["decoders"] = {"perm": world.perm, "G1": trained.V1, "Z_in": world.e.Z_in, "Z_out": world.e.Z_out, "z_trig": world.e.z_trig}
-    return trained, raw | {"errors": errors, "locked": trained.locked}
-
-
-def arguments(runs: Sequence[Run], shape: Sizes) -> Arguments:
+def arguments(runs: Sequence[Run], shape: Shape) -> Arguments:
     """Runs as the arguments of the program of a shape, leading axis n."""
     streams, batches = run_keys(runs)
     points = [point for point, _ in runs]
@@ -264,7 +184,7 @@ def _number(name: str, point: Point) -> float:
     return min(value, MAX_INT) if isinstance(value, int) else value
 
 
-def traced_parameters(shape: Sizes) -> dict[str, float]:
+def traced_parameters(shape: Shape) -> dict[str, float]:
     """The float parameters of the laws of a program by dotted name, with their defaults."""
     return {
         **(find_law("embedding", shape.embedding).traced() if shape.embedding else {}),
@@ -279,7 +199,7 @@ IDLE = Run(Point(V=2, N=1, d=1, L=1, n_test=1), 0)
 def execute(program: Program, runs: Sequence[Run]) -> tuple[list[list[Metrics] | None], float]:
     """Metric columns of the rows of at most `program.batch` runs, in their order, and the seconds it took.
 
-    None stands for a run that the error bound of the form turns away: it is for `shape.fallback`. Raises OutOfMemory.
+    None stands for a run that the error bound of the form rejects: it is for `shape.fallback`. Raises OutOfMemory.
     """
     start = time.perf_counter()
     n_devices = program.sharding.num_devices
@@ -289,9 +209,9 @@ def execute(program: Program, runs: Sequence[Run]) -> tuple[list[list[Metrics] |
     active = np.zeros(program.batch, bool)
     for slot, run in zip(slots, runs, strict=True):
         batch[slot], active[slot] = run, True
-    with _memory_errors():
+    with memory_errors():
         raw = jax.device_get(program.run(*jax.device_put((arguments(batch, program.shape), active), program.sharding)))
-    form = program.shape.runs_as
+    form = program.shape.trained_by
     found = [finish(jax.tree.map(lambda a, slot=slot: a[slot], raw), point, form) for slot, (point, _) in zip(slots, runs, strict=True)]
     return found, time.perf_counter() - start
 
@@ -309,62 +229,3 @@ def rows(run: Run, metrics: Sequence[Metrics], shape: Shape, precision: str, sec
         "bucket": str(shape),
     }
     return [in_order({**run.id._asdict(), **fields, **of_row, **provenance}) for of_row in metrics]
-
-
-Row = dict[str, Any]
-
-
-@overload
-def simulate(point: Point, seed: int, *, trace: Literal[False] = False) -> Row: ...
-@overload
-def simulate(point: Point, seed: Iterable[int], *, trace: Literal[False] = False) -> list[Row]: ...
-@overload
-def simulate(point: Point, seed: int | Iterable[int], *, trace: Literal[True]) -> list[Row]: ...
-@overload
-def simulate(point: Point, seed: int | Iterable[int], *, trace: bool) -> Row | list[Row]: ...
-def simulate(point: Point, seed: int | Iterable[int], *, trace: bool = False) -> Row | list[Row]:
-    """The row that a sweep writes for (point, seed), without `seconds` and `bucket`: a dict of the columns in table order.
-
-    For a list of seeds it returns a list of rows. Of a run that trains on, it is the row of the last step; with `trace` it returns
-    a list of the rows of all recorded steps, in order of step, seed by seed. The first call for a shape compiles its program, which
-    takes seconds; points of similar sizes share it, and the compiled program is kept for later processes. Raises PointError for a
-    seed out of range, and for a point that needs more than 80 % of this machine's memory.
-
-        >>> from jaxrecall import Point, simulate
-        >>> point = Point(V=64, N=1024, d=32, L=8)
-        >>> row = simulate(point, seed=0)
-        >>> rows = simulate(point, seed=range(8))
-        >>> losses = [row["loss"] for row in simulate(point.replace(steps=100, lr=0.1), seed=0, trace=True)]
-    """
-    _check_memory(point)
-    start()
-    seeds = seed if isinstance(seed, Iterable) else [seed]
-    runs = _rows(point, [Run(point, checked_seed(one)) for one in seeds])
-    if trace:
-        return [row for rows in runs for row in rows]
-    last = [rows[-1] for rows in runs]
-    return last if isinstance(seed, Iterable) else last[0]
-
-
-def _check_memory(point: Point) -> None:
-    """Raises PointError for a point whose program needs more memory than there is."""
-    need, limit = Shape.of(point).peak_bytes, memory_limit()
-    if need > limit:
-        name = max(("V", "d", "m"), key=lambda size: getattr(point, size))
-        sizes = ", ".join(f"{size}={getattr(point, size)}" for size in ("V", "d", "m"))
-        message = f"got {sizes}, which needs about {need / 2**20:.0f} MiB; allowed: {limit / 2**20:.0f} MiB, 80 % of this machine's memory"
-        raise PointError([Problem(name, message)])
-
-
-def _rows(point: Point, runs: Sequence[Run]) -> list[list[Row]]:
-    """The rows of runs of one point, in their order. Those that a guard turns away run once more, in the full form."""
-    found: dict[Run, list[Metrics]] = {}
-    shape = Shape.of(point)
-    while shape and (left := [run for run in runs if run not in found]):
-        program = compiled(shape)
-        for i in range(0, len(left), program.batch):
-            batch = left[i : i + program.batch]
-            found |= {run: metrics for run, metrics in zip(batch, execute(program, batch)[0], strict=True) if metrics}
-        shape = shape.fallback
-    whole = (rows(run, found[run], Shape.of(point), "highest", None) for run in runs)
-    return [[{name: value for name, value in row.items() if name not in ("seconds", "bucket")} for row in of_run] for of_run in whole]

@@ -21,9 +21,9 @@ Metrics = dict[str, Any]
 def finish(raw: dict[str, Any], point: Point, form: Form) -> list[Metrics] | None:
     """The metric columns of each row of a run, in order of step, from a program's counts and sums; ratios in float64.
 
-    None stands for a run that the error bound of its form turns away.
+    None stands for a run that the error bound of its form rejects.
     """
-    if not form.holds(raw["errors"]):
+    if not form.accepts(raw["errors"]):
         return None
     label = form.label(point, raw["locked"])
     if point.trains_on:

@@ -12,7 +12,7 @@ from jax import Array, lax
 from ..model import keys, task
 from . import pool_draws
 from .attention import Attended, NoiseAttention, Scores, attend, attend_to_counts, shares_of
-from .tiles import at
+from .loops import gather
 from .world import World, f32, values
 
 TEST, TRAIN = range(2)
@@ -46,14 +46,14 @@ def _with_pool(world: World, scores: Scores, unread: Array) -> Reader:
     """Test sequences draw fresh noise; train sequences are pairs of the last step."""
     K, d = world.shape.pool, world.shape.d
     nothing = NoiseAttention(jnp.zeros((K, d), f32), jnp.zeros(K, f32), jnp.zeros(K, f32))
-    counts, _ = pool_draws.of_step(world, 2)
+    counts, _ = pool_draws.pool_of_step(world, 2)
     cumulated = pool_draws.cumulated_pairs(world)
     pooled = lax.cond(unread, lambda: nothing, lambda: attend_to_counts(world, counts, scores))
 
     def read(x: Array, noise: NoiseAttention) -> tuple[Array, Attended]:
-        own = at(scores.token, x) + scores.trigger
+        own = gather(scores.token, x) + scores.trigger
         mass, others = shares_of(own, noise.total, noise.top)
-        h = mass[:, None] * at(values(world), x) + others[:, None] * noise.value
+        h = mass[:, None] * gather(values(world), x) + others[:, None] * noise.value
         return x, Attended(h, mass, own > noise.top)
 
     def informative(which: Array, blocks: keys.Blocks) -> Array:
@@ -62,7 +62,7 @@ def _with_pool(world: World, scores: Scores, unread: Array) -> Reader:
     def attended(which: Array, blocks: keys.Blocks) -> tuple[Array, Attended]:
         def train() -> tuple[Array, Attended]:
             x, k = pool_draws.pairs(world, blocks, cumulated)
-            return read(x, jax.tree.map(lambda a: at(a, k), pooled))
+            return read(x, jax.tree.map(lambda a: gather(a, k), pooled))
 
         def test() -> tuple[Array, Attended]:
             fresh = attend_to_counts(world, pool_draws.test_counts(world, blocks), scores)

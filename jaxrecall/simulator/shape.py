@@ -1,4 +1,4 @@
-"""Shapes of compiled programs: which points fit, what their runs cost, and where a run goes that its form turns away."""
+"""What is static in a compiled program, as plain data: padded sizes, and the choices that select code. One serves every point that fits."""
 
 from __future__ import annotations
 
@@ -8,95 +8,80 @@ from typing import Any
 
 from ..errors import UsageError
 from ..model.laws import TOGETHER
-from ..model.point import BLOCK, REDRAWS, Point, of_kind
-from . import beside
-from .forms import FORMS, Form, exact_form_after, form_of, further_floats, further_steps
-from .sizes import Sizes
-from .work import KEPT, Amounts, Work
+from ..model.point import BLOCK, Point, of_kind
+from .forms import FORMS, Form, exact_form, form_for
 
 _STATIC = of_kind("static")
 
-SAMPLES_AT_ONCE = 2**17
-"""Samples that an accelerator reads at a time, of all runs side by side: a thousand for each of its some hundred processors."""
+LABELS = 64
+"""Labels per block when logits are compared with labels: small, so that padding past V costs little."""
 
-QUICK_COMPILE, QUICK_RUN = 0.65, 1.35
-"""Time to compile a quick program, and to run it apart from matrix products, over those of another."""
+STORED_TOKENS = 2**20
+"""Most noise tokens that a run keeps for further steps, where it would draw them again in each: 4 MiB."""
 
-TRAINING_COMPILE = 1.7
-"""Time to compile a program of runs that train on, over that of one without further steps."""
+LIGHT_COMPILE, LIGHT_RUN = 0.65, 1.35
+"""Time to compile a light program, and to run it apart from matrix products, over those of another."""
 
-
-def _static(point: Point) -> dict[str, Any]:
-    """The static fields of a point's program; one that is None is empty or 0."""
-    values = {name: getattr(point, name) for name in _STATIC}
-    nothing = {"pool": 0, "optimizer": "", "trains": ""}
-    values |= {"activation": point.activation_law.static_text(), "tokens": point.token_law.static_text()}
-    values["embedding"] = "" if point.embedding_law in TOGETHER else point.embedding_law.static_text()
-    return {name: nothing[name] if value is None else value for name, value in values.items()} | {"batched": point.batch is not None}
+VMAPPED_SAMPLES = 2**17
+"""Samples that an accelerator reads at a time, of all vmapped runs: a thousand for each of its some hundred processors."""
 
 
 @dataclass(frozen=True, order=True)
-class Shape(Sizes):
-    """The sizes of a program, and what follows from its form: cost, memory, and which points fit."""
+class Shape:
+    """Padded sizes V x d x m and the static fields of a program."""
+
+    V: int
+    d: int
+    m: int
+    activation: str
+    """Text of the law, its float parameters left out."""
+
+    form: str = "full"  # a name of forms.FORMS
+    diagnose: bool = False
+    decoders: bool = False
+    tile: int = 0
+    """Samples per iteration of a loop over samples: whole blocks. 0 takes four, which suits a CPU's caches and wastes little on
+    small N; programs of further steps take one; wide programs take fewer, so that a (tile, widest) float32 array stays within 16 MiB
+    as long as one block does."""
+
+    pool: int = 0
+    """Noise sequences of the pool; 0 is none."""
+
+    start: str = "three_step"
+    optimizer: str = ""
+    """Of further steps; empty for the recipe alone."""
+
+    trains: str = ""
+    embedding: str = ""
+    """Text of the embedding law, its float parameters left out; empty for laws that share a program."""
+
+    tokens: str = "uniform"
+    batched: bool = False
+    """Whether further steps read batches of samples."""
+
+    light: bool = False
+    """On a CPU, compiled in less time and slower to run, by the factors below. The plan chooses it for little work of the recipe."""
+
+    def __post_init__(self) -> None:
+        if not self.tile:
+            most = 1 if self.optimizer else 4  # many steps over few samples
+            blocks = max(1, min(most, 2**22 // (max(self.V, self.d, self.m) * BLOCK)))
+            object.__setattr__(self, "tile", BLOCK * blocks)
 
     @property
-    def runs_as(self) -> Form:
+    def through_logits(self) -> bool:
+        """Whether further steps go through the logits of the vocabulary, and no sample needs its attention output h (d,)."""
+        return not self.m and self.V <= 2 * self.d
+
+    @property
+    def trained_by(self) -> Form:
+        """The form itself."""
         return FORMS[self.form]
 
     @property
     def fallback(self) -> Shape | None:
-        """The program for runs that the error bound of this form turns away; None for an exact form."""
-        form = None if self.runs_as.exact else exact_form_after(self.form)
-        return form and replace(self, form=form.name)
-
-    def amounts(self, work: Work) -> Amounts:
-        """The primitive operations of runs in this program."""
-        V, d, m, runs = self.V, self.d, self.m, work.runs
-        hidden = 2 * m * d
-        recipe = Amounts() if self.start == "zero" else self.runs_as.amounts(work, self)
-        total = (
-            recipe
-            + further_steps(work, self)
-            + self.runs_as.reading(work, self)
-            + Amounts(
-                runs=runs,
-                normals=runs * (2 * V + m) * d,
-                activations=work.evaluated * m,
-                logits=work.labels,
-                flops=2 * work.labels * d
-                + work.evaluated * 2 * hidden
-                + max(runs, work.recorded) * 4 * V * (V * d + (hidden if m else 2 * d**2)),
-                decoded=runs * (V**3 + 4 * d**3 + 4 * V * d * (V + d)) if self.decoders else 0,
-            )
-        )
-        redraw = self.runs_as.redraw_amounts(work, self)
-        total = sum((redraw for _ in range(REDRAWS if self.diagnose and m else 0)), total)
-        return total.slower(QUICK_RUN) if self.quick else total
-
-    @property
-    def peak_bytes(self) -> int:
-        """Estimated peak memory, one run at a time: tables, and what a tile of samples holds at once."""
-        V, d, m = self.V, self.d, self.m
-        p = m or d
-        floats = 10 * V * d + 4 * V * p + 2 * m * d + 6 * d * p + self.runs_as.floats(self)
-        if self.diagnose:
-            floats += 4 * V * d + (4 * V * p + 2 * d * p + 2 * m * d if m else 0)
-        if self.decoders:  # what the program returns, and float64 on the host
-            floats += 5 * V * d + 10 * V * V + 20 * d * d
-        if self.optimizer and not (self.pool or self.batched):
-            floats += KEPT
-        return 4 * (floats + further_floats(self) + self.tile * (4 * V + 4 * d + 4 * m))
-
-    def beside(self, width: int) -> Shape:
-        """The shape with the tile for `width` runs side by side on an accelerator, where every iteration of a loop starts kernels:
-        the fewer the runs, the more samples of each at a time, as long as a (tile, widest) float32 array stays within 16 MiB."""
-        tile = min(SAMPLES_AT_ONCE // width, 2**22 // max(self.V, self.d, self.m))
-        return replace(self, tile=max(self.tile, tile // BLOCK * BLOCK))
-
-    def beside_bytes(self, width: int, platform: str) -> int:
-        """Estimated memory of each of `width` runs side by side on an accelerator; `platform` is as JAX names it."""
-        sizes = beside.padded(self.beside(width), platform)
-        return 4 * (beside.floats(sizes, self.runs_as.held_beside(sizes), platform) + further_floats(sizes))
+        """The program for runs that the error bound of this form rejects; None for an exact form."""
+        return None if self.trained_by.exact else replace(self, form=exact_form(self.trained_by).name)
 
     @property
     def variant(self) -> tuple[Any, ...]:
@@ -104,16 +89,26 @@ class Shape(Sizes):
         return self.form, self.m > 0, *(getattr(self, name) for name in (*_STATIC, "embedding", "batched"))
 
     def fits(self, point: Point) -> bool:
+        """Whether the program can run the point."""
         sizes = point.V <= self.V and point.d <= self.d and point.m <= self.m
-        return sizes and replace(Shape.sized(point, self.V, self.d, self.m), tile=self.tile, quick=self.quick) == self
+        return sizes and replace(Shape.sized(point, self.V, self.d, self.m), tile=self.tile, light=self.light) == self
+
+    def vmapped(self, width: int) -> Shape:
+        """The shape with the tile for `width` vmapped runs on an accelerator, where every iteration of a loop starts kernels: the
+        fewer the runs, the more samples of each at a time, as long as a (tile, widest) float32 array stays within 16 MiB."""
+        tile = min(VMAPPED_SAMPLES // width, 2**22 // max(self.V, self.d, self.m))
+        return replace(self, tile=max(self.tile, tile // BLOCK * BLOCK))
+
+    def __str__(self) -> str:
+        return f"{self.V}x{self.d}" + (f"x{self.m}" if self.m else "")
 
     @staticmethod
     def sized(point: Point, V: int, d: int, m: int) -> Shape:
         """The shape of these sizes for the point, whether it fits or not."""
-        return Shape(V, d, m, form=form_of(point, V).name, **_static(point))
+        return Shape(V, d, m, form=form_for(point, V).name, **_static_fields(point))
 
     @staticmethod
-    def of(point: Point) -> Shape:
+    def rounded(point: Point) -> Shape:
         """The shape of a point on its own: each size padded to a power of two, at least 16."""
         return Shape.sized(point, *(max(16, 1 << (size - 1).bit_length()) if size else 0 for size in (point.V, point.d, point.m)))
 
@@ -135,3 +130,12 @@ class Shape(Sizes):
             raise UsageError(f"--bucket: got {text!r}; allowed: VxD or VxDxM in whole numbers, as in 256x128 or 256x128x512")
         V, d, m = (int(size or 0) for size in match.groups())
         return V, d, m
+
+
+def _static_fields(point: Point) -> dict[str, Any]:
+    """The static fields of a point's program; one that is None is empty or 0."""
+    values = {name: getattr(point, name) for name in _STATIC}
+    nothing = {"pool": 0, "optimizer": "", "trains": ""}
+    values |= {"activation": point.activation_law.static_text(), "tokens": point.token_law.static_text()}
+    values["embedding"] = "" if point.embedding_law in TOGETHER else point.embedding_law.static_text()
+    return {name: nothing[name] if value is None else value for name, value in values.items()} | {"batched": point.batch is not None}

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float32, Int32, Shaped, UInt32
 from ..model import embeddings, task
 from ..model.embeddings import Embeddings
 from ..model.laws import find_law
-from .sizes import Sizes
+from .shape import Shape
 
 f32, i32 = jnp.float32, jnp.int32
 
@@ -60,11 +60,11 @@ class Pools(eqx.Module):
     """The part of the samples that have informative token x and noise sequence k, less its mean 1 / (V K)."""
 
 
-class Kept(eqx.Module):
+class NoiseTokens(eqx.Module):
     """Noise tokens of the samples of a run, drawn once and read in many steps."""
 
-    tokens: Int32[Array, " KEPT"]
-    """In the order in which `tiles.over_positions` reads them."""
+    tokens: Int32[Array, " STORED_TOKENS"]
+    """In the order in which `loops.over_positions` reads them."""
     complete: Bool[Array, ""]
     """Whether all are here; else they are drawn whenever they are needed."""
 
@@ -77,11 +77,11 @@ class World(eqx.Module):
     perm: Int32[Array, " V"]
     no_label: Float32[Array, " V"]
     """0 on labels, -inf on padding."""
-    shape: Sizes = eqx.field(static=True)
+    shape: Shape = eqx.field(static=True)
     pools: Pools | None = None
-    kept: Kept | None = None
-    axis: str | None = eqx.field(static=True, default=None)
-    """Name of the mapped axis of runs that go side by side, as on an accelerator; None where they go one after the other."""
+    noise_tokens: NoiseTokens | None = None
+    vmapped: bool = eqx.field(static=True, default=False)
+    """Whether runs are mapped along the axis `loops.RUNS`, as on an accelerator, and not one after the other."""
 
 
 class Trained(eqx.Module):
@@ -103,12 +103,12 @@ class Trained(eqx.Module):
     """Whether attention rests on the informative token to rounding; None if that was not asked."""
 
 
-def draw(run: Arguments, shape: Sizes, axis: str | None = None) -> World:
+def draw(run: Arguments, shape: Shape, vmapped: bool = False) -> World:
     """The frozen part of the run."""
     law = find_law("embedding", shape.embedding).with_traced(run.numbers) if shape.embedding else None
     e = embeddings.draw(run.streams, run.embedding, run.V, run.d, run.m, (shape.V, shape.d, shape.m), law)
     no_label = jnp.where(jnp.arange(shape.V, dtype=i32) < run.V, f32(0), f32(-jnp.inf))
-    return World(run, e, task.permutation(run.streams, run.V, shape.V), no_label, shape, axis=axis)
+    return World(run, e, task.permutation(run.streams, run.V, shape.V), no_label, shape, vmapped=vmapped)
 
 
 def trained(world: World, G1: Array, w_hat: Array, G2: Array, errors: Any = None, locked: Any = None) -> Trained:

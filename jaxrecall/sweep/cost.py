@@ -1,172 +1,247 @@
-"""The cost of runs: counts of primitive operations divided by the measured rates of this machine.
+"""What runs ask of a machine: their work, the primitive operations that it takes in a program, and the memory of the program.
 
-The default rates are those of one 2-core x86-64 machine. Every sweep keeps, beside the compiled programs, how long the runs of each
-program took, and the next plan and the next ETA use the rates that explain all programs that were measured on this machine. On a CPU
-it learns from CPU time, which other programs hardly change. What another version has learned is ignored.
+Sizes V, d, m, K in formulas are those of the program, padded. p is m, or d without an MLP.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import math
+import operator
 import os
-import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, astuple, dataclass, field, replace
-from importlib.metadata import version
-from pathlib import Path
+from typing import NamedTuple
 
-import numpy as np
-
-from ..files import atomic_write, cache_folder, read_json
+from ..model.point import BLOCK, REDRAWS, Point
 from ..model.training import TRAINS
-from ..simulator.forms import FORMS
-from ..simulator.shape import QUICK_COMPILE, TRAINING_COMPILE, Shape
-from ..simulator.work import PRIMITIVES, Amounts, Work
+from ..simulator.shape import LABELS, LIGHT_RUN, STORED_TOKENS, Shape
+
+TILE = 4 * BLOCK
+"""Samples per iteration of most programs."""
 
 
-@dataclass(frozen=True)
-class Rates:
-    """Operations per second of a run on one core, with the fields of Amounts; and the seconds to compile or load a program."""
+class Amounts(NamedTuple):
+    """Primitive operations of runs in a program."""
 
-    runs: float = 700.0
-    normals: float = 2.0e8
-    words: float = 8.0e8
-    row_floats: float = 2.4e10
-    lookups: float = 7.0e8
-    scatters: float = 6.0e8
-    exponentials: float = 2.5e9
-    activations: float = 1.3e9
-    logits: float = 1.4e9
-    flops: float = 2.0e11
-    decoded: float = 1.5e10
-    compile_seconds: float = 3.5
-    load_seconds: float = 1.0  # of one that was compiled before
+    runs: float = 0.0
+    normals: float = 0.0  # drawn for the embeddings
+    words: float = 0.0  # random words
+    row_floats: float = 0.0  # floats gathered and added row by row
+    lookups: float = 0.0  # numbers looked up by token
+    scatters: float = 0.0
+    exponentials: float = 0.0
+    activations: float = 0.0  # hidden units evaluated
+    logits: float = 0.0  # compared with labels
+    flops: float = 0.0  # of matrix products
+    decoded: float = 0.0  # steps of the decoders, which run on the host
 
-    def seconds(self, amounts: Amounts) -> float:
-        return sum(getattr(amounts, name) / getattr(self, name) for name in PRIMITIVES)
+    def __add__(self, other: Amounts) -> Amounts:  # type: ignore[override]
+        return Amounts(*map(operator.add, self, other))
 
-    def on_all_cores(self, amounts: Amounts) -> float:
-        """Seconds of wall time if all cores of this machine share the work, except that of decoders: they run on the host, where
-        Python's lock lets one thread work at a time."""
-        alone = amounts.decoded / self.decoded
-        return (self.seconds(amounts) - alone) / cores() + alone
+    def times(self, n: float) -> Amounts:
+        return Amounts(*(n * each for each in self))
 
-    def fitted(self, measured: Sequence[tuple[Amounts, float]]) -> Rates:
-        """Rates that best explain measured (amounts, seconds): all faster or slower by one factor, then each by one of its own.
-
-        Least squares of relative errors, regularised: what few programs cannot tell apart stays as it is.
-        """
-        if not measured:
-            return self
-        now = np.array([getattr(self, name) for name in PRIMITIVES])
-        share = np.array([amounts for amounts, _ in measured]) / now / np.array([[seconds] for _, seconds in measured])
-        common = np.exp(-np.log(share.sum(axis=1)).mean())
-        weight, pull = len(measured) ** -0.5, 0.1
-        A = np.concatenate([weight * common * share, pull * np.eye(len(PRIMITIVES))])
-        b = np.concatenate([np.full(len(measured), weight), np.full(len(PRIMITIVES), pull)])
-        slower = common * np.linalg.lstsq(A, b)[0].clip(0.05, 20.0)
-        return replace(self, **dict(zip(PRIMITIVES, map(float, now / slower), strict=True)))
+    def slower(self, factor: float) -> Amounts:
+        """As operations that take `factor` times as long, except matrix products and work on the host."""
+        return self.times(factor)._replace(flops=self.flops, decoded=self.decoded)
 
 
-Measured = Mapping[Shape, tuple[Amounts, float]]
-"""The operations of the runs that programs have made, and the seconds that they took."""
+PRIMITIVES = Amounts._fields
 
 
-def add_times(to: dict[Shape, tuple[Amounts, float]], new: Measured) -> None:
-    """Adds the operations and seconds of the programs in `new`."""
-    for shape, (amounts, seconds) in new.items():
-        before, so_far = to.get(shape, (Amounts(), 0.0))
-        to[shape] = before + amounts, so_far + seconds
+class Work(NamedTuple):
+    """What runs ask for whatever program they run in; the work of several is the sum."""
+
+    runs: int = 0
+    samples: int = 0  # drawn: N, here as below rounded up to whole tiles
+    tokens: int = 0  # drawn: N L, or those of a pool
+    evaluated: int = 0  # test and train sequences that are measured
+    evaluated_tokens: int = 0
+    labels: int = 0  # logits of the evaluated
+    gaussian: int = 0  # counts from their Gaussian limit
+    stepped: int = 0  # samples that further steps read; with a pool, steps
+    stepped_tokens: int = 0  # those without a pool
+    stepped_words: int = 0  # random words for them
+    recorded: int = 0  # rows of runs that train on
+
+    def __add__(self, other: Work) -> Work:  # type: ignore[override]
+        return Work(*map(operator.add, self, other))
+
+    def times(self, n: int) -> Work:
+        return Work(*(n * each for each in self))
 
 
-REMEMBERED = 64
-"""Programs whose times are kept: those that were measured last."""
+def work(point: Point, runs: int = 1) -> Work:
+    """The work of so many runs of a point."""
+    samples, n_rows = _whole(point.N, TILE), len(point.recorded_steps)
+    n_test = n_rows * _whole(point.n_test, BLOCK)
+    evaluated = n_test + n_rows * _whole(min(point.N, point.n_test), BLOCK)
+    labels = evaluated * _whole(point.V, LABELS)
+    further = (*_further_work(point), n_rows) if point.trains_on else (0, 0, 0, 0)
+    if point.pool is None:
+        return Work(1, samples, samples * point.L, evaluated, evaluated * point.L, labels, 0, *further).times(runs)
+    batches, limit = 3 if point.fresh_batches else 1, point.in_the_limit
+    drawn = {  # words one by one, or counts in their limit
+        "samples": (batches * samples, batches * point.V * point.pool),
+        "noise": (batches * _whole(point.pool, BLOCK) * (point.L - 1), batches * point.pool * point.V),
+        "test": (n_test * (point.L - 1), n_test * point.V),
+    }
+    pairs, noise, test = (0 if name in limit else words for name, (words, _) in drawn.items())
+    gaussian = sum(drawn[name][1] for name in limit)
+    return Work(1, pairs, noise, evaluated, test, labels, gaussian, *further).times(runs)
 
 
-def node_cache() -> str:
-    """A cache folder on this node's own disk, for workers whose home may be on the network; none if another user holds its name."""
-    folder = Path(tempfile.gettempdir(), f"jaxrecall-{os.getuid()}")
-    with suppress(OSError):
-        folder.mkdir(mode=0o700, exist_ok=True)
-        if folder.stat().st_uid == os.getuid():
-            return str(folder)
-    return ""
+def _further_work(point: Point) -> tuple[int, int, int]:
+    """`stepped`, `stepped_tokens` and `stepped_words` of a run that trains on."""
+    if point.pool:
+        return point.further_steps, 0, 0
+    samples = point.further_steps * _whole(point.batch or point.N, BLOCK)
+    tokens = samples * point.L
+    if point.batch:
+        return samples, tokens, 4 * tokens  # forward and back; a chosen sample takes both words of a cipher
+    stored = not point.fresh_batches and _whole(point.N, BLOCK) * point.L <= STORED_TOKENS
+    return samples, tokens, _whole(point.N, BLOCK) * point.L if stored else 2 * tokens
 
 
-@dataclass(frozen=True)
-class Calibration:
-    """What was measured on this machine: its rates, the programs that are already compiled, and the times that the rates explain."""
-
-    rates: Rates = Rates()
-    programs: frozenset[Shape] = frozenset()
-    measured: Measured = field(default_factory=dict)
-
-    def seconds_to_get(self, shape: Shape) -> float:
-        return self.rates.load_seconds if shape in self.programs else self.rates.compile_seconds * _compile_share(shape)
-
-    def after(self, measured: Measured, compiled: Mapping[Shape, float | None]) -> Calibration:
-        """With the times of programs, and the seconds that each took to compile, None if it was only loaded.
-
-        The rates are fitted anew to the last times of all programs: a grid of one kind must not spoil the rates of another.
-        """
-        new = {shape: times for shape, times in measured.items() if times[1] > 0}
-        others = {shape: times for shape, times in self.measured.items() if shape not in new}
-        known = dict([*others.items(), *new.items()][-REMEMBERED:])
-        fitted = Rates().fitted(list(known.values()))
-        rates = replace(fitted, compile_seconds=self.rates.compile_seconds, load_seconds=self.rates.load_seconds)
-        if times := [seconds / _compile_share(shape) for shape, seconds in compiled.items() if seconds is not None]:
-            # the geometric mean with earlier calls: one call on a busy machine must not decide all later estimates
-            rates = replace(rates, compile_seconds=math.sqrt(rates.compile_seconds * sum(times) / len(times)))
-        return Calibration(rates, self.programs | set(compiled), known)
-
-    def keep(self) -> None:
-        """Keeps it for the next plan, if the folder can be written."""
-        if path := _calibration_file():
-            with suppress(OSError):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                programs = [astuple(shape) for shape in sorted(self.programs)]
-                measured = [(astuple(shape), *times) for shape, times in self.measured.items()]
-                known = {"learned_by": learner(), "rates": asdict(self.rates), "programs": programs, "measured": measured}
-                atomic_write(path, json.dumps(known).encode())
-
-    @staticmethod
-    def kept() -> Calibration:
-        """What was kept last by this version, or the default rates and no programs."""
-        path = _calibration_file()
-        with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
-            known = read_json(path) if path else {}
-            measured = {Shape(*sizes): (Amounts(*amounts), seconds) for sizes, amounts, seconds in known["measured"]}
-            numbers = [*known["rates"].values(), *(x for amounts, seconds in measured.values() for x in (float(sum(amounts)), seconds))]
-            if known["learned_by"] == learner() and all(isinstance(x, float) and 0 < x < math.inf for x in numbers):
-                return Calibration(Rates(**known["rates"]), frozenset(Shape(*sizes) for sizes in known["programs"]), measured)
-        return Calibration()
+def operations(shape: Shape, work: Work) -> Amounts:
+    """The primitive operations of work in a program, with open attention, which costs more than locked."""
+    V, d, m, K, runs = shape.V, shape.d, shape.m, shape.pool, work.runs
+    evaluation = Amounts(
+        runs=runs,
+        normals=runs * (2 * V + m) * d,
+        activations=work.evaluated * m,
+        logits=work.labels,
+        words=work.evaluated_tokens,
+        flops=2 * work.labels * d + work.evaluated * 4 * m * d + max(runs, work.recorded) * 4 * V * d * (V + (2 * m or 2 * d)),
+        decoded=runs * (V**3 + 4 * d**3 + 4 * V * d * (V + d)) if shape.decoders else 0,
+    )
+    if K:
+        pairs = work.evaluated * V
+        evaluation += Amounts(scatters=work.evaluated_tokens, exponentials=pairs, flops=2 * pairs * d)
+    else:
+        evaluation += Amounts(row_floats=work.evaluated_tokens * d)
+    recipe = Amounts() if shape.start == "zero" else _recipe(shape, work)
+    redraws = _redraw(shape, work).times(REDRAWS) if shape.diagnose and m else Amounts()
+    total = evaluation + recipe + redraws + (_further_steps(shape, work) if shape.optimizer else Amounts())
+    return total.slower(LIGHT_RUN) if shape.light else total
 
 
-def learner() -> dict[str, str]:
-    """Who can use what is learned: this version of jaxrecall, and the cost model, named by a hash of what it counts.
+def _recipe(shape: Shape, work: Work) -> Amounts:
+    """The three steps."""
+    V, d, m, p, runs = shape.V, shape.d, shape.m, shape.m or shape.d, work.runs
+    samples, tokens, exact = work.samples, work.tokens, shape.trained_by.exact
+    if shape.pool:
+        draws = Amounts(normals=work.gaussian, words=2 * samples + tokens, scatters=samples + tokens)
+        return draws + _pairs(shape, work, 3) + (_softmax_of_pairs(shape, work, 2) if exact else _error_bounds(shape, work))
+    if shape.form == "counts":
+        tables = Amounts(lookups=runs * V**2, flops=runs * 8 * V * d * (V + d))
+        read = Amounts(words=5 * tokens, lookups=3 * tokens, scatters=3 * tokens, exponentials=2 * tokens)
+        return tables + read + _error_bounds(shape, work)
+    streamed = Amounts(
+        words=4 * tokens,
+        row_floats=(3 if exact else 4) * tokens * d,
+        lookups=tokens if exact else 0,
+        scatters=tokens,
+        exponentials=2 * tokens,
+        activations=3 * samples * m,
+        flops=samples * (4 * d * p + 8 * m * d),
+    )
+    if exact:
+        return streamed + _softmax(shape, samples, 2) + Amounts(flops=2 * samples * V * d)
+    locked = Amounts(exponentials=runs * V**2, flops=runs * 2 * V * (d * p + V * (d + p)))
+    return streamed + locked + _error_bounds(shape, work)
 
-    Where a form counts other operations than before, a rate that was fitted to the old counts would be wrong.
-    """
-    work = Work(*(1000 * i for i, _ in enumerate(Work._fields, 1)))
-    recipe = [Shape(96, 48, m, "none", name, diagnose, not m, pool=32) for name in FORMS for m in (0, 64) for diagnose in (False, True)]
-    later = [replace(recipe[0], pool=pool, optimizer="sgd", trains=trains) for pool in (0, 32) for trains in TRAINS]
-    counted = [(shape.form, *shape.amounts(work)) for shape in recipe + later]
-    return {"jaxrecall": version("jaxrecall"), "cost_model": hashlib.sha256(repr(counted).encode()).hexdigest()[:12]}
+
+def _redraw(shape: Shape, work: Work) -> Amounts:
+    """Steps 1 and 2 with an MLP, once more for a redraw of W_in."""
+    V, d, m, samples, exact = shape.V, shape.d, shape.m, work.samples, shape.trained_by.exact
+    drawn = Amounts(normals=work.runs * m * d) + (Amounts() if exact else _error_bounds(shape, work))
+    if shape.pool:
+        return drawn + _pairs(shape, work, 2) + (_softmax_of_pairs(shape, work, 1) if exact else Amounts())
+    streamed = Amounts(
+        words=3 * work.tokens,
+        row_floats=(2 if exact else 3) * work.tokens * d,
+        lookups=work.tokens if exact else 0,
+        scatters=work.tokens,
+        activations=2 * samples * m,
+        flops=samples * 8 * m * d + work.runs * 2 * V * d * m,
+    )
+    return drawn + streamed + (_softmax(shape, samples, 1) + Amounts(flops=2 * samples * V * d) if exact else Amounts())
 
 
-def _compile_share(shape: Shape) -> float:
-    """Time to compile the program, over that of one that is neither quick nor trains on."""
-    return (QUICK_COMPILE if shape.quick else 1.0) * (TRAINING_COMPILE if shape.optimizer else 1.0)
+def _softmax(shape: Shape, samples: int, steps: int) -> Amounts:
+    """The exact softmax of samples in some of the steps 2 and 3."""
+    return Amounts(exponentials=steps * samples * shape.V, flops=steps * samples * 4 * (shape.V + shape.m) * shape.d)
 
 
-def _calibration_file() -> Path | None:
-    folder = cache_folder()
-    return folder and folder / f"calibration-jax-{version('jax')}.json"
+def _softmax_of_pairs(shape: Shape, work: Work, steps: int) -> Amounts:
+    """That of all pairs, formed once more for the way back."""
+    return _softmax(shape, work.runs * shape.V * shape.pool, 2 * steps)
 
 
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def _error_bounds(shape: Shape, work: Work) -> Amounts:
+    """The bounds of `shortcut.softmax_errors`: some dozen products of matrices of the smaller side."""
+    V, d = shape.V, shape.d
+    side = min(V, d)
+    return Amounts(flops=work.runs * side**2 * (22 * side + 2 * (max(V, d) + (shape.m or max(V, d)))))
+
+
+def _pairs(shape: Shape, work: Work, steps: int) -> Amounts:
+    """Some of the three steps over all pairs of a token and a noise sequence."""
+    V, d, m, K, runs = shape.V, shape.d, shape.m, shape.pool, work.runs
+    flops = runs * 2 * (V * K * d + K * V * d + 2 * K * d * m + V * K * m)
+    return Amounts(exponentials=steps * runs * 3 * V * K, activations=steps * runs * V * K * m, flops=steps * flops)
+
+
+def _further_steps(shape: Shape, work: Work) -> Amounts:
+    """Steps of an optimiser: forward and back, which costs twice as much; over all pairs with a pool, formed once more for the way
+    back."""
+    V, d, m, K = shape.V, shape.d, shape.m, shape.pool
+    of_logits = 2 * V * d + 4 * m * d  # an MLP's features, and its answers
+    of_values = 2 * V * d if "Z_in" in TRAINS[shape.trains] else 0
+    if K:
+        pairs = work.stepped * V * K
+        tables = work.stepped * 4 * 2 * (K * V * d + V * K * d + (V + K) * m * d)
+        return Amounts(exponentials=6 * pairs, activations=3 * pairs * m, flops=4 * pairs * of_logits + tables)
+    samples, tokens = work.stepped, work.stepped_tokens
+    of_keys = 2 * V * d if shape.trains != "V" else 0
+    of_sample = 2 * V * V if shape.through_logits else 3 * of_logits + of_keys + of_values
+    return Amounts(
+        words=work.stepped_words,
+        row_floats=tokens * (V if shape.through_logits else d),
+        lookups=4 * tokens,
+        scatters=(2 if of_values else 1) * tokens,
+        exponentials=3 * samples * V + 2 * tokens,
+        activations=2 * samples * m,
+        flops=samples * of_sample + (samples // BLOCK) * 6 * V * d * (m or d),
+    )
+
+
+def peak_bytes(shape: Shape) -> int:
+    """Estimated peak memory of a run: tables, and what a tile of samples holds at once. Compilers reserve less, by up to eight times."""
+    V, d, m, K, p = shape.V, shape.d, shape.m, shape.pool, shape.m or shape.d
+    floats = 10 * V * d + 4 * V * p + 2 * m * d + 6 * d * p + shape.tile * 4 * (V + d + m)
+    if K:
+        floats += 14 * V * K + 6 * K * d + m * (8 * V + 10 * K)
+        floats += K * (4 * V + 8 * p) if shape.trained_by.exact else 0
+    elif shape.form == "counts":
+        floats += 4 * V * d + 5 * V * V
+    elif not shape.trained_by.exact:
+        floats += 4 * V * p + 3 * m * m
+    if shape.diagnose:
+        floats += 4 * V * d + (4 * V * p + 2 * d * p + 2 * m * d if m else 0)
+    if shape.decoders:  # what the program returns, and float64 on the host
+        floats += 5 * V * d + 10 * V * V + 20 * d * d
+    if shape.optimizer:  # parameters, their gradient and two moments; tables of the vocabulary; the way back
+        with_Z, with_W_in = (name in TRAINS[shape.trains] for name in ("Z_in", "W_in"))
+        trained = d * p + d * d + 2 * V * d * with_Z + m * d * with_W_in
+        floats += 5 * trained + 6 * V * (d + K) + shape.tile * (4 * V + 2 * d) * (2 if with_Z else 1)
+        floats += 0 if K else (5 * V * V if shape.through_logits else 0) + (0 if shape.batched else STORED_TOKENS)
+    return 4 * floats
+
+
+def memory_limit() -> int:
+    """80 % of this machine's memory, bytes."""
+    return int(0.8 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def _whole(n: int, size: int) -> int:
+    """n rounded up to a multiple of `size`."""
+    return -(-n // size) * size

@@ -16,8 +16,8 @@ from typing import NamedTuple
 from ..errors import UsageError
 from ..model.point import Point, Run
 from ..simulator.shape import Shape
-from ..simulator.work import Work
-from .cost import Rates
+from .calibration import Rates
+from .cost import operations, work
 
 ALLOWED = "allowed: i/n with i from 0 to n - 1, as in 0/4 to 3/4, or jax"
 
@@ -44,7 +44,7 @@ def shares(points: Sequence[Point], seeds: Sequence[int], count: int) -> Iterato
     is off by less than one run, and compiles few programs. A run belongs to the piece that holds its middle.
     """
     row = sorted(points, key=lambda point: _sort_key(Shape.tight(point)))
-    costs = [Rates().seconds(Shape.tight(point).amounts(Work.of(point))) for point in row]
+    costs = [Rates().seconds(operations(Shape.tight(point), work(point))) for point in row]
     total, before = len(seeds) * sum(costs), 0.0
     for point, cost in zip(row, costs, strict=True):
         for seed in seeds:

@@ -47,7 +47,7 @@ def test_a_realization_of_any_point_is_accepted(r):
 
 
 def test_a_wrong_array_of_the_simulator_is_refused():
-    world = drawn(POINT, 0, Shape.of(POINT))
+    world = drawn(POINT, 0, Shape.rounded(POINT))
     V2 = world.e.Z_in  # (V, d), which fits no w but one of V numbers
     trained = Trained(V2, jnp.zeros(len(V2), jnp.float32), jnp.float32(1), V2)
     with pytest.raises(TypeCheckError):

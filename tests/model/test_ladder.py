@@ -12,8 +12,8 @@ from jaxrecall.model.point import Point
 from jaxrecall.model.reference.metrics import measure
 from jaxrecall.model.reference.realization import realize
 from jaxrecall.model.reference.steps import in_float64, three_step
-from jaxrecall.simulator.program import simulate
 from jaxrecall.simulator.shape import Shape
+from jaxrecall.sweep.simulate import simulate
 
 
 def test_one_sample():

@@ -1,7 +1,8 @@
-"""Programs for accelerators: they lower for all platforms, they were compiled for real ones, and the planner knows their memory."""
+"""Programs for accelerators: they lower for all platforms, they were compiled for real ones, and what they reserve bounds their width."""
 
 import json
 import re
+from dataclasses import replace
 
 import jax
 import pytest
@@ -26,7 +27,7 @@ COLLECTIVE = re.compile(r"stablehlo\.(?:all_|collective_|reduce_scatter|send|rec
     ids=name,
 )
 def test_every_variant_lowers_for_cpu_cuda_and_tpu(shape):
-    run, arguments = program.unlowered(shape, 2, jax.local_devices()[:1], beside=True)
+    run, arguments = program.unlowered(shape, 2, jax.local_devices()[:1], vmapped=True)
     lowered = jax.export.export(run, platforms=["cpu", "cuda", "tpu"])(*arguments)
     assert lowered.platforms == ("cpu", "cuda", "tpu")
     assert not COLLECTIVE.search(lowered.mlir_module())
@@ -37,10 +38,10 @@ def test_the_variants_have_every_form_activation_and_extra():
     assert {shape.form for shape in shapes} == set(FORMS)
     assert len({shape.activation for shape in shapes}) > 4
     assert len(set(shapes)) == len(shapes) == 18
-    made = {shape.variant for shape in shapes}
+    made = {replace(shape, activation="any").variant for shape in shapes}
     for kw in ({}, {"m": 16}, {"pool": 16}, {"m": 16, "exact": "full"}, {"pool": 16, "exact": "full", "diagnose": True}):
-        variant = Shape.sized(Point(V=16, N=64, d=16, L=4, **kw), 16, 16, kw.get("m", 0)).variant
-        assert any(variant[:2] == other[:2] and variant[3:] == other[3:] for other in made), variant
+        shape = Shape.sized(Point(V=16, N=64, d=16, L=4, **kw), 16, 16, kw.get("m", 0))
+        assert replace(shape, activation="any").variant in made, shape
 
 
 def test_no_program_has_a_collective():
@@ -57,6 +58,17 @@ def test_the_page_is_that_of_the_record_and_says_what_is_missing():
 
 
 @pytest.mark.parametrize("key", ENTRIES)
-def test_the_planner_assumes_one_to_two_times_what_compilers_reserve(key):
+def test_the_formula_that_the_planner_starts_from_is_no_less_than_most_of_what_compilers_reserve(key):
+    """The number of vmapped runs is then reduced by what the compiler says; a formula far too low would compile many times."""
     entry = ENTRIES[key]
-    assert entry["temp_bytes"] + entry["argument_bytes"] <= planned(entry) <= 2 * entry["temp_bytes"]
+    assert 0.8 * (entry["temp_bytes"] + entry["argument_bytes"]) <= planned(entry) <= 40 * entry["temp_bytes"]
+
+
+def test_a_program_that_reserves_more_than_half_of_the_device_is_compiled_for_fewer_runs(monkeypatch):
+    """As on an accelerator, and with memory for two batches of four runs but not for two of eight."""
+    monkeypatch.setattr(program, "on_cpu", lambda: False)
+    shape = Shape(16, 16, 0, "none", "counts", tile=512)
+    four = program.compiled(shape, 4)
+    monkeypatch.setattr(program, "memory_of_device", lambda: 2 * four.reserved_bytes)
+    assert program.compiled(shape, 8).batch == 4
+    assert program.compiled(shape, 4) is four

@@ -17,7 +17,7 @@ from jaxrecall.model.point import Run
 from jaxrecall.model.reference.descent import EMBEDDINGS, OPTAX
 from jaxrecall.model.reference.steps import attend, features, in_float64
 from jaxrecall.model.training import OPTIMIZERS, TRAINS
-from jaxrecall.simulator import program, tiles
+from jaxrecall.simulator import loops, program
 from jaxrecall.simulator.shape import Shape
 
 RATES = {"sgd": 3.0, "momentum": 0.5, "adam": 0.02, "adamw": 0.02}
@@ -296,11 +296,11 @@ def test_rates_and_seeds_share_one_program_and_do_not_mix():
     before = program._compiled.cache_info().currsize
     points = [TRACED.replace(lr=0.5 * rate, steps=50 if rate % 2 else 20) for rate in range(1, 9)]
     runs = [Run(point, seed) for point in points for seed in (5, 6)]
-    compiled = program.compiled(Shape.of(TRACED))
+    compiled = program.compiled(Shape.rounded(TRACED))
     together = [rows for i in range(0, 16, compiled.batch) for rows in program.execute(compiled, runs[i : i + compiled.batch])[0]]
     alone = [program.execute(compiled, [run])[0][0] for run in reversed(runs)]
     assert together == alone[::-1]
-    assert {Shape.of(point) for point in points} == {Shape.of(TRACED)}
+    assert {Shape.rounded(point) for point in points} == {Shape.rounded(TRACED)}
     assert program._compiled.cache_info().currsize - before <= 1
     assert len({rows[-1]["loss"] for rows in together}) == 16
 
@@ -322,9 +322,10 @@ def test_tokens_kept_for_later_steps_are_those_drawn_in_each(monkeypatch):
     """N 600 and L 6 take two tiles of two groups of positions each: 4 x 2048 tokens."""
     found, point = [], TRACED.replace(steps=20)
     for most in (8192, 8191):
-        monkeypatch.setattr(tiles, "KEPT", most)
-        run = quickly(functools.partial(program.simulate_run, shape=Shape.of(point)))
-        found.append(run(jax.tree.map(lambda a: a[0], program.arguments([Run(point, 5)]))))
+        monkeypatch.setattr(loops, "STORED_TOKENS", most)
+        shape = Shape.rounded(point)
+        run = quickly(functools.partial(program.simulate_run, shape=shape))
+        found.append(run(jax.tree.map(lambda a: a[0], program.arguments([Run(point, 5)], shape))))
     jax.tree.map(np.testing.assert_array_equal, *found)
 
 

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from helpers import METRICS, _science, assert_same_metrics, drawn, relative, streamed
+from helpers import METRICS, _train, assert_same_metrics, drawn, relative, streamed
 
 from jaxrecall import Point, load, realize, simulate, three_step
 from jaxrecall.analysis.fit.cells import families
@@ -17,12 +17,12 @@ from jaxrecall.model.reference.metrics import measure
 from jaxrecall.model.reference.noise import columns, diagnose, split
 from jaxrecall.model.reference.realization import redraws
 from jaxrecall.model.reference.steps import in_float64
-from jaxrecall.simulator import noise, program, uniform
+from jaxrecall.simulator import noise, program, shortcut
 from jaxrecall.simulator.shape import Shape
-from jaxrecall.simulator.work import Work
 from jaxrecall.sweep import plan
 from jaxrecall.sweep.__main__ import main as sweep
-from jaxrecall.sweep.cost import Calibration
+from jaxrecall.sweep.calibration import Calibration
+from jaxrecall.sweep.cost import operations, peak_bytes, work
 
 SEED = 3
 POINT = Point(V=30, N=900, d=12, L=7, n_test=100, diagnose=True)
@@ -167,9 +167,9 @@ def test_where_there_is_no_score_there_is_no_noise():
         assert set(columns(bad, 0.0).values()) == {None}
 
 
-def test_a_redraw_that_no_shortcut_may_serve_turns_the_run_away(monkeypatch):
+def test_a_redraw_that_no_shortcut_may_serve_rejects_the_run(monkeypatch):
     """The bound of the redraws counts as that of the run does: made infinite, it sends the run to the full form."""
-    bounds = uniform.softmax_errors
+    bounds = shortcut.softmax_errors
     calls = []
 
     def broken(*arguments):
@@ -177,10 +177,10 @@ def test_a_redraw_that_no_shortcut_may_serve_turns_the_run_away(monkeypatch):
         found = bounds(*arguments)
         return found if len(calls) == 1 else (found[0] * np.float32(np.inf), found[1])
 
-    monkeypatch.setattr(uniform, "softmax_errors", broken)
+    monkeypatch.setattr(shortcut, "softmax_errors", broken)
     shape = shape_of(MLP.replace(eta=1e-6), 36)  # of its own, so that it is traced with the bound changed
-    _, raw = _science(drawn(MLP.replace(eta=1e-6), SEED, shape))
-    assert not shape.runs_as.holds(raw["errors"])
+    _, raw = _train(drawn(MLP.replace(eta=1e-6), SEED, shape))
+    assert not shape.trained_by.accepts(raw["errors"])
     assert len(calls) == 2
 
 
@@ -190,7 +190,9 @@ def test_asking_takes_a_program_of_its_own_that_is_told_to_cost_more():
     assert len(made.shapes) == 4
     assert plan.make([(point, 0) for point in asked], (64, 64, 0), Calibration()).n_runs == 4
     rates = Calibration().rates
-    dear, cheap = (rates.seconds(Shape.of(p).amounts(Work.of(p))) for p in (MLP.replace(N=10**5), MLP.replace(N=10**5, diagnose=False)))
+    dear, cheap = (
+        rates.seconds(operations(Shape.rounded(p), work(p))) for p in (MLP.replace(N=10**5), MLP.replace(N=10**5, diagnose=False))
+    )
     assert 4 < dear / cheap < 9
 
 
@@ -203,7 +205,7 @@ def test_asking_takes_a_program_of_its_own_that_is_told_to_cost_more():
 def test_peak_bytes_bounds_what_the_compiler_reserves(shape):
     about = program.compiled(shape, 1).run.memory_analysis()
     reserved = about.temp_size_in_bytes + about.output_size_in_bytes
-    assert reserved <= shape.peak_bytes <= 8 * reserved
+    assert reserved <= peak_bytes(shape) <= 8 * reserved
 
 
 GRID = """

@@ -7,11 +7,12 @@ import pytest
 from helpers import METRICS, assert_same_metrics, drawn, relative, streamed
 from scipy.special import softmax
 
+from jaxrecall import simulate
 from jaxrecall.model import keys, task
-from jaxrecall.model.point import Point
+from jaxrecall.model.point import FIELDS, Point
 from jaxrecall.model.reference import steps
 from jaxrecall.model.reference.realization import realize
-from jaxrecall.simulator import attention, counts, forms, program, uniform
+from jaxrecall.simulator import attention, counts, forms, shortcut
 from jaxrecall.simulator.expected import step2_error
 from jaxrecall.simulator.shape import Shape
 
@@ -79,9 +80,9 @@ def test_locked_attention_agrees_with_the_full_form_at_its_guard():
 def test_without_its_guard_the_cheap_form_shows(monkeypatch, changes, V):
     """The red side: a guard that lets everything through gives other numbers, so the tests above can fail."""
     if V == 32:
-        monkeypatch.setattr(forms.Form, "holds", lambda *_: True)
+        monkeypatch.setattr(forms.Form, "accepts", lambda *_: True)
     else:
-        monkeypatch.setattr(uniform, "LOCKED_NATS", -100.0)
+        monkeypatch.setattr(shortcut, "LOCKED_NATS", -100.0)
     shape = Shape(V, 32, 0, "none", "counts")  # V = 33 is of its own, so that it is traced with the constant changed
     learned, metrics = streamed(ATTENTION.replace(**changes), SEED, shape)
     assert metrics["form"] != "full"
@@ -96,10 +97,10 @@ def test_points_expected_beyond_the_guard_run_in_full_at_once(point):
     for factor, passes in ((0.3, True), (3.0, False)):
         asked = point.replace(eta=factor * expected)
         own = Shape.sized(asked, 32, 32, point.m)
-        assert own.runs_as.exact is not passes
+        assert own.trained_by.exact is not passes
         forms_taken = {streamed(asked, seed, shape_of(asked))[1]["form"] == "full" for seed in range(4)}
         assert forms_taken == {not passes}
-    assert Shape.of(point.replace(eta=3 * expected, embedding="orthogonal", d=40)).form != "full"  # nothing is foreseen: it is tried
+    assert Shape.rounded(point.replace(eta=3 * expected, embedding="orthogonal", d=40)).form != "full"  # nothing is foreseen: it is tried
 
 
 @pytest.mark.parametrize("eta", [1e-4, 1e-2, 0.3])
@@ -112,7 +113,7 @@ def test_bounds_bound(point, eta, kappa):
     """The guard's bounds against the residuals of the samples themselves, in float64; mean over samples, as the guard says it."""
     point = point.replace(eta=eta, kappa=kappa)
     world = drawn(point, SEED, shape_of(point))
-    bounds = jax.device_get(helpers._science(world)[1]["errors"])
+    bounds = jax.device_get(helpers._train(world)[1]["errors"])
     r = steps.in_float64(realize(point, SEED))
     learned = steps.three_step(realize(point, SEED), point)
     x, ell, _ = steps.batch_of_step(r, point, 1)
@@ -130,7 +131,7 @@ def test_bounds_are_the_same_from_either_side(point):
 
     def errors(V: int, d: int) -> np.ndarray:
         world = drawn(point.replace(kappa=3), SEED, Shape.sized(point.replace(eta=1e-12), V, d, point.m))
-        return np.array(jax.device_get(helpers._science(world)[1]["errors"]))
+        return np.array(jax.device_get(helpers._train(world)[1]["errors"]))
 
     assert np.max(np.abs(np.log(errors(32, 64) / errors(64, 32)))) < np.log(64) / 32
 
@@ -140,23 +141,52 @@ def test_the_spectral_radius_is_bounded():
     for n, rank in ((5, 5), (40, 3), (64, 64)):
         A = rng.normal(size=(n, rank)).astype(np.float32)
         true = np.linalg.eigvalsh((A @ A.T).astype(np.float64))[-1]
-        bound = float(uniform.spectral_radius(np.asarray(A @ A.T)))
+        bound = float(shortcut.spectral_radius(np.asarray(A @ A.T)))
         assert true * (1 - 1e-6) <= bound <= true * n ** (1 / 32) * (1 + 1e-5)
 
 
 def test_points_too_large_to_count_in_32_bits_run_the_full_form():
-    assert Shape.of(Point(V=64, N=2**25, d=8, L=64)).form == "full"
-    assert Shape.of(Point(V=64, N=2**25 - 1, d=8, L=64)).form == "counts"
+    assert Shape.rounded(Point(V=64, N=2**25, d=8, L=64)).form == "full"
+    assert Shape.rounded(Point(V=64, N=2**25 - 1, d=8, L=64)).form == "counts"
     assert not Shape(64, 16, 0, "none", "counts").fits(Point(V=64, N=2**25, d=8, L=64))
+
+
+@pytest.mark.parametrize("changes", [{}, {"m": 32}, {"pool": 16}], ids=str)
+def test_a_point_with_a_field_that_no_shortcut_knows_runs_exact(changes, monkeypatch):
+    point = ATTENTION.replace(eta=1e-6, **changes)
+    exact = forms.exact_form(forms.form_for(point, 32))
+    assert not forms.form_for(point, 32).exact
+    monkeypatch.setattr(forms, "KNOWN", forms.KNOWN - {"trigger_in_value"})
+    assert not forms.form_for(point, 32).exact  # at its default
+    assert forms.form_for(point.replace(trigger_in_value=False), 32) == exact
+
+
+def test_registering_a_form_says_what_has_come_instead():
+    with pytest.raises(NotImplementedError, match=r"forms\.register: .*simulator="):
+        forms.register(object())
+
+
+def test_shortcuts_have_looked_at_every_field():
+    assert not FIELDS.keys() - forms.KNOWN - {"tokens"}
+    assert not forms.BOUNDED & (forms.OF_ANY_VALUE | forms.AFTER_RECIPE)
+
+
+@pytest.mark.parametrize("changes", [{}, {"m": 32}, {"pool": 16}], ids=str)
+def test_no_rate_makes_an_exact_gradient_vanish(changes):
+    """w over its rate, where float32 has no number left for eta^2."""
+    usual, least = (ATTENTION.replace(eta=eta, exact="full", **changes) for eta in (1e-12, 1e-37))
+    found = [np.asarray(helpers._train(drawn(one, SEED, Shape.sized(one, 32, 32, one.m)))[0].w) for one in (usual, least)]
+    assert np.abs(found[1]).max() > 0
+    assert relative(found[1], found[0]) < 1e-5
 
 
 def test_the_full_form_can_be_asked_for_and_is_fallen_back_to():
     point = ATTENTION.replace(eta=1e-6, d=20)
-    row, full = program.simulate(point, SEED), program.simulate(point.replace(exact="full"), SEED)
+    row, full = simulate(point, SEED), simulate(point.replace(exact="full"), SEED)
     assert (row["form"], full["form"]) == ("counts+locked", "full")
     assert row["draw_check"] == full["draw_check"]
     assert {name: row[name] for name in METRICS if name.startswith("n_")} == {name: full[name] for name in METRICS if name.startswith("n_")}
-    assert program.simulate(point.replace(eta=1.0), SEED)["form"] == "full"
+    assert simulate(point.replace(eta=1.0), SEED)["form"] == "full"
 
 
 def test_no_rate_overflows_an_attention_score():

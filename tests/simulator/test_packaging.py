@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from helpers import assert_same_metrics, executed, python, relative, streamed
 
+from jaxrecall import simulate
 from jaxrecall.model.point import Point
 from jaxrecall.simulator import program
 from jaxrecall.simulator.rows import finish
@@ -52,8 +53,8 @@ def test_in_a_batch(alone):
     assert_same(rows(Shape(32, 32, 0, "none", "counts"), 5), alone)
 
 
-def test_in_a_quick_program(alone):
-    assert_same(rows(Shape(32, 32, 0, "none", "counts", quick=True), 5), alone)
+def test_in_a_light_program(alone):
+    assert_same(rows(Shape(32, 32, 0, "none", "counts", light=True), 5), alone)
 
 
 @pytest.mark.slow  # two programs of its own; test_sweep has a forced shape
@@ -62,20 +63,20 @@ def test_in_a_larger_bucket_with_another_tile(alone):
 
 
 @pytest.mark.parametrize("form", ["counts", pytest.param("full", marks=pytest.mark.slow)])
-def test_side_by_side_as_on_an_accelerator(alone, form, monkeypatch):
+def test_vmapped_as_on_an_accelerator(alone, form, monkeypatch):
     """Runs of different N, L, V and batches share their loops: each is masked where it needs fewer steps than another."""
-    monkeypatch.setattr("jaxrecall.simulator.shape.SAMPLES_AT_ONCE", 1)  # several tiles for some of the runs, one for others
+    monkeypatch.setattr("jaxrecall.simulator.shape.VMAPPED_SAMPLES", 1)  # several tiles for some of the runs, one for others
     shape = Shape(32, 32, 0, "none", form, tile=1024)
-    run, _ = program.unlowered(shape, len(RUNS), jax.local_devices()[:1], beside=True)
+    run, _ = program.unlowered(shape, len(RUNS), jax.local_devices()[:1], vmapped=True)
     with jax.default_matmul_precision("highest"):
-        raw = jax.device_get(run(program.arguments(RUNS), np.ones(len(RUNS), bool)))
-    finished = [finish(jax.tree.map(lambda a, i=i: a[i], raw), point, shape.runs_as) for i, (point, _) in enumerate(RUNS)]
+        raw = jax.device_get(run(program.arguments(RUNS, shape), np.ones(len(RUNS), bool)))
+    finished = [finish(jax.tree.map(lambda a, i=i: a[i], raw), point, shape.trained_by) for i, (point, _) in enumerate(RUNS)]
     found = [metrics and metrics[0] for metrics in finished]
     assert_alike(found, alone[: len(RUNS)] if form == "counts" else alone[len(RUNS) :])
 
 
 def test_simulate_gives_the_row(alone):
-    row = program.simulate(POINTS[1], 7)
+    row = simulate(POINTS[1], 7)
     assert row["draw_check"] == alone[3]["draw_check"]
     assert_same_metrics(row, alone[3])
     assert "seconds" not in row

@@ -21,11 +21,12 @@ from jaxrecall.model import pool as law
 from jaxrecall.model.point import Run
 from jaxrecall.model.reference import noise as noise_to_read
 from jaxrecall.model.reference.realization import redraws
-from jaxrecall.simulator import pool, pool_draws, program
+from jaxrecall.simulator import pool_draws, program
 from jaxrecall.simulator.forms import FORMS
+from jaxrecall.simulator.run import recipe
 from jaxrecall.simulator.shape import Shape
-from jaxrecall.simulator.work import Work
 from jaxrecall.sweep.__main__ import main
+from jaxrecall.sweep.cost import operations, peak_bytes, work
 
 SMALL = {"V": 11, "N": 700, "d": 14, "L": 6, "n_test": 600, "pool": 20}
 SWITCHES = [
@@ -201,28 +202,28 @@ def test_samples_and_lengths_far_beyond_an_int32_do_not_overflow():
 
 def test_cost_and_memory_are_bounded_in_samples_and_length():
     point = Point(V=64, N=10**4, d=32, L=64, pool=256)
-    shape = Shape.of(point)
+    shape = Shape.rounded(point)
     for N, L in ((10**7, 64), (10**15, 64), (10**4, 2**16), (10**4, 10**9), (10**15, 10**9)):
         far = point.replace(N=N, L=L)
-        assert Shape.of(far) == shape
-        words = shape.amounts(Work.of(far)).words
+        assert Shape.rounded(far) == shape
+        words = operations(shape, work(far)).words
         assert words < 2 * 2**20 + 512 * 8 * 64 * 5, (N, L)
-    assert Shape.of(point.replace(pool=512)).peak_bytes > 1.2 * shape.peak_bytes
+    assert peak_bytes(Shape.rounded(point.replace(pool=512))) > 1.2 * peak_bytes(shape)
 
 
 def test_no_step_scatters():
     """What an accelerator runs is matrix products: neither form adds to scattered places, batched or not."""
     for m in (0, 20):
         point = Point(**{**SMALL, "m": m})
-        world = pool_draws.with_pools(drawn(point, 0, sized(point)))
-        worlds = jax.tree.map(lambda a: jnp.stack([a, a]), world)
-        for train in (pool.train, pool.train_full):
-            traced = str(jax.make_jaxpr(jax.vmap(train))(worlds))
+        for one in (point.replace(eta=1e-9), point.replace(exact="full")):
+            world = pool_draws.with_pools(drawn(one, 0, sized(one)))
+            worlds = jax.tree.map(lambda a: jnp.stack([a, a]), world)
+            traced = str(jax.make_jaxpr(jax.vmap(recipe))(worlds))
             assert "dot_general" in traced
             assert "scatter" not in traced
 
 
-def test_side_by_side_and_one_after_the_other_are_the_same_run(monkeypatch):
+def test_vmapped_runs_and_runs_one_after_the_other_are_the_same(monkeypatch):
     """As on an accelerator: points in the limit and points that are not, in one batch."""
     points = [Point(**{**SMALL, "eta": 1e-5, **kw}) for kw in ({}, {"N": 10**7, "L": 40000}, {"N": 60, "fresh_batches": True})]
     runs = [Run(point, seed) for point in points for seed in range(2)]
@@ -230,10 +231,10 @@ def test_side_by_side_and_one_after_the_other_are_the_same_run(monkeypatch):
     looped = executed(program.compiled(shape), runs)
     monkeypatch.setattr(program, "on_cpu", lambda: False)
     program._compiled.cache_clear()
-    beside = executed(program.compiled(shape, 6), runs)
+    vmapped = executed(program.compiled(shape, 6), runs)
     monkeypatch.undo()
     program._compiled.cache_clear()
-    for a, b in zip(looped, beside, strict=True):
+    for a, b in zip(looped, vmapped, strict=True):
         if a is None or b is None:
             assert a is b
             continue
@@ -359,7 +360,7 @@ def test_a_pool_converges_to_the_law_without(at):
 def test_a_form_knows_whether_its_points_have_a_pool():
     assert {name for name, form in FORMS.items() if form.with_pool} == {"pool", "pool-full"}
     point = Point(**{**SMALL, "eta": 1e-5})
-    assert Shape.of(point).form == "pool"
-    assert Shape.of(point).fallback == replace(Shape.of(point), form="pool-full")
-    assert Shape.of(point.replace(exact="full")).form == "pool-full"
-    assert Shape.of(point.replace(pool=None)).fallback.form == "full"
+    assert Shape.rounded(point).form == "pool"
+    assert Shape.rounded(point).fallback == replace(Shape.rounded(point), form="pool-full")
+    assert Shape.rounded(point.replace(exact="full")).form == "pool-full"
+    assert Shape.rounded(point.replace(pool=None)).fallback.form == "full"

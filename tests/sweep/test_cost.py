@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import zlib
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from multiprocessing.pool import ThreadPool
 
@@ -14,13 +15,12 @@ import pytest
 
 from jaxrecall.errors import PointError
 from jaxrecall.model.point import Point
-from jaxrecall.simulator.forms import Counts
-from jaxrecall.simulator.program import simulate
 from jaxrecall.simulator.shape import Shape
-from jaxrecall.simulator.work import PRIMITIVES, Amounts, Work
-from jaxrecall.sweep import cost, plan
-from jaxrecall.sweep.cost import Calibration, Rates, cores
+from jaxrecall.sweep import calibration, plan
+from jaxrecall.sweep.calibration import Calibration, Rates, cores
+from jaxrecall.sweep.cost import PRIMITIVES, Amounts, operations, peak_bytes, work
 from jaxrecall.sweep.running.meter import Meter
+from jaxrecall.sweep.simulate import simulate
 
 BYTES = bytes(range(256)) * 128
 
@@ -31,7 +31,7 @@ POINTS = [Point(V=V, N=N, d=d, L=L) for V, N, d, L in itertools.product((64, 256
 
 def batches(rates: Rates, noise: float = 0.0) -> list[tuple[Amounts, float]]:
     chance = random.Random(0)
-    amounts = [Shape.tight(point).amounts(Work.of(point, runs)) for point in POINTS for runs in (1, 5)]
+    amounts = [operations(Shape.tight(point), work(point, runs)) for point in POINTS for runs in (1, 5)]
     return [(a, rates.seconds(a) * chance.uniform(1 - noise, 1 + noise)) for a in amounts]
 
 
@@ -53,7 +53,7 @@ def test_rates_are_recovered_from_measured_batches(factor):
 def test_a_grid_of_one_kind_leaves_the_rates_of_others_alone():
     """A program whose lookups take five times as long as the model says, measured again and again beside others that obey it."""
     machine = of_programs(batches(Rates()))
-    amounts = Shape(1024, 64, 0, "none", "counts").amounts(Work.of(Point(V=1024, N=65536, d=64, L=8), 100))
+    amounts = operations(Shape(1024, 64, 0, "none", "counts"), work(Point(V=1024, N=65536, d=64, L=8), 100))
     odd = {Shape(1024, 64, 0, "none", "counts"): (amounts, 5 * Rates().seconds(amounts))}
     known = Calibration().after(machine, {})
     for _ in range(20):
@@ -84,12 +84,35 @@ def test_calibration_is_kept_and_a_broken_file_is_not_trusted(tmp_path, monkeypa
     assert Calibration.kept() == known
     (file,) = (tmp_path / "cache").iterdir()
     saved = json.loads(file.read_text())
-    (sizes, amounts, _) = saved["measured"][0]
-    measured = ([sizes, amounts, -0.5], [sizes, [0.0], 0.5], [1, 2, 3])
+    (entry,) = saved["measured"]
+    measured = (entry | {"seconds": -0.5}, entry | {"amounts": {"words": 0.0}}, [1, 2, 3])
     damages = ({"rates": {"words": -1.0}}, *({"measured": [one]} for one in measured))
     for broken in ("", "{", "[1]", '{"rates": {}}', *(json.dumps(saved | damage) for damage in damages)):
         file.write_text(broken)
         assert Calibration.kept() == Calibration()
+
+
+def test_kept_programs_are_read_by_the_names_of_their_fields(tmp_path, monkeypatch):
+    """A file from code with another field, or with the same fields in another order, is never read as something else."""
+    monkeypatch.setenv("JAXRECALL_CACHE", str(tmp_path))
+    shape, other = Shape(64, 32, 0, "none", "counts", decoders=True), Shape(32, 32, 0, "none", "counts")
+    amounts = Amounts(words=2.0, flops=3.0)
+    known = Calibration(Rates(), frozenset({shape, other}), {shape: (amounts, 0.5), other: (amounts, 0.25)})
+    known.keep()
+    (file,) = tmp_path.iterdir()
+    saved = json.loads(file.read_text())
+
+    def read(changed: Callable[[dict], dict]) -> Calibration:
+        """What is read where all programs but `other` are changed."""
+        programs = [changed(named) if named["V"] == 64 else named for named in saved["programs"]]
+        measured = [entry | {"program": changed(named) if (named := entry["program"])["V"] == 64 else named} for entry in saved["measured"]]
+        file.write_text(json.dumps(saved | {"programs": programs, "measured": measured}))
+        return Calibration.kept()
+
+    assert read(lambda named: dict(reversed(named.items()))) == known
+    without = Calibration(Rates(), frozenset({other}), {other: (amounts, 0.25)})
+    assert read(lambda named: {"zipf": True, **named}) == without
+    assert read(lambda named: {name: value for name, value in named.items() if name != "diagnose"}) == without
 
 
 def test_what_another_version_has_learned_is_ignored(tmp_path, monkeypatch):
@@ -103,8 +126,7 @@ def test_what_another_version_has_learned_is_ignored(tmp_path, monkeypatch):
         assert Calibration.kept() == Calibration()
     file.write_text(json.dumps(saved))
     assert Calibration.kept() == known
-    amounts = Counts.amounts
-    monkeypatch.setattr(Counts, "amounts", lambda *of: amounts(*of) + Amounts(flops=1.0))  # a form that counts otherwise
+    monkeypatch.setattr(calibration, "operations", lambda *of: operations(*of) + Amounts(flops=1.0))  # forms that count otherwise
     assert Calibration.kept() == Calibration()
 
 
@@ -166,7 +188,7 @@ def test_a_program_that_is_compiled_already_is_preferred():
 
 def test_width_is_bounded_by_memory():
     runs = [(Point(V=64, N=1024, d=16, L=8), seed) for seed in range(100)]
-    need = Shape(64, 16, 0, "none", "counts").peak_bytes
+    need = peak_bytes(Shape(64, 16, 0, "none", "counts"))
     assert plan.make(runs, limit=need).terms.width(Shape(64, 16, 0, "none", "counts")) == 1
     wide = plan.make(runs, limit=100 * need)
     assert wide.terms.width(Shape(64, 16, 0, "none", "counts")) == min(plan.cores(), 100)
@@ -174,22 +196,22 @@ def test_width_is_bounded_by_memory():
 
 
 def test_simulate_refuses_a_point_that_does_not_fit_in_memory(monkeypatch):
-    monkeypatch.setattr("jaxrecall.simulator.program.memory_limit", lambda: 2**30)
+    monkeypatch.setattr("jaxrecall.sweep.simulate.memory_limit", lambda: 2**30)
     with pytest.raises(PointError, match=r"^d: got V=2, d=65536, m=0, which needs about \d+ MiB; allowed: 1024 MiB"):
         simulate(Point(V=2, N=1, d=65536, L=1), seed=0)
 
 
-def test_memory_bounds_the_runs_side_by_side_on_an_accelerator():
+def test_memory_bounds_the_vmapped_runs_on_an_accelerator():
     runs = [(Point(V=256, N=1024, d=128, L=8), seed) for seed in range(100)]
     shape = Shape(256, 128, 0, "none", "counts")
     terms = replace(plan.make(runs, (256, 128, 0)).terms, batch=80)
-    need = {width: 2 * width * shape.beside_bytes(width, "gpu") for width in (1, 16, 64)}
-    assert [terms.width_beside(shape, "gpu", memory) for memory in (2**40, need[64], need[64] - 1, need[16], 1)] == [64, 64, 32, 16, 1]
-    assert replace(terms, batch=1000).width_beside(shape, "gpu", 2**40) == 64  # there are 100 runs
-    assert shape.beside_bytes(1, "gpu") > 1.5 * shape.beside_bytes(64, "gpu")  # more samples at a time
+    need = {width: 2 * width * peak_bytes(shape.vmapped(width)) for width in (1, 16, 64)}
+    assert [terms.vmapped_width(shape, memory) for memory in (2**40, need[64], need[64] - 1, need[16], 1)] == [64, 64, 32, 16, 1]
+    assert replace(terms, batch=1000).vmapped_width(shape, 2**40) == 64  # there are 100 runs
+    assert peak_bytes(shape.vmapped(1)) > 1.5 * peak_bytes(shape.vmapped(64))  # more samples at a time
 
 
 def test_cores_share_all_work_but_that_of_decoders(monkeypatch):
-    monkeypatch.setattr(cost, "cores", lambda: 4)
+    monkeypatch.setattr(calibration, "cores", lambda: 4)
     both = Amounts(flops=1e12, decoded=1e12)
     assert Rates().on_all_cores(both) == pytest.approx(1e12 / Rates().flops / 4 + 1e12 / Rates().decoded)

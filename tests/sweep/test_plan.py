@@ -10,7 +10,8 @@ from jaxrecall.model.point import Point
 from jaxrecall.simulator import program
 from jaxrecall.simulator.shape import Shape
 from jaxrecall.sweep import plan
-from jaxrecall.sweep.cost import Calibration
+from jaxrecall.sweep.calibration import Calibration
+from jaxrecall.sweep.cost import peak_bytes
 
 
 def grid(**axes):
@@ -53,7 +54,7 @@ def test_the_estimate_says_what_it_would_be_without_shortcuts():
     assert plan.joined([guarded, exact], 1).seconds_in_full == guarded.seconds_in_full + exact.seconds_in_full
 
 
-def test_runs_that_will_be_turned_away_join_the_program_that_their_neighbours_fall_back_on():
+def test_runs_that_will_be_rejected_join_the_program_that_their_neighbours_fall_back_on():
     sure, near = Point(V=64, N=128, d=16, L=8), Point(V=64, N=1024, d=128, L=8)
     found = plan.make([(sure, 0), (near, 0)], calibration=Calibration())
     assert sure.exact == near.exact == "guarded"
@@ -72,15 +73,15 @@ def test_a_merged_shape_has_the_tile_of_its_own_sizes():
     assert plan._both(small, large) == plan._both(large, small) == large
 
 
-def test_little_work_runs_in_a_quick_program_and_much_in_one_that_is_not():
+def test_little_work_runs_in_a_light_program_and_much_in_one_that_is_not():
     little, much = (plan.make([(Point(V=64, N=N, d=32, L=8), seed) for seed in range(4)]) for N in (1024, 10**8))
-    assert [shape.quick for shape in (*little.shapes, *much.shapes)] == [True, False]
-    (quick,) = little.shapes
-    assert quick.fallback == replace(quick, form="full")
+    assert [shape.light for shape in (*little.shapes, *much.shapes)] == [True, False]
+    (light,) = little.shapes
+    assert light.fallback == replace(light, form="full")
     (training,) = plan.make([(Point(V=64, N=1024, d=32, L=8, steps=4, lr=0.1), 0)]).shapes
-    assert not training.quick
-    known = Calibration(programs=frozenset({replace(quick, quick=False)}))  # what is compiled already costs least
-    assert plan.make([(Point(V=64, N=1024, d=32, L=8), 0)], calibration=known).shapes == (replace(quick, quick=False),)
+    assert not training.light
+    known = Calibration(programs=frozenset({replace(light, light=False)}))  # what is compiled already costs least
+    assert plan.make([(Point(V=64, N=1024, d=32, L=8), 0)], calibration=known).shapes == (replace(light, light=False),)
 
 
 def test_chunks_are_bounded():
@@ -110,4 +111,4 @@ SHAPES = [Shape(32, 32, 0, "none", "counts"), Shape(2048, 64, 0, "none", "full")
 @pytest.mark.parametrize("shape", [SHAPES[0], *(pytest.param(shape, marks=pytest.mark.slow) for shape in SHAPES[1:])], ids=str)
 def test_peak_bytes_bounds_what_the_compiler_reserves(shape):
     reserved = program.compiled(shape, 1).run.memory_analysis().temp_size_in_bytes
-    assert reserved <= shape.peak_bytes <= 8 * reserved
+    assert reserved <= peak_bytes(shape) <= 8 * reserved

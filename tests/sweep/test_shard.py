@@ -17,18 +17,18 @@ from jaxrecall.analysis.fit.__main__ import main as fit
 from jaxrecall.compact import main as compact
 from jaxrecall.errors import UsageError
 from jaxrecall.simulator.shape import Shape
-from jaxrecall.simulator.work import Work
 from jaxrecall.status import main as status
 from jaxrecall.status import survey
 from jaxrecall.sweep.__main__ import main
-from jaxrecall.sweep.cost import Rates
+from jaxrecall.sweep.calibration import Rates
+from jaxrecall.sweep.cost import operations, work
 from jaxrecall.sweep.shard import Shard, chosen, without_shard
 
 POINTS = [Point(V=V, N=N, d=d, L=L) for V in (20, 300) for d in (16, 90) for L in (3, 40) for N in (100, 5000, 70000)]
 
 
 def cost(runs) -> float:
-    return sum(Rates().seconds(Shape.tight(point).amounts(Work.of(point))) for point, _ in runs)
+    return sum(Rates().seconds(operations(Shape.tight(point), work(point))) for point, _ in runs)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])

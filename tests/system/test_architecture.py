@@ -33,11 +33,8 @@ WITHOUT_JAX = (
     "model.columns",
     "model.physics",
     "model.decoders",
-    "simulator.beside",
     "simulator.forms",
     "simulator.shape",
-    "simulator.sizes",
-    "simulator.work",
 )
 COMPILES = ("simulator/program.py", "reference/realization.py", "reference/descent.py", "model/keys.py")
 """The last of them has the cipher alone, which is traced once for all places in a program that use it."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ...errors import GridError, StoreError, UsageError
 from ...model.columns import CODE_VERSION
-from ...simulator.work import memory_limit
+from ..cost import memory_limit, peak_bytes
 from ..grid import Grid
 from ..settings import Settings
 from ..shard import Shard
@@ -46,7 +46,7 @@ def prepare(
             "--out DIR keeps grids apart"
         )
     if job.plan.peak_bytes > limit:
-        largest = max(job.plan.shapes, key=lambda shape: shape.peak_bytes)
+        largest = max(job.plan.shapes, key=peak_bytes)
         raise GridError(
             f"limits.max_bytes: program {largest} needs about {job.plan.peak_bytes / 2**20:.0f} MiB; allowed: {limit / 2**20:.0f} MiB. "
             "Lower V, d or m, or raise limits.max_bytes."

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ...model.point import RunId
 from ...simulator.shape import Shape
-from ..cost import Measured
+from ..calibration import Measured
 from ..plan import Chunk, Plan
 from ..store.store import Store
 from .failure import Failure

@@ -13,8 +13,8 @@ from threadpoolctl import threadpool_limits
 
 from ...model.point import Run
 from ...simulator.shape import Shape
-from ...simulator.work import Amounts, Work
-from ..cost import add_times, cores
+from ..calibration import add_times, cores
+from ..cost import Amounts, Work, memory_limit, operations, work
 from ..plan import Chunk, Plan, Terms
 from ..store.store import Store
 from .failure import Failure
@@ -75,7 +75,7 @@ class BatchRunner:
     """Runs chunks batch by batch through compiled programs, with several batches always in progress. Creating one starts JAX.
 
     On a CPU the runs of a batch run one after the other, and several threads run one batch each. On an accelerator the runs of a
-    batch run side by side, while another batch waits. `width` is how many runs of a shape share the memory.
+    batch are vmapped, while another batch waits. `width` is how many runs of a shape share the memory.
     """
 
     def __init__(self, terms: Terms, remarks: Remarks):
@@ -94,13 +94,13 @@ class BatchRunner:
         """Seconds that each program took to compile, None if an earlier process had."""
 
     def rows(self, chunk: Chunk) -> Iterator[tuple[list[Run], Traces]]:
-        """Runs of the chunk and their rows, batch by batch; runs that a guard turns away come last, in the full form.
+        """Runs of the chunk and their rows, batch by batch; runs that an error bound rejects come last, in the exact form.
 
         Where memory runs out, the width of this program is halved for the rest of the call.
         """
-        turned_away: list[Run] = []
+        rejected: list[Run] = []
         precision = self.terms.settings.precision
-        for shape, runs in ((chunk.shape, list(chunk.runs)), (chunk.shape.fallback, turned_away)):
+        for shape, runs in ((chunk.shape, list(chunk.runs)), (chunk.shape.fallback, rejected)):
             if shape is None:
                 break
             left = dict.fromkeys(runs)
@@ -112,7 +112,7 @@ class BatchRunner:
                     for costs, metrics, seconds in self._batches(shape, list(left), width):
                         batch = list(costs)
                         done = {run: m for run, m in zip(batch, metrics, strict=True) if m}
-                        turned_away += [run for run in batch if run not in done]
+                        rejected += [run for run in batch if run not in done]
                         share = seconds / sum(costs.values())
                         yield list(done), [self.program.rows(run, m, shape, precision, share * costs[run]) for run, m in done.items()]
                         for run in batch:
@@ -121,12 +121,10 @@ class BatchRunner:
                     if width == 1:
                         raise
                     self.width[shape] = width // 2
-                    self.remarks.message(
-                        f"program {shape}: out of memory with {width} runs side by side; continuing with {self.width[shape]}"
-                    )
+                    self.remarks.message(f"program {shape}: out of memory with {width} runs at a time; continuing with {self.width[shape]}")
 
     def _announce(self, shape: Shape, runs: list[Run]) -> None:
-        """Says that runs were turned away where they take long: no estimate before has counted them."""
+        """Says that runs were rejected by an error bound where they take long: no estimate before has counted them."""
         seconds = sum(self.terms.seconds_of(run, shape) for run in runs) / cores()
         if seconds > ANNOUNCED_SECONDS:
             self.remarks.message(f"program {shape}: {len(runs)} runs may not take a shortcut, about {duration(seconds)} more")
@@ -145,8 +143,8 @@ class BatchRunner:
             ahead: deque[tuple[Costs, AsyncResult[Any]]] = deque()
             for batch in (*self._by_cost(shape, runs, compiled.batch, threads), None):
                 if batch:
-                    work = functools.partial(self.program.execute, compiled, list(batch))
-                    ahead.append((batch, pool.apply_async(self.meter.measured, (work,))))
+                    call = functools.partial(self.program.execute, compiled, list(batch))
+                    ahead.append((batch, pool.apply_async(self.meter.measured, (call,))))
                 while len(ahead) > (threads if batch else 0):
                     done, result = ahead.popleft()
                     try:
@@ -155,7 +153,7 @@ class BatchRunner:
                         for _, other in ahead:  # so that their memory is free again
                             other.wait()
                         raise
-                    amounts = shape.amounts(sum((Work.of(run.point) for run in done), Work()))
+                    amounts = operations(shape, sum((work(run.point) for run in done), Work()))
                     add_times(self.measured, {shape: (amounts, cpu_seconds if self.program.on_cpu() else seconds)})
                     yield done, metrics, seconds
 
@@ -180,4 +178,4 @@ class BatchRunner:
         """As many as the plan allows."""
         if self.program.on_cpu():
             return self.terms.width(shape)
-        return self.terms.width_beside(shape, *self.program.memory_of_device())
+        return self.terms.vmapped_width(shape, self.program.memory_of_device() or memory_limit())

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...model.point import Run, RunId
 from .. import plan as planning
-from ..cost import cores
+from ..calibration import cores
 from ..grid import Grid
 from ..plan import Plan
 from ..settings import Settings

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from ...model.point import Point, Run, RunId
 from ...simulator.shape import Shape
-from ...simulator.work import Work
 from .. import plan as planning
-from ..cost import Calibration
+from ..calibration import Calibration
+from ..cost import operations, work
 from ..grid import Grid
 from ..grid.file import plain
 from ..plan import Plan
@@ -125,14 +125,14 @@ class Rounds:
             groups.setdefault(self._shape(run.point), []).append(run)
         calibration = Calibration.kept()
         plans = [
-            planning.make(group, (shape.V, shape.d, shape.m), calibration, self._limit, self._settings, shape.quick)
+            planning.make(group, (shape.V, shape.d, shape.m), calibration, self._limit, self._settings, shape.light)
             for shape, group in groups.items()
         ]
         return planning.joined(plans, batch=max(1, len(self.cells) // (4 * len(self.guess.shapes))))
 
     def _shape(self, point: Point) -> Shape:
         shape = self._shapes[self._cell(point)]
-        return replace(Shape.sized(point, shape.V, shape.d, shape.m), quick=shape.quick)
+        return replace(Shape.sized(point, shape.V, shape.d, shape.m), light=shape.light)
 
     def _cell(self, point: Point) -> Point:
         """The same for every N of a cell; its least, as a batch may be no larger than N."""
@@ -149,9 +149,9 @@ class Rounds:
         return self._seconds([(cell.point.replace(N=middle), max(RUNS_PER_CELL - len(cell.search.accuracy), 1)) for cell in left])[0]
 
     def _seconds(self, runs: Sequence[tuple[Point, int]]) -> tuple[float, float]:
-        """Wall time of so many runs of each point, if some are turned away, and their operations."""
+        """Wall time of so many runs of each point, if some are rejected by an error bound, and their operations."""
         known = Calibration.kept()
-        amounts = [self._shape(point).amounts(Work.of(point, n)) for point, n in runs]
+        amounts = [operations(self._shape(point), work(point, n)) for point, n in runs]
         shapes = {self._shape(point) for point, _ in runs}
         programs = shapes | {shape.fallback for shape in shapes if shape.fallback}
         once = sum(map(known.seconds_to_get, programs)) + (ROUNDS * ROUND_SECONDS if runs else 0.0)

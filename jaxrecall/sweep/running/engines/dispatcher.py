@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from ....model.point import Point, Run, RunId
 from ....simulator.shape import Shape
-from ...cost import cores
+from ...calibration import cores
 from ...plan import CHUNK_RUNS, CHUNK_SECONDS, Chunk, Plan, Terms
 
 LEAST_SECONDS = 0.1

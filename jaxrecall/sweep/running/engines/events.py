@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ....simulator.shape import Shape
-from ....simulator.work import Amounts
+from ...cost import Amounts
 from ...plan import Chunk, Terms
 from ..failure import Failure
 from ..tally import Traces

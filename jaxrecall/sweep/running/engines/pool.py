@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from ....model.point import RunId
 from ....simulator.shape import Shape
-from ....simulator.work import Amounts
-from ...cost import add_times
+from ...calibration import add_times
+from ...cost import Amounts
 from ...plan import Plan
 from ...store.store import Store
 from ..failure import Failure

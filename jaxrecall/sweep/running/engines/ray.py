@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ....errors import UsageError
-from ...cost import cores
+from ...calibration import cores
 from .events import Event, Lost, Message, Task
 from .pool import MAX_FAILED_STARTS, Pool
 from .process import Process

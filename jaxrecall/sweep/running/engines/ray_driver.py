@@ -23,7 +23,7 @@ from ray.exceptions import RayError
 
 from ....cli import SIGNALS
 from ....model.columns import CODE_VERSION
-from ...cost import cores, node_cache
+from ...calibration import cores, node_cache
 from .events import Ended, Event, Failed, Lost, Message, Ready, Task
 from .local import share_of_memory
 from .ray import Joined, Request

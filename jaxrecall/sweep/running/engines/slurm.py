@@ -24,7 +24,7 @@ from ....cli import INTERRUPTED, USAGE
 from ....errors import Refused, UsageError
 from ....model.columns import CODE_VERSION
 from ....model.point import RunId
-from ...cost import node_cache
+from ...calibration import node_cache
 from ...grid import Grid, rebuilt
 from ...plan import Plan
 from ...shard import Shard, shares

@@ -1,8 +1,8 @@
-"""Training with a pool of noise sequences: a sample is a pair (x, k) of an informative token and a sequence of the pool.
+"""The sums of the recipe over pairs, where predictions are uniform: with a pool, a sample is a token x and a noise sequence k.
 
 All pairs are summed over with their weights, the part of the samples that is such a pair, 1 / (V K) + E[x, k]: cost and memory
 depend on neither N nor L. What does not depend on x cancels against centred tables, so products take the excess E alone where
-they can: its rounding is relative to what the samples fluctuate by, at any N. Laws, forms and bounds are ours.
+they can: its rounding is relative to what the samples fluctuate by, at any N. Laws and sums are ours.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import Array, lax
 
-from .attention import Scores, attend_to_counts, attention_scores, shares_of
-from .pool_draws import mean_weight, of_step, weights_of
-from .steps import Residual, activations, attention_gradient, residuals
-from .tiles import at, only, outer
-from .uniform import completed, softmax_errors
-from .world import Trained, World, centred, f32, trained, values, zeros_dp
+from .attention import Scores, attend_to_counts, attention_gradient, shares_of, unlearned_scores
+from .features import activations
+from .loops import gather, masked, transposed_product
+from .pool_draws import mean_weight, pool_of_step, weights_of
+from .world import World, centred, f32, values
 
 
 class Attended(NamedTuple):
@@ -30,47 +29,25 @@ class Attended(NamedTuple):
     total: Array  # (K,) their number, under uniform attention
 
 
-def train(world: World) -> Trained:
-    """The three gradient steps, predictions uniform before step 3 up to the error bounds."""
-    G1, A, w_hat, phi2 = first_steps(world)
-
-    def open_step3(scores: Scores, T: Array, n: Array) -> tuple[Array, Array]:
-        return gradient(world, 2, scores, T)
-
-    shares = jnp.where(world.no_label == 0, 1 / world.run.V.astype(f32) + jnp.sum(of_step(world, 2)[1], axis=1), f32(0))
-    return completed(world, G1, A, w_hat, phi2, open_step3, shares)
+def step1(world: World) -> tuple[Array, Array]:
+    """G1, and a bound on the mean of |phi|^2."""
+    return gradient(world, 0, unlearned_scores(world), centred(world, world.e.Z_out))
 
 
-def first_steps(world: World) -> tuple[Array, Array, Array, Array]:
-    """Steps 1 and 2: G1, its centred answers Z_out G1 (V, p), w_hat, and a bound on the mean of |phi|^2."""
-    G1, phi2 = gradient(world, 0, uniform(world), centred(world, world.e.Z_out))
-    A = centred(world, world.e.Z_out @ G1)
-    w_hat = step2(world, at(A, world.perm)) if world.e.W_in is None else step2_by_pairs(world, at(A, world.perm))
-    return G1, A, w_hat, phi2
+def step2(world: World, A: Array, phi2: Array) -> tuple[Array, Array]:
+    """w_hat, with A (V, p) the centred answers Z_out G1; and phi2."""
+    b = gather(A, world.perm)
+    return (step2_of_values(world, b) if world.e.W_in is None else step2_of_features(world, b)), phi2
 
 
-def redrawn_first_steps(world: World) -> tuple[Array, Array]:
-    """w_hat of steps 1 and 2, and the error bound of step 2."""
-    G1, A, w_hat, phi2 = first_steps(world)
-    return w_hat, softmax_errors(world, G1, A, centred(world, world.e.Z_out), phi2, phi2)[0]
+def step3(world: World, scores: Scores, T: Array, n: Array) -> tuple[Array, Array]:
+    """G2 with learned attention, T (V, d) Z_out centred, and a bound on the mean of |phi|^2."""
+    return gradient(world, 2, scores, T)
 
 
-def train_full(world: World) -> Trained:
-    """The three gradient steps, exact softmax everywhere."""
-    G1, w_hat = full_first_steps(world)
-    scores = attention_scores(world, w_hat, world.run.gamma_eta)
-    return trained(world, G1, w_hat, full_gradient(world, 2, scores, residuals(world, G1)[1]))
-
-
-def full_first_steps(world: World) -> tuple[Array, Array]:
-    """Steps 1 and 2: G1 and w_hat."""
-    G1, _ = gradient(world, 0, uniform(world), centred(world, world.e.Z_out))
-    return G1, step2_by_pairs(world, residuals(world, G1)[0])
-
-
-def uniform(world: World) -> Scores:
-    """The attention logits of w = 0."""
-    return Scores(jnp.zeros(world.shape.V, f32), f32(0))
+def shares(world: World) -> Array:
+    """(V,): the part of the samples of step 3 that has each informative token."""
+    return jnp.where(world.no_label == 0, 1 / world.run.V.astype(f32) + jnp.sum(pool_of_step(world, 2)[1], axis=1), f32(0))
 
 
 def attended(world: World, counts: Array, scores: Scores) -> Attended:
@@ -85,27 +62,27 @@ def gradient(world: World, step: int, scores: Scores, T: Array) -> tuple[Array, 
 
     T is Z_out, centred. Without an MLP |h|^2 is at most the mean of |v|^2 under the attention, by convexity.
     """
-    counts, E = of_step(world, step)
+    counts, E = pool_of_step(world, step)
     a, mean, weights = attended(world, counts, scores), mean_weight(world), weights_of(world, E)
-    table, real = at(T, world.perm), world.no_label == 0
+    table, real = gather(T, world.perm), world.no_label == 0
     if world.e.W_in is not None:
         phi, phi2 = mean_features(world, a, weights)
-        return outer(table, phi), phi2
+        return transposed_product(table, phi), phi2
     v = values(world)
     own = jnp.sum(weights * a.own, axis=1)
-    centre = jnp.sum(only(real, a.own), axis=0) / world.run.V.astype(f32)
+    centre = jnp.sum(masked(real, a.own), axis=0) / world.run.V.astype(f32)
     fluctuation = E * a.other - mean * (a.own - centre[None])
     rows = own[:, None] * v + fluctuation @ a.noise
     v2, noise2 = jnp.sum(v * v, axis=1), jnp.sum(a.noise * a.noise, axis=1)
     h2 = jnp.sum(weights * (a.own * v2[:, None] + a.other * noise2[None]))
-    return outer(table, rows), h2
+    return transposed_product(table, rows), h2
 
 
-def step2(world: World, b: Array) -> Array:
+def step2_of_values(world: World, b: Array) -> Array:
     """w_hat without an MLP, from b (V, d) by informative token, whose sum over the tokens is zero."""
-    counts, E = of_step(world, 1)
-    run, _e, mean = world.run, world.e, mean_weight(world)
-    noise = attended(world, counts, uniform(world))
+    counts, E = pool_of_step(world, 1)
+    run, mean = world.run, mean_weight(world)
+    noise = attended(world, counts, unlearned_scores(world))
     g = noise.noise * noise.total[:, None]  # sum of the values of a noise sequence
     v = values(world)
     own = jnp.sum(b * v, axis=1)  # b^T v_x
@@ -167,33 +144,18 @@ def mean_features(world: World, a: Attended, weights: Array) -> tuple[Array, Arr
     return rows, phi2
 
 
-def full_gradient(world: World, step: int, scores: Scores, residual_of: Residual) -> Array:
-    """G = sum over pairs of their weight Z_out^T (e_y - p) phi^T; `residual_of` gives Z_out^T (e_y - p)."""
-    counts, E = of_step(world, step)
+def step2_of_features(world: World, b: Array) -> Array:
+    """w_hat with an MLP, from b (V, p) by informative token: what the loss wants added to the features."""
+    counts, E = pool_of_step(world, 1)
+    a, W_in = attended(world, counts, unlearned_scores(world)), world.e.W_in
 
-    def token(G: Array, x: Token) -> tuple[Array, None]:
-        phi, _ = features_of(world, x.u)
-        toward = residual_of(phi, jnp.full(len(phi), x.label))
-        return G + outer(toward * x.weight[:, None], phi), None
-
-    a = attended(world, counts, scores)
-    return over_tokens(world, a, weights_of(world, E), token, zeros_dp(world))[0]
-
-
-def step2_by_pairs(world: World, residual_of: Residual | Array) -> Array:
-    """w_hat from all pairs, a token at a time. `residual_of` gives G1^T Z_out^T (e_y - p), or is what it is for each token."""
-    counts, E = of_step(world, 1)
-    a, W_in = attended(world, counts, uniform(world)), world.e.W_in
-
-    def token(carry: tuple[Array, Array], x: Token, *answer: Array) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    def token(carry: tuple[Array, Array], x: Token, wanted: Array) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
         R, of_noise = carry
-        phi, slope = features_of(world, x.u)
-        residual = residual_of(phi, jnp.full(len(phi), x.label)) if callable(residual_of) else answer[0][None]
-        b = slope * residual * x.weight[:, None]  # by feature: W_in^T b is what is wanted of h
+        _, slope = features_of(world, x.u)
+        b = slope * wanted[None] * x.weight[:, None]  # by feature: W_in^T b is what is wanted of h
         along_h = jnp.sum(b * x.u, axis=1)
         return (R + b, of_noise + along_h), (jnp.sum(b, axis=0) @ x.own, jnp.sum(along_h))
 
-    start = jnp.zeros((world.shape.pool, world.shape.m or world.shape.d), f32), jnp.zeros(world.shape.pool, f32)
-    answers = () if callable(residual_of) else (residual_of,)
-    (R, of_noise), (own, of_token) = over_tokens(world, a, weights_of(world, E), token, start, *answers)
-    return keys_gradient(world, counts, R if W_in is None else R @ W_in, own, of_token, of_noise, a.noise * a.total[:, None])
+    start = jnp.zeros((world.shape.pool, world.shape.m), f32), jnp.zeros(world.shape.pool, f32)
+    (R, of_noise), (own, of_token) = over_tokens(world, a, weights_of(world, E), token, start, b)
+    return keys_gradient(world, counts, R @ W_in, own, of_token, of_noise, a.noise * a.total[:, None])

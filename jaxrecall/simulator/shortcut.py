@@ -1,70 +1,74 @@
 """Training with predictions that are uniform to rounding before step 3, and a computed bound on what that leaves out.
 
 The logits of V1 are of order eta / (L V), so no sample needs V logits. Attention that rests on the informative token to rounding
-is *locked*: a sample is then its informative token, and step 3 is a sum over the vocabulary. Forms and bounds are ours.
+is *locked*: a sample is then its informative token, and step 3 is a sum over the vocabulary. How sums over samples are formed is a
+choice of its own (`Samples`). Sums and bounds are ours.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from typing import Any, Protocol
 
 import jax.numpy as jnp
 from jax import Array, lax
 
+from . import pairs
 from .attention import Scores, attention_scores
-from .steps import features, step1, step2, step3
-from .tiles import at, only, outer, over_vocabulary, token_counts
+from .features import features
+from .loops import masked, over_vocabulary, token_counts, transposed_product
 from .world import Trained, World, batch_of_step, centred, f32, trained, values, zeros_dp
 
 LOCKED_NATS = 17.0
 """Attention logits ahead, ln L on top: all other weights together are then under 2^-24 of the informative one's."""
 
-OpenStep3 = Callable[[Scores, Array, Array], tuple[Array, Array]]
-"""(scores, centred Z_out, n) -> G2 of the first n samples, and a bound on mean |phi|^2."""
 
+class Samples(Protocol):
+    """How sums over samples are formed, with uniform predictions: `stream`, `counts` or `pairs`.
 
-def train(world: World) -> Trained:
-    """The three gradient steps, sample by sample."""
-    G1, A, w_hat, phi2 = first_steps(world)
-
-    def open_step3(scores: Scores, T: Array, n: Array) -> tuple[Array, Array]:
-        return step3(world, scores, lambda phi, y: at(T, y), n)
-
-    return completed(world, G1, A, w_hat, phi2, open_step3)
-
-
-def first_steps(world: World) -> tuple[Array, Array, Array, Array]:
-    """Steps 1 and 2: G1, its centred answers Z_out G1 (V, p), w_hat, and mean |phi|^2."""
-    G1 = step1(world)
-    A = centred(world, world.e.Z_out @ G1)
-    return G1, A, *step2(world, lambda phi, y: at(A, y))
-
-
-def redrawn_first_steps(world: World) -> tuple[Array, Array]:
-    """w_hat of steps 1 and 2, and the error bound of step 2."""
-    G1, A, w_hat, phi2 = first_steps(world)
-    return w_hat, softmax_errors(world, G1, A, centred(world, world.e.Z_out), phi2, phi2)[0]
-
-
-def completed(
-    world: World, G1: Array, A: Array, w_hat: Array, phi2_step2: Array, open_step3: OpenStep3, shares: Array | None = None
-) -> Trained:
-    """Step 3 for steps 1 and 2, by `open_step3` unless attention is locked, and the error bounds.
-
-    `shares` (V,) are the parts of the samples that have each informative token, where they need not be counted.
+    A (V, p) is Z_out G1 and T (V, d) is Z_out, both centred; phi2 is the mean of |phi|^2, or a bound on it.
     """
+
+    def step1(self, world: World, /) -> tuple[Array, Any]:
+        """G1, and what step 2 may read again."""
+        ...
+
+    def step2(self, world: World, A: Array, known: Any, /) -> tuple[Array, Array]:
+        """w_hat and phi2."""
+        ...
+
+    def step3(self, world: World, scores: Scores, T: Array, n: Array, /) -> tuple[Array, Array]:
+        """G2 of the first n samples, and phi2."""
+        ...
+
+
+def train(world: World, samples: Samples) -> Trained:
+    """The three steps of the recipe with bounds on their error, step 3 from the vocabulary alone where attention is locked."""
+    G1, A, w_hat, phi2_step2 = _first_steps(world, samples)
     T = centred(world, world.e.Z_out)
     locked = is_locked(world, w_hat)
+    shares = pairs.shares(world) if samples is pairs else None
 
     def open_attention() -> tuple[Array, Array]:
         scores = attention_scores(world, w_hat, world.run.gamma_eta)
         n = jnp.where(locked, 0, world.run.N)  # an accelerator runs both branches for all runs of a batch
-        return open_step3(scores, T, n)
+        return samples.step3(world, scores, T, n)
 
     G2, phi2_step3 = lax.cond(locked, lambda: (step3_locked(world, A, T, shares), f32(0)), open_attention)
-    errors = softmax_errors(world, G1, A, T, phi2_step2, phi2_step3)
-    return trained(world, G1, w_hat, G2, errors, locked)
+    return trained(world, G1, w_hat, G2, softmax_errors(world, G1, A, T, phi2_step2, phi2_step3), locked)
+
+
+def first_steps(world: World, samples: Samples) -> tuple[Array, Array]:
+    """w_hat of steps 1 and 2, and the bound on the error of step 2."""
+    G1, A, w_hat, phi2 = _first_steps(world, samples)
+    return w_hat, softmax_errors(world, G1, A, centred(world, world.e.Z_out), phi2, phi2)[0]
+
+
+def _first_steps(world: World, samples: Samples) -> tuple[Array, Array, Array, Array]:
+    """G1, its centred answers A, w_hat, and phi2 of step 2."""
+    G1, known = samples.step1(world)
+    A = centred(world, world.e.Z_out @ G1)
+    return G1, A, *samples.step2(world, A, known)
 
 
 def softmax_errors(world: World, G1: Array, A: Array, T: Array, phi2_step2: Array, phi2_step3: Array) -> tuple[Array, Array]:
@@ -121,6 +125,6 @@ def step3_locked(world: World, A: Array, T: Array, shares: Array | None) -> Arra
         phi, _ = features(world, values(world).at[v].get(mode="clip"))
         p = jnp.exp(run.eta * (phi @ A.T) + world.no_label[None])
         toward = T.at[perm.at[v].get(mode="clip")].get(mode="clip") - p @ T / jnp.sum(p, axis=1, keepdims=True)
-        return G + outer(only(real, toward) * n.at[v].get(mode="clip")[:, None], phi)
+        return G + transposed_product(masked(real, toward) * n.at[v].get(mode="clip")[:, None], phi)
 
     return over_vocabulary(world, rows, zeros_dp(world)) / (run.N.astype(f32) if shares is None else f32(1))

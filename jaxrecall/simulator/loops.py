@@ -2,8 +2,8 @@
 
 Samples are drawn from their addresses whenever they are needed, so memory does not grow with N or L.
 
-Runs side by side share their loops: each goes as far as the longest of them needs, and masks keep the others as they are. A loop
-that ended at a different step for each run would copy all that it carries, tables of V x V numbers too, at every step.
+Vmapped runs share their loops: each goes as far as the longest of them needs, and masks keep the others as they are. A loop that
+ended at a different step for each run would copy all that it carries, tables of V x V numbers too, at every step.
 """
 
 from __future__ import annotations
@@ -19,17 +19,22 @@ from jax import Array, lax
 
 from ..model import keys, task
 from ..model.point import BLOCK
-from . import beside
-from .work import KEPT
-from .world import Kept, World, f32, i32
+from .shape import STORED_TOKENS
+from .world import NoiseTokens, World, f32, i32
 
 POSITIONS = 4
 """Positions per iteration of a loop over a sequence: each pass over the sums of a tile then adds this many rows."""
 
+VMAPPED_POSITIONS = 16
+"""Positions whose numbers vmapped runs read at a time: each iteration starts a handful of kernels, however little they do."""
+
+RUNS = "runs"
+"""Name of the axis of vmapped runs."""
+
 
 def repeat(world: World, first: int, end: Array, body: Callable[[Array, Any], Any], start: Any) -> Any:
-    """Folds `body(i, carry)` over i from `first` to `end` - 1; of runs side by side, to the largest `end` of all."""
-    return lax.fori_loop(first, end if world.axis is None else lax.pmax(end, world.axis), body, start)
+    """Folds `body(i, carry)` over i from `first` to `end` - 1; of vmapped runs, to the largest `end` of all."""
+    return lax.fori_loop(first, lax.pmax(end, RUNS) if world.vmapped else end, body, start)
 
 
 def over_samples(world: World, key: Array, n: Array, body: Callable[[keys.Blocks, Array, Any], Any], start: Any) -> Any:
@@ -61,31 +66,34 @@ def _over_tiles(world: World, n: Array, addresses: Callable[[Array, int], Any], 
 def over_positions(world: World, blocks: keys.Addresses, first: int, body: Callable[[Array, Any], Any], start: Any) -> Any:
     """Folds `body(x, carry)` over the tokens x (POSITIONS, tile) of a few positions at a time, from `first` on.
 
-    Past L a token is the empty one, V_pad: see `and_empty`.
+    Past L a token is the empty one, V_pad: see `with_padding_row`.
     """
 
     def step(g: Array, carry: Any) -> Any:
-        def draw() -> Array:
-            return _tokens(world, blocks, first + g * POSITIONS)
-
-        if world.kept is None or first == 0 or isinstance(blocks, keys.Items):
-            return body(draw(), carry)
-        return body(lax.cond(world.kept.complete, functools.partial(_kept_tokens, world, world.kept, blocks, g), draw), carry)
+        stored, drawn = world.noise_tokens, functools.partial(_tokens, world, blocks, first + g * POSITIONS)
+        if stored is None or first == 0 or isinstance(blocks, keys.Items):
+            return body(drawn(), carry)
+        return body(lax.cond(stored.complete, functools.partial(_stored_tokens, world, stored, blocks, g), drawn), carry)
 
     return repeat(world, 0, whole(world.run.L - first, POSITIONS), step, start)
 
 
 def _tokens(world: World, blocks: keys.Addresses, first: Array) -> Array:
-    """(POSITIONS, tile) int32: tokens from position `first` on."""
+    """(POSITIONS, tile) int32: tokens from position `first` on, the padding row past L."""
     j = first + jnp.arange(POSITIONS, dtype=i32)
     return jnp.where((j < world.run.L)[:, None], task.tokens(blocks, j, world.run.V), world.shape.V)
 
 
-def keep_noise(world: World) -> World:
-    """The world with the noise tokens of the first batch, for loops that read them many times; none if they are more than KEPT."""
+def with_noise_tokens(world: World) -> World:
+    """The world with the noise tokens of the first batch, for loops that read them many times; none if they are too many.
+
+    Vmapped runs draw them instead: a tile of theirs is large.
+    """
+    if world.vmapped:
+        return world
     run, size = world.run, POSITIONS * world.shape.tile
     n_groups, n_tiles = whole(run.L - 1, POSITIONS), whole(run.N, world.shape.tile)
-    complete = ~run.fresh_batches & (n_groups <= KEPT // size // n_tiles)
+    complete = ~run.fresh_batches & (n_groups <= STORED_TOKENS // size // n_tiles)
 
     def draw(i: Array, tokens: Array) -> Array:
         per_tile = world.shape.tile // BLOCK
@@ -93,15 +101,15 @@ def keep_noise(world: World) -> World:
         return lax.dynamic_update_slice(tokens, x.reshape(-1), (i * size,))
 
     n = jnp.where(complete, n_tiles * n_groups, 0)
-    return replace(world, kept=Kept(repeat(world, 0, n, draw, jnp.zeros(KEPT, i32)), complete))
+    return replace(world, noise_tokens=NoiseTokens(repeat(world, 0, n, draw, jnp.zeros(STORED_TOKENS, i32)), complete))
 
 
-def _kept_tokens(world: World, kept: Kept, blocks: keys.Blocks, g: Array) -> Array:
-    """`_tokens` of the g-th group of noise positions, where `keep_noise` put them."""
+def _stored_tokens(world: World, stored: NoiseTokens, blocks: keys.Blocks, g: Array) -> Array:
+    """`_tokens` of the g-th group of noise positions, where `with_noise_tokens` put them."""
     size = POSITIONS * world.shape.tile
     tile = blocks.index[0].astype(i32) // (world.shape.tile // BLOCK)
     start = (tile * whole(world.run.L - 1, POSITIONS) + g) * size
-    return lax.dynamic_slice(kept.tokens, (start,), (size,)).reshape(POSITIONS, -1)
+    return lax.dynamic_slice(stored.tokens, (start,), (size,)).reshape(POSITIONS, -1)
 
 
 def add_tokens(
@@ -114,9 +122,9 @@ def add_tokens(
 
     def add(x: Array, here: Array | None, table: Array) -> Array:
         if here is None:
-            return add_at(table, *what(x))
+            return scatter_add(table, *what(x))
         place, amount = jax.vmap(what)(x)
-        return add_at(table, place.reshape(-1), jnp.where(here, amount, jnp.zeros((), amount.dtype)).reshape(-1))
+        return scatter_add(table, place.reshape(-1), jnp.where(here, amount, jnp.zeros((), amount.dtype)).reshape(-1))
 
     return _over_tokens(world, blocks, first, end, add, table)
 
@@ -133,10 +141,10 @@ def sum_tokens(world: World, blocks: keys.Blocks, first: int, end: Array, what: 
 
 
 def _over_tokens(world: World, blocks: keys.Blocks, first: int, end: Array, body: Callable[..., Any], start: Any) -> Any:
-    """Folds `body(x, here, carry)` over the tokens x (tile,) of a position at a time, and `here` is None; of runs side by side,
-    over x (n, tile), n = beside.POSITIONS, and `here` (n, 1) masks positions from `end` on."""
-    V, size = world.run.V, beside.POSITIONS
-    if world.axis is None:
+    """Folds `body(x, here, carry)` over the tokens x (tile,) of a position at a time, and `here` is None; of vmapped runs,
+    over x (n, tile), n = VMAPPED_POSITIONS, and `here` (n, 1) masks positions from `end` on."""
+    V, size = world.run.V, VMAPPED_POSITIONS
+    if not world.vmapped:
         return lax.fori_loop(first, end, lambda j, carry: body(task.tokens(blocks, j, V), None, carry), start)
 
     def step(g: Array, carry: Any) -> Any:
@@ -157,7 +165,7 @@ def over_vocabulary(world: World, body: Callable[[Array, Array, Any], Any], star
     return repeat(world, 0, whole(world.run.V, size), step, start)
 
 
-def and_empty(table: Array, fill: float = 0.0) -> Array:
+def with_padding_row(table: Array, fill: float = 0.0) -> Array:
     """`table` (V, ...) with one more row, that of the empty token."""
     return jnp.concatenate([table, jnp.full((1, *table.shape[1:]), fill, table.dtype)])
 
@@ -170,26 +178,27 @@ def token_counts(world: World, key: Array, n: Array, informative: Callable[[keys
 
     def tile(blocks: keys.Blocks, real: Array, counts: Array) -> Array:
         x = informative(blocks) if informative else task.tokens(blocks, 0, world.run.V)
-        return add_at(counts, x, real.astype(i32))
+        return scatter_add(counts, x, real.astype(i32))
 
     return over_samples(world, key, n, tile, jnp.zeros(world.shape.V, i32))
 
 
-def at(table: Array, index: Array) -> Array:
+def gather(table: Array, index: Array) -> Array:
     """Rows of `table` at drawn tokens or their labels; unsigned, because JAX looks for negative indices among others."""
     return table.at[index.astype(jnp.uint32)].get(mode="promise_in_bounds")
 
 
-def add_at(table: Array, index: Array, amount: Array) -> Array:
+def scatter_add(table: Array, index: Array, amount: Array) -> Array:
     """`table` with the amounts added at drawn tokens."""
     return table.at[index.astype(jnp.uint32)].add(amount, mode="promise_in_bounds")
 
 
-def only(real: Array, rows: Array) -> Array:
+def masked(real: Array, rows: Array) -> Array:
+    """`rows` (n, k), zero where not `real` (n,)."""
     return jnp.where(real[:, None], rows, f32(0))
 
 
-def outer(a: Array, b: Array) -> Array:
+def transposed_product(a: Array, b: Array) -> Array:
     """a^T b, summed over samples."""
     return lax.optimization_barrier(a.T) @ b  # XLA's own product with a transposed left side is two times slower on a CPU
 

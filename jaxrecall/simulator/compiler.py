@@ -1,0 +1,70 @@
+"""What compiled programs need of XLA: its options, its errors of memory, and whether it found a program in its cache."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+
+ExecutionError = jax.errors.JaxRuntimeError
+
+
+class OutOfMemory(RuntimeError):
+    """A program, or its compilation, asked for more memory than there is."""
+
+
+OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "YNNPACK operation failed")  # the second is how matrix products say it on a CPU
+
+LIGHT = {"xla_cpu_use_fusion_emitters": False, "xla_disable_hlo_passes": "tree_reduction_rewriter"}
+"""Options of XLA for light programs on a CPU. Kernels come straight from HLO, not by way of MLIR, which compiles in two thirds of the
+time. A sum is one kernel instead of a tree of two. The tree is more exact, which matters for sums of millions of terms alone."""
+
+
+@contextmanager
+def memory_errors() -> Iterator[None]:
+    """Turns JAX's error into OutOfMemory where that is what it means."""
+    try:
+        yield
+    except ExecutionError as error:
+        if any(sign in str(error) for sign in OUT_OF_MEMORY):
+            raise OutOfMemory(str(error)) from error
+        raise
+
+
+def compile(lowered: Any, light: bool) -> Any:
+    """A lowered program compiled, with the options LIGHT unless a version of XLA lacks one."""
+    try:
+        return lowered.compile(compiler_options=LIGHT if light else {})
+    except ExecutionError as error:
+        if not light or "No such compile option" not in str(error):
+            raise
+        return lowered.compile()
+
+
+@contextmanager
+def without_garbage_collection() -> Iterator[None]:
+    """For tracing, of which looking for cycles takes a fifth and finds none."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+class CacheHits:
+    """How many programs came from the folder of compiled ones."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        jax.monitoring.register_event_listener(self._hear)
+
+    def _hear(self, event: str, **_: Any) -> None:
+        self.count += event == "/jax/compilation_cache/cache_hits"
+
+
+cache_hits = CacheHits()

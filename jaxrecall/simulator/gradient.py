@@ -1,0 +1,247 @@
+"""The gradient of the mean loss at a state of the model, with exact predictions. Forms are ours.
+
+It is summed over samples, a tile at a time, or over all pairs of a token and a noise sequence of a pool. r = p - e_y (n, V) is the
+slope of a sample's loss by its logits. Where attention puts weight a on a token, the slope by that token's attention logit is
+a (g - c): g is the slope of the loss along the token's value, and c is the mean of g under attention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from ..model import keys, task
+from ..model.point import BLOCK
+from . import pairs
+from .attention import Attended, Scores, Values, attend, attend_evenly, scores_under
+from .features import features, is_label, label_of, probabilities
+from .loops import gather, masked, over_chosen, over_positions, over_samples, scatter_add, transposed_product, with_padding_row
+from .pool_draws import pool_of_step, weights_of
+from .world import World, f32, i32, in_value
+
+Parameters = dict[str, Array]
+"""What is trained, by name: V_mat (d, p); w = W_KQ z_eos (d,), or W_KQ (d, d) where an optimiser scales entries; and more of TRAINS."""
+
+
+class State(NamedTuple):
+    """Where the gradient is taken. The embeddings are those of the world."""
+
+    V_mat: Array
+    """(d, p), up to the factor `rate`."""
+
+    rate: Array | float = 1.0
+    """The model has rate V_mat. The gradient with respect to w is then given over `rate`, so that no small rate makes it vanish."""
+
+    scores: Scores | None = None
+    """Attention logits (nats); None is attention at w = 0, which is uniform."""
+
+    w: Array | None = None
+    """(d,) W_KQ z_eos of the scores, where the embeddings are trained too."""
+
+
+def at_parameters(world: World, V_mat: Array, w: Array) -> State:
+    """The state of a model at its true scale."""
+    return State(V_mat, 1.0, scores_under(world, w), w)
+
+
+class Sums(NamedTuple):
+    """A gradient by sums over samples."""
+
+    tile: Callable[[keys.Addresses, Array], Parameters]
+    """(addresses, real) -> what a tile of samples adds to each sum."""
+
+    gradient: Callable[[Parameters], Parameters]
+    """The sums divided by the number of samples -> the gradient."""
+
+
+def over_stream(world: World, sums: Sums, wanted: Collection[str], key: Array) -> Parameters:
+    """The gradient with respect to `wanted`, of the mean loss of the N samples of a stream."""
+    return _mean(world, sums, wanted, world.run.N, lambda tile, zero: over_samples(world, key, world.run.N, tile, zero))
+
+
+def over_batch(world: World, sums: Sums, wanted: Collection[str], step: Array) -> Parameters:
+    """The gradient with respect to `wanted`, of the mean loss of the batch of gradient step `step`."""
+    return _mean(world, sums, wanted, world.run.batch, lambda tile, zero: over_chosen(world, step, world.run.batch, tile, zero))
+
+
+def _mean(world: World, sums: Sums, wanted: Collection[str], n: Array, fold: Callable[..., Parameters]) -> Parameters:
+    """The gradient, where `fold` goes over n samples."""
+
+    def tile(blocks: keys.Addresses, real: Array, so_far: Parameters) -> Parameters:
+        return jax.tree.map(jnp.add, so_far, sums.tile(blocks, real))
+
+    some = keys.blocks(world.run.batches[0], 0, world.shape.tile // BLOCK), jnp.zeros(world.shape.tile, bool)
+    zero = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(sums.tile, *some))
+    found = sums.gradient({name: part / n.astype(f32) for name, part in fold(tile, zero).items()})
+    return {name: found[name] for name in wanted}
+
+
+def over_pairs(world: World, state: State, wanted: Collection[str], step: int) -> Parameters:
+    """The gradient with respect to `wanted`, of the mean loss of all pairs of gradient step 0, 1 or 2, weighted.
+
+    It is that of the sum of r^T logits with r held, which is the gradient of the loss.
+    """
+    counts, E = pool_of_step(world, step)
+    of_state = {"V_mat": state.V_mat, "w": jnp.zeros(world.shape.d, f32) if state.w is None else state.w}
+    values = {name: of_state[name] if name in of_state else getattr(world.e, name) for name in wanted}
+
+    def held(parameters: Parameters) -> Array:
+        """The sum over pairs of their weight r^T logits."""
+        here = replace(world, e=replace(world.e, **{name: value for name, value in parameters.items() if name not in of_state}))
+        V_mat, w = (parameters.get(name, of_state[name]) for name in of_state)
+        scores = scores_under(here, w) if "w" in parameters or state.scores is None else state.scores
+
+        @jax.checkpoint
+        def token(total: Array, x: pairs.Token) -> tuple[Array, None]:
+            phi, _ = pairs.features_of(here, x.u)
+            logits = answered(here, V_mat, phi)
+            label = is_label(here, jnp.full(len(phi), x.label)).astype(f32)
+            r = jax.lax.stop_gradient(probabilities(here, state.rate * logits) - label)
+            return total + x.weight @ jnp.sum(r * logits, axis=1), None
+
+        return pairs.over_tokens(here, pairs.attended(here, counts, scores), weights_of(here, E), token, f32(0))[0]
+
+    return jax.grad(held)(values)
+
+
+def answered(world: World, V_mat: Array, phi: Array) -> Array:
+    """The logits (n, V) of features phi (n, p); without an MLP by way of the answers Z_out V_mat."""
+    return phi @ (world.e.Z_out @ V_mat).T if world.e.W_in is None else (phi @ V_mat.T) @ world.e.Z_out.T
+
+
+def through_logits(world: World, state: State, wanted: Collection[str]) -> Sums:
+    """Attention-only: each token of the vocabulary has logits of its own, and those of a sample are their mean under attention.
+
+    No h is formed, so the cost of a sample does not depend on d. With A (V, n), the attention on each token of each sample, the
+    gradient follows from A r (V, V), from its part on the informative tokens, and from A c.
+    """
+    e, V, with_w = world.e, world.shape.V, "w" in wanted
+    V_mat, scores = state.V_mat, state.scores
+    assert scores is not None
+    answers = e.Z_out @ V_mat
+    of_token, of_trigger = e.Z_in @ answers.T, answers @ e.z_trig
+
+    def tile(blocks: keys.Addresses, real: Array) -> Parameters:
+        x0 = task.tokens(blocks, 0, world.run.V)
+        seen = attend(world, blocks, x0, scores, Values(of_token, of_trigger))
+        p = probabilities(world, state.rate * seen.h)
+        r = masked(real, p - is_label(world, label_of(world, x0)).astype(f32))
+        A = attention_by_token(world, blocks, x0, scores, seen)
+        on_x0 = scatter_add(jnp.zeros((V, V), f32), x0, seen.mass[:, None] * r)
+        c = jnp.sum(r * seen.h, axis=1)
+        return {"r": A @ r, "r_of_x0": on_x0} | ({"c": A @ c, "c_of_x0": seen.mass @ c} if with_w else {})
+
+    def gradient(mean: Parameters) -> Parameters:
+        r, r_of_x0 = mean["r"][:V], mean["r_of_x0"]
+        on_x0 = in_value(world) * jnp.sum(r_of_x0, axis=0)
+        by_answers = r.T @ e.Z_in + on_x0[:, None] * e.z_trig[None]
+        found = {"V_mat": e.Z_out.T @ by_answers, "Z_out": by_answers @ V_mat.T, "Z_in": r @ answers, "z_trig": on_x0 @ answers}
+        if not with_w:
+            return found
+        along_trigger = in_value(world) * (r_of_x0 @ of_trigger)
+        S = jnp.sum(r * of_token, axis=1) + along_trigger - mean["c"][:V]
+        trigger = jnp.sum(r_of_x0 * of_token) + jnp.sum(along_trigger) - mean["c_of_x0"]
+        return through_keys(world, state, S, trigger, found)
+
+    return Sums(tile, gradient)
+
+
+def through_outputs(world: World, state: State, wanted: Collection[str]) -> Sums:
+    """With or without an MLP: through h and its slope b (n, d)."""
+    e, shape, V_mat, W_in = world.e, world.shape, state.V_mat, world.e.W_in
+    mlp, with_V, with_w, with_Z = W_in is not None, "V_mat" in wanted, "w" in wanted, "Z_in" in wanted
+    answers = e.Z_out if mlp else e.Z_out @ V_mat
+    # attention alone needs the slope by h and not that by the outputs
+    table = answers if mlp or with_Z or not with_V else e.Z_out
+
+    def tile(blocks: keys.Addresses, real: Array) -> Parameters:
+        x0 = task.tokens(blocks, 0, world.run.V)
+        seen = attend_evenly(world, blocks) if state.scores is None else attend(world, blocks, x0, state.scores)
+        phi, slope = features(world, seen.h)
+        out, y, new = phi @ V_mat.T if mlp else phi, label_of(world, x0), {}
+        p = probabilities(world, state.rate * (out @ answers.T))
+        if with_Z:
+            r = masked(real, p - is_label(world, y).astype(f32))
+            new["answers"] = transposed_product(out, r)
+            b = r @ table
+        else:
+            b = masked(real, p @ table - gather(table, y))
+        if with_V and (mlp or not with_Z):
+            new["V_mat"] = transposed_product(b, phi)
+            b = b if mlp else b @ V_mat
+        if W_in is not None:
+            b = (b @ V_mat) * slope
+            if "W_in" in wanted:
+                new["W_in"] = transposed_product(b, seen.h)
+            b = b @ W_in
+        if with_w:
+            new |= by_attention(world, blocks, x0, state.scores, seen, b)
+        if with_Z:
+            A = attention_by_token(world, blocks, x0, state.scores, seen)
+            new |= {"Z_in": A @ b, "z_trig": in_value(world) * (seen.mass @ b)}
+        return new
+
+    def gradient(mean: Parameters) -> Parameters:
+        found = dict(mean)
+        if with_Z:
+            if not mlp:
+                found["V_mat"] = (mean["answers"] @ e.Z_out).T
+            found["Z_out"] = mean["answers"].T if mlp else mean["answers"].T @ V_mat.T
+            found["Z_in"] = mean["Z_in"][: shape.V]
+        return through_keys(world, state, mean["S"][: shape.V], mean["trigger"], found) if with_w else found
+
+    return Sums(tile, gradient)
+
+
+WIDE_V = 512
+"""Above it, b^T z of every token of the vocabulary, for a tile of samples, no longer fits in the cache of a CPU."""
+
+
+def by_attention(world: World, blocks: keys.Addresses, x0: Array, scores: Scores | None, seen: Attended, b: Array) -> Parameters:
+    """Slopes by the attention logit of each token (V + 1,), and of the trigger, from those by h, b (n, d)."""
+    V, Z_in = world.shape.V, with_padding_row(world.e.Z_in)
+    sample, last = jnp.arange(len(x0), dtype=i32), i32(V - 1)
+    weight, c = weight_on(world, scores, seen), jnp.sum(b * seen.h, axis=1)
+    by_token = None if V > WIDE_V else (b @ world.e.Z_in.T).reshape(-1)
+
+    def along(x: Array) -> Array:
+        """b^T (z - h) of tokens x (k, n)."""
+        if by_token is None:
+            return jnp.stack([jnp.sum(b * gather(Z_in, row), axis=1) for row in x]) - c[None]
+        return gather(by_token, (sample * V)[None] + jnp.minimum(x, last)) - c[None]
+
+    c0 = seen.mass * (along(x0[None])[0] + in_value(world) * (b @ world.e.z_trig))
+    S = scatter_add(jnp.zeros(V + 1, f32), x0, c0)
+    S = over_positions(world, blocks, 1, lambda x, S: scatter_add(S, x, weight(x) * along(x)), S)
+    return {"S": S, "trigger": jnp.sum(c0)}
+
+
+def weight_on(world: World, scores: Scores | None, seen: Attended) -> Callable[[Array], Array]:
+    """x (k, n), a noise token of each sample -> the weight of attention on it."""
+    if scores is None:
+        return lambda x: jnp.broadcast_to(seen.mass[None], x.shape)
+    token, log_total = with_padding_row(scores.token, -jnp.inf), seen.log_total
+    assert log_total is not None
+    return lambda x: jnp.exp(gather(token, x) - log_total[None])
+
+
+def attention_by_token(world: World, blocks: keys.Addresses, x0: Array, scores: Scores | None, seen: Attended) -> Array:
+    """A (V + 1, n): the attention on each token, and on the empty one, of each sample."""
+    n = len(x0)
+    sample, weight = jnp.arange(n, dtype=i32), weight_on(world, scores, seen)
+    A = scatter_add(jnp.zeros((world.shape.V + 1) * n, f32), x0 * n + sample, seen.mass)
+    return over_positions(world, blocks, 1, lambda x, A: scatter_add(A, x * n + sample[None], weight(x)), A).reshape(-1, n)
+
+
+def through_keys(world: World, state: State, S: Array, trigger: Array, found: Parameters) -> Parameters:
+    """`found` with the gradient of w, and with what embeddings get as keys: S (V,) and `trigger` are slopes by attention logits."""
+    of_w = S @ world.e.Z_in + trigger * world.e.z_trig
+    if state.w is None:
+        return found | {"w": of_w}
+    more = {"Z_in": S[:, None] * state.w[None], "z_trig": trigger * state.w}
+    return {name: slope + more[name] if name in more else slope for name, slope in found.items()} | {"w": of_w}

@@ -1,0 +1,171 @@
+"""Training: a step is the gradient at the current state, and this file is the loop over steps.
+
+The recipe is three steps with rates of its own, by exact gradients or by shortcuts (`forms`). An optimiser of optax may make more of
+them, and records the model now and then. `model/reference/steps.py` and `descent.py` train the plain model. The optimisers are ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array, lax
+
+from ..model import keys
+from ..model.training import ELEMENTWISE, MAX_RECORDED, MAX_STEPS, TRAINS, first_step, recorded_steps
+from . import counts, gradient, pairs, record, shortcut, stream
+from .attention import attention_scores
+from .forms import FORMS
+from .gradient import Parameters, State
+from .loops import with_noise_tokens
+from .pool_draws import with_pools
+from .world import Trained, World, batch_of_step, f32, i32, trained, zeros_dp
+
+SAMPLES: dict[str, shortcut.Samples] = {"stream": stream, "counts": counts, "pairs": pairs}
+"""How a form sums over samples."""
+
+
+def run(world: World) -> tuple[Trained, dict[str, Any]]:
+    """The model after the recipe, and the raw metrics of the run."""
+    shape = world.shape
+    if shape.pool:
+        world = with_pools(world)
+    model = untrained(world) if shape.start == "zero" else recipe(world)
+    if shape.optimizer:
+        return model, {"trace": further(world, model), "errors": model.errors, "locked": model.locked}
+    return model, record.after_recipe(world, model, first_steps)
+
+
+def recipe(world: World) -> Trained:
+    """The three gradient steps: V1 = eta G1, w = gamma eta w_hat, V2 = eta G1 + gamma2 G2."""
+    form = FORMS[world.shape.form]
+    if not form.exact:
+        return shortcut.train(world, SAMPLES[form.samples])
+    run, (G1, w_hat) = world.run, _exact_first_steps(world)
+    state = State(G1, run.eta, attention_scores(world, w_hat, run.gamma_eta))
+    return trained(world, G1, w_hat, -_exact_gradient(world, state, "V_mat", 2))
+
+
+def first_steps(world: World) -> tuple[Array, Array]:
+    """w_hat of steps 1 and 2 alone, and a bound on the error of step 2, zero with exact gradients."""
+    form = FORMS[world.shape.form]
+    return (_exact_first_steps(world)[1], f32(0)) if form.exact else shortcut.first_steps(world, SAMPLES[form.samples])
+
+
+def _exact_first_steps(world: World) -> tuple[Array, Array]:
+    """G1 and w_hat."""
+    G1, _ = SAMPLES[FORMS[world.shape.form].samples].step1(world)  # at V = 0 predictions are uniform
+    slope = _exact_gradient(world, State(G1, world.run.eta), "w", 1)
+    w_hat = -jnp.sum(world.e.z_eos * world.e.z_eos) * slope
+    return G1, jnp.where(world.run.L > 1, w_hat, f32(0))  # a lone token has all the attention: zero, not rounding
+
+
+def _exact_gradient(world: World, state: State, name: str, step: int) -> Array:
+    """The gradient with respect to one parameter in a step of the recipe."""
+    if world.shape.pool:
+        return gradient.over_pairs(world, state, [name], step)[name]
+    sums = gradient.through_outputs(world, state, [name])
+    return gradient.over_stream(world, sums, [name], batch_of_step(world, step))[name]
+
+
+UPDATES: dict[str, Callable[[], optax.GradientTransformation]] = {
+    "sgd": lambda: optax.sgd(1.0),
+    "momentum": lambda: optax.sgd(1.0, momentum=0.9),
+    "adam": lambda: optax.adam(1.0),
+    "adamw": lambda: optax.adamw(1.0),
+}
+"""Optimisers at rate 1: a run multiplies their updates by its own rates, so that one program serves all rates."""
+
+
+def further(world: World, trained: Trained) -> dict[str, Any]:
+    """Raw metrics at every recorded step, each with a leading axis MAX_RECORDED; `trained` is the model after the recipe, or zero."""
+    first = first_step(world.shape.start)
+    candidates = jnp.array(recorded_steps(world.shape.start, MAX_STEPS), i32)
+    fixed_w = trained.rate * trained.w
+    stepping = world if world.shape.pool or world.shape.batched else with_noise_tokens(world)
+    params = start(world, trained)
+    optimizer = UPDATES[world.shape.optimizer]()
+
+    def one(step: Array, state: tuple[Parameters, Any]) -> tuple[Parameters, Any]:
+        params, memory = state
+        slope = gradient_of_step(stepping, params, fixed_w, step)
+        updates: Any
+        with jax.numpy_dtype_promotion("standard"):  # optax mixes types
+            updates, memory = optimizer.update(slope, memory, params)
+        return {name: params[name] + rate_of(world, name) * update for name, update in updates.items()}, memory
+
+    def until_recorded(c: Array, carry: Any) -> Any:
+        done, state, records = carry
+        target = jnp.minimum(candidates[c], world.run.steps)
+        state = lax.fori_loop(done, target, one, state)
+        now = measured(state[0], target)
+        return target, state, jax.tree.map(lambda all, this: all.at[c].set(this), records, now)
+
+    def measured(params: Parameters, step: Array) -> dict[str, Array]:
+        last = samples_of(world, jnp.maximum(step - 1, 0))
+        return record.at_step(moved(world, params), params, attention_of(world, params, fixed_w), trained.V1, last)
+
+    shapes = jax.eval_shape(lambda: measured(params, i32(first)))
+    records = jax.tree.map(lambda a: jnp.zeros((MAX_RECORDED, *a.shape), a.dtype), shapes)
+    n_recorded = jnp.sum((candidates < world.run.steps).astype(i32), dtype=i32) + 1
+    return lax.fori_loop(0, n_recorded, until_recorded, (i32(first), (params, optimizer.init(params)), records))[2]
+
+
+def gradient_of_step(world: World, params: Parameters, fixed_w: Array, step: Array) -> Parameters:
+    """The gradient of the mean loss of gradient step `step`, by parameter."""
+    here = moved(world, params)
+    state = gradient.at_parameters(here, params["V_mat"], attention_of(world, params, fixed_w))
+    wanted = ["w" if name == "W_KQ" else name for name in params]
+    if world.shape.pool:
+        found = gradient.over_pairs(here, state, wanted, 0)
+    else:
+        sums = (gradient.through_logits if world.shape.through_logits else gradient.through_outputs)(here, state, wanted)
+        over, which = (gradient.over_batch, step) if world.shape.batched else (gradient.over_stream, samples_of(world, step))
+        found = over(here, sums, wanted, which)
+    # a step along g z_eos^T moves w = W_KQ z_eos along g
+    return {name: found["w"][:, None] * world.e.z_eos[None] if name == "W_KQ" else found[name] for name in params}
+
+
+def start(world: World, trained: Trained) -> Parameters:
+    """The parameters at the first further step, at their true scale."""
+    e, w = world.e, trained.rate * trained.w
+    attention: Parameters = {}
+    if world.shape.trains != "V":
+        in_full = world.shape.optimizer in ELEMENTWISE
+        attention = {"W_KQ": w[:, None] * (e.z_eos / jnp.sum(e.z_eos * e.z_eos))[None]} if in_full else {"w": w}
+    more = {name: getattr(e, name) for name in TRAINS[world.shape.trains]}
+    return {"V_mat": world.run.scale * trained.V2, **attention, **more}
+
+
+def untrained(world: World) -> Trained:
+    """V_mat = 0 and w = 0."""
+    nothing = zeros_dp(world)
+    return Trained(nothing, jnp.zeros(world.shape.d, f32), f32(1), nothing)
+
+
+def rate_of(world: World, name: str) -> Array:
+    """The learning rate of a parameter. A step of W_KQ along g z_eos^T moves w by |z_eos|^2 g."""
+    if name not in ("w", "W_KQ"):
+        return world.run.lr
+    z_eos = world.e.z_eos
+    return world.run.lr_attention * (jnp.sum(z_eos * z_eos) if name == "w" else f32(1))
+
+
+def moved(world: World, params: Parameters) -> World:
+    """The world with embeddings and layers as trained so far."""
+    return replace(world, e=replace(world.e, **{name: params[name] for name in TRAINS[world.shape.trains]}))
+
+
+def attention_of(world: World, params: Parameters, fixed_w: Array) -> Array:
+    """w = W_KQ z_eos, `fixed_w` where it is not trained."""
+    return params["W_KQ"] @ world.e.z_eos if "W_KQ" in params else params.get("w", fixed_w)
+
+
+def samples_of(world: World, step: Array) -> Array:
+    """Stream of the samples that gradient step 0, 1, ... reads."""
+    stream = keys.fold(keys.stream(world.run.streams, "train"), step.astype(jnp.uint32))
+    return jnp.where(world.run.fresh_batches, stream, world.run.batches[0])
