@@ -1,6 +1,4 @@
-"""The start of a process of a pool: it is bound to the life of its parent before anything is imported that takes long."""
-
-from __future__ import annotations
+"""The start of a process, `python -m jaxrecall.sweep.workers PARENT MODULE FD`: first of all it is bound to the life of its parent."""
 
 import ctypes
 import os
@@ -19,9 +17,8 @@ def end_with(parent: int) -> None:
 
 
 if __name__ == "__main__":
-    parent, module, fd, *words = sys.argv[1:]
-    end_with(int(parent))
+    end_with(int(sys.argv[1]))
     from importlib import import_module
     from multiprocessing.connection import Connection
 
-    import_module(f".{module}", __package__).main(Connection(int(fd)), *words)
+    import_module(f".{sys.argv[2]}", __package__).main(Connection(int(sys.argv[3])))
