@@ -75,7 +75,8 @@ class RayWorkers(Workers):
         self._call("start", worker)
 
     def end(self, worker: int) -> None:
-        self._call("end", worker)
+        if self.driver:
+            self._call("end", worker)
 
     def send(self, worker: int, message: bytes) -> None:
         self._call("send", worker, message)
