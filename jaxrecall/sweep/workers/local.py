@@ -12,7 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import wait
@@ -34,13 +34,14 @@ class Process:
         module: the name of the module.
         setup: what it receives first.
         env: its environment variables.
+        cores: the numbers of the cores that it may use; none: all.
         stdout: the file descriptor that it prints to, stderr unless given.
     """
 
-    def __init__(self, module: str, setup: Any, env: Mapping[str, str] = os.environ, stdout: int = 2):
+    def __init__(self, module: str, setup: Any, env: Mapping[str, str] = os.environ, cores: Iterable[int] = (), stdout: int = 2):
         self.connection, theirs = Pipe()
         fd = theirs.fileno()
-        command = [sys.executable, "-m", __package__, str(os.getpid()), module, str(fd)]
+        command = [sys.executable, "-m", __package__, str(os.getpid()), module, str(fd), ",".join(map(str, cores))]
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # the mask is inherited, so it is deaf to them from its first moment
         try:
             self.process = subprocess.Popen(command, env=with_package(env), pass_fds=[fd], stdin=subprocess.DEVNULL, stdout=stdout)
@@ -87,13 +88,13 @@ class LocalWorkers(Workers):
     is_here = True
 
     def __init__(self, size: int, import_paths: tuple[str, ...] = ()):
+        self.setup, self.cores = Setup(import_paths), shares_of_cores(size)
         self.environments = environments(size, os.environ, accelerators(os.environ))
-        self.setups = [Setup(cores, import_paths) for cores in shares_of_cores(size)]
         self.processes: dict[int, Process] = {}
         super().__init__(size, peers=size, speed=1 / size)
 
     def start(self, worker: int) -> None:
-        self.processes[worker] = Process("worker", self.setups[worker], self.environments[worker])
+        self.processes[worker] = Process("worker", self.setup, self.environments[worker], self.cores[worker])
 
     def send(self, worker: int, message: bytes) -> None:
         self.processes[worker].send(message)

@@ -44,7 +44,7 @@ class Actor:
         n, mine = max(1, int(resources["CPU"])), sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
         share = {mine[(slot * n + i) % len(mine)] for i in range(n if mine else 0)}
         env = share_of_memory(resources.get("GPU", 1.0)) | ({"JAXRECALL_CACHE": node_cache()} if own_cache else {})
-        self.process = Process("worker", setup._replace(cores=share), {**env, **os.environ})
+        self.process = Process("worker", setup, {**env, **os.environ}, share)
         event: Event = ()
         while event[:1] != ("lost",):
             event = self.process.receive()
@@ -97,7 +97,7 @@ class Driver:
                 taken = {slot for other, slot in self.places.values() if other == node}
                 slot = next(i for i in range(self.size) if i not in taken)
                 self.places[worker] = node, slot
-            setup = Setup((), self.request.import_paths)
+            setup = Setup(self.request.import_paths)
             for event in actor.events.remote(slot, self.request.resources, self.request.address is not None, setup):
                 self._report(worker, actor, ray.get(event))
         except Exception as error:

@@ -29,9 +29,6 @@ STOP = b""
 class Setup(NamedTuple):
     """What a worker process is told first."""
 
-    cores: Iterable[int]
-    """The numbers of the cores that it may use; none: all."""
-
     import_paths: Iterable[str]
     """Folders from which it can import, besides the usual ones."""
 
@@ -91,8 +88,6 @@ def main(connection: Connection) -> None:
         setup: Setup = connection.recv()
         if setup.code_version != CODE_VERSION:
             raise RuntimeError(f"jaxrecall of code_version {CODE_VERSION} there, {setup.code_version} here")
-        if setup.cores:
-            os.sched_setaffinity(0, setup.cores)  # before JAX starts its threads, which take it over
         add_to_path(setup.import_paths)
         worker, chunks = Worker(send), SimpleQueue[bytes]()
         threading.Thread(target=_listen, args=(connection, worker, chunks), daemon=True).start()
