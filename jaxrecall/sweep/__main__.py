@@ -21,7 +21,6 @@ from ..errors import Refused, StoreError, UsageError
 from ..simulator.shape import Shape
 from . import shard as sharding
 from .grid import json_schema, read_grid
-from .running.engines.engine import Engine, add_options, engine
 from .running.interrupts import Interrupts
 from .running.job import Job, carry_out, interrupted
 from .running.outcome import Outcome
@@ -29,6 +28,7 @@ from .running.prepare import prepare
 from .running.progress import Events, counter, progress
 from .search.cell import OUTCOMES
 from .store.load import load
+from .workers.options import Engine, add_options
 
 
 def parser() -> argparse.ArgumentParser:
@@ -50,10 +50,10 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, resume_command: str = "") -> int:
     argv = sys.argv[1:] if argv is None else list(argv)
     args = parser().parse_args(argv)
-    resume_command = called("sweep", argv)
+    resume_command = resume_command or called("sweep", argv)
     with Interrupts() as interrupts:
         try:
             return _main(args, resume_command, interrupts)
@@ -75,7 +75,7 @@ def _main(args: argparse.Namespace, resume_command: str, interrupts: Interrupts)
     if args.json_log and args.dry_run:
         raise UsageError("--json-log: got with --dry-run; allowed: without it (a dry run takes --json)")
     pad_to = Shape.parse(args.pad_to) if args.pad_to else None
-    by = engine(args, pad_to)
+    by = Engine(args)
     grid, shard = read_grid(args.grid, args.set, counter("points of the grid")), sharding.chosen(args.shard)
     by.check(grid, shard)
     job = prepare(grid, args.out or Path("results") / grid.name, shard, pad_to, args.fail_fast, resume_command)

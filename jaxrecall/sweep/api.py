@@ -147,10 +147,10 @@ def _executor(workers: int) -> Iterator[Executor]:
     if workers == 1:
         yield runner.execute
     else:
-        from .running.engines.local import LocalPool
+        from .workers.local import LocalWorkers
 
-        with closing(LocalPool(workers)) as pool:
-            yield pool.execute
+        with closing(LocalWorkers(workers)) as started:
+            yield started.execute
 
 
 def _resume_command(given: GridLike, grid: Grid, out: str | os.PathLike[str] | None) -> str:

@@ -216,13 +216,13 @@ def test_runs_are_counted_and_rows_of_a_run_go_into_one_part(store):
 
 def test_slurm_counts_runs_as_their_parts_appear(store):
     pytest.importorskip("submitit")
-    from jaxrecall.sweep.running.engines.slurm import Outcome, Parts
+    from jaxrecall.sweep.workers.slurm import Arrivals, Outcome
 
     runs = [Run(POINT, seed) for seed in range(3)]
-    parts, out, outcome = Parts(planning.make(runs), store), io.StringIO(), Outcome()
+    arrivals, out, outcome = Arrivals(planning.make(runs), store), io.StringIO(), Outcome()
     store.write([found for i in range(2) for found in trace(i, *STEPS, point_id=POINT.point_id)])
-    parts.report_new(outcome, JsonProgress(Tally(3, 1.0), Events(out)))
-    assert (outcome.runs, parts.left) == (2, {runs[2].id})
+    arrivals.report(outcome, JsonProgress(Tally(3, 1.0), Events(out)))
+    assert (outcome.runs, arrivals.left) == (2, {runs[2].id})
     assert outcome.accuracy == {run.id: 0.007 for run in runs[:2]}
     assert [json.loads(line)["rows"] for line in out.getvalue().splitlines()] == [6, 6]
 

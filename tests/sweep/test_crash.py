@@ -76,7 +76,11 @@ class Sweeps:
 
     def command(self, out: Path | str, *more: str, body: str = "") -> list[str]:
         """The command of a sweep into `out`; `body` runs before it in the same process."""
-        program = ["-c", f"import sys; from jaxrecall.sweep import main\n{body}\nsys.exit(main())"] if body else ["-m", "jaxrecall.sweep"]
+        program = (
+            ["-c", f"import sys; from jaxrecall.sweep.__main__ import main\n{body}\nsys.exit(main())"]
+            if body
+            else ["-m", "jaxrecall.sweep"]
+        )
         about = ["--grid", str(self.home / f"{self.grid}.yaml"), "--bucket", BUCKETS[self.grid], "--json-log", "--out", str(out)]
         return [sys.executable, *program, *about, *more]
 

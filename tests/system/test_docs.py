@@ -16,9 +16,9 @@ from jaxrecall.analysis.fit.write import COLUMNS as FIT_COLUMNS
 from jaxrecall.model.columns import column_table, legend
 from jaxrecall.sweep.__main__ import main as sweep
 from jaxrecall.sweep.grid import read_grid
-from jaxrecall.sweep.running.engines.engine import engine
 from jaxrecall.sweep.search.cell import OUTCOMES
 from jaxrecall.sweep.shard import chosen
+from jaxrecall.sweep.workers.options import Engine
 
 PAGES = {path.relative_to(ROOT).as_posix(): path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
 README = PAGES["README.md"]
@@ -139,7 +139,7 @@ def test_commands_are_accepted_by_the_real_command_line(page, parse):
             continue
         args = parse(command, arguments)
         if command == "sweep":
-            engine(args)
+            Engine(args)
             assert args.shard in (None, "jax") or chosen(args.shard)
 
 

@@ -1,6 +1,7 @@
-"""The start of a process of a pool: it is bound to the life of its parent before anything is imported that takes long."""
+"""The start of a process, `python -m jaxrecall.sweep.workers PARENT MODULE FD CORES`.
 
-from __future__ import annotations
+Before anything is imported that takes long or starts threads, it is bound to the life of its parent and to its cores.
+"""
 
 import ctypes
 import os
@@ -19,9 +20,11 @@ def end_with(parent: int) -> None:
 
 
 if __name__ == "__main__":
-    parent, module, fd, *words = sys.argv[1:]
+    parent, module, fd, cores = sys.argv[1:]
     end_with(int(parent))
+    if cores:
+        os.sched_setaffinity(0, map(int, cores.split(",")))
     from importlib import import_module
     from multiprocessing.connection import Connection
 
-    import_module(f".{module}", __package__).main(Connection(int(fd)), *words)
+    import_module(f".{module}", __package__).main(Connection(int(fd)))

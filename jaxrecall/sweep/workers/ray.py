@@ -1,0 +1,100 @@
+"""--engine ray: worker processes that long-lived Ray actors hold, on a running cluster or on a Ray that is started here.
+
+A process of its own uses Ray, because Ray ends the process that uses it a minute after the head of the cluster was lost. Then all workers
+are lost; they start again from another such process, which joins the cluster or starts Ray again.
+Every node needs this version of jaxrecall, and nothing else: rows come back to this process, which saves them.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from ...errors import UsageError
+from ..calibration import cores
+from .local import Process
+from .scheduler import MAX_FAILED_STARTS, Workers
+from .worker import Event
+
+CLOSE_SECONDS = 10.0
+
+
+class Request(NamedTuple):
+    """What the process that uses Ray is told first."""
+
+    address: str | None
+    """Of the Ray to join; None: start one."""
+
+    size: int | None
+    """The number of workers; None: as many as fit."""
+
+    resources: Mapping[str, float]
+    """That each worker needs, as Ray names them (CPU, GPU, TPU, ...)."""
+
+    import_paths: tuple[str, ...]
+
+
+class RayWorkers(Workers):
+    """Workers that each request `resources`; as many as fit unless `size` is given. Raises UsageError if no Ray is at `address`."""
+
+    def __init__(self, size: int | None, address: str | None, resources: Mapping[str, float], import_paths: tuple[str, ...] = ()):
+        self.is_here = address is None
+        if address is None:
+            size = size or cores()
+            resources = {"CPU": max(1, cores() // size), **resources}
+        self.request = Request(address, size, {"CPU": 1.0, **resources}, import_paths)
+        self.driver: Process | None = None
+        peers = size or 1
+        if address:
+            name, *about = self._receive()
+            if name == "lost":
+                allowed = "on a machine of the cluster: HOST:PORT of its head, or auto; or none, to start one here"
+                raise UsageError(f"--ray-address: {about[0].line}; allowed {allowed}")
+            size, peers = about
+        super().__init__(size or 1, peers, self.request.resources["CPU"] / cores())
+
+    def _call(self, *call: Any) -> None:
+        """Calls a method of `ray_driver.Driver`."""
+        self._process().send(call)
+
+    def _process(self) -> Process:
+        if self.driver is None:
+            # where Ray would report what the sweep reports, too
+            self.driver = Process("ray_driver", self.request, stdout=subprocess.DEVNULL)
+        return self.driver
+
+    def _receive(self) -> Any:
+        """What the driver sends next: `joined` with size and peers, `lost` if Ray is lost, else a worker and its event."""
+        received = self._process().receive()
+        if received[0] == "lost":
+            self.close()
+        return received
+
+    def start(self, worker: int) -> None:
+        self._call("start", worker)
+
+    def end(self, worker: int) -> None:
+        if self.driver:
+            self._call("end", worker)
+
+    def send(self, worker: int, message: bytes) -> None:
+        self._call("send", worker, message)
+
+    def events(self, seconds: float) -> Iterator[tuple[int, Event]]:
+        while self._process().connection.poll(seconds):
+            seconds = 0.0
+            match self._receive():
+                case "lost", failure:
+                    if min(self.failed_starts.values()) < MAX_FAILED_STARTS:
+                        again = "joining" if self.request.address else "starting"
+                        yield 0, ("message", f"Ray is lost ({failure.line}); {again} Ray again")
+                    yield from ((worker, ("lost", failure)) for worker in range(self.size))
+                    return
+                case int(worker), *event:
+                    yield worker, tuple(event)
+
+    def close(self) -> None:
+        if self.driver:
+            self.driver.end(CLOSE_SECONDS)
+            self.driver = None

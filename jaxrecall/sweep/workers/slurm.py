@@ -1,0 +1,181 @@
+"""--engine slurm: the shards of a grid as one Slurm array, by submitit; this process waits for it and reports progress.
+
+Every task carries out a shard of the grid into the same folder. A task whose time runs out is queued again and resumes; calling
+the same command again submits the shards that lack runs. The executors `local` and `debug` need no Slurm: tasks are processes of
+this machine, or run one after the other in this process.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import submitit
+from submitit.core.utils import FailedJobError, FailedSubmissionError
+from submitit.helpers import Checkpointable
+
+from ...errors import UsageError
+from ...model.columns import CODE_VERSION
+from ...model.point import RunId
+from ..calibration import node_cache
+from ..grid import Grid
+from ..plan import Plan
+from ..running.interrupts import Interrupts
+from ..running.outcome import Outcome
+from ..running.progress import Progress
+from ..shard import Shard, shares
+from ..store.store import Store
+from ..store.table import RUN, read
+from .worker import add_to_path
+
+MINUTES = 60
+"""A task's time unless `--slurm time=` is given; then it is queued again."""
+
+TIMEOUTS = 1000
+POLL_SECONDS = 1.0
+WAIT_SECONDS = 60.0
+"""For tasks that were cancelled to save what they have."""
+
+
+class ShardTask(Checkpointable):
+    """Runs the command `sweep` for a shard; submitit pickles it, and queues it again when its time runs out.
+
+    Args:
+        argv: the options of the command but for `--shard`.
+        resume_command: of the whole array.
+        import_paths: folders from which the task can import, besides the usual ones.
+        on_node: whether it runs on another machine, which keeps compiled programs on its own disk.
+    """
+
+    def __init__(self, argv: Sequence[str], resume_command: str, import_paths: tuple[str, ...], on_node: bool):
+        self.argv, self.resume_command, self.import_paths, self.on_node = argv, resume_command, import_paths, on_node
+
+    def __call__(self, shard: Shard) -> int:
+        """Runs the shard; returns the exit code."""
+        add_to_path(self.import_paths)
+        if self.on_node:
+            os.environ.setdefault("JAXRECALL_CACHE", node_cache())
+        sweep = import_module("jaxrecall.sweep.__main__")
+        return sweep.main([*self.argv, "--shard", f"{shard.index}/{shard.count}"], self.resume_command)
+
+
+def check(kind: str, options: Mapping[str, str]) -> None:
+    """Raises UsageError if Slurm is not available, or for a time that is not in minutes."""
+    if not options.get("time", "1").isdecimal():
+        raise UsageError(f"--slurm: got time={options['time']}; allowed: whole minutes, as in time=240")
+    if kind == "slurm" and not (shutil.which("sbatch") and shutil.which("srun")):
+        raise UsageError(
+            "--engine slurm: no sbatch and srun here; allowed: a machine of a Slurm cluster that submits, "
+            "or --slurm-executor local to try it"
+        )
+
+
+def executor(kind: str, folder: Path, options: Mapping[str, str], name: str) -> Any:
+    """submitit's executor of that kind, with options as sbatch names them."""
+    values: dict[str, Any] = {key.replace("-", "_"): int(value) if value.isdecimal() else value for key, value in options.items()}
+    time_and_name = {"timeout_min": values.pop("time", MINUTES), "name": name}
+    if "setup" in values:
+        values["setup"] = [values["setup"]]  # commands before the task's own
+    known = submitit.SlurmExecutor._valid_parameters()
+    chosen = {f"slurm_{key}": value for key, value in values.items() if key in known}
+    others = {key.replace("_", "-"): value for key, value in values.items() if key not in known}
+    by = submitit.AutoExecutor(folder, cluster=kind, slurm_max_num_timeout=TIMEOUTS)
+    by.update_parameters(**time_and_name, **chosen, slurm_additional_parameters=others)
+    return by
+
+
+class SlurmArray:
+    """The shards of a grid as `size` tasks, with options as sbatch names them.
+
+    `kind` is submitit's: slurm, local or debug. Tasks can import from `import_paths`. Raises UsageError if they cannot be submitted.
+    """
+
+    def __init__(self, grid: Grid, size: int, kind: str, options: Mapping[str, str], pad_to: str | None, import_paths: tuple[str, ...]):
+        self.grid, self.size, self.kind, self.options, self.pad_to = grid, size, kind, options, pad_to
+        self.import_paths = import_paths
+        check(kind, options)
+
+    def execute(self, plan: Plan, store: Store, progress: Progress, interrupts: Interrupts, resume_command: str) -> Outcome:
+        """Submits the shards that have runs of the plan and waits for them; runs count as their parts appear."""
+        arrivals = Arrivals(plan, store)
+        wanted = sorted({index for index, run in shares(self.grid.points, self.grid.seeds, self.size) if run.id in arrivals.left})
+        shards = [Shard(index, self.size, "--engine slurm") for index in wanted]
+        by = executor(self.kind, store.folder / "_slurm", self.options, self.grid.name)
+        grid = store.note("_slurm/grid", self.grid.resolved).absolute()  # as it is now, whenever tasks start
+        argv = ["--grid", str(grid), "--out", str(store.folder.absolute())]
+        argv += ["--fail-fast"] * plan.settings.fail_fast + (["--pad-to", self.pad_to] if self.pad_to else [])
+        task = ShardTask(argv, resume_command, self.import_paths, self.kind == "slurm")
+        with interrupts.patient():  # from the first: what is submitted must be cancelled
+            try:
+                jobs = by.map_array(task, shards)
+            except (FailedSubmissionError, FailedJobError, OSError) as error:
+                raise UsageError(f"--engine slurm: the array was refused: {' '.join(str(error).split())[:400]}") from error
+            progress.message(f"{len(jobs)} tasks submitted, first {jobs[0].job_id}; logs: {by.folder}")
+            return wait_for(dict(zip(shards, jobs, strict=True)), arrivals, progress, interrupts)
+
+
+def wait_for(jobs: dict[Shard, Any], arrivals: Arrivals, progress: Progress, interrupts: Interrupts) -> Outcome:
+    """Waits for the jobs of shards; an interrupt cancels them."""
+    outcome, deadline = Outcome(), math.inf
+    while jobs and time.monotonic() < deadline:
+        if interrupts.requested and deadline == math.inf:
+            deadline = time.monotonic() + WAIT_SECONDS
+            for job in jobs.values():
+                job.cancel(check=False)
+        for shard in [shard for shard, job in jobs.items() if job.done()]:
+            job = jobs.pop(shard)
+            if not interrupts.requested and (problem := _problem(job)):
+                outcome.failed += 1
+                line = f"failed: shard {shard.index}/{shard.count} {problem} (details: {job.paths.stderr})"
+                progress.failed(line, 0.0, 0, job.paths.stderr)
+        arrivals.report(outcome, progress)
+        try:
+            with interrupts.droppable():
+                time.sleep(POLL_SECONDS if jobs else 0)
+        except KeyboardInterrupt:
+            break
+    arrivals.report(outcome, progress)
+    outcome.interrupted = interrupts.requested
+    return outcome
+
+
+def _problem(job: Any) -> str | None:
+    """What went wrong in a task that has ended, or None."""
+    try:
+        code = job.result()
+    except Exception as error:  # whatever the task died of
+        return f"ended: {' '.join(str(error).split())[:200]}"
+    return f"ended with exit code {code}" if code else None
+
+
+class Arrivals:
+    """Runs of a plan whose rows other processes write to the folder; `left` are those that have not appeared yet."""
+
+    def __init__(self, plan: Plan, store: Store):
+        self.store, self.seen = store, set(_parts(store))
+        self.left = {run.id for chunk in plan.chunks for run in chunk.runs}
+        self.seconds = {run.point.point_id: chunk.seconds / len(chunk.runs) for chunk in plan.chunks for run in chunk.runs}
+
+    def report(self, outcome: Outcome, progress: Progress) -> None:
+        """Adds the runs that have appeared since the last call."""
+        paths = [path for path in _parts(self.store) if path not in self.seen]
+        self.seen.update(paths)
+        for path, table in read(paths, [*RUN, "code_version", "accuracy"])[0].items():
+            rows = [row for row in table.to_pylist() if row["code_version"] == CODE_VERSION]
+            new = {run: list(trace) for run, trace in groupby(rows, lambda row: RunId(row["point_id"], row["seed"])) if run in self.left}
+            self.left -= new.keys()
+            outcome.runs += len(new)
+            outcome.accuracy |= {run: trace[-1]["accuracy"] for run, trace in new.items()}
+            progress.advanced(list(new.values()), sum(self.seconds[run.point_id] for run in new))
+            progress.saved(path, sum(map(len, new.values())))
+
+
+def _parts(store: Store) -> list[Path]:
+    return sorted(store.parts.iterdir()) if store.parts.is_dir() else []

@@ -1,0 +1,111 @@
+"""What a worker process does: it runs one chunk after another, and reports events.
+
+Chunks arrive as bytes and are unpickled here alone, so that only workers need the modules that they name.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from typing import Any, NamedTuple
+
+from ...model.columns import CODE_VERSION
+from ..plan import Chunk, Terms
+from ..running.failure import Failure
+from ..running.runner import BatchRunner
+
+Event = tuple[Any, ...]
+"""The name of a method of `Scheduler`, and its arguments but for the worker."""
+
+STOP = b""
+"""The message that ends a chunk after its current batch; any other is a pickled chunk with the terms on which it runs."""
+
+
+class Setup(NamedTuple):
+    """What a worker process is told first."""
+
+    import_paths: Iterable[str]
+    """Folders from which it can import, besides the usual ones."""
+
+    code_version: int = CODE_VERSION
+    """Of the process that takes its rows."""
+
+
+class Worker:
+    """Runs chunks in this process; `send` takes the name and the arguments of an event.
+
+    `stopping`, once set, ends a chunk after its current batch.
+    """
+
+    def __init__(self, send: Callable[..., None]):
+        from ...simulator import program  # starts JAX
+
+        self.send, self.stopping = send, False
+        self.runner: BatchRunner | None = None
+        program.start()
+
+    def run(self, chunk: Chunk, terms: Terms) -> None:
+        """Runs a chunk; its last event, `ended`, says what its runs took and how long each program took to compile."""
+        if self.runner is None or self.runner.terms != terms:
+            self.runner = BatchRunner(terms, self)
+        for _, traces in self.runner.rows(chunk):
+            self.send("finished", traces)
+            if self.stopping:
+                break
+        self.send("ended", self.runner.measured.copy(), self.runner.compiled.copy())
+        self.runner.measured.clear()
+
+    def compiling(self, program: str) -> None:
+        self.send("compiling", program)
+
+    def compiled(self, program: str, seconds: float) -> None:
+        self.send("compiled", program, seconds)
+
+    def message(self, line: str) -> None:
+        self.send("message", line)
+
+
+def add_to_path(folders: Iterable[str]) -> None:
+    """Makes modules in the folders importable, after everything that is importable already."""
+    sys.path += [folder for folder in folders if folder not in sys.path]
+
+
+def main(connection: Connection) -> None:
+    """Runs the chunks that come through the connection until it is closed. An exception is the last event of the process."""
+
+    def send(*event: Any) -> None:
+        try:
+            connection.send(event)
+        except OSError:
+            os._exit(0)  # the parent is gone, or wants no more
+
+    try:
+        setup: Setup = connection.recv()
+        if setup.code_version != CODE_VERSION:
+            raise RuntimeError(f"jaxrecall of code_version {CODE_VERSION} there, {setup.code_version} here")
+        add_to_path(setup.import_paths)
+        worker, chunks = Worker(send), SimpleQueue[bytes]()
+        threading.Thread(target=_listen, args=(connection, worker, chunks), daemon=True).start()
+        send("ready")
+        while True:
+            worker.run(*pickle.loads(chunks.get()))
+    except Exception as error:
+        send("lost", Failure.of(error))
+        os._exit(1)
+
+
+def _listen(connection: Connection, worker: Worker, chunks: SimpleQueue[bytes]) -> None:
+    while True:
+        try:
+            message = connection.recv()
+        except (EOFError, OSError):
+            os._exit(0)
+        if message == STOP:
+            worker.stopping = True
+        else:
+            chunks.put(message)
