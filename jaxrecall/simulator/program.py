@@ -19,7 +19,7 @@ from jax.sharding import PartitionSpec as P
 from ..errors import PointError, Problem
 from ..files import cache_folder
 from ..model.columns import CODE_VERSION, DTYPE, in_order
-from ..model.laws import TOGETHER, find_law
+from ..model.laws import TOGETHER, Law, find_law
 from ..model.point import FIELDS, Point, Run, checked_seed, law_parameters, of_kind
 from ..model.reference.realization import run_keys
 from . import descent, metrics, noise, pool_draws
@@ -100,11 +100,16 @@ def compiled(shape: Shape, per_device: int = LOOPED, precision: str = "highest")
     if on_cpu():
         per_device = 1 if shape.decoders else LOOPED
     with _memory_errors():
-        return _compiled(shape, per_device, precision, tuple(jax.local_devices()))
+        return _compiled(shape, per_device, precision, tuple(jax.local_devices()), _laws(shape))
+
+
+def _laws(shape: Shape) -> tuple[type[Law], ...]:
+    """The classes of a program's laws: a notebook may define one again under its name."""
+    return *([type(find_law("embedding", shape.embedding))] if shape.embedding else []), type(find_law("activation", shape.activation))
 
 
 @functools.cache
-def _compiled(shape: Shape, per_device: int, precision: str, devices: tuple[Any, ...]) -> Program:
+def _compiled(shape: Shape, per_device: int, precision: str, devices: tuple[Any, ...], laws: tuple[type[Law], ...]) -> Program:
     batched, shapes = unlowered(shape, per_device, devices, beside=not on_cpu())
     start, start_cpu, hits = time.perf_counter(), time.process_time(), _cache_hits.count
     with jax.default_matmul_precision(precision):
