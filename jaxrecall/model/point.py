@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from ..errors import PointError, Problem, shown, suggest
 from .activations import Activation, activations
 from .laws import LAWS, EmbeddingLaw, TokenLaw, find_law
+from .laws.embedding import problems_of_rows
 from .laws.law import law_names, with_parameters
 from .pool import MAX_LENGTH, MAX_SAMPLES, in_the_limit
 from .training import MAX_STEPS, OPTIMIZERS, RECIPE_STEPS, STARTS, TRAINS, first_step, recorded_steps
@@ -70,6 +71,8 @@ class Data:
         if point.pool and point.V * point.pool >= 2**31:
             message = f"got {point.pool} with V={point.V}; allowed: up to {(2**31 - 1) // point.V}, so that V pool is below 2^31"
             yield Problem("pool", message, "V * pool < 2**31")
+        if point.tokens != "uniform":
+            yield Problem("tokens", f"got {point.tokens!r}; allowed: uniform, the one law that the simulator draws so far")
 
     @staticmethod
     def identity(point: Point) -> dict[str, Any]:
@@ -95,7 +98,8 @@ class Model:
         if point.m > 0 and point.activation == "none":
             message = f"got 'none' with m={point.m}; allowed with an MLP: {', '.join(activations())}"
             yield Problem("activation", message, "m == 0 or activation != 'none'")
-        yield from point.embedding_law.problems(point.V, point.d)
+        law = point.embedding_law
+        yield from law.problems(point.V, point.d) or (problems_of_rows(law, point.V, point.d) if ":" in point.embedding else ())
 
     @staticmethod
     def identity(point: Point) -> dict[str, Any]:
@@ -270,7 +274,7 @@ class Point(Evaluation, Training, Recipe, Model, Data):
     def _resolved_training(self) -> dict[str, Any]:
         """The fields of further steps as a run has them: none for the recipe alone."""
         if not self.trains_on:
-            return dict.fromkeys(("optimizer", "lr", "lr_attention", "trains", "batch"))
+            return {name: DEFAULTS[name] for name in TRAINING if name not in ("steps", "start")}
         trains = self.trains or "VW"
         attention = 0.0 if trains == "V" else self.lr if self.lr_attention is None else self.lr_attention
         return {"optimizer": self.optimizer or "sgd", "trains": trains, "lr_attention": attention}

@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 
 from ..files import cache_folder
 from ..model.columns import CODE_VERSION, DTYPE, in_order
-from ..model.laws import TOGETHER, find_law
+from ..model.laws import TOGETHER, Law, find_law
 from ..model.point import FIELDS, Point, Run, law_parameters, of_kind
 from ..model.reference.realization import run_keys
 from .compiler import ExecutionError, OutOfMemory, cache_hits, compile, memory_errors, without_garbage_collection
@@ -80,15 +80,20 @@ def compiled(shape: Shape, per_device: int = LOOPED, precision: str = "highest")
     if on_cpu():
         per_device = 1 if shape.decoders else LOOPED
     with memory_errors():
-        program = _compiled(shape, per_device, precision, tuple(jax.local_devices()))
+        program = _compiled(shape, per_device, precision, tuple(jax.local_devices()), _laws(shape))
     memory = None if on_cpu() else memory_of_device()
     if per_device > 1 and memory and 2 * program.reserved_bytes > memory:
         return compiled(shape, per_device // 2, precision)
     return program
 
 
+def _laws(shape: Shape) -> tuple[type[Law], ...]:
+    """The classes of a program's laws: a notebook may define one again under its name."""
+    return *([type(find_law("embedding", shape.embedding))] if shape.embedding else []), type(find_law("activation", shape.activation))
+
+
 @functools.cache
-def _compiled(shape: Shape, per_device: int, precision: str, devices: tuple[Any, ...]) -> Program:
+def _compiled(shape: Shape, per_device: int, precision: str, devices: tuple[Any, ...], laws: tuple[type[Law], ...]) -> Program:
     batched, shapes = unlowered(shape, per_device, devices, vmapped=not on_cpu())
     start, start_cpu, hits = time.perf_counter(), time.process_time(), cache_hits.count
     with jax.default_matmul_precision(precision):

@@ -14,7 +14,7 @@ from jaxrecall.errors import PointError, TheoryError
 from jaxrecall.model import laws
 from jaxrecall.model import point as points
 from jaxrecall.model.activations import activations, value_and_slope
-from jaxrecall.model.laws import LAWS, Draws, Equicorrelated, Gaussian, find_law, register
+from jaxrecall.model.laws import LAWS, Draws, EmbeddingLaw, Equicorrelated, Gaussian, find_law, register
 from jaxrecall.model.point import law_parameters, make_point, problem_in_workers
 from jaxrecall.model.reference.metrics import measure
 from jaxrecall.simulator import program
@@ -193,12 +193,74 @@ def test_theory_refuses_a_law_that_supplies_no_moments(law):
         theory.accuracy(theory.Model(V=64, d=32, L=8, embedding=law), 1024)
 
 
+def test_a_token_law_that_no_program_draws_is_refused():
+    """Seen before: a run with tokens of Zipf was simulated with uniform ones."""
+    with pytest.raises(PointError, match="tokens: got 'own_laws:Zipf'; allowed: uniform, the one law that the simulator draws so far"):
+        Point(**SMALL, tokens=Zipf(1.0))
+
+
 def test_a_token_law_of_ones_own_enters_the_id_and_theory_refuses_it():
-    point = Point(**SMALL, tokens=Zipf(1.0))
-    assert point.tokens == "own_laws:Zipf"
+    point = Point(**SMALL)
+    object.__setattr__(point, "tokens", "own_laws:Zipf")
     assert point.point_id != Point(**SMALL).point_id == Point(**SMALL, tokens="uniform()").point_id
     with pytest.raises(TheoryError, match="tokens: got 'own_laws:Zipf'; covered by theory: 'uniform'"):
         theory.Model.from_point(point)
+
+
+@dataclasses.dataclass(frozen=True)
+class Lookup(EmbeddingLaw):
+    """Rows from an array of `n`."""
+
+    n: int
+
+    def rows(self, draws, xp):
+        return xp.ones((self.n, draws.normals.shape[1]), draws.normals.dtype)[draws.row[:, 0]]
+
+
+def test_a_law_that_lacks_rows_is_refused():
+    """Seen before: a compiled program took the last row in place of those beyond the table."""
+    assert realize(Point(**SMALL, embedding=Lookup(12)), 0).Z_in.shape == (12, 16)
+    with pytest.raises(PointError, match=r"embedding: got .*Lookup\(n=11\), of which rows \[0, 11\] of Z_in are IndexError"):
+        Point(**SMALL, embedding=Lookup(11))
+
+
+def test_a_parameter_without_default_must_be_given():
+    assert Point(**SMALL, embedding=Lookup(20)).embedding == f"{__name__}:Lookup(n=20)"
+    for given in (Lookup, f"{__name__}:Lookup", f"{__name__}:Lookup()"):
+        with pytest.raises(PointError, match=r"embedding\.n: got nothing; .*Lookup needs it"):
+            Point(**SMALL, embedding=given)
+
+
+def test_a_class_that_is_defined_again_takes_the_place_of_the_first():
+    """Seen before: after a cell of a notebook was changed, points still ran the law as it was at first."""
+
+    def defined(value):
+        @dataclasses.dataclass(frozen=True)
+        class Again(EmbeddingLaw):
+            def rows(self, draws, xp):
+                return xp.full_like(draws.normals, value)
+
+        return Point(**SMALL, embedding=Again())
+
+    for value in (0.25, 0.5):
+        point = defined(value)
+        assert (realize(point, 0).Z_in == value).all()
+        logits = simulate(point, 0)["trigger_score"]
+        assert logits == pytest.approx(streamed(point, 0, Shape.of(point))[1]["trigger_score"], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from jaxrecall.laws.embedding import register",
+        "from jaxrecall.laws import embedding",
+        "from jaxrecall.laws.activation import ACTIVATIONS",
+        "from jaxrecall.reference.steps import attend",
+    ],
+)
+def test_documented_modules_of_before_name_the_new_one(line):
+    with pytest.raises(ImportError, match=r"is now jaxrecall\.model\.(laws|activations|reference)"):
+        exec(line)
 
 
 def test_what_other_processes_cannot_import_is_told():

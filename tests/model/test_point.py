@@ -5,6 +5,7 @@ import pytest
 
 from jaxrecall import Point
 from jaxrecall.errors import PointError
+from jaxrecall.model.point import EXTRAS, FIELDS, TRAINING, choices
 
 SMALL = {"V": 64, "N": 1000, "d": 32, "L": 8}
 
@@ -88,3 +89,34 @@ def test_all_that_is_wrong_is_told_at_once():
         Point(V=0, N=0, d=0, L=0, m=-1, n_test=0)
     assert [problem.argument for problem in error.value.problems] == ["V", "N", "L", "d", "m", "n_test"]
     assert error.value.problems[0].where == "V >= 2"
+
+
+def another(name, value):
+    """An allowed value of the field other than `value`."""
+    if names := [one for one in choices(name) if one not in (value, "none", "orthogonal", "VWZM")]:
+        return names[-1]
+    if str(FIELDS[name].type) == "bool":
+        return not value
+    return 7 if value is None else value + 1
+
+
+@pytest.mark.parametrize("name", [name for name in FIELDS if name not in ("kappa", "optimizer", "tokens")])
+def test_every_field_enters_the_id_of_a_run_beyond_the_recipe_or_of_the_recipe_alone(name):
+    """kappa enters as gamma; an optimizer is there beyond the recipe alone; there is one law of tokens."""
+    recipe = Point(**SMALL, m=3)
+    on = recipe.replace(steps=9, lr=0.1)
+    bases = [on] if name in TRAINING else [recipe, on]
+    if name in EXTRAS:
+        bases = [recipe.replace(m=0)]
+    for base in bases:
+        other = base.replace(**{name: another(name, getattr(base, name))})
+        assert getattr(other, name) != getattr(base, name)
+        assert other.point_id != base.point_id
+
+
+def test_settings_of_an_optimizer_that_does_nothing_are_not_kept():
+    """What the id leaves out, the row leaves out too: two rows that differ never have one id."""
+    recipe = Point(**SMALL)
+    idle = recipe.replace(lr=0.3, lr_attention=0.1, optimizer="adam", trains="V", batch=4, start="three_step")
+    assert idle.point_id == recipe.point_id
+    assert {name: getattr(idle, name) for name in FIELDS} == {name: getattr(recipe, name) for name in FIELDS}

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
 
 from ...errors import Problem
 from .law import Law
@@ -67,6 +70,29 @@ class EmbeddingLaw(Law):
     def make(self, draws: Draws, xp: Any) -> Any:
         """The rows of any table."""
         return (self.rows if draws.table in ("Z_in", "Z_out") else self.special)(draws, xp)
+
+
+@lru_cache(1024)
+def problems_of_rows(law: EmbeddingLaw, V: int, d: int) -> list[Problem]:
+    """Whether a law from outside the package makes the first and the last row of each table, tried with NumPy.
+
+    NumPy raises where a law looks up a row that it does not have; a compiled program would take the last one in its place.
+    """
+    rng = np.random.default_rng(0)
+    for table in ("Z_in", "Z_out", "z_trig", "z_eos"):
+        row = np.array([[0], [V - 1]] if table in ("Z_in", "Z_out") else [[0]], np.int32)
+        normals, shared = (rng.standard_normal((n, d)).astype(np.float32) for n in (len(row), law.n_shared))
+        try:
+            rows = np.asarray(law.make(Draws(table, row, normals, shared, V, d), np))
+        except Exception as error:
+            got = f"{type(error).__name__}: {error}"
+        else:
+            if rows.shape == normals.shape and np.isfinite(rows).all():
+                continue
+            got = f"shape {rows.shape}" if rows.shape != normals.shape else "numbers that are not finite"
+        message = f"got {law}, of which rows {row[:, 0].tolist()} of {table} are {got}; allowed: {normals.shape} finite numbers"
+        return [Problem("embedding", message)]
+    return []
 
 
 def isotropic(draws: Draws, xp: Any) -> Any:

@@ -12,7 +12,7 @@ import copy
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, ClassVar, TypeVar
@@ -54,8 +54,8 @@ class Law:
         return str(self)
 
     def static_text(self) -> str:
-        """The text with float parameters at their defaults: what a compiled program depends on."""
-        return str(replace(self, **{f.name: f.default for f in fields(self) if isinstance(getattr(self, f.name), float)}))
+        """The text with float parameters at their defaults, or at a value that stands for any: what a compiled program depends on."""
+        return str(replace(self, **{f.name: _any_value(f) for f in fields(self) if isinstance(getattr(self, f.name), float)}))
 
     def traced(self) -> dict[str, float]:
         """The float parameters by dotted name, as "embedding.rho": one compiled program serves all their values."""
@@ -81,7 +81,7 @@ LAWS: dict[str, dict[str, type[Law]]] = {"embedding": {}, "tokens": {}, "activat
 """The laws of each field by short name: those of the package, and aliases that `register` added."""
 
 _local: dict[str, type[Law]] = {}
-"""Classes that were used as objects and cannot be imported by their path, such as those of a function."""
+"""Classes that were used as objects, by `module:Class`: the latest of those that a notebook defines again, or a function makes."""
 
 
 def register(law: AnyLaw, name: str | None = None) -> AnyLaw:
@@ -100,9 +100,7 @@ def class_name(law: type[Law]) -> str:
     """The name of a law in texts: the short one of a law of this package, else `module:Class`."""
     if law.__module__.partition(".")[0] == PACKAGE:
         return law.name
-    name = f"{law.__module__}:{law.__qualname__}"
-    _local.setdefault(name, law)
-    return name
+    return f"{law.__module__}:{law.__qualname__}"
 
 
 def law_names(field: str) -> tuple[str, ...]:
@@ -121,10 +119,14 @@ def find_law(field: str, given: Any) -> Any:
         PointError: there is no such law, it has no such parameter, or the value of one is not allowed.
     """
     if isinstance(given, type) and issubclass(given, Law):
-        given = given()
+        given = _made(given, {})
     if isinstance(given, Law):
         if given.field != field or not is_dataclass(given):
             raise _error(field, given)
+        name = class_name(type(given))
+        if ":" in name and _local.get(name) is not type(given):
+            _local[name] = type(given)
+            _parsed.cache_clear()
         return given
     if not isinstance(given, str):
         raise _error(field, given)
@@ -141,7 +143,7 @@ def _parsed(field: str, text: str) -> Any:
             given = _arguments(law, f"law({arguments}")
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             raise _error(field, text) from None
-    return with_parameters(law(), given)
+    return _made(law, given)
 
 
 def _arguments(law: type[Law], text: str) -> dict[str, Any]:
@@ -158,16 +160,26 @@ def _arguments(law: type[Law], text: str) -> dict[str, Any]:
 
 def with_parameters(law: Law, values: Mapping[str, Any]) -> Any:
     """The law with other values of some parameters; raises PointError."""
+    return _made(type(law), {f.name: getattr(law, f.name) for f in fields(law)} | dict(values))
+
+
+def _made(law: type[Law], values: Mapping[str, Any]) -> Any:
+    """A law of this class with these parameters, the others at their defaults; raises PointError."""
     names = [f.name for f in fields(law)]
     problems = []
     for name, value in values.items():
         if name not in names:
             allowed = ", ".join(names) or "none, it has no parameters"
-            message = f"got {shown(value)}; parameters of {class_name(type(law))}: {allowed}{suggest(name, names)}"
+            message = f"got {shown(value)}; parameters of {class_name(law)}: {allowed}{suggest(name, names)}"
             problems.append(Problem(f"{law.field}.{name}", message))
+    for f in fields(law):
+        if f.name not in values and f.default is MISSING:
+            problems.append(
+                Problem(f"{law.field}.{f.name}", f"got nothing; {class_name(law)} needs it, as in {class_name(law)}({f.name}=1)")
+            )
     if problems:
         raise PointError(problems)
-    return type(law)(**{name: getattr(law, name) for name in names} | dict(values))
+    return law(**values)
 
 
 def _imported(field: str, path: str, text: str) -> type[Law]:
@@ -181,7 +193,7 @@ def _imported(field: str, path: str, text: str) -> type[Law]:
         found: Any = sys.modules.get(module) or import_module(module)
         for part in name.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:  # whatever a module does when it is imported
         raise PointError([Problem(field, f"got {shown(text)}, which cannot be imported: {error}; allowed: {_allowed(field)}")]) from None
     if not (isinstance(found, type) and issubclass(found, Law) and getattr(found, "field", None) == field):
         raise _error(field, text)
@@ -189,12 +201,21 @@ def _imported(field: str, path: str, text: str) -> type[Law]:
 
 
 def _error(field: str, given: Any) -> PointError:
-    hint = suggest(given, LAWS[field]) if isinstance(given, str) else ""
+    name = given.partition("(")[0].strip() if isinstance(given, str) else ""
+    hint = suggest(name, LAWS[field]) if name and name not in LAWS[field] else ""
     return PointError([Problem(field, f"got {shown(given)}{hint}; allowed: {_allowed(field)}")])
 
 
 def _allowed(field: str) -> str:
     return f"{', '.join(LAWS[field])}, or your own as module:Class"
+
+
+def _any_value(f: Field[Any]) -> float:
+    """The default of a float parameter, or else an allowed value."""
+    if f.default is not MISSING:
+        return f.default
+    low, high = f.metadata.get("low", 0.0), f.metadata.get("high")
+    return low + 1.0 if high is None else (low + high) / 2
 
 
 def _literal(value: Any) -> str:

@@ -14,8 +14,8 @@ from dataclasses import replace
 
 from ...model.point import Run, RunId
 from ...simulator.shape import Shape
-from ...simulator.work import Amounts
 from ..calibration import Measured, add_times, cores
+from ..cost import Amounts
 from ..plan import CHUNK_RUNS, CHUNK_SECONDS, Chunk, Plan
 from ..running.failure import Failure
 from ..running.interrupts import Interrupts
