@@ -82,7 +82,7 @@ def run(
             interrupted = outcome.interrupted
         except KeyboardInterrupt:
             interrupted, outcome = True, Outcome()
-        rows = _rows(job) if job else frame_of([], ())
+        rows = _rows(job) if job else frame_of([], (), ())
     n_runs = len(job.runs) if job else expanded.n_runs
     finished = f"{n_runs_in(rows)} of {n_runs} runs are finished; their rows are in `rows` of this exception{where}"
     if interrupted:
@@ -136,7 +136,7 @@ def _table_of(cells: list[dict[str, Any]]) -> pd.DataFrame:
 
 def _rows(job: Job) -> pd.DataFrame:
     """What the job has finished so far; of a search with its thresholds."""
-    frame = frame_of(job.store.tables()[0].values(), job.runs)
+    frame = frame_of(job.store.tables()[0].values(), job.runs, job.grid.axes)
     if (cells := job.table()) is not None:
         frame.attrs[THRESHOLDS] = cells
     return frame

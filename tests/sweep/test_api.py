@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import own_laws
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from helpers import ROOT, python
@@ -25,6 +26,7 @@ from jaxrecall.errors import GridError, PointError, StoreError, UsageError
 from jaxrecall.sweep import api
 from jaxrecall.sweep.__main__ import main
 from jaxrecall.sweep.grid import as_grid, rebuilt
+from jaxrecall.sweep.store.compact import compact
 from jaxrecall.sweep.store.memory import MemoryStore
 
 BASE = {"V": 20, "d": 12, "L": 3, "n_test": 200}  # one program serves most tests
@@ -347,3 +349,25 @@ except AttributeError as error:
 def test_the_package_shows_its_public_names_and_nothing_else():
     done = python(EVERYTHING)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.filterwarnings("ignore:note. out also holds")
+def test_tables_say_which_fields_their_grid_varies(folder):
+    """In attrs of `run` and `load`; compaction keeps them, and a grown folder has those of all its grids."""
+    grid = {"base": {**BASE, "eta": 0.002}, "blocks": [{"axes": {"N": [100, 600], "m": [0]}}]}
+    assert jaxrecall.run(grid, progress=False).attrs["axes"] == ["N"]
+    assert jaxrecall.run(grid, out="out", progress=False).attrs == {"axes": ["N"]}
+    wider = grid | {"blocks": [{"axes": {"embedding": ["gaussian", "sphere"], "N": [100]}}]}
+    assert jaxrecall.run(wider, out="out", progress=False).attrs["axes"] == ["embedding"]
+    loaded = jaxrecall.load("out")
+    assert sorted(loaded.attrs["axes"]) == ["N", "embedding"]
+    assert jaxrecall.load("out", grid=grid).attrs["axes"] == ["N"]
+    other = grid | {"base": {**BASE, "V": 19, "eta": 0.002, "n_test": 200}}
+    jaxrecall.run(other, out="out", progress=False)
+    assert sorted(jaxrecall.load("out").attrs["axes"]) == ["N", "V", "embedding"]
+    compact("out", prune=True)
+    assert sorted(jaxrecall.load("out").attrs["axes"]) == ["N", "V", "embedding"]
+    pq.write_table(pq.read_table("out/table.parquet").replace_schema_metadata(None), "foreign.parquet")
+    assert jaxrecall.load("foreign.parquet").attrs == {}
+    with pytest.warns(UserWarning, match="dropped"):
+        assert "axes" not in jaxrecall.load(["foreign.parquet", "out"]).attrs

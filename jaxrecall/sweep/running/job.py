@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from ...model.columns import CODE_VERSION
-from ...model.point import RunId
+from ...model.point import FIELDS, RunId
 from ..grid import Grid
 from ..plan import Plan
 from ..store.store import PART_ROWS, Store
@@ -38,6 +38,8 @@ class Job(ABC):
 
         self.remarks: list[str] = []
         """Lines to print before the job starts."""
+
+        store.about = {"axes": list(grid.axes), "fixed": _fixed(grid)}
 
     @property
     @abstractmethod
@@ -107,6 +109,17 @@ class Job(ABC):
         elif outcome.failed:
             lines.append(f"{plural(outcome.failed, 'chunk')} failed, see {self.store.failures}. To try them again: {self.resume_command}")
         return lines
+
+
+def _fixed(grid: Grid) -> dict[str, Any]:
+    """The fields that the grid gives and that have one value over all points."""
+    given = dict.fromkeys(grid.resolved["base"])
+    for block in grid.resolved.get("blocks", ()):
+        axes, zipped = dict(block.get("axes", {})), block.get("axes", {}).get("zip", [])
+        for group in (axes, block.get("derive", {}), *(zipped if isinstance(zipped, list) else [zipped])):
+            given.update(dict.fromkeys(group))
+    values = {name: {getattr(point, name) for point in grid.points} for name in given if name in FIELDS}
+    return {name: found.pop() for name, found in values.items() if len(found) == 1}
 
 
 def interrupted(resume_command: str) -> str:

@@ -29,7 +29,7 @@ from ...errors import StoreError
 from ...files import TEMPORARY_NAME, atomic_write, read_json
 from ...model.point import RunId
 from .paths import PARTS, TABLE, holds_results, listed, local_path, result_files, storage_errors
-from .table import NEEDED, ROW, RUN, VERSION, Unreadable, last_rows, of_rows, read, to_parquet
+from .table import NEEDED, ROW, RUN, VERSION, Unreadable, last_rows, of_rows, read, to_parquet, with_about
 
 PART_BYTES, ROW_BYTES, PART_ROWS = 56 * 2**10, 512, 1000
 """Of a part: its size without rows, each row's share, and the rows for which there must be room before any is computed."""
@@ -54,6 +54,8 @@ class Store:
         self.folder = local_path(folder)
         self.parts, self.staging, self.failures = (self.folder / name for name in (PARTS, "_staging", "failures"))
         self.table, self.manifest = self.folder / TABLE, self.folder / "manifest.json"
+        self.about: dict[str, Any] = {}
+        """What the metadata of every part says; see `table.KEY`."""
 
     def check(self) -> None:
         """Refuses a folder that is a file or lies below one; makes nothing."""
@@ -141,7 +143,7 @@ class Store:
         """
         if not rows:
             raise StoreError("rows: got none; a part holds at least one")
-        table = of_rows(rows)
+        table = with_about(of_rows(rows), self.about)
         names = json.dumps(table.select([*ROW, *VERSION]).to_pylist(), sort_keys=True)
         return self.put_table(self.parts / f"{hashlib.sha256(names.encode()).hexdigest()[:16]}.parquet", table)
 
