@@ -20,7 +20,7 @@ from jaxrecall.simulator.shape import Shape
 from jaxrecall.simulator.work import PRIMITIVES, Amounts, Work
 from jaxrecall.sweep import cost, plan
 from jaxrecall.sweep.cost import Calibration, Rates, cores
-from jaxrecall.sweep.running.meter import Meter
+from jaxrecall.sweep.running.runner import Meter
 
 BYTES = bytes(range(256)) * 128
 

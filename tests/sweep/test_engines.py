@@ -39,12 +39,10 @@ from jaxrecall.sweep.running.engines.events import Ended, Event, Failed, Finishe
 from jaxrecall.sweep.running.engines.pool import MAX_FAILED_STARTS, TRIES, Pool
 from jaxrecall.sweep.running.engines.process import with_package
 from jaxrecall.sweep.running.engines.worker import Worker
-from jaxrecall.sweep.running.failure import Failure
 from jaxrecall.sweep.running.interrupts import Interrupts
-from jaxrecall.sweep.running.job import carry_out
-from jaxrecall.sweep.running.outcome import Outcome
-from jaxrecall.sweep.running.prepare import prepare
+from jaxrecall.sweep.running.job import carry_out, prepare
 from jaxrecall.sweep.running.progress import Progress
+from jaxrecall.sweep.running.recorder import Failure, Outcome
 from jaxrecall.sweep.settings import Settings
 from jaxrecall.sweep.shard import Shard
 
@@ -225,8 +223,8 @@ class ScriptedPool(Pool):
 class Messages(Progress):
     """Keeps what it is told."""
 
-    def __init__(self, tally: Any):
-        super().__init__(tally)
+    def __init__(self):
+        super().__init__()
         self.messages: list[str] = []
 
     def message(self, line: str) -> None:
@@ -249,7 +247,7 @@ def scripted(tmp_path: Path, pool: ScriptedPool, interrupts: Interrupts | None =
     """What became of 96 runs by the pool, what was said, and what the folder holds."""
     (tmp_path / "small.yaml").write_text(SMALL)
     job = prepare(read_grid(tmp_path / "small.yaml"), tmp_path / "out")
-    progress = Messages(job.tally)
+    progress = Messages()
     outcome = carry_out(job, pool.execute, progress, interrupts or Interrupts())
     return outcome, progress.messages, survey(tmp_path / "out")
 

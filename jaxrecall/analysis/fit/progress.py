@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from ...sweep.running.progress import PLAIN_EVERY_SECONDS, now_and_then
-from ...sweep.running.tally import duration
+from ...sweep.running.progress import PLAIN_EVERY_SECONDS, duration, now_and_then
 
 
 @contextmanager

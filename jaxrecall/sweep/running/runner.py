@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing.pool import AsyncResult, ThreadPool
-from typing import Any
+from typing import Any, TypeVar
 
 from threadpoolctl import threadpool_limits
 
@@ -15,15 +16,14 @@ from ...model.point import Run
 from ...simulator.shape import Shape
 from ...simulator.work import Amounts, Work
 from ..cost import add_times, cores
+from ..door import RECALL, Runner
 from ..plan import Chunk, Plan, Terms
 from ..store.store import Store
-from .failure import Failure
 from .interrupts import Interrupts
-from .meter import Meter
-from .outcome import Outcome
-from .progress import Progress, Remarks
-from .recorder import Recorder
-from .tally import Traces, duration
+from .progress import Progress, Remarks, Traces, duration
+from .recorder import Failure, Outcome, Recorder
+
+T = TypeVar("T")
 
 BATCH_SECONDS = 0.25
 ANNOUNCED_SECONDS = 10.0
@@ -40,7 +40,7 @@ def execute(plan: Plan, store: Store, progress: Progress, interrupts: Interrupts
 
     A chunk that fails is reported with `resume_command`, and the others run.
     """
-    runner = BatchRunner(plan.terms, progress)
+    runner = runner_for(plan.terms, progress)
     recorder = Recorder(plan, store, progress, interrupts, resume_command)
     with interrupts.patient():
         for chunk in plan.chunks:
@@ -53,7 +53,12 @@ def execute(plan: Plan, store: Store, progress: Progress, interrupts: Interrupts
     return recorder.outcome
 
 
-def _run(chunk: Chunk, runner: BatchRunner, recorder: Recorder) -> None:
+def runner_for(terms: Terms, remarks: Remarks) -> Runner:
+    """What runs the chunks of a plan with these terms in this process. Starts JAX."""
+    return getattr(terms, "simulator", RECALL).runner(terms, remarks)
+
+
+def _run(chunk: Chunk, runner: Runner, recorder: Recorder) -> None:
     """Runs a chunk until it is finished, fails or is to stop."""
     batches, left = runner.rows(chunk), {run.id: run for run in chunk.runs}
     while left and not recorder.stopping:
@@ -68,7 +73,44 @@ def _run(chunk: Chunk, runner: BatchRunner, recorder: Recorder) -> None:
         ids = [run.id for run in runs]
         for run in ids:
             del left[run]
-        recorder.finished(ids, traces, chunk)
+        if isinstance(traces, Failure):
+            recorder.failed(chunk.part(runs), traces)
+        else:
+            recorder.finished(ids, traces, chunk)
+
+
+class Meter:
+    """Shares the CPU time of this process, of all its threads, equally among the pieces of work that are in progress.
+
+    XLA computes in threads of its own, so the CPU time of the thread that started a piece would not do. Unlike wall time, CPU time
+    does not count how long other programs have kept the cores.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._seconds: dict[object, float] = {}
+        self._shared = time.process_time()
+
+    def measured(self, work: Callable[[], T]) -> tuple[T, float]:
+        """What the work returns, and its CPU seconds; to be called by any number of threads."""
+        piece = object()
+        with self._lock:
+            self._share()
+            self._seconds[piece] = 0.0
+        try:
+            result = work()
+        finally:
+            with self._lock:
+                self._share()
+                seconds = self._seconds.pop(piece)
+        return result, seconds
+
+    def _share(self) -> None:
+        """Gives each piece in progress its share of the CPU time since the last call."""
+        now = time.process_time()
+        for piece in self._seconds:
+            self._seconds[piece] += (now - self._shared) / len(self._seconds)
+        self._shared = now
 
 
 class BatchRunner:

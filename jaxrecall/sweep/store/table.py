@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,14 @@ from ...errors import StoreError
 from ...model.columns import COLUMNS, in_order
 from ...model.training import RECIPE_STEPS, STARTS
 
-SCHEMA = pa.schema([pa.field(name, pa.type_for_alias(kind), metadata={"description": about}) for name, (kind, about) in COLUMNS.items()])
+
+def _schema(columns: Mapping[str, tuple[str, str]]) -> pa.Schema:
+    return pa.schema(
+        [pa.field(name, pa.type_for_alias(kind), metadata={"description": meaning}) for name, (kind, meaning) in columns.items()]
+    )
+
+
+SCHEMA = _schema(COLUMNS)
 """Types of the columns; the metadata of each field is its meaning, and is kept in the files."""
 
 RUN = ["point_id", "seed"]
@@ -55,20 +62,20 @@ and, in a file, when and by which versions it was written.
 _SORT = ["root_seed", "V", "N", "d", "L", "m", "embedding", "activation", *ROW, *VERSION]
 
 
-def of_rows(rows: list[dict[str, Any]]) -> pa.Table:
-    """A table of rows with exactly the columns of `model.columns.COLUMNS` (None for null), sorted by run and step; raises StoreError."""
-    rows = [in_order(row) for row in rows]
-    schema = SCHEMA
-    for name in sorted({name for row in rows for name in row.keys() - COLUMNS.keys()}):
+def of_rows(rows: list[dict[str, Any]], columns: Mapping[str, tuple[str, str]] = COLUMNS) -> pa.Table:
+    """A table of rows with exactly these columns, and parameters of laws (None for null), sorted by run and step; raises StoreError."""
+    rows = [in_order(row, columns) for row in rows]
+    schema = SCHEMA if columns is COLUMNS else _schema(columns)
+    for name in sorted({name for row in rows for name in row.keys() - columns.keys()}):
         schema = schema.append(pa.field(name, pa.float64(), metadata={"description": "parameter of a law"}))
-    columns = {}
+    arrays = {}
     for field in schema:
         try:
-            columns[field.name] = pa.array([row.get(field.name) for row in rows], field.type)
+            arrays[field.name] = pa.array([row.get(field.name) for row in rows], field.type)
         except (pa.ArrowException, OverflowError) as error:
-            kind = COLUMNS.get(field.name, ("float64", ""))[0]
+            kind = columns.get(field.name, ("float64", ""))[0]
             raise StoreError(f"rows: {field.name}: {error}; allowed: {kind} or None") from error
-    return pa.table(columns, schema=schema).sort_by([(name, "ascending") for name in ROW])
+    return pa.table(arrays, schema=schema).sort_by([(name, "ascending") for name in ROW])
 
 
 def about(table: Any) -> dict[str, Any]:

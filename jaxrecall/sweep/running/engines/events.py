@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ....model.point import RunId
 from ....simulator.shape import Shape
 from ....simulator.work import Amounts
 from ...plan import Chunk, Terms
-from ..failure import Failure
-from ..tally import Traces
+from ..progress import Traces
+from ..recorder import Failure
 
 
 class Task(NamedTuple):
@@ -48,6 +49,13 @@ class Ended(NamedTuple):
     compiled: dict[Shape, float | None]
 
 
+class FailedRuns(NamedTuple):
+    """Some runs of the worker's task have failed, and the task goes on."""
+
+    runs: list[RunId]
+    failure: Failure
+
+
 class Failed(NamedTuple):
     """The worker's task has failed."""
 
@@ -61,4 +69,4 @@ class Lost(NamedTuple):
     host: str
 
 
-Event = Ready | Compiling | Compiled | Message | Finished | Ended | Failed | Lost
+Event = Ready | Compiling | Compiled | Message | Finished | Ended | FailedRuns | Failed | Lost

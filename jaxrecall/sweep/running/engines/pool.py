@@ -16,14 +16,11 @@ from ....simulator.work import Amounts
 from ...cost import add_times
 from ...plan import Plan
 from ...store.store import Store
-from ..failure import Failure
 from ..interrupts import Interrupts
-from ..outcome import Outcome
-from ..progress import Progress
-from ..recorder import Recorder
-from ..tally import Traces
+from ..progress import Progress, Traces
+from ..recorder import Failure, Outcome, Recorder
 from .dispatcher import Dispatcher, Piece
-from .events import Compiled, Compiling, Ended, Event, Failed, Finished, Lost, Message, Ready, Task
+from .events import Compiled, Compiling, Ended, Event, Failed, FailedRuns, Finished, Lost, Message, Ready, Task
 
 TRIES = 3
 """Workers that a piece may cost, by an exception or by their death, before it counts as failed."""
@@ -153,6 +150,9 @@ class PoolExecution:
                 self.progress.message(f"worker {worker}: {line}")
             case Finished(traces):
                 self._finished(worker, traces)
+            case FailedRuns(ids, failure):
+                piece = self.dispatcher.pieces[worker]
+                self.recorder.failed(piece.chunk.part([piece.left.pop(run) for run in ids]), failure)
             case Ended():
                 self._ended(worker, event)
             case Failed(failure):

@@ -32,10 +32,9 @@ from ...store.store import Store
 from ...store.table import RUN, read
 from .. import runner
 from ..interrupts import Interrupts
-from ..job import carry_out, interrupted
-from ..outcome import Outcome
-from ..prepare import prepare
-from ..progress import PlainProgress, Progress
+from ..job import carry_out, interrupted, prepare
+from ..progress import Lines, Progress
+from ..recorder import Outcome
 
 MINUTES = 60
 """A task's time unless `--slurm time=` is given; then it is queued again."""
@@ -68,14 +67,14 @@ class ShardTask:
             try:
                 job = prepare(rebuilt(self.grid), self.folder, shard, self.pad_to, self.fail_fast, self.resume_command)
                 _print(job.remarks)
-                outcome = carry_out(job, runner.execute, PlainProgress(job.tally, sys.stderr), interrupts)
+                outcome = carry_out(job, runner.execute, Progress(Lines(sys.stderr)), interrupts)
             except Refused as error:
                 _print(error.lines)
                 return USAGE
             except KeyboardInterrupt:
                 _print([interrupted(self.resume_command)])
                 return INTERRUPTED
-        _print(job.problems(outcome))
+        _print(job.problems())
         return outcome.exit_code
 
     def checkpoint(self, shard: Shard) -> DelayedSubmission:

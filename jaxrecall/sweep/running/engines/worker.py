@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...plan import Terms
-from ..failure import Failure
-from ..runner import BatchRunner
-from .events import Compiled, Compiling, Ended, Event, Failed, Finished, Message, Task
+from ..recorder import Failure
+from ..runner import runner_for
+from .events import Compiled, Compiling, Ended, Event, Failed, FailedRuns, Finished, Message, Task
 
 
 class Worker:
@@ -22,10 +22,10 @@ class Worker:
 
     def run(self, task: Task) -> None:
         if task.terms != self.terms:
-            self.terms, self.runner = task.terms, BatchRunner(task.terms, self)
+            self.terms, self.runner = task.terms, runner_for(task.terms, self)
         try:
-            for _, traces in self.runner.rows(task.chunk):
-                self.send(Finished(traces))
+            for runs, traces in self.runner.rows(task.chunk):
+                self.send(FailedRuns([run.id for run in runs], traces) if isinstance(traces, Failure) else Finished(traces))
                 if self.stopping:
                     break
         except Exception as error:

@@ -1,0 +1,442 @@
+"""A simulator of one's own: a function of a point and a random key, swept as ours is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import MISSING, Field, dataclass, field, make_dataclass
+from dataclasses import fields as declared_fields
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from ..errors import PointError, Problem, UsageError, shown, suggest
+from ..model.point import MAX_SEED, Run, checked_field
+from .cost import Calibration
+from .plan import CHUNK_RUNS, Chunk, Plan, Terms
+from .settings import Settings
+
+if TYPE_CHECKING:
+    from .running.progress import Remarks, Traces
+    from .running.recorder import Failure
+
+TYPES = {int: "int64", float: "float64", bool: "bool", str: "string"}
+"""Types of fields and columns, and their Arrow types."""
+
+ARROW = {kind.__name__: arrow for kind, arrow in TYPES.items()}
+TREATED = ("static", "traced")
+WIDTH = 16
+"""Most runs that are vmapped together."""
+
+SECONDS = 0.01
+"""What a run is said to take before any has run: sweeps of other simulators are not estimated."""
+
+BEFORE = {
+    "point_id": ("string", "hash of the point: equal ids mean equal simulator, version and fields"),
+    "seed": ("int64", "seed of the run; the independent unit of any statistics"),
+}
+AFTER = {
+    "step": ("int64", "1"),
+    "steps": ("int64", "1"),
+    "status": ("string", "ok; nonfinite: a number overflowed, and the columns of the simulator are null"),
+    "seconds": ("float64", "wall time of the run without compilation; the time of a batch is divided by its runs"),
+    "simulator": ("string", "module:name of the simulator"),
+    "code_version": ("int64", "version of the simulator"),
+    "jax_version": ("string", "version of JAX"),
+    "device_kind": ("string", "device that it ran on, as JAX names it"),
+    "precision": ("string", "precision of matrix products"),
+}
+OWN_FIELDS = ("root_seed", "streams")
+RESERVED = (*BEFORE, *AFTER, *OWN_FIELDS)
+
+
+class Simulator:
+    """A simulator of one's own, for `jaxrecall.run(grid, simulator=...)` and for `simulator: module:name` in a grid file.
+
+    Args:
+        fn: takes a point and a `jax.random` key, and returns a dict with a number for every column. The point has static fields as
+            Python values and traced ones as arrays. The key follows from root_seed and seed; it is the same for every point unless the
+            grid has `streams: independent`.
+        fields: the parameters of a point, `name: (type, default, low, high, "static" or "traced")`. The type is int, float, bool or str;
+            a default of None means that the grid must give it; low and high are limits, or None. A text has its allowed values in place
+            of low. A static field may decide shapes; each combination of static values is compiled once.
+        columns: what fn returns, `name: (type, meaning)`.
+        accuracy: the column that is drawn, fitted and searched, a fraction.
+        version: to be raised when numbers change: rows of two versions do not mix.
+        jit: whether fn is compiled and vmapped over runs of equal static fields. With False it is called once for each run, and is plain
+            Python.
+
+    Raises:
+        UsageError, with a line for everything that is wrong.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp, jaxrecall
+        >>> def overlap(point, key):
+        ...     a, b = jax.random.normal(key, (2, point.d))
+        ...     return {"accuracy": jnp.abs(a @ b) / jnp.sqrt((a @ a) * (b @ b))}
+        >>> fields = {"d": (int, 16, 1, 4096, "static")}
+        >>> cosine = jaxrecall.Simulator(overlap, fields, {"accuracy": (float, "|cosine| of two vectors")}, accuracy="accuracy")
+        >>> df = jaxrecall.run({"blocks": [{"axes": {"d": [4, 16]}}]}, seeds=8, simulator=cosine)
+    """
+
+    def __init__(
+        self,
+        fn: Callable[[Any, Any], Mapping[str, Any]],
+        fields: Mapping[str, tuple[type, Any, Any, Any, str]],
+        columns: Mapping[str, tuple[type, str]],
+        accuracy: str,
+        version: int = 1,
+        jit: bool = True,
+    ):
+        if lines := _problems(fn, fields, columns, accuracy, version):
+            raise UsageError(lines)
+        self.fn, self.accuracy, self.version, self.jit = fn, accuracy, version, bool(jit)
+        self._module = sys._getframe(1).f_globals.get("__name__", "__main__")
+        own = [(name, *_declared(name, *given)) for name, given in fields.items()]
+        root: Any = _field("draws", "root of every random number", "int", 0, 0, MAX_SEED)
+        streams: Any = _field("draws", "points share random numbers, or each has its own", "str", "common", ("common", "independent"))
+        declared = [("root_seed", *root), *own, ("streams", *streams)]
+        self.Point = make_dataclass("Point", declared, bases=(OwnPoint,), frozen=True, kw_only=True, namespace={"simulator": self})
+        self.fields: dict[str, Field[Any]] = {f.name: f for f in declared_fields(self.Point)}
+        self.own_columns = {name: (TYPES[kind], meaning) for name, (kind, meaning) in columns.items()}
+        of_point = {name: (ARROW[str(f.type)], f.metadata["legend"]) for name, f in self.fields.items()}
+        self.columns: dict[str, tuple[str, str]] = BEFORE | of_point | self.own_columns | AFTER
+        self._name = ""
+
+    @property
+    def name(self) -> str:
+        """module:name. The module of a script is its file, so that the script and a grid file that names it share rows."""
+        if not self._name:
+            self._name = self._found_name()
+        return self._name
+
+    def _found_name(self) -> str:
+        module = sys.modules.get(self._module)
+        held = [name for name, value in vars(module).items() if value is self] if module else []
+        file = getattr(module, "__file__", None) if self._module == "__main__" else None
+        return f"{Path(file).stem if file else self._module}:{held[0] if held else self.fn.__name__}"
+
+    def make_point(self, values: Mapping[str, Any]) -> OwnPoint:
+        if unknown := [name for name in values if name not in self.fields]:
+            raise PointError([Problem(name, f"is no field{suggest(name, self.fields)}") for name in unknown])
+        lacking = [name for name, f in self.fields.items() if f.default is MISSING and name not in values]
+        if lacking:
+            raise PointError([Problem(name, "is given nowhere") for name in lacking])
+        return self.Point(**values)
+
+    def about(self) -> dict[str, Any]:
+        return {"simulator": self.name, "fields": list(self.fields), "accuracy": self.accuracy}
+
+    def plan(
+        self,
+        runs: Iterable[Run],
+        pad_to: Any = None,
+        calibration: Calibration | None = None,
+        limit: int | None = None,
+        settings: Settings | None = None,
+    ) -> Plan:
+        if pad_to:
+            raise UsageError("--bucket: got with a simulator of your own; allowed: without it")
+        groups: dict[Any, list[Run]] = {}
+        for run in runs:
+            groups.setdefault(cast(Any, run.point).program, []).append(run)
+        chunks = tuple(
+            Chunk(program, tuple(group[i : i + CHUNK_RUNS]), SECONDS * len(group[i : i + CHUNK_RUNS]))
+            for program, group in groups.items()
+            for i in range(0, len(group), CHUNK_RUNS)
+        )
+        n_runs = sum(len(chunk.runs) for chunk in chunks)
+        seconds = dict.fromkeys(groups, SECONDS)
+        terms = OwnTerms(settings or Settings(), limit or 0, calibration or Calibration(), None, n_runs, seconds, self)
+        return OwnPlan(chunks, 0.0, SECONDS * n_runs, SECONDS * n_runs, terms)
+
+    def plan_round(self, runs: Sequence[Run], program: Any, batch: int, limit: int | None, settings: Settings | None) -> Plan:
+        return self.plan(runs, limit=limit, settings=settings)
+
+    def cost(self, runs: Sequence[tuple[Any, int]], program: Any) -> tuple[float, float]:
+        return SECONDS * sum(n for _, n in runs), 0.0
+
+    def runner(self, terms: Terms, remarks: Remarks) -> OwnRunner:
+        return OwnRunner(self, terms, remarks)
+
+    def problem_in_workers(self, points: Iterable[Any]) -> str | None:
+        where = f"simulator: {self.name} "
+        if self._module == "__main__":
+            return f"{where}is made in __main__, which other processes cannot import; put it into a module"
+        if getattr(sys.modules.get(self._module), self.name.partition(":")[2], None) is not self:
+            return f"{where}is no variable of its module, so other processes cannot import it; give it a name there"
+        return None
+
+    def __reduce__(self) -> Any:
+        from .door import named
+
+        return named, (self.name,)
+
+    def __repr__(self) -> str:
+        return f"<simulator {self.name}, version {self.version}>"
+
+
+def _problems(fn: Any, fields: Any, columns: Any, accuracy: Any, version: Any) -> list[str]:
+    """What is wrong with the arguments of a simulator."""
+    lines = [] if callable(fn) else [f"fn: got {shown(fn)}; allowed: a function of a point and a key"]
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        lines.append(f"version: got {shown(version)}; allowed: whole numbers from 1")
+    for what, given in (("fields", fields), ("columns", columns)):
+        for name in given:
+            if not isinstance(name, str) or not name.isidentifier() or name.startswith("_"):
+                lines.append(f"{what}: got the name {shown(name)}; allowed: letters, digits and _")
+            elif name in RESERVED or hasattr(OwnPoint, name):
+                lines.append(f"{what}.{name}: is reserved for the sweep; choose another name. Reserved: {', '.join(RESERVED)}")
+            elif what == "columns" and name in fields:
+                lines.append(f"columns.{name}: is a field, too; choose another name")
+    allowed = '(type, default, low, high, "static" or "traced")'
+    for name, of in fields.items():
+        if not isinstance(of, tuple) or len(of) != 5 or of[0] not in TYPES or of[4] not in TREATED:
+            lines.append(f"fields.{name}: got {shown(of)}; allowed: {allowed}, with int, float, bool or str as the type")
+        elif of[0] is str and (of[4] != "static" or not isinstance(of[2], (tuple, list))):
+            lines.append(f"fields.{name}: got {shown(of)}; allowed: a text is static, and has its allowed values in place of low")
+    for name, of in columns.items():
+        if not isinstance(of, tuple) or len(of) != 2 or of[0] not in TYPES:
+            lines.append(f"columns.{name}: got {shown(of)}; allowed: (type, meaning) with int, float, bool or str as the type")
+    if accuracy not in columns or columns[accuracy][0] not in (float, int):
+        lines.append(f"accuracy: got {shown(accuracy)}; allowed: a column of numbers: {', '.join(map(str, columns))}")
+    return lines
+
+
+def _declared(name: str, kind: type, default: Any, low: Any, high: Any, treated: str) -> Any:
+    most = 2**31 - 1 if kind is int and treated == "traced" else math.inf
+    return _field(treated, name, kind.__name__, default, low, most if high is None else high)
+
+
+def _field(kind: str, legend: str, of_type: str, default: Any, low: Any, high: Any = math.inf) -> tuple[str, Any]:
+    """The type and the declaration of a field, as those of our points."""
+    limits: dict[str, Any] = {}
+    if of_type == "str":
+        limits = {"choices": lambda: tuple(low)}
+    elif of_type != "bool":
+        limits = {"low": -high if low is None else low, "high": high}
+    metadata = {"kind": kind, "symbol": "", "legend": legend, **limits}
+    return of_type, field(default=MISSING if default is None else default, metadata=metadata)
+
+
+class OwnPoint:
+    """A point of a simulator of one's own."""
+
+    simulator: ClassVar[Simulator]
+    recorded_steps: ClassVar[tuple[int, ...]] = (1,)
+
+    def __post_init__(self) -> None:
+        problems: list[Problem] = []
+        for name in self.simulator.fields:
+            value = checked_field(name, getattr(self, name), False, problems, self.simulator.fields)
+            object.__setattr__(self, name, value)
+        if problems:
+            raise PointError(problems)
+
+    @cached_property
+    def point_id(self) -> str:
+        """16 hex digits: a hash of the simulator, its version and all fields, floats to 12 significant digits."""
+        values = {name: f"{value:.12g}" if isinstance(value, float) else value for name, value in self.as_given().items()}
+        named = {"simulator": self.simulator.name, "version": self.simulator.version, "fields": values}
+        return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:16]
+
+    @cached_property
+    def program(self) -> StaticProgram:
+        """What is compiled for it."""
+        static = [(name, getattr(self, name)) for name, f in self.simulator.fields.items() if f.metadata["kind"] == "static"]
+        return StaticProgram(self.simulator.name, tuple(static))
+
+    def as_given(self) -> dict[str, Any]:
+        """Arguments that rebuild this point."""
+        return {name: getattr(self, name) for name in self.simulator.fields}
+
+    def replace(self, **changes: Any) -> OwnPoint:
+        """A changed copy."""
+        return self.simulator.make_point(self.as_given() | changes)
+
+    def __reduce__(self) -> Any:
+        return _rebuilt, (self.simulator, self.as_given())
+
+
+def _rebuilt(simulator: Simulator, values: dict[str, Any]) -> OwnPoint:
+    return simulator.make_point(values)
+
+
+@dataclass(frozen=True)
+class StaticProgram:
+    """A simulator at one combination of its static fields."""
+
+    simulator: str
+    static: tuple[tuple[str, Any], ...]
+    peak_bytes: ClassVar[int] = 0
+    fallback: ClassVar[None] = None
+
+    def __str__(self) -> str:
+        return " ".join([self.simulator, *(f"{name}={value}" for name, value in self.static)])
+
+
+@dataclass(frozen=True)
+class OwnTerms(Terms):
+    """The terms of a plan of a simulator of one's own."""
+
+    simulator: Simulator
+
+    def seconds_of(self, run: Run, shape: Any) -> float:
+        return SECONDS
+
+
+class OwnPlan(Plan):
+    """A plan whose cost nobody knows."""
+
+    @property
+    def peak_bytes(self) -> int:
+        return 0
+
+    def describe(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "bucket": str(program),
+                "points": len({run.point.point_id for chunk in mine for run in chunk.runs}),
+                "runs": sum(len(chunk.runs) for chunk in mine),
+                "chunks": len(mine),
+                "est_seconds": sum(chunk.seconds for chunk in mine),
+                "est_peak_bytes": 0,
+            }
+            for program in self.shapes
+            for mine in [[chunk for chunk in self.chunks if chunk.shape == program]]
+        ]
+
+
+class OwnRunner:
+    """Runs chunks of a simulator of one's own. Creating one starts JAX."""
+
+    def __init__(self, simulator: Simulator, terms: Terms, remarks: Remarks):
+        from ..simulator import vmapped
+
+        vmapped.start()
+        self.simulator, self.terms, self.remarks, self.vmapped = simulator, terms, remarks, vmapped
+        self.measured: dict[Any, Any] = {}
+        self.compiled: dict[Any, float | None] = {}
+        self.width = WIDTH
+        self.programs: dict[tuple[StaticProgram, int], Any] = {}
+
+    def rows(self, chunk: Chunk) -> Iterator[tuple[list[Run], Traces | Failure]]:
+        """Runs of the chunk and their rows, or how they failed; an exception while a program is made is raised.
+
+        Where memory runs out, the batches are halved.
+        """
+        from .running.recorder import Failure
+
+        left = list(chunk.runs)
+        while left:
+            width = min(self.width, 1 << (len(left) - 1).bit_length()) if self.simulator.jit else 1
+            runs = left[:width]
+            try:
+                execute = self._program(chunk.shape, runs, width)
+                start = time.perf_counter()
+                numbers = execute(runs)
+                seconds = (time.perf_counter() - start) / len(runs)
+                yield runs, [[self._row(run, found, seconds)] for run, found in zip(runs, numbers, strict=True)]
+            except self.vmapped.OutOfMemory:
+                if width == 1:
+                    raise
+                self.width = width // 2
+                self.remarks.message(f"program {chunk.shape}: out of memory with {width} runs; continuing with {self.width}")
+                continue
+            except _Failed as failed:
+                yield runs, Failure.of(failed.error)
+            del left[:width]
+
+    def _program(self, program: Any, runs: list[Run], width: int) -> Callable[[list[Run]], Iterable[dict[str, Any]]]:
+        """A function that returns the columns of runs; compiled for `width` of them, the last of which are repeated."""
+        own, precision, columns = self.simulator, self.terms.settings.precision, list(self.simulator.own_columns)
+        if not own.jit:
+
+            def one_by_one(runs: list[Run]) -> list[dict[str, Any]]:
+                with _user_errors():
+                    return [self.vmapped.called(own.fn, run.point, columns, _words(run), precision) for run in runs]
+
+            return one_by_one
+
+        def given(runs: list[Run]) -> Any:
+            padded = runs + [runs[-1]] * (width - len(runs))
+            traced = {name: f for name, f in own.fields.items() if f.metadata["kind"] == "traced"}
+            values = {name: (str(f.type), [getattr(run.point, name) for run in padded]) for name, f in traced.items()}
+            return self.vmapped.arguments(values, [_words(run) for run in padded])
+
+        if (program, width) not in self.programs:
+            self.remarks.compiling(str(program))
+            start = time.perf_counter()
+            made = self.vmapped.compiled(own.fn, dict(program.static), columns, given(runs), precision)
+            self.programs[program, width] = made
+            self.remarks.compiled(str(program), time.perf_counter() - start)
+        execute = self.programs[program, width]
+
+        def together(runs: list[Run]) -> list[dict[str, Any]]:
+            with _user_errors():
+                found = execute(*given(runs))
+            return [{name: values[i] for name, values in found.items()} for i in range(len(runs))]
+
+        return together
+
+    def _row(self, run: Run, found: dict[str, Any], seconds: float) -> dict[str, Any]:
+        with _user_errors():
+            numbers = {name: _as_column(name, kind, found[name]) for name, (kind, _) in self.simulator.own_columns.items()}
+        finite = None not in numbers.values()
+        return {
+            **run.id._asdict(),
+            **run.point.as_given(),
+            **(numbers if finite else dict.fromkeys(numbers)),
+            "step": 1,
+            "steps": 1,
+            "status": "ok" if finite else "nonfinite",
+            "seconds": seconds,
+            "simulator": self.simulator.name,
+            "code_version": self.simulator.version,
+            **self.vmapped.provenance(),
+            "precision": self.terms.settings.precision,
+        }
+
+
+class _Failed(Exception):
+    """An exception of the user's function."""
+
+    def __init__(self, error: Exception):
+        self.error = error
+
+
+@contextmanager
+def _user_errors() -> Iterator[None]:
+    from ..simulator.vmapped import OutOfMemory
+
+    try:
+        yield
+    except OutOfMemory:
+        raise
+    except Exception as error:
+        raise _Failed(error) from error
+
+
+def _words(run: Run) -> tuple[int, int, int]:
+    """What the key of a run is made of: root seed, seed, and the point where streams are independent."""
+    point = run.point
+    return point.root_seed, run.seed, int(point.point_id[:8], 16) if point.streams == "independent" else 0
+
+
+def _as_column(name: str, kind: str, value: Any) -> Any:
+    """A value as a column of this Arrow type holds it; None if it is not finite. Raises ValueError."""
+    if kind == "string":
+        return str(value)
+    number = float(value)
+    if not math.isfinite(number):
+        return None
+    if (kind == "int64" and not number.is_integer()) or (kind == "bool" and number not in (0, 1)):
+        raise ValueError(
+            f"the simulator returned {number} for the column {name}; allowed: {'whole numbers' if kind == 'int64' else 'a bool'}"
+        )
+    return {"int64": int, "bool": bool, "float64": float}[kind](value)
