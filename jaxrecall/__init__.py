@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .model.reference.steps import ThreeStep, three_step
     from .simulator.program import simulate
     from .sweep.api import run, thresholds
+    from .sweep.own import Simulator
     from .sweep.store.load import load
 
 __version__ = "0.1.0"
@@ -40,6 +41,7 @@ __all__ = [
     "Point",
     "Realization",
     "RunFailed",
+    "Simulator",
     "ThreeStep",
     "__version__",
     "descend",
@@ -61,6 +63,7 @@ _MODULES = {"fit": "fit", "model": "model", "plot": "analysis.report.plot", "the
 _HOME = {
     "Descended": "model.reference.descent",
     "Realization": "model.reference.realization",
+    "Simulator": "sweep.own",
     "ThreeStep": "model.reference.steps",
     "descend": "model.reference.descent",
     "load": "sweep.store.load",

@@ -15,8 +15,9 @@ import pandas as pd
 from ..cli import called
 from ..errors import Interrupted, RunFailed, StoreError, UsageError
 from ..files import read_json
-from .door import Door, add_to_path, simulator_of
+from .door import add_to_path, simulator_of
 from .grid import Grid, GridLike, as_grid
+from .own import Simulator
 from .running import runner
 from .running.interrupts import Interrupts
 from .running.job import Executor, Job, carry_out, prepare
@@ -38,7 +39,7 @@ def run(
     out: str | os.PathLike[str] | None = None,
     workers: int = 1,
     progress: bool = True,
-    simulator: Door | str | None = None,
+    simulator: Simulator | str | None = None,
 ) -> pd.DataFrame:
     """Runs every point and seed of a grid and returns their rows, as `load` does: one a run, or one for each recorded step.
 
@@ -73,7 +74,7 @@ def run(
     if not isinstance(workers, int) or workers < 1:
         raise UsageError(f"workers: got {workers!r}; allowed: whole numbers from 1")
     paths = import_paths(grid if isinstance(grid, (str, os.PathLike)) else None)
-    expanded = as_grid(grid, seeds)
+    expanded = as_grid(grid, seeds, **({"simulator": simulator} if simulator else {}))
     check_workers(expanded, workers > 1, "workers=1")
     store = MemoryStore() if out is None else Store(os.fspath(out))
     where = "" if out is None else f" and in {store.folder}"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import Field, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..model import laws
@@ -16,38 +16,20 @@ from ..simulator.shape import Shape
 from ..simulator.work import Work
 from . import plan as planning
 from .cost import Calibration
-from .plan import Chunk, Plan, Terms
+from .plan import Plan, Terms
 from .settings import Settings
 
 if TYPE_CHECKING:
     from .grid import Grid
-    from .running.progress import Remarks, Traces
-    from .running.recorder import Failure
-
-Program = Any
-"""What is compiled for a group of points: hashable, and shown in messages by its text."""
+    from .own import Simulator
+    from .running.progress import Remarks
+    from .running.runner import BatchRunner
 
 Sizes = tuple[int, int, int]
 
 
-class Runner(Protocol):
-    """Runs chunks in one process.
-
-    Attributes:
-        measured: what the runs of each program took, for later plans.
-        compiled: seconds that each program took to compile.
-    """
-
-    measured: dict[Any, Any]
-    compiled: dict[Any, float | None]
-
-    def rows(self, chunk: Chunk) -> Iterator[tuple[list[Run], Traces | Failure]]:
-        """Runs of the chunk and their rows, or how they failed, batch by batch; an exception is a failure of all that are left."""
-        ...
-
-
-class Door(Protocol):
-    """A simulator, as the engine sees it.
+class Recall:
+    """The simulator of this package, and what the engine asks of any.
 
     Attributes:
         name: "jaxrecall", or module:name of a simulator of one's own.
@@ -57,98 +39,68 @@ class Door(Protocol):
         accuracy: the column that is drawn, fitted and searched, a fraction.
     """
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def version(self) -> int: ...
-    @property
-    def fields(self) -> Mapping[str, Field[Any]]: ...
-    @property
-    def columns(self) -> Mapping[str, tuple[str, str]]: ...
-    @property
-    def accuracy(self) -> str: ...
-
-    def make_point(self, values: Mapping[str, Any]) -> Any:
-        """The point with these values of its fields; raises PointError."""
-
-    def about(self) -> dict[str, Any]:
-        """What the metadata of its tables says of it."""
-        ...
-
-    def plan(
-        self,
-        runs: Iterable[Run],
-        pad_to: Sizes | None = None,
-        calibration: Calibration | None = None,
-        limit: int | None = None,
-        settings: Settings | None = None,
-    ) -> Plan:
-        """The plan for runs; `calibration` says how fast this machine is, if not what it remembers."""
-        ...
-
-    def plan_round(
-        self, runs: Sequence[Run], program: Callable[[Any], Program], batch: int, limit: int | None, settings: Settings | None
-    ) -> Plan:
-        """The plan for a round of a search: each run in the program of its point, in batches of one size."""
-        ...
-
-    def cost(self, runs: Sequence[tuple[Any, int]], program: Callable[[Any], Program]) -> tuple[float, float]:
-        """Seconds of wall time, and operations, of so many runs of each point."""
-        ...
-
-    def runner(self, terms: Terms, remarks: Remarks) -> Runner:
-        """What runs the chunks of a plan with these terms in this process. Starts JAX."""
-        ...
-
-    def problem_in_workers(self, points: Iterable[Any]) -> str | None:
-        """Why other processes cannot run these points, in one line; None if they can."""
-        ...
-
-
-class Recall:
-    """The simulator of this package."""
-
-    name, version, accuracy, fields, columns = "jaxrecall", CODE_VERSION, "accuracy", FIELDS, COLUMNS
+    name: str = "jaxrecall"
+    version: int = CODE_VERSION
+    fields: Mapping[str, Field[Any]] = FIELDS
+    columns: Mapping[str, tuple[str, str]] = COLUMNS
+    accuracy: str = "accuracy"
 
     def make_point(self, values: Mapping[str, Any]) -> Point:
+        """The point with these values of its fields; raises PointError."""
         return Point(**values)
 
     def about(self) -> dict[str, Any]:
+        """What the metadata of its tables says of it."""
         return {}
 
     def plan(
         self,
         runs: Iterable[Run],
+        settings: Settings,
         pad_to: Sizes | None = None,
-        calibration: Calibration | None = None,
         limit: int | None = None,
-        settings: Settings | None = None,
+        calibration: Calibration | None = None,
     ) -> Plan:
+        """The plan for runs.
+
+        Args:
+            runs: what is to be computed.
+            settings: how it is carried out.
+            pad_to: sizes of one program for all, if there is to be one.
+            limit: bytes that a program may take.
+            calibration: how fast this machine is, if not what it remembers.
+        """
         return planning.make(runs, pad_to, calibration, limit, settings)
 
-    def plan_round(
-        self, runs: Sequence[Run], program: Callable[[Point], Shape], batch: int, limit: int | None, settings: Settings | None
-    ) -> Plan:
+    def plan_round(self, runs: Sequence[Run], settings: Settings, limit: int | None, program: Callable[[Point], Shape], batch: int) -> Plan:
+        """The plan for a round of a search: each run in the program of its point, in batches of one size."""
         groups: dict[Shape, list[Run]] = {}
         for run in runs:
             groups.setdefault(_for_point(program, run.point), []).append(run)
         known = Calibration.kept()
-        plans = [planning.make(group, (shape.V, shape.d, shape.m), known, limit, settings, shape.quick) for shape, group in groups.items()]
-        return planning.joined(plans, batch)
+        sized = [((shape.V, shape.d, shape.m), shape.quick, group) for shape, group in groups.items()]
+        return planning.joined([planning.make(group, sizes, known, limit, settings, quick) for sizes, quick, group in sized], batch)
 
     def cost(self, runs: Sequence[tuple[Point, int]], program: Callable[[Point], Shape]) -> tuple[float, float]:
+        """Seconds of wall time, and operations, of so many runs of each point."""
         known, shapes = Calibration.kept(), [_for_point(program, point) for point, _ in runs]
         amounts = [shape.amounts(Work.of(point, n)) for shape, (point, n) in zip(shapes, runs, strict=True)]
         programs = {*shapes, *(shape.fallback for shape in shapes if shape.fallback)}
         seconds = sum(map(known.seconds_to_get, programs)) + sum(map(known.rates.on_all_cores, amounts))
         return seconds, sum(a.flops for a in amounts)
 
-    def runner(self, terms: Terms, remarks: Remarks) -> Runner:
+    def runner(self, terms: Terms, remarks: Remarks) -> BatchRunner:
+        """What runs the chunks of a plan with these terms in this process. Starts JAX.
+
+        Its `rows(chunk)` yields runs of the chunk with their rows, or with the Failure of these alone; an exception is one of all that
+        are left. Its `measured` and `compiled` are what it has learned for later plans.
+        """
         from .running.runner import BatchRunner
 
         return BatchRunner(terms, remarks)
 
     def problem_in_workers(self, points: Iterable[Point]) -> str | None:
+        """Why other processes cannot run these points, in one line; None if they can."""
         problem = getattr(laws, "problem_in_workers", lambda point: None)
         one_each = {(point.embedding, point.activation, getattr(point, "tokens", "")): point for point in points}
         return next(filter(None, map(problem, one_each.values())), None)
@@ -163,12 +115,12 @@ def _for_point(program: Callable[[Point], Shape], point: Point) -> Shape:
 RECALL = Recall()
 
 
-def simulator_of(grid: Grid) -> Door:
+def simulator_of(grid: Grid) -> Recall | Simulator:
     """The simulator of a grid."""
     return getattr(grid, "simulator", None) or RECALL
 
 
-def named(name: str) -> Door:
+def named(name: str) -> Recall | Simulator:
     """The simulator that a grid file names as module:name; raises UsageError."""
     from .own import Simulator
 

@@ -29,9 +29,8 @@ TYPES = {int: "int64", float: "float64", bool: "bool", str: "string"}
 """Types of fields and columns, and their Arrow types."""
 
 ARROW = {kind.__name__: arrow for kind, arrow in TYPES.items()}
-TREATED = ("static", "traced")
-WIDTH = 16
-"""Most runs that are vmapped together."""
+WIDTH = 8
+"""Runs that are vmapped together; fewer are filled up, so that each combination of static fields has one program."""
 
 SECONDS = 0.01
 """What a run is said to take before any has run: sweeps of other simulators are not estimated."""
@@ -51,8 +50,7 @@ AFTER = {
     "device_kind": ("string", "device that it ran on, as JAX names it"),
     "precision": ("string", "precision of matrix products"),
 }
-OWN_FIELDS = ("root_seed", "streams")
-RESERVED = (*BEFORE, *AFTER, *OWN_FIELDS)
+RESERVED = (*BEFORE, *AFTER, "root_seed", "streams")
 
 
 class Simulator:
@@ -97,11 +95,13 @@ class Simulator:
             raise UsageError(lines)
         self.fn, self.accuracy, self.version, self.jit = fn, accuracy, version, bool(jit)
         self._module = sys._getframe(1).f_globals.get("__name__", "__main__")
-        own = [(name, *_declared(name, *given)) for name, given in fields.items()]
-        root: Any = _field("draws", "root of every random number", "int", 0, 0, MAX_SEED)
-        streams: Any = _field("draws", "points share random numbers, or each has its own", "str", "common", ("common", "independent"))
-        declared = [("root_seed", *root), *own, ("streams", *streams)]
-        self.Point = make_dataclass("Point", declared, bases=(OwnPoint,), frozen=True, kw_only=True, namespace={"simulator": self})
+        declared = {
+            "root_seed": (int, 0, 0, MAX_SEED, "draws"),
+            **fields,
+            "streams": (str, "common", ("common", "independent"), None, "draws"),
+        }
+        made = [_declared(name, *given) for name, given in declared.items()]
+        self.Point = make_dataclass("Point", made, bases=(OwnPoint,), frozen=True, kw_only=True, namespace={"simulator": self})
         self.fields: dict[str, Field[Any]] = {f.name: f for f in declared_fields(self.Point)}
         self.own_columns = {name: (TYPES[kind], meaning) for name, (kind, meaning) in columns.items()}
         of_point = {name: (ARROW[str(f.type)], f.metadata["legend"]) for name, f in self.fields.items()}
@@ -112,21 +112,17 @@ class Simulator:
     def name(self) -> str:
         """module:name. The module of a script is its file, so that the script and a grid file that names it share rows."""
         if not self._name:
-            self._name = self._found_name()
+            module: Any = sys.modules.get(self._module)
+            file = getattr(module, "__file__", None) if self._module == "__main__" else None
+            held = [name for name, value in vars(module).items() if value is self] if module else []
+            self._name = f"{Path(file).stem if file else self._module}:{[*held, self.fn.__name__][0]}"
         return self._name
 
-    def _found_name(self) -> str:
-        module = sys.modules.get(self._module)
-        held = [name for name, value in vars(module).items() if value is self] if module else []
-        file = getattr(module, "__file__", None) if self._module == "__main__" else None
-        return f"{Path(file).stem if file else self._module}:{held[0] if held else self.fn.__name__}"
-
     def make_point(self, values: Mapping[str, Any]) -> OwnPoint:
-        if unknown := [name for name in values if name not in self.fields]:
-            raise PointError([Problem(name, f"is no field{suggest(name, self.fields)}") for name in unknown])
+        problems = [Problem(name, f"is no field{suggest(name, self.fields)}") for name in values if name not in self.fields]
         lacking = [name for name, f in self.fields.items() if f.default is MISSING and name not in values]
-        if lacking:
-            raise PointError([Problem(name, "is given nowhere") for name in lacking])
+        if problems or lacking:
+            raise PointError(problems + [Problem(name, "is given nowhere") for name in lacking])
         return self.Point(**values)
 
     def about(self) -> dict[str, Any]:
@@ -135,28 +131,24 @@ class Simulator:
     def plan(
         self,
         runs: Iterable[Run],
+        settings: Settings,
         pad_to: Any = None,
-        calibration: Calibration | None = None,
         limit: int | None = None,
-        settings: Settings | None = None,
+        calibration: Calibration | None = None,
     ) -> Plan:
         if pad_to:
             raise UsageError("--bucket: got with a simulator of your own; allowed: without it")
         groups: dict[Any, list[Run]] = {}
         for run in runs:
             groups.setdefault(cast(Any, run.point).program, []).append(run)
-        chunks = tuple(
-            Chunk(program, tuple(group[i : i + CHUNK_RUNS]), SECONDS * len(group[i : i + CHUNK_RUNS]))
-            for program, group in groups.items()
-            for i in range(0, len(group), CHUNK_RUNS)
-        )
-        n_runs = sum(len(chunk.runs) for chunk in chunks)
-        seconds = dict.fromkeys(groups, SECONDS)
-        terms = OwnTerms(settings or Settings(), limit or 0, calibration or Calibration(), None, n_runs, seconds, self)
+        pieces = [(program, group[i : i + CHUNK_RUNS]) for program, group in groups.items() for i in range(0, len(group), CHUNK_RUNS)]
+        chunks = tuple(Chunk(program, tuple(piece), SECONDS * len(piece)) for program, piece in pieces)
+        n_runs = sum(map(len, groups.values()))
+        terms = OwnTerms(settings, limit or 0, Calibration(), None, n_runs, dict.fromkeys(groups, SECONDS), self)
         return OwnPlan(chunks, 0.0, SECONDS * n_runs, SECONDS * n_runs, terms)
 
-    def plan_round(self, runs: Sequence[Run], program: Any, batch: int, limit: int | None, settings: Settings | None) -> Plan:
-        return self.plan(runs, limit=limit, settings=settings)
+    def plan_round(self, runs: Sequence[Run], settings: Settings, limit: int | None, program: Any, batch: int) -> Plan:
+        return self.plan(runs, settings)
 
     def cost(self, runs: Sequence[tuple[Any, int]], program: Any) -> tuple[float, float]:
         return SECONDS * sum(n for _, n in runs), 0.0
@@ -184,44 +176,37 @@ class Simulator:
 def _problems(fn: Any, fields: Any, columns: Any, accuracy: Any, version: Any) -> list[str]:
     """What is wrong with the arguments of a simulator."""
     lines = [] if callable(fn) else [f"fn: got {shown(fn)}; allowed: a function of a point and a key"]
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+    if type(version) is not int or version < 1:
         lines.append(f"version: got {shown(version)}; allowed: whole numbers from 1")
-    for what, given in (("fields", fields), ("columns", columns)):
-        for name in given:
-            if not isinstance(name, str) or not name.isidentifier() or name.startswith("_"):
-                lines.append(f"{what}: got the name {shown(name)}; allowed: letters, digits and _")
-            elif name in RESERVED or hasattr(OwnPoint, name):
-                lines.append(f"{what}.{name}: is reserved for the sweep; choose another name. Reserved: {', '.join(RESERVED)}")
-            elif what == "columns" and name in fields:
-                lines.append(f"columns.{name}: is a field, too; choose another name")
-    allowed = '(type, default, low, high, "static" or "traced")'
+    for path, name in [("fields", name) for name in fields] + [("columns", name) for name in columns]:
+        if not isinstance(name, str) or not name.isidentifier() or name.startswith("_"):
+            lines.append(f"{path}: got the name {shown(name)}; allowed: letters, digits and _")
+        elif name in RESERVED or hasattr(OwnPoint, name):
+            lines.append(f"{path}.{name}: is reserved for the sweep; choose another name. Reserved: {', '.join(RESERVED)}")
+        elif path == "columns" and name in fields:
+            lines.append(f"columns.{name}: is a field, too; choose another name")
+    types = "with int, float, bool or str as the type"
     for name, of in fields.items():
-        if not isinstance(of, tuple) or len(of) != 5 or of[0] not in TYPES or of[4] not in TREATED:
-            lines.append(f"fields.{name}: got {shown(of)}; allowed: {allowed}, with int, float, bool or str as the type")
+        if not isinstance(of, tuple) or len(of) != 5 or of[0] not in TYPES or of[4] not in ("static", "traced"):
+            lines.append(f'fields.{name}: got {shown(of)}; allowed: (type, default, low, high, "static" or "traced"), {types}')
         elif of[0] is str and (of[4] != "static" or not isinstance(of[2], (tuple, list))):
             lines.append(f"fields.{name}: got {shown(of)}; allowed: a text is static, and has its allowed values in place of low")
     for name, of in columns.items():
         if not isinstance(of, tuple) or len(of) != 2 or of[0] not in TYPES:
-            lines.append(f"columns.{name}: got {shown(of)}; allowed: (type, meaning) with int, float, bool or str as the type")
+            lines.append(f"columns.{name}: got {shown(of)}; allowed: (type, meaning), {types}")
     if accuracy not in columns or columns[accuracy][0] not in (float, int):
         lines.append(f"accuracy: got {shown(accuracy)}; allowed: a column of numbers: {', '.join(map(str, columns))}")
     return lines
 
 
-def _declared(name: str, kind: type, default: Any, low: Any, high: Any, treated: str) -> Any:
+def _declared(name: str, kind: type, default: Any, low: Any, high: Any, treated: str) -> tuple[str, str, Any]:
+    """The name, type and declaration of a field, as those of our points."""
     most = 2**31 - 1 if kind is int and treated == "traced" else math.inf
-    return _field(treated, name, kind.__name__, default, low, most if high is None else high)
-
-
-def _field(kind: str, legend: str, of_type: str, default: Any, low: Any, high: Any = math.inf) -> tuple[str, Any]:
-    """The type and the declaration of a field, as those of our points."""
-    limits: dict[str, Any] = {}
-    if of_type == "str":
-        limits = {"choices": lambda: tuple(low)}
-    elif of_type != "bool":
-        limits = {"low": -high if low is None else low, "high": high}
-    metadata = {"kind": kind, "symbol": "", "legend": legend, **limits}
-    return of_type, field(default=MISSING if default is None else default, metadata=metadata)
+    limits: dict[str, Any] = {"choices": lambda: tuple(low)} if kind is str else {}
+    if kind in (int, float):
+        limits = {"low": -most if low is None else low, "high": most if high is None else high}
+    metadata = {"kind": treated, "symbol": "", "legend": name, **limits}
+    return name, kind.__name__, field(default=MISSING if default is None else default, metadata=metadata)
 
 
 class OwnPoint:
@@ -260,11 +245,7 @@ class OwnPoint:
         return self.simulator.make_point(self.as_given() | changes)
 
     def __reduce__(self) -> Any:
-        return _rebuilt, (self.simulator, self.as_given())
-
-
-def _rebuilt(simulator: Simulator, values: dict[str, Any]) -> OwnPoint:
-    return simulator.make_point(values)
+        return Simulator.make_point, (self.simulator, self.as_given())
 
 
 @dataclass(frozen=True)
@@ -298,18 +279,13 @@ class OwnPlan(Plan):
         return 0
 
     def describe(self) -> list[dict[str, Any]]:
-        return [
-            {
-                "bucket": str(program),
-                "points": len({run.point.point_id for chunk in mine for run in chunk.runs}),
-                "runs": sum(len(chunk.runs) for chunk in mine),
-                "chunks": len(mine),
-                "est_seconds": sum(chunk.seconds for chunk in mine),
-                "est_peak_bytes": 0,
-            }
-            for program in self.shapes
-            for mine in [[chunk for chunk in self.chunks if chunk.shape == program]]
-        ]
+        found = []
+        for program in self.shapes:
+            mine = [chunk for chunk in self.chunks if chunk.shape == program]
+            runs = [run for chunk in mine for run in chunk.runs]
+            counts = {"points": len({run.point for run in runs}), "runs": len(runs), "chunks": len(mine)}
+            found.append({"bucket": str(program), **counts, "est_seconds": SECONDS * len(runs), "est_peak_bytes": 0})
+        return found
 
 
 class OwnRunner:
@@ -334,7 +310,7 @@ class OwnRunner:
 
         left = list(chunk.runs)
         while left:
-            width = min(self.width, 1 << (len(left) - 1).bit_length()) if self.simulator.jit else 1
+            width = self.width if self.simulator.jit else 1
             runs = left[:width]
             try:
                 execute = self._program(chunk.shape, runs, width)
@@ -388,19 +364,10 @@ class OwnRunner:
         with _user_errors():
             numbers = {name: _as_column(name, kind, found[name]) for name, (kind, _) in self.simulator.own_columns.items()}
         finite = None not in numbers.values()
-        return {
-            **run.id._asdict(),
-            **run.point.as_given(),
-            **(numbers if finite else dict.fromkeys(numbers)),
-            "step": 1,
-            "steps": 1,
-            "status": "ok" if finite else "nonfinite",
-            "seconds": seconds,
-            "simulator": self.simulator.name,
-            "code_version": self.simulator.version,
-            **self.vmapped.provenance(),
-            "precision": self.terms.settings.precision,
-        }
+        status = {"step": 1, "steps": 1, "status": "ok" if finite else "nonfinite", "seconds": seconds}
+        source = {"simulator": self.simulator.name, "code_version": self.simulator.version, "precision": self.terms.settings.precision}
+        own = numbers if finite else dict.fromkeys(numbers)
+        return {**run.id._asdict(), **run.point.as_given(), **own, **status, **source, **self.vmapped.provenance()}
 
 
 class _Failed(Exception):

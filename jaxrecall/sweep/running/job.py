@@ -65,13 +65,13 @@ class Job:
         self.search: Rounds | None = None
         if grid.search:
             known = known_rows(store, self.simulator.accuracy) if done.runs else {}
-            self.search = Rounds(grid, known, self.simulator, pad_to, limit, settings)
+            self.search = Rounds(grid, known, self.simulator, settings, pad_to, limit)
             self.plan = self.search.guess
             self.n_done = len(self.search.used)
         else:
             mine = shard.of(grid.points, grid.seeds) if shard else [Run(point, seed) for point in grid.points for seed in grid.seeds]
             self._runs = {run.id for run in mine}
-            self.plan = self.simulator.plan([run for run in mine if run.id not in done.runs], pad_to, limit=limit, settings=settings)
+            self.plan = self.simulator.plan([run for run in mine if run.id not in done.runs], settings, pad_to, limit)
             self.n_done = len(self._runs) - self.plan.n_runs
 
     @property

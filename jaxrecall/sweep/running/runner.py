@@ -16,7 +16,8 @@ from ...model.point import Run
 from ...simulator.shape import Shape
 from ...simulator.work import Amounts, Work
 from ..cost import add_times, cores
-from ..door import RECALL, Runner
+from ..door import RECALL
+from ..own import OwnRunner
 from ..plan import Chunk, Plan, Terms
 from ..store.store import Store
 from .interrupts import Interrupts
@@ -53,12 +54,12 @@ def execute(plan: Plan, store: Store, progress: Progress, interrupts: Interrupts
     return recorder.outcome
 
 
-def runner_for(terms: Terms, remarks: Remarks) -> Runner:
+def runner_for(terms: Terms, remarks: Remarks) -> BatchRunner | OwnRunner:
     """What runs the chunks of a plan with these terms in this process. Starts JAX."""
     return getattr(terms, "simulator", RECALL).runner(terms, remarks)
 
 
-def _run(chunk: Chunk, runner: Runner, recorder: Recorder) -> None:
+def _run(chunk: Chunk, runner: BatchRunner | OwnRunner, recorder: Recorder) -> None:
     """Runs a chunk until it is finished, fails or is to stop."""
     batches, left = runner.rows(chunk), {run.id: run for run in chunk.runs}
     while left and not recorder.stopping:

@@ -16,8 +16,9 @@ from typing import Any
 
 from ...model.point import Run, RunId
 from ..cost import Calibration
-from ..door import RECALL, Door
+from ..door import RECALL, Recall
 from ..grid import Grid
+from ..own import Simulator
 from ..plan import Plan
 from ..settings import Settings
 from ..store.store import Store
@@ -66,10 +67,10 @@ class Rounds:
         self,
         grid: Grid,
         known: Known,
-        simulator: Door = RECALL,
+        simulator: Recall | Simulator = RECALL,
+        settings: Settings | None = None,
         pad_to: tuple[int, int, int] | None = None,
         limit: int | None = None,
-        settings: Settings | None = None,
     ):
         assert grid.search
         self.search, self.simulator, self.axis = grid.search, simulator, grid.search.axis
@@ -80,7 +81,7 @@ class Rounds:
         self.cells = [Cell(point, self.axis, CellSearch(target)) for point in grid.points for target in targets]
         self.used: set[RunId] = set()
         self._known = known
-        self._pad_to, self._limit, self._settings = pad_to, limit, settings
+        self._pad_to, self._limit, self._settings = pad_to, limit, settings or Settings()
         self.pending = self._advanced()
 
     def update(self, accuracy: Mapping[RunId, float | None]) -> None:
@@ -110,7 +111,7 @@ class Rounds:
         """A plan that decides the program of each cell. It depends on the cells alone, so that every call decides the same."""
         points = dict.fromkeys(cell.at(self._middle) for cell in self.cells)
         runs = [Run(point, seed) for point in points for seed in range(RUNS_PER_CELL)]
-        return self.simulator.plan(runs, self._pad_to, Calibration(), self._limit, self._settings)
+        return self.simulator.plan(runs, self._settings, self._pad_to, self._limit, Calibration())
 
     @cached_property
     def _programs(self) -> dict[Any, Any]:
@@ -130,7 +131,7 @@ class Rounds:
     def plan(self, runs: Sequence[Run]) -> Plan:
         """The plan of a round: each run in the program of its cell, in batches of one size whatever the round."""
         batch = max(1, len(self.cells) // (4 * len(self.guess.shapes)))
-        return self.simulator.plan_round(runs, self._program, batch, self._limit, self._settings)
+        return self.simulator.plan_round(runs, self._settings, self._limit, self._program, batch)
 
     def programs(self) -> list[dict[str, Any]]:
         """The programs, before any run."""
