@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from ..errors import PointError, Problem, UsageError, shown, suggest
-from ..model.point import MAX_SEED, Run, checked_field
+from ..model.point import MAX_SEED, Run, checked_value
 from .cost import Calibration
 from .plan import CHUNK_RUNS, Chunk, Plan, Terms
 from .settings import Settings
@@ -217,9 +217,8 @@ class OwnPoint:
 
     def __post_init__(self) -> None:
         problems: list[Problem] = []
-        for name in self.simulator.fields:
-            value = checked_field(name, getattr(self, name), False, problems, self.simulator.fields)
-            object.__setattr__(self, name, value)
+        for name, f in self.simulator.fields.items():
+            object.__setattr__(self, name, checked_value(name, getattr(self, name), str(f.type), f.metadata, problems))
         if problems:
             raise PointError(problems)
 

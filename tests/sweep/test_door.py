@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -243,3 +244,10 @@ def test_search_fit_and_figure_of_the_example():
     assert_frame_equal(jaxrecall.thresholds("searched"), found)
     again = run(perceptron.simulator, search, seeds=100, out="searched")
     assert_frame_equal(again, rows)
+
+
+def test_the_code_of_the_page_runs(folder):
+    [block] = re.findall(r"```python\n(.*?)```", (ROOT / "docs/simulators.md").read_text(), re.S)
+    (folder / "page.py").write_text(block)
+    done = subprocess.run([sys.executable, "page.py"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
