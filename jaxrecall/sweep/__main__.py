@@ -13,6 +13,7 @@ import json
 import sys
 import warnings
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,9 @@ from .running.progress import Events, Progress, counter, display
 from .running.recorder import Outcome
 from .search.cell import OUTCOMES
 from .store.load import load
+
+FIGURE = "jaxrecall.analysis.report.accuracy"
+"""What draws the figure: above this folder, and so loaded by its name once there are rows."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -120,8 +124,7 @@ def _picture(job: Job, events: Events | None) -> None:
     """Draws the runs of this grid at their last step, and prints a table of them unless the output is JSON events."""
     import pandas as pd
 
-    from ..analysis.report import accuracy
-
+    accuracy = import_module(FIGURE)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # duplicates left by compact are expected here
         frame: Any = load(job.store.folder, last=True)

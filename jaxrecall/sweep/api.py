@@ -15,9 +15,9 @@ import pandas as pd
 from ..cli import called
 from ..errors import Interrupted, RunFailed, StoreError, UsageError
 from ..files import read_json
-from .door import add_to_path, simulator_of
+from .door import simulator_of
 from .grid import Grid, GridLike, as_grid
-from .own import Simulator
+from .own import Simulator, add_to_path
 from .running import runner
 from .running.interrupts import Interrupts
 from .running.job import Executor, Job, carry_out, prepare

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import Field, replace
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..errors import UsageError
 from ..model import laws
 from ..model.columns import CODE_VERSION, COLUMNS
 from ..model.point import FIELDS, Point, Run
 from ..simulator.shape import Shape
 from ..simulator.work import Work
 from . import plan as planning
+from .batches import BatchRunner
 from .cost import Calibration
+from .grid import Grid
+from .own import OwnRunner, Simulator
 from .plan import Plan, Terms
+from .running.progress import Remarks
 from .settings import Settings
 
-if TYPE_CHECKING:
-    from .grid import Grid
-    from .own import Simulator
-    from .running.progress import Remarks
-    from .running.runner import BatchRunner
-
 Sizes = tuple[int, int, int]
+
+Runner = BatchRunner | OwnRunner
 
 
 class Recall:
@@ -95,8 +92,6 @@ class Recall:
         Its `rows(chunk)` yields runs of the chunk with their rows, or with the Failure of these alone; an exception is one of all that
         are left. Its `measured` and `compiled` are what it has learned for later plans.
         """
-        from .running.runner import BatchRunner
-
         return BatchRunner(terms, remarks)
 
     def problem_in_workers(self, points: Iterable[Point]) -> str | None:
@@ -120,23 +115,6 @@ def simulator_of(grid: Grid) -> Recall | Simulator:
     return getattr(grid, "simulator", None) or RECALL
 
 
-def named(name: str) -> Recall | Simulator:
-    """The simulator that a grid file names as module:name; raises UsageError."""
-    from .own import Simulator
-
-    module, _, attribute = name.partition(":")
-    allowed = "allowed: module:name of a jaxrecall.Simulator, such as perceptron:simulator"
-    if not attribute or not all(part.isidentifier() for part in (*module.split("."), attribute)):
-        raise UsageError(f"simulator: got {name!r}; {allowed}")
-    try:
-        found = getattr(import_module(module), attribute)
-    except Exception as error:  # whatever the module of a user raises
-        raise UsageError(f"simulator: {name} cannot be imported ({type(error).__name__}: {error}); {allowed}") from error
-    if not isinstance(found, Simulator):
-        raise UsageError(f"simulator: {name} is of type {type(found).__name__}; {allowed}")
-    return found
-
-
-def add_to_path(folders: Iterable[str]) -> None:
-    """Makes modules in the folders importable, after everything that is importable already."""
-    sys.path += [folder for folder in folders if folder not in sys.path]
+def runner_for(terms: Terms, remarks: Remarks) -> Runner:
+    """What runs the chunks of a plan with these terms in this process. Starts JAX."""
+    return getattr(terms, "simulator", RECALL).runner(terms, remarks)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import MISSING, Field, dataclass, field, make_dataclass
 from dataclasses import fields as declared_fields
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -165,8 +166,6 @@ class Simulator:
         return None
 
     def __reduce__(self) -> Any:
-        from .door import named
-
         return named, (self.name,)
 
     def __repr__(self) -> str:
@@ -406,3 +405,23 @@ def _as_column(name: str, kind: str, value: Any) -> Any:
             f"the simulator returned {number} for the column {name}; allowed: {'whole numbers' if kind == 'int64' else 'a bool'}"
         )
     return {"int64": int, "bool": bool, "float64": float}[kind](value)
+
+
+def named(name: str) -> Simulator:
+    """The simulator that a grid file names as module:name; raises UsageError."""
+    module, _, attribute = name.partition(":")
+    allowed = "allowed: module:name of a jaxrecall.Simulator, such as perceptron:simulator"
+    if not attribute or not all(part.isidentifier() for part in (*module.split("."), attribute)):
+        raise UsageError(f"simulator: got {name!r}; {allowed}")
+    try:
+        found = getattr(import_module(module), attribute)
+    except Exception as error:  # whatever the module of a user raises
+        raise UsageError(f"simulator: {name} cannot be imported ({type(error).__name__}: {error}); {allowed}") from error
+    if not isinstance(found, Simulator):
+        raise UsageError(f"simulator: {name} is of type {type(found).__name__}; {allowed}")
+    return found
+
+
+def add_to_path(folders: Iterable[str]) -> None:
+    """Makes modules in the folders importable, after everything that is importable already."""
+    sys.path += [folder for folder in folders if folder not in sys.path]

@@ -19,8 +19,8 @@ from jaxrecall.simulator.program import simulate
 from jaxrecall.simulator.shape import Shape
 from jaxrecall.simulator.work import PRIMITIVES, Amounts, Work
 from jaxrecall.sweep import cost, plan
+from jaxrecall.sweep.batches import Meter
 from jaxrecall.sweep.cost import Calibration, Rates, cores
-from jaxrecall.sweep.running.runner import Meter
 
 BYTES = bytes(range(256)) * 128
 

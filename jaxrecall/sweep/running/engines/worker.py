@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ...door import runner_for
 from ...plan import Terms
 from ..recorder import Failure
-from ..runner import runner_for
 from .events import Compiled, Compiling, Ended, Event, Failed, FailedRuns, Finished, Message, Task
 
 
