@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import Field, replace
 from typing import Any
 
-from ..model import laws
 from ..model.columns import CODE_VERSION, COLUMNS
-from ..model.point import FIELDS, Point, Run
+from ..model.point import FIELDS, Point, Run, make_point, problem_in_workers
 from ..simulator.shape import Shape
 from ..simulator.work import Work
 from . import plan as planning
@@ -44,7 +43,7 @@ class Recall:
 
     def make_point(self, values: Mapping[str, Any]) -> Point:
         """The point with these values of its fields; raises PointError."""
-        return Point(**values)
+        return make_point(values)
 
     def about(self) -> dict[str, Any]:
         """What the metadata of its tables says of it."""
@@ -96,9 +95,8 @@ class Recall:
 
     def problem_in_workers(self, points: Iterable[Point]) -> str | None:
         """Why other processes cannot run these points, in one line; None if they can."""
-        problem = getattr(laws, "problem_in_workers", lambda point: None)
-        one_each = {(point.embedding, point.activation, getattr(point, "tokens", "")): point for point in points}
-        return next(filter(None, map(problem, one_each.values())), None)
+        one_each = {(point.embedding, point.activation, point.tokens): point for point in points}
+        return next(filter(None, map(problem_in_workers, one_each.values())), None)
 
 
 def _for_point(program: Callable[[Point], Shape], point: Point) -> Shape:

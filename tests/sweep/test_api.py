@@ -9,7 +9,9 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import own_laws
@@ -23,6 +25,7 @@ from pandas.testing import assert_frame_equal
 import jaxrecall
 from jaxrecall import Point
 from jaxrecall.errors import GridError, PointError, StoreError, UsageError
+from jaxrecall.model.laws.gaussian import Gaussian
 from jaxrecall.sweep import api
 from jaxrecall.sweep.__main__ import main
 from jaxrecall.sweep.grid import as_grid, rebuilt
@@ -125,6 +128,18 @@ def test_what_is_no_grid_is_refused_before_anything_runs(folder, given, seeds, m
 def test_workers_are_a_whole_number(workers):
     with pytest.raises(UsageError, match=rf"workers: got {workers!r}; allowed: whole numbers from 1"):
         jaxrecall.run(GRID, workers=workers)
+
+
+def test_a_law_that_other_processes_cannot_import_is_refused_with_workers(folder):
+    @dataclass(frozen=True)
+    class Local(Gaussian):
+        name = "local"
+
+    point = Point(**BASE, N=100, embedding=Local())
+    grid = SimpleNamespace(points=(point,))
+    with pytest.raises(UsageError, match=r"defined in a function; other processes need a class .* \(or use workers=1\)"):
+        api.check_workers(grid, True, "workers=1")
+    api.check_workers(grid, False, "workers=1")
 
 
 @pytest.mark.system  # starts two processes
