@@ -55,15 +55,14 @@ def estimated(grid: str, arguments: list[str]) -> dict[str, Any]:
     """What a dry run estimates for a grid, seconds, and what its sweep takes to the last row."""
     import_all()
     from jaxrecall.sweep.grid import read_grid
-    from jaxrecall.sweep.running.prepare import prepare
-    from jaxrecall.sweep.running.search_job import SearchJob
+    from jaxrecall.sweep.running.job import prepare
     from jaxrecall.sweep.store.load import load
 
     with tempfile.TemporaryDirectory() as folder:
         file, out = Path(folder) / "grid.yaml", Path(folder) / "out"
         file.write_text(grid)
         job = prepare(read_grid(file), out)
-        estimate = job.rounds.likely_seconds() if isinstance(job, SearchJob) else job.plan.seconds
+        estimate = job.search.likely_seconds() if job.search else job.plan.seconds
         seconds, _ = clock.sweep(grid, out, *arguments)
         return {"estimate": estimate, "seconds": seconds, "rows": len(load(out))}
 

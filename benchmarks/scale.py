@@ -18,7 +18,7 @@ import numpy as np
 from jaxrecall import Point
 from jaxrecall.model.columns import CODE_VERSION, COLUMNS
 from jaxrecall.model.point import FIELDS
-from jaxrecall.sweep.running.tally import duration
+from jaxrecall.sweep.running.progress import duration
 from jaxrecall.sweep.store.compact import compact
 from jaxrecall.sweep.store.store import Store
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .model.reference.realization import Realization, realize
     from .model.reference.steps import ThreeStep, three_step
     from .sweep.api import run, thresholds
+    from .sweep.own import Simulator
     from .sweep.simulate import simulate
     from .sweep.store.load import load
 
@@ -42,6 +43,7 @@ __all__ = [
     "Point",
     "Realization",
     "RunFailed",
+    "Simulator",
     "ThreeStep",
     "__version__",
     "descend",
@@ -63,6 +65,7 @@ _MODULES = {"fit": "fit", "model": "model", "plot": "analysis.figures.plot", "th
 _HOME = {
     "Descended": "model.reference.descent",
     "Realization": "model.reference.realization",
+    "Simulator": "sweep.own",
     "ThreeStep": "model.reference.steps",
     "descend": "model.reference.descent",
     "load": "sweep.store.load",

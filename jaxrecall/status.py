@@ -16,8 +16,8 @@ from typing import Any
 from .cli import USAGE, answer, called
 from .errors import StoreError
 from .model.columns import STATUSES
+from .sweep.running.progress import duration
 from .sweep.running.status import survey
-from .sweep.running.tally import duration
 
 
 def lines(facts: dict[str, Any]) -> Iterator[str]:

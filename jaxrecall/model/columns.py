@@ -5,6 +5,7 @@ One row per (point, seed, step), scalars only. The order is fixed and a new colu
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import MISSING
 from itertools import combinations
 from typing import Any
@@ -117,12 +118,12 @@ def is_parameter(name: str) -> bool:
     return name.partition(".")[0] in LAWS and "." in name
 
 
-def in_order(row: dict[str, Any]) -> dict[str, Any]:
+def in_order(row: dict[str, Any], columns: Mapping[str, Any] = COLUMNS) -> dict[str, Any]:
     """`row` with the columns in table order, then parameters of laws; raises KeyError on a missing one, ValueError on one too many."""
     parameters = {name: value for name, value in row.items() if is_parameter(name)}
-    if unknown := row.keys() - COLUMNS.keys() - parameters.keys():
+    if unknown := row.keys() - columns.keys() - parameters.keys():
         raise ValueError(f"row: no such columns: {', '.join(sorted(unknown))}")
-    return {name: row[name] for name in COLUMNS} | parameters
+    return {name: row[name] for name in columns} | parameters
 
 
 def legend() -> list[str]:

@@ -13,6 +13,7 @@ import json
 import sys
 import warnings
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +21,18 @@ from ..cli import FAILED, INTERRUPTED, USAGE, answer, called
 from ..errors import Refused, StoreError, UsageError
 from ..simulator.shape import Shape
 from . import shard as sharding
+from .api import check_workers, import_paths
 from .grid import json_schema, read_grid
 from .running.interrupts import Interrupts
-from .running.job import Job, carry_out, interrupted
-from .running.outcome import Outcome
-from .running.prepare import prepare
-from .running.progress import Events, counter, progress
+from .running.job import Job, carry_out, interrupted, prepare
+from .running.progress import Events, Progress, counter, display
+from .running.recorder import Outcome
 from .search.cell import OUTCOMES
 from .store.load import load
 from .workers.options import Engine, add_options
+
+FIGURE = "jaxrecall.analysis.figures.curves"
+"""What draws the figure: above this folder, and so loaded by its name once there are rows."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -76,25 +80,27 @@ def _main(args: argparse.Namespace, resume_command: str, interrupts: Interrupts)
         raise UsageError("--json-log: got with --dry-run; allowed: without it (a dry run takes --json)")
     pad_to = Shape.parse(args.pad_to) if args.pad_to else None
     by = Engine(args)
+    paths = import_paths(args.grid)
     grid, shard = read_grid(args.grid, args.set, counter("points of the grid")), sharding.chosen(args.shard)
     by.check(grid, shard)
+    check_workers(grid, by.name != "local" or bool(by.workers), "one process")
     job = prepare(grid, args.out or Path("results") / grid.name, shard, pad_to, args.fail_fast, resume_command)
     for remark in job.remarks:
         print(remark, file=sys.stderr)
     if args.dry_run:
         return answer(json.dumps(job.facts()) if args.json else "\n".join(job.describe()))
-    return _sweep(job, by, Events(sys.stdout) if args.json_log else None, interrupts)
+    return _sweep(job, by, paths, Events(sys.stdout) if args.json_log else None, interrupts)
 
 
-def _sweep(job: Job, by: Engine, events: Events | None, interrupts: Interrupts) -> int:
+def _sweep(job: Job, by: Engine, paths: tuple[str, ...], events: Events | None, interrupts: Interrupts) -> int:
     """Runs what is missing, reports problems, draws the figure; returns the exit code."""
     try:
-        with by.opened(job.grid) if job.to_do else contextlib.nullcontext(_nothing) as execute:
-            outcome = carry_out(job, execute, progress(job.tally, events), interrupts)
+        with by.opened(job.grid, paths) if job.to_do else contextlib.nullcontext(_nothing) as execute:
+            outcome = carry_out(job, execute, Progress(events or display(announce=True)), interrupts)
         code = outcome.exit_code
-        for line in job.problems(outcome):
+        for line in job.problems():
             print(line, file=sys.stderr)
-        if job.has_picture(outcome):
+        if job.has_picture():
             try:
                 _picture(job, events)
             except (StoreError, OSError) as error:
@@ -118,8 +124,7 @@ def _picture(job: Job, events: Events | None) -> None:
     """Draws the runs of this grid at their last step, and prints a table of them unless the output is JSON events."""
     import pandas as pd
 
-    from ..analysis.figures import curves
-
+    curves = import_module(FIGURE)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # duplicates left by compact are expected here
         frame: Any = load(job.store.folder, last=True)
@@ -139,7 +144,7 @@ def _picture(job: Job, events: Events | None) -> None:
         x, line, panels = curves.places(job.grid.axes)
         heading = f"accuracy, mean over {mine['seed'].nunique()} seeds" + (f"; one column per {line}" if line else "")
         number = "{:.3f}".format
-        table = mine.pivot_table(values="accuracy", index=[*panels, x], columns=line)
+        table = mine.pivot_table(values=job.simulator.accuracy, index=[*panels, x], columns=line)
     shown = {"max_rows": 40, "max_columns": 12, "width": 120, "float_format": number}
     with pd.option_context(*(part for name, value in shown.items() for part in (f"display.{name}", value))):
         print(f"\n{heading}")

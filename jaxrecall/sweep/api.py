@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -14,13 +15,14 @@ import pandas as pd
 from ..cli import called
 from ..errors import Interrupted, RunFailed, StoreError, UsageError
 from ..files import read_json
+from .door import simulator_of
 from .grid import Grid, GridLike, as_grid
+from .own import Simulator, add_to_path
 from .running import runner
-from .running.bar import bar
 from .running.interrupts import Interrupts
-from .running.job import Executor, Job, carry_out
-from .running.outcome import Outcome
-from .running.prepare import prepare
+from .running.job import Executor, Job, carry_out, prepare
+from .running.progress import Progress, display
+from .running.recorder import Outcome
 from .store.load import frame_of, n_runs_in
 from .store.memory import MemoryStore
 from .store.paths import local_path
@@ -37,6 +39,7 @@ def run(
     out: str | os.PathLike[str] | None = None,
     workers: int = 1,
     progress: bool = True,
+    simulator: Simulator | str | None = None,
 ) -> pd.DataFrame:
     """Runs every point and seed of a grid and returns their rows, as `load` does: one a run, or one for each recorded step.
 
@@ -48,6 +51,8 @@ def run(
             the command line. Without it rows stay in memory and no file is written.
         workers: processes that share the work, each with cores or an accelerator of its own; 1 is this process.
         progress: show a progress bar in a terminal or a notebook, and a line every 30 seconds elsewhere.
+        simulator: a `jaxrecall.Simulator` of your own, or its name as module:name; without it that of the grid, or else that of this
+            package. With `workers` it must be in a module that can be imported from this folder, or that of the grid file.
 
     Returns:
         The rows of this grid in table order; rows of other grids in `out` are left out.
@@ -68,7 +73,9 @@ def run(
     """
     if not isinstance(workers, int) or workers < 1:
         raise UsageError(f"workers: got {workers!r}; allowed: whole numbers from 1")
-    expanded = as_grid(grid, seeds)
+    paths = import_paths(grid if isinstance(grid, (str, os.PathLike)) else None)
+    expanded = as_grid(grid, seeds, simulator)
+    check_workers(expanded, workers > 1, "workers=1")
     store = MemoryStore() if out is None else Store(os.fspath(out))
     where = "" if out is None else f" and in {store.folder}"
     job: Job | None = None
@@ -77,12 +84,12 @@ def run(
             job = prepare(expanded, store, resume_command=_resume_command(grid, expanded, out))
             for remark in job.remarks:
                 warnings.warn(remark, UserWarning, stacklevel=2)
-            with _executor(workers if job.to_do else 1) as execute:
-                outcome = carry_out(job, execute, bar(job.tally, progress), interrupts)
+            with _executor(workers if job.to_do else 1, paths) as execute:
+                outcome = carry_out(job, execute, Progress(display(announce=False) if progress else None), interrupts)
             interrupted = outcome.interrupted
         except KeyboardInterrupt:
             interrupted, outcome = True, Outcome()
-        rows = _rows(job) if job else frame_of([], ())
+        rows = _rows(job) if job else frame_of([], (), ())
     n_runs = len(job.runs) if job else expanded.n_runs
     finished = f"{n_runs_in(rows)} of {n_runs} runs are finished; their rows are in `rows` of this exception{where}"
     if interrupted:
@@ -136,20 +143,34 @@ def _table_of(cells: list[dict[str, Any]]) -> pd.DataFrame:
 
 def _rows(job: Job) -> pd.DataFrame:
     """What the job has finished so far; of a search with its thresholds."""
-    frame = frame_of(job.store.tables()[0].values(), job.runs)
+    frame = frame_of(job.store.tables()[0].values(), job.runs, job.grid.axes)
     if (cells := job.table()) is not None:
         frame.attrs[THRESHOLDS] = cells
     return frame
 
 
+def import_paths(grid: str | os.PathLike[str] | None = None) -> tuple[str, ...]:
+    """The current folder and that of a grid file, from which this process can import from now on. Workers are given them, too."""
+    folders = [Path.cwd()] + ([local_path(os.fspath(grid)).absolute().parent] if grid is not None else [])
+    paths = tuple(dict.fromkeys(map(str, folders)))
+    add_to_path(paths)
+    return paths
+
+
+def check_workers(grid: Grid, others: bool, instead: str) -> None:
+    """Raises UsageError if other processes are to run the grid and cannot; `instead` says how to do without them."""
+    if others and (problem := simulator_of(grid).problem_in_workers(grid.points)):
+        raise UsageError(f"{problem} (or use {instead})")
+
+
 @contextmanager
-def _executor(workers: int) -> Iterator[Executor]:
+def _executor(workers: int, paths: tuple[str, ...]) -> Iterator[Executor]:
     if workers == 1:
         yield runner.execute
     else:
         from .workers.local import LocalWorkers
 
-        with closing(LocalWorkers(workers)) as started:
+        with closing(LocalWorkers(workers, paths)) as started:
             yield started.execute
 
 
@@ -159,8 +180,9 @@ def _resume_command(given: GridLike, grid: Grid, out: str | os.PathLike[str] | N
         return "the same call"
     if not isinstance(given, (str, os.PathLike)):
         return f"jaxrecall.run(grid, out={os.fspath(out)!r})"
-    seeds = f"seeds={json.dumps(grid.resolved['seeds'])}"
-    return called("sweep", ["--grid", os.fspath(given), "--out", os.fspath(out), "--set", seeds])
+    sets = [f"seeds={json.dumps(grid.resolved['seeds'])}"]
+    sets += [f"simulator={grid.resolved['simulator']}"] if "simulator" in grid.resolved else []
+    return called("sweep", ["--grid", os.fspath(given), "--out", os.fspath(out), *(word for one in sets for word in ("--set", one))])
 
 
 def _resumes(out: Any) -> str:

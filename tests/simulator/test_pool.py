@@ -325,7 +325,9 @@ def test_a_search_goes_beyond_what_runs_without_a_pool_can(tmp_path, capsys):
     (tmp_path / "search.yaml").write_text(base + search + "blocks: [{axes: {L: [2000], pool: [null, 32]}}]\n")
     capsys.readouterr()
     assert main(["--grid", str(tmp_path / "search.yaml"), "--out", str(tmp_path / "out")]) == 2
-    assert "search.to: got 100000000000 with 1 point without a pool; allowed: up to 1073741824" in capsys.readouterr().err
+    printed = capsys.readouterr().err
+    assert "search: 1 of 2 points cannot b" in printed
+    assert "N: got 100000000000; allowed: whole numbers from 1 to 1073741824, with a pool to" in printed
 
 
 # --- the law without a pool
@@ -358,7 +360,7 @@ def test_a_pool_converges_to_the_law_without(at):
 
 
 def test_a_form_knows_whether_its_points_have_a_pool():
-    assert {name for name, form in FORMS.items() if form.with_pool} == {"pool", "pool-full"}
+    assert {name for name, form in FORMS.items() if form.samples == "pairs"} == {"pool", "pool-full"}
     point = Point(**{**SMALL, "eta": 1e-5})
     assert Shape.rounded(point).form == "pool"
     assert Shape.rounded(point).fallback == replace(Shape.rounded(point), form="pool-full")

@@ -17,9 +17,9 @@ from test_store import quiet_load, row
 
 import jaxrecall
 from jaxrecall import Point, simulate, status
+from jaxrecall.analysis.figures import plot
 from jaxrecall.analysis.fit import fit
 from jaxrecall.analysis.fit.steps import at_steps, parsed
-from jaxrecall.analysis.report import plot
 from jaxrecall.errors import FitError, StoreError, UsageError
 from jaxrecall.model.columns import CODE_VERSION, COLUMNS, TRACE_COLUMNS
 from jaxrecall.model.point import Run, RunId
@@ -30,9 +30,8 @@ from jaxrecall.sweep import plan as planning
 from jaxrecall.sweep.__main__ import main as sweep
 from jaxrecall.sweep.grid import read_grid
 from jaxrecall.sweep.running.interrupts import Interrupts
-from jaxrecall.sweep.running.progress import Events, JsonProgress
+from jaxrecall.sweep.running.progress import Events, Progress
 from jaxrecall.sweep.running.recorder import Recorder
-from jaxrecall.sweep.running.tally import Tally
 from jaxrecall.sweep.search.rounds import Rounds, known_rows
 from jaxrecall.sweep.settings import Settings
 from jaxrecall.sweep.store.compact import compact
@@ -194,14 +193,15 @@ def test_runs_are_counted_and_rows_of_a_run_go_into_one_part(store):
     plan = planning.make(runs, settings=Settings(part_seconds=0))
     chunk = plan.chunks[0]
     out = io.StringIO()
-    tally = Tally(3, sum(chunk.seconds for chunk in plan.chunks))
-    recorder = Recorder(plan, store, JsonProgress(tally, Events(out)), Interrupts(), "again")
+    progress = Progress(Events(out))
+    progress.n_runs, progress.est_seconds = 3, sum(chunk.seconds for chunk in plan.chunks)
+    recorder = Recorder(plan, store, progress, Interrupts(), "again")
     traces = [trace(i, *STEPS, point_id=POINT.point_id) for i in range(3)]
     recorder.finished([run.id for run in runs[:2]], traces[:2], chunk)
     events = [json.loads(line) for line in out.getvalue().splitlines()]
     assert [(event["event"], event["rows"]) for event in events] == [("batch", 6), ("part", 6)]
     assert (events[0]["runs_executed"], events[0]["todo"], events[0]["accuracy"]) == (2, 1, 0.007)
-    assert tally.est_done == pytest.approx(tally.est_seconds * 2 / 3)
+    assert progress.est_done == pytest.approx(progress.est_seconds * 2 / 3)
     for path in (store.parts, store.staging):  # neither can be written any more
         path.rename(path.with_name(f"{path.name}-away"))
         path.write_text("")
@@ -221,7 +221,7 @@ def test_slurm_counts_runs_as_their_parts_appear(store):
     runs = [Run(POINT, seed) for seed in range(3)]
     arrivals, out, outcome = Arrivals(planning.make(runs), store), io.StringIO(), Outcome()
     store.write([found for i in range(2) for found in trace(i, *STEPS, point_id=POINT.point_id)])
-    arrivals.report(outcome, JsonProgress(Tally(3, 1.0), Events(out)))
+    arrivals.report(outcome, Progress(Events(out)))
     assert (outcome.runs, arrivals.left) == (2, {runs[2].id})
     assert outcome.accuracy == {run.id: 0.007 for run in runs[:2]}
     assert [json.loads(line)["rows"] for line in out.getvalue().splitlines()] == [6, 6]
@@ -255,11 +255,11 @@ def test_room_for_the_rows_of_a_part_is_asked_for(tmp_path, monkeypatch):
     (tmp_path / "late.yaml").write_text(f"base: {{V: 20, N: 96, d: 12, L: 3, steps: 7, lr: 0.5}}\nseeds: {PART_ROWS}\n")
     asked = []
     monkeypatch.setattr(Store, "prepare", lambda self, manifest, n_rows=0: asked.append(n_rows))
-    from jaxrecall.sweep.running import job, prepare
+    from jaxrecall.sweep.running import job
 
     for grid in (["seeds=2"], [f"seeds={PART_ROWS}"]):
-        made = prepare.prepare(read_grid(tmp_path / "late.yaml", grid), tmp_path / "out")
-        job.carry_out(made, lambda *_: job.Outcome(), JsonProgress(made.tally, Events(io.StringIO())), Interrupts())
+        made = job.prepare(read_grid(tmp_path / "late.yaml", grid), tmp_path / "out")
+        job.carry_out(made, lambda *_: job.Outcome(), Progress(), Interrupts())
     assert asked == [6, 3 * PART_ROWS]
 
 

@@ -9,11 +9,14 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import own_laws
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from helpers import ROOT, python
@@ -22,9 +25,11 @@ from pandas.testing import assert_frame_equal
 import jaxrecall
 from jaxrecall import Point
 from jaxrecall.errors import GridError, PointError, StoreError, UsageError
+from jaxrecall.model.laws.gaussian import Gaussian
 from jaxrecall.sweep import api
 from jaxrecall.sweep.__main__ import main
 from jaxrecall.sweep.grid import as_grid, rebuilt
+from jaxrecall.sweep.store.compact import compact
 from jaxrecall.sweep.store.memory import MemoryStore
 
 BASE = {"V": 20, "d": 12, "L": 3, "n_test": 200}  # one program serves most tests
@@ -102,7 +107,7 @@ def test_numbers_and_lists_of_numpy_count_as_plain_ones_and_the_dict_stays_as_it
 @pytest.mark.parametrize(
     ("given", "seeds", "message"),
     [
-        ([], None, "grid: got an empty list; allowed: a dict with the keys of a grid file, its path, a Point, or a list of Points"),
+        ([], None, "grid: got []; allowed: a dict with the keys of a grid file, its path, a Point, or a list of Points"),
         ([Point(**BASE, N=1), 7], None, "grid: got 7; allowed: a dict"),
         (7, None, "grid: got 7; allowed: a dict"),
         ([Point(**BASE, N=1), Point(**BASE, N=1, root_seed=5)], None, "grid: got points of root_seed 0, 5; allowed: points of one"),
@@ -123,6 +128,18 @@ def test_what_is_no_grid_is_refused_before_anything_runs(folder, given, seeds, m
 def test_workers_are_a_whole_number(workers):
     with pytest.raises(UsageError, match=rf"workers: got {workers!r}; allowed: whole numbers from 1"):
         jaxrecall.run(GRID, workers=workers)
+
+
+def test_a_law_that_other_processes_cannot_import_is_refused_with_workers(folder):
+    @dataclass(frozen=True)
+    class Local(Gaussian):
+        name = "local"
+
+    point = Point(**BASE, N=100, embedding=Local())
+    grid = SimpleNamespace(points=(point,))
+    with pytest.raises(UsageError, match=r"defined in a function; other processes need a class .* \(or use workers=1\)"):
+        api.check_workers(grid, True, "workers=1")
+    api.check_workers(grid, False, "workers=1")
 
 
 @pytest.mark.system  # starts two processes
@@ -347,3 +364,25 @@ except AttributeError as error:
 def test_the_package_shows_its_public_names_and_nothing_else():
     done = python(EVERYTHING)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.filterwarnings("ignore:note. out also holds")
+def test_tables_say_which_fields_their_grid_varies(folder):
+    """In attrs of `run` and `load`; compaction keeps them, and a grown folder has those of all its grids."""
+    grid = {"base": {**BASE, "eta": 0.002}, "blocks": [{"axes": {"N": [100, 600], "m": [0]}}]}
+    assert jaxrecall.run(grid, progress=False).attrs["axes"] == ["N"]
+    assert jaxrecall.run(grid, out="out", progress=False).attrs == {"axes": ["N"]}
+    wider = grid | {"blocks": [{"axes": {"embedding": ["gaussian", "sphere"], "N": [100]}}]}
+    assert jaxrecall.run(wider, out="out", progress=False).attrs["axes"] == ["embedding"]
+    loaded = jaxrecall.load("out")
+    assert sorted(loaded.attrs["axes"]) == ["N", "embedding"]
+    assert jaxrecall.load("out", grid=grid).attrs["axes"] == ["N"]
+    other = grid | {"base": {**BASE, "V": 19, "eta": 0.002, "n_test": 200}}
+    jaxrecall.run(other, out="out", progress=False)
+    assert sorted(jaxrecall.load("out").attrs["axes"]) == ["N", "V", "embedding"]
+    compact("out", prune=True)
+    assert sorted(jaxrecall.load("out").attrs["axes"]) == ["N", "V", "embedding"]
+    pq.write_table(pq.read_table("out/table.parquet").replace_schema_metadata(None), "foreign.parquet")
+    assert jaxrecall.load("foreign.parquet").attrs == {}
+    with pytest.warns(UserWarning, match="dropped"):
+        assert "axes" not in jaxrecall.load(["foreign.parquet", "out"]).attrs

@@ -17,9 +17,9 @@ from jaxrecall.errors import PointError
 from jaxrecall.model.point import Point
 from jaxrecall.simulator.shape import Shape
 from jaxrecall.sweep import calibration, plan
+from jaxrecall.sweep.batches import Meter
 from jaxrecall.sweep.calibration import Calibration, Rates, cores
 from jaxrecall.sweep.cost import PRIMITIVES, Amounts, operations, peak_bytes, work
-from jaxrecall.sweep.running.meter import Meter
 from jaxrecall.sweep.simulate import simulate
 
 BYTES = bytes(range(256)) * 128

@@ -28,11 +28,10 @@ from jaxrecall.cli import called
 from jaxrecall.errors import StoreError
 from jaxrecall.model.columns import COLUMNS
 from jaxrecall.status import survey
-from jaxrecall.sweep.running import saver
+from jaxrecall.sweep.running import recorder
 from jaxrecall.sweep.running.interrupts import Interrupts
-from jaxrecall.sweep.running.progress import Events, JsonProgress
-from jaxrecall.sweep.running.saver import Saver
-from jaxrecall.sweep.running.tally import Tally
+from jaxrecall.sweep.running.progress import Events, Progress
+from jaxrecall.sweep.running.recorder import Saver
 from jaxrecall.sweep.store.store import PART_BYTES, ROW_BYTES, Store
 
 SMALL = """
@@ -241,7 +240,7 @@ def test_two_sweeps_of_one_folder_at_once(small, uninterrupted, tmp_path):
 
 # --- a disk that refuses
 
-QUICK = "from jaxrecall.sweep.running import saver; saver.WAITS = (0.05, 0.1)"
+QUICK = "from jaxrecall.sweep.running import recorder; recorder.WAITS = (0.05, 0.1)"
 
 
 def check_refused(events: list[dict[str, Any]], err: str, why: str) -> int:
@@ -357,7 +356,7 @@ class Log:
 
     def __init__(self) -> None:
         self.out = io.StringIO()
-        self.progress = JsonProgress(Tally(0, 0.0), Events(self.out))
+        self.progress = Progress(Events(self.out))
 
     def __getitem__(self, kind: str) -> list[dict[str, Any]]:
         events = map(json.loads, self.out.getvalue().splitlines())
@@ -392,7 +391,7 @@ def test_the_log_counts_and_names_what_failed(log):
 
 @pytest.fixture
 def quick(monkeypatch) -> None:
-    monkeypatch.setattr(saver, "WAITS", (0.01, 0.02, 0.03))
+    monkeypatch.setattr(recorder, "WAITS", (0.01, 0.02, 0.03))
 
 
 def test_a_part_is_written_when_it_is_due_and_when_it_ends(store, log):
@@ -460,7 +459,7 @@ def test_a_disk_that_stays_away_ends_it_after_so_many_tries(store, log, monkeypa
 
 @pytest.mark.usefixtures("quick")
 def test_too_many_unsaved_rows_wait_for_the_disk(store, log, monkeypatch):
-    monkeypatch.setattr(saver, "MAX_UNSAVED", 3)
+    monkeypatch.setattr(recorder, "MAX_UNSAVED", 3)
     store.folder.rename(store.folder.with_name("away"))
     s = Saver(store, log.progress, part_seconds=0)
     s.add(traces(0, 1))
@@ -470,7 +469,7 @@ def test_too_many_unsaved_rows_wait_for_the_disk(store, log, monkeypatch):
 
 
 def test_nobody_waits_for_a_disk_who_was_asked_to_stop(store, log, monkeypatch):
-    monkeypatch.setattr(saver, "WAITS", (1000.0,) * 3)
+    monkeypatch.setattr(recorder, "WAITS", (1000.0,) * 3)
     store.folder.rename(store.folder.with_name("away"))
     s = Saver(store, log.progress, part_seconds=0, stop=lambda: True)
     s.add(traces(0, 1))

@@ -37,14 +37,10 @@ from jaxrecall.sweep import plan
 from jaxrecall.sweep.__main__ import main
 from jaxrecall.sweep.grid import read_grid
 from jaxrecall.sweep.plan import Chunk
-from jaxrecall.sweep.running.failure import Failure
 from jaxrecall.sweep.running.interrupts import Interrupts
-from jaxrecall.sweep.running.job import carry_out
-from jaxrecall.sweep.running.outcome import Outcome
-from jaxrecall.sweep.running.prepare import prepare
-from jaxrecall.sweep.running.progress import Progress
-from jaxrecall.sweep.running.recorder import Recorder
-from jaxrecall.sweep.running.tally import Tally, plural
+from jaxrecall.sweep.running.job import carry_out, prepare
+from jaxrecall.sweep.running.progress import Progress, plural
+from jaxrecall.sweep.running.recorder import Failure, Outcome, Recorder
 from jaxrecall.sweep.settings import Settings
 from jaxrecall.sweep.shard import Shard
 from jaxrecall.sweep.store.memory import MemoryStore
@@ -211,8 +207,8 @@ class ScriptedWorkers(Workers):
 class Messages(Progress):
     """Keeps what it is told."""
 
-    def __init__(self, tally: Any):
-        super().__init__(tally)
+    def __init__(self):
+        super().__init__()
         self.messages: list[str] = []
 
     def message(self, line: str) -> None:
@@ -237,7 +233,7 @@ def test_chunks_are_fair_and_keep_to_programs():
     both = plan.make([Run(point, seed) for point in points for seed in range(200)])
     assert len(both.shapes) == 2
     workers = ScriptedWorkers(2, lambda *_: [("ended", {}, {})])
-    recorder = Recorder(both, MemoryStore(), Progress(Tally(both.n_runs, 1.0)), Interrupts(), "")
+    recorder = Recorder(both, MemoryStore(), Progress(), Interrupts(), "")
     Scheduler(workers, recorder).run()
     chunks = [chunk for _, chunk in workers.chunks]
     assert chunks[0].shape != chunks[1].shape
@@ -256,7 +252,7 @@ def scripted(tmp_path: Path, workers: ScriptedWorkers, interrupts: Interrupts | 
     """What became of 96 runs by the workers, what was said, and what the folder holds."""
     (tmp_path / "small.yaml").write_text(SMALL)
     job = prepare(read_grid(tmp_path / "small.yaml"), tmp_path / "out")
-    progress = Messages(job.tally)
+    progress = Messages()
     outcome = carry_out(job, workers.execute, progress, interrupts or Interrupts())
     return outcome, progress.messages, survey(tmp_path / "out")
 

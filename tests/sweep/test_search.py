@@ -20,9 +20,10 @@ from jaxrecall.simulator import program
 from jaxrecall.status import survey
 from jaxrecall.sweep.__main__ import main
 from jaxrecall.sweep.grid import read_grid
-from jaxrecall.sweep.running.outcome import Outcome
-from jaxrecall.sweep.running.prepare import prepare
+from jaxrecall.sweep.running.interrupts import Interrupts
+from jaxrecall.sweep.running.job import carry_out, prepare
 from jaxrecall.sweep.running.progress import Progress
+from jaxrecall.sweep.running.recorder import Outcome
 from jaxrecall.sweep.search.cell import PER_OCTAVE, CellSearch, Target, level
 from jaxrecall.sweep.search.rounds import Rounds
 from jaxrecall.sweep.search.threshold import threshold
@@ -427,22 +428,19 @@ def test_a_cell_stays_in_its_program_whatever_the_round(tmp_path):
     path = tmp_path / "many.yaml"
     path.write_text(GRID.split("blocks")[0].replace("V: 8, ", "").replace("1024", "1048576") + MANY)
     job, plans = prepare(read_grid(path), tmp_path / "out"), []
-    job.store.prepare({})
 
-    def execute(plan):
+    def execute(plan, *_):
         plans.append(plan)
         runs = [run for chunk in plan.chunks for run in chunk.runs]
         done = [run for run in runs if run.point.V != 300]  # those fail
         accuracy = {run.id: Cell(run.point.V).accuracy(run.point.N, run.seed) for run in done}
-        outcomes.append(Outcome(runs=len(done), failed=len(done) < len(runs), accuracy=accuracy))
-        return outcomes[-1]
+        return Outcome(runs=len(done), failed=len(done) < len(runs), accuracy=accuracy)
 
-    outcomes: list[Outcome] = []
-    job.run(execute, Progress(job.tally))
-    outcome, rounds = sum(outcomes, Outcome()), job.rounds
+    outcome, rounds = carry_out(job, execute, progress := Progress(), Interrupts()), job.search
+    assert rounds
     assert (outcome.runs, outcome.failed) == (len(rounds.used), 1)
     assert outcome.accuracy.keys() == rounds.used
-    assert job.tally.finished == 3
+    assert progress.cells_finished == 3
     assert json.loads((tmp_path / "out/search.json").read_text())["cells"] == rounds.table()
     assert [cell.search.result and cell.search.result.outcome for cell in rounds.cells] == ["found", "found", None, "found"]
     assert len(rounds.guess.shapes) > 1

@@ -98,7 +98,7 @@ def test_another_experiment_in_the_same_folder_is_noted(grid, capsys):
 
 
 def test_runs_that_take_no_shortcut_are_announced_where_they_take_long(grid, capsys, monkeypatch):
-    monkeypatch.setattr("jaxrecall.sweep.running.runner.ANNOUNCED_SECONDS", 0.0)
+    monkeypatch.setattr("jaxrecall.sweep.batches.ANNOUNCED_SECONDS", 0.0)
     # errors with this activation are not foreseen
     assert main(["--grid", "tiny.yaml", "--set", "base.m=8", "--set", "base.activation=identity", "--json-log"]) == 0
     events = map(json.loads, capsys.readouterr().out.splitlines())
@@ -229,22 +229,21 @@ def test_a_grid_is_run_from_python_without_a_word(grid, capsys):
     from jaxrecall.sweep.grid import read_grid
     from jaxrecall.sweep.running import runner
     from jaxrecall.sweep.running.interrupts import Interrupts
-    from jaxrecall.sweep.running.job import carry_out
-    from jaxrecall.sweep.running.outcome import Outcome
-    from jaxrecall.sweep.running.prepare import prepare
+    from jaxrecall.sweep.running.job import carry_out, prepare
     from jaxrecall.sweep.running.progress import Progress
+    from jaxrecall.sweep.running.recorder import Outcome
 
     the_grid = read_grid("tiny.yaml")
     job = prepare(the_grid, "out", pad_to=(20, 12, 0))
     assert not Path("out").exists()
-    outcome = carry_out(job, runner.execute, Progress(job.tally), Interrupts())
-    assert (outcome.runs, outcome.exit_code, job.tally.done) == (8, 0, 8)
+    outcome = carry_out(job, runner.execute, progress := Progress(), Interrupts())
+    assert (outcome.runs, outcome.exit_code, progress.done) == (8, 0, 8)
     frame = load("out")
     assert set(frame["bucket"]) == {"20x12"}
     assert outcome.accuracy == dict(zip(zip(frame.point_id, frame.seed, strict=True), frame.accuracy, strict=True))
     again = prepare(the_grid, "out")
     assert not again.to_do
-    assert carry_out(again, runner.execute, Progress(again.tally), Interrupts()) == Outcome()
+    assert carry_out(again, runner.execute, Progress(), Interrupts()) == Outcome()
     assert capsys.readouterr() == ("", "")
 
 

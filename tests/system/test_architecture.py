@@ -36,7 +36,7 @@ WITHOUT_JAX = (
     "simulator.forms",
     "simulator.shape",
 )
-COMPILES = ("simulator/program.py", "reference/realization.py", "reference/descent.py", "model/keys.py")
+COMPILES = ("simulator/program.py", "simulator/vmapped.py", "reference/realization.py", "reference/descent.py", "model/keys.py")
 """The last of them has the cipher alone, which is traced once for all places in a program that use it."""
 
 

@@ -11,7 +11,7 @@ from helpers import ROOT
 from scipy.stats import poisson
 
 from jaxrecall import realize, theory, three_step
-from jaxrecall.analysis.report import predict
+from jaxrecall.analysis.figures import predict
 from jaxrecall.errors import TheoryError
 from jaxrecall.model.laws import EmbeddingLaw
 from jaxrecall.model.point import FIELDS, Point

@@ -7,7 +7,6 @@ as one GridError with a line for each.
 from __future__ import annotations
 
 import copy
-import importlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ...errors import GridError, shown
+from ...errors import GridError, UsageError, shown
 from ...model.point import Point
 from ..settings import Precision, Settings
 from .axes import Names, axis_locations, law_parameters
@@ -151,12 +150,12 @@ def from_document(document: Document, on_progress: OnProgress = lambda done, of:
 
 def _imported(document: Document, path: str) -> Any:
     """The simulator at an import path; raises GridError."""
-    module, _, name = path.partition(":")
+    from ..own import named
+
     try:
-        return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        message = f"got {shown(path)}, which cannot be imported: {error}; allowed: module:name"
-        raise GridError(document.line(("simulator",), message)) from None
+        return named(path)
+    except UsageError as error:
+        raise GridError(document.line(("simulator",), str(error).removeprefix("simulator: "))) from None
 
 
 def _varying(document: Document, names: Names, points: tuple[Any, ...]) -> tuple[str, ...]:

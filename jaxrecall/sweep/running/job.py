@@ -1,22 +1,30 @@
-"""A job: a grid, its results folder, and what is missing there. `carry_out` runs it by any executor."""
+"""A job: a grid, its results folder, and what is missing there. A sweep is a search of one round.
+
+`prepare` writes nothing, and refuses everything that can be refused before a run; `carry_out` runs a job by any executor.
+"""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from importlib.metadata import version
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
-from ...model.columns import CODE_VERSION
-from ...model.point import RunId
+from ...errors import GridError, StoreError, UsageError
+from ...model.point import Run, RunId
+from ..calibration import cores
+from ..cost import memory_limit, peak_bytes
+from ..door import simulator_of
 from ..grid import Grid
 from ..plan import Plan
-from ..store.store import PART_ROWS, Store
+from ..search.rounds import Rounds, known_rows
+from ..settings import Settings
+from ..shard import Shard, without_shard
+from ..store.store import PART_ROWS, Done, Store
 from .interrupts import Interrupts
-from .outcome import Outcome
-from .progress import Progress
-from .tally import Tally, plural
+from .progress import Progress, duration, plural
+from .recorder import Outcome
 
 Executor = Callable[[Plan, Store, Progress, Interrupts, str], Outcome]
 """Carries out a plan: (plan, store, progress, interrupts, resume_command) -> outcome. Rows go to the store."""
@@ -24,88 +32,159 @@ Executor = Callable[[Plan, Store, Progress, Interrupts, str], Outcome]
 PACKAGES = ("jaxrecall", "jax", "jaxlib", "numpy", "pyarrow")
 STARTED = ("runs", "done", "todo", "programs", "est_seconds")
 
+CELLS = ("root_seed", "base", "blocks", "simulator")
+"""Keys of a grid that say which cells are searched."""
 
-class Job(ABC):
-    """A grid, its results folder, and what is missing there."""
 
-    def __init__(self, grid: Grid, store: Store, plan: Plan, tally: Tally, resume_command: str):
-        self.grid, self.store, self.plan, self.tally, self.resume_command = grid, store, plan, tally, resume_command
-        self.n_done = 0
-        """Runs of this job that need not run again."""
+class Job:
+    """A grid, its results folder, and what is missing there.
 
+    Attributes:
+        plan: of the missing runs; of a search a guess, which decides the programs.
+        search: the searches of all cells, where the grid has a `search`.
+        n_done: runs of this job that need not run again.
+        outcome: of all plans that were carried out, also if a signal ends the call between two of them.
+        remarks: lines to print before the job starts.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        store: Store,
+        done: Done,
+        shard: Shard | None,
+        pad_to: tuple[int, int, int] | None,
+        limit: int,
+        settings: Settings,
+        resume_command: str,
+    ):
+        self.grid, self.store, self.shard, self.resume_command = grid, store, shard, resume_command
+        self.simulator = simulator_of(grid)
         self.outcome = Outcome()
-        """Of all plans that were carried out, also if a signal ends the call between two of them."""
-
         self.remarks: list[str] = []
-        """Lines to print before the job starts."""
+        self.search: Rounds | None = None
+        if grid.search:
+            known = known_rows(store, self.simulator.accuracy) if done.runs else {}
+            self.search = Rounds(grid, known, self.simulator, settings, pad_to, limit)
+            self.plan = self.search.guess
+            self.n_done = len(self.search.used)
+        else:
+            mine = shard.of(grid.points, grid.seeds) if shard else [Run(point, seed) for point in grid.points for seed in grid.seeds]
+            self._runs = {run.id for run in mine}
+            self.plan = self.simulator.plan([run for run in mine if run.id not in done.runs], settings, pad_to, limit)
+            self.n_done = len(self._runs) - self.plan.n_runs
 
     @property
-    @abstractmethod
     def runs(self) -> set[RunId]:
-        """All runs of this job, finished or not."""
-
-    @abstractmethod
-    def n_others(self, done: set[RunId]) -> int:
-        """How many of the runs in the results folder are not of this grid."""
+        """All runs of this job, finished or not; of a search those until its next round."""
+        return self.search.used | {run.id for run in self.search.pending} if self.search else self._runs
 
     @property
-    @abstractmethod
     def to_do(self) -> bool:
         """Whether anything is missing."""
+        return bool(self.search.pending if self.search else self.plan.chunks)
 
-    @property
-    def title(self) -> str:
-        return self.grid.name
+    def n_others(self, done: set[RunId]) -> int:
+        """How many of the finished runs in the results folder are not of this grid.
 
-    @abstractmethod
+        Rows of an earlier search of the same cells count as this grid's, whether or not this search uses them.
+        """
+        if not done:
+            return 0
+        if not self.search:
+            points = {point.point_id for point in self.grid.points}
+            return sum(run.point_id not in points for run in done)
+        try:
+            before = (self.store.read_manifest() or {})["grid"]
+            same_cells = all(before.get(key) == self.grid.resolved.get(key) for key in CELLS)
+        except (StoreError, KeyError, TypeError, AttributeError):  # not a manifest; the next call replaces it
+            return 0
+        return 0 if same_cells else len(done - self.search.used)
+
     def facts(self) -> dict[str, Any]:
-        """The runs that are left and their estimated cost, as plain data."""
+        """The runs that are left and their estimated cost, as plain data; of a search the worst case, in which every run that may be
+        left is at the largest value of its axis."""
+        plan, search = self.plan, self.search
+        n_runs, flops, seconds = search.worst_case() if search else (plan.n_runs, plan.flops, plan.seconds)
+        return {
+            "points": len(self.grid.points) if search else len({run.point_id for run in self._runs}),
+            "runs": self.n_done + n_runs,
+            "done": self.n_done,
+            "todo": n_runs,
+            "programs": len(plan.shapes),
+            "program_list": search.programs() if search else plan.describe(),
+            "est_flops": flops,
+            "est_seconds": seconds,
+            "est_peak_bytes": plan.peak_bytes,
+            **({"searches": len(search.cells), "finished": search.finished} if search else {}),
+        }
 
-    @abstractmethod
     def describe(self) -> list[str]:
         """The same as lines of text, for a dry run."""
+        grid, plan, facts = self.grid, self.plan, self.facts()
+        if self.search:
+            return [
+                f"{grid.name}: {self.search}",
+                f"{plural(self.n_done, 'run')} done in {self.store.folder}, at most {facts['todo']} to do in "
+                + plural(facts["programs"], "program"),
+                f"about {duration(self.search.likely_seconds())} if cells cross in the middle of the range, "
+                f"{duration(facts['est_seconds'])} if every run were at the largest {self.search.axis}",
+            ]
+        left_out = [f", {n} {why}" for n, why in ((grid.n_excluded, "excluded by where"), (grid.n_duplicates, "duplicates dropped")) if n]
+        product = f"{plural(len(grid.points), 'point')} x {plural(len(grid.seeds), 'seed')} = {plural(grid.n_runs, 'run')}"
+        lines = [f"{grid.name}: {product}{''.join(left_out)}"]
+        if self.shard:
+            lines.append(f"{self.shard}: {len(self._runs)} of these runs")
+        lines.append(f"{self.n_done} done in {self.store.folder}, {plan.n_runs} to do")
+        lines += map(_line_of_program, facts["program_list"])
+        lines.append(f"about {plan.flops:.2g} flops, {_time(plan)}, {plan.peak_bytes / 2**20:.0f} MiB of memory")
+        return lines
 
-    @abstractmethod
     def start_line(self) -> str:
         """The same as one line, printed when the job starts."""
+        folder, n_runs, plan = self.store.folder, len(self.runs), self.plan
+        if not self.to_do:
+            return f"nothing to do: all {self.n_done} runs {f'of {self.shard} ' if self.shard else ''}are in {folder}"
+        if self.search:
+            return f"{self.grid.name}: {self.search}, {plural(self.n_done, 'run')} done; rows go to {folder}"
+        title = f"{self.grid.name}, {self.shard}" if self.shard else self.grid.name
+        to_do = f"{plan.n_runs} to do in {plural(len(plan.shapes), 'program')}, about {_time(plan)}"
+        return f"{title}: {self.n_done} of {n_runs} runs done, {to_do}; rows go to {folder}"
 
     def start_facts(self) -> dict[str, Any]:
-        facts = self.facts()
-        return {"grid": self.grid.name, "out": str(self.store.folder), "shard": None, **{name: facts[name] for name in STARTED}}
+        """The same as plain data."""
+        facts, shard = self.facts(), str(self.shard) if self.shard and not self.search else None
+        return {"grid": self.grid.name, "out": str(self.store.folder), "shard": shard, **{name: facts[name] for name in STARTED}}
 
     def manifest(self) -> dict[str, Any]:
         """The contents of manifest.json: the grid, versions, and the command that resumes the job."""
         return {
             "grid": self.grid.resolved,
-            "code_version": CODE_VERSION,
+            "code_version": self.simulator.version,
             "precision": self.plan.settings.precision,
             "versions": {name: version(name) for name in PACKAGES},
-            "command": self.resume_command,
+            "command": without_shard(self.resume_command) if self.shard else self.resume_command,
         }
 
-    @abstractmethod
-    def run(self, execute: Callable[[Plan], Outcome], progress: Progress) -> None:
-        """Runs what is missing, plan by plan."""
-
-    def has_picture(self, outcome: Outcome) -> bool:
-        """Whether there are rows to draw."""
-        return self.n_done + outcome.runs > outcome.unsaved
-
     def table(self) -> list[dict[str, Any]] | None:
-        """The rows of the table that ends the call; None: mean accuracy is the table."""
-        return None
+        """What a search found, one row per cell and theta; None for a sweep."""
+        if self.search is None:
+            return None
+        return [{name: value for name, value in row.items() if name != "point"} for row in self.search.table()]
 
-    def problems(self, outcome: Outcome) -> list[str]:
+    def has_picture(self) -> bool:
+        """Whether there are rows to draw; the whole grid's picture is for the call without --shard."""
+        return self.n_done + self.outcome.runs > self.outcome.unsaved and (not self.shard or self.search is not None)
+
+    def problems(self) -> list[str]:
         """One line for each kind of loss or failure, with the command that resumes the job."""
-        lines = []
+        lines, outcome, again = [], self.outcome, self.resume_command
         if outcome.unsaved:
-            lines.append(
-                f"{outcome.unsaved} finished runs could not be saved and are lost. To compute just those again: {self.resume_command}"
-            )
+            lines.append(f"{outcome.unsaved} finished runs could not be saved and are lost. To compute just those again: {again}")
         if outcome.interrupted:
-            lines.append(interrupted(self.resume_command))
+            lines.append(interrupted(again))
         elif outcome.failed:
-            lines.append(f"{plural(outcome.failed, 'chunk')} failed, see {self.store.failures}. To try them again: {self.resume_command}")
+            lines.append(f"{plural(outcome.failed, 'chunk')} failed, see {self.store.failures}. To try them again: {again}")
         return lines
 
 
@@ -114,25 +193,133 @@ def interrupted(resume_command: str) -> str:
     return f"interrupted; finished runs are kept. To resume: {resume_command}"
 
 
-def carry_out(job: Job, execute: Executor, progress: Progress, interrupts: Interrupts) -> Outcome:
-    """Creates the results folder if needed, and runs what is missing in it; `progress` shows `job.tally`.
+def _time(plan: Plan) -> str:
+    """The estimate, with that of the full form where shortcuts may save much."""
+    in_full = f" ({duration(plan.seconds_in_full)} if no run may take a shortcut)" if plan.seconds_in_full > 2 * plan.seconds else ""
+    return f"{duration(plan.seconds)} on {plural(cores(), 'core')}, compilation included{in_full}"
 
-    Raises StoreError, also where a part would not fit on the disk, and KeyboardInterrupt where a signal comes before anything runs.
+
+def _line_of_program(entry: dict[str, Any]) -> str:
+    """One line of a dry run."""
+    about = [entry.get("activation"), entry.get("pool") and f"pool {entry['pool']}"]
+    about += [entry.get("optimizer") and f"{entry['optimizer']} on {entry['trains']}"]
+    runs = ", ".join(plural(entry[f"{noun}s"], noun) for noun in ("point", "run", "chunk"))
+    cost = f"about {duration(entry['est_seconds'])}, {entry['est_peak_bytes'] / 2**20:.0f} MiB"
+    return f"  program {' '.join(filter(None, [entry['bucket'], *about]))}: {runs}, {cost}"
+
+
+def prepare(
+    grid: Grid,
+    folder: str | Path | Store,
+    shard: Shard | None = None,
+    pad_to: tuple[int, int, int] | None = None,
+    fail_fast: bool = False,
+    resume_command: str = "",
+) -> Job:
+    """The job of a grid, or of a shard of it, in a results folder.
+
+    Args:
+        grid: the points and seeds.
+        folder: the results folder, which need not exist.
+        shard: the share of the runs; None: all.
+        pad_to: sizes (V, d, m) of one program for every point; None: as the plan chooses.
+        fail_fast: whether the first failed chunk ends the job.
+        resume_command: the command that repeats or resumes the call.
+
+    Raises:
+        GridError, UsageError or StoreError for what is refused.
+    """
+    if grid.search and shard and shard.count > 1:
+        raise UsageError(f"--shard: got {shard} for a search, which is sequential; allowed: --workers, --engine ray, --shard 0/1")
+    settings = Settings(grid.precision, grid.part_seconds, fail_fast)
+    store = folder if isinstance(folder, Store) else Store(folder)
+    store.check()
+    simulator = simulator_of(grid)
+    done = _done(store, simulator.name, simulator.version, settings.precision)
+    limit = grid.limits.max_bytes or memory_limit()
+    job = Job(grid, store, done, shard, pad_to, limit, settings, resume_command)
+    store.columns = simulator.columns
+    store.about = simulator.about() | {"axes": list(grid.axes), "fixed": _fixed(grid)}
+    job.remarks += [f"{path}: cannot be read as results, so its runs count as missing ({reason})" for path, reason in done.unreadable]
+    if n_others := job.n_others(done.runs):
+        job.remarks.append(
+            f"note: {store.folder} also holds {n_others} runs that are not of this grid; load, fit and report read them too. "
+            "--out DIR keeps grids apart"
+        )
+    if job.plan.peak_bytes > limit:
+        largest = max(job.plan.shapes, key=peak_bytes)
+        raise GridError(
+            f"limits.max_bytes: program {largest} needs about {job.plan.peak_bytes / 2**20:.0f} MiB; allowed: {limit / 2**20:.0f} MiB. "
+            "Lower V, d or m, or raise limits.max_bytes."
+        )
+    return job
+
+
+def _done(store: Store, simulator: str, code_version: int, precision: str) -> Done:
+    """The finished runs of the folder; raises StoreError if it holds rows of another simulator, version or precision."""
+    done = store.done(code_version, precision)
+    if others := done.simulators - {simulator}:
+        raise StoreError(
+            f"{store.folder}: holds rows of the simulator {', '.join(sorted(others))}; this call would add rows of {simulator}. "
+            "Choose another --out, or move the old rows away."
+        )
+    if done.foreign:
+        held = ", ".join(f"{n} runs of code_version {v}, precision {p}" for (v, p), n in done.foreign.items())
+        raise StoreError(
+            f"{store.folder}: holds {held}; this call would add code_version {code_version}, precision {precision}. "
+            "Choose another --out, set run.precision to match, or move the old rows away."
+        )
+    return done
+
+
+def _fixed(grid: Grid) -> dict[str, Any]:
+    """The fields that the grid gives and that have one value over all points."""
+    given = dict.fromkeys(grid.resolved["base"])
+    for block in grid.resolved.get("blocks", ()):
+        axes, zipped = dict(block.get("axes", {})), block.get("axes", {}).get("zip", [])
+        for group in (axes, block.get("derive", {}), *(zipped if isinstance(zipped, list) else [zipped])):
+            given.update(dict.fromkeys(group))
+    values = {name: {getattr(point, name) for point in grid.points} for name in given if hasattr(grid.points[0], name)}
+    return {name: found.pop() for name, found in values.items() if len(found) == 1}
+
+
+def carry_out(job: Job, execute: Executor, progress: Progress, interrupts: Interrupts) -> Outcome:
+    """Creates the results folder if needed, and runs what is missing in it, round by round.
+
+    Of a search, rounds follow until every cell is finished or waits for a failed run, or the call is to stop; then its results are
+    written. Raises StoreError, also where a part would not fit on the disk, and KeyboardInterrupt where a signal comes before
+    anything runs.
     """
     # of so many runs the rows at least fill what `prepare` asks room for
     first = islice((run for chunk in job.plan.chunks for run in chunk.runs), PART_ROWS if job.to_do else 0)
     job.store.prepare(job.manifest(), sum(len(run.point.recorded_steps) for run in first))
     job.store.clear_failures(job.runs)
+    progress.accuracy_column = job.simulator.accuracy
+    if job.search:
+        progress.n_cells, progress.cells_finished = len(job.search.cells), job.search.finished
+    else:
+        progress.n_runs, progress.est_seconds = job.plan.n_runs, sum(chunk.seconds for chunk in job.plan.chunks)
     progress.started(job.start_line(), job.start_facts())
     interrupts.message = progress.message
-
-    def counted(plan: Plan) -> Outcome:
-        outcome = execute(plan, job.store, progress, interrupts, job.resume_command)
-        job.outcome += outcome
-        return outcome
-
     try:
-        job.run(counted, progress)
+        if job.search:
+            _search(job, job.search, execute, progress, interrupts)
+        elif job.to_do:
+            job.outcome += execute(job.plan, job.store, progress, interrupts, job.resume_command)
     finally:
         progress.close()
     return job.outcome
+
+
+def _search(job: Job, search: Rounds, execute: Executor, progress: Progress, interrupts: Interrupts) -> None:
+    failed: set[RunId] = set()
+    while runs := [run for run in search.pending if run.id not in failed]:
+        progress.round, progress.n_runs = progress.round + 1, progress.n_runs + len(runs)
+        outcome = execute(search.plan(runs), job.store, progress, interrupts, job.resume_command)
+        job.outcome += outcome
+        search.update(outcome.accuracy)
+        progress.cells_finished = search.finished
+        failed |= {run.id for run in runs} - outcome.accuracy.keys()
+        if outcome.interrupted or outcome.unsaved or (outcome.failed and job.plan.settings.fail_fast):
+            break
+    progress.searched(job.store.note("search", search.report()))

@@ -1,19 +1,24 @@
-"""The progress of a sweep: a live bar on a terminal, a line every 30 seconds in a log, or JSON events."""
+"""The progress of a call: what has happened so far, and how it is shown: a live bar, a line every 30 seconds, or JSON events."""
 
 from __future__ import annotations
 
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
-from .tally import Tally, Traces
-
 PLAIN_EVERY_SECONDS = 30.0
 COUNT_EVERY_SECONDS = 5.0
+NOTEBOOK_WIDTH = 100
+
+Rows = Sequence[dict[str, Any]]
+"""Finished rows, as the results folder takes them."""
+
+Traces = Sequence[Rows]
+"""The rows of finished runs, run by run; the last row of a run is that of its last step."""
 
 
 class Remarks(Protocol):
@@ -25,176 +30,188 @@ class Remarks(Protocol):
 
 
 class Progress:
-    """Receives what happens while a plan runs, and keeps a tally. This one shows nothing."""
+    """What has happened in a call: runs, cost, time to compile, failures.
 
-    def __init__(self, tally: Tally):
-        self.tally = tally
+    The time left is based on the estimated cost, corrected by the measured speed. A search counts finished cells instead, as its
+    cost is not known in advance.
+
+    Args:
+        display: is called with this record, the name of each event, a line of text and the same as data; None: nothing is shown.
+    """
+
+    def __init__(self, display: Display | None = None):
+        self.display = display
+        self.n_runs, self.est_seconds, self.accuracy_column = 0, 0.0, "accuracy"
+        self.n_cells, self.cells_finished, self.round = 0, 0, 0
+        self.done, self.est_done, self.compile_seconds, self.n_failed = 0, 0.0, 0.0, 0
+        self.accuracy: float | None = None
+        self.start = time.monotonic()
 
     def started(self, line: str, facts: Mapping[str, Any]) -> None:
-        """The call starts: a line of text, and the same as data."""
+        """The call starts."""
+        self._tell("start", line, facts)
 
     def compiling(self, program: str) -> None:
-        """A program is being compiled, or loaded."""
-        self.tally.begin()
+        """A program is being compiled, or loaded. The time before the first one does not count."""
+        if not self.has_begun:
+            self.start = time.monotonic()
+        self._tell("compiling", f"compiling {program}", {"program": program})
 
     def compiled(self, program: str, seconds: float) -> None:
-        self.tally.compile_seconds += seconds
+        self.compile_seconds += seconds
+        self._tell("compiled", program, {"program": program, "seconds": seconds})
 
     def advanced(self, traces: Traces, est_seconds: float) -> None:
         """Runs are finished; they were estimated to take `est_seconds`."""
-        self.tally.add(traces, est_seconds)
+        self.done += len(traces)
+        self.est_done += est_seconds
+        known = [trace[-1][self.accuracy_column] for trace in traces if trace[-1][self.accuracy_column] is not None]
+        self.accuracy = known[-1] if known else self.accuracy
+        facts = {"rows": sum(map(len, traces)), "runs_executed": self.done, "todo": self.n_runs - self.done}
+        self._tell("batch", "", {**facts, "accuracy": self.accuracy, "eta": self.eta})
+
+    def failed(self, line: str, est_seconds: float, n_runs: int, details: Path | None) -> None:
+        """A chunk failed; the estimated cost of the rest of it is no longer counted."""
+        self.n_failed += 1
+        self.est_seconds -= est_seconds
+        self._tell("failed", line, {"runs": n_runs, "details": details and str(details), "text": line})
 
     def saved(self, part: Path, n_rows: int) -> None:
         """A part file is written."""
+        self._tell("part", "", {"path": str(part), "rows": n_rows})
 
-    def failed(self, line: str, est_seconds: float, n_runs: int, details: Path | None) -> None:
-        """A chunk failed; `est_seconds` is the estimated cost of the rest of it."""
-        self.tally.drop(est_seconds)
-
-    def searched(self, path: Path, n_cells: int, n_finished: int) -> None:
+    def searched(self, path: Path) -> None:
         """The results of a search are written."""
+        self._tell("search", "", {"path": str(path), "searches": self.n_cells, "finished": self.cells_finished})
 
     def message(self, line: str) -> None:
         """Any other message."""
+        self._tell("message", line, {"text": line})
 
     def close(self) -> None:
         """The call ends."""
+        self._tell("close", "", {})
+
+    def _tell(self, event: str, line: str, facts: Mapping[str, Any]) -> None:
+        if self.display:
+            self.display(self, event, line, facts)
+
+    @property
+    def has_begun(self) -> bool:
+        return bool(self.done or self.n_failed or self.compile_seconds)
+
+    @property
+    def share(self) -> float:
+        """The part of the cells that is finished, or of the cost."""
+        if self.n_cells:
+            return self.cells_finished / self.n_cells
+        return self.est_done / self.est_seconds if self.est_seconds > 0 else 1.0
+
+    @property
+    def eta(self) -> float | None:
+        """Seconds left, without compilation; None before the first row is finished, and in a search."""
+        if self.n_cells or not self.est_done:
+            return None
+        elapsed = time.monotonic() - self.start - self.compile_seconds
+        return max(0.0, self.est_seconds - self.est_done) * elapsed / self.est_done
+
+    def line(self) -> str:
+        """Runs done, time left, compile time, last accuracy and failures; short enough for 80 columns with a bar."""
+        parts = [f"{self.done}/{self.n_runs} runs, {100 * self.share:.0f} %"]
+        if self.n_cells:
+            parts = [f"{self.cells_finished}/{self.n_cells} cells, round {self.round}, {self.done} runs"]
+        if (eta := self.eta) is not None:
+            parts.append(f"{duration(eta)} left")
+        if self.compile_seconds >= 0.1:
+            parts.append(f"compiled {duration(self.compile_seconds)}")
+        if self.accuracy is not None:
+            parts.append(f"accuracy {self.accuracy:.2f}")
+        if self.n_failed:
+            parts.append(f"{self.n_failed} failed")
+        return ", ".join(parts)
 
 
-class PlainProgress(Progress):
-    """One line every 30 seconds, for logs and pipes."""
+Display = Callable[[Progress, str, str, Mapping[str, Any]], None]
+"""Shows an event: (progress, name of the event, line of text, facts)."""
 
-    def __init__(self, tally: Tally, out: TextIO):
-        super().__init__(tally)
-        self.out, self.last = out, time.monotonic()
 
-    def started(self, line: str, facts: Mapping[str, Any]) -> None:
-        print(line, flush=True)
+class Lines:
+    """A line every 30 seconds and one at the end, for logs and pipes; `announce`: also the line that starts a sweep."""
 
-    def compiled(self, program: str, seconds: float) -> None:
-        super().compiled(program, seconds)
-        self._now_and_then()
+    def __init__(self, out: TextIO, announce: bool = True):
+        self.out, self.announce, self.last = out, announce, time.monotonic()
 
-    def advanced(self, traces: Traces, est_seconds: float) -> None:
-        super().advanced(traces, est_seconds)
-        self._now_and_then()
-
-    def failed(self, line: str, est_seconds: float, n_runs: int, details: Path | None) -> None:
-        super().failed(line, est_seconds, n_runs, details)
-        self.message(line)
-
-    def message(self, line: str) -> None:
-        _print(line, self.out)
-
-    def close(self) -> None:
-        if self.tally.started:
-            self.message(self.tally.line())
-
-    def _now_and_then(self) -> None:
-        if time.monotonic() - self.last >= PLAIN_EVERY_SECONDS:
+    def __call__(self, progress: Progress, event: str, line: str, facts: Mapping[str, Any]) -> None:
+        if event == "start" and self.announce:
+            print(line, flush=True)
+        elif event in ("message", "failed"):
+            _print(line, self.out)
+        elif event in ("compiled", "batch") and time.monotonic() - self.last >= PLAIN_EVERY_SECONDS:
             self.last = time.monotonic()
-            self.message(self.tally.line())
+            _print(progress.line(), self.out)
+        elif event == "close" and progress.has_begun:
+            _print(progress.line(), self.out)
 
 
-class RichProgress(Progress):
-    """A live bar on a terminal, from the first program on."""
+class Bar:
+    """A live bar in a terminal or a notebook, from the first program on."""
 
-    def __init__(self, tally: Tally):
+    def __init__(self, announce: bool = True, notebook: bool = False):
         from rich.console import Console
         from rich.progress import BarColumn, TextColumn
-        from rich.progress import Progress as Bar
+        from rich.progress import Progress as RichBar
 
-        super().__init__(tally)
+        # of itself rich asks for widgets in a notebook, which may be missing
+        terminal: dict[str, Any] = {"file": sys.stdout, "force_terminal": True, "force_jupyter": False, "width": NOTEBOOK_WIDTH}
         columns = (TextColumn("{task.description}"), BarColumn(bar_width=10), TextColumn("{task.fields[line]}"))
-        self.bar = Bar(*columns, console=Console(stderr=True))
-        self.task = self.bar.add_task("sweep", total=max(tally.est_seconds, 1e-9), line=tally.line())
+        console = Console(**terminal) if notebook else Console(stderr=True)
+        self.bar = RichBar(*columns, console=console, refresh_per_second=2 if notebook else 10)
+        self.task, self.announce = self.bar.add_task("sweep", total=1.0, line=""), announce
 
-    def started(self, line: str, facts: Mapping[str, Any]) -> None:
-        print(line, flush=True)
-
-    def compiling(self, program: str) -> None:
-        super().compiling(program)
-        self.bar.start()
-        self.bar.update(self.task, description=f"compiling {program}")
-
-    def compiled(self, program: str, seconds: float) -> None:
-        super().compiled(program, seconds)
-        self.bar.update(self.task, description=program, line=self.tally.line())
-
-    def advanced(self, traces: Traces, est_seconds: float) -> None:
-        super().advanced(traces, est_seconds)
-        self.bar.start()  # rows of other processes come without programs
-        self.bar.update(self.task, completed=self.tally.est_done, line=self.tally.line())
-
-    def failed(self, line: str, est_seconds: float, n_runs: int, details: Path | None) -> None:
-        super().failed(line, est_seconds, n_runs, details)
-        self.bar.update(self.task, total=max(self.tally.est_seconds, 1e-9), line=self.tally.line())
-        self.message(line)
-
-    def message(self, line: str) -> None:
-        self.bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-    def close(self) -> None:
-        self.bar.update(self.task, description="sweep", line=self.tally.line())
-        self.bar.stop()
+    def __call__(self, progress: Progress, event: str, line: str, facts: Mapping[str, Any]) -> None:
+        if event == "start" and self.announce:
+            print(line, flush=True)
+        if event in ("compiling", "batch"):  # rows of other processes come without programs
+            self.bar.start()
+        about = {"description": "sweep" if event == "close" else line} if event in ("compiling", "compiled", "close") else {}
+        self.bar.update(self.task, completed=progress.share, line=progress.line(), **about)  # type: ignore[arg-type]
+        if event in ("message", "failed"):
+            self.bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        if event == "close":
+            self.bar.stop()
 
 
 class Events:
-    """One JSON object a line: `event`, `at` (seconds since the start of the call) and the facts of that event."""
+    """Every event as a line with a JSON object: `event`, `at` (seconds since the start of the call) and the facts of that event."""
 
     def __init__(self, out: TextIO):
         self.out, self.start = out, time.monotonic()
+
+    def __call__(self, progress: Progress, event: str, line: str, facts: Mapping[str, Any]) -> None:
+        if event != "close":
+            self.emit(event, **facts)
+
+    def emit(self, event: str, **facts: Any) -> None:
+        _print(json.dumps({"event": event, "at": self.elapsed, **facts}), self.out)
 
     @property
     def elapsed(self) -> float:
         return round(time.monotonic() - self.start, 3)
 
-    def emit(self, event: str, **facts: Any) -> None:
-        _print(json.dumps({"event": event, "at": self.elapsed, **facts}), self.out)
+
+def display(announce: bool) -> Display | None:
+    """What suits the place: a bar in a notebook or a terminal, lines elsewhere, nothing in a program without streams."""
+    if _in_notebook():
+        return Bar(announce, notebook=True)
+    if sys.stderr is None:
+        return None
+    return Bar(announce) if sys.stderr.isatty() else Lines(sys.stderr, announce)
 
 
-class JsonProgress(Progress):
-    """Every step as a JSON event."""
-
-    def __init__(self, tally: Tally, events: Events):
-        super().__init__(tally)
-        self.emit = events.emit
-
-    def started(self, line: str, facts: Mapping[str, Any]) -> None:
-        self.emit("start", **facts)
-
-    def compiling(self, program: str) -> None:
-        super().compiling(program)
-        self.emit("compiling", program=program)
-
-    def compiled(self, program: str, seconds: float) -> None:
-        super().compiled(program, seconds)
-        self.emit("compiled", program=program, seconds=seconds)
-
-    def advanced(self, traces: Traces, est_seconds: float) -> None:
-        super().advanced(traces, est_seconds)
-        tally, n_rows = self.tally, sum(map(len, traces))
-        self.emit("batch", rows=n_rows, runs_executed=tally.done, todo=tally.n_runs - tally.done, accuracy=tally.accuracy, eta=tally.eta)
-
-    def failed(self, line: str, est_seconds: float, n_runs: int, details: Path | None) -> None:
-        super().failed(line, est_seconds, n_runs, details)
-        self.emit("failed", runs=n_runs, details=details and str(details), text=line)
-
-    def saved(self, part: Path, n_rows: int) -> None:
-        self.emit("part", path=str(part), rows=n_rows)
-
-    def searched(self, path: Path, n_cells: int, n_finished: int) -> None:
-        self.emit("search", path=str(path), searches=n_cells, finished=n_finished)
-
-    def message(self, line: str) -> None:
-        self.emit("message", text=line)
-
-
-def progress(tally: Tally, events: Events | None = None) -> Progress:
-    """JSON events if `events` is given, else a bar on a terminal or lines in a log."""
-    if events:
-        return JsonProgress(tally, events)
-    return RichProgress(tally) if sys.stderr.isatty() else PlainProgress(tally, sys.stderr)
+def _in_notebook() -> bool:
+    """Whether this process is a notebook's kernel."""
+    ipython = sys.modules.get("IPython")
+    return hasattr(ipython.get_ipython(), "kernel") if ipython and hasattr(ipython, "get_ipython") else False
 
 
 def _print(line: str, out: TextIO) -> None:
@@ -219,3 +236,19 @@ def now_and_then(seconds: float, line: Callable[..., str]) -> Callable[..., None
 def counter(what: str) -> Callable[[int, int], None]:
     """A function of the parts done and all parts, which prints a line on stderr every few seconds."""
     return now_and_then(COUNT_EVERY_SECONDS, lambda done, of: f"{what}: {done} of {of}")
+
+
+def plural(n: int, noun: str) -> str:
+    """1 run, 2 runs"""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+def duration(seconds: float) -> str:
+    """0.4 s, 12 s, 3 min 20 s, 2 h 5 min"""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes, s = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {s} s"

@@ -2,19 +2,149 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import socket
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from ...cli import FAILED, INTERRUPTED, OK
+from ...errors import StoreError
 from ...model.point import RunId
-from ...simulator.shape import Shape
 from ..calibration import Measured
 from ..plan import Chunk, Plan
 from ..store.store import Store
-from .failure import Failure
 from .interrupts import Interrupts
-from .outcome import Outcome
-from .progress import Progress
-from .saver import Saver
-from .tally import Traces
+from .progress import Progress, Traces, duration, plural
+
+WAITS = (1.0, 2.0, 5.0, 10.0, 20.0, 40.0)
+"""Seconds from one refused write to the next try; the last refusal gives up."""
+
+MAX_UNSAVED = 10_000
+"""Rows held while the disk refuses; with so many, simulating waits."""
+
+POLL_SECONDS = 0.05
+
+
+@dataclass
+class Outcome:
+    """The outcome of the runs of a call; outcomes of several calls can be added."""
+
+    runs: int = 0
+    """Computed."""
+
+    unsaved: int = 0
+    """Computed, but their rows could not be saved."""
+
+    failed: int = 0
+    """Chunks that failed."""
+
+    failures: list[str] = field(default_factory=list)
+    """One line for each failed chunk that was seen here."""
+
+    interrupted: bool = False
+
+    accuracy: dict[RunId, float | None] = field(default_factory=dict)
+    """Accuracy of the computed runs at their last step, a fraction; None: nonfinite. A search decides by it."""
+
+    def __add__(self, other: Outcome) -> Outcome:
+        return Outcome(
+            self.runs + other.runs,
+            self.unsaved + other.unsaved,
+            self.failed + other.failed,
+            self.failures + other.failures,
+            self.interrupted or other.interrupted,
+            self.accuracy | other.accuracy,
+        )
+
+    @property
+    def exit_code(self) -> int:
+        if self.interrupted:
+            return INTERRUPTED
+        return FAILED if self.failed or self.unsaved else OK
+
+
+class Failure(NamedTuple):
+    """What went wrong, and where."""
+
+    error: str
+    traceback: str
+    host: str
+
+    @staticmethod
+    def of(error: Exception) -> Failure:
+        """The exception being handled."""
+        return Failure(f"{type(error).__name__}: {error}", traceback.format_exc(), socket.gethostname())
+
+    @property
+    def line(self) -> str:
+        """The error in one line, without the name of its class where there is a message."""
+        kind, _, text = self.error.partition(": ")
+        message = text if text and kind.isidentifier() else self.error.removesuffix(": ")
+        return message.splitlines()[0]
+
+
+class Saver:
+    """Takes the rows of runs as they are finished and writes them as parts every `part_seconds`, those of a run together.
+
+    `rows` are those that are not saved yet, of `n_runs` runs.
+
+    A refused write is reported immediately and retried at growing intervals while the sweep continues. After the last try
+    `gave_up` is true, and `rows` are lost when the process ends. `stop` returns whether to stop waiting.
+    """
+
+    def __init__(self, store: Store, progress: Progress, part_seconds: float, stop: Callable[[], bool] = lambda: False):
+        self.store, self.progress, self.part_seconds, self.stop = store, progress, part_seconds, stop
+        self.rows: list[dict[str, Any]] = []
+        self.n_runs = 0
+        self.refused = 0  # writes in a row
+        self.due = time.monotonic() + part_seconds
+
+    @property
+    def gave_up(self) -> bool:
+        return self.refused > len(WAITS)
+
+    def add(self, traces: Traces) -> None:
+        """Takes the rows of finished runs; writes if a part is due, waits if too many are unsaved."""
+        self.rows += [row for trace in traces for row in trace]
+        self.n_runs += len(traces)
+        if time.monotonic() >= self.due:
+            self._write()
+        if len(self.rows) >= MAX_UNSAVED:
+            self.close()
+
+    def end_part(self) -> None:
+        """Writes the unsaved rows, unless the disk is refusing writes."""
+        if not self.refused:
+            self._write()
+
+    def close(self) -> None:
+        """Writes the unsaved rows; while the disk refuses, waits and retries as long as tries are left."""
+        while self.rows and not self.gave_up:
+            while self.refused and time.monotonic() < self.due and not self.stop():
+                time.sleep(POLL_SECONDS)
+            self._write()
+
+    def _write(self) -> None:
+        if not self.rows or self.gave_up:
+            return
+        try:
+            path = self.store.write(self.rows)
+        except StoreError as error:
+            if not self.refused:
+                self.progress.message(f"{error}. The sweep continues, and saving is retried for {duration(sum(WAITS))}")
+            self.refused += 1
+            if not self.gave_up:
+                self.due = time.monotonic() + WAITS[self.refused - 1]
+        else:
+            if self.refused:
+                self.progress.message(f"saving works again: {len(self.rows)} rows written")
+            self.progress.saved(path, len(self.rows))
+            self.rows, self.n_runs, self.refused = [], 0, 0
+            self.due = time.monotonic() + self.part_seconds
 
 
 class Recorder:
@@ -37,22 +167,36 @@ class Recorder:
     def finished(self, ids: Sequence[RunId], traces: Traces, chunk: Chunk) -> None:
         """Takes the rows of runs of the chunk."""
         self.outcome.runs += len(traces)
-        self.outcome.accuracy.update((run, trace[-1]["accuracy"]) for run, trace in zip(ids, traces, strict=True))
+        accuracies = [trace[-1][self.progress.accuracy_column] for trace in traces]
+        self.outcome.accuracy.update(zip(ids, accuracies, strict=True))
         self.progress.advanced(traces, chunk.seconds * len(traces) / len(chunk.runs))
         self.saver.add(traces)
 
     def failed(self, rest: Chunk, failure: Failure) -> None:
-        """Records the failure of a chunk; `rest` is the part of it that did not finish."""
+        """Records the failure of a chunk, with its runs and the command that tries them again; `rest` is what did not finish."""
         self.outcome.failed += 1
-        line, details = failure.recorded(rest.shape, rest.runs, self.store, self.resume_command)
+        first, last, n = rest.runs[0].id, rest.runs[-1].id, len(rest.runs)
+        record = {**failure._asdict(), "jax_version": version("jax"), "bucket": str(rest.shape)}
+        record |= {"runs": [run.id for run in rest.runs], "repeat": self.resume_command}
+        path: Path | None = None
+        try:
+            path = self.store.record_failure(f"{first.point_id}-{first.seed}-{n}", record)
+            details = f"details: {path}; " if path else ""
+        except StoreError as refused:
+            details = f"details could not be written: {refused}; "
+        line = (
+            f"failed: {plural(n, 'run')} of program {rest.shape}, {first.point_id} seed {first.seed} to {last.point_id} seed "
+            f"{last.seed}: {failure.line} ({details}to try again: {self.resume_command})"
+        )
         self.outcome.failures.append(line)
-        self.progress.failed(line, rest.seconds, len(rest.runs), details)
+        self.progress.failed(line, rest.seconds, n, path)
 
     def close(self) -> None:
         """Saves the rows that are not saved yet, if the disk accepts them."""
         self.saver.close()
         self.outcome.unsaved, self.outcome.interrupted = self.saver.n_runs, self.interrupts.requested
 
-    def learn(self, measured: Measured, compiled: Mapping[Shape, float | None]) -> None:
+    def learn(self, measured: Measured, compiled: Mapping[Any, float | None]) -> None:
         """Keeps the measured speed of this machine for the next plan."""
-        self.plan.terms.calibration.after(measured, compiled).keep()
+        if measured or compiled:
+            self.plan.terms.calibration.after(measured, compiled).keep()

@@ -11,10 +11,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from ...errors import GridError, StoreError
+from ...errors import GridError, StoreError, UsageError
 from ...files import read_json
-from ...model.columns import CODE_VERSION, STATUSES
+from ...model.columns import STATUSES
 from ...model.point import Run, RunId
+from ..door import RECALL, simulator_of
 from ..grid import Grid, rebuilt
 from ..search.rounds import Rounds
 from ..store.store import Store
@@ -38,7 +39,8 @@ def survey(*folders: str | Path) -> dict[str, Any]:
     manifest, grid, remark = _manifest(stores[0])
     if any(_manifest(store)[0].get("grid") != manifest.get("grid") for store in stores[1:]):
         remark = f"the folders hold different grids; the runs to do are counted for the grid of {stores[0].folder}"
-    of_each = [store.rows("status", "seconds", "accuracy") for store in stores]
+    simulator = simulator_of(grid) if grid else RECALL
+    of_each = [store.rows("status", "seconds", simulator.accuracy) for store in stores]
     rows, unreadable = chain.from_iterable(rows for rows, _ in of_each), [file for _, files in of_each for file in files]
     found: dict[tuple[int, str], dict[RunId, tuple[str, float | None, float | None]]] = {}
     for its_version, run, status, *others in rows:
@@ -47,11 +49,11 @@ def survey(*folders: str | Path) -> dict[str, Any]:
             mine[run] = status, *others
     usual = max(found, key=lambda version: len(found[version]), default=(0, "highest"))[1]
     precision = manifest.get("precision")
-    version = (CODE_VERSION, precision if isinstance(precision, str) else usual)
+    version = (simulator.version, precision if isinstance(precision, str) else usual)
     mine = found.pop(version, {})
     runs = set(mine)
     if grid and grid.search:
-        rounds = Rounds(grid, {run: accuracy for run, (*_, accuracy) in mine.items()})
+        rounds = Rounds(grid, {run: accuracy for run, (*_, accuracy) in mine.items()}, simulator)
         runs = rounds.used | {run.id for run in rounds.pending}
         remark = remark or f"{rounds}" + "; the runs to do are those of its next round" * bool(rounds.pending)
     elif grid:
@@ -92,7 +94,7 @@ def _manifest(store: Store) -> tuple[dict[str, Any], Grid | None, str | None]:
         return manifest, rebuilt(manifest["grid"]), None
     except StoreError as error:
         return {}, None, str(error)
-    except GridError as error:
+    except (GridError, UsageError) as error:
         return manifest or {}, None, f"{store.manifest}: holds a grid that this version cannot read ({error.lines[0]})"
     except (TypeError, KeyError, AttributeError):
         return {}, None, f"{store.manifest}: is not the manifest of a sweep"

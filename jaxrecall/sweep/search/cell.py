@@ -26,7 +26,7 @@ END_SEEDS = 4  # at an end of the range, before a crossing is said to lie beyond
 END_STEPS = 2 * PER_OCTAVE  # how far below the end the curve is compared, to decide whether it still rises
 FAR_OFF = 64  # times the last N: a crossing further away counts as none, the curve levels off
 
-Request = tuple[int, int]
+Request = tuple[float, int]
 """N and seed."""
 
 Step = tuple[int, int]
@@ -55,6 +55,8 @@ class Target:
     width: float
     max_runs: int
     seeds: Sequence[int]
+    whole: bool = True
+    """Whether N is a whole number; a simulator of one's own may search over another field."""
 
 
 class Result(NamedTuple):
@@ -62,9 +64,10 @@ class Result(NamedTuple):
     threshold: Threshold | None  # None where there is no interval to report
 
 
-def level(k: int) -> int:
-    """N of the lattice: round(2^(k / 8))."""
-    return round(2 ** (k / PER_OCTAVE))
+def level(k: int, whole: bool = True) -> float:
+    """N of the lattice: 2^(k / 8), rounded where N is whole."""
+    N = 2 ** (k / PER_OCTAVE)
+    return round(N) if whole else N
 
 
 class CellSearch:
@@ -81,12 +84,12 @@ class CellSearch:
 
     @property
     def pending(self) -> list[Request]:
-        return [(level(k), seed) for k, seed in self._new] if self.result is None else []
+        return [(self._level(k), seed) for k, seed in self._new] if self.result is None else []
 
     @property
     def completed(self) -> list[Request]:
         """The runs whose accuracy it has received, in order."""
-        return [(level(k), seed) for k, seed in self.accuracy]
+        return [(self._level(k), seed) for k, seed in self.accuracy]
 
     def update(self, accuracies: Sequence[float | None]) -> None:
         """Takes the accuracies (fraction; None: nonfinite) of the pending runs, in their order."""
@@ -112,7 +115,7 @@ class CellSearch:
 
     def _estimate(self) -> Threshold:
         k, seed = zip(*self.accuracy, strict=True)
-        return threshold(np.log([level(i) for i in k]), seed, list(self.accuracy.values()), self.target.theta)
+        return threshold(np.log([self._level(i) for i in k]), seed, list(self.accuracy.values()), self.target.theta)
 
     def _climb_and_close_in(self) -> Generator[list[Step], None, str]:
         """Yields the steps whose accuracy it needs to continue; returns the outcome."""
@@ -139,6 +142,9 @@ class CellSearch:
             used = min(used + max(FIRST_SEEDS, used // 6), len(target.seeds))
             yield self._lacking(min(max(centre, first), last), now.slope, target.seeds[:used])
 
+    def _level(self, k: int) -> float:
+        return level(k, self.target.whole)
+
     def _mean(self, steps: Sequence[Step]) -> float:
         return float(np.mean([self.accuracy[step] for step in steps]))  # type: ignore[arg-type]
 
@@ -158,7 +164,7 @@ class CellSearch:
         k, seeds = (max(self.first, self.last - END_STEPS), self.last), self.target.seeds[:END_SEEDS]
         before, at_end = ([(i, seed) for seed in seeds] for i in k)
         yield before + at_end
-        x, end = (math.log(level(i)) for i in k)
+        x, end = (math.log(self._level(i)) for i in k)
         crossing, slope = line((x, self._mean(before), end, self._mean(at_end)), self.target.theta)
         return bool(slope > 0 and crossing - end < math.log(FAR_OFF))
 

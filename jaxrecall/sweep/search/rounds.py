@@ -1,5 +1,7 @@
 """The searches of all cells of a grid, in rounds: the runs that all cells need next form one round of ordinary runs.
 
+The searched axis is N, or a number of a simulator of one's own, for which N stands here.
+
 The program of each cell is chosen once, so that no round compiles a program again. Rows that are in the folder are looked up
 instead of run. So a search that was stopped repeats the same requests and resumes where it was.
 """
@@ -8,17 +10,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
-from ...model.point import Point, Run, RunId
-from ...simulator.shape import Shape
-from .. import plan as planning
+from ...model.point import Run, RunId
 from ..calibration import Calibration
-from ..cost import operations, work
+from ..door import RECALL, Recall
 from ..grid import Grid
 from ..grid.file import plain
+from ..own import Simulator
 from ..plan import Plan
 from ..settings import Settings
 from ..store.store import Store
@@ -38,25 +39,22 @@ Known = dict[RunId, float | None]
 
 @dataclass
 class Cell:
-    """A point without its N, and its search for one theta."""
+    """A point without its value of the searched axis, and its search for one theta."""
 
-    point: Point
+    point: Any
+    axis: str
     search: CellSearch
-    points: dict[int, Point] = field(default_factory=dict)
+    points: dict[float, Any] = field(default_factory=dict)
 
     def run(self, request: Request) -> Run:
-        N, seed = request
-        if N not in self.points:
-            self.points[N] = self.point.replace(N=N)
-        return Run(self.points[N], seed)
+        value, seed = request
+        return Run(self.at(value), seed)
 
-
-class WorstCase(NamedTuple):
-    """Runs, flops and seconds of wall time."""
-
-    n_runs: int
-    flops: float
-    seconds: float
+    def at(self, value: float) -> Any:
+        """The point at a value of the axis."""
+        if value not in self.points:
+            self.points[value] = self.point.replace(**{self.axis: value})
+        return self.points[value]
 
 
 class Rounds:
@@ -70,19 +68,21 @@ class Rounds:
         self,
         grid: Grid,
         known: Known,
+        simulator: Recall | Simulator = RECALL,
+        settings: Settings | None = None,
         pad_to: tuple[int, int, int] | None = None,
         limit: int | None = None,
-        settings: Settings | None = None,
     ):
         assert grid.search
-        self.search = grid.search
-        self.axes = [axis for axis in grid.axes if axis != grid.search.axis]
+        self.search, self.simulator, self.axis = grid.search, simulator, grid.search.axis
+        self.axes = [axis for axis in grid.axes if axis != self.axis]
+        whole = str(simulator.fields[self.axis].type) == "int"
         limits = {"low": self.search.from_, "high": self.search.to, "width": self.search.width, "max_runs": self.search.max_runs}
-        targets = [Target(theta, seeds=grid.seeds, **limits) for theta in self.search.theta]
-        self.cells = [Cell(point, CellSearch(target)) for point in grid.points for target in targets]
+        targets = [Target(theta, seeds=grid.seeds, whole=whole, **limits) for theta in self.search.theta]
+        self.cells = [Cell(point, self.axis, CellSearch(target)) for point in grid.points for target in targets]
         self.used: set[RunId] = set()
         self._known = known
-        self._pad_to, self._limit, self._settings = pad_to, limit, settings
+        self._pad_to, self._limit, self._settings = pad_to, limit, settings or Settings()
         self.pending = self._advanced()
 
     def update(self, accuracy: Mapping[RunId, float | None]) -> None:
@@ -103,16 +103,27 @@ class Rounds:
         return list(pending.values())
 
     @cached_property
-    def guess(self) -> Plan:
-        """A plan that decides the program of each cell. It depends on the cells alone, so that every call decides the same."""
-        middle = round(math.sqrt(self.search.from_ * self.search.to))
-        points = dict.fromkeys(cell.point.replace(N=middle) for cell in self.cells)
-        runs = [Run(point, seed) for point in points for seed in range(RUNS_PER_CELL)]
-        return planning.make(runs, self._pad_to, Calibration(), self._limit, self._settings)
+    def _middle(self) -> float:
+        middle = math.sqrt(self.search.from_ * self.search.to)
+        return round(middle) if str(self.simulator.fields[self.axis].type) == "int" else middle
 
     @cached_property
-    def _shapes(self) -> dict[Point, Shape]:
+    def guess(self) -> Plan:
+        """A plan that decides the program of each cell. It depends on the cells alone, so that every call decides the same."""
+        points = dict.fromkeys(cell.at(self._middle) for cell in self.cells)
+        runs = [Run(point, seed) for point in points for seed in range(RUNS_PER_CELL)]
+        return self.simulator.plan(runs, self._settings, self._pad_to, self._limit, Calibration())
+
+    @cached_property
+    def _programs(self) -> dict[Any, Any]:
         return {self._cell(run.point): chunk.shape for chunk in self.guess.chunks for run in chunk.runs}
+
+    def _program(self, point: Any) -> Any:
+        return self._programs[self._cell(point)]
+
+    def _cell(self, point: Any) -> Any:
+        """The same for every value of the axis; the least, as a batch may be no larger than N."""
+        return point.replace(**{self.axis: self.search.from_})
 
     @property
     def finished(self) -> int:
@@ -120,53 +131,35 @@ class Rounds:
 
     def plan(self, runs: Sequence[Run]) -> Plan:
         """The plan of a round: each run in the program of its cell, in batches of one size whatever the round."""
-        groups: dict[Shape, list[Run]] = {}
-        for run in runs:
-            groups.setdefault(self._shape(run.point), []).append(run)
-        calibration = Calibration.kept()
-        plans = [
-            planning.make(group, (shape.V, shape.d, shape.m), calibration, self._limit, self._settings, shape.light)
-            for shape, group in groups.items()
-        ]
-        return planning.joined(plans, batch=max(1, len(self.cells) // (4 * len(self.guess.shapes))))
-
-    def _shape(self, point: Point) -> Shape:
-        shape = self._shapes[self._cell(point)]
-        return replace(Shape.sized(point, shape.V, shape.d, shape.m), light=shape.light)
-
-    def _cell(self, point: Point) -> Point:
-        """The same for every N of a cell; its least, as a batch may be no larger than N."""
-        return point.replace(N=self.search.from_)
+        batch = max(1, len(self.cells) // (4 * len(self.guess.shapes)))
+        return self.simulator.plan_round(runs, self._settings, self._limit, self._program, batch)
 
     def programs(self) -> list[dict[str, Any]]:
         """The programs, before any run."""
-        return [{key: entry[key] for key in PROGRAM} for entry in self.guess.describe()]
+        return [{key: entry[key] for key in PROGRAM if key in entry} for entry in self.guess.describe()]
 
     def likely_seconds(self) -> float:
         """Wall time that is left if cells cross in the middle of the range after the usual number of runs."""
-        middle = round(math.sqrt(self.search.from_ * self.search.to))
         left = [cell for cell in self.cells if cell.search.result is None]
-        return self._seconds([(cell.point.replace(N=middle), max(RUNS_PER_CELL - len(cell.search.accuracy), 1)) for cell in left])[0]
+        return self._cost([(cell.at(self._middle), max(RUNS_PER_CELL - len(cell.search.accuracy), 1)) for cell in left])[0]
 
-    def _seconds(self, runs: Sequence[tuple[Point, int]]) -> tuple[float, float]:
+    def _cost(self, runs: Sequence[tuple[Any, int]]) -> tuple[float, float]:
         """Wall time of so many runs of each point, if some are rejected by an error bound, and their operations."""
-        known = Calibration.kept()
-        amounts = [operations(self._shape(point), work(point, n)) for point, n in runs]
-        shapes = {self._shape(point) for point, _ in runs}
-        programs = shapes | {shape.fallback for shape in shapes if shape.fallback}
-        once = sum(map(known.seconds_to_get, programs)) + (ROUNDS * ROUND_SECONDS if runs else 0.0)
-        return once + sum(map(known.rates.on_all_cores, amounts)), sum(a.flops for a in amounts)
+        seconds, flops = self.simulator.cost(runs, self._program)
+        return seconds + (ROUNDS * ROUND_SECONDS if runs else 0.0), flops
 
-    def worst_case(self) -> WorstCase:
-        """The worst case of what is left: every run that the cells may still use, at the largest N."""
-        left = [(cell, self.search.max_runs - len(cell.search.accuracy)) for cell in self.cells if cell.search.result is None]
-        seconds, flops = self._seconds([(cell.point.replace(N=self.search.to), n) for cell, n in left])
-        return WorstCase(sum(n for _, n in left), flops, seconds)
+    def worst_case(self) -> tuple[int, float, float]:
+        """Runs, flops and seconds of the worst case of what is left: all that the cells may still use, at the largest N."""
+        left = [
+            (cell.at(self.search.to), self.search.max_runs - len(cell.search.accuracy)) for cell in self.cells if not cell.search.result
+        ]
+        seconds, flops = self._cost(left)
+        return sum(n for _, n in left), flops, seconds
 
     def __str__(self) -> str:
         theta = ", ".join(f"{theta:g}" for theta in self.search.theta)
         finished = f"{self.finished} of {len(self.cells)} finished"
-        return f"search for the N where accuracy crosses {theta} in {len(self.cells) // len(self.search.theta)} cells, {finished}"
+        return f"search for the {self.axis} where accuracy crosses {theta} in {len(self.cells) // len(self.search.theta)} cells, {finished}"
 
     def report(self) -> dict[str, Any]:
         """The contents of search.json: the settings, and the table with the full point of each entry."""
@@ -177,10 +170,10 @@ class Rounds:
         return [_entry(cell, self.axes) for cell in self.cells]
 
 
-def known_rows(store: Store) -> Known:
+def known_rows(store: Store, column: str = "accuracy") -> Known:
     """The accuracy of every run that the folder has, at its last step, ok before others."""
     known: Known = {}
-    for _, run, accuracy in store.rows("accuracy")[0]:
+    for _, run, accuracy in store.rows(column)[0]:
         if known.get(run) is None:
             known[run] = accuracy
     return known
@@ -198,5 +191,5 @@ def _entry(cell: Cell, axes: Sequence[str]) -> dict[str, Any]:
         "seeds": found.n_seeds if found else len({seed for _, seed in search.accuracy}),
         "runs": len(search.accuracy),
         "samples": sum(N for N, _ in search.completed),
-        "point": {name: value for name, value in point.items() if name != "N"},
+        "point": {name: value for name, value in point.items() if name != cell.axis},
     }

@@ -15,7 +15,7 @@ from ...errors import StoreError
 from ...model.point import Point, RunId
 from ..grid import Grid, GridLike, as_grid
 from .paths import entries, holds_results, listed, local_path, no_rows, result_files
-from .table import ROW, VERSION, best, in_table_order, joined, last_rows, read, with_pandas_types
+from .table import ROW, VERSION, about, best, in_table_order, joined, last_rows, read, with_pandas_types
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,6 +32,9 @@ def load(path: str | Path | Sequence[str | Path], grid: GridLike | None = None, 
     One row per (point_id, seed, step): ok before others, then the newest code_version, then the first. Columns in table order,
     unknown ones after; int64, float64, bool and str, and pandas' nullable Int64 and boolean where there are nulls. Warns of
     rows that were dropped, versions that are mixed and files that cannot be read; raises StoreError if there is no row.
+
+    `attrs["axes"]` names the fields that the grid varies, or the grids in the order in which they ran; it is missing where a file does
+    not say, as those of older versions. Of a simulator of one's own, `attrs` has its name as "simulator" and its column of accuracy.
 
         >>> import jaxrecall
         >>> df = jaxrecall.load("results/quickstart")
@@ -62,13 +65,21 @@ def load(path: str | Path | Sequence[str | Path], grid: GridLike | None = None, 
     if len(versions := table.group_by(VERSION).aggregate([([], "count_all")]).to_pylist()) > 1:
         mix = "; ".join(f"{v['count_all']} rows of {v['code_version']}, {v['precision']}" for v in versions)
         warnings.warn(f"rows of more than one code_version, precision: {mix}", UserWarning, stacklevel=2)
-    return with_pandas_types(table).to_pandas()
+    return _frame(table, wanted.axes if wanted else None)
 
 
-def frame_of(tables: Iterable[pa.Table], runs: Collection[RunId]) -> pd.DataFrame:
-    """The rows of these runs as `load` would return them."""
+def frame_of(tables: Iterable[pa.Table], runs: Collection[RunId], axes: Sequence[str] | None = None) -> pd.DataFrame:
+    """The rows of these runs of a grid with these axes, as `load` would return them."""
     rows = _kept(joined(tables), lambda *run: run in runs)
-    return with_pandas_types(in_table_order(best(rows, ROW))).to_pandas()
+    return _frame(in_table_order(best(rows, ROW)), axes)
+
+
+def _frame(table: pa.Table, axes: Sequence[str] | None) -> pd.DataFrame:
+    """The table for pandas; without `axes` those that it is about."""
+    facts = about(table) | ({} if axes is None else {"axes": list(axes)})
+    frame = with_pandas_types(table).to_pandas()
+    frame.attrs.update({name: facts[name] for name in ("axes", "accuracy", "simulator") if name in facts})
+    return frame
 
 
 def n_runs_in(frame: pd.DataFrame) -> int:

@@ -17,7 +17,7 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,9 +27,10 @@ import pyarrow as pa
 
 from ...errors import StoreError
 from ...files import TEMPORARY_NAME, atomic_write, read_json
+from ...model.columns import COLUMNS
 from ...model.point import RunId
 from .paths import PARTS, TABLE, holds_results, listed, local_path, result_files, storage_errors
-from .table import NEEDED, ROW, RUN, VERSION, Unreadable, last_rows, of_rows, read, to_parquet
+from .table import ROW, RUN, VERSION, Unreadable, about, last_rows, of_rows, read, to_parquet, with_about
 
 PART_BYTES, ROW_BYTES, PART_ROWS = 56 * 2**10, 512, 1000
 """Of a part: its size without rows, each row's share, and the rows for which there must be room before any is computed."""
@@ -45,6 +46,8 @@ class Done:
     runs: set[RunId]
     foreign: dict[tuple[int, str], int]
     unreadable: Unreadable
+    simulators: frozenset[str] = frozenset()
+    """The names of those that the rows are of."""
 
 
 class Store:
@@ -54,6 +57,11 @@ class Store:
         self.folder = local_path(folder)
         self.parts, self.staging, self.failures = (self.folder / name for name in (PARTS, "_staging", "failures"))
         self.table, self.manifest = self.folder / TABLE, self.folder / "manifest.json"
+        self.about: dict[str, Any] = {}
+        """What the metadata of every part says; see `table.KEY`."""
+
+        self.columns: Mapping[str, tuple[str, str]] = COLUMNS
+        """Of the rows, in order: Arrow type and meaning."""
 
     def check(self) -> None:
         """Refuses a folder that is a file or lies below one; makes nothing."""
@@ -106,42 +114,33 @@ class Store:
 
     def done(self, code_version: int, precision: str) -> Done:
         """Runs that need not run again: their last row counts, whatever its status, in a readable part or the table."""
-        rows, unreadable = self.rows()
+        tables, unreadable = self.tables([*RUN, *VERSION, "step", "steps"])
         # sets, not counts: compact without pruning leaves a row in two files
         runs: dict[tuple[int, str], set[RunId]] = {}
-        for version, run in rows:
+        for version, run in _last_rows(tables.values(), ()):
             runs.setdefault(version, set()).add(run)
         mine = runs.pop((code_version, precision), set())
-        return Done(mine, {version: len(others) for version, others in runs.items()}, unreadable)
+        simulators = frozenset(str(about(table).get("simulator", "jaxrecall")) for table in tables.values() if len(table))
+        return Done(mine, {version: len(others) for version, others in runs.items()}, unreadable, simulators)
 
     def rows(self, *columns: str) -> tuple[Iterator[tuple[Any, ...]], Unreadable]:
         """(code_version, precision), run id and the columns asked for, of the last row of every run that `load` can read."""
-        names = [*RUN, *VERSION, *columns]
-        tables, unreadable = self.tables([*names, "step", "steps"])
-        shared: dict[str, str] = {}  # seeds of a point share one string, which saves much memory at a million runs
-
-        def each() -> Iterator[tuple[Any, ...]]:
-            for batch in (batch for table in tables.values() for batch in last_rows(table).to_batches(max_chunksize=2**16)):
-                present = batch.schema.names  # a file from before a column was added lacks it
-                lists = (batch[name].to_pylist() if name in present else [None] * len(batch) for name in names)
-                for point_id, seed, code_version, precision, *others in zip(*lists, strict=True):
-                    yield (code_version, precision), RunId(shared.setdefault(point_id, point_id), seed), *others
-
-        return each(), unreadable
+        tables, unreadable = self.tables([*RUN, *VERSION, *columns, "step", "steps"])
+        return _last_rows(tables.values(), columns), unreadable
 
     def tables(self, columns: list[str] | None = None) -> tuple[dict[Path, pa.Table], Unreadable]:
         """The tables by file, with all columns or those asked for, and the files that cannot be read."""
         return read(result_files(self.folder), columns)
 
     def write(self, rows: list[dict[str, Any]]) -> Path:
-        """Writes rows that have exactly the columns of `science.columns.COLUMNS` (None for null) as one part; returns its path.
+        """Writes rows as one part; returns its path. They have exactly the columns of their simulator (None for null).
 
         All rows of a run go into one part, as the last of them says that the run is done. The name hashes which rows it holds, so
         the same rows written twice replace their own file.
         """
         if not rows:
             raise StoreError("rows: got none; a part holds at least one")
-        table = of_rows(rows)
+        table = with_about(of_rows(rows, self.columns), self.about)
         names = json.dumps(table.select([*ROW, *VERSION]).to_pylist(), sort_keys=True)
         return self.put_table(self.parts / f"{hashlib.sha256(names.encode()).hexdigest()[:16]}.parquet", table)
 
@@ -201,9 +200,19 @@ class Store:
         """Writes a table to a file of the folder; its rows are read back first."""
 
         def read_back(staged: Path) -> None:
-            tables, unreadable = read([staged], NEEDED)
+            tables, unreadable = read([staged], RUN)
             if [len(found) for found in tables.values()] != [len(table)]:
                 why = f" ({listed(unreadable)})" if unreadable else ""
                 raise StoreError(f"{target}: {len(table)} rows were written but cannot be read back{why}; is the disk in order?")
 
         return self.put(target, to_parquet(table), read_back)
+
+
+def _last_rows(tables: Iterable[pa.Table], columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    names = [*RUN, *VERSION, *columns]
+    shared: dict[str, str] = {}  # seeds of a point share one string, which saves much memory at a million runs
+    for batch in (batch for table in tables for batch in last_rows(table).to_batches(max_chunksize=2**16)):
+        present = batch.schema.names  # a file from before a column was added lacks it
+        lists = (batch[name].to_pylist() if name in present else [None] * len(batch) for name in names)
+        for point_id, seed, code_version, precision, *others in zip(*lists, strict=True):
+            yield (code_version, precision), RunId(shared.setdefault(point_id, point_id), seed), *others

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,17 +18,27 @@ from ...errors import StoreError
 from ...model.columns import COLUMNS, in_order
 from ...model.training import RECIPE_STEPS, STARTS
 
-SCHEMA = pa.schema([pa.field(name, pa.type_for_alias(kind), metadata={"description": about}) for name, (kind, about) in COLUMNS.items()])
+
+def _schema(columns: Mapping[str, tuple[str, str]]) -> pa.Schema:
+    return pa.schema(
+        [pa.field(name, pa.type_for_alias(kind), metadata={"description": meaning}) for name, (kind, meaning) in columns.items()]
+    )
+
+
+SCHEMA = _schema(COLUMNS)
 """Types of the columns; the metadata of each field is its meaning, and is kept in the files."""
 
 RUN = ["point_id", "seed"]
 ROW = [*RUN, "step"]
 VERSION = ["code_version", "precision"]
-NEEDED = [*RUN, *VERSION, "status", "V", "N", "d", "L", "m", "n_test"]
+NEEDED = [*RUN, *VERSION, "status"]
 """Columns without which, or with a null in which, a file is no part."""
 
+OURS = ["V", "N", "d", "L", "m", "n_test"]
+"""The same of the simulator of this package."""
+
 MEASURED = ["n_correct", "accuracy"]
-"""Columns that a file has too, and that are finite numbers where status is ok. Any other that is missing was added later and reads
+"""Columns that such a file has too, and that are finite numbers where status is ok. Any other that is missing was added later and reads
 as null, or as what it is for every older row."""
 
 OF_OLDER_ROWS = {"steps": RECIPE_STEPS, "start": STARTS[0], "step": RECIPE_STEPS, "tokens": "uniform"}
@@ -37,34 +47,77 @@ OF_OLDER_ROWS = {"steps": RECIPE_STEPS, "start": STARTS[0], "step": RECIPE_STEPS
 Unreadable = list[tuple[Path, str]]
 """Files that are no readable part, each with the reason."""
 
+KEY = b"jaxrecall"
+"""The entry of a schema's metadata that says, as JSON, what a table is about:
+
+    axes        the fields that the grid varies, in its order
+    fixed       the other fields that the grid gives, with their values
+    simulator   the name of a simulator of one's own
+    fields      its fields, in order
+    accuracy    its column of accuracy
+
+and, in a file, when and by which versions it was written.
+"""
+
 _SORT = ["root_seed", "V", "N", "d", "L", "m", "embedding", "activation", *ROW, *VERSION]
 
 
-def of_rows(rows: list[dict[str, Any]]) -> pa.Table:
-    """A table of rows with exactly the columns of `science.columns.COLUMNS` (None for null), sorted by run and step; raises StoreError."""
-    rows = [in_order(row) for row in rows]
-    schema = SCHEMA
-    for name in sorted({name for row in rows for name in row.keys() - COLUMNS.keys()}):
+def of_rows(rows: list[dict[str, Any]], columns: Mapping[str, tuple[str, str]] = COLUMNS) -> pa.Table:
+    """A table of rows with exactly these columns, and parameters of laws (None for null), sorted by run and step; raises StoreError."""
+    rows = [in_order(row, columns) for row in rows]
+    schema = SCHEMA if columns is COLUMNS else _schema(columns)
+    for name in sorted({name for row in rows for name in row.keys() - columns.keys()}):
         schema = schema.append(pa.field(name, pa.float64(), metadata={"description": "parameter of a law"}))
-    columns = {}
+    arrays = {}
     for field in schema:
         try:
-            columns[field.name] = pa.array([row.get(field.name) for row in rows], field.type)
+            arrays[field.name] = pa.array([row.get(field.name) for row in rows], field.type)
         except (pa.ArrowException, OverflowError) as error:
-            kind = COLUMNS.get(field.name, ("float64", ""))[0]
+            kind = columns.get(field.name, ("float64", ""))[0]
             raise StoreError(f"rows: {field.name}: {error}; allowed: {kind} or None") from error
-    return pa.table(columns, schema=schema).sort_by([(name, "ascending") for name in ROW])
+    return pa.table(arrays, schema=schema).sort_by([(name, "ascending") for name in ROW])
+
+
+def about(table: Any) -> dict[str, Any]:
+    """What a table, or a file of one, is about, under `KEY` of its metadata; nothing where that is missing or damaged."""
+    schema = table.schema_arrow if isinstance(table, pq.ParquetFile) else table.schema
+    try:
+        found = json.loads((schema.metadata or {}).get(KEY, b"{}"))
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def with_about(table: pa.Table, facts: dict[str, Any]) -> pa.Table:
+    """The table, about these facts."""
+    return table.replace_schema_metadata({KEY: json.dumps(facts).encode()})
+
+
+def _joint_facts(parts: list[dict[str, Any]], table: pa.Table) -> dict[str, Any]:
+    """What a table is about that was joined from parts about these: their axes in the order of the files' age, then the fields that
+    differ from grid to grid. No axes where a part has none, as it has no grid or was written by an older version."""
+    facts = {name: value for name, value in parts[0].items() if name in ("simulator", "fields", "accuracy")}
+    if not all(isinstance(part.get("axes"), list) and isinstance(part.get("fixed"), dict) for part in parts):
+        return facts
+    parts = sorted(parts, key=lambda part: str(part.get("created", "")))
+    axes = dict.fromkeys(name for part in parts for name in part["axes"])
+    fixed = {name: value for part in reversed(parts) for name, value in part["fixed"].items() if name not in axes}
+    for name in fixed:
+        same = all(part["fixed"].get(name) == fixed[name] for part in parts)
+        if not same and name in table.column_names and len(table[name].unique()) > 1:
+            axes[name] = None
+    return facts | {"axes": list(axes), "fixed": {name: value for name, value in fixed.items() if name not in axes}}
 
 
 def to_parquet(table: pa.Table) -> pa.Buffer:
     """The bytes of a file, each page with its checksum; provenance and pandas types are in the metadata of its schema."""
-    provenance: dict[str, Any] = {"created": datetime.now(UTC).isoformat(timespec="seconds")}
+    provenance: dict[str, Any] = {**about(table), "created": datetime.now(UTC).isoformat(timespec="seconds")}
     for name in (*VERSION, "jax_version"):
         values = table[name].unique().to_pylist()
         provenance[name] = values[0] if len(values) == 1 else values
     table = with_pandas_types(table)
     sink = pa.BufferOutputStream()
-    metadata = {**(table.schema.metadata or {}), b"jaxrecall": json.dumps(provenance).encode()}
+    metadata = {**(table.schema.metadata or {}), KEY: json.dumps(provenance).encode()}
     pq.write_table(table.replace_schema_metadata(metadata), sink, compression="zstd", write_statistics=True, write_page_checksum=True)
     return sink.getvalue()
 
@@ -93,27 +146,29 @@ def read_file(path: Path) -> pa.Table:
     if path.suffix != ".parquet" or not path.is_file():
         raise ValueError("not a .parquet file")
     with open(path, "rb") as bytes_, pq.ParquetFile(bytes_, page_checksum_verification=True) as file:  # a path need not be UTF-8
-        present = file.schema_arrow.names
-        if missing := [name for name in (*NEEDED, *MEASURED) if name not in present]:
+        present, facts = file.schema_arrow.names, about(file)
+        own = facts.get("simulator") is not None
+        needed, measured = ([*NEEDED, "step", "steps"], [str(facts.get("accuracy"))]) if own else ([*NEEDED, *OURS], MEASURED)
+        if missing := [name for name in (*needed, *measured) if name not in present]:
             raise ValueError(f"no column {', '.join(missing)}")
         table = file.read()
     names = table.column_names
     written = [column.get("field_name") for column in (table.schema.pandas_metadata or {}).get("columns", ())]
     if len(written) == len(names) and written != names:  # pages have checksums, names have none
         raise ValueError("names of columns are damaged")
-    table = pa.table([table[n].cast(SCHEMA.field(n).type) if n in COLUMNS else table[n] for n in names], names=names)
-    for name in OF_OLDER_ROWS:
+    table = pa.table([table[n].cast(SCHEMA.field(n).type) if n in COLUMNS and not own else table[n] for n in names], names=names)
+    for name in () if own else OF_OLDER_ROWS:
         if name not in names:
             table = table.append_column(SCHEMA.field(name), pa.nulls(len(table), SCHEMA.field(name).type))
         if table[name].null_count:
             known = pa.scalar(OF_OLDER_ROWS[name], SCHEMA.field(name).type)
             table = table.set_column(table.column_names.index(name), name, table[name].fill_null(known))
     table.validate(full=True)
-    if null := [name for name in NEEDED if table[name].null_count]:
+    if null := [name for name in needed if table[name].null_count]:
         raise ValueError(f"nulls in {', '.join(null)}")
-    if lacking := [name for name in MEASURED if "ok" in _statuses_without_number(table, name)]:
+    if lacking := [name for name in measured if "ok" in _statuses_without_number(table, name)]:
         raise ValueError(f"no number in {', '.join(lacking)} of a row with status ok")
-    return table
+    return with_about(table, facts)
 
 
 def _statuses_without_number(table: pa.Table, name: str) -> list[str]:
@@ -124,11 +179,18 @@ def _statuses_without_number(table: pa.Table, name: str) -> list[str]:
 
 
 def joined(tables: Iterable[pa.Table]) -> pa.Table:
-    """One table: the known columns in table order, null where a file lacks one, then any others."""
+    """One table: the known columns in table order, null where a file lacks one, then any others. It is about what they are about."""
+    tables = [table for table in tables if len(table)]
+    facts = [about(table) for table in tables] or [{}]
+    names = {str(part.get("simulator", "jaxrecall")) for part in facts}
+    if len(names) > 1:
+        raise StoreError(f"the tables do not go together: they are of the simulators {', '.join(sorted(names))}; read those of one")
+    first = [] if "simulator" in facts[0] else [SCHEMA.empty_table()]
     try:
-        return pa.concat_tables([SCHEMA.empty_table(), *tables], promote_options="permissive").combine_chunks()
+        table = pa.concat_tables([*first, *tables], promote_options="permissive").combine_chunks()
     except pa.ArrowException as error:
         raise StoreError(f"the tables do not go together: {error}; rename that column in one of them") from error
+    return with_about(table, _joint_facts(facts, table))
 
 
 def last_rows(table: pa.Table) -> pa.Table:
@@ -146,7 +208,9 @@ def best(table: pa.Table, keys: list[str]) -> pa.Table:
 
 def in_table_order(table: pa.Table) -> pa.Table:
     """Sorted by the point, then the seed, then the step."""
-    return table.sort_by([(name, "ascending") for name in _SORT])
+    first = about(table).get("fields")
+    names = [*first, *ROW, *VERSION] if isinstance(first, list) else _SORT
+    return table.sort_by([(name, "ascending") for name in names])
 
 
 def with_pandas_types(table: pa.Table) -> pa.Table:
@@ -160,5 +224,5 @@ def with_pandas_types(table: pa.Table) -> pa.Table:
         numpy = nullable.get(kind, kind) if column.null_count else kind
         kinds = {"pandas_type": "unicode", "numpy_type": "object"} if kind == "string" else {"pandas_type": kind, "numpy_type": numpy}
         columns.append({"name": field.name, "field_name": field.name, **kinds, "metadata": None})
-    about = {"index_columns": [], "column_indexes": [], "columns": columns, "creator": {"library": "pyarrow", "version": pa.__version__}}
-    return table.replace_schema_metadata({b"pandas": json.dumps(about).encode()})
+    kinds = {"index_columns": [], "column_indexes": [], "columns": columns, "creator": {"library": "pyarrow", "version": pa.__version__}}
+    return table.replace_schema_metadata({**(table.schema.metadata or {}), b"pandas": json.dumps(kinds).encode()})

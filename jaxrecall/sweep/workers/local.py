@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ...cli import SIGNALS
-from ..running.failure import Failure
+from ..running.recorder import Failure
 from .scheduler import Workers
 from .worker import Event, Setup
 

@@ -17,12 +17,9 @@ from ...simulator.shape import Shape
 from ..calibration import Measured, add_times, cores
 from ..cost import Amounts
 from ..plan import CHUNK_RUNS, CHUNK_SECONDS, Chunk, Plan
-from ..running.failure import Failure
 from ..running.interrupts import Interrupts
-from ..running.outcome import Outcome
-from ..running.progress import Progress
-from ..running.recorder import Recorder
-from ..running.tally import Traces
+from ..running.progress import Progress, Traces
+from ..running.recorder import Failure, Outcome, Recorder
 from ..store.store import Store
 from .worker import STOP, Event
 
@@ -208,6 +205,11 @@ class Scheduler:
         self.recorder.finished(ids, traces, self.chunks[worker])
         for run in ids:
             del self.unfinished[worker][run]
+
+    def failed(self, worker: int, ids: list[RunId], failure: Failure) -> None:
+        """Some runs of the worker's chunk have failed by themselves, as those of a user's simulator may."""
+        runs = [self.unfinished[worker].pop(run) for run in ids]
+        self.recorder.failed(self.chunks[worker].part(runs), failure)
 
     def ended(self, worker: int, measured: Measured, compile_seconds: dict[Shape, float | None]) -> None:
         """The worker's chunk has ended; what its runs took, and the seconds that each program took to compile."""

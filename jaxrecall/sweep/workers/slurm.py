@@ -28,8 +28,8 @@ from ..calibration import node_cache
 from ..grid import Grid
 from ..plan import Plan
 from ..running.interrupts import Interrupts
-from ..running.outcome import Outcome
 from ..running.progress import Progress
+from ..running.recorder import Outcome
 from ..shard import Shard, shares
 from ..store.store import Store
 from ..store.table import RUN, read

@@ -15,9 +15,9 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from ...model.columns import CODE_VERSION
+from ..door import Runner, runner_for
 from ..plan import Chunk, Terms
-from ..running.failure import Failure
-from ..running.runner import BatchRunner
+from ..running.recorder import Failure
 
 Event = tuple[Any, ...]
 """The name of a method of `Scheduler`, and its arguments but for the worker."""
@@ -46,15 +46,18 @@ class Worker:
         from ...simulator import program  # starts JAX
 
         self.send, self.stopping = send, False
-        self.runner: BatchRunner | None = None
+        self.runner: Runner | None = None
         program.start()
 
     def run(self, chunk: Chunk, terms: Terms) -> None:
         """Runs a chunk; its last event, `ended`, says what its runs took and how long each program took to compile."""
         if self.runner is None or self.runner.terms != terms:
-            self.runner = BatchRunner(terms, self)
-        for _, traces in self.runner.rows(chunk):
-            self.send("finished", traces)
+            self.runner = runner_for(terms, self)
+        for runs, got in self.runner.rows(chunk):
+            if isinstance(got, Failure):
+                self.send("failed", [run.id for run in runs], got)
+            else:
+                self.send("finished", got)
             if self.stopping:
                 break
         self.send("ended", self.runner.measured.copy(), self.runner.compiled.copy())

@@ -1,0 +1,79 @@
+"""A function of a point and a key over several runs: compiled and vmapped, or called for one run after the other."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .compiler import OutOfMemory, memory_errors
+from .program import start
+
+__all__ = ["OutOfMemory", "called", "compiled", "provenance", "start"]
+
+DTYPES = {"int": np.int32, "float": np.float32, "bool": np.bool_}
+
+Words = Sequence[tuple[int, int, int]]
+"""Root seed, seed and stream of each run, below 2^32."""
+
+
+def run_key(words: jax.Array) -> jax.Array:
+    """The key of a run from its three words."""
+    root, seed, stream = words
+    return jax.random.fold_in(jax.random.fold_in(jax.random.key(root), seed), stream)
+
+
+def arguments(traced: Mapping[str, tuple[str, Sequence[Any]]], words: Words) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """The traced fields of runs and their words as arrays, leading axis n; `traced` has the type and the values of each field."""
+    return {name: np.array(values, DTYPES[kind]) for name, (kind, values) in traced.items()}, np.array(words, np.uint32)
+
+
+def compiled(fn: Callable[..., Any], static: Mapping[str, Any], columns: Sequence[str], given: Any, precision: str) -> Any:
+    """The compiled function of arguments such as `given`, which returns the columns of n runs by name, each (n,).
+
+    Args:
+        fn: a function of one point and its key.
+        static: the static fields, which are Python values in the program.
+        columns: the names that `fn` returns.
+        given: what `arguments` returned for n runs.
+        precision: of matrix products, as JAX names it.
+    """
+
+    def one(traced: dict[str, jax.Array], words: jax.Array) -> dict[str, jax.Array]:
+        found = checked(fn(SimpleNamespace(**static, **traced), run_key(words)), columns)
+        return {name: jnp.asarray(value) for name, value in found.items()}
+
+    with jax.default_matmul_precision(precision), memory_errors():
+        program = jax.jit(jax.vmap(one)).lower(*given).compile()
+    return functools.partial(_fetched, program)
+
+
+def _fetched(program: Any, traced: Any, words: Any) -> dict[str, np.ndarray]:
+    with memory_errors():
+        return jax.device_get(program(traced, words))
+
+
+def called(fn: Callable[..., Any], point: Any, columns: Sequence[str], words: tuple[int, int, int], precision: str) -> dict[str, Any]:
+    """The columns of one run, by a function that is plain Python."""
+    with jax.default_matmul_precision(precision):
+        return checked(fn(point, run_key(jnp.array(words, jnp.uint32))), columns)
+
+
+def checked(found: Any, columns: Sequence[str]) -> dict[str, Any]:
+    """What a function returned, if it is one value for each column; raises ValueError."""
+    if not isinstance(found, Mapping) or set(found) != set(columns):
+        got = f"the columns {', '.join(map(str, found))}" if isinstance(found, Mapping) else type(found).__name__
+        raise ValueError(f"the simulator returned {got}; allowed: a dict with the columns {', '.join(columns)}")
+    if wrong := [name for name in columns if np.shape(found[name])]:
+        raise ValueError(f"the simulator returned {wrong[0]} of shape {np.shape(found[wrong[0]])}; allowed: one number")
+    return dict(found)
+
+
+def provenance() -> dict[str, Any]:
+    """The version of JAX and the device, as columns."""
+    return {"jax_version": jax.__version__, "device_kind": jax.local_devices()[0].device_kind}
