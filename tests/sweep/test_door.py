@@ -216,7 +216,7 @@ def test_a_grid_file_names_it_and_the_command_line_sweeps_it(folder, capsys):
     assert main(["--grid", "there/grid.yaml", "--out", "out"]) == 0
     assert "nothing to do: all 4 runs are in out" in capsys.readouterr().out
     assert status(["out"]) == 0
-    assert "4 of 4" in capsys.readouterr().out
+    assert "2 points, 4 runs in out\n4 done, 0 to do" in capsys.readouterr().out
     assert main(["--grid", "there/grid.yaml", "--out", "out", "--set", "simulator=nothing:here"]) == 2
     assert "nothing:here" in capsys.readouterr().err
 

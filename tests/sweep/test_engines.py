@@ -789,7 +789,7 @@ def test_importing_what_carries_plans_out_starts_no_jax():
     folders = [ROOT / "jaxrecall/sweep" / name for name in ("running", "workers")]
     modules = [path for folder in folders for path in folder.rglob("*.py") if path.stem not in ("ray_driver", "slurm", "__main__")]
     names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in modules]
-    assert len(names) > 15
+    assert len(names) >= 12
     code = (
         "import importlib, sys\nfor name in {}: importlib.import_module(name)\nassert not {{'jax', 'ray', 'submitit'}} & set(sys.modules)"
     )

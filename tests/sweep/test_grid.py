@@ -333,16 +333,18 @@ def test_a_simulator_of_ones_own(tmp_path, monkeypatch):
 
 
 def test_a_simulator_named_in_the_file(tmp_path, monkeypatch):
-    (tmp_path / "coins.py").write_text("coin = None")
+    fields = '{"n": (int, None, 1, 4000, "static"), "p": (float, 0.5, 0.0, 1.0, "traced")}'
+    made = f'jaxrecall.Simulator(lambda point, key: {{}}, {fields}, {{"share": (float, "of heads")}}, accuracy="share")'
+    (tmp_path / "coins.py").write_text(f"import jaxrecall\ncoin = {made}")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(importlib.import_module("coins"), "coin", Coin)
+    coin = importlib.import_module("coins").coin
     path = tmp_path / "coin.yaml"
     path.write_text("simulator: coins:coin\n" + COIN)
     result = read_grid(path)
-    assert (result.simulator, result.resolved["simulator"], len(result.points)) == (Coin, "coins:coin", 3)
+    assert (result.simulator, result.resolved["simulator"], len(result.points)) == (coin, "coins:coin", 3)
     assert rebuilt(result.resolved) == result
     path.write_text(COIN + "\nsimulator: coins:con")
-    with pytest.raises(GridError, match=r"coin.yaml:4: simulator: got 'coins:con', which cannot be imported: .*; allowed: module:name"):
+    with pytest.raises(GridError, match=r"coin.yaml:4: simulator: coins:con cannot be imported \(AttributeError: .*; allowed: module:name"):
         read_grid(path)
 
 
