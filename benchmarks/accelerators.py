@@ -17,8 +17,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from jaxrecall.files import atomic_write
 from jaxrecall.simulator.shape import Shape
+from jaxrecall.sweep.store.files import atomic_write
 
 from . import accelerators_table as table
 from .variants import name, variants

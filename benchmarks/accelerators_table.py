@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxrecall.files import atomic_write
 from jaxrecall.simulator.shape import Shape
 from jaxrecall.sweep.cost import peak_bytes
+from jaxrecall.sweep.store.files import atomic_write
 
 from .variants import name
 

@@ -139,3 +139,10 @@ def _protect_streams() -> None:
             buffering = {"line_buffering": old.line_buffering, "write_through": old.write_through}
             new = io.TextIOWrapper(buffer, encoding=old.encoding, errors="backslashreplace", **buffering)
         setattr(sys, name, new)
+
+
+def cache_folder() -> Path | None:
+    """Where compiled programs and measured rates are kept: $JAXRECALL_CACHE (empty: nowhere), else jaxrecall in the user's cache."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    folder = os.environ.get("JAXRECALL_CACHE", os.path.join(home, "jaxrecall"))
+    return Path(folder) if folder else None

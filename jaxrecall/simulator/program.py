@@ -14,7 +14,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from ..files import cache_folder
+from ..cli import cache_folder
 from ..model.columns import CODE_VERSION, DTYPE, in_order
 from ..model.laws import TOGETHER, Law, find_law
 from ..model.point import FIELDS, Point, Run, law_parameters, of_kind

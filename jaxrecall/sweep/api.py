@@ -14,7 +14,6 @@ import pandas as pd
 
 from ..cli import called
 from ..errors import Interrupted, RunFailed, StoreError, UsageError
-from ..files import read_json
 from .door import simulator_of
 from .grid import Grid, GridLike, as_grid
 from .own import Simulator, add_to_path
@@ -23,6 +22,7 @@ from .running.interrupts import Interrupts
 from .running.job import Executor, Job, carry_out, prepare
 from .running.progress import Progress, display
 from .running.recorder import Outcome
+from .store.files import read_json
 from .store.load import frame_of, n_runs_in
 from .store.memory import MemoryStore
 from .store.paths import local_path

@@ -21,11 +21,12 @@ from typing import Any
 
 import numpy as np
 
-from ..files import atomic_write, cache_folder, read_json
+from ..cli import cache_folder
 from ..model.training import TRAINS
 from ..simulator.forms import FORMS
 from ..simulator.shape import LIGHT_COMPILE, Shape
 from .cost import PRIMITIVES, Amounts, Work, operations
+from .store.files import atomic_write, read_json
 
 TRAINING_COMPILE = 1.7
 """Time to compile a program of runs that train on, over that of one without further steps."""

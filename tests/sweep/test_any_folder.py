@@ -18,8 +18,8 @@ from jaxrecall import compact, load, status, sweep
 from jaxrecall.analysis.fit import __main__ as fit
 from jaxrecall.analysis.report import __main__ as report
 from jaxrecall.errors import StoreError
-from jaxrecall.files import read_json
 from jaxrecall.sweep.api import thresholds
+from jaxrecall.sweep.store.files import read_json
 from jaxrecall.sweep.store.store import Store
 
 GRID = """

@@ -23,9 +23,9 @@ import pytest
 import jaxrecall
 from jaxrecall import compact as cli
 from jaxrecall.errors import StoreError
-from jaxrecall.files import atomic_write
 from jaxrecall.model.columns import COLUMNS
 from jaxrecall.sweep.store.compact import compact, compaction_lock
+from jaxrecall.sweep.store.files import atomic_write
 from jaxrecall.sweep.store.load import load
 from jaxrecall.sweep.store.store import Store
 from jaxrecall.sweep.store.table import SCHEMA, read, read_file

@@ -9,7 +9,6 @@ from helpers import ROOT, python
 
 ORDER = [
     "errors.py",
-    "files.py",
     "cli.py",
     "model/",
     "theory/",

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...files import atomic_write
+from ...sweep.store.files import atomic_write
 from . import predict
 from .axis import Axis
 from .critical import crossings

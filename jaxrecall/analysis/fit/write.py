@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import FitError, UsageError
-from ...files import atomic_write
 from ...model.point import FIELDS
+from ...sweep.store.files import atomic_write
 from ...sweep.store.paths import holds_results
 from .fitting import Fit
 from .tables import DIAGNOSTICS, EXPONENTS, THRESHOLDS

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import FitError, UsageError
-from ...files import atomic_write
 from ...sweep.running.status import survey
+from ...sweep.store.files import atomic_write
 from ...sweep.store.store import Store
 from ..figures import predict
 from ..figures.draw import draw

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import GridError, StoreError, UsageError
-from ...files import read_json
 from ...model.columns import STATUSES
 from ...model.point import Run, RunId
 from ..door import RECALL, simulator_of
 from ..grid import Grid, rebuilt
 from ..search.rounds import Rounds
+from ..store.files import read_json
 from ..store.store import Store
 
 MAX_SECONDS = 1e9

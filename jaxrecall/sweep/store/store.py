@@ -26,9 +26,9 @@ from typing import Any
 import pyarrow as pa
 
 from ...errors import StoreError
-from ...files import TEMPORARY_NAME, atomic_write, read_json
 from ...model.columns import COLUMNS
 from ...model.point import RunId
+from .files import TEMPORARY_NAME, atomic_write, read_json
 from .paths import PARTS, TABLE, holds_results, listed, local_path, result_files, storage_errors
 from .table import ROW, RUN, VERSION, Unreadable, about, last_rows, of_rows, read, to_parquet, with_about
 

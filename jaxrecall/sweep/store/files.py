@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and the folder of what is kept from one process to the next."""
+"""Files that appear whole or not at all."""
 
 from __future__ import annotations
 
@@ -71,10 +71,3 @@ def read_json(path: Path) -> Any:
 
 def _items(value: Any) -> Iterable[Any]:
     return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-
-
-def cache_folder() -> Path | None:
-    """Where compiled programs and measured rates are kept: $JAXRECALL_CACHE (empty: nowhere), else jaxrecall in the user's cache."""
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    folder = os.environ.get("JAXRECALL_CACHE", os.path.join(home, "jaxrecall"))
-    return Path(folder) if folder else None
