@@ -476,7 +476,7 @@ def check_import_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: 
     for folders in ((str(tmp_path / "laws"),), ()):
         job = prepare(read_grid(tmp_path / "small.yaml", ["seeds.count=2"]), tmp_path / f"out{len(folders)}")
         job.plan = replace(job.plan, terms=mine(**vars(job.plan.terms)))
-        progress = Messages(job.tally)
+        progress = Messages()
         with closing(engine(folders)) as workers:
             outcome = carry_out(job, workers.execute, progress, Interrupts())
         if folders:
