@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
@@ -150,11 +151,11 @@ def _rows(job: Job) -> pd.DataFrame:
 
 
 def import_paths(grid: str | os.PathLike[str] | None = None) -> tuple[str, ...]:
-    """The current folder and that of a grid file, from which this process can import from now on. Workers are given them, too."""
+    """Makes the current folder and that of a grid file importable here; returns all folders that this process imports from, which
+    workers are given."""
     folders = [Path.cwd()] + ([local_path(os.fspath(grid)).absolute().parent] if grid is not None else [])
-    paths = tuple(dict.fromkeys(map(str, folders)))
-    add_to_path(paths)
-    return paths
+    add_to_path(map(str, folders))
+    return tuple(filter(None, sys.path))
 
 
 def check_workers(grid: Grid, others: bool, instead: str) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from ..errors import PointError, Problem
 from ..model.point import Point, Run, checked_seed
-from ..simulator.rows import Metrics
 from ..simulator.shape import Shape
 from .cost import memory_limit, peak_bytes
+
+if TYPE_CHECKING:
+    from ..simulator.rows import Metrics
 
 Row = dict[str, Any]
 

@@ -217,12 +217,12 @@ def test_a_cycle_is_found(tree):
 
 def test_a_module_that_starts_jax_is_found(tree):
     """A stand-in for JAX, so that this takes no second."""
-    good = {"science/__init__.py": "", "science/a.py": "import jax", "science/columns.py": "", "plan.py": "def f():\n    import jax"}
+    good = {"model/__init__.py": "", "model/a.py": "import jax", "model/columns.py": "", "plan.py": "def f():\n    import jax"}
     files = tree(good)
     (files["small"].parent.parent / "jax.py").write_text("")
     assert first_to_start_jax(files) == ""
-    assert first_to_start_jax(tree(good | {"plan.py": "from .science import a"})) == "small.plan"
-    assert first_to_start_jax(tree(good | {"science/columns.py": "from . import a"})) == "small.science.columns"
+    assert first_to_start_jax(tree(good | {"plan.py": "from .model import a"})) == "small.plan"
+    assert first_to_start_jax(tree(good | {"model/columns.py": "from . import a"})) == "small.model.columns"
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
-
 from ...errors import Problem
 from .law import Law
 
@@ -78,6 +76,8 @@ def problems_of_rows(law: EmbeddingLaw, V: int, d: int) -> list[Problem]:
 
     NumPy raises where a law looks up a row that it does not have; a compiled program would take the last one in its place.
     """
+    import numpy as np  # a tenth of a second that commands which make no such law do not wait for
+
     rng = np.random.default_rng(0)
     for table in ("Z_in", "Z_out", "z_trig", "z_eos"):
         row = np.array([[0], [V - 1]] if table in ("Z_in", "Z_out") else [[0]], np.int32)
