@@ -43,8 +43,11 @@ def shares(points: Sequence[Point], seeds: Sequence[int], count: int) -> Iterato
     All runs are put in a row, with similar sizes side by side, and the row is cut into pieces of equal estimated cost. So a share
     is off by less than one run, and compiles few programs. A run belongs to the piece that holds its middle.
     """
-    row = sorted(points, key=lambda point: _sort_key(Shape.tight(point)))
-    costs = [Rates().seconds(operations(Shape.tight(point), work(point))) for point in row]
+    if all(isinstance(point, Point) for point in points):
+        row = sorted(points, key=lambda point: _sort_key(Shape.tight(point)))
+        costs = [Rates().seconds(operations(Shape.tight(point), work(point))) for point in row]
+    else:  # what the points of another simulator cost is not known
+        row, costs = list(points), [1.0] * len(points)
     total, before = len(seeds) * sum(costs), 0.0
     for point, cost in zip(row, costs, strict=True):
         for seed in seeds:

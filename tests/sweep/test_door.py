@@ -251,3 +251,15 @@ def test_the_code_of_the_page_runs(folder):
     (folder / "page.py").write_text(block)
     done = subprocess.run([sys.executable, "page.py"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_shards_of_a_grid_are_all_of_it():
+    import perceptron
+
+    from jaxrecall.sweep.grid import as_grid
+    from jaxrecall.sweep.shard import shares
+
+    grid = as_grid(perceptron.GRID, 4, perceptron.simulator)
+    of_share = [share for share, _ in shares(grid.points, grid.seeds, 3)]
+    assert len(of_share) == 72
+    assert [of_share.count(share) for share in range(3)] == [24, 24, 24]
