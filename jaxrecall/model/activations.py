@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from .laws.law import Law, find_law, register
+from .laws.law import LAWS, Law, find_law, register
 
 Erf = Callable[[Any], Any]
 
@@ -82,8 +82,6 @@ class Identity(Activation):
 
 def activations() -> tuple[str, ...]:
     """The short names of the activations of an MLP."""
-    from .laws.law import LAWS
-
     return tuple(name for name in LAWS["activation"] if name != "none")
 
 

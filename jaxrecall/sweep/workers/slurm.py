@@ -26,6 +26,7 @@ from ...model.columns import CODE_VERSION
 from ...model.point import RunId
 from ..calibration import node_cache
 from ..grid import Grid
+from ..own import add_to_path
 from ..plan import Plan
 from ..running.interrupts import Interrupts
 from ..running.progress import Progress
@@ -33,7 +34,6 @@ from ..running.recorder import Outcome
 from ..shard import Shard, shares
 from ..store.store import Store
 from ..store.table import RUN, read
-from .worker import add_to_path
 
 MINUTES = 60
 """A task's time unless `--slurm time=` is given; then it is queued again."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import sys
 import threading
 from collections.abc import Callable, Iterable
 from multiprocessing.connection import Connection
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 
 from ...model.columns import CODE_VERSION
 from ..door import Runner, runner_for
+from ..own import add_to_path
 from ..plan import Chunk, Terms
 from ..running.recorder import Failure
 
@@ -71,11 +71,6 @@ class Worker:
 
     def message(self, line: str) -> None:
         self.send("message", line)
-
-
-def add_to_path(folders: Iterable[str]) -> None:
-    """Makes modules in the folders importable, after everything that is importable already."""
-    sys.path += [folder for folder in folders if folder not in sys.path]
 
 
 def main(connection: Connection) -> None:
