@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from ..errors import UsageError
 from ..model.point import Point, Run
@@ -44,8 +44,9 @@ def shares(points: Sequence[Point], seeds: Sequence[int], count: int) -> Iterato
     is off by less than one run, and compiles few programs. A run belongs to the piece that holds its middle.
     """
     if all(isinstance(point, Point) for point in points):
-        row = sorted(points, key=lambda point: _sort_key(Shape.tight(point)))
-        costs = [Rates().seconds(operations(Shape.tight(point), work(point))) for point in row]
+        pairs = sorted(((Shape.tight(point), point) for point in points), key=lambda pair: attrgetter("variant", "V", "d", "m")(pair[0]))
+        row = [point for _, point in pairs]
+        costs = [Rates().seconds(operations(shape, work(point))) for shape, point in pairs]
     else:  # what the points of another simulator cost is not known
         row, costs = list(points), [1.0] * len(points)
     total, before = len(seeds) * sum(costs), 0.0
@@ -53,10 +54,6 @@ def shares(points: Sequence[Point], seeds: Sequence[int], count: int) -> Iterato
         for seed in seeds:
             yield min(int(count * (before + cost / 2) / total), count - 1), Run(point, seed)
             before += cost
-
-
-def _sort_key(shape: Shape) -> tuple[object, ...]:
-    return shape.variant, shape.V, shape.d, shape.m
 
 
 def chosen(given: str | None, environment: Mapping[str, str] = os.environ) -> Shard | None:
@@ -69,24 +66,15 @@ def chosen(given: str | None, environment: Mapping[str, str] = os.environ) -> Sh
     if given is not None:
         return _parsed(given, "--shard", "--shard")
     shards = [shard for shard in (_of_slurm(environment), _of_process(environment)) if shard]
-    if not shards:
-        return None
     index, count = 0, 1
     for shard in shards:
         index, count = index * shard.count + shard.index, count * shard.count
-    return Shard(index, count, ", ".join(shard.source for shard in shards))
+    return Shard(index, count, ", ".join(shard.source for shard in shards)) if shards else None
 
 
 def without_shard(command: str) -> str:
-    """The command without its --shard, which resumes the whole grid."""
-    words: list[str] = []
-    of_shard = False
-    for word in shlex.split(command):
-        flag = re.fullmatch(r"--sh(?:a(?:r(?:d)?)?)?(=.*)?", word)  # argparse takes any unique beginning
-        if not (flag or of_shard):
-            words.append(word)
-        of_shard = bool(flag and not flag[1])
-    return shlex.join(words)
+    """The command without its --shard, which resumes the whole grid. Any unique beginning of the flag counts, as for argparse."""
+    return re.sub(r" --sh(?:a(?:rd?)?)?[ =](?:jax|\d+/\d+)(?!\S)", "", command)
 
 
 def _parsed(text: str, name: str, source: str) -> Shard:
@@ -99,20 +87,17 @@ def _parsed(text: str, name: str, source: str) -> Shard:
 
 def _of_slurm(environment: Mapping[str, str]) -> Shard | None:
     """The task of a Slurm array, whose numbers may start anywhere; its step must be 1, or shares would be missing."""
-    task, count = (environment.get(f"SLURM_ARRAY_TASK_{name}") for name in ("ID", "COUNT"))
+    task, count, first, last = (environment.get(f"SLURM_ARRAY_TASK_{name}") for name in ("ID", "COUNT", "MIN", "MAX"))
     if task is None or count is None:
         return None
-    first, last = (environment.get(f"SLURM_ARRAY_TASK_{name}") for name in ("MIN", "MAX"))
     try:
         index, n = int(task) - int(first or 0), int(count)
         dense = last is None or int(last) - int(first or 0) == n - 1
     except ValueError:
         index = n = dense = 0
     if not dense or not 0 <= index < n:
-        raise UsageError(
-            f"SLURM_ARRAY_TASK_ID: got {task} of {count} tasks from {first} to {last}; allowed: an array without gaps, "
-            "as in --array=0-7, or a --shard i/n of your own (0/1 is everything)"
-        )
+        allowed = "allowed: an array without gaps, as in --array=0-7, or a --shard i/n of your own (0/1 is everything)"
+        raise UsageError(f"SLURM_ARRAY_TASK_ID: got {task} of {count} tasks from {first} to {last}; {allowed}")
     return Shard(index, n, f"SLURM_ARRAY_TASK_ID {task}")
 
 
@@ -120,12 +105,15 @@ def _of_process(environment: Mapping[str, str]) -> Shard | None:
     """The process of JAX: as JAX has it where the caller has started jax.distributed, else as in the environment."""
     jax = sys.modules.get("jax")
     if jax and jax.distributed.is_initialized():
-        index, count = jax.process_index(), jax.process_count()
-        return Shard(index, count, f"process {index} of jax.distributed")
+        return _as_jax_has_it(jax)
     index, count = (environment.get(name) for name in ("JAX_PROCESS_ID", "JAX_NUM_PROCESSES"))
     if index is None or count is None:
         return None
     return _parsed(f"{index}/{count}", "JAX_PROCESS_ID/JAX_NUM_PROCESSES", f"JAX_PROCESS_ID {index}")
+
+
+def _as_jax_has_it(jax: Any) -> Shard:
+    return Shard(jax.process_index(), jax.process_count(), f"process {jax.process_index()} of jax.distributed")
 
 
 def _of_jax(environment: Mapping[str, str]) -> Shard:
@@ -135,15 +123,13 @@ def _of_jax(environment: Mapping[str, str]) -> Shard:
     """
     import jax
 
+    if jax.distributed.is_initialized():
+        return _as_jax_has_it(jax)
+    known = _of_process(environment)
     try:
-        if known := _of_process(environment):
-            if jax.distributed.is_initialized():
-                return known
-            jax.distributed.initialize(num_processes=known.count, process_id=known.index)
-        else:
-            jax.distributed.initialize()
-        index, count = jax.process_index(), jax.process_count()
+        jax.distributed.initialize(num_processes=known and known.count, process_id=known and known.index)
+        shard = _as_jax_has_it(jax)
         jax.distributed.shutdown()
     except (RuntimeError, ValueError) as error:
         raise UsageError(f"--shard jax: jax.distributed does not start ({' '.join(str(error).split())[:200]}); {ALLOWED}") from error
-    return Shard(index, count, f"process {index} of jax.distributed")
+    return shard

@@ -9,7 +9,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...errors import GridError, PointError, Problem
 from .axes import Names
@@ -30,16 +30,13 @@ Values = dict[str, Any]
 _RESOLVED = {"activation", "embedding", "tokens", "kappa", "gamma", "gamma2"}  # fields that may change, or appear, when the point is made
 
 
-class Expansion(NamedTuple):
-    """The points in order, how many repeated another one, and how many a where line excluded."""
+def expand(
+    document: Document, file: GridFile, names: Names, on_progress: OnProgress = lambda done, of: None
+) -> tuple[tuple[Any, ...], int, int]:
+    """The points in order, how many repeated another one, and how many a where line excluded.
 
-    points: tuple[Any, ...]
-    n_duplicates: int
-    n_excluded: int
-
-
-def expand(document: Document, file: GridFile, names: Names, on_progress: OnProgress = lambda done, of: None) -> Expansion:
-    """All points of the grid; raises GridError with a line per kind of invalid point, or if no point or too many are left."""
+    Raises GridError with a line for each kind of invalid point, or if no point or too many are left.
+    """
     blocks = [_Expanded(names, file, i, block) for i, block in enumerate(file.blocks or [Block()])]
     n_raw, n_excluded, n_duplicates = sum(block.n_raw for block in blocks), 0, 0
     most = file.limits.max_runs // file.runs_each
@@ -75,7 +72,7 @@ def expand(document: Document, file: GridFile, names: Names, on_progress: OnProg
         raise GridError([document.line((*block.location, "where"), empty.format(_points(block.n_raw))) for block in blocks])
     if len(points) > most:
         raise _too_many(document, file, len(points))
-    return Expansion(tuple(points.values()), n_duplicates, n_excluded)
+    return tuple(points.values()), n_duplicates, n_excluded
 
 
 def _too_many(document: Document, file: GridFile, n_points: int, about: str = "") -> GridError:

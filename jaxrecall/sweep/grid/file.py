@@ -97,13 +97,9 @@ class SeedRange:
             raise ValueError(f"got start={self.start}, count={self.count}; allowed: seeds up to {MAX_SEED}")
 
 
-_COUNT = kind_of(
-    lambda value: is_number(value) and 1 <= value <= MAX_SEED + 1 and value == int(value),
-    "a count from 1, {start: 0, count: 64} or a list such as [0, 5, 7]",
-    {"type": "integer", "minimum": 1, "maximum": MAX_SEED + 1},
-)
+_COUNT = whole(1, MAX_SEED + 1, "a count from 1, {start: 0, count: 64} or a list such as [0, 5, 7]")
 SEEDS = by_form(
-    _COUNT.then(lambda count: range(int(count))),
+    _COUNT.then(range),
     many(whole(0, MAX_SEED), unique=True).then(_each_once).then(tuple),
     section(SeedRange).then(lambda seeds: range(seeds.start, seeds.start + seeds.count)),
 )

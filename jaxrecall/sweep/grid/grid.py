@@ -16,7 +16,7 @@ from typing import Any
 
 from ...errors import GridError, UsageError, shown
 from ...model.point import Point
-from ..settings import Precision, Settings
+from ..settings import Settings
 from .axes import Names, law_parameters
 from .document import Document, read_document
 from .expand import OnProgress, expand
@@ -39,12 +39,12 @@ class Grid:
     are cells, and their value of its axis has no meaning. `simulator` is None for that of this package.
     """
 
-    points: tuple[Any, ...]
-    n_duplicates: int
-    n_excluded: int
     name: str
     root_seed: int
     seeds: Sequence[int]  # a range where the file gives a count, which may be very large in a search
+    points: tuple[Any, ...]
+    n_duplicates: int
+    n_excluded: int
     axes: tuple[str, ...]
     limits: Limits
     settings: Settings
@@ -55,14 +55,6 @@ class Grid:
     @property
     def n_runs(self) -> int:
         return len(self.points) * len(self.seeds)
-
-    @property
-    def precision(self) -> Precision:
-        return self.settings.precision
-
-    @property
-    def part_seconds(self) -> float:
-        return self.settings.part_seconds
 
 
 def read_grid(path: str | Path, sets: Sequence[str] = (), on_progress: OnProgress = lambda done, of: None, simulator: Any = None) -> Grid:
@@ -119,21 +111,23 @@ def from_document(document: Document, on_progress: OnProgress = lambda done, of:
     names = Names(_imported(document, given) if isinstance(given, str) else simulator)
     mistakes: Mistakes = []
     file: GridFile = grid_file(names).read(document.data, (), mistakes)
-    mistakes += WrongNames(document, file, names)
     if not mistakes and file.search and len(file.seeds) < SEARCH_MIN_SEEDS:
         allowed = f"allowed with search: at least {SEARCH_MIN_SEEDS}, better {{count: 200}}"
         mistakes.append((("seeds",), f"got {len(file.seeds)}; {allowed}"))
+    mistakes += WrongNames(document, file, names)
     if lines := document.errors + [document.line(*mistake) for mistake in mistakes]:
         raise GridError(lines)
-    expansion = expand(document, file, names, on_progress)
+    points, n_duplicates, n_excluded = expand(document, file, names, on_progress)
     about = given if isinstance(given, str) or not given else given.name
     resolved = plain(file) | {"seeds": _as_seeds(file.seeds), "blocks": document.data.get("blocks"), "simulator": about}
     return Grid(
-        *expansion,
         name=file.name,
         root_seed=file.root_seed,
         seeds=file.seeds,
-        axes=_varying(file, names, expansion.points),
+        points=points,
+        n_duplicates=n_duplicates,
+        n_excluded=n_excluded,
+        axes=_varying(file, names, points),
         limits=file.limits,
         settings=Settings(precision=file.run.precision, part_seconds=file.run.part_seconds),
         search=file.search,

@@ -55,8 +55,8 @@ class WrongNames:
     def _in_axes(self, block: Block, at: Location) -> Found:
         first: dict[str, Location] = {}
         for path, group in block.groups():
-            lengths = {name: len(values) for name, values in group.items() if values is not WRONG}
-            if not group or len(set(lengths.values())) > 1:
+            lengths = {name: len(values) for name, values in group.items() if isinstance(values, tuple)}  # others are wrong
+            if len(lengths) == len(group) and len(set(lengths.values())) != 1:
                 got = ", ".join(f"{name}: {length}" for name, length in lengths.items()) or "of nothing"
                 yield (*at, *path), f"got lengths {got}; allowed: equal lengths"
             for name in group:

@@ -95,10 +95,11 @@ def kind_of(test: Callable[[Any], Any], allowed: str, schema: Schema) -> Kind:
     return leaf(check, lambda defs: dict(schema))
 
 
-def whole(low: int, high: int) -> Kind:
-    """Whole numbers from low to high; 1e5 is one, true is not."""
+def whole(low: int, high: int, allowed: str = "") -> Kind:
+    """Whole numbers from low to high; 1e5 is one, true is not. A refusal shows `allowed`, or the limits."""
     schema = {"type": "integer", "minimum": low, "maximum": high}
-    return kind_of(lambda v: is_number(v) and low <= v <= high and v == int(v), f"whole numbers from {low} to {high}", schema).then(int)
+    allowed = allowed or f"whole numbers from {low} to {high}"
+    return kind_of(lambda v: is_number(v) and low <= v <= high and v == int(v), allowed, schema).then(int)
 
 
 def between(low: float, high: float, allowed: str) -> Kind:

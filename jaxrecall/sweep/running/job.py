@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
@@ -231,7 +232,7 @@ def prepare(
     """
     if grid.search and shard and shard.count > 1:
         raise UsageError(f"--shard: got {shard} for a search, which is sequential; allowed: --workers, --engine ray, --shard 0/1")
-    settings = Settings(grid.precision, grid.part_seconds, fail_fast)
+    settings = replace(grid.settings, fail_fast=fail_fast)
     store = folder if isinstance(folder, Store) else Store(folder)
     store.check()
     simulator = simulator_of(grid)
