@@ -96,13 +96,14 @@ def _text(path: str) -> str:
     try:
         with Path(path).open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
-        if len(content) > MAX_FILE_BYTES:
-            raise GridError(f"{path}: is too large; allowed: up to {MAX_FILE_BYTES} bytes")
-        return content.decode("utf-8-sig")
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise GridError(f"{path}: is not UTF-8 text; allowed: a YAML file") from None
     except (OSError, ValueError) as error:  # a path that holds a null character is a ValueError
-        raise GridError(f"{shown(path)}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        raise GridError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if len(content) > MAX_FILE_BYTES:
+        raise GridError(f"{path}: is too large; allowed: up to {MAX_FILE_BYTES} bytes")
+    return text
 
 
 class _Reader:
@@ -118,7 +119,7 @@ class _Reader:
             return None if node is None else self._build(node, location)
         except yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-            about = ", ".join(text for name in ("context", "problem") if (text := getattr(error, name, None)))
+            about = ", ".join(said for name in ("context", "problem") if (said := getattr(error, name, None)))
             place = self.origin(mark) if mark else self.document.path
             raise GridError(f"{place}: is not valid YAML: {about or ' '.join(str(error).split())}") from None
         except RecursionError:
@@ -140,7 +141,7 @@ class _Reader:
                 items.append(self._build(item, (*location, i)))
             return items
         try:
-            return node.value if node.style else _scalar(node.value)
+            return _scalar(node.value) if isinstance(node, yaml.ScalarNode) and node.style is None else node.value
         except ValueError:
             got = shown(node.value, 40)
             raise GridError(f"{self.origin(node.start_mark)}: got {got}; allowed: numbers of up to 4300 digits") from None
@@ -171,7 +172,8 @@ def _set(document: Document, text: str, laws: Collection[str]) -> None:
     inside: Any = document.data
     location: Location = ()
     for part, following in zip_longest(parts, parts[1:]):
-        around, step = dotted(location) or "the file", part
+        around = dotted(location) or "the file"
+        step: Any = part
         if isinstance(inside, list):
             if not part.isdecimal() or len(part) > 9 or int(part) >= len(inside):
                 allowed = f"0 to {len(inside) - 1}" if inside else "none, the list is empty"
@@ -182,11 +184,11 @@ def _set(document: Document, text: str, laws: Collection[str]) -> None:
             raise GridError(f"{about_set}: {around} is {shown(inside)}, not a mapping; allowed: {around}=VALUE")
         location = (*location, step)
         if following is None:
-            break
+            document.origins = {place: line for place, line in document.origins.items() if place[: len(location)] != location}
+            inside[step] = _Reader(document, lambda mark: about_set).read(value, location)
+            document.origins[location] = about_set
+            return
         if (inside[step] if isinstance(inside, list) else inside.get(step)) is None:
             inside[step] = [{}] if location == ("blocks",) and following == "0" else {}
             document.origins[location] = about_set
         inside = inside[step]
-    document.origins = {place: line for place, line in document.origins.items() if place[: len(location)] != location}
-    inside[location[-1]] = _Reader(document, lambda mark: about_set).read(value, location)
-    document.origins[location] = about_set

@@ -124,23 +124,19 @@ def one_of(*values: Any) -> Kind:
 def many(kind: Kind, example: str = "", least: int = 1, most: float = math.inf, unique: bool = False) -> Kind:
     """A list of `least` to `most` values of a kind."""
 
-    def checked(value: Any) -> Any:
+    def read(value: Any, at: Location, mistakes: Mistakes) -> Any:
         if not isinstance(value, list):
-            raise refuse(value, "a list" + (f", such as {example}" if example else ""))
-        if not least <= len(value) <= most:
-            got = f"got {len(value)} entries; allowed: 1 to {most}" if value else "got an empty list; allowed: at least one entry"
-            raise ValueError(got)
-        return value
+            message = str(refuse(value, "a list" + (f", such as {example}" if example else "")))
+        elif not least <= len(value) <= most:
+            message = f"got {len(value)} entries; allowed: 1 to {most}" if value else "got an empty list; allowed: at least one entry"
+        else:
+            return [kind.read(item, (*at, i), mistakes) for i, item in enumerate(value)]
+        mistakes.append((at, message))
+        return WRONG
 
     def schema(defs: Schema) -> Schema:
         limits = ({"maxItems": most} if most < math.inf else {}) | ({"uniqueItems": True} if unique else {})
         return {"type": "array", "items": kind.schema(defs), "minItems": least, **limits}
-
-    whole = leaf(checked, schema)
-
-    def read(value: Any, at: Location, mistakes: Mistakes) -> Any:
-        items = whole.read(value, at, mistakes)
-        return items if items is WRONG else [kind.read(item, (*at, i), mistakes) for i, item in enumerate(items)]
 
     return Kind(read, schema)
 
