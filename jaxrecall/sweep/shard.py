@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..errors import UsageError
 from ..model.point import Point, Run
@@ -43,12 +43,10 @@ def shares(points: Sequence[Point], seeds: Sequence[int], count: int) -> Iterato
     All runs are put in a row, with similar sizes side by side, and the row is cut into pieces of equal estimated cost. So a share
     is off by less than one run, and compiles few programs. A run belongs to the piece that holds its middle.
     """
+    row, costs = list(points), [1.0] * len(points)  # what the points of another simulator cost is not known
     if all(isinstance(point, Point) for point in points):
-        pairs = sorted(((Shape.tight(point), point) for point in points), key=lambda pair: attrgetter("variant", "V", "d", "m")(pair[0]))
-        row = [point for _, point in pairs]
-        costs = [Rates().seconds(operations(shape, work(point))) for shape, point in pairs]
-    else:  # what the points of another simulator cost is not known
-        row, costs = list(points), [1.0] * len(points)
+        row = sorted(points, key=lambda point: attrgetter("variant", "V", "d", "m")(Shape.tight(point)))
+        costs = [Rates().seconds(operations(Shape.tight(point), work(point))) for point in row]
     total, before = len(seeds) * sum(costs), 0.0
     for point, cost in zip(row, costs, strict=True):
         for seed in seeds:
@@ -105,30 +103,27 @@ def _of_process(environment: Mapping[str, str]) -> Shard | None:
     """The process of JAX: as JAX has it where the caller has started jax.distributed, else as in the environment."""
     jax = sys.modules.get("jax")
     if jax and jax.distributed.is_initialized():
-        return _as_jax_has_it(jax)
+        index, count = jax.process_index(), jax.process_count()
+        return Shard(index, count, f"process {index} of jax.distributed")
     index, count = (environment.get(name) for name in ("JAX_PROCESS_ID", "JAX_NUM_PROCESSES"))
     if index is None or count is None:
         return None
     return _parsed(f"{index}/{count}", "JAX_PROCESS_ID/JAX_NUM_PROCESSES", f"JAX_PROCESS_ID {index}")
 
 
-def _as_jax_has_it(jax: Any) -> Shard:
-    return Shard(jax.process_index(), jax.process_count(), f"process {jax.process_index()} of jax.distributed")
-
-
-def _of_jax(environment: Mapping[str, str]) -> Shard:
+def _of_jax(environment: Mapping[str, str]) -> Shard | None:
     """Starts jax.distributed, which finds its processes on TPU slices, under Slurm, MPI and Kubernetes, and shuts it down again.
 
     Only the index is needed. If it kept running, it would end every process when one dies, and the first would wait for the last.
     """
     import jax
 
+    shard = _of_process(environment)
     if jax.distributed.is_initialized():
-        return _as_jax_has_it(jax)
-    known = _of_process(environment)
+        return shard
     try:
-        jax.distributed.initialize(num_processes=known and known.count, process_id=known and known.index)
-        shard = _as_jax_has_it(jax)
+        jax.distributed.initialize(num_processes=shard and shard.count, process_id=shard and shard.index)
+        shard = _of_process(environment)
         jax.distributed.shutdown()
     except (RuntimeError, ValueError) as error:
         raise UsageError(f"--shard jax: jax.distributed does not start ({' '.join(str(error).split())[:200]}); {ALLOWED}") from error
