@@ -604,6 +604,11 @@ def test_unreadable_paths(tmp_path):
         one_line(error.value.lines, "cannot be read", why)
 
 
+def test_a_file_that_is_too_large(refused, monkeypatch):
+    monkeypatch.setattr("jaxrecall.sweep.grid.document.MAX_FILE_BYTES", len(BASE) - 1)
+    assert refused(BASE) == [f"grid.yaml: is too large; allowed: up to {len(BASE) - 1} bytes"]
+
+
 def test_a_file_name_that_is_no_name(refused):
     one_line(refused(BASE, name="my grid.yaml"), "my grid.yaml: name: got 'my grid'; allowed: text", "without a name the file gives it")
 
