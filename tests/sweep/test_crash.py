@@ -24,12 +24,11 @@ from helpers import ROOT
 from test_store import in_namespace, rows
 
 from jaxrecall import load
-from jaxrecall.cli import called
+from jaxrecall.cli import Interrupts, called
 from jaxrecall.errors import StoreError
 from jaxrecall.model.columns import COLUMNS
 from jaxrecall.status import survey
 from jaxrecall.sweep.running import recorder
-from jaxrecall.sweep.running.interrupts import Interrupts
 from jaxrecall.sweep.running.progress import Events, Progress
 from jaxrecall.sweep.running.recorder import Saver
 from jaxrecall.sweep.store.store import PART_BYTES, ROW_BYTES, Store
@@ -99,7 +98,7 @@ class Sweeps:
         _, err = sweep.communicate(timeout=300)
         last = events[-1] if events else {}
         if last.get("event") == "done":
-            assert last["exit_code"] == sweep.returncode
+            assert sweep.returncode in (last["exit_code"], -signal.SIGKILL)  # which may come between its last event and its end
             assert last["runs_executed"] - last["unsaved"] == sum(event["rows"] for event in events if event["event"] == "part")
         return {**last, "returncode": sweep.returncode, "err": err, "events": events}
 
@@ -490,7 +489,7 @@ from jaxrecall.simulator import program
 program.on_cpu = lambda: False  # runs side by side, as on an accelerator
 jax.numpy.zeros(3)
 size = int(next(line for line in open("/proc/self/status") if line.startswith("VmSize")).split()[1]) * 1024
-resource.setrlimit(resource.RLIMIT_AS, (size + 8 * 10**8,) * 2)  # too little for 8 runs at a time
+resource.setrlimit(resource.RLIMIT_AS, (size + 6 * 10**8,) * 2)  # too little for 8 runs at a time
 """
 
 

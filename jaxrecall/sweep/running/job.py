@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from ...cli import Interrupts
 from ...errors import GridError, StoreError, UsageError
 from ...model.point import Run, RunId
 from ..calibration import cores
@@ -22,7 +23,6 @@ from ..search.rounds import Rounds, known_rows
 from ..settings import Settings
 from ..shard import Shard, without_shard
 from ..store.store import PART_ROWS, Done, Store
-from .interrupts import Interrupts
 from .progress import Progress, duration, plural
 from .recorder import Outcome
 
@@ -58,7 +58,7 @@ class Job:
         settings: Settings,
         resume_command: str,
     ):
-        self.grid, self.store, self.shard, self.resume_command = grid, store, shard, resume_command
+        self.grid, self.store, self.shard, self.pad_to, self.resume_command = grid, store, shard, pad_to, resume_command
         self.simulator = simulator_of(grid)
         self.outcome = Outcome()
         self.remarks: list[str] = []
