@@ -16,7 +16,7 @@ from pathlib import Path
 
 from .cli import OK, USAGE, called
 from .errors import StoreError
-from .sweep.store.files import Unreadable, no_rows, result_files, storage_errors
+from .sweep.store.files import Unreadable, holds_results, no_rows, result_files, storage_errors
 from .sweep.store.store import Store
 from .sweep.store.table import ROW, VERSION, best, in_table_order, joined, read
 
@@ -44,7 +44,7 @@ def compact(folder: str | Path, prune: bool = False, others: Sequence[str | Path
     target.check()
     stores = [target, *map(Store, others)]
     for store in stores[bool(others) :]:
-        if not store.holds_results():
+        if not holds_results(store.folder):
             raise no_rows([store.folder], [])
     if others:
         with storage_errors(target.folder):

@@ -141,7 +141,7 @@ class Saver:
         else:
             if self.refused:
                 self.progress.message(f"saving works again: {len(self.rows)} rows written")
-            self.progress.saved(path, len(self.rows))
+            self.progress.tell("part", path=str(path), rows=len(self.rows))
             self.rows, self.n_runs, self.refused = [], 0, 0
             self.due = time.monotonic() + self.part_seconds
 

@@ -34,7 +34,6 @@ from .files import (
     TEMPORARY_NAME,
     Unreadable,
     atomic_write,
-    holds_results,
     listed,
     local_path,
     read_json,
@@ -101,10 +100,6 @@ class Store:
                     path.rmdir()
             raise
         self._remove_stale_files()
-
-    def holds_results(self) -> bool:
-        """Whether this is a results folder: it has a parts folder or a table, if only an empty one."""
-        return holds_results(self.folder)
 
     def where(self) -> Path:
         """What holds the rows: the parts or the table, as a path for any Parquet reader; the folder where there are both."""

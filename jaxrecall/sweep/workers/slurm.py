@@ -178,7 +178,7 @@ class Arrivals:
             outcome.runs += len(new)
             outcome.accuracy |= {run: trace[-1]["accuracy"] for run, trace in new.items()}
             progress.advanced(list(new.values()), sum(self.seconds[run.point_id] for run in new))
-            progress.saved(path, sum(map(len, new.values())))
+            progress.tell("part", path=str(path), rows=sum(map(len, new.values())))
 
 
 def _parts(store: Store) -> list[Path]:
