@@ -142,7 +142,7 @@ def _picture(job: Job, events: Events | None) -> None:
         print(table)
     for outcome in dict.fromkeys(row["outcome"] for row in rows or ()):
         print(f"{outcome}: {OUTCOMES[outcome]}")
-    print(f"\ntable:   {job.store.where()} ({len(mine)} runs of this grid; jaxrecall.load({str(job.store.folder)!r}))")
+    print(f"\ntable:   {job.store.folder} ({len(mine)} runs of this grid; jaxrecall.load({str(job.store.folder)!r}))")
     print(f"figure:  {path}" + (f" ({remark})" if remark else ""))
 
 

@@ -138,7 +138,7 @@ def test_load_returns_all_rows_in_order_or_the_last_of_each_run(store):
     last = load(store.folder, last=True)
     assert list(zip(last.seed, last.step, last.accuracy, strict=True)) == [(0, 5, 0.005), (1, 7, 0.007)]
     assert len(frame_of(store.tables()[0].values(), [RunId(row(1)["point_id"], 1)])) == 3
-    pq.write_table(pq.read_table(store.where().parent).slice(0, 2), store.folder / "cut.parquet")
+    pq.write_table(pq.read_table(store.parts).slice(0, 2), store.folder / "cut.parquet")
     with pytest.raises(StoreError, match=r"no last step of a run in .*cut\.parquet, which hold others; allowed: last=False"):
         load(store.folder / "cut.parquet", last=True)
 

@@ -101,13 +101,6 @@ class Store:
             raise
         self._remove_stale_files()
 
-    def where(self) -> Path:
-        """What holds the rows: the parts or the table, as a path for any Parquet reader; the folder where there are both."""
-        has_parts = any(self.parts.glob("*.parquet"))
-        if self.table.exists():
-            return self.folder if has_parts else self.table
-        return self.parts / "*.parquet"
-
     def read_manifest(self) -> dict[str, Any] | None:
         """What `prepare` wrote, or None."""
         with storage_errors(self.manifest):

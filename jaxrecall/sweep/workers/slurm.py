@@ -78,14 +78,12 @@ class ShardTask(Checkpointable):
 def executor(kind: str, folder: Path, options: Mapping[str, str], name: str) -> Any:
     """submitit's executor of that kind, with options as sbatch names them."""
     values: dict[str, Any] = {key.replace("-", "_"): int(value) if value.isdecimal() else value for key, value in options.items()}
-    time_and_name = {"timeout_min": values.pop("time", MINUTES), "name": name}
-    if "setup" in values:
-        values["setup"] = [values["setup"]]  # commands before the task's own
+    minutes, setup = values.pop("time", MINUTES), values.pop("setup", None)  # commands before the task's own
     known = submitit.SlurmExecutor._valid_parameters()
-    chosen = {f"slurm_{key}": value for key, value in values.items() if key in known}
-    others = {key.replace("_", "-"): value for key, value in values.items() if key not in known}
+    chosen = {f"slurm_{key}": values.pop(key) for key in known & values.keys()} | ({"slurm_setup": [setup]} if setup else {})
     by = submitit.AutoExecutor(folder, cluster=kind, slurm_max_num_timeout=TIMEOUTS)
-    by.update_parameters(**time_and_name, **chosen, slurm_additional_parameters=others)
+    others = {key.replace("_", "-"): value for key, value in values.items()}
+    by.update_parameters(timeout_min=minutes, name=name, **chosen, slurm_additional_parameters=others)
     return by
 
 
