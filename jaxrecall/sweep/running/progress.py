@@ -63,7 +63,7 @@ class Progress:
         self.est_done += est_seconds
         known = [trace[-1][self.accuracy_column] for trace in traces if trace[-1][self.accuracy_column] is not None]
         self.accuracy = known[-1] if known else self.accuracy
-        counts = {"rows": sum(map(len, traces)), "runs_executed": self.done, "todo": self.n_runs - self.done}
+        counts: dict[str, Any] = {"rows": sum(map(len, traces)), "runs_executed": self.done, "todo": self.n_runs - self.done}
         self.tell("batch", **counts, accuracy=self.accuracy, eta=self.eta)
 
     def failed(self, line: str, est_seconds: float, n_runs: int, details: Path | None) -> None:
