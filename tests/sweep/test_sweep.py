@@ -107,6 +107,7 @@ def test_runs_that_take_no_shortcut_are_announced_where_they_take_long(grid, cap
     assert said.endswith(f": {n_full} runs may not take a shortcut, about 0.0 s more")
 
 
+@pytest.mark.filterwarnings("ignore:dropped 8 rows")
 def test_the_printed_folder_holds_the_rows_before_and_after_compact(grid, capsys):
     for options in (None, [], ["--prune"]):
         assert options is None or compact(["results/tiny", *options]) == 0

@@ -31,6 +31,9 @@ Executor = Callable[[Plan, Store, Progress, Interrupts, str], Outcome]
 
 PACKAGES = ("jaxrecall", "jax", "jaxlib", "numpy", "pyarrow")
 
+CELLS = ("root_seed", "base", "blocks", "simulator")
+"""Keys of a grid that say which cells are searched."""
+
 
 class Job:
     """A grid, its results folder, and what is missing there.
@@ -79,6 +82,23 @@ class Job:
     def to_do(self) -> bool:
         """Whether anything is missing."""
         return bool(self.search.pending if self.search else self.plan.chunks)
+
+    def n_others(self, done: set[RunId]) -> int:
+        """How many of the finished runs in the results folder are not of this grid.
+
+        Rows of an earlier search of the same cells count as this grid's, whether or not this search uses them.
+        """
+        if not done:
+            return 0
+        if not self.search:
+            points = {point.point_id for point in self.grid.points}
+            return sum(run.point_id not in points for run in done)
+        try:
+            before = (self.store.read_manifest() or {})["grid"]
+            same_cells = all(before.get(key) == self.grid.resolved.get(key) for key in CELLS)
+        except (StoreError, KeyError, TypeError, AttributeError):  # not a manifest; the next call replaces it
+            return 0
+        return 0 if same_cells else len(done - self.search.used)
 
     def facts(self) -> dict[str, Any]:
         """The runs that are left and their estimated cost, as plain data; of a search the worst case, in which every run that may be
@@ -221,8 +241,7 @@ def prepare(
     store.columns = simulator.columns
     store.about = simulator.about() | {"axes": list(grid.axes), "fixed": _fixed(grid)}
     job.remarks += [f"{path}: cannot be read as results, so its runs count as missing ({reason})" for path, reason in done.unreadable]
-    points = {point.point_id for point in grid.points}  # of a search those of its cells, whose earlier rows are not told apart
-    if not grid.search and (n_others := sum(run.point_id not in points for run in done.runs)):
+    if n_others := job.n_others(done.runs):
         job.remarks.append(
             f"note: {store.folder} also holds {n_others} runs that are not of this grid; load, fit and report read them too. "
             "--out DIR keeps grids apart"
