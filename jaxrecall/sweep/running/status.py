@@ -48,7 +48,8 @@ def survey(*folders: str | Path) -> dict[str, Any]:
     found, unreadable = _rows(stores, simulator.accuracy)
     usual = max(found, key=lambda version: len(found[version]), default=(simulator.version, "highest"))
     precision = manifest.get("precision")
-    unknown = not grid and "simulator" in (manifest.get("grid") or ())
+    given = manifest.get("grid")
+    unknown = not grid and isinstance(given, dict) and "simulator" in given
     version = (usual[0] if unknown else simulator.version, precision if isinstance(precision, str) else usual[1])
     mine = found.pop(version, {})
     runs = set(mine)
@@ -118,7 +119,8 @@ def _manifest(store: Store) -> tuple[dict[str, Any], Grid | None, str | None]:
 def _grid_folder(command: Any) -> list[str]:
     """The folder of the grid file in a command, if there is one."""
     found = re.search(r"--grid[ =](\S+)", command) if isinstance(command, str) else None
-    return [os.path.abspath(os.path.dirname(found[1].strip("'\"")))] if found else []
+    folder = os.path.abspath(os.path.dirname(found[1].strip("'\""))) if found else ""
+    return [folder] if os.path.isdir(folder) else []
 
 
 def _failures(stores: Sequence[Store], done: Container[RunId]) -> tuple[list[dict[str, Any]], list[tuple[Path, str]]]:
