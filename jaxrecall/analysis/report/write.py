@@ -9,7 +9,7 @@ from typing import Any
 
 from ...errors import FitError, UsageError
 from ...sweep.running.status import survey
-from ...sweep.store.files import atomic_write
+from ...sweep.store.files import atomic_write, holds_results
 from ...sweep.store.store import Store
 from ..figures import predict
 from ..figures.draw import draw
@@ -62,7 +62,7 @@ def write(
 
     Raises UsageError, FitError or StoreError before anything is written.
     """
-    is_folder = Store(table).holds_results()
+    is_folder = holds_results(Store(table).folder)
     out = out or (table / "report.html" if is_folder else table.resolve().with_name(f"{table.resolve().stem}-report.html"))
     if out.is_dir():
         raise UsageError(f"--out: {out} is a folder; allowed: a file, as in {out / 'report.html'}")
