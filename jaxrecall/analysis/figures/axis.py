@@ -95,6 +95,12 @@ class Axis:
         """The least distance of two neighbours on paper."""
         return float(np.diff(self.spots(self.values)).min()) if len(self.values) > 1 else 1.0
 
+    @property
+    def upright(self) -> int:
+        """Letters of the longest name along x, if the names have room only upright; 0 otherwise."""
+        longest = max((len(text(v)) for v in self.values), default=0)
+        return longest if not self.numeric and len(self.values) * longest > UPRIGHT >= longest else 0
+
     def scale(self, ax: Any, which: str, fill: bool = False) -> None:
         """Scale, limits and ticks of `ax` along "x" or "y"; `fill` ends the axis where the last values end."""
         from matplotlib.ticker import FuncFormatter, NullLocator
@@ -114,10 +120,8 @@ class Axis:
             log_axis(axis)
             return
         places, names = self.place(self.values), [text(v) for v in self.values]
-        longest = max(map(len, names), default=0)
-        upright = which == "x" and not self.numeric and len(names) * longest > UPRIGHT >= longest
-        axis.set_tick_params(rotation=90 if upright else 0)
-        axis.set_major_locator(_where_there_is_room(places, names, which == "y" or upright))
+        axis.set_tick_params(rotation=90 if which == "x" and self.upright else 0)
+        axis.set_major_locator(_where_there_is_room(places, names, which == "y" or bool(self.upright)))
         axis.set_major_formatter(FuncFormatter(lambda at, _: names[int(np.abs(places - at).argmin())]))
         axis.set_minor_locator(NullLocator())
 

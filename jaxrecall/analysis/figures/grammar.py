@@ -25,6 +25,9 @@ MAX_PANELS = 12
 MAX_LINES = 14
 """Most lines of one panel that more than one axis makes."""
 
+LETTER = 0.06
+"""Inches of a letter of a tick."""
+
 OPEN = {
     "plateau": ("X", "levels off below"),
     "not reached": ("^", "not reached, N* is above"),
@@ -252,6 +255,7 @@ class Chart:
         _headings(figure, axes, [settings(values, names) for values in self.parts])
         for ax, values in zip(axes, self.parts, strict=True):
             self.draw(ax, values)
+        figure.set_figheight(figure.get_figheight() + LETTER * self.x.upright)
         own = [] if self.looks else self.entries()
         key(figure, own, self.lines[0] if len(self.lines) == 1 else None)
         if others := (self.entries() if self.looks else []) + self.signs():
@@ -285,7 +289,8 @@ class Chart:
         if self.scale == "fraction":
             ax.set_ylim(-0.02, 1.02)
         elif self.scale == "log":
-            ax.set(yscale="log", ylim=self.ends())
+            ax.set_ylim(self.ends())  # first: no limits suit equal values by themselves
+            ax.set_yscale("log")
             log_axis(ax.yaxis)
         ax.grid(True)
 
