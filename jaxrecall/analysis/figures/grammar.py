@@ -410,12 +410,12 @@ def _headings(figure: Any, panels: Sequence[Any], headings: Sequence[str]) -> No
 
 def wrapped(heading: str, room: int) -> list[str]:
     """A heading in lines of so many letters, broken after a comma, else after =; what is longer still is cut."""
-    lines = [""]
+    lines, most = [""], round(1.25 * room)  # a little more is no harm: letters are narrow
     for part in re.split(r"(?<=,) ", heading):
-        for piece in [part] if len(part) <= room else re.split(r"(?<==) ", part, maxsplit=1):
+        for piece in [part] if len(part) <= most else re.split(r"(?<==) ", part, maxsplit=1):
             joined = f"{lines[-1]} {piece}".strip()
             lines[-1:] = [joined] if len(joined) <= room or not lines[-1] else [lines[-1], piece]
-    return [line if len(line) <= room else f"{line[: room - 3]}..." for line in lines]
+    return [line if len(line) <= most else f"{line[: most - 3]}..." for line in lines]
 
 
 def _name_axes(figure: Any, panels: Sequence[Any], x: str, y: str) -> None:
