@@ -170,7 +170,7 @@ def _where_there_is_room(places: Array, names: list[str], upright: bool) -> Any:
                     shown.append(i)
             return places[shown[::-1]]
 
-    return Locator(places)
+    return Locator(places.tolist())
 
 
 def log_axis(axis: Any) -> None:

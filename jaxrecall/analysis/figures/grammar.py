@@ -410,7 +410,7 @@ def _headings(figure: Any, panels: Sequence[Any], headings: Sequence[str]) -> No
 
 def wrapped(heading: str, room: int) -> list[str]:
     """A heading in lines of so many letters, broken after a comma, else after =; what is longer still is cut."""
-    lines, most = [""], round(1.25 * room)  # a little more is no harm: letters are narrow
+    lines, most = [""], round(1.15 * room)  # a little more is no harm: letters are narrow
     for part in re.split(r"(?<=,) ", heading):
         for piece in [part] if len(part) <= most else re.split(r"(?<==) ", part, maxsplit=1):
             joined = f"{lines[-1]} {piece}".strip()

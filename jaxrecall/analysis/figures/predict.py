@@ -75,15 +75,15 @@ def surrogate_N(at: Cell, theta: float, seeds: int) -> float | None:
 
 def accuracy_curve(at: Cell, N: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     """Predicted test accuracy along N, (N, accuracy): smooth in ln N between these N and, where they are few, some more."""
-    ends = np.log([N.min(), N.max()])
-    few = len(set(N)) < POINTS and ends[0] < ends[1]
-    asked = np.unique([*N, *np.exp(np.linspace(*ends, POINTS)).round()] if few else N)
+    low, high = float(np.log(N.min())), float(np.log(N.max()))
+    few = len(set(N)) < POINTS and low < high
+    asked = np.unique([*N, *np.exp(np.linspace(low, high, POINTS)).round()] if few else N)
     found = [accuracy(at, float(n)) for n in asked]
     if None in found:
         return None
     if len(asked) < 2:
         return asked, np.array(found, dtype=float)
-    x = np.linspace(*ends, 49)
+    x = np.linspace(low, high, 49)
     return np.exp(x), PchipInterpolator(np.log(asked), np.array(found, dtype=float))(x)
 
 
