@@ -102,7 +102,7 @@ def has_gaps(x: Axis, y: Axis, panels: Sequence[Table]) -> bool:
 def pixels(x: Axis, y: Axis, rows: Table) -> Iterator[tuple[Corners, dict[str, Any]]]:
     """Each row with its pixel; none is wider than the usual step, so that gaps stay gaps. A row without a place has none."""
     placed = rows.assign(_x=x.spots(column(x.name, rows)), _y=y.spots(column(y.name, rows))).dropna(subset=["_x", "_y"])
-    steps = np.diff(np.unique(placed["_x"].to_numpy(float)))
+    steps: Any = np.diff(np.unique(placed["_x"]))
     across = _sides(x, placed["_x"], float(np.median(steps)) if len(steps) else 1.0)
     largest = [steps.max() for _, mine in placed.groupby("_x") if len(steps := np.diff(np.unique(mine["_y"])))]
     for _, mine in placed.groupby("_x"):
