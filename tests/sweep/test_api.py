@@ -115,7 +115,7 @@ def test_numbers_and_lists_of_numpy_count_as_plain_ones_and_the_dict_stays_as_it
         ([Point(**BASE, N=1), Point(**BASE, N=1, root_seed=5)], None, "grid: got points of root_seed 0, 5; allowed: points of one"),
         ("none.yaml", None, "none.yaml: cannot be read: No such file or directory"),
         ({"base": {**BASE, "V": -3, "N": 5}}, None, "grid: base.V: got -3; allowed: whole numbers from 2 to 65536"),
-        (GRID, 0, "grid: seeds.count: got 0; allowed: whole numbers from 1 to 1000"),
+        (GRID, 0, "grid: seeds.count: got 0; allowed: whole numbers from 1 to 4294967296"),
         (GRID, [1, 1], "grid: seeds: got 1 more than once"),
     ],
 )
