@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from ..model import keys, task
+from ..model import keys
 from ..model.point import BLOCK
 from . import pairs
 from .attention import Attended, Scores, Values, attend, attend_evenly, scores_under
@@ -144,7 +144,7 @@ def through_logits(world: World, state: State, wanted: Collection[str]) -> Sums:
     of_token, of_trigger = e.Z_in @ answers.T, answers @ e.z_trig
 
     def tile(blocks: keys.Addresses, real: Array) -> Parameters:
-        x0 = task.tokens(blocks, 0, world.run.V)
+        x0 = world.tokens(blocks, 0)
         seen = attend(world, blocks, x0, scores, Values(of_token, of_trigger))
         p = probabilities(world, state.rate * seen.h)
         r = masked(real, p - is_label(world, label_of(world, x0)).astype(f32))
@@ -177,7 +177,7 @@ def through_outputs(world: World, state: State, wanted: Collection[str]) -> Sums
     table = answers if mlp or with_Z or not with_V else e.Z_out
 
     def tile(blocks: keys.Addresses, real: Array) -> Parameters:
-        x0 = task.tokens(blocks, 0, world.run.V)
+        x0 = world.tokens(blocks, 0)
         seen = attend_evenly(world, blocks) if state.scores is None else attend(world, blocks, x0, state.scores)
         phi, slope = features(world, seen.h)
         out, y, new = phi @ V_mat.T if mlp else phi, label_of(world, x0), {}
