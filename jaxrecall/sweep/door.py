@@ -21,6 +21,9 @@ from .settings import Settings
 
 Sizes = tuple[int, int, int]
 
+SAVES = 0.25
+"""Share of the time of a run by which a program of a point's own sizes must be faster than a larger one to be compiled."""
+
 Runner = BatchRunner | OwnRunner
 
 
@@ -76,6 +79,16 @@ class Recall:
         known = Calibration.kept()
         sized = [((shape.V, shape.d, shape.m), shape.light, group) for shape, group in groups.items()]
         return planning.joined([planning.make(group, sizes, known, limit, settings, light) for sizes, light, group in sized], batch)
+
+    def sizes(self, point: Point) -> Sizes:
+        """What programs are padded to."""
+        return point.V, point.d, point.m
+
+    def closer(self, point: Point, shape: Shape) -> Shape:
+        """The program for many runs of a point: `shape`, or one of its own sizes where that is much faster."""
+        own, rates = Shape.tight(point), Calibration().rates
+        seconds = [rates.on_all_cores(operations(each, work(point))) for each in (own, _for_point(lambda _: shape, point))]
+        return own if seconds[0] < (1 - SAVES) * seconds[1] else shape
 
     def cost(self, runs: Sequence[tuple[Point, int]], program: Callable[[Point], Shape]) -> tuple[float, float]:
         """Seconds of wall time, and operations, of so many runs of each point."""

@@ -151,6 +151,12 @@ class Simulator:
     def plan_round(self, runs: Sequence[Run], settings: Settings, limit: int | None, program: Any, batch: int) -> Plan:
         return self.plan(runs, settings)
 
+    def sizes(self, point: Any) -> tuple[int, ...]:
+        return ()
+
+    def closer(self, point: Any, shape: Any) -> Any:
+        return shape
+
     def cost(self, runs: Sequence[tuple[Any, int]], program: Any) -> tuple[float, float]:
         return SECONDS * sum(n for _, n in runs), 0.0
 

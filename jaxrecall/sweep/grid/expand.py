@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ...errors import GridError, PointError, Problem
@@ -30,12 +30,22 @@ Values = dict[str, Any]
 _RESOLVED = {"activation", "embedding", "tokens", "kappa", "gamma", "gamma2"}  # fields that may change, or appear, when the point is made
 
 
+class Line(NamedTuple):
+    """The points of a cell along the searched axis: `levels` are those that are valid, by k of the lattice; `bounded` says what makes
+    others of the range invalid, empty if all are valid; `helpers` are those of the cell where fields follow the axis."""
+
+    levels: dict[int, Any]
+    bounded: str
+    helpers: Values
+
+
 class Expansion(NamedTuple):
-    """The points in order, how many repeated another one, and how many a where line excluded."""
+    """The points in order, how many repeated another one, and how many a where line excluded; of a search one point of each line."""
 
     points: tuple[Any, ...]
     n_duplicates: int
     n_excluded: int
+    lines: tuple[Line, ...]
 
 
 def expand(document: Document, file: GridFile, names: Names, on_progress: OnProgress = lambda done, of: None) -> Expansion:
@@ -45,7 +55,8 @@ def expand(document: Document, file: GridFile, names: Names, on_progress: OnProg
     most = file.limits.max_runs // file.runs_each
     if most == 0 or n_raw > 20 * max(file.limits.max_runs, 1_000_000):
         raise _too_many(document, file, n_raw, " before where,")
-    points: dict[str, Any] = {}
+    points: dict[Any, Any] = {}
+    lines: dict[Any, Line] = {}
     faults = _Faults(document, names)
     for block in blocks:
         for row in block.rows():
@@ -54,15 +65,20 @@ def expand(document: Document, file: GridFile, names: Names, on_progress: OnProg
             n_done += 1
             values = block.values(row)
             try:
-                point = block.point(values)
+                line = block.line(values) if file.search else None
+                point = next(iter(line.levels.values()), None) if line else block.point(values)
             except PointError as error:
                 for problem in error.problems:
                     faults.add(block, problem, row, values)
                 continue
             if point is None:
                 n_excluded += 1
-            elif points.setdefault(point.point_id, point) is not point:
+                continue
+            name = tuple((k, level.point_id) for k, level in line.levels.items()) if line else point.point_id
+            if points.setdefault(name, point) is not point:
                 n_duplicates += 1
+            elif line:
+                lines[name] = line
             if len(points) > max(MAX_KEPT, most):
                 raise _too_many(document, file, len(points), f" so far, of {n_raw},")
     if faults.found:
@@ -72,7 +88,7 @@ def expand(document: Document, file: GridFile, names: Names, on_progress: OnProg
         raise GridError([document.line((*block.location, "where"), empty.format(_points(block.n_raw))) for block in blocks])
     if len(points) > most:
         raise _too_many(document, file, len(points))
-    return Expansion(tuple(points.values()), n_duplicates, n_excluded)
+    return Expansion(tuple(points.values()), n_duplicates, n_excluded, tuple(lines.values()))
 
 
 def _too_many(document: Document, file: GridFile, n_points: int, about: str = "") -> GridError:
@@ -96,11 +112,10 @@ class _Expanded:
         self.locations |= {f"where.{j}": (*self.location, "where", j) for j in range(len(self.where))}
         self.n_raw = math.prod(len(rows) for _, rows in self.axes)
         self.rate = next((name for name in names.other_rate if name in self.locations), None)
-        self.farthest: Values = {}
         if search := file.search:
+            self.searched, self.lattice = search.axis, search.lattice(names.is_real(search.axis, search.from_, search.to))
             self.start[search.axis], self.locations[search.axis] = search.from_, ("search",)
-            if search.to > names.fields[search.axis].metadata.get("high", math.inf):
-                self.farthest = {search.axis: search.to}
+            self.followers = followers(self.derive, search.axis)
         self.arguments = [name for name in {**self.start, **self.locations} if name in names or name == "root_seed"]
 
     def rows(self) -> Iterator[Values]:
@@ -113,6 +128,35 @@ class _Expanded:
         """`row` over the base; null in a row means that the default of the field holds."""
         nulls = {name: self.names.defaults.get(name) for name, value in row.items() if value is None} if None in row.values() else {}
         return {**self.start, **row, **nulls}
+
+    def line(self, values: Values) -> Line:
+        """The points at these values of base and axes along the searched axis; raises PointError if none of them is valid.
+
+        Of levels with the same point the first counts. An m of 0 that follows the axis is no level.
+        """
+        levels: dict[str, tuple[int, Any]] = {}
+        problems: list[list[Problem]] = []
+        bounds: dict[str, None] = {}
+        for k, level in self.lattice.items():
+            try:
+                point = self.point(values | {self.searched: level})
+            except PointError as error:
+                problems.append(error.problems)
+                bounds.setdefault(error.problems[0].argument)
+                continue
+            if point is not None and "m" in self.followers and point.m == 0:
+                bounds.setdefault("m")
+            elif point is None:
+                bounds.setdefault("where")
+            else:
+                levels.setdefault(point.point_id, (k, point))
+        if not levels and all(problem == problems[0] for problem in problems) and problems:
+            raise PointError(problems[0])
+        if not levels and (problems or bounds.keys() != {"where"}):
+            last = f", the largest fails as {problems[-1][0]}" if problems else ""
+            raise PointError([Problem(self.searched, f"no level between search.from and search.to is valid{last}")])
+        helpers = {name: values[name] for names, _ in self.axes for name in names if self.followers and name not in self.names}
+        return Line(dict(levels.values()), ", ".join(bounds), helpers)
 
     def point(self, values: Values) -> Any:
         """The point at these values of base and axes, or None if a where line excludes it; raises PointError.
@@ -152,11 +196,17 @@ class _Expanded:
         if self.rate in arguments:
             arguments.pop(self.names.other_rate[self.rate], None)
         try:
-            if self.farthest:
-                self.names.simulator.make_point(arguments | self.farthest)
             return self.names.simulator.make_point(arguments)
         except PointError as error:
             problems += error.problems
+
+
+def followers(derive: Mapping[str, Expression], axis: str) -> set[str]:
+    """The names that are derived from an axis, directly or not."""
+    found = {axis}
+    for name, expression in derive.items():
+        found |= {name} if found & expression.names else set()
+    return found - {axis}
 
 
 def _evaluated(expression: Expression, values: Values, name: str, problems: list[Problem]) -> Any:

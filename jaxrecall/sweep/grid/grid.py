@@ -19,8 +19,8 @@ from ...model.point import Point
 from ..settings import Precision, Settings
 from .axes import Names, axis_locations, law_parameters
 from .document import Document, read_document
-from .expand import OnProgress, expand
-from .file import SEARCH_MIN_SEEDS, Limits, Search, grid_file, plain
+from .expand import Line, OnProgress, expand, followers
+from .file import SEARCH_MIN_SEEDS, GridFile, Limits, Search, grid_file, plain
 from .names import check_names
 from .schema import messages
 
@@ -35,8 +35,8 @@ class Grid:
     """Points times seeds, with what the file says about how to run them.
 
     `axes` names the fields in the file that take more than one value over the points, and parameters of laws such as
-    embedding.rho. `resolved` is the grid as plain data: read as a grid file, it gives the same grid. With a `search` the points
-    are cells, and their value of its axis has no meaning. `simulator` is None for that of this package.
+    embedding.rho. `resolved` is the grid as plain data: read as a grid file, it gives the same grid. With a `search` each point
+    stands for a cell, whose points are in `lines`. `simulator` is None for that of this package.
     """
 
     name: str
@@ -51,6 +51,7 @@ class Grid:
     search: Search | None
     resolved: dict[str, Any]
     simulator: Any = None
+    lines: tuple[Line, ...] = ()
 
     @property
     def n_runs(self) -> int:
@@ -139,7 +140,8 @@ def from_document(document: Document, on_progress: OnProgress = lambda done, of:
         points=expansion.points,
         n_duplicates=expansion.n_duplicates,
         n_excluded=expansion.n_excluded,
-        axes=_varying(document, names, expansion.points),
+        axes=_varying(document, file, names, expansion.points),
+        lines=expansion.lines,
         limits=file.limits,
         settings=Settings(precision=file.run.precision, part_seconds=file.run.part_seconds),
         search=file.search,
@@ -158,15 +160,18 @@ def _imported(document: Document, path: str) -> Any:
         raise GridError(document.line(("simulator",), str(error).removeprefix("simulator: "))) from None
 
 
-def _varying(document: Document, names: Names, points: tuple[Any, ...]) -> tuple[str, ...]:
+def _varying(document: Document, file: GridFile, names: Names, points: tuple[Any, ...]) -> tuple[str, ...]:
     """The fields in axes and derive that take more than one value over the points, in the order of the file.
 
-    A law counts by its name without its numeric parameters, which count on their own.
+    A law counts by its name without its numeric parameters, which count on their own. The axis of a search comes last, or the fields
+    that follow it where it is a helper.
     """
     written: list[str] = []
     for block in document.data.get("blocks", ()):
         written += [name for name, _ in axis_locations(block.get("axes"), ())] + [*block.get("derive", ())]
-    values: dict[str, set[Any]] = {name: set() for name in dict.fromkeys(written) if name in names}
+    searched = file.search.axis if file.search else ""
+    following = {name for block in file.blocks for name in followers(block.derive, searched)}
+    values: dict[str, set[Any]] = {name: set() for name in dict.fromkeys(written) if name in names and name not in following}
     for name in list(values):
         for point in points:
             value = names.value(point, name)
@@ -175,7 +180,10 @@ def _varying(document: Document, names: Names, points: tuple[Any, ...]) -> tuple
             for column, each in {name: value.partition("(")[0] if mine else value, **mine}.items():
                 values.setdefault(column, set()).add(each)
     varying = [name for name, each in values.items() if len(each - {None} if "." in name else each) > 1]
-    return (*varying, document.data["search"]["axis"]) if "search" in document.data else tuple(varying)
+    return (
+        *varying,
+        *([searched] if searched in names else [name for name in dict.fromkeys(written) if name in following & {*names.fields}]),
+    )
 
 
 def _as_seeds(seeds: int | Iterable[int]) -> Any:

@@ -32,10 +32,16 @@ class _Check:
         blocks = document.data.get("blocks", [{}])
         self.blocks = [_mapping(block) for block in blocks] if isinstance(blocks, list) else []
         axis = _mapping(document.data.get("search")).get("axis")
-        self.searched = axis if axis in names.searchable else names.searchable[0] if "search" in document.data else None
+        self.searched = axis if isinstance(axis, str) else None
 
     def mistakes(self) -> Mistakes:
         yield from self._misplaced(("base",), {name: ("base", name) for name in self.given | {*self.base} & {"root_seed"}})
+        if self.searched and not self.names.is_number(self.searched):
+            texts = [_mapping(block.get("derive")).values() for block in self.blocks]
+            used = [any(self.searched in e.names for text in mine if (e := _parsed(DERIVED, text))) for mine in texts]
+            if self.searched in self.names or not all(used):
+                allowed = f"allowed: {', '.join(self.names.numbers)}, or a helper that derive uses in every block"
+                yield ("search", "axis"), f"got {self.searched!r}{suggest(self.searched, self.names.numbers)}; {allowed}"
         lacking: dict[str, list[Location]] = {name: [] for name in self.names.required if name not in self.base and name != self.searched}
         for i, block in enumerate(self.blocks):
             locations = yield from self._block(block, ("blocks", i))
@@ -57,7 +63,7 @@ class _Check:
         where = [_parsed(WHERE, text) for text in lines] if isinstance(lines, list) else []
         locations = axes | {name: (*at, "derive", name) for name in derive}
         yield from self._misplaced(at, locations)
-        known = {*self.names.defaults, *self.given, *axes} - {self.searched}
+        known = {*self.names.defaults, *self.given, *axes, self.searched}
         for i, (name, expression) in enumerate(derive.items()):
             for used in sorted(expression.names - known) if expression else ():
                 yield locations[name], f"uses {used}, {self._why_unknown(used, locations, list(derive)[i:])}"
@@ -84,7 +90,7 @@ class _Check:
 
     def _wrong_in_where(self, line: Expression, locations: dict[str, Location], sources: list[Any]) -> Iterator[str]:
         for used in sorted(line.names):
-            if used == self.searched or not (used in locations or used in self.names):
+            if not (used in locations or used in self.names or used == self.searched):
                 yield f"uses {used}, {self._why_unknown(used, locations)}"
         if line.strings:
             texts = self.names.choices() | _texts([self.base, *sources])
@@ -93,8 +99,6 @@ class _Check:
                     yield f"holds {text!r}, which is no value of any field or helper{suggest(text, texts)}"
 
     def _why_unknown(self, name: str, locations: dict[str, Location], later: Sequence[str] = ()) -> str:
-        if name == self.searched:
-            return "which search varies: a cell has none; allowed: the other fields"
         if name in later:
             return "which has no value yet; derive works from top to bottom"
         if name in self.names:
