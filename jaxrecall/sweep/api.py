@@ -133,8 +133,9 @@ def thresholds(source: pd.DataFrame | str | os.PathLike[str]) -> pd.DataFrame:
     path = local_path(os.fspath(source)) / "search.json"
     try:
         found = read_json(path)
-        old = {"axis": found["search"]["axis"], "warning": ""}  # of version 0.9 and before, which lack them
-        return _table_of([old | {"critical": cell["N_star"]} | cell for cell in found["cells"]])
+        axis = found["search"]["axis"]
+        old = [{"axis": axis, "critical": cell["N_star"], "warning": ""} for cell in found["cells"]]  # folders of 0.1.0 lack these
+        return _table_of([cell | {name: each[name] for name in each.keys() - cell} for cell, each in zip(found["cells"], old, strict=True)])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise StoreError(f"{path}: is no result of a search ({type(error).__name__}); allowed: its results folder. {advice}") from None
 

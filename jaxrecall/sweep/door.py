@@ -21,9 +21,6 @@ from .settings import Settings
 
 Sizes = tuple[int, int, int]
 
-SAVES = 0.25
-"""Share of the time of a run by which a program of a point's own sizes must be faster than a larger one to be compiled."""
-
 Runner = BatchRunner | OwnRunner
 
 
@@ -80,15 +77,13 @@ class Recall:
         sized = [((shape.V, shape.d, shape.m), shape.light, group) for shape, group in groups.items()]
         return planning.joined([planning.make(group, sizes, known, limit, settings, light) for sizes, light, group in sized], batch)
 
-    def sizes(self, point: Point) -> Sizes:
-        """What programs are padded to."""
-        return point.V, point.d, point.m
+    def program(self, point: Point) -> Shape:
+        """The program of a point on its own."""
+        return Shape.tight(point)
 
-    def closer(self, point: Point, shape: Shape) -> Shape:
-        """The program for many runs of a point: `shape`, or one of its own sizes where that is much faster."""
-        own, rates = Shape.tight(point), Calibration().rates
-        seconds = [rates.on_all_cores(operations(each, work(point))) for each in (own, _for_point(lambda _: shape, point))]
-        return own if seconds[0] < (1 - SAVES) * seconds[1] else shape
+    def seconds(self, point: Point, program: Shape) -> float:
+        """What a run takes in a program on a usual machine."""
+        return Calibration().rates.on_all_cores(operations(_for_point(lambda _: program, point), work(point)))
 
     def cost(self, runs: Sequence[tuple[Point, int]], program: Callable[[Point], Shape]) -> tuple[float, float]:
         """Seconds of wall time, and operations, of so many runs of each point."""

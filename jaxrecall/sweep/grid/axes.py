@@ -51,6 +51,10 @@ class Names:
         """Whether it is a field of numbers, or a parameter of a law."""
         return name in self.numbers or (name in self and name not in self.fields)
 
+    def kind(self, name: str) -> str:
+        """How the simulator treats a field, "law" for a parameter of a law."""
+        return self.fields[name].metadata.get("kind", "") if name in self.fields else "law"
+
     def is_real(self, name: str, *ends: float) -> bool:
         """Whether an axis between two ends takes real numbers; a helper does unless both ends are whole."""
         return self.type(name) == "float" if name in self.fields else name in self or any(end != int(end) for end in ends)

@@ -9,6 +9,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from ...errors import GridError, PointError, Problem
@@ -30,13 +31,38 @@ Values = dict[str, Any]
 _RESOLVED = {"activation", "embedding", "tokens", "kappa", "gamma", "gamma2"}  # fields that may change, or appear, when the point is made
 
 
+class Levels(Mapping[int, Any]):
+    """The points of a cell by k of the lattice, each made when it is asked for."""
+
+    def __init__(self, ks: Iterable[int], make: Callable[[int], Any]):
+        self.made: dict[int, Any] = dict.fromkeys(ks)
+        self.make = make
+
+    def __getitem__(self, k: int) -> Any:
+        if self.made[k] is None:
+            self.made[k] = self.make(k)
+        return self.made[k]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.made)
+
+    def __len__(self) -> int:
+        return len(self.made)
+
+
 class Line(NamedTuple):
     """The points of a cell along the searched axis: `levels` are those that are valid, by k of the lattice; `bounded` says what makes
     others of the range invalid, empty if all are valid; `helpers` are those of the cell where fields follow the axis."""
 
-    levels: dict[int, Any]
+    levels: Mapping[int, Any]
     bounded: str
     helpers: Values
+
+    @property
+    def name(self) -> tuple[Any, ...]:
+        """The same for lines of the same points."""
+        ks = [*self.levels] if isinstance(self.levels, dict) else [min(self.levels), max(self.levels)]
+        return (len(self.levels), *((k, self.levels[k].point_id) for k in ks))
 
 
 class Expansion(NamedTuple):
@@ -74,7 +100,7 @@ def expand(document: Document, file: GridFile, names: Names, on_progress: OnProg
             if point is None:
                 n_excluded += 1
                 continue
-            name = tuple((k, level.point_id) for k, level in line.levels.items()) if line else point.point_id
+            name = line.name if line else point.point_id
             if points.setdefault(name, point) is not point:
                 n_duplicates += 1
             elif line:
@@ -132,14 +158,25 @@ class _Expanded:
     def line(self, values: Values) -> Line:
         """The points at these values of base and axes along the searched axis; raises PointError if none of them is valid.
 
-        Of levels with the same point the first counts. An m of 0 that follows the axis is no level.
+        Of levels with the same point the first counts. An m of 0 that follows the axis is no level. Where nothing joins the axis with
+        other fields, levels between two valid ones are valid, and their points are not made yet.
         """
-        levels: dict[str, tuple[int, Any]] = {}
+
+        def make(k: int) -> Any:
+            return self.point(values | {self.searched: self.lattice[k]})
+
+        joined = self.followers or any(self.searched in line.names for line in self.where)
+        if not joined and self.names.kind(self.searched) not in ("size", "law") and len(self.lattice) > 1:
+            with suppress(PointError):
+                levels = Levels(self.lattice, make)
+                if levels[min(levels)] is not None and levels[max(levels)] is not None:
+                    return Line(levels, "", {})
+        found: dict[str, tuple[int, Any]] = {}
         problems: list[list[Problem]] = []
         bounds: dict[str, None] = {}
-        for k, level in self.lattice.items():
+        for k in self.lattice:
             try:
-                point = self.point(values | {self.searched: level})
+                point = make(k)
             except PointError as error:
                 problems.append(error.problems)
                 bounds.setdefault(error.problems[0].argument)
@@ -149,14 +186,14 @@ class _Expanded:
             elif point is None:
                 bounds.setdefault("where")
             else:
-                levels.setdefault(point.point_id, (k, point))
-        if not levels and all(problem == problems[0] for problem in problems) and problems:
+                found.setdefault(point.point_id, (k, point))
+        if not found and all(problem == problems[0] for problem in problems) and problems:
             raise PointError(problems[0])
-        if not levels and (problems or bounds.keys() != {"where"}):
+        if not found and (problems or bounds.keys() != {"where"}):
             last = f", the largest fails as {problems[-1][0]}" if problems else ""
             raise PointError([Problem(self.searched, f"no level between search.from and search.to is valid{last}")])
         helpers = {name: values[name] for names, _ in self.axes for name in names if self.followers and name not in self.names}
-        return Line(dict(levels.values()), ", ".join(bounds), helpers)
+        return Line(dict(found.values()), ", ".join(bounds), helpers)
 
     def point(self, values: Values) -> Any:
         """The point at these values of base and axes, or None if a where line excludes it; raises PointError.

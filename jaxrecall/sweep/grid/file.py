@@ -141,7 +141,11 @@ class Search:
         0.3,
     )
     max_runs: int = key(whole(40, 10**6), "runs for one cell and theta, at most", 400)
-    rises: bool | None = key(one_of(True, False), "whether accuracy rises along the axis; unless given it falls along V and L", None)
+    rises: bool | None = key(
+        kind_of(lambda value: isinstance(value, bool), "true, false", {"type": "boolean"}),
+        "whether accuracy rises along the axis; unless given it falls along V and L",
+        None,
+    )
 
     def __post_init__(self) -> None:
         low, high = RANGES.get(self.axis, (None, None))

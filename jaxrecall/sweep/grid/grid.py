@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,7 @@ class Grid:
     search: Search | None
     resolved: dict[str, Any]
     simulator: Any = None
-    lines: tuple[Line, ...] = ()
+    lines: tuple[Line, ...] = field(default=(), compare=False)
 
     @property
     def n_runs(self) -> int:

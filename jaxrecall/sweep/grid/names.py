@@ -35,14 +35,16 @@ class _Check:
         self.searched = axis if isinstance(axis, str) else None
 
     def mistakes(self) -> Mistakes:
+        wrong_axis = "search" in self.document.data and self.searched is None
         yield from self._misplaced(("base",), {name: ("base", name) for name in self.given | {*self.base} & {"root_seed"}})
         if self.searched and not self.names.is_number(self.searched):
             texts = [_mapping(block.get("derive")).values() for block in self.blocks]
             used = [any(self.searched in e.names for text in mine if (e := _parsed(DERIVED, text))) for mine in texts]
-            if self.searched in self.names or not all(used):
+            if wrong_axis := self.searched in self.names or not all(used):
                 allowed = f"allowed: {', '.join(self.names.numbers)}, or a helper that derive uses in every block"
                 yield ("search", "axis"), f"got {self.searched!r}{suggest(self.searched, self.names.numbers)}; {allowed}"
-        lacking: dict[str, list[Location]] = {name: [] for name in self.names.required if name not in self.base and name != self.searched}
+        required = [] if wrong_axis else [name for name in self.names.required if name not in self.base and name != self.searched]
+        lacking: dict[str, list[Location]] = {name: [] for name in required}
         for i, block in enumerate(self.blocks):
             locations = yield from self._block(block, ("blocks", i))
             for name in lacking.keys() - locations:

@@ -151,8 +151,8 @@ class CellSearch:
     def _log(self, k: int) -> float:
         return math.log(self.target.levels[k])
 
-    def _nearest(self, k: float) -> int:
-        return min(self.ks, key=lambda other: abs(other - k))
+    def _nearest(self, k: int) -> int:
+        return k if k in self.target.levels else min(self.ks, key=lambda other: abs(other - k))
 
     def _between_neighbours(self, now: Threshold) -> bool:
         """Whether the interval lies between neighbouring whole numbers, both of which are levels."""

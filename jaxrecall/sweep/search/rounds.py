@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import zip_longest
 from typing import Any
 
 from ...model.point import Run, RunId
@@ -16,10 +17,10 @@ from ..calibration import Calibration
 from ..door import RECALL, Recall
 from ..grid import Grid
 from ..grid.axes import Names
-from ..grid.expand import Line
+from ..grid.expand import Levels, Line
 from ..grid.file import plain
 from ..own import Simulator
-from ..plan import Plan
+from ..plan import Plan, joined
 from ..settings import Settings
 from ..store.store import Store
 from .cell import OUTCOMES, CellSearch, Request, Target
@@ -36,7 +37,10 @@ CHECKED = ("d", "m", "V", "L")
 """Axes besides those with `rises` whose direction is checked where accuracy is beyond theta at the first level."""
 
 TIER = 8
-"""Levels within this factor of sizes share a program until the crossing is known: few runs are that far from it."""
+"""There is at most one program for each such factor in the levels, besides those that pay near a crossing."""
+
+PADDED = 1.25
+"""Padding that lengthens a run by less than this factor is no reason for another program."""
 
 Known = dict[RunId, float | None]
 """Accuracy of runs; None: nonfinite."""
@@ -50,20 +54,18 @@ class Cell:
         point: the first of them.
         following: its fields that vary along the axis.
         tiers: levels whose programs serve those below them; one in the middle where all have the same sizes.
-        home: the largest level near the crossing so far, which has a program of its own where that saves much; 0 before.
+        home: a level above those near the crossing, whose own program serves them where that pays; 0 before the crossing is known.
     """
 
     def __init__(self, line: Line, target: Target, simulator: Recall | Simulator):
         self.line, self.search, self.home = line, CellSearch(target), 0.0
-        self.points = {target.levels[k]: point for k, point in line.levels.items()}
+        self.points = Levels(map(target.levels.__getitem__, line.levels), lambda level: line.levels[k_of[level]])
+        k_of = {target.levels[k]: k for k in line.levels}
         levels = list(self.points)
-        self.point, last = self.points[levels[0]], self.points[levels[-1]]
-        given = last.as_given()
+        self.point = self.points[levels[0]]
+        given = self.points[levels[-1]].as_given()
         self.following = {name for name, value in self.point.as_given().items() if value != given[name]}
-        self.tiers = [levels[len(levels) // 2]]
-        if simulator.sizes(self.point) != simulator.sizes(last):
-            n_tiers = math.ceil(math.log(levels[-1] / levels[0], TIER) - 1e-9)
-            self.tiers = [max(level for level in levels if level <= levels[-1] / TIER**i) for i in reversed(range(n_tiers))]
+        self.tiers = _tiers(self.points, simulator)
 
     def run(self, request: Request) -> Run:
         level, seed = request
@@ -72,6 +74,11 @@ class Cell:
     def tier(self, level: float) -> Any:
         """The point whose program serves a level while the crossing is unknown."""
         return self.points[next((top for top in self.tiers if top >= level), self.tiers[-1])]
+
+    def settle(self, level: float) -> None:
+        """Moves `home` beyond a level that lies above it, a quarter of an octave, so that it seldom moves again."""
+        if level > self.home:
+            self.home = next((above for above in self.points if above >= level * 2**0.25), self.tiers[-1])
 
     @property
     def warning(self) -> str:
@@ -82,6 +89,27 @@ class Cell:
         if self.search.against:
             found.append(f"accuracy {'falls' if target.rises else 'rises'} along the axis: try rises: {str(not target.rises).lower()}")
         return "; ".join(found)
+
+
+def _tiers(points: Mapping[float, Any], simulator: Recall | Simulator) -> list[float]:
+    """Levels whose programs serve those below them: one in the middle where no size varies, else at most one for each factor of TIER.
+
+    They pad as little as so few can: the factor by which padding lengthens a run is at most the least power of PADDED possible.
+    """
+    levels = list(points)
+    if len({str(simulator.program(points[level])) for level in (levels[0], levels[-1])}) == 1:
+        return [levels[len(levels) // 2]]
+    own = {level: simulator.program(points[level]) for level in levels}
+    exact = {level: simulator.seconds(points[level], own[level]) for level in levels}
+    most, factor = max(math.ceil(math.log(levels[-1] / levels[0], TIER) - 1e-9), 1), 1.0
+    while True:
+        factor *= PADDED
+        tops = [levels[-1]]
+        for level in reversed(levels):
+            if simulator.seconds(points[level], own[tops[0]]) > factor * exact[level]:
+                tops.insert(0, level)
+        if len(tops) <= most:
+            return tops
 
 
 class Rounds:
@@ -118,7 +146,7 @@ class Rounds:
         self.used: set[RunId] = set()
         self._known = known
         self._pad_to, self._limit, self._settings = pad_to, limit, settings or Settings()
-        self._homes: dict[Any, tuple[Any, Any]] = {}
+        self._homes: dict[Any, tuple[Cell, float, float]] = {}
         self.pending = self._advanced()
 
     def update(self, accuracy: Mapping[RunId, float | None]) -> None:
@@ -132,11 +160,10 @@ class Rounds:
             while requests := cell.search.pending:
                 runs = {run.id: run for run in map(cell.run, requests)}
                 if cell.search.closing_in:
-                    cell.home = max(cell.home, *(level for level, _ in requests))
+                    cell.settle(max(level for level, _ in requests))
                 if missing := {name: run for name, run in runs.items() if name not in self._known}:
                     pending |= missing
-                    home = cell.points.get(cell.home)
-                    self._homes |= {cell.points[level]: (cell.tier(max(level, cell.home)), home) for level, _ in requests}
+                    self._homes |= {cell.points[level]: (cell, level, cell.home) for level, _ in requests}
                     break
                 cell.search.update([self._known[name] for name in runs])
                 self.used.update(runs)
@@ -144,10 +171,14 @@ class Rounds:
 
     @cached_property
     def guess(self) -> Plan:
-        """A plan that decides the programs of each cell. It depends on the cells alone, so that every call decides the same."""
-        points = {cell.points[tier]: RUNS_PER_CELL // len(cell.tiers) for cell in self.cells for tier in cell.tiers}
-        runs = [Run(point, seed) for point, n_runs in points.items() for seed in range(n_runs)]
-        return self.simulator.plan(runs, self._settings, self._pad_to, self._limit, Calibration())
+        """A plan that decides the programs of each tier. It depends on the cells alone, so that every call decides the same."""
+        tiers = zip_longest(*(reversed(cell.tiers) for cell in self.cells))
+        plans = []
+        for tops in tiers:
+            points = dict.fromkeys(cell.points[top] for cell, top in zip(self.cells, tops, strict=True) if top)
+            runs = [Run(point, seed) for point in points for seed in range(RUNS_PER_CELL)]
+            plans.append(self.simulator.plan(runs, self._settings, self._pad_to, self._limit, Calibration()))
+        return joined(plans, None) if len(plans) > 1 else plans[0]
 
     @cached_property
     def _programs(self) -> dict[Any, Any]:
@@ -155,10 +186,14 @@ class Rounds:
         return {run.point: chunk.shape for chunk in self.guess.chunks for run in chunk.runs}
 
     def _program(self, point: Any) -> Any:
-        """That of a point of the pending runs: of its tier, or near the crossing one of its own size where that saves much."""
-        tier, home = self._homes[point]
-        program = self._programs[tier]
-        return program if home is None or self._pad_to else self.simulator.closer(home, program)
+        """That of a point of the pending runs: of its tier, or near the crossing one of its own where that pays."""
+        cell, level, home = self._homes[point]
+        if home and not self._pad_to:
+            program, own = self._programs[cell.tier(home)], self.simulator.program(cell.points[home])
+            padded, exact = (self.simulator.seconds(cell.points[home], each) for each in (program, own))
+            if padded > PADDED * exact and RUNS_PER_CELL * (padded - exact) > Calibration().seconds_to_get(own):
+                return own
+        return self._programs[cell.tier(level)]
 
     @property
     def finished(self) -> int:
