@@ -16,6 +16,7 @@ from helpers import ROOT
 from scipy.special import expit, logit
 
 from jaxrecall import load
+from jaxrecall.errors import GridError
 from jaxrecall.simulator import program
 from jaxrecall.status import survey
 from jaxrecall.sweep.__main__ import main
@@ -233,6 +234,62 @@ def test_searches_from_elsewhere_meet_on_the_same_levels():
     assert len(lattice) == 208
     assert {N for low in (16, 50, 64, 777) for N, _ in Cell().search(low=low, high=100_000).completed} <= lattice
     assert level(6 * PER_OCTAVE) == 64
+
+
+class Falling(Cell):
+    """The mirror of a cell: accuracy falls."""
+
+    def accuracy(self, N, seed):
+        return 1 - super().accuracy(N, seed)
+
+    def search(self, theta=0.5, rises=False, checks=False, **of):
+        search = CellSearch(Target(theta, lattice(64, 2**17), 0.5, 2000, range(300), rises, checks))
+        while search.pending:
+            search.update([self.accuracy(*run) for run in search.pending])
+        return search
+
+
+@pytest.mark.parametrize(("theta", "of"), [(0.5, {}), (0.75, {}), (0.5, {"middle": 0}), (0.5, {"middle": 13}), (0.5, {"top": 0.35})])
+def test_a_falling_axis_is_the_mirror_of_a_rising_one(theta, of):
+    """Not one run more, and the same numbers: left is below the range and right beyond it in both."""
+    rising, falling = Cell(3, **of).search(1 - theta), Falling(3, **of).search(theta)
+    assert falling.completed == rising.completed
+    assert falling.result.outcome == rising.result.outcome
+    assert (falling.result.threshold is None) == (rising.result.threshold is None)
+    if rising.result.threshold:
+        assert falling.result.threshold == pytest.approx(rising.result.threshold)
+
+
+@pytest.mark.parametrize("middle", [7, 5.5])
+def test_accuracy_that_runs_against_the_axis_is_noticed(middle):
+    """Above theta at first and below it later: that is no crossing below the range."""
+    search = Falling(1, middle=middle).search(rises=True, checks=True)
+    assert (search.result.outcome, search.result.against) == ("left", True)
+    assert not Cell(1, middle=0).search().result.against
+    below = Falling(1, middle=1, spread=0.1, slope=0.4).search(rises=True, checks=True)
+    assert (below.result.outcome, below.result.against) == ("plateau", True)
+
+
+@pytest.mark.parametrize(("low", "high"), [(1, 64), (2, 1024), (3, 50), (1, 4096)])
+def test_levels_are_distinct_whole_numbers_near_those_of_every_other_range(low, high):
+    found, wide = lattice(low, high), lattice(1, 8192)
+    assert [*found.values()] == sorted({*found.values()})
+    assert {*found.values()} <= {*wide.values()}
+    assert {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 15, 16} <= {*wide.values()}
+    assert all(low <= value <= high and abs(value - 2 ** (k / 8)) <= 0.5 for k, value in found.items())
+    assert lattice(low, high, real=True) == {k: 2 ** (k / 8) for k in range(math.ceil(8 * math.log2(low)), int(8 * math.log2(high)) + 1)}
+
+
+def test_neighbouring_whole_numbers_around_the_crossing_are_enough():
+    cell, target = Cell(2, middle=math.log(2.5), slope=2.5), Target(0.5, lattice(1, 64), 0.01, 2000, range(1000))
+    search = CellSearch(target)
+    while search.pending:
+        search.update([cell.accuracy(*run) for run in search.pending])
+    found = search.result.threshold
+    assert search.result.outcome == "found"
+    assert 2 <= math.exp(found.lo) < math.exp(found.hi) <= 3
+    assert found.width > 0.01
+    assert len(search.completed) < 300
 
 
 # whole searches
@@ -461,6 +518,120 @@ def test_a_cell_stays_in_its_program_whatever_the_round(tmp_path):
                 homes.setdefault((point.V, point.m), set()).add(str(chunk.shape))
     assert {len(shapes) for shapes in homes.values()} == {1}
     assert {plan.terms.batch for plan in plans} == {plans[0].terms.batch}
+
+
+ALONG = """
+name: along
+base: {L: 4, n_test: 256, pool: 32, embedding: sphere, trigger_in_value: false}
+seeds: {count: 100}
+search: {axis: d, from: 2, to: 32, width: 0.6}
+blocks:
+  - axes: {V: [8, 16]}
+    derive: {N: "16 * V"}
+"""
+
+
+def along(tmp_path, *sets):
+    path = tmp_path / "along.yaml"
+    path.write_text(ALONG)
+    return read_grid(path, sets)
+
+
+def test_a_search_along_d_that_is_stopped_ends_with_the_same_table(tmp_path, monkeypatch):
+    """Along d, where sizes and so programs differ from level to level."""
+    monkeypatch.chdir(tmp_path)
+    Path("along.yaml").write_text(ALONG)
+    assert main(["--grid", "along.yaml", "--out", "whole"]) == 0
+    update, rounds = Rounds.update, []
+
+    def then_signal(self, accuracy) -> None:
+        update(self, accuracy)
+        rounds.append(len(self.used))
+        if len(rounds) in (3, 6):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(Rounds, "update", then_signal)
+    assert [main(["--grid", "along.yaml", "--out", "stopped"]) for _ in range(3)] == [130, 130, 0]
+    assert report("stopped") == report("whole")
+    assert ran("stopped") == ran("whole")
+    cells = report("whole")
+    assert [(cell["V"], cell["axis"], cell["outcome"], cell["N_star"]) for cell in cells] == [
+        (8, "d", "found", None),
+        (16, "d", "found", None),
+    ]
+    assert 3 < cells[0]["critical"] < cells[1]["critical"] < 16
+    assert all(cell["lo"] < cell["critical"] < cell["hi"] for cell in cells)
+    assert "d" not in cells[0]
+    assert "d" not in cells[0]["point"]
+    frame = load("whole")
+    assert frame.attrs["axes"] == ["V", "N", "d"]
+    assert len(frame[["bucket", "form"]].drop_duplicates()) <= 6
+
+
+def test_rows_of_cells_follow_the_axis(tmp_path):
+    grid = along(tmp_path, "blocks=[{axes: {d: [4, 8], ratio: [8, 16]}, derive: {N: ratio * V}}]", "search={axis: V, to: 64}")
+    rounds = Rounds(grid, {})
+    assert [(row["d"], row["ratio"], row["axis"]) for row in rounds.table()] == [(4, 8, "V"), (4, 16, "V"), (8, 8, "V"), (8, 16, "V")]
+    assert grid.axes == ("d", "V")
+    assert all(point.N == ratio * V for cell, ratio in zip(rounds.cells, (8, 16) * 2, strict=True) for V, point in cell.points.items())
+    assert {*rounds.cells[0].points} == {8, 9, 10, 11, 12, 13, 15, 16, 17, 19, 21, 23, 25, 27, 29, 32, 35, 38, 41, 45, 49, 54, 59, 64}
+    assert all(not {"V", "N"} & row["point"].keys() for row in rounds.report()["cells"])
+
+
+def test_a_helper_axis_leaves_out_an_m_of_0_and_points_that_repeat(tmp_path):
+    grid = along(
+        tmp_path, "blocks=[{axes: {d: [4, 48]}, derive: {N: 512, m: md // d}}]", "search={axis: md, from: 2, to: 256}", "base.V=16"
+    )
+    cells = Rounds(grid, {}).cells
+    assert [[*cell.points][:3] for cell in cells] == [[4, 8, 12], [49, 99, 152]]
+    assert all([point.m for point in cell.points.values()] == sorted({point.m for point in cell.points.values()}) for cell in cells)
+    assert [cell.warning for cell in cells] == ["bounded by m: only 4 to 256 are valid", "bounded by m: only 49 to 256 are valid"]
+    assert grid.axes == ("d", "m")
+
+
+@pytest.mark.parametrize(
+    ("sets", "levels", "bounded"),
+    [
+        (["base.embedding=orthogonal"], (10, 32), "bounded by embedding: only 10 to 32 are valid"),
+        (["blocks.0.where=[d >= V]"], (8, 32), "bounded by where: only 8 to 32 are valid"),
+        ([], (2, 32), ""),
+    ],
+)
+def test_the_valid_part_of_a_range_is_searched(tmp_path, sets, levels, bounded):
+    cell = Rounds(along(tmp_path, "blocks.0.axes.V=8", *sets), {}).cells[0]
+    assert (min(cell.points), max(cell.points)) == levels
+    assert cell.warning == bounded
+
+
+@pytest.mark.parametrize(
+    ("sets", "told"),
+    [
+        (
+            ["base.embedding=orthogonal", "blocks.0.axes.V=64"],
+            "search: 1 of 1 point cannot be simulated, the first at V=64: d: no level between",
+        ),
+        (["search={axis: d, from: 33, to: 34}"], "d: no level between search.from and search.to is valid"),
+        (["search.axis=md"], "search.axis: got 'md'; did you mean m?; allowed: V, N, L, d, m,"),
+    ],
+)
+def test_a_range_without_a_level_and_an_axis_that_nothing_follows_are_refused(tmp_path, sets, told):
+    with pytest.raises(GridError) as error:
+        along(tmp_path, *sets)
+    (line,) = error.value.lines
+    assert told in line
+
+
+def test_programs_of_a_range_of_64_are_two_and_pad_little(tmp_path):
+    """Not one for each size: with what runs fall back on four."""
+    many = {"V": (16, 1024), "d": (2, 128), "m": (16, 1024)}
+    for axis, (low, high) in many.items():
+        sets = ["blocks=[{axes: {eta: [0.001, 0.002]}, derive: {N: 4096}}]", f"search={{axis: {axis}, from: {low}, to: {high}}}"]
+        grid = along(tmp_path, *sets, *(f"base.{name}=32" for name in {"V", "d"} - {axis}))
+        rounds = Rounds(grid, {})
+        assert 1 <= len(rounds.guess.shapes) <= 2
+        cell = rounds.cells[0]
+        assert cell.tiers[-1] == max(cell.points)
+        assert len(cell.tiers) <= 2
 
 
 BAD = {
