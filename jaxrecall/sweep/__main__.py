@@ -130,7 +130,8 @@ def _picture(job: Job, events: Events | None) -> None:
         events.emit("picture", path=str(path), rows=len(mine))
         return
     if rows:
-        heading, number, table = "N at which the mean accuracy over seeds crosses theta, and its 95 % interval", _short, pd.DataFrame(rows)
+        heading = f"{rows[0]['axis']} at which the mean accuracy over seeds crosses theta, and its 95 % interval"
+        number, table = _short, pd.DataFrame(rows).drop(columns=["axis", "N_star", "warning"])
     else:
         x, line, panels = curves.places(job.grid.axes)
         heading = f"accuracy, mean over {mine['seed'].nunique()} seeds" + (f"; one column per {line}" if line else "")
@@ -142,6 +143,9 @@ def _picture(job: Job, events: Events | None) -> None:
         print(table)
     for outcome in dict.fromkeys(row["outcome"] for row in rows or ()):
         print(f"{outcome}: {OUTCOMES[outcome]}")
+    for i, row in enumerate(rows or ()):
+        if row["warning"]:
+            print(f"warning, {i}: {row['warning']}")
     print(f"\ntable:   {job.store.folder} ({len(mine)} runs of this grid; jaxrecall.load({str(job.store.folder)!r}))")
     print(f"figure:  {path}" + (f" ({remark})" if remark else ""))
 

@@ -27,7 +27,7 @@ SEARCH = "search.json"
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
         prog=called("fit"),
-        description="Finds N* where accuracy crosses theta, cell by cell, and the exponents of N* ~ product of axis^exponent.",
+        description="Finds N*, where accuracy crosses theta, cell by cell, and the exponents of N* ~ product of axis^exponent.",
         epilog=f"Method: {METHODS[REPORTED]}.",
     )
     tables = "results folders, several taken together, or any one table with columns " + ", ".join(runs.NEEDED)
@@ -48,6 +48,9 @@ def parser() -> argparse.ArgumentParser:
         default=[],
         help="a law for the cells for which EXPR holds, as in 'L**2 > 10 * V**1.5 * d**0.5'; several give a law each (default: all cells)",
     )
+    p.add_argument(
+        "--along", metavar="AXIS", default="N", help="the axis along which accuracy crosses: N (default), d, m, V, L or another number"
+    )
     p.add_argument("--step", nargs="+", default=[steps.LAST], metavar="S", help=steps.HELP)
     p.add_argument("--resamples", type=int, default=RESAMPLES, metavar="B", help=f"bootstrap resamplings (default: {RESAMPLES})")
     return p
@@ -59,12 +62,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         paths = list(map(local_path, args.tables))
         step = steps.parsed(args.step)
-        out = local_path(args.out) if args.out else default_folder(paths, args.of)
+        out = local_path(args.out) if args.out else default_folder(paths, args.of, args.along)
         check_folder(out)
         frame, remarks = runs.read(*paths)
         frame = runs.counting(frame, args.of)
         told = now_and_then(PLAIN_EVERY_SECONDS, lambda done, of: f"curves: {100 * done / of:.0f} % done")
-        found = fit(frame, args.theta, args.resamples, told, args.where, step)
+        found = fit(frame, args.theta, args.resamples, told, args.where, step, args.along)
         searched = [path / SEARCH for path in paths if (path / SEARCH).is_file()]
         remarks += [f"{path}: the search estimates N* in another way, so its N* differ a little: see docs/search.md" for path in searched]
         print(*(f"note: {remark}" for remark in remarks), found, "", sep="\n")

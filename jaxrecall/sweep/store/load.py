@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...errors import StoreError
-from ...model.point import Point, RunId
+from ...model.point import RunId
 from ..grid import Grid, GridLike, as_grid
 from .files import entries, holds_results, listed, local_path, no_rows, result_files
 from .table import ROW, VERSION, about, best, in_table_order, joined, last_rows, read, with_pandas_types
@@ -25,7 +25,7 @@ def load(path: str | Path | Sequence[str | Path], grid: GridLike | None = None, 
     """All rows of a results folder, a folder of parts or a .parquet file, or of a list of them, as one tidy DataFrame.
 
     With a `grid` (a dict, a file, a point or several points, as `run` takes them) only the rows of its points and seeds; of a grid
-    with a search, those of its cells at any N that the search may try.
+    with a search, those of its cells at the levels that the search may try.
 
     A run that trains on has a row for each recorded step; with `last` only that of its last step.
 
@@ -89,10 +89,7 @@ def n_runs_in(frame: pd.DataFrame) -> int:
 
 def _of_grid(rows: pa.Table, grid: Grid) -> pa.Table:
     """The rows of a grid's points, or of its cells, and seeds."""
-    points: Iterable[Point] = grid.points
-    if grid.search:
-        levels = [N for N in rows["N"].unique().to_pylist() if grid.search.from_ <= N <= grid.search.to]
-        points = (cell.replace(N=N) for cell in grid.points for N in levels)
+    points = (point for line in grid.lines for point in line.levels.values()) if grid.search else grid.points
     ids = {point.point_id for point in points}
     seeds = grid.seeds if isinstance(grid.seeds, range) else set(grid.seeds)
     return _kept(rows, lambda point_id, seed: point_id in ids and seed in seeds)
