@@ -10,7 +10,7 @@ from scipy.special import expit, ndtr, ndtri
 
 from .locked import locked_accuracy
 from .model import Model, check_theta
-from .noise import activation_moments, has_score_noise, score_noise, trigger
+from .noise import gains, has_score_noise, score_noise, trigger
 
 LARGEST_N = 2.0**50
 SEEDS = 4096
@@ -28,8 +28,9 @@ def accuracy(model: Model, N: float) -> float:
     if model.L == 1 or not has_score_noise(model):
         return locked_accuracy(model, N)
     T, a = trigger(model, N)
-    gain = activation_moments(model.activation, model.L).slope ** 2 if model.m else 1
-    score = model.kappa * (1 - 1 / model.L) * gain * (T + a / model.d)
+    score = model.kappa * (1 - 1 / model.L) * gains(model).total * (T + a / model.d)
+    if score <= 0:  # attention is pushed away from the trigger
+        return 0.0
     p, stray = locked_part(score, score_noise(model, N).snr, model.V, model.L)
     of_groups = np.sort(p).reshape(GROUPS, -1).mean(axis=1)
     of_groups = np.where(of_groups > 1 - 1e-3, 1.0, of_groups)
