@@ -24,7 +24,7 @@ NODES = 1024
 NEURONS = 256
 """Neurons of an MLP that are drawn at each node."""
 
-LEVELS = 80
+LEVELS = 40
 """Counts of a wrong label that are summed over; neighbours are lumped where there are more."""
 
 
@@ -85,8 +85,9 @@ def recall(model: Model, N: float, k: KeyOverlaps, stray: float, stored: float =
         own, variance, b = a_v + np.sqrt(lost) * ndtri(u.own_logit), lost + 1e-30, np.ones(NODES)
     margin = own[:, None] - (b * k.shared)[:, None] * (r - stored)
     total = variance[:, None] + (b**2 * k.spread)[:, None] * r**2
-    if not (total > 0).all():
+    if not (total >= 0).all():
         raise TheoryError(f"d: got {d} with V={V} and N={N:g}; allowed: larger d or V, the variance of a wrong logit is not positive here")
+    total = np.maximum(total, 1e-30)  # all neurons of a narrow layer may be silent
     skewness = (b**3 * k.third)[:, None] * r**3 / total**1.5
     wrong = upper_tail(normal_from_skewed(margin / np.sqrt(total), skewness), d, moments) @ p
     log_right = (stored * V - 1) * np.log1p(-np.minimum(wrong, 1 - 1e-15))
@@ -222,8 +223,13 @@ def upper_tail(z: np.ndarray, d: int, moments: Moments) -> np.ndarray:
     """Probability that a wrong label's logit exceeds z of its standard deviations."""
     if not moments.overlap or moments.random_length:
         return ndtr(-z)
-    z = np.clip(z, -0.999 * d**0.5, 0.999 * d**0.5)  # z / sqrt(d) is a coordinate of a random direction
-    return stdtr(d - 1, -z * np.sqrt((d - 1) / (d - z * z)))
+    return np.interp(z, *_upper_tail_of_coordinate(d))
+
+
+@lru_cache(maxsize=64)
+def _upper_tail_of_coordinate(d: int) -> tuple[np.ndarray, np.ndarray]:
+    z = np.linspace(-1, 1, 20001) * min(0.999 * d**0.5, 40)  # z / sqrt(d) is a coordinate of a random direction
+    return z, stdtr(d - 1, -z * np.sqrt((d - 1) / (d - z * z)))
 
 
 def normal_from_skewed(z: np.ndarray, skewness: np.ndarray) -> np.ndarray:
@@ -236,6 +242,8 @@ def normal_from_skewed(z: np.ndarray, skewness: np.ndarray) -> np.ndarray:
 
 def counts(mean: float) -> tuple[np.ndarray, np.ndarray]:
     """Poisson counts over their mean, and their probabilities, neighbours lumped where there are more than LEVELS."""
+    if mean == np.inf:
+        return np.ones(1), np.ones(1)
     low, high = np.floor(max(0, mean - 7 * mean**0.5)), np.ceil(mean + 7 * mean**0.5 + 15)
     edges = np.linspace(low - 0.5, high + 0.5, min(int(high - low) + 1, LEVELS) + 1)
     p = np.diff(poisson.cdf(edges, mean))
