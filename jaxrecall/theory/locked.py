@@ -150,7 +150,7 @@ def _feature_overlaps(A: np.ndarray, B: np.ndarray, X: np.ndarray, d: int, m: in
         return np.stack([(f * weight).sum(1) for f in (v * (v - e[0]), v * e[0], v**2 * variance, v**3 * third, *F, v * e[2])])
 
     drawn = drawn_neurons()[..., : min(m, NEURONS)]
-    found = means(*drawn, np.float64(1 / drawn.shape[-1]))
+    found = means(drawn[0], drawn[1], np.asarray(1 / drawn.shape[-1]))
     if m > NEURONS:
         g, weight = np.polynomial.hermite_e.hermegauss(24)
         weight = np.multiply.outer(weight, weight).ravel() / weight.sum() ** 2
