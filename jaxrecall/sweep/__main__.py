@@ -22,6 +22,7 @@ from ..simulator.shape import Shape
 from . import shard as sharding
 from .api import import_paths
 from .grid import json_schema, read_grid
+from .kappa import limited_by_kappa
 from .running.job import Job, carry_out, interrupted, prepare
 from .running.progress import Events, Progress, counter, display
 from .search.cell import OUTCOMES
@@ -146,6 +147,8 @@ def _picture(job: Job, events: Events | None) -> None:
     for i, row in enumerate(rows or ()):
         if row["warning"]:
             print(f"warning, {i}: {row['warning']}")
+    if line := limited_by_kappa(mine, job.grid.axes, job.search.axis if job.search else "N"):
+        print(f"\nwarning: {line}")
     print(f"\ntable:   {job.store.folder} ({len(mine)} runs of this grid; jaxrecall.load({str(job.store.folder)!r}))")
     print(f"figure:  {path}" + (f" ({remark})" if remark else ""))
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from ...errors import FitError
 from ...sweep.grid.file import FALLING
+from ...sweep.kappa import limited_by_kappa
 from .axes import LAW, find_axes, is_own, seed_columns, without_switches
 from .runs import checked
 
@@ -109,6 +110,8 @@ def families(frame: Table, along: str = "N") -> tuple[list[Family], list[str]]:
     axes, followers = find_axes(frame, along)
     if followers:
         remarks.append(f"{', '.join(followers)}: no axis, set by the others")
+    if line := "" if own else limited_by_kappa(frame, axes, along):
+        remarks.append(line)
     seeds = seed_columns(frame)
     _refuse_runs_twice(frame, [*axes, along], seeds)
     powers = tuple(filter(lambda axis: _is_scale(frame[axis]), axes)) if own else tuple(axis for axis in ("N", *LAW) if axis != along)
