@@ -126,7 +126,7 @@ def _picture(job: Job, events: Events | None) -> None:
         return
     path = job.store.folder / "accuracy.png"
     rows = job.table()
-    remark = curves.draw_sweep(mine, job.grid.axes, job.grid.name, path, rows)
+    remark = curves.draw_sweep(mine, job.grid.axes, job.grid.name, path, rows, job.grid.searched)
     if events:
         events.emit("picture", path=str(path), rows=len(mine))
         return

@@ -16,7 +16,7 @@ from .tables import DIAGNOSTICS, EXPONENTS, THRESHOLDS
 COLUMNS = {"thresholds": THRESHOLDS, "exponents": EXPONENTS, "diagnostics": DIAGNOSTICS}
 
 
-def default_folder(tables: Sequence[Path], of: str = "accuracy", along: str = "N") -> Path:
+def default_folder(tables: Sequence[Path], of: str = "accuracy", along: str | None = None) -> Path:
     """The results folder itself, or FILE-fit beside a file; another accuracy or axis has its own folder there. Raises UsageError
     for several."""
     if len(tables) > 1:
@@ -24,7 +24,7 @@ def default_folder(tables: Sequence[Path], of: str = "accuracy", along: str = "N
     path = tables[0]
     folder = path if holds_results(path) else path.resolve().with_name(f"{path.resolve().stem}-fit")
     folder = folder if of == "accuracy" else folder / of
-    return folder if along == "N" else folder / f"along-{along}"
+    return folder if along is None else folder / f"along-{along}"
 
 
 def check_folder(out: Path) -> None:

@@ -57,6 +57,11 @@ class Grid:
     def n_runs(self) -> int:
         return len(self.points) * len(self.seeds)
 
+    @property
+    def searched(self) -> str:
+        """The field that a search varies, or where its axis is a helper the last field that follows it; empty without a search."""
+        return self.axes[-1] if self.search else ""
+
 
 def read_grid(path: str | Path, sets: Sequence[str] = (), on_progress: OnProgress = lambda done, of: None, simulator: Any = None) -> Grid:
     """The grid in a YAML file.

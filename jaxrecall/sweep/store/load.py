@@ -34,7 +34,8 @@ def load(path: str | Path | Sequence[str | Path], grid: GridLike | None = None, 
     rows that were dropped, versions that are mixed and files that cannot be read; raises StoreError if there is no row.
 
     `attrs["axes"]` names the fields that the grid varies, or the grids in the order in which they ran; it is missing where a file does
-    not say, as those of older versions. Of a simulator of one's own, `attrs` has its name as "simulator" and its column of accuracy.
+    not say, as those of older versions. `attrs["searched"]` is the field that a search varies. Of a simulator of one's own, `attrs` has
+    its name as "simulator" and its column of accuracy.
 
         >>> import jaxrecall
         >>> df = jaxrecall.load("results/quickstart")
@@ -78,7 +79,7 @@ def _frame(table: pa.Table, axes: Sequence[str] | None) -> pd.DataFrame:
     """The table for pandas; without `axes` those that it is about."""
     facts = about(table) | ({} if axes is None else {"axes": list(axes)})
     frame = with_pandas_types(table).to_pandas()
-    frame.attrs.update({name: facts[name] for name in ("axes", "accuracy", "simulator") if name in facts})
+    frame.attrs.update({name: facts[name] for name in ("axes", "searched", "accuracy", "simulator") if facts.get(name) is not None})
     return frame
 
 
