@@ -16,8 +16,8 @@ from jaxrecall.sweep.door import RECALL
 
 BASE = {"pool": 64, "n_test": 512, "embedding": "sphere", "trigger_in_value": False}
 LATER = {"steps": 10, "optimizer": "adam", "lr": 0.03, "gamma2": 64}
-WIDTH = 0.15
-DENSE_SEEDS = 32
+WIDTH, MAX_RUNS = 0.08, 1000
+DENSE_SEEDS = 64
 STUDIES: dict[str, tuple[tuple[int, int], list[dict[str, Any]]]] = {
     "d": ((2, 128), [{"V": V, "L": 8, "N": 16 * V} for V in (16, 32, 64)] + [
         {"V": 32, "L": 64, "N": 4096}, {"V": 64, "L": 4, "N": 512}, {"V": 32, "L": 8, "N": 256, **LATER}]),
@@ -35,7 +35,9 @@ STUDIES: dict[str, tuple[tuple[int, int], list[dict[str, Any]]]] = {
 def compared(axis: str, low: int, high: int, cell: dict[str, Any]) -> dict[str, Any]:
     """The crossing of one cell by a search and by a dense grid over the same range, in ln of the axis, and what both cost."""
     grid = {"base": BASE | cell}
-    found = jaxrecall.run(grid | {"seeds": 200, "search": {"axis": axis, "from": low, "to": high, "width": WIDTH}}, progress=False)
+    found = jaxrecall.run(
+        grid | {"seeds": 500, "search": {"axis": axis, "from": low, "to": high, "width": WIDTH, "max_runs": MAX_RUNS}}, progress=False
+    )
     one = jaxrecall.thresholds(found).iloc[0]
     levels = sorted({round(low * 2 ** (i / 2)) for i in range(int(2 * math.log2(high / low)) + 1)})
     dense = jaxrecall.run(grid | {"seeds": {"start": 1000, "count": DENSE_SEEDS}, "blocks": [{"axes": {axis: levels}}]}, progress=False)

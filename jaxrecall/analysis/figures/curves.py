@@ -105,10 +105,11 @@ def accuracy(study: Study, roles: Roles) -> Iterator[Picture]:
     shown = chart(study.levels, study.along, by, panels, thresholds=marks, theory=pd.concat(curves) if curves else None)
     sentences = [f"Accuracy {theta:g}: of {len(mine)} cells {crossings(mine)}" for theta, mine in marks.groupby("theta")]
     off = (study.levels["accuracy"] - study.predicted_accuracy).dropna()
-    how = (
-        f"|accuracy - theory (dashed)| is {told(abs(off), study.where, 'mean', '.3f')}" if len(off) else "theory does not cover these cells"
-    )
-    yield Picture("accuracy", f"Accuracy against {study.along}", f"{'; '.join([*sentences, how])}. {BANDS}{shown.remark}", shown.figure())
+    if len(off):
+        sentences.append(f"|accuracy - theory (dashed)| is {told(abs(off), study.where, 'mean', '.3f')}")
+    elif study.along == "N":
+        sentences.append("theory does not cover these cells")
+    yield Picture("accuracy", f"Accuracy against {study.along}", f"{'; '.join(sentences)}. {BANDS}{shown.remark}", shown.figure())
 
 
 def _predicted(study: Study, cell: int) -> Any:

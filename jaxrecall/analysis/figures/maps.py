@@ -210,7 +210,7 @@ def _sentence(study: Study, theta: float) -> str:
     reach = levels["accuracy"] >= theta
     sentence = f"{reach.sum()} of {len(levels)} tested points reach accuracy {theta:g}"
     if theory.isna().all():
-        return f"{sentence}; theory does not cover them."
+        return f"{sentence}{'; theory does not cover them' * (study.along == 'N')}."
     wrong = theory.notna() & ((theory >= theta) != reach)
     sentence += f"; theory puts {wrong.sum()} of {theory.notna().sum()} on the wrong side of it"
     if wrong.any():
