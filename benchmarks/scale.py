@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from jaxrecall import Point
+from jaxrecall.compact import compact
 from jaxrecall.model.columns import CODE_VERSION, COLUMNS
 from jaxrecall.model.point import FIELDS
 from jaxrecall.sweep.running.progress import duration
-from jaxrecall.sweep.store.compact import compact
 from jaxrecall.sweep.store.store import Store
 
 from .bench import Bench

@@ -1,4 +1,4 @@
-"""The commands of the package: how one is called, and how its process starts and ends."""
+"""The commands of the package: how one is called, how its process starts and ends, and what signals do to it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn
 
 OK, USAGE, FAILED, INTERRUPTED = 0, 2, 3, 130
@@ -97,6 +99,63 @@ def resend_interrupts(unraisable: Any) -> None:
         threading.Timer(RESEND_SECONDS, os.kill, (os.getpid(), signal.SIGINT)).start()
     else:
         sys.__unraisablehook__(unraisable)
+
+
+class Interrupts:
+    """A signal raises KeyboardInterrupt; while runs are in progress the first one only requests a stop.
+
+    A context manager; on exit the earlier signal handlers are restored. `requested` is true once a signal has come.
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+        self.message: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True)
+        self._patient = self._droppable = self._drop = False
+
+    def __enter__(self) -> Interrupts:
+        main = threading.current_thread() is threading.main_thread()  # no other may set handlers
+        # a handler that Python does not know, None, could not be put back
+        before = {number: signal.getsignal(number) for number in SIGNALS if main}
+        outlives_terminal = (getattr(signal, "SIGHUP", None), signal.SIG_IGN)  # as nohup sets it
+        ours = [number for number, handler in before.items() if handler is not None and (number, handler) != outlives_terminal]
+        self._before = {number: signal.signal(number, self._handle) for number in ours}
+        self._hook = sys.unraisablehook
+        if main:
+            sys.unraisablehook = resend_interrupts
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        sys.unraisablehook = self._hook
+
+    @contextmanager
+    def patient(self) -> Iterator[None]:
+        """Inside it the first signal sets `requested` and is reported, but interrupts nothing, so that finished rows can be saved."""
+        self._patient = True
+        try:
+            yield
+        finally:
+            self._patient = False
+
+    @contextmanager
+    def droppable(self) -> Iterator[None]:
+        """Inside it, within `patient`, a second signal raises KeyboardInterrupt; so does one that came before it was entered."""
+        self._droppable = True
+        try:
+            if self._drop:
+                raise KeyboardInterrupt
+            yield
+        finally:
+            self._droppable = False
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self._drop = again = self.requested
+        self.requested = True
+        if not self._patient or (again and self._droppable):
+            raise KeyboardInterrupt
+        if not again:
+            self.message("stopping when the running batch is finished; its rows are kept. A second signal drops it")
 
 
 def _ignore_signals() -> None:

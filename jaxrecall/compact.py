@@ -1,4 +1,4 @@
-"""Command line: merge the parts of a results folder into one sorted table."""
+"""python -m jaxrecall.compact: the parts of results folders merged into one sorted table."""
 
 from __future__ import annotations
 
@@ -9,11 +9,94 @@ if __name__ == "__main__":  # before the imports below, which take long
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 
 from .cli import OK, USAGE, called
 from .errors import StoreError
-from .sweep.store.compact import compact
+from .sweep.store.files import Unreadable, holds_results, no_rows, result_files, storage_errors
+from .sweep.store.store import Store
+from .sweep.store.table import ROW, VERSION, best, in_table_order, joined, read
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """Rows in the table, duplicates dropped, parts merged, parts removed, and files left alone as unreadable."""
+
+    table: Path
+    n_rows: int
+    n_dropped: int
+    n_parts: int
+    n_pruned: int
+    unreadable: Unreadable
+
+
+def compact(folder: str | Path, prune: bool = False, others: Sequence[str | Path] = ()) -> Compacted:
+    """Merges table and parts into `table.parquet`, one row per run, step and version, ok before others, sorted.
+
+    Those of `others`, results folders too, go into it as well; the folder is made if it is not there, and has the manifest
+    of the first of them unless it has its own. `prune` removes the parts of this folder that went into the table, once it
+    is safe on disk. Unreadable files stay. Raises StoreError.
+    """
+    target = Store(folder)
+    target.check()
+    stores = [target, *map(Store, others)]
+    for store in stores[bool(others) :]:
+        if not holds_results(store.folder):
+            raise no_rows([store.folder], [])
+    if others:
+        with storage_errors(target.folder):
+            target.folder.mkdir(parents=True, exist_ok=True)
+    with compaction_lock(target):
+        manifests = [manifest for store in stores if (manifest := store.read_manifest())]
+        if manifests and not target.manifest.exists():
+            target.note("manifest", manifests[0])
+        files = [file for store in stores for file in result_files(store.folder)]
+        stamps = {path: _stamp(path) for path in files}
+        tables, unreadable = read(files)
+        for path, why in unreadable:
+            if path == target.table:
+                raise StoreError(f"{path}: cannot be read ({why}) and would be overwritten; move it away and run again")
+        if not any(map(len, tables.values())):
+            raise no_rows([target.folder], unreadable)
+        rows = joined(tables.values())
+        table = in_table_order(best(rows, [*ROW, *VERSION]))
+        target.put_table(target.table, table)
+        merged = [path for path in tables if path != target.table]
+        # a part that was written anew meanwhile is not what was read
+        pruned = [path for path in merged if prune and path.parent == target.parts and _stamp(path) == stamps[path]]
+        with storage_errors(target.parts):
+            for path in pruned:
+                path.unlink(missing_ok=True)
+    return Compacted(target.table, len(table), len(rows) - len(table), len(merged), len(pruned), unreadable)
+
+
+@contextmanager
+def compaction_lock(store: Store) -> Iterator[None]:
+    """One compaction at a time: the slower of two could put an old table over a newer one whose parts are gone already."""
+    import fcntl  # not on Windows, where the rest can still be read
+
+    with storage_errors(store.staging):
+        store.staging.mkdir(exist_ok=True)
+        with open(store.staging / "compact.lock", "w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise StoreError(f"{store.folder}: another compact is running on it; wait until it has finished") from error
+            except OSError:
+                pass  # a file system without locks
+            yield
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """Distinguishes a file from one that has replaced it; None if there is none."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_ino, stat.st_mtime_ns, stat.st_size
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -41,10 +41,9 @@ class Softplus(Activation):
 
 @dataclass(frozen=True)
 class Zipf(TokenLaw):
-    """p_v ~ (v + 1)^-s; the simulator does not draw it yet."""
+    """p_v ~ (v + 1)^-s."""
 
-    s: float = 1.0
+    s: float = parameter(1.0, low=0.0)
 
     def probabilities(self, V, xp):
-        p = (xp.arange(V) + 1.0) ** -self.s
-        return p / p.sum()
+        return (xp.arange(V) + 1.0) ** -self.s

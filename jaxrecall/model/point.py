@@ -21,6 +21,7 @@ from .activations import Activation, activations
 from .laws import LAWS, EmbeddingLaw, TokenLaw, find_law
 from .laws.embedding import problems_of_rows
 from .laws.law import law_names, with_parameters
+from .laws.tokens import largest_words
 from .pool import MAX_LENGTH, MAX_SAMPLES, in_the_limit
 from .training import MAX_STEPS, OPTIMIZERS, RECIPE_STEPS, STARTS, TRAINS, first_step, recorded_steps
 from .values import checked_value, declared, to_12_digits
@@ -71,8 +72,15 @@ class Data:
         if point.pool and point.V * point.pool >= 2**31:
             message = f"got {point.pool} with V={point.V}; allowed: up to {(2**31 - 1) // point.V}, so that V pool is below 2^31"
             yield Problem("pool", message, "V * pool < 2**31")
-        if point.tokens != "uniform":
-            yield Problem("tokens", f"got {point.tokens!r}; allowed: uniform, the one law that the simulator draws so far")
+        if point.tokens == "uniform":
+            return
+        for name in ("pool", *EXTRAS):
+            if getattr(point, name):
+                yield Problem(name, f"got {getattr(point, name)!r} with tokens={point.tokens!r}; allowed with uniform tokens alone")
+        try:
+            largest_words(point.token_law, point.V)
+        except ValueError as error:
+            yield Problem("tokens", str(error).removeprefix("tokens: "))
 
     @staticmethod
     def identity(point: Point) -> dict[str, Any]:

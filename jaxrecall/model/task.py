@@ -32,6 +32,12 @@ def batch_items(streams: Array, step: Array | int, blocks: tuple[Array | int, in
     return keys.below_many(keys.words(keys.blocks(key, *blocks), 0), N).astype(jnp.uint32)
 
 
-def tokens(blocks: keys.Addresses, position: Array | int, V: Array | int) -> Array:
-    """(..., 512 * count) int32: tokens at each `position` (...,) of the samples of `blocks`; 0 is informative."""
-    return keys.below(keys.words(blocks, position), V)
+def tokens(blocks: keys.Addresses, position: Array | int, V: Array | int, largest_words: Array | None = None) -> Array:
+    """(..., 512 * count) int32: tokens at each `position` (...,) of the samples of `blocks`; 0 is informative.
+
+    Tokens are uniform, or a token is drawn by random words up to its entry in `largest_words` (V,): see `laws.tokens`.
+    """
+    word = keys.words(blocks, position)
+    if largest_words is None:
+        return keys.below(word, V)
+    return jnp.searchsorted(largest_words, word).astype(jnp.int32)

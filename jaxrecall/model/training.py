@@ -6,6 +6,11 @@ optimiser of optax until `steps` gradient steps are made in total. Each recorded
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
 RECIPE_STEPS = 3
 """Gradient steps of the paper's recipe."""
 
@@ -14,12 +19,34 @@ MAX_STEPS = 10**6
 STARTS = ("three_step", "zero")
 """Where further steps start: from the recipe's model, or from zero."""
 
-OPTIMIZERS = ("sgd", "momentum", "adam", "adamw")
-"""Optimisers by name, with the settings that optax has by default: momentum 0.9; adam and adamw beta1 0.9, beta2 0.999, epsilon
-1e-8; adamw weight decay 1e-4. Rates multiply the updates."""
 
-ELEMENTWISE = ("adam", "adamw")
-"""Optimisers that scale each entry of W_KQ by itself. The others move W_KQ along z_eos^T alone, so w = W_KQ z_eos is all of it."""
+class Optimizer(NamedTuple):
+    """An optimiser of optax, with the settings that optax has by default unless given. Rates multiply its updates."""
+
+    factory: str
+    """Name in optax of the function of a rate that makes it."""
+
+    settings: Mapping[str, float] = MappingProxyType({})
+    elementwise: bool = False
+    """Whether it scales each entry of W_KQ by itself. The others move W_KQ along z_eos^T alone, so w = W_KQ z_eos is all of it."""
+
+
+OPTIMIZERS = {
+    "sgd": Optimizer("sgd"),
+    "momentum": Optimizer("sgd", {"momentum": 0.9}),
+    "adam": Optimizer("adam", elementwise=True),
+    "adamw": Optimizer("adamw", elementwise=True),
+}
+"""Optimisers by name. By the defaults of optax adam and adamw have beta1 0.9, beta2 0.999, epsilon 1e-8, and adamw weight decay 1e-4."""
+
+
+@cache
+def updates(name: str) -> Any:
+    """The optax.GradientTransformation of an optimiser at rate 1, so that one program serves all rates."""
+    import optax
+
+    return getattr(optax, OPTIMIZERS[name].factory)(1.0, **OPTIMIZERS[name].settings)
+
 
 TRAINS = {"VW": (), "V": (), "VWZ": ("Z_in", "Z_out", "z_trig"), "VWZM": ("Z_in", "Z_out", "z_trig", "W_in")}
 """What may be trained, by name: V_mat always, W_KQ in all but V, and these embeddings and layers."""

@@ -129,3 +129,19 @@ def attention_gradient(world: World, keys_sum: Array, total: Array | None = None
     mean = keys_sum / (run.N.astype(f32) if total is None else total)
     w_hat = jnp.sum(e.z_eos * e.z_eos) * (mean / run.L.astype(f32))
     return jnp.where(run.L > 1, w_hat, f32(0))  # a lone token has all the attention: zero, not rounding
+
+
+ROUNDING = 2.0**-18
+"""Part of the largest push of an informative token below which all of w is rounding; learned ones are above 1e-4 of it."""
+
+
+def unless_rounding(world: World, w_hat: Array, A: Array) -> Array:
+    """w_hat, or zero where the samples leave attention untrained and what is there is rounding, as if all tokens of each sample are equal.
+
+    The informative token alone pushes by up to |z_eos|^2 max |b| |v - h| |k| / L. Here b has the norms of the centred answers
+    A (V, p) of G1, values and keys have those of the embeddings.
+    """
+    e = world.e
+    size = jnp.sqrt(jnp.max(jnp.sum(e.Z_in * e.Z_in, axis=1))) + jnp.sqrt(jnp.sum(e.z_trig * e.z_trig))
+    push = jnp.sum(e.z_eos * e.z_eos) * jnp.sqrt(jnp.max(jnp.sum(A * A, axis=1))) * size**2 / world.run.L.astype(f32)
+    return jnp.where(jnp.max(jnp.abs(w_hat)) <= f32(ROUNDING) * push, f32(0), w_hat)

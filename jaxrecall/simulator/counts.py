@@ -10,7 +10,6 @@ import math
 import jax.numpy as jnp
 from jax import Array, lax
 
-from ..model import task
 from ..model.keys import Blocks
 from .attention import Scores, attention_gradient
 from .loops import add_tokens, gather, over_positions, over_samples, repeat, scatter_add, sum_tokens, transposed_product, with_padding_row
@@ -34,7 +33,7 @@ def co_occurrences(world: World, key: Array) -> Array:
     run, V = world.run, world.shape.V
 
     def tile(blocks: Blocks, real: Array, C: Array) -> Array:
-        row = task.tokens(blocks, 0, run.V) * V
+        row = world.tokens(blocks, 0) * V
         return add_tokens(world, blocks, 0, run.L, lambda x: (row + x, real.astype(i32)), C)
 
     return over_samples(world, key, run.N, tile, jnp.zeros(V * V, i32)).reshape(V, V)
@@ -69,7 +68,7 @@ def step2(world: World, A: Array, C: Array) -> tuple[Array, Array]:
     table = B.reshape(-1)
 
     def tile(blocks: Blocks, real: Array, S: Array) -> Array:
-        x0 = task.tokens(blocks, 0, run.V)
+        x0 = world.tokens(blocks, 0)
         along = sum_tokens(world, blocks, 0, run.L, lambda x: gather(table, x0 * V + x), t * gather(to_trigger, x0))
         along = jnp.where(real, along, f32(0))
         return S + add_tokens(world, blocks, 0, run.L, lambda x: (x, along), jnp.zeros(V, f32))
@@ -107,7 +106,7 @@ def step3(world: World, scores: Scores, T: Array, n: Array) -> tuple[Array, Arra
 
     def tile(blocks: Blocks, real: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         W, own = carry
-        x0 = task.tokens(blocks, 0, run.V)
+        x0 = world.tokens(blocks, 0)
         first = gather(token, x0) + scores.trigger
 
         def normaliser(x: Array, sums: tuple[Array, Array]) -> tuple[Array, Array]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 
-from ..model import keys, task
+from ..model import keys
 from ..model.point import BLOCK
 from . import pairs
 from .attention import Attended, Scores, Values, attend, attend_evenly, scores_under
@@ -90,28 +90,45 @@ def over_pairs(world: World, state: State, wanted: Collection[str], step: int) -
     of_state = {"V_mat": state.V_mat, "w": jnp.zeros(world.shape.d, f32) if state.w is None else state.w}
     values = {name: of_state[name] if name in of_state else getattr(world.e, name) for name in wanted}
 
-    def held(parameters: Parameters) -> Array:
-        """The sum over pairs of their weight r^T logits."""
+    def tables(parameters: Parameters) -> tuple[pairs.Own, tuple[Array, Maps]]:
         here = replace(world, e=replace(world.e, **{name: value for name, value in parameters.items() if name not in of_state}))
         V_mat, w = (parameters.get(name, of_state[name]) for name in of_state)
         scores = scores_under(here, w) if "w" in parameters or state.scores is None else state.scores
+        own, of_noise = pairs.hidden_tables(here, pairs.attended(here, counts, scores))
+        return own, (of_noise, output_maps(here, V_mat))
 
-        @jax.checkpoint
-        def token(total: Array, x: pairs.Token) -> tuple[Array, None]:
-            phi, _ = pairs.features_of(here, x.u)
-            logits = answered(here, V_mat, phi)
-            label = is_label(here, jnp.full(len(phi), x.label)).astype(f32)
-            r = jax.lax.stop_gradient(probabilities(here, state.rate * logits) - label)
-            return total + x.weight @ jnp.sum(r * logits, axis=1), None
+    def held(own: pairs.Own, shared: tuple[Array, Maps], weight: Array, label: Array) -> Array:
+        """The sum over the pairs of a token of their weight r^T logits."""
+        phi, _ = pairs.features_of(world, pairs.hidden(own, shared[0]))
+        logits = mapped(shared[1], phi)
+        r = probabilities(world, state.rate * logits) - is_label(world, jnp.full(len(phi), label)).astype(f32)
+        return weight @ jnp.sum(lax.stop_gradient(r) * logits, axis=1)
 
-        return pairs.over_tokens(here, pairs.attended(here, counts, scores), weights_of(here, E), token, f32(0))[0]
+    (own, shared), pull_back = jax.vjp(tables, values)
 
-    return jax.grad(held)(values)
+    def token(total: Any, x: tuple[pairs.Own, Array, Array]) -> tuple[Any, pairs.Own]:
+        by_own, by_shared = jax.grad(held, (0, 1))(x[0], shared, *x[1:])
+        return jax.tree.map(jnp.add, total, by_shared), by_own
+
+    zero = jax.tree.map(jnp.zeros_like, shared)
+    by_shared, by_own = lax.scan(token, zero, (own, weights_of(world, E), world.perm))
+    return pull_back((by_own, by_shared))[0]
 
 
-def answered(world: World, V_mat: Array, phi: Array) -> Array:
-    """The logits (n, V) of features phi (n, p); without an MLP by way of the answers Z_out V_mat."""
-    return phi @ (world.e.Z_out @ V_mat).T if world.e.W_in is None else (phi @ V_mat.T) @ world.e.Z_out.T
+Maps = tuple[Array, ...]
+"""Matrices that features go through, one after the other, to the logits."""
+
+
+def output_maps(world: World, V_mat: Array) -> Maps:
+    """From features to logits: V_mat and Z_out; without an MLP the answers Z_out V_mat."""
+    return (world.e.Z_out @ V_mat,) if world.e.W_in is None else (V_mat, world.e.Z_out)
+
+
+def mapped(maps: Maps, phi: Array) -> Array:
+    """The logits (n, V) of features phi (n, p)."""
+    for M in maps:
+        phi = phi @ M.T
+    return phi
 
 
 def through_logits(world: World, state: State, wanted: Collection[str]) -> Sums:
@@ -127,7 +144,7 @@ def through_logits(world: World, state: State, wanted: Collection[str]) -> Sums:
     of_token, of_trigger = e.Z_in @ answers.T, answers @ e.z_trig
 
     def tile(blocks: keys.Addresses, real: Array) -> Parameters:
-        x0 = task.tokens(blocks, 0, world.run.V)
+        x0 = world.tokens(blocks, 0)
         seen = attend(world, blocks, x0, scores, Values(of_token, of_trigger))
         p = probabilities(world, state.rate * seen.h)
         r = masked(real, p - is_label(world, label_of(world, x0)).astype(f32))
@@ -160,7 +177,7 @@ def through_outputs(world: World, state: State, wanted: Collection[str]) -> Sums
     table = answers if mlp or with_Z or not with_V else e.Z_out
 
     def tile(blocks: keys.Addresses, real: Array) -> Parameters:
-        x0 = task.tokens(blocks, 0, world.run.V)
+        x0 = world.tokens(blocks, 0)
         seen = attend_evenly(world, blocks) if state.scores is None else attend(world, blocks, x0, state.scores)
         phi, slope = features(world, seen.h)
         out, y, new = phi @ V_mat.T if mlp else phi, label_of(world, x0), {}

@@ -81,7 +81,7 @@ def over_positions(world: World, blocks: keys.Addresses, first: int, body: Calla
 def _tokens(world: World, blocks: keys.Addresses, first: Array) -> Array:
     """(POSITIONS, tile) int32: tokens from position `first` on, the padding row past L."""
     j = first + jnp.arange(POSITIONS, dtype=i32)
-    return jnp.where((j < world.run.L)[:, None], task.tokens(blocks, j, world.run.V), world.shape.V)
+    return jnp.where((j < world.run.L)[:, None], world.tokens(blocks, j), world.shape.V)
 
 
 def with_noise_tokens(world: World) -> World:
@@ -143,13 +143,13 @@ def sum_tokens(world: World, blocks: keys.Blocks, first: int, end: Array, what: 
 def _over_tokens(world: World, blocks: keys.Blocks, first: int, end: Array, body: Callable[..., Any], start: Any) -> Any:
     """Folds `body(x, here, carry)` over the tokens x (tile,) of a position at a time, and `here` is None; of vmapped runs,
     over x (n, tile), n = VMAPPED_POSITIONS, and `here` (n, 1) masks positions from `end` on."""
-    V, size = world.run.V, VMAPPED_POSITIONS
+    size = VMAPPED_POSITIONS
     if not world.vmapped:
-        return lax.fori_loop(first, end, lambda j, carry: body(task.tokens(blocks, j, V), None, carry), start)
+        return lax.fori_loop(first, end, lambda j, carry: body(world.tokens(blocks, j), None, carry), start)
 
     def step(g: Array, carry: Any) -> Any:
         j = first + g * size + jnp.arange(size, dtype=i32)
-        return body(task.tokens(blocks, j, V), (j < end)[:, None], carry)
+        return body(world.tokens(blocks, j), (j < end)[:, None], carry)
 
     return repeat(world, 0, (end + (size - 1 - first)) // size, step, start)
 
@@ -177,7 +177,7 @@ def token_counts(world: World, key: Array, n: Array, informative: Callable[[keys
     """
 
     def tile(blocks: keys.Blocks, real: Array, counts: Array) -> Array:
-        x = informative(blocks) if informative else task.tokens(blocks, 0, world.run.V)
+        x = informative(blocks) if informative else world.tokens(blocks, 0)
         return scatter_add(counts, x, real.astype(i32))
 
     return over_samples(world, key, n, tile, jnp.zeros(world.shape.V, i32))

@@ -11,7 +11,7 @@ from ..model.point import BLOCK
 from . import pairs
 from .attention import scores_under
 from .features import features, is_label, label_of
-from .gradient import answered
+from .gradient import mapped, output_maps
 from .loops import repeat, whole
 from .pool_draws import pool_of_step, weights_of
 from .sequences import TEST, TRAIN, reader
@@ -54,6 +54,6 @@ def over_pairs(world: World, V_mat: Array, w: Array) -> Array:
 
 def cross_entropy(world: World, V_mat: Array, phi: Array, y: Array) -> Array:
     """(n,): -log p_y of features phi (n, p) with labels y (n,)."""
-    logits = answered(world, V_mat, phi)
+    logits = mapped(output_maps(world, V_mat), phi)
     own = jnp.sum(jnp.where(is_label(world, y), logits, f32(0)), axis=1)
     return jax.nn.logsumexp(logits + world.no_label[None], axis=1) - own

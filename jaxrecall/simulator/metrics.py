@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from ..model import keys, task
+from ..model import keys
 from ..model.point import BLOCK
 from .attention import attention_scores
 from .features import features
@@ -177,7 +177,7 @@ def draw_check(world: World) -> Array:
     run = world.run
     batches = jnp.concatenate([run.batches, keys.stream(run.streams, "test")[None]])
     last = i32(1) if world.shape.pool else run.L - 1  # with a pool, position 1 holds the noise sequence
-    first = task.tokens(keys.Blocks(batches, jnp.zeros(len(batches), jnp.uint32)), jnp.stack([i32(0), last]), run.V)
+    first = world.tokens(keys.Blocks(batches, jnp.zeros(len(batches), jnp.uint32)), jnp.stack([i32(0), last]))
 
     def hashed(draws: Array, label: int) -> Array:
         labels = jnp.uint32(label) + jnp.arange(len(draws), dtype=jnp.uint32)

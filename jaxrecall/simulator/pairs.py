@@ -118,14 +118,33 @@ def over_tokens(world: World, a: Attended, weights: Array, body: Callable[..., A
 
     u of (x, k) is own[x, k] u(v_x) + other[x, k] u(noise_k): a pair costs p, not d p. Memory: a few (K, p).
     """
-    W_in, v = world.e.W_in, values(world)
-    of_token, of_noise = (v, a.noise) if W_in is None else (v @ W_in.T, a.noise @ W_in.T)
+    own, of_noise = hidden_tables(world, a)
 
     def step(carry: Any, rows: Any) -> Any:
-        own, other, mine, weight, label, *others = rows
-        return body(carry, Token(own[:, None] * mine[None] + other[:, None] * of_noise, mine, weight, label), *others)
+        own, weight, label, *others = rows
+        return body(carry, Token(hidden(own, of_noise), own.u, weight, label), *others)
 
-    return lax.scan(step, start, (a.own, a.other, of_token, weights, world.perm, *more))
+    return lax.scan(step, start, (own, weights, world.perm, *more))
+
+
+class Own(NamedTuple):
+    """What the pairs of a token do not share with those of another: rows of tables over the vocabulary."""
+
+    mine: Array  # (K,) weight on the token
+    other: Array  # (K,) weight on the noise sequence
+    u: Array  # (p,) what the value of the token is in h, or in W_in h
+
+
+def hidden_tables(world: World, a: Attended) -> tuple[Own, Array]:
+    """Tables over the vocabulary, and (K, p) what the noise sequences are in h, or in W_in h."""
+    W_in, v = world.e.W_in, values(world)
+    of_token, of_noise = (v, a.noise) if W_in is None else (v @ W_in.T, a.noise @ W_in.T)
+    return Own(a.own, a.other, of_token), of_noise
+
+
+def hidden(own: Own, of_noise: Array) -> Array:
+    """(K, p): h, or W_in h, of all pairs of a token."""
+    return own.mine[:, None] * own.u[None] + own.other[:, None] * of_noise
 
 
 def features_of(world: World, u: Array) -> tuple[Array, Array]:

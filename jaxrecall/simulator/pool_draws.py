@@ -11,7 +11,7 @@ from dataclasses import replace
 import jax.numpy as jnp
 from jax import Array, lax
 
-from ..model import keys, task
+from ..model import keys
 from ..model.point import BLOCK
 from ..model.pool import fluctuation
 from .loops import add_tokens, gather, masked, over_samples, repeat, scatter_add
@@ -82,7 +82,7 @@ def excess(world: World, key: Array) -> Array:
 
 def drawn_pairs(world: World, blocks: keys.Blocks) -> tuple[Array, Array]:
     """Informative tokens and rows of the pool of the samples of `blocks`, one by one."""
-    return task.tokens(blocks, 0, world.run.V), keys.below(keys.words(blocks, 1), world.shape.pool)
+    return world.tokens(blocks, 0), keys.below(keys.words(blocks, 1), world.shape.pool)
 
 
 def cumulated_pairs(world: World) -> tuple[Array, Array]:

@@ -17,6 +17,7 @@ from jax.sharding import PartitionSpec as P
 from ..cli import cache_folder
 from ..model.columns import CODE_VERSION, DTYPE, in_order
 from ..model.laws import TOGETHER, Law, find_law
+from ..model.laws.tokens import largest_words
 from ..model.point import FIELDS, Point, Run, law_parameters, of_kind
 from ..model.reference.realization import run_keys
 from .compiler import ExecutionError, OutOfMemory, cache_hits, compile, memory_errors, without_garbage_collection
@@ -152,7 +153,16 @@ def arguments(runs: Sequence[Run], shape: Shape) -> Arguments:
     numbers |= {name: of_each(rate, np.float32) for name, rate in RATES.items()}
     for name, default in traced_parameters(shape).items():
         numbers[name] = of_each(lambda p, name=name, default=default: law_parameters(p).get(name, default), np.float32)
-    return Arguments(streams, batches, numbers | {name: of_each(drawn, np.int32) for name, drawn in DRAWN.items()})
+    numbers |= {name: of_each(drawn, np.int32) for name, drawn in DRAWN.items()}
+    return Arguments(streams, batches, numbers, None if shape.tokens == "uniform" else token_words(points, shape.V))
+
+
+def token_words(points: Sequence[Point], V: int) -> np.ndarray:
+    """(n, V) uint32: `largest_words` of the law of each point, padded."""
+    largest = np.full((len(points), V), 2**32 - 1, np.uint32)
+    for row, point in zip(largest, points, strict=True):
+        row[: point.V] = largest_words(point.token_law, point.V)
+    return largest
 
 
 TRACED = of_kind("size", "traced")

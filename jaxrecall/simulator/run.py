@@ -6,24 +6,22 @@ them, and records the model now and then. `model/reference/steps.py` and `descen
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
 from jax import Array, lax
 
 from ..model import keys
-from ..model.training import ELEMENTWISE, MAX_RECORDED, MAX_STEPS, TRAINS, first_step, recorded_steps
+from ..model.training import MAX_RECORDED, MAX_STEPS, OPTIMIZERS, TRAINS, first_step, recorded_steps, updates
 from . import counts, gradient, pairs, record, shortcut, stream
-from .attention import attention_scores
+from .attention import attention_scores, unless_rounding
 from .forms import FORMS
 from .gradient import Parameters, State
 from .loops import with_noise_tokens
 from .pool_draws import with_pools
-from .world import Trained, World, batch_of_step, f32, i32, trained, zeros_dp
+from .world import Trained, World, batch_of_step, centred, f32, i32, trained, zeros_dp
 
 SAMPLES: dict[str, shortcut.Samples] = {"stream": stream, "counts": counts, "pairs": pairs}
 """How a form sums over samples."""
@@ -61,7 +59,8 @@ def _exact_first_steps(world: World) -> tuple[Array, Array]:
     G1, _ = SAMPLES[FORMS[world.shape.form].samples].step1(world)  # at V = 0 predictions are uniform
     slope = _exact_gradient(world, State(G1, world.run.eta), "w", 1)
     w_hat = -jnp.sum(world.e.z_eos * world.e.z_eos) * slope
-    return G1, jnp.where(world.run.L > 1, w_hat, f32(0))  # a lone token has all the attention: zero, not rounding
+    w_hat = jnp.where(world.run.L > 1, w_hat, f32(0))  # a lone token has all the attention
+    return G1, unless_rounding(world, w_hat, centred(world, world.e.Z_out @ G1))
 
 
 def _exact_gradient(world: World, state: State, name: str, step: int) -> Array:
@@ -72,15 +71,6 @@ def _exact_gradient(world: World, state: State, name: str, step: int) -> Array:
     return gradient.over_stream(world, sums, [name], batch_of_step(world, step))[name]
 
 
-UPDATES: dict[str, Callable[[], optax.GradientTransformation]] = {
-    "sgd": lambda: optax.sgd(1.0),
-    "momentum": lambda: optax.sgd(1.0, momentum=0.9),
-    "adam": lambda: optax.adam(1.0),
-    "adamw": lambda: optax.adamw(1.0),
-}
-"""Optimisers at rate 1: a run multiplies their updates by its own rates, so that one program serves all rates."""
-
-
 def further(world: World, trained: Trained) -> dict[str, Any]:
     """Raw metrics at every recorded step, each with a leading axis MAX_RECORDED; `trained` is the model after the recipe, or zero."""
     first = first_step(world.shape.start)
@@ -88,15 +78,14 @@ def further(world: World, trained: Trained) -> dict[str, Any]:
     fixed_w = trained.rate * trained.w
     stepping = world if world.shape.pool or world.shape.batched else with_noise_tokens(world)
     params = start(world, trained)
-    optimizer = UPDATES[world.shape.optimizer]()
+    optimizer = updates(world.shape.optimizer)
 
     def one(step: Array, state: tuple[Parameters, Any]) -> tuple[Parameters, Any]:
         params, memory = state
         slope = gradient_of_step(stepping, params, fixed_w, step)
-        updates: Any
         with jax.numpy_dtype_promotion("standard"):  # optax mixes types
-            updates, memory = optimizer.update(slope, memory, params)
-        return {name: params[name] + rate_of(world, name) * update for name, update in updates.items()}, memory
+            moves, memory = optimizer.update(slope, memory, params)
+        return {name: params[name] + rate_of(world, name) * move for name, move in moves.items()}, memory
 
     def until_recorded(c: Array, carry: Any) -> Any:
         done, state, records = carry
@@ -126,6 +115,8 @@ def gradient_of_step(world: World, params: Parameters, fixed_w: Array, step: Arr
         sums = (gradient.through_logits if world.shape.through_logits else gradient.through_outputs)(here, state, wanted)
         over, which = (gradient.over_batch, step) if world.shape.batched else (gradient.over_stream, samples_of(world, step))
         found = over(here, sums, wanted, which)
+    if "w" in found:
+        found["w"] = jnp.where(world.run.L > 1, found["w"], f32(0))  # a lone token has all the attention: no optimiser scales rounding up
     # a step along g z_eos^T moves w = W_KQ z_eos along g
     return {name: found["w"][:, None] * world.e.z_eos[None] if name == "W_KQ" else found[name] for name in params}
 
@@ -135,7 +126,7 @@ def start(world: World, trained: Trained) -> Parameters:
     e, w = world.e, trained.rate * trained.w
     attention: Parameters = {}
     if world.shape.trains != "V":
-        in_full = world.shape.optimizer in ELEMENTWISE
+        in_full = OPTIMIZERS[world.shape.optimizer].elementwise
         attention = {"W_KQ": w[:, None] * (e.z_eos / jnp.sum(e.z_eos * e.z_eos))[None]} if in_full else {"w": w}
     more = {name: getattr(e, name) for name in TRAINS[world.shape.trains]}
     return {"V_mat": world.run.scale * trained.V2, **attention, **more}

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from ..model import keys, task
+from ..model import keys
 from . import pool_draws
 from .attention import Attended, NoiseAttention, Scores, attend, attend_to_counts, shares_of
 from .loops import gather
@@ -33,7 +33,7 @@ def reader(world: World, scores: Scores, unread: Array) -> Reader:
         return _with_pool(world, scores, unread)
 
     def informative(which: Array, blocks: keys.Blocks) -> Array:
-        return task.tokens(blocks, 0, world.run.V)
+        return world.tokens(blocks, 0)
 
     def attended(which: Array, blocks: keys.Blocks) -> tuple[Array, Attended]:
         x0 = informative(which, blocks)
@@ -57,7 +57,7 @@ def _with_pool(world: World, scores: Scores, unread: Array) -> Reader:
         return x, Attended(h, mass, own > noise.top)
 
     def informative(which: Array, blocks: keys.Blocks) -> Array:
-        return lax.cond(which == TRAIN, lambda: pool_draws.pairs(world, blocks, cumulated)[0], lambda: task.tokens(blocks, 0, world.run.V))
+        return lax.cond(which == TRAIN, lambda: pool_draws.pairs(world, blocks, cumulated)[0], lambda: world.tokens(blocks, 0))
 
     def attended(which: Array, blocks: keys.Blocks) -> tuple[Array, Attended]:
         def train() -> tuple[Array, Attended]:
@@ -66,7 +66,7 @@ def _with_pool(world: World, scores: Scores, unread: Array) -> Reader:
 
         def test() -> tuple[Array, Attended]:
             fresh = attend_to_counts(world, pool_draws.test_counts(world, blocks), scores)
-            return read(task.tokens(blocks, 0, world.run.V), fresh)
+            return read(world.tokens(blocks, 0), fresh)
 
         return lax.cond(which == TRAIN, train, test)
 

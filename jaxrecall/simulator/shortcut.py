@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from . import pairs
-from .attention import Scores, attention_scores
+from .attention import Scores, attention_scores, unless_rounding
 from .features import features
 from .loops import masked, over_vocabulary, token_counts, transposed_product
 from .world import Trained, World, batch_of_step, centred, f32, trained, values, zeros_dp
@@ -68,7 +68,8 @@ def _first_steps(world: World, samples: Samples) -> tuple[Array, Array, Array, A
     """G1, its centred answers A, w_hat, and phi2 of step 2."""
     G1, known = samples.step1(world)
     A = centred(world, world.e.Z_out @ G1)
-    return G1, A, *samples.step2(world, A, known)
+    w_hat, phi2 = samples.step2(world, A, known)
+    return G1, A, unless_rounding(world, w_hat, A), phi2
 
 
 def softmax_errors(world: World, G1: Array, A: Array, T: Array, phi2_step2: Array, phi2_step3: Array) -> tuple[Array, Array]:

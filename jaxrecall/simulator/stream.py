@@ -8,7 +8,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jax import Array
 
-from ..model import keys, task
+from ..model import keys
 from .attention import Scores, attend, attention_gradient, mean_value
 from .features import features, label_of
 from .loops import gather, masked, over_positions, over_samples, scatter_add, transposed_product, with_padding_row
@@ -21,7 +21,7 @@ def step1(world: World) -> tuple[Array, None]:
     table = centred(world, e.Z_out)
 
     def tile(blocks: keys.Blocks, real: Array, G: Array) -> Array:
-        x0 = task.tokens(blocks, 0, run.V)
+        x0 = world.tokens(blocks, 0)
         phi, _ = features(world, mean_value(world, blocks))
         return G + transposed_product(masked(real, gather(table, label_of(world, x0))), phi)
 
@@ -38,7 +38,7 @@ def step2(world: World, A: Array, counts: None) -> tuple[Array, Array]:
 
     def tile(blocks: keys.Blocks, real: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         S, trigger, phi2 = carry
-        x0 = task.tokens(blocks, 0, run.V)
+        x0 = world.tokens(blocks, 0)
         h = mean_value(world, blocks)
         phi, slope = features(world, h)
         b = gather(A, label_of(world, x0))
@@ -71,7 +71,7 @@ def step3(world: World, scores: Scores, T: Array, n: Array) -> tuple[Array, Arra
 
     def tile(blocks: keys.Blocks, real: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         G, phi2 = carry
-        x0 = task.tokens(blocks, 0, run.V)
+        x0 = world.tokens(blocks, 0)
         phi, _ = features(world, attend(world, blocks, x0, scores).h)
         return G + transposed_product(masked(real, gather(T, label_of(world, x0))), phi), phi2 + jnp.sum(masked(real, phi * phi))
 

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float32, Int32, Shaped, UInt32
 
 from ..model import embeddings, task
 from ..model.embeddings import Embeddings
+from ..model.keys import Addresses
 from ..model.laws import find_law
 from .shape import Shape
 
@@ -37,6 +38,8 @@ class Arguments(eqx.Module):
     batches: UInt32[Any, "*runs 3 2"]
     """Keys of the samples of the three gradient steps."""
     numbers: dict[str, Shaped[Any, "*runs"]]
+    token_words: UInt32[Any, "*runs V"] | None = None
+    """Of each token the largest random word that draws it, by a law of the tokens that is not uniform: `laws.tokens.largest_words`."""
 
     def __getattr__(self, name: str) -> Any:
         if name in _RECORDED or name not in self.numbers:
@@ -48,7 +51,7 @@ class Arguments(eqx.Module):
         return replace(self, numbers={**self.numbers, **numbers})
 
 
-_RECORDED = frozenset({"streams", "batches", "numbers"})  # missing while JAX puts one together
+_RECORDED = frozenset({"streams", "batches", "numbers", "token_words"})  # missing while JAX puts one together
 
 
 class Pools(eqx.Module):
@@ -82,6 +85,10 @@ class World(eqx.Module):
     noise_tokens: NoiseTokens | None = None
     vmapped: bool = eqx.field(static=True, default=False)
     """Whether runs are mapped along the axis `loops.RUNS`, as on an accelerator, and not one after the other."""
+
+    def tokens(self, blocks: Addresses, position: Array | int) -> Array:
+        """(..., 512 * count) int32: tokens at each `position` of the samples of `blocks`, by the law of the run; 0 is informative."""
+        return task.tokens(blocks, position, self.run.V, self.run.token_words)
 
 
 class Trained(eqx.Module):

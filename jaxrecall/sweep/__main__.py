@@ -8,7 +8,6 @@ if __name__ == "__main__":  # before the imports below, which take long
     start("jaxrecall.sweep.__main__")
 
 import argparse
-import contextlib
 import json
 import sys
 import warnings
@@ -17,19 +16,17 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ..cli import FAILED, INTERRUPTED, USAGE, answer, called
+from ..cli import INTERRUPTED, USAGE, Interrupts, answer, called
 from ..errors import Refused, StoreError, UsageError
 from ..simulator.shape import Shape
 from . import shard as sharding
-from .api import check_workers, import_paths
+from .api import import_paths
 from .grid import json_schema, read_grid
-from .running.interrupts import Interrupts
 from .running.job import Job, carry_out, interrupted, prepare
 from .running.progress import Events, Progress, counter, display
-from .running.recorder import Outcome
 from .search.cell import OUTCOMES
 from .store.load import load
-from .workers.options import Engine, add_options
+from .workers.options import Engine, add_options, chosen
 
 FIGURE = "jaxrecall.analysis.figures.curves"
 """What draws the figure: above this folder, and so loaded by its name once there are rows."""
@@ -79,33 +76,31 @@ def _main(args: argparse.Namespace, resume_command: str, interrupts: Interrupts)
     if args.json_log and args.dry_run:
         raise UsageError("--json-log: got with --dry-run; allowed: without it (a dry run takes --json)")
     pad_to = Shape.parse(args.pad_to) if args.pad_to else None
-    by = Engine(args)
+    by = chosen(args)
     paths = import_paths(args.grid)
     grid, shard = read_grid(args.grid, args.set, counter("points of the grid")), sharding.chosen(args.shard)
     by.check(grid, shard)
-    check_workers(grid, by.name != "local" or bool(by.workers), "one process")
     job = prepare(grid, args.out or Path("results") / grid.name, shard, pad_to, args.fail_fast, resume_command)
     for remark in job.remarks:
         print(remark, file=sys.stderr)
     if args.dry_run:
-        return answer(json.dumps(job.facts()) if args.json else "\n".join(job.describe()))
+        return answer(json.dumps(job.facts() | by.facts(job)) if args.json else "\n".join([*job.describe(), by.describe(job)]))
     return _sweep(job, by, paths, Events(sys.stdout) if args.json_log else None, interrupts)
 
 
 def _sweep(job: Job, by: Engine, paths: tuple[str, ...], events: Events | None, interrupts: Interrupts) -> int:
     """Runs what is missing, reports problems, draws the figure; returns the exit code."""
     try:
-        with by.opened(job.grid, paths) if job.to_do else contextlib.nullcontext(_nothing) as execute:
-            outcome = carry_out(job, execute, Progress(events or display(announce=True)), interrupts)
-        code = outcome.exit_code
+        with (by if job.to_do else Engine()).opened(job, paths) as execute:
+            code = carry_out(job, execute, Progress(events or display(announce=True)), interrupts).exit_code
         for line in job.problems():
             print(line, file=sys.stderr)
         if job.has_picture():
             try:
                 _picture(job, events)
-            except (StoreError, OSError) as error:
-                print(f"the figure could not be made: {error}. Finished runs are kept. To try again: {job.resume_command}", file=sys.stderr)
-                code = code or FAILED
+            except (StoreError, ImportError, MemoryError, OSError) as error:
+                why = " ".join(str(error).split()) or type(error).__name__
+                print(f"the figure could not be made: {why}. Finished runs are kept. To try again: {job.resume_command}", file=sys.stderr)
     except KeyboardInterrupt:
         print(interrupted(job.resume_command), file=sys.stderr)
         code = INTERRUPTED
@@ -114,10 +109,6 @@ def _sweep(job: Job, by: Engine, paths: tuple[str, ...], events: Events | None, 
         facts = {"unsaved": outcome.unsaved, "failed": outcome.failed, "interrupted": code == INTERRUPTED, "command": job.resume_command}
         events.emit("done", exit_code=code, runs_executed=outcome.runs, seconds=events.elapsed, **facts)
     return code
-
-
-def _nothing(*_: object) -> Outcome:
-    return Outcome()
 
 
 def _picture(job: Job, events: Events | None) -> None:
@@ -151,7 +142,7 @@ def _picture(job: Job, events: Events | None) -> None:
         print(table)
     for outcome in dict.fromkeys(row["outcome"] for row in rows or ()):
         print(f"{outcome}: {OUTCOMES[outcome]}")
-    print(f"\ntable:   {job.store.where()} ({len(mine)} runs of this grid; jaxrecall.load({str(job.store.folder)!r}))")
+    print(f"\ntable:   {job.store.folder} ({len(mine)} runs of this grid; jaxrecall.load({str(job.store.folder)!r}))")
     print(f"figure:  {path}" + (f" ({remark})" if remark else ""))
 
 

@@ -6,28 +6,23 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from ..cli import called
+from ..cli import Interrupts, called
 from ..errors import Interrupted, RunFailed, StoreError, UsageError
-from .door import simulator_of
 from .grid import Grid, GridLike, as_grid
 from .own import Simulator, add_to_path
-from .running import runner
-from .running.interrupts import Interrupts
-from .running.job import Executor, Job, carry_out, prepare
+from .running.job import Job, carry_out, prepare
 from .running.progress import Progress, display
 from .running.recorder import Outcome
-from .store.files import read_json
+from .store.files import local_path, read_json
 from .store.load import frame_of, n_runs_in
-from .store.memory import MemoryStore
-from .store.paths import local_path
-from .store.store import Store
+from .store.store import MemoryStore, Store
+from .workers.options import MAX_WORKERS, WORKERS, Engine
 
 THRESHOLDS = "thresholds"
 """The attribute of a table that holds what a search found, as plain data."""
@@ -72,11 +67,12 @@ def run(
         >>> df = jaxrecall.run("sweeps/quickstart.yaml", out="results/quickstart")
         >>> df = jaxrecall.run(jaxrecall.Point(V=64, N=1024, d=32, L=8), seeds=[0, 5, 7])
     """
-    if not isinstance(workers, int) or workers < 1:
-        raise UsageError(f"workers: got {workers!r}; allowed: whole numbers from 1")
+    if not isinstance(workers, int) or not 1 <= workers <= MAX_WORKERS:
+        raise UsageError(f"workers: got {workers!r}; allowed: {WORKERS}")
+    by = Engine(workers=workers if workers > 1 else None)
     paths = import_paths(grid if isinstance(grid, (str, os.PathLike)) else None)
     expanded = as_grid(grid, seeds, simulator)
-    check_workers(expanded, workers > 1, "workers=1")
+    by.check(expanded)
     store = MemoryStore() if out is None else Store(os.fspath(out))
     where = "" if out is None else f" and in {store.folder}"
     job: Job | None = None
@@ -85,7 +81,7 @@ def run(
             job = prepare(expanded, store, resume_command=_resume_command(grid, expanded, out))
             for remark in job.remarks:
                 warnings.warn(remark, UserWarning, stacklevel=2)
-            with _executor(workers if job.to_do else 1, paths) as execute:
+            with (by if job.to_do else Engine()).opened(job, paths) as execute:
                 outcome = carry_out(job, execute, Progress(display(announce=False) if progress else None), interrupts)
             interrupted = outcome.interrupted
         except KeyboardInterrupt:
@@ -156,23 +152,6 @@ def import_paths(grid: str | os.PathLike[str] | None = None) -> tuple[str, ...]:
     folders = [Path.cwd()] + ([local_path(os.fspath(grid)).absolute().parent] if grid is not None else [])
     add_to_path(map(str, folders))
     return tuple(filter(None, sys.path))
-
-
-def check_workers(grid: Grid, others: bool, instead: str) -> None:
-    """Raises UsageError if other processes are to run the grid and cannot; `instead` says how to do without them."""
-    if others and (problem := simulator_of(grid).problem_in_workers(grid.points)):
-        raise UsageError(f"{problem} (or use {instead})")
-
-
-@contextmanager
-def _executor(workers: int, paths: tuple[str, ...]) -> Iterator[Executor]:
-    if workers == 1:
-        yield runner.execute
-    else:
-        from .workers.local import LocalWorkers
-
-        with closing(LocalWorkers(workers, paths)) as started:
-            yield started.execute
 
 
 def _resume_command(given: GridLike, grid: Grid, out: str | os.PathLike[str] | None) -> str:

@@ -8,7 +8,6 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import MISSING, Field, dataclass, field, make_dataclass
 from dataclasses import fields as declared_fields
 from functools import cached_property
@@ -311,36 +310,38 @@ class OwnRunner:
             width = self.width if self.simulator.jit else 1
             runs = left[:width]
             try:
-                execute = self._program(chunk.shape, runs, width)
-                start = time.perf_counter()
-                numbers = execute(runs)
-                seconds = (time.perf_counter() - start) / len(runs)
-                yield runs, [[self._row(run, found, seconds)] for run, found in zip(runs, numbers, strict=True)]
+                execute = self._compiled(chunk.shape, runs, width) if self.simulator.jit else self._called
+                try:
+                    start = time.perf_counter()
+                    numbers = execute(runs)
+                    seconds = (time.perf_counter() - start) / len(runs)
+                    found: Traces | Failure = [[self._row(run, of_run, seconds)] for run, of_run in zip(runs, numbers, strict=True)]
+                except self.vmapped.OutOfMemory:
+                    raise
+                except Exception as error:  # of the user's function
+                    found = Failure.of(error)
             except self.vmapped.OutOfMemory:
                 if width == 1:
                     raise
                 self.width = width // 2
                 self.remarks.message(f"program {chunk.shape}: out of memory with {width} runs; continuing with {self.width}")
-                continue
-            except _Failed as failed:
-                yield runs, Failure.of(failed.error)
-            del left[:width]
+            else:
+                yield runs, found
+                del left[:width]
 
-    def _program(self, program: Any, runs: list[Run], width: int) -> Callable[[list[Run]], Iterable[dict[str, Any]]]:
-        """A function that returns the columns of runs; compiled for `width` of them, the last of which are repeated."""
+    def _called(self, runs: list[Run]) -> list[dict[str, Any]]:
+        """The columns of runs, by a function that is plain Python."""
+        own, precision = self.simulator, self.terms.settings.precision
+        return [self.vmapped.called(own.fn, run.point, list(own.own_columns), _words(run), precision) for run in runs]
+
+    def _compiled(self, program: Any, runs: list[Run], width: int) -> Callable[[list[Run]], list[dict[str, Any]]]:
+        """A function that returns the columns of runs, compiled for `width` of them, the last of which are repeated."""
         own, precision, columns = self.simulator, self.terms.settings.precision, list(self.simulator.own_columns)
-        if not own.jit:
-
-            def one_by_one(runs: list[Run]) -> list[dict[str, Any]]:
-                with _user_errors():
-                    return [self.vmapped.called(own.fn, run.point, columns, _words(run), precision) for run in runs]
-
-            return one_by_one
+        traced = {name: str(f.type) for name, f in own.fields.items() if f.metadata["kind"] == "traced"}
 
         def given(runs: list[Run]) -> Any:
             padded = runs + [runs[-1]] * (width - len(runs))
-            traced = {name: f for name, f in own.fields.items() if f.metadata["kind"] == "traced"}
-            values = {name: (str(f.type), [getattr(run.point, name) for run in padded]) for name, f in traced.items()}
+            values = {name: (kind, [getattr(run.point, name) for run in padded]) for name, kind in traced.items()}
             return self.vmapped.arguments(values, [_words(run) for run in padded])
 
         if (program, width) not in self.programs:
@@ -352,39 +353,18 @@ class OwnRunner:
         execute = self.programs[program, width]
 
         def together(runs: list[Run]) -> list[dict[str, Any]]:
-            with _user_errors():
-                found = execute(*given(runs))
+            found = execute(*given(runs))
             return [{name: values[i] for name, values in found.items()} for i in range(len(runs))]
 
         return together
 
     def _row(self, run: Run, found: dict[str, Any], seconds: float) -> dict[str, Any]:
-        with _user_errors():
-            numbers = {name: _as_column(name, kind, found[name]) for name, (kind, _) in self.simulator.own_columns.items()}
+        numbers = {name: _as_column(name, kind, found[name]) for name, (kind, _) in self.simulator.own_columns.items()}
         finite = None not in numbers.values()
         status = {"step": 1, "steps": 1, "status": "ok" if finite else "nonfinite", "seconds": seconds}
         source = {"simulator": self.simulator.name, "code_version": self.simulator.version, "precision": self.terms.settings.precision}
         own = numbers if finite else dict.fromkeys(numbers)
         return {**run.id._asdict(), **run.point.as_given(), **own, **status, **source, **self.vmapped.provenance()}
-
-
-class _Failed(Exception):
-    """An exception of the user's function."""
-
-    def __init__(self, error: Exception):
-        self.error = error
-
-
-@contextmanager
-def _user_errors() -> Iterator[None]:
-    from ..simulator.vmapped import OutOfMemory
-
-    try:
-        yield
-    except OutOfMemory:
-        raise
-    except Exception as error:
-        raise _Failed(error) from error
 
 
 def _words(run: Run) -> tuple[int, int, int]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from ..errors import UsageError
@@ -43,20 +43,15 @@ def shares(points: Sequence[Point], seeds: Sequence[int], count: int) -> Iterato
     All runs are put in a row, with similar sizes side by side, and the row is cut into pieces of equal estimated cost. So a share
     is off by less than one run, and compiles few programs. A run belongs to the piece that holds its middle.
     """
+    row, costs = list(points), [1.0] * len(points)  # what the points of another simulator cost is not known
     if all(isinstance(point, Point) for point in points):
-        row = sorted(points, key=lambda point: _sort_key(Shape.tight(point)))
+        row = sorted(points, key=lambda point: attrgetter("variant", "V", "d", "m")(Shape.tight(point)))
         costs = [Rates().seconds(operations(Shape.tight(point), work(point))) for point in row]
-    else:  # what the points of another simulator cost is not known
-        row, costs = list(points), [1.0] * len(points)
     total, before = len(seeds) * sum(costs), 0.0
     for point, cost in zip(row, costs, strict=True):
         for seed in seeds:
             yield min(int(count * (before + cost / 2) / total), count - 1), Run(point, seed)
             before += cost
-
-
-def _sort_key(shape: Shape) -> tuple[object, ...]:
-    return shape.variant, shape.V, shape.d, shape.m
 
 
 def chosen(given: str | None, environment: Mapping[str, str] = os.environ) -> Shard | None:
@@ -69,24 +64,15 @@ def chosen(given: str | None, environment: Mapping[str, str] = os.environ) -> Sh
     if given is not None:
         return _parsed(given, "--shard", "--shard")
     shards = [shard for shard in (_of_slurm(environment), _of_process(environment)) if shard]
-    if not shards:
-        return None
     index, count = 0, 1
     for shard in shards:
         index, count = index * shard.count + shard.index, count * shard.count
-    return Shard(index, count, ", ".join(shard.source for shard in shards))
+    return Shard(index, count, ", ".join(shard.source for shard in shards)) if shards else None
 
 
 def without_shard(command: str) -> str:
-    """The command without its --shard, which resumes the whole grid."""
-    words: list[str] = []
-    of_shard = False
-    for word in shlex.split(command):
-        flag = re.fullmatch(r"--sh(?:a(?:r(?:d)?)?)?(=.*)?", word)  # argparse takes any unique beginning
-        if not (flag or of_shard):
-            words.append(word)
-        of_shard = bool(flag and not flag[1])
-    return shlex.join(words)
+    """The command without its --shard, which resumes the whole grid. Any unique beginning of the flag counts, as for argparse."""
+    return re.sub(r" --sh(?:a(?:rd?)?)?[ =](?:jax|\d+/\d+)(?!\S)", "", command)
 
 
 def _parsed(text: str, name: str, source: str) -> Shard:
@@ -99,20 +85,17 @@ def _parsed(text: str, name: str, source: str) -> Shard:
 
 def _of_slurm(environment: Mapping[str, str]) -> Shard | None:
     """The task of a Slurm array, whose numbers may start anywhere; its step must be 1, or shares would be missing."""
-    task, count = (environment.get(f"SLURM_ARRAY_TASK_{name}") for name in ("ID", "COUNT"))
+    task, count, first, last = (environment.get(f"SLURM_ARRAY_TASK_{name}") for name in ("ID", "COUNT", "MIN", "MAX"))
     if task is None or count is None:
         return None
-    first, last = (environment.get(f"SLURM_ARRAY_TASK_{name}") for name in ("MIN", "MAX"))
     try:
         index, n = int(task) - int(first or 0), int(count)
         dense = last is None or int(last) - int(first or 0) == n - 1
     except ValueError:
         index = n = dense = 0
     if not dense or not 0 <= index < n:
-        raise UsageError(
-            f"SLURM_ARRAY_TASK_ID: got {task} of {count} tasks from {first} to {last}; allowed: an array without gaps, "
-            "as in --array=0-7, or a --shard i/n of your own (0/1 is everything)"
-        )
+        allowed = "allowed: an array without gaps, as in --array=0-7, or a --shard i/n of your own (0/1 is everything)"
+        raise UsageError(f"SLURM_ARRAY_TASK_ID: got {task} of {count} tasks from {first} to {last}; {allowed}")
     return Shard(index, n, f"SLURM_ARRAY_TASK_ID {task}")
 
 
@@ -128,22 +111,20 @@ def _of_process(environment: Mapping[str, str]) -> Shard | None:
     return _parsed(f"{index}/{count}", "JAX_PROCESS_ID/JAX_NUM_PROCESSES", f"JAX_PROCESS_ID {index}")
 
 
-def _of_jax(environment: Mapping[str, str]) -> Shard:
+def _of_jax(environment: Mapping[str, str]) -> Shard | None:
     """Starts jax.distributed, which finds its processes on TPU slices, under Slurm, MPI and Kubernetes, and shuts it down again.
 
     Only the index is needed. If it kept running, it would end every process when one dies, and the first would wait for the last.
     """
     import jax
 
+    shard = _of_process(environment)
+    if jax.distributed.is_initialized():
+        return shard
     try:
-        if known := _of_process(environment):
-            if jax.distributed.is_initialized():
-                return known
-            jax.distributed.initialize(num_processes=known.count, process_id=known.index)
-        else:
-            jax.distributed.initialize()
-        index, count = jax.process_index(), jax.process_count()
+        jax.distributed.initialize(num_processes=shard and shard.count, process_id=shard and shard.index)
+        shard = _of_process(environment)
         jax.distributed.shutdown()
     except (RuntimeError, ValueError) as error:
         raise UsageError(f"--shard jax: jax.distributed does not start ({' '.join(str(error).split())[:200]}); {ALLOWED}") from error
-    return Shard(index, count, f"process {index} of jax.distributed")
+    return shard

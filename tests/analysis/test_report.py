@@ -15,17 +15,15 @@ from helpers import python
 from test_fit import LEVELS, law, table
 
 import jaxrecall
-from jaxrecall.analysis.figures import curves, diagnosis, predict, ratios
+from jaxrecall.analysis.figures import critical, curves, noise, predict
 from jaxrecall.analysis.figures.axis import Axis
-from jaxrecall.analysis.figures.draw import PICTURES, draw
 from jaxrecall.analysis.figures.grammar import Chart, arranged, averaged
-from jaxrecall.analysis.figures.maps import Map
-from jaxrecall.analysis.figures.pixels import pixels
+from jaxrecall.analysis.figures.maps import Map, pixels
 from jaxrecall.analysis.figures.study import roles, study
 from jaxrecall.analysis.figures.style import NotDrawn, distinguishing, look
 from jaxrecall.analysis.fit import cells, fit
 from jaxrecall.analysis.fit.steps import LAST, at_steps
-from jaxrecall.analysis.report import progress
+from jaxrecall.analysis.report import PICTURES, draw
 from jaxrecall.errors import FitError, TheoryError
 from jaxrecall.sweep.__main__ import main as sweep
 from jaxrecall.sweep.store.store import Store
@@ -90,7 +88,7 @@ def folder(swept, tmp_path_factory):
 @pytest.fixture
 def one_kind(monkeypatch):
     """Reports with one kind of pictures, where they are not the subject."""
-    monkeypatch.setattr("jaxrecall.analysis.figures.draw.PICTURES", {"accuracy against N": PICTURES["accuracy against N"]})
+    monkeypatch.setattr("jaxrecall.analysis.report.PICTURES", {"accuracy against N": PICTURES["accuracy against N"]})
 
 
 class Tags(HTMLParser):
@@ -151,8 +149,9 @@ def test_the_page_has_the_tables_and_where_they_come_from(folder):
         assert f"{value:.4g}" in text
     for value in rows.exponents["exponent"].dropna():
         assert f"{value:.3f}" in text
-    assert "<th>local</th>" in text
-    assert "<b>local</b> is the reported estimate" in text
+    assert "<th>exponent</th>" in text
+    assert "<th>N*</th>" in text
+    assert "Method: monotone cubic" in text
     for fact in ("90 (90 ok)", "6, from 0 to 5", "jaxlib", "No chunk has failed", "python -m jaxrecall.report", "--grid", "name: small"):
         assert fact in text
     assert "decoders of the initial gradient: the table has no accuracy of a decoder" in (folder / "told.txt").read_text()
@@ -238,7 +237,7 @@ def test_attention_is_taken_at_the_crossing():
     frame = table({"d": [32, 64]}, law)
     frame["attention_mass"] = 0.9 + 0.1 * (np.log(frame["N"]) - np.log(LEVELS[0])) / np.log(LEVELS[-1] / LEVELS[0])
     about, _ = studied(frame)
-    compared = ratios.compare(about, 0.5, lambda at, theta: 1.0)
+    compared = critical.compare(about, 0.5, lambda at, theta: 1.0)
     expected = 0.9 + 0.1 * np.log(compared["N_star"] / LEVELS[0]) / np.log(LEVELS[-1] / LEVELS[0])
     np.testing.assert_allclose(compared["attention"], expected, atol=1e-9)
     assert compared["locked"].tolist() == (expected > 0.95).tolist()
@@ -272,7 +271,8 @@ def test_what_was_not_tested_is_hatched_and_not_filled_in():
     ax = picture.figure.axes[0]
     assert ax.patch.get_hatch()
     over = Map(studied(gap)[0], "d", "N")
-    boxes = [corners for corners, _ in pixels(*over.axes, over.parts[0])]
+    x, y = over.axes
+    boxes = [(*x.data(np.array(box[:2])), *y.data(np.array(box[2:]))) for box, _ in pixels(x, y, over.parts[0])]
     for d in (32, 64, 128):
         for level, N in enumerate(LEVELS):
             inside = [1 for x0, x1, y0, y1 in boxes if x0 < d < x1 and y0 < N < y1]
@@ -358,7 +358,7 @@ def test_the_leading_noise_and_one_that_never_leads():
     assert "noise" not in pictures  # a map of one colour shows nothing
     about, _ = studied(frame)
     at, N = about.cells.loc[about.levels["cell"][0]], float(about.levels["N"][0])
-    assert diagnosis.predicted_noise(about).loc[0, "leakage"] == predict.score_noise(at, N)["leakage"]
+    assert noise.predicted_noise(about).loc[0, "leakage"] == predict.score_noise(at, N)["leakage"]
 
 
 def test_decoders_stand_beside_the_three_steps():
@@ -367,10 +367,10 @@ def test_decoders_stand_beside_the_three_steps():
     frame["matched_accuracy"], frame["assignment_accuracy"] = frame["accuracy"] * 0.5, 1.0
     pictures, left_out = drawn(frame, "decoders of the initial gradient")
     assert "decoders of the initial gradient" not in left_out
-    gain = frame.groupby(["d", "N"])["accuracy"].mean()
+    gain, said = frame.groupby(["d", "N"])["accuracy"].mean(), pictures["decoders"].caption
     assert labels(pictures["decoders"])[:3] == ["three steps, test accuracy", "matched filter", "assignment"]
-    assert f"assignment {(1 - gain).mean():+.2f} in the mean, at the farthest {(1 - gain).max():+.2f}" in pictures["decoders"].caption
-    assert f"matched filter {(-gain / 2).mean():+.2f} in the mean, at the farthest {(-gain / 2).min():+.2f}" in pictures["decoders"].caption
+    assert f"assignment {(1 - gain).mean():+.2f} in the mean of {len(gain)}, at the farthest {(1 - gain).max():+.2f}" in said
+    assert f"matched filter {(-gain / 2).mean():+.2f} in the mean of {len(gain)}, at the farthest {(-gain / 2).min():+.2f}" in said
 
 
 def test_a_search_gives_levels_as_the_fit_sees_them():
@@ -443,15 +443,17 @@ def test_roles_have_good_defaults_and_can_be_chosen():
 
 def test_zero_stands_apart_from_a_log_axis():
     axis = Axis.make("m", pd.DataFrame({"m": [0, 32, 128]}))
-    zero, *others = axis.place([0, 32, 128])
-    assert others == [32, 128]
-    assert zero < 32 / 4**1.5
-    (_, below), (above, _) = axis.spans()[:2]
-    assert below < above == pytest.approx(16)
+    assert axis.place([0, 32, 128]).tolist() == [0, 32, 128]
+    zero, least, most = axis.spots([0, 32, 128])
+    assert (least, most) == (5, 7)
+    assert zero < least - 1.5 * (most - least)
+    np.testing.assert_allclose(axis.data(axis.spots([0, 1, 31, 32, 100])), [0, 1, 31, 32, 100])
     frame = table({"m": [0, 32, 128]}, lambda c: 300 + c["m"])
     ax = drawn(frame, "critical N")[0]["critical-n"].figure.axes[0]
     assert [text.get_text() for text in ax.get_xticklabels()] == ["0", "32", "128"]
-    assert any(len(line.get_xdata()) == 2 and below < min(line.get_xdata()) < max(line.get_xdata()) < above for line in ax.lines)
+    assert any(len(line.get_xdata()) == 2 and 0 < min(line.get_xdata()) < max(line.get_xdata()) < 32 for line in ax.lines)
+    left, middle, right = ax.transData.transform([(m, 1.0) for m in (0, 32, 128)])[:, 0]
+    assert middle - left > 1.5 * (right - middle)
 
 
 def test_tick_labels_and_headings_do_not_collide():
@@ -507,8 +509,8 @@ def test_noise_takes_medians_over_seeds_and_the_size_of_snr():
     frame["noise_leakage"], frame["noise_mlp"] = 0.1, 0.01
     frame["noise_bias"] = np.where(frame["seed"] == 0, 1e4, 1.0)
     about, _ = studied(frame)
-    np.testing.assert_allclose(diagnosis.measured_noise(about)["whole"], 0.5)
-    assert diagnosis.measured_noise(about)["mean_bias"].eq(1.0).all()
+    np.testing.assert_allclose(noise.measured_noise(about)["whole"], 0.5)
+    assert noise.measured_noise(about)["mean_bias"].eq(1.0).all()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         pictures, _ = drawn(frame, "dominating noise", render=True)
@@ -568,17 +570,22 @@ def test_the_page_has_contents_and_a_dark_mode(folder):
     assert re.search(r"figure svg \{[^}]*background: #fff", text)
 
 
-def test_progress_names_what_is_drawn(tmp_path, monkeypatch, capsys):
+def test_progress_names_what_is_drawn(tmp_path):
     about = studied(table({"d": [32, 64]}, law))
     steps = []
     draw(*about, tmp_path, lambda *step: steps.append(step))
     assert [done for _, done, _ in steps] == sorted(done for _, done, _ in steps)
     assert {f"drawing {what}" for what in PICTURES} | {"drawing critical-n", "drawing phase"} <= {what for what, _, _ in steps}
     assert {of for _, _, of in steps} == {len(PICTURES)}
-    monkeypatch.setattr(progress, "PLAIN_EVERY_SECONDS", 0.0)
-    with progress.progress() as on_progress:
-        on_progress("drawing phase", 2, 7)
-    assert capsys.readouterr().err == "drawing phase: 2 of 7 done\n"
+
+
+def test_the_command_tells_how_far_it_is(tmp_path, monkeypatch, capsys, one_kind):
+    monkeypatch.setattr(cli, "COUNT_EVERY_SECONDS", 0.0)
+    table({"d": [32, 64]}, law).to_parquet(tmp_path / "t.parquet")
+    assert cli.main([str(tmp_path / "t.parquet"), "--resamples", "100", "--surrogate", "0"]) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert "drawing accuracy against N: 0 of 1 done" in said
+    assert any(line.startswith("resampling: 2 of ") for line in said)
 
 
 def test_theory_along_a_line_is_what_theory_says_at_its_points(monkeypatch):

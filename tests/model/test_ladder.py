@@ -56,6 +56,24 @@ def test_gamma_zero_leaves_attention_uniform():
     assert row["attention_top1"] == 0
 
 
+@pytest.mark.parametrize("kw", [{"exact": "full"}, {}, {"m": 6, "activation": "tanh"}, {"m": 6, "exact": "full"}], ids=str)
+def test_equal_tokens_leave_attention_to_rounding_which_is_degenerate(kw):
+    """Seen before: status ok with a trigger score of 1e-6, where all tokens of the only sample are equal and w is zero."""
+    point = Point(V=2, N=1, d=5, L=3, n_test=20, trigger_in_value=False, **{"eta": 1e-9, **kw})
+    seeds = [seed for seed in range(40) if len(set(realize(point, seed).train_tokens[0])) == 1]
+    assert len(seeds) > 4
+    assert {row["status"] for row in simulate(point, seeds)} == {"degenerate"}
+    others = sorted(set(range(40)) - set(seeds))
+    assert {row["status"] for row in simulate(point, others)} == {"ok"}
+
+
+@pytest.mark.parametrize("kw", [{}, {"m": 6, "activation": "tanh"}, {"pool": 4}], ids=str)
+def test_no_optimizer_scales_up_the_rounding_of_a_lone_token(kw):
+    """Seen before: adam moved W_KQ at its full rate along the signs of a gradient that is zero."""
+    rows = simulate(Point(V=7, N=50, d=5, L=1, n_test=20, steps=8, optimizer="adam", lr=0.1, gamma2=1.0, **kw), 0, trace=True)
+    assert [row["status"] for row in rows] == ["degenerate"] * 3
+
+
 @pytest.mark.parametrize("trigger_in_value", [True, False])
 def test_orthogonal_embeddings_and_many_samples_recall_everything(trigger_in_value):
     row = simulate(Point(V=20, N=16384, d=22, L=4, embedding="orthogonal", trigger_in_value=trigger_in_value), 1)

@@ -14,9 +14,9 @@ from jaxrecall import Point, descend, measure, model, realize, simulate, three_s
 from jaxrecall.errors import PointError
 from jaxrecall.model.columns import TRACE_COLUMNS
 from jaxrecall.model.point import Run
-from jaxrecall.model.reference.descent import EMBEDDINGS, OPTAX
+from jaxrecall.model.reference.descent import EMBEDDINGS
 from jaxrecall.model.reference.steps import attend, features, in_float64
-from jaxrecall.model.training import OPTIMIZERS, TRAINS
+from jaxrecall.model.training import OPTIMIZERS, TRAINS, updates
 from jaxrecall.simulator import loops, program
 from jaxrecall.simulator.shape import Shape
 
@@ -120,7 +120,7 @@ def test_w_alone_stands_for_the_whole_matrix_unless_entries_have_rates_of_their_
 
 def by_w_alone(r, point, first):
     """w after the point's steps, by the same optimizer on V_mat and w."""
-    optimizer = OPTAX[point.optimizer]
+    optimizer = updates(point.optimizer)
     with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
         z = in_float64(r)
         z_eos = jnp.asarray(z.z_eos)
@@ -132,9 +132,9 @@ def by_w_alone(r, point, first):
                 recall = model.Recall(moved["V_mat"], W_KQ, z.embeddings, point.activation, point.trigger_in_value)
                 return model.loss(recall, *r[6:9])
 
-            updates, state = optimizer.update(jax.grad(loss)(moved), state, moved)
+            moves, state = optimizer.update(jax.grad(loss)(moved), state, moved)
             rates = {"V_mat": point.lr, "w": point.lr * (z_eos @ z_eos)}
-            return {name: moved[name] + rates[name] * updates[name] for name in moved}, state
+            return {name: moved[name] + rates[name] * moves[name] for name in moved}, state
 
         moved = {"V_mat": jnp.asarray(first.V_mat), "w": jnp.asarray(first.w)}
         state = optimizer.init(moved)

@@ -20,6 +20,8 @@ from jaxrecall import Point, simulate, status
 from jaxrecall.analysis.figures import plot
 from jaxrecall.analysis.fit import fit
 from jaxrecall.analysis.fit.steps import at_steps, parsed
+from jaxrecall.cli import Interrupts
+from jaxrecall.compact import compact
 from jaxrecall.errors import FitError, StoreError, UsageError
 from jaxrecall.model.columns import CODE_VERSION, COLUMNS, TRACE_COLUMNS
 from jaxrecall.model.point import Run, RunId
@@ -29,12 +31,10 @@ from jaxrecall.simulator.rows import finish
 from jaxrecall.sweep import plan as planning
 from jaxrecall.sweep.__main__ import main as sweep
 from jaxrecall.sweep.grid import read_grid
-from jaxrecall.sweep.running.interrupts import Interrupts
 from jaxrecall.sweep.running.progress import Events, Progress
 from jaxrecall.sweep.running.recorder import Recorder
 from jaxrecall.sweep.search.rounds import Rounds, known_rows
 from jaxrecall.sweep.settings import Settings
-from jaxrecall.sweep.store.compact import compact
 from jaxrecall.sweep.store.load import frame_of, load
 from jaxrecall.sweep.store.store import PART_ROWS, Store
 from jaxrecall.sweep.store.table import SCHEMA
@@ -138,7 +138,7 @@ def test_load_returns_all_rows_in_order_or_the_last_of_each_run(store):
     last = load(store.folder, last=True)
     assert list(zip(last.seed, last.step, last.accuracy, strict=True)) == [(0, 5, 0.005), (1, 7, 0.007)]
     assert len(frame_of(store.tables()[0].values(), [RunId(row(1)["point_id"], 1)])) == 3
-    pq.write_table(pq.read_table(store.where().parent).slice(0, 2), store.folder / "cut.parquet")
+    pq.write_table(pq.read_table(store.parts).slice(0, 2), store.folder / "cut.parquet")
     with pytest.raises(StoreError, match=r"no last step of a run in .*cut\.parquet, which hold others; allowed: last=False"):
         load(store.folder / "cut.parquet", last=True)
 

@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import own_laws
@@ -24,13 +25,14 @@ from pandas.testing import assert_frame_equal
 
 import jaxrecall
 from jaxrecall import Point
+from jaxrecall.compact import compact
 from jaxrecall.errors import GridError, PointError, StoreError, UsageError
 from jaxrecall.model.laws.gaussian import Gaussian
 from jaxrecall.sweep import api
 from jaxrecall.sweep.__main__ import main
 from jaxrecall.sweep.grid import as_grid, rebuilt
-from jaxrecall.sweep.store.compact import compact
-from jaxrecall.sweep.store.memory import MemoryStore
+from jaxrecall.sweep.store.store import MemoryStore
+from jaxrecall.sweep.workers.options import Engine
 
 BASE = {"V": 20, "d": 12, "L": 3, "n_test": 200}  # one program serves most tests
 GRID = {"name": "tiny", "base": BASE, "seeds": {"count": 2}, "blocks": [{"axes": {"N": [100, 600]}}], "run": {"part_seconds": 0}}
@@ -113,7 +115,7 @@ def test_numbers_and_lists_of_numpy_count_as_plain_ones_and_the_dict_stays_as_it
         ([Point(**BASE, N=1), Point(**BASE, N=1, root_seed=5)], None, "grid: got points of root_seed 0, 5; allowed: points of one"),
         ("none.yaml", None, "none.yaml: cannot be read: No such file or directory"),
         ({"base": {**BASE, "V": -3, "N": 5}}, None, "grid: base.V: got -3; allowed: whole numbers from 2 to 65536"),
-        (GRID, 0, "grid: seeds.count: got 0; allowed: whole numbers from 1"),
+        (GRID, 0, "grid: seeds.count: got 0; allowed: whole numbers from 1 to 4294967296"),
         (GRID, [1, 1], "grid: seeds: got 1 more than once"),
     ],
 )
@@ -126,7 +128,7 @@ def test_what_is_no_grid_is_refused_before_anything_runs(folder, given, seeds, m
 
 @pytest.mark.parametrize("workers", [0, "2", 1.5])
 def test_workers_are_a_whole_number(workers):
-    with pytest.raises(UsageError, match=rf"workers: got {workers!r}; allowed: whole numbers from 1"):
+    with pytest.raises(UsageError, match=rf"workers: got {workers!r}; allowed: whole numbers from 1 to 1000"):
         jaxrecall.run(GRID, workers=workers)
 
 
@@ -136,10 +138,10 @@ def test_a_law_that_other_processes_cannot_import_is_refused_with_workers(folder
         name = "local"
 
     point = Point(**BASE, N=100, embedding=Local())
-    grid = SimpleNamespace(points=(point,))
-    with pytest.raises(UsageError, match=r"defined in a function; other processes need a class .* \(or use workers=1\)"):
-        api.check_workers(grid, True, "workers=1")
-    api.check_workers(grid, False, "workers=1")
+    grid: Any = SimpleNamespace(points=(point,))
+    with pytest.raises(UsageError, match=r"defined in a function; other processes need a class .* \(or use one process\)"):
+        Engine(workers=2).check(grid)
+    Engine().check(grid)
 
 
 @pytest.mark.system  # starts two processes

@@ -94,7 +94,7 @@ def test_seconds_that_no_run_takes(folder, seconds):
     assert math.isfinite(json.loads(run(status, folder, "--json")[1])["seconds"])
 
 
-@pytest.mark.parametrize("text", ['{"grid": ' + DEEP + "}", *slow('{"grid": {"base": ' + NESTED + "}}", "[1]", '{"versions": [1]}')])
+@pytest.mark.parametrize("text", ['{"grid": ' + DEEP + "}"])
 def test_manifests(folder, text):
     (folder / "manifest.json").write_text(text)
     codes = all_commands(folder)
@@ -110,7 +110,7 @@ def test_entries_of_the_manifest_of_another_type(folder):
     assert all_commands(folder) == FINE
 
 
-@pytest.mark.parametrize("text", [DEEP, *slow('{"runs": ' + NESTED + "}", "[]", '{"runs": [[[], 1]]}')])
+@pytest.mark.parametrize("text", [DEEP, '{"runs": ' + NESTED + "}"])
 def test_records_of_failures(folder, text):
     (folder / "failures").mkdir(exist_ok=True)
     (folder / "failures" / "one.json").write_text(text)
@@ -120,7 +120,7 @@ def test_records_of_failures(folder, text):
     assert run(sweep, "--grid", folder.parent / "small.yaml", "--out", folder)[0] == 0
 
 
-@pytest.mark.parametrize("text", [DEEP, *slow("[1]", '{"cells": [1]}', '{"cells": [{"point": []}]}')])
+@pytest.mark.parametrize("text", [DEEP, '{"cells": [{"point": []}]}'])
 def test_results_of_searches(folder, text):
     (folder / "search.json").write_text(text)
     assert all_commands(folder) == FINE

@@ -1,7 +1,9 @@
 """Simulators of one's own: swept, resumed, searched, fitted and drawn as ours, by this process and by others; and what is refused."""
 
+import functools
 import inspect
 import json
+import os
 import re
 import subprocess
 import sys
@@ -190,7 +192,7 @@ def test_a_grid_is_checked_by_the_fields(base, message):
 
 def test_what_other_processes_cannot_import_is_refused_before_the_start(folder):
     local = jaxrecall.Simulator(curve, FIELDS, COLUMNS, accuracy="accuracy")
-    with pytest.raises(UsageError, match=r"is no variable of its module, so other processes cannot import it; .* workers=1"):
+    with pytest.raises(UsageError, match=r"is no variable of its module, so other processes cannot import it; .* one process"):
         run(local, out="out", workers=2)
     script = folder / "own.py"
     made = "sim = jaxrecall.Simulator(lambda p, k: {'a': p.x}, {'x': (float, 1.0, 0, 1, 'traced')}, {'a': (float, '')}, accuracy='a')\n"
@@ -219,6 +221,24 @@ def test_a_grid_file_names_it_and_the_command_line_sweeps_it(folder, capsys):
     assert "2 points, 4 runs in out\n4 done, 0 to do" in capsys.readouterr().out
     assert main(["--grid", "there/grid.yaml", "--out", "out", "--set", "simulator=nothing:here"]) == 2
     assert "nothing:here" in capsys.readouterr().err
+
+
+def test_status_finds_the_simulator_beside_the_grid_file_or_says_that_it_cannot(folder):
+    there = folder / "there"
+    there.mkdir()
+    (there / "mine.py").write_text(EXAMPLE.read_text())
+    grid = {"name": "mine", "simulator": "mine:simulator", "seeds": 2, "blocks": [{"axes": {"d": [8], "N": [16, 64]}}]}
+    (there / "grid.yaml").write_text(yaml.safe_dump(grid))
+    call = functools.partial(subprocess.run, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    call([sys.executable, "-m", "jaxrecall.sweep", "--grid", "there/grid.yaml", "--out", "out"])
+    told = call([sys.executable, "-m", "jaxrecall.status", "out"]).stdout
+    assert told.startswith("mine: 2 points, 4 runs in out\n4 done, 0 to do\n")
+    (there / "mine.py").unlink()
+    remark, *others = call([sys.executable, "-m", "jaxrecall.status", "out"]).stdout.splitlines()
+    assert remark.startswith("out/manifest.json: holds a grid that this version cannot read (")
+    assert "simulator: mine:simulator cannot be imported (ModuleNotFoundError" in remark
+    assert others[0] == "4 done"
+    assert len(others) == 2, others
 
 
 @pytest.mark.system  # starts two processes

@@ -28,7 +28,7 @@ from test_crash import SMALL, Sweeps, quiet, same
 from test_store import rows
 
 from jaxrecall import Point, load
-from jaxrecall.cli import called
+from jaxrecall.cli import Interrupts, called
 from jaxrecall.model.columns import CODE_VERSION
 from jaxrecall.model.point import Run, RunId
 from jaxrecall.simulator import program
@@ -37,13 +37,12 @@ from jaxrecall.sweep import plan
 from jaxrecall.sweep.__main__ import main
 from jaxrecall.sweep.grid import read_grid
 from jaxrecall.sweep.plan import Chunk
-from jaxrecall.sweep.running.interrupts import Interrupts
 from jaxrecall.sweep.running.job import carry_out, prepare
 from jaxrecall.sweep.running.progress import Progress, plural
 from jaxrecall.sweep.running.recorder import Failure, Outcome, Recorder
 from jaxrecall.sweep.settings import Settings
 from jaxrecall.sweep.shard import Shard
-from jaxrecall.sweep.store.memory import MemoryStore
+from jaxrecall.sweep.store.store import MemoryStore
 from jaxrecall.sweep.workers import local
 from jaxrecall.sweep.workers.scheduler import MAX_FAILED_STARTS, TRIES, Scheduler, Workers
 from jaxrecall.sweep.workers.worker import STOP, Event, Worker
@@ -511,12 +510,12 @@ def test_cores_and_devices_are_shared_out(monkeypatch):
     assert {env["XLA_PYTHON_CLIENT_MEM_FRACTION"] for env in shared} == {"0.450"}
 
 
-@pytest.mark.parametrize("given", ["0", "-1", "two", "1.5"])
+@pytest.mark.parametrize("given", ["0", "-1", "two", "1.5", "1001", "10000000000000000000"])
 def test_a_wrong_number_of_workers_is_one_line(tmp_path, capsys, given):
     (tmp_path / "small.yaml").write_text(SMALL)
     assert main(["--grid", str(tmp_path / "small.yaml"), "--workers", given, "--out", str(tmp_path / "out")]) == 2
     out, err = capsys.readouterr()
-    assert (out, err) == ("", f"--workers: got {given}; allowed: whole numbers from 1\n")
+    assert (out, err) == ("", f"--workers: got {given}; allowed: whole numbers from 1 to 1000\n")
     assert not (tmp_path / "out").exists()
 
 
@@ -585,7 +584,11 @@ def test_a_local_ray_that_dies_is_started_again(sweeps, alone, tmp_path, sees, k
         out, err = sweep.communicate(timeout=300)
     events = [json.loads(line) for line in out.splitlines()]
     assert (sweep.returncode, events[-1]["runs_executed"], events[-1]["failed"]) == (0, 500, 0), err
-    assert [event["text"].endswith("; starting Ray again") for event in events if event["event"] == "message"] == [True], out[-2000:]
+    told = [event["text"] for event in events if event["event"] == "message"]
+    again = [text for text in told if text.endswith("; starting Ray again")]
+    unnoticed = (sees, kills) == ("Actor", "raylet") and not told  # actors hand rows in without it, and Ray takes seconds to miss it
+    assert len(again) == 1 or unnoticed, out[-2000:]
+    assert all("; another one takes its " in text for text in told if text not in again), told
     assert_same_rows(tmp_path, alone)
 
 
@@ -677,7 +680,7 @@ def test_a_chunk_that_always_fails_on_ray_is_told_and_the_rest_goes_on(home, tmp
 def test_ray_workers_find_modules_in_the_folders_they_are_given(tmp_path, monkeypatch):
     from jaxrecall.sweep.workers.ray import RayWorkers
 
-    check_import_paths(tmp_path, monkeypatch, lambda folders: RayWorkers(1, None, {}, folders))
+    check_import_paths(tmp_path, monkeypatch, lambda folders: RayWorkers(1, None, {}, folders, 1))
 
 
 @pytest.mark.system
@@ -745,17 +748,31 @@ def test_slurm_gets_its_options(tmp_path, monkeypatch):
     for line in ("partition=gpu", "time=240", "gpus-per-node=1", "reservation=mine", "job-name=small"):
         assert f"#SBATCH --{line}" in lines, lines
     assert "module load cuda" in lines
-    task, shard = slurm.ShardTask(["--grid", "a.yaml"], "the command", (), True), Shard(1, 2, "--engine slurm")
+    task, shard = slurm.ShardTask(grid="a.json", on_node=True), Shard(1, 2, "--engine slurm")
     again = task.checkpoint(shard)
     assert (again.function, again.args) == (task, (shard,))
 
 
+def check_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], argv: list[str], told: str) -> None:
+    """The call is refused in one line, which begins so, and makes nothing."""
+    (tmp_path / "small.yaml").write_text(SMALL)
+    assert main(["--grid", str(tmp_path / "small.yaml"), "--out", str(tmp_path / "out"), *argv]) == 2
+    out, err = capsys.readouterr()
+    assert (out, len(err.splitlines())) == ("", 1), err
+    assert err.startswith(told)
+    assert [path.name for path in tmp_path.iterdir()] == ["small.yaml"]
+
+
+@needs_ray
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere", "ray://127.0.0.1:1"])
+def test_an_address_without_ray_is_one_line_and_leaves_nothing(tmp_path, capsys, address):
+    check_refused(tmp_path, capsys, ["--engine", "ray", "--ray-address", address], f"--ray-address: no Ray at {address} (")
+
+
+@pytest.mark.parametrize("more", [[], ["--dry-run"]], ids=["sweep", "dry run"])
 @pytest.mark.parametrize(
     ("argv", "told"),
     [
-        (["--engine", "ray", "--ray-address", "127.0.0.1:1"], "--ray-address: no Ray at 127.0.0.1:1 ("),
-        (["--engine", "ray", "--ray-address", "nowhere"], "--ray-address: no Ray at nowhere ("),
-        (["--engine", "ray", "--ray-address", "ray://127.0.0.1:1"], "--ray-address: no Ray at ray://127.0.0.1:1 ("),
         (["--engine", "ray", "--worker-resource", "GPU"], "--worker-resource: got GPU; allowed: NAME=X"),
         (["--ray-address", "auto"], "--ray-address: goes with --engine ray, got --engine local"),
         (["--slurm", "partition=gpu"], "--slurm: goes with --engine slurm, got --engine local"),
@@ -765,14 +782,30 @@ def test_slurm_gets_its_options(tmp_path, monkeypatch):
         (["--engine", "slurm", "--workers", "2", "--shard", "0/2"], "--shard: goes with --engine local or ray"),
     ],
 )
-def test_an_engine_that_cannot_be_had_is_one_line_and_leaves_nothing(tmp_path, capsys, monkeypatch, argv, told):
-    (tmp_path / "small.yaml").write_text(SMALL)
+def test_an_engine_that_cannot_be_had_is_one_line_and_leaves_nothing(tmp_path, capsys, monkeypatch, argv, told, more):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert main(["--grid", str(tmp_path / "small.yaml"), "--out", str(tmp_path / "out"), *argv]) == 2
-    out, err = capsys.readouterr()
-    assert (out, len(err.splitlines())) == ("", 1), err
-    assert err.startswith(told)
-    assert [path.name for path in tmp_path.iterdir()] == ["small.yaml"]
+    check_refused(tmp_path, capsys, [*argv, *more], told)
+
+
+@pytest.mark.parametrize(
+    ("argv", "told", "facts"),
+    [
+        ([], "runs in this process", {"engine": "local", "workers": None}),
+        (["--workers", "3"], "runs in 3 workers of this machine", {"engine": "local", "workers": 3}),
+        (["--workers", "1000"], "runs in 96 workers of this machine", {"engine": "local", "workers": 96}),
+        (["--engine", "ray"], "runs in as many workers as fit of Ray", {"engine": "ray", "workers": None}),
+    ],
+)
+def test_a_dry_run_says_what_would_run_it(tmp_path, capsys, argv, told, facts):
+    """No more workers than there are runs."""
+    if "ray" in argv and find_spec("ray") is None:
+        pytest.skip("needs ray: pip install '.[ray]'")
+    (tmp_path / "small.yaml").write_text(SMALL)
+    call = ["--grid", str(tmp_path / "small.yaml"), "--out", str(tmp_path / "out"), "--dry-run", *argv]
+    assert main(call) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == told
+    assert main([*call, "--json"]) == 0
+    assert facts.items() <= json.loads(capsys.readouterr().out).items()
 
 
 @pytest.mark.parametrize(("name", "module", "extra"), [("ray", "ray", "ray"), ("slurm", "submitit", "slurm")])
@@ -787,9 +820,9 @@ def test_a_missing_extra_is_named(tmp_path, capsys, monkeypatch, name, module, e
 def test_importing_what_carries_plans_out_starts_no_jax():
     """Nor does it import Ray or submitit; and the modules of `run` import no engine."""
     folders = [ROOT / "jaxrecall/sweep" / name for name in ("running", "workers")]
-    modules = [path for folder in folders for path in folder.rglob("*.py") if path.stem not in ("ray_driver", "slurm", "__main__")]
+    modules = [path for folder in folders for path in folder.rglob("*.py") if path.stem not in ("ray", "slurm", "__main__")]
     names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in modules]
-    assert len(names) >= 12
+    assert len(names) >= 10
     code = (
         "import importlib, sys\nfor name in {}: importlib.import_module(name)\nassert not {{'jax', 'ray', 'submitit'}} & set(sys.modules)"
     )

@@ -16,11 +16,11 @@ from helpers import ROOT
 from scipy.special import expit, logit
 
 from jaxrecall import load
+from jaxrecall.cli import Interrupts
 from jaxrecall.simulator import program
 from jaxrecall.status import survey
 from jaxrecall.sweep.__main__ import main
 from jaxrecall.sweep.grid import read_grid
-from jaxrecall.sweep.running.interrupts import Interrupts
 from jaxrecall.sweep.running.job import carry_out, prepare
 from jaxrecall.sweep.running.progress import Progress
 from jaxrecall.sweep.running.recorder import Outcome

@@ -158,7 +158,9 @@ def test_after_one_shard_status_says_how_to_run_the_others(grid):
 
 @pytest.mark.parametrize("flag", ["--shard 0/2", "--shard=0/2", "--sh 0/2", "--shar=jax", ""])
 def test_the_command_for_all_shards_has_no_shard(flag):
-    assert without_shard(f"jaxrecall sweep --set name=x {flag} --slurm a=b") == "jaxrecall sweep --set name=x --slurm a=b"
+    command = f"jaxrecall sweep --set name=x {flag} --slurm 'a=b c'"
+    assert shlex.split(without_shard(command)) == ["jaxrecall", "sweep", "--set", "name=x", "--slurm", "a=b c"]
+    assert shlex.split(without_shard(f"jaxrecall sweep {flag}")) == ["jaxrecall", "sweep"]
 
 
 def test_several_folders_are_refused_with_one_line_where_one_is_none(grid, capsys):

@@ -9,10 +9,10 @@ from helpers import python
 from test_store import row as any_row
 
 from jaxrecall import status
+from jaxrecall.compact import compact
 from jaxrecall.model.columns import CODE_VERSION
 from jaxrecall.sweep.__main__ import main as sweep
 from jaxrecall.sweep.grid import Grid, read_grid
-from jaxrecall.sweep.store.compact import compact
 from jaxrecall.sweep.store.store import Store
 
 GRID = """

@@ -22,9 +22,9 @@ import pytest
 
 import jaxrecall
 from jaxrecall import compact as cli
+from jaxrecall.compact import compact, compaction_lock
 from jaxrecall.errors import StoreError
 from jaxrecall.model.columns import COLUMNS
-from jaxrecall.sweep.store.compact import compact, compaction_lock
 from jaxrecall.sweep.store.files import atomic_write
 from jaxrecall.sweep.store.load import load
 from jaxrecall.sweep.store.store import Store
@@ -49,7 +49,7 @@ PRELUDE = f"""
 import os, signal, sys
 from jaxrecall.model.columns import COLUMNS
 from jaxrecall.errors import StoreError
-from jaxrecall.sweep.store.compact import compact
+from jaxrecall.compact import compact
 from jaxrecall.sweep.store.load import load
 from jaxrecall.sweep.store.store import Store
 {inspect.getsource(row)}

@@ -107,21 +107,13 @@ def test_runs_that_take_no_shortcut_are_announced_where_they_take_long(grid, cap
     assert said.endswith(f": {n_full} runs may not take a shortcut, about 0.0 s more")
 
 
-def test_the_printed_files_hold_the_rows_before_and_after_compact(grid, capsys):
-    polars = pytest.importorskip("polars")
-
-    def printed() -> str:
+@pytest.mark.filterwarnings("ignore:dropped 8 rows")
+def test_the_printed_folder_holds_the_rows_before_and_after_compact(grid, capsys):
+    for options in (None, [], ["--prune"]):
+        assert options is None or compact(["results/tiny", *options]) == 0
         assert main(["--grid", "tiny.yaml"]) == 0
-        (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("table:"))
-        return line.removeprefix("table:").partition(" (")[0].strip()
-
-    assert printed() == "results/tiny/parts/*.parquet"
-    assert len(polars.read_parquet(printed())) == 8
-    assert compact(["results/tiny"]) == 0
-    assert printed() == "results/tiny", "its rows are in both"
-    assert compact(["results/tiny", "--prune"]) == 0
-    assert printed() == "results/tiny/table.parquet"
-    assert len(polars.read_parquet(printed())) == 8
+        assert "table:   results/tiny (8 runs of this grid; jaxrecall.load('results/tiny'))\n" in capsys.readouterr().out
+        assert len(load("results/tiny").drop_duplicates(["point_id", "seed"])) == 8
 
 
 def test_a_grown_or_reordered_grid_runs_exactly_what_is_missing(grid, capsys):
@@ -169,7 +161,8 @@ def test_damaged_and_foreign_files_are_told_and_their_runs_run_again(grid, capsy
 
 def test_dry_run_json_is_one_object_with_the_promised_keys(grid, capsys):
     told = facts(capsys, "--grid", "tiny.yaml")
-    assert list(told) == ["points", "runs", "done", "todo", "programs", "program_list", "est_flops", "est_seconds", "est_peak_bytes"]
+    cost = ["est_flops", "est_seconds", "est_peak_bytes"]
+    assert list(told) == ["points", "runs", "done", "todo", "programs", "program_list", *cost, "engine", "workers"]
     assert (told["points"], told["runs"], told["done"], told["todo"], told["programs"], len(told["program_list"])) == (4, 8, 0, 8, 1, 1)
     assert main(["--grid", "tiny.yaml", "--dry-run"]) == 0
     assert "4 points x 2 seeds = 8 runs" in capsys.readouterr().out
@@ -226,9 +219,9 @@ def test_a_forced_bucket_changes_no_row(grid, flag, shape, eta):
 
 def test_a_grid_is_run_from_python_without_a_word(grid, capsys):
     """The command line is one caller of many: same job, same rows, nothing printed."""
+    from jaxrecall.cli import Interrupts
     from jaxrecall.sweep.grid import read_grid
     from jaxrecall.sweep.running import runner
-    from jaxrecall.sweep.running.interrupts import Interrupts
     from jaxrecall.sweep.running.job import carry_out, prepare
     from jaxrecall.sweep.running.progress import Progress
     from jaxrecall.sweep.running.recorder import Outcome
@@ -324,6 +317,31 @@ def test_an_unknown_flag_is_usage(capsys):
     with pytest.raises(SystemExit) as stop:
         main(["--grids", "x"])
     assert stop.value.code == 2
+
+
+@pytest.mark.parametrize(
+    ("raised", "why"),
+    [
+        (None, "import of jaxrecall.analysis.figures.curves halted"),
+        (MemoryError(), "MemoryError"),
+        (OSError(28, "No space left on device"), "[Errno 28] No space left on device"),
+    ],
+)
+def test_a_figure_that_cannot_be_made_is_a_remark(grid, capsys, monkeypatch, raised, why):
+    def refuse(*_: object) -> None:
+        raise raised
+
+    if raised:
+        monkeypatch.setattr("jaxrecall.analysis.figures.curves.draw_sweep", refuse)
+    else:
+        monkeypatch.setitem(sys.modules, "jaxrecall.analysis.figures.curves", None)
+    assert main(["--grid", "tiny.yaml", "--json-log"]) == 0
+    out, err = capsys.readouterr()
+    done = json.loads(out.splitlines()[-1])
+    assert (done["event"], done["exit_code"], done["runs_executed"]) == ("done", 0, 8)
+    (remark,) = (line for line in err.splitlines() if "figure" in line)
+    assert remark.startswith(f"the figure could not be made: {why}")
+    assert "To try again: python" in remark
 
 
 FAILS = """

@@ -18,7 +18,7 @@ from jaxrecall.sweep.__main__ import main as sweep
 from jaxrecall.sweep.grid import read_grid
 from jaxrecall.sweep.search.cell import OUTCOMES
 from jaxrecall.sweep.shard import chosen
-from jaxrecall.sweep.workers.options import Engine
+from jaxrecall.sweep.workers.options import chosen as engine
 
 PAGES = {path.relative_to(ROOT).as_posix(): path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
 README = PAGES["README.md"]
@@ -139,7 +139,7 @@ def test_commands_are_accepted_by_the_real_command_line(page, parse):
             continue
         args = parse(command, arguments)
         if command == "sweep":
-            Engine(args)
+            engine(args)
             assert args.shard in (None, "jax") or chosen(args.shard)
 
 

@@ -12,7 +12,7 @@ from helpers import ROOT
 from jaxrecall.sweep.__main__ import main, parser
 from jaxrecall.sweep.grid import json_schema, read_grid
 from jaxrecall.sweep.shard import chosen
-from jaxrecall.sweep.workers.options import Engine
+from jaxrecall.sweep.workers.options import chosen as engine
 
 GRIDS = sorted((ROOT / "sweeps").glob("*.yaml"))
 
@@ -43,7 +43,7 @@ def test_launch_files_call_the_real_command_line(path):
         for name, value in values.items():
             command = command.replace(name, value)
         args = parser().parse_args(shlex.split(command))
-        Engine(args)
+        engine(args)
         assert args.grid == "grid.yaml" or (ROOT / args.grid).exists()
         assert args.shard in (None, "jax") or chosen(args.shard)
 

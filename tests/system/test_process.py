@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from helpers import ROOT
 
+from jaxrecall.cli import Interrupts
 from jaxrecall.status import survey
-from jaxrecall.sweep.running.interrupts import Interrupts
 from jaxrecall.sweep.store.store import Store
 
 GRID = """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,11 +12,15 @@ from ...sweep.grid.expr import Expression, parse
 from .style import label, text
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
+Array = np.ndarray
 APART = 1.75
 """How many steps 0 stands below the least positive value of a log axis."""
 
 MOST_TICKS = 9
 """With more values than this an axis has round numbers as ticks, not its values."""
+
+UPRIGHT = 24
+"""Names have room along x, upright, up to this many letters."""
 
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -41,11 +44,13 @@ class Axis:
         """The axis of a column of the table, or of an expression over its columns."""
         found = {value for value in column(name, table) if value == value}
         used = frozenset([name]) if name in table else expression(name).names
-        return cls(name, tuple(sorted(found, key=lambda v: (isinstance(v, str), v))), used, named or label(name), ticks and name != "N")
+        values = sorted(found, key=lambda v: (isinstance(v, str), v))
+        return cls(name, tuple(values), used, named or label(name), ticks and name != "N")
 
     @cached_property
     def numeric(self) -> bool:
-        return all(isinstance(v, (int, float, np.number)) and not isinstance(v, bool) and v >= 0 for v in self.values) and any(self.values)
+        numbers = all(isinstance(v, (int, float, np.number)) and not isinstance(v, bool) for v in self.values)
+        return numbers and any(self.values) and min(self.values) >= 0
 
     @property
     def broken(self) -> bool:
@@ -53,81 +58,80 @@ class Axis:
         return self.numeric and 0 in self.values
 
     @cached_property
-    def positive(self) -> np.ndarray:
-        """The values above 0."""
-        return np.array([float(v) for v in self.values if v > 0])
+    def _zero(self) -> tuple[float, float]:
+        """Of a broken axis: the octave of the least positive value, and how far 0 is below it."""
+        least, *more = np.log2([float(v) for v in self.values if v > 0])
+        return float(least), float(APART * (more[0] - least if more else 1.0))
 
-    @property
-    def zero(self) -> float:
-        """Where 0 stands: APART steps below the least positive value."""
-        least, *more = self.positive
-        return float(least * (least / (more[0] if more else 2 * least)) ** APART)
-
-    def place(self, values: Any) -> np.ndarray:
-        """Where values stand: themselves, or their rank if they are no numbers."""
-        if self.numeric:
-            return np.array([float(v) or self.zero for v in values])
-        rank = {value: float(i) for i, value in enumerate(self.values)}
-        return np.array([rank.get(value, np.nan) for value in values])
-
-    def spans(self) -> list[tuple[float, float]]:
-        """The stretch of paper that each value has; between those of 0 and of the least positive value there is the break."""
+    def spots(self, values: Any) -> Array:
+        """Where values stand on paper: in octaves, or their ranks if they are no numbers."""
+        if not self.numeric:
+            rank = {value: float(i) for i, value in enumerate(self.values)}
+            return np.array([rank.get(value, np.nan) for value in values])
+        values = np.asarray(values, dtype=float)
         if not self.broken:
-            return list(pairwise(borders(self.place(self.values), self.numeric)))
-        edges = borders(self.positive, True) if len(self.positive) > 1 else self.positive[0] * np.array([2**-0.5, 2**0.5])
-        half = self.positive[0] / edges[0]
-        return [(self.zero / half, self.zero * half), *pairwise(edges)]
+            return np.log2(values)
+        least, below = self._zero
+        return np.log2(np.maximum(values, 2**least)) + below * np.minimum(values / 2**least - 1, 0)
+
+    def place(self, values: Any) -> Array:
+        """Where values stand for matplotlib: themselves, or their ranks."""
+        return np.array(values, dtype=float) if self.numeric else self.spots(values)
+
+    def data(self, spots: Any) -> Array:
+        """What matplotlib has at these spots: values, or ranks."""
+        if not self.broken:
+            return 2**spots if self.numeric else spots
+        least, below = self._zero
+        return 2 ** np.maximum(spots, least) * (1 + np.minimum(spots - least, 0) / below)
 
     def ends(self) -> tuple[float, float]:
-        """The first and the last end of the spans."""
-        spans = self.spans()
-        return spans[0][0], spans[-1][1]
+        """The spots where the axis ends if values have room on all sides."""
+        edges = borders(self.spots(self.values))
+        return float(edges[0]), float(edges[-1])
 
     @property
     def step(self) -> float:
-        """The least distance of two neighbours: in octaves, or in ranks."""
-        steps = np.diff(np.log2(self.place(self.values)) if self.numeric else np.arange(len(self.values)))
-        return float(steps.min()) if len(steps) else 1.0
+        """The least distance of two neighbours on paper."""
+        return float(np.diff(self.spots(self.values)).min()) if len(self.values) > 1 else 1.0
+
+    @property
+    def upright(self) -> int:
+        """Letters of the longest name along x, if the names have room only upright; 0 otherwise."""
+        longest = max((len(text(v)) for v in self.values), default=0)
+        return longest if not self.numeric and len(self.values) * longest > UPRIGHT >= longest else 0
 
     def scale(self, ax: Any, which: str, fill: bool = False) -> None:
         """Scale, limits and ticks of `ax` along "x" or "y"; `fill` ends the axis where the last values end."""
+        from matplotlib.ticker import FuncFormatter, NullLocator
+
         axis = ax.xaxis if which == "x" else ax.yaxis
-        round_numbers = self.numeric and not self.broken and (len(self.values) > MOST_TICKS or not self.ticks)
-        if self.numeric:
+        if self.broken:
+            getattr(ax, f"set_{which}scale")("function", functions=(self.spots, self.data))
+        elif self.numeric:
             getattr(ax, f"set_{which}scale")("log")
         if fill or self.name == "N":
-            getattr(ax, f"set_{which}lim")(*self.ends())
+            getattr(ax, f"set_{which}lim")(*self.data(np.array(self.ends())))
         else:
             ax.margins(**{which: 0.06})
         if self.broken:
             self._break(ax, which)
-        if round_numbers:
+        elif self.numeric and (len(self.values) > MOST_TICKS or not self.ticks):
             log_axis(axis)
-        else:
-            self._ticks(ax, axis)
-
-    def _ticks(self, ax: Any, axis: Any) -> None:
-        """A tick at each value whose label has room."""
-        from matplotlib.ticker import NullLocator
-
-        at, labels = self.place(self.values), [text(v) for v in self.values]
-        box, size = ax.get_window_extent(), axis.get_major_ticks()[0].label1.get_fontsize() / 72
-        along_x = axis is ax.xaxis
-        sizes = [0.63 * size * (len(shown) + 1) if along_x else 1.3 * size for shown in labels]
-        room = (box.width if along_x else box.height) / ax.figure.dpi
-        shown = apart(np.log(at) if self.numeric else at, sizes, room)
-        axis.set_ticks([at[i] for i in shown], labels=[labels[i] for i in shown])
+            return
+        places, names = self.place(self.values), [text(v) for v in self.values]
+        axis.set_tick_params(rotation=90 if which == "x" and self.upright else 0)
+        axis.set_major_locator(_where_there_is_room(places, names, which == "y" or bool(self.upright)))
+        axis.set_major_formatter(FuncFormatter(lambda at, _: names[int(np.abs(places - at).argmin())]))
         axis.set_minor_locator(NullLocator())
 
     def _break(self, ax: Any, which: str) -> None:
-        """Two strokes across the axis, and a blank strip, between 0 and the least positive value."""
-        (_, low), (high, _) = self.spans()[:2]
-        strip, blend = (ax.axvspan, ax.get_xaxis_transform()) if which == "x" else (ax.axhspan, ax.get_yaxis_transform())
-        strip(low, high, facecolor="white", edgecolor="none", zorder=0.5)
-        at = [low * (high / low) ** part for part in (0.35, 0.65)]
-        places = (at, [0, 0]) if which == "x" else ([0, 0], at)
+        """Two strokes across the axis between 0 and the least positive value."""
+        least, below = self._zero
+        places = [self.data(least - below * np.array([0.58, 0.42])), [0, 0]]
         stroke = {"marker": [(-0.5, -1), (0.5, 1)], "markersize": 7, "markeredgewidth": 0.8}
-        ax.plot(*places, transform=blend, clip_on=False, zorder=5, linestyle="none", color="black", **stroke)
+        blend = ax.get_xaxis_transform() if which == "x" else ax.get_yaxis_transform()
+        ax.plot(*places[:: 1 if which == "x" else -1], transform=blend, clip_on=False, zorder=5, linestyle="none", color="black", **stroke)
 
 
 def expression(axis: str) -> Expression:
@@ -143,21 +147,30 @@ def column(name: str, table: Table) -> list[Any]:
     return [found.evaluate(row) for row in table[sorted(found.names)].to_dict("records")]
 
 
-def borders(at: np.ndarray, log: bool, most: float = np.inf) -> np.ndarray:
-    """Middles between neighbouring places and the same step beyond the ends."""
-    at = np.log(at) if log else at
-    step = np.diff(at) if len(at) > 1 else np.array([min(1.0, most)])
-    out = np.concatenate([[at[0] - step[0] / 2], at[:-1] + np.diff(at) / 2 if len(at) > 1 else [], [at[-1] + step[-1] / 2]])
-    return np.exp(out) if log else out
+def borders(spots: Array, alone: float = 1.0) -> Array:
+    """Middles between neighbouring spots and the same step beyond the ends; `alone` is the step of a single one."""
+    step = np.diff(spots) if len(spots) > 1 else np.array([alone])
+    return np.concatenate([spots[:1] - step[0] / 2, (spots[:-1] + spots[1:]) / 2, spots[-1:] + step[-1] / 2])
 
 
-def apart(at: np.ndarray, sizes: list[float], room: float) -> list[int]:
-    """Which labels of these sizes stand without touching at places in ascending order along `room`: the last and all that fit (inches)."""
-    shown: list[int] = []
-    for i in reversed(range(len(at))):
-        if not shown or (at[shown[-1]] - at[i]) * room / (at[-1] - at[0]) > (sizes[i] + sizes[shown[-1]]) / 2:
-            shown.append(i)
-    return shown[::-1]
+def _where_there_is_room(places: Array, names: list[str], upright: bool) -> Any:
+    """A locator of matplotlib: the last place, and all others whose names do not touch in the present size of the figure."""
+    from matplotlib.ticker import FixedLocator
+
+    class Locator(FixedLocator):
+        def __call__(self) -> Array:
+            axis: Any = self.axis
+            ax, letter = axis.axes, axis.get_major_ticks(1)[0].label1.get_fontsize() / 72 * axis.figure.dpi
+            along = 0 if axis is ax.xaxis else 1
+            at = ax.transData.transform(np.stack([places] * 2, axis=1))[:, along]
+            sizes = [1.3 * letter if upright else 0.63 * letter * (len(name) + 1) for name in names]
+            shown: list[int] = []
+            for i in reversed(range(len(at))):
+                if not shown or at[shown[-1]] - at[i] > (sizes[i] + sizes[shown[-1]]) / 2:
+                    shown.append(i)
+            return places[shown[::-1]]
+
+    return Locator(places.tolist())
 
 
 def log_axis(axis: Any) -> None:

@@ -1,8 +1,8 @@
-"""Critical N against an axis, and against the step: the reported thresholds, the fitted law and theory."""
+"""Critical N: against an axis with the fitted law and theory, against the step, as the unit of N, and predicted over observed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,12 +16,20 @@ from . import predict
 from .axis import Axis, column
 from .grammar import OPEN, Chart, Layer, Line, Points, Rule
 from .study import Layout, Roles, Study, reported, with_states
-from .style import DASH, NotDrawn, Picture, settings
+from .style import ACCURACY, DASH, NotDrawn, Picture, settings, text, told
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
+Formula = Callable[[Mapping[str, Any], float], float | None]
 NO_TRACES = "no run has rows of several steps"
 SOLID = {"marker": "none", "linewidth": 1.0}
+DOTTED = {"color": "black", "linewidth": 0.6, "linestyle": ":"}
 BARS = "Bars: 95 % intervals over seeds"
+LOCKED = 0.95
+"""Attention counts as locked where its mass on the informative token, between levels at N*, is above this."""
+
+OWN_UNIT, LAW_UNIT = "N* of each cell", "N* of the fitted law"
+NEAR = (0.8, 1.25)
+"""Ratios that are 25 % off."""
 
 
 def critical_N(study: Study, roles: Roles) -> Iterator[Picture]:
@@ -30,8 +38,8 @@ def critical_N(study: Study, roles: Roles) -> Iterator[Picture]:
         raise NotDrawn("no axis but N varies")
     for theta in study.thetas:
         shown = chart(study, roles.x, roles.lines, roles.panels, theta)
-        name = "critical-n" if theta == study.thetas[0] else f"critical-n-{theta:g}"
-        yield Picture(name, f"Critical N at accuracy {theta:g}", _caption(study, theta) + shown.remark, shown.figure())
+        title = f"Critical N at accuracy {theta:g}"
+        yield Picture(study.named("critical-n", theta), title, _caption(study, theta) + shown.remark, shown.figure())
 
 
 def chart(study: Study, x: str, lines: str | None, panels: Sequence[str], theta: float, with_theory: bool = True) -> Chart:
@@ -45,7 +53,11 @@ def chart(study: Study, x: str, lines: str | None, panels: Sequence[str], theta:
     by = [lines] if lines else []
     if with_theory:
         layers.append(theory_layer(study.cells, axis, theta, [*by, *panels]))
-    return Chart(layers, axis, f"critical N* at accuracy {theta:g} (samples)", lines=by, panels=panels, scale="log")
+    return Chart(layers, axis, _label(theta), lines=by, panels=panels, scale="log")
+
+
+def _label(theta: float) -> str:
+    return f"critical N* at accuracy {theta:g} (samples)"
 
 
 def theory_layer(cells: Table, axis: Axis, theta: float, by: Sequence[str]) -> Line:
@@ -76,8 +88,7 @@ def _theory(cells: Table, axis: Axis, theta: float) -> tuple[Any, np.ndarray]:
 def _caption(study: Study, theta: float) -> str:
     """The reported exponents with their intervals, theory's, and the cell farthest from the law."""
     found = study.thresholds(theta)
-    predicted = [predict.critical_N(cell, theta) for cell in study.cells.to_dict("records")]
-    theirs = study.exponents_of(np.array(predicted, dtype=float), theta)
+    theirs = study.exponents_of(predict.critical_N, theta)
     sentences = []
     for part, mine in reported(study.fit.exponents, theta).groupby("part", sort=False):
         terms = [_exponent(row, theirs.get((str(part), row.axis), np.nan)) for row in mine.itertuples()]
@@ -113,24 +124,19 @@ def against_step(study: Study, roles: Roles) -> Iterator[Picture]:
     traces = study.traces
     if traces is None:
         raise NotDrawn(NO_TRACES)
-    some = False
-    for theta in study.thetas:
-        found = estimates(traces, theta, study.resamples)
-        if len(found) and (found["state"] == "crosses").any():
-            some = True
-            found["seen"] = [predict.seen_N(cell, theta) for cell in traces.cells.loc[found.index].to_dict("records")]
-            lines, panels = roles.one_for_lines(found, [axis for axis in traces.axes if found[axis].nunique(dropna=False) > 1])
-            points = Points(found, "N_star", joined=True)
-            limit = Rule(found.astype({"seen": float}), "seen", f"N at which {theta:g} of the labels were seen")
-            shown = Chart(
-                [points, limit], Axis.make("step", found), f"critical N* at accuracy {theta:g} (samples)",
-                lines=[lines] if lines else [], panels=panels, scale="log",
-            )  # fmt: skip
-            name = "trace-critical-n" + ("" if theta == study.thetas[0] else f"-{theta:g}")
-            title = f"Critical N at accuracy {theta:g} against the step"
-            yield Picture(name, title, _caption_of_steps(traces, found, theta) + shown.remark, shown.figure())
-    if not some:
+    every = {theta: estimates(traces, theta, study.resamples) for theta in study.thetas}
+    crossed = {theta: found for theta, found in every.items() if len(found) and (found["state"] == "crosses").any()}
+    if not crossed:
         raise NotDrawn("no accuracy is crossed at any step by a curve of two or more N")
+    for theta, found in crossed.items():
+        seen = [predict.seen_N(cell, theta) for cell in traces.cells.loc[found.index].to_dict("records")]
+        found["seen"] = np.array(seen, dtype=float)
+        lines, panels = roles.one_for_lines(found, [axis for axis in traces.axes if found[axis].nunique(dropna=False) > 1])
+        layers = [Points(found, "N_star", joined=True), Rule(found, "seen", f"N at which {theta:g} of the labels were seen")]
+        by = [lines] if lines else []
+        shown = Chart(layers, Axis.make("step", found), _label(theta), lines=by, panels=panels, scale="log")
+        title = f"Critical N at accuracy {theta:g} against the step"
+        yield Picture(study.named("trace-critical-n", theta), title, _caption_of_steps(traces, found) + shown.remark, shown.figure())
 
 
 def estimates(traces: Layout, theta: float, resamples: int) -> Table:
@@ -143,8 +149,7 @@ def estimates(traces: Layout, theta: float, resamples: int) -> Table:
         if at:
             mine = replace(family, cells=[family.cells[i] for i in at])
             times = resamplings(mine.cells[0].k.shape[1], resamples)
-            curves = [curve(cell, times) for cell in mine.cells]
-            rows += thresholds(estimate(mine, theta, curves))
+            rows += thresholds(estimate(mine, theta, [curve(cell, times) for cell in mine.cells]))
         index += [first + i for i in at]
         first += len(family.cells)
     if not rows:
@@ -153,23 +158,138 @@ def estimates(traces: Layout, theta: float, resamples: int) -> Table:
     return found.join(traces.cells[[name for name in traces.cells if name not in found]])
 
 
-def _caption_of_steps(traces: Layout, found: Table, theta: float) -> str:
+def _caption_of_steps(traces: Layout, found: Table) -> str:
     """How far N* falls, how far it stays above what was seen, and what V_mat holds."""
-    by = list(traces.axes)
-    curves = found.sort_values([*by, "step"]).groupby(by or (lambda _: 0), dropna=False)
-    first, last = (rows.reset_index(drop=True) for rows in (curves.head(1), curves.tail(1)))
+    first, last = traces.first_and_last(found)
     sentences = [f"Of {len(last)} curves at the first recorded step {crossings(first)}, at the last {crossings(last)}"]
-    for name, ratio in (("of the first step", last["N_star"] / first["N_star"]), ("of the dashed line", last["N_star"] / last["seen"])):
-        if (ratio := ratio.astype(float).dropna()).size:
-            least = ratio.idxmin()
-            where = settings(last.loc[least], by) or "the only curve"
-            sentences.append(
-                f"At the last step N* is {ratio.median():.3g} times that {name} in the median, at least {ratio[least]:.3g} ({where})"
-            )
+    for name, other in (("of the first step", first["N_star"]), ("of the dashed line", last["seen"])):
+        if (ratio := last["N_star"] / other).notna().any():
+            told_of = told(ratio, lambda i: settings(last.loc[i], traces.axes) or "the only curve", form=".3g", most="at least")
+            sentences.append(f"At the last step N* over that {name} is {told_of}")
     sizes = traces.cells.drop_duplicates([name for name in ("V", "d", "m") if name in traces.cells])
     if ratios := [ratio for row in sizes.to_dict("records") if (ratio := predict.parameters_per_bit(row)) is not None]:
         sentences.append(f"V_mat has {min(ratios):.2g} to {max(ratios):.2g} parameters for each of the log2 V! bits of the permutation")
     return ". ".join([*sentences, BARS]) + "."
 
 
-FIGURES = {"critical N": critical_N, "critical N against the step": against_step}
+def collapse(study: Study, roles: Roles) -> Iterator[Picture]:
+    """Accuracy against N in units of each cell's own critical N, and of the fitted law."""
+    theta = study.thetas[0]
+    found = study.thresholds(theta)
+    if found["N_star"].notna().sum() < 2:
+        raise NotDrawn(f"fewer than two cells cross accuracy {theta:g}")
+    units = {OWN_UNIT: found["N_star"]}
+    kept = found["in_law"] & ~found["rejected"]
+    if study.axes and found["law"][kept].notna().any():
+        units[LAW_UNIT] = found["law"].where(kept)
+    shown = collapse_chart(study, units, roles.x, theta)
+    sentences = [_spread(study, shown.table, unit) for unit in units]
+    if LAW_UNIT not in units and found["rejected"].any():
+        sentences.append("The fit rejects a single power law, so there is no collapse by the law.")
+    yield Picture("collapse", "Data collapse", " ".join(sentences), shown.figure())
+
+
+def collapse_chart(study: Study, units: Mapping[str, Table], lines: str | None, theta: float) -> Chart:
+    """The curve of every cell that has a unit, against N in units of it; a panel for each kind of unit."""
+    import pandas as pd
+
+    levels = study.levels.drop(columns="n_seeds").assign(theta=theta, one=1.0)
+    each = [levels.assign(_unit=name, ratio=levels["N"] / levels["cell"].map(unit)) for name, unit in units.items()]
+    table = pd.concat(each, ignore_index=True).dropna(subset=["ratio"])
+    curves = Line(table, style={"markersize": 2.5, "linewidth": 0.8}, each="cell")
+    cross = [Rule(table, "theta", style=DOTTED), Rule(table, "one", style=DOTTED, vertical=True)]
+    axis = Axis.make("ratio", table, "N / N*", ticks=False)
+    return Chart([curves, *cross], axis, ACCURACY, lines=[lines] if lines else [], panels=["_unit"])
+
+
+def _spread(study: Study, table: Table, unit: str) -> str:
+    """Between which accuracies the curves pass a given N, each between its own levels."""
+    at = 2.0 if unit == OWN_UNIT else 1.0
+    there = {}
+    for cell, rows in table[table["_unit"] == unit].sort_values("ratio").groupby("cell"):
+        if rows["ratio"].iloc[0] <= at <= rows["ratio"].iloc[-1]:
+            there[cell] = np.interp(np.log(at), np.log(rows["ratio"]), rows["accuracy"])
+    where = f"{text(at)} times the N* {'of each cell' if unit == OWN_UNIT else 'of the law'}"
+    if len(there) < 2:
+        return f"At {where} fewer than two curves have levels."
+    low, high = min(there, key=there.__getitem__), max(there, key=there.__getitem__)
+    return (
+        f"At {where} accuracy lies between {there[low]:.2f} ({study.at(low)}) and {there[high]:.2f} ({study.at(high)}), "
+        f"standard deviation over {len(there)} cells {np.std(list(there.values())):.2f}."
+    )
+
+
+def agreement(study: Study, roles: Roles) -> Iterator[Picture]:
+    """Predicted over observed critical N, cell by cell: one figure per way to predict and per theta."""
+    ways: dict[str, tuple[str, Formula]] = {
+        "closed formula": ("agreement", predict.critical_N),
+        "locked-attention surrogate": ("agreement-surrogate", lambda at, theta: predict.surrogate_N(at, theta, study.surrogate_seeds)),
+    }
+    compared = [(theta, way, name, compare(study, theta, ask)) for theta in study.thetas for way, (name, ask) in ways.items()]
+    known = [found for found in compared if found[-1]["ratio"].notna().any()]
+    if not known:
+        raise NotDrawn("theory covers no cell that crosses")
+    for theta, way, name, table in known:
+        title = f"Predicted against observed critical N at accuracy {theta:g}: {way}"
+        yield Picture(study.named(name, theta), title, _agreed(study, table, way), _agreement_chart(table, theta).figure())
+
+
+def compare(study: Study, theta: float, predicted: Formula) -> Table:
+    """Row i for cell i: N_star, predicted, ratio (predicted / observed; nan where one is missing), attention, locked."""
+    found = study.thresholds(theta)[["N_star", "lo", "hi", "state"]]
+    crosses = found["state"] == "crosses"
+    cells = study.cells.to_dict("index")
+    theirs = [predicted(cells[cell], theta) if crosses[cell] else None for cell in found.index]
+    found = found.assign(predicted=np.array(theirs, dtype=float))
+    found["ratio"] = (found["predicted"] / found["N_star"]).where(np.isfinite(found["predicted"]))
+    found["attention"] = [_attention(study, cell, found["N_star"][cell]) for cell in found.index]
+    return found.assign(locked=found["attention"] > LOCKED)
+
+
+def _attention(study: Study, cell: int, N_star: float) -> float:
+    """Attention mass at N*, by a straight line in ln N between levels."""
+    if "attention_mass" not in study.levels or not np.isfinite(N_star):
+        return np.nan
+    rows = study.levels[(study.levels["cell"] == cell) & study.levels["attention_mass"].notna()].sort_values("N")
+    return float(np.interp(np.log(N_star), np.log(rows["N"]), rows["attention_mass"])) if len(rows) else np.nan
+
+
+def _agreement_chart(table: Table, theta: float) -> Chart:
+    """The ratio of each cell against its N*, with those of locked attention apart."""
+    import pandas as pd
+
+    both = table[table["ratio"].notna()]
+    low, high = (both["predicted"] / both[end].where(both[end] > 0, both["N_star"]) for end in ("hi", "lo"))
+    counts = both["locked"].value_counts()
+    names = {locked: f"attention {'' if locked else 'not '}locked ({counts.get(locked, 0)})" for locked in (True, False)}
+    both = both.assign(low=low, high=high, one=1.0, _attention=both["locked"].map(names)).drop(columns="state")
+    blue = {"color": "#0072B2", "markersize": 4}
+    looks = {names[True]: {"marker": "o"} | blue, names[False]: {"marker": "s", "markerfacecolor": "white"} | blue}
+    points = Points(both, "ratio", low="low", high="high", aside=False, style={"linestyle": "none"})
+    one = Rule(both, "one", style=DOTTED | {"linestyle": "-"})
+    near = Rule(pd.DataFrame({"near": NEAR}), "near", "25 % off", DOTTED)
+    axis = Axis.make("N_star", both, f"observed N* at accuracy {theta:g} (samples)", ticks=False)
+    return Chart([points, one, near], axis, "predicted N* / observed N*", lines=["_attention"], looks=looks, scale="log")
+
+
+def _agreed(study: Study, table: Table, way: str) -> str:
+    sentences = []
+    for locked, mine in table[table["ratio"].notna()].groupby("locked", sort=False):
+        off = abs(np.log(mine["ratio"]))
+        worst = off.idxmax()
+        sentences.append(
+            f"{len(mine)} cells with attention {'' if locked else 'not '}locked: median |ln(predicted / observed)| {off.median():.3f}, "
+            f"the largest at {study.at(worst)}, predicted / observed = {mine['ratio'][worst]:.2f}"
+        )
+    missing = ((table["state"] == "crosses") & table["ratio"].isna()).sum()
+    sentences += [f"{missing} cells that cross have no prediction"] * bool(missing)
+    nowhere = "" if table["attention"].notna().any() else " The table has no attention_mass, so none counts as locked."
+    return f"{way[0].upper()}{way[1:]}. {'; '.join(sentences)}. Locked: attention_mass at N* above {LOCKED}.{nowhere} Dotted: 25 % off."
+
+
+FIGURES = {
+    "critical N": critical_N,
+    "critical N against the step": against_step,
+    "data collapse": collapse,
+    "predicted against observed critical N": agreement,
+}

@@ -1,25 +1,28 @@
-"""Accuracy against N, or against another axis: the figure a sweep ends with and a report begins with."""
+"""Measured values against N, against another axis, and of runs that train on against the step.
+
+Accuracy is the figure a sweep ends with and a report begins with.
+"""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ...model.training import TRAINS
 from ...sweep.store.files import atomic_write
 from . import predict
 from .axis import Axis
-from .critical import crossings
-from .grammar import Chart, Layer, Line, Panel, arranged, averaged, scale_of
-from .study import Roles, Study
-from .style import ACCURACY, BANDS, DASH, Picture, line, look, settings
+from .critical import NO_TRACES, crossings
+from .grammar import Chart, Layer, Line, Panel, Rule, arranged, averaged, scale_of
+from .study import Layout, Roles, Study
+from .style import ACCURACY, BANDS, DASH, NotDrawn, Picture, line, look, settings, told
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
-
-
 MARK = {"marker": "d", "color": "black", "markerfacecolor": "white", "markersize": 4.5, "markeredgewidth": 0.8}
 
 
@@ -99,7 +102,12 @@ def accuracy(study: Study, roles: Roles) -> Iterator[Picture]:
     marks = pd.concat([study.thresholds(theta) for theta in study.thetas])
     curves = [curve for cell in study.cells.index if (curve := _predicted(study, cell)) is not None]
     shown = chart(study.levels, "N", by, panels, thresholds=marks, theory=pd.concat(curves) if curves else None)
-    yield Picture("accuracy", "Accuracy against N", _caption(study, marks) + shown.remark, shown.figure())
+    sentences = [f"Accuracy {theta:g}: of {len(mine)} cells {crossings(mine)}" for theta, mine in marks.groupby("theta")]
+    off = (study.levels["accuracy"] - study.predicted_accuracy).dropna()
+    how = (
+        f"|accuracy - theory (dashed)| is {told(abs(off), study.where, 'mean', '.3f')}" if len(off) else "theory does not cover these cells"
+    )
+    yield Picture("accuracy", "Accuracy against N", f"{'; '.join([*sentences, how])}. {BANDS}{shown.remark}", shown.figure())
 
 
 def _predicted(study: Study, cell: int) -> Any:
@@ -113,18 +121,87 @@ def _predicted(study: Study, cell: int) -> Any:
     return pd.DataFrame({"N": between[0], "accuracy": between[1]}).assign(**{axis: at[axis] for axis in study.axes})
 
 
-def _caption(study: Study, marks: Table) -> str:
-    counted = [f"Accuracy {theta:g}: of {len(mine)} cells {crossings(mine)}" for theta, mine in marks.groupby("theta")]
-    levels = study.levels
-    off = (levels["accuracy"] - study.predicted_accuracy).dropna().abs()
-    sentence = "theory does not cover these cells"
-    if len(off):
-        worst = off.idxmax()
-        sentence = (
-            f"theory (dashed) is off by {off.mean():.3f} in the mean over {len(off)} of {len(levels)} levels, "
-            f"at most by {off[worst]:.2f} (observed {levels['accuracy'][worst]:.2f} at {study.where(worst)})"
-        )
-    return f"{'; '.join([*counted, sentence])}. {BANDS}"
+@dataclass(frozen=True)
+class Quantity:
+    """One figure against the step: its file name, title and label along y, and its columns, each with its entry of the legend.
+
+    The first column is drawn with marks, the second dotted. `reference` gives the height of a dashed line from the settings of a cell
+    and N, and `reference_label` says what it is.
+    """
+
+    name: str
+    title: str
+    label: str
+    columns: dict[str, str]
+    reference: Callable[[Any, float], float | None] | None = None
+    reference_label: str = ""
+    scale: str = "fraction"
+    of_embeddings: bool = False
 
 
-FIGURES = {"accuracy against N": accuracy}
+QUANTITIES = (
+    Quantity("accuracy", "Accuracy", ACCURACY, {"accuracy": ""}, predict.seen, "label seen in training, 1 - (1 - 1/V)^N"),
+    Quantity("attention", "Attention", "attention mass (fraction)", {"attention_mass": ""}),
+    Quantity(
+        "loss", "Loss", "loss (nats)", {"test_loss": "test sequences", "loss": "the N samples"},
+        lambda cell, N: float(np.log(cell["V"])), "a guess, ln V", scale="log",
+    ),
+    Quantity(
+        "overlap", "Overlap of trained embeddings", "overlap (cosine, rms)", {"Z_in_overlap": "Z_in", "Z_out_overlap": "Z_out"},
+        lambda cell, N: float(cell["d"] ** -0.5), "random directions, 1 / sqrt(d)", scale="log", of_embeddings=True,
+    ),
+    Quantity(
+        "norm", "Norms of trained embeddings", "norm of a row (rms)", {"Z_in_norm": "Z_in", "Z_out_norm": "Z_out"},
+        scale="log", of_embeddings=True,
+    ),
+)  # fmt: skip
+"""Of one figure each; an entry more is a figure more."""
+
+
+def traces(study: Study, roles: Roles) -> Iterator[Picture]:
+    """A figure for each quantity that the table has; those of embeddings where these are trained."""
+    every = study.traces
+    if every is None:
+        raise NotDrawn(NO_TRACES)
+    trained = np.array([bool(TRAINS.get(trains)) for trains in every.levels["trains"]]) if "trains" in every.levels else False
+    for quantity in QUANTITIES:
+        if {*quantity.columns} <= {*every.levels}:
+            rows = every.levels[[*quantity.columns]].notna().all(axis=1) & (trained | (not quantity.of_embeddings))
+            if rows.any():
+                yield _trace(every, quantity, rows, roles)
+
+
+def _trace(study: Layout, quantity: Quantity, among: Table, roles: Roles) -> Picture:
+    levels = study.levels[among]
+    varying = [axis for axis in (*study.axes, "N") if levels[axis].nunique(dropna=False) > 1]
+    means = levels[[*quantity.columns]]
+    within = (0.0, 1.0) if quantity.scale == "fraction" else (means.where(means > 0).min(axis=None) / 1.5, np.inf)
+    layers: list[Layer] = []
+    for (column, legend), style in zip(quantity.columns.items(), ({}, {"linestyle": ":", "marker": "none"}), strict=False):
+        layers.append(Line(study.means(column, within)[among], column, legend, style, low="low", high="high"))
+
+    def named(row: Any) -> str:
+        return settings(last.loc[row], varying) or "the only curve"
+
+    first, last = study.first_and_last(levels)
+    sentences = []
+    for column in quantity.columns:
+        most = (last[column] - first[column]).abs().idxmax()
+        ends = (first[column].mean(), last[column].mean(), first[column][most], last[column][most])
+        how = "{} goes from {:.3g} to {:.3g} in the mean of {} curves, most from {:.3g} to {:.3g} ({})."
+        sentences.append("From the first recorded step to the last " + how.format(column, *ends[:2], len(last), *ends[2:], named(most)))
+    if quantity.reference:
+        heights = levels.assign(reference=study.asked(quantity.reference)[among])
+        layers.append(Rule(heights, "reference", quantity.reference_label, limits=False))
+        column, (_, last) = next(iter(quantity.columns)), study.first_and_last(heights)
+        if (ratio := last[column] / last["reference"]).notna().any():
+            over = f"At the last step {column} over the dashed line ({quantity.reference_label}) is"
+            sentences.append(f"{over} {told(ratio, named, form='.3g', most='at most')}.")
+    lines, panels = arranged(levels, *roles.one_for_lines(levels, varying))
+    shown = Chart(layers, Axis.make("step", levels), quantity.label, lines=lines, panels=panels, scale=quantity.scale)
+    gone = f" {study.n_left_out} rows without a number are left out." * bool(study.n_left_out)
+    caption = f"{' '.join(sentences)} {BANDS}{gone}{shown.remark}"
+    return Picture(f"trace-{quantity.name}", f"{quantity.title} against the step", caption, shown.figure())
+
+
+FIGURES = {"accuracy against N": accuracy, "traces": traces}

@@ -9,6 +9,7 @@ that lacks a column of the lines or of the panels is in all of them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,6 +24,9 @@ Table = Any  # pandas.DataFrame, whose own types say less than Any
 MAX_PANELS = 12
 MAX_LINES = 14
 """Most lines of one panel that more than one axis makes."""
+
+LETTER = 0.06
+"""Inches of a letter of a tick."""
 
 OPEN = {
     "plateau": ("X", "levels off below"),
@@ -55,9 +59,14 @@ class Panel:
         for i, (values, looks) in enumerate(self.groups):
             yield where(rows, values), dict(looks), (i - (len(self.groups) - 1) / 2) / len(self.groups)
 
-    def place(self, rows: Table) -> np.ndarray:
-        """Where rows stand along x."""
-        return self.x.place(column(self.x.name, rows))
+    def places(self, rows: Table, aside: float = 0.0) -> np.ndarray:
+        """Where rows stand along x, or so far aside on paper."""
+        values = column(self.x.name, rows)
+        return self.x.data(self.x.spots(values) + aside) if aside else self.x.place(values)
+
+    def zero(self, rows: Table) -> np.ndarray:
+        """Which rows are at 0 of a log axis, and so apart from all others."""
+        return (self.places(rows) == 0) & self.x.broken
 
 
 @dataclass(frozen=True)
@@ -105,14 +114,14 @@ class Line(Layer):
                 self._line(panel, mine, looks | dict(self.style))
 
     def _line(self, panel: Panel, rows: Table, looks: dict[str, Any]) -> None:
-        rows = rows.iloc[np.argsort(panel.place(rows), kind="stable")]
-        few, zero = few_seeds(rows), np.array([value == 0 for value in column(panel.x.name, rows)], bool) & panel.x.broken
+        rows = rows.iloc[np.argsort(panel.places(rows), kind="stable")]
+        few, zero = few_seeds(rows), panel.zero(rows)
         hollow = {"linestyle": "none", "markerfacecolor": "white"}
         for among, apart in ((~few & zero, {}), (~few & ~zero, {}), (few, hollow)):
             if not among.any():
                 continue
             mine = rows[among]
-            at = panel.place(mine)
+            at = panel.places(mine)
             panel.ax.plot(at, mine[self.y], **looks | apart)
             if self.low and not apart:
                 panel.ax.fill_between(at, mine[self.low], mine[self.high], color=looks["color"], alpha=0.2, linewidth=0)
@@ -138,12 +147,11 @@ class Points(Layer):
     def draw(self, panel: Panel) -> None:
         for rows, looks, side in panel.lines(self.table):
             looks |= dict(self.style)
-            at, step = panel.place(rows), panel.x.step
-            near, far = (s * self.aside for s in (side * min(0.2, 0.5 * step), side * 0.7 * step))
-            shifted, open_at = (at * 2**s if panel.x.numeric else at + s for s in (near, far))
-            self._bars(panel.ax, shifted, rows, looks)
-            if self.joined:
-                self._join(panel, at, rows, looks)
+            step = panel.x.step * self.aside
+            open_at = panel.places(rows, side * 0.7 * step)
+            self._bars(panel.ax, panel.places(rows, side * min(0.2, 0.5 * step)), rows, looks)
+            if self.joined and panel.x.numeric:
+                self._join(panel, rows.iloc[np.argsort(panel.places(rows), kind="stable")], looks)
             for state, (marker, _) in OPEN.items():
                 mine = (rows["state"] == state).to_numpy() if "state" in rows else np.zeros(len(rows), bool)
                 open_mark = {"color": looks["color"], "markerfacecolor": "white", "markersize": 5, "zorder": 3}
@@ -158,14 +166,12 @@ class Points(Layer):
         bars[0] = np.where(y > 0, np.minimum(bars[0], 0.999 * y), bars[0])  # nor does a log axis hold 0
         ax.errorbar(at[known], y, bars, **{"linestyle": "none", "elinewidth": 0.8, "capsize": 1.5, "zorder": 3} | looks)
 
-    def _join(self, panel: Panel, at: np.ndarray, rows: Table, looks: dict[str, Any]) -> None:
+    def _join(self, panel: Panel, rows: Table, looks: dict[str, Any]) -> None:
         """A line through the estimates, which none, or a 0 on a log axis, breaks."""
-        zero = np.array([value == 0 for value in column(panel.x.name, rows)], bool) & panel.x.broken
-        order = np.argsort(at, kind="stable")
-        if panel.x.numeric and len(set(at)) == len(at):
-            y = rows[self.y].mask(zero).to_numpy(float)
+        at = panel.places(rows)
+        if len(set(at)) == len(at):
             shown = {name: looks[name] for name in ("color", "path_effects") if name in looks}
-            panel.ax.plot(at[order], y[order], **shown)
+            panel.ax.plot(at, rows[self.y].mask(panel.zero(rows)), **shown)
 
     def heights(self) -> np.ndarray:
         tried = self.table["tried"].to_numpy(float, na_value=np.nan) if "tried" in self.table else []
@@ -249,6 +255,7 @@ class Chart:
         _headings(figure, axes, [settings(values, names) for values in self.parts])
         for ax, values in zip(axes, self.parts, strict=True):
             self.draw(ax, values)
+        figure.set_figheight(figure.get_figheight() + LETTER * self.x.upright)
         own = [] if self.looks else self.entries()
         key(figure, own, self.lines[0] if len(self.lines) == 1 else None)
         if others := (self.entries() if self.looks else []) + self.signs():
@@ -282,7 +289,8 @@ class Chart:
         if self.scale == "fraction":
             ax.set_ylim(-0.02, 1.02)
         elif self.scale == "log":
-            ax.set(yscale="log", ylim=self.ends())
+            ax.set_ylim(self.ends())  # first: no limits suit equal values by themselves
+            ax.set_yscale("log")
             log_axis(ax.yaxis)
         ax.grid(True)
 
@@ -392,18 +400,22 @@ def canvas(n: int, make: Callable[..., Any] | None = None) -> tuple[Any, list[An
 
 def _headings(figure: Any, panels: Sequence[Any], headings: Sequence[str]) -> None:
     """Headings of panels, broken between settings where they are wider than a panel; the figure grows with their lines."""
-    most = 0
-    for ax, heading in zip(panels, headings, strict=True):
-        lines: list[str] = []
-        for part in filter(None, heading.split(", ")):
-            if lines and len(lines[-1]) + len(part) + 2 <= 19 * ax.bbox.width / figure.dpi:
-                lines[-1] += f", {part}"
-            else:
-                lines.append(part)
-        ax.set_title(",\n".join(lines), pad=3)
-        most = max(most, len(lines))
+    room = int(19 * panels[0].bbox.width / figure.dpi)
+    broken = [wrapped(heading, room) for heading in headings]
+    for ax, lines in zip(panels, broken, strict=True):
+        ax.set_title("\n".join(lines), pad=3)
     rows = panels[0].get_gridspec().nrows
-    figure.set_figheight(figure.get_figheight() + 0.13 * rows * max(0, most - 2))
+    figure.set_figheight(figure.get_figheight() + 0.13 * rows * max(0, max(map(len, broken)) - 2))
+
+
+def wrapped(heading: str, room: int) -> list[str]:
+    """A heading in lines of so many letters, broken after a comma, else after =; what is longer still is cut."""
+    lines, most = [""], round(1.15 * room)  # a little more is no harm: letters are narrow
+    for part in re.split(r"(?<=,) ", heading):
+        for piece in [part] if len(part) <= most else re.split(r"(?<==) ", part, maxsplit=1):
+            joined = f"{lines[-1]} {piece}".strip()
+            lines[-1:] = [joined] if len(joined) <= room or not lines[-1] else [lines[-1], piece]
+    return [line if len(line) <= most else f"{line[: most - 3]}..." for line in lines]
 
 
 def _name_axes(figure: Any, panels: Sequence[Any], x: str, y: str) -> None:

@@ -1,21 +1,123 @@
-"""Maps over any two axes: phase diagrams of mean accuracy with N* and theory, and any other value of the levels."""
+"""Maps over any two axes: pixels of what was tested and of nothing else, level lines over them, N* and theory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from .axis import Axis, column
+import numpy as np
+
+from .axis import Axis, borders, column
 from .critical import theory_layer
-from .grammar import MAX_PANELS, Chart, Layer, Points, fewer, values_of, where
-from .pixels import Pixels, has_gaps
+from .grammar import MAX_PANELS, Chart, Layer, Panel, Points, fewer, values_of, where
 from .study import Layout, Roles, Study
-from .style import ACCURACY, NotDrawn, Picture
+from .style import ACCURACY, UNTESTED, NotDrawn, Picture, outline
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
-WHITE = {"color": "black", "markerfacecolor": "white", "markeredgecolor": "black", "marker": "o", "markersize": 4}
+NEAR = 1.6
+"""A pixel reaches half way to its neighbour, if that is not farther than this many usual steps."""
+
+WHITE = {"color": "black", "markerfacecolor": "white", "marker": "o", "markersize": 4}
+Corners = tuple[float, float, float, float]
+"""Where a pixel begins and ends on paper along x, and along y."""
+
+
+@dataclass(frozen=True)
+class Pixels(Layer):
+    """A coloured pixel for each row with a value of `y`; no two rows of a panel share a place. What was not tested is hatched.
+
+    Numbers have a scale of colours between `ends`, those of the values if None, with a mark at `mark`, and with `contour` a line
+    where the values cross it. With `colours` the column holds their keys, each with its name. `gaps` says whether something was
+    not tested.
+    """
+
+    name: str = ""
+    ends: tuple[float, float] | None = (0.0, 1.0)
+    mark: float | None = None
+    contour: bool = False
+    gaps: bool = False
+    colours: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
+
+    def draw(self, panel: Panel) -> None:
+        from matplotlib.collections import PolyCollection
+
+        ax, rows, x, y = panel.ax, panel.rows(self.table), panel.x, panel.y or panel.x
+        ax.set_facecolor(UNTESTED["facecolor"])
+        ax.patch.set(hatch=UNTESTED["hatch"], edgecolor=UNTESTED["edgecolor"])
+        found = [(box, row[self.y]) for box, row in pixels(x, y, rows) if row[self.y] == row[self.y]]
+        corners = [[(a, c), (b, c), (b, d), (a, d)] for (a, b, c, d), _ in found]
+        places = [np.stack([x.data(at), y.data(up)], axis=1) for at, up in (np.transpose(box) for box in corners)]
+        shown = PolyCollection(places, linewidth=0.2, edgecolor="face", zorder=1)
+        if self.colours:
+            shown.set(facecolor=[self.colours[value][1] for _, value in found], edgecolor="white", linewidth=0.5)
+        else:
+            shown.set(array=[value for _, value in found], cmap="viridis", clim=self._ends())
+        ax.add_collection(shown)
+        if self.contour:
+            self._contour(ax, x, y, rows)
+
+    def _contour(self, ax: Any, x: Axis, y: Axis, rows: Table) -> None:
+        """The line at `mark`, where values are known on all sides of it; none crosses the break of an axis."""
+        table = rows.assign(_x=column(x.name, rows), _y=column(y.name, rows)).pivot(index="_y", columns="_x", values=self.y)
+        table = table.reindex(index=y.values[y.broken :], columns=x.values[x.broken :])
+        if min(table.shape) > 1 and self.mark is not None and table.min(axis=None) < self.mark < table.max(axis=None):
+            places = (axis.place(values) for axis, values in ((x, table.columns), (y, table.index)))
+            z = np.ma.masked_invalid(table.to_numpy(float))
+            ax.contour(*places, z, levels=[self.mark], colors="black", linewidths=1.2, zorder=3).set_path_effects(outline())
+
+    def _ends(self) -> tuple[float, float]:
+        return self.ends or (float(np.nanmin(self.heights())), float(np.nanmax(self.heights())))
+
+    def finish(self, figure: Any, axes: Any) -> None:
+        """The scale of the colours."""
+        from matplotlib.cm import ScalarMappable
+        from matplotlib.colors import Normalize
+
+        if not self.colours:
+            scale = ScalarMappable(Normalize(*self._ends()), "viridis")
+            bar = figure.colorbar(scale, ax=axes, label=self.name or self.y, fraction=0.05, pad=0.02)
+            if self.mark is not None:
+                bar.ax.axhline(self.mark, color="black", linewidth=1.2)
+
+    def heights(self) -> np.ndarray:
+        return np.zeros(0) if self.colours else super().heights()
+
+    def entries(self) -> list[Any]:
+        from matplotlib.patches import Patch
+
+        there = set(self.table[self.y]) if self.colours else set()
+        found = [Patch(color=colour, label=name) for value, (name, colour) in self.colours.items() if value in there]
+        return found + [Patch(label="not tested", **UNTESTED)] * self.gaps
+
+
+def has_gaps(x: Axis, y: Axis, panels: Sequence[Table]) -> bool:
+    """Whether the pixels leave some of a panel open."""
+    whole = np.prod([np.diff(axis.ends()) for axis in (x, y)])
+    covered = [sum((b - a) * (d - c) for (a, b, c, d), _ in pixels(x, y, rows)) for rows in panels]
+    return bool(min(covered) < 0.999 * whole)
+
+
+def pixels(x: Axis, y: Axis, rows: Table) -> Iterator[tuple[Corners, dict[str, Any]]]:
+    """Each row with its pixel; none is wider than the usual step, so that gaps stay gaps. A row without a place has none."""
+    placed = rows.assign(_x=x.spots(column(x.name, rows)), _y=y.spots(column(y.name, rows))).dropna(subset=["_x", "_y"])
+    steps: Any = np.diff(np.unique(placed["_x"]))
+    across = _sides(x, placed["_x"], float(np.median(steps)) if len(steps) else 1.0)
+    largest = [steps.max() for _, mine in placed.groupby("_x") if len(steps := np.diff(np.unique(mine["_y"])))]
+    for _, mine in placed.groupby("_x"):
+        up = _sides(y, mine["_y"], float(np.median(largest)) if largest else 1.0)
+        for row in mine.to_dict("records"):
+            yield (*across[row["_x"]], *up[row["_y"]]), row
+
+
+def _sides(axis: Axis, spots: Table, usual: float) -> dict[float, tuple[float, float]]:
+    """Ends of each pixel: half way to its neighbours; half a usual step where they are farther than NEAR steps away."""
+    usual = usual if axis.numeric else 1.0
+    at = np.unique(spots)
+    edges = borders(at, usual)
+    low, high = (np.where(abs(end - at) < NEAR * usual / 2, end, at + np.sign(end - at) * usual / 2) for end in (edges[:-1], edges[1:]))
+    return dict(zip(at, zip(np.clip(low, *axis.ends()), np.clip(high, *axis.ends()), strict=True), strict=True))
 
 
 @dataclass(frozen=True)
@@ -63,23 +165,19 @@ class Map:
         """Whether N* of a cell can stand at the cell's place along x."""
         return self.y == "N" and "N" not in self.axes[0].used
 
-    def name(self, first: str) -> str:
-        """A file name: the first word alone for the first axis against N."""
-        if self.study.axes and (self.x, self.y) == (self.study.axes[0], "N"):
-            return first
-        spelled = ("".join(c if c.isalnum() else {"*": "x", "/": "-by-"}.get(c, "") for c in axis) for axis in (self.x, self.y))
-        return "-".join([first, *spelled])
-
     def chart(self, layers: Sequence[Layer]) -> Chart:
         """The chart of these layers, pixels first."""
         x, y = self.axes
         return Chart(layers, x, y=y, panels=self.panels)
 
-    def caption(self, sentence: str, chart: Chart) -> str:
-        """The sentence, and why an axis has panels of its own."""
+    def picture(self, first: str, title: str, sentence: str, chart: Chart) -> Picture:
+        """The chart with its title and sentence; its file has the first word alone as its name for the first axis against N."""
+        spelled = ("".join(c if c.isalnum() else {"*": "x", "/": "-by-"}.get(c, "") for c in axis) for axis in (self.x, self.y))
+        usual = self.study.axes and (self.x, self.y) == (self.study.axes[0], "N")
         apart = sorted((self.axes[0].used | self.axes[1].used) & {*self.panels})
-        why = f" Panels of one {' and '.join(apart)} each: a pixel is one cell." if apart else ""
-        return f"{sentence}{why}{chart.remark}{' Hatched: not tested.' * self.gaps}"
+        sentence += f" Panels of one {' and '.join(apart)} each: a pixel is one cell." if apart else ""
+        sentence += chart.remark + " Hatched: not tested." * self.gaps
+        return Picture(first if usual else "-".join([first, *spelled]), f"{title}: {self.y} against {self.x}", sentence, chart.figure())
 
 
 def phase(study: Study, roles: Roles) -> Iterator[Picture]:
@@ -88,8 +186,7 @@ def phase(study: Study, roles: Roles) -> Iterator[Picture]:
         raise NotDrawn("no axis but N varies")
     for x, y in roles.phases:
         shown, over = phase_chart(study, x, y)
-        caption = over.caption(_sentence(study, study.thetas[0]), shown)
-        yield Picture(over.name("phase"), f"Phase diagram: {y} against {x}", caption, shown.figure())
+        yield over.picture("phase", "Phase diagram", _sentence(study, study.thetas[0]), shown)
 
 
 def phase_chart(study: Study, x: str, y: str, with_theory: bool = True) -> tuple[Chart, Map]:

@@ -17,11 +17,10 @@ from ...errors import UsageError
 from ..fit import cells
 from ..fit.axes import as_given
 from ..fit.steps import ALL, LAST, at_steps
-from . import critical, curves, ratios
+from . import critical, curves
 from .axis import Axis, column
 from .grammar import Chart, Line, Points, averaged, scale_of, values_of, where
-from .maps import phase_chart
-from .pixels import Pixels, has_gaps
+from .maps import Pixels, has_gaps, phase_chart
 from .study import Study, misplaced, roles, study, varying, with_states
 from .style import label, look
 
@@ -85,15 +84,14 @@ def figure(
     if missing := [name for name in (shown, *by, *panels) if name not in df]:
         raise UsageError(f"df: no column {', '.join(missing)}; it has {', '.join(map(str, df))}")
     table = averaged(df.dropna(subset=[shown]), [*across, *by, *panels], shown) if runs else df
-    layer = (
-        Pixels(table, shown, name=label(shown)) if colour else Line(table, shown, low="low", high="high") if runs else _points(table, shown)
-    )
-    how = scale or scale_of(layer.heights())
     axes = [Axis.make(axis, table) for axis in across]
-    if isinstance(layer, Pixels):
+    how = scale or scale_of(table[shown].to_numpy(float, na_value=np.nan))
+    if colour:
         parts = [where(table, values) for values in values_of(table, panels)]
-        ends = (0.0, 1.0) if how == "fraction" else (None, None)
-        layer = Pixels(table, shown, name=label(shown), low=ends[0], high=ends[1], gaps=has_gaps(axes[0], axes[-1], parts))
+        ends = (0.0, 1.0) if how == "fraction" else None
+        layer = Pixels(table, shown, name=label(shown), ends=ends, gaps=has_gaps(axes[0], axes[-1], parts))
+    else:
+        layer = Line(table, shown, low="low", high="high") if runs else _points(table, shown)
     chart = Chart([layer], axes[0], label(shown), y=axes[1] if colour else None, lines=by, panels=panels, scale=how)
     _check_lines(df, chart)
     with look():
@@ -222,7 +220,7 @@ def collapse(df: pd.DataFrame, ax: Axes | None = None, *, lines: str | None = No
     unit = about.thresholds(theta)["N_star"]
     if (n := int(unit.notna().sum())) < 2:
         raise UsageError(f"theta: {n} of {len(unit)} cells cross accuracy {theta:g}; needed: 2, choose another theta")
-    chart = ratios.collapse_chart(about, {ratios.OWN_UNIT: unit}, lines or (axes[0] if axes else None), theta)
+    chart = critical.collapse_chart(about, {critical.OWN_UNIT: unit}, lines or (axes[0] if axes else None), theta)
     return chart.on(_new() if ax is None else ax)
 
 

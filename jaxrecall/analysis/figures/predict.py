@@ -27,16 +27,57 @@ POINTS = 8
 NO_FIELD = ("part", RATIO)
 """Columns of cells that only repeat others."""
 
+Formula = Callable[..., Any]
+Cell = Mapping[str, Any]
 
-def accuracy(at: Mapping[str, Any], N: float) -> float | None:
+
+def accuracy(at: Cell, N: float) -> float | None:
     """Predicted test accuracy (fraction)."""
     return _predicted(theory.accuracy, at, N)
 
 
-def accuracy_curve(at: Mapping[str, Any], N: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+def critical_N(at: Cell, theta: float) -> float | None:
+    """Predicted N* (samples); infinite if accuracy never reaches theta."""
+    return _predicted(theory.critical_N, at, theta)
+
+
+def fano_ceiling(at: Cell, N: float) -> float | None:
+    """The most accuracy that the information in the initial gradient allows, about."""
+    return _predicted(theory.fano_ceiling, at, N)
+
+
+def seen(at: Cell, N: float) -> float | None:
+    """Expected fraction of the labels that N samples hold, which no training recalls more of but by chance."""
+    return _predicted(theory.seen, at, N, any_training=True)
+
+
+def seen_N(at: Cell, theta: float) -> float | None:
+    """The N at which that fraction is theta."""
+    return _predicted(theory.seen_N, at, theta, any_training=True)
+
+
+def parameters_per_bit(at: Cell) -> float | None:
+    """Parameters of V_mat for each bit of the permutation."""
+    return _predicted(theory.parameters_per_bit, at, any_training=True)
+
+
+def score_noise(at: Cell, N: float) -> dict[str, float] | None:
+    """Predicted noises of the attention scores in units of the trigger's score, by the names of NOISES."""
+    found = _predicted(theory.score_noise, at, N)
+    return None if found is None else {name: getattr(found, name) for name in NOISES}
+
+
+def surrogate_N(at: Cell, theta: float, seeds: int) -> float | None:
+    """Critical N of the locked-attention surrogate, by its own draws; None without seeds."""
+    locked = {"L": 2, "kappa": 100.0}  # neither matters where attention is locked
+    return _predicted(surrogate.critical_N, {**at, **locked}, theta, seeds) if seeds else None
+
+
+def accuracy_curve(at: Cell, N: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     """Predicted test accuracy along N, (N, accuracy): smooth in ln N between these N and, where they are few, some more."""
     low, high = float(np.log(N.min())), float(np.log(N.max()))
-    asked = np.unique(N) if len(set(N)) >= POINTS or low == high else np.unique([*N, *np.exp(np.linspace(low, high, POINTS)).round()])
+    few = len(set(N)) < POINTS and low < high
+    asked = np.unique([*N, *np.exp(np.linspace(low, high, POINTS)).round()] if few else N)
     found = [accuracy(at, float(n)) for n in asked]
     if None in found:
         return None
@@ -46,7 +87,7 @@ def accuracy_curve(at: Mapping[str, Any], N: np.ndarray) -> tuple[np.ndarray, np
     return np.exp(x), PchipInterpolator(np.log(asked), np.array(found, dtype=float))(x)
 
 
-def critical_curve(at: Mapping[str, Any], axis: str, values: Sequence[int], theta: float) -> tuple[np.ndarray, np.ndarray]:
+def critical_curve(at: Cell, axis: str, values: Sequence[int], theta: float) -> tuple[np.ndarray, np.ndarray]:
     """Predicted N* along an axis of whole numbers, (value, N*), smooth in logarithms.
 
     nan, which breaks a line, where accuracy never reaches theta. Theory is evaluated at these values, and between them where
@@ -65,57 +106,20 @@ def critical_curve(at: Mapping[str, Any], axis: str, values: Sequence[int], thet
     return np.array(x), np.array(y)
 
 
-def critical_N(at: Mapping[str, Any], theta: float) -> float | None:
-    """Predicted N* (samples); infinite if accuracy never reaches theta."""
-    return _predicted(theory.critical_N, at, theta)
-
-
-def score_noise(at: Mapping[str, Any], N: float) -> dict[str, float] | None:
-    """Predicted noises of the attention scores in units of the trigger's score, by the names of NOISES."""
-    found = _predicted(theory.score_noise, at, N)
-    return None if found is None else {name: getattr(found, name) for name in NOISES}
-
-
-def surrogate_N(at: Mapping[str, Any], theta: float, seeds: int) -> float | None:
-    """Critical N of the locked-attention surrogate, by its own draws; None without seeds."""
-    locked = {"L": 2, "kappa": 100.0}  # neither matters where attention is locked
-    return _predicted(surrogate.critical_N, {**at, **locked}, theta, seeds) if seeds else None
-
-
-def fano_ceiling(at: Mapping[str, Any], N: float) -> float | None:
-    """The most accuracy that the information in the initial gradient allows, about."""
-    return _predicted(theory.fano_ceiling, at, N)
-
-
-def seen(at: Mapping[str, Any], N: float) -> float | None:
-    """Expected fraction of the labels that N samples hold, which no training recalls more of but by chance."""
-    return _predicted(theory.seen, at, N, any_training=True)
-
-
-def seen_N(at: Mapping[str, Any], theta: float) -> float | None:
-    """The N at which that fraction is theta."""
-    return _predicted(theory.seen_N, at, theta, any_training=True)
-
-
-def parameters_per_bit(at: Mapping[str, Any]) -> float | None:
-    """Parameters of V_mat for each bit of the permutation."""
-    return _predicted(theory.parameters_per_bit, at, any_training=True)
-
-
-def reason(cells: Iterable[Mapping[str, Any]]) -> str:
+def reason(cells: Iterable[Cell]) -> str:
     """One sentence on the cells without a prediction of accuracy, with the first reason; nothing if there are none."""
     every = list(cells)
     why = [str(found) for cell in every if isinstance(found := _answer(theory.accuracy, cell, 1024.0), TheoryError)]
     return f"Theory does not cover {len(why)} of {len(every)} cells ({why[0]})." if why else ""
 
 
-def _predicted(formula: Callable[..., Any], at: Mapping[str, Any], *arguments: Any, any_training: bool = False) -> Any:
+def _predicted(formula: Formula, at: Cell, *arguments: Any, any_training: bool = False) -> Any:
     """What a formula says; None where it does not cover the cell. With `any_training` it holds however the model was trained."""
     found = _answer(formula, at, *arguments, any_training=any_training)
     return None if isinstance(found, TheoryError) else found
 
 
-def _answer(formula: Callable[..., Any], at: Mapping[str, Any], *arguments: Any, any_training: bool = False) -> Any:
+def _answer(formula: Formula, at: Cell, *arguments: Any, any_training: bool = False) -> Any:
     """What a formula says of all settings of a cell, or the TheoryError that refuses them."""
     plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in at.items() if name not in NO_FIELD}
     settings = {name: value for name, value in plain.items() if value is not None and value == value}
@@ -127,7 +131,7 @@ def _answer(formula: Callable[..., Any], at: Mapping[str, Any], *arguments: Any,
 
 
 @lru_cache(maxsize=200_000)
-def _cached(formula: Callable[..., Any], settings: tuple[tuple[str, Any], ...], any_training: bool, *arguments: Any) -> Any:
+def _cached(formula: Formula, settings: tuple[tuple[str, Any], ...], any_training: bool, *arguments: Any) -> Any:
     try:
         return formula(Model.from_fields(dict(settings), any_training=any_training), *arguments)
     except TheoryError as why:

@@ -53,6 +53,12 @@ class Layout:
         """A level's name: d = 64, L = 8, N = 1024."""
         return settings(self.levels.loc[level], (*self.axes, "N"))
 
+    def first_and_last(self, rows: Table) -> tuple[Table, Table]:
+        """The rows of the first and of the last step of each curve, row by row; of levels a curve is a cell at one N."""
+        by = [*self.axes, *(["N"] if "N" in rows else [])]
+        curves = rows.sort_values([*by, "step"]).groupby(by or (lambda _: 0), dropna=False)
+        return curves.head(1).reset_index(drop=True), curves.tail(1).reset_index(drop=True)
+
     def means(self, column: str, within: tuple[float, float] = (0.0, 1.0)) -> Table:
         """The levels with a band of one standard deviation over seeds around the mean of a column of the runs."""
         if column == "accuracy":
@@ -86,10 +92,9 @@ class Study(Layout):
         """Theory's accuracy at each level; nan where theory does not reach."""
         return self.asked(predict.accuracy)
 
-    @property
-    def methods(self) -> list[str]:
-        """The methods of the fit, in the order of METHODS."""
-        return list(self.fit.thresholds["method"].unique())
+    def named(self, name: str, theta: float) -> str:
+        """The file name of a figure that there is for each theta: the first one has no number."""
+        return name if theta == self.thetas[0] else f"{name}-{theta:g}"
 
     def thresholds(self, theta: float) -> Table:
         """The reported estimates, row i for cell i, with the settings of the cell and five columns more.
@@ -101,33 +106,28 @@ class Study(Layout):
         found["in_law"] = (found["state"] == "crosses") & ~found["warning"].str.contains("not in the law")
         found["law"] = np.nan
         found["rejected"] = self.cells["part"].isin(self.rejected(theta))
+        exponents = reported(self.fit.exponents, theta)
         for family, mine in self._by_family(found):
-            exponent = self.exponents(theta, family.name)
-            if exponent and not np.isnan(list(exponent.values())).any():
-                steps = sum(e * np.log(mine[axis]) for axis, e in exponent.items())
+            exponent = exponents[exponents["part"] == family.name].set_index("axis")["exponent"]
+            if len(exponent) and exponent.notna().all():
+                steps = sum(e * np.log(mine[str(axis)]) for axis, e in exponent.items())
                 off = (np.log(mine["N_star"]) - steps).where(mine["in_law"] & mine["copy_of"].isna())
                 constant = off.groupby([mine[f] for f in family.factors], dropna=False).transform("mean") if family.factors else off.mean()
                 found.loc[mine.index, "law"] = np.exp(steps + constant)
         return found.join(self.cells[[name for name in self.cells if name not in found]])
-
-    def exponents(self, theta: float, part: str) -> dict[str, float]:
-        """The reported exponents by axis."""
-        mine = reported(self.fit.exponents, theta)
-        mine = mine[mine["part"] == part]
-        return dict(zip(mine["axis"], mine["exponent"], strict=True))
 
     def rejected(self, theta: float) -> list[str]:
         """The families whose law the diagnostics reject: their cells are farther from it than the noise explains."""
         found = reported(self.fit.exponents, theta)
         return list(found.loc[found["rejected"], "part"].unique())
 
-    def exponents_of(self, N_star: Any, theta: float) -> dict[tuple[str, str], float]:
-        """Exponents, by (part, axis), of the law through other values of N*, row i for cell i, over the cells of the reported law."""
-        out = {}
+    def exponents_of(self, formula: Callable[[Any, float], float | None], theta: float) -> dict[tuple[str, str], float]:
+        """Exponents, by (part, axis), of the law through the N* of a formula, over the cells of the reported law."""
+        out, N_star = {}, np.array([formula(cell, theta) for cell in self.cells.to_dict("records")], dtype=float)
         for family, mine in self._by_family(self.thresholds(theta)):
             inside = mine["in_law"].to_numpy()
             law = Law([cell for cell, is_in in zip(family.cells, inside, strict=True) if is_in], family.law, family.factors)
-            y = np.log(np.asarray(N_star, dtype=float)[mine.index][inside])
+            y = np.log(N_star[mine.index][inside])
             y[~np.isfinite(y)] = np.nan
             found = law.exponents(y[None])[0] if not np.isnan(y).all() else np.full(len(family.law), np.nan)
             out |= {(family.name, axis): float(e) for axis, e in zip(family.law, found, strict=True)}

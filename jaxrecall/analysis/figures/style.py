@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,9 @@ MAX_TEXT = 60
 
 MAX_NAMED = 3
 """A heading names more axes than this only where fewer do not distinguish the panels."""
+
+LEGEND_LINE = 0.15
+"""Height of an entry of a legend, inches."""
 
 GREY = "0.35"
 DASH = (0, (3, 1.5))
@@ -128,6 +131,13 @@ def text(value: Any) -> str:
     return shown if len(shown) <= MAX_TEXT else f"{shown[: MAX_TEXT - 3]}..."
 
 
+def told(values: Any, named: Callable[[Any], str], middle: str = "median", form: str = ".2f", most: str = "at the farthest") -> str:
+    """The middle of a column and the value farthest from 0, or the "least" if `most` says so: 0.98 in the median of 36, at ... (d = 64)."""
+    values = values.astype(float).dropna()
+    worst = values.idxmin() if "least" in most else values.abs().idxmax()
+    return f"{values.agg(middle):{form}} in the {middle} of {len(values)}, {most} {values[worst]:{form}} ({named(worst)})"
+
+
 def line(named: str, **style: Any) -> Any:
     """An entry of a legend."""
     from matplotlib.lines import Line2D
@@ -137,9 +147,13 @@ def line(named: str, **style: Any) -> Any:
 
 
 def key(figure: Any, handles: Sequence[Any], title: str | None = None, where: str = "outside right center", ncols: int = 1) -> None:
-    """A legend outside of the panels."""
+    """A legend outside of the panels: as many entries as have room, evenly from the first to the last."""
+    room = ncols * int((figure.get_figheight() - 0.6) / LEGEND_LINE)
+    if len(handles) > room:
+        title = f"{title or ''}, {room} of {len(handles)}".lstrip(", ")
     if handles:
-        figure.legend(handles=handles, title=title, loc=where, ncols=ncols, frameon=False, handlelength=2.2, columnspacing=1.2)
+        entries = spread(list(handles), room)
+        figure.legend(handles=entries, title=title, loc=where, ncols=ncols, frameon=False, handlelength=2.2, columnspacing=1.2)
 
 
 def above(figure: Any, handles: Sequence[Any], title: str | None = None) -> None:

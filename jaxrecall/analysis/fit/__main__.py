@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from ...cli import called
 from ...errors import Refused
 from ...sweep.running.progress import PLAIN_EVERY_SECONDS, now_and_then
-from ...sweep.store.paths import local_path
+from ...sweep.store.files import local_path
 from . import runs, steps
 from .estimate import METHODS, REPORTED
 from .fitting import RESAMPLES, fit

@@ -9,8 +9,7 @@ from typing import Any
 
 from ...errors import FitError, UsageError
 from ...model.point import FIELDS
-from ...sweep.store.files import atomic_write
-from ...sweep.store.paths import holds_results
+from ...sweep.store.files import atomic_write, holds_results
 from .fitting import Fit
 from .tables import DIAGNOSTICS, EXPONENTS, THRESHOLDS
 

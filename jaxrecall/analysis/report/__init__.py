@@ -1,1 +1,132 @@
-"""A report: one HTML page with figures, tables and provenance. `tables` and `page` make the HTML, `write` writes all of it."""
+"""A report: one HTML page with figures, tables and provenance, and the figures beside it. `page` makes the HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...errors import FitError, UsageError
+from ...sweep.running.status import survey
+from ...sweep.store.files import atomic_write, holds_results
+from ...sweep.store.store import Store
+from ..figures import critical, curves, maps, noise, predict
+from ..figures.study import Roles, Study, roles, study
+from ..figures.style import NotDrawn, Picture, label, look, save
+from ..fit import cells, runs
+from ..fit.fitting import RESAMPLES
+from ..fit.steps import ALL, LAST, Steps, at_steps
+from ..fit.write import check_folder
+from .page import page, sections
+
+SURROGATE_SEEDS = 64
+OURS = ("accuracy", "critical-n", "phase", "collapse", "noise", "agreement", "decoders", "trace")
+"""How the names of figures begin."""
+
+PICTURES: dict[str, Callable[[Study, Roles], Iterator[Picture]]] = curves.FIGURES | critical.FIGURES | maps.FIGURES | noise.FIGURES
+"""What a report draws, in its order. Each module lists its own figures, so that one more is written in one file."""
+
+OnProgress = Callable[[str, int, int], None]
+"""Is called with the present step, the parts done and all parts."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """The page, the folder of its figures, what they are, which were left out and why, and remarks on the rows and the fit."""
+
+    page: Path
+    folder: Path
+    pictures: list[Picture]
+    left_out: list[tuple[str, str]]
+    remarks: list[str]
+
+
+def write(
+    table: Path,
+    out: Path | None = None,
+    thetas: Sequence[float] = (0.5,),
+    resamples: int = RESAMPLES,
+    surrogate_seeds: int = SURROGATE_SEEDS,
+    step: Steps = LAST,
+    command: str = "",
+    on_progress: OnProgress = lambda what, done, of: None,
+    **places: Any,
+) -> Report:
+    """Writes the report of a results folder or of a Parquet file.
+
+    Args:
+        table: the folder or the file.
+        out: the page; DIR/report.html or FILE-report.html if None.
+        thetas: accuracies to cross (fractions).
+        resamples: bootstrap resamplings of the fit.
+        surrogate_seeds: draws of the locked-attention surrogate; 0: none.
+        step: the rows of runs that train on, as for a fit.
+        command: what goes into the page as the command that made it.
+        on_progress: is called with the present step, the parts done and all parts.
+        places: axes of figures, by `x`, `lines`, `panels` and `phases`.
+
+    Raises UsageError, FitError or StoreError before anything is written.
+    """
+    is_folder = holds_results(Store(table).folder)
+    out = out or (table / "report.html" if is_folder else table.resolve().with_name(f"{table.resolve().stem}-report.html"))
+    if out.is_dir():
+        raise UsageError(f"--out: {out} is a folder; allowed: a file, as in {out / 'report.html'}")
+    folder = out.with_name(f"{out.stem}-figures")
+    check_folder(folder)
+    if surrogate_seeds < 0:
+        raise UsageError(f"--surrogate: {surrogate_seeds}; allowed: a number of seeds, or 0 for none")
+    every, remarks = runs.read(table)
+    frame = at_steps(every, step)
+    families, _ = cells.families(frame)
+    chosen = roles(families, **places)
+    found = study(frame, families, thetas, resamples, surrogate_seeds, lambda done, of: on_progress("resampling", done, of), every)
+    remarks += found.fit.remarks
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        drawn, left_out = draw(found, chosen, folder, on_progress)
+        facts = survey(table) if is_folder else None
+        manifest = Store(table).read_manifest() if is_folder else None
+        title = f"{(facts and facts['grid']) or table.resolve().stem}: how critical N scales"
+        html = page(title, _summary(found, step), drawn, left_out, sections(found, remarks, facts, manifest, command), folder.name)
+        atomic_write(out, html.encode(errors="backslashreplace"))
+    except OSError as error:
+        raise FitError(f"{out}: cannot be written ({error.strerror or error}); choose another --out") from error
+    return Report(out, folder, [picture for picture, _ in drawn], left_out, remarks)
+
+
+def draw(
+    study: Study, roles: Roles, folder: Path, on_progress: OnProgress = lambda what, done, of: None
+) -> tuple[list[tuple[Picture, str]], list[tuple[str, str]]]:
+    """Draws every figure that the table holds into `folder`, as PDF and PNG; each with its SVG, and what was left out and why.
+
+    Figures that an earlier call left in the folder are removed. `on_progress(what, done, of)` is called before each kind.
+    """
+    for old in (path for name in OURS for kind in ("pdf", "png") for path in folder.glob(f"{name}*.{kind}")):
+        old.unlink()
+    drawn, left_out = [], []
+    for done, (what, pictures) in enumerate(PICTURES.items()):
+        on_progress(f"drawing {what}", done, len(PICTURES))
+        try:
+            with look():
+                for picture in pictures(study, roles):
+                    on_progress(f"drawing {picture.name}", done, len(PICTURES))
+                    drawn.append((picture, save(picture, folder)))
+        except NotDrawn as why:
+            left_out.append((what, str(why)))
+    return drawn, left_out
+
+
+def _summary(found: Study, step: Steps) -> str:
+    """What the table holds, what its symbols mean, where theory applies, and which steps are shown."""
+    rows = found.rows
+    legend = "; ".join(label(name) for name in ("N", "d", "L", "V", "m") if name in rows)
+    summary = (
+        f"{len(found.cells)} cells ({', '.join(found.axes) or 'nothing'} vary), {len(rows)} rows, {rows['seed'].nunique()} seeds. "
+        f"{legend}. m = 0: attention only. Theory: ours. {predict.reason(found.cells.to_dict('records'))}"
+    )
+    if not found.traces:
+        return summary.strip()
+    named = {LAST: "their last step", ALL: "all recorded steps"}
+    steps = named.get(step) if isinstance(step, str) else f"step {', '.join(map(str, [step] if isinstance(step, int) else step))}"
+    return f"{summary.strip()} Of runs that train on, the figures and tables take {steps}; those against the step show every one."

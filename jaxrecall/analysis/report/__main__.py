@@ -13,14 +13,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ...cli import called
+from ...cli import INTERRUPTED, OK, USAGE, called
 from ...errors import Refused
+from ...sweep.running.progress import COUNT_EVERY_SECONDS, now_and_then
 from ..fit import runs, steps
 from ..fit.fitting import RESAMPLES
-from .progress import progress
-from .write import SURROGATE_SEEDS, Report, write
-
-OK, USAGE, INTERRUPTED = 0, 2, 130
+from . import SURROGATE_SEEDS, Report, write
 
 
 def parser() -> argparse.ArgumentParser:
@@ -49,13 +47,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Parses, writes, prints; returns the exit code: 0 done, 2 refused, 130 interrupted."""
     argv = sys.argv[1:] if argv is None else list(argv)
     args = parser().parse_args(argv)
+    places = {"x": args.x, "lines": args.lines, "panels": args.panels, "phases": args.phase}
+    command = f"python -m jaxrecall.report {shlex.join(argv)}"
+    on_progress = now_and_then(COUNT_EVERY_SECONDS, lambda what, done, of: f"{what}: {done} of {of} done")
     try:
-        with progress() as on_progress:
-            places = {"x": args.x, "lines": args.lines, "panels": args.panels, "phases": args.phase}
-            command = f"python -m jaxrecall.report {shlex.join(argv)}"
-            out, step = Path(args.out) if args.out else None, steps.parsed(args.step)
-            how = (args.theta, args.resamples, args.surrogate, step, command, on_progress)
-            report = write(Path(args.table), out, *how, **places)
+        out, step = Path(args.out) if args.out else None, steps.parsed(args.step)
+        report = write(Path(args.table), out, args.theta, args.resamples, args.surrogate, step, command, on_progress, **places)
         print(*lines(report), sep="\n")
     except Refused as error:
         print(error, file=sys.stderr)

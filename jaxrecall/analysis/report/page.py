@@ -5,15 +5,25 @@ It is dark where the reader's screen is; figures keep a white card.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from html import escape
+from typing import Any
 
-from ..figures.style import PAGE, Picture
+import yaml
+
+from ...sweep.running.status import MAX_SECONDS
+from ..figures import predict
+from ..figures.study import Study, reported
+from ..figures.style import PAGE, Picture, text
+from ..fit.estimate import METHODS, REPORTED
+
+OPEN_ROWS = 24
 
 CSS = """
-:root { color-scheme: light dark; --ink: #111; --paper: #fff; --soft: #444; --line: #ddd; --link: #1d4f91; --mark: #eef3fa }
+:root { color-scheme: light dark; --ink: #111; --paper: #fff; --soft: #444; --line: #ddd; --link: #1d4f91 }
 @media (prefers-color-scheme: dark) {
-  :root { --ink: #e6e6e6; --paper: #16181c; --soft: #b8bcc4; --line: #3a3f47; --link: #8ab8ff; --mark: #232b38 }
+  :root { --ink: #e6e6e6; --paper: #16181c; --soft: #b8bcc4; --line: #3a3f47; --link: #8ab8ff }
 }
 body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper) }
 body { max-width: 62rem; margin: 2rem auto; padding: 0 1rem }
@@ -25,14 +35,14 @@ figure svg { display: block; margin: auto; max-width: 100%; height: auto; backgr
 figcaption { font-size: .92rem; color: var(--soft); margin: .4rem auto; max-width: 50rem }
 .wide { overflow-x: auto } table { border-collapse: collapse; font-size: .82rem; font-variant-numeric: tabular-nums }
 th, td { text-align: left; padding: .15rem .6rem .15rem 0; border-bottom: 1px solid var(--line); vertical-align: top }
-th { border-bottom: 1px solid var(--ink) } .record { font-weight: 600; background: var(--mark) }
+th { border-bottom: 1px solid var(--ink) }
 summary { cursor: pointer; color: var(--link) } pre { font-size: .8rem; overflow-x: auto } .file { color: var(--soft); font-size: .82rem }
 """.strip()
 
 
 def page(
     title: str,
-    summary: Sequence[str],
+    summary: str,
     figures: Sequence[tuple[Picture, str]],
     left_out: Sequence[tuple[str, str]],
     sections: Sequence[tuple[str, str]],
@@ -48,7 +58,7 @@ def page(
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f"<title>{escape(title)}</title><style>\n{CSS}\n</style></head><body>\n<h1>{escape(title)}</h1>\n"
-        f"{''.join(f'<p>{escape(line)}</p>' for line in summary)}\n"
+        f"<p>{escape(summary)}</p>\n"
         f'<nav aria-label="Contents"><ol>{listed}</ol></nav>\n{shown}\n{rest}</body></html>\n'
     )
 
@@ -65,3 +75,116 @@ def _figure(picture: Picture, svg: str, folder: str) -> str:
         f'<h2 id="{picture.name}">{escape(picture.title)}</h2>\n<figure>{drawn}<figcaption>{escape(picture.caption)} '
         f'<span class="file">{escape(files)}</span></figcaption></figure>\n'
     )
+
+
+def sections(
+    study: Study, remarks: Sequence[str], facts: Mapping[str, Any] | None, manifest: Mapping[str, Any] | None, command: str
+) -> list[tuple[str, str]]:
+    """The sections of tables: (heading, HTML)."""
+    return [
+        ("Exponents", _exponents(study)),
+        ("Thresholds", _thresholds(study)),
+        ("Warnings and remarks", _warnings(study, remarks)),
+        ("Failures", _failures(facts)),
+        ("Provenance", _provenance(study, manifest or {}, command)),
+    ]
+
+
+def _exponents(study: Study) -> str:
+    """N* ~ product of axis^exponent, and theory's exponents over the same cells."""
+    heads = ["part", "theta", "axis", "exponent", "theory", "cells", "seeds", "to mind"]
+    body = []
+    for theta in study.thetas:
+        theirs = study.exponents_of(predict.critical_N, theta)
+        for row in reported(study.fit.exponents, theta).itertuples():
+            found = _between(row.exponent, row.lo, row.hi, ".3f")
+            theory = _between(theirs.get((str(row.part), str(row.axis)), float("nan")), form=".3f")
+            body.append([row.part, f"{theta:g}", row.axis, found, theory, row.n_cells, row.n_seeds, row.warning])
+    if not body:
+        return "<p>No axis of V, d, L, m varies, so there is no exponent.</p>"
+    return table(heads, body) + f"<p>In brackets: 95 % interval. Method: {escape(METHODS[REPORTED])}.</p>"
+
+
+def _thresholds(study: Study) -> str:
+    """N* of each cell and theta."""
+    heads, body = [*study.axes, "theta", "N*", "theory", "seeds", "levels", "to mind"], []
+    for theta in study.thetas:
+        for cell, row in study.thresholds(theta).iterrows():
+            found = _between(row["N_star"], row["lo"], row["hi"], ".4g")
+            if row["censored"] != "no":
+                left = row["censored"] == "left"
+                found = f"{'<' if left else '>'} {row['N_above' if left else 'N_below']}, censored {row['censored']}"
+            theirs = predict.critical_N(study.cells.loc[cell], theta)
+            theory = "" if theirs is None else "never" if theirs == float("inf") else f"{theirs:.4g}"
+            at = [text(study.cells[axis][cell]) for axis in study.axes]
+            body.append([*at, f"{theta:g}", found, theory, row["n_seeds"], row["n_levels"], row["warning"]])
+    return table(heads, body) + "<p>N* in samples; in brackets: 95 % interval.</p>"
+
+
+def _warnings(study: Study, remarks: Sequence[str]) -> str:
+    """Every warning of the fit, remarks on the rows, and the other diagnostics."""
+    rows = study.fit.diagnostics
+    warned = rows[rows["diagnostic"] == "warning"]
+    items = [*remarks, *(f"{row.part}, theta = {row.theta:g}: {row.text}" for row in warned.itertuples())]
+    rest = rows[~rows["diagnostic"].isin(["warning", "remark"])]
+    heads = ["part", "theta", "diagnostic", "of", "value", "text"]
+    body = [
+        [r.part, _between(r.theta, form="g"), r.diagnostic, r.subject, _between(r.value, r.lo, r.hi, ".3f"), r.text]
+        for r in rest.itertuples()
+    ]
+    listed = "<ul>" + "".join(f"<li>{escape(item)}</li>" for item in items) + "</ul>" if items else "<p>None.</p>"
+    return listed + folded(f"Diagnostics ({len(body)} rows)", table(heads, body))
+
+
+def _failures(facts: Mapping[str, Any] | None) -> str:
+    """Chunks that failed, with the command that repeats each."""
+    if facts is None:
+        return "<p>A file says nothing of failures.</p>"
+    names = ("runs", "missing", "bucket", "host", "error", "repeat")
+    body = [[str(failure[name]).partition("\n")[0] for name in names] for failure in facts["failures"]]
+    heads = ["runs", "of them missing", "program", "host", "error", "to try again"]
+    bad = [f"{facts[status]} rows {status}" for status in ("nonfinite", "degenerate") if facts.get(status)]
+    bad += [f"unreadable: {file['path']} ({file['reason']})" for file in facts["unreadable"]]
+    bad += [f"{facts['todo']} runs of the grid are still to do"] if facts["todo"] else []
+    unfinished = f"<p>{escape('; '.join(bad))}.</p>" if bad else ""
+    return (table(heads, body) if body else "<p>No chunk has failed.</p>") + unfinished
+
+
+def _provenance(study: Study, manifest: Mapping[str, Any], command: str) -> str:
+    """What was run, with what, and the command that made this page."""
+    from pandas.api.types import is_numeric_dtype
+
+    rows, facts = study.rows, {}
+    statuses = [f"{n} {status}" for status, n in rows["status"].value_counts().items()] if "status" in rows else []
+    facts["rows"] = f"{len(rows)} ({', '.join(statuses)})" if statuses else len(rows)
+    facts["seeds"] = f"{rows['seed'].nunique()}, from {rows['seed'].min()} to {rows['seed'].max()}"
+    for name in ("root_seed", "code_version", "precision", "dtype", "jax_version", "device_kind", "form"):
+        if name in rows:
+            facts[name] = ", ".join(f"{value} ({n} rows)" for value, n in rows[name].value_counts().sort_index().items())
+    if "seconds" in rows and is_numeric_dtype(rows["seconds"]):
+        facts["simulated for"] = f"{rows['seconds'][rows['seconds'].between(0, MAX_SECONDS)].sum():.1f} s"
+    manifest = manifest if isinstance(manifest, dict) else {}
+    if isinstance(versions := manifest.get("versions"), dict):
+        facts["versions"] = ", ".join(f"{name} {version}" for name, version in versions.items())
+    facts |= {"sweep": manifest["command"]} if "command" in manifest else {}
+    facts["this report"] = command
+    grid = yaml.safe_dump(json.loads(json.dumps(manifest["grid"])), sort_keys=False, width=120) if "grid" in manifest else ""
+    return table(["", ""], [*facts.items()]) + (folded("The grid as it was resolved", f"<pre>{escape(grid)}</pre>") if grid else "")
+
+
+def _between(value: Any, low: Any = float("nan"), high: Any = float("nan"), form: str = "g") -> str:
+    """A value with its interval, as far as they are known."""
+    return ("" if value != value else f"{value:{form}}") + (f" ({low:{form}} to {high:{form}})" if value == value and low == low else "")
+
+
+def table(heads: Sequence[str], body: Sequence[Sequence[Any]]) -> str:
+    """An HTML table, folded away if it is long."""
+    head = "".join(f"<th>{escape(h)}</th>" for h in heads)
+    rows = ("".join(f"<td>{escape(str(cell))}</td>" for cell in row) for row in body)
+    lines = "".join(f"<tr>{row}</tr>\n" for row in rows)
+    whole = f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>\n{lines}</tbody></table></div>'
+    return folded(f"{len(body)} rows", whole) if len(body) > OPEN_ROWS else whole
+
+
+def folded(title: str, content: str) -> str:
+    return f"<details><summary>{escape(title)}</summary>{content}</details>"

@@ -11,18 +11,14 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-import optax
 from jax import Array
 
 from .. import recall as model
 from ..embeddings import Embeddings
 from ..point import Point
-from ..training import TRAINS, first_step
+from ..training import TRAINS, first_step, updates
 from .realization import Realization
 from .steps import batch_of_step, in_float64, three_step
-
-OPTAX = {"sgd": optax.sgd(1.0), "momentum": optax.sgd(1.0, momentum=0.9), "adam": optax.adam(1.0), "adamw": optax.adamw(1.0)}
-"""The optimisers by name. Their updates are for a rate of 1, and rates multiply them."""
 
 EMBEDDINGS = ("Z_in", "Z_out", "z_trig", "z_eos", "W_in")
 
@@ -66,7 +62,7 @@ def descend(realization: Realization, point: Point) -> list[Descended]:
     """
     if not point.trains_on:
         raise ValueError(f"point: got steps={point.steps}, start='three_step', the recipe alone; allowed: steps > 3, or start='zero'")
-    optimizer = OPTAX[point.optimizer or ""]
+    optimizer = updates(point.optimizer or "")
     model_of = {"activation": point.activation, "trigger_in_value": point.trigger_in_value}
     found = []
     with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):  # optax mixes types
@@ -119,5 +115,5 @@ def _step(
 ) -> tuple[Parameters, Any]:
     """What moves after one step of the optimizer, and the optimizer's state."""
     gradient = jax.grad(_loss)(moved, held, batch, **model_of)
-    updates, state = optimizer.update(gradient, state, moved)
-    return {name: moved[name] + rates[name] * updates[name] for name in moved}, state
+    moves, state = optimizer.update(gradient, state, moved)
+    return {name: moved[name] + rates[name] * moves[name] for name in moved}, state

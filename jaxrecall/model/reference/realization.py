@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 from .. import embeddings as embed
 from .. import keys, task
 from ..laws import TOGETHER, EmbeddingLaw
+from ..laws.tokens import largest_words
 from ..point import BLOCK, REDRAWS, Point, Run, checked_seed
 from ..pool import MAX_DRAWS, MIN_MEAN
 from ..training import first_step
@@ -62,14 +63,16 @@ def realize(point: Point, seed: int) -> Realization:
     e = _embeddings(streams, point.embedding_law, V=point.V, d=point.d, m=point.m)
     perm = np.asarray(jax.jit(task.permutation, static_argnums=(1, 2))(streams, point.V, point.V))
 
-    def drawn(key: np.ndarray, below: int, length: int, n: int) -> np.ndarray:
-        return np.asarray(_tokens(key, V=below, L=length, n_blocks=-(-n // BLOCK)))[:n]
+    law = None if point.tokens == "uniform" else largest_words(point.token_law, point.V)
+
+    def drawn(key: np.ndarray, below: int, length: int, n: int, law: np.ndarray | None = None) -> np.ndarray:
+        return np.asarray(_tokens(key, law, V=below, L=length, n_blocks=-(-n // BLOCK)))[:n]
 
     def samples(
         tokens_key: np.ndarray, positions_key: np.ndarray, n: int, noise: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         if noise is None:
-            tokens = drawn(tokens_key, point.V, point.L, n).copy()
+            tokens = drawn(tokens_key, point.V, point.L, n, law).copy()
         else:
             tokens = np.concatenate([drawn(tokens_key, point.V, 1, n), noise], axis=1)
         positions = drawn(positions_key, point.L, 1, n)[:, 0]
@@ -158,6 +161,6 @@ def _items(streams: Array, steps: Array, N: int, n_blocks: int) -> Array:
 
 
 @partial(jax.jit, static_argnames=("V", "L", "n_blocks"))
-def _tokens(key: Array, V: int, L: int, n_blocks: int) -> Array:
+def _tokens(key: Array, law: Array | None, V: int, L: int, n_blocks: int) -> Array:
     blocks = keys.blocks(key, 0, n_blocks)
-    return jax.vmap(lambda j: task.tokens(blocks, j, V), out_axes=1)(jnp.arange(L, dtype=jnp.uint32))
+    return jax.vmap(lambda j: task.tokens(blocks, j, V, law), out_axes=1)(jnp.arange(L, dtype=jnp.uint32))

@@ -4,10 +4,10 @@ From bottom to top:
 
     schema       kinds of values: the check, the messages and the JSON Schema of each, from one declaration
     expr         the arithmetic of where and derive
-    axes         the names that a grid may use; the values of an axis: one, a list, a spacing; zip
+    axes         the names that a grid may use; the values of an axis: one, a list, a spacing
     file         the sections of a grid file
     document     YAML as plain data, with the line that every value came from, and --set
-    names        names that are unknown, unused, missing, misplaced or given twice
+    names        finds names that are unknown, unused, missing, misplaced or given twice
     expand       blocks to points
     grid         read_grid and as_grid: all of it, with every error at once
 """

@@ -1,9 +1,9 @@
-"""The names that a grid may use, and their values: one value, a list or a spacing for an axis; and zip, whose axes move together."""
+"""The names that a grid may use, and their values: one value, a list or a spacing for an axis."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import MISSING, Field
 from fractions import Fraction
@@ -12,15 +12,12 @@ from typing import Any
 from ...errors import Problem
 from ...model.point import FIELDS, checked_field, law_parameters, make_point
 from .expr import MAX_BITS
-from .schema import FINITE, Kind, Location, Schema, by_form, described, many, mapping, one_of, refuse, whole
+from .schema import FINITE, Kind, Mistakes, Schema, by_form, described, leaf, many, mapping, one_of, refuse, whole
 
 MAX_AXIS = 1_000_000
 """Values of an axis, at most."""
 
 _JSON_TYPES = {"int": "integer", "float": "number", "bool": "boolean"}
-
-Factor = tuple[tuple[str, ...], list[tuple[Any, ...]]]
-"""Axes that move together: their names, and rows of a value for each."""
 
 
 class Recall:
@@ -38,7 +35,7 @@ class Names:
         self.laws = {name for name, f in self.fields.items() if f.metadata.get("law")}
         self.required = [name for name, f in self.fields.items() if f.default is MISSING]
         self.defaults = {name: f.default for name, f in self.fields.items() if f.default is not MISSING and f.default is not None}
-        self.kinds = {name: self._kind(name) for name in self.fields}
+        self.kinds = {name: self._kind(name) for name in self.fields if name != "root_seed"}
         own = self.simulator.fields is FIELDS
         self.other_rate = {"kappa": "gamma", "gamma": "kappa"} if own else {}
         numbers = [name for name in self.fields if self.type(name) in ("int", "float") and name != "root_seed"]
@@ -65,22 +62,21 @@ class Names:
         """Whether the text is that of a law as points hold it, such as "equicorrelated(rho=0.3)"."""
         for name in self.laws:
             with suppress(ValueError):
-                return self.kinds[name].check(text) == text
+                return self._checked(name, text) == text
         return False
 
-    def _kind(self, name: str) -> Kind:
-        """Literal values of a field, as a point holds them; null passes where there is a default."""
-        f, limits = self.fields[name], self.fields[name].metadata
-        null = f.default is not MISSING and name != "root_seed"
+    def _checked(self, name: str, value: Any) -> Any:
+        """A value of a field, as a point holds it; raises ValueError."""
+        problems: list[Problem] = []
+        checked = checked_field(name, value, True, problems, self.fields)  # whether there is a pool is known when the point is made
+        if problems:
+            raise ValueError(problems[0].message.replace("got None", "got null"))
+        return checked
 
-        def check(value: Any) -> Any:
-            if value is None and null:
-                return None
-            problems: list[Problem] = []
-            checked = checked_field(name, value, True, problems, self.fields)  # whether there is a pool is known when the point is made
-            if problems:
-                raise ValueError(problems[0].message.replace("got None", "got null"))
-            return checked
+    def _kind(self, name: str) -> Kind:
+        """Literal values of a field; null passes where there is a default."""
+        f, limits = self.fields[name], self.fields[name].metadata
+        null = f.default is not MISSING
 
         def schema(defs: Schema) -> Schema:
             kind = _JSON_TYPES.get(self.type(name), "string")
@@ -92,28 +88,25 @@ class Names:
             found["maximum"] = limits.get("high_with_pool", limits.get("high", math.inf))
             return {name: value for name, value in found.items() if value not in (-math.inf, math.inf)}
 
-        return described(Kind(check, schema), limits["legend"], self.defaults.get(name)).named(name)
+        kind = leaf(lambda value: None if value is None and null else self._checked(name, value), schema)
+        return described(kind, limits["legend"], self.defaults.get(name)).named(name)
 
     def base(self) -> Kind:
         """The kind of values that all points share."""
-        kinds = {name: kind for name, kind in self.kinds.items() if name != "root_seed"}
-        parameters = {"other": SCALAR, "pattern": rf"^({'|'.join(sorted(self.laws))})\."} if self.laws else {}
-        whole = mapping(kinds, **parameters, title="Fields that all points share, unless an axis or derive overrides them.")
-
-        def check(value: Any) -> dict[str, Any]:  # a root_seed is a mistake that `check_names` reports
-            return whole.check({name: each for name, each in value.items() if name != "root_seed"} if isinstance(value, dict) else value)
-
-        return Kind(check, whole.schema).named("Base")
+        laws = sorted(self.laws)
+        title = "Fields that all points share, unless an axis or derive overrides them."
+        known = mapping(self.kinds, SCALAR if laws else None, rf"^({'|'.join(laws)})\.", title=title)
+        pattern = "|".join(["root_seed$", *(rf"{law}\." for law in laws)])  # `WrongNames` says that root_seed is not given here
+        return Kind(mapping(self.kinds, SCALAR, f"^({pattern})").read, known.schema).named("Base")
 
     def axes(self) -> Kind:
-        """The kind of the axes of a block; checked, they are a list of factors of its product."""
-        kinds = {name: axis(kind).named(f"{name}-axis") for name, kind in self.kinds.items() if name != "root_seed"}
+        """The kind of the axes of a block."""
+        kinds = {name: axis(kind).named(f"{name}-axis") for name, kind in self.kinds.items()}
         title = "Axes of equal length, which move together: the first value of each, then the second of each, and so on."
-        zipped = mapping(kinds, axis(SCALAR), title=title).then(_equal_lengths).named("Zip")
-        groups = by_form(zipped, many(zipped), zipped).then(lambda given: given if isinstance(given, list) else [given])
-        kinds["zip"] = described(groups, "axes of equal length that move together; or a list of such groups")
+        zipped = mapping(kinds, axis(SCALAR), title=title).named("Zip")
+        kinds["zip"] = described(by_form(zipped, many(zipped), zipped), "axes of equal length that move together; or a list of such groups")
         title = "The axes whose product makes the points, the last axis fastest."
-        return mapping(kinds, axis(SCALAR), title=title).then(_factors).named("Axes")
+        return mapping(kinds, axis(SCALAR), title=title).then(_not_empty).named("Axes")
 
 
 def _check_scalar(value: Any) -> Any:
@@ -124,7 +117,7 @@ def _check_scalar(value: Any) -> Any:
     return value
 
 
-SCALAR = Kind(_check_scalar, lambda defs: {"type": ["number", "string", "boolean", "null"]})
+SCALAR = leaf(_check_scalar, lambda defs: {"type": ["number", "string", "boolean", "null"]})
 """A value of a helper, or of a parameter of a law."""
 
 
@@ -132,39 +125,20 @@ def axis(kind: Kind) -> Kind:
     """One value of a kind, a list or a spacing, which becomes the tuple of its checked values."""
 
     def spaced(values: list[float]) -> tuple[Any, ...]:
-        try:
-            return tuple(kind.check(value) for value in values)
-        except ValueError as error:
-            hint = "; round: int makes them whole" if "whole numbers" in str(error) else ""
-            raise ValueError(f"one of its values is wrong: {error}{hint}") from None
+        mistakes: Mistakes = []
+        checked = tuple(kind.read(value, (), mistakes) for value in values)
+        for _, message in mistakes:
+            hint = "; round: int makes them whole" if "whole numbers" in message else ""
+            raise ValueError(f"one of its values is wrong: {message}{hint}")
+        return checked
 
     return by_form(kind.then(lambda value: (value,)), many(kind, most=MAX_AXIS).then(tuple), SPACING.then(spaced))
 
 
-def _equal_lengths(axes: dict[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
-    lengths = {name: len(values) for name, values in axes.items()}
-    if len(set(lengths.values())) != 1:
-        raise ValueError(f"got lengths {', '.join(f'{n}: {k}' for n, k in lengths.items()) or 'of nothing'}; allowed: equal lengths")
-    return axes
-
-
-def _factors(axes: dict[str, Any]) -> list[Factor]:
+def _not_empty(axes: dict[str, Any]) -> dict[str, Any]:
     if not axes:
         raise ValueError("got no axis; allowed: at least one, such as d: [32, 64]")
-    groups = [group for name, values in axes.items() for group in (values if name == "zip" else [{name: values}])]
-    return [(tuple(group), list(zip(*group.values(), strict=True))) for group in groups]
-
-
-def axis_locations(axes: Any, location: Location) -> Iterator[tuple[str, Location]]:
-    """Each axis name in the plain data `axes` of a grid block, in file order, with its location; zip groups are opened."""
-    for name, value in axes.items() if isinstance(axes, dict) else ():
-        here = (*location, name)
-        if name != "zip":
-            yield name, here
-            continue
-        groups = [((*here, i), group) for i, group in enumerate(value)] if isinstance(value, list) else [(here, value)]
-        for place, group in groups:
-            yield from ((inner, (*place, inner)) for inner in (group if isinstance(group, dict) else ()))
+    return axes
 
 
 def _linspace(first: float, last: float, num: int, round_to: str | None = None) -> list[float]:
@@ -230,4 +204,4 @@ _SPACINGS = {
     "range": _spacing(_range, _STEP, "In steps."),
 }
 _ONE = mapping(_SPACINGS, title="Computed values: exactly one of the keys.").then(_only)
-SPACING = Kind(_ONE.check, lambda defs: _ONE.schema(defs) | {"minProperties": 1, "maxProperties": 1}).named("Spacing")
+SPACING = Kind(_ONE.read, lambda defs: _ONE.schema(defs) | {"minProperties": 1, "maxProperties": 1}).named("Spacing")

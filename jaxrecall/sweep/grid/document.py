@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -19,32 +20,29 @@ from .schema import Location
 
 MAX_FILE_BYTES, MAX_VALUES, MAX_DEPTH = 16 * 2**20, 500_000, 100
 
-_TAG = "tag:yaml.org,2002:"
-_DIGITS = r"[0-9]+(?:_[0-9]+)*"
-_SCALARS: dict[str, tuple[str, str, Callable[[str], Any]]] = {
-    "null": (r"~|null|Null|NULL|", "~nN", lambda text: None),
-    "bool": (r"true|True|TRUE|false|False|FALSE", "tTfF", lambda text: text.lower() == "true"),
-    "int": (rf"[-+]?(?:{_DIGITS}|0x[0-9a-fA-F]+)", "-+0123456789", lambda text: int(text, 16 if "x" in text else 10)),
-    "float": (
-        rf"[-+]?(?:(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:[eE][-+]?[0-9]+)?|\.inf|\.nan)",
-        "-+.0123456789",
-        lambda text: float(text.replace(".inf", "inf").replace(".nan", "nan")),
-    ),
-    "merge": (r"<<", "<", str),
-    "str": (r"(?!)", "", str),
+_WORDS = {"": None, "~": None} | {
+    written: value for word, value in {"null": None, "true": True, "false": False}.items() for written in (word, word.title(), word.upper())
 }
-"""Scalars: how they are written, their first characters (an empty text is null), and their value."""
+_DIGITS = "[0-9]+(?:_[0-9]+)*"
+_INTEGER = re.compile(rf"[-+]?(?:{_DIGITS}|0x[0-9a-fA-F]+)")
+_FLOAT = re.compile(rf"[-+]?(?:(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:[eE][-+]?[0-9]+)?|\.inf|\.nan)")
 
 
-class _Loader(yaml.SafeLoader):
-    pass
+def _scalar(text: str) -> Any:
+    """The value of text without quotes; raises ValueError for a number with more digits than Python reads."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if _INTEGER.fullmatch(text):
+        return int(text, 16 if "x" in text else 10)
+    if _FLOAT.fullmatch(text):
+        return float(text.replace(".inf", "inf").replace(".nan", "nan"))
+    return text
 
 
-_Loader.yaml_implicit_resolvers = {}
-
-
-for _name, (_pattern, _first, _) in _SCALARS.items():
-    _Loader.add_implicit_resolver(_TAG + _name, re.compile(rf"^(?:{_pattern})$"), [*_first, *([""] if _name == "null" else [])])
+class _Loader(yaml.BaseLoader):
+    def resolve(self, kind: Any, value: Any, implicit: Any) -> str:
+        """No tag for what is written without one."""
+        return ""
 
 
 @dataclass
@@ -98,15 +96,14 @@ def _text(path: str) -> str:
     try:
         with Path(path).open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
-        if len(content) > MAX_FILE_BYTES:
-            raise GridError(f"{path}: is too large; allowed: up to {MAX_FILE_BYTES} bytes")
-        return content.decode("utf-8-sig")
-    except OSError as error:
-        raise GridError(f"{path}: cannot be read: {error.strerror}") from None
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise GridError(f"{path}: is not UTF-8 text; allowed: a YAML file") from None
-    except ValueError as error:  # a path that holds a null character
-        raise GridError(f"{path!r}: cannot be read: {error}") from None
+    except (OSError, ValueError) as error:  # a path that holds a null character is a ValueError
+        raise GridError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if len(content) > MAX_FILE_BYTES:
+        raise GridError(f"{path}: is too large; allowed: up to {MAX_FILE_BYTES} bytes")
+    return text
 
 
 class _Reader:
@@ -120,12 +117,11 @@ class _Reader:
         try:
             node = yaml.compose(text, _Loader)
             return None if node is None else self._build(node, location)
-        except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
-            about = ", ".join(part for part in (error.context, error.problem) if part)
-            raise GridError(f"{self.origin(mark) if mark else self.document.path}: is not valid YAML: {about}") from None
         except yaml.YAMLError as error:
-            raise GridError(f"{self.document.path}: is not valid YAML: {' '.join(str(error).split())}") from None
+            mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+            about = ", ".join(said for name in ("context", "problem") if (said := getattr(error, name, None)))
+            place = self.origin(mark) if mark else self.document.path
+            raise GridError(f"{place}: is not valid YAML: {about or ' '.join(str(error).split())}") from None
         except RecursionError:
             raise GridError(f"{self.document.path}: is nested too deeply") from None
 
@@ -134,41 +130,34 @@ class _Reader:
         if self.n_values > MAX_VALUES or len(location) > MAX_DEPTH:
             much = f"holds more than {MAX_VALUES} values" if self.n_values > MAX_VALUES else f"is nested more than {MAX_DEPTH} deep"
             raise GridError(f"{self.document.origin(location[:1])}: {much} with its anchors unfolded")
-        tag = node.tag.removeprefix(_TAG)
-        if isinstance(node, yaml.MappingNode) and tag == "map":
+        if node.tag:
+            raise GridError(f"{self.origin(node.start_mark)}: got the tag {node.tag}; allowed: plain numbers, text, lists, mappings")
+        if isinstance(node, yaml.MappingNode):
             return self._mapping(node, location)
-        if isinstance(node, yaml.SequenceNode) and tag == "seq":
+        if isinstance(node, yaml.SequenceNode):
             items = []
             for i, item in enumerate(node.value):
                 self.document.origins[(*location, i)] = self.origin(item.start_mark)
                 items.append(self._build(item, (*location, i)))
             return items
         try:
-            return _SCALARS[tag][2](node.value)
-        except (KeyError, TypeError, ValueError):
-            got = f"{shown(node.value, 40)} as {tag}" if tag in _SCALARS else f"the tag {node.tag}"
-            raise GridError(f"{self.origin(node.start_mark)}: got {got}; allowed: plain numbers, text, lists, mappings") from None
+            return _scalar(node.value) if isinstance(node, yaml.ScalarNode) and node.style is None else node.value
+        except ValueError:
+            got = shown(node.value, 40)
+            raise GridError(f"{self.origin(node.start_mark)}: got {got}; allowed: numbers of up to 4300 digits") from None
 
     def _mapping(self, node: yaml.MappingNode, location: Location) -> dict[str, Any]:
-        """Its own keys win over what `<<: *a` or `<<: [*a, *b]` brings, of which earlier mappings win."""
-        merged: dict[str, Any] = {}
-        for other in [value for key, value in node.value if key.tag == _TAG + "merge"]:
-            for source in other.value if isinstance(other, yaml.SequenceNode) else [other]:
-                more = self._build(source, location)
-                if not isinstance(more, dict):
-                    raise GridError(f"{self.origin(source.start_mark)}: got {shown(more)} after <<; allowed: mappings")
-                merged = {**more, **merged}
-        own: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for key, value in node.value:
             origin, here = self.origin(key.start_mark), (*location, key.value)
             if not isinstance(key, yaml.ScalarNode):
                 raise GridError(f"{origin}: got a list or mapping as a key; allowed: names")
-            if key.value in own:
+            if key.value in values:
                 self.document.errors.append(f"{origin}: {dotted(here)}: is given twice, first at {self.document.origins[here]}")
-            elif key.tag != _TAG + "merge":
+            else:
                 self.document.origins[here] = origin
-                own[key.value] = self._build(value, here)
-        return {**merged, **own}
+                values[key.value] = self._build(value, here)
+        return values
 
 
 def _set(document: Document, text: str, laws: Collection[str]) -> None:
@@ -182,7 +171,7 @@ def _set(document: Document, text: str, laws: Collection[str]) -> None:
         raise GridError(f"{about_set}: is malformed; allowed: KEY=VALUE such as base.V=512 or blocks.0.axes.d=[8,16]")
     inside: Any = document.data
     location: Location = ()
-    for i, part in enumerate(parts):
+    for part, following in zip_longest(parts, parts[1:]):
         around = dotted(location) or "the file"
         step: Any = part
         if isinstance(inside, list):
@@ -194,13 +183,12 @@ def _set(document: Document, text: str, laws: Collection[str]) -> None:
         elif not isinstance(inside, dict):
             raise GridError(f"{about_set}: {around} is {shown(inside)}, not a mapping; allowed: {around}=VALUE")
         location = (*location, step)
-        if i + 1 == len(parts):
+        if following is None:
             document.origins = {place: line for place, line in document.origins.items() if place[: len(location)] != location}
             inside[step] = _Reader(document, lambda mark: about_set).read(value, location)
             document.origins[location] = about_set
             return
-        present = inside[step] if isinstance(inside, list) else inside.get(step)
-        if present is None:
+        if (inside[step] if isinstance(inside, list) else inside.get(step)) is None:
+            inside[step] = [{}] if location == ("blocks",) and following == "0" else {}
             document.origins[location] = about_set
-            present = inside[step] = [{}] if location == ("blocks",) and parts[i + 1] == "0" else {}
-        inside = present
+        inside = inside[step]

@@ -9,10 +9,10 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...errors import GridError, PointError, Problem
-from .axes import Names, axis_locations
+from .axes import Names
 from .document import Document
 from .expr import Expression
 from .file import Block, GridFile
@@ -30,49 +30,49 @@ Values = dict[str, Any]
 _RESOLVED = {"activation", "embedding", "tokens", "kappa", "gamma", "gamma2"}  # fields that may change, or appear, when the point is made
 
 
-class Expansion(NamedTuple):
-    """The points in order, how many repeated another one, and how many a where line excluded."""
+def expand(
+    document: Document, file: GridFile, names: Names, on_progress: OnProgress = lambda done, of: None
+) -> tuple[tuple[Any, ...], int, int]:
+    """The points in order, how many repeated another one, and how many a where line excluded.
 
-    points: tuple[Any, ...]
-    n_duplicates: int
-    n_excluded: int
-
-
-def expand(document: Document, file: GridFile, names: Names, on_progress: OnProgress = lambda done, of: None) -> Expansion:
-    """All points of the grid; raises GridError with a line per kind of invalid point, or if no point or too many are left."""
-    blocks = [_Expanded(names, document, file, i, block) for i, block in enumerate(file.blocks or [Block()])]
-    n_raw, n_done, n_excluded, n_duplicates = sum(block.n_raw for block in blocks), 0, 0, 0
+    Raises GridError with a line for each kind of invalid point, or if no point or too many are left.
+    """
+    blocks = [_Expanded(names, file, i, block) for i, block in enumerate(file.blocks or [Block()])]
+    n_raw, n_excluded, n_duplicates = sum(block.n_raw for block in blocks), 0, 0
     most = file.limits.max_runs // file.runs_each
     if most == 0 or n_raw > 20 * max(file.limits.max_runs, 1_000_000):
         raise _too_many(document, file, n_raw, " before where,")
     points: dict[str, Any] = {}
-    faults = _Faults(document, names)
-    for block in blocks:
-        for row in block.rows():
-            if n_done % BETWEEN == 0:
-                on_progress(n_done, n_raw)
-            n_done += 1
-            values = block.values(row)
-            try:
-                point = block.point(values)
-            except PointError as error:
-                for problem in error.problems:
-                    faults.add(block, problem, row, values)
-                continue
-            if point is None:
-                n_excluded += 1
-            elif points.setdefault(point.point_id, point) is not point:
-                n_duplicates += 1
-            if len(points) > max(MAX_KEPT, most):
-                raise _too_many(document, file, len(points), f" so far, of {n_raw},")
-    if faults.found:
-        raise GridError(faults.lines())
+    first, counts = dict[Any, str](), Counter[Any]()  # of each kind of invalid points
+    for n_done, (block, row) in enumerate((each, row) for each in blocks for row in each.rows()):
+        if n_done % BETWEEN == 0:
+            on_progress(n_done, n_raw)
+        values = block.values(row)
+        try:
+            point = block.point(values)
+        except PointError as error:
+            for problem in error.problems:
+                remedy = problem.where or problem.message.rpartition("; allowed: ")[2].split(", at ")[0]
+                kind = block.location_of(problem.argument), problem.argument, remedy
+                counts[kind] += 1
+                if counts[kind] == 1:
+                    first[kind] = block.about(problem, row, values)
+            continue
+        if point is None:
+            n_excluded += 1
+        elif points.setdefault(point.point_id, point) is not point:
+            n_duplicates += 1
+        if len(points) > max(MAX_KEPT, most):
+            raise _too_many(document, file, len(points), f" so far, of {n_raw},")
+    if first:
+        told = {kind: f"{counts[kind]} of {_points(n_raw)} cannot be simulated{about}" for kind, about in first.items()}
+        raise GridError([document.line(kind[0], message) for kind, message in told.items()])
     if not points:
         empty = "excludes all of {}, no block has any left; allowed: conditions that some meet"
         raise GridError([document.line((*block.location, "where"), empty.format(_points(block.n_raw))) for block in blocks])
     if len(points) > most:
         raise _too_many(document, file, len(points))
-    return Expansion(tuple(points.values()), n_duplicates, n_excluded)
+    return tuple(points.values()), n_duplicates, n_excluded
 
 
 def _too_many(document: Document, file: GridFile, n_points: int, about: str = "") -> GridError:
@@ -85,16 +85,16 @@ def _too_many(document: Document, file: GridFile, n_points: int, about: str = ""
 class _Expanded:
     """A block of the file: rows of values, and the point at each. `locations` says where each of its names is written."""
 
-    def __init__(self, names: Names, document: Document, file: GridFile, i: int, block: Block):
-        self.names, self.axes, self.derive, self.where = names, block.axes, block.derive, block.where
+    def __init__(self, names: Names, file: GridFile, i: int, block: Block):
+        self.names, self.block, self.base = names, block, file.base
         self.start = names.defaults | {name: value for name, value in file.base.items() if value is not None}
         self.start["root_seed"] = file.root_seed
         self.location: Location = ("blocks", i) if file.blocks else ()
-        axes = document.data["blocks"][i].get("axes") if file.blocks else None
-        self.locations = dict(axis_locations(axes, (*self.location, "axes")))
-        self.locations |= {name: (*self.location, "derive", name) for name in self.derive}
-        self.locations |= {f"where.{j}": (*self.location, "where", j) for j in range(len(self.where))}
-        self.n_raw = math.prod(len(rows) for _, rows in self.axes)
+        self.locations = block.locations(self.location) | {f"where.{j}": (*self.location, "where", j) for j in range(len(block.where))}
+        groups = [group for _, group in block.groups()]
+        self.axes = [name for group in groups for name in group]
+        self.factors = [list(zip(*group.values(), strict=True)) for group in groups]
+        self.n_raw = math.prod(map(len, self.factors))
         self.rate = next((name for name in names.other_rate if name in self.locations), None)
         self.farthest: Values = {}
         if search := file.search:
@@ -105,9 +105,8 @@ class _Expanded:
 
     def rows(self) -> Iterator[Values]:
         """The values of the axes at each point, the last axis fastest."""
-        names = [name for together, _ in self.axes for name in together]
-        for combination in itertools.product(*(rows for _, rows in self.axes)):
-            yield dict(zip(names, itertools.chain.from_iterable(combination), strict=True))
+        for combination in itertools.product(*self.factors):
+            yield dict(zip(self.axes, itertools.chain.from_iterable(combination), strict=True))
 
     def values(self, row: Values) -> Values:
         """`row` over the base; null in a row means that the default of the field holds."""
@@ -121,11 +120,11 @@ class _Expanded:
         made, a line that needs only given and derived values may still exclude it.
         """
         problems: list[Problem] = []
-        for name, expression in self.derive.items():
+        for name, expression in self.block.derive.items():
             values[name] = _evaluated(expression, values, name, problems)
             del problems[1:]  # what fails after it fails because of it
         point = None  # made by the first line that needs it, since to exclude a point without making it is faster
-        for i, line in enumerate(self.where):
+        for i, line in enumerate(self.block.where):
             known = None not in map(values.get, line.names)
             if point is None and not problems and not (known and line.names.isdisjoint(_RESOLVED)):
                 point = self._make(values, problems)
@@ -141,6 +140,20 @@ class _Expanded:
         if problems:
             raise PointError(problems)
         return point
+
+    def location_of(self, name: str) -> Location:
+        """Where the value of a name is written."""
+        return self.locations.get(name, ("base", name) if name in self.base else self.location)
+
+    def about(self, problem: Problem, row: Values, values: Values) -> str:
+        """A problem, the values of the axes where it is, and what would mend it."""
+        name, at = problem.argument, ", ".join(f"{axis}={show(value)}" for axis, value in row.items())
+        about = (f", the first at {at}" if at else "") + f": {problem}"
+        if name in self.block.derive and "whole numbers" in problem.message and isinstance(value := values[name], float) and value % 1:
+            about += f'; write {name}: "round({self.block.derive[name].text})"'
+        if problem.where and self.location and self.locations.get(name) != ("search",):
+            about += f'; where: ["{problem.where}"] would exclude them'
+        return about
 
     def _resolved(self, used: Iterable[str], point: Any, values: Values) -> Values:
         """The values of names: of fields as the point has them, of helpers as they are."""
@@ -165,44 +178,6 @@ def _evaluated(expression: Expression, values: Values, name: str, problems: list
         return expression.evaluate(values)
     except ValueError as error:
         problems.append(Problem(name, str(error)))
-
-
-class _Faults:
-    """The problems of invalid points by kind: the location, the argument and the remedy, without the numbers of the point.
-
-    Of each kind the first problem, where it was, a hint, how many there are, and the points of the blocks that have any.
-    """
-
-    def __init__(self, document: Document, names: Names):
-        self.document, self.names = document, names
-        self.found: dict[tuple[Location, str, str], tuple[Problem, str, str]] = {}
-        self.counts, self.n_points = Counter[Any](), dict[Any, dict[Location, int]]()
-
-    def add(self, block: _Expanded, problem: Problem, row: Values, values: Values) -> None:
-        """Counts a problem of the point that `row` of the axes gives, which makes these `values`."""
-        name = problem.argument
-        written = ("base", name) if name in self.document.data.get("base", {}) else block.location
-        location = block.locations.get(name, written)
-        kind = location, name, problem.where or problem.message.rpartition("; allowed: ")[2].split(", at ")[0]
-        if kind not in self.found:
-            value, hint = values.get(name), ""
-            if name in block.derive and isinstance(value, float) and not value.is_integer() and self.names.type(name) == "int":
-                hint = f'; write {name}: "round({block.derive[name].text})"'
-            first = ", ".join(f"{axis}={show(value)}" for axis, value in row.items())
-            self.found[kind] = problem, f", the first at {first}" if first else "", hint
-        self.counts[kind] += 1
-        self.n_points.setdefault(kind, {})[block.location] = block.n_raw
-
-    def lines(self) -> list[str]:
-        """A line for each kind."""
-        lines = []
-        for kind, (problem, first, hint) in self.found.items():
-            count, total, remedy = self.counts[kind], sum(self.n_points[kind].values()), ""
-            if problem.where and self.document.data.get("blocks") and kind[0] != ("search",):
-                remedy = f'; where: ["{problem.where}"] would exclude them' + ("" if count < total else ", and leave none")
-            message = f"{count} of {_points(total)} cannot be simulated{first}: {problem}{hint}{remedy}"
-            lines.append(self.document.line(kind[0], message))
-        return lines
 
 
 def _points(count: int) -> str:

@@ -1,7 +1,8 @@
-"""The arithmetic that a grid file may hold, such as "round(alpha * d * L)" or "N >= d", without `eval`.
+"""The arithmetic that a grid file may hold, such as "round(alpha * d * L)" or "N >= d".
 
-`parse` reads the text with `ast`, refuses everything that is not on a short list, and compiles the rest to plain functions.
-Numbers stay below 2^1024, and length and depth of a text are limited, so that no expression takes long or fills the memory.
+`parse` reads the text with `ast` and refuses everything that is not on a short list. In what is left, every operator and function
+becomes a call of one that takes numbers and gives a number below 2^1024, and Python compiles it. So no expression takes long or fills
+the memory.
 """
 
 from __future__ import annotations
@@ -11,53 +12,59 @@ import math
 import operator
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import reduce
-from itertools import pairwise
+from types import CodeType
 from typing import Any
 
 from ...errors import shown
 
-MAX_TEXT, MAX_DEPTH, MAX_BITS = 500, 100, 1024
+MAX_TEXT, MAX_BITS = 500, 1024
 
-Number = bool | int | float
-Value = Number | str
-
-_Evaluate = Callable[[Mapping[str, Any]], Any]
-"""A node of an expression as a function of the values of the names."""
+Value = bool | int | float | str
 
 
-def _power(base: Number, exponent: Number) -> Any:
+def _power(base: float, exponent: float) -> Any:
     if isinstance(base, int) and isinstance(exponent, int) and abs(base) > 1 and (base.bit_length() - 1) * exponent >= MAX_BITS:
         raise OverflowError
     return base**exponent
-
-
-def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Value, Value], bool]:
-    def holds(one: Value, two: Value) -> bool:
-        if isinstance(one, str) != isinstance(two, str):
-            raise ValueError(f"cannot order {one!r} and {two!r}")
-        return compare(one, two)
-
-    return holds
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "round": round, "floor": math.floor, "ceil": math.ceil, "int": int, "sqrt": math.sqrt, "log": math.log, "log2": math.log2,
     "log10": math.log10, "exp": math.exp, "abs": abs, "min": min, "max": max,
 }  # fmt: skip
-_ARITHMETIC = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv, ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod, ast.UAdd: operator.pos, ast.USub: operator.neg, ast.Pow: _power,
-}  # fmt: skip
-_COMPARISONS = {
-    ast.Lt: _ordered(operator.lt), ast.LtE: _ordered(operator.le), ast.Gt: _ordered(operator.gt), ast.GtE: _ordered(operator.ge),
-    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.In: lambda one, many: one in many, ast.NotIn: lambda one, many: one not in many,
+_OPERATORS: dict[str, Callable[..., Any]] = {
+    "Add": operator.add, "Sub": operator.sub, "Mult": operator.mul, "Div": operator.truediv, "FloorDiv": operator.floordiv,
+    "Mod": operator.mod, "UAdd": operator.pos, "USub": operator.neg, "Pow": _power,
 }  # fmt: skip
 _HINTS = {ast.BitXor: "; a power is **", ast.BitAnd: "; write and", ast.BitOr: "; write or", ast.Invert: "; write not"}
 _ALLOWED = "allowed: numbers, names, quoted text, true, false, + - * / // % **, == != < <= > >=, in [..], and, or, not"
 _NO_CALLS = 'no calls here; define a helper, derive: {edge: "V * log(V)"}, and use it, where: ["N >= edge"]'
+
+
+def _bounded(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function for numbers alone, with a result that is a number and not too large."""
+
+    def run(*numbers: Any) -> Any:
+        for value in numbers:
+            if not isinstance(value, (int, float)):
+                raise ValueError(f"got {value!r} where a number is needed")
+        try:
+            result = function(*numbers)
+        except ValueError:
+            raise ValueError(f"{function.__name__}({', '.join(map(repr, numbers))}) is not a number") from None
+        if isinstance(result, complex):
+            raise ValueError("the root of a negative number")
+        if result.bit_length() > MAX_BITS if isinstance(result, int) else not math.isfinite(result):
+            raise OverflowError("a number past 1e308")
+        return result
+
+    return run
+
+
+_SCOPE: dict[str, Any] = {f"{name}()": _bounded(function) for name, function in (FUNCTIONS | _OPERATORS).items()}
+"""What a compiled expression calls; no name of a value ends in ()."""
 
 
 @dataclass(frozen=True)
@@ -67,26 +74,28 @@ class Expression:
     text: str
     names: frozenset[str]
     strings: frozenset[str]
-    _run: _Evaluate = field(repr=False, compare=False)
+    _code: CodeType = field(repr=False, compare=False)
 
     def evaluate(self, values: Mapping[str, Any]) -> Value:
         """The value of the expression at `values`.
 
         Raises ValueError, which shows the expression and the values that it used.
         """
+        used = {name: values[name] for name in sorted(self.names) if values.get(name) is not None}
         try:
-            for name in self.names:
-                if values.get(name) is None:
-                    raise ValueError(f"{name} has no value")
-            return self._run(values)
+            if lacking := self.names - used.keys():
+                raise ValueError(f"{min(lacking)} has no value")
+            return eval(self._code, _SCOPE, used)
         except OverflowError:
             message = "a number past 1e308"
         except ZeroDivisionError:
             message = "division by zero"
+        except TypeError:
+            message = "cannot order text and numbers"
         except ValueError as error:
             message = str(error)
-        used = ", ".join(f"{name}={values[name]!r}" for name in sorted(self.names) if values.get(name) is not None)
-        raise ValueError(f"{self.text!r}: {message}" + (f", at {used}" if used else ""))
+        at = ", ".join(f"{name}={value!r}" for name, value in used.items())
+        raise ValueError(f"{self.text!r}: {message}" + (f", at {at}" if at else ""))
 
 
 def parse(text: str, calls: bool) -> Expression:
@@ -95,12 +104,14 @@ def parse(text: str, calls: bool) -> Expression:
     A name may be that of a law's parameter, such as embedding.rho. Raises ValueError, which shows the expression, what was
     received and what is allowed.
     """
-    compiler = _Compiler(calls)
+    checker = _Checker(calls)
     try:
-        run = compiler.compile(_tree(text), 0)
-    except (ValueError, OverflowError) as error:
-        raise ValueError(f"{shown(text, 40 if len(text) > MAX_TEXT else MAX_TEXT)}: {error}") from None
-    return Expression(text, frozenset(compiler.names), frozenset(compiler.strings), run)
+        tree = ast.Expression(checker.checked(_tree(text)))
+        code = compile(ast.fix_missing_locations(tree), "expression", "eval")
+    except (ValueError, OverflowError, RecursionError) as error:
+        message = "is nested too deeply" if isinstance(error, RecursionError) else error
+        raise ValueError(f"{shown(text, 40 if len(text) > MAX_TEXT else MAX_TEXT)}: {message}") from None
+    return Expression(text, frozenset(checker.names), frozenset(checker.strings), code)
 
 
 def _tree(text: str) -> ast.expr:
@@ -115,51 +126,56 @@ def _tree(text: str) -> ast.expr:
         raise ValueError(f"is no expression; {_ALLOWED}{hint}") from None
 
 
-class _Compiler:
-    """Turns the allowed nodes into functions of the values, and collects names and quoted texts on the way."""
+class _Checker:
+    """Checks the nodes of an expression, and collects names and quoted texts on the way."""
 
     def __init__(self, calls: bool):
         self.calls, self.names, self.strings = calls, set[str](), set[str]()
 
-    def compile(self, node: ast.expr, depth: int) -> _Evaluate:
-        if depth > MAX_DEPTH:
-            raise ValueError(f"nested more than {MAX_DEPTH} deep")
-
-        def sub(child: ast.expr) -> _Evaluate:
-            return self.compile(child, depth + 1)
-
+    def checked(self, node: ast.expr) -> ast.expr:
+        """The node with bounded arithmetic; raises ValueError or OverflowError."""
         match node:
-            case ast.Constant(value=bool() | int() | float() | str() as value):
-                self.strings |= {value} if isinstance(value, str) else set()
-                constant = value if isinstance(value, str) else _bounded(value)
-                return lambda values: constant
+            case ast.Constant(value=str() as text):
+                self.strings.add(text)
+            case ast.Constant(value=bool() | int() | float() as number):
+                _SCOPE["UAdd()"](number)
             case ast.Name(id="true" | "false" as name):
-                return lambda values: name == "true"
+                return ast.Constant(name == "true")
             case ast.Name() | ast.Attribute(value=ast.Name()):
-                name = ast.unparse(node)
-                self.names.add(name)
-                return lambda values: values[name]
+                self.names.add(ast.unparse(node))
+                return ast.Name(ast.unparse(node), ast.Load())
             case ast.UnaryOp(op=ast.Not(), operand=operand):
-                inner = sub(operand)
-                return lambda values: not inner(values)
-            case ast.UnaryOp(op=op, operand=operand) if type(op) in _ARITHMETIC:
-                return _applied(_ARITHMETIC[type(op)], [sub(operand)])
-            case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
-                return _applied(_ARITHMETIC[type(op)], [sub(left), sub(right)])
-            case ast.BoolOp(op=ast.And(), values=children):
-                return reduce(_and, [sub(child) for child in children])
-            case ast.BoolOp(values=children):
-                return reduce(_or, [sub(child) for child in children])
+                return ast.UnaryOp(ast.Not(), self.checked(operand))
+            case ast.UnaryOp(op=op, operand=operand) if type(op).__name__ in _OPERATORS:
+                return self._call(type(op).__name__, [operand])
+            case ast.BinOp(left=left, op=op, right=right) if type(op).__name__ in _OPERATORS:
+                return self._call(type(op).__name__, [left, right])
+            case ast.BoolOp(op=op, values=values):
+                return ast.BoolOp(op, [self.checked(value) for value in values])
             case ast.Compare(left=left, ops=ops, comparators=rights):
-                steps = zip(pairwise([left, *rights]), ops, strict=True)
-                return reduce(_and, [_comparison(op, one, two, sub) for (one, two), op in steps])
+                return ast.Compare(self.checked(left), ops, [self._right(*each) for each in zip(ops, rights, strict=True)])
             case ast.Call(func=function, args=arguments):
-                return _applied(self._function(node, ast.unparse(function)), [sub(a) for a in arguments])
-        text = ast.unparse(node)
-        hint = _HINTS.get(type(getattr(node, "op", None)), "")
-        raise ValueError(f"got {text if len(text) < 60 else text[:57] + '...'}; {_ALLOWED}{hint}")
+                return self._call(self._function(node, ast.unparse(function)), arguments)
+            case _:
+                text = ast.unparse(node)
+                hint = _HINTS.get(type(getattr(node, "op", None)), "")
+                raise ValueError(f"got {text if len(text) < 60 else text[:57] + '...'}; {_ALLOWED}{hint}")
+        return node
 
-    def _function(self, node: ast.Call, name: str) -> Callable[..., Any]:
+    def _call(self, name: str, arguments: Iterable[ast.expr]) -> ast.expr:
+        return ast.Call(ast.Name(f"{name}()", ast.Load()), [self.checked(argument) for argument in arguments], [])
+
+    def _right(self, op: ast.cmpop, node: ast.expr) -> ast.expr:
+        """The right side of a comparison."""
+        if isinstance(op, (ast.Is, ast.IsNot)):
+            raise ValueError("got is; allowed: ==, !=")
+        if not isinstance(op, (ast.In, ast.NotIn)):
+            return self.checked(node)
+        if not isinstance(node, (ast.List, ast.Tuple)):
+            raise ValueError(f"got {ast.unparse(node)} after in; allowed: a list such as [1, 2]")
+        return ast.List([self.checked(item) for item in node.elts], ast.Load())
+
+    def _function(self, node: ast.Call, name: str) -> str:
         if not self.calls:
             raise ValueError(_NO_CALLS)
         if name not in FUNCTIONS:
@@ -167,53 +183,4 @@ class _Compiler:
         many = name in ("min", "max")
         if node.keywords or (len(node.args) < 2 if many else len(node.args) != 1):
             raise ValueError(f"{name} takes {'two or more arguments' if many else 'one argument'}")
-        return FUNCTIONS[name]
-
-
-def _applied(function: Callable[..., Any], arguments: list[_Evaluate]) -> _Evaluate:
-    """A function of numbers, whose result is one that is not too large."""
-
-    def run(values: Mapping[str, Any]) -> Number:
-        numbers = [_number(a(values)) for a in arguments]
-        try:
-            result = function(*numbers)
-        except ValueError:
-            raise ValueError(f"{function.__name__}({', '.join(map(repr, numbers))}) is not a number") from None
-        return _bounded(result)
-
-    return run
-
-
-def _and(one: _Evaluate, two: _Evaluate) -> _Evaluate:
-    return lambda values: one(values) and two(values)
-
-
-def _or(one: _Evaluate, two: _Evaluate) -> _Evaluate:
-    return lambda values: one(values) or two(values)
-
-
-def _comparison(op: ast.cmpop, left: ast.expr, right: ast.expr, sub: Callable[[ast.expr], _Evaluate]) -> _Evaluate:
-    if type(op) not in _COMPARISONS:
-        raise ValueError("got is; allowed: ==, !=")
-    holds, one = _COMPARISONS[type(op)], sub(left)
-    if not isinstance(op, (ast.In, ast.NotIn)):
-        two = sub(right)
-        return lambda values: holds(one(values), two(values))
-    if not isinstance(right, (ast.List, ast.Tuple)):
-        raise ValueError(f"got {ast.unparse(right)} after in; allowed: a list such as [1, 2]")
-    items = [sub(item) for item in right.elts]
-    return lambda values: holds(one(values), [item(values) for item in items])
-
-
-def _number(value: Value) -> Number:
-    if isinstance(value, (int, float)):
-        return value
-    raise ValueError(f"got {value!r} where a number is needed")
-
-
-def _bounded(value: Number | complex) -> Number:
-    if isinstance(value, complex):
-        raise ValueError("the root of a negative number")
-    if value.bit_length() > MAX_BITS if isinstance(value, int) else not math.isfinite(value):
-        raise OverflowError("a number past 1e308")
-    return value
+        return name

@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from fractions import Fraction
 from typing import Any
 
 from ...model.point import MAX_SEED
 from ...model.pool import MAX_SAMPLES
 from ..settings import Precision, Settings
-from .axes import Factor, Names
+from .axes import Names
 from .expr import Expression, parse
-from .schema import Kind, between, by_form, is_number, key, kind_of, many, mapping, one_of, refuse, section, whole
+from .schema import WRONG, Kind, Location, between, by_form, is_number, key, kind_of, leaf, many, mapping, one_of, refuse, section, whole
 
 SEARCH_MIN_SEEDS = 12
 """Seeds that a search uses before it trusts the width of an interval: with fewer, it would stop where one is narrow by chance."""
@@ -31,7 +31,7 @@ def _expression(calls: bool) -> Kind:
             raise refuse(value, "an expression in quotes, such as " + ("round(alpha * d * L)" if calls else "N >= d"))
         return parse(value, calls)
 
-    return Kind(check, lambda defs: {"type": ["string", "number"] if calls else "string"})
+    return leaf(check, lambda defs: {"type": ["string", "number"] if calls else "string"})
 
 
 def _bytes(value: Any) -> int:
@@ -57,7 +57,7 @@ DERIVED, WHERE = _expression(calls=True), _expression(calls=False)
 class Block:
     """One block of points: the product of its axes over the base."""
 
-    axes: list[Factor] = key(None, "names to values; a name that is no field is a helper", list)
+    axes: dict[str, Any] = key(None, "names to values; a name that is no field is a helper", dict)
     derive: dict[str, Expression] = key(
         mapping({}, DERIVED), "fields or helpers computed from others, in this order: {N: round(alpha * d * L)}", dict
     )
@@ -66,6 +66,23 @@ class Block:
         "conditions that all must hold, no function calls: ['N >= d']",
         list,
     )
+
+    def groups(self) -> list[tuple[Location, dict[str, Any]]]:
+        """The axes that move together, by name, and where in the block they are written."""
+        found: list[tuple[Location, Any]] = []
+        for name, values in self.axes.items():
+            if name != "zip":
+                found.append((("axes",), {name: values}))
+            elif isinstance(values, list):
+                found += [(("axes", "zip", i), group) for i, group in enumerate(values)]
+            else:
+                found.append((("axes", "zip"), values))
+        return [(path, group) for path, group in found if group is not WRONG]
+
+    def locations(self, at: Location) -> dict[str, Location]:
+        """Where each name of axes and derive is written in a block at `at`."""
+        axes = {name: (*at, *path, name) for path, group in self.groups() for name in group}
+        return axes | {name: (*at, "derive", name) for name in self.derive}
 
 
 @dataclass(frozen=True)
@@ -80,13 +97,9 @@ class SeedRange:
             raise ValueError(f"got start={self.start}, count={self.count}; allowed: seeds up to {MAX_SEED}")
 
 
-_COUNT = kind_of(
-    lambda value: is_number(value) and 1 <= value <= MAX_SEED + 1 and value == int(value),
-    "a count from 1, {start: 0, count: 64} or a list such as [0, 5, 7]",
-    {"type": "integer", "minimum": 1, "maximum": MAX_SEED + 1},
-)
+_COUNT = whole(1, MAX_SEED + 1, "a count from 1, {start: 0, count: 64} or a list such as [0, 5, 7]")
 SEEDS = by_form(
-    _COUNT.then(lambda count: range(int(count))),
+    _COUNT.then(range),
     many(whole(0, MAX_SEED), unique=True).then(_each_once).then(tuple),
     section(SeedRange).then(lambda seeds: range(seeds.start, seeds.start + seeds.count)),
 )
@@ -99,7 +112,7 @@ class Limits:
 
     max_runs: int = key(whole(1, 2**53), "points times seeds; of a search cells x theta x its max_runs", 1_000_000)
     max_bytes: int | None = key(
-        Kind(_bytes, lambda defs: {"type": ["integer", "string"]}), "peak memory of one program: bytes, or text such as 8GiB", None
+        leaf(_bytes, lambda defs: {"type": ["integer", "string"]}), "peak memory of one program: bytes, or text such as 8GiB", None
     )
 
 
@@ -186,7 +199,7 @@ def grid_file(names: Names) -> Kind:
 def plain(part: Any) -> dict[str, Any]:
     """A section as plain data, with the keys of the file; values that are not given are left out."""
     values = {f.metadata["alias"] or f.name: getattr(part, f.name) for f in fields(part)}
-    return {name: value for name, value in values.items() if value is not None}
+    return {name: plain(value) if is_dataclass(value) else value for name, value in values.items() if value is not None}
 
 
 def json_schema(simulator: Any = None) -> dict[str, Any]:

@@ -16,13 +16,13 @@ from typing import Any
 
 from ...errors import GridError, UsageError, shown
 from ...model.point import Point
-from ..settings import Precision, Settings
-from .axes import Names, axis_locations, law_parameters
+from ..settings import Settings
+from .axes import Names, law_parameters
 from .document import Document, read_document
 from .expand import OnProgress, expand
-from .file import SEARCH_MIN_SEEDS, Limits, Search, grid_file, plain
-from .names import check_names
-from .schema import messages
+from .file import SEARCH_MIN_SEEDS, GridFile, Limits, Search, grid_file, plain
+from .names import WrongNames
+from .schema import Mistakes
 
 MAX_LIST = 1_000_000
 """Values of a list, at most."""
@@ -55,14 +55,6 @@ class Grid:
     @property
     def n_runs(self) -> int:
         return len(self.points) * len(self.seeds)
-
-    @property
-    def precision(self) -> Precision:
-        return self.settings.precision
-
-    @property
-    def part_seconds(self) -> float:
-        return self.settings.part_seconds
 
 
 def read_grid(path: str | Path, sets: Sequence[str] = (), on_progress: OnProgress = lambda done, of: None, simulator: Any = None) -> Grid:
@@ -117,33 +109,29 @@ def from_document(document: Document, on_progress: OnProgress = lambda done, of:
     given = simulator or document.data.get("simulator")
     document.data.setdefault("name", Path(document.path).stem)
     names = Names(_imported(document, given) if isinstance(given, str) else simulator)
-    try:
-        file, lines = grid_file(names).check(document.data), []
-    except ValueError as error:
-        file, lines = None, [document.line(*each) for each in messages(error)]
-    lines = document.errors + lines + check_names(document, names)
-    if file and file.search and len(file.seeds) < SEARCH_MIN_SEEDS:
+    mistakes: Mistakes = []
+    file: GridFile = grid_file(names).read(document.data, (), mistakes)
+    if not mistakes and file.search and len(file.seeds) < SEARCH_MIN_SEEDS:
         allowed = f"allowed with search: at least {SEARCH_MIN_SEEDS}, better {{count: 200}}"
-        lines.append(document.line(("seeds",), f"got {len(file.seeds)}; {allowed}"))
-    if file is None or lines:
+        mistakes.append((("seeds",), f"got {len(file.seeds)}; {allowed}"))
+    mistakes += WrongNames(document, file, names)
+    if lines := document.errors + [document.line(*mistake) for mistake in mistakes]:
         raise GridError(lines)
-    expansion = expand(document, file, names, on_progress)
-    resolved = plain(file) | {"seeds": _as_seeds(file.seeds)}
-    resolved |= {part: plain(resolved[part]) for part in ("search", "limits", "run") if part in resolved}
-    resolved |= {"simulator": given if isinstance(given, str) else given.name} if given else {}
-    blocks = {"blocks": document.data["blocks"]} if file.blocks else {}
+    points, n_duplicates, n_excluded = expand(document, file, names, on_progress)
+    about = given if isinstance(given, str) or not given else given.name
+    resolved = plain(file) | {"seeds": _as_seeds(file.seeds), "blocks": document.data.get("blocks"), "simulator": about}
     return Grid(
         name=file.name,
         root_seed=file.root_seed,
         seeds=file.seeds,
-        points=expansion.points,
-        n_duplicates=expansion.n_duplicates,
-        n_excluded=expansion.n_excluded,
-        axes=_varying(document, names, expansion.points),
+        points=points,
+        n_duplicates=n_duplicates,
+        n_excluded=n_excluded,
+        axes=_varying(file, names, points),
         limits=file.limits,
         settings=Settings(precision=file.run.precision, part_seconds=file.run.part_seconds),
         search=file.search,
-        resolved={name: value for name, value in resolved.items() if name != "blocks"} | blocks,
+        resolved={name: value for name, value in resolved.items() if value is not None},
         simulator=names.simulator if given else None,
     )
 
@@ -158,14 +146,12 @@ def _imported(document: Document, path: str) -> Any:
         raise GridError(document.line(("simulator",), str(error).removeprefix("simulator: "))) from None
 
 
-def _varying(document: Document, names: Names, points: tuple[Any, ...]) -> tuple[str, ...]:
+def _varying(file: GridFile, names: Names, points: tuple[Any, ...]) -> tuple[str, ...]:
     """The fields in axes and derive that take more than one value over the points, in the order of the file.
 
     A law counts by its name without its numeric parameters, which count on their own.
     """
-    written: list[str] = []
-    for block in document.data.get("blocks", ()):
-        written += [name for name, _ in axis_locations(block.get("axes"), ())] + [*block.get("derive", ())]
+    written = [name for block in file.blocks for name in block.locations(())]
     values: dict[str, set[Any]] = {name: set() for name in dict.fromkeys(written) if name in names}
     for name in list(values):
         for point in points:
@@ -175,7 +161,7 @@ def _varying(document: Document, names: Names, points: tuple[Any, ...]) -> tuple
             for column, each in {name: value.partition("(")[0] if mine else value, **mine}.items():
                 values.setdefault(column, set()).add(each)
     varying = [name for name, each in values.items() if len(each - {None} if "." in name else each) > 1]
-    return (*varying, document.data["search"]["axis"]) if "search" in document.data else tuple(varying)
+    return (*varying, file.search.axis) if file.search else tuple(varying)
 
 
 def _as_seeds(seeds: int | Iterable[int]) -> Any:

@@ -19,15 +19,37 @@ Location = tuple[str | int, ...]
 Schema = dict[str, Any]
 
 
-class Kind(NamedTuple):
-    """`check` returns a value as the grid uses it, or raises ValueError; `schema` is given the $defs and returns the JSON Schema."""
+Mistakes = list[tuple[Location, str]]
+"""Locations, and what is wrong there."""
 
-    check: Callable[[Any], Any]
+WRONG: Any = object()
+"""In place of a value that is wrong, so that the rest of the file is still checked."""
+
+
+class Kind(NamedTuple):
+    """`read` is given a value, its location and the mistakes found so far, to which it adds, and returns the value as the grid uses it.
+
+    `schema` is given the $defs and returns the JSON Schema.
+    """
+
+    read: Callable[[Any, Location, Mistakes], Any]
     schema: Callable[[Schema], Schema]
 
     def then(self, convert: Callable[[Any], Any]) -> Kind:
-        """This kind, with its checked values passed through `convert`, which may raise ValueError."""
-        return Kind(lambda value: convert(self.check(value)), self.schema)
+        """This kind, with its right values passed through `convert`, whose ValueError is a mistake."""
+
+        def read(value: Any, at: Location, mistakes: Mistakes) -> Any:
+            n_before = len(mistakes)
+            value = self.read(value, at, mistakes)
+            if len(mistakes) > n_before:
+                return value
+            try:
+                return convert(value)
+            except ValueError as error:
+                mistakes.append((at, str(error)))
+                return WRONG
+
+        return Kind(read, self.schema)
 
     def named(self, name: str) -> Kind:
         """This kind, with its schema written once, under $defs."""
@@ -38,32 +60,12 @@ class Kind(NamedTuple):
                 defs[name] |= self.schema(defs)
             return {"$ref": f"#/$defs/{name}"}
 
-        return Kind(self.check, schema)
+        return Kind(self.read, schema)
 
 
-class Wrong(ValueError):
-    """What is wrong with a value: each message with its location inside the value."""
-
-    def __init__(self, found: list[tuple[Location, str]]):
-        self.found = found
-
-
-def messages(error: ValueError) -> list[tuple[Location, str]]:
-    """What a check has found."""
-    return error.found if isinstance(error, Wrong) else [((), str(error))]
-
-
-def check_each(items: Iterable[tuple[str | int, Kind, Any]]) -> dict[Any, Any]:
-    """The checked values by key or index; raises Wrong with the mistakes of all of them."""
-    values, found = {}, []
-    for name, kind, value in items:
-        try:
-            values[name] = kind.check(value)
-        except ValueError as error:
-            found += [((name, *location), message) for location, message in messages(error)]
-    if found:
-        raise Wrong(found)
-    return values
+def leaf(convert: Callable[[Any], Any], schema: Callable[[Schema], Schema]) -> Kind:
+    """The values that `convert` takes, as it returns them."""
+    return Kind(lambda value, at, mistakes: value, schema).then(convert)
 
 
 def is_number(value: Any) -> TypeGuard[int | float]:
@@ -90,13 +92,14 @@ def kind_of(test: Callable[[Any], Any], allowed: str, schema: Schema) -> Kind:
             raise refuse(value, allowed)
         return value
 
-    return Kind(check, lambda defs: dict(schema))
+    return leaf(check, lambda defs: dict(schema))
 
 
-def whole(low: int, high: int) -> Kind:
-    """Whole numbers from low to high; 1e5 is one, true is not."""
+def whole(low: int, high: int, allowed: str = "") -> Kind:
+    """Whole numbers from low to high; 1e5 is one, true is not. A refusal shows `allowed`, or the limits."""
     schema = {"type": "integer", "minimum": low, "maximum": high}
-    return kind_of(lambda v: is_number(v) and low <= v <= high and v == int(v), f"whole numbers from {low} to {high}", schema).then(int)
+    allowed = allowed or f"whole numbers from {low} to {high}"
+    return kind_of(lambda v: is_number(v) and low <= v <= high and v == int(v), allowed, schema).then(int)
 
 
 def between(low: float, high: float, allowed: str) -> Kind:
@@ -121,55 +124,51 @@ def one_of(*values: Any) -> Kind:
 def many(kind: Kind, example: str = "", least: int = 1, most: float = math.inf, unique: bool = False) -> Kind:
     """A list of `least` to `most` values of a kind."""
 
-    def check(value: Any) -> list[Any]:
+    def read(value: Any, at: Location, mistakes: Mistakes) -> Any:
         if not isinstance(value, list):
-            raise refuse(value, "a list" + (f", such as {example}" if example else ""))
-        if not least <= len(value) <= most:
-            got = f"got {len(value)} entries; allowed: 1 to {most}" if value else "got an empty list; allowed: at least one entry"
-            raise ValueError(got)
-        return list(check_each((i, kind, item) for i, item in enumerate(value)).values())
+            message = str(refuse(value, "a list" + (f", such as {example}" if example else "")))
+        elif not least <= len(value) <= most:
+            message = f"got {len(value)} entries; allowed: 1 to {most}" if value else "got an empty list; allowed: at least one entry"
+        else:
+            return [kind.read(item, (*at, i), mistakes) for i, item in enumerate(value)]
+        mistakes.append((at, message))
+        return WRONG
 
     def schema(defs: Schema) -> Schema:
         limits = ({"maxItems": most} if most < math.inf else {}) | ({"uniqueItems": True} if unique else {})
         return {"type": "array", "items": kind.schema(defs), "minItems": least, **limits}
 
-    return Kind(check, schema)
+    return Kind(read, schema)
 
 
 def by_form(value: Kind, items: Kind | None = None, mapping: Kind | None = None) -> Kind:
     """`items` for a list, `mapping` for a mapping, `value` for anything else."""
 
-    def check(given: Any) -> Any:
+    def read(given: Any, at: Location, mistakes: Mistakes) -> Any:
         kind = items if isinstance(given, list) else mapping if isinstance(given, dict) else None
-        return (kind or value).check(given)
+        return (kind or value).read(given, at, mistakes)
 
-    return Kind(check, lambda defs: {"anyOf": [kind.schema(defs) for kind in (value, items, mapping) if kind]})
+    return Kind(read, lambda defs: {"anyOf": [kind.schema(defs) for kind in (value, items, mapping) if kind]})
 
 
 def mapping(kinds: Mapping[str, Kind], other: Kind | None = None, pattern: str = "", required: Iterable[str] = (), title: str = "") -> Kind:
     """A mapping of known keys, each of its kind. Further keys are of the kind `other`: all that match `pattern`, none without `other`.
 
-    Its check raises Wrong with all unknown and missing keys and all wrong values.
+    Where a value is wrong, the others are still read.
     """
 
-    def never(message: str) -> Kind:
-        def check(value: Any) -> Any:
-            raise ValueError(message)
-
-        return Kind(check, dict)
-
-    def kind(name: str) -> Kind:
-        if name in kinds:
-            return kinds[name]
-        if other and re.search(pattern, name):
-            return other
-        return never(f"is no known key{suggest(name, kinds)}; allowed: {', '.join(kinds)}")
-
-    def check(value: Any) -> dict[str, Any]:
+    def read(value: Any, at: Location, mistakes: Mistakes) -> Any:
         if not isinstance(value, dict):
-            raise refuse(value, "a mapping")
-        absent = [(name, never("is missing; give it"), None) for name in required if name not in value]
-        return check_each([(name, kind(name), item) for name, item in value.items()] + absent)
+            mistakes.append((at, str(refuse(value, "a mapping"))))
+            return WRONG
+        values = {}
+        for name, item in value.items():
+            if kind := kinds.get(name) or (other if re.search(pattern, name) else None):
+                values[name] = kind.read(item, (*at, name), mistakes)
+            else:
+                mistakes.append(((*at, name), f"is no known key{suggest(name, kinds)}; allowed: {', '.join(kinds)}"))
+        mistakes += [((*at, name), "is missing; give it") for name in required if name not in value]
+        return values
 
     def schema(defs: Schema) -> Schema:
         properties = {name: kind.schema(defs) for name, kind in kinds.items()}
@@ -179,13 +178,13 @@ def mapping(kinds: Mapping[str, Kind], other: Kind | None = None, pattern: str =
             found |= {"patternProperties": {pattern: found["additionalProperties"]}, "additionalProperties": False}
         return found | ({"required": list(required)} if required else {})
 
-    return Kind(check, schema)
+    return Kind(read, schema)
 
 
 def described(kind: Kind, description: str, default: Any = None) -> Kind:
     """The kind, with a description and a default in its schema."""
     about = {"description": description} | ({} if default is None else {"default": default})
-    return Kind(kind.check, lambda defs: kind.schema(defs) | about)
+    return Kind(kind.read, lambda defs: kind.schema(defs) | about)
 
 
 def key(kind: Kind | None, description: str, default: Any = MISSING, alias: str | None = None) -> Any:
@@ -197,7 +196,8 @@ def key(kind: Kind | None, description: str, default: Any = MISSING, alias: str 
 def section(cls: type, **kinds: Kind) -> Kind:
     """A mapping with a key for every field of the dataclass `cls`, of which it becomes an instance.
 
-    `kinds` are those of fields that were declared without one. What __post_init__ raises is a mistake of the whole section.
+    `kinds` are those of fields that were declared without one. Wrong values are replaced by the defaults of their fields. What
+    __post_init__ raises is a mistake of the whole section.
     """
     declared = {f.metadata["alias"] or f.name: f for f in fields(cls)}
 
@@ -208,4 +208,17 @@ def section(cls: type, **kinds: Kind) -> Kind:
     required = [name for name, f in declared.items() if f.default is MISSING and f.default_factory is MISSING]
     title = (cls.__doc__ or "").partition("\n")[0]
     keys = mapping({name: kind(f) for name, f in declared.items()}, required=required, title=title)
-    return keys.then(lambda values: cls(**{declared[name].name: value for name, value in values.items()})).named(cls.__name__)
+
+    def read(value: Any, at: Location, mistakes: Mistakes) -> Any:
+        n_before = len(mistakes)
+        values = keys.read(value, at, mistakes)
+        given = {} if values is WRONG else {name: each for name, each in values.items() if each is not WRONG}
+        if any(name not in given for name in required):
+            return WRONG
+        try:
+            return cls(**{declared[name].name: each for name, each in given.items()})
+        except ValueError as error:
+            mistakes += [(at, str(error))] if len(mistakes) == n_before else []
+            return WRONG
+
+    return Kind(read, keys.schema).named(cls.__name__)

@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from ...cli import Interrupts
 from ...errors import GridError, StoreError, UsageError
 from ...model.point import Run, RunId
 from ..calibration import cores
@@ -22,7 +24,6 @@ from ..search.rounds import Rounds, known_rows
 from ..settings import Settings
 from ..shard import Shard, without_shard
 from ..store.store import PART_ROWS, Done, Store
-from .interrupts import Interrupts
 from .progress import Progress, duration, plural
 from .recorder import Outcome
 
@@ -30,7 +31,6 @@ Executor = Callable[[Plan, Store, Progress, Interrupts, str], Outcome]
 """Carries out a plan: (plan, store, progress, interrupts, resume_command) -> outcome. Rows go to the store."""
 
 PACKAGES = ("jaxrecall", "jax", "jaxlib", "numpy", "pyarrow")
-STARTED = ("runs", "done", "todo", "programs", "est_seconds")
 
 CELLS = ("root_seed", "base", "blocks", "simulator")
 """Keys of a grid that say which cells are searched."""
@@ -58,7 +58,7 @@ class Job:
         settings: Settings,
         resume_command: str,
     ):
-        self.grid, self.store, self.shard, self.resume_command = grid, store, shard, resume_command
+        self.grid, self.store, self.shard, self.pad_to, self.resume_command = grid, store, shard, pad_to, resume_command
         self.simulator = simulator_of(grid)
         self.outcome = Outcome()
         self.remarks: list[str] = []
@@ -154,7 +154,8 @@ class Job:
     def start_facts(self) -> dict[str, Any]:
         """The same as plain data."""
         facts, shard = self.facts(), str(self.shard) if self.shard and not self.search else None
-        return {"grid": self.grid.name, "out": str(self.store.folder), "shard": shard, **{name: facts[name] for name in STARTED}}
+        started = {name: facts[name] for name in ("runs", "done", "todo", "programs", "est_seconds")}
+        return {"grid": self.grid.name, "out": str(self.store.folder), "shard": shard, **started}
 
     def manifest(self) -> dict[str, Any]:
         """The contents of manifest.json: the grid, versions, and the command that resumes the job."""
@@ -231,7 +232,7 @@ def prepare(
     """
     if grid.search and shard and shard.count > 1:
         raise UsageError(f"--shard: got {shard} for a search, which is sequential; allowed: --workers, --engine ray, --shard 0/1")
-    settings = Settings(grid.precision, grid.part_seconds, fail_fast)
+    settings = replace(grid.settings, fail_fast=fail_fast)
     store = folder if isinstance(folder, Store) else Store(folder)
     store.check()
     simulator = simulator_of(grid)
@@ -299,7 +300,7 @@ def carry_out(job: Job, execute: Executor, progress: Progress, interrupts: Inter
         progress.n_cells, progress.cells_finished = len(job.search.cells), job.search.finished
     else:
         progress.n_runs, progress.est_seconds = job.plan.n_runs, sum(chunk.seconds for chunk in job.plan.chunks)
-    progress.started(job.start_line(), job.start_facts())
+    progress.tell("start", job.start_line(), **job.start_facts())
     interrupts.message = progress.message
     try:
         if job.search:
@@ -307,7 +308,7 @@ def carry_out(job: Job, execute: Executor, progress: Progress, interrupts: Inter
         elif job.to_do:
             job.outcome += execute(job.plan, job.store, progress, interrupts, job.resume_command)
     finally:
-        progress.close()
+        progress.tell("close")
     return job.outcome
 
 
@@ -322,4 +323,5 @@ def _search(job: Job, search: Rounds, execute: Executor, progress: Progress, int
         failed |= {run.id for run in runs} - outcome.accuracy.keys()
         if outcome.interrupted or outcome.unsaved or (outcome.failed and job.plan.settings.fail_fast):
             break
-    progress.searched(job.store.note("search", search.report()))
+    path = job.store.note("search", search.report())
+    progress.tell("search", path=str(path), searches=len(search.cells), finished=search.finished)

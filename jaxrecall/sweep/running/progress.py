@@ -47,19 +47,15 @@ class Progress:
         self.accuracy: float | None = None
         self.start = time.monotonic()
 
-    def started(self, line: str, facts: Mapping[str, Any]) -> None:
-        """The call starts."""
-        self._tell("start", line, facts)
-
     def compiling(self, program: str) -> None:
         """A program is being compiled, or loaded. The time before the first one does not count."""
         if not self.has_begun:
             self.start = time.monotonic()
-        self._tell("compiling", f"compiling {program}", {"program": program})
+        self.tell("compiling", f"compiling {program}", program=program)
 
     def compiled(self, program: str, seconds: float) -> None:
         self.compile_seconds += seconds
-        self._tell("compiled", program, {"program": program, "seconds": seconds})
+        self.tell("compiled", program, program=program, seconds=seconds)
 
     def advanced(self, traces: Traces, est_seconds: float) -> None:
         """Runs are finished; they were estimated to take `est_seconds`."""
@@ -67,32 +63,21 @@ class Progress:
         self.est_done += est_seconds
         known = [trace[-1][self.accuracy_column] for trace in traces if trace[-1][self.accuracy_column] is not None]
         self.accuracy = known[-1] if known else self.accuracy
-        facts = {"rows": sum(map(len, traces)), "runs_executed": self.done, "todo": self.n_runs - self.done}
-        self._tell("batch", "", {**facts, "accuracy": self.accuracy, "eta": self.eta})
+        counts: dict[str, Any] = {"rows": sum(map(len, traces)), "runs_executed": self.done, "todo": self.n_runs - self.done}
+        self.tell("batch", **counts, accuracy=self.accuracy, eta=self.eta)
 
     def failed(self, line: str, est_seconds: float, n_runs: int, details: Path | None) -> None:
         """A chunk failed; the estimated cost of the rest of it is no longer counted."""
         self.n_failed += 1
         self.est_seconds -= est_seconds
-        self._tell("failed", line, {"runs": n_runs, "details": details and str(details), "text": line})
-
-    def saved(self, part: Path, n_rows: int) -> None:
-        """A part file is written."""
-        self._tell("part", "", {"path": str(part), "rows": n_rows})
-
-    def searched(self, path: Path) -> None:
-        """The results of a search are written."""
-        self._tell("search", "", {"path": str(path), "searches": self.n_cells, "finished": self.cells_finished})
+        self.tell("failed", line, runs=n_runs, details=details and str(details), text=line)
 
     def message(self, line: str) -> None:
         """Any other message."""
-        self._tell("message", line, {"text": line})
+        self.tell("message", line, text=line)
 
-    def close(self) -> None:
-        """The call ends."""
-        self._tell("close", "", {})
-
-    def _tell(self, event: str, line: str, facts: Mapping[str, Any]) -> None:
+    def tell(self, event: str, line: str = "", **facts: Any) -> None:
+        """Displays an event: besides those above `start`, `part` (a file is written), `search` (its results are) and `close`."""
         if self.display:
             self.display(self, event, line, facts)
 
@@ -139,16 +124,16 @@ class Lines:
     """A line every 30 seconds and one at the end, for logs and pipes; `announce`: also the line that starts a sweep."""
 
     def __init__(self, out: TextIO, announce: bool = True):
-        self.out, self.announce, self.last = out, announce, time.monotonic()
+        self.out, self.announce = out, announce
+        self.now_and_then = now_and_then(PLAIN_EVERY_SECONDS, Progress.line, out)
 
     def __call__(self, progress: Progress, event: str, line: str, facts: Mapping[str, Any]) -> None:
         if event == "start" and self.announce:
             print(line, flush=True)
         elif event in ("message", "failed"):
             _print(line, self.out)
-        elif event in ("compiled", "batch") and time.monotonic() - self.last >= PLAIN_EVERY_SECONDS:
-            self.last = time.monotonic()
-            _print(progress.line(), self.out)
+        elif event in ("compiled", "batch"):
+            self.now_and_then(progress)
         elif event == "close" and progress.has_begun:
             _print(progress.line(), self.out)
 
@@ -220,15 +205,15 @@ def _print(line: str, out: TextIO) -> None:
         out.flush()
 
 
-def now_and_then(seconds: float, line: Callable[..., str]) -> Callable[..., None]:
-    """A function that prints `line` of its arguments on stderr, `seconds` after the last time at the earliest."""
+def now_and_then(seconds: float, line: Callable[..., str], out: TextIO | None = None) -> Callable[..., None]:
+    """A function that prints `line` of its arguments on `out` (stderr), `seconds` after the last time at the earliest."""
     last = time.monotonic()
 
     def show(*arguments: Any) -> None:
         nonlocal last
         if time.monotonic() - last >= seconds:
             last = time.monotonic()
-            _print(line(*arguments), sys.stderr)
+            _print(line(*arguments), out or sys.stderr)
 
     return show
 

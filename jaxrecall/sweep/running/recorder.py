@@ -11,13 +11,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...cli import FAILED, INTERRUPTED, OK
+from ...cli import FAILED, INTERRUPTED, OK, Interrupts
 from ...errors import StoreError
 from ...model.point import RunId
 from ..calibration import Measured
 from ..plan import Chunk, Plan
 from ..store.store import Store
-from .interrupts import Interrupts
 from .progress import Progress, Traces, duration, plural
 
 WAITS = (1.0, 2.0, 5.0, 10.0, 20.0, 40.0)
@@ -142,7 +141,7 @@ class Saver:
         else:
             if self.refused:
                 self.progress.message(f"saving works again: {len(self.rows)} rows written")
-            self.progress.saved(path, len(self.rows))
+            self.progress.tell("part", path=str(path), rows=len(self.rows))
             self.rows, self.n_runs, self.refused = [], 0, 0
             self.due = time.monotonic() + self.part_seconds
 

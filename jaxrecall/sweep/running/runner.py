@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from ...cli import Interrupts
 from ..door import Runner, runner_for
 from ..plan import Chunk, Plan
 from ..store.store import Store
-from .interrupts import Interrupts
 from .progress import Progress
 from .recorder import Failure, Outcome, Recorder
 

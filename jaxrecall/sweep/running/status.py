@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Container, Iterator, Sequence
@@ -16,9 +17,13 @@ from ...model.columns import STATUSES
 from ...model.point import Run, RunId
 from ..door import RECALL, simulator_of
 from ..grid import Grid, rebuilt
+from ..own import add_to_path
 from ..search.rounds import Rounds
-from ..store.files import read_json
+from ..store.files import Unreadable, holds_results, read_json
 from ..store.store import Store
+
+LastRow = tuple[str, float | None, float | None]
+"""Status, seconds and accuracy."""
 
 MAX_SECONDS = 1e9
 """No run takes so long: a larger number, or NaN, is damage and is left out of the sum."""
@@ -32,7 +37,7 @@ def survey(*folders: str | Path) -> dict[str, Any]:
     """
     stores = [Store(folder) for folder in folders]
     for store in stores:
-        if not store.holds_results() and not store.manifest.is_file():
+        if not holds_results(store.folder) and not store.manifest.is_file():
             raise StoreError(
                 f"{store.folder}: is not a results folder (it has no manifest.json, parts/ or table.parquet); allowed: the --out of a sweep"
             )
@@ -40,16 +45,12 @@ def survey(*folders: str | Path) -> dict[str, Any]:
     if any(_manifest(store)[0].get("grid") != manifest.get("grid") for store in stores[1:]):
         remark = f"the folders hold different grids; the runs to do are counted for the grid of {stores[0].folder}"
     simulator = simulator_of(grid) if grid else RECALL
-    of_each = [store.rows("status", "seconds", simulator.accuracy) for store in stores]
-    rows, unreadable = chain.from_iterable(rows for rows, _ in of_each), [file for _, files in of_each for file in files]
-    found: dict[tuple[int, str], dict[RunId, tuple[str, float | None, float | None]]] = {}
-    for its_version, run, status, *others in rows:
-        mine = found.setdefault(its_version, {})
-        if run not in mine or status == "ok":
-            mine[run] = status, *others
-    usual = max(found, key=lambda version: len(found[version]), default=(0, "highest"))[1]
+    found, unreadable = _rows(stores, simulator.accuracy)
+    usual = max(found, key=lambda version: len(found[version]), default=(simulator.version, "highest"))
     precision = manifest.get("precision")
-    version = (simulator.version, precision if isinstance(precision, str) else usual)
+    given = manifest.get("grid")
+    unknown = not grid and isinstance(given, dict) and "simulator" in given
+    version = (usual[0] if unknown else simulator.version, precision if isinstance(precision, str) else usual[1])
     mine = found.pop(version, {})
     runs = set(mine)
     if grid and grid.search:
@@ -85,12 +86,27 @@ def survey(*folders: str | Path) -> dict[str, Any]:
     }
 
 
+def _rows(stores: Sequence[Store], accuracy: str) -> tuple[dict[tuple[int, str], dict[RunId, LastRow]], Unreadable]:
+    """The last row of every run by (code_version, precision), ok before others, and the files that cannot be read."""
+    found: dict[tuple[int, str], dict[RunId, LastRow]] = {}
+    unreadable: Unreadable = []
+    for store in stores:
+        rows, not_read = store.rows("status", "seconds", accuracy)
+        unreadable += not_read
+        for version, run, *row in rows:
+            of_version = found.setdefault(version, {})
+            if run not in of_version or row[0] == "ok":
+                of_version[run] = tuple(row)
+    return found, unreadable
+
+
 def _manifest(store: Store) -> tuple[dict[str, Any], Grid | None, str | None]:
     """The manifest, its grid, and what is wrong with them."""
     try:
         manifest = store.read_manifest()
         if manifest is None:
             return {}, None, f"{store.manifest}: is missing, so the runs to do are unknown"
+        add_to_path([os.getcwd(), *_grid_folder(manifest.get("command"))])  # for a simulator of one's own
         return manifest, rebuilt(manifest["grid"]), None
     except StoreError as error:
         return {}, None, str(error)
@@ -98,6 +114,13 @@ def _manifest(store: Store) -> tuple[dict[str, Any], Grid | None, str | None]:
         return manifest or {}, None, f"{store.manifest}: holds a grid that this version cannot read ({error.lines[0]})"
     except (TypeError, KeyError, AttributeError):
         return {}, None, f"{store.manifest}: is not the manifest of a sweep"
+
+
+def _grid_folder(command: Any) -> list[str]:
+    """The folder of the grid file in a command, if there is one."""
+    found = re.search(r"--grid[ =](\S+)", command) if isinstance(command, str) else None
+    folder = os.path.abspath(os.path.dirname(found[1].strip("'\""))) if found else ""
+    return [folder] if os.path.isdir(folder) else []
 
 
 def _failures(stores: Sequence[Store], done: Container[RunId]) -> tuple[list[dict[str, Any]], list[tuple[Path, str]]]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from ...errors import StoreError
 from ...model.point import Point, RunId
 from ..grid import Grid, GridLike, as_grid
-from .paths import entries, holds_results, listed, local_path, no_rows, result_files
+from .files import entries, holds_results, listed, local_path, no_rows, result_files
 from .table import ROW, VERSION, about, best, in_table_order, joined, last_rows, read, with_pandas_types
 
 if TYPE_CHECKING:

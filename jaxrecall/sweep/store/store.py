@@ -28,9 +28,19 @@ import pyarrow as pa
 from ...errors import StoreError
 from ...model.columns import COLUMNS
 from ...model.point import RunId
-from .files import TEMPORARY_NAME, atomic_write, read_json
-from .paths import PARTS, TABLE, holds_results, listed, local_path, result_files, storage_errors
-from .table import ROW, RUN, VERSION, Unreadable, about, last_rows, of_rows, read, to_parquet, with_about
+from .files import (
+    PARTS,
+    TABLE,
+    TEMPORARY_NAME,
+    Unreadable,
+    atomic_write,
+    listed,
+    local_path,
+    read_json,
+    result_files,
+    storage_errors,
+)
+from .table import ROW, RUN, VERSION, about, last_rows, of_rows, read, to_parquet, with_about
 
 PART_BYTES, ROW_BYTES, PART_ROWS = 56 * 2**10, 512, 1000
 """Of a part: its size without rows, each row's share, and the rows for which there must be room before any is computed."""
@@ -90,17 +100,6 @@ class Store:
                     path.rmdir()
             raise
         self._remove_stale_files()
-
-    def holds_results(self) -> bool:
-        """Whether this is a results folder: it has a parts folder or a table, if only an empty one."""
-        return holds_results(self.folder)
-
-    def where(self) -> Path:
-        """What holds the rows: the parts or the table, as a path for any Parquet reader; the folder where there are both."""
-        has_parts = any(self.parts.glob("*.parquet"))
-        if self.table.exists():
-            return self.folder if has_parts else self.table
-        return self.parts / "*.parquet"
 
     def read_manifest(self) -> dict[str, Any] | None:
         """What `prepare` wrote, or None."""
@@ -206,6 +205,41 @@ class Store:
                 raise StoreError(f"{target}: {len(table)} rows were written but cannot be read back{why}; is the disk in order?")
 
         return self.put(target, to_parquet(table), read_back)
+
+
+class MemoryStore(Store):
+    """Holds what a results folder would hold, by the path that each file would have. No file or folder is made."""
+
+    def __init__(self) -> None:
+        super().__init__("memory")
+        self.held: dict[Path, pa.Table] = {}
+        self.notes: dict[str, dict[str, Any]] = {}
+
+    def check(self) -> None:
+        """Nothing can be in the way."""
+
+    def prepare(self, manifest: dict[str, Any], n_rows: int = 0) -> None:
+        self.notes["manifest"] = manifest
+
+    def read_manifest(self) -> dict[str, Any] | None:
+        return self.notes.get("manifest")
+
+    def tables(self, columns: list[str] | None = None) -> tuple[dict[Path, pa.Table], Unreadable]:
+        return {path: table.select(columns) if columns else table for path, table in self.held.items()}, []
+
+    def note(self, name: str, record: dict[str, Any]) -> Path:
+        self.notes[name] = record
+        return self.folder / f"{name}.json"
+
+    def record_failure(self, name: str, record: dict[str, Any]) -> None:
+        """The caller raises what was reported; there is no file to read."""
+
+    def clear_failures(self, runs: Set[tuple[str, int]]) -> None:
+        """There are none."""
+
+    def put_table(self, target: Path, table: pa.Table) -> Path:
+        self.held[target] = table
+        return target
 
 
 def _last_rows(tables: Iterable[pa.Table], columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from ...errors import StoreError
 from ...model.columns import COLUMNS, in_order
 from ...model.training import RECIPE_STEPS, STARTS
+from .files import Unreadable
 
 
 def _schema(columns: Mapping[str, tuple[str, str]]) -> pa.Schema:
@@ -43,9 +44,6 @@ as null, or as what it is for every older row."""
 
 OF_OLDER_ROWS = {"steps": RECIPE_STEPS, "start": STARTS[0], "step": RECIPE_STEPS, "tokens": "uniform"}
 """What columns hold in rows from before they were there."""
-
-Unreadable = list[tuple[Path, str]]
-"""Files that are no readable part, each with the reason."""
 
 KEY = b"jaxrecall"
 """The entry of a schema's metadata that says, as JSON, what a table is about:

@@ -12,12 +12,12 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import replace
 
+from ...cli import Interrupts
 from ...model.point import Run, RunId
 from ...simulator.shape import Shape
 from ..calibration import Measured, add_times, cores
 from ..cost import Amounts
 from ..plan import CHUNK_RUNS, CHUNK_SECONDS, Chunk, Plan
-from ..running.interrupts import Interrupts
 from ..running.progress import Progress, Traces
 from ..running.recorder import Failure, Outcome, Recorder
 from ..store.store import Store

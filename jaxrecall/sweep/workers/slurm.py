@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
+import sys
 import time
-from collections.abc import Mapping, Sequence
-from importlib import import_module
+from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -21,17 +20,20 @@ import submitit
 from submitit.core.utils import FailedJobError, FailedSubmissionError
 from submitit.helpers import Checkpointable
 
+from ...cli import Interrupts
 from ...errors import UsageError
 from ...model.columns import CODE_VERSION
 from ...model.point import RunId
 from ..calibration import node_cache
-from ..grid import Grid
+from ..grid import rebuilt
 from ..own import add_to_path
 from ..plan import Plan
-from ..running.interrupts import Interrupts
-from ..running.progress import Progress
+from ..running import runner
+from ..running.job import Job, carry_out, prepare
+from ..running.progress import Progress, display
 from ..running.recorder import Outcome
 from ..shard import Shard, shares
+from ..store.files import read_json
 from ..store.store import Store
 from ..store.table import RUN, read
 
@@ -45,73 +47,73 @@ WAIT_SECONDS = 60.0
 
 
 class ShardTask(Checkpointable):
-    """Runs the command `sweep` for a shard; submitit pickles it, and queues it again when its time runs out.
+    """Runs a shard of a grid; submitit pickles it, and queues it again when its time runs out.
 
     Args:
-        argv: the options of the command but for `--shard`.
+        grid: the file of the resolved grid.
+        folder: the results folder.
+        pad_to: sizes of one program for every point, if there is to be one.
+        fail_fast: whether the first failed chunk ends the shard.
         resume_command: of the whole array.
         import_paths: folders from which the task can import, besides the usual ones.
         on_node: whether it runs on another machine, which keeps compiled programs on its own disk.
     """
 
-    def __init__(self, argv: Sequence[str], resume_command: str, import_paths: tuple[str, ...], on_node: bool):
-        self.argv, self.resume_command, self.import_paths, self.on_node = argv, resume_command, import_paths, on_node
+    def __init__(self, **about: Any):
+        self.about = about
 
     def __call__(self, shard: Shard) -> int:
         """Runs the shard; returns the exit code."""
-        add_to_path(self.import_paths)
-        if self.on_node:
+        about = {**self.about}
+        add_to_path(about.pop("import_paths"))
+        if about.pop("on_node"):
             os.environ.setdefault("JAXRECALL_CACHE", node_cache())
-        sweep = import_module("jaxrecall.sweep.__main__")
-        return sweep.main([*self.argv, "--shard", f"{shard.index}/{shard.count}"], self.resume_command)
-
-
-def check(kind: str, options: Mapping[str, str]) -> None:
-    """Raises UsageError if Slurm is not available, or for a time that is not in minutes."""
-    if not options.get("time", "1").isdecimal():
-        raise UsageError(f"--slurm: got time={options['time']}; allowed: whole minutes, as in time=240")
-    if kind == "slurm" and not (shutil.which("sbatch") and shutil.which("srun")):
-        raise UsageError(
-            "--engine slurm: no sbatch and srun here; allowed: a machine of a Slurm cluster that submits, "
-            "or --slurm-executor local to try it"
-        )
+        with Interrupts() as interrupts:
+            job = prepare(rebuilt(read_json(about.pop("grid"))), shard=shard, **about)
+            outcome = carry_out(job, runner.execute, Progress(display(announce=True)), interrupts)
+        print(*job.problems(), sep="\n", file=sys.stderr)
+        return outcome.exit_code
 
 
 def executor(kind: str, folder: Path, options: Mapping[str, str], name: str) -> Any:
     """submitit's executor of that kind, with options as sbatch names them."""
     values: dict[str, Any] = {key.replace("-", "_"): int(value) if value.isdecimal() else value for key, value in options.items()}
-    time_and_name = {"timeout_min": values.pop("time", MINUTES), "name": name}
-    if "setup" in values:
-        values["setup"] = [values["setup"]]  # commands before the task's own
+    minutes, setup = values.pop("time", MINUTES), values.pop("setup", None)  # commands before the task's own
     known = submitit.SlurmExecutor._valid_parameters()
-    chosen = {f"slurm_{key}": value for key, value in values.items() if key in known}
-    others = {key.replace("_", "-"): value for key, value in values.items() if key not in known}
+    chosen = {f"slurm_{key}": values.pop(key) for key in known & values.keys()} | ({"slurm_setup": [setup]} if setup else {})
     by = submitit.AutoExecutor(folder, cluster=kind, slurm_max_num_timeout=TIMEOUTS)
-    by.update_parameters(**time_and_name, **chosen, slurm_additional_parameters=others)
+    others = {key.replace("_", "-"): value for key, value in values.items()}
+    by.update_parameters(timeout_min=minutes, name=name, **chosen, slurm_additional_parameters=others)
     return by
 
 
 class SlurmArray:
-    """The shards of a grid as `size` tasks, with options as sbatch names them.
+    """The shards of a job as `size` tasks, with options as sbatch names them.
 
-    `kind` is submitit's: slurm, local or debug. Tasks can import from `import_paths`. Raises UsageError if they cannot be submitted.
+    `kind` is submitit's: slurm, local or debug. Tasks can import from `import_paths`.
     """
 
-    def __init__(self, grid: Grid, size: int, kind: str, options: Mapping[str, str], pad_to: str | None, import_paths: tuple[str, ...]):
-        self.grid, self.size, self.kind, self.options, self.pad_to = grid, size, kind, options, pad_to
-        self.import_paths = import_paths
-        check(kind, options)
+    def __init__(self, job: Job, size: int, kind: str, options: Mapping[str, str], import_paths: tuple[str, ...]):
+        self.job, self.size, self.kind, self.options, self.import_paths = job, size, kind, options, import_paths
 
     def execute(self, plan: Plan, store: Store, progress: Progress, interrupts: Interrupts, resume_command: str) -> Outcome:
-        """Submits the shards that have runs of the plan and waits for them; runs count as their parts appear."""
-        arrivals = Arrivals(plan, store)
-        wanted = sorted({index for index, run in shares(self.grid.points, self.grid.seeds, self.size) if run.id in arrivals.left})
+        """Submits the shards that have runs of the plan and waits for them; runs count as their parts appear.
+
+        Raises UsageError if they cannot be submitted.
+        """
+        grid, arrivals = self.job.grid, Arrivals(plan, store)
+        wanted = sorted({index for index, run in shares(grid.points, grid.seeds, self.size) if run.id in arrivals.left})
         shards = [Shard(index, self.size, "--engine slurm") for index in wanted]
-        by = executor(self.kind, store.folder / "_slurm", self.options, self.grid.name)
-        grid = store.note("_slurm/grid", self.grid.resolved).absolute()  # as it is now, whenever tasks start
-        argv = ["--grid", str(grid), "--out", str(store.folder.absolute())]
-        argv += ["--fail-fast"] * plan.settings.fail_fast + (["--pad-to", self.pad_to] if self.pad_to else [])
-        task = ShardTask(argv, resume_command, self.import_paths, self.kind == "slurm")
+        by = executor(self.kind, store.folder / "_slurm", self.options, grid.name)
+        task = ShardTask(
+            grid=store.note("_slurm/grid", grid.resolved).absolute(),  # as it is now, whenever tasks start
+            folder=store.folder.absolute(),
+            pad_to=self.job.pad_to,
+            fail_fast=plan.settings.fail_fast,
+            resume_command=resume_command,
+            import_paths=self.import_paths,
+            on_node=self.kind == "slurm",
+        )
         with interrupts.patient():  # from the first: what is submitted must be cancelled
             try:
                 jobs = by.map_array(task, shards)
@@ -174,7 +176,7 @@ class Arrivals:
             outcome.runs += len(new)
             outcome.accuracy |= {run: trace[-1]["accuracy"] for run, trace in new.items()}
             progress.advanced(list(new.values()), sum(self.seconds[run.point_id] for run in new))
-            progress.saved(path, sum(map(len, new.values())))
+            progress.tell("part", path=str(path), rows=sum(map(len, new.values())))
 
 
 def _parts(store: Store) -> list[Path]:

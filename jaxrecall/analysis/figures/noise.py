@@ -14,14 +14,14 @@ import numpy as np
 from . import predict
 from .axis import Axis
 from .grammar import Chart, Layer, Line, Panel
-from .maps import Map
-from .pixels import Pixels
+from .maps import Map, Pixels
 from .study import Roles, Study
-from .style import BANDS, DASH, NotDrawn, Picture
+from .style import BANDS, DASH, NotDrawn, Picture, told
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 COLUMNS = {"leakage": "noise_leakage", "mean_bias": "noise_bias", "mlp": "noise_mlp", "gradient": "noise_gradient", "whole": "noise_whole"}
 COLOURS = {"leakage": "#E3C100", "mean_bias": "#332288", "mlp": "#A03A00", "gradient": "#2A9D8F"}
+PARTS = [*COLOURS]
 MARKS = {"leakage": "o", "mean_bias": "s", "mlp": "D", "gradient": "^"}
 WHOLE = "all: 1 / |snr|"
 MOST_CELLS = 6
@@ -39,18 +39,16 @@ DECODERS = {
 def noise(study: Study, roles: Roles) -> Iterator[Picture]:
     """A map of the leading noise over each pair of phase axes, if more than one leads, then the noises along N."""
     measured, predicted = measured_noise(study), predicted_noise(study)
-    parts = [*COLOURS]
-    shown, how = (measured[parts], "measured") if measured[parts].notna().any(axis=None) else (predicted[parts], "predicted")
+    shown, how = (measured[PARTS], "measured") if measured[PARTS].notna().any(axis=None) else (predicted[PARTS], "predicted")
     if not shown.notna().any(axis=None):
         raise NotDrawn("the table has no noise_* columns (diagnose: true), and theory does not cover its cells")
     leads = shown.dropna(how="all").idxmax(axis=1)
     sentence = _led(shown, leads, how)
+    colours = {name: (predict.NOISES[name], colour) for name, colour in COLOURS.items()}
     for x, y in roles.phases if leads.nunique() > 1 else ():
         over = Map(study, x, y)
-        colours = {name: (predict.NOISES[name], colour) for name, colour in COLOURS.items()}
-        chart = over.chart([Pixels(study.levels.assign(leads=leads.reindex(study.levels.index)), "leads", colours=colours, gaps=over.gaps)])
-        title = f"Leading noise of the attention scores, {how}: {y} against {x}"
-        yield Picture(over.name("noise"), title, over.caption(sentence, chart), chart.figure())
+        pixels = Pixels(study.levels.assign(leads=leads.reindex(study.levels.index)), "leads", colours=colours, gaps=over.gaps)
+        yield over.picture("noise", f"Leading noise of the attention scores, {how}", sentence, over.chart([pixels]))
     yield _lines(study, measured, predicted, sentence)
 
 
@@ -59,14 +57,12 @@ def measured_noise(study: Study, quantile: float = 0.5) -> Table:
 
     `whole` is all noise, |1 / snr|; the sign of snr is that of the trigger's score.
     """
-    import pandas as pd
-
     runs = study.runs
     if "snr" in runs:
         runs = runs.assign(noise_whole=1 / runs["snr"].abs().where(runs["snr"] != 0))
     here = {name: column for name, column in COLUMNS.items() if column in runs}
     over_seeds = runs.groupby("level")[list(here.values())].quantile(quantile).reindex(study.levels.index)
-    return over_seeds.set_axis(list(here), axis=1).reindex(columns=pd.Index(COLUMNS)).astype(float)
+    return over_seeds.set_axis([*here], axis=1).reindex(columns=[*COLUMNS]).astype(float)
 
 
 def predicted_noise(study: Study) -> Table:
@@ -82,7 +78,7 @@ def predicted_noise(study: Study) -> Table:
 def _led(noises: Table, leads: Table, how: str) -> str:
     counts = leads.value_counts()
     led = [f"{predict.NOISES[name]} at {n}" for name, n in counts.items()]
-    never = [predict.NOISES[name] for name in COLOURS if noises[name].notna().any() and name not in counts]
+    never = [predict.NOISES[name] for name in PARTS if noises[name].notna().any() and name not in counts]
     over = " (the largest part, medians over seeds)" if how == "measured" else ""
     sentence = f"Of {len(leads)} tested points, {how} noise{over} is led by {', '.join(led)}"
     sentence += f"; never by {' or '.join(never)}" if never else ""
@@ -91,12 +87,9 @@ def _led(noises: Table, leads: Table, how: str) -> str:
 
 
 def _lines(study: Study, measured: Table, predicted: Table, sentence: str) -> Picture:
-    bands = [measured_noise(study, q) for q in (0.25, 0.75)]
-    shown, ours = _stacked(study, measured, *bands), _stacked(study, predicted)
-    layers = [
-        Line(shown, "noise", low="low", high="high"),
-        Line(ours, "noise", "theory", {"linestyle": DASH, "marker": "none", "linewidth": 0.9}),
-    ]
+    shown = _stacked(study, measured, low=measured_noise(study, 0.25), high=measured_noise(study, 0.75))
+    theory = {"linestyle": DASH, "marker": "none", "linewidth": 0.9}
+    layers = [Line(shown, "noise", low="low", high="high"), Line(_stacked(study, predicted), "noise", "theory", theory)]
     looks: dict[str, Any] = {WHOLE: {"color": "0.55", "marker": "none", "linewidth": 2.5}}
     for name, colour in COLOURS.items():
         looks[predict.NOISES[name]] = {"color": colour, "marker": MARKS[name], "markeredgecolor": "black", "markeredgewidth": 0.4}
@@ -104,42 +97,34 @@ def _lines(study: Study, measured: Table, predicted: Table, sentence: str) -> Pi
         layers if len(shown) else layers[::-1], Axis.make("N", study.levels), "noise (s.d. / trigger's score)",
         lines=["_noise"], panels=study.axes, looks=looks, scale="log", most=MOST_CELLS,
     )  # fmt: skip
-    how = "Lines: medians over seeds; bands: quartiles." if measured[[*COLOURS]].notna().any(axis=None) else "The parts were not measured."
+    how = "Lines: medians over seeds; bands: quartiles." if measured[PARTS].notna().any(axis=None) else "The parts were not measured."
     sentence += f" {len(chart.parts)} of {len(study.cells)} cells are drawn; theory dashed. {how}"
     sentence += _compared(study, measured, predicted)
     return Picture("noise-lines", "Noises of the attention scores along N", sentence, chart.figure())
 
 
-def _stacked(study: Study, noises: Table, low: Any = None, high: Any = None) -> Table:
+def _stacked(study: Study, noises: Table, **bands: Table) -> Table:
     """One row per level and noise that is known, with its band."""
     import pandas as pd
 
     table = study.levels[["N", *study.axes]]
-    parts = []
-    for name, noise in noises.items():
-        if (noise >= LEAST_NOISE).any():
-            part = table.assign(_noise=predict.NOISES.get(str(name), WHOLE), noise=noise)
-            parts.append(part if low is None else part.assign(low=low[name].clip(LEAST_NOISE), high=high[name].clip(LEAST_NOISE)))
-    stacked = pd.concat(parts or [table.iloc[:0].assign(_noise="", noise=0.0)], ignore_index=True)
-    return stacked.assign(noise=stacked["noise"].where(stacked["noise"] >= LEAST_NOISE))
+    parts = [table.iloc[:0].assign(_noise="", noise=0.0)]
+    for name, values in noises.items():
+        if (values >= LEAST_NOISE).any():
+            ends = {end: band[name].clip(LEAST_NOISE) for end, band in bands.items()}
+            parts.append(table.assign(_noise=predict.NOISES.get(str(name), WHOLE), noise=values.where(values >= LEAST_NOISE), **ends))
+    return pd.concat(parts[1:] or parts, ignore_index=True)
 
 
 def _compared(study: Study, measured: Table, predicted: Table) -> str:
     """The whole noise against theory's, and where a part is larger than the whole."""
-    off, sentences = np.log(measured["whole"] / predicted["whole"]).replace([np.inf, -np.inf], np.nan).dropna(), ""
-    if len(off):
-        worst = abs(off).idxmax()
-        sentences += (
-            f" Over {len(off)} levels the whole noise 1 / |snr| is {np.exp(off.median()):.2f} times theory's in the median, "
-            f"at the farthest {np.exp(off[worst]):.2f} times ({study.where(worst)})."
-        )
-    over = (measured[[*COLOURS]].max(axis=1) / measured["whole"]).dropna()
+    off = np.log(measured["whole"] / predicted["whole"]).replace([np.inf, -np.inf], np.nan)
+    sentence = f" ln(whole noise 1 / |snr| / theory's): {told(off, study.where, form='+.2f')}." if off.notna().any() else ""
+    over = (measured[PARTS].max(axis=1) / measured["whole"]).dropna()
     if len(over) and over.max() > 1:
-        sentences += (
-            f" The parts are correlated: one exceeds the whole at {(over > 1).sum()} of {len(over)} levels, "
-            f"at most {over.max():.2f} times ({study.where(over.idxmax())})."
-        )
-    return sentences
+        most = f"at most {over.max():.2f} times ({study.where(over.idxmax())})"
+        sentence += f" The parts are correlated: one exceeds the whole at {(over > 1).sum()} of {len(over)} levels, {most}."
+    return sentence
 
 
 class Ceiling(Layer):
@@ -159,12 +144,11 @@ def decoders(study: Study, roles: Roles) -> Iterator[Picture]:
     here = [name for name in DECODERS if name in levels and levels[name].notna().any()]
     if here == ["accuracy"]:
         raise NotDrawn("the table has no accuracy of a decoder (decoders: true)")
-    with_decoders = levels.loc[levels[here[1:]].notna().any(axis=1), "cell"].unique()
-    keep = ["cell", "N", *study.axes]
-    each = [study.means(name)[[*keep, "low", "high"]].assign(_by=DECODERS[name][0], value=levels[name]) for name in here]
+    cells = levels.loc[levels[here[1:]].notna().any(axis=1), "cell"].unique()
+    each = [study.means(name).assign(_by=DECODERS[name][0], value=levels[name]).drop(columns="n_seeds") for name in here]
     table = pd.concat(each, ignore_index=True).dropna(subset=["value"])
-    table = table[table["cell"].isin(with_decoders)]
-    ceiling = pd.concat([_ceiling(study, cell) for cell in with_decoders], ignore_index=True)
+    table = table[table["cell"].isin(cells)]
+    ceiling = pd.concat([_ceiling(study, cell) for cell in cells], ignore_index=True)
     dotted = {"color": "0.5", "linestyle": ":"}
     layers = [Line(table, "value", low="low", high="high"), Ceiling(ceiling, "ceiling", "Fano ceiling (approximate)", dotted)]
     looks: dict[str, Any] = dict(DECODERS.values())
@@ -184,20 +168,12 @@ def _ceiling(study: Study, cell: int) -> Table:
 
 
 def _caption(study: Study, here: list[str]) -> str:
-    levels, sentences = study.levels, []
-    for name in here[1:]:
-        gain = levels[name] - levels["accuracy"]
-        worst = gain.abs().idxmax()
-        sentences.append(f"{DECODERS[name][0]} {gain.mean():+.2f} in the mean, at the farthest {gain[worst]:+.2f} ({study.where(worst)})")
+    levels = study.levels
+    gains = [f"{DECODERS[name][0]} {told(levels[name] - levels['accuracy'], study.where, 'mean', '+.2f')}" for name in here[1:]]
     over = (levels[here].max(axis=1) - study.asked(predict.fano_ceiling)).dropna()
-    bound = ""
-    if len(over):
-        worst = over.idxmax()
-        bound = f" Of {len(over)} levels {(over > 0).sum()} are above the ceiling"
-        bound += f", at most by {over[worst]:.2f} ({study.where(worst)})." if over[worst] > 0 else "."
-    shared = "streams" in levels and (levels["streams"] == "common").any()
-    alike = " Cells share their seeds' draws, so their curves wiggle alike." * bool(shared)
-    return f"Decoders minus the three steps: {'; '.join(sentences)}.{bound} {BANDS}{alike}"
+    most = f", at most by {over.max():.2f} ({study.where(over.idxmax())})" if (over > 0).any() else ""
+    bound = f" Of {len(over)} levels {(over > 0).sum()} are above the ceiling{most}." if len(over) else ""
+    return f"Decoders minus the three steps: {'; '.join(gains)}.{bound} {BANDS}"
 
 
 FIGURES = {"dominating noise": noise, "decoders of the initial gradient": decoders}
