@@ -92,7 +92,7 @@ def recall(model: Model, N: float, k: KeyOverlaps, stray: float, stored: float =
     wrong = upper_tail(normal_from_skewed(margin / np.sqrt(total), skewness), d, moments) @ p
     log_right = (stored * V - 1) * np.log1p(-np.minimum(wrong, 1 - 1e-15))
     if stored < 1:
-        wrong = upper_tail((own + b * k.shared * stored) / np.sqrt(variance), d, moments)
+        wrong = upper_tail((own + b * k.shared * stored) / np.sqrt(np.maximum(variance, 1e-30)), d, moments)
         log_right += (1 - stored) * V * np.log1p(-np.minimum(wrong, 1 - 1e-15))
     return float(np.exp(np.minimum(log_right, 0)).mean())
 

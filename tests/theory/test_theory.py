@@ -96,14 +96,15 @@ def test_a_wide_identity_mlp_is_attention_only(trigger):
     none, wide, narrow = (key_overlaps(Model(V=8, d=64, L=2, m=m, activation="identity", trigger_in_value=trigger)) for m in (0, 10**9, 32))
     for ours, theirs in zip(wide, none, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-3)
-    np.testing.assert_allclose(narrow.spread / none.spread, 1 + 64 / 32, rtol=1e-6)
+    assert np.mean(narrow.spread / none.spread) == pytest.approx(1 + 65 / 32, rel=0.06)  # Wishart, to O(1/m)
 
 
 def test_the_quadratic_kernel_is_the_square_of_the_overlap():
     """Infinite width, no trigger, unit keys: kappa = rho^2, mean 1/d over tokens to leading order, variance 2/d^2."""
     kernel = key_overlaps(Model(V=8, d=100, L=2, m=10**9, embedding="sphere", trigger_in_value=False, activation="quadratic"))
-    np.testing.assert_allclose(kernel.own, 1, atol=1e-3)
-    np.testing.assert_allclose(kernel.spread, 2 / 100**2, rtol=1e-5)
+    np.testing.assert_allclose(kernel.own + kernel.shared, 1, atol=1e-3)
+    np.testing.assert_allclose(kernel.shared, 1 / 100, rtol=0.01)
+    np.testing.assert_allclose(kernel.spread, 2 / 100**2, rtol=1e-2)
 
 
 def test_accuracy_grows_with_N_and_d_and_falls_with_V():
@@ -125,9 +126,8 @@ def test_accuracy_is_locked_accuracy_where_attention_is_right_and_chance_where_i
     assert theory.accuracy(model.replace(kappa=1e-3), 4096) < 0.01  # a quarter of the mass on the informative token never leads
     assert theory.accuracy(model.replace(kappa=0.0), 4096) == 0  # attention stays uniform
     assert theory.accuracy(model.replace(kappa=1e200), 4096) == theory.accuracy(model.replace(kappa=1e6), 4096)
-    for law in ({"embedding": "orthogonal", "activation": "relu"}, {"activation": "quadratic"}):  # no score noise: the locked value
-        other = Model(V=24, d=26, L=4, m=32, **law)
-        assert theory.accuracy(other, 512) == theory.locked_accuracy(other, 512)
+    other = Model(V=24, d=26, L=4, m=32, embedding="orthogonal", activation="relu")  # no score noise: the locked value
+    assert theory.accuracy(other, 512) == theory.locked_accuracy(other, 512)
     assert theory.accuracy(model.replace(L=512), 256) < 0.2 * theory.locked_accuracy(model, 256)
 
 
@@ -329,7 +329,6 @@ def test_theory_covers_every_point_of_the_shipped_grids(path):
         (lambda: theory.locked_accuracy(model(), 0), "N: got 0"),
         (lambda: theory.locked_accuracy(model(V=40, d=3), 100), "d: got 3 with V=40 and N=100; allowed: larger d"),
         (lambda: theory.score_noise(model(L=1), 10), "L: got 1"),
-        (lambda: theory.score_noise(model(m=4, activation="quadratic"), 10), "m: got 4 with gaussian .* quadratic; covered"),
         (lambda: theory.score_noise(model(d=12, m=4, embedding="orthogonal"), 10), "m: got 4 with orthogonal"),
         (lambda: theory.critical_N(model(), 1.0), "theta: got 1.0"),
         (lambda: surrogate.critical_N(model(), 0.0), "theta: got 0.0"),
