@@ -86,7 +86,7 @@ def walls():
 
 GRIDS["walls"] = {
     "name": "walls",
-    "base": BASE | {"pool": 256, "kappa": 1e5, "embedding": "sphere"},
+    "base": BASE | {"pool": 256, "kappa": 1e5, "embedding": "sphere", "diagnose": True},
     "seeds": {"count": 6},
     "blocks": walls(),
 }
@@ -112,25 +112,50 @@ def table(name):
     return pd.read_csv(TABLES / f"{name}.csv")
 
 
+def critical_sizes():
+    """N* and m* at accuracy 1/2: ln(predicted / observed)."""
+    body = [*trigger_out(), *embeddings(), *layer_widths()]
+    return markdown(["", "cells", "median abs ln ratio", "mean ln ratio", "largest"], body)
+
+
 def summary(name, ratios):
     """A line: how far ln(predicted / observed) is from 0."""
     off = np.abs(ratios)
-    return [name, len(off), f"{np.median(off):.3f}", f"{np.mean(ratios):+.3f}", f"{np.max(off):.2f}", f"{np.mean(off < 0.25):.0%}"]
+    return [name, len(off), f"{np.median(off):.3f}", f"{np.mean(ratios):+.3f}", f"{np.max(off):.2f}"]
 
 
-def summaries(body):
-    return markdown(["", "cells", "median abs ln ratio", "mean ln ratio", "largest", "within 25 %"], body)
-
-
-def trigger_out(rows=None):
-    """N* at accuracy 1/2 with the trigger out of the value path, predicted over observed."""
-    rows = table("trigger-out") if rows is None else rows
-    rows = rows[rows["N_star"].notna()]
+def trigger_out():
+    """N* with the trigger out of the value path."""
+    rows = table("trigger-out").dropna(subset="N_star")
     predicted = [critical_N(Model(V=V, d=d, L=L, trigger_in_value=False)) for V, d, L in rows[["V", "d", "L"]].itertuples(index=False)]
-    ratios = np.log(predicted / rows["N_star"])
-    short = rows["L"] <= 16
-    parts = {"L 4 and 16": short, "L 64 and 256": ~short & (rows["L"] <= 256), "L from 1024": rows["L"] >= 1024, "all": rows["L"] > 0}
-    return summaries([summary(name, ratios[part]) for name, part in parts.items()])
+    ratios, L = np.log(predicted / rows["N_star"]), rows["L"]
+    parts = {"L 4 and 16": L <= 16, "L 64 and 256": L.between(64, 256), "L from 1024": L >= 1024, "all": L > 0}
+    return [summary(f"N*, trigger out, {name}", ratios[part]) for name, part in parts.items()]
+
+
+def embeddings():
+    """N* of the study of embeddings, trigger in."""
+    rows = searched("embeddings").dropna(subset="N_star")
+    models = [Model(V=V, d=d, L=L, embedding=name) for name, V, d, L in rows[["embedding", "V", "d", "L"]].itertuples(index=False)]
+    ratios = np.log([critical_N(model, theta) for model, theta in zip(models, rows["theta"], strict=True)] / rows["N_star"])
+    return [summary(f"N*, trigger in, {name}", ratios[part.index]) for name, part in rows.groupby("embedding")]
+
+
+def layer_widths():
+    """m*, the width at which a layer recalls half."""
+    body = []
+    for name, of in LAYER_TABLES.items():
+        found = []
+        for (activation, inside, V, d), mine in table(of).groupby(MODEL):
+            observed = np.exp(np.interp(0, logit(np.maximum.accumulate(mine["accuracy"].clip(1e-3, 1 - 1e-3))), np.log(mine["m"])))
+            found.append([activation, np.log(critical(layer(activation, inside, V, d), "m", N=LAYERS["N"]) / observed)])
+        found = pd.DataFrame(found, columns=["activation", "ratio"])
+        body += [summary(f"m*, {name}, {activation}", part["ratio"]) for activation, part in found.groupby("activation")]
+        body.append(summary(f"m*, {name}, both", found["ratio"]))
+    return body
+
+
+LAYER_TABLES = {"trigger out": "layers", "trigger in": "layers-trigger-in"}
 
 
 def layer(activation, trigger_in_value, V, d, m=1):
@@ -139,84 +164,48 @@ def layer(activation, trigger_in_value, V, d, m=1):
     return Model(V=V, d=d, m=m, activation=activation, trigger_in_value=trigger_in_value, **fixed)
 
 
-def widths(rows):
-    """For each model of a table of layers: activation, V, d, width m* at accuracy 1/2 observed and predicted."""
-    found = []
-    for (activation, inside, V, d), mine in rows.groupby(MODEL):
-        observed = np.exp(np.interp(0, logit(np.maximum.accumulate(mine["accuracy"].clip(1e-3, 1 - 1e-3))), np.log(mine["m"])))
-        found.append([activation, V, d, observed, critical(layer(activation, inside, V, d), "m", N=LAYERS["N"])])
-    return pd.DataFrame(found, columns=["activation", "V", "d", "observed", "predicted"])
-
-
-def layer_widths():
-    """Width m* at accuracy 1/2, predicted over observed."""
+def layer_accuracy():
+    """Accuracy of the same layers at every width: error."""
     body = []
-    for name, of in (("trigger out", "layers"), ("trigger in", "layers-trigger-in")):
-        found = widths(table(of))
-        ratios = np.log(found["predicted"] / found["observed"])
-        body += [summary(f"{name}, {activation}", ratios[part.index]) for activation, part in found.groupby("activation")]
-        body.append(summary(f"{name}, both", ratios))
-    return summaries(body)
+    for name, of in LAYER_TABLES.items():
+        for activation, mine in table(of).groupby("activation"):
+            models = [layer(*of_row) for of_row in mine[[*MODEL, "m"]].itertuples(index=False)]
+            off = np.array([accuracy(model, LAYERS["N"]) for model in models]) - mine["accuracy"]
+            body.append([f"{name}, {activation}", len(off), f"{off.abs().mean():.3f}", f"{off.mean():+.3f}", f"{off.abs().max():.2f}"])
+    return markdown(["", "layers", "mean absolute error", "mean error", "largest"], body)
 
 
-def orthogonal_snr():
-    """snr of orthogonal embeddings, observed over predicted, where it is below 20."""
+def snr():
+    """Observed over predicted snr, where it is below 20 (orthogonal) or 0.9 sqrt(d) (layers)."""
     rows = table("orthogonal")
-    rows = rows[rows["snr"].between(0, 20)]
-    return snr_ratios(rows, "L", {"embedding": "orthogonal"})
-
-
-def layer_snr():
-    """snr of quadratic and cubic layers, observed over predicted, where it is below 0.9 sqrt(d)."""
+    rows = rows[rows["snr"].between(0, 20)].assign(embedding="orthogonal")
+    body = ratios(rows, rows["L"], "snr", "orthogonal, L = ", embedding="orthogonal")
+    body += ratios(rows, rows["embedding"], "snr", "all ", embedding="orthogonal")
     rows = table("walls")
     rows = rows[rows["snr"].between(0, 0.9 * rows["d"] ** 0.5)]
-    trigger = np.where(rows["trigger_in_value"], "in", "out")
-    return snr_ratios(rows.assign(model=rows["activation"] + ", trigger " + trigger), "model", {"embedding": "sphere", "kappa": 1e5})
+    trigger = pd.Series(np.where(rows["trigger_in_value"], ", trigger in", ", trigger out"), rows.index)
+    body += ratios(rows, rows["activation"] + trigger, "snr", embedding="sphere", kappa=1e5)
+    return markdown(["", "points", "median", "quartile", "quartile"], body)
 
 
 def gradient_noise():
-    """Gradient noise without an MLP, observed over predicted, where snr exceeds 1 and counts of labels times counts of tokens count."""
-    rows, body = table("gradient"), []
-    rows = rows[(rows["snr"] > 1) & (rows["N"] * rows["V"] < rows["L"] ** 3)]
-    models = [Model(V=V, d=d, L=L, trigger_in_value=False) for V, d, L in rows[["V", "d", "L"]].itertuples(index=False)]
-    ratio = rows["noise_gradient"] / [score_noise(model, N).gradient for model, N in zip(models, rows["N"], strict=True)]
-    for c, mine in ratio.groupby(rows["V"] / rows["d"]):
-        body.append([f"{c:g}", len(mine), *(f"{q:.2f}" for q in mine.quantile([0.5, 0.25, 0.75]))])
+    """Gradient noise without an MLP, observed over predicted, where counts of labels times counts of tokens make most of it."""
+    rows = table("gradient")
+    rows = rows[(rows["snr"] > 1) & (rows["N"] * rows["V"] < rows["L"] ** 3)].assign(trigger_in_value=False)
+    body = ratios(rows, rows["V"] / rows["d"], "noise_gradient")
     return markdown(["V / d", "points", "median", "quartile", "quartile"], body)
 
 
-def snr_ratios(rows, by, fixed):
-    """Median and quartiles of observed over predicted snr, by a column and in all."""
-    models = [Model(**row, **fixed) for row in rows[[*MODEL, "L", "m"]].to_dict("records")]
-    ratio = rows["snr"] / [score_noise(model, N).snr for model, N in zip(models, rows["N"], strict=True)]
-    body = [
-        [name, len(mine), *(f"{q:.2f}" for q in mine.quantile([0.5, 0.25, 0.75]))]
-        for name, mine in [*ratio.groupby(rows[by]), ("all", ratio)]
-    ]
-    return markdown([by, "points", "median", "quartile", "quartile"], body)
+def ratios(rows, by, column, name="", **fixed):
+    """Lines: median and quartiles of a column over its prediction, for each group."""
+    fields = [name for name in (*MODEL, "L", "m") if name in rows]
+    noises = [score_noise(Model(**row, **fixed), N) for row, N in zip(rows[fields].to_dict("records"), rows["N"], strict=True)]
+    groups = (rows[column] / [getattr(noise, PREDICTED[column]) for noise in noises]).groupby(by)
+    return [[f"{name}{group}", len(mine), *(f"{q:.2f}" for q in mine.quantile([0.5, 0.25, 0.75]))] for group, mine in groups]
 
 
-def embeddings():
-    """N* of the study of embeddings at accuracy 1/2, predicted over observed."""
-    rows = searched("embeddings")
-    rows = rows[rows["N_star"].notna()]
-    models = [Model(V=V, d=d, L=L, embedding=name) for name, V, d, L in rows[["embedding", "V", "d", "L"]].itertuples(index=False)]
-    ratios = np.log([critical_N(model, theta) for model, theta in zip(models, rows["theta"], strict=True)] / rows["N_star"])
-    return summaries([summary(name, ratios[part.index]) for name, part in rows.groupby("embedding")])
-
-
-def layer_accuracy():
-    """Accuracy of the same layers at every width: mean and largest absolute error."""
-    body = []
-    for name, of in (("trigger out", "layers"), ("trigger in", "layers-trigger-in")):
-        for activation, mine in table(of).groupby("activation"):
-            models = [layer(*of_row) for of_row in mine[[*MODEL, "m"]].itertuples(index=False)]
-            off = np.abs([accuracy(model, LAYERS["N"]) for model in models] - mine["accuracy"])
-            body.append([f"{name}, {activation}", len(off), f"{off.mean():.3f}", f"{off.max():.2f}"])
-    return markdown(["", "layers", "mean absolute error", "largest"], body)
-
-
-ERRORS = (trigger_out, layer_widths, layer_accuracy, layer_snr, orthogonal_snr, gradient_noise, embeddings)
+PREDICTED = {"snr": "snr", "noise_gradient": "gradient"}
+ERRORS = (critical_sizes, layer_accuracy, snr, gradient_noise)
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["simulate"]:
