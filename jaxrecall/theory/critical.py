@@ -49,7 +49,7 @@ def critical(model: Model, axis: str, theta: float = 0.5, N: float | None = None
 
     Returns:
         The size, between whole numbers by a straight line in logit accuracy against its logarithm. Where no size in RANGES is enough:
-        inf, or 0 for V and L. Where every size is: the smallest, or inf for V and L.
+        inf, or 0 for V and L. Where every size is, or every one that the formulas cover: the smallest, or inf for V and L.
 
     Raises:
         TheoryError: axis, theta or N is out of range, or a formula does not cover the model.
@@ -71,7 +71,7 @@ def critical(model: Model, axis: str, theta: float = 0.5, N: float | None = None
         except TheoryError:
             if axis != "d":
                 raise
-            reached = 0.0  # so small a width that the variance of a logit comes out negative
+            reached = 0.0  # so small a width that the formula does not cover it
         return float(logit(np.clip(reached, 1e-12, 1 - 1e-12)) - logit(theta))
 
     low, high = RANGES[axis]

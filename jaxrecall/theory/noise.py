@@ -169,7 +169,7 @@ def mlp(model: Model, s: Terms) -> float:
 
 
 class Gains(NamedTuple):
-    """How strongly pairs of samples couple in step 2, over what carries the signal; all but `total` are 0 or 1 at m = 0."""
+    """How strongly pairs of samples couple in step 2, over what carries the signal."""
 
     total: float  # of two samples of a label: the trigger's score is kappa (1 - 1/L) times it
     linear: float  # of two samples whatever their labels
