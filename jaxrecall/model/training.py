@@ -30,7 +30,8 @@ class Optimizer(NamedTuple):
     elementwise: bool = False
     """Whether it scales each entry of W_KQ by itself. The others move W_KQ along z_eos^T alone, so w = W_KQ z_eos is all of it."""
     gain: float = 1.0
-    """A bound on the move of an entry at rate 1, mean over steps, by which gradients that differ by one make two runs differ."""
+    """How far apart two runs move an entry in a step at most, mean over steps, at rate 1, for each unit by which their gradients
+    differ."""
 
 
 GAIN_OF_ADAM = 4.2e8

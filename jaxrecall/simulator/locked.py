@@ -45,18 +45,43 @@ def shares(world: World, key: Array, step: Array) -> Array:
 def may_group(world: World, params: Parameters, w: Array, scores: Scores) -> Array:
     """Whether a step may read weighted tokens, and whether that is less work than its samples.
 
-    The informative token is ahead of any other by `nats_ahead`, so all others together have at most the share
-    s = (L - 1) exp(-nats) of its weight. Two things are left out:
-
-    - what others add to h moves the contribution of a sample by s of its size: rounding from LOCKED_NATS + ln L on;
-    - gradients that others alone have, by w, by the embeddings of tokens that are noise, and along their values. All are at most
-      s times a product of norms, `size` below, however small the gradient beside them is. An optimiser that divides by the size of
-      a gradient makes steps of them, so they are bounded with its gain, over as many steps as a run can have.
+    The informative token is ahead of any other by `nats_ahead`, so all others together have at most the part
+    s = (L - 1) exp(-nats) of its weight. From LOCKED_NATS + ln L on, what they add to h is rounding. What they add to a gradient must
+    stay small for an optimiser that divides by its size too: `log_size` bounds it over s, the gain of the optimiser says how far it
+    may move a parameter, and over as many steps as a run can have that must be within TOLERANCE of the norm of every one.
     """
-    nats = nats_ahead(world, scores) - jnp.log(world.run.L.astype(f32))
-    read = None if world.shape.pool else world.run.batch if world.shape.batched else world.run.N
-    pays = jnp.bool_(True) if read is None else world.run.V <= read
-    return pays & (nats >= LOCKED_NATS) & (nats >= log_left_out(world, params, w) - jnp.log(f32(TOLERANCE)))
+    run, optimizer = world.run, OPTIMIZERS[world.shape.optimizer]
+    nats = nats_ahead(world, scores) - jnp.log(run.L.astype(f32))
+    moved = jnp.log(jnp.maximum(run.lr, run.lr_attention)) + jnp.log(f32(optimizer.gain * MAX_STEPS / TOLERANCE))
+    least = jnp.min(jnp.stack([norm(parameter) for parameter in params.values()]))
+    pays = True if world.shape.pool else run.V <= (run.batch if world.shape.batched else run.N)
+    return (nats >= LOCKED_NATS) & (nats >= log_size(world, params, w) + moved - jnp.log(least)) & pays
+
+
+def log_size(world: World, params: Parameters, w: Array) -> Array:
+    """Log of a bound on what other tokens add to the gradient of any parameter, over the part s of their attention, to its leading order.
+
+    Let D be above every difference of two values or keys, B that of W_in phi' (1 without an MLP), F above |phi|, and O above the rows
+    of Z_out. Others move h by s D, phi by s B D, a logit by s O |V_mat| B D, and r = p - e_y, whose entries add up to 2 at most, by
+    twice that. The slope of a loss by h is W_in^T phi' V_mat^T Z_out^T r, below 2 B O |V_mat|. A gradient has each of these once or
+    twice, with k or w in that of W_KQ or of a key, and z_eos: a product of all, each plus one, is above any.
+    """
+    e = world.e
+    phi, slope = features(world, values(world))
+    B = f32(1) if e.W_in is None else norm(e.W_in) * jnp.max(jnp.abs(slope))
+    D = 2 * longest(e.Z_in) + norm(e.z_trig)
+    twice = jnp.stack([longest(e.Z_out), norm(params["V_mat"]), B, D, norm(e.z_eos)])
+    once = jnp.stack([longest(phi), norm(w)])
+    return jnp.log(f32(4)) + 2 * jnp.sum(jnp.log1p(twice)) + jnp.sum(jnp.log1p(once))
+
+
+def norm(a: Array) -> Array:
+    return jnp.sqrt(jnp.sum(a * a))
+
+
+def longest(rows: Array) -> Array:
+    """The largest norm of a row."""
+    return jnp.sqrt(jnp.max(jnp.sum(rows * rows, axis=1)))
 
 
 def unread(world: World, grouped: Array) -> World:
@@ -65,30 +90,6 @@ def unread(world: World, grouped: Array) -> World:
         return world
     name = "batch" if world.shape.batched else "N"
     return replace(world, run=world.run.replace(**{name: jnp.where(grouped, 1, getattr(world.run, name))}))
-
-
-def log_left_out(world: World, params: Parameters, w: Array) -> Array:
-    """Log of a bound on what all steps leave out of a parameter over its norm, where the share of others is one.
-
-    With r = p - e_y, |r| <= 2, and D the largest difference of two values or two keys: by h a loss has the slope
-    b = W_in^T phi' V_mat^T Z_out^T r. Others add a b^T (v - h) k to the gradient of w, at most a |b| D D; a b^T (v - h) w to
-    that of a key; a b to that of a value; and a r phi^T, a V_mat phi, a h b to those of V_mat, Z_out and W_in, phi less that of the
-    informative token. A product of all these norms, each plus one, is above any of them.
-    """
-    run, e = world.run, world.e
-
-    def norm(a: Array) -> Array:
-        return jnp.sqrt(jnp.sum(a * a))
-
-    longest = jnp.sqrt(jnp.max(jnp.sum(e.Z_in * e.Z_in, axis=1)))
-    apart = 2 * longest + norm(e.z_trig)
-    outer = jnp.sqrt(jnp.max(jnp.sum(e.Z_out * e.Z_out, axis=1)))
-    steep = f32(1) if e.W_in is None else norm(e.W_in) * jnp.max(jnp.abs(features(world, values(world))[1]))
-    sizes = jnp.stack([outer, norm(params["V_mat"]), steep, apart, apart, norm(w), norm(e.z_eos), norm(e.z_eos)])
-    least = jnp.min(jnp.stack([norm(parameter) for parameter in params.values()]))
-    rate = jnp.maximum(run.lr, run.lr_attention)
-    factor = 4 * MAX_STEPS * OPTIMIZERS[world.shape.optimizer].gain
-    return jnp.sum(jnp.log1p(sizes)) + jnp.log(rate) + jnp.log(f32(factor)) - jnp.log(least)
 
 
 def over_tokens(world: World, state: State, wanted: Collection[str], weights: Array) -> Parameters:
