@@ -28,43 +28,47 @@ def bars(ax, mine, **how):
 
 
 def critical():
-    """N* against L: both regimes, theory as lines, exact cells."""
+    """N* against L: both regimes, the trigger in the value path and out of it, theory as lines, exact cells."""
     found, exact = (table[table["theta"] == 0.5] for table in (predicted("law"), predicted("law-exact")))
-    d_values, V_values = sorted(found["d"].unique()), sorted(found["V"].unique())
-    colours = dict(zip(d_values, shades(len(d_values)), strict=True))
-    figure, panels = canvas(2, 3, 4.8, sharex=True, sharey=True)
+    V_values = sorted(found[~found["trigger_in_value"]]["V"].unique())
+    found = found[found["V"].isin(V_values)]
+    d_values = sorted(found["d"].unique())
+    looks = dict(zip(d_values, zip(shades(len(d_values)), MARKERS, strict=False), strict=True))
+    figure, panels = canvas(2, len(V_values), 4.8, sharex=True, sharey=True)
     lengths = np.geomspace(found["L"].min(), found["L"].max(), 15).round().astype(int)
-    pairs = [(int(V), int(d)) for V, d in found[["V", "d"]].drop_duplicates().itertuples(index=False)]
-    expected = on_all_cores(critical_N, [Model(V=V, d=d, L=int(L)) for V, d in pairs for L in lengths])
-    curves = dict(zip(pairs, np.reshape(expected, (len(pairs), len(lengths))), strict=True))
-    for ax, V in zip(panels.flat, V_values, strict=True):
-        for d, marker in zip(d_values, MARKERS, strict=False):
-            mine = found[(found["V"] == V) & (found["d"] == d)]
-            if mine.empty:
-                continue
-            ax.plot(lengths, curves[V, d], color=colours[d], linestyle=DASH, linewidth=0.9)
-            bars(ax, mine, color=colours[d], marker=marker, linestyle="none")
+    keys = [*found[["trigger_in_value", "V", "d"]].drop_duplicates().itertuples(index=False, name=None)]
+    models = [Model(V=int(V), d=int(d), L=int(L), trigger_in_value=bool(inside)) for inside, V, d in keys for L in lengths]
+    curves = dict(zip(keys, np.reshape(on_all_cores(critical_N, models), (len(keys), len(lengths))), strict=True))
+    for inside, V, d in keys:
+        ax, (colour, marker) = panels[0 if inside else 1, V_values.index(V)], looks[d]
+        mine = found[(found["trigger_in_value"] == inside) & (found["V"] == V) & (found["d"] == d)]
+        ax.plot(lengths, curves[inside, V, d], color=colour, linestyle=DASH, linewidth=0.9)
+        bars(ax, mine, color=colour, marker=marker, linestyle="none")
+        if inside:
             check = exact[(exact["V"] == V) & (exact["d"] == d)]
             ax.plot(check["L"], check["N_star"], **EXACT)
+    for ax, V in zip(panels[0], V_values, strict=True):
         ax.set(xscale="log", yscale="log", title=f"V = {V}")
-        ax.grid(True)
+    for row, where in zip(panels, ("trigger in the value path", "trigger out of it"), strict=True):
+        row[0].set(ylabel=where)
     panels[0, 0].set(xlim=(found["L"].min() / 1.6, found["L"].max() * 1.6), ylim=(found["N_star"].min() / 3, found["N_star"].max() * 3))
     for ax in panels.flat:
+        ax.grid(True)
         log_axis(ax.xaxis)
         log_axis(ax.yaxis)
     figure.supxlabel("L: sequence length, tokens", fontsize=8)
     figure.supylabel("N*: samples for a test accuracy of 1/2", fontsize=8)
-    entries = [line(f"d = {d}", color=colours[d], marker=m, linestyle="none") for d, m in zip(d_values, MARKERS, strict=False)]
+    entries = [line(f"d = {d}", color=colour, marker=marker, linestyle="none") for d, (colour, marker) in looks.items()]
     above(figure, [*entries, line("theory, nothing fitted", linestyle=DASH), line("exact run, no pool", **EXACT)])
-    return Picture("critical-n", "Critical N against sequence length", "", figure)
+    return Picture("critical-n", "Critical N against sequence length, the trigger in the value path and out of it", "", figure)
 
 
 def levels():
     """Means over seeds at every N of a cell, with N over the predicted N*, and the predicted accuracy."""
-    rows = load(STUDY / "law")
+    rows = load(STUDY / "law").query("trigger_in_value")
     means = rows.groupby([*SIZES, "N"])[["accuracy", "trigger_cosine", "attention_mass"]].agg(["mean", "count"])
     means = means[means["accuracy"]["count"] >= SEEDS].xs("mean", axis=1, level=1).reset_index()
-    table = predicted("law")
+    table = predicted("law").query("trigger_in_value")
     means = means.join(table[table["theta"] == 0.5].set_index(SIZES)["predicted"], on=SIZES)
     means = means[np.isfinite(means["predicted"])]
     models = [Model(V=V, d=d, L=L) for V, d, L in means[SIZES].itertuples(index=False)]
@@ -128,30 +132,6 @@ def embeddings():
     figure.supylabel("N*: samples for accuracy 1/2", fontsize=8)
     above(figure, [line(name, marker=marker, color=colour) for name, (marker, colour) in looks.items()])
     return Picture("critical-n", "Critical N against sequence length, by embedding", "", figure)
-
-
-def mlp():
-    """Accuracy at the largest N against m d: activations as lines, m = 0 as a level; a column for each d, a row for each trigger path."""
-    rows = load(STUDY / "mlp")
-    rows = rows[rows["N"] == rows["N"].max()].assign(md=rows["m"] * rows["d"])
-    means = rows.groupby(["trigger_in_value", "d", "activation", "md"])["accuracy"].agg(["mean", "sem"])
-    looks = {"relu": ("o", "#0072B2"), "gelu": ("s", "#56B4E9"), "tanh": ("^", "#D55E00"), "quadratic": ("D", "0.45")}
-    d_values = sorted(rows["d"].unique())
-    figure, panels = canvas(2, len(d_values), 4.2, sharex=True, sharey=True)
-    for line_of_panels, inside in zip(panels, (False, True), strict=True):
-        for ax, d in zip(line_of_panels, d_values, strict=True):
-            ax.axhline(means.loc[(inside, d, "none", 0), "mean"], color="black", linestyle=DASH)
-            for name, (marker, colour) in looks.items():
-                mine = means.loc[inside, d, name]
-                ax.errorbar(mine.index, mine["mean"], yerr=2 * mine["sem"], color=colour, marker=marker, elinewidth=0.7, linewidth=0.8)
-            ax.set(xscale="log", ylim=(0, 1.03), title=f"d = {d}, trigger {'in' if inside else 'not in'} the value")
-            ax.grid(True)
-    log_axis(panels[0, 0].xaxis)
-    figure.supxlabel("m d: width of the MLP times width of the embeddings", fontsize=8)
-    figure.supylabel("test accuracy at N = 4194304", fontsize=8)
-    entries = [line(name, marker=marker, color=colour) for name, (marker, colour) in looks.items()]
-    above(figure, [*entries, line("m = 0", color="black", linestyle=DASH)])
-    return Picture("activations", "Accuracy against m d, by activation", "", figure)
 
 
 def late():
@@ -220,8 +200,13 @@ def draw(study, picture):
 
 
 if __name__ == "__main__":
+    import storage
+    import width
+
     with look():
-        draw("mlp", mlp())
+        draw("mlp", width.mlp())
+        draw("width", width.phases())
+        draw("storage", storage.storing())
         draw("law", critical())
         table = levels()
         draw("law", collapse(table))

@@ -1,4 +1,7 @@
-"""The scaling law in both regimes, from the tables of results/study/law and law-exact: exponents, errors of theory, exact cells."""
+"""The scaling law in both regimes, from the tables of results/study/law and law-exact: exponents, errors of theory, exact cells.
+
+Tables and figures are about the trigger in the value path, unless they say that it is out of it.
+"""
 
 import json
 from concurrent.futures import ProcessPoolExecutor
@@ -34,9 +37,9 @@ def searched(study):
 
 @cache
 def predicted(study):
-    """The same of a study of V, d and L alone, with the predicted N* and the regime."""
+    """The same of a study of V, d and L, trigger in the value path or out of it, with the predicted N* and the regime."""
     found = searched(study)
-    models = [Model(V=V, d=d, L=L) for V, d, L in found[SIZES].itertuples(index=False)]
+    models = [Model(V=V, d=d, L=L, trigger_in_value=t) for V, d, L, t in found[[*SIZES, "trigger_in_value"]].itertuples(index=False)]
     return found.assign(predicted=on_all_cores(critical_N, models, found["theta"]), regime=regime(found))
 
 
@@ -52,10 +55,11 @@ def regime(table):
     return np.select([x < 0.1, x > 10], [REGIMES[0], REGIMES[2]], REGIMES[1])
 
 
-def crossed(theta, name=None):
-    """Cells whose N* was found, and predicted."""
+def crossed(theta, name=None, inside=True):
+    """Cells whose N* was found, and predicted, with the trigger in the value path or out of it."""
     found = predicted("law")
-    found = found[(found["theta"] == theta) & found["N_star"].notna() & np.isfinite(found["predicted"])]
+    found = found[(found["theta"] == theta) & (found["trigger_in_value"] == inside)]
+    found = found[found["N_star"].notna() & np.isfinite(found["predicted"])]
     return found if name is None else found[found["regime"] == name]
 
 
@@ -160,7 +164,7 @@ def law_errors():
 def law_check():
     """N* of exact runs, without a pool, beside those with one, at theta 0.5; their difference in standard errors."""
     exact, pooled = (predicted(study) for study in ("law-exact", "law"))
-    exact, pooled = (table[table["theta"] == 0.5].set_index(SIZES) for table in (exact, pooled))
+    exact, pooled = (table[(table["theta"] == 0.5) & table["trigger_in_value"]].set_index(SIZES) for table in (exact, pooled))
     body = []
     for at, row in exact.iterrows():
         both = row, pooled.loc[at]
@@ -170,4 +174,42 @@ def law_check():
     return markdown([*SIZES, "exact N* [95 %]", "with a pool", "difference", "theory"], body)
 
 
-LAW = (law_exponents, law_lengths, law_slopes, law_logarithms, law_errors, law_check)
+def law_without():
+    """N* at theta 0.5 with the trigger out of the value path, by L; in brackets how many times more with it in the value path."""
+    out, inside = crossed(0.5, inside=False), crossed(0.5).set_index(SIZES)["N_star"]
+    lengths, body = sorted(out["L"].unique()), []
+    for (V, d), mine in out.groupby(["V", "d"]):
+        cells = []
+        for L in lengths:
+            here = mine[mine["L"] == L]["N_star"]
+            other = inside.get((V, d, L), np.nan)
+            cells.append(f"{here.iloc[0]:.3g}" + (f" ({other / here.iloc[0]:.2g})" if other > 0 else "") if len(here) else "none")
+        body.append([V, d, f"{V * np.log(2):.0f}", *cells])
+    return markdown(["V", "d", "V ln 2", *(f"L = {L}" for L in lengths)], body)
+
+
+def law_without_errors():
+    """The trigger out of the value path: error of theory by regime, and exponents of long sequences, theory in the same cells."""
+    body = []
+    for theta in (0.25, 0.5, 0.9):
+        for name in (*REGIMES, "all"):
+            mine = crossed(theta, None if name == "all" else name, inside=False)
+            off = np.log(mine["predicted"] / mine["N_star"])
+            cells = [theta, name, len(mine), f"{off.abs().median():.3f}", f"{off.mean():+.3f}", f"{off.abs().max():.2f}"]
+            if name == REGIMES[2]:
+                (slope, half, _), (theirs, _, _) = regression(mine, "N_star"), regression(mine, "predicted")
+                cells += [f"{s:.2f} [{s - h:.2f}, {s + h:.2f}]; {t:.2f}" for s, h, t in zip(slope, half, theirs, strict=True)]
+            body.append([*cells, *[""] * (9 - len(cells))])
+    heads = [
+        "theta",
+        "regime",
+        "cells",
+        "median abs ln ratio",
+        "mean ln ratio",
+        "largest",
+        *(f"{a}: measured [95 %]; theory" for a in SIZES),
+    ]
+    return markdown(heads, body)
+
+
+LAW = (law_exponents, law_lengths, law_slopes, law_logarithms, law_errors, law_check, law_without, law_without_errors)

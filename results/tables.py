@@ -1,7 +1,10 @@
-"""Prints the tables of results/README.md and docs/pool.md from the tables of the shipped studies: python results/tables.py"""
+"""Prints the tables of results/README.md, docs/pool.md and docs/theory.md from the shipped studies: python results/tables.py"""
 
 import numpy as np
 import pandas as pd
+import storage
+import theory
+import width
 from law import LAW, SIZES, STUDY, markdown, regression, searched
 from scipy.optimize import brentq
 
@@ -99,20 +102,6 @@ def bound_slopes():
     return markdown(["V / d", "L", *DECODERS.values()], body)
 
 
-def mlp():
-    """Accuracy at N = 4194304, V 64, L 8, without an MLP and with one, for each size m d; mean over 8 seeds."""
-    rows = load(STUDY / "mlp")
-    rows = rows[rows["N"] == rows["N"].max()].assign(md=rows["m"] * rows["d"])
-    means = rows.groupby(["trigger_in_value", "d", "activation", "md"])["accuracy"].mean()
-    body = []
-    for inside in (False, True):
-        for d in sorted(rows["d"].unique()):
-            cells = [", ".join(f"{value:.2f}" for value in means[inside, d, phi].sort_index()) for phi in ("none", *PHI)]
-            body.append(["in the value" if inside else "out of it", d, *cells])
-    return markdown(["trigger", "d", "m = 0", *PHI], body)
-
-
-PHI = ("relu", "gelu", "tanh", "quadratic")
 NOISES = ("leakage", "bias", "mlp", "gradient")
 
 
@@ -292,7 +281,8 @@ CLAIMS = (
     capacity,
     agreement,
     embeddings,
-    mlp,
+    *width.TABLES,
+    *storage.TABLES,
     noise_map,
     noise_of_gradient,
     sensitivity,
@@ -305,5 +295,5 @@ CLAIMS = (
 POOL = (pool_summary, pool_differences, pool_noise)
 
 if __name__ == "__main__":
-    for table in (*LAW, *CLAIMS, *POOL):
+    for table in (*LAW, *CLAIMS, *POOL, *theory.TABLES):
         print(f"{table.__doc__}\n\n{table()}\n")

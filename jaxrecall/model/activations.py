@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from .laws.law import LAWS, Law, find_law, register
+from .values import parameter
 
 Erf = Callable[[Any], Any]
 
@@ -69,6 +70,31 @@ class Quadratic(Activation):
 
     def value_and_slope(self, u: Any, xp: Any, erf: Erf) -> tuple[Any, Any]:
         return (u * u - 1) * 2**-0.5, u * 2**0.5
+
+
+@register
+@dataclass(frozen=True)
+class Cubic(Activation):
+    """(u^3 - 3u) / sqrt 6: linear at the small inputs of uniform attention, without a linear part where u ~ N(0, 1)."""
+
+    name = "cubic"
+
+    def value_and_slope(self, u: Any, xp: Any, erf: Erf) -> tuple[Any, Any]:
+        return (u * u - 3) * u * 6**-0.5, (u * u - 1) * 1.5**0.5
+
+
+@register
+@dataclass(frozen=True)
+class Mixed(Activation):
+    """sqrt(1 - linear^2) (u^2 - 1) / sqrt 2 + linear u: quadratic with a linear part, of mean square 1 where u ~ N(0, 1)."""
+
+    name = "mixed"
+    linear: float = parameter(0.3, "linear part of the activation", low=-1.0, high=1.0)
+
+    def value_and_slope(self, u: Any, xp: Any, erf: Erf) -> tuple[Any, Any]:
+        linear = xp.asarray(self.linear, u.dtype)
+        rest = xp.sqrt((1 - linear * linear) / 2)
+        return rest * (u * u - 1) + linear * u, 2 * rest * u + linear
 
 
 @register

@@ -22,6 +22,7 @@ from ..simulator.shape import Shape
 from . import shard as sharding
 from .api import import_paths
 from .grid import json_schema, read_grid
+from .kappa import limited_by_kappa
 from .running.job import Job, carry_out, interrupted, prepare
 from .running.progress import Events, Progress, counter, display
 from .search.cell import OUTCOMES
@@ -125,12 +126,13 @@ def _picture(job: Job, events: Events | None) -> None:
         return
     path = job.store.folder / "accuracy.png"
     rows = job.table()
-    remark = curves.draw_sweep(mine, job.grid.axes, job.grid.name, path, rows)
+    remark = curves.draw_sweep(mine, job.grid.axes, job.grid.name, path, rows, job.grid.searched)
     if events:
         events.emit("picture", path=str(path), rows=len(mine))
         return
     if rows:
-        heading, number, table = "N at which the mean accuracy over seeds crosses theta, and its 95 % interval", _short, pd.DataFrame(rows)
+        heading = f"{rows[0]['axis']} at which the mean accuracy over seeds crosses theta, and its 95 % interval"
+        number, table = _short, pd.DataFrame(rows).drop(columns=["axis", "N_star", "warning"])
     else:
         x, line, panels = curves.places(job.grid.axes)
         heading = f"accuracy, mean over {mine['seed'].nunique()} seeds" + (f"; one column per {line}" if line else "")
@@ -142,6 +144,11 @@ def _picture(job: Job, events: Events | None) -> None:
         print(table)
     for outcome in dict.fromkeys(row["outcome"] for row in rows or ()):
         print(f"{outcome}: {OUTCOMES[outcome]}")
+    for i, row in enumerate(rows or ()):
+        if row["warning"]:
+            print(f"warning, {i}: {row['warning']}")
+    if line := limited_by_kappa(mine, job.grid.axes, job.search.axis if job.search else "N"):
+        print(f"\nwarning: {line}")
     print(f"\ntable:   {job.store.folder} ({len(mine)} runs of this grid; jaxrecall.load({str(job.store.folder)!r}))")
     print(f"figure:  {path}" + (f" ({remark})" if remark else ""))
 

@@ -101,14 +101,15 @@ def run(
 
 
 def thresholds(source: pd.DataFrame | str | os.PathLike[str]) -> pd.DataFrame:
-    """What a search found: for each cell and theta the critical N, its 95 % interval, and how the search of that cell ended.
+    """What a search found: for each cell and theta the critical value, its 95 % interval, and how the search of that cell ended.
 
     Args:
         source: the table that `run` returned for a grid with a `search`, or the results folder of a search.
 
     Returns:
-        One row per cell and theta, with the columns of the cell's axes, `theta`, `N_star`, `lo`, `hi`, `outcome`, `seeds`,
-        `runs` and `samples`. `N_star`, `lo` and `hi` are missing unless the outcome has a crossing.
+        One row per cell and theta, with the columns of the cell's axes, `theta`, `axis` (what was searched over), `critical`, `lo`,
+        `hi`, `N_star`, `outcome`, `seeds`, `runs`, `samples` and `warning`. `critical`, `lo` and `hi` are missing unless the outcome
+        has a crossing; `N_star` is `critical` along N and missing along other axes.
 
     Raises:
         UsageError or StoreError if the source holds no search.
@@ -127,7 +128,10 @@ def thresholds(source: pd.DataFrame | str | os.PathLike[str]) -> pd.DataFrame:
         return _table_of(cells)
     path = local_path(os.fspath(source)) / "search.json"
     try:
-        return _table_of(read_json(path)["cells"])
+        found = read_json(path)
+        axis = found["search"]["axis"]
+        old = [{"axis": axis, "critical": cell["N_star"], "warning": ""} for cell in found["cells"]]  # folders of 0.1.0 lack these
+        return _table_of([cell | {name: each[name] for name in each.keys() - cell} for cell, each in zip(found["cells"], old, strict=True)])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise StoreError(f"{path}: is no result of a search ({type(error).__name__}); allowed: its results folder. {advice}") from None
 
@@ -135,7 +139,7 @@ def thresholds(source: pd.DataFrame | str | os.PathLike[str]) -> pd.DataFrame:
 def _table_of(cells: list[dict[str, Any]]) -> pd.DataFrame:
     """One row per cell and theta."""
     table = pd.DataFrame([{name: value for name, value in cell.items() if name != "point"} for cell in cells])
-    return table.astype(dict.fromkeys(("N_star", "lo", "hi"), "float64"))
+    return table.astype(dict.fromkeys(("critical", "lo", "hi", "N_star"), "float64"))
 
 
 def _rows(job: Job) -> pd.DataFrame:

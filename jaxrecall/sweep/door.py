@@ -77,6 +77,14 @@ class Recall:
         sized = [((shape.V, shape.d, shape.m), shape.light, group) for shape, group in groups.items()]
         return planning.joined([planning.make(group, sizes, known, limit, settings, light) for sizes, light, group in sized], batch)
 
+    def program(self, point: Point) -> Shape:
+        """The program of a point on its own."""
+        return Shape.tight(point)
+
+    def seconds(self, point: Point, program: Shape) -> float:
+        """What a run takes in a program on a usual machine."""
+        return Calibration().rates.on_all_cores(operations(_for_point(lambda _: program, point), work(point)))
+
     def cost(self, runs: Sequence[tuple[Point, int]], program: Callable[[Point], Shape]) -> tuple[float, float]:
         """Seconds of wall time, and operations, of so many runs of each point."""
         known, shapes = Calibration.kept(), [_for_point(program, point) for point, _ in runs]

@@ -150,6 +150,12 @@ class Simulator:
     def plan_round(self, runs: Sequence[Run], settings: Settings, limit: int | None, program: Any, batch: int) -> Plan:
         return self.plan(runs, settings)
 
+    def program(self, point: Any) -> Any:
+        return point.program
+
+    def seconds(self, point: Any, program: Any) -> float:
+        return SECONDS
+
     def cost(self, runs: Sequence[tuple[Any, int]], program: Any) -> tuple[float, float]:
         return SECONDS * sum(n for _, n in runs), 0.0
 

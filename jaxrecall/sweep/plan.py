@@ -168,8 +168,8 @@ def make(
     )
 
 
-def joined(plans: Sequence[Plan], batch: int) -> Plan:
-    """One plan from several with the same settings, which vmaps `batch` runs on an accelerator."""
+def joined(plans: Sequence[Plan], batch: int | None) -> Plan:
+    """One plan from several with the same settings, which vmaps `batch` runs on an accelerator; None: half a second's work."""
     chunks, terms = tuple(chunk for plan in plans for chunk in plan.chunks), plans[0].terms
     return Plan(
         chunks=chunks,

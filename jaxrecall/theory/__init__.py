@@ -6,21 +6,25 @@ Every formula takes a `Model` and raises TheoryError for what it does not cover.
 """
 
 from . import surrogate
+from .critical import critical, critical_N, limiting_noise
 from .initial_gradient import fano_ceiling, information, matched_filter_accuracy
 from .limits import parameters_per_bit, seen, seen_N
 from .locked import locked_accuracy
 from .model import Model
 from .noise import ScoreNoise, score_noise
-from .open_attention import accuracy, critical_N
+from .open_attention import accuracy, locked_fraction
 
 __all__ = [
     "Model",
     "ScoreNoise",
     "accuracy",
+    "critical",
     "critical_N",
     "fano_ceiling",
     "information",
+    "limiting_noise",
     "locked_accuracy",
+    "locked_fraction",
     "matched_filter_accuracy",
     "parameters_per_bit",
     "score_noise",

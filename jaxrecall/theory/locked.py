@@ -7,7 +7,7 @@ with z_trig where the trigger is in the value path; features phi of it are what 
 from __future__ import annotations
 
 from functools import cache, lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import erf, gammaincinv, ndtr, ndtri, stdtr, stdtrit
@@ -21,7 +21,10 @@ from .model import Model, check_N
 NODES = 1024
 """Quasi-random nodes of the average over embeddings, W_in, the own label's count and logit."""
 
-LEVELS = 80
+NEURONS = 256
+"""Neurons of an MLP that are drawn at each node."""
+
+LEVELS = 40
 """Counts of a wrong label that are summed over; neighbours are lumped where there are more."""
 
 
@@ -35,8 +38,6 @@ class Nodes(NamedTuple):
     rest_length: np.ndarray  # |Q|^2 but for the own label
     own_logit: np.ndarray
     own_count: np.ndarray
-    own_neurons: np.ndarray  # W_in, as the overlap of a key with itself sees it
-    shared_neurons: np.ndarray  # W_in, as the mean overlap sees it
 
 
 class KeyOverlaps(NamedTuple):
@@ -45,6 +46,7 @@ class KeyOverlaps(NamedTuple):
     own: np.ndarray  # omega(v, v) less the mean of omega(w, v) over w
     shared: np.ndarray  # that mean: the part that all keys share
     spread: np.ndarray  # variance of omega(w, v) over w
+    third: np.ndarray | float = 0.0  # third central moment of omega(w, v) over w
 
 
 def locked_accuracy(model: Model, N: float, stray: float = 0.0, stored: float = 1.0) -> float:
@@ -83,12 +85,14 @@ def recall(model: Model, N: float, k: KeyOverlaps, stray: float, stored: float =
         own, variance, b = a_v + np.sqrt(lost) * ndtri(u.own_logit), lost + 1e-30, np.ones(NODES)
     margin = own[:, None] - (b * k.shared)[:, None] * (r - stored)
     total = variance[:, None] + (b**2 * k.spread)[:, None] * r**2
-    if not (total > 0).all():
+    if not (total >= 0).all():
         raise TheoryError(f"d: got {d} with V={V} and N={N:g}; allowed: larger d or V, the variance of a wrong logit is not positive here")
-    wrong = upper_tail(margin / np.sqrt(total), d, moments) @ p
+    total = np.maximum(total, 1e-30)  # all neurons of a narrow layer may be silent
+    skewness = (b**3 * k.third)[:, None] * r**3 / total**1.5
+    wrong = upper_tail(normal_from_skewed(margin / np.sqrt(total), skewness), d, moments) @ p
     log_right = (stored * V - 1) * np.log1p(-np.minimum(wrong, 1 - 1e-15))
     if stored < 1:
-        wrong = upper_tail((own + b * k.shared * stored) / np.sqrt(variance), d, moments)
+        wrong = upper_tail((own + b * k.shared * stored) / np.sqrt(np.maximum(variance, 1e-30)), d, moments)
         log_right += (1 - stored) * V * np.log1p(-np.minimum(wrong, 1 - 1e-15))
     return float(np.exp(np.minimum(log_right, 0)).mean())
 
@@ -130,37 +134,67 @@ def _key_overlaps(d: int, m: int, moments: Moments, trigger_in_value: bool, acti
 
 
 def _feature_overlaps(A: np.ndarray, B: np.ndarray, X: np.ndarray, d: int, m: int, moments: Moments, activation: str) -> KeyOverlaps:
-    """The same behind an MLP, from A = |z_in(v)|^2, B = |z_trig|^2 (0 out of the value path) and X = z_in(v) . z_trig."""
-    g, weight = np.polynomial.hermite_e.hermegauss(24)
-    weight = weight / weight.sum()
+    """The same behind an MLP, from A = |z_in(v)|^2, B = |z_trig|^2 (0 out of the value path) and X = z_in(v) . z_trig.
 
-    def act(x: np.ndarray) -> np.ndarray:
-        return value_and_slope(activation, x, np, erf)[0]
+    A few neurons are drawn one by one: their sum is far from normal. Of more than NEURONS, the deviation of those from the mean counts.
+    """
+    tilt = np.divide(X, np.sqrt(B), out=np.zeros(NODES), where=B > 0)[:, None]
+    to_trigger, to_key = np.sqrt(B)[:, None], np.sqrt(np.maximum(A[:, None] - tilt**2, 0))
 
-    def over_neurons(x: Any) -> np.ndarray:
-        return np.einsum("nij,i,j->n", x, weight, weight)
+    def means(along: np.ndarray, across: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        """Means over neurons, from their W_in along z_trig and along the rest of the key: own, shared, finite-width spread, F_jk."""
+        v = value_and_slope(activation, (to_trigger + tilt) * along + to_key * across, np, erf)[0]
+        e, variance, third = other_tokens(activation, to_trigger * along)
+        x, y = ([1, g, g * g - 1, g**3 - 3 * g] for g in (along, across))
+        F = [v * e[j + k] * x[j] * y[k] for j, k in HERMITE]
+        return np.stack([(f * weight).sum(1) for f in (v * (v - e[0]), v * e[0], v**2 * variance, v**3 * third, *F, v * e[2])])
 
-    along, across = g[:, None], g[None, :]  # a neuron's W_in along z_trig, and along the rest of the key
-    root = np.sqrt(B)[:, None, None]
-    others = act(root * along + across)  # act(u_w) given `along`: (NODES, 24, 24)
-    mean, slope, bend = (others @ (weight * h) for h in (np.ones(24), g, g * g - 1))
-    variance = others**2 @ weight - mean**2
-    tilt = (np.divide(X, np.sqrt(B), out=np.zeros(NODES), where=B > 0))[:, None, None]
-    v = act((root + tilt) * along + np.sqrt(np.maximum(A[:, None, None] - tilt**2, 0)) * across)
+    drawn = drawn_neurons()[..., : min(m, NEURONS)]
+    found = means(drawn[0], drawn[1], np.asarray(1 / drawn.shape[-1]))
+    if m > NEURONS:
+        g, weight = np.polynomial.hermite_e.hermegauss(24)
+        weight = np.multiply.outer(weight, weight).ravel() / weight.sum() ** 2
+        limit = means(np.repeat(g, 24)[None], np.tile(g, 24)[None], weight)
+        found = limit + (found - limit) * (NEURONS / m) ** 0.5
+    own, shared, finite, third, a1, b1, a2, ab, b2, a3, a2b, ab2, b3, trace = found
+    if not moments.overlap:
+        return KeyOverlaps(own, shared, finite / m, third / m**2)
+    spread = (a1**2 + b1**2) / d + (a2**2 + 2 * ab**2 + b2**2 + d * moments.random_length * trace**2) / (2 * d * d)
+    spread += (a1 * (a3 + ab2) + b1 * (b3 + a2b)) / (d * d)
+    spread += (5 * (a3**2 + b3**2) + 9 * (a2b**2 + ab2**2) + 6 * (a3 * ab2 + a2b * b3)) / (12 * d**3)
+    mean = (a2 + b2) / (2 * d)
+    return KeyOverlaps(own - mean, shared + mean, np.maximum(spread, 0) + finite / m, third / m**2)
 
-    f, f2 = v * slope[..., None], v * bend[..., None]
-    first = over_neurons(f * along) ** 2 + over_neurons(f * across) ** 2
-    second = over_neurons(f2 * along**2) ** 2 + 2 * over_neurons(f2 * along * across) ** 2 + over_neurons(f2 * across**2) ** 2
-    length = d * moments.random_length * over_neurons(f2) ** 2
-    spread = moments.overlap * (first / d + (second + length) / (2 * d * d)) + over_neurons(v**2 * variance[..., None]) / m
 
-    own, shared = v * (v - mean[..., None]), v * mean[..., None]
-    mean_own, mean_shared = over_neurons(own), over_neurons(shared)
-    sd = np.sqrt((over_neurons(own**2) - mean_own**2) / m)
-    slope_of = (over_neurons(own * shared) - mean_own * mean_shared) / m / sd**2
-    rest = np.sqrt(np.maximum((over_neurons(shared**2) - mean_shared**2) / m - slope_of**2 * sd**2, 0))
-    z, z2 = ndtri(nodes().own_neurons), ndtri(nodes().shared_neurons)
-    return KeyOverlaps(mean_own + sd * z, mean_shared + slope_of * sd * z + rest * z2, spread)
+HERMITE = ((1, 0), (0, 1), (2, 0), (1, 1), (0, 2), (3, 0), (2, 1), (1, 2), (0, 3))
+"""Orders (j, k) of F_jk = mean over neurons of act(u_v) E[act^(j+k)(u_w)] He_j(along) He_k(across)."""
+
+
+@cache
+def drawn_neurons() -> np.ndarray:
+    """(2, NODES, NEURONS) rows of W_in along z_trig and along the rest of a key: of each neuron a Latin hypercube over the nodes."""
+    rng = np.random.default_rng(0)
+    strata = rng.permuted(np.tile(np.arange(NODES)[:, None], 2 * NEURONS), axis=0)
+    return ndtri((strata + rng.random(strata.shape)) / NODES).reshape(NODES, 2, NEURONS).swapaxes(0, 1)
+
+
+def other_tokens(activation: str, y: np.ndarray) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+    """E He_k(g) act(y + g) for k = 0 to 3, and the second and third central moments of act(y + g), with g ~ N(0, 1).
+
+    This is what a neuron does on other tokens.
+    """
+    at, table = _other_tokens(activation)
+    *e, variance, third = (np.interp(y, at, column) for column in table)
+    return e, variance, third
+
+
+@cache
+def _other_tokens(activation: str) -> tuple[np.ndarray, np.ndarray]:
+    g, weight = np.polynomial.hermite_e.hermegauss(60)
+    weight, at = weight / weight.sum(), np.linspace(-12, 12, 4801)
+    act = value_and_slope(activation, at[:, None] + g, np, erf)[0]
+    e = [act @ (weight * h) for h in (np.ones(60), g, g * g - 1, g**3 - 3 * g)]
+    return at, np.stack([*e, *((act - e[0][:, None]) ** k @ weight for k in (2, 3))])
 
 
 @cache
@@ -189,12 +223,27 @@ def upper_tail(z: np.ndarray, d: int, moments: Moments) -> np.ndarray:
     """Probability that a wrong label's logit exceeds z of its standard deviations."""
     if not moments.overlap or moments.random_length:
         return ndtr(-z)
-    z = np.clip(z, -0.999 * d**0.5, 0.999 * d**0.5)  # z / sqrt(d) is a coordinate of a random direction
-    return stdtr(d - 1, -z * np.sqrt((d - 1) / (d - z * z)))
+    return np.interp(z, *_upper_tail_of_coordinate(d))
+
+
+@lru_cache(maxsize=64)
+def _upper_tail_of_coordinate(d: int) -> tuple[np.ndarray, np.ndarray]:
+    z = np.linspace(-1, 1, 20001) * min(0.999 * d**0.5, 40)  # z / sqrt(d) is a coordinate of a random direction
+    return z, stdtr(d - 1, -z * np.sqrt((d - 1) / (d - z * z)))
+
+
+def normal_from_skewed(z: np.ndarray, skewness: np.ndarray) -> np.ndarray:
+    """The standard normal value that is as rare as z of a shifted gamma variable of mean 0 and variance 1 (Wilson and Hilferty)."""
+    if not skewness.any():
+        return z
+    s = np.where(np.abs(skewness) < 1e-4, 1e-4, skewness)
+    return 6 / s * (np.cbrt(s * z / 2 + 1) - 1) + s / 6
 
 
 def counts(mean: float) -> tuple[np.ndarray, np.ndarray]:
     """Poisson counts over their mean, and their probabilities, neighbours lumped where there are more than LEVELS."""
+    if mean == np.inf:
+        return np.ones(1), np.ones(1)
     low, high = np.floor(max(0, mean - 7 * mean**0.5)), np.ceil(mean + 7 * mean**0.5 + 15)
     edges = np.linspace(low - 0.5, high + 0.5, min(int(high - low) + 1, LEVELS) + 1)
     p = np.diff(poisson.cdf(edges, mean))

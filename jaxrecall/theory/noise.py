@@ -62,7 +62,7 @@ def score_noise(model: Model, N: float) -> ScoreNoise:
     if model.L < 2:
         raise TheoryError(f"L: got {model.L}; allowed: from 2, a single token has no rival")
     if not has_score_noise(model):
-        covered = "m = 0, or embeddings that overlap with an activation whose mean slope is not 0"
+        covered = "m = 0, or embeddings that overlap"
         raise TheoryError(f"m: got {model.m} with {model.embedding} embeddings and {model.activation}; covered: {covered}")
     s = shared_terms(model, N)
     terms = mean_bias(model, s), gradient(model, s), leakage(s), mlp(model, s)
@@ -70,16 +70,13 @@ def score_noise(model: Model, N: float) -> ScoreNoise:
 
 
 def has_score_noise(model: Model) -> bool:
-    """Whether `score_noise` covers the MLP of the model: its first step must learn something, and does so by E act'."""
-    if not model.m:
-        return True
-    act = activation_moments(model.activation, model.L)
-    return model.moments.overlap and act.slope**2 > 1e-12 * act.slope_square
+    """Whether `score_noise` covers the model: without an MLP, or with embeddings that overlap."""
+    return not model.m or model.moments.overlap
 
 
 def trigger(model: Model, N: float) -> tuple[float, float]:
     """T and a of w = T z_trig + a Sigma_c z_trig + noise, in units of a trigger's score without noise."""
-    t, again = int(model.trigger_in_value), 0 if model.fresh_batches else model.V / N
+    t, again = int(model.trigger_in_value), 0 if model.fresh_batches else model.V / N * gains(model).itself
     return 1 + t * again, t * (1 + (model.L + 1) * again) * model.moments.overlap
 
 
@@ -93,8 +90,11 @@ def shared_terms(model: Model, N: float) -> Terms:
 
 def mean_bias(model: Model, s: Terms) -> float:
     """Along Sigma_c times the mean embedding, which is in the mean value of every sample."""
-    V, L = model.V, model.L
-    return L * (L - 1) / s.rate * np.sqrt(s.M3 / V) * (np.sqrt((1 + s.c) / V) if model.fresh_batches else 1)
+    V, L, gain = model.V, model.L, gains(model)
+    itself = gain.itself * L * (L - 1) / s.rate
+    if model.fresh_batches:
+        return np.hypot(itself * np.sqrt((1 + s.c) / V), gain.bend) * np.sqrt(s.M3 / V)
+    return abs(itself + gain.bend) * np.sqrt(s.M3 / V)
 
 
 def leakage(s: Terms) -> float:
@@ -104,8 +104,11 @@ def leakage(s: Terms) -> float:
 
 def gradient(model: Model, s: Terms) -> float:
     """Counts of labels, and of the tokens that occur with them."""
-    L, k, rate = model.L, s.k, s.rate
-    variance = k**2 * label_counts(model, s) + token_counts(model, s) + s.c * overlapped_counts(model, s) + rate**3 * (L - 1) / L**2
+    L, k, rate, gain = model.L, s.k, s.rate, gains(model)
+    variance = k**2 * label_counts(model, s) + rate**3 * (L - 1) / L**2
+    both = fourth_moment(s.c) * model.V * s.R**3 / rate  # counts of labels times those of tokens
+    variance += gain.linear**2 * (token_counts(model, s) + s.c * overlapped_counts(model, s) + both)
+    variance += through_the_mean(model, s)
     if s.c:
         variance += k**2 * rate**4 * (s.c + 4) / model.d
     return np.sqrt((1 + s.c) * variance) / (s.signal * model.V)
@@ -126,7 +129,7 @@ def token_counts(model: Model, s: Terms) -> float:
     V, rate = model.V, s.rate
     if model.fresh_batches:
         return (1 + s.c) * (V * s.R**2 + 2 * rate**2 * s.R)
-    return (1 + s.c) * (2 * V * s.R**2 + 4 * rate**2 * s.R) + (2 + s.c) * model.L**2 * rate / V
+    return (1 + s.c) * (2 * V * s.R**2 + 4 * rate**2 * s.R)
 
 
 def overlapped_counts(model: Model, s: Terms) -> float:
@@ -134,34 +137,79 @@ def overlapped_counts(model: Model, s: Terms) -> float:
     return (1 + s.c) * (2 * s.rate**2 * s.R + model.V * s.R**2)
 
 
+def fourth_moment(c: float) -> float:
+    """tr K^4 / V of K = Z_in Z_in^T: how noise along Sigma_c z_u, summed over tokens u, spreads over the scores."""
+    return 1 + c * (6 + c * (6 + c))
+
+
+def through_the_mean(model: Model, s: Terms) -> float:
+    """What a sample writes by itself, and counts of labels through the part of the activation that all samples share."""
+    if model.fresh_batches:
+        return 0.0
+    t, V, L, rate, gain = int(model.trigger_in_value), model.V, model.L, s.rate, gains(model)
+    of_noise = (2 + s.c) * L**2 * rate / V
+    of_labels = rate**2 * (t + 2 * model.moments.random_length / model.d + L**2 / V**2 * fourth_moment(s.c) / (1 + s.c))
+    return gain.itself**2 * of_noise + gain.mean**2 * (1 + s.c) * rate * (of_noise + of_labels)
+
+
 def mlp(model: Model, s: Terms) -> float:
     """What another W_in would change; 0 without an MLP."""
     if not model.m:
         return 0.0
     V, L, rate = model.V, model.L, s.rate
-    act = activation_moments(model.activation, L)
+    act, gain = moments_of(model), gains(model)
     again = 0 if model.fresh_batches else 1
-    q = L * act.slope_square * (act.square - act.mean**2) / (model.m * act.slope**4)
-    h = L * (again * (act.mean + act.bend / L) + act.bend * rate / L**2) / act.slope
-    along = (L / rate) ** 2 * (h**2 + again * L**2 / V) + s.a**2
-    variance = q * (V * overlapped_counts(model, s) + again * L**2 * rate * (1 + 2 * rate) + s.k**2 * rate**4 * (2 + s.c))
+    unit = L * act.slope_square / (model.m * gain.total**2)
+    h = L * act.slope * (again * (act.mean + act.bend / L) + act.bend * rate / L**2) / gain.total
+    along = (L / rate * h) ** 2 + (again * gain.itself * L**2 / rate + gain.bend) ** 2 / V + s.a**2
+    counts = V * overlapped_counts(model, s) + again * L**2 * rate * (1 + 2 * rate) + s.k**2 * rate**4 * (2 + s.c)
+    variance = unit * (act.square - act.mean**2) * counts
+    variance += again * unit * act.mean**2 * rate * (1 + rate * (1 + s.c)) * (L**2 + 2 * rate)
     return np.sqrt(along * model.d / model.m * s.M3 + (1 + s.c) * variance / (s.signal * V) ** 2)
 
 
+class Gains(NamedTuple):
+    """How strongly pairs of samples couple in step 2, over what carries the signal."""
+
+    total: float  # of two samples of a label: the trigger's score is kappa (1 - 1/L) times it
+    linear: float  # of two samples whatever their labels
+    bend: float  # of two samples, through the mean embedding alone
+    itself: float  # of a sample with itself
+    mean: float  # of counts of labels, through the part of the activation that all samples share
+
+
+@lru_cache(maxsize=256)
+def gains(model: Model) -> Gains:
+    """Couplings of two samples through the MLP; docs/theory.md, section 2.3."""
+    if not model.m:
+        return Gains(1.0, 1.0, 0.0, 1.0, 0.0)
+    act, V, t = moments_of(model), model.V, int(model.trigger_in_value)
+    linear, bend = act.slope**2, act.bend**2
+    total = linear + bend * (1 / V + (1 + 3 * t) / model.L**2)
+    return Gains(total, (linear + bend / V) / total, bend / total, act.itself / total, act.mean * act.bend / total)
+
+
 class ActivationMoments(NamedTuple):
-    """Means over u ~ N(0, 1/L), the input of a neuron under uniform attention."""
+    """Means over u ~ N(0, s^2), the input of a neuron under uniform attention."""
 
     mean: float  # E act
     square: float  # E act^2
     slope: float  # E act'
     slope_square: float  # E act'^2
     bend: float  # E act''
+    itself: float  # E (act act')'
+
+
+def moments_of(model: Model) -> ActivationMoments:
+    """Those of the activation at s^2 = 1/L + (1 - 1/L)/V + t/L^2, the mean squared length of a mean value."""
+    L = model.L
+    return activation_moments(model.activation, (1 / L + (1 - 1 / L) / model.V + model.trigger_in_value / L**2) ** 0.5)
 
 
 @lru_cache(maxsize=256)
-def activation_moments(activation: str, L: int) -> ActivationMoments:
-    """Means of an activation at sequence length L, by Gauss-Hermite quadrature."""
+def activation_moments(activation: str, s: float) -> ActivationMoments:
+    """Means of an activation over inputs of standard deviation s, by Gauss-Hermite quadrature."""
     u, weight = np.polynomial.hermite_e.hermegauss(100)
-    s = L**-0.5
     value, slope = value_and_slope(activation, s * u, np, erf)
-    return ActivationMoments(*(float(weight @ x / weight.sum()) for x in (value, value**2, slope, slope**2, slope * u / s)))
+    of = value, value**2, slope, slope**2, slope * u / s, value * slope * u / s
+    return ActivationMoments(*(float(weight @ x / weight.sum()) for x in of))

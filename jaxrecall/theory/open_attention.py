@@ -1,18 +1,16 @@
-"""Accuracy and critical N, whether attention is locked or not. Ours, not the paper's: docs/theory.md, sections 4 and 5."""
+"""Accuracy, whether attention is locked or not. Ours, not the paper's: docs/theory.md, section 4."""
 
 from __future__ import annotations
 
 import math
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import expit, ndtr, ndtri
 
 from .locked import locked_accuracy
-from .model import Model, check_theta
-from .noise import activation_moments, has_score_noise, score_noise, trigger
+from .model import Model
+from .noise import gains, has_score_noise, score_noise, trigger
 
-LARGEST_N = 2.0**50
 SEEDS = 4096
 """Quasi-random seeds: how far the bias of the attention scores exposes the trigger, and how large the largest rival score is."""
 
@@ -27,14 +25,25 @@ def accuracy(model: Model, N: float) -> float:
     """
     if model.L == 1 or not has_score_noise(model):
         return locked_accuracy(model, N)
-    T, a = trigger(model, N)
-    gain = activation_moments(model.activation, model.L).slope ** 2 if model.m else 1
-    score = model.kappa * (1 - 1 / model.L) * gain * (T + a / model.d)
-    p, stray = locked_part(score, score_noise(model, N).snr, model.V, model.L)
+    p, stray = locked_tokens(model, N)
     of_groups = np.sort(p).reshape(GROUPS, -1).mean(axis=1)
     of_groups = np.where(of_groups > 1 - 1e-3, 1.0, of_groups)
     recalled = {p: locked_accuracy(model, N, stray / N, p) if p * model.V >= 1 else 0.0 for p in map(float, set(of_groups))}
     return float(np.mean([p * recalled[p] for p in of_groups]))
+
+
+def locked_fraction(model: Model, N: float) -> float:
+    """Part of the tokens that get more than half of the attention, mean over seeds; docs/theory.md, section 4."""
+    return float(locked_tokens(model, N)[0].mean())
+
+
+def locked_tokens(model: Model, N: float) -> tuple[np.ndarray, float]:
+    """`locked_part` of a model with N samples."""
+    T, a = trigger(model, N)
+    score = model.kappa * (1 - 1 / model.L) * gains(model).total * (T + a / model.d)
+    if score <= 0:  # attention is pushed away from the trigger
+        return np.zeros(SEEDS), 0.0
+    return locked_part(score, score_noise(model, N).snr, model.V, model.L)
 
 
 def locked_part(score: float, snr: float, V: int, L: int) -> tuple[np.ndarray, float]:
@@ -58,18 +67,3 @@ def locked_part(score: float, snr: float, V: int, L: int) -> tuple[np.ndarray, f
     distinct = -V * math.expm1((L - 1) * math.log1p(-1 / V))
     often = max(math.log((L - 1) / V), 0.0)  # how often the largest rival comes
     return ndtr(exposed - ndtri(other ** (1 / distinct)) - often / sigma), 0.0
-
-
-def critical_N(model: Model, theta: float = 0.5) -> float:
-    """Smallest N (samples) at which `accuracy` reaches theta (fraction), inf if it never does; docs/theory.md, section 5.
-
-    Derived, with no fitted constant. Its error against simulations is in the same section. Raises TheoryError.
-    """
-    check_theta(theta)
-
-    def excess(log_N: float) -> float:
-        return accuracy(model, math.exp(log_N)) - theta
-
-    if excess(math.log(LARGEST_N)) < 0:
-        return math.inf
-    return math.exp(brentq(excess, 0, math.log(LARGEST_N), xtol=1e-3)) if excess(0) < 0 else 1.0  # type: ignore[arg-type]

@@ -638,6 +638,58 @@ def test_the_fit_of_a_search_points_to_the_other_estimate(tmp_path, capsys):
     assert "search.json: the search estimates N* in another way" in capsys.readouterr().out
 
 
+def along_m():
+    """Runs with levels of m, of two recorded steps: the required width halves from the first to the second. m = 0 has accuracy 0.2."""
+    steps = [table({"d": [32, 64]}, lambda c, at=at: at * law(c), n_test=10**5).assign(step=step) for step, at in ((10, 1.0), (100, 0.5))]
+    frame = pd.concat(steps, ignore_index=True).rename(columns={"N": "m", "m": "N"}).assign(N=4096, steps=100, start="recipe")
+    without = frame[frame["m"] == LEVELS[0]].assign(m=0, n_correct=20_000)
+    return pd.concat([without, frame], ignore_index=True)
+
+
+def test_the_required_width_has_no_level_at_0_which_is_the_reference():
+    frame = along_m()
+    last = frame[frame["step"] == 100]
+    found = fit_many(last, [0.5], 100, along="m")
+    rows = found.thresholds.set_index("d")
+    assert (rows["axis"] == "m").all()
+    assert rows["N_star"].isna().all()
+    assert rows["critical"].to_numpy() == pytest.approx([0.5 * law({"V": 64, "d": d}) for d in (32, 64)], rel=0.02)
+    assert ((rows["lo"] < rows["critical"]) & (rows["critical"] < rows["hi"])).all()
+    assert rows["reference"].tolist() == [0.2, 0.2]
+    assert (rows["n_levels"] == len(LEVELS)).all()
+    (exponent,) = found.exponents.itertuples()
+    assert (exponent.axis, exponent.along) == ("d", "m")
+    assert exponent.exponent == pytest.approx(-1.3, abs=0.02)
+    with pytest.raises(FitError, match="along: m is 0 in all rows"):
+        fit_many(last[last["m"] == 0], along="m")
+    with pytest.raises(FitError, match="along: got 'start'; allowed: a column of numbers"):
+        fit_many(last, along="start")
+
+
+def test_what_falls_along_an_axis_crosses_where_what_rises_would():
+    rising = table({"d": [32, 64]}, law, n_test=10**5)
+    frame = rising.assign(n_correct=rising["n_test"] - rising["n_correct"]).drop(columns="V").rename(columns={"N": "V"}).assign(N=4096)
+    for theta in (0.5, 0.8):
+        (found, _, _), (other, _, _) = fit_many(frame, [theta], 100, along="V"), fit_many(rising, [1 - theta], 100)
+        assert found[["critical", "lo", "hi"]].to_numpy(float) == pytest.approx(other[["critical", "lo", "hi"]].to_numpy(float))
+        assert (found["theta"] == theta).all()
+    assert fit_many(frame[frame["V"] > 4000], along="V").thresholds["warning"].str.startswith("below theta from the smallest V").all()
+
+
+def test_the_command_reads_one_trace_along_an_axis_and_knows_what_a_search_varied(tmp_path, capsys):
+    path = tmp_path / "t.parquet"
+    along_m().to_parquet(path)
+    assert cli.main([str(path), "--along", "m", "--step", "10", "100", "--resamples", "100"]) == 0
+    assert "m > 0: m* ~ d^-1.30" in capsys.readouterr().out
+    found = pd.read_parquet(tmp_path / "t-fit" / "along-m" / "thresholds.parquet")
+    assert found.set_index(["d", "step"])["critical"].unstack().eval("`10` / `100`").tolist() == pytest.approx([2, 2], rel=0.02)
+    frame = along_m()
+    meta = {b"jaxrecall": json.dumps({"axes": ["d", "m"], "searched": "m"}).encode()}
+    pq.write_table(pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(meta), path)
+    assert cli.main([str(path), "--resamples", "100"]) == 0
+    assert (pd.read_parquet(tmp_path / "t-fit" / "thresholds.parquet")["axis"] == "m").all()
+
+
 def test_another_accuracy_can_cross(tmp_path, capsys):
     frame = table({"V": [64, 128]}, law, n_test=10**6)
     share = frame["n_correct"] / frame["n_test"]

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers import python
-from test_fit import LEVELS, law, table
+from test_fit import LEVELS, law, table, with_attrs
 
 import jaxrecall
 from jaxrecall.analysis.figures import plot
@@ -89,6 +89,28 @@ def test_critical_n_shows_the_thresholds_of_the_fit(frame):
     marks = next(xy(line) for line in ax.lines if line.get_marker() == "o" and len(xy(line)) == 3)
     np.testing.assert_allclose(marks[:, 1], stars)
     assert legend(ax) == ["law, fitted"]
+
+
+def test_figures_along_another_axis_show_the_fit_along_it():
+    """A dense table asked for by `along`, and one of a search that says by itself what it searched."""
+    frame = table({"d": [32, 64, 128]}, law).rename(columns={"N": "m", "m": "N"}).assign(N=4096)
+    stars = fit(frame, [0.5], 100, along="m").thresholds.set_index("d")["critical"]
+    assert stars.notna().all()
+    found = with_attrs(frame, axes=["d", "m"], searched="m")
+    for ax in (plot.critical_n(frame, along="m"), plot.critical_n(found)):
+        marks = next(xy(line) for line in ax.lines if line.get_marker() == "o" and len(xy(line)) == 3)
+        np.testing.assert_allclose(marks, np.stack([stars.index, stars], axis=1))
+        assert ax.get_ylabel() == "critical m* at accuracy 0.5"
+        assert legend(ax) == ["law, fitted"]
+    ax = plot.accuracy(found, theta=0.5)
+    marks = [xy(line)[0, 0] for line in ax.lines if line.get_marker() == "d" and len(xy(line)) == 1]
+    np.testing.assert_allclose(marks, stars)
+    assert ax.get_xlabel().startswith("m: ")
+    assert "m* and 95 % interval" in legend(ax)
+    assert plot.collapse(found).get_xlabel() == "m / m*"
+    ax = plot.phase(found, "d")
+    assert ax.get_ylabel().startswith("m: ")
+    assert "m* at 0.5, fitted" in legend(ax)
 
 
 def test_collapse_divides_by_each_cells_own_threshold(frame):

@@ -2,6 +2,7 @@
 
 import importlib
 import itertools
+import json
 import re
 import shutil
 import warnings
@@ -10,6 +11,8 @@ from unittest import mock
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from helpers import python
 from test_fit import LEVELS, law, table
@@ -22,6 +25,7 @@ from jaxrecall.analysis.figures.maps import Map, pixels
 from jaxrecall.analysis.figures.study import roles, study
 from jaxrecall.analysis.figures.style import NotDrawn, distinguishing, look
 from jaxrecall.analysis.fit import cells, fit
+from jaxrecall.analysis.fit.axes import along_of
 from jaxrecall.analysis.fit.steps import LAST, at_steps
 from jaxrecall.analysis.report import PICTURES, draw
 from jaxrecall.errors import FitError, TheoryError
@@ -35,7 +39,7 @@ GRID = {"d": [32, 64, 128], "L": [8, 16]}
 
 def studied(frame, thetas=(0.5,), **choices):
     last = at_steps(frame, LAST)
-    families, _ = cells.families(last)
+    families, _ = cells.families(last, along_of(last, None))
     return study(last, families, thetas, 100, 0, lambda *_: None, frame), roles(families, **choices)
 
 
@@ -249,14 +253,14 @@ def test_cells_without_a_threshold_are_marked_where_they_were_tried():
     )
     pictures, _ = drawn(frame, "critical N", "phase diagram", "accuracy against N")
     for name in ("critical-n", "phase"):
-        assert {"levels off below", "not reached, N* is above", "above from the start"} <= set(labels(pictures[name]))
+        assert {"levels off before", "not reached, crosses above", "crosses below"} <= set(labels(pictures[name]))
         ax = pictures[name].figure.axes[0]
         marks = {line.get_marker(): line.get_xydata().tolist() for line in ax.lines if line.get_marker() in "X^v" and len(line.get_xdata())}
         assert marks == {"X": [[16, LEVELS[-1]]], "^": [[32, LEVELS[-1]]], "v": [[128, LEVELS[0]]]}
         low, high = ax.get_ylim()
         assert low < LEVELS[0] < LEVELS[-1] < high
     assert (
-        "Accuracy 0.5: of 4 cells 1 cross (levels off below: 1; not reached, N* is above: 1; above from the start: 1)"
+        "Accuracy 0.5: of 4 cells 1 cross (levels off before: 1; not reached, crosses above: 1; crosses below: 1)"
         in pictures["accuracy"].caption
     )
 
@@ -537,8 +541,8 @@ def test_a_search_marks_its_thresholds_in_the_picture_of_the_sweep(tmp_path):
     frame = table({"d": [32, 64]}, law)
     frame["accuracy"] = frame["n_correct"] / frame["n_test"]
     marks = [
-        {"d": 32, "theta": 0.5, "N_star": 1000.0, "lo": 800.0, "hi": 1300.0},
-        {"d": 64, "theta": 0.5, "N_star": None, "lo": None, "hi": None},
+        {"d": 32, "theta": 0.5, "axis": "N", "critical": 1000.0, "lo": 800.0, "hi": 1300.0},
+        {"d": 64, "theta": 0.5, "axis": "N", "critical": None, "lo": None, "hi": None},
     ]
     figures, drawn_figure = [], Chart.figure
     with mock.patch.object(Chart, "figure", lambda *a: figures.append(drawn_figure(*a)) or figures[-1]):
@@ -549,6 +553,50 @@ def test_a_search_marks_its_thresholds_in_the_picture_of_the_sweep(tmp_path):
     assert diamonds == [[[1000.0, 0.5]]]
     assert any(line.get_xdata().tolist() == [800.0, 1300.0] for line in figure.axes[0].lines if len(line.get_xdata()))
     assert "N* and 95 % interval" in [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+
+
+def falling(cell):
+    """V at which accuracy crosses: it falls along V."""
+    return 3 * cell["d"]
+
+
+def along_V():
+    """A results table of a search along V, for which N follows V; what it knows of its search comes with the file."""
+    rows = [
+        {"V": V, "N": 8 * V, "d": d, "L": 8, "m": 0, "seed": seed, "n_test": 1000}
+        | {"n_correct": round(1000 / (1 + (V / falling({"d": d})) ** 2 * np.exp(0.1 * (seed - 3.5))))}
+        for d in (16, 32, 64) for V in (16, 23, 32, 45, 64, 91, 128, 181, 256, 362) for seed in range(8)
+    ]  # fmt: skip
+    frame = pd.DataFrame(rows)
+    frame.attrs.update(axes=["d", "V"], searched="V")
+    return frame
+
+
+def test_a_report_of_a_search_along_another_axis_shows_its_crossings(tmp_path):
+    frame = along_V()
+    meta = {b"jaxrecall": json.dumps(frame.attrs).encode()}
+    pq.write_table(pa.Table.from_pandas(frame).replace_schema_metadata(meta), tmp_path / "t.parquet")
+    assert cli.main([str(tmp_path / "t.parquet"), "--resamples", "100"]) == 0
+    written = {path.stem for path in (tmp_path / "t-report-figures").glob("*.png")}
+    assert written == {"accuracy", "critical-v", "phase", "collapse"}
+    page = (tmp_path / "t-report.html").read_text()
+    assert "how critical V scales" in page
+    assert "V* ~ " not in page.partition("<svg")[0]
+    assert "<th>V*</th>" in page
+    assert "N*" not in re.sub(r"<svg.*?</svg>", "", page, flags=re.DOTALL)
+    about = studied(frame)[0]
+    stars = about.thresholds(0.5).set_index("d")["critical"]
+    assert all(abs(np.log(stars / [48, 96, 192])) < 0.05)
+    picture = drawn(frame, "critical N")[0]["critical-v"]
+    ax = picture.figure.axes[0]
+    assert ax.get_ylabel() == "critical V* at accuracy 0.5"
+    marks = [line.get_ydata() for line in ax.lines if line.get_marker() == "o" and len(line.get_ydata()) == 3]
+    np.testing.assert_allclose(marks[0], stars)
+    assert re.search(r"m = 0: V\* ~ d\^(0\.9\d|1\.0\d)", picture.caption)
+    levels = about.levels[about.levels["V"] == 16]
+    assert (levels["accuracy"] > 0.8).all(), "accuracy, not its complement, though it falls"
+    _, left_out = drawn(frame, "predicted against observed critical N", "dominating noise", "decoders of the initial gradient")
+    assert {*left_out.values()} == {critical.ALONG_N}
 
 
 def test_levels_with_few_seeds_are_not_joined():

@@ -179,8 +179,8 @@ def test_critical_N_stands_beside_the_labels_seen_and_the_parameters():
 def test_steps_without_a_crossing_have_open_marks():
     frame = traced({"d": [32, 64]}, levels=LEVELS[:3])  # up to 256; N* falls from 938 to 162 at d = 64
     picture = drawn(frame, "critical N against the step")[0]["trace-critical-n"]
-    assert "not reached, N* is above" in labels(picture)
-    none, one = "0 cross (not reached, N* is above: 2)", "1 cross (not reached, N* is above: 1)"
+    assert "not reached, crosses above" in labels(picture)
+    none, one = "0 cross (not reached, crosses above: 2)", "1 cross (not reached, crosses above: 1)"
     assert f"at the first recorded step {none}, at the last {one}" in picture.caption
     marks = [line.get_xydata().tolist() for line in picture.figure.axes[0].lines if line.get_marker() == "^" and len(line.get_xdata())]
     assert [len(line) for line in marks] == [3, 2]

@@ -12,7 +12,7 @@ from jaxrecall.model.reference.realization import realize
 from jaxrecall.model.reference.steps import attend, features, in_float64, three_step
 from jaxrecall.simulator.shape import Shape
 
-MODELS = ("none", "relu", "gelu", "tanh", "quadratic", "identity")
+MODELS = ("none", "relu", "gelu", "tanh", "quadratic", "identity", "cubic", "mixed")
 EMBEDDINGS = ("gaussian", "sphere", "orthogonal")
 EVERY = list(itertools.product(MODELS, EMBEDDINGS, (True, False), (False, True)))
 LOCKED = {"N": 3000, "d": 24, "kappa": 1e5, "eta": 1e-6, "exact": "guarded"}

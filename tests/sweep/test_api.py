@@ -178,7 +178,9 @@ def test_load_returns_the_rows_of_a_grid():
 def test_a_search_returns_its_thresholds(out):
     rows = jaxrecall.run(SEARCH, out=out, progress=False)
     found = jaxrecall.thresholds(rows)
-    assert list(found.columns) == ["d", "theta", "N_star", "lo", "hi", "outcome", "seeds", "runs", "samples"]
+    assert list(found.columns) == [
+        *("d", "theta", "axis", "critical", "lo", "hi", "N_star", "outcome", "seeds", "runs", "samples", "warning"),
+    ]
     assert list(found["d"]) == [8, 32]
     assert found["runs"].sum() == len(rows)
     assert found.loc[1, "outcome"] == "found"

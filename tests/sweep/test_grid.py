@@ -357,8 +357,8 @@ def test_a_simulator_named_in_the_file(tmp_path, monkeypatch):
         ),
         ("base: {n: 1}\nblocks: [{where: ['N > 3']}]", ["uses N, which is no field and no helper; did you mean n?"]),
         ("base: {n: 1, embedding.rho: 0.3}", ["base.embedding.rho: is no known key"]),
-        ("base: {p: 1}\nsearch: {axis: N}\nseeds: 20", ["search.axis: got 'N'; allowed: n, p"]),
-        ("seeds: 20\nsearch: {axis: n, to: 5000}", ["grid.yaml:2: search: 1 of 1 point", "n: got 5000; allowed: up to 4000"]),
+        ("base: {p: 1}\nsearch: {axis: N}\nseeds: 20", ["search.axis: got 'N'; did you mean n?; allowed: n, p"]),
+        ("seeds: 20\nsearch: {axis: n, from: 5000, to: 9000}", ["1 of 1 point", "n: no level between", "n: got 8933; allowed: up to 4000"]),
     ],
 )
 def test_errors_name_the_fields_of_the_simulator(refused, text, parts):

@@ -21,13 +21,14 @@ from .style import ACCURACY, DASH, NotDrawn, Picture, settings, text, told
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 Formula = Callable[[Mapping[str, Any], float], float | None]
 NO_TRACES = "no run has rows of several steps"
+ALONG_N = "is drawn along N alone"
 SOLID = {"marker": "none", "linewidth": 1.0}
 DOTTED = {"color": "black", "linewidth": 0.6, "linestyle": ":"}
 BARS = "Bars: 95 % intervals over seeds"
 LOCKED = 0.95
 """Attention counts as locked where its mass on the informative token, between levels at N*, is above this."""
 
-OWN_UNIT, LAW_UNIT = "N* of each cell", "N* of the fitted law"
+OWN_UNIT, LAW_UNIT = "of each cell", "of the fitted law"
 NEAR = (0.8, 1.25)
 """Ratios that are 25 % off."""
 
@@ -35,29 +36,29 @@ NEAR = (0.8, 1.25)
 def critical_N(study: Study, roles: Roles) -> Iterator[Picture]:
     """One figure per theta."""
     if roles.x is None:
-        raise NotDrawn("no axis but N varies")
+        raise NotDrawn(f"no axis but {study.along} varies")
     for theta in study.thetas:
         shown = chart(study, roles.x, roles.lines, roles.panels, theta)
-        title = f"Critical N at accuracy {theta:g}"
-        yield Picture(study.named("critical-n", theta), title, _caption(study, theta) + shown.remark, shown.figure())
+        title = f"Critical {study.along} at accuracy {theta:g}"
+        yield Picture(study.named(f"critical-{study.along.lower()}", theta), title, _caption(study, theta) + shown.remark, shown.figure())
 
 
 def chart(study: Study, x: str, lines: str | None, panels: Sequence[str], theta: float, with_theory: bool = True) -> Chart:
     """Thresholds along x with the fitted law, where the fit does not reject it, and theory."""
     found = study.thresholds(theta)
     axis = Axis.make(x, study.cells)
-    layers: list[Layer] = [Points(found, "N_star")]
+    layers: list[Layer] = [Points(found, "critical")]
     law = found[found["in_law"] & found["law"].notna() & ~found["rejected"]]
     if axis.numeric and len(law):
         layers.append(Line(law, "law", "law, fitted", SOLID, limits=False, each="part"))
     by = [lines] if lines else []
-    if with_theory:
+    if with_theory and study.along == "N":
         layers.append(theory_layer(study.cells, axis, theta, [*by, *panels]))
-    return Chart(layers, axis, _label(theta), lines=by, panels=panels, scale="log")
+    return Chart(layers, axis, _label(study, theta), lines=by, panels=panels, scale="log")
 
 
-def _label(theta: float) -> str:
-    return f"critical N* at accuracy {theta:g} (samples)"
+def _label(study: Layout, theta: float) -> str:
+    return f"critical {study.along}* at accuracy {theta:g}" + " (samples)" * (study.along == "N")
 
 
 def theory_layer(cells: Table, axis: Axis, theta: float, by: Sequence[str]) -> Line:
@@ -88,14 +89,14 @@ def _theory(cells: Table, axis: Axis, theta: float) -> tuple[Any, np.ndarray]:
 def _caption(study: Study, theta: float) -> str:
     """The reported exponents with their intervals, theory's, and the cell farthest from the law."""
     found = study.thresholds(theta)
-    theirs = study.exponents_of(predict.critical_N, theta)
+    theirs = study.exponents_of(predict.critical_N, theta) if study.along == "N" else {}
     sentences = []
     for part, mine in reported(study.fit.exponents, theta).groupby("part", sort=False):
         terms = [_exponent(row, theirs.get((str(part), row.axis), np.nan)) for row in mine.itertuples()]
-        sentences.append(f"{part}: N* ~ {'; '.join(terms)}")
+        sentences.append(f"{part}: {study.along}* ~ {'; '.join(terms)}")
         if part in study.rejected(theta):
             sentences.append(f"The cells with {part} do not follow a single power law, so none is drawn; these exponents are averages")
-    off = (found["N_star"] / found["law"]).where(found["in_law"]).dropna()
+    off = (found["critical"] / found["law"]).where(found["in_law"]).dropna()
     if len(off):
         worst = abs(np.log(off)).idxmax()
         sentences.append(f"The cell farthest from the law is {study.at(worst)}, at {off[worst]:.2f} times its law")
@@ -105,7 +106,7 @@ def _caption(study: Study, theta: float) -> str:
 
 
 def crossings(found: Table) -> str:
-    """How many cells cross, and what the others come to: 3 cross (levels off below: 1)."""
+    """How many cells cross, and what the others come to: 3 cross (levels off before: 1)."""
     counts = found["state"].value_counts()
     others = "; ".join(f"{name}: {counts[state]}" for state, (_, name) in OPEN.items() if state in counts)
     return f"{counts.get('crosses', 0)} cross" + (f" ({others})" if others else "")
@@ -124,6 +125,8 @@ def against_step(study: Study, roles: Roles) -> Iterator[Picture]:
     traces = study.traces
     if traces is None:
         raise NotDrawn(NO_TRACES)
+    if traces.along != "N":
+        raise NotDrawn(ALONG_N)
     every = {theta: estimates(traces, theta, study.resamples) for theta in study.thetas}
     crossed = {theta: found for theta, found in every.items() if len(found) and (found["state"] == "crosses").any()}
     if not crossed:
@@ -132,9 +135,9 @@ def against_step(study: Study, roles: Roles) -> Iterator[Picture]:
         seen = [predict.seen_N(cell, theta) for cell in traces.cells.loc[found.index].to_dict("records")]
         found["seen"] = np.array(seen, dtype=float)
         lines, panels = roles.one_for_lines(found, [axis for axis in traces.axes if found[axis].nunique(dropna=False) > 1])
-        layers = [Points(found, "N_star", joined=True), Rule(found, "seen", f"N at which {theta:g} of the labels were seen")]
+        layers = [Points(found, "critical", joined=True), Rule(found, "seen", f"N at which {theta:g} of the labels were seen")]
         by = [lines] if lines else []
-        shown = Chart(layers, Axis.make("step", found), _label(theta), lines=by, panels=panels, scale="log")
+        shown = Chart(layers, Axis.make("step", found), _label(traces, theta), lines=by, panels=panels, scale="log")
         title = f"Critical N at accuracy {theta:g} against the step"
         yield Picture(study.named("trace-critical-n", theta), title, _caption_of_steps(traces, found) + shown.remark, shown.figure())
 
@@ -162,8 +165,8 @@ def _caption_of_steps(traces: Layout, found: Table) -> str:
     """How far N* falls, how far it stays above what was seen, and what V_mat holds."""
     first, last = traces.first_and_last(found)
     sentences = [f"Of {len(last)} curves at the first recorded step {crossings(first)}, at the last {crossings(last)}"]
-    for name, other in (("of the first step", first["N_star"]), ("of the dashed line", last["seen"])):
-        if (ratio := last["N_star"] / other).notna().any():
+    for name, other in (("of the first step", first["critical"]), ("of the dashed line", last["seen"])):
+        if (ratio := last["critical"] / other).notna().any():
             told_of = told(ratio, lambda i: settings(last.loc[i], traces.axes) or "the only curve", form=".3g", most="at least")
             sentences.append(f"At the last step N* over that {name} is {told_of}")
     sizes = traces.cells.drop_duplicates([name for name in ("V", "d", "m") if name in traces.cells])
@@ -173,12 +176,12 @@ def _caption_of_steps(traces: Layout, found: Table) -> str:
 
 
 def collapse(study: Study, roles: Roles) -> Iterator[Picture]:
-    """Accuracy against N in units of each cell's own critical N, and of the fitted law."""
+    """Accuracy against N, or another axis, in units of each cell's own critical value, and of the fitted law."""
     theta = study.thetas[0]
     found = study.thresholds(theta)
-    if found["N_star"].notna().sum() < 2:
+    if found["critical"].notna().sum() < 2:
         raise NotDrawn(f"fewer than two cells cross accuracy {theta:g}")
-    units = {OWN_UNIT: found["N_star"]}
+    units = {OWN_UNIT: found["critical"]}
     kept = found["in_law"] & ~found["rejected"]
     if study.axes and found["law"][kept].notna().any():
         units[LAW_UNIT] = found["law"].where(kept)
@@ -190,26 +193,27 @@ def collapse(study: Study, roles: Roles) -> Iterator[Picture]:
 
 
 def collapse_chart(study: Study, units: Mapping[str, Table], lines: str | None, theta: float) -> Chart:
-    """The curve of every cell that has a unit, against N in units of it; a panel for each kind of unit."""
+    """The curve of every cell that has a unit, against the axis of the levels in units of it; a panel for each kind of unit."""
     import pandas as pd
 
-    levels = study.levels.drop(columns="n_seeds").assign(theta=theta, one=1.0)
-    each = [levels.assign(_unit=name, ratio=levels["N"] / levels["cell"].map(unit)) for name, unit in units.items()]
+    levels, star = study.levels.drop(columns="n_seeds").assign(theta=theta, one=1.0), f"{study.along}*"
+    own = levels[study.along]
+    each = [levels.assign(_unit=f"{star} {name}", ratio=own / levels["cell"].map(unit)) for name, unit in units.items()]
     table = pd.concat(each, ignore_index=True).dropna(subset=["ratio"])
     curves = Line(table, style={"markersize": 2.5, "linewidth": 0.8}, each="cell")
     cross = [Rule(table, "theta", style=DOTTED), Rule(table, "one", style=DOTTED, vertical=True)]
-    axis = Axis.make("ratio", table, "N / N*", ticks=False)
+    axis = Axis.make("ratio", table, f"{study.along} / {star}", ticks=False)
     return Chart([curves, *cross], axis, ACCURACY, lines=[lines] if lines else [], panels=["_unit"])
 
 
 def _spread(study: Study, table: Table, unit: str) -> str:
-    """Between which accuracies the curves pass a given N, each between its own levels."""
+    """Between which accuracies the curves pass a given level, each between its own levels."""
     at = 2.0 if unit == OWN_UNIT else 1.0
     there = {}
-    for cell, rows in table[table["_unit"] == unit].sort_values("ratio").groupby("cell"):
+    for cell, rows in table[table["_unit"] == f"{study.along}* {unit}"].sort_values("ratio").groupby("cell"):
         if rows["ratio"].iloc[0] <= at <= rows["ratio"].iloc[-1]:
             there[cell] = np.interp(np.log(at), np.log(rows["ratio"]), rows["accuracy"])
-    where = f"{text(at)} times the N* {'of each cell' if unit == OWN_UNIT else 'of the law'}"
+    where = f"{text(at)} times the {study.along}* {'of each cell' if unit == OWN_UNIT else 'of the law'}"
     if len(there) < 2:
         return f"At {where} fewer than two curves have levels."
     low, high = min(there, key=there.__getitem__), max(there, key=there.__getitem__)
@@ -221,6 +225,8 @@ def _spread(study: Study, table: Table, unit: str) -> str:
 
 def agreement(study: Study, roles: Roles) -> Iterator[Picture]:
     """Predicted over observed critical N, cell by cell: one figure per way to predict and per theta."""
+    if study.along != "N":
+        raise NotDrawn(ALONG_N)
     ways: dict[str, tuple[str, Formula]] = {
         "closed formula": ("agreement", predict.critical_N),
         "locked-attention surrogate": ("agreement-surrogate", lambda at, theta: predict.surrogate_N(at, theta, study.surrogate_seeds)),

@@ -27,41 +27,41 @@ MARK = {"marker": "d", "color": "black", "markerfacecolor": "white", "markersize
 
 
 class Crossings(Layer):
-    """N* at height theta with its interval, over a line of accuracy: the columns N_star, lo, hi and theta."""
+    """What crosses at height theta with its interval, over a line of accuracy: the columns axis, critical, lo, hi and theta."""
 
     def draw(self, panel: Panel) -> None:
-        for rows, looks, _ in panel.lines(self.table[self.table["N_star"].notna()]):
+        for rows, looks, _ in panel.lines(self.table[self.table["critical"].notna()]):
             for row in rows.itertuples():
                 if row.lo > 0 and np.isfinite(row.hi):
                     style = {"color": looks["color"], "linewidth": 2.2, "solid_capstyle": "butt", "zorder": 4}
                     panel.ax.plot([row.lo, row.hi], [row.theta, row.theta], **style)
-                panel.ax.plot(row.N_star, row.theta, zorder=5, **MARK)
+                panel.ax.plot(row.critical, row.theta, zorder=5, **MARK)
 
     def entries(self) -> list[Any]:
-        there = self.table["N_star"].notna().any()
-        return [line("N* and 95 % interval", linestyle="none", **MARK)] if there else []
+        there = self.table["critical"].notna().any()
+        return [line(f"{self.table['axis'].iloc[0]}* and 95 % interval", linestyle="none", **MARK)] if there else []
 
 
 def chart(levels: Table, x: str, lines: Sequence[str], panels: Sequence[str], *, thresholds: Any = None, theory: Any = None) -> Chart:
-    """Mean accuracy along x with its band; thresholds (theta, N_star, lo, hi) and theory's accuracy have the same axes."""
+    """Mean accuracy along x with its band; thresholds (theta, axis, critical, lo, hi) and theory's accuracy have the same axes."""
     layers: list[Layer] = [Line(levels, low="low", high="high")]
     if theory is not None:
         layers.append(Line(theory, legend="theory", style={"marker": "none", "linestyle": DASH, "linewidth": 0.9}))
-    if thresholds is not None and x == "N":
+    if thresholds is not None and (thresholds["axis"] == x).all():
         layers.append(Crossings(thresholds, "theta"))
     return Chart(layers, Axis.make(x, levels), ACCURACY, lines=lines, panels=panels, scale=scale_of(levels["accuracy"].to_numpy(float)))
 
 
-def places(axes: Sequence[str]) -> tuple[str, str | None, list[str]]:
+def places(axes: Sequence[str], searched: str = "") -> tuple[str, str | None, list[str]]:
     """Which of a grid's axes goes along x, which makes the lines, which make the panels."""
-    x = "N" if "N" in axes or not axes else axes[0]
+    x = searched or ("N" if "N" in axes or not axes else axes[0])
     rest = [axis for axis in axes if axis != x]
     lines = "d" if "d" in rest else rest[0] if rest else None
     return x, lines, [axis for axis in rest if axis != lines]
 
 
 def draw_sweep(
-    frame: Table, axes: Sequence[str], title: str, path: Path, thresholds: Sequence[Mapping[str, Any]] | None = None
+    frame: Table, axes: Sequence[str], title: str, path: Path, thresholds: Sequence[Mapping[str, Any]] | None = None, searched: str = ""
 ) -> str | None:
     """Draws the rows of a sweep along its axes, as PNG at `path`. Returns a remark where something is not drawn.
 
@@ -70,7 +70,8 @@ def draw_sweep(
         axes: the fields that the grid varies, in its order.
         title: the heading, usually the name of the grid.
         path: the PNG file.
-        thresholds: what a search found, if the sweep is one: its axes, theta, N_star, lo and hi.
+        thresholds: what a search found, if the sweep is one: its axes, theta, axis, critical, lo and hi.
+        searched: the field that it varies.
     """
     import pandas as pd
 
@@ -78,11 +79,11 @@ def draw_sweep(
     for name in {"pool", "batch"} & {*axes}:
         frame = frame.assign(**{name: frame[name].fillna(0).astype(int)})  # 0 is no pool, as m = 0 is no MLP
     drawn = frame.dropna(subset=[y])
-    x, lines, panels = places(axes)
+    x, lines, panels = places(axes, searched)
     levels = averaged(frame, [*panels, *([lines] if lines else []), x], y).rename(columns={y: "accuracy"})
     by, panels = arranged(levels, lines, panels)
     shown = chart(levels, x, by, panels, thresholds=pd.DataFrame(thresholds) if thresholds else None)
-    fixed = [name for name in ("V", "N", "d", "L", "m") if name not in axes and name != x and name in frame]
+    fixed = [name for name in ("V", "N", "d", "L", "m") if name not in (*axes, x) and name in frame and frame[name].nunique() == 1]
     upto = "up to " if thresholds else ""  # a search runs other seeds at other levels
     band = f"mean over {upto}{drawn['seed'].nunique()} seeds, band = one standard deviation"
     heading = f"{title}: {settings(frame.iloc[0], fixed)}\n{band}" if fixed else f"{title}\n{band}"
@@ -95,19 +96,20 @@ def draw_sweep(
 
 
 def accuracy(study: Study, roles: Roles) -> Iterator[Picture]:
-    """Accuracy against N, with each cell's fitted crossings and theory's curve."""
+    """Accuracy along N or another axis, with each cell's fitted crossings and theory's curve."""
     import pandas as pd
 
     by, panels = arranged(study.levels, *roles.one_for_lines(study.cells, study.axes))
     marks = pd.concat([study.thresholds(theta) for theta in study.thetas])
     curves = [curve for cell in study.cells.index if (curve := _predicted(study, cell)) is not None]
-    shown = chart(study.levels, "N", by, panels, thresholds=marks, theory=pd.concat(curves) if curves else None)
+    shown = chart(study.levels, study.along, by, panels, thresholds=marks, theory=pd.concat(curves) if curves else None)
     sentences = [f"Accuracy {theta:g}: of {len(mine)} cells {crossings(mine)}" for theta, mine in marks.groupby("theta")]
     off = (study.levels["accuracy"] - study.predicted_accuracy).dropna()
-    how = (
-        f"|accuracy - theory (dashed)| is {told(abs(off), study.where, 'mean', '.3f')}" if len(off) else "theory does not cover these cells"
-    )
-    yield Picture("accuracy", "Accuracy against N", f"{'; '.join([*sentences, how])}. {BANDS}{shown.remark}", shown.figure())
+    if len(off):
+        sentences.append(f"|accuracy - theory (dashed)| is {told(abs(off), study.where, 'mean', '.3f')}")
+    elif study.along == "N":
+        sentences.append("theory does not cover these cells")
+    yield Picture("accuracy", f"Accuracy against {study.along}", f"{'; '.join(sentences)}. {BANDS}{shown.remark}", shown.figure())
 
 
 def _predicted(study: Study, cell: int) -> Any:
@@ -115,6 +117,8 @@ def _predicted(study: Study, cell: int) -> Any:
     import pandas as pd
 
     at = study.cells.loc[cell]
+    if study.along != "N":
+        return None
     between = predict.accuracy_curve(at, study.levels.loc[study.levels["cell"] == cell, "N"].to_numpy(float))
     if between is None:
         return None
@@ -173,7 +177,7 @@ def traces(study: Study, roles: Roles) -> Iterator[Picture]:
 
 def _trace(study: Layout, quantity: Quantity, among: Table, roles: Roles) -> Picture:
     levels = study.levels[among]
-    varying = [axis for axis in (*study.axes, "N") if levels[axis].nunique(dropna=False) > 1]
+    varying = [axis for axis in (*study.axes, study.along) if levels[axis].nunique(dropna=False) > 1]
     means = levels[[*quantity.columns]]
     within = (0.0, 1.0) if quantity.scale == "fraction" else (means.where(means > 0).min(axis=None) / 1.5, np.inf)
     layers: list[Layer] = []

@@ -29,9 +29,9 @@ LETTER = 0.06
 """Inches of a letter of a tick."""
 
 OPEN = {
-    "plateau": ("X", "levels off below"),
-    "not reached": ("^", "not reached, N* is above"),
-    "above": ("v", "above from the start"),
+    "plateau": ("X", "levels off before"),
+    "not reached": ("^", "not reached, crosses above"),
+    "above": ("v", "crosses below"),
 }
 """What a censored cell comes to: its open mark and its entry in the legend."""
 

@@ -122,7 +122,7 @@ def _sides(axis: Axis, spots: Table, usual: float) -> dict[float, tuple[float, f
 
 @dataclass(frozen=True)
 class Map:
-    """Two axes over the levels of a study, and panels for every other that varies, so that a pixel is one cell at one N.
+    """Two axes over the levels of a study, and panels for every other that varies, so that a pixel is one cell at one level.
 
     Where values of an axis made of several columns, such as m * d, stand for more than one cell, those columns make panels too.
     """
@@ -143,8 +143,8 @@ class Map:
         levels = self.study.levels
         levels = levels.assign(_x=column(self.x, levels), _y=column(self.y, levels))
         used = x.used | y.used
-        found = [axis for axis in ("N", *self.study.axes) if axis not in used and levels[axis].nunique(dropna=False) > 1]
-        for axis in sorted(used, key=lambda axis: (axis == "N", levels[axis].nunique())):
+        found = [axis for axis in (self.study.along, *self.study.axes) if axis not in used and levels[axis].nunique(dropna=False) > 1]
+        for axis in sorted(used, key=lambda axis: (axis == self.study.along, levels[axis].nunique())):
             if not levels.duplicated(["_x", "_y", *found]).any():
                 break
             found += [axis] * (axis not in found and levels[axis].nunique() > 1)
@@ -161,9 +161,9 @@ class Map:
         return has_gaps(*self.axes, self.parts)
 
     @property
-    def shows_N_star(self) -> bool:
-        """Whether N* of a cell can stand at the cell's place along x."""
-        return self.y == "N" and "N" not in self.axes[0].used
+    def shows_critical(self) -> bool:
+        """Whether the critical value of a cell can stand at the cell's place along x."""
+        return self.y == self.study.along and self.y not in self.axes[0].used
 
     def chart(self, layers: Sequence[Layer]) -> Chart:
         """The chart of these layers, pixels first."""
@@ -171,9 +171,9 @@ class Map:
         return Chart(layers, x, y=y, panels=self.panels)
 
     def picture(self, first: str, title: str, sentence: str, chart: Chart) -> Picture:
-        """The chart with its title and sentence; its file has the first word alone as its name for the first axis against N."""
+        """The chart with its title and sentence; its file has the first word alone as its name for the usual two axes."""
         spelled = ("".join(c if c.isalnum() else {"*": "x", "/": "-by-"}.get(c, "") for c in axis) for axis in (self.x, self.y))
-        usual = self.study.axes and (self.x, self.y) == (self.study.axes[0], "N")
+        usual = self.study.axes and (self.x, self.y) == (self.study.axes[0], self.study.along)
         apart = sorted((self.axes[0].used | self.axes[1].used) & {*self.panels})
         sentence += f" Panels of one {' and '.join(apart)} each: a pixel is one cell." if apart else ""
         sentence += chart.remark + " Hatched: not tested." * self.gaps
@@ -183,24 +183,25 @@ class Map:
 def phase(study: Study, roles: Roles) -> Iterator[Picture]:
     """Mean accuracy over each pair of axes, with the fitted contour and theory's."""
     if not roles.phases:
-        raise NotDrawn("no axis but N varies")
+        raise NotDrawn(f"no axis but {study.along} varies")
     for x, y in roles.phases:
         shown, over = phase_chart(study, x, y)
         yield over.picture("phase", "Phase diagram", _sentence(study, study.thetas[0]), shown)
 
 
 def phase_chart(study: Study, x: str, y: str, with_theory: bool = True) -> tuple[Chart, Map]:
-    """Mean accuracy and, over N, the fitted N* of the cells and theory's, for the first theta; over other axes the level of theta."""
+    """Mean accuracy and, over the axis of the levels, the fitted and theory's crossing of the first theta; else the line of that theta."""
     theta, over = study.thetas[0], Map(study, x, y)
     layers: list[Layer] = [
-        Pixels(study.levels, "accuracy", name=f"mean {ACCURACY}", mark=theta, contour=not over.shows_N_star, gaps=over.gaps)
+        Pixels(study.levels, "accuracy", name=f"mean {ACCURACY}", mark=theta, contour=not over.shows_critical, gaps=over.gaps)
     ]
-    if over.shows_N_star:
+    if over.shows_critical:
         stars, (axis, _) = study.thresholds(theta), over.axes
-        layers.append(Points(stars, "N_star", f"N* at {theta:g}, fitted", WHITE, joined=True, aside=False))
-        theory = theory_layer(study.cells, axis, theta, over.panels)
-        if with_theory and not theory.table.duplicated([axis.name, *over.panels]).where(theory.table["theory"].notna(), False).any():
-            layers.append(replace(theory, style={**theory.style, "color": "black"}))
+        layers.append(Points(stars, "critical", f"{y}* at {theta:g}, fitted", WHITE, joined=True, aside=False))
+        if with_theory and y == "N":
+            theory = theory_layer(study.cells, axis, theta, over.panels)
+            if not theory.table.duplicated([axis.name, *over.panels]).where(theory.table["theory"].notna(), False).any():
+                layers.append(replace(theory, style={**theory.style, "color": "black"}))
     return over.chart(layers), over
 
 
@@ -209,7 +210,7 @@ def _sentence(study: Study, theta: float) -> str:
     reach = levels["accuracy"] >= theta
     sentence = f"{reach.sum()} of {len(levels)} tested points reach accuracy {theta:g}"
     if theory.isna().all():
-        return f"{sentence}; theory does not cover them."
+        return f"{sentence}{'; theory does not cover them' * (study.along == 'N')}."
     wrong = theory.notna() & ((theory >= theta) != reach)
     sentence += f"; theory puts {wrong.sum()} of {theory.notna().sum()} on the wrong side of it"
     if wrong.any():

@@ -13,6 +13,7 @@ import numpy as np
 
 from . import predict
 from .axis import Axis
+from .critical import ALONG_N
 from .grammar import Chart, Layer, Line, Panel
 from .maps import Map, Pixels
 from .study import Roles, Study
@@ -38,6 +39,8 @@ DECODERS = {
 
 def noise(study: Study, roles: Roles) -> Iterator[Picture]:
     """A map of the leading noise over each pair of phase axes, if more than one leads, then the noises along N."""
+    if study.along != "N":
+        raise NotDrawn(ALONG_N)
     measured, predicted = measured_noise(study), predicted_noise(study)
     shown, how = (measured[PARTS], "measured") if measured[PARTS].notna().any(axis=None) else (predicted[PARTS], "predicted")
     if not shown.notna().any(axis=None):
@@ -140,6 +143,8 @@ def decoders(study: Study, roles: Roles) -> Iterator[Picture]:
     """What decoders read from the initial gradient, next to what the three steps learn and what its information allows."""
     import pandas as pd
 
+    if study.along != "N":
+        raise NotDrawn(ALONG_N)
     levels = study.levels
     here = [name for name in DECODERS if name in levels and levels[name].notna().any()]
     if here == ["accuracy"]:

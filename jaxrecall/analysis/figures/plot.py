@@ -15,7 +15,7 @@ import numpy as np
 
 from ...errors import UsageError
 from ..fit import cells
-from ..fit.axes import as_given
+from ..fit.axes import LAW, along_of, as_given
 from ..fit.steps import ALL, LAST, at_steps
 from . import critical, curves
 from .axis import Axis, column
@@ -99,16 +99,16 @@ def figure(
 
 
 def accuracy(
-    df: pd.DataFrame, ax: Axes | None = None, *, x: str = "N", lines: str | Sequence[str] | None = None, theta: float | None = None
+    df: pd.DataFrame, ax: Axes | None = None, *, x: str | None = None, lines: str | Sequence[str] | None = None, theta: float | None = None
 ) -> Axes:
-    """Mean accuracy against N, or another axis `x`, with a band of one standard deviation over seeds.
+    """Mean accuracy against an axis, with a band of one standard deviation over seeds.
 
     Args:
         df: runs, one row per (point, seed), or one for each recorded step.
         ax: where to draw; a new figure if None.
-        x: the axis along x.
+        x: the axis along x; that of a search, else N, if None.
         lines: the axis, or axes, that the lines differ in; every other axis that varies if None.
-        theta: an accuracy (fraction) whose fitted N* are marked with their 95 % intervals.
+        theta: an accuracy (fraction) whose fitted crossings are marked with their 95 % intervals, where x is N, d, m, V or L.
 
     Example:
         >>> import jaxrecall
@@ -118,14 +118,15 @@ def accuracy(
 
     Raises UsageError for an axis that does not vary or that has no place, FitError for a table that lacks a column.
     """
+    x = along_of(df, x)
     df = _at_steps(df, x, *_names(lines))
     axes = _axes(df, x)
     by = [axis for axis in axes if axis != x] if lines is None else _names(lines)
-    _check(axes, x=[] if x == "N" else [x], lines=by)
+    _check(axes, x=[] if x == "N" or x not in axes else [x], lines=by)
     _one_value(df, [axis for axis in axes if axis not in (x, *by)], "lines")
     y, frame = _accuracy(df), _counted(as_given(df))
     levels = averaged(frame.dropna(subset=[y]), [*by, x], y).rename(columns={y: "accuracy"})
-    marks = _study(df, theta).thresholds(theta) if theta is not None and x == "N" else None
+    marks = _study(df, theta, x).thresholds(theta) if theta is not None and x in ("N", *LAW) else None
     chart = curves.chart(levels, x, by, [], thresholds=marks)
     _check_lines(df, chart)
     return chart.on(_new() if ax is None else ax)
@@ -139,18 +140,20 @@ def critical_n(
     lines: str | None = None,
     theta: float = 0.5,
     theory: bool = True,
+    along: str | None = None,
 ) -> Axes:
-    """Critical N* against an axis, log-log: fitted thresholds with 95 % intervals, the fitted law, and theory dashed.
+    """Critical N*, or that of another axis, against an axis, log-log, with 95 % intervals, the fitted law, and theory dashed.
 
     No law is drawn where the diagnostics of the fit reject it, and no theory where it does not cover the table.
 
     Args:
-        df: runs, one row per (point, seed), or one for each recorded step, at several N.
+        df: runs, one row per (point, seed), or one for each recorded step, at several N, or values of `along`.
         ax: where to draw; a new figure if None.
         x: the axis along x; the first of d, L, V, m that varies if None.
         lines: the axis that the lines differ in; the next that varies if None.
         theta: the accuracy (fraction) that N* is for.
-        theory: whether to draw theory too, which takes a second or two.
+        theory: whether to draw theory too, which takes a second or two; along N alone.
+        along: the axis along which accuracy crosses; that of a search, else N, if None.
 
     Example:
         >>> import jaxrecall
@@ -159,27 +162,27 @@ def critical_n(
 
     Raises UsageError for an axis that does not vary or that has no place, FitError for a table that cannot be fitted.
     """
-    df = _at_steps(df, x, lines)
-    axes = _axes(df)
+    df, along = _at_steps(df, x, lines), along_of(df, along)
+    axes = _axes(df) if along == "N" else varying(cells.families(df, along)[0])
     _check(axes, x=_names(x), lines=_names(lines))
     if not axes:
-        raise UsageError("x: no axis but N varies; needed: two values of an axis such as d")
+        raise UsageError(f"x: no axis but {along} varies; needed: two values of an axis such as {'d' if along != 'd' else 'V'}")
     rest = [axis for axis in axes if axis not in (x, lines)]
     x = x or rest.pop(0)
     lines = lines or (rest.pop(0) if rest else None)
     _one_value(df, rest)
-    return critical.chart(_study(df, theta), x, lines, [], theta, theory).on(_new() if ax is None else ax)
+    return critical.chart(_study(df, theta, along), x, lines, [], theta, theory).on(_new() if ax is None else ax)
 
 
-def phase(df: pd.DataFrame, x: str, y: str = "N", ax: Axes | None = None, *, theta: float = 0.5, theory: bool = True) -> Axes:
-    """Mean accuracy over two axes, with the fitted N*, or its contour, and theory's; what was not tested is hatched.
+def phase(df: pd.DataFrame, x: str, y: str | None = None, ax: Axes | None = None, *, theta: float = 0.5, theory: bool = True) -> Axes:
+    """Mean accuracy over two axes, with the fitted critical values, or the contour, and theory's; what was not tested is hatched.
 
     Args:
         df: runs, one row per (point, seed), or one for each recorded step.
         x: an axis, or arithmetic on axes such as "N / d".
-        y: the same.
+        y: the same; that of a search, else N, if None.
         ax: where to draw; a new figure if None.
-        theta: the accuracy (fraction) whose N* is drawn.
+        theta: the accuracy (fraction) whose crossing is drawn.
         theory: whether to draw theory too, which takes a second or two.
 
     Example:
@@ -189,16 +192,16 @@ def phase(df: pd.DataFrame, x: str, y: str = "N", ax: Axes | None = None, *, the
 
     Raises UsageError where a pixel would hold more than one cell, FitError for an axis or a table that cannot be used.
     """
-    df = _at_steps(df, x, y)
-    families, _ = cells.families(df)
-    roles(families, phases=[(x, y)])
-    chart, over = phase_chart(_study(df, theta), x, y, theory)
+    df, along = _at_steps(df, x, y or ""), along_of(df, None)
+    y = y or along
+    roles(cells.families(df, along)[0], phases=[(x, y)])
+    chart, over = phase_chart(_study(df, theta, along), x, y, theory)
     _one_value(df, over.panels)
     return chart.on(_new() if ax is None else ax)
 
 
 def collapse(df: pd.DataFrame, ax: Axes | None = None, *, lines: str | None = None, theta: float = 0.5) -> Axes:
-    """Accuracy against N in units of each cell's own fitted N*: one curve where all cells have the same shape.
+    """Accuracy against N, or what a search varies, in units of each cell's own crossing: one curve where all cells have the same shape.
 
     Args:
         df: runs, one row per (point, seed), or one for each recorded step, at several N.
@@ -214,10 +217,10 @@ def collapse(df: pd.DataFrame, ax: Axes | None = None, *, lines: str | None = No
     Raises UsageError if fewer than two cells cross theta, FitError for a table that cannot be fitted.
     """
     df = _at_steps(df, lines)
-    axes = _axes(df)
+    about = _study(df, theta, along_of(df, None))
+    axes = _axes(df) if about.along == "N" else about.axes
     _check(axes, lines=_names(lines))
-    about = _study(df, theta)
-    unit = about.thresholds(theta)["N_star"]
+    unit = about.thresholds(theta)["critical"]
     if (n := int(unit.notna().sum())) < 2:
         raise UsageError(f"theta: {n} of {len(unit)} cells cross accuracy {theta:g}; needed: 2, choose another theta")
     chart = critical.collapse_chart(about, {critical.OWN_UNIT: unit}, lines or (axes[0] if axes else None), theta)
@@ -272,8 +275,8 @@ def _points(df: Any, y: str) -> Points:
     return Points(df, y, low=low, high=high)
 
 
-def _study(df: Any, theta: float) -> Study:
-    return study(df, cells.families(df)[0], [theta], RESAMPLES, 0, lambda done, of: None)
+def _study(df: Any, theta: float, along: str) -> Study:
+    return study(df, cells.families(df, along)[0], [theta], RESAMPLES, 0, lambda done, of: None)
 
 
 def _check(axes: Sequence[str], **chosen: Sequence[str]) -> None:

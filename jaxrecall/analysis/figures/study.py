@@ -32,10 +32,10 @@ OWN = ("cell", "level", "part", "sd", "n_seeds", "state", "law", "low", "high", 
 class Layout:
     """The runs of a table that have a count, by cell and level.
 
-    `cells`: one row per cell, with its settings and the name of its family (column `part`). `levels`: one row per cell (column `cell`)
-    and level of N, with `accuracy`, the mean over its runs (fraction), `sd` over seeds and the band `low` to `high`, `n_seeds`, and
-    the mean of whatever else was measured. `runs` have their `cell` and their `level`, the index of a row of `levels`. `axes` are
-    those that vary between cells. `n_left_out` rows have no count.
+    `along` is the axis of the levels, usually N. `cells`: one row per cell, with its settings and the name of its family (column
+    `part`). `levels`: one row per cell (column `cell`) and level, with `accuracy`, the mean over its runs (fraction), `sd` over seeds
+    and the band `low` to `high`, `n_seeds`, and the mean of whatever else was measured. `runs` have their `cell` and their `level`,
+    the index of a row of `levels`. `axes` are those that vary between cells. `n_left_out` rows have no count.
     """
 
     runs: Table
@@ -45,17 +45,21 @@ class Layout:
     families: list[cells.Family]
     n_left_out: int
 
+    @property
+    def along(self) -> str:
+        return self.families[0].along
+
     def at(self, cell: int) -> str:
         """A cell's name: d = 64, L = 8."""
         return settings(self.cells.loc[cell], self.axes) if self.axes else "the only cell"
 
     def where(self, level: Any) -> str:
         """A level's name: d = 64, L = 8, N = 1024."""
-        return settings(self.levels.loc[level], (*self.axes, "N"))
+        return settings(self.levels.loc[level], (*self.axes, self.along))
 
     def first_and_last(self, rows: Table) -> tuple[Table, Table]:
-        """The rows of the first and of the last step of each curve, row by row; of levels a curve is a cell at one N."""
-        by = [*self.axes, *(["N"] if "N" in rows else [])]
+        """The rows of the first and of the last step of each curve, row by row; of levels a curve is a cell at one of them."""
+        by = [*self.axes, *([self.along] if self.along in rows else [])]
         curves = rows.sort_values([*by, "step"]).groupby(by or (lambda _: 0), dropna=False)
         return curves.head(1).reset_index(drop=True), curves.tail(1).reset_index(drop=True)
 
@@ -67,11 +71,11 @@ class Layout:
         return banded(self.levels.assign(sd=over_seeds), column, within)
 
     def asked(self, formula: Callable[[Any, float], float | None]) -> Table:
-        """What a formula of the settings of a cell and N says of each level; nan where it says nothing."""
+        """What a formula of the settings of a cell and N says of each level; nan where it says nothing, as along other axes."""
         import pandas as pd
 
         cells = self.cells.to_dict("index")
-        found = [formula(cells[row.cell], float(row.N)) for row in self.levels.itertuples()]
+        found = [formula(cells[row.cell], float(row.N)) if self.along == "N" else None for row in self.levels.itertuples()]
         return pd.Series(found, self.levels.index, dtype=float)
 
 
@@ -99,8 +103,8 @@ class Study(Layout):
     def thresholds(self, theta: float) -> Table:
         """The reported estimates, row i for cell i, with the settings of the cell and five columns more.
 
-        `state`: crosses, plateau, not reached, above; `tried`: the end of N beyond which the crossing of a censored cell lies;
-        `in_law`: it counts in the law; `law`: the N* that the law gives it; `rejected`: the diagnostics reject that law.
+        `state`: crosses, plateau, not reached, above; `tried`: the last level before the crossing of a censored cell;
+        `in_law`: it counts in the law; `law`: the critical value that the law gives it; `rejected`: the diagnostics reject that law.
         """
         found = with_states(reported(self.fit.thresholds, theta))
         found["in_law"] = (found["state"] == "crosses") & ~found["warning"].str.contains("not in the law")
@@ -111,7 +115,7 @@ class Study(Layout):
             exponent = exponents[exponents["part"] == family.name].set_index("axis")["exponent"]
             if len(exponent) and exponent.notna().all():
                 steps = sum(e * np.log(mine[str(axis)]) for axis, e in exponent.items())
-                off = (np.log(mine["N_star"]) - steps).where(mine["in_law"] & mine["copy_of"].isna())
+                off = (np.log(mine["critical"]) - steps).where(mine["in_law"] & mine["copy_of"].isna())
                 constant = off.groupby([mine[f] for f in family.factors], dropna=False).transform("mean") if family.factors else off.mean()
                 found.loc[mine.index, "law"] = np.exp(steps + constant)
         return found.join(self.cells[[name for name in self.cells if name not in found]])
@@ -122,12 +126,12 @@ class Study(Layout):
         return list(found.loc[found["rejected"], "part"].unique())
 
     def exponents_of(self, formula: Callable[[Any, float], float | None], theta: float) -> dict[tuple[str, str], float]:
-        """Exponents, by (part, axis), of the law through the N* of a formula, over the cells of the reported law."""
-        out, N_star = {}, np.array([formula(cell, theta) for cell in self.cells.to_dict("records")], dtype=float)
+        """Exponents, by (part, axis), of the law through the critical values of a formula, over the cells of the reported law."""
+        out, critical = {}, np.array([formula(cell, theta) for cell in self.cells.to_dict("records")], dtype=float)
         for family, mine in self._by_family(self.thresholds(theta)):
             inside = mine["in_law"].to_numpy()
             law = Law([cell for cell, is_in in zip(family.cells, inside, strict=True) if is_in], family.law, family.factors)
-            y = np.log(N_star[mine.index][inside])
+            y = np.log(critical[mine.index][inside])
             y[~np.isfinite(y)] = np.nan
             found = law.exponents(y[None])[0] if not np.isnan(y).all() else np.full(len(family.law), np.nan)
             out |= {(family.name, axis): float(e) for axis, e in zip(family.law, found, strict=True)}
@@ -153,11 +157,11 @@ def study(
     if clash := sorted({*OWN} & {*frame}):
         raise FitError(f"columns: {', '.join(clash)} has a meaning of its own in a report; rename it")
     frame = axes.as_given(frame)
-    laws = fit(frame, thetas, resamples, on_progress, step=ALL)
+    laws = fit(frame, thetas, resamples, on_progress, step=ALL, along=families[0].along)
     laid_out = _layout(frame, families, varying(families))
     return Study(
         **vars(laid_out), rows=frame, thetas=list(dict.fromkeys(thetas)), fit=laws, surrogate_seeds=surrogate_seeds, resamples=resamples,
-        traces=None if every is None else _traces(every),
+        traces=None if every is None else _traces(every, families[0].along),
     )  # fmt: skip
 
 
@@ -167,7 +171,7 @@ def reported(table: Table, theta: float) -> Table:
 
 
 def with_states(found: Table) -> Table:
-    """Thresholds with the columns `state`, what the estimate comes to, and `tried`, the end of N beyond which a censored one lies."""
+    """Thresholds with the columns `state`, what the estimate comes to, and `tried`, the level beyond which a censored one lies."""
     plateau = found["warning"].str.contains("plateau")
     states = np.select([found["censored"] == "no", found["censored"] == "left", plateau], ["crosses", "above", "plateau"], "not reached")
     tried = found["N_above"].where(found["censored"] == "left", found["N_below"])
@@ -183,7 +187,7 @@ def varying(families: Sequence[cells.Family]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Roles:
-    """`x` of the figure of critical N, what makes `lines`, what makes `panels`, and the two axes of each phase diagram."""
+    """`x` of the figure of critical values, what makes `lines`, what makes `panels`, and the two axes of each phase diagram."""
 
     x: str | None
     lines: str | None
@@ -201,9 +205,9 @@ def roles(
     families: Sequence[cells.Family], x: str | None = None, lines: str | None = None, panels: Names = (), phases: Sequence[Names] = ()
 ) -> Roles:
     """The choices that were made, and good ones for the rest; raises FitError with everything that is wrong."""
-    axes = varying(families)
+    axes, along = varying(families), families[0].along
     problems = misplaced(axes, x=[x] if x else [], lines=[lines] if lines else [], panels=panels)
-    at = [{"N": 1} | cell.at for family in families for cell in family.cells]
+    at = [{along: 1} | cell.at for family in families for cell in family.cells]
     for axis in dict.fromkeys(axis for pair in phases for axis in pair if axis not in at[0]):
         try:
             if unknown := sorted(expression(axis).names - {*at[0]}):
@@ -220,7 +224,7 @@ def roles(
     rest = [axis for axis in axes if axis not in (x, lines, *panels)]
     x = x or (rest.pop(0) if rest else None)
     lines = lines or (rest.pop(0) if rest else None)
-    return Roles(x, lines, (*panels, *rest), tuple((a, b) for a, b in phases) or (((x, "N"),) if x else ()))
+    return Roles(x, lines, (*panels, *rest), tuple((a, b) for a, b in phases) or (((x, along),) if x else ()))
 
 
 def misplaced(axes: Sequence[str], **chosen: Sequence[str]) -> list[str]:
@@ -237,12 +241,12 @@ def misplaced(axes: Sequence[str], **chosen: Sequence[str]) -> list[str]:
     return found
 
 
-def _traces(every: Table) -> Layout | None:
+def _traces(every: Table, along: str) -> Layout | None:
     frame = traced(every)
     if frame["n_correct"].isna().all():
         return None
     frame = axes.as_given(frame)
-    families, _ = cells.families(frame)
+    families, _ = cells.families(frame, along)
     return _layout(frame, families, tuple(axis for axis in varying(families) if axis != "step"))
 
 
@@ -250,37 +254,38 @@ def _layout(frame: Table, families: list[cells.Family], axes_: tuple[str, ...]) 
     """The runs that have a count, the cells and the levels of a table."""
     import pandas as pd
 
-    every = [(family.name, cell) for family in families for cell in family.cells]
-    at = pd.DataFrame([cell.at | {"part": name} for name, cell in every])
-    curves = pd.concat([_curve(i, cell) for i, (_, cell) in enumerate(every)], ignore_index=True)
-    rows = frame[frame["n_correct"].notna()].copy()
+    every = [(family, cell) for family in families for cell in family.cells]
+    at = pd.DataFrame([cell.at | {"part": family.name} for family, cell in every])
+    curves = pd.concat([_curve(i, cell, family) for i, (family, cell) in enumerate(every)], ignore_index=True)
+    along = families[0].along
+    rows = frame[frame["n_correct"].notna() & (frame[along] > 0)].copy()
     for name in (name for name in every[0][1].at if rows[name].dtype.kind == "f"):
         rows[name] = axes.rounded(rows[name])
     mine = rows.merge(at.rename_axis("cell").reset_index(), on=list(every[0][1].at), how="left")
     fields = [name for name in rows if name in (*FIELDS, "step") or "." in name]
-    table = at.join(mine.groupby("cell")[[name for name in fields if name not in (*at, "N")]].first())
-    runs = _with_levels(mine, curves)
+    table = at.join(mine.groupby("cell")[[name for name in fields if name not in (*at, along)]].first())
+    runs = _with_levels(mine, curves, along)
     known = NOT_MEASURED | {*at, *fields, "_at", "cell", "level"}
     measured = [name for name in runs if name not in known and pd.api.types.is_float_dtype(runs[name])]
     levels = curves.join(runs.groupby("level")[measured].mean()).merge(table, left_on="cell", right_index=True)
     return Layout(runs, table, levels, axes_, families, int(frame["n_correct"].isna().sum()))
 
 
-def _curve(index: int, cell: cells.Cell) -> Table:
+def _curve(index: int, cell: cells.Cell, family: cells.Family) -> Table:
     import pandas as pd
 
     with np.errstate(invalid="ignore", divide="ignore"):
         sd = np.nanstd(cell.k / cell.n, axis=1)
-    accuracy, n_seeds = cell.k.sum(1) / cell.n.sum(1), (cell.n > 0).sum(1)
-    return banded(pd.DataFrame({"cell": index, "N": cell.N, "accuracy": accuracy, "sd": sd, "n_seeds": n_seeds}), "accuracy")
+    means = {"accuracy": family.mirrored(cell.k.sum(1) / cell.n.sum(1)), "sd": sd, "n_seeds": (cell.n > 0).sum(1)}
+    return banded(pd.DataFrame({"cell": index, family.along: cell.N, **means}), "accuracy")
 
 
-def _with_levels(rows: Table, curves: Table) -> Table:
+def _with_levels(rows: Table, curves: Table, along: str) -> Table:
     """The rows with the column `level`: the index of the nearest level of their cell, which they are part of."""
     import pandas as pd
 
     return pd.merge_asof(
-        rows.assign(_at=np.log(rows["N"].astype(float))).sort_values("_at"),
-        curves.assign(_at=np.log(curves["N"].astype(float)), level=curves.index)[["cell", "_at", "level"]].sort_values("_at"),
+        rows.assign(_at=np.log(rows[along].astype(float))).sort_values("_at"),
+        curves.assign(_at=np.log(curves[along].astype(float)), level=curves.index)[["cell", "_at", "level"]].sort_values("_at"),
         on="_at", by="cell", direction="nearest",
     )  # fmt: skip

@@ -16,6 +16,7 @@ from ...errors import Refused
 from ...sweep.running.progress import PLAIN_EVERY_SECONDS, now_and_then
 from ...sweep.store.files import local_path
 from . import runs, steps
+from .axes import ALONG, along_of
 from .estimate import METHODS, REPORTED
 from .fitting import RESAMPLES, fit
 from .write import check_folder, default_folder, write
@@ -27,7 +28,7 @@ SEARCH = "search.json"
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
         prog=called("fit"),
-        description="Finds N* where accuracy crosses theta, cell by cell, and the exponents of N* ~ product of axis^exponent.",
+        description="Finds where accuracy crosses theta, as N*, cell by cell, and the exponents of N* ~ product of axis^exponent.",
         epilog=f"Method: {METHODS[REPORTED]}.",
     )
     tables = "results folders, several taken together, or any one table with columns " + ", ".join(runs.NEEDED)
@@ -48,6 +49,7 @@ def parser() -> argparse.ArgumentParser:
         default=[],
         help="a law for the cells for which EXPR holds, as in 'L**2 > 10 * V**1.5 * d**0.5'; several give a law each (default: all cells)",
     )
+    p.add_argument("--along", metavar="AXIS", help=ALONG)
     p.add_argument("--step", nargs="+", default=[steps.LAST], metavar="S", help=steps.HELP)
     p.add_argument("--resamples", type=int, default=RESAMPLES, metavar="B", help=f"bootstrap resamplings (default: {RESAMPLES})")
     return p
@@ -59,14 +61,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         paths = list(map(local_path, args.tables))
         step = steps.parsed(args.step)
-        out = local_path(args.out) if args.out else default_folder(paths, args.of)
-        check_folder(out)
         frame, remarks = runs.read(*paths)
+        usual, star = along_of(frame, None), f"{along_of(frame, args.along)}*"
+        out = local_path(args.out) if args.out else default_folder(paths, args.of, args.along if args.along != usual else None)
+        check_folder(out)
         frame = runs.counting(frame, args.of)
         told = now_and_then(PLAIN_EVERY_SECONDS, lambda done, of: f"curves: {100 * done / of:.0f} % done")
-        found = fit(frame, args.theta, args.resamples, told, args.where, step)
+        found = fit(frame, args.theta, args.resamples, told, args.where, step, args.along)
         searched = [path / SEARCH for path in paths if (path / SEARCH).is_file()]
-        remarks += [f"{path}: the search estimates N* in another way, so its N* differ a little: see docs/search.md" for path in searched]
+        other = f"the search estimates {star} in another way, so its {star} differ a little: see docs/search.md"
+        remarks += [f"{path}: {other}" for path in searched]
         print(*(f"note: {remark}" for remark in remarks), found, "", sep="\n")
         for path, n_rows in write(found, out).items():
             print(f"{path.stem + ':':<13}{path} ({n_rows} rows)")

@@ -100,6 +100,14 @@ def rounded(column: Table) -> Table:
     return column.map({value: float(to_12_digits(value)) for value in column.unique()})
 
 
+ALONG = "axis along which accuracy crosses: N, d, m, V, L or another number (default: that of a search, else N)"
+
+
+def along_of(frame: Table, asked: str | None) -> str:
+    """The axis along which accuracy crosses: the one asked for, else what the sweep of the table searched, else N."""
+    return asked or frame.attrs.get("searched") or "N"
+
+
 def find_axes(frame: Table, along: str = "N") -> tuple[list[str], list[str]]:
     """The axes of a table, as `as_given` gives it, and the fields that vary but follow others. Rounds columns of floats in place.
 

@@ -1,4 +1,4 @@
-"""Cells: accuracy against N at fixed values of every other axis, by seed, and which cells are fitted together.
+"""Cells: accuracy along an axis, usually N, at fixed values of every other, by seed, and which cells are fitted together.
 
 The seed is the independent unit: everything here is kept by seed. With `streams: common`, cells share their random draws. If what
 they differ in has no effect on a run, as d has none with orthogonal embeddings and L hardly any once attention is locked, they give
@@ -8,13 +8,15 @@ the same counts, seed by seed. Such a cell is a copy: one piece of evidence, how
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ...errors import FitError
+from ...sweep.grid.file import FALLING
+from ...sweep.kappa import limited_by_kappa
 from .axes import LAW, find_axes, is_own, seed_columns, without_switches
 from .runs import checked
 
@@ -31,9 +33,11 @@ SHARED = 0.5
 
 @dataclass(frozen=True)
 class Cell:
-    """One curve: `at` fixes every axis but N; `k` of `n` answers are right, (levels, seeds), 0 of 0 where a seed is missing.
+    """One curve: `at` fixes every other axis; `k` of `n` answers are right at each level, (levels, seeds), 0 of 0 where a seed is missing.
 
-    Of accuracies that were not counted, n is 1. `copy_of` is the `at` of an earlier cell of the family that has the same runs.
+    Along an axis on which accuracy falls, k counts wrong answers, which rise. Of accuracies that were not counted, n is 1.
+    `reference` is the accuracy without an MLP where the levels are its widths. `copy_of` is the `at` of an earlier cell of the family
+    that has the same runs.
     """
 
     at: dict[str, Any]
@@ -41,6 +45,7 @@ class Cell:
     k: np.ndarray
     n: np.ndarray
     copy_of: dict[str, Any] | None = None
+    reference: float = np.nan
 
     @property
     def n_seeds(self) -> int:
@@ -54,6 +59,12 @@ class Family:
     name: str
     cells: list[Cell]
     powers: tuple[str, ...] = LAW  # axes that get an exponent if they vary
+    along: str = "N"
+    falls: bool = False  # whether accuracy falls along it
+
+    def mirrored(self, accuracy: Any) -> Any:
+        """What crosses for an accuracy (fraction), and back: itself, or 1 less it where accuracy falls."""
+        return 1 - accuracy if self.falls else accuracy
 
     @cached_property
     def varying(self) -> tuple[str, ...]:
@@ -91,19 +102,46 @@ def families(frame: Table, along: str = "N") -> tuple[list[Family], list[str]]:
     if not own:
         frame, dropped = without_switches(frame)
         remarks += dropped
+    if along not in frame or frame[along].dtype.kind not in "iuf":
+        raise FitError(f"along: got {along!r}; allowed: a column of numbers, such as N, d, m, V, L")
+    with_m, reference = (frame[frame["m"] > 0], frame[frame["m"] == 0]) if along == "m" and not own else (frame, frame.iloc[:0])
+    if not len(frame := with_m.copy()) or not (frame[along] > 0).all():
+        raise FitError(f"along: {along} is {'0 in all' if not len(frame) else '0 or less in some'} rows; allowed: numbers greater than 0")
     axes, followers = find_axes(frame, along)
     if followers:
         remarks.append(f"{', '.join(followers)}: no axis, set by the others")
+    if line := "" if own else limited_by_kappa(frame, axes, along):
+        remarks.append(line)
     seeds = seed_columns(frame)
     _refuse_runs_twice(frame, [*axes, along], seeds)
-    powers = tuple(filter(lambda axis: _is_scale(frame[axis]), axes)) if own else LAW
+    powers = tuple(filter(lambda axis: _is_scale(frame[axis]), axes)) if own else tuple(axis for axis in ("N", *LAW) if axis != along)
+    falls = _falls(frame, along)
     parts = {"all": frame} if own else {"m = 0": frame[frame["m"] == 0], "m > 0": frame[frame["m"] > 0]}
     found = []
     for name, rows in parts.items():
         if len(rows):
             numbers = rows.groupby(seeds, sort=True, dropna=False).ngroup().to_numpy()
-            found.append(Family(name, _cells(rows.assign(_seed=numbers, _level=rows[along]), axes), powers))
+            cells = _cells(rows.assign(_seed=numbers, _level=rows[along]), axes, falls)
+            cells = [replace(cell, reference=_reference(reference, cell.at)) for cell in cells] if len(reference) else cells
+            found.append(Family(name, cells, powers, along, falls))
     return found, remarks
+
+
+def _falls(frame: Table, along: str) -> bool:
+    """Whether accuracy falls along an axis; of one that is not known by whether it is higher at the smallest value than at the largest."""
+    if along in ("N", "d", "m", *FALLING):
+        return along in FALLING
+    ends = [frame[frame[along] == end] for end in (frame[along].min(), frame[along].max())]
+    first, last = (rows["n_correct"].sum() / rows["n_test"].sum() for rows in ends)
+    return bool(first > last)
+
+
+def _reference(rows: Table, at: dict[str, Any]) -> float:
+    """The mean accuracy of rows without an MLP at the values of a cell; they have no activation."""
+    for axis, value in at.items():
+        if axis not in ("m", "activation") and axis in rows:
+            rows = rows[rows[axis] == value]
+    return float((rows["n_correct"] / rows["n_test"]).mean())
 
 
 def _is_scale(column: Table) -> bool:
@@ -121,8 +159,8 @@ def _refuse_runs_twice(frame: Table, point: list[str], seeds: list[str]) -> None
     raise FitError(f"rows: {len(twice)} runs come more than once, the first at {where}{hint}; keep one row per point, seed and step")
 
 
-def _cells(rows: Table, axes: list[str]) -> list[Cell]:
-    """The cells of a family; `_seed` numbers the seed of each row, `_level` is its N."""
+def _cells(rows: Table, axes: list[str], falls: bool) -> list[Cell]:
+    """The cells of a family; `_seed` numbers the seed of each row, `_level` is its value along the axis."""
     cells: list[Cell] = []
     groups = rows.groupby(axes, sort=True, dropna=False, observed=True) if axes else rows.groupby(lambda _: 0)
     originals = _originals(rows, groups.ngroup().to_numpy())
@@ -130,7 +168,7 @@ def _cells(rows: Table, axes: list[str]) -> list[Cell]:
         levels, level = np.unique(mine["_level"].to_numpy(), return_inverse=True)
         k, n = np.zeros((2, len(levels), rows["_seed"].max() + 1))
         k[level, mine["_seed"]], n[level, mine["_seed"]] = mine["n_correct"], mine["n_test"]
-        levels, k, n = _merged(levels, k, n)
+        levels, k, n = _merged(levels, n - k if falls else k, n)
         original = originals[len(cells)]
         values = dict(zip(axes, map(_plain, at), strict=True)) if axes else {}
         cells.append(Cell(values, levels, k, n, None if original is None else cells[original].at))
@@ -144,7 +182,7 @@ def _plain(value: Any) -> Any:
 
 
 def _merged(levels: np.ndarray, k: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Neighbouring levels that share no seed as one level at their mean ln N: a threshold search spreads its seeds over such."""
+    """Neighbouring levels that share no seed as one level at their geometric mean: a threshold search spreads its seeds over such."""
     start, group = 0, [0]
     for level in range(1, len(levels)):
         used = (n[start:level] > 0).any(axis=0)
@@ -153,7 +191,8 @@ def _merged(levels: np.ndarray, k: np.ndarray, n: np.ndarray) -> tuple[np.ndarra
             group.append(level)
     weights = n.sum(axis=1)
     means = np.add.reduceat(np.log(levels) * weights, group) / np.add.reduceat(weights, group)
-    return np.round(np.exp(means)).astype(np.int64), np.add.reduceat(k, group), np.add.reduceat(n, group)
+    merged = np.round(np.exp(means)).astype(np.int64) if levels.dtype.kind in "iu" else np.exp(means)
+    return merged, np.add.reduceat(k, group), np.add.reduceat(n, group)
 
 
 def _originals(rows: Table, cell: np.ndarray) -> list[int | None]:

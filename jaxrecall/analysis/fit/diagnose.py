@@ -20,7 +20,7 @@ def diagnose(e: Estimates, exponents: Sequence[Row]) -> list[Row]:
     """Everything about one family at one theta, warnings last; `exponents` are its rows of the exponents table."""
     law = _about_the_law(e) if e.family.law and e.inside.any() else []
     rows = law + _warnings(e, exponents)
-    return [{"part": e.family.name, "theta": e.theta} | row for row in rows]
+    return [{"part": e.family.name, "theta": e.asked} | row for row in rows]
 
 
 def dispersion(family: Family) -> Row:
@@ -66,10 +66,10 @@ def _about_the_law(e: Estimates) -> list[Row]:
         if at.min() > 1:
             j = e.family.law.index(axis)
             values = e.law.exponents(y - np.log(np.log(at)))[:, j]
-            add("with_log", axis, values, e.law.weights()[j], f"exponent of {axis} if N* also carries a factor ln {axis}")
+            add("with_log", axis, values, e.law.weights()[j], f"exponent of {axis} if {e.family.along}* also carries a factor ln {axis}")
     if misfit := e.misfit:
-        text = f"rms distance of ln N* from the law; noise alone would make it {misfit.noise:.2g}"
-        rows.append(_row("residual", "ln N*", misfit.rms, text))
+        text = f"rms distance of ln {e.family.along}* from the law; noise alone would make it {misfit.noise:.2g}"
+        rows.append(_row("residual", f"ln {e.family.along}*", misfit.rms, text))
     return rows
 
 
@@ -92,13 +92,14 @@ def _matched(cells: Sequence[Any], axis: str, low: Any, high: Any) -> np.ndarray
 def _warnings(e: Estimates, exponents: Sequence[Row]) -> list[Row]:
     texts = []
     if not e.inside.all():
-        counts = {"never reach theta": (e.side[0] == 1).sum(), "are above it from the smallest N on": (e.side[0] == -1).sum()}
+        beyond = f"are {'below' if e.family.falls else 'above'} it from the smallest {e.family.along} on"
+        counts = {"never reach theta": (e.side[0] == 1).sum(), beyond: (e.side[0] == -1).sum()}
         counts[f"cross theta, but over {100 * OPEN:g} % of the resamplings do not"] = (~e.inside).sum() - sum(counts.values())
         why = ", ".join(f"{n} {text}" for text, n in counts.items() if n)
         texts.append(f"{(~e.inside).sum()} of {len(e.inside)} cells are not in the law: {why}")
     if e.rejected and e.misfit:
         texts.append(
-            f"no single power law: ln N* lies {e.misfit.rms:.2g} (rms) from it, more than twice the noise; the intervals of "
+            f"no single power law: ln {e.family.along}* lies {e.misfit.rms:.2g} (rms) from it, more than twice the noise; the intervals of "
             "the exponents do not cover that, see local_slope"
         )
     for text in dict.fromkeys(row["warning"] for row in exponents if row["warning"]):

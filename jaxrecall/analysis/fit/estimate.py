@@ -48,6 +48,11 @@ class Estimates:
     y: np.ndarray
     shape: np.ndarray
 
+    @property
+    def asked(self) -> float:
+        """Theta as a user gave it: `theta` is what k of n crosses, 1 less it where accuracy falls."""
+        return self.family.mirrored(self.theta)
+
     @cached_property
     def inside(self) -> np.ndarray:
         """Which cells are in the law: those that cross, surely, (cells,)."""

@@ -9,6 +9,7 @@ from typing import Any
 from ...errors import FitError
 from ...sweep.grid.expr import parse
 from . import cells, diagnose, summary, tables
+from .axes import along_of
 from .cells import Cell, Family
 from .curve import curve, resamplings
 from .estimate import estimate
@@ -48,6 +49,7 @@ def fit(
     on_progress: Callable[[int, int], None] = lambda done, of: None,
     where: str | Sequence[str] = (),
     step: Steps = LAST,
+    along: str | None = None,
 ) -> Fit:
     """Thresholds, exponents and diagnostics of a table of runs, as `load` and `run` return it.
 
@@ -60,6 +62,8 @@ def fit(
         on_progress: called with the curves estimated so far and in all, as often as there are thetas.
         where: restricts the law to the cells for which an expression of the axes holds, such as "L**2 > 10 * V**1.5 * d**0.5";
             several give a law each, named in the column `regime`.
+        along: the axis along which accuracy crosses theta: N, d, m, V, L or any other column of numbers greater than 0; unless given
+            that of a search, else N. Along m, rows with m = 0 are no level; their accuracy is the column `reference` of the thresholds.
         step: which rows of runs that train on: "last", a step, several steps, or "all"; with several, `step` is an axis.
 
     Raises:
@@ -70,7 +74,7 @@ def fit(
         raise FitError(f"theta: {', '.join(f'{theta:g}' for theta in bad)}; allowed: fractions between 0 and 1, as in 0.5 0.9")
     if resamples < 100:
         raise FitError(f"resamples: {resamples}; allowed: at least 100")
-    families, remarks = cells.families(at_steps(frame, step))
+    families, remarks = cells.families(at_steps(frame, step), along_of(frame, along))
     axes = list(families[0].cells[0].at)
     if clash := [name for name in axes if name in tables.THRESHOLDS]:
         raise FitError(f"columns: {', '.join(clash)} is an axis here and a column of the thresholds; rename it")
@@ -82,7 +86,7 @@ def fit(
         curves = [curve(cell, times) for cell in family.cells]
         diagnostics.append(diagnose.dispersion(family))
         for theta in thetas:
-            found = estimate(family, theta, curves)
+            found = estimate(family, family.mirrored(theta), curves)
             thresholds += tables.thresholds(found)
             for regime, part in by_regime.items():
                 mine = found.within(part)

@@ -51,16 +51,16 @@ def read(path: Path, *others: Path) -> tuple[Table, list[str]]:
 
 
 def _about(metadata: bytes) -> dict[str, Any]:
-    """What a file of a sweep says of its rows: the axes of the grid and the column of accuracy. Of other files nothing."""
+    """What a file of a sweep says of its rows: the axes of the grid, that of a search, and the column of accuracy. Of others nothing."""
     try:
         told = json.loads(metadata)
     except (ValueError, RecursionError):
         return {}
     if not isinstance(told, dict):
         return {}
-    axes, accuracy = told.get("axes"), told.get("accuracy")
+    axes, texts = told.get("axes"), {name: told.get(name) for name in ("accuracy", "searched")}
     listed = isinstance(axes, list) and all(isinstance(name, str) for name in axes)
-    return ({"axes": axes} if listed else {}) | ({"accuracy": accuracy} if isinstance(accuracy, str) else {})
+    return ({"axes": axes} if listed else {}) | {name: text for name, text in texts.items() if isinstance(text, str)}
 
 
 def counting(frame: Table, accuracy: str) -> Table:

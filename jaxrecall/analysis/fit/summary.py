@@ -18,7 +18,7 @@ def summary(thresholds: Table, exponents: Table, diagnostics: Table) -> Iterator
         for row in exponents[exponents["record"] & (exponents["theta"] == theta)].itertuples():
             value = f"{row.axis}^{_two(row.exponent)}" if row.exponent == row.exponent else f"{row.axis}: none"
             ends = f"  95 % interval {_two(row.lo)} to {_two(row.hi)}" if row.lo == row.lo else ""
-            yield f"  {_law(row)}: N* ~ {value}{ends}{'  (law rejected)' if row.rejected else ''}"
+            yield f"  {_law(row)}: {row.along}* ~ {value}{ends}{'  (law rejected)' if row.rejected else ''}"
         warnings = diagnostics[(diagnostics["diagnostic"] == "warning") & (diagnostics["theta"] == theta)]
         yield from (f"  warning, {_law(row)}: {row.text}" for row in warnings.itertuples())
 
@@ -39,7 +39,7 @@ def html(exponents: Table, lines: list[str]) -> str:
     """The reported exponents as a table, and the lines below it that are no exponents."""
     table = exponents.loc[exponents["record"], list(SHOWN)]
     table = table.loc[:, [name for name in SHOWN if name not in ("regime", "warning") or (table[name] != "").any()]]
-    notes = "".join(f"<br>{escape(line.strip())}" for line in lines if "N* ~" not in line)
+    notes = "".join(f"<br>{escape(line.strip())}" for line in lines if "* ~" not in line)
     return table.to_html(index=False, float_format="{:.3g}".format, border=0) + f"<p>{notes.removeprefix('<br>')}</p>"
 
 

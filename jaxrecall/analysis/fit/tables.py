@@ -21,27 +21,30 @@ CENSORED = {0: "no", 1: "right", -1: "left"}
 
 THRESHOLDS = {
     "theta": "accuracy to cross, fraction",
-    "method": "how N_star was estimated",
-    "N_star": "number of samples N at which accuracy, averaged over seeds, crosses theta; null if it does not",
-    "lo": "lower end of the 95 % interval of N_star; 0 if some resamplings are above theta everywhere",
-    "hi": "upper end of the 95 % interval of N_star; infinite if some resamplings never reach theta",
-    "censored": "right: accuracy never reaches theta; left: it is above theta from the smallest N on; no: it crosses theta",
+    "method": "how critical was estimated",
+    "axis": "the axis along which accuracy crosses theta",
+    "critical": "the value of the axis at which accuracy, averaged over seeds, crosses theta; null if it does not",
+    "N_star": "the same along N, number of samples; null along another axis",
+    "lo": "lower end of the 95 % interval of critical; 0 if some resamplings cross below the smallest level",
+    "hi": "upper end of the 95 % interval of critical; infinite if some resamplings do not cross up to the largest level",
+    "censored": "right: the crossing lies beyond the largest level; left: below the smallest; no: accuracy crosses theta",
     "n_seeds": "number of seeds",
-    "n_levels": "number of values of N",
+    "n_levels": "number of values of the axis",
     "warning": "what to be careful about, empty if nothing",
-    "N_below": "largest tested N below the crossing",
-    "N_above": "smallest tested N above the crossing",
+    "N_below": "largest tested value of the axis below the crossing",
+    "N_above": "smallest tested value of the axis above the crossing",
     "record": "whether this is the reported method",
     "copy_of": "the cell with exactly the same counts, by the axes in which it differs, as in L = 8; null for every other cell",
+    "reference": "along m the mean accuracy at m = 0; null along other axes",
 }
 """Columns of the thresholds after the axes, each with its meaning."""
 
 EXPONENTS = {
     "axis": "axis of the exponent",
-    "exponent": "exponent of the axis in N* ~ product of axis^exponent",
+    "exponent": "exponent of the axis in critical ~ product of axis^exponent",
     "lo": "lower end of the 95 % interval of the exponent",
     "hi": "upper end of the 95 % interval of the exponent",
-    "method": "how the N* were estimated",
+    "method": "how the critical values were estimated",
     "theta": "accuracy to cross, fraction",
     "part": "m = 0 or m > 0, which are fitted apart",
     "n_cells": "number of cells in the law; a cell and its copies count as one",
@@ -50,6 +53,7 @@ EXPONENTS = {
     "record": "whether this is the reported method",
     "regime": "expression that holds for the cells of the law; empty if it goes through all cells",
     "rejected": "whether the cells lie further from the law than noise explains, so that no power law describes them",
+    "along": "what is critical, as N",
 }
 """Columns of the exponents, each with its meaning."""
 
@@ -76,12 +80,12 @@ is below FLAT times its steepest; both in logits against ln N."""
 
 def thresholds(e: Estimates) -> list[Row]:
     """One row per cell of a family."""
-    rows = []
+    rows, along = [], e.family.along
     lower, upper = e.is_open(-1), e.is_open(1)
     for i, cell in enumerate(e.family.cells):
         c, side, y = e.curves[i], int(e.side[0, i]), e.y[:, i]
         after = int(bracket(c, e.theta)[0][0])
-        warnings = [*_curve_warnings(c, e.theta, side), *_seed_warnings(cell.n)]
+        warnings = [*_curve_warnings(c, e, side), *_seed_warnings(cell.n)]
         if lower[i] or upper[i]:
             unsure = (e.side[1:, i] != 0).mean()
             warnings.append(f"crossing not sure: {100 * unsure:.0f} % of the resamplings have none; not in the law")
@@ -93,9 +97,10 @@ def thresholds(e: Estimates) -> list[Row]:
             low, high = 0.0 if lower[i] else low, np.inf if upper[i] else high
         rows.append(
             cell.at
-            | {"theta": e.theta, "method": REPORTED, "N_star": np.exp(y[0]), "lo": low, "hi": high, "censored": CENSORED[side]}
+            | {"theta": e.asked, "method": REPORTED, "axis": along, "critical": np.exp(y[0])}
+            | {"N_star": np.exp(y[0]) if along == "N" else None, "lo": low, "hi": high, "censored": CENSORED[side]}
             | {"n_seeds": cell.n_seeds, "n_levels": len(cell.N), "warning": "; ".join(warnings)}
-            | {"N_below": below, "N_above": above, "record": True, "copy_of": _copied(cell)}
+            | {"N_below": below, "N_above": above, "record": True, "copy_of": _copied(cell), "reference": cell.reference}
         )
     return rows
 
@@ -106,39 +111,47 @@ def _copied(cell: Cell) -> str | None:
     return ", ".join(f"{axis} = {value}" for axis, value in cell.copy_of.items() if value is not cell.at[axis] and value != cell.at[axis])
 
 
-def _curve_warnings(c: Curve, theta: float, side: int) -> list[str]:
+def _curve_warnings(c: Curve, e: Estimates, side: int) -> list[str]:
     """Warnings on the shape of the table's own curve."""
-    p, raw = c.p[0], c.k[0] / c.n[0]
+    p, raw, of, theta = c.p[0], c.k[0] / c.n[0], e.family, e.theta
+    rises, falls, above = ("falls", "rises", "below") if of.falls else ("rises", "falls", "above")
     warnings = []
     if len(p) == 1:
-        warnings.append("one N level: no curve")
+        warnings.append(f"one {of.along} level: no curve")
     elif side == 1:
-        warnings.append(_not_reached(c, theta))
+        warnings.append(_not_reached(c, e))
     elif side == -1:
-        warnings.append(f"above theta from the smallest N = {np.exp(c.x[0]):.0f} on: accuracy {p[0]:.2g} there")
+        warnings.append(f"{above} theta from the smallest {_level(c, e, 0)} on: accuracy {of.mirrored(p[0]):.2g} there")
     elif one_step(c, theta):
-        warnings.append("rises within one step of N: the crossing is anywhere between N_below and N_above")
+        warnings.append(f"{rises} within one step of {of.along}: the crossing is anywhere between N_below and N_above")
     else:
         after = bracket(c, theta)[0][0]
         if (step := np.exp(c.x[after] - c.x[after - 1])) > COARSE:
-            warnings.append(f"coarse: N grows by a factor {step:.3g} around theta")
-    if (fall := (np.maximum.accumulate(raw) - raw).max()) > 0.1:
-        warnings.append(f"not monotone: accuracy falls by {fall:.2g} as N grows")
+            warnings.append(f"coarse: {of.along} grows by a factor {step:.3g} around theta")
+    if (against := (np.maximum.accumulate(raw) - raw).max()) > 0.1:
+        warnings.append(f"not monotone: accuracy {falls} by {against:.2g} as {of.along} grows")
     return warnings
 
 
-def _not_reached(c: Curve, theta: float) -> str:
-    p = c.p[0]
-    here = f"accuracy {p[-1]:.2g} at the largest N = {np.exp(c.x[-1]):.0f}"
-    z = above_theta(c, theta)[0]
+def _level(c: Curve, e: Estimates, i: int) -> str:
+    """ "N = 4096"."""
+    level = np.exp(c.x[i])
+    return f"{e.family.along} = {level:.0f}" if abs(level - round(level)) < 1e-6 * level else f"{e.family.along} = {level:.4g}"
+
+
+def _not_reached(c: Curve, e: Estimates) -> str:
+    p, of = c.p[0], e.family
+    moves, moving = ("fall", "falling") if of.falls else ("rise", "climbing")
+    here = f"accuracy {of.mirrored(p[-1]):.2g} at the largest {_level(c, e, -1)}"
+    z = above_theta(c, e.theta)[0]
     slopes = np.diff(z) / np.diff(c.x)
     end = (z[-1] - z[-min(3, len(z))]) / (c.x[-1] - c.x[-min(3, len(z))])
     if p[-1] - p[0] < 0.02:
-        return f"not reached: {here}, no rise with N"
+        return f"not reached: {here}, no {moves} with {of.along}"
     more = -z[-1] / end if end > 0 else np.inf
     if more > np.log(FAR) and end < FLAT * slopes.max():
         return f"plateau: {here}, levelling off"
-    return f"not reached: {here}, still climbing"
+    return f"not reached: {here}, still {moving}"
 
 
 def _seed_warnings(n: np.ndarray) -> list[str]:
@@ -164,9 +177,9 @@ def exponents(e: Estimates, regime: str = "") -> list[Row]:
             warning = "as many unknowns as cells: nothing checks the law"
         low, high = interval(found[:, j], n_seeds, shape[j])
         rows.append(
-            {"axis": axis, "exponent": found[0, j], "lo": low, "hi": high, "method": REPORTED, "theta": e.theta, "part": e.family.name}
+            {"axis": axis, "exponent": found[0, j], "lo": low, "hi": high, "method": REPORTED, "theta": e.asked, "part": e.family.name}
             | {"n_cells": e.law.n_distinct, "n_seeds": n_seeds, "warning": warning, "record": True}
-            | {"regime": regime, "rejected": e.rejected}
+            | {"regime": regime, "rejected": e.rejected, "along": e.family.along}
         )
     return rows
 
@@ -185,9 +198,10 @@ def frames(axes: Sequence[str], thresholds: list[Row], exponents: list[Row], dia
     """The rows of a fit as three tables of pandas, with the columns that users rely on."""
     import pandas as pd
 
-    whole = {"N_below": "Int64", "N_above": "Int64", "copy_of": "string"}
+    whole = all(isinstance(row[name], (int, np.integer, type(None))) for row in thresholds for name in ("N_below", "N_above"))
+    types = {"copy_of": "string", "N_star": "float64"} | dict.fromkeys(("N_below", "N_above"), "Int64" if whole else "Float64")
     return (
-        pd.DataFrame(thresholds, columns=pd.Index([*axes, *THRESHOLDS])).astype(whole),
+        pd.DataFrame(thresholds, columns=pd.Index([*axes, *THRESHOLDS])).astype(types),
         pd.DataFrame(exponents, columns=pd.Index(list(EXPONENTS))).astype({"record": bool, "rejected": bool}),
         pd.DataFrame(diagnostics, columns=pd.Index(list(DIAGNOSTICS))),
     )

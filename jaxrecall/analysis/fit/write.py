@@ -16,13 +16,15 @@ from .tables import DIAGNOSTICS, EXPONENTS, THRESHOLDS
 COLUMNS = {"thresholds": THRESHOLDS, "exponents": EXPONENTS, "diagnostics": DIAGNOSTICS}
 
 
-def default_folder(tables: Sequence[Path], of: str = "accuracy") -> Path:
-    """The results folder itself, or FILE-fit beside a file; another accuracy has its own folder there. Raises UsageError for several."""
+def default_folder(tables: Sequence[Path], of: str = "accuracy", along: str | None = None) -> Path:
+    """The results folder itself, or FILE-fit beside a file; another accuracy or axis has its own folder there. Raises UsageError
+    for several."""
     if len(tables) > 1:
         raise UsageError(f"--out: nothing given; needed with {len(tables)} folders, as in --out laws")
     path = tables[0]
     folder = path if holds_results(path) else path.resolve().with_name(f"{path.resolve().stem}-fit")
-    return folder if of == "accuracy" else folder / of
+    folder = folder if of == "accuracy" else folder / of
+    return folder if along is None else folder / f"along-{along}"
 
 
 def check_folder(out: Path) -> None:

@@ -15,13 +15,14 @@ from ..figures import critical, curves, maps, noise, predict
 from ..figures.study import Roles, Study, roles, study
 from ..figures.style import NotDrawn, Picture, label, look, save
 from ..fit import cells, runs
+from ..fit.axes import along_of
 from ..fit.fitting import RESAMPLES
 from ..fit.steps import ALL, LAST, Steps, at_steps
 from ..fit.write import check_folder
 from .page import page, sections
 
 SURROGATE_SEEDS = 64
-OURS = ("accuracy", "critical-n", "phase", "collapse", "noise", "agreement", "decoders", "trace")
+OURS = ("accuracy", "critical-", "phase", "collapse", "noise", "agreement", "decoders", "trace")
 """How the names of figures begin."""
 
 PICTURES: dict[str, Callable[[Study, Roles], Iterator[Picture]]] = curves.FIGURES | critical.FIGURES | maps.FIGURES | noise.FIGURES
@@ -49,6 +50,7 @@ def write(
     resamples: int = RESAMPLES,
     surrogate_seeds: int = SURROGATE_SEEDS,
     step: Steps = LAST,
+    along: str | None = None,
     command: str = "",
     on_progress: OnProgress = lambda what, done, of: None,
     **places: Any,
@@ -62,6 +64,7 @@ def write(
         resamples: bootstrap resamplings of the fit.
         surrogate_seeds: draws of the locked-attention surrogate; 0: none.
         step: the rows of runs that train on, as for a fit.
+        along: the axis along which accuracy crosses, as for a fit.
         command: what goes into the page as the command that made it.
         on_progress: is called with the present step, the parts done and all parts.
         places: axes of figures, by `x`, `lines`, `panels` and `phases`.
@@ -78,7 +81,7 @@ def write(
         raise UsageError(f"--surrogate: {surrogate_seeds}; allowed: a number of seeds, or 0 for none")
     every, remarks = runs.read(table)
     frame = at_steps(every, step)
-    families, _ = cells.families(frame)
+    families, _ = cells.families(frame, along_of(frame, along))
     chosen = roles(families, **places)
     found = study(frame, families, thetas, resamples, surrogate_seeds, lambda done, of: on_progress("resampling", done, of), every)
     remarks += found.fit.remarks
@@ -87,7 +90,7 @@ def write(
         drawn, left_out = draw(found, chosen, folder, on_progress)
         facts = survey(table) if is_folder else None
         manifest = Store(table).read_manifest() if is_folder else None
-        title = f"{(facts and facts['grid']) or table.resolve().stem}: how critical N scales"
+        title = f"{(facts and facts['grid']) or table.resolve().stem}: how critical {found.along} scales"
         html = page(title, _summary(found, step), drawn, left_out, sections(found, remarks, facts, manifest, command), folder.name)
         atomic_write(out, html.encode(errors="backslashreplace"))
     except OSError as error:
@@ -121,9 +124,10 @@ def _summary(found: Study, step: Steps) -> str:
     """What the table holds, what its symbols mean, where theory applies, and which steps are shown."""
     rows = found.rows
     legend = "; ".join(label(name) for name in ("N", "d", "L", "V", "m") if name in rows)
+    theory = f"Theory: ours. {predict.reason(found.cells.to_dict('records'))}" if found.along == "N" else ""
     summary = (
         f"{len(found.cells)} cells ({', '.join(found.axes) or 'nothing'} vary), {len(rows)} rows, {rows['seed'].nunique()} seeds. "
-        f"{legend}. m = 0: attention only. Theory: ours. {predict.reason(found.cells.to_dict('records'))}"
+        f"{legend}. m = 0: attention only. {theory}"
     )
     if not found.traces:
         return summary.strip()

@@ -17,6 +17,7 @@ from ...cli import INTERRUPTED, OK, USAGE, called
 from ...errors import Refused
 from ...sweep.running.progress import COUNT_EVERY_SECONDS, now_and_then
 from ..fit import runs, steps
+from ..fit.axes import ALONG
 from ..fit.fitting import RESAMPLES
 from . import SURROGATE_SEEDS, Report, write
 
@@ -31,10 +32,11 @@ def parser() -> argparse.ArgumentParser:
     add("table", metavar="DIR|FILE.parquet", help="a results folder, or any table with columns " + ", ".join(runs.NEEDED))
     add("--out", metavar="FILE.html", help="the page (default: DIR/report.html, or FILE-report.html beside a file)")
     add("--theta", type=float, nargs="+", default=[0.5], metavar="T", help="accuracies to cross; maps show the first (default: 0.5)")
-    add("--x", metavar="AXIS", help="along x in the figure of critical N (default: the first that varies of d, L, V, m)")
+    add("--along", metavar="AXIS", help=ALONG)
+    add("--x", metavar="AXIS", help="along x in the figure of critical values (default: the first that varies of d, L, V, m)")
     add("--lines", metavar="AXIS", help="what the lines of a figure differ in (default: the next)")
     add("--panels", metavar="AXIS", nargs="+", default=[], help="what the panels differ in (all others do too)")
-    phase = "a phase diagram's axes; repeatable (default: that of --x, and N)"
+    phase = "a phase diagram's axes; repeatable (default: those of --x and --along)"
     add("--phase", metavar=("X", "Y"), nargs=2, action="append", default=[], help=phase)
     add("--step", nargs="+", default=[steps.LAST], metavar="S", help=steps.HELP)
     add("--resamples", type=int, default=RESAMPLES, metavar="B", help=f"bootstrap resamplings of the fit (default: {RESAMPLES})")
@@ -52,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     on_progress = now_and_then(COUNT_EVERY_SECONDS, lambda what, done, of: f"{what}: {done} of {of} done")
     try:
         out, step = Path(args.out) if args.out else None, steps.parsed(args.step)
-        report = write(Path(args.table), out, args.theta, args.resamples, args.surrogate, step, command, on_progress, **places)
+        report = write(Path(args.table), out, args.theta, args.resamples, args.surrogate, step, args.along, command, on_progress, **places)
         print(*lines(report), sep="\n")
     except Refused as error:
         print(error, file=sys.stderr)

@@ -91,34 +91,34 @@ def sections(
 
 
 def _exponents(study: Study) -> str:
-    """N* ~ product of axis^exponent, and theory's exponents over the same cells."""
+    """Critical values ~ product of axis^exponent, and theory's exponents over the same cells."""
     heads = ["part", "theta", "axis", "exponent", "theory", "cells", "seeds", "to mind"]
     body = []
     for theta in study.thetas:
-        theirs = study.exponents_of(predict.critical_N, theta)
+        theirs = study.exponents_of(predict.critical_N, theta) if study.along == "N" else {}
         for row in reported(study.fit.exponents, theta).itertuples():
             found = _between(row.exponent, row.lo, row.hi, ".3f")
             theory = _between(theirs.get((str(row.part), str(row.axis)), float("nan")), form=".3f")
             body.append([row.part, f"{theta:g}", row.axis, found, theory, row.n_cells, row.n_seeds, row.warning])
     if not body:
-        return "<p>No axis of V, d, L, m varies, so there is no exponent.</p>"
+        return "<p>No other axis of V, N, d, L, m varies, so there is no exponent.</p>"
     return table(heads, body) + f"<p>In brackets: 95 % interval. Method: {escape(METHODS[REPORTED])}.</p>"
 
 
 def _thresholds(study: Study) -> str:
-    """N* of each cell and theta."""
-    heads, body = [*study.axes, "theta", "N*", "theory", "seeds", "levels", "to mind"], []
+    """The critical value of each cell and theta."""
+    heads, body = [*study.axes, "theta", f"{study.along}*", "theory", "seeds", "levels", "to mind"], []
     for theta in study.thetas:
         for cell, row in study.thresholds(theta).iterrows():
-            found = _between(row["N_star"], row["lo"], row["hi"], ".4g")
+            found = _between(row["critical"], row["lo"], row["hi"], ".4g")
             if row["censored"] != "no":
                 left = row["censored"] == "left"
                 found = f"{'<' if left else '>'} {row['N_above' if left else 'N_below']}, censored {row['censored']}"
-            theirs = predict.critical_N(study.cells.loc[cell], theta)
+            theirs = predict.critical_N(study.cells.loc[cell], theta) if study.along == "N" else None
             theory = "" if theirs is None else "never" if theirs == float("inf") else f"{theirs:.4g}"
             at = [text(study.cells[axis][cell]) for axis in study.axes]
             body.append([*at, f"{theta:g}", found, theory, row["n_seeds"], row["n_levels"], row["warning"]])
-    return table(heads, body) + "<p>N* in samples; in brackets: 95 % interval.</p>"
+    return table(heads, body) + f"<p>{'N* in samples; in' if study.along == 'N' else 'In'} brackets: 95 % interval.</p>"
 
 
 def _warnings(study: Study, remarks: Sequence[str]) -> str:

@@ -38,12 +38,23 @@ class Names:
         self.kinds = {name: self._kind(name) for name in self.fields if name != "root_seed"}
         own = self.simulator.fields is FIELDS
         self.other_rate = {"kappa": "gamma", "gamma": "kappa"} if own else {}
-        numbers = [name for name in self.fields if self.type(name) in ("int", "float") and name != "root_seed"]
-        self.searchable = ["N"] if own else numbers
+        self.numbers = [name for name in self.fields if self.type(name) in ("int", "float") and name != "root_seed"]
 
     def __contains__(self, name: str) -> bool:
         """Whether it is a field, or a parameter of a law such as embedding.rho."""
         return name in self.fields or name.partition(".")[0] in self.laws
+
+    def is_number(self, name: str) -> bool:
+        """Whether it is a field of numbers, or a parameter of a law."""
+        return name in self.numbers or (name in self and name not in self.fields)
+
+    def kind(self, name: str) -> str:
+        """How the simulator treats a field, "law" for a parameter of a law."""
+        return self.fields[name].metadata.get("kind", "") if name in self.fields else "law"
+
+    def is_real(self, name: str, *ends: float) -> bool:
+        """Whether an axis between two ends takes real numbers; a helper does unless both ends are whole."""
+        return self.type(name) == "float" if name in self.fields else name in self or any(end != int(end) for end in ends)
 
     def value(self, point: Any, name: str) -> Any:
         """The value of a field, or of a parameter of a law, at a point; None for a law without this parameter."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 from ...errors import GridError, PointError, Problem
 from .axes import Names
@@ -30,26 +31,66 @@ Values = dict[str, Any]
 _RESOLVED = {"activation", "embedding", "tokens", "kappa", "gamma", "gamma2"}  # fields that may change, or appear, when the point is made
 
 
-def expand(
-    document: Document, file: GridFile, names: Names, on_progress: OnProgress = lambda done, of: None
-) -> tuple[tuple[Any, ...], int, int]:
-    """The points in order, how many repeated another one, and how many a where line excluded.
+class Levels(Mapping[Any, Any]):
+    """The points of a cell by level or its k in the lattice, each made when it is asked for."""
 
-    Raises GridError with a line for each kind of invalid point, or if no point or too many are left.
-    """
+    def __init__(self, ks: Iterable[Any], make: Callable[[Any], Any]):
+        self.made: dict[Any, Any] = dict.fromkeys(ks)
+        self.make = make
+
+    def __getitem__(self, k: Any) -> Any:
+        if self.made[k] is None:
+            self.made[k] = self.make(k)
+        return self.made[k]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.made)
+
+    def __len__(self) -> int:
+        return len(self.made)
+
+
+class Line(NamedTuple):
+    """The points of a cell along the searched axis: `levels` are those that are valid, by k of the lattice; `bounded` says what makes
+    others of the range invalid, empty if all are valid; `helpers` are those of the cell where fields follow the axis."""
+
+    levels: Mapping[int, Any]
+    bounded: str
+    helpers: Values
+
+    @property
+    def name(self) -> tuple[Any, ...]:
+        """The same for lines of the same points."""
+        ks = [*self.levels] if isinstance(self.levels, dict) else [min(self.levels), max(self.levels)]
+        return (len(self.levels), *((k, self.levels[k].point_id) for k in ks))
+
+
+class Expansion(NamedTuple):
+    """The points in order, how many repeated another one, and how many a where line excluded; of a search one point of each line."""
+
+    points: tuple[Any, ...]
+    n_duplicates: int
+    n_excluded: int
+    lines: tuple[Line, ...]
+
+
+def expand(document: Document, file: GridFile, names: Names, on_progress: OnProgress = lambda done, of: None) -> Expansion:
+    """All points of the grid; raises GridError with a line for each kind of invalid point, or if no point or too many are left."""
     blocks = [_Expanded(names, file, i, block) for i, block in enumerate(file.blocks or [Block()])]
     n_raw, n_excluded, n_duplicates = sum(block.n_raw for block in blocks), 0, 0
     most = file.limits.max_runs // file.runs_each
     if most == 0 or n_raw > 20 * max(file.limits.max_runs, 1_000_000):
         raise _too_many(document, file, n_raw, " before where,")
-    points: dict[str, Any] = {}
+    points: dict[Any, Any] = {}
+    lines: dict[Any, Line] = {}
     first, counts = dict[Any, str](), Counter[Any]()  # of each kind of invalid points
     for n_done, (block, row) in enumerate((each, row) for each in blocks for row in each.rows()):
         if n_done % BETWEEN == 0:
             on_progress(n_done, n_raw)
         values = block.values(row)
         try:
-            point = block.point(values)
+            line = block.line(values) if file.search else None
+            point = next(iter(line.levels.values()), None) if line else block.point(values)
         except PointError as error:
             for problem in error.problems:
                 remedy = problem.where or problem.message.rpartition("; allowed: ")[2].split(", at ")[0]
@@ -60,8 +101,12 @@ def expand(
             continue
         if point is None:
             n_excluded += 1
-        elif points.setdefault(point.point_id, point) is not point:
+            continue
+        name = line.name if line else point.point_id
+        if points.setdefault(name, point) is not point:
             n_duplicates += 1
+        elif line:
+            lines[name] = line
         if len(points) > max(MAX_KEPT, most):
             raise _too_many(document, file, len(points), f" so far, of {n_raw},")
     if first:
@@ -72,7 +117,7 @@ def expand(
         raise GridError([document.line((*block.location, "where"), empty.format(_points(block.n_raw))) for block in blocks])
     if len(points) > most:
         raise _too_many(document, file, len(points))
-    return tuple(points.values()), n_duplicates, n_excluded
+    return Expansion(tuple(points.values()), n_duplicates, n_excluded, tuple(lines.values()))
 
 
 def _too_many(document: Document, file: GridFile, n_points: int, about: str = "") -> GridError:
@@ -96,11 +141,10 @@ class _Expanded:
         self.factors = [list(zip(*group.values(), strict=True)) for group in groups]
         self.n_raw = math.prod(map(len, self.factors))
         self.rate = next((name for name in names.other_rate if name in self.locations), None)
-        self.farthest: Values = {}
         if search := file.search:
+            self.searched, self.lattice = search.axis, search.lattice(names)
             self.start[search.axis], self.locations[search.axis] = search.from_, ("search",)
-            if search.to > names.fields[search.axis].metadata.get("high", math.inf):
-                self.farthest = {search.axis: search.to}
+            self.followers = followers(block.derive, search.axis)
         self.arguments = [name for name in {**self.start, **self.locations} if name in names or name == "root_seed"]
 
     def rows(self) -> Iterator[Values]:
@@ -112,6 +156,46 @@ class _Expanded:
         """`row` over the base; null in a row means that the default of the field holds."""
         nulls = {name: self.names.defaults.get(name) for name, value in row.items() if value is None} if None in row.values() else {}
         return {**self.start, **row, **nulls}
+
+    def line(self, values: Values) -> Line:
+        """The points at these values of base and axes along the searched axis; raises PointError if none of them is valid.
+
+        Of levels with the same point the first counts. An m of 0 that follows the axis is no level. Where nothing joins the axis with
+        other fields, levels between two valid ones are valid, and their points are not made yet.
+        """
+
+        def make(k: int) -> Any:
+            return self.point(values | {self.searched: self.lattice[k]})
+
+        joined = self.followers or any(self.searched in line.names for line in self.block.where)
+        if not joined and self.names.kind(self.searched) not in ("size", "law") and len(self.lattice) > 1:
+            with suppress(PointError):
+                levels = Levels(self.lattice, make)
+                if levels[min(levels)] is not None and levels[max(levels)] is not None:
+                    return Line(levels, "", {})
+        found: dict[str, tuple[int, Any]] = {}
+        problems: list[list[Problem]] = []
+        bounds: dict[str, None] = {}
+        for k in self.lattice:
+            try:
+                point = make(k)
+            except PointError as error:
+                problems.append(error.problems)
+                bounds.setdefault(error.problems[0].argument)
+                continue
+            if point is not None and "m" in self.followers and point.m == 0:
+                bounds.setdefault("m")
+            elif point is None:
+                bounds.setdefault("where")
+            else:
+                found.setdefault(point.point_id, (k, point))
+        if not found and all(problem == problems[0] for problem in problems) and problems:
+            raise PointError(problems[0])
+        if not found and (problems or bounds.keys() != {"where"}):
+            last = f", the largest fails as {problems[-1][0]}" if problems else ""
+            raise PointError([Problem(self.searched, f"no level between search.from and search.to is valid{last}")])
+        helpers = {name: values[name] for name in self.axes if self.followers and name not in self.names}
+        return Line(dict(found.values()), ", ".join(bounds), helpers)
 
     def point(self, values: Values) -> Any:
         """The point at these values of base and axes, or None if a where line excludes it; raises PointError.
@@ -165,11 +249,17 @@ class _Expanded:
         if self.rate in arguments:
             arguments.pop(self.names.other_rate[self.rate], None)
         try:
-            if self.farthest:
-                self.names.simulator.make_point(arguments | self.farthest)
             return self.names.simulator.make_point(arguments)
         except PointError as error:
             problems += error.problems
+
+
+def followers(derive: Mapping[str, Expression], axis: str) -> set[str]:
+    """The names that are derived from an axis, directly or not."""
+    found = {axis}
+    for name, expression in derive.items():
+        found |= {name} if found & expression.names else set()
+    return found - {axis}
 
 
 def _evaluated(expression: Expression, values: Values, name: str, problems: list[Problem]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -10,7 +11,6 @@ from fractions import Fraction
 from typing import Any
 
 from ...model.point import MAX_SEED
-from ...model.pool import MAX_SAMPLES
 from ..settings import Precision, Settings
 from .axes import Names
 from .expr import Expression, parse
@@ -124,24 +124,69 @@ _FRACTION = kind_of(
 _THETA = by_form(_FRACTION.then(lambda theta: (theta,)), many(_FRACTION, unique=True).then(_each_once).then(tuple))
 
 
+PER_OCTAVE = 8
+"""Levels of a search lie near 2^(k / 8), so that searches of other width, theta or range meet on the same rows."""
+
+RANGES = {"N": (64, 2**20), "d": (2, 1024), "m": (1, 4096), "V": (8, 4096), "L": (2, 4096)}
+"""Ranges that are searched unless others are given."""
+
+FALLING = ("V", "L")
+"""Fields along which accuracy falls, unless `rises` says otherwise."""
+
+_LEVEL = kind_of(lambda v: is_number(v) and 0 < v <= 1e308, "numbers greater than 0", {"type": "number", "exclusiveMinimum": 0})
+_END = _LEVEL.then(lambda v: int(v) if v == int(v) else v)
+
+
 @dataclass(frozen=True)
 class Search:
-    """Find, for every cell of the axes, the N at which the mean accuracy over seeds crosses theta."""
+    """Find, for every cell, the value of a field at which the mean accuracy over seeds crosses theta."""
 
-    axis: str = key(None, "the field that is searched over; it must not be in base, axes or derive")
+    axis: str = key(
+        kind_of(lambda value: isinstance(value, str), "the name of a number", {"type": "string"}),
+        "a number that is searched over, such as N, d, m, V or L, or a helper that derive uses; it must not be in base, axes or derive",
+    )
     theta: tuple[float, ...] = key(_THETA, "accuracy to cross, a fraction; or a list", (0.5,))
-    from_: int = key(whole(16, MAX_SAMPLES), "smallest N that is tried", 64, alias="from")
-    to: int = key(whole(16, MAX_SAMPLES), "largest N that is tried; above 2^30 every point needs a pool", 2**20)
+    from_: float | None = key(_END, "smallest value that is tried", None, alias="from")
+    to: float | None = key(_END, "largest value that is tried; an N above 2^30 needs a pool", None)
     width: float = key(
-        between(0.01, 5, "numbers from 0.01 to 5, widths in ln N"),
+        between(0.01, 5, "numbers from 0.01 to 5, widths in ln(axis)"),
         "ln(hi / lo) of the 95 % interval at which the search of a cell ends",
         0.3,
     )
     max_runs: int = key(whole(40, 10**6), "runs for one cell and theta, at most", 400)
+    rises: bool | None = key(
+        kind_of(lambda value: isinstance(value, bool), "true, false", {"type": "boolean"}),
+        "whether accuracy rises along the axis; unless given it falls along V and L",
+        None,
+    )
 
     def __post_init__(self) -> None:
-        if self.to < 4 * self.from_:
-            raise ValueError(f"got from={self.from_}, to={self.to}; allowed: to at least 4 times from")
+        low, high = RANGES.get(self.axis, (None, None))
+        for name, value, default in (("from_", self.from_, low), ("to", self.to, high)):
+            if value is None and default is None:
+                raise ValueError(f"got no {name.strip('_')}; needed with axis {self.axis}: from and to, the ends of the range")
+            object.__setattr__(self, name, default if value is None else value)
+        if not self.from_ < self.to:  # type: ignore[operator]
+            raise ValueError(f"got from={self.from_}, to={self.to}; allowed: from below to")
+
+    @property
+    def rising(self) -> bool:
+        """Whether accuracy is to rise along the axis."""
+        return self.axis not in FALLING if self.rises is None else self.rises
+
+    def lattice(self, names: Names) -> dict[int, float]:
+        """k -> value of the levels: 2^(k / 8) where the axis is real, else the distinct whole numbers near it."""
+        ends = self.from_ or 1, self.to or 1  # __post_init__ has set both
+        low, high = (PER_OCTAVE * math.log2(end) for end in ends)
+        exact = {k: 2 ** (k / PER_OCTAVE) for k in range(math.ceil(low - 1e-9), math.floor(high + 1e-9) + 1)}
+        if names.is_real(self.axis, *ends):
+            return exact
+        nearest: dict[int, int] = {}
+        for k, value in exact.items():
+            before = nearest.setdefault(round(value), k)
+            if abs(value - round(value)) < abs(exact[before] - round(value)):
+                nearest[round(value)] = k
+        return {k: value for value, k in nearest.items() if value}
 
 
 @dataclass(frozen=True)
@@ -179,7 +224,7 @@ class GridFile:
     base: dict[str, Any] = key(None, "fields that all points share", dict)
     seeds: Sequence[int] = key(SEEDS, "a count such as 64, {start: 0, count: 64} or a list", lambda: range(1))
     blocks: list[Block] = key(None, "the union of these; without blocks, the base alone is the one point", list)
-    search: Search | None = key(None, "find the N at which accuracy crosses theta, instead of running given values of N", None)
+    search: Search | None = key(None, "find where accuracy crosses theta along an axis, instead of running given values of it", None)
     limits: Limits = key(section(Limits), "a sweep beyond these limits is refused", Limits)
     run: RunOptions = key(section(RunOptions), "how the points are run", RunOptions)
 
@@ -191,9 +236,8 @@ class GridFile:
 
 def grid_file(names: Names) -> Kind:
     """The kind of a whole grid file, for the simulator with these names."""
-    search = section(Search, axis=one_of(*names.searchable))
     blocks = many(section(Block, axes=names.axes()))
-    return section(GridFile, base=names.base(), blocks=blocks, search=search)
+    return section(GridFile, base=names.base(), blocks=blocks, search=section(Search))
 
 
 def plain(part: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from ...model.point import Point
 from ..settings import Settings
 from .axes import Names, law_parameters
 from .document import Document, read_document
-from .expand import OnProgress, expand
+from .expand import Line, OnProgress, expand, followers
 from .file import SEARCH_MIN_SEEDS, GridFile, Limits, Search, grid_file, plain
 from .names import WrongNames
 from .schema import Mistakes
@@ -35,8 +35,8 @@ class Grid:
     """Points times seeds, with what the file says about how to run them.
 
     `axes` names the fields in the file that take more than one value over the points, and parameters of laws such as
-    embedding.rho. `resolved` is the grid as plain data: read as a grid file, it gives the same grid. With a `search` the points
-    are cells, and their value of its axis has no meaning. `simulator` is None for that of this package.
+    embedding.rho. `resolved` is the grid as plain data: read as a grid file, it gives the same grid. With a `search` each point
+    stands for a cell, whose points are in `lines`. `simulator` is None for that of this package.
     """
 
     name: str
@@ -51,10 +51,16 @@ class Grid:
     search: Search | None
     resolved: dict[str, Any]
     simulator: Any = None
+    lines: tuple[Line, ...] = field(default=(), compare=False)
 
     @property
     def n_runs(self) -> int:
         return len(self.points) * len(self.seeds)
+
+    @property
+    def searched(self) -> str:
+        """The field that a search varies, or where its axis is a helper the last field that follows it; empty without a search."""
+        return self.axes[-1] if self.search else ""
 
 
 def read_grid(path: str | Path, sets: Sequence[str] = (), on_progress: OnProgress = lambda done, of: None, simulator: Any = None) -> Grid:
@@ -117,17 +123,18 @@ def from_document(document: Document, on_progress: OnProgress = lambda done, of:
     mistakes += WrongNames(document, file, names)
     if lines := document.errors + [document.line(*mistake) for mistake in mistakes]:
         raise GridError(lines)
-    points, n_duplicates, n_excluded = expand(document, file, names, on_progress)
+    expansion = expand(document, file, names, on_progress)
     about = given if isinstance(given, str) or not given else given.name
     resolved = plain(file) | {"seeds": _as_seeds(file.seeds), "blocks": document.data.get("blocks"), "simulator": about}
     return Grid(
         name=file.name,
         root_seed=file.root_seed,
         seeds=file.seeds,
-        points=points,
-        n_duplicates=n_duplicates,
-        n_excluded=n_excluded,
-        axes=_varying(file, names, points),
+        points=expansion.points,
+        n_duplicates=expansion.n_duplicates,
+        n_excluded=expansion.n_excluded,
+        axes=_varying(file, names, expansion.points),
+        lines=expansion.lines,
         limits=file.limits,
         settings=Settings(precision=file.run.precision, part_seconds=file.run.part_seconds),
         search=file.search,
@@ -149,10 +156,13 @@ def _imported(document: Document, path: str) -> Any:
 def _varying(file: GridFile, names: Names, points: tuple[Any, ...]) -> tuple[str, ...]:
     """The fields in axes and derive that take more than one value over the points, in the order of the file.
 
-    A law counts by its name without its numeric parameters, which count on their own.
+    A law counts by its name without its numeric parameters, which count on their own. The axis of a search comes last, or the fields
+    that follow it where it is a helper.
     """
     written = [name for block in file.blocks for name in block.locations(())]
-    values: dict[str, set[Any]] = {name: set() for name in dict.fromkeys(written) if name in names}
+    searched = file.search.axis if file.search else ""
+    following = {name for block in file.blocks for name in followers(block.derive, searched)}
+    values: dict[str, set[Any]] = {name: set() for name in dict.fromkeys(written) if name in names and name not in following}
     for name in list(values):
         for point in points:
             value = names.value(point, name)
@@ -161,7 +171,9 @@ def _varying(file: GridFile, names: Names, points: tuple[Any, ...]) -> tuple[str
             for column, each in {name: value.partition("(")[0] if mine else value, **mine}.items():
                 values.setdefault(column, set()).add(each)
     varying = [name for name, each in values.items() if len(each - {None} if "." in name else each) > 1]
-    return (*varying, file.search.axis) if file.search else tuple(varying)
+    if searched and searched not in names:
+        return (*varying, *(name for name in dict.fromkeys(written) if name in following and name in names.fields))
+    return (*varying, searched) if searched else tuple(varying)
 
 
 def _as_seeds(seeds: int | Iterable[int]) -> Any:

@@ -26,18 +26,24 @@ class WrongNames:
         self.given = {name for name, value in file.base.items() if value is not None}
         search = document.data.get("search")
         axis = search.get("axis") if isinstance(search, dict) else None
-        self.searched = axis if axis in names.searchable else names.searchable[0] if "search" in document.data else None
+        self.searched = axis if isinstance(axis, str) else None
 
     def __iter__(self) -> Found:
         yield from self._misplaced(("base",), {name: ("base", name) for name in self.given | self.file.base.keys() & {"root_seed"}})
         blocks: dict[Location, Block] = {("blocks", i): block for i, block in enumerate(self.file.blocks)}
         if "blocks" not in self.document.data:
             blocks = {(): Block()}
+        wrong_axis = "search" in self.document.data and self.searched is None
+        if self.searched and not self.names.is_number(self.searched):
+            used = [any(self.searched in e.names for e in block.derive.values() if e is not WRONG) for block in blocks.values()]
+            if wrong_axis := self.searched in self.names or not all(used):
+                allowed = f"allowed: {', '.join(self.names.numbers)}, or a helper that derive uses in every block"
+                yield ("search", "axis"), f"got {self.searched!r}{suggest(self.searched, self.names.numbers)}; {allowed}"
         for at, block in blocks.items():
             yield from self._in_axes(block, at)
             yield from self._in_expressions(block, block.locations(at), at)
         for name in self.names.required:
-            if name in self.file.base or name == self.searched:
+            if wrong_axis or name in self.file.base or name == self.searched:
                 continue
             lacking = [at for at, block in blocks.items() if name not in block.locations(at)]
             for location in [()] if len(lacking) == len(blocks) > 0 else lacking:
@@ -67,7 +73,7 @@ class WrongNames:
     def _in_expressions(self, block: Block, locations: dict[str, Location], at: Location) -> Found:
         yield from self._misplaced(at, locations)
         axes = {name for _, group in block.groups() for name in group}
-        known = {*self.names.defaults, *self.given, *axes} - {self.searched}
+        known = {*self.names.defaults, *self.given, *axes, self.searched}
         for i, (name, expression) in enumerate(block.derive.items()):
             for used in sorted(expression.names - known) if expression is not WRONG else ():
                 yield locations[name], f"uses {used}, {self._why_unknown(used, locations, list(block.derive)[i:])}"
@@ -86,7 +92,7 @@ class WrongNames:
 
     def _wrong_in_where(self, line: Expression, block: Block, locations: dict[str, Location]) -> Iterator[str]:
         for used in sorted(line.names):
-            if used == self.searched or not (used in locations or used in self.names):
+            if not (used in locations or used in self.names or used == self.searched):
                 yield f"uses {used}, {self._why_unknown(used, locations)}"
         if not line.strings:
             return
@@ -98,8 +104,6 @@ class WrongNames:
                 yield f"holds {text!r}, which is no value of any field or helper{suggest(text, texts)}"
 
     def _why_unknown(self, name: str, locations: dict[str, Location], later: Sequence[str] = ()) -> str:
-        if name == self.searched:
-            return "which search varies: a cell has none; allowed: the other fields"
         if name in later:
             return "which has no value yet; derive works from top to bottom"
         if name in self.names:

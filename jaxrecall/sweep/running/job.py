@@ -240,7 +240,7 @@ def prepare(
     limit = grid.limits.max_bytes or memory_limit()
     job = Job(grid, store, done, shard, pad_to, limit, settings, resume_command)
     store.columns = simulator.columns
-    store.about = simulator.about() | {"axes": list(grid.axes), "fixed": _fixed(grid)}
+    store.about = simulator.about() | {"axes": list(grid.axes), "searched": grid.searched, "fixed": _fixed(grid)}
     job.remarks += [f"{path}: cannot be read as results, so its runs count as missing ({reason})" for path, reason in done.unreadable]
     if n_others := job.n_others(done.runs):
         job.remarks.append(

@@ -1,26 +1,26 @@
 """The searches of all cells of a grid, in rounds: the runs that all cells need next form one round of ordinary runs.
 
-The searched axis is N, or a number of a simulator of one's own, for which N stands here.
-
-The program of each cell is chosen once, so that no round compiles a program again. Rows that are in the folder are looked up
-instead of run. So a search that was stopped repeats the same requests and resumes where it was.
+Programs are chosen by the cell and its requests alone, so that a resumed search takes the same ones. Rows that are in the folder are
+looked up instead of run. So a search that was stopped repeats the same requests and resumes where it was.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import zip_longest
 from typing import Any
 
 from ...model.point import Run, RunId
 from ..calibration import Calibration
 from ..door import RECALL, Recall
 from ..grid import Grid
+from ..grid.axes import Names
+from ..grid.expand import Levels, Line
 from ..grid.file import plain
 from ..own import Simulator
-from ..plan import Plan
+from ..plan import Plan, joined
 from ..settings import Settings
 from ..store.store import Store
 from .cell import OUTCOMES, CellSearch, Request, Target
@@ -33,28 +33,83 @@ ROUND_SECONDS = 0.03
 
 PROGRAM = ("bucket", "activation", "pool", "optimizer", "trains", "exact", "points", "est_peak_bytes")
 
+CHECKED = ("d", "m", "V", "L")
+"""Axes besides those with `rises` whose direction is checked where accuracy is beyond theta at the first level."""
+
+TIER = 8
+"""There is at most one program for each such factor in the levels, besides those that pay near a crossing."""
+
+PADDED = 1.25
+"""Padding that lengthens a run by less than this factor is no reason for another program."""
+
 Known = dict[RunId, float | None]
 """Accuracy of runs; None: nonfinite."""
 
 
-@dataclass
 class Cell:
-    """A point without its value of the searched axis, and its search for one theta."""
+    """The points along the searched axis at fixed values of all else, and the search on them for one theta.
 
-    point: Any
-    axis: str
-    search: CellSearch
-    points: dict[float, Any] = field(default_factory=dict)
+    Attributes:
+        points: by level, in ascending order.
+        point: the first of them.
+        following: its fields that vary along the axis.
+        tiers: levels whose programs serve those below them; one in the middle where all have the same sizes.
+        home: a level above those near the crossing, whose own program serves them where that pays; 0 before the crossing is known.
+    """
+
+    def __init__(self, line: Line, target: Target, simulator: Recall | Simulator):
+        self.line, self.search, self.home = line, CellSearch(target), 0.0
+        self.points = Levels(map(target.levels.__getitem__, line.levels), lambda level: line.levels[k_of[level]])
+        k_of = {target.levels[k]: k for k in line.levels}
+        levels = list(self.points)
+        self.point = self.points[levels[0]]
+        given = self.points[levels[-1]].as_given()
+        self.following = {name for name, value in self.point.as_given().items() if value != given[name]}
+        self.tiers = _tiers(self.points, simulator)
 
     def run(self, request: Request) -> Run:
-        value, seed = request
-        return Run(self.at(value), seed)
+        level, seed = request
+        return Run(self.points[level], seed)
 
-    def at(self, value: float) -> Any:
-        """The point at a value of the axis."""
-        if value not in self.points:
-            self.points[value] = self.point.replace(**{self.axis: value})
-        return self.points[value]
+    def tier(self, level: float) -> Any:
+        """The point whose program serves a level while the crossing is unknown."""
+        return self.points[next((top for top in self.tiers if top >= level), self.tiers[-1])]
+
+    def settle(self, level: float) -> None:
+        """Moves `home` beyond a level that lies above it, a quarter of an octave, so that it seldom moves again."""
+        if level > self.home:
+            self.home = next((above for above in self.points if above >= level * 2**0.25), self.tiers[-1])
+
+    @property
+    def warning(self) -> str:
+        """What to be careful about, empty if nothing."""
+        target, levels, found = self.search.target, list(self.points), []
+        if self.line.bounded:
+            found.append(f"bounded by {self.line.bounded}: only {levels[0]:g} to {levels[-1]:g} are valid")
+        if self.search.against:
+            found.append(f"accuracy {'falls' if target.rises else 'rises'} along the axis: try rises: {str(not target.rises).lower()}")
+        return "; ".join(found)
+
+
+def _tiers(points: Mapping[float, Any], simulator: Recall | Simulator) -> list[float]:
+    """Levels whose programs serve those below them: one in the middle where no size varies, else at most one for each factor of TIER.
+
+    They pad as little as so few can: the factor by which padding lengthens a run is at most the least power of PADDED possible.
+    """
+    levels = list(points)
+    if len({str(simulator.program(points[level])) for level in (levels[0], levels[-1])}) == 1:
+        return [levels[len(levels) // 2]]
+    own = {level: simulator.program(points[level]) for level in levels}
+    exact = {level: simulator.seconds(points[level], own[level]) for level in levels}
+    most, factor = max(math.ceil(math.log(levels[-1] / levels[0], TIER) - 1e-9), 1), 1.0
+    while True:
+        factor *= PADDED
+        tops = [levels[-1]]
+        for level in reversed(levels):
+            if simulator.seconds(points[level], own[tops[0]]) > factor * exact[level]:
+                tops.insert(0, level)
+        if len(tops) <= most:
+            return tops
 
 
 class Rounds:
@@ -74,15 +129,24 @@ class Rounds:
         limit: int | None = None,
     ):
         assert grid.search
-        self.search, self.simulator, self.axis = grid.search, simulator, grid.search.axis
-        self.axes = [axis for axis in grid.axes if axis != self.axis]
-        whole = str(simulator.fields[self.axis].type) == "int"
-        limits = {"low": self.search.from_, "high": self.search.to, "width": self.search.width, "max_runs": self.search.max_runs}
-        targets = [Target(theta, seeds=grid.seeds, whole=whole, **limits) for theta in self.search.theta]
-        self.cells = [Cell(point, self.axis, CellSearch(target)) for point in grid.points for target in targets]
+        search = grid.search
+        self.search, self.simulator, self.axis = search, simulator, search.axis
+
+        names = Names(grid.simulator)
+        self._value = names.value
+        lattice = search.lattice(names)
+        goal = {"width": search.width, "max_runs": search.max_runs, "seeds": grid.seeds, "rises": search.rising}
+        goal["checks"] = search.rises is not None or search.axis in CHECKED
+        self.cells = [
+            Cell(line, Target(theta, {k: lattice[k] for k in line.levels}, **goal), simulator)
+            for line in grid.lines
+            for theta in search.theta
+        ]
+        self.axes = [axis for axis in grid.axes if axis != search.axis and all(axis not in cell.following for cell in self.cells)]
         self.used: set[RunId] = set()
         self._known = known
         self._pad_to, self._limit, self._settings = pad_to, limit, settings or Settings()
+        self._homes: dict[Any, tuple[Cell, float, float]] = {}
         self.pending = self._advanced()
 
     def update(self, accuracy: Mapping[RunId, float | None]) -> None:
@@ -95,42 +159,48 @@ class Rounds:
         for cell in self.cells:
             while requests := cell.search.pending:
                 runs = {run.id: run for run in map(cell.run, requests)}
+                if cell.search.closing_in:
+                    cell.settle(max(level for level, _ in requests))
                 if missing := {name: run for name, run in runs.items() if name not in self._known}:
                     pending |= missing
+                    self._homes |= {cell.points[level]: (cell, level, cell.home) for level, _ in requests}
                     break
                 cell.search.update([self._known[name] for name in runs])
                 self.used.update(runs)
         return list(pending.values())
 
     @cached_property
-    def _middle(self) -> float:
-        middle = math.sqrt(self.search.from_ * self.search.to)
-        return round(middle) if str(self.simulator.fields[self.axis].type) == "int" else middle
-
-    @cached_property
     def guess(self) -> Plan:
-        """A plan that decides the program of each cell. It depends on the cells alone, so that every call decides the same."""
-        points = dict.fromkeys(cell.at(self._middle) for cell in self.cells)
-        runs = [Run(point, seed) for point in points for seed in range(RUNS_PER_CELL)]
-        return self.simulator.plan(runs, self._settings, self._pad_to, self._limit, Calibration())
+        """A plan that decides the programs of each tier. It depends on the cells alone, so that every call decides the same."""
+        tiers = zip_longest(*(reversed(cell.tiers) for cell in self.cells))
+        plans = []
+        for tops in tiers:
+            points = dict.fromkeys(cell.points[top] for cell, top in zip(self.cells, tops, strict=True) if top)
+            runs = [Run(point, seed) for point in points for seed in range(RUNS_PER_CELL)]
+            plans.append(self.simulator.plan(runs, self._settings, self._pad_to, self._limit, Calibration()))
+        return joined(plans, None) if len(plans) > 1 else plans[0]
 
     @cached_property
     def _programs(self) -> dict[Any, Any]:
-        return {self._cell(run.point): chunk.shape for chunk in self.guess.chunks for run in chunk.runs}
+        """The programs of the tiers."""
+        return {run.point: chunk.shape for chunk in self.guess.chunks for run in chunk.runs}
 
     def _program(self, point: Any) -> Any:
-        return self._programs[self._cell(point)]
-
-    def _cell(self, point: Any) -> Any:
-        """The same for every value of the axis; the least, as a batch may be no larger than N."""
-        return point.replace(**{self.axis: self.search.from_})
+        """That of a point of the pending runs: of its tier, or near the crossing one of its own where that pays."""
+        cell, level, home = self._homes[point]
+        if home and not self._pad_to:
+            program, own = self._programs[cell.tier(home)], self.simulator.program(cell.points[home])
+            padded, exact = (self.simulator.seconds(cell.points[home], each) for each in (program, own))
+            if padded > PADDED * exact and RUNS_PER_CELL * (padded - exact) > Calibration().seconds_to_get(own):
+                return own
+        return self._programs[cell.tier(level)]
 
     @property
     def finished(self) -> int:
         return sum(cell.search.result is not None for cell in self.cells)
 
     def plan(self, runs: Sequence[Run]) -> Plan:
-        """The plan of a round: each run in the program of its cell, in batches of one size whatever the round."""
+        """The plan of a round: each run in its program, in batches of one size whatever the round."""
         batch = max(1, len(self.cells) // (4 * len(self.guess.shapes)))
         return self.simulator.plan_round(runs, self._settings, self._limit, self._program, batch)
 
@@ -141,20 +211,21 @@ class Rounds:
     def likely_seconds(self) -> float:
         """Wall time that is left if cells cross in the middle of the range after the usual number of runs."""
         left = [cell for cell in self.cells if cell.search.result is None]
-        return self._cost([(cell.at(self._middle), max(RUNS_PER_CELL - len(cell.search.accuracy), 1)) for cell in left])[0]
-
-    def _cost(self, runs: Sequence[tuple[Any, int]]) -> tuple[float, float]:
-        """Wall time of so many runs of each point, if some are rejected by an error bound, and their operations."""
-        seconds, flops = self.simulator.cost(runs, self._program)
-        return seconds + (ROUNDS * ROUND_SECONDS if runs else 0.0), flops
+        return self._cost([(cell, len(cell.points) // 2, max(RUNS_PER_CELL - len(cell.search.accuracy), 1)) for cell in left])[0]
 
     def worst_case(self) -> tuple[int, float, float]:
-        """Runs, flops and seconds of the worst case of what is left: all that the cells may still use, at the largest N."""
-        left = [
-            (cell.at(self.search.to), self.search.max_runs - len(cell.search.accuracy)) for cell in self.cells if not cell.search.result
-        ]
+        """Runs, flops and seconds of the worst case of what is left: all that the cells may still use, at the largest level."""
+        left = [(cell, -1, self.search.max_runs - len(cell.search.accuracy)) for cell in self.cells if not cell.search.result]
         seconds, flops = self._cost(left)
-        return sum(n for _, n in left), flops, seconds
+        return sum(n for *_, n in left), flops, seconds
+
+    def _cost(self, runs: Sequence[tuple[Cell, int, int]]) -> tuple[float, float]:
+        """Wall time of so many runs of each cell at one of its levels, if some are rejected by an error bound, and their operations."""
+        levels = [list(cell.points)[i] for cell, i, _ in runs]
+        programs = {cell.points[level]: self._programs[cell.tier(level)] for level, (cell, *_) in zip(levels, runs, strict=True)}
+        asked = [(cell.points[level], n) for level, (cell, _, n) in zip(levels, runs, strict=True)]
+        seconds, flops = self.simulator.cost(asked, programs.__getitem__)
+        return seconds + (ROUNDS * ROUND_SECONDS if runs else 0.0), flops
 
     def __str__(self) -> str:
         theta = ", ".join(f"{theta:g}" for theta in self.search.theta)
@@ -167,7 +238,28 @@ class Rounds:
 
     def table(self) -> list[dict[str, Any]]:
         """One entry per cell and theta: the crossing and its interval (null if there is none), the outcome, and the cost."""
-        return [_entry(cell, self.axes) for cell in self.cells]
+        return [self._entry(cell) for cell in self.cells]
+
+    def _entry(self, cell: Cell) -> dict[str, Any]:
+        search, point = cell.search, cell.point.as_given()
+        outcome, found = (search.result or ("unfinished", None))[:2]
+        critical, lo, hi = (math.exp(x) for x in found[:3]) if found else (None, None, None)
+        return {
+            **{axis: self._value(cell.point, axis) for axis in self.axes},
+            **cell.line.helpers,
+            "theta": search.target.theta,
+            "axis": self.axis,
+            "critical": critical,
+            "lo": lo,
+            "hi": hi,
+            "N_star": critical if self.axis == "N" else None,
+            "outcome": outcome,
+            "seeds": found.n_seeds if found else len({seed for _, seed in search.accuracy}),
+            "runs": len(search.accuracy),
+            "samples": sum(getattr(cell.points[level], "N", level) for level, _ in search.completed),
+            "warning": cell.warning,
+            "point": {name: value for name, value in point.items() if name not in (self.axis, *cell.following)},
+        }
 
 
 def known_rows(store: Store, column: str = "accuracy") -> Known:
@@ -177,19 +269,3 @@ def known_rows(store: Store, column: str = "accuracy") -> Known:
         if known.get(run) is None:
             known[run] = accuracy
     return known
-
-
-def _entry(cell: Cell, axes: Sequence[str]) -> dict[str, Any]:
-    search, point = cell.search, cell.point.as_given()
-    outcome, found = search.result or ("unfinished", None)
-    interval = (math.exp(found.log_N), math.exp(found.lo), math.exp(found.hi)) if found else (None, None, None)
-    return {
-        **{axis: getattr(cell.point, axis) for axis in axes},
-        "theta": search.target.theta,
-        **dict(zip(("N_star", "lo", "hi"), interval, strict=True)),
-        "outcome": outcome,
-        "seeds": found.n_seeds if found else len({seed for _, seed in search.accuracy}),
-        "runs": len(search.accuracy),
-        "samples": sum(N for N, _ in search.completed),
-        "point": {name: value for name, value in point.items() if name != cell.axis},
-    }

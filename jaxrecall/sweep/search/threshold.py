@@ -1,6 +1,6 @@
-"""Where accuracy crosses a threshold: critical N and its 95 % interval, from rows at scattered N and seeds.
+"""Where accuracy crosses a threshold and the 95 % interval of that, from rows at scattered levels and seeds.
 
-What is estimated is where the mean accuracy over seeds crosses. One seed's accuracy goes up and down as N grows, so the first
+What is estimated is where the mean accuracy over seeds crosses. One seed's accuracy goes up and down with the level, so the first
 time that it crosses comes too early, and a seed that levels off below never does; the mean has neither fault.
 
 The fit of a whole table (`analysis/fit/curve.py`) has an estimator of its own, and each is kept for what the other cannot do. This one
@@ -19,41 +19,41 @@ from scipy.optimize import isotonic_regression
 from scipy.special import logit, stdtrit
 
 REACH = np.log(2) + 1e-9
-"""How far from the crossing a level may lie and still be informative, in ln N: an octave."""
+"""How far from the crossing a level may lie and still be informative, in ln of the level: an octave."""
 
 HALF_OCTAVE = np.log(2) / 2
-MIN_SLOPE = 0.1  # of logit accuracy in ln N: a flatter curve crosses anywhere
+MIN_SLOPE = 0.1  # of logit accuracy in x: a flatter curve crosses anywhere
 MIN_INTERVAL_SEEDS = 4  # for an interval at all
 EDGE = 1e-4  # accuracies nearer to 0 or 1 have no logit to speak of
 STEPS = 5
 
 
 class Threshold(NamedTuple):
-    """ln N where mean accuracy crosses theta, -inf or inf where all of it lies above or below; 95 % interval; number of seeds used."""
+    """ln of the level x where mean accuracy crosses theta, -inf or inf where all of it lies above or below; 95 % interval; seeds used."""
 
-    log_N: float
+    log_x: float
     lo: float = -np.inf
     hi: float = np.inf
     n_seeds: int = 0
-    slope: float | None = None  # of logit accuracy in ln N
+    slope: float | None = None  # of logit accuracy in x
 
     @property
     def width(self) -> float:
         return self.hi - self.lo
 
 
-def threshold(log_N: Any, seed: Any, accuracy: Any, theta: float) -> Threshold:
-    """The crossing of theta (fraction), given ln N, seed and accuracy (fraction) of each run, any number of N for a seed.
+def threshold(log_x: Any, seed: Any, accuracy: Any, theta: float) -> Threshold:
+    """The crossing of theta (fraction), given ln of the level, seed and accuracy (fraction) of each run, any number of levels for a seed.
 
     Every seed with a level on either side of the crossing, within an octave, counts with one of each: those nearest to where
     accuracy is a logit from theta, or to half an octave away if that is nearer. x_-, a_- and x_+, a_+ are the means over seeds
-    of their ln N and accuracy:
+    of their x and accuracy:
 
-        ln N* = x_- + (x_+ - x_-) (logit theta - logit a_-) / (logit a_+ - logit a_-)
+        x* = x_- + (x_+ - x_-) (logit theta - logit a_-) / (logit a_+ - logit a_-)
 
     The interval is Student's t with S - 1 degrees of freedom on the delete-one-seed jackknife: the seed is the independent unit.
     """
-    x, at = np.unique(np.asarray(log_N, float), return_inverse=True)
+    x, at = np.unique(np.asarray(log_x, float), return_inverse=True)
     seeds, of = np.unique(seed, return_inverse=True)
     table = np.full((len(seeds), len(x)), np.nan)
     table[of, at] = accuracy
@@ -84,7 +84,7 @@ def threshold(log_N: Any, seed: Any, accuracy: Any, theta: float) -> Threshold:
 
 
 def line(points: Any, theta: float) -> tuple[Any, Any]:
-    """Where the line through (x_-, a_-) and (x_+, a_+) crosses, and its slope, in logit accuracy against ln N."""
+    """Where the line through (x_-, a_-) and (x_+, a_+) crosses, and its slope, in logit accuracy against x."""
     x_below, a_below, x_above, a_above = points
     low, high = (logit(np.clip(a, EDGE, 1 - EDGE)) for a in (a_below, a_above))
     slope = (high - low) / (x_above - x_below)
@@ -93,7 +93,7 @@ def line(points: Any, theta: float) -> tuple[Any, Any]:
 
 
 def distance(slope: float | None) -> float:
-    """How far from the crossing, in ln N, a level is most informative: a logit of accuracy, half an octave at most."""
+    """How far from the crossing, in x, a level is most informative: a logit of accuracy, half an octave at most."""
     return min(1 / slope, HALF_OCTAVE) if slope else HALF_OCTAVE
 
 

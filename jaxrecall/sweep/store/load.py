@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...errors import StoreError
-from ...model.point import Point, RunId
+from ...model.point import RunId
 from ..grid import Grid, GridLike, as_grid
 from .files import entries, holds_results, listed, local_path, no_rows, result_files
 from .table import ROW, VERSION, about, best, in_table_order, joined, last_rows, read, with_pandas_types
@@ -25,7 +25,7 @@ def load(path: str | Path | Sequence[str | Path], grid: GridLike | None = None, 
     """All rows of a results folder, a folder of parts or a .parquet file, or of a list of them, as one tidy DataFrame.
 
     With a `grid` (a dict, a file, a point or several points, as `run` takes them) only the rows of its points and seeds; of a grid
-    with a search, those of its cells at any N that the search may try.
+    with a search, those of its cells at the levels that the search may try.
 
     A run that trains on has a row for each recorded step; with `last` only that of its last step.
 
@@ -34,7 +34,8 @@ def load(path: str | Path | Sequence[str | Path], grid: GridLike | None = None, 
     rows that were dropped, versions that are mixed and files that cannot be read; raises StoreError if there is no row.
 
     `attrs["axes"]` names the fields that the grid varies, or the grids in the order in which they ran; it is missing where a file does
-    not say, as those of older versions. Of a simulator of one's own, `attrs` has its name as "simulator" and its column of accuracy.
+    not say, as those of older versions. `attrs["searched"]` is the field that a search varies. Of a simulator of one's own, `attrs` has
+    its name as "simulator" and its column of accuracy.
 
         >>> import jaxrecall
         >>> df = jaxrecall.load("results/quickstart")
@@ -78,7 +79,7 @@ def _frame(table: pa.Table, axes: Sequence[str] | None) -> pd.DataFrame:
     """The table for pandas; without `axes` those that it is about."""
     facts = about(table) | ({} if axes is None else {"axes": list(axes)})
     frame = with_pandas_types(table).to_pandas()
-    frame.attrs.update({name: facts[name] for name in ("axes", "accuracy", "simulator") if name in facts})
+    frame.attrs.update({name: facts[name] for name in ("axes", "searched", "accuracy", "simulator") if facts.get(name) is not None})
     return frame
 
 
@@ -89,10 +90,7 @@ def n_runs_in(frame: pd.DataFrame) -> int:
 
 def _of_grid(rows: pa.Table, grid: Grid) -> pa.Table:
     """The rows of a grid's points, or of its cells, and seeds."""
-    points: Iterable[Point] = grid.points
-    if grid.search:
-        levels = [N for N in rows["N"].unique().to_pylist() if grid.search.from_ <= N <= grid.search.to]
-        points = (cell.replace(N=N) for cell in grid.points for N in levels)
+    points = (point for line in grid.lines for point in line.levels.values()) if grid.search else grid.points
     ids = {point.point_id for point in points}
     seeds = grid.seeds if isinstance(grid.seeds, range) else set(grid.seeds)
     return _kept(rows, lambda point_id, seed: point_id in ids and seed in seeds)

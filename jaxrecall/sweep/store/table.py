@@ -49,6 +49,7 @@ KEY = b"jaxrecall"
 """The entry of a schema's metadata that says, as JSON, what a table is about:
 
     axes        the fields that the grid varies, in its order
+    searched    the field that a search varies, empty without a search
     fixed       the other fields that the grid gives, with their values
     simulator   the name of a simulator of one's own
     fields      its fields, in order
@@ -97,6 +98,8 @@ def _joint_facts(parts: list[dict[str, Any]], table: pa.Table) -> dict[str, Any]
     facts = {name: value for name, value in parts[0].items() if name in ("simulator", "fields", "accuracy")}
     if not all(isinstance(part.get("axes"), list) and isinstance(part.get("fixed"), dict) for part in parts):
         return facts
+    if len(searched := {str(part.get("searched", "")) for part in parts}) == 1:
+        facts |= {"searched": searched.pop()}
     parts = sorted(parts, key=lambda part: str(part.get("created", "")))
     axes = dict.fromkeys(name for part in parts for name in part["axes"])
     fixed = {name: value for part in reversed(parts) for name, value in part["fixed"].items() if name not in axes}

@@ -1,0 +1,114 @@
+"""Sizes at which the accuracy of theory crosses a value, and what limits it. Ours, not the paper's: docs/theory.md, section 5."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import logit
+
+from ..errors import TheoryError
+from .locked import locked_accuracy
+from .model import Model, check_N, check_theta
+from .noise import score_noise
+from .open_attention import accuracy, has_score_noise, locked_fraction
+
+LARGEST_N = 2.0**50
+
+RANGES = {"N": (1, 2**50), "d": (2, 2**14), "m": (1, 2**16), "V": (2, 2**14), "L": (2, 2**24)}
+"""Smallest and largest size that `critical` looks at."""
+
+FALLING = ("V", "L")
+"""Sizes with which accuracy falls."""
+
+
+def critical_N(model: Model, theta: float = 0.5) -> float:
+    """Smallest N (samples) at which `accuracy` reaches theta (fraction), inf if it never does; docs/theory.md, section 5.1.
+
+    Derived, with no fitted constant. Its error against simulations is in the same section. Raises TheoryError.
+    """
+    check_theta(theta)
+
+    def excess(log_N: float) -> float:
+        return accuracy(model, math.exp(log_N)) - theta
+
+    if excess(math.log(LARGEST_N)) < 0:
+        return math.inf
+    return math.exp(brentq(excess, 0, math.log(LARGEST_N), xtol=1e-3)) if excess(0) < 0 else 1.0  # type: ignore[arg-type]
+
+
+def critical(model: Model, axis: str, theta: float = 0.5, N: float | None = None) -> float:
+    """The size along `axis` at which `accuracy` crosses theta, all else equal; docs/theory.md, section 5.2.
+
+    Args:
+        model: its own size along the axis does not matter. With axis m, an activation of "none" becomes the default.
+        axis: N, d or m, of which it is the smallest size that is enough; V or L, of which it is the largest that is not too much.
+        theta: accuracy (fraction).
+        N: samples; needed unless the axis is N.
+
+    Returns:
+        The size, between whole numbers by a straight line in logit accuracy against its logarithm. Where no size in RANGES is enough:
+        inf, or 0 for V and L. Where every size is, or every one that the formulas cover: the smallest, or inf for V and L.
+
+    Raises:
+        TheoryError: axis, theta or N is out of range, or a formula does not cover the model.
+    """
+    check_theta(theta)
+    if axis not in RANGES:
+        raise TheoryError(f"axis: got {axis!r}; allowed: {', '.join(RANGES)}")
+    if axis == "N":
+        return critical_N(model, theta)
+    if N is None:
+        raise TheoryError(f"N: not given; critical along {axis} needs it")
+    check_N(N)
+    if axis in ("d", "V"):
+        model.require_law(f"critical along {axis}", lambda moments: moments.overlap)
+
+    def above(size: int) -> float:
+        try:
+            reached = accuracy(model.replace(**{axis: size}), N)
+        except TheoryError:
+            if axis != "d":
+                raise
+            reached = 0.0  # so small a width that the formula does not cover it
+        return float(logit(np.clip(reached, 1e-12, 1 - 1e-12)) - logit(theta))
+
+    low, high = RANGES[axis]
+    falling = axis in FALLING
+    ends = above(low), above(high)
+    if (ends[0] < 0) == (ends[1] < 0):
+        enough = ends[0] >= 0
+        return (math.inf if enough else 0.0) if falling else (float(low) if enough else math.inf)
+    while high - low > 1 and high / low > 1.02:
+        middle = min(max(round(math.sqrt(low * high)), low + 1), high - 1)
+        at = above(middle)
+        low, high, ends = (middle, high, (at, ends[1])) if (at < 0) == (ends[0] < 0) else (low, middle, (ends[0], at))
+    return low * (high / low) ** (ends[0] / (ends[0] - ends[1]))
+
+
+def limiting_noise(model: Model, N: float, locks: float = 0.9) -> str:
+    """What limits accuracy with N samples; docs/theory.md, section 5.3.
+
+    Args:
+        model: a point, for instance at its critical m.
+        N: samples.
+        locks: attention fails where fewer tokens (fraction) than this get more than half of the attention.
+
+    Returns:
+        Where attention fails, the largest part of `score_noise`: mean_bias, gradient, leakage or mlp. Elsewhere recall noise, named
+        after what would raise recall most: width (m to infinity), counts (of labels; N to infinity) or overlaps (d to infinity).
+        Without an MLP, width is not among them.
+
+    Raises:
+        TheoryError: a formula does not cover the model.
+    """
+    check_N(N)
+    if model.L > 1 and has_score_noise(model) and locked_fraction(model, N) < locks:
+        return score_noise(model, N).leading
+    without = {"counts": locked_accuracy(model, math.inf)}
+    if model.m:
+        without["width"] = locked_accuracy(model.replace(m=2**30), N)
+    if model.moments.overlap:
+        without["overlaps"] = locked_accuracy(model.replace(d=2**30), N)
+    return max(without, key=lambda name: without[name])

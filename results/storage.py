@@ -1,0 +1,178 @@
+"""How many bits a parameter stores: the largest V that is recalled, from the search of results/study/storage."""
+
+from functools import cache
+
+import numpy as np
+import pandas as pd
+from figures import canvas
+from law import STUDY, markdown, searched
+from scipy.special import logit
+
+from jaxrecall import load
+from jaxrecall.analysis.figures.style import DASH, Picture, above, line
+
+EDGE = 1 / (2 * np.log(2))
+"""Theory's bits per entry of V_mat after three steps: V ln V = d^2 / 2, trigger out of the value path."""
+
+LANGUAGE_MODELS = 2.0
+"""Bits per parameter that language models are reported to hold (Allen-Zhu and Li, arXiv:2404.05405)."""
+
+LEAST_SQUARES_SEEDS = 16
+LEAST_SQUARES = "least squares, sphere"
+
+
+def bits(V):
+    """V log2 V: what it takes to know one label of V for each of V tokens."""
+    return V * np.log2(V)
+
+
+@cache
+def stored():
+    """A row for each cell: V* at each theta, entries of V_mat, all trained entries, and the most bits that are recalled at any V."""
+    fields = ["setting", "d", "m"]
+    found, rows = named(searched("storage")), named(load(STUDY / "storage", last=True).query("status == 'ok'"))
+    means = rows.groupby([*fields, "V"])["accuracy"].mean().reset_index()
+    means["recalled"] = means["accuracy"] * bits(means["V"])
+    table = []
+    for at, mine in found.groupby(fields, sort=False):
+        name, d, m = at
+        levels = means[(means["setting"] == name) & (means["d"] == d) & (means["m"] == m)]
+        peak = levels.loc[levels["recalled"].idxmax()]
+        cell = mine.iloc[0][[*fields, "trains", "activation"]].to_dict() | {"entries": d * (m or d), "cells": mine.set_index("theta")}
+        table.append(cell | {"recalled": peak["recalled"], "peak": int(peak["V"]), "beyond": peak["V"] == levels["V"].max()})
+    return pd.DataFrame(table)
+
+
+def named(table):
+    """The same with the setting of each row, in words."""
+    return table.assign(setting=[setting(row) for row in table.to_dict("records")])
+
+
+def trained(cell, V):
+    """All trained entries: V_mat, W_KQ, and Z_in, Z_out, z_trig where they are trained."""
+    d = cell["d"]
+    return cell["entries"] + d * d + ("Z" in str(cell["trains"])) * (2 * V * d + d)
+
+
+@cache
+def least_squares(d):
+    """Mean accuracy by V > d of the V_mat that minimises |Z_in V_mat^T Z_out^T - 1|^2, an associative memory that is solved for."""
+    levels = sorted({round(2 ** (k / 4)) for k in range(8, 4 * 10 + 1) if d < 2 ** (k / 4) <= 2 * d * d})
+    found = {}
+    for V in levels:
+        right = []
+        for seed in range(LEAST_SQUARES_SEEDS):
+            rng = np.random.default_rng([V, d, seed])
+            Z_in, Z_out = (z / np.linalg.norm(z, axis=1, keepdims=True) for z in rng.normal(size=(2, V, d)))
+            M_in, M_out = (np.linalg.solve(z.T @ z, z.T) for z in (Z_in, Z_out))  # V > d
+            logits = Z_in @ (M_in @ M_out.T) @ Z_out.T
+            right.append((logits.argmax(axis=1) == np.arange(V)).mean())
+        found[V] = np.mean(right)
+    return found
+
+
+def solved(d, theta):
+    """V* of the least-squares memory: where accuracy crosses theta, by interpolation in logit accuracy over log V."""
+    V, accuracy = (np.array(values) for values in zip(*least_squares(d).items(), strict=True))
+    height = logit(accuracy.clip(1e-3, 1 - 1e-3)) - logit(theta)
+    if height.min() > 0 or height[0] < 0:
+        return np.nan
+    at = int(np.argmax(height < 0))
+    return float(np.exp(np.interp(0, height[[at, at - 1]], np.log(V[[at, at - 1]]))))
+
+
+def setting(row):
+    """What a cell varies besides d, in words."""
+    trains = row.get("trains")
+    embeddings = "trained" if isinstance(trains, str) and "Z" in trains else "fixed"
+    after = "three steps" if row["steps"] == 3 else f"{row['steps']} steps, {row['optimizer']}, {embeddings} embeddings"
+    layer = f", {row['activation']}" if row["m"] else ""
+    return f"{after}, {row['embedding']}{layer}"
+
+
+TOLD = {"right": "beyond 512", "left": "below 4", "plateau": "above it to 512", "seeds": "not resolved", "budget": "not resolved"}
+
+
+def storage():
+    """Bits per parameter: V log2 V at V* over the entries of V_mat, over all trained entries; and the most bits recalled at any V."""
+    body = []
+    for cell in stored().to_dict("records"):
+        line = [cell["setting"], cell["d"], cell["m"] or "none"]
+        for theta in (0.5, 0.99):
+            one = cell["cells"].loc[theta]
+            if not one["critical"] or not one["critical"] > 0:
+                line += [TOLD[one["outcome"]], ""]
+                continue
+            V = float(one["critical"])
+            line += [f"{V:.0f} [{one['lo']:.0f}, {one['hi']:.0f}]", f"{bits(V) / cell['entries']:.2f}, {bits(V) / trained(cell, V):.2f}"]
+        most = cell["recalled"] / cell["entries"], cell["recalled"] / trained(cell, cell["peak"])
+        more = "at least " if cell["beyond"] else ""
+        body.append([*line, f"{more}{most[0]:.2f}, {most[1]:.2f} (V = {cell['peak']})"])
+    for d in (8, 16, 32, 64):
+        cells = [[f"{V:.0f}", f"{bits(V) / d**2:.2f}"] if (V := solved(d, theta)) > 0 else ["none", ""] for theta in (0.5, 0.99)]
+        most, V = max((accuracy * bits(V) / d**2, V) for V, accuracy in least_squares(d).items())
+        body.append([LEAST_SQUARES, d, "none", *cells[0], *cells[1], f"{most:.2f} (V = {V})"])
+    heads = ["setting", "d", "m", "V* at 0.5", "bits per entry", "V* at 0.99", "bits per entry", "recalled bits per entry"]
+    return markdown(heads, body)
+
+
+CURVES = {
+    "three steps, sphere": ("o", "#0072B2"),
+    "three steps, gaussian": ("s", "#56B4E9"),
+    "10 steps, adam, fixed embeddings, sphere": ("v", "#E69F00"),
+    "100 steps, adam, fixed embeddings, sphere": ("D", "#D55E00"),
+    "1000 steps, adam, fixed embeddings, sphere": ("^", "#8B0000"),
+    "1000 steps, sgd, fixed embeddings, sphere": ("<", "#CC79A7"),
+}
+
+
+def storing():
+    """Bits per entry against the size of V_mat: V* at accuracy 1/2 and 0.99, and the most bits that are recalled."""
+    table = stored()
+    table = table[table["setting"].isin(CURVES) | (table["activation"] == "quadratic")]
+    figure, panels = canvas(2, 2, 5, sharex=True)
+    views = {
+        "V log2 V at accuracy 1/2,\nper entry of V_mat": lambda cell: bits(starred(cell, 0.5)) / cell["entries"],
+        "V log2 V at accuracy 0.99,\nper entry of V_mat": lambda cell: bits(starred(cell, 0.99)) / cell["entries"],
+        "recalled: largest accuracy x V log2 V,\nper entry of V_mat": lambda cell: cell["recalled"] / cell["entries"],
+        "recalled: largest accuracy x V log2 V,\nper trained entry": lambda cell: cell["recalled"] / trained(cell, cell["peak"]),
+    }
+    for ax, (title, value) in zip(panels.flat, views.items(), strict=True):
+        y = table.apply(value, axis=1)
+        for curve, (marker, colour) in CURVES.items():
+            mine = table["setting"] == curve
+            ax.plot(table["entries"][mine], y[mine], marker=marker, color=colour, markersize=4, linewidth=0.9)
+        layers = table["m"] > 0
+        ax.plot(table["entries"][layers], y[layers], **LAYERS)
+        ax.set(xscale="log", title=title, ylim=(0, 2.2))
+        ax.set_xticks([64, 256, 1024, 4096], ["64", "256", "1024", "4096"])
+        ax.set_xticks([], minor=True)
+        ax.grid(True)
+    widths = np.array([8, 16, 32, 64])
+    for ax, theta in zip(panels[0], (0.5, 0.99), strict=True):
+        ax.plot(widths**2, [bits(solved(d, theta)) / d**2 for d in widths], **SOLVED)
+    panels[1, 0].plot(widths**2, [max(a * bits(V) / d**2 for V, a in least_squares(d).items()) for d in widths], **SOLVED)
+    panels[0, 0].axhline(EDGE, **THEORY)
+    for ax in panels[1]:
+        ax.axhline(LANGUAGE_MODELS, **REPORTED)
+    figure.supxlabel("entries of V_mat: d^2, or d m with an MLP", fontsize=8)
+    figure.supylabel("bits", fontsize=8)
+    entries = [
+        line(name.replace(", fixed embeddings, sphere", ""), marker=marker, color=colour) for name, (marker, colour) in CURVES.items()
+    ]
+    entries += [line("three steps, quadratic MLP", **LAYERS), line("least squares", **SOLVED), line("theory of three steps", **THEORY)]
+    above(figure, [*entries, line("reported for language models", **REPORTED)])
+    return Picture("storage", "Bits that a parameter stores", "", figure)
+
+
+def starred(cell, theta):
+    """V*, or nan where the search found none."""
+    return float(cell["cells"].loc[theta, "critical"] or np.nan)
+
+
+LAYERS = {"marker": "*", "color": "black", "linestyle": "none", "markersize": 6}
+SOLVED = {"color": "0.5", "linestyle": ":", "marker": "."}
+THEORY = {"color": "black", "linestyle": DASH, "linewidth": 0.9}
+REPORTED = {"color": "0.6", "linewidth": 0.9}
+
+TABLES = (storage,)
