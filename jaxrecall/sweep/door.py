@@ -103,7 +103,7 @@ class Recall:
 
     def problem_in_workers(self, points: Iterable[Point]) -> str | None:
         """Why other processes cannot run these points, in one line; None if they can."""
-        one_each = {(point.embedding, point.activation, point.tokens): point for point in points}
+        one_each = {(point.embedding, point.embedding_out, point.activation, point.tokens): point for point in points}
         return next(filter(None, map(problem_in_workers, one_each.values())), None)
 
 

@@ -53,6 +53,8 @@ def as_given(frame: Table) -> Table:
         accuracy = frame.attrs["accuracy"]
         counted = {"n_correct", "n_test"} <= {*frame} or accuracy not in frame
         return frame if counted else frame.assign(n_correct=frame[accuracy], n_test=1)
+    if {"embedding", "embedding_out"} <= {*frame} and frame["embedding_out"].equals(frame["embedding"]):
+        frame = frame.drop(columns="embedding_out")
     frame = _with_optimizer(_with_bare_names(frame))
     for name in ("pool", "batch"):
         if name in frame and is_numeric_dtype(frame[name]):
