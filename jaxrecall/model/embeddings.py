@@ -88,7 +88,7 @@ def on_host(laws: tuple[EmbeddingLaw, EmbeddingLaw], streams: np.ndarray, V: int
 @lru_cache(64)
 def _order(stream: tuple[int, int], r: int, n: int) -> np.ndarray:
     """(n,) a random order of 0..n-1, by two random words each; points of a sweep share those of their seeds."""
-    key = keys.fold_on_host(np.array(stream, np.uint32), np.array(2**31 + ORDERS + r, np.uint32))
+    key = keys.fold_on_host(np.array([stream], np.uint32), np.array([2**31 + ORDERS + r], np.uint32))
     high, low = np.moveaxis(keys.fold_on_host(key, np.arange(n, dtype=np.uint32)).astype(np.uint64), -1, 0)
     return np.argsort(high << np.uint64(32) | low, kind="stable").astype(np.int32)
 

@@ -79,8 +79,8 @@ def start() -> None:
 def compiled(shape: Shape, per_device: int = LOOPED, precision: str = "highest") -> Program:
     """The program of a shape for batches of up to `per_device` runs on each local device; compiled once a process.
 
-    On a CPU a program with decoders, or with large tables for arguments, takes one run a call: batches would add the tables up. On an accelerator
-    it takes fewer runs where the compiler reserves more than half of the memory, of which the batch that waits takes as much.
+    On a CPU a program with decoders, or with large tables for arguments, takes one run a call: batches would add the tables up. On an
+    accelerator it takes fewer runs where the compiler reserves more than half of the memory, of which the batch that waits takes as much.
     """
     if on_cpu():
         large = shape.given_tables and shape.V * shape.d > MAX_GIVEN

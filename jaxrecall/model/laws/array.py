@@ -5,10 +5,10 @@ the orthonormal discrete cosine transform), so that no column is special:
 
     z_v = a sqrt(D / d) ((x - mu)[row v, columns] + mean mu[columns]),   1 / a^2 = mean |x - mu|^2 + mean^2 |mu|^2
 
-The rows and columns are the first V and d of random orders of all, drawn for each seed and each table: prefixes in V and in d. With d = D inner
-products are those of the file; with d < D this is a random projection onto d orthonormal directions (Ailon and Chazelle, "The fast
-Johnson-Lindenstrauss transform and approximate nearest neighbors", SIAM J. Comput. 2009). Over all rows and columns the mean squared length is
-1. `mean` is 0 for centred rows and 1 for those of the file, whose common direction stays. z_trig and z_eos are isotropic.
+The rows and columns are the first V and d of random orders of all, drawn for each seed and each table: prefixes in V and in d. With
+d = D inner products are those of the file; with d < D this is a random projection onto d orthonormal directions (Ailon and Chazelle, "The
+fast Johnson-Lindenstrauss transform and approximate nearest neighbors", SIAM J. Comput. 2009). Over all rows and columns the mean
+squared length is 1. `mean` is 0 for centred rows and 1 for those of the file, whose common direction stays. z_trig and z_eos are isotropic.
 
 What counts is the content: `path` is extended by its hash, "table.npy#0123456789abcdef", and the hash alone enters the id of a point. It is
 that of the float32 numbers, so the format of the file does not matter either. Other processes are sent the content.
@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.fft import dct
 
 from ...errors import PointError, Problem, shown
 from .. import arrays
@@ -152,6 +151,8 @@ def _hash(path: Path, tensor: str, version: tuple[int, ...]) -> str:
 
 def prepared(x: np.ndarray) -> Content:
     """The content of a matrix (R, D); raises ValueError where all rows are the same."""
+    from scipy.fft import dct  # a tenth of a second that commands without such a law do not wait for
+
     mean = x.mean(0, dtype=np.float64)
     x = x - mean.astype(np.float32)
     square = float(np.mean(np.einsum("ij,ij->i", x, x, dtype=np.float64)))
