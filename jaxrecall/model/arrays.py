@@ -114,7 +114,8 @@ def _safetensors(path: Path, name: str) -> np.ndarray:
 
 def _chosen(names: Mapping[str, Any], name: str) -> str:
     """The name of the array to read; raises ValueError unless it is there, or without a name the only one."""
-    listed = ", ".join(list(names)[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+    likely = sorted(names, key=lambda each: "emb" not in each)
+    listed = ", ".join(likely[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
     if name in names:
         return name
     if name or len(names) != 1:

@@ -87,10 +87,12 @@ def on_host(laws: tuple[EmbeddingLaw, EmbeddingLaw], streams: np.ndarray, V: int
 
 @lru_cache(64)
 def _order(stream: tuple[int, int], r: int, n: int) -> np.ndarray:
-    """(n,) a random order of 0..n-1, by two random words each; points of a sweep share those of their seeds."""
-    key = keys.fold_on_host(np.array([stream], np.uint32), np.array([2**31 + ORDERS + r], np.uint32))
-    high, low = np.moveaxis(keys.fold_on_host(key, np.arange(n, dtype=np.uint32)).astype(np.uint64), -1, 0)
-    return np.argsort(high << np.uint64(32) | low, kind="stable").astype(np.int32)
+    """(n,) a random order of 0..n-1, by a random word of 64 bits each; points of a sweep share those of their seeds.
+
+    The words are those of Philox, whose stream NumPy keeps the same, under the key of the stream and r.
+    """
+    words = np.random.Philox(key=stream[0] << 96 | stream[1] << 64 | r).random_raw(n)
+    return np.argsort(words).astype(np.int32)
 
 
 def _together(law: Array | int, draws: Draws, real: Any) -> Array:
@@ -128,8 +130,8 @@ def _table(
     return jnp.where(real, rows, jnp.float32(0))
 
 
-SHARED, OWN, ORDERS = range(3)
-"""Further streams of a table: normals that all its rows share, further ones of each row, and the first of its random orders."""
+SHARED, OWN = range(2)
+"""Further streams of a table: normals that all its rows share, and further ones of each row."""
 
 
 TABLES = "z_in", "z_out", "z_trig", "z_eos", "w_in"

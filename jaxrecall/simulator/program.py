@@ -33,8 +33,8 @@ __all__ = ["ExecutionError", "OutOfMemory", "Program", "arguments", "compiled", 
 LOOPED = 16
 """Runs a call on a CPU. They are looped over, as many as there are, so that one program serves every batch."""
 
-MAX_GIVEN = 2**18
-"""Numbers of a table that a batch on a CPU takes as arguments, 1 MiB a run."""
+MAX_GIVEN = 2**15
+"""Numbers of a table, at most, of which a batch on a CPU takes one for each run: 128 KiB."""
 
 
 class Program(NamedTuple):

@@ -292,10 +292,10 @@ def test_a_file_that_cannot_be_used_is_refused_in_one_line(tmp_path, name, writt
 
 def test_a_damaged_tensor_is_refused(tmp_path):
     x = learned_table(20, 8)
-    path = write_safetensors(tmp_path / "x.safetensors", a=("F32", x), b=("F32", x), c=("I64", np.ones((2, 2), int)))
+    path = write_safetensors(tmp_path / "x.safetensors", a=("F32", x), the_emb=("F32", x), c=("I64", np.ones((2, 2), int)))
     for tensor, message in (
-        ("", "3 arrays; allowed: tensor=, one of a, b, c"),
-        ("d", "no array 'd'; allowed: tensor=, one of a, b, c"),
+        ("", "3 arrays; allowed: tensor=, one of the_emb, a, c"),
+        ("d", "no array 'd'; allowed: tensor=, one of the_emb, a, c"),
         ("c", "a tensor of type I64; allowed: F64, F32, F16, BF16"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -305,7 +305,7 @@ def test_a_damaged_tensor_is_refused(tmp_path):
     assert arrays.read(path, "a").shape == (20, 8)
     path.write_bytes(whole[:-1000])
     with pytest.raises(ValueError, match=r"a tensor \(20, 8\) at bytes 640 to 1280 of .*; allowed: a whole file"):
-        arrays.read(path, "b")
+        arrays.read(path, "the_emb")
     for wrong in (b'{"a":{"dtype":"F32","shape":[20,8],"data_offsets":[-8,632]}}', b'{"a":{"shape":[1,2]}}', b'{"a":3}'):
         path.write_bytes(struct.pack("<Q", len(wrong)) + wrong + bytes(700))
         with pytest.raises(ValueError, match="; allowed: "):
@@ -458,3 +458,15 @@ def test_a_search_along_a_whole_parameter_tries_whole_numbers():
     assert not names.is_real("embedding_out.clusters", 1, 64)
     assert names.is_real("embedding.alpha", 1, 64)
     assert find_law("embedding", "low_rank(rank=4.0)").rank == 4
+
+
+def test_a_file_that_moved_during_a_sweep_is_one_value_of_an_axis():
+    import pandas as pd
+
+    from jaxrecall.analysis.fit.axes import as_given
+
+    texts = [f'array(path="{path}#0123456789abcdef")' for path in ("/a b/x.npy", "x.npy", "../x.npy")]
+    frame = as_given(pd.DataFrame({"embedding": [*texts, "gaussian"], "embedding_out": [*texts, "sphere"], "embedding.mean": 0.0}))
+    assert frame["embedding"].nunique() == frame["embedding_out"].nunique() == 2
+    same = as_given(pd.DataFrame({"embedding": texts, "embedding_out": texts}))
+    assert "embedding_out" not in same

@@ -69,7 +69,7 @@ class Array(EmbeddingLaw):
         super().__post_init__()
         if self.path and not HASH.fullmatch(self.path):
             try:
-                found = _read((_folder.get() or Path()) / self.path, self.tensor)
+                found = _read(_place(self.path), self.tensor)
             except ValueError as error:
                 raise PointError([self._problem(str(error))]) from None
             object.__setattr__(self, "path", f"{self.path}#{found}")
@@ -119,7 +119,7 @@ class Array(EmbeddingLaw):
         R, D = found.rows.shape
         rows, columns = orders(0, R)[:V], orders(1, D)[:d]
         length = np.sqrt(found.square + self.mean**2 * np.sum(np.square(found.mean, dtype=np.float64)))
-        chosen = found.rows[np.ix_(rows, columns)] + np.float32(self.mean) * found.mean[columns]
+        chosen = found.rows[rows][:, columns] + np.float32(self.mean) * found.mean[columns]
         return chosen * np.float32(np.sqrt(D / d) / length)
 
     def rows(self, draws: Draws, xp: Any) -> Any:
@@ -128,6 +128,12 @@ class Array(EmbeddingLaw):
     def _problem(self, about: str) -> Problem:
         got, _, allowed = about.rpartition("; allowed: ")
         return Problem("embedding.path", f"got {shown(self.path)}, {got}; allowed: {allowed}")
+
+
+def _place(path: str) -> Path:
+    """Where a path leads: from the folder of the grid file, or else from the current one."""
+    first = (_folder.get() or Path()) / path
+    return Path(path) if not first.exists() and Path(path).exists() else first
 
 
 def _read(path: Path, tensor: str) -> str:
@@ -168,7 +174,7 @@ def prepared(x: np.ndarray) -> Content:
 
 @contextmanager
 def paths_from(folder: Path) -> Iterator[None]:
-    """Meanwhile relative paths are those from a folder, that of a grid file, and not from the current one."""
+    """Meanwhile relative paths are those from a folder, that of a grid file, before those from the current one."""
     token = _folder.set(folder)
     try:
         yield
