@@ -148,7 +148,7 @@ def _read(path: Path, tensor: str) -> str:
 def _hash(path: Path, tensor: str, version: tuple[int, ...]) -> str:
     x = arrays.read(path, tensor)
     words = hashlib.sha256(repr(x.shape).encode())
-    words.update(x.astype("<f4", copy=False))
+    words.update(x.astype("<f4", copy=False).data)
     found = words.hexdigest()[:16]
     if found not in contents:
         contents[found] = prepared(x)
@@ -167,7 +167,7 @@ def prepared(x: np.ndarray) -> Content:
     signs = np.random.Philox(0).random_raw(x.shape[1]).astype(np.int64) % 2 * 2 - 1
 
     def rotated(a: np.ndarray) -> np.ndarray:
-        return dct(a * signs.astype(a.dtype), axis=-1, norm="ortho", overwrite_x=True)
+        return np.asarray(dct(a * signs.astype(a.dtype), axis=-1, norm="ortho", overwrite_x=True))
 
     return Content(rotated(x), rotated(mean).astype(np.float32), square)
 
