@@ -47,12 +47,13 @@ def critical():
         if inside:
             check = exact[(exact["V"] == V) & (exact["d"] == d)]
             ax.plot(check["L"], check["N_star"], **EXACT)
-    for row, where in zip(panels, ("in the value", "out of it"), strict=True):
-        for ax, V in zip(row, V_values, strict=True):
-            ax.set(xscale="log", yscale="log", title=f"V = {V}, trigger {where}")
-            ax.grid(True)
+    for ax, V in zip(panels[0], V_values, strict=True):
+        ax.set(xscale="log", yscale="log", title=f"V = {V}")
+    for row, where in zip(panels, ("trigger in the value path", "trigger out of it"), strict=True):
+        row[0].set(ylabel=where)
     panels[0, 0].set(xlim=(found["L"].min() / 1.6, found["L"].max() * 1.6), ylim=(found["N_star"].min() / 3, found["N_star"].max() * 3))
     for ax in panels.flat:
+        ax.grid(True)
         log_axis(ax.xaxis)
         log_axis(ax.yaxis)
     figure.supxlabel("L: sequence length, tokens", fontsize=8)

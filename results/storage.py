@@ -3,19 +3,22 @@
 from functools import cache
 
 import numpy as np
+import pandas as pd
 from figures import canvas
-from law import markdown, searched
+from law import STUDY, markdown, searched
+from scipy.special import logit
 
-from jaxrecall.analysis.figures.axis import log_axis
+from jaxrecall import load
 from jaxrecall.analysis.figures.style import DASH, Picture, above, line
 
-EDGE, EDGE_MLP = 1 / (2 * np.log(2)), 1 / (2.5 * np.log(2))
-"""Theory's bits per entry of V_mat: V ln V = d^2 / 2 without an MLP, V ln V = m d / 2.5 with one, trigger out of the value path."""
+EDGE = 1 / (2 * np.log(2))
+"""Theory's bits per entry of V_mat after three steps: V ln V = d^2 / 2, trigger out of the value path."""
 
 LANGUAGE_MODELS = 2.0
 """Bits per parameter that language models are reported to hold (Allen-Zhu and Li, arXiv:2404.05405)."""
 
 LEAST_SQUARES_SEEDS = 16
+LEAST_SQUARES = "least squares, sphere"
 
 
 def bits(V):
@@ -25,36 +28,56 @@ def bits(V):
 
 @cache
 def stored():
-    """A row for each cell and theta: V*, entries of V_mat, all trained entries, and bits per entry."""
-    found = searched("storage")
-    V, d, m = found["critical"].astype(float), found["d"], found["m"]
-    entries = d * np.where(m > 0, m, d)
-    embeddings = found["trains"].fillna("").str.contains("Z") if "trains" in found else False
-    trained = entries + d * d + np.where(embeddings, 2 * V * d + d, 0)  # V_mat, W_KQ, and Z_in, Z_out, z_trig
-    return found.assign(V=V, entries=entries, trained=trained, per_entry=bits(V) / entries, per_trained=bits(V) / trained)
+    """A row for each cell: V* at each theta, entries of V_mat, all trained entries, and the most bits that are recalled at any V."""
+    fields = ["setting", "d", "m"]
+    found, rows = named(searched("storage")), named(load(STUDY / "storage", last=True).query("status == 'ok'"))
+    means = rows.groupby([*fields, "V"])["accuracy"].mean().reset_index()
+    means["recalled"] = means["accuracy"] * bits(means["V"])
+    table = []
+    for at, mine in found.groupby(fields, sort=False):
+        name, d, m = at
+        levels = means[(means["setting"] == name) & (means["d"] == d) & (means["m"] == m)]
+        peak = levels.loc[levels["recalled"].idxmax()]
+        cell = mine.iloc[0][[*fields, "trains", "activation"]].to_dict() | {"entries": d * (m or d), "cells": mine.set_index("theta")}
+        table.append(cell | {"recalled": peak["recalled"], "peak": int(peak["V"]), "beyond": peak["V"] == levels["V"].max()})
+    return pd.DataFrame(table)
+
+
+def named(table):
+    """The same with the setting of each row, in words."""
+    return table.assign(setting=[setting(row) for row in table.to_dict("records")])
+
+
+def trained(cell, V):
+    """All trained entries: V_mat, W_KQ, and Z_in, Z_out, z_trig where they are trained."""
+    d = cell["d"]
+    return cell["entries"] + d * d + ("Z" in str(cell["trains"])) * (2 * V * d + d)
 
 
 @cache
-def least_squares(d, theta, gaussian=False):
-    """V* of the V_mat that minimises |Z_out V_mat Z_in^T - 1|^2, the logits of an associative memory without training."""
+def least_squares(d):
+    """Mean accuracy by V of the V_mat that minimises |Z_in V_mat^T Z_out^T - 1|^2, an associative memory that is solved for."""
     levels = sorted({round(2 ** (k / 4)) for k in range(8, 4 * 10 + 1) if 2 ** (k / 4) <= 2 * d * d})
-    before = None
+    found = {}
     for V in levels:
         right = []
         for seed in range(LEAST_SQUARES_SEEDS):
             rng = np.random.default_rng([V, d, seed])
-            Z_in, Z_out = (rng.normal(size=(V, d)) / d**0.5 for _ in range(2))
-            if not gaussian:
-                Z_in, Z_out = (Z / np.linalg.norm(Z, axis=1, keepdims=True) for Z in (Z_in, Z_out))
+            Z_in, Z_out = (z / np.linalg.norm(z, axis=1, keepdims=True) for z in rng.normal(size=(2, V, d)))
             logits = Z_in @ np.linalg.pinv(Z_in) @ (Z_out @ np.linalg.pinv(Z_out)).T
             right.append((logits.argmax(axis=1) == np.arange(V)).mean())
-        accuracy = np.clip(np.mean(right), 1e-3, 1 - 1e-3)
-        height = np.log(accuracy / (1 - accuracy)) - np.log(theta / (1 - theta))
-        if before is not None and height < 0 <= before[1]:
-            share = before[1] / (before[1] - height)
-            return float(np.exp(np.log(before[0]) + share * np.log(V / before[0])))
-        before = (V, height)
-    return np.nan
+        found[V] = np.mean(right)
+    return found
+
+
+def solved(d, theta):
+    """V* of the least-squares memory: where accuracy crosses theta, by interpolation in logit accuracy over log V."""
+    V, accuracy = (np.array(values) for values in zip(*least_squares(d).items(), strict=True))
+    height = logit(accuracy.clip(1e-3, 1 - 1e-3)) - logit(theta)
+    if height.min() > 0 or height[0] < 0:
+        return np.nan
+    at = int(np.argmax(height < 0))
+    return float(np.exp(np.interp(0, height[[at, at - 1]], np.log(V[[at, at - 1]]))))
 
 
 def setting(row):
@@ -66,30 +89,29 @@ def setting(row):
     return f"{after}, {row['embedding']}{layer}"
 
 
+TOLD = {"right": "beyond 512", "left": "below 4", "plateau": "above it to 512", "seeds": "not resolved", "budget": "not resolved"}
+
+
 def storage():
-    """Bits per parameter: V* at theta 0.5 and 0.99, N = 8 V; V log2 V over the entries of V_mat, and over all trained entries."""
-    table, body = stored().assign(setting=lambda t: [setting(row) for row in t.to_dict("records")]), []
-    for (name, d, m), mine in table.groupby(["setting", "d", "m"], sort=False):
-        cells = []
+    """Bits per parameter: V log2 V at V* over the entries of V_mat, over all trained entries; and the most bits recalled at any V."""
+    body = []
+    for cell in stored().to_dict("records"):
+        line = [cell["setting"], cell["d"], cell["m"] or "none"]
         for theta in (0.5, 0.99):
-            one = mine[mine["theta"] == theta].iloc[0]
-            known = one["V"] > 0
-            told = {"right": "beyond 512", "left": "below 4", "plateau": "not in range"}.get(one["outcome"], one["outcome"])
-            cells += [f"{one['V']:.0f} [{one['lo']:.0f}, {one['hi']:.0f}]" if known else told]
-            cells += [f"{one['per_entry']:.2f}, {one['per_trained']:.2f}" if known else ""]
-        body.append([name, d, m or "none", *cells])
+            one = cell["cells"].loc[theta]
+            if not one["critical"] or not one["critical"] > 0:
+                line += [TOLD[one["outcome"]], ""]
+                continue
+            V = float(one["critical"])
+            line += [f"{V:.0f} [{one['lo']:.0f}, {one['hi']:.0f}]", f"{bits(V) / cell['entries']:.2f}, {bits(V) / trained(cell, V):.2f}"]
+        most = cell["recalled"] / cell["entries"], cell["recalled"] / trained(cell, cell["peak"])
+        more = "at least " if cell["beyond"] else ""
+        body.append([*line, f"{more}{most[0]:.2f}, {most[1]:.2f} (V = {cell['peak']})"])
     for d in (8, 16, 32, 64):
-        cells = [[f"{V:.0f}", f"{bits(V) / d**2:.2f}"] if (V := least_squares(d, theta)) > 0 else ["none", ""] for theta in (0.5, 0.99)]
-        body.append(["least squares, sphere", d, "none", *cells[0], *cells[1]])
-    heads = [
-        "setting",
-        "d",
-        "m",
-        "V* at 0.5",
-        "bits per entry of V_mat, per trained entry",
-        "V* at 0.99",
-        "bits per entry of V_mat, per trained entry",
-    ]
+        cells = [[f"{V:.0f}", f"{bits(V) / d**2:.2f}"] if (V := solved(d, theta)) > 0 else ["none", ""] for theta in (0.5, 0.99)]
+        most, V = max((accuracy * bits(V) / d**2, V) for V, accuracy in least_squares(d).items())
+        body.append([LEAST_SQUARES, d, "none", *cells[0], *cells[1], f"{most:.2f} (V = {V})"])
+    heads = ["setting", "d", "m", "V* at 0.5", "bits per entry", "V* at 0.99", "bits per entry", "recalled bits per entry"]
     return markdown(heads, body)
 
 
@@ -100,41 +122,56 @@ CURVES = {
     "100 steps, adam, fixed embeddings, sphere": ("D", "#D55E00"),
     "1000 steps, adam, fixed embeddings, sphere": ("^", "#8B0000"),
     "1000 steps, sgd, fixed embeddings, sphere": ("<", "#CC79A7"),
-    "1000 steps, adam, trained embeddings, sphere": ("P", "#009E73"),
 }
 
 
 def storing():
-    """Bits per entry against the size of V_mat: theta 0.5 and 0.99, and all trained entries."""
-    table = stored().assign(setting=lambda t: [setting(row) for row in t.to_dict("records")])
-    figure, panels = canvas(1, 3, 3.4, sharex=True, sharey=True)
-    views = ((0.5, "per_entry", "per entry of V_mat"), (0.99, "per_entry", "per entry of V_mat"), (0.5, "per_trained", "per trained entry"))
-    for ax, (theta, column, name) in zip(panels[0], views, strict=True):
-        mine = table[(table["theta"] == theta) & (table["V"] > 0)]
+    """Bits per entry against the size of V_mat: V* at accuracy 1/2 and 0.99, and the most bits that are recalled."""
+    table = stored()
+    table = table[table["setting"].isin(CURVES) | (table["activation"] == "quadratic")]
+    figure, panels = canvas(2, 2, 5, sharex=True)
+    views = {
+        "V log2 V at accuracy 1/2,\nper entry of V_mat": lambda cell: bits(starred(cell, 0.5)) / cell["entries"],
+        "V log2 V at accuracy 0.99,\nper entry of V_mat": lambda cell: bits(starred(cell, 0.99)) / cell["entries"],
+        "recalled: largest accuracy x V log2 V,\nper entry of V_mat": lambda cell: cell["recalled"] / cell["entries"],
+        "recalled: largest accuracy x V log2 V,\nper trained entry": lambda cell: cell["recalled"] / trained(cell, cell["peak"]),
+    }
+    for ax, (title, value) in zip(panels.flat, views.items(), strict=True):
+        y = table.apply(value, axis=1)
         for curve, (marker, colour) in CURVES.items():
-            one = mine[(mine["setting"] == curve) & (mine["m"] == 0)].sort_values("entries")
-            ax.plot(one["entries"], one[column], marker=marker, color=colour, markersize=4, linewidth=0.9)
-        layers = mine[(mine["m"] > 0) & (mine["activation"] == "quadratic")]
-        ax.plot(layers["entries"], layers[column], marker="*", color="black", linestyle="none", markersize=6)
-        if column == "per_entry":
-            sizes = [d for d in (8, 16, 32, 64) if least_squares(d, theta) > 0]
-            ax.plot([d * d for d in sizes], [bits(least_squares(d, theta)) / d**2 for d in sizes], color="0.5", linestyle=":", marker=".")
-        if theta == 0.5 and column == "per_entry":
-            ax.axhline(EDGE, color="black", linestyle=DASH, linewidth=0.9)
-        ax.axhline(LANGUAGE_MODELS, color="0.6", linewidth=0.9)
-        ax.set(xscale="log", title=f"accuracy {theta}, {name}", ylim=(0, None))
+            mine = table["setting"] == curve
+            ax.plot(table["entries"][mine], y[mine], marker=marker, color=colour, markersize=4, linewidth=0.9)
+        layers = table["m"] > 0
+        ax.plot(table["entries"][layers], y[layers], **LAYERS)
+        ax.set(xscale="log", title=title, ylim=(0, 2.2))
+        ax.set_xticks([64, 256, 1024, 4096], ["64", "256", "1024", "4096"])
+        ax.set_xticks([], minor=True)
         ax.grid(True)
-    log_axis(panels[0, 0].xaxis)
+    widths = np.array([8, 16, 32, 64])
+    for ax, theta in zip(panels[0], (0.5, 0.99), strict=True):
+        ax.plot(widths**2, [bits(solved(d, theta)) / d**2 for d in widths], **SOLVED)
+    panels[1, 0].plot(widths**2, [max(a * bits(V) / d**2 for V, a in least_squares(d).items()) for d in widths], **SOLVED)
+    panels[0, 0].axhline(EDGE, **THEORY)
+    for ax in panels[1]:
+        ax.axhline(LANGUAGE_MODELS, **REPORTED)
     figure.supxlabel("entries of V_mat: d^2, or d m with an MLP", fontsize=8)
-    panels[0, 0].set(ylabel="V log2 V over entries: bits")
-    entries = [line(name, marker=marker, color=colour) for name, (marker, colour) in CURVES.items()]
-    entries += [line("three steps, quadratic MLP", marker="*", linestyle="none", color="black")]
-    entries += [
-        line("least squares", marker=".", linestyle=":", color="0.5"),
-        line("theory, m = 0, three steps", color="black", linestyle=DASH),
+    figure.supylabel("bits", fontsize=8)
+    entries = [
+        line(name.replace(", fixed embeddings, sphere", ""), marker=marker, color=colour) for name, (marker, colour) in CURVES.items()
     ]
-    above(figure, [*entries, line("reported for language models", color="0.6")])
+    entries += [line("three steps, quadratic MLP", **LAYERS), line("least squares", **SOLVED), line("theory of three steps", **THEORY)]
+    above(figure, [*entries, line("reported for language models", **REPORTED)])
     return Picture("storage", "Bits that a parameter stores", "", figure)
 
+
+def starred(cell, theta):
+    """V*, or nan where the search found none."""
+    return float(cell["cells"].loc[theta, "critical"] or np.nan)
+
+
+LAYERS = {"marker": "*", "color": "black", "linestyle": "none", "markersize": 6}
+SOLVED = {"color": "0.5", "linestyle": ":", "marker": "."}
+THEORY = {"color": "black", "linestyle": DASH, "linewidth": 0.9}
+REPORTED = {"color": "0.6", "linewidth": 0.9}
 
 TABLES = (storage,)

@@ -1,8 +1,9 @@
-"""Prints the tables of results/README.md and docs/pool.md from the tables of the shipped studies: python results/tables.py"""
+"""Prints the tables of results/README.md, docs/pool.md and docs/theory.md from the shipped studies: python results/tables.py"""
 
 import numpy as np
 import pandas as pd
 import storage
+import theory
 import width
 from law import LAW, SIZES, STUDY, markdown, regression, searched
 from scipy.optimize import brentq
@@ -294,5 +295,5 @@ CLAIMS = (
 POOL = (pool_summary, pool_differences, pool_noise)
 
 if __name__ == "__main__":
-    for table in (*LAW, *CLAIMS, *POOL):
+    for table in (*LAW, *CLAIMS, *POOL, *theory.TABLES):
         print(f"{table.__doc__}\n\n{table()}\n")
