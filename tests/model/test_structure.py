@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from helpers import ROOT, assert_same_metrics, streamed, traced
 
@@ -20,6 +21,7 @@ from jaxrecall.model.point import make_point
 from jaxrecall.model.reference.metrics import measure
 from jaxrecall.simulator import program
 from jaxrecall.simulator.shape import Shape
+from jaxrecall.sweep.store.table import of_rows, read_file
 from jaxrecall.theory import Model, surrogate
 
 SMALL = {"V": 12, "N": 90, "d": 16, "L": 4, "n_test": 300, "eta": 0.1}
@@ -350,6 +352,18 @@ def test_the_output_side_may_have_another_law():
     sphere = Point(**SMALL, embedding="sphere", embedding_out="gaussian")
     np.testing.assert_array_equal(realize(sphere, 0).Z_out, plain.Z_out)
     np.testing.assert_array_equal(realize(sphere, 0).z_trig, realize(none, 0).z_trig)
+
+
+def test_ids_of_before_stay():
+    assert Point(**SMALL).point_id == "309082d0d3a0683e"
+    assert Point(**SMALL, embedding="equicorrelated(rho=0.3)", embedding_out="equicorrelated(rho=0.3)").point_id == "acc413e8eb746537"
+
+
+def test_rows_of_before_have_one_law_for_both_sides(tmp_path):
+    rows = [simulate(Point(**SMALL, embedding=text), 0) | {"seconds": 0.0} for text in ("sphere", "gaussian")]
+    older = of_rows(rows).drop_columns("embedding_out")
+    pq.write_table(older, tmp_path / "older.parquet")
+    assert read_file(tmp_path / "older.parquet")["embedding_out"].to_pylist() == older["embedding"].to_pylist()
 
 
 def test_parameters_of_the_output_side_by_dotted_name():
