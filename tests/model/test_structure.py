@@ -15,6 +15,7 @@ import jaxrecall
 from jaxrecall import Point, descend, realize, simulate, theory, three_step
 from jaxrecall.errors import GridError, PointError, TheoryError
 from jaxrecall.model import arrays
+from jaxrecall.model.columns import COLUMNS
 from jaxrecall.model.laws import array as array_law
 from jaxrecall.model.laws import find_law
 from jaxrecall.model.point import make_point
@@ -79,8 +80,9 @@ def test_rows_agree_with_the_reference(law, kw):
 
 
 @pytest.mark.parametrize("law", ALL, indirect=True, ids=str)
-def test_further_steps_agree_with_the_reference(law):
-    point = Point(**SMALL | {"gamma2": 10.0, "kappa": 20.0, "exact": "full"}, embedding=law, steps=8, lr=0.3, trains="VWZ")
+@pytest.mark.parametrize("kw", [{"exact": "full", "trains": "VWZ"}, {"eta": 1e-9, "kappa": 300.0}], ids=["exact", "guarded"])
+def test_further_steps_agree_with_the_reference(law, kw):
+    point = Point(**SMALL | {"gamma2": 10.0, "kappa": 20.0} | kw, embedding=law, steps=8, lr=0.3)
     records, expected = traced(point, 0, Shape.sized(point, 16, 16, 0)), descend(realize(point, 0), point)
     for record, judge in zip(records, expected, strict=True):
         np.testing.assert_allclose(record["params"]["V_mat"], judge.V_mat, atol=5e-5 * np.abs(judge.V_mat).max())
@@ -360,7 +362,7 @@ def test_ids_of_before_stay():
 
 
 def test_rows_of_before_have_one_law_for_both_sides(tmp_path):
-    rows = [simulate(Point(**SMALL, embedding=text), 0) | {"seconds": 0.0} for text in ("sphere", "gaussian")]
+    rows = [dict.fromkeys(COLUMNS) | simulate(Point(**SMALL, embedding=text), 0) for text in ("sphere", "gaussian")]
     older = of_rows(rows).drop_columns("embedding_out")
     pq.write_table(older, tmp_path / "older.parquet")
     assert read_file(tmp_path / "older.parquet")["embedding_out"].to_pylist() == older["embedding"].to_pylist()
