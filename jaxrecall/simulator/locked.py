@@ -16,14 +16,14 @@ from jax import Array
 from ..model.training import MAX_STEPS, OPTIMIZERS
 from . import gradient, pairs
 from .attention import Scores
-from .features import features
+from .features import activations, features
 from .gradient import Parameters, State
 from .loops import over_chosen, over_vocabulary, scatter_add, token_counts
 from .shortcut import LOCKED_NATS, nats_ahead
 from .world import World, f32, i32, values
 
 TOLERANCE = 2.0**-20
-"""Largest change of a trained parameter, relative to its norm, that all steps of a run may leave out together."""
+"""Largest sum, over as many steps as a run can have, of what they leave out of a trained parameter, relative to its norm."""
 
 
 def shares(world: World, key: Array, step: Array) -> Array:
@@ -61,17 +61,22 @@ def may_group(world: World, params: Parameters, w: Array, scores: Scores) -> Arr
 def log_size(world: World, params: Parameters, w: Array) -> Array:
     """Log of a bound on what other tokens add to the gradient of any parameter, over the part s of their attention, to its leading order.
 
-    Let D be above every difference of two values or keys, B that of W_in phi' (1 without an MLP), F above |phi|, and O above the rows
-    of Z_out. Others move h by s D, phi by s B D, a logit by s O |V_mat| B D, and r = p - e_y, whose entries add up to 2 at most, by
-    twice that. The slope of a loss by h is W_in^T phi' V_mat^T Z_out^T r, below 2 B O |V_mat|. A gradient has each of these once or
-    twice, with k or w in that of W_KQ or of a key, and z_eos: a product of all, each plus one, is above any.
+    Let D be above every difference of two values or keys, B above |W_in| times phi' or phi'' (1 without an MLP), F above |phi|, and O
+    above the rows of Z_out. Others move h by s D, phi by s B D, a logit by s O |V_mat| B D, and r = p - e_y, whose entries add up to
+    2 at most, by twice that. The slope of a loss by h is W_in^T phi' V_mat^T Z_out^T r, below 2 B O |V_mat|; phi' moves by s B D too.
+    A gradient has each of these once or twice, with k or w in that of W_KQ or of a key, z_eos, and once more W_in: a product of all,
+    each plus one, is above any.
     """
     e = world.e
-    phi, slope = features(world, values(world))
-    B = f32(1) if e.W_in is None else norm(e.W_in) * jnp.max(jnp.abs(slope))
+    phi, W_in, B = values(world), f32(0), f32(1)
+    if e.W_in is not None:
+        u = phi @ e.W_in.T
+        (phi, slope), (_, curvature) = jax.jvp(lambda u: activations(world, u), (u,), (jnp.ones_like(u),))
+        W_in = norm(e.W_in)
+        B = W_in * jnp.max(jnp.maximum(jnp.abs(slope), jnp.abs(curvature)))
     D = 2 * longest(e.Z_in) + norm(e.z_trig)
     twice = jnp.stack([longest(e.Z_out), norm(params["V_mat"]), B, D, norm(e.z_eos)])
-    once = jnp.stack([longest(phi), norm(w)])
+    once = jnp.stack([longest(phi), norm(w), W_in])
     return jnp.log(f32(4)) + 2 * jnp.sum(jnp.log1p(twice)) + jnp.sum(jnp.log1p(once))
 
 

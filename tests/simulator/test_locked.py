@@ -109,7 +109,7 @@ def test_a_run_whose_attention_opens_reads_its_samples_from_there_on():
     assert grouped[1:] == sorted(grouped[1:], reverse=True)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("case", [{}, MLP, {"m": 20, "activation": "quadratic"}, {"trigger_in_value": False}], ids=str)
 def test_the_bound_bounds_what_other_tokens_add_to_each_gradient(case, seed):
     """In float64, at random parameters and with attention from half to hardly open."""
