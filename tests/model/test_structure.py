@@ -22,6 +22,7 @@ from jaxrecall.model.point import make_point
 from jaxrecall.model.reference.metrics import measure
 from jaxrecall.simulator import program
 from jaxrecall.simulator.shape import Shape
+from jaxrecall.sweep.grid import read_grid
 from jaxrecall.sweep.store.table import of_rows, read_file
 from jaxrecall.theory import Model, surrogate
 
@@ -459,7 +460,7 @@ def with_root():
 def test_a_grid_names_the_line_of_a_file_that_cannot_be_used(tmp_path):
     (tmp_path / "grid.yaml").write_text(GRID.format(path="none.npy"))
     with pytest.raises(GridError) as error:
-        jaxrecall.sweep.grid.read_grid(tmp_path / "grid.yaml")
+        read_grid(tmp_path / "grid.yaml")
     assert [line.split(": got")[0] for line in error.value.lines] == [
         f"{tmp_path}/grid.yaml:2: base.embedding",
         f"{tmp_path}/grid.yaml:6: blocks.1.axes.embedding.1",
