@@ -10,8 +10,7 @@ from dataclasses import MISSING
 from itertools import combinations
 from typing import Any
 
-from .laws import LAWS
-from .point import FIELDS, TRAINING, choices
+from .point import FIELDS, LAW_FIELDS, TRAINING, choices
 
 CODE_VERSION = 2
 """Raised by hand whenever a number in a row changes; rows of different versions never mix silently."""
@@ -107,7 +106,7 @@ COLUMNS: dict[str, tuple[str, str]] = {
     **_DECODED,
     **_fields("pool", *TRAINING),
     **_TRACED,
-    **_fields("tokens"),
+    **_fields("tokens", "embedding_out"),
 }
 """name -> (Arrow type name, meaning), in table order. A new column goes to the end."""
 
@@ -115,7 +114,7 @@ COLUMNS: dict[str, tuple[str, str]] = {
 def is_parameter(name: str) -> bool:
     """Whether a column holds a parameter of a law, as `embedding.rho` does. Such columns are float64, null for other laws, and
     come after all others."""
-    return name.partition(".")[0] in LAWS and "." in name
+    return name.partition(".")[0] in LAW_FIELDS and "." in name
 
 
 def in_order(row: dict[str, Any], columns: Mapping[str, Any] = COLUMNS) -> dict[str, Any]:

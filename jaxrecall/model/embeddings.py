@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
+from types import MappingProxyType
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
@@ -41,13 +44,14 @@ def draw(
     d: Array | int,
     m: Array | int,
     pad: tuple[int, int, int],
-    own: EmbeddingLaw | None = None,
+    own: tuple[EmbeddingLaw, EmbeddingLaw] | None = None,
+    given: Mapping[str, Array] = MappingProxyType({}),
 ) -> Embeddings:
-    """Embeddings of one run, padded to `pad` = (V_pad, d_pad, m_pad), by the law `own`, or by that at the place `law` of TOGETHER.
+    """Embeddings of one run, padded to `pad` = (V_pad, d_pad, m_pad), by the laws `own`, or by that at the place `law` of TOGETHER.
 
     Every law makes its rows of the same normals, and one program serves all of TOGETHER. W_in has entries N(0, 1). With the same
     streams, gaussian and sphere embeddings of a smaller d are a prefix of those of a larger one up to scale, and W_in is a
-    prefix in m and d.
+    prefix in m and d. The first of `own` makes Z_in, z_trig and z_eos, the second Z_out; `given` is what `on_host` made, padded.
     """
     V_pad, d_pad, m_pad = pad
     counts = V_pad, V_pad, 1, 1, m_pad
@@ -65,10 +69,30 @@ def draw(
         z = _together(law, Draws("Z_in", unit, normal, None, V, d), real)
         tables = jnp.split(z, places)[:-1]
     else:
-        parts = zip(TABLES, jnp.split(normal, places), jnp.split(real, places), counts, strict=True)
-        tables = [_table(own, name, streams, rows, mask, V, d, n) for name, rows, mask, n in parts][:-1]
+        laws = (own[0], own[1], own[0], own[0])
+        parts = zip(TABLES, laws, jnp.split(normal, places), jnp.split(real, places), strict=False)
+        tables = [_table(of, name, streams, rows, mask, (V, d), given.get(name)) for name, of, rows, mask in parts]
     Z_in, Z_out, z_trig, z_eos = tables
     return Embeddings(Z_in, Z_out, z_trig[0], z_eos[0], normal[-m_pad:] if m_pad else None)
+
+
+def on_host(laws: tuple[EmbeddingLaw, EmbeddingLaw], streams: np.ndarray, V: int, d: int) -> dict[str, np.ndarray]:
+    """(V, d) float32 rows of the tables that the laws of Z_in and of Z_out make on the host, by stream; nothing for other laws."""
+    return {
+        name: law.from_host(partial(_order, tuple(map(int, keys.stream(streams, name)))), V, d)
+        for name, law in zip(TABLES, laws, strict=False)
+        if law.on_host
+    }
+
+
+@lru_cache(64)
+def _order(stream: tuple[int, int], r: int, n: int) -> np.ndarray:
+    """(n,) a random order of 0..n-1, by a random word of 64 bits each; points of a sweep share those of their seeds.
+
+    The words are those of Philox, whose stream NumPy keeps the same, under the key of the stream and r.
+    """
+    words = np.random.Philox(key=stream[0] << 96 | stream[1] << 64 | r).random_raw(n)
+    return np.argsort(words).astype(np.int32)
 
 
 def _together(law: Array | int, draws: Draws, real: Any) -> Array:
@@ -91,18 +115,23 @@ def _together(law: Array | int, draws: Draws, real: Any) -> Array:
     )
 
 
-def _table(law: EmbeddingLaw, stream: str, streams: Array, normals: Array, real: Array, V: Any, d: Any, n: int) -> Array:
-    """(n, d_pad) rows of one table by a law of its own program; zeros for W_in, which no law makes."""
+def _table(
+    law: EmbeddingLaw, stream: str, streams: Array, normals: Array, real: Array, sizes: tuple[Any, Any], given: Array | None
+) -> Array:
+    """(n, d_pad) rows of one table by a law of its own program; `sizes` are V and d."""
     name = {"z_in": "Z_in", "z_out": "Z_out"}.get(stream, stream)
-    if stream == "w_in":
-        return normals
-    shared = keys.normals(keys.rows(keys.further(keys.stream(streams, stream), SHARED), law.n_shared), normals.shape[1])
-    rows = law.make(Draws(name, jnp.arange(n, dtype=jnp.int32)[:, None], normals, shared, V, d), jnp)
+    n, width = normals.shape
+    key = keys.stream(streams, stream)
+    shared = keys.normals(keys.rows(keys.further(key, SHARED), law.n_shared), width)
+    own = keys.normals(keys.rows(keys.further(key, OWN), n), law.n_own)
+    draws = Draws(name, jnp.arange(n, dtype=jnp.int32)[:, None], normals, shared, *sizes, own, given)
+    with jax.default_matmul_precision("highest"):  # draws depend on no setting
+        rows = law.make(draws, jnp)
     return jnp.where(real, rows, jnp.float32(0))
 
 
-SHARED = 0
-"""Further stream of a table: normals that all its rows share."""
+SHARED, OWN = range(2)
+"""Further streams of a table: normals that all its rows share, and further ones of each row."""
 
 
 TABLES = "z_in", "z_out", "z_trig", "z_eos", "w_in"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -58,7 +58,7 @@ class Data:
     V: int = declared("size", "V", "vocabulary size, tokens and labels", low=2, high=65536)
     N: int = declared("traced", "N", "samples that each gradient step averages over", low=1, high=2**30, high_with_pool=MAX_SAMPLES)
     L: int = declared("traced", "L", "sequence length, tokens", low=1, high=65536, high_with_pool=MAX_LENGTH)
-    tokens: str = declared("static", "", "law of the tokens", "uniform", law=True, choices=lambda: law_names("tokens"))
+    tokens: str = declared("static", "", "law of the tokens", "uniform", law="tokens", choices=lambda: law_names("tokens"))
     fresh_batches: bool = declared("traced", "", "each of the three steps draws its own N samples", False)
     streams: str = declared(
         "draws", "", "points share random numbers, or each has its own", "common", choices=_names("common", "independent")
@@ -97,8 +97,13 @@ class Model:
 
     d: int = declared("size", "d", "embedding width", low=1, high=2**16)
     m: int = declared("size", "m", "MLP width; 0 is the attention-only model", 0, low=0, high=2**20)
-    embedding: str = declared("traced", "", "law of the embeddings", "gaussian", law=True, choices=lambda: law_names("embedding"))
-    activation: str = declared("static", "phi", "nonlinearity of the MLP", "relu", law=True, choices=lambda: law_names("activation"))
+    embedding: str = declared("traced", "", "law of the embeddings", "gaussian", law="embedding", choices=lambda: law_names("embedding"))
+    embedding_out: str | None = declared(
+        "static", "", "law of Z_out; embedding unless given", None, law="embedding", choices=lambda: law_names("embedding")
+    )
+    activation: str = declared(
+        "static", "phi", "nonlinearity of the MLP", "relu", law="activation", choices=lambda: law_names("activation")
+    )
     trigger_in_value: bool = declared("traced", "", "the value of the informative token holds z_trig too", True)
 
     @staticmethod
@@ -106,13 +111,16 @@ class Model:
         if point.m > 0 and point.activation == "none":
             message = f"got 'none' with m={point.m}; allowed with an MLP: {', '.join(activations())}"
             yield Problem("activation", message, "m == 0 or activation != 'none'")
-        law = point.embedding_law
-        yield from law.problems(point.V, point.d) or (problems_of_rows(law, point.V, point.d) if ":" in point.embedding else ())
+        for name, law in zip(("embedding", "embedding_out"), dict.fromkeys(point.embedding_laws), strict=False):
+            found = law.problems(point.V, point.d) or (problems_of_rows(law, point.V, point.d) if ":" in str(law) else [])
+            yield from _renamed(found, "embedding", name)
 
     @staticmethod
     def identity(point: Point) -> dict[str, Any]:
-        """All fields; of a law what it says itself."""
+        """All fields; of a law what it says itself, and the law of Z_out only where it is another one."""
         laws = {"embedding": point.embedding_law.identity(), "activation": point.activation_law.identity()}
+        out = point.output_law.identity()
+        laws |= {} if out == laws["embedding"] else {"embedding_out": out}
         return {"d": point.d, "m": point.m, "trigger_in_value": point.trigger_in_value} | laws
 
 
@@ -248,7 +256,7 @@ class Point(Evaluation, Training, Recipe, Model, Data):
     def __post_init__(self) -> None:
         problems: list[Problem] = []
         values = self.__dict__
-        given = {name for name in RATES if values[name] is not None}
+        given = {name for name in FOLLOWING if values[name] is not None}
         pool = values["pool"] is not None
         for name, default in DEFAULTS.items():
             value = values[name]
@@ -258,6 +266,7 @@ class Point(Evaluation, Training, Recipe, Model, Data):
         if {"kappa", "gamma"} <= given:
             problems.append(Problem("kappa", f"got kappa={self.kappa!r} and gamma={self.gamma!r}; give one, the other follows"))
         if not problems:
+            values["embedding_out"] = self.embedding_out or self.embedding
             problems += [problem for record in self.records for problem in record.problems(self)]
         if problems:
             raise PointError(problems)
@@ -312,6 +321,16 @@ class Point(Evaluation, Training, Recipe, Model, Data):
         return find_law("embedding", self.embedding)
 
     @property
+    def output_law(self) -> EmbeddingLaw:
+        """The law of Z_out."""
+        return find_law("embedding", self.embedding_out or self.embedding)
+
+    @property
+    def embedding_laws(self) -> tuple[EmbeddingLaw, EmbeddingLaw]:
+        """The laws of Z_in, which is that of z_trig and z_eos too, and of Z_out."""
+        return self.embedding_law, self.output_law
+
+    @property
     def activation_law(self) -> Activation:
         return find_law("activation", self.activation)
 
@@ -349,8 +368,8 @@ class Point(Evaluation, Training, Recipe, Model, Data):
         return tuple(name for name, is_limit in counts.items() if is_limit)
 
     def as_given(self) -> dict[str, Any]:
-        """Arguments that rebuild this point: of kappa, gamma, gamma2 and lr_attention only those that were given."""
-        derived = set(RATES) - self._given  # type: ignore[attr-defined]
+        """Arguments that rebuild this point: of kappa, gamma, gamma2, lr_attention and embedding_out only those that were given."""
+        derived = set(FOLLOWING) - self._given  # type: ignore[attr-defined]
         return {name: getattr(self, name) for name in FIELDS if name not in derived}
 
     def replace(self, **changes: Any) -> Point:
@@ -376,31 +395,57 @@ def make_point(values: Mapping[str, Any]) -> Point:
     """
     given = {name: value for name, value in values.items() if "." not in name}
     problems: list[Problem] = []
-    for name, value in values.items():
+    # embedding_out follows embedding, so that its parameters come last
+    for name, value in sorted(values.items(), key=lambda item: item[0].startswith("embedding_out.")):
         if "." not in name or value is None:
             continue
         field, parameter = name.split(".", 1)
         try:
-            if field not in LAWS:
-                raise PointError([Problem(name, f"got {shown(value)}; fields with parameters: {', '.join(LAWS)}{suggest(field, LAWS)}")])
-            law = find_law(field, given.get(field, FIELDS[field].default))
+            if field not in LAW_FIELDS:
+                allowed = f"{', '.join(LAW_FIELDS)}{suggest(field, LAW_FIELDS)}"
+                raise PointError([Problem(name, f"got {shown(value)}; fields with parameters: {allowed}")])
+            law = _law_of(field, given.get(field) or given.get(LAW_FIELDS[field]) or FIELDS[LAW_FIELDS[field]].default)
             given[field] = with_parameters(law, {parameter: value})
         except PointError as error:
-            problems += error.problems
+            problems += _renamed(error.problems, LAW_FIELDS.get(field, ""), field)
     if problems:
         raise PointError(problems)
     return Point(**given)
 
 
+def _law_of(name: str, given: Any) -> Any:
+    """The law that is given for a field; raises PointError, which names the field."""
+    try:
+        return find_law(LAW_FIELDS[name], given)
+    except PointError as error:
+        raise PointError(_renamed(error.problems, LAW_FIELDS[name], name)) from None
+
+
+def _renamed(problems: Sequence[Problem], law: str, field: str) -> list[Problem]:
+    """Problems of a law by the name of the field that has it, as embedding_out.rho for embedding.rho."""
+
+    def renamed(name: str) -> str:
+        return field + name.removeprefix(law) if name.partition(".")[0] == law else name
+
+    if law == field or not law:
+        return [*problems]
+    return [Problem(renamed(p.argument), p.message, p.where and p.where.replace(law, field)) for p in problems]
+
+
 def law_parameters(point: Point) -> dict[str, float]:
-    """The numeric parameters of the laws of a point by dotted name, as {"embedding.rho": 0.3}: columns of its rows."""
-    laws = (point.embedding_law, point.token_law, point.activation_law)
-    return {name: value for law in laws for name, value in law.numbers().items()}
+    """The numeric parameters of the laws of a point by dotted name, as {"embedding.rho": 0.3}: columns of its rows.
+
+    Those of embedding_out are among them where it is given or differs from embedding.
+    """
+    names = ["embedding", "tokens", "activation"]
+    if point.embedding_out != point.embedding or "embedding_out" in point._given:  # type: ignore[attr-defined]
+        names.append("embedding_out")
+    return {name: value for field in names for name, value in _law_of(field, getattr(point, field)).numbers(field).items()}
 
 
 def problem_in_workers(point: Point) -> str | None:
     """Why other processes cannot run the point, or None: they must be able to import its laws."""
-    for law in (point.embedding_law, point.token_law, point.activation_law):
+    for law in (*point.embedding_laws, point.token_law, point.activation_law):
         if (module := type(law).__module__) == "__main__" or "<locals>" in type(law).__qualname__:
             where = "a script or a notebook" if module == "__main__" else "a function"
             return f"{law.field}: got {law}, which is defined in {where}; other processes need a class at the top of a module of its own"
@@ -441,9 +486,9 @@ def checked_field(name: str, value: Any, has_pool: bool, problems: list[Problem]
     """
     declared = (fields or FIELDS)[name]
     limits: Mapping[str, Any] = declared.metadata
-    if name in LAWS and limits.get("law"):
+    if value is not None and limits.get("law") in LAWS:
         try:
-            return str(find_law(name, value))
+            return str(_law_of(name, value))
         except PointError as error:
             problems += error.problems
             return value
@@ -473,7 +518,13 @@ PLAIN = (bool, int, float, str)
 RATES = ("kappa", "gamma", "gamma2", "lr_attention")
 """Rates that follow from others unless they are given."""
 
+FOLLOWING = (*RATES, "embedding_out")
+"""Fields that follow from others unless they are given."""
+
 FIELDS = {f.name: f for f in fields(Point)}
+
+LAW_FIELDS: dict[str, str] = {name: f.metadata["law"] for name, f in FIELDS.items() if "law" in f.metadata}
+"""The fields that hold a law, with its family: embedding_out holds a law of the embeddings."""
 
 DEFAULTS = {name: f.default for name, f in FIELDS.items()}
 

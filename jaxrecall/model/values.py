@@ -12,7 +12,8 @@ from ..errors import Problem, shown, suggest
 
 
 def declared(kind: str, symbol: str, legend: str, default: Any = MISSING, **limits: Any) -> Any:
-    """A field of a record of a point; `limits` are low, high, high_with_pool, open_low, open_high, or choices (a function)."""
+    """A field of a record of a point; `limits` are low, high, high_with_pool, open_low, open_high, or choices (a function), and for
+    a law its family."""
     return field(default=default, metadata={"kind": kind, "symbol": symbol, "legend": legend, **limits})
 
 

@@ -33,7 +33,7 @@ moves them by 1e-7 to 8e-7 and a float32 run is held to 2e-5 of the float64 refe
 BOUNDED = frozenset({"V", "N", "d", "L", "m", "eta", "gamma", "gamma2", "kappa", "pool", "fresh_batches"})
 """The fields that shortcuts and their bounds depend on, with the embeddings and activations of the run itself."""
 
-OF_ANY_VALUE = EVALUATION | {"embedding", "activation", "trigger_in_value"}
+OF_ANY_VALUE = EVALUATION | {"embedding", "embedding_out", "activation", "trigger_in_value"}
 """Fields that do not matter to them: bounds are computed from what was drawn."""
 
 AFTER_RECIPE = frozenset({"steps", "start", "optimizer", "lr", "lr_attention", "trains", "batch"})

@@ -15,6 +15,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from ..cli import cache_folder
+from ..model import embeddings
 from ..model.columns import CODE_VERSION, DTYPE, in_order
 from ..model.laws import TOGETHER, Law, find_law
 from ..model.laws.tokens import largest_words
@@ -31,6 +32,9 @@ __all__ = ["ExecutionError", "OutOfMemory", "Program", "arguments", "compiled", 
 
 LOOPED = 16
 """Runs a call on a CPU. They are looped over, as many as there are, so that one program serves every batch."""
+
+MAX_GIVEN = 2**15
+"""Numbers of a table, at most, of which a batch on a CPU takes one for each run: 128 KiB."""
 
 
 class Program(NamedTuple):
@@ -75,11 +79,12 @@ def start() -> None:
 def compiled(shape: Shape, per_device: int = LOOPED, precision: str = "highest") -> Program:
     """The program of a shape for batches of up to `per_device` runs on each local device; compiled once a process.
 
-    On a CPU a program with decoders takes one run a call: it returns whole tables, and batches would add them up. On an accelerator
-    it takes fewer runs where the compiler reserves more than half of the memory, of which the batch that waits takes as much.
+    On a CPU a program with decoders, or with large tables for arguments, takes one run a call: batches would add the tables up. On an
+    accelerator it takes fewer runs where the compiler reserves more than half of the memory, of which the batch that waits takes as much.
     """
     if on_cpu():
-        per_device = 1 if shape.decoders else LOOPED
+        large = shape.given_tables and shape.V * shape.d > MAX_GIVEN
+        per_device = 1 if shape.decoders or large else LOOPED
     with memory_errors():
         program = _compiled(shape, per_device, precision, tuple(jax.local_devices()), _laws(shape))
     memory = None if on_cpu() else memory_of_device()
@@ -90,7 +95,8 @@ def compiled(shape: Shape, per_device: int = LOOPED, precision: str = "highest")
 
 def _laws(shape: Shape) -> tuple[type[Law], ...]:
     """The classes of a program's laws: a notebook may define one again under its name."""
-    return *([type(find_law("embedding", shape.embedding))] if shape.embedding else []), type(find_law("activation", shape.activation))
+    embeddings = (type(find_law("embedding", text)) for text in shape.embedding_laws.values())
+    return *embeddings, type(find_law("activation", shape.activation))
 
 
 @functools.cache
@@ -154,7 +160,17 @@ def arguments(runs: Sequence[Run], shape: Shape) -> Arguments:
     for name, default in traced_parameters(shape).items():
         numbers[name] = of_each(lambda p, name=name, default=default: law_parameters(p).get(name, default), np.float32)
     numbers |= {name: of_each(drawn, np.int32) for name, drawn in DRAWN.items()}
-    return Arguments(streams, batches, numbers, None if shape.tokens == "uniform" else token_words(points, shape.V))
+    words = None if shape.tokens == "uniform" else token_words(points, shape.V)
+    return Arguments(streams, batches, numbers, words, given_tables(points, streams, shape))
+
+
+def given_tables(points: Sequence[Point], streams: np.ndarray, shape: Shape) -> dict[str, np.ndarray]:
+    """(n, V, d) float32 tables that the laws of each point make on the host, padded, by stream."""
+    tables = {name: np.zeros((len(points), shape.V, shape.d), np.float32) for name in shape.given_tables}
+    for i, point in enumerate(points) if tables else ():
+        for name, rows in embeddings.on_host(point.embedding_laws, streams[i], point.V, point.d).items():
+            tables[name][i, : point.V, : point.d] = rows
+    return tables
 
 
 def token_words(points: Sequence[Point], V: int) -> np.ndarray:
@@ -201,10 +217,9 @@ def _number(name: str, point: Point) -> float:
 
 def traced_parameters(shape: Shape) -> dict[str, float]:
     """The float parameters of the laws of a program by dotted name, with their defaults."""
-    return {
-        **(find_law("embedding", shape.embedding).traced() if shape.embedding else {}),
-        **find_law("activation", shape.activation).traced(),
-    }
+    laws = [(name, find_law("embedding", text)) for name, text in shape.embedding_laws.items()]
+    laws.append(("activation", find_law("activation", shape.activation)))
+    return {name: value for field, law in laws for name, value in law.traced(field).items()}
 
 
 IDLE = Run(Point(V=2, N=1, d=1, L=1, n_test=1), 0)

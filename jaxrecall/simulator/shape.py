@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import UsageError
-from ..model.laws import TOGETHER
+from ..model.laws import TOGETHER, find_law
 from ..model.point import BLOCK, Point, of_kind
 from .forms import FORMS, Form, exact_form, form_for, may_group_steps
 
@@ -55,6 +55,9 @@ class Shape:
     embedding: str = ""
     """Text of the embedding law, its float parameters left out; empty for laws that share a program."""
 
+    embedding_out: str = ""
+    """The same of Z_out, where its law is another one."""
+
     tokens: str = "uniform"
     batched: bool = False
     """Whether further steps read batches of samples."""
@@ -75,6 +78,17 @@ class Shape:
     def through_logits(self) -> bool:
         """Whether further steps go through the logits of the vocabulary, and no sample needs its attention output h (d,)."""
         return not self.m and self.V <= 2 * self.d
+
+    @property
+    def embedding_laws(self) -> dict[str, str]:
+        """Texts of the laws of its own embeddings by field; one where Z_in and Z_out have the same, none for those that share a program."""
+        return {name: text for name in ("embedding", "embedding_out") if (text := getattr(self, name))}
+
+    @property
+    def given_tables(self) -> tuple[str, ...]:
+        """Streams of the tables that are made on the host, z_in and z_out, which the program takes as arguments."""
+        laws = [find_law("embedding", text) for text in self.embedding_laws.values()]
+        return tuple(name for name, law in zip(("z_in", "z_out"), laws[:1] + laws[-1:], strict=False) if law.on_host)
 
     @property
     def trained_by(self) -> Form:
@@ -140,7 +154,9 @@ def _static_fields(point: Point) -> dict[str, Any]:
     values = {name: getattr(point, name) for name in _STATIC}
     nothing = {"pool": 0, "optimizer": "", "trains": ""}
     values |= {"activation": point.activation_law.static_text(), "tokens": point.token_law.static_text()}
-    values["embedding"] = "" if point.embedding_law in TOGETHER else point.embedding_law.static_text()
+    law, out = point.embedding_laws
+    values["embedding"] = "" if law in TOGETHER and law == out else law.static_text()
+    values["embedding_out"] = "" if law == out else out.static_text()
     return {name: nothing[name] if value is None else value for name, value in values.items()} | {
         "batched": point.batch is not None,
         "groups": may_group_steps(point),

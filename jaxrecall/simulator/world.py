@@ -41,6 +41,9 @@ class Arguments(eqx.Module):
     token_words: UInt32[Any, "*runs V"] | None = None
     """Of each token the largest random word that draws it, by a law of the tokens that is not uniform: `laws.tokens.largest_words`."""
 
+    given: dict[str, Float32[Any, "*runs V d"]] = eqx.field(default_factory=dict)
+    """Tables of embeddings that were made on the host, by stream: `embeddings.on_host`."""
+
     def __getattr__(self, name: str) -> Any:
         if name in _RECORDED or name not in self.numbers:
             raise AttributeError(f"{name}: is no argument of a program")
@@ -51,7 +54,7 @@ class Arguments(eqx.Module):
         return replace(self, numbers={**self.numbers, **numbers})
 
 
-_RECORDED = frozenset({"streams", "batches", "numbers", "token_words"})  # missing while JAX puts one together
+_RECORDED = frozenset({"streams", "batches", "numbers", "token_words", "given"})  # missing while JAX puts one together
 
 
 class Pools(eqx.Module):
@@ -112,8 +115,9 @@ class Trained(eqx.Module):
 
 def draw(run: Arguments, shape: Shape, vmapped: bool = False) -> World:
     """The frozen part of the run."""
-    law = find_law("embedding", shape.embedding).with_traced(run.numbers) if shape.embedding else None
-    e = embeddings.draw(run.streams, run.embedding, run.V, run.d, run.m, (shape.V, shape.d, shape.m), law)
+    laws = [find_law("embedding", text).with_traced(run.numbers, name) for name, text in shape.embedding_laws.items()]
+    own = (laws[0], laws[-1]) if laws else None
+    e = embeddings.draw(run.streams, run.embedding, run.V, run.d, run.m, (shape.V, shape.d, shape.m), own, run.given)
     no_label = jnp.where(jnp.arange(shape.V, dtype=i32) < run.V, f32(0), f32(-jnp.inf))
     return World(run, e, task.permutation(run.streams, run.V, shape.V), no_label, shape, vmapped=vmapped)
 

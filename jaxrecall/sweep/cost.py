@@ -259,6 +259,7 @@ def peak_bytes(shape: Shape) -> int:
         floats += 4 * V * d + 5 * V * V
     elif not shape.trained_by.exact:
         floats += 4 * V * p + 3 * m * m
+    floats += 4 * V * d * len(shape.given_tables)  # on the host too, and those of the batch that waits
     if shape.diagnose:
         floats += 4 * V * d + (4 * V * p + 2 * d * p + 2 * m * d if m else 0)
     if shape.decoders:  # what the program returns, and float64 on the host

@@ -7,6 +7,7 @@ from dataclasses import Field, replace
 from typing import Any
 
 from ..model.columns import CODE_VERSION, COLUMNS
+from ..model.laws.array import Content, contents_of
 from ..model.point import FIELDS, Point, Run, make_point, problem_in_workers
 from ..simulator.shape import Shape
 from . import plan as planning
@@ -103,8 +104,12 @@ class Recall:
 
     def problem_in_workers(self, points: Iterable[Point]) -> str | None:
         """Why other processes cannot run these points, in one line; None if they can."""
-        one_each = {(point.embedding, point.activation, point.tokens): point for point in points}
+        one_each = {(point.embedding, point.embedding_out, point.activation, point.tokens): point for point in points}
         return next(filter(None, map(problem_in_workers, one_each.values())), None)
+
+    def contents(self, points: Iterable[Point]) -> Mapping[str, Content]:
+        """What workers are sent for these points: contents of the files that their laws name, by hash."""
+        return contents_of(dict.fromkeys(law for point in points for law in point.embedding_laws))
 
 
 def _for_point(program: Callable[[Point], Shape], point: Point) -> Shape:

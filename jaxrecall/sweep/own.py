@@ -170,6 +170,9 @@ class Simulator:
             return f"{where}is no variable of its module, so other processes cannot import it; give it a name there"
         return None
 
+    def contents(self, points: Iterable[Any]) -> Mapping[str, Any]:
+        return {}
+
     def __reduce__(self) -> Any:
         return named, (self.name,)
 

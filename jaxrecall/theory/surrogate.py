@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import erf, logit
 
 from ..model.activations import value_and_slope
-from ..model.laws import Draws
+from ..model.laws import numpy_draws
 from .model import Model, check_N, check_theta
 
 PER_OCTAVE = 4
@@ -159,7 +159,6 @@ def _embeddings(model: Model, rng: np.random.Generator) -> tuple[np.ndarray, np.
     normals = np.zeros((2 * V + 1, V + 1)) if is_fixed else rng.normal(size=(2 * V + 1, model.d))
 
     def table(name: str, normals: np.ndarray) -> np.ndarray:
-        shared = rng.normal(size=(law.n_shared, model.d))
-        return law.make(Draws(name, np.arange(len(normals))[:, None], normals, shared, V, model.d), np)
+        return law.make(numpy_draws(law, name, np.arange(len(normals))[:, None], normals, (V, model.d), rng), np)
 
     return table("Z_in", normals[:V]), table("Z_out", normals[V:-1]), table("z_trig", normals[-1:])[0]

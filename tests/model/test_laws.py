@@ -14,7 +14,7 @@ from jaxrecall.errors import PointError, TheoryError
 from jaxrecall.model import laws
 from jaxrecall.model import point as points
 from jaxrecall.model.activations import activations, value_and_slope
-from jaxrecall.model.laws import LAWS, Draws, EmbeddingLaw, Equicorrelated, Gaussian, TokenLaw, find_law, register
+from jaxrecall.model.laws import LAWS, EmbeddingLaw, Equicorrelated, Gaussian, TokenLaw, find_law, numpy_draws, register
 from jaxrecall.model.laws.tokens import largest_words
 from jaxrecall.model.point import law_parameters, make_point, problem_in_workers
 from jaxrecall.model.reference.metrics import measure
@@ -63,7 +63,8 @@ def test_an_alias_and_the_import_path_are_one_law(monkeypatch):
     [
         (
             {"embedding": "gausian"},
-            r"embedding: got 'gausian'; did you mean gaussian\?; allowed: gaussian, sphere, orthogonal, equicorrelated, or",
+            r"embedding: got 'gausian'; did you mean gaussian\?; allowed: gaussian, sphere, orthogonal, equicorrelated, array, "
+            "clustered, low_rank, power_law, or",
         ),
         ({"embedding": "equicorrelated(rho=1)"}, r"embedding\.rho: got 1; allowed: finite numbers from 0 to below 1"),
         ({"embedding": "equicorrelated(rho='a')"}, r"embedding\.rho: got 'a'; allowed: finite numbers"),
@@ -92,7 +93,7 @@ def test_parameters_by_dotted_name():
     assert law_parameters(Point(**SMALL)) == {}
     for wrong, message in (
         ({"embedding.rho": 0.3}, r"embedding\.rho: got 0\.3; parameters of gaussian: none"),
-        ({"colour.hue": 1}, r"colour\.hue: got 1; fields with parameters: embedding, tokens, activation"),
+        ({"colour.hue": 1}, r"colour\.hue: got 1; fields with parameters: tokens, embedding, embedding_out, activation"),
         ({"embedding": "equicorrelated", "embedding.rho": 2}, r"embedding\.rho: got 2; allowed"),
     ):
         with pytest.raises(PointError, match=message):
@@ -181,10 +182,12 @@ def test_the_slope_of_every_activation_is_that_of_its_value(activation):
     np.testing.assert_allclose(slope, value, atol=1e-12)
 
 
-@pytest.mark.parametrize("law", [*(law() for law in LAWS["embedding"].values()), Equicorrelated(0.5), Signs()], ids=str)
+@pytest.mark.parametrize(
+    "law", [*(law() for name, law in LAWS["embedding"].items() if name != "array"), Equicorrelated(0.5), Signs()], ids=str
+)
 def test_rows_of_every_law_have_mean_square_length_one(law):
     V, d, rng = 30, 64, np.random.default_rng(0)
-    draws = Draws("Z_in", np.arange(V)[:, None], rng.normal(size=(V, d)), rng.normal(size=(law.n_shared, d)), V, d)
+    draws = numpy_draws(law, "Z_in", np.arange(V)[:, None], rng.normal(size=(V, d)), (V, d), rng)
     assert np.mean(np.sum(law.rows(draws, np) ** 2, axis=1)) == pytest.approx(1, abs=0.25)
 
 

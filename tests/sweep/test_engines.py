@@ -45,7 +45,7 @@ from jaxrecall.sweep.shard import Shard
 from jaxrecall.sweep.store.store import MemoryStore
 from jaxrecall.sweep.workers import local
 from jaxrecall.sweep.workers.scheduler import MAX_FAILED_STARTS, TRIES, Scheduler, Workers
-from jaxrecall.sweep.workers.worker import STOP, Event, Worker
+from jaxrecall.sweep.workers.worker import STOP, Event, Setup, Worker
 
 if find_spec("submitit"):
     import submitit  # noqa: F401  its loggers keep the stdout of this moment, and that of a test is closed at its end
@@ -489,7 +489,7 @@ def check_import_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: 
 
 @pytest.mark.system
 def test_workers_find_modules_in_the_folders_they_are_given(tmp_path, monkeypatch):
-    check_import_paths(tmp_path, monkeypatch, lambda folders: local.LocalWorkers(1, folders))
+    check_import_paths(tmp_path, monkeypatch, lambda folders: local.LocalWorkers(1, Setup(folders, {})))
 
 
 def test_cores_and_devices_are_shared_out(monkeypatch):
@@ -680,7 +680,7 @@ def test_a_chunk_that_always_fails_on_ray_is_told_and_the_rest_goes_on(home, tmp
 def test_ray_workers_find_modules_in_the_folders_they_are_given(tmp_path, monkeypatch):
     from jaxrecall.sweep.workers.ray import RayWorkers
 
-    check_import_paths(tmp_path, monkeypatch, lambda folders: RayWorkers(1, None, {}, folders, 1))
+    check_import_paths(tmp_path, monkeypatch, lambda folders: RayWorkers(1, None, {}, Setup(folders, {}), 1))
 
 
 @pytest.mark.system

@@ -9,6 +9,7 @@ others is no axis: where kappa was given, gamma = kappa L^2 V / eta varies with 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -53,7 +54,9 @@ def as_given(frame: Table) -> Table:
         accuracy = frame.attrs["accuracy"]
         counted = {"n_correct", "n_test"} <= {*frame} or accuracy not in frame
         return frame if counted else frame.assign(n_correct=frame[accuracy], n_test=1)
-    frame = _with_optimizer(_with_bare_names(frame))
+    if {"embedding", "embedding_out"} <= {*frame} and frame["embedding_out"].equals(frame["embedding"]):
+        frame = frame.drop(columns="embedding_out")
+    frame = _with_optimizer(_with_bare_names(_with_file_names(frame)))
     for name in ("pool", "batch"):
         if name in frame and is_numeric_dtype(frame[name]):
             frame = frame.assign(**{name: frame[name].fillna(0).astype(np.int64)})
@@ -75,6 +78,15 @@ def _with_optimizer(frame: Table) -> Table:
     for name in (name for name in TRAINING if name in frame and frame[name].isna().equals(alone)):
         if len(values := frame[name].dropna().unique()) == 1:
             frame = frame.assign(**{name: values[0]})
+    return frame
+
+
+def _with_file_names(frame: Table) -> Table:
+    """Files of embeddings by name and content alone, which is what counts: a sweep may go on after they were moved."""
+    for name in (name for name in ("embedding", "embedding_out") if name in frame):
+        names = {text: re.sub(r'path="(?:[^"]*/)?([^"/]*)"', r'path="\1"', str(text)) for text in frame[name].unique()}
+        if any(text != short for text, short in names.items()):
+            frame = frame.assign(**{name: frame[name].map(names)})
     return frame
 
 

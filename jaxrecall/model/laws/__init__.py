@@ -8,7 +8,7 @@ are laws too: `model/activations.py`. To add one, write a frozen dataclass and d
 import pkgutil
 from importlib import import_module
 
-from .embedding import Draws, EmbeddingLaw, Moments, Rescaled, isotropic
+from .embedding import Draws, EmbeddingLaw, Moments, Rescaled, isotropic, numpy_draws
 from .equicorrelated import Equicorrelated
 from .gaussian import Gaussian
 from .law import LAWS, Law, find_law, register
@@ -40,5 +40,6 @@ __all__ = [
     "Uniform",
     "find_law",
     "isotropic",
+    "numpy_draws",
     "register",
 ]

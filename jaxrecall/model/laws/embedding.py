@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
@@ -42,6 +43,16 @@ class Draws(NamedTuple):
     V: Any
     d: Any
 
+    own: Any = None
+    """(n, law.n_own) further independent N(0, 1) entries of each row: a prefix in V and in n_own."""
+
+    given: Any = None
+    """(n, width) what `from_host` made, for a law with `on_host`."""
+
+
+Orders = Callable[[int, int], Any]
+"""The r-th random order of 0..n-1 of a table, (n,) integers, by r and n: `Draws` of a law that chooses among n things."""
+
 
 class EmbeddingLaw(Law):
     """How rows of embeddings are made. The same code serves NumPy and JAX through `xp`; in a program parameters are arrays."""
@@ -50,12 +61,22 @@ class EmbeddingLaw(Law):
     n_shared: ClassVar[int] = 0
     """Rows of normals that all rows of a table share."""
 
+    n_own: ClassVar[int] = 0
+    """Normals of each row, besides its d."""
+
+    on_host: ClassVar[bool] = False
+    """Whether `from_host` makes the rows, which `draws.given` then holds; a program takes them as an argument."""
+
     moments: ClassVar[Moments | None] = None
     """What theory needs to know; the formulas refuse a law that leaves it out, the locked-attention surrogate does not."""
 
     @abstractmethod
     def rows(self, draws: Draws, xp: Any) -> Any:
         """(n, width) rows of Z_in or Z_out; what is returned for padding is dropped, but it must be finite."""
+
+    def from_host(self, orders: Orders, V: int, d: int) -> Any:
+        """(V, d) float32 rows of Z_in or Z_out, a NumPy array, where `on_host` is true."""
+        raise NotImplementedError
 
     def special(self, draws: Draws, xp: Any) -> Any:
         """(1, width) z_trig or z_eos; isotropic unless a law says otherwise."""
@@ -81,9 +102,9 @@ def problems_of_rows(law: EmbeddingLaw, V: int, d: int) -> list[Problem]:
     rng = np.random.default_rng(0)
     for table in ("Z_in", "Z_out", "z_trig", "z_eos"):
         row = np.array([[0], [V - 1]] if table in ("Z_in", "Z_out") else [[0]], np.int32)
-        normals, shared = (rng.standard_normal((n, d)).astype(np.float32) for n in (len(row), law.n_shared))
+        normals = rng.standard_normal((len(row), d)).astype(np.float32)
         try:
-            rows = np.asarray(law.make(Draws(table, row, normals, shared, V, d), np))
+            rows = np.asarray(law.make(numpy_draws(law, table, row, normals, (V, d), rng), np))
         except Exception as error:
             got = f"{type(error).__name__}: {error}"
         else:
@@ -93,6 +114,14 @@ def problems_of_rows(law: EmbeddingLaw, V: int, d: int) -> list[Problem]:
         message = f"got {law}, of which rows {row[:, 0].tolist()} of {table} are {got}; allowed: {normals.shape} finite numbers"
         return [Problem("embedding", message)]
     return []
+
+
+def numpy_draws(law: EmbeddingLaw, table: str, row: Any, normals: Any, sizes: tuple[int, int], rng: Any) -> Draws:
+    """What the law makes rows of, with NumPy's random numbers; `sizes` are V and d, and all rows must be there for a law with `on_host`."""
+    V, d = sizes
+    shared, own = (rng.standard_normal(shape).astype(normals.dtype) for shape in ((law.n_shared, d), (len(row), law.n_own)))
+    given = law.from_host(lambda r, n: rng.permutation(n), V, d) if law.on_host and table in ("Z_in", "Z_out") else None
+    return Draws(table, row, normals, shared, V, d, own, given)
 
 
 def isotropic(draws: Draws, xp: Any) -> Any:

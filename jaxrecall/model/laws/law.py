@@ -34,6 +34,9 @@ class Law:
     name: ClassVar[str] = ""
     """Short name of a law of this package."""
 
+    reads_file: ClassVar[bool] = False
+    """Whether its text may name a file that holds something else the next time; then the law's own text says what it held."""
+
     def __post_init__(self) -> None:
         problems: list[Problem] = []
         for f in fields(self):
@@ -57,20 +60,23 @@ class Law:
         """The text with float parameters at their defaults, or at a value that stands for any: what a compiled program depends on."""
         return str(replace(self, **{f.name: _any_value(f) for f in fields(self) if isinstance(getattr(self, f.name), float)}))
 
-    def traced(self) -> dict[str, float]:
-        """The float parameters by dotted name, as "embedding.rho": one compiled program serves all their values."""
-        found = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {f"{self.field}.{name}": value for name, value in found.items() if isinstance(value, float)}
+    def traced(self, of: str = "") -> dict[str, float]:
+        """The float parameters by dotted name, as "embedding.rho": one compiled program serves all their values.
 
-    def numbers(self) -> dict[str, float]:
+        `of` is the field of the point, where it is another one than that of the class, as embedding_out is.
+        """
+        found = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {f"{of or self.field}.{name}": value for name, value in found.items() if isinstance(value, float)}
+
+    def numbers(self, of: str = "") -> dict[str, float]:
         """All parameters that are numbers by dotted name: the columns that a row has of them."""
         found = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {f"{self.field}.{name}": float(value) for name, value in found.items() if isinstance(value, (int, float))}
+        return {f"{of or self.field}.{name}": float(value) for name, value in found.items() if isinstance(value, (int, float))}
 
-    def with_traced(self, values: Mapping[str, Any]) -> Any:
+    def with_traced(self, values: Mapping[str, Any], of: str = "") -> Any:
         """A copy with these float parameters, arrays of a traced program, which are not checked."""
         other = copy.copy(self)
-        for name in self.traced():
+        for name in self.traced(of):
             object.__setattr__(other, name.partition(".")[2], values[name])
         return other
 
@@ -130,11 +136,11 @@ def find_law(field: str, given: Any) -> Any:
         return given
     if not isinstance(given, str):
         raise _error(field, given)
-    return _parsed(field, given)
+    law = _parsed(field, given)
+    return _parse(field, given) if law.reads_file and str(law) != given else law
 
 
-@lru_cache(4096)
-def _parsed(field: str, text: str) -> Any:
+def _parse(field: str, text: str) -> Any:
     head, bracket, arguments = text.partition("(")
     law = LAWS[field].get(head.strip()) or _imported(field, head.strip(), text)
     given: dict[str, Any] = {}
@@ -144,6 +150,9 @@ def _parsed(field: str, text: str) -> Any:
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             raise _error(field, text) from None
     return _made(law, given)
+
+
+_parsed = lru_cache(4096)(_parse)
 
 
 def _arguments(law: type[Law], text: str) -> dict[str, Any]:
@@ -221,4 +230,4 @@ def _any_value(f: Field[Any]) -> float:
 def _literal(value: Any) -> str:
     if isinstance(value, float):
         return to_12_digits(value)
-    return json.dumps(value) if isinstance(value, str) else str(value)
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else str(value)

@@ -60,7 +60,8 @@ def realize(point: Point, seed: int) -> Realization:
     seed = checked_seed(seed)
     _check_writable(point)
     streams = run_keys([Run(point, seed)])[0][0]
-    e = _embeddings(streams, point.embedding_law, V=point.V, d=point.d, m=point.m)
+    laws = point.embedding_laws
+    e = _embeddings(streams, embed.on_host(laws, streams, point.V, point.d), laws, V=point.V, d=point.d, m=point.m)
     perm = np.asarray(jax.jit(task.permutation, static_argnums=(1, 2))(streams, point.V, point.V))
 
     law = None if point.tokens == "uniform" else largest_words(point.token_law, point.V)
@@ -149,10 +150,13 @@ def run_keys(runs: Sequence[Run]) -> tuple[np.ndarray, np.ndarray]:
     return streams, keys.fold_on_host(keys.stream(streams, "train")[:, None], batch)
 
 
-@partial(jax.jit, static_argnames=("law", "V", "d", "m"))
-def _embeddings(streams: Array, law: EmbeddingLaw, V: int, d: int, m: int) -> embed.Embeddings:
-    place = TOGETHER.index(law) if law in TOGETHER else 0
-    return embed.draw(streams, place, V, d, m, (V, d, m), None if law in TOGETHER else law)
+@partial(jax.jit, static_argnames=("laws", "V", "d", "m"))
+def _embeddings(
+    streams: Array, given: dict[str, Array], laws: tuple[EmbeddingLaw, EmbeddingLaw], V: int, d: int, m: int
+) -> embed.Embeddings:
+    together = laws[0] in TOGETHER and laws[1] == laws[0]
+    place = TOGETHER.index(laws[0]) if together else 0
+    return embed.draw(streams, place, V, d, m, (V, d, m), None if together else laws, given)
 
 
 @partial(jax.jit, static_argnames="n_blocks")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,6 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 from ...errors import Problem
+from ...model.laws import LAWS
 from ...model.point import FIELDS, checked_field, law_parameters, make_point
 from .expr import MAX_BITS
 from .schema import FINITE, Kind, Mistakes, Schema, by_form, described, leaf, many, mapping, one_of, refuse, whole
@@ -54,14 +56,21 @@ class Names:
 
     def is_real(self, name: str, *ends: float) -> bool:
         """Whether an axis between two ends takes real numbers; a helper does unless both ends are whole."""
-        return self.type(name) == "float" if name in self.fields else name in self or any(end != int(end) for end in ends)
+        if name in self.fields or name in self:
+            return self.type(name) == "float"
+        return any(end != int(end) for end in ends)
 
     def value(self, point: Any, name: str) -> Any:
         """The value of a field, or of a parameter of a law, at a point; None for a law without this parameter."""
         return getattr(point, name) if name in self.fields else law_parameters(point).get(name)
 
     def type(self, name: str) -> str:
-        """ "int", "float", "bool" or "str"."""
+        """ "int", "float", "bool" or "str"; a parameter is "int" where it is one in every registered law that has it."""
+        if name not in self.fields:
+            field, _, parameter = name.partition(".")
+            laws = LAWS[self.fields[field].metadata["law"]].values()
+            kinds = {str(f.type) for law in laws for f in dataclasses.fields(law) if f.name == parameter}  # type: ignore[arg-type]
+            return "int" if kinds == {"int"} else "float"
         declared: Any = self.fields[name].type
         return getattr(declared, "__name__", str(declared)).removesuffix(" | None")
 

@@ -28,7 +28,8 @@ OnProgress = Callable[[int, int], None]
 Values = dict[str, Any]
 """Values of fields and helpers by name; None is not given."""
 
-_RESOLVED = {"activation", "embedding", "tokens", "kappa", "gamma", "gamma2"}  # fields that may change, or appear, when the point is made
+_RESOLVED = {"activation", "embedding", "embedding_out", "tokens", "kappa", "gamma", "gamma2"}
+"""Fields that may change, or appear, when the point is made."""
 
 
 class Levels(Mapping[Any, Any]):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import GridError, UsageError, shown
+from ...model.laws.array import paths_from, with_hashes
 from ...model.point import Point
 from ..settings import Settings
 from .axes import Names, law_parameters
@@ -111,7 +112,12 @@ def as_grid(given: GridLike, seeds: int | Iterable[int] | None = None, simulator
 
 
 def from_document(document: Document, on_progress: OnProgress = lambda done, of: None, simulator: Any = None) -> Grid:
-    """The grid that a document describes; raises GridError with a line for each error."""
+    """The grid that a document describes, whose paths are relative to its folder; raises GridError with a line for each error."""
+    with paths_from(Path(document.path).parent):
+        return _from_document(document, on_progress, simulator)
+
+
+def _from_document(document: Document, on_progress: OnProgress, simulator: Any) -> Grid:
     given = simulator or document.data.get("simulator")
     document.data.setdefault("name", Path(document.path).stem)
     names = Names(_imported(document, given) if isinstance(given, str) else simulator)
@@ -125,7 +131,8 @@ def from_document(document: Document, on_progress: OnProgress = lambda done, of:
         raise GridError(lines)
     expansion = expand(document, file, names, on_progress)
     about = given if isinstance(given, str) or not given else given.name
-    resolved = plain(file) | {"seeds": _as_seeds(file.seeds), "blocks": document.data.get("blocks"), "simulator": about}
+    blocks = with_hashes(document.data.get("blocks"))
+    resolved = plain(file) | {"seeds": _as_seeds(file.seeds), "blocks": blocks, "simulator": about}
     return Grid(
         name=file.name,
         root_seed=file.root_seed,

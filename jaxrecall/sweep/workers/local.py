@@ -83,12 +83,12 @@ def with_package(env: Mapping[str, str]) -> dict[str, str]:
 
 
 class LocalWorkers(Workers):
-    """`size` worker processes, which can import from `import_paths`."""
+    """`size` worker processes; each is told `setup` first."""
 
     is_here = True
 
-    def __init__(self, size: int, import_paths: tuple[str, ...] = ()):
-        self.setup, self.cores = Setup(import_paths), shares_of_cores(size)
+    def __init__(self, size: int, setup: Setup):
+        self.setup, self.cores = setup, shares_of_cores(size)
         self.environments = environments(size, os.environ, accelerators(os.environ))
         self.processes: dict[int, Process] = {}
         super().__init__(size, peers=size, speed=1 / size)

@@ -18,6 +18,7 @@ from ..running import runner
 from ..running.job import Executor, Job
 from ..running.progress import plural
 from ..shard import Shard
+from .worker import Setup
 
 EXTRAS = {"ray": "ray", "slurm": "submitit"}
 """The extra of this package that an engine needs has its name, and holds this module."""
@@ -99,12 +100,13 @@ class Engine:
         elif self.name == "ray":
             from .ray import RayWorkers
 
-            with closing(RayWorkers(size, self.ray_address, self.resources, import_paths, job.plan.n_runs)) as workers:
+            setup = Setup(import_paths, simulator_of(job.grid).contents(job.grid.points))
+            with closing(RayWorkers(size, self.ray_address, self.resources, setup, job.plan.n_runs)) as workers:
                 yield workers.execute
         elif size:
             from .local import LocalWorkers
 
-            with closing(LocalWorkers(size, import_paths)) as workers:
+            with closing(LocalWorkers(size, Setup(import_paths, simulator_of(job.grid).contents(job.grid.points)))) as workers:
                 yield workers.execute
         else:
             yield runner.execute

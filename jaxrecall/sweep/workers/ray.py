@@ -49,7 +49,8 @@ class Request(NamedTuple):
     resources: Mapping[str, float]
     """That each worker needs, as Ray names them (CPU, GPU, TPU, ...)."""
 
-    import_paths: tuple[str, ...]
+    setup: Setup
+    """What each worker is told first."""
 
     most: int
     """Workers that have anything to do."""
@@ -66,14 +67,14 @@ class RayWorkers(Workers):
         size: int | None,
         address: str | None,
         resources: Mapping[str, float],
-        import_paths: tuple[str, ...],
+        setup: Setup,
         most: int,
     ):
         self.is_here = address is None
         if address is None:
             size = size or min(cores(), most)
             resources = {"CPU": max(1, cores() // size), **resources}
-        self.request = Request(address, size, {"CPU": 1.0, **resources}, import_paths, most)
+        self.request = Request(address, size, {"CPU": 1.0, **resources}, setup, most)
         self.driver: Process | None = None
         peers = size or 1
         if address:
@@ -163,6 +164,7 @@ class Driver:
         special = {name: amount for name, amount in needed.items() if name not in ("CPU", "GPU")}
         options = {"num_cpus": needed["CPU"], "num_gpus": needed.get("GPU", 0), "resources": special}
         self.kind = ray.remote(Actor).options(**options, max_concurrency=2, max_restarts=0)
+        self.setup = ray.put(request.setup)
         self.actors: dict[int, Any] = {}
         self.places: dict[int, tuple[str, int]] = {}
         """The node of each worker, and its share of the cores there."""
@@ -195,8 +197,7 @@ class Driver:
                 taken = {slot for other, slot in self.places.values() if other == node}
                 slot = next(i for i in range(self.size) if i not in taken)
                 self.places[worker] = node, slot
-            setup = Setup(self.request.import_paths)
-            for event in actor.events.remote(slot, self.request.resources, self.request.address is not None, setup):
+            for event in actor.events.remote(slot, self.request.resources, self.request.address is not None, self.setup):
                 self._report(worker, actor, ray.get(event))
         except Exception as error:
             self._report(worker, actor, lost(_short(error), host))
@@ -226,12 +227,12 @@ class Driver:
             os._exit(1)
 
 
-def connect(address: str | None, n_cores: int) -> None:
-    """Joins the cluster at `address`, or starts one here."""
+def connect(address: str | None, n_cores: int, n_bytes: int) -> None:
+    """Joins the cluster at `address`, or starts one here, with room for `n_bytes` that workers are sent."""
     how: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if address is None:
-        how |= {"num_cpus": n_cores, "include_dashboard": False, "object_store_memory": STORE_BYTES}
+        how |= {"num_cpus": n_cores, "include_dashboard": False, "object_store_memory": STORE_BYTES + 2 * n_bytes}
     elif address != "auto":
         host, _, port = address.rpartition(":")
         socket.create_connection((host, int(port)), CONNECT_SECONDS).close()  # Ray itself would try for many minutes
@@ -255,7 +256,8 @@ def main(connection: Connection) -> None:
     request: Request = connection.recv()
     where = f"no Ray at {request.address}" if request.address else "no Ray could be started here"
     try:
-        connect(request.address, math.ceil(max(cores(), (request.size or 1) * request.resources["CPU"])))
+        n_bytes = sum(content.rows.nbytes for content in request.setup.contents.values())
+        connect(request.address, math.ceil(max(cores(), (request.size or 1) * request.resources["CPU"])), n_bytes)
         _leave_signals()  # Ray has set handlers of its own
         driver = Driver(connection, request)
     except Exception as error:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 import pickle
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from ...model.columns import CODE_VERSION
+from ...model.laws.array import Content, contents
 from ..door import Runner, runner_for
 from ..own import add_to_path
 from ..plan import Chunk, Terms
@@ -31,6 +32,9 @@ class Setup(NamedTuple):
 
     import_paths: Iterable[str]
     """Folders from which it can import, besides the usual ones."""
+
+    contents: Mapping[str, Content]
+    """Of the files that laws name, by hash: they need not be on its machine."""
 
     code_version: int = CODE_VERSION
     """Of the process that takes its rows."""
@@ -87,6 +91,7 @@ def main(connection: Connection) -> None:
         if setup.code_version != CODE_VERSION:
             raise RuntimeError(f"jaxrecall of code_version {CODE_VERSION} there, {setup.code_version} here")
         add_to_path(setup.import_paths)
+        contents.update(setup.contents)
         worker, chunks = Worker(send), SimpleQueue[bytes]()
         threading.Thread(target=_listen, args=(connection, worker, chunks), daemon=True).start()
         send("ready")
