@@ -71,7 +71,7 @@ def learned(point, key):
     d, H = point.d, point.H
     draws = jaxrecall.draws(jaxrecall.Point(V=point.V, N=N_MAX, d=d, L=point.L, n_test=point.n_test), key)
     more = jax.random.normal(jax.random.fold_in(key, TRIGGERS), (point.triggers - 1, d)) / d**0.5
-    which = jax.random.randint(jax.random.fold_in(key, WHICH), (N_MAX + point.n_test,), 0, point.triggers)
+    which = jax.random.bits(jax.random.fold_in(key, WHICH), (N_MAX + point.n_test,)) % point.triggers
     train = draws.train_tokens, draws.train_positions, draws.train_labels, which[:N_MAX]
     test = draws.test_tokens, draws.test_positions, draws.test_labels, which[N_MAX:]
     weights = jnp.where(jnp.arange(N_MAX) < point.N, 1.0, 0.0) / point.N
