@@ -58,7 +58,7 @@ def positions(point, key):
 
 
 def value_maps(point, key):
-    """(H, d_head, d) value maps: the identity cut into H parts where H d_head = d, else the first rows of a random rotation for each head."""
+    """(H, d_head, d) value maps: the identity cut into H parts where H d_head = d, else the first rows of a random rotation each."""
     width = point.d_head or point.d // point.H
     if width * point.H == point.d:
         return jnp.eye(point.d).reshape(point.H, width, point.d)

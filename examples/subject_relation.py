@@ -26,7 +26,7 @@ N_MAX = 2**14
 
 
 def sample(point, answers, words):
-    """Tokens (L,), relation and answer of a sequence from L + 4 random words: subjects are the first S tokens, then relations, then noise."""
+    """Tokens (L,), relation and answer of a sequence, from L + 4 random words; tokens are subjects, then relations, then noise."""
     s, r = words[0] % point.S, words[1] % point.R
     place = words[2] % point.L
     other = (place + 1 + words[3] % (point.L - 1)) % point.L

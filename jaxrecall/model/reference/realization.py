@@ -20,7 +20,6 @@ from ..point import BLOCK, REDRAWS, Point, Run, checked_seed
 from ..pool import MAX_DRAWS, MIN_MEAN
 from ..training import first_step
 
-
 Drawn = np.ndarray | Array
 """NumPy arrays of `realize`, JAX arrays of `draws`."""
 
