@@ -1,6 +1,6 @@
 """Several attention heads, positions and several triggers: do they help the transformer of this package to recall, or hurt?
 
-    key and value    k_j = z_in(x_j) + 1{j = ell} z_trig(t) + p_j,     v_j = k_j, or k_j less the trigger
+    key and value    k_j = z_in(x_j) + 1{j = ell} z_trig(t) + p_j,     v_j = k_j, or k_j less the trigger or p_j
     head h           a_h = softmax_j(k_j . W_h z_eos),     o_h = U_h sum_j a_hj v_j
     logits           Z_out sum_h V_h o_h,     loss = mean cross-entropy (nats)
 
@@ -29,8 +29,9 @@ def logits(model, tokens, ell, t):
     """Logits (V,) of a sequence, and attention (H, L): tokens (L,), the informative one at `ell` and marked by trigger t."""
     is_ell = (jnp.arange(len(tokens)) == ell)[:, None]
     trigger = jnp.where(is_ell, model["z_trig"][t][None], 0.0)
-    keys = model["Z_in"][tokens] + trigger + model["p"]
-    values = keys - jnp.where(model["trigger_in_value"], 0.0, trigger)
+    z, in_value = model["Z_in"][tokens], model["in_value"]
+    keys = z + trigger + model["p"]
+    values = z + in_value["trigger"] * trigger + in_value["positions"] * model["p"]
     attention = jax.nn.softmax((model["W"] @ model["z_eos"]) @ keys.T)
     outputs = jnp.einsum("hcd,hd->hc", model["U"], attention @ values)
     return model["Z_out"] @ jnp.einsum("hdc,hc->d", model["V"], outputs), attention
@@ -77,7 +78,8 @@ def learned(point, key):
     weights = jnp.where(jnp.arange(N_MAX) < point.N, 1.0, 0.0) / point.N
 
     fixed = {"Z_in": draws.Z_in, "Z_out": draws.Z_out, "z_eos": draws.z_eos, "z_trig": jnp.concatenate([draws.z_trig[None], more])}
-    fixed |= {"p": positions(point, key), "U": value_maps(point, key), "trigger_in_value": point.trigger_in_value}
+    fixed |= {"p": positions(point, key), "U": value_maps(point, key)}
+    fixed |= {"in_value": {"trigger": 1.0 * point.trigger_in_value, "positions": 1.0 * point.positions_in_value}}
     trained = {"V": jnp.zeros((H, d, fixed["U"].shape[1])), "W": jnp.zeros((H, d, d))}
 
     def gradient(trained):
@@ -130,6 +132,7 @@ simulator = jaxrecall.Simulator(
         "positions": (str, "none", ("none", "sinusoidal", "learned"), None, "static"),
         "triggers": (int, 1, 1, 1024, "static"),  # each sample is marked by one of so many
         "trigger_in_value": (bool, True, None, None, "traced"),
+        "positions_in_value": (bool, True, None, None, "traced"),
         "eta": (float, 1e-3, 0.0, None, "traced"),
         "kappa": (float, 100.0, 0.0, None, "traced"),
         "gamma2": (float, 0.0, 0.0, None, "traced"),  # 0: as gamma; of the order of V where further steps follow

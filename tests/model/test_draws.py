@@ -188,5 +188,5 @@ def test_draws_are_vmapped_over_keys():
 
 
 def test_draws_refuse_what_realize_refuses():
-    with pytest.raises(ValueError, match="drawn as Gaussian counts and cannot be written out"):
-        draws(Point(V=8, N=2**40, d=4, L=4, pool=16), jax.random.key(0))
+    with pytest.raises(ValueError, match=r"N, L: got .* tokens to write out; allowed: up to 67108864"):
+        draws(Point(V=8, N=2**10, d=4, L=2**24, pool=16), jax.random.key(0))
