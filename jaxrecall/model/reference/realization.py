@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,8 +20,8 @@ from ..point import BLOCK, REDRAWS, Point, Run, checked_seed
 from ..pool import MAX_DRAWS, MIN_MEAN
 from ..training import first_step
 
-Drawn = np.ndarray | Array
-"""NumPy arrays of `realize`, JAX arrays of `draws`."""
+Drawn = np.ndarray if TYPE_CHECKING else np.ndarray | Array
+"""NumPy arrays of `realize`; JAX arrays of `draws`, which type checkers take for NumPy's, too."""
 
 
 class Realization(NamedTuple):
