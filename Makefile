@@ -20,14 +20,15 @@ accelerators: .venv-tpu/installed .venv-cuda/installed  ## set up, compile all p
 	.venv-cuda/bin/python -m benchmarks.accelerators cuda
 
 REPORT-capacity := --x d --lines L --panels V
-REPORT-mlp := --x m --lines d --panels trigger_in_value activation
+FIT-mlp := --along m
+REPORT-mlp := --along m --x d --lines V --panels trigger_in_value activation
 REPORT-bound := --x V --lines L
 REPORT-phase := --x d --lines L --panels V --phase d N
 REPORT-late := --x d --panels optimizer trains
 REPORTED := capacity mlp bound phase late
-SEARCHED := law law-exact embeddings sensitivity
+DRAWN := law law-exact embeddings sensitivity width storage noise
 
-study: .venv/installed-dev $(patsubst %,results/study/%/table.parquet,$(SEARCHED) $(REPORTED))  ## run the shipped studies and draw their figures, about 20 minutes on 2 cores
+study: .venv/installed-dev $(patsubst %,results/study/%/table.parquet,$(DRAWN) $(REPORTED))  ## run the shipped studies and draw their figures, about 50 minutes on 2 cores
 	$(MAKE) --jobs 2 $(REPORTED:%=results/study/%/report.html)
 	$(BIN)/python results/figures.py
 
@@ -38,7 +39,7 @@ results/study/%/table.parquet: sweeps/%.yaml
 	$(BIN)/python -m jaxrecall.compact results/study/$* --prune
 
 results/study/%/report.html: results/study/%/table.parquet
-	$(BIN)/python -m jaxrecall.fit results/study/$* --theta 0.5 0.9 --resamples 200
+	$(BIN)/python -m jaxrecall.fit results/study/$* --theta 0.5 0.9 --resamples 200 $(FIT-$*)
 	$(BIN)/python -m jaxrecall.report results/study/$* --resamples 200 $(REPORT-$*)
 
 lint: .venv/installed-dev

@@ -14,9 +14,9 @@ from jaxrecall.model.point import FIELDS, make_point
 from jaxrecall.sweep.cost import operations, work
 from jaxrecall.sweep.door import RECALL
 
-BASE = {"pool": 64, "n_test": 512, "embedding": "sphere", "trigger_in_value": False}
+BASE = {"pool": 64, "n_test": 512, "embedding": "sphere", "trigger_in_value": False, "streams": "independent"}
 LATER = {"steps": 10, "optimizer": "adam", "lr": 0.03, "gamma2": 64}
-WIDTH, MAX_RUNS = 0.08, 1000
+WIDTH, MAX_RUNS = 0.15, 1000
 DENSE_SEEDS = 64
 STUDIES: dict[str, tuple[tuple[int, int], list[dict[str, Any]]]] = {
     "d": ((2, 128), [{"V": V, "L": 8, "N": 16 * V} for V in (16, 32, 64)] + [

@@ -56,15 +56,16 @@ def trained(cell, V):
 
 @cache
 def least_squares(d):
-    """Mean accuracy by V of the V_mat that minimises |Z_in V_mat^T Z_out^T - 1|^2, an associative memory that is solved for."""
-    levels = sorted({round(2 ** (k / 4)) for k in range(8, 4 * 10 + 1) if 2 ** (k / 4) <= 2 * d * d})
+    """Mean accuracy by V > d of the V_mat that minimises |Z_in V_mat^T Z_out^T - 1|^2, an associative memory that is solved for."""
+    levels = sorted({round(2 ** (k / 4)) for k in range(8, 4 * 10 + 1) if d < 2 ** (k / 4) <= 2 * d * d})
     found = {}
     for V in levels:
         right = []
         for seed in range(LEAST_SQUARES_SEEDS):
             rng = np.random.default_rng([V, d, seed])
             Z_in, Z_out = (z / np.linalg.norm(z, axis=1, keepdims=True) for z in rng.normal(size=(2, V, d)))
-            logits = Z_in @ np.linalg.pinv(Z_in) @ (Z_out @ np.linalg.pinv(Z_out)).T
+            M_in, M_out = (np.linalg.solve(z.T @ z, z.T) for z in (Z_in, Z_out))  # V > d
+            logits = Z_in @ (M_in @ M_out.T) @ Z_out.T
             right.append((logits.argmax(axis=1) == np.arange(V)).mean())
         found[V] = np.mean(right)
     return found

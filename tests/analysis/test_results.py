@@ -1,4 +1,4 @@
-"""The committed studies: what results/README.md says is what the tables beside it hold."""
+"""The committed studies: what results/README.md and docs/theory.md say is what the tables beside it hold."""
 
 import importlib
 import json
@@ -14,26 +14,28 @@ from jaxrecall.model.columns import CODE_VERSION
 from jaxrecall.sweep.grid import read_grid
 
 README = (ROOT / "results/README.md").read_text()
-POOL = (ROOT / "docs/pool.md").read_text()
+POOL, THEORY = ((ROOT / f"docs/{page}.md").read_text() for page in ("pool", "theory"))
 REPORTED = ["capacity", "mlp", "bound", "phase"]
-SEARCHED = ["law", "law-exact", "embeddings", "sensitivity"]
-QUICK = ["embeddings", "mlp", "noise_map", "noise_of_gradient", "sensitivity"]
+SEARCHED = ["law", "law-exact", "embeddings", "sensitivity", "width", "storage"]
+QUICK = ["embeddings", "activations", "noise_map", "noise_of_gradient", "sensitivity", "storage"]
 WITH_THEORY = ["capacity", "bound", "bound_slopes", "agreement"]
 WITH_THEORY += ["law_exponents", "law_lengths", "law_slopes", "law_logarithms", "law_errors", "law_check"]
+WITH_THEORY += ["law_without", "law_without_errors", "required_width", "width_errors", "width_exponents", "phase_table"]
+ERRORS = ["critical_sizes", "layer_accuracy", "snr_errors", "gradient_noise"]
 OF_POOLS = ["pool_summary", "pool_differences", "pool_noise"]
 
 
-@pytest.mark.parametrize("name", [*REPORTED, "pool"])
+@pytest.mark.parametrize("name", [*REPORTED, "pool", "noise"])
 def test_a_study_holds_the_runs_of_its_grid(name):
     grid, folder = read_grid(ROOT / f"sweeps/{name}.yaml"), ROOT / "results/study" / name
     rows = jaxrecall.load(folder)
     assert set(zip(rows["point_id"], rows["seed"], strict=True)) == {(p.point_id, seed) for p in grid.points for seed in grid.seeds}
     assert set(rows["code_version"]) == {CODE_VERSION}
     assert json.loads((folder / "manifest.json").read_text())["grid"]["name"] == name
-    assert name == "pool" or "<svg" in (folder / "report.html").read_text()
+    assert name in ("pool", "noise") or "<svg" in (folder / "report.html").read_text()
 
 
-@pytest.mark.parametrize("name", [*REPORTED, "late", "pool", *SEARCHED])
+@pytest.mark.parametrize("name", [*REPORTED, "late", "pool", "noise", *SEARCHED])
 def test_theory_covers_every_point_of_a_study_that_ends_with_the_recipe(name):
     rows = jaxrecall.load(ROOT / "results/study" / name, last=True).drop_duplicates("point_id")
     refused = [isinstance(_answer(lambda model: model, row), TheoryError) for row in rows.to_dict("records")]
@@ -45,7 +47,7 @@ def test_a_search_has_finished_every_cell_of_its_grid(name):
     grid, folder = read_grid(ROOT / f"sweeps/{name}.yaml"), ROOT / "results/study" / name
     found = json.loads((folder / "search.json").read_text())
     assert len(found["cells"]) == len(grid.points) * len(grid.search.theta)
-    assert {cell["outcome"] for cell in found["cells"]} <= {"found", "seeds", "budget", "plateau", "right"}
+    assert {cell["outcome"] for cell in found["cells"]} <= {"found", "seeds", "budget", "plateau", "left", "right", "nonfinite"}
     rows = jaxrecall.load(folder)
     assert set(rows["code_version"]) == {CODE_VERSION}
     assert set(rows["seed"]) <= set(grid.seeds)
@@ -59,9 +61,9 @@ def test_figures_are_there_and_the_results_take_little_room():
     assert sum(path.stat().st_size for path in (ROOT / "results").rglob("*") if path.is_file()) < 20e6
 
 
-@pytest.mark.parametrize("table", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in (*WITH_THEORY, *OF_POOLS))])
+@pytest.mark.parametrize("table", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in (*WITH_THEORY, *OF_POOLS, *ERRORS))])
 def test_the_tables_are_printed_by_the_script(monkeypatch, table):
     monkeypatch.syspath_prepend(ROOT / "results")
     tables = importlib.import_module("tables")
-    print_table = next(found for found in (*tables.LAW, *tables.CLAIMS, *tables.POOL) if found.__name__ == table)
-    assert print_table() in (POOL if table in OF_POOLS else README)
+    print_table = next(found for found in (*tables.LAW, *tables.CLAIMS, *tables.POOL, *tables.theory.TABLES) if found.__name__ == table)
+    assert print_table() in (POOL if table in OF_POOLS else THEORY if table in ERRORS else README)

@@ -322,12 +322,13 @@ def test_a_search_goes_beyond_what_runs_without_a_pool_can(tmp_path, capsys):
     assert main(["--grid", str(tmp_path / "search.yaml"), "--out", str(tmp_path / "out")]) == 0
     (cell,) = json.loads((tmp_path / "out/search.json").read_text())["cells"]
     assert cell["N_star"] > 10**6
-    (tmp_path / "search.yaml").write_text(base + search + "blocks: [{axes: {L: [2000], pool: [null, 32]}}]\n")
+    beyond = search.replace("from: 1000000,", "from: 2000000000,")
+    (tmp_path / "search.yaml").write_text(base + beyond + "blocks: [{axes: {L: [2000], pool: [null, 32]}}]\n")
     capsys.readouterr()
     assert main(["--grid", str(tmp_path / "search.yaml"), "--out", str(tmp_path / "out")]) == 2
     printed = capsys.readouterr().err
     assert "search: 1 of 2 points cannot b" in printed
-    assert "N: got 100000000000; allowed: whole numbers from 1 to 1073741824, with a pool to" in printed
+    assert "N: no level between search.from and search.to is valid" in printed
 
 
 # --- the law without a pool
