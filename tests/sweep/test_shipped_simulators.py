@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -167,13 +166,18 @@ def test_workers_resume_after_a_kill_with_the_rows_of_one_process(name, tmp_path
 
     def sweep(out, *options):
         command = [sys.executable, "-m", "jaxrecall.sweep", "--grid", f"{name}.yaml", "--out", out, *options]
-        return subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        with open(tmp_path / "told", "w") as told:
+            return subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=told, stderr=told)
 
     def rows(out):
         return jaxrecall.load(tmp_path / out).drop(columns="seconds")
 
-    alone = sweep("alone")
-    assert alone.wait(300) == 0, alone.stdout.read()
+    def finished(process):
+        code = process.wait(300)
+        return code, (tmp_path / "told").read_text()
+
+    code, told = finished(sweep("alone"))
+    assert code == 0, told
     killed, parts = sweep("shared", "--workers", "2"), tmp_path / "shared/parts"
     deadline = time.monotonic() + 240
     while not (parts.is_dir() and any(parts.iterdir())) and killed.poll() is None and time.monotonic() < deadline:
@@ -182,9 +186,8 @@ def test_workers_resume_after_a_kill_with_the_rows_of_one_process(name, tmp_path
     killed.wait(60)
     before = rows("shared")
     assert 0 < len(before) < 144, "killed too early or too late"
-    resumed = sweep("shared", "--workers", "2")
-    told = resumed.communicate(timeout=300)[0]
-    assert resumed.returncode == 0, told
+    code, told = finished(sweep("shared", "--workers", "2"))
+    assert code == 0, told
     assert f"{len(before)} of 144 runs done" in told
     assert_frame_equal(rows("shared"), rows("alone"))
-    assert Path(tmp_path / "shared/accuracy.png").stat().st_size > 5000
+    assert (tmp_path / "shared/accuracy.png").stat().st_size > 5000

@@ -20,8 +20,10 @@ from ..point import BLOCK, REDRAWS, Point, Run, checked_seed
 from ..pool import MAX_DRAWS, MIN_MEAN
 from ..training import first_step
 
-Drawn = np.ndarray if TYPE_CHECKING else np.ndarray | Array
-"""NumPy arrays of `realize`; JAX arrays of `draws`, which type checkers take for NumPy's, too."""
+if TYPE_CHECKING:
+    Drawn = np.ndarray  # so that what `realize` gives can be used as such
+else:
+    Drawn = np.ndarray | Array
 
 
 class Realization(NamedTuple):
