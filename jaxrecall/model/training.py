@@ -29,13 +29,19 @@ class Optimizer(NamedTuple):
     settings: Mapping[str, float] = MappingProxyType({})
     elementwise: bool = False
     """Whether it scales each entry of W_KQ by itself. The others move W_KQ along z_eos^T alone, so w = W_KQ z_eos is all of it."""
+    gain: float = 1.0
+    """How far apart two runs move an entry in a step at most, mean over steps, at rate 1, for each unit by which their gradients
+    differ."""
 
+
+GAIN_OF_ADAM = 4.2e8
+"""m / (sqrt v + epsilon): m moves by 1 / epsilon, sqrt v by as much times |m| / sqrt v, which is at most 3.2."""
 
 OPTIMIZERS = {
     "sgd": Optimizer("sgd"),
-    "momentum": Optimizer("sgd", {"momentum": 0.9}),
-    "adam": Optimizer("adam", elementwise=True),
-    "adamw": Optimizer("adamw", elementwise=True),
+    "momentum": Optimizer("sgd", {"momentum": 0.9}, gain=10.0),
+    "adam": Optimizer("adam", elementwise=True, gain=GAIN_OF_ADAM),
+    "adamw": Optimizer("adamw", elementwise=True, gain=GAIN_OF_ADAM),
 }
 """Optimisers by name. By the defaults of optax adam and adamw have beta1 0.9, beta2 0.999, epsilon 1e-8, and adamw weight decay 1e-4."""
 

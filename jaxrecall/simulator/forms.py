@@ -37,7 +37,7 @@ OF_ANY_VALUE = EVALUATION | {"embedding", "activation", "trigger_in_value"}
 """Fields that do not matter to them: bounds are computed from what was drawn."""
 
 AFTER_RECIPE = frozenset({"steps", "start", "optimizer", "lr", "lr_attention", "trains", "batch"})
-"""Fields of further steps, in which no shortcut is taken."""
+"""Fields of further steps. Their shortcut, `locked`, bounds its own error at every step, whatever these are."""
 
 KNOWN = BOUNDED | OF_ANY_VALUE | AFTER_RECIPE
 """A point with any other field off its default runs exact."""
@@ -91,6 +91,11 @@ def _shortcut_may_pay(point: Point) -> bool:
     """Whether the recipe is run, shortcuts are allowed and know the point, and most runs are expected to meet their bound."""
     asked = point.start != "zero" and point.exact == "guarded"
     return asked and not unknown_fields(point, KNOWN) and step2_error(point) <= TOLERANCE[0]
+
+
+def may_group_steps(point: Point) -> bool:
+    """Whether further steps may take the samples of a token together where attention is locked, by any law of the tokens."""
+    return point.trains_on and point.exact == "guarded" and not unknown_fields(point, KNOWN | {"tokens"})
 
 
 def register(form: object) -> None:

@@ -101,8 +101,7 @@ def over_pairs(world: World, state: State, wanted: Collection[str], step: int) -
         """The sum over the pairs of a token of their weight r^T logits."""
         phi, _ = pairs.features_of(world, pairs.hidden(own, shared[0]))
         logits = mapped(shared[1], phi)
-        r = probabilities(world, state.rate * logits) - is_label(world, jnp.full(len(phi), label)).astype(f32)
-        return weight @ jnp.sum(lax.stop_gradient(r) * logits, axis=1)
+        return weight @ slope_along(world, logits, jnp.full(len(phi), label), state.rate)
 
     (own, shared), pull_back = jax.vjp(tables, values)
 
@@ -113,6 +112,12 @@ def over_pairs(world: World, state: State, wanted: Collection[str], step: int) -
     zero = jax.tree.map(jnp.zeros_like, shared)
     by_shared, by_own = lax.scan(token, zero, (own, weights_of(world, E), world.perm))
     return pull_back((by_own, by_shared))[0]
+
+
+def slope_along(world: World, logits: Array, y: Array, rate: Array | float = 1.0) -> Array:
+    """(n,): r^T logits with r held, whose gradient is that of the loss of logits (n, V) with labels y (n,)."""
+    r = probabilities(world, rate * logits) - is_label(world, y).astype(f32)
+    return jnp.sum(lax.stop_gradient(r) * logits, axis=1)
 
 
 Maps = tuple[Array, ...]

@@ -27,7 +27,7 @@ def finish(raw: dict[str, Any], point: Point, form: Form) -> list[Metrics] | Non
         return None
     label = form.label(point, raw["locked"])
     if point.trains_on:
-        return _trace(raw["trace"], point, "descent" if point.start == "zero" else f"{label}, descent")
+        return _trace(raw["trace"], point, "" if point.start == "zero" else f"{label}, ")
     scale = point.gamma * point.eta * float(raw["w_scale"])
     row = _measured(raw, point, scale) | dict.fromkeys((*EXTRA_COLUMNS, *TRACE_COLUMNS))
     if point.diagnose:
@@ -37,7 +37,7 @@ def finish(raw: dict[str, Any], point: Point, form: Form) -> list[Metrics] | Non
     return [_judged(row, bool(raw["finite"]), scale) | _named(raw, point.steps, label)]
 
 
-def _trace(raw: dict[str, Any], point: Point, label: str) -> list[Metrics]:
+def _trace(raw: dict[str, Any], point: Point, recipe: str) -> list[Metrics]:
     """A row for each recorded step; every array of `raw` has their axis first, and w at its true scale."""
     rows = []
     for i, step in enumerate(point.recorded_steps):
@@ -48,7 +48,8 @@ def _trace(raw: dict[str, Any], point: Point, label: str) -> list[Metrics]:
         # step 1 of the recipe is over when a trace begins
         row["step1_memory_accuracy"] = None if point.start == "zero" else int(raw["n_step1"][0]) / point.V
         finite = bool(now["finite"]) and all(map(math.isfinite, traced.values()))
-        rows.append(_judged(row, finite, scale) | _named(now, step, label))
+        grouped = step > point.recorded_steps[0] and not now["n_read"]
+        rows.append(_judged(row, finite, scale) | _named(now, step, f"{recipe}{'locked ' if grouped else ''}descent"))
     return rows
 
 

@@ -6,6 +6,7 @@ them, and records the model now and then. `model/reference/steps.py` and `descen
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +16,7 @@ from jax import Array, lax
 
 from ..model import keys
 from ..model.training import MAX_RECORDED, MAX_STEPS, OPTIMIZERS, TRAINS, first_step, recorded_steps, updates
-from . import counts, gradient, pairs, record, shortcut, stream
+from . import counts, gradient, locked, pairs, record, shortcut, stream
 from .attention import attention_scores, unless_rounding
 from .forms import FORMS
 from .gradient import Parameters, State
@@ -25,6 +26,9 @@ from .world import Trained, World, batch_of_step, centred, f32, i32, trained, ze
 
 SAMPLES: dict[str, shortcut.Samples] = {"stream": stream, "counts": counts, "pairs": pairs}
 """How a form sums over samples."""
+
+GradientAt = Callable[[Parameters, Array], tuple[Parameters, Array]]
+"""(parameters, step) -> the gradient, and 1 (int32) if the samples of the step were read, or 0."""
 
 
 def run(world: World) -> tuple[Trained, dict[str, Any]]:
@@ -79,36 +83,66 @@ def further(world: World, trained: Trained) -> dict[str, Any]:
     stepping = world if world.shape.pool or world.shape.batched else with_noise_tokens(world)
     params = start(world, trained)
     optimizer = updates(world.shape.optimizer)
+    gradient_at = grouped_where_locked(stepping, fixed_w) if world.shape.groups else exact_at(stepping, fixed_w)
 
-    def one(step: Array, state: tuple[Parameters, Any]) -> tuple[Parameters, Any]:
-        params, memory = state
-        slope = gradient_of_step(stepping, params, fixed_w, step)
+    def one(step: Array, state: tuple[Parameters, Any, Array]) -> tuple[Parameters, Any, Array]:
+        params, memory, n_read = state
+        slope, read = gradient_at(params, step)
         with jax.numpy_dtype_promotion("standard"):  # optax mixes types
             moves, memory = optimizer.update(slope, memory, params)
-        return {name: params[name] + rate_of(world, name) * move for name, move in moves.items()}, memory
+        return {name: params[name] + rate_of(world, name) * move for name, move in moves.items()}, memory, n_read + read
 
     def until_recorded(c: Array, carry: Any) -> Any:
         done, state, records = carry
         target = jnp.minimum(candidates[c], world.run.steps)
         state = lax.fori_loop(done, target, one, state)
-        now = measured(state[0], target)
+        now = measured(state[0], target) | {"n_read": state[2]}
         return target, state, jax.tree.map(lambda all, this: all.at[c].set(this), records, now)
 
     def measured(params: Parameters, step: Array) -> dict[str, Array]:
         last = samples_of(world, jnp.maximum(step - 1, 0))
         return record.at_step(moved(world, params), params, attention_of(world, params, fixed_w), trained.V1, last)
 
-    shapes = jax.eval_shape(lambda: measured(params, i32(first)))
+    shapes = jax.eval_shape(lambda: measured(params, i32(first)) | {"n_read": i32(0)})
     records = jax.tree.map(lambda a: jnp.zeros((MAX_RECORDED, *a.shape), a.dtype), shapes)
     n_recorded = jnp.sum((candidates < world.run.steps).astype(i32), dtype=i32) + 1
-    return lax.fori_loop(0, n_recorded, until_recorded, (i32(first), (params, optimizer.init(params)), records))[2]
+    return lax.fori_loop(0, n_recorded, until_recorded, (i32(first), (params, optimizer.init(params), i32(0)), records))[2]
+
+
+def exact_at(world: World, fixed_w: Array) -> GradientAt:
+    """The gradient at parameters in a step from its samples."""
+    return lambda params, step: (gradient_of_step(world, params, fixed_w, step), i32(1))
+
+
+def grouped_where_locked(world: World, fixed_w: Array) -> GradientAt:
+    """The same where attention is open; where it is locked, from tokens with weights."""
+    shares = locked.shares(world, samples_of(world, i32(0)), i32(0))
+
+    def gradient_at(params: Parameters, step: Array) -> tuple[Parameters, Array]:
+        w = attention_of(world, params, fixed_w)
+        here = moved(world, params)
+        state = gradient.at_parameters(here, params["V_mat"], w)
+        assert state.scores
+        grouped = locked.may_group(here, params, w, state.scores)
+
+        def by_token() -> Parameters:
+            new = jnp.bool_(world.shape.batched) | world.run.fresh_batches
+            now = lax.cond(new, lambda: locked.shares(world, samples_of(world, step), step), lambda: shares)
+            return of_parameters(world, locked.over_tokens(here, state, wanted_of(params), now), params)
+
+        def by_sample() -> Parameters:
+            return gradient_of_step(locked.unread(world, grouped), params, fixed_w, step)
+
+        return lax.cond(grouped, by_token, by_sample), (~grouped).astype(i32)
+
+    return gradient_at
 
 
 def gradient_of_step(world: World, params: Parameters, fixed_w: Array, step: Array) -> Parameters:
     """The gradient of the mean loss of gradient step `step`, by parameter."""
     here = moved(world, params)
     state = gradient.at_parameters(here, params["V_mat"], attention_of(world, params, fixed_w))
-    wanted = ["w" if name == "W_KQ" else name for name in params]
+    wanted = wanted_of(params)
     if world.shape.pool:
         found = gradient.over_pairs(here, state, wanted, 0)
     else:
@@ -117,7 +151,16 @@ def gradient_of_step(world: World, params: Parameters, fixed_w: Array, step: Arr
         found = over(here, sums, wanted, which)
     if "w" in found:
         found["w"] = jnp.where(world.run.L > 1, found["w"], f32(0))  # a lone token has all the attention: no optimiser scales rounding up
-    # a step along g z_eos^T moves w = W_KQ z_eos along g
+    return of_parameters(world, found, params)
+
+
+def wanted_of(params: Parameters) -> list[str]:
+    """The names by which gradients are found."""
+    return ["w" if name == "W_KQ" else name for name in params]
+
+
+def of_parameters(world: World, found: Parameters, params: Parameters) -> Parameters:
+    """The gradient by parameter; a step along g z_eos^T moves w = W_KQ z_eos along g."""
     return {name: found["w"][:, None] * world.e.z_eos[None] if name == "W_KQ" else found[name] for name in params}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import UsageError
 from ..model.laws import TOGETHER
 from ..model.point import BLOCK, Point, of_kind
-from .forms import FORMS, Form, exact_form, form_for
+from .forms import FORMS, Form, exact_form, form_for, may_group_steps
 
 _STATIC = of_kind("static")
 
@@ -59,6 +59,9 @@ class Shape:
     batched: bool = False
     """Whether further steps read batches of samples."""
 
+    groups: bool = False
+    """Whether further steps may take the samples of a token together where attention is locked."""
+
     light: bool = False
     """On a CPU, compiled in less time and slower to run, by the factors below. The plan chooses it for little work of the recipe."""
 
@@ -86,7 +89,7 @@ class Shape:
     @property
     def variant(self) -> tuple[Any, ...]:
         """What two programs must share, besides sizes, for one to hold the other's points."""
-        return self.form, self.m > 0, *(getattr(self, name) for name in (*_STATIC, "embedding", "batched"))
+        return self.form, self.m > 0, *(getattr(self, name) for name in (*_STATIC, "embedding", "batched", "groups"))
 
     def fits(self, point: Point) -> bool:
         """Whether the program can run the point."""
@@ -138,4 +141,7 @@ def _static_fields(point: Point) -> dict[str, Any]:
     nothing = {"pool": 0, "optimizer": "", "trains": ""}
     values |= {"activation": point.activation_law.static_text(), "tokens": point.token_law.static_text()}
     values["embedding"] = "" if point.embedding_law in TOGETHER else point.embedding_law.static_text()
-    return {name: nothing[name] if value is None else value for name, value in values.items()} | {"batched": point.batch is not None}
+    return {name: nothing[name] if value is None else value for name, value in values.items()} | {
+        "batched": point.batch is not None,
+        "groups": may_group_steps(point),
+    }

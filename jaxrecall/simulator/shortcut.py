@@ -107,10 +107,15 @@ def spectral_radius(M: Array) -> Array:
 def is_locked(world: World, w_hat: Array) -> Array:
     """Whether the informative token is ahead of any other by LOCKED_NATS + ln L, whatever the tokens are."""
     scores = attention_scores(world, w_hat, world.run.gamma_eta)
+    return nats_ahead(world, scores) >= LOCKED_NATS + jnp.log(world.run.L.astype(f32))
+
+
+def nats_ahead(world: World, scores: Scores) -> Array:
+    """How far the attention logit of an informative token is ahead of any other at least, whatever the tokens are (nats)."""
     real = world.no_label == 0
     lowest = jnp.min(jnp.where(real, scores.token, f32(math.inf)))
     highest = jnp.max(jnp.where(real, scores.token, f32(-math.inf)))
-    return scores.trigger + lowest - highest >= LOCKED_NATS + jnp.log(world.run.L.astype(f32))
+    return scores.trigger + lowest - highest
 
 
 def step3_locked(world: World, A: Array, T: Array, shares: Array | None) -> Array:

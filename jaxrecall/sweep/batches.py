@@ -147,7 +147,8 @@ class BatchRunner:
                         for _, other in ahead:  # so that their memory is free again
                             other.wait()
                         raise
-                    amounts = operations(shape, sum((work(run.point) for run in done), Work()))
+                    asked = (work(run.point, grouped=_grouped(rows)) for run, rows in zip(done, metrics, strict=True))
+                    amounts = operations(shape, sum(asked, Work()))
                     add_times(self.measured, {shape: (amounts, cpu_seconds if self.program.on_cpu() else seconds)})
                     yield done, metrics, seconds
 
@@ -173,3 +174,8 @@ class BatchRunner:
         if self.program.on_cpu():
             return self.terms.width(shape)
         return self.terms.vmapped_width(shape, self.program.memory_of_device() or memory_limit())
+
+
+def _grouped(rows: Metrics | None) -> bool | None:
+    """Whether all further steps of a run read tokens with weights; None if a bound rejected it."""
+    return rows and rows[-1]["form"].endswith("locked descent")

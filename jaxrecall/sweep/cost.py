@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import operator
 import os
+from statistics import NormalDist
 from typing import NamedTuple
 
+from ..errors import TheoryError
 from ..model.point import BLOCK, REDRAWS, Point
 from ..model.training import TRAINS
+from ..simulator.forms import may_group_steps
 from ..simulator.shape import LABELS, LIGHT_RUN, STORED_TOKENS, Shape
 
 TILE = 4 * BLOCK
@@ -60,6 +63,7 @@ class Work(NamedTuple):
     stepped_tokens: int = 0  # those without a pool
     stepped_words: int = 0  # random words for them
     recorded: int = 0  # rows of runs that train on
+    grouped: int = 0  # further steps that read tokens with weights
 
     def __add__(self, other: Work) -> Work:  # type: ignore[override]
         return Work(*map(operator.add, self, other))
@@ -68,13 +72,15 @@ class Work(NamedTuple):
         return Work(*(n * each for each in self))
 
 
-def work(point: Point, runs: int = 1) -> Work:
-    """The work of so many runs of a point."""
+def work(point: Point, runs: int = 1, grouped: bool | None = None) -> Work:
+    """The work of so many runs of a point; `grouped` says whether their further steps read tokens with weights, as is expected
+    unless given."""
     samples, n_rows = _whole(point.N, TILE), len(point.recorded_steps)
     n_test = n_rows * _whole(point.n_test, BLOCK)
     evaluated = n_test + n_rows * _whole(min(point.N, point.n_test), BLOCK)
     labels = evaluated * _whole(point.V, LABELS)
-    further = (*_further_work(point), n_rows) if point.trains_on else (0, 0, 0, 0)
+    grouped = point.trains_on and (expected_grouped(point) if grouped is None else grouped)
+    further = _further_work(point, n_rows, grouped) if point.trains_on else ()
     if point.pool is None:
         return Work(1, samples, samples * point.L, evaluated, evaluated * point.L, labels, 0, *further).times(runs)
     batches, limit = 3 if point.fresh_batches else 1, point.in_the_limit
@@ -88,16 +94,38 @@ def work(point: Point, runs: int = 1) -> Work:
     return Work(1, pairs, noise, evaluated, test, labels, gaussian, *further).times(runs)
 
 
-def _further_work(point: Point) -> tuple[int, int, int]:
-    """`stepped`, `stepped_tokens` and `stepped_words` of a run that trains on."""
+GROUPED_NATS = 64.0
+"""How far attention has to be ahead, about, for further steps to read tokens with weights."""
+
+
+def expected_grouped(point: Point) -> bool:
+    """Whether the further steps of a point are expected to read tokens with weights: by theory the trigger is ahead of the range of
+    the tokens' scores, by enough, and embeddings that are trained move neither."""
+    if not may_group_steps(point) or TRAINS[point.trains or ""] or point.start == "zero" or point.V > (point.batch or point.N):
+        return False
+    from ..theory import Model, score_noise
+
+    try:
+        noise = 1 / score_noise(Model.from_point(point, any_training=True), point.N).snr
+    except (TheoryError, ArithmeticError):
+        return False
+    spread = 2 * NormalDist().inv_cdf((point.V - 0.375) / (point.V + 0.25))  # of V normal numbers, largest less smallest
+    return point.kappa * (1 - spread * noise) > GROUPED_NATS
+
+
+def _further_work(point: Point, n_rows: int, grouped: bool) -> tuple[int, int, int, int, int]:
+    """The fields of Work from `stepped` on, of a run that trains on."""
+    if grouped:
+        drawn = point.batch or (point.N if point.fresh_batches else 0)
+        return 0, 0, 2 * point.further_steps * _whole(drawn, BLOCK), n_rows, point.further_steps
     if point.pool:
-        return point.further_steps, 0, 0
+        return point.further_steps, 0, 0, n_rows, 0
     samples = point.further_steps * _whole(point.batch or point.N, BLOCK)
     tokens = samples * point.L
     if point.batch:
-        return samples, tokens, 4 * tokens  # forward and back; a chosen sample takes both words of a cipher
+        return samples, tokens, 4 * tokens, n_rows, 0  # forward and back; a chosen sample takes both words of a cipher
     stored = not point.fresh_batches and _whole(point.N, BLOCK) * point.L <= STORED_TOKENS
-    return samples, tokens, _whole(point.N, BLOCK) * point.L if stored else 2 * tokens
+    return samples, tokens, _whole(point.N, BLOCK) * point.L if stored else 2 * tokens, n_rows, 0
 
 
 def operations(shape: Shape, work: Work) -> Amounts:
@@ -196,14 +224,20 @@ def _further_steps(shape: Shape, work: Work) -> Amounts:
     V, d, m, K = shape.V, shape.d, shape.m, shape.pool
     of_logits = 2 * V * d + 4 * m * d  # an MLP's features, and its answers
     of_values = 2 * V * d if "Z_in" in TRAINS[shape.trains] else 0
+    tokens = work.grouped * V
+    grouped = Amounts(
+        exponentials=6 * tokens * V,
+        activations=3 * tokens * m,
+        flops=tokens * (3 * of_logits + of_values) + work.grouped * 6 * V * d * (m or d),
+    )
     if K:
         pairs = work.stepped * V * K
         tables = work.stepped * 4 * 2 * (K * V * d + V * K * d + (V + K) * m * d)
-        return Amounts(exponentials=6 * pairs, activations=3 * pairs * m, flops=4 * pairs * of_logits + tables)
+        return grouped + Amounts(exponentials=6 * pairs, activations=3 * pairs * m, flops=4 * pairs * of_logits + tables)
     samples, tokens = work.stepped, work.stepped_tokens
     of_keys = 2 * V * d if shape.trains != "V" else 0
     of_sample = 2 * V * V if shape.through_logits else 3 * of_logits + of_keys + of_values
-    return Amounts(
+    return grouped + Amounts(
         words=work.stepped_words,
         row_floats=tokens * (V if shape.through_logits else d),
         lookups=4 * tokens,

@@ -67,7 +67,7 @@ def run(simulator=compiled, grid=GRID, **options) -> pd.DataFrame:
 
 def test_rows_have_the_fields_the_columns_and_where_they_come_from():
     rows = run()
-    assert rows.attrs == {"axes": ["x"], "searched": "", "accuracy": "accuracy", "simulator": "test_door:compiled"}
+    assert rows.attrs == {"axes": ["x"], "accuracy": "accuracy", "simulator": "test_door:compiled"}
     assert list(rows.columns[:9]) == ["point_id", "seed", "root_seed", *FIELDS, "streams"]
     assert list(rows.columns[9:14]) == ["accuracy", "count", "step", "steps", "status"]
     assert {name: set(rows[name]) for name in ("status", "simulator", "code_version", "count", "on")} == {

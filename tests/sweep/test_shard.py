@@ -172,6 +172,8 @@ def test_several_folders_are_refused_with_one_line_where_one_is_none(grid, capsy
     assert status(["a", "absent"]) == 2
     assert capsys.readouterr().err.splitlines()[-1].startswith("absent: is not a results folder")
     assert fit(["a", "absent"]) == 2
+    assert capsys.readouterr().err.startswith("no rows in a, absent: ")
+    assert fit([str(ROOT / "results/study" / name) for name in ("law-exact", "sensitivity")]) == 2
     assert capsys.readouterr().err.startswith("--out: nothing given; needed with 2 folders")
 
 

@@ -79,7 +79,7 @@ def _frame(table: pa.Table, axes: Sequence[str] | None) -> pd.DataFrame:
     """The table for pandas; without `axes` those that it is about."""
     facts = about(table) | ({} if axes is None else {"axes": list(axes)})
     frame = with_pandas_types(table).to_pandas()
-    frame.attrs.update({name: facts[name] for name in ("axes", "searched", "accuracy", "simulator") if facts.get(name) is not None})
+    frame.attrs.update({name: facts[name] for name in ("axes", "searched", "accuracy", "simulator") if facts.get(name) not in (None, "")})
     return frame
 
 

@@ -1,0 +1,118 @@
+"""Further steps where attention is locked: a sample is then its informative token, so V weighted tokens stand for all samples.
+
+A step may be taken so only while a bound allows it, which is computed from the attention logits and the parameters of that step.
+Otherwise it reads its samples. Sums and bounds are ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from ..model.training import MAX_STEPS, OPTIMIZERS
+from . import gradient, pairs
+from .attention import Scores
+from .features import activations, features
+from .gradient import Parameters, State
+from .loops import over_chosen, over_vocabulary, scatter_add, token_counts
+from .shortcut import LOCKED_NATS, nats_ahead
+from .world import World, f32, i32, values
+
+TOLERANCE = 2.0**-20
+"""Largest sum, over as many steps as a run can have, of what they leave out of a trained parameter, relative to its norm."""
+
+
+def shares(world: World, key: Array, step: Array) -> Array:
+    """(V,): the part of the samples of a further step that has each informative token; `key` is the stream of all N."""
+    if world.shape.pool:
+        return pairs.shares(world)
+    if not world.shape.batched:
+        return token_counts(world, key, world.run.N).astype(f32) / world.run.N.astype(f32)
+    counts = over_chosen(
+        world,
+        step,
+        world.run.batch,
+        lambda items, real, counts: scatter_add(counts, world.tokens(items, 0), real.astype(i32)),
+        jnp.zeros(world.shape.V, i32),
+    )
+    return counts.astype(f32) / world.run.batch.astype(f32)
+
+
+def may_group(world: World, params: Parameters, w: Array, scores: Scores) -> Array:
+    """Whether a step may read weighted tokens, and whether that is less work than its samples.
+
+    The informative token is ahead of any other by `nats_ahead`, so all others together have at most the part
+    s = (L - 1) exp(-nats) of its weight. From LOCKED_NATS + ln L on, what they add to h is rounding. What they add to a gradient must
+    stay small for an optimiser that divides by its size too: `log_size` bounds it over s, the gain of the optimiser says how far it
+    may move a parameter, and over as many steps as a run can have that must be within TOLERANCE of the norm of every one.
+    """
+    run, optimizer = world.run, OPTIMIZERS[world.shape.optimizer]
+    nats = nats_ahead(world, scores) - jnp.log(run.L.astype(f32))
+    moved = jnp.log(jnp.maximum(run.lr, run.lr_attention)) + jnp.log(f32(optimizer.gain * MAX_STEPS / TOLERANCE))
+    least = jnp.min(jnp.stack([norm(parameter) for parameter in params.values()]))
+    pays = True if world.shape.pool else run.V <= (run.batch if world.shape.batched else run.N)
+    return (nats >= LOCKED_NATS) & (nats >= log_size(world, params, w) + moved - jnp.log(least)) & pays
+
+
+def log_size(world: World, params: Parameters, w: Array) -> Array:
+    """Log of a bound on what other tokens add to the gradient of any parameter, over the part s of their attention, to its leading order.
+
+    Let D be above every difference of two values or keys, B above |W_in| times phi' or phi'' (1 without an MLP), F above |phi|, and O
+    above the rows of Z_out. Others move h by s D, phi by s B D, a logit by s O |V_mat| B D, and r = p - e_y, whose entries add up to
+    2 at most, by twice that. The slope of a loss by h is W_in^T phi' V_mat^T Z_out^T r, below 2 B O |V_mat|; phi' moves by s B D too.
+    A gradient has each of these once or twice, with k or w in that of W_KQ or of a key, z_eos, and once more W_in: a product of all,
+    each plus one, is above any.
+    """
+    e = world.e
+    phi, W_in, B = values(world), f32(0), f32(1)
+    if e.W_in is not None:
+        u = phi @ e.W_in.T
+        (phi, slope), (_, curvature) = jax.jvp(lambda u: activations(world, u), (u,), (jnp.ones_like(u),))
+        W_in = norm(e.W_in)
+        B = W_in * jnp.max(jnp.maximum(jnp.abs(slope), jnp.abs(curvature)))
+    D = 2 * longest(e.Z_in) + norm(e.z_trig)
+    twice = jnp.stack([longest(e.Z_out), norm(params["V_mat"]), B, D, norm(e.z_eos)])
+    once = jnp.stack([longest(phi), norm(w), W_in])
+    return jnp.log(f32(4)) + 2 * jnp.sum(jnp.log1p(twice)) + jnp.sum(jnp.log1p(once))
+
+
+def norm(a: Array) -> Array:
+    return jnp.sqrt(jnp.sum(a * a))
+
+
+def longest(rows: Array) -> Array:
+    """The largest norm of a row."""
+    return jnp.sqrt(jnp.max(jnp.sum(rows * rows, axis=1)))
+
+
+def unread(world: World, grouped: Array) -> World:
+    """The world where vmapped runs, which make both kinds of a step, read a sample at most if grouped."""
+    if not world.vmapped:
+        return world
+    name = "batch" if world.shape.batched else "N"
+    return replace(world, run=world.run.replace(**{name: jnp.where(grouped, 1, getattr(world.run, name))}))
+
+
+def over_tokens(world: World, state: State, wanted: Collection[str], weights: Array) -> Parameters:
+    """The gradient with respect to `wanted`, of the mean loss of tokens with weights (V,), attention on each alone.
+
+    It is that of the sum of r^T logits with r held, as over pairs. That of w is zero.
+    """
+    values_of = {name: state.V_mat if name == "V_mat" else getattr(world.e, name) for name in wanted if name != "w"}
+
+    def held(parameters: Parameters, v: Array, weight: Array) -> Array:
+        here = replace(world, e=replace(world.e, **{name: value for name, value in parameters.items() if name != "V_mat"}))
+        phi, _ = features(here, values(here).at[v].get(mode="clip"))
+        logits = gradient.mapped(gradient.output_maps(here, parameters["V_mat"]), phi)
+        return weight @ gradient.slope_along(world, logits, world.perm.at[v].get(mode="clip"))
+
+    def rows(v: Array, real: Array, so_far: Parameters) -> Parameters:
+        weight = jnp.where(real, weights.at[v].get(mode="clip"), f32(0))
+        return jax.tree.map(jnp.add, so_far, jax.grad(held)(values_of, v, weight))
+
+    found = over_vocabulary(world, rows, jax.tree.map(jnp.zeros_like, values_of))
+    return found | ({"w": jnp.zeros(world.shape.d, f32)} if "w" in wanted else {})

@@ -1,0 +1,187 @@
+"""Further steps from weighted tokens: against the reference, where their bound ends, and what the bound bounds."""
+
+import itertools
+import math
+
+import helpers
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import drawn, traced
+
+from jaxrecall import Point, descend, model, realize, simulate
+from jaxrecall.model.embeddings import Embeddings
+from jaxrecall.model.point import Run
+from jaxrecall.model.reference.descent import EMBEDDINGS
+from jaxrecall.model.training import TRAINS
+from jaxrecall.simulator import attention, locked, program
+from jaxrecall.simulator.shape import Shape
+from jaxrecall.sweep.calibration import Rates
+from jaxrecall.sweep.cost import expected_grouped, operations, work
+
+LOCKED = {"V": 16, "N": 300, "d": 32, "L": 4, "n_test": 300, "kappa": 1e4, "gamma2": 16.0, "embedding": "sphere", "steps": 20}
+OPEN = LOCKED | {"kappa": 5.0}
+RATES = {"sgd": 1.0, "momentum": 0.2, "adam": 0.02, "adamw": 0.02}
+MLP = {"m": 20, "activation": "tanh"}
+
+
+def later(fields: dict = LOCKED, **changes: object) -> Point:
+    rate = RATES[str(changes.get("optimizer", "sgd"))]
+    return Point(**{**fields, "lr": rate, **changes})
+
+
+def shape_of(point: Point) -> Shape:
+    return Shape.sized(point, 32, 32, 32 if point.m else 0)
+
+
+def errors(point: Point, seed: int = 3, steps: int | None = None) -> tuple[list[int], float]:
+    """How many steps read samples up to each recorded one, and the largest relative error of a parameter up to step `steps`."""
+    found, judge = traced(point, seed, shape_of(point)), descend(realize(point, seed), point)
+    off = 0.0
+    for now, exact in zip(found, judge, strict=True):
+        if steps is None or exact.step <= steps:
+            assert now["loss"] == pytest.approx(exact.loss, rel=1e-4)
+            off = max(off, *(helpers.relative(value, getattr(exact, name)) for name, value in now["params"].items()))
+    return [int(now["n_read"]) for now in found], off
+
+
+CASES = [
+    *({"optimizer": optimizer, "trains": trains} for optimizer, trains in itertools.product(RATES, ("V", "VW"))),
+    {"optimizer": "adam", **MLP, "kappa": 1e5},
+    {"optimizer": "adam", "pool": 20},
+    {"optimizer": "adam", "batch": 100},
+    {"fresh_batches": True},
+    {"tokens": "own_laws:Zipf(s=0.2)"},
+    {"trigger_in_value": False},
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_steps_from_weighted_tokens_agree_with_the_reference(case):
+    n_read, off = errors(later(**case))
+    assert set(n_read) == {0}
+    assert off < 2e-5
+
+
+@pytest.mark.parametrize("case", [{"optimizer": "sgd", "lr": 0.1}, {"optimizer": "adam", "lr": 0.005, **MLP}], ids=str)
+def test_trained_embeddings_agree_as_long_as_attention_is_locked(case):
+    trains = "VWZM" if "m" in case else "VWZ"
+    n_read, off = errors(later(**case, trains=trains), steps=10)
+    assert n_read[2] == 0  # of steps 3, 5, 10, 20
+    assert off < 2e-5
+
+
+def test_a_gradient_that_vanishes_does_not_move_attention():
+    """adam makes steps of any gradient, those of rounding too: the exact form in float32 leaves the reference, weighted tokens do not."""
+    point = later(optimizer="adam")
+    assert errors(point)[1] < 2e-5 < errors(point.replace(exact="full"))[1]
+
+
+@pytest.mark.parametrize("case", [{}, {"optimizer": "adam"}, {"pool": 20}, {"batch": 100}], ids=str)
+def test_a_point_with_open_attention_reads_its_samples(case):
+    point = later(OPEN, **case)
+    n_read, off = errors(point)
+    assert n_read == [0, 2, 7, 17]
+    assert off < 2e-5
+    full = traced(point.replace(exact="full"), 3, shape_of(point.replace(exact="full")))
+    for now, exact in zip(traced(point, 3, shape_of(point)), full, strict=True):
+        assert now["loss"] == pytest.approx(exact["loss"], rel=1e-6)
+
+
+def test_without_its_bound_a_step_from_tokens_shows(monkeypatch):
+    """The red side: a bound that lets everything through gives other parameters."""
+    monkeypatch.setattr(locked, "may_group", lambda *_: jnp.bool_(True))
+    point = later(OPEN, steps=21)
+    found = [helpers._trace.__wrapped__(drawn(point, 3, shape_of(point)))]
+    judge = descend(realize(point, 3), point)[-1]
+    V_mat = np.asarray(found[0]["params"]["V_mat"])[4][: point.d, : point.d]
+    assert helpers.relative(V_mat, judge.V_mat) > 1e-2
+
+
+def test_a_run_whose_attention_opens_reads_its_samples_from_there_on():
+    """Embeddings that are trained move the scores; rows say how far weighted tokens went."""
+    point = later(trains="VWZ", lr=0.1, steps=100, optimizer="sgd")
+    rows = simulate(point, 3, trace=True)
+    grouped = [row["form"].endswith(", locked descent") for row in rows]
+    assert [row["step"] for row in rows] == [3, 5, 10, 20, 50, 100]
+    assert (grouped[0], grouped[1], grouped[-1]) == (False, True, False)
+    assert grouped[1:] == sorted(grouped[1:], reverse=True)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("case", [{}, MLP, {"m": 20, "activation": "quadratic"}, {"trigger_in_value": False}], ids=str)
+def test_the_bound_bounds_what_other_tokens_add_to_each_gradient(case, seed):
+    """In float64, at random parameters and with attention from half to hardly open."""
+    rng = np.random.default_rng(seed)
+    point = later(**case, trains="VWZM" if "m" in case else "VWZ")
+    r = realize(point, seed)
+    theta = {name: np.asarray(getattr(r, name), float) for name in EMBEDDINGS if getattr(r, name) is not None}
+    unit = r.z_trig + 0.1 * rng.normal(size=point.d)
+    theta |= {"V_mat": rng.normal(size=(point.d, point.p)) * 10 ** rng.uniform(-2, 1)}
+    theta |= {"W_KQ": np.outer(unit * rng.uniform(5, 40), r.z_eos) / (r.z_eos @ r.z_eos)}
+    w = theta["W_KQ"] @ r.z_eos
+    world = drawn(point, seed, shape_of(point))
+    scores = attention.scores_under(world, jnp.asarray(w, jnp.float32))
+    nats = float(locked.nats_ahead(world, scores))
+    params = {name: jnp.asarray(theta[name], jnp.float32) for name in ("V_mat", "W_KQ", *TRAINS[str(point.trains)])}
+    bound = (point.L - 1) * math.exp(float(locked.log_size(world, params, jnp.asarray(w, jnp.float32))) - nats)
+    informative = r.train_tokens[np.arange(point.N), r.train_positions][:, None]
+    with jax.enable_x64(True):
+
+        def gradient(*samples: np.ndarray) -> dict[str, np.ndarray]:
+            def loss(theta: dict) -> jax.Array:
+                e = Embeddings(*(theta.get(name) for name in EMBEDDINGS))
+                learned = model.Recall(theta["V_mat"], theta["W_KQ"], e, point.activation, point.trigger_in_value)
+                return model.loss(learned, *samples, r.train_labels)
+
+            return jax.tree.map(np.asarray, jax.grad(loss)({name: jnp.asarray(value) for name, value in theta.items()}))
+
+        exact, alone = gradient(r.train_tokens, r.train_positions), gradient(informative, np.zeros(point.N, int))
+    for name in params:
+        added = np.linalg.norm(exact[name] - alone[name])
+        assert 0 < added <= bound, name
+
+
+def test_points_that_ask_for_no_shortcut_have_none():
+    assert shape_of(later()).groups
+    assert not shape_of(later(exact="full")).groups
+    assert not shape_of(later().replace(steps=3)).groups
+    guarded = Shape(32, 32, 0, "none", "counts", groups=True)
+    assert guarded.fallback == Shape(32, 32, 0, "none", "full", groups=True)  # what bounds the recipe is another matter
+    assert simulate(later(exact="full"), 3)["form"] == "full, descent"
+
+
+def test_fewer_samples_than_tokens_are_read():
+    n_read, _ = errors(later(batch=15))
+    assert n_read == [0, 2, 7, 17]
+
+
+def test_vmapped_runs_and_runs_one_after_the_other_are_the_same(monkeypatch):
+    """As on an accelerator: locked and open runs in one batch, each with the steps of its own."""
+    runs = [Run(later(of), seed) for of in (LOCKED, OPEN) for seed in (3, 4)]
+    shape = shape_of(runs[0].point)
+    looped = program.execute(program.compiled(shape), runs)[0]
+    monkeypatch.setattr(program, "on_cpu", lambda: False)
+    program._compiled.cache_clear()
+    vmapped = program.execute(program.compiled(shape, 4), runs)[0]
+    monkeypatch.undo()
+    program._compiled.cache_clear()
+    assert [bool(rows) and rows[-1]["form"].endswith("locked descent") for rows in looped] == [True, True, False, False]
+    for one, other in zip(looped, vmapped, strict=True):
+        assert one is not None
+        assert other is not None
+        for a, b in zip(one, other, strict=True):
+            assert (a["form"], a["step"]) == (b["form"], b["step"])
+            assert a["loss"] == pytest.approx(b["loss"], rel=1e-5)
+
+
+def test_plans_expect_weighted_tokens_where_attention_is_locked():
+    point = Point(V=64, N=1024, d=64, L=8, gamma2=64, embedding="sphere", kappa=1e4, steps=1000, lr=4)
+    assert expected_grouped(point)
+    for changes in ({"kappa": 5}, {"exact": "full"}, {"d": 8}, {"N": 63}, {"trains": "VWZ"}, {"start": "zero"}, {"batch": 20}):
+        assert not expected_grouped(point.replace(**changes)), changes
+    shape = Shape.rounded(point)
+    grouped, read = (Rates().seconds(operations(shape, work(point, grouped=grouped))) for grouped in (True, False))
+    assert 5 * grouped < read
+    assert Rates().seconds(operations(shape, work(point))) == grouped
