@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .model import recall as model
     from .model.reference.descent import Descended, descend
     from .model.reference.metrics import measure
-    from .model.reference.realization import Realization, realize
+    from .model.reference.realization import Realization, draws, realize
     from .model.reference.steps import ThreeStep, three_step
     from .sweep.api import run, thresholds
     from .sweep.own import Simulator
@@ -47,6 +47,7 @@ __all__ = [
     "ThreeStep",
     "__version__",
     "descend",
+    "draws",
     "fit",
     "load",
     "measure",
@@ -68,6 +69,7 @@ _HOME = {
     "Simulator": "sweep.own",
     "ThreeStep": "model.reference.steps",
     "descend": "model.reference.descent",
+    "draws": "model.reference.realization",
     "load": "sweep.store.load",
     "measure": "model.reference.metrics",
     "realize": "model.reference.realization",

@@ -1,4 +1,7 @@
-"""python -m jaxrecall.examples: lists the grids that come with the package, and copies one to the current folder."""
+"""python -m jaxrecall.examples: lists the grids that come with the package, and copies one to the current folder.
+
+A grid of a simulator other than that of the package is copied together with the simulator's module.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +22,16 @@ from .errors import UsageError, suggest
 SCHEMA = "grid.schema.json"
 
 
-def folder() -> Path:
-    """Where the grids are: inside the installed package, or `sweeps/` of a clone."""
-    installed = Path(__file__).parent / "_examples"
-    return installed if installed.is_dir() else Path(__file__).parent.parent / "sweeps"
+def folders() -> tuple[Path, ...]:
+    """Where the grids are: one folder inside the installed package, or `sweeps/` and `examples/` of a clone."""
+    installed, clone = Path(__file__).parent / "_examples", Path(__file__).parent.parent
+    return (installed,) if installed.is_dir() else (clone / "sweeps", clone / "examples")
 
 
 def grids() -> dict[str, Path]:
     """The files of the grids by name, the quickstart first."""
-    paths = sorted(folder().glob("*.yaml"), key=lambda path: (path.stem != "quickstart", path.stem))
-    return {path.stem: path for path in paths}
+    paths = {path.stem: path for folder in folders() for path in folder.glob("*.yaml")}
+    return dict(sorted(paths.items(), key=lambda named: (named[0] != "quickstart", named[0])))
 
 
 def about(path: Path) -> str:
@@ -38,23 +41,34 @@ def about(path: Path) -> str:
     return re.split(r"(?<=[.?])\s", text)[0]
 
 
-def copy(name: str, to: Path) -> Path:
-    """Copies a grid to the folder `to`, with the schema that its first line names for editors; raises UsageError."""
+def copy(name: str, to: Path) -> list[Path]:
+    """Copies a grid to the folder `to`, with what it names: the schema for editors in its first line, or the module of a simulator.
+
+    Returns:
+        The new files, the grid first.
+
+    Raises:
+        UsageError: for a name that no grid has, a file of the same name in `to`, or one that cannot be written.
+    """
     known = grids()
     if name.removesuffix(".yaml") not in known:
         raise UsageError(f"NAME: got {name}{suggest(name, known)}; allowed: {', '.join(known)}")
     source = known[name.removesuffix(".yaml")]
-    target, schema = to / source.name, to / SCHEMA
-    try:
-        with open(target, "x", encoding="utf-8") as file:
-            file.write(source.read_text(encoding="utf-8"))
-        if not schema.exists():
-            schema.write_text((folder() / SCHEMA).read_text(encoding="utf-8"), encoding="utf-8")
-    except FileExistsError:
-        raise UsageError(f"{target}: exists already and is not overwritten; move it away, or run it: {_run(target)}") from None
-    except OSError as error:
-        raise UsageError(f"{error.filename or target}: cannot be written: {error.strerror}") from None
-    return target
+    module = source.with_suffix(".py")
+    sources = [source, module] if module.exists() else [source]
+    targets = [to / path.name for path in sources]
+    if existing := [target for target in targets if target.exists()]:
+        raise UsageError(f"{existing[0]}: exists already and is not overwritten; move it away, or run it: {_run(targets[0])}")
+    schema = folders()[0] / SCHEMA
+    if not module.exists() and not (to / SCHEMA).exists():
+        sources, targets = [*sources, schema], [*targets, to / SCHEMA]
+    for path, target in zip(sources, targets, strict=True):
+        try:
+            with open(target, "x", encoding="utf-8") as file:
+                file.write(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise UsageError(f"{error.filename or target}: cannot be written: {error.strerror}") from None
+    return targets
 
 
 def _run(grid: Path) -> str:
@@ -74,9 +88,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         listed = [f"{name:<{width}}  {about(path)}" for name, path in grids().items()]
         return answer("\n".join([*listed, f"\nTo copy one to the current folder: {called('examples')} quickstart"]))
     try:
-        target = copy(args.name, Path())
+        targets = copy(args.name, Path())
     except UsageError as error:
         print(error, file=sys.stderr)
         return USAGE
-    print(f"copied {target}, and {SCHEMA} for editors. To run it: {_run(target)}")
+    print(f"copied {', '.join(map(str, targets))}. To run it: {_run(targets[0])}")
     return OK

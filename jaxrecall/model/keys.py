@@ -37,17 +37,28 @@ def run_streams(root_seed: Any, seed: Any, tag: Any, independent: Any) -> np.nda
 
     With `independent`, the two 32-bit halves of the point id, `tag`, are folded in after the seed.
     """
-    if not jax.config.jax_threefry_partitionable:  # type: ignore[attr-defined]
-        raise RuntimeError(
-            "jax_threefry_partitionable: got False; allowed: True. Without it a draw would depend on array sizes. "
-            "Unset JAX_THREEFRY_PARTITIONABLE or call jax.config.update('jax_threefry_partitionable', True)."
-        )
+    check_partitionable()
     tag = np.asarray(tag, np.uint32)
     root = np.stack([np.zeros(len(tag), np.uint32), np.asarray(root_seed, np.uint32)], axis=-1)  # jax.random.key
     common = fold_on_host(root, np.asarray(seed, np.uint32))
     own = fold_on_host(fold_on_host(common, tag[:, 0]), tag[:, 1])
     run = np.where(np.asarray(independent)[:, None], own, common)
     return fold_on_host(run[:, None], np.arange(len(STREAMS), dtype=np.uint32)[None])
+
+
+def streams(run: Array) -> Array:
+    """(10, 2) uint32: key data of the named streams of a run, from its own (2,), in a compiled function too."""
+    check_partitionable()
+    return fold(run, jnp.arange(len(STREAMS), dtype=jnp.uint32))
+
+
+def check_partitionable() -> None:
+    """Raises RuntimeError if JAX would draw numbers that depend on array sizes."""
+    if not jax.config.jax_threefry_partitionable:  # type: ignore[attr-defined]
+        raise RuntimeError(
+            "jax_threefry_partitionable: got False; allowed: True. Without it a draw would depend on array sizes. "
+            "Unset JAX_THREEFRY_PARTITIONABLE or call jax.config.update('jax_threefry_partitionable', True)."
+        )
 
 
 def stream(streams: Any, name: str) -> Any:

@@ -23,9 +23,10 @@ Words = Sequence[tuple[int, int, int]]
 
 
 def run_key(words: jax.Array) -> jax.Array:
-    """The key of a run from its three words."""
+    """The key of a run from its three words: that of our own runs with this root seed and seed, where streams are common."""
     root, seed, stream = words
-    return jax.random.fold_in(jax.random.fold_in(jax.random.key(root), seed), stream)
+    common = jax.random.fold_in(jax.random.key(root), seed)
+    return jnp.where(stream == 0, common, jax.random.fold_in(common, stream))
 
 
 def arguments(traced: Mapping[str, tuple[str, Sequence[Any]]], words: Words) -> tuple[dict[str, np.ndarray], np.ndarray]:

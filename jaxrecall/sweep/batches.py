@@ -178,4 +178,4 @@ class BatchRunner:
 
 def _grouped(rows: Metrics | None) -> bool | None:
     """Whether all further steps of a run read tokens with weights; None if a bound rejected it."""
-    return rows and rows[-1]["form"].endswith("locked descent")
+    return rows[-1]["form"].endswith("locked descent") if rows else None

@@ -10,7 +10,7 @@ import pytest
 from helpers import python
 from jax.extend.random import threefry_2x32
 
-from jaxrecall import simulate
+from jaxrecall import draws, simulate
 from jaxrecall.errors import PointError
 from jaxrecall.model import keys
 from jaxrecall.model.point import BLOCK, Point
@@ -152,3 +152,41 @@ def test_threefry_must_be_partitionable():
 def test_seed_is_checked(seed):
     with pytest.raises(PointError, match=r"seed: got .*; allowed: whole numbers from 0 to 4294967295"):
         realize(POINT, seed)
+
+
+DRAWN = [
+    POINT,
+    POINT.replace(m=0, d=60, embedding="orthogonal"),
+    POINT.replace(fresh_batches=True, streams="independent"),
+    POINT.replace(pool=16, root_seed=3),
+    POINT.replace(steps=9, lr=0.1, batch=600, embedding="equicorrelated(rho=0.3)"),
+]
+
+
+@pytest.mark.parametrize("point", DRAWN, ids=["mlp", "orthogonal", "independent", "pool", "batches"])
+def test_draws_in_a_compiled_function_are_those_of_realize(point):
+    key = jax.random.fold_in(jax.random.key(point.root_seed), 4)
+    found, expected = jax.jit(lambda key: tuple(draws(point, key)))(key), realize(point, 4)
+    for name, a, b in zip(expected._fields, found, expected, strict=True):
+        if b is None:
+            assert a is None, name
+        elif b.dtype == np.int32:
+            assert np.array_equal(a, b), name
+            assert a.dtype == b.dtype
+        else:
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6, err_msg=name)
+    assert isinstance(draws(point, key).Z_in, jax.Array)
+
+
+def test_draws_are_vmapped_over_keys():
+    seeds = jnp.arange(3, dtype=jnp.uint32)
+    keys_of = jax.vmap(lambda seed: jax.random.fold_in(jax.random.key(0), seed))(seeds)
+    found = jax.vmap(lambda key: tuple(draws(POINT, key)[5:12]))(keys_of)
+    for seed in range(3):
+        for a, b in zip(found, realize(POINT, seed)[5:12], strict=True):
+            assert np.array_equal(a[seed], b)
+
+
+def test_draws_refuse_what_realize_refuses():
+    with pytest.raises(ValueError, match=r"N, L: got .* tokens to write out; allowed: up to 67108864"):
+        draws(Point(V=8, N=2**10, d=4, L=2**24, pool=16), jax.random.key(0))

@@ -255,7 +255,8 @@ def test_search_fit_and_figure_of_the_example():
     import perceptron
 
     assert len(EXAMPLE.read_text().splitlines()) < 60
-    search = {"blocks": [{"axes": {"d": [8, 16]}}], "search": {"axis": "N", "theta": 0.8, "from": 16, "to": 4096, "width": 0.5}}
+    search = {"blocks": [{"axes": {"d": [8, 16]}}], "search": {"axis": "N", "theta": 0.8, "from": 16, "to": 4096, "width": 0.25}}
+    search["root_seed"] = 1
     rows = run(perceptron.simulator, search, seeds=100, out="searched")
     found = jaxrecall.thresholds(rows)
     assert list(found["outcome"]) == ["found", "found"]

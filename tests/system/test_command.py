@@ -99,7 +99,7 @@ def test_commands_to_run_next_are_called_as_this_one_was(tmp_path, monkeypatch, 
 def test_examples_are_listed_with_their_first_sentence(capsys):
     assert examples.main([]) == 0
     listed = dict(re.findall(r"^(\S+)  +(\S.*[.?])$", capsys.readouterr().out, re.M))
-    assert set(listed) == {path.stem for path in (ROOT / "sweeps").glob("*.yaml")}
+    assert set(listed) == {path.stem for folder in ("sweeps", "examples") for path in (ROOT / folder).glob("*.yaml")}
     assert listed["quickstart"] == "Accuracy against N for four embedding widths: wider embeddings need fewer samples."
 
 
@@ -115,6 +115,19 @@ def test_an_example_is_copied_once(tmp_path, monkeypatch, capsys):
     assert "quickstart.yaml: exists already and is not overwritten" in capsys.readouterr().err
     assert examples.main(["threshold"]) == 0
     assert [Path(name).read_text() for name in ("quickstart.yaml", "grid.schema.json")] == ["mine", "mine"]
+
+
+def test_a_grid_of_another_simulator_is_copied_with_its_module(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert examples.main(["heads"]) == 0
+    assert capsys.readouterr().out == "copied heads.yaml, heads.py. To run it: python -m jaxrecall.sweep --grid heads.yaml\n"
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        name: (ROOT / "examples" / name).read_text() for name in ("heads.yaml", "heads.py")
+    }
+    Path("perceptron.py").write_text("mine")
+    assert examples.main(["perceptron"]) == 2
+    assert "perceptron.py: exists already and is not overwritten" in capsys.readouterr().err
+    assert not Path("perceptron.yaml").exists()
 
 
 def test_an_unknown_example_is_refused(tmp_path, monkeypatch, capsys):

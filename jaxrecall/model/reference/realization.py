@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,25 +20,30 @@ from ..point import BLOCK, REDRAWS, Point, Run, checked_seed
 from ..pool import MAX_DRAWS, MIN_MEAN
 from ..training import first_step
 
+if TYPE_CHECKING:
+    Drawn = np.ndarray  # so that what `realize` gives can be used as such
+else:
+    Drawn = np.ndarray | Array
+
 
 class Realization(NamedTuple):
-    """Draws of one (point, seed) as NumPy arrays, float32 and int32; with fresh_batches train_* has a leading axis, a batch a step."""
+    """Draws of one (point, seed), float32 and int32; with fresh_batches train_* has a leading axis, a batch a step."""
 
-    Z_in: Float[np.ndarray, "V d"]  # input embeddings
-    Z_out: Float[np.ndarray, "V d"]  # output embeddings
-    z_trig: Float[np.ndarray, " d"]
-    z_eos: Float[np.ndarray, " d"]
-    W_in: Float[np.ndarray, "m d"] | None  # None without an MLP
-    perm: Int[np.ndarray, " V"]  # label of each token
-    train_tokens: Int[np.ndarray, "*steps N L"]
-    train_positions: Int[np.ndarray, "*steps N"]  # where the informative token stands
-    train_labels: Int[np.ndarray, "*steps N"]
-    test_tokens: Int[np.ndarray, "n_test L"]
-    test_positions: Int[np.ndarray, " n_test"]
-    test_labels: Int[np.ndarray, " n_test"]
-    pool: Int[np.ndarray, "*steps K noise"] | None = None  # the L - 1 noise tokens of each sequence; None without a pool
-    train_rows: Int[np.ndarray, "*steps N"] | None = None  # which sequence of the pool each sample has
-    train_items: Int[np.ndarray, "further batch"] | None = None  # which samples each further step reads; None: all
+    Z_in: Float[Drawn, "V d"]  # input embeddings
+    Z_out: Float[Drawn, "V d"]  # output embeddings
+    z_trig: Float[Drawn, " d"]
+    z_eos: Float[Drawn, " d"]
+    W_in: Float[Drawn, "m d"] | None  # None without an MLP
+    perm: Int[Drawn, " V"]  # label of each token
+    train_tokens: Int[Drawn, "*steps N L"]
+    train_positions: Int[Drawn, "*steps N"]  # where the informative token stands
+    train_labels: Int[Drawn, "*steps N"]
+    test_tokens: Int[Drawn, "n_test L"]
+    test_positions: Int[Drawn, " n_test"]
+    test_labels: Int[Drawn, " n_test"]
+    pool: Int[Drawn, "*steps K noise"] | None = None  # the L - 1 noise tokens of each sequence; None without a pool
+    train_rows: Int[Drawn, "*steps N"] | None = None  # which sequence of the pool each sample has
+    train_items: Int[Drawn, "further batch"] | None = None  # which samples each further step reads; None: all
 
     @property
     def embeddings(self) -> embed.Embeddings:
@@ -47,7 +52,7 @@ class Realization(NamedTuple):
 
 
 def realize(point: Point, seed: int) -> Realization:
-    """Every random draw of the run (point, seed): the numbers that `simulate` streams, held in memory.
+    """Every random draw of the run (point, seed): the numbers that `simulate` streams, held in memory as NumPy arrays.
 
     Memory: about 4 N L bytes, with fresh batches that for each step. The dtypes do not depend on JAX_ENABLE_X64. Raises ValueError
     for a point with a pool, or with batches for further steps, whose samples are more than MAX_TOKENS numbers, and for a pool that is
@@ -57,52 +62,70 @@ def realize(point: Point, seed: int) -> Realization:
         >>> draws = realize(Point(V=64, N=1024, d=32, L=8), seed=0)
         >>> draws.Z_in.shape, draws.train_tokens.shape
     """
-    seed = checked_seed(seed)
-    _check_writable(point)
-    streams = run_keys([Run(point, seed)])[0][0]
-    laws = point.embedding_laws
-    e = _embeddings(streams, embed.on_host(laws, streams, point.V, point.d), laws, V=point.V, d=point.d, m=point.m)
-    perm = np.asarray(jax.jit(task.permutation, static_argnums=(1, 2))(streams, point.V, point.V))
+    streams = run_keys([Run(point, checked_seed(seed))])[0][0]
+    return Realization(*(None if array is None else np.array(array) for array in _drawn(point, streams)))  # type: ignore[arg-type]
 
+
+def draws(point: Point, key: Array) -> Realization:
+    """What `realize` gives, as JAX arrays and for use in functions that are compiled or vmapped over keys.
+
+    A simulator of one's own has the draws of `simulate(point, seed)` in a row with this seed, from the key that it is called with.
+
+    Args:
+        point: its fields are Python values, for they decide the shapes.
+        key: a `jax.random` key; that of a seed is fold_in(key(root_seed), seed). The point's own root_seed is not read.
+
+    Returns:
+        The draws, float32 and int32: the integers of `realize` exactly, the embeddings to rounding.
+
+    Raises:
+        ValueError: as `realize`, and in a compiled function for embeddings from a file.
+
+    Examples:
+        >>> import jax
+        >>> from jaxrecall import Point, draws
+        >>> point = Point(V=64, N=1024, d=32, L=8)
+        >>> draws(point, jax.random.fold_in(jax.random.key(0), 5)).Z_in  # realize(point, seed=5).Z_in
+        >>> jax.vmap(lambda key: draws(point, key).perm)(jax.random.split(jax.random.key(0), 8))  # (8, 64)
+    """
+    run = jax.random.key_data(key)
+    if point.streams == "independent":
+        for half in halves_of_id(point):
+            run = keys.fold(run, jnp.uint32(half))
+    return _drawn(point, keys.streams(run))
+
+
+def _drawn(point: Point, streams: np.ndarray | Array) -> Realization:
+    """The draws from the keys of the named streams, (10, 2)."""
+    _check_writable(point)
+    laws = point.embedding_laws
+    if isinstance(streams, jax.core.Tracer) and any(law.on_host for law in laws):
+        raise ValueError(f"embedding: got {point.embedding}, whose rows are made on the host; allowed in compiled functions: other laws")
+    given = embed.on_host(laws, np.asarray(streams), point.V, point.d) if any(law.on_host for law in laws) else {}
+    streams = jnp.asarray(streams)
+    e = _embeddings(streams, given, laws, V=point.V, d=point.d, m=point.m)
+    perm = _permutation(streams, V=point.V)
     law = None if point.tokens == "uniform" else largest_words(point.token_law, point.V)
 
-    def drawn(key: np.ndarray, below: int, length: int, n: int, law: np.ndarray | None = None) -> np.ndarray:
-        return np.asarray(_tokens(key, law, V=below, L=length, n_blocks=-(-n // BLOCK)))[:n]
+    def samples(name: str, n: int, step: int | None = None) -> tuple[Array, ...]:
+        of_tokens, of_positions = (keys.stream(streams, stream) for stream in (name, f"{name}_position"))
+        if step is not None:
+            of_tokens, of_positions = (keys.fold(key, jnp.uint32(step)) for key in (of_tokens, of_positions))
+        if step is None or point.pool is None:
+            return _samples(of_tokens, of_positions, perm, law, None, V=point.V, L=point.L, n=n)
+        pool = _tokens(keys.further(of_tokens, keys.POOL), None, V=point.V, L=point.L, n=point.pool)[:, 1:]
+        rows = _tokens(of_tokens, None, V=point.pool, L=2, n=n)[:, 1]
+        return *_samples(of_tokens, of_positions, perm, law, pool[rows], V=point.V, L=point.L, n=n), pool, rows
 
-    def samples(
-        tokens_key: np.ndarray, positions_key: np.ndarray, n: int, noise: np.ndarray | None = None
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        if noise is None:
-            tokens = drawn(tokens_key, point.V, point.L, n, law).copy()
-        else:
-            tokens = np.concatenate([drawn(tokens_key, point.V, 1, n), noise], axis=1)
-        positions = drawn(positions_key, point.L, 1, n)[:, 0]
-        labels = perm[tokens[:, 0]]
-        row = np.arange(n)
-        informative = tokens[:, 0].copy()
-        tokens[:, 0] = tokens[row, positions]
-        tokens[row, positions] = informative
-        return tokens, positions.copy(), labels
-
-    def batch(step: int) -> tuple[np.ndarray, ...]:
-        at = np.array([step], np.uint32)
-        tokens_key, positions_key = (keys.fold_on_host(keys.stream(streams, name), at)[0] for name in ("train", "train_position"))
-        if point.pool is None:
-            return samples(tokens_key, positions_key, point.N)
-        pool = drawn(np.asarray(keys.further(tokens_key, keys.POOL)), point.V, point.L, point.pool)[:, 1:]
-        rows = drawn(tokens_key, point.pool, 2, point.N)[:, 1].copy()
-        return *samples(tokens_key, positions_key, point.N, pool[rows]), pool.copy(), rows
-
-    train = batch(0)
+    train = samples("train", point.N, 0)
     if point.fresh_batches:
-        train = tuple(np.stack(parts) for parts in zip(*map(batch, range(batches(point))), strict=True))
-    test = samples(keys.stream(streams, "test"), keys.stream(streams, "test_position"), point.n_test)
-    arrays = [None if a is None else np.array(a) for a in (e.Z_in, e.Z_out, e.z_trig, e.z_eos, e.W_in)]
+        train = tuple(map(jnp.stack, zip(train, *(samples("train", point.N, step) for step in range(1, batches(point))), strict=True)))
     items = None
     if point.batch:
         steps = np.arange(first_step(point.start), point.steps, dtype=np.uint32)
-        items = np.asarray(_items(streams, steps, point.N, n_blocks=-(-point.batch // BLOCK)))[:, : point.batch].astype(np.int32)
-    return Realization(*arrays, perm, *train[:3], *test, *train[3:])._replace(train_items=items)  # type: ignore[arg-type]
+        items = _items(streams, steps, point.N, n_blocks=-(-point.batch // BLOCK))[:, : point.batch].astype(jnp.int32)
+    arrays = (e.Z_in, e.Z_out, e.z_trig, e.z_eos, e.W_in, perm, *train[:3], *samples("test", point.n_test), *train[3:])
+    return Realization(*arrays)._replace(train_items=items)  # type: ignore[arg-type]
 
 
 def batches(point: Point) -> int:
@@ -143,11 +166,19 @@ def run_keys(runs: Sequence[Run]) -> tuple[np.ndarray, np.ndarray]:
     step reads batch 0.
     """
     points = [point for point, _ in runs]
-    halves = [[int(point.draws_id[:8], 16), int(point.draws_id[8:], 16)] for point in points]
+    halves = [halves_of_id(point) for point in points]
     independent = [point.streams == "independent" for point in points]
     streams = keys.run_streams([point.root_seed for point in points], [seed for _, seed in runs], halves, independent)
     batch = np.array([[step * point.fresh_batches for step in range(3)] for point in points], np.uint32)
     return streams, keys.fold_on_host(keys.stream(streams, "train")[:, None], batch)
+
+
+def halves_of_id(point: Point) -> tuple[int, int]:
+    """The two 32-bit halves of the id that independent streams are drawn by."""
+    return int(point.draws_id[:8], 16), int(point.draws_id[8:], 16)
+
+
+_permutation = jax.jit(lambda streams, V: task.permutation(streams, V, V), static_argnames="V")
 
 
 @partial(jax.jit, static_argnames=("laws", "V", "d", "m"))
@@ -164,7 +195,22 @@ def _items(streams: Array, steps: Array, N: int, n_blocks: int) -> Array:
     return jax.vmap(lambda step: task.batch_items(streams, step, (0, n_blocks), N))(steps)
 
 
-@partial(jax.jit, static_argnames=("V", "L", "n_blocks"))
-def _tokens(key: Array, law: Array | None, V: int, L: int, n_blocks: int) -> Array:
-    blocks = keys.blocks(key, 0, n_blocks)
-    return jax.vmap(lambda j: task.tokens(blocks, j, V, law), out_axes=1)(jnp.arange(L, dtype=jnp.uint32))
+@partial(jax.jit, static_argnames=("V", "L", "n"))
+def _samples(
+    of_tokens: Array, of_positions: Array, perm: Array, law: Array | None, noise: Array | None, V: int, L: int, n: int
+) -> tuple[Array, Array, Array]:
+    """Tokens (n, L), positions and labels (n,); token 0 of a stream is informative, and changes places with that at its position."""
+    tokens = _tokens(of_tokens, law, V, L if noise is None else 1, n)
+    if noise is not None:
+        tokens = jnp.concatenate([tokens, noise], axis=1)
+    positions = _tokens(of_positions, None, L, 1, n)
+    informative, displaced = tokens[:, :1], jnp.take_along_axis(tokens, positions, axis=1)
+    place = jnp.arange(L, dtype=jnp.int32)[None]
+    tokens = jnp.where(place == positions, informative, jnp.where(place == 0, displaced, tokens))
+    return tokens, positions[:, 0], perm[informative[:, 0]]
+
+
+@partial(jax.jit, static_argnames=("V", "L", "n"))
+def _tokens(key: Array, law: Array | None, V: int, L: int, n: int) -> Array:
+    blocks = keys.blocks(key, 0, -(-n // BLOCK))
+    return jax.vmap(lambda j: task.tokens(blocks, j, V, law), out_axes=1)(jnp.arange(L, dtype=jnp.uint32))[:n]
