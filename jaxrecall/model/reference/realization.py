@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.core import Tracer
 from jaxtyping import Float, Int
 
 from .. import embeddings as embed
@@ -99,7 +100,7 @@ def _drawn(point: Point, streams: np.ndarray | Array) -> Realization:
     """The draws from the keys of the named streams, (10, 2)."""
     _check_writable(point)
     laws = point.embedding_laws
-    if isinstance(streams, jax.core.Tracer) and any(law.on_host for law in laws):
+    if isinstance(streams, Tracer) and any(law.on_host for law in laws):
         raise ValueError(f"embedding: got {point.embedding}, whose rows are made on the host; allowed in compiled functions: other laws")
     given = embed.on_host(laws, np.asarray(streams), point.V, point.d) if any(law.on_host for law in laws) else {}
     streams = jnp.asarray(streams)
