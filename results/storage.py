@@ -17,6 +17,7 @@ EDGE = 1 / (2 * np.log(2))
 LANGUAGE_MODELS = 2.0
 """Bits per parameter that language models are reported to hold (Allen-Zhu and Li, arXiv:2404.05405)."""
 
+STUDIES = ("storage", "storage-long")
 LEAST_SQUARES_SEEDS = 16
 LEAST_SQUARES = "least squares, sphere"
 
@@ -30,7 +31,8 @@ def bits(V):
 def stored():
     """A row for each cell: V* at each theta, entries of V_mat, all trained entries, and the most bits that are recalled at any V."""
     fields = ["setting", "d", "m"]
-    found, rows = named(searched("storage")), named(load(STUDY / "storage", last=True).query("status == 'ok'"))
+    found = named(pd.concat([searched(study) for study in STUDIES], ignore_index=True))
+    rows = named(pd.concat([load(STUDY / study, last=True) for study in STUDIES], ignore_index=True).query("status == 'ok'"))
     means = rows.groupby([*fields, "V"])["accuracy"].mean().reset_index()
     means["recalled"] = means["accuracy"] * bits(means["V"])
     table = []
@@ -99,6 +101,9 @@ def storage():
     for cell in stored().to_dict("records"):
         line = [cell["setting"], cell["d"], cell["m"] or "none"]
         for theta in (0.5, 0.99):
+            if theta not in cell["cells"].index:
+                line += ["not run", ""]
+                continue
             one = cell["cells"].loc[theta]
             if not one["critical"] or not one["critical"] > 0:
                 line += [TOLD[one["outcome"]], ""]
@@ -122,6 +127,7 @@ CURVES = {
     "10 steps, adam, fixed embeddings, sphere": ("v", "#E69F00"),
     "100 steps, adam, fixed embeddings, sphere": ("D", "#D55E00"),
     "1000 steps, adam, fixed embeddings, sphere": ("^", "#8B0000"),
+    "10000 steps, adam, fixed embeddings, sphere": ("P", "#009E73"),
     "1000 steps, sgd, fixed embeddings, sphere": ("<", "#CC79A7"),
 }
 
@@ -140,7 +146,7 @@ def storing():
     for ax, (title, value) in zip(panels.flat, views.items(), strict=True):
         y = table.apply(value, axis=1)
         for curve, (marker, colour) in CURVES.items():
-            mine = table["setting"] == curve
+            mine = table[table["setting"] == curve].sort_values("entries").index
             ax.plot(table["entries"][mine], y[mine], marker=marker, color=colour, markersize=4, linewidth=0.9)
         layers = table["m"] > 0
         ax.plot(table["entries"][layers], y[layers], **LAYERS)
@@ -167,7 +173,7 @@ def storing():
 
 def starred(cell, theta):
     """V*, or nan where the search found none."""
-    return float(cell["cells"].loc[theta, "critical"] or np.nan)
+    return float(cell["cells"]["critical"].get(theta) or np.nan)
 
 
 LAYERS = {"marker": "*", "color": "black", "linestyle": "none", "markersize": 6}

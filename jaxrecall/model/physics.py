@@ -30,9 +30,10 @@ def unknown_fields(point: Point, known: Collection[str]) -> tuple[str, ...]:
 def unknown_names(values: Mapping[str, Any], known: Collection[str]) -> tuple[str, ...]:
     """The names of `values` that are not among `known` and have a value: neither None, nor NaN, nor the default of the field.
 
-    The activation `none`, that of a model without an MLP, counts as a default.
+    The activation `none`, that of a model without an MLP, counts as a default, and so does an output side like the input side.
     """
-    return tuple(name for name, value in values.items() if name not in known and not _is_default(name, value))
+    same = {"embedding_out"} if values.get("embedding_out") == values.get("embedding") else set()
+    return tuple(name for name, value in values.items() if name not in {*known, *same} and not _is_default(name, value))
 
 
 def _is_default(name: str, value: Any) -> bool:

@@ -1,7 +1,7 @@
-"""Training: a step is the gradient at the current state, and this file is the loop over steps.
+"""Training: `recipe` takes the three steps, `further` loops over more of them. A step is the gradient at the current state.
 
-The recipe is three steps with rates of its own, by exact gradients or by shortcuts (`forms`). An optimiser of optax may make more of
-them, and records the model now and then. `model/reference/steps.py` and `descent.py` train the plain model. The optimisers are ours.
+The recipe has rates of its own, and takes exact gradients or shortcuts (`forms`). Further steps are those of an optimiser of optax, and
+the model is recorded now and then. `model/reference/steps.py` and `descent.py` train the plain model. The optimisers are ours.
 """
 
 from __future__ import annotations
@@ -110,12 +110,12 @@ def further(world: World, trained: Trained) -> dict[str, Any]:
 
 
 def exact_at(world: World, fixed_w: Array) -> GradientAt:
-    """The gradient at parameters in a step from its samples."""
+    """A function that computes the gradient from the samples of a step."""
     return lambda params, step: (gradient_of_step(world, params, fixed_w, step), i32(1))
 
 
 def grouped_where_locked(world: World, fixed_w: Array) -> GradientAt:
-    """The same where attention is open; where it is locked, from tokens with weights."""
+    """A function that computes the gradient from V weighted tokens where attention is locked, and from the samples elsewhere."""
     shares = locked.shares(world, samples_of(world, i32(0)), i32(0))
 
     def gradient_at(params: Parameters, step: Array) -> tuple[Parameters, Array]:

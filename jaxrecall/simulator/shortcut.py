@@ -1,4 +1,4 @@
-"""Training with predictions that are uniform to rounding before step 3, and a computed bound on what that leaves out.
+"""The three steps with p = 1/V instead of the softmax over labels in steps 1 and 2, and a computed bound on the error.
 
 The logits of V1 are of order eta / (L V), so no sample needs V logits. Attention that rests on the informative token to rounding
 is *locked*: a sample is then its informative token, and step 3 is a sum over the vocabulary. How sums over samples are formed is a

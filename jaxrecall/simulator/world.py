@@ -123,7 +123,10 @@ def draw(run: Arguments, shape: Shape, vmapped: bool = False) -> World:
 
 
 def trained(world: World, G1: Array, w_hat: Array, G2: Array, errors: Any = None, locked: Any = None) -> Trained:
-    """The model after three steps, V1 = eta G1, w = gamma eta w_hat, V2 = eta G1 + gamma2 G2."""
+    """The model after three steps, V1 = eta G1, w = gamma eta w_hat, V2 = eta G1 + gamma2 G2.
+
+    V2 is kept up to a positive factor, which changes no prediction.
+    """
     run = world.run
     return Trained(G1, w_hat, run.gamma_eta, run.mix1 * G1 + run.mix2 * G2, errors, locked)
 

@@ -16,7 +16,7 @@ from jaxrecall.sweep.grid import read_grid
 README = (ROOT / "results/README.md").read_text()
 POOL, THEORY = ((ROOT / f"docs/{page}.md").read_text() for page in ("pool", "theory"))
 REPORTED = ["capacity", "mlp", "bound", "phase"]
-SEARCHED = ["law", "law-exact", "embeddings", "sensitivity", "width", "storage"]
+SEARCHED = ["law", "law-exact", "embeddings", "sensitivity", "width", "storage", "storage-long"]
 QUICK = ["embeddings", "activations", "noise_map", "noise_of_gradient", "sensitivity", "storage"]
 WITH_THEORY = ["capacity", "bound", "bound_slopes", "agreement"]
 WITH_THEORY += ["law_exponents", "law_lengths", "law_slopes", "law_logarithms", "law_errors", "law_check"]

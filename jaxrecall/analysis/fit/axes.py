@@ -83,7 +83,11 @@ def _with_optimizer(frame: Table) -> Table:
 
 def _with_file_names(frame: Table) -> Table:
     """Files of embeddings by name and content alone, which is what counts: a sweep may go on after they were moved."""
-    for name in (name for name in ("embedding", "embedding_out") if name in frame):
+    from pandas.api.types import infer_dtype
+
+    for name in ("embedding", "embedding_out"):
+        if name not in frame or infer_dtype(frame[name], skipna=True) not in ("string", "categorical"):
+            continue
         names = {text: re.sub(r'path="(?:[^"]*/)?([^"/]*)"', r'path="\1"', str(text)) for text in frame[name].unique()}
         if any(text != short for text, short in names.items()):
             frame = frame.assign(**{name: frame[name].map(names)})

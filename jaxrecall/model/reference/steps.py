@@ -1,7 +1,7 @@
 """The three gradient steps, to read: full batch, float64, closed form, in NumPy.
 
-`stream.py` runs the same three steps in float32 over streamed samples; the tests hold the two together, and this one to
-automatic differentiation of the loss in `model.py`.
+`simulator/run.py` takes the same steps in float32. Tests compare the two, and compare this file with the gradient of `loss` in
+`model/recall.py`.
 """
 
 from __future__ import annotations
