@@ -12,7 +12,7 @@ from scipy.stats import t as student
 import jaxrecall
 from jaxrecall.model.point import FIELDS, make_point
 from jaxrecall.sweep.cost import operations, work
-from jaxrecall.sweep.door import RECALL
+from jaxrecall.sweep.simulators import RECALL
 
 BASE = {"pool": 64, "n_test": 512, "embedding": "sphere", "trigger_in_value": False, "streams": "independent"}
 LATER = {"steps": 10, "optimizer": "adam", "lr": 0.03, "gamma2": 64}

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .model.reference.realization import Realization, draws, realize
     from .model.reference.steps import ThreeStep, three_step
     from .sweep.api import run, thresholds
-    from .sweep.own import Simulator
+    from .sweep.custom import Simulator
     from .sweep.simulate import simulate
     from .sweep.store.load import load
 
@@ -66,7 +66,7 @@ _MODULES = {"fit": "fit", "model": "model", "plot": "analysis.figures.plot", "th
 _HOME = {
     "Descended": "model.reference.descent",
     "Realization": "model.reference.realization",
-    "Simulator": "sweep.own",
+    "Simulator": "sweep.custom",
     "ThreeStep": "model.reference.steps",
     "descend": "model.reference.descent",
     "draws": "model.reference.realization",

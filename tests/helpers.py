@@ -26,8 +26,7 @@ from jaxrecall.model.embeddings import Embeddings
 from jaxrecall.model.point import Point, Run
 from jaxrecall.model.reference.realization import Realization
 from jaxrecall.model.reference.steps import ThreeStep
-from jaxrecall.simulator import compiler, program, record
-from jaxrecall.simulator import run as training
+from jaxrecall.simulator import compiler, program, record, training
 from jaxrecall.simulator.rows import finish
 from jaxrecall.simulator.shape import Shape
 from jaxrecall.simulator.world import Arguments, World, draw

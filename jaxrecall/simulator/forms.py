@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-from ..model.physics import EVALUATION, unknown_fields
+from ..model.known_fields import EVALUATION, unknown_fields
 from ..model.point import Point
 from .expected import step2_error
 

@@ -24,8 +24,8 @@ from ..model.reference.realization import run_keys
 from .compiler import ExecutionError, OutOfMemory, cache_hits, compile, memory_errors, without_garbage_collection
 from .loops import RUNS
 from .rows import Metrics, finish
-from .run import run as train_and_measure
 from .shape import Shape
+from .training import run as train_and_measure
 from .world import Arguments, draw
 
 __all__ = ["ExecutionError", "OutOfMemory", "Program", "arguments", "compiled", "execute", "memory_of_device", "on_cpu", "rows", "start"]

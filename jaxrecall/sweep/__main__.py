@@ -22,7 +22,7 @@ from ..simulator.shape import Shape
 from . import shard as sharding
 from .api import import_paths
 from .grid import json_schema, read_grid
-from .kappa import limited_by_kappa
+from .open_attention import limited_by_kappa
 from .running.job import Job, carry_out, interrupted, prepare
 from .running.progress import Events, Progress, counter, display
 from .search.cell import OUTCOMES

@@ -14,8 +14,8 @@ import pandas as pd
 
 from ..cli import Interrupts, called
 from ..errors import Interrupted, RunFailed, StoreError, UsageError
+from .custom import Simulator, add_to_path
 from .grid import Grid, GridLike, as_grid
-from .own import Simulator, add_to_path
 from .running.job import Job, carry_out, prepare
 from .running.progress import Progress, display
 from .running.recorder import Outcome

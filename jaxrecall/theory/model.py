@@ -10,8 +10,8 @@ from typing import Any
 from ..errors import PointError, TheoryError
 from ..model.activations import activations
 from ..model.columns import COLUMNS
+from ..model.known_fields import EVALUATION, unknown_names
 from ..model.laws import LAWS, EmbeddingLaw, Moments, find_law
-from ..model.physics import EVALUATION, unknown_names
 from ..model.point import FIELDS, TRAINING, Point
 from ..model.training import RECIPE_STEPS, STARTS
 

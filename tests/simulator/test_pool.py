@@ -23,8 +23,8 @@ from jaxrecall.model.reference import noise as noise_to_read
 from jaxrecall.model.reference.realization import redraws
 from jaxrecall.simulator import pool_draws, program
 from jaxrecall.simulator.forms import FORMS
-from jaxrecall.simulator.run import recipe
 from jaxrecall.simulator.shape import Shape
+from jaxrecall.simulator.training import recipe
 from jaxrecall.sweep.__main__ import main
 from jaxrecall.sweep.cost import operations, peak_bytes, work
 

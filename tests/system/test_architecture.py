@@ -30,7 +30,7 @@ WITHOUT_JAX = (
     "model.pool",
     "model.laws",
     "model.columns",
-    "model.physics",
+    "model.known_fields",
     "model.decoders",
     "simulator.forms",
     "simulator.shape",

@@ -1,4 +1,4 @@
-"""What theory predicts for a cell, or None where no formula covers it: the one door from the figures to the formulas.
+"""What theory predicts for a cell, or None where no formula covers it: the one place where figures use the formulas.
 
 A formula gets every setting of a cell. Where one is off its default and the formula does not know it, there is no prediction, and
 `reason` says why.

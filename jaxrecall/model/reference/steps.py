@@ -1,6 +1,6 @@
 """The three gradient steps, to read: full batch, float64, closed form, in NumPy.
 
-`simulator/run.py` takes the same steps in float32. Tests compare the two, and compare this file with the gradient of `loss` in
+`simulator/training.py` takes the same steps in float32. Tests compare the two, and compare this file with the gradient of `loss` in
 `model/recall.py`.
 """
 

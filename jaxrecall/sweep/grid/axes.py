@@ -22,7 +22,7 @@ MAX_AXIS = 1_000_000
 _JSON_TYPES = {"int": "integer", "float": "number", "bool": "boolean"}
 
 
-class Recall:
+class RecallFields:
     """The simulator of this package."""
 
     name, fields, make_point = "jaxrecall", FIELDS, staticmethod(make_point)
@@ -32,7 +32,7 @@ class Names:
     """The fields of a simulator as a grid uses them."""
 
     def __init__(self, simulator: Any = None):
-        self.simulator = simulator or Recall
+        self.simulator = simulator or RecallFields
         self.fields: dict[str, Field[Any]] = dict(self.simulator.fields)
         self.laws = {name for name, f in self.fields.items() if f.metadata.get("law")}
         self.required = [name for name, f in self.fields.items() if f.default is MISSING]

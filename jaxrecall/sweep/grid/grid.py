@@ -152,7 +152,7 @@ def _from_document(document: Document, on_progress: OnProgress, simulator: Any) 
 
 def _imported(document: Document, path: str) -> Any:
     """The simulator at an import path; raises GridError."""
-    from ..own import named
+    from ..custom import named
 
     try:
         return named(path)

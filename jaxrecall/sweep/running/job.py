@@ -17,12 +17,12 @@ from ...errors import GridError, StoreError, UsageError
 from ...model.point import Run, RunId
 from ..calibration import cores
 from ..cost import memory_limit, peak_bytes
-from ..door import simulator_of
 from ..grid import Grid
 from ..plan import Plan
 from ..search.rounds import Rounds, known_rows
 from ..settings import Settings
 from ..shard import Shard, without_shard
+from ..simulators import simulator_of
 from ..store.store import PART_ROWS, Done, Store
 from .progress import Progress, duration, plural
 from .recorder import Outcome

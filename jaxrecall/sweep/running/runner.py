@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ...cli import Interrupts
-from ..door import Runner, runner_for
 from ..plan import Chunk, Plan
+from ..simulators import Runner, runner_for
 from ..store.store import Store
 from .progress import Progress
 from .recorder import Failure, Outcome, Recorder

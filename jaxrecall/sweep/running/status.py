@@ -15,10 +15,10 @@ from typing import Any
 from ...errors import GridError, StoreError, UsageError
 from ...model.columns import STATUSES
 from ...model.point import Run, RunId
-from ..door import RECALL, simulator_of
+from ..custom import add_to_path
 from ..grid import Grid, rebuilt
-from ..own import add_to_path
 from ..search.rounds import Rounds
+from ..simulators import RECALL, simulator_of
 from ..store.files import Unreadable, holds_results, read_json
 from ..store.store import Store
 

@@ -14,14 +14,14 @@ from typing import Any
 
 from ...model.point import Run, RunId
 from ..calibration import Calibration
-from ..door import RECALL, Recall
+from ..custom import Simulator
 from ..grid import Grid
 from ..grid.axes import Names
 from ..grid.expand import Levels, Line
 from ..grid.file import plain
-from ..own import Simulator
 from ..plan import Plan, joined
 from ..settings import Settings
+from ..simulators import RECALL, RecallSimulator
 from ..store.store import Store
 from .cell import OUTCOMES, CellSearch, Request, Target
 
@@ -57,7 +57,7 @@ class Cell:
         home: a level above those near the crossing, whose own program serves them where that pays; 0 before the crossing is known.
     """
 
-    def __init__(self, line: Line, target: Target, simulator: Recall | Simulator):
+    def __init__(self, line: Line, target: Target, simulator: RecallSimulator | Simulator):
         self.line, self.search, self.home = line, CellSearch(target), 0.0
         self.points = Levels(map(target.levels.__getitem__, line.levels), lambda level: line.levels[k_of[level]])
         k_of = {target.levels[k]: k for k in line.levels}
@@ -91,7 +91,7 @@ class Cell:
         return "; ".join(found)
 
 
-def _tiers(points: Mapping[float, Any], simulator: Recall | Simulator) -> list[float]:
+def _tiers(points: Mapping[float, Any], simulator: RecallSimulator | Simulator) -> list[float]:
     """Levels whose programs serve those below them: one in the middle where no size varies, else at most one for each factor of TIER.
 
     They pad as little as so few can: the factor by which padding lengthens a run is at most the least power of PADDED possible.
@@ -123,7 +123,7 @@ class Rounds:
         self,
         grid: Grid,
         known: Known,
-        simulator: Recall | Simulator = RECALL,
+        simulator: RecallSimulator | Simulator = RECALL,
         settings: Settings | None = None,
         pad_to: tuple[int, int, int] | None = None,
         limit: int | None = None,

@@ -12,12 +12,12 @@ from importlib.util import find_spec
 from typing import Any
 
 from ...errors import UsageError
-from ..door import simulator_of
 from ..grid import Grid
 from ..running import runner
 from ..running.job import Executor, Job
 from ..running.progress import plural
 from ..shard import Shard
+from ..simulators import simulator_of
 from .worker import Setup
 
 EXTRAS = {"ray": "ray", "slurm": "submitit"}

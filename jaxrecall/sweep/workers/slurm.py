@@ -25,8 +25,8 @@ from ...errors import UsageError
 from ...model.columns import CODE_VERSION
 from ...model.point import RunId
 from ..calibration import node_cache
+from ..custom import add_to_path
 from ..grid import rebuilt
-from ..own import add_to_path
 from ..plan import Plan
 from ..running import runner
 from ..running.job import Job, carry_out, prepare

@@ -1,4 +1,4 @@
-"""The door between the sweep engine and a simulator: all that the engine knows of one. Ours comes through it like any other."""
+"""What the sweep engine knows of a simulator. This package's own simulator has the same interface as one of a user."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from . import plan as planning
 from .batches import BatchRunner
 from .calibration import Calibration
 from .cost import operations, work
+from .custom import CustomRunner, Simulator
 from .grid import Grid
-from .own import OwnRunner, Simulator
 from .plan import Plan, Terms
 from .running.progress import Remarks
 from .settings import Settings
 
 Sizes = tuple[int, int, int]
 
-Runner = BatchRunner | OwnRunner
+Runner = BatchRunner | CustomRunner
 
 
-class Recall:
+class RecallSimulator:
     """The simulator of this package, and what the engine asks of any.
 
     Attributes:
@@ -118,10 +118,10 @@ def _for_point(program: Callable[[Point], Shape], point: Point) -> Shape:
     return replace(Shape.sized(point, shape.V, shape.d, shape.m), light=shape.light)
 
 
-RECALL = Recall()
+RECALL = RecallSimulator()
 
 
-def simulator_of(grid: Grid) -> Recall | Simulator:
+def simulator_of(grid: Grid) -> RecallSimulator | Simulator:
     """The simulator of a grid."""
     return getattr(grid, "simulator", None) or RECALL
 

@@ -22,8 +22,8 @@ import jaxrecall
 from jaxrecall.errors import GridError, StoreError, UsageError
 from jaxrecall.status import main as status
 from jaxrecall.sweep.__main__ import main
+from jaxrecall.sweep.custom import RESERVED
 from jaxrecall.sweep.grid import as_grid
-from jaxrecall.sweep.own import RESERVED
 
 pytestmark = pytest.mark.skipif("simulator" not in inspect.signature(as_grid).parameters, reason="grids take no simulator yet")
 
@@ -67,12 +67,12 @@ def run(simulator=compiled, grid=GRID, **options) -> pd.DataFrame:
 
 def test_rows_have_the_fields_the_columns_and_where_they_come_from():
     rows = run()
-    assert rows.attrs == {"axes": ["x"], "accuracy": "accuracy", "simulator": "test_door:compiled"}
+    assert rows.attrs == {"axes": ["x"], "accuracy": "accuracy", "simulator": "test_custom:compiled"}
     assert list(rows.columns[:9]) == ["point_id", "seed", "root_seed", *FIELDS, "streams"]
     assert list(rows.columns[9:14]) == ["accuracy", "count", "step", "steps", "status"]
     assert {name: set(rows[name]) for name in ("status", "simulator", "code_version", "count", "on")} == {
         "status": {"ok"},
-        "simulator": {"test_door:compiled"},
+        "simulator": {"test_custom:compiled"},
         "code_version": {1},
         "count": {10},
         "on": {True},
@@ -106,12 +106,12 @@ def test_version_and_name_enter_the_id_and_one_folder_holds_one_simulator():
     assert set(run(newer)["point_id"]).isdisjoint(rows["point_id"])
     with pytest.raises(StoreError, match="holds 9 runs of code_version 1, precision highest; this call would add code_version 2"):
         run(newer, out="out")
-    with pytest.raises(StoreError, match="holds rows of the simulator test_door:compiled; this call would add rows of test_door:plain"):
+    with pytest.raises(StoreError, match="holds rows of the simulator test_custom:compiled; this call would add rows of test_custom:plain"):
         run(plain, out="out")
-    with pytest.raises(StoreError, match="holds rows of the simulator test_door:compiled; this call would add rows of jaxrecall"):
+    with pytest.raises(StoreError, match="holds rows of the simulator test_custom:compiled; this call would add rows of jaxrecall"):
         jaxrecall.run(jaxrecall.Point(V=8, N=8, d=4, L=2), out="out")
     run(plain, out="plain")
-    with pytest.raises(StoreError, match="they are of the simulators test_door:compiled, test_door:plain; read those of one"):
+    with pytest.raises(StoreError, match="they are of the simulators test_custom:compiled, test_custom:plain; read those of one"):
         jaxrecall.load(["out", "plain"])
 
 
@@ -123,7 +123,7 @@ def test_only_what_is_missing_runs():
     more = run(grid=GRID | {"seeds": 5}, out="out")
     assert len(more) == 15
     assert parts < set(Path("out/parts").iterdir())
-    assert jaxrecall.load("out", grid=GRID | {"simulator": "test_door:compiled"})["seed"].max() == 2
+    assert jaxrecall.load("out", grid=GRID | {"simulator": "test_custom:compiled"})["seed"].max() == 2
 
 
 @pytest.mark.filterwarnings("ignore:note. out also holds")

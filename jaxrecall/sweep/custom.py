@@ -101,7 +101,7 @@ class Simulator:
             "streams": (str, "common", ("common", "independent"), None, "draws"),
         }
         made = [_declared(name, *given) for name, given in declared.items()]
-        self.Point = make_dataclass("Point", made, bases=(OwnPoint,), frozen=True, kw_only=True, namespace={"simulator": self})
+        self.Point = make_dataclass("Point", made, bases=(CustomPoint,), frozen=True, kw_only=True, namespace={"simulator": self})
         self.fields: dict[str, Field[Any]] = {f.name: f for f in declared_fields(self.Point)}
         self.own_columns = {name: (TYPES[kind], meaning) for name, (kind, meaning) in columns.items()}
         of_point = {name: (ARROW[str(f.type)], f.metadata["legend"]) for name, f in self.fields.items()}
@@ -118,7 +118,7 @@ class Simulator:
             self._name = f"{Path(file).stem if file else self._module}:{[*held, self.fn.__name__][0]}"
         return self._name
 
-    def make_point(self, values: Mapping[str, Any]) -> OwnPoint:
+    def make_point(self, values: Mapping[str, Any]) -> CustomPoint:
         problems = [Problem(name, f"is no field{suggest(name, self.fields)}") for name in values if name not in self.fields]
         lacking = [name for name, f in self.fields.items() if f.default is MISSING and name not in values]
         if problems or lacking:
@@ -144,8 +144,8 @@ class Simulator:
         pieces = [(program, group[i : i + CHUNK_RUNS]) for program, group in groups.items() for i in range(0, len(group), CHUNK_RUNS)]
         chunks = tuple(Chunk(program, tuple(piece), SECONDS * len(piece)) for program, piece in pieces)
         n_runs = sum(map(len, groups.values()))
-        terms = OwnTerms(settings, limit or 0, Calibration(), None, n_runs, dict.fromkeys(groups, SECONDS), self)
-        return OwnPlan(chunks, 0.0, SECONDS * n_runs, SECONDS * n_runs, terms)
+        terms = CustomTerms(settings, limit or 0, Calibration(), None, n_runs, dict.fromkeys(groups, SECONDS), self)
+        return CustomPlan(chunks, 0.0, SECONDS * n_runs, SECONDS * n_runs, terms)
 
     def plan_round(self, runs: Sequence[Run], settings: Settings, limit: int | None, program: Any, batch: int) -> Plan:
         return self.plan(runs, settings)
@@ -159,8 +159,8 @@ class Simulator:
     def cost(self, runs: Sequence[tuple[Any, int]], program: Any) -> tuple[float, float]:
         return SECONDS * sum(n for _, n in runs), 0.0
 
-    def runner(self, terms: Terms, remarks: Remarks) -> OwnRunner:
-        return OwnRunner(self, terms, remarks)
+    def runner(self, terms: Terms, remarks: Remarks) -> CustomRunner:
+        return CustomRunner(self, terms, remarks)
 
     def problem_in_workers(self, points: Iterable[Any]) -> str | None:
         where = f"simulator: {self.name} "
@@ -188,7 +188,7 @@ def _problems(fn: Any, fields: Any, columns: Any, accuracy: Any, version: Any) -
     for path, name in [("fields", name) for name in fields] + [("columns", name) for name in columns]:
         if not isinstance(name, str) or not name.isidentifier() or name.startswith("_"):
             lines.append(f"{path}: got the name {shown(name)}; allowed: letters, digits and _")
-        elif name in RESERVED or hasattr(OwnPoint, name):
+        elif name in RESERVED or hasattr(CustomPoint, name):
             lines.append(f"{path}.{name}: is reserved for the sweep; choose another name. Reserved: {', '.join(RESERVED)}")
         elif path == "columns" and name in fields:
             lines.append(f"columns.{name}: is a field, too; choose another name")
@@ -216,7 +216,7 @@ def _declared(name: str, kind: type, default: Any, low: Any, high: Any, treated:
     return name, kind.__name__, field(default=MISSING if default is None else default, metadata=metadata)
 
 
-class OwnPoint:
+class CustomPoint:
     """A point of a simulator of one's own."""
 
     simulator: ClassVar[Simulator]
@@ -246,7 +246,7 @@ class OwnPoint:
         """Arguments that rebuild this point."""
         return {name: getattr(self, name) for name in self.simulator.fields}
 
-    def replace(self, **changes: Any) -> OwnPoint:
+    def replace(self, **changes: Any) -> CustomPoint:
         """A changed copy."""
         return self.simulator.make_point(self.as_given() | changes)
 
@@ -268,7 +268,7 @@ class StaticProgram:
 
 
 @dataclass(frozen=True)
-class OwnTerms(Terms):
+class CustomTerms(Terms):
     """The terms of a plan of a simulator of one's own."""
 
     simulator: Simulator
@@ -277,7 +277,7 @@ class OwnTerms(Terms):
         return SECONDS
 
 
-class OwnPlan(Plan):
+class CustomPlan(Plan):
     """A plan whose cost nobody knows."""
 
     @property
@@ -294,7 +294,7 @@ class OwnPlan(Plan):
         return found
 
 
-class OwnRunner:
+class CustomRunner:
     """Runs chunks of a simulator of one's own. Creating one starts JAX."""
 
     def __init__(self, simulator: Simulator, terms: Terms, remarks: Remarks):
