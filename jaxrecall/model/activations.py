@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -21,6 +21,13 @@ class Activation(Law):
     @abstractmethod
     def value_and_slope(self, u: Any, xp: Any, erf: Erf) -> tuple[Any, Any]:
         """act(u) and act'(u), elementwise; `xp` is numpy or jax.numpy, and `erf` the error function for its arrays."""
+
+    def coefficients(self, xp: Any) -> Sequence[Any] | None:
+        """c with act(u) = c[0] + c[1] u + c[2] u^2 + ..., absent powers as the number 0; None if it is no polynomial.
+
+        Sums over all pairs of a pool are matrix products where it is one.
+        """
+        return None
 
 
 @register
@@ -71,6 +78,9 @@ class Quadratic(Activation):
     def value_and_slope(self, u: Any, xp: Any, erf: Erf) -> tuple[Any, Any]:
         return (u * u - 1) * 2**-0.5, u * 2**0.5
 
+    def coefficients(self, xp: Any) -> Sequence[Any]:
+        return -(2**-0.5), 0, 2**-0.5
+
 
 @register
 @dataclass(frozen=True)
@@ -81,6 +91,9 @@ class Cubic(Activation):
 
     def value_and_slope(self, u: Any, xp: Any, erf: Erf) -> tuple[Any, Any]:
         return (u * u - 3) * u * 6**-0.5, (u * u - 1) * 1.5**0.5
+
+    def coefficients(self, xp: Any) -> Sequence[Any]:
+        return 0, -(1.5**0.5), 0, 6**-0.5
 
 
 @register
@@ -96,6 +109,11 @@ class Mixed(Activation):
         rest = xp.sqrt((1 - linear * linear) / 2)
         return rest * (u * u - 1) + linear * u, 2 * rest * u + linear
 
+    def coefficients(self, xp: Any) -> Sequence[Any]:
+        linear = xp.asarray(self.linear, xp.float32)
+        rest = xp.sqrt((1 - linear * linear) / 2)
+        return -rest, linear, rest
+
 
 @register
 @dataclass(frozen=True)
@@ -104,6 +122,9 @@ class Identity(Activation):
 
     def value_and_slope(self, u: Any, xp: Any, erf: Erf) -> tuple[Any, Any]:
         return u, xp.ones_like(u)
+
+    def coefficients(self, xp: Any) -> Sequence[Any]:
+        return 0, 1
 
 
 def activations() -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from ..model.activations import Activation
 from ..model.laws import find_law
 from .loops import gather
 from .world import World, f32, i32
@@ -18,11 +19,20 @@ def features(world: World, h: Array) -> tuple[Array, Array]:
 
 def activations(world: World, u: Array) -> tuple[Array, Array]:
     """phi (n, m) and its slope from the hidden units u = W_in h (n, m); zero on padded units."""
-    real = (jnp.arange(world.shape.m, dtype=i32) < world.run.m)[None]
-    scale = jnp.where(real, lax.rsqrt(world.run.m.astype(f32)), f32(0))
-    act = find_law("activation", world.shape.activation).with_traced(world.run.numbers)
-    phi, slope = act.value_and_slope(u, jnp, jax.scipy.special.erf)
+    phi, slope = activation(world).value_and_slope(u, jnp, jax.scipy.special.erf)
+    scale = unit_scale(world)
     return phi * scale, slope * scale
+
+
+def activation(world: World) -> Activation:
+    """The activation of the MLP, with its parameters."""
+    return find_law("activation", world.shape.activation).with_traced(world.run.numbers)
+
+
+def unit_scale(world: World) -> Array:
+    """(1, m): 1 / sqrt(m), zero on padded units."""
+    real = (jnp.arange(world.shape.m, dtype=i32) < world.run.m)[None]
+    return jnp.where(real, lax.rsqrt(world.run.m.astype(f32)), f32(0))
 
 
 def probabilities(world: World, logits: Array) -> Array:

@@ -14,8 +14,9 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from .attention import Scores, attend_to_counts, attention_gradient, shares_of, unlearned_scores
-from .features import activations
+from .features import activation, activations, unit_scale
 from .loops import gather, masked, transposed_product
+from .polynomials import Coefficients, Pairs, slope_of, square
 from .pool_draws import mean_weight, pool_of_step, weights_of
 from .world import World, centred, f32, values
 
@@ -66,7 +67,8 @@ def gradient(world: World, step: int, scores: Scores, T: Array) -> tuple[Array, 
     a, mean, weights = attended(world, counts, scores), mean_weight(world), weights_of(world, E)
     table, real = gather(T, world.perm), world.no_label == 0
     if world.e.W_in is not None:
-        phi, phi2 = mean_features(world, a, weights)
+        coefficients = activation(world).coefficients(jnp) if step == 0 else None  # later attention is learned
+        phi, phi2 = mean_polynomials(world, a, weights, coefficients) if coefficients else mean_features(world, a, weights)
         return transposed_product(table, phi), phi2
     v = values(world)
     own = jnp.sum(weights * a.own, axis=1)
@@ -163,10 +165,23 @@ def mean_features(world: World, a: Attended, weights: Array) -> tuple[Array, Arr
     return rows, phi2
 
 
+def mean_polynomials(world: World, a: Attended, weights: Array, coefficients: Coefficients) -> tuple[Array, Array]:
+    """`mean_features` under uniform attention, of an activation that is a polynomial."""
+    all_pairs, scale = evenly_attended(world, a, weights), unit_scale(world)
+    return all_pairs.means(coefficients) * scale, jnp.sum(all_pairs.over_units(square(coefficients), scale * scale))
+
+
+def evenly_attended(world: World, a: Attended, weights: Array) -> Pairs:
+    """All pairs under uniform attention, which is the same for all tokens."""
+    own, of_noise = hidden_tables(world, a)
+    return Pairs(own.mine[0][:, None], own.other[0][:, None], weights, own.u, of_noise)
+
+
 def step2_of_features(world: World, b: Array) -> Array:
     """w_hat with an MLP, from b (V, p) by informative token: what the loss wants added to the features."""
     counts, E = pool_of_step(world, 1)
     a, W_in = attended(world, counts, unlearned_scores(world)), world.e.W_in
+    assert W_in is not None
 
     def token(carry: tuple[Array, Array], x: Token, wanted: Array) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
         R, of_noise = carry
@@ -175,6 +190,13 @@ def step2_of_features(world: World, b: Array) -> Array:
         along_h = jnp.sum(b * x.u, axis=1)
         return (R + b, of_noise + along_h), (jnp.sum(b, axis=0) @ x.own, jnp.sum(along_h))
 
-    start = jnp.zeros((world.shape.pool, world.shape.m), f32), jnp.zeros(world.shape.pool, f32)
-    (R, of_noise), (own, of_token) = over_tokens(world, a, weights_of(world, E), token, start, b)
+    weights = weights_of(world, E)
+    if coefficients := activation(world).coefficients(jnp):
+        all_pairs, wanted, of_slope = evenly_attended(world, a, weights), b * unit_scale(world), slope_of(coefficients)
+        R, along = all_pairs.over_tokens(of_slope, wanted), all_pairs.over_units([0, *of_slope], wanted)
+        own = jnp.sum(all_pairs.means(of_slope) * wanted * all_pairs.u, axis=1)
+        of_token, of_noise = jnp.sum(along, axis=1), jnp.sum(along, axis=0)
+    else:
+        start = jnp.zeros((world.shape.pool, world.shape.m), f32), jnp.zeros(world.shape.pool, f32)
+        (R, of_noise), (own, of_token) = over_tokens(world, a, weights, token, start, b)
     return keys_gradient(world, counts, R @ W_in, own, of_token, of_noise, a.noise * a.total[:, None])

@@ -10,10 +10,14 @@ import os
 from statistics import NormalDist
 from typing import NamedTuple
 
+import numpy as np
+
 from ..errors import TheoryError
+from ..model.laws import find_law
 from ..model.point import BLOCK, REDRAWS, Point
 from ..model.training import TRAINS
 from ..simulator.forms import may_group_steps
+from ..simulator.polynomials import products
 from ..simulator.shape import LABELS, LIGHT_RUN, STORED_TOKENS, Shape
 
 TILE = 4 * BLOCK
@@ -214,8 +218,12 @@ def _error_bounds(shape: Shape, work: Work) -> Amounts:
 def _pairs(shape: Shape, work: Work, steps: int) -> Amounts:
     """Some of the three steps over all pairs of a token and a noise sequence."""
     V, d, m, K, runs = shape.V, shape.d, shape.m, shape.pool, work.runs
-    flops = runs * 2 * (V * K * d + K * V * d + 2 * K * d * m + V * K * m)
-    return Amounts(exponentials=steps * runs * 3 * V * K, activations=steps * runs * V * K * m, flops=steps * flops)
+    flops = steps * 2 * (V * K * d + K * V * d + 2 * K * d * m + V * K * m)
+    coefficients = find_law("activation", shape.activation).coefficients(np) if m else None
+    if coefficients:  # steps 1 and 2 are matrix products
+        flops += 2 * V * K * m * sum(products(len(coefficients) - 1))
+    by_pair = steps - 2 if coefficients else steps
+    return Amounts(exponentials=steps * runs * 3 * V * K, activations=by_pair * runs * V * K * m, flops=runs * flops)
 
 
 def _further_steps(shape: Shape, work: Work) -> Amounts:

@@ -182,6 +182,18 @@ def test_the_slope_of_every_activation_is_that_of_its_value(activation):
     np.testing.assert_allclose(slope, value, atol=1e-12)
 
 
+@pytest.mark.parametrize("activation", [*activations(), "mixed(linear=-0.5)", "mixed(linear=0)"])
+def test_the_coefficients_of_every_polynomial_are_those_of_its_value(activation):
+    """An activation that has none is not a polynomial of degree 8 or less."""
+    u = np.linspace(-3, 3, 41)
+    law = find_law("activation", activation)
+    value, coefficients = law.value_and_slope(u, np, np.vectorize(math.erf))[0], law.coefficients(np)
+    if coefficients:
+        np.testing.assert_allclose(np.polynomial.Polynomial([float(c) for c in coefficients])(u), value, atol=1e-6)
+    else:
+        assert np.abs(np.polynomial.Polynomial.fit(u, value, 8)(u) - value).max() > 1e-5
+
+
 @pytest.mark.parametrize(
     "law", [*(law() for name, law in LAWS["embedding"].items() if name != "array"), Equicorrelated(0.5), Signs()], ids=str
 )

@@ -21,7 +21,8 @@ from jaxrecall.model import pool as law
 from jaxrecall.model.point import Run
 from jaxrecall.model.reference import noise as noise_to_read
 from jaxrecall.model.reference.realization import redraws
-from jaxrecall.simulator import pool_draws, program
+from jaxrecall.simulator import pairs, pool_draws, program
+from jaxrecall.simulator.attention import unlearned_scores
 from jaxrecall.simulator.forms import FORMS
 from jaxrecall.simulator.shape import Shape
 from jaxrecall.simulator.training import recipe
@@ -54,6 +55,28 @@ def test_the_simulation_agrees_with_the_reference_with_an_mlp(changes):
     forms = {check_point(Point(**{**SMALL, "m": 20, "activation": "gelu", "eta": eta, "exact": exact, **changes})) for eta, exact in RATES}
     assert forms >= {"pool-full"}
     assert forms & {"pool+pool", "pool+locked"}
+
+
+POLYNOMIALS = ["identity", "quadratic", "cubic", "mixed(linear=-0.5)"]
+
+
+@pytest.mark.parametrize("activation", POLYNOMIALS)
+@pytest.mark.parametrize("changes", [{}, {"trigger_in_value": False, "kappa": 1e4}, {"L": 40, "fresh_batches": True}], ids=str)
+def test_sums_of_polynomials_agree_with_the_reference(activation, changes):
+    assert check_point(Point(**{**SMALL, "m": 20, "activation": activation, "eta": 1e-6, **changes})) in {"pool+pool", "pool+locked"}
+
+
+@pytest.mark.parametrize("activation", POLYNOMIALS)
+def test_means_of_polynomials_are_those_over_pairs(activation):
+    """Under uniform attention, with padding: the features of each token and their mean square."""
+    point = Point(**{**SMALL, "m": 20, "activation": activation})
+    world = pool_draws.with_pools(drawn(point, 3, Shape.sized(point, 16, 16, 24)))
+    counts, E = pool_draws.pool_of_step(world, 0)
+    attended, weights = pairs.attended(world, counts, unlearned_scores(world)), pool_draws.weights_of(world, E)
+    rows, phi2 = pairs.mean_polynomials(world, attended, weights, point.activation_law.coefficients(jnp))
+    expected_rows, expected_phi2 = pairs.mean_features(world, attended, weights)
+    np.testing.assert_allclose(rows, expected_rows, atol=1e-6 * np.abs(expected_rows).max())
+    np.testing.assert_allclose(phi2, expected_phi2, rtol=1e-6)
 
 
 @pytest.mark.slow
