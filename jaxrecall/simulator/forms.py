@@ -73,6 +73,11 @@ FORMS: dict[str, Form] = {
 }
 
 
+def polynomial_products(degree: int) -> tuple[int, int]:
+    """Matrix products (V, K) x (K, m) that step 1 takes with a pool and a polynomial activation of this degree, and step 2."""
+    return degree + 2 * degree - 1, 3 * degree - 1
+
+
 def form_for(point: Point, V: int) -> Form:
     """The cheapest form that covers the point in a program of V padded tokens."""
     if point.pool is not None:

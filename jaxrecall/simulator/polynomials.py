@@ -68,10 +68,5 @@ def slope_of(c: Coefficients) -> list[Any]:
     return [n * each for n, each in enumerate(c)][1:]
 
 
-def products(degree: int) -> tuple[int, int]:
-    """Matrix products (V, K) x (K, m) that step 1 takes with a polynomial of this degree, and step 2."""
-    return degree + 2 * degree - 1, 3 * degree - 1
-
-
 def _absent(coefficient: Any) -> bool:
     return isinstance(coefficient, int | float) and coefficient == 0

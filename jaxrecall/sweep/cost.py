@@ -16,8 +16,7 @@ from ..errors import TheoryError
 from ..model.laws import find_law
 from ..model.point import BLOCK, REDRAWS, Point
 from ..model.training import TRAINS
-from ..simulator.forms import may_group_steps
-from ..simulator.polynomials import products
+from ..simulator.forms import may_group_steps, polynomial_products
 from ..simulator.shape import LABELS, LIGHT_RUN, STORED_TOKENS, Shape
 
 TILE = 4 * BLOCK
@@ -221,7 +220,7 @@ def _pairs(shape: Shape, work: Work, steps: int) -> Amounts:
     flops = steps * 2 * (V * K * d + K * V * d + 2 * K * d * m + V * K * m)
     coefficients = find_law("activation", shape.activation).coefficients(np) if m else None
     if coefficients:  # steps 1 and 2 are matrix products
-        flops += 2 * V * K * m * sum(products(len(coefficients) - 1))
+        flops += 2 * V * K * m * sum(polynomial_products(len(coefficients) - 1))
     by_pair = steps - 2 if coefficients else steps
     return Amounts(exponentials=steps * runs * 3 * V * K, activations=by_pair * runs * V * K * m, flops=runs * flops)
 
