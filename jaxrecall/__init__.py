@@ -19,13 +19,13 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from .errors import Interrupted, RunFailed
-from .model.point import Point
 
 if TYPE_CHECKING:
     from . import theory
     from .analysis import fit
     from .analysis.figures import plot
     from .model import recall as model
+    from .model.point import Point
     from .model.reference.descent import Descended, descend
     from .model.reference.metrics import measure
     from .model.reference.realization import Realization, draws, realize
@@ -65,6 +65,7 @@ _MODULES = {"fit": "fit", "model": "model", "plot": "analysis.figures.plot", "th
 
 _HOME = {
     "Descended": "model.reference.descent",
+    "Point": "model.point",
     "Realization": "model.reference.realization",
     "Simulator": "sweep.custom",
     "ThreeStep": "model.reference.steps",

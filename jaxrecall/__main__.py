@@ -9,7 +9,6 @@ from importlib.metadata import version
 
 from .cli import USAGE, answer, start
 from .errors import suggest
-from .model.columns import CODE_VERSION
 
 MODULES = {
     "sweep": "sweep.__main__",
@@ -45,6 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if first in ("--help", "-h", "help"):
         return answer(HELP)
     if first == "--version":
+        from .model.columns import CODE_VERSION
+
         return answer(f"jaxrecall {version('jaxrecall')} (code_version {CODE_VERSION})")
     allowed = [*MODULES, "--help", "--version"]
     print(f"COMMAND: got {first}{suggest(first, allowed)}; allowed: {', '.join(allowed)}", file=sys.stderr)

@@ -82,5 +82,5 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     for item in items:
         for marker, reason in ON_REQUEST.items():
-            if marker in item.keywords:
+            if item.get_closest_marker(marker):  # not item.keywords, which hold the names of folders too
                 item.add_marker(pytest.mark.skip(reason=f"{marker}: {reason}"))

@@ -20,11 +20,12 @@ GRIDS = sorted((ROOT / "sweeps").glob("*.yaml"))
 @pytest.mark.parametrize("path", GRIDS, ids=lambda path: path.name)
 def test_shipped_grids_read_and_name_their_schema(path, capsys):
     assert path.read_text().startswith("# yaml-language-server: $schema=grid.schema.json\n")
-    assert read_grid(path).name == path.stem
+    grid = read_grid(path)
+    assert grid.name == path.stem
     assert main(["--grid", str(path), "--dry-run", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    worst_case = path.stem.startswith("law")  # searches whose cells differ much: told is what they would take at the largest N
-    assert path.stem.endswith("-gpu") or worst_case or told["est_seconds"] < 300
+    # a search is told what it would take if every cell went to the largest values
+    assert path.stem.endswith("-gpu") or grid.search or told["est_seconds"] < 600
 
 
 def test_the_shipped_schema_is_current():
