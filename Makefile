@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: sweep test test-all bench accelerators study lint clean
+.PHONY: sweep test test-all bench accelerators study lint lock clean
 
 sweep: .venv/installed  ## set up, run the small shipped grid, end with a table and a picture
 	$(BIN)/python -m jaxrecall.sweep --grid sweeps/quickstart.yaml
@@ -46,6 +46,11 @@ lint: .venv/installed-dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/pyright
+
+lock: .venv/installed  ## write uv.lock and constraints.txt again; ARGS=--upgrade takes the newest versions
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv lock $(ARGS)
+	$(BIN)/uv export --quiet --locked --all-extras --no-hashes --no-annotate --no-header --no-emit-project --output-file constraints.txt
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -c "import sys; sys.exit(0 if sys.version_info >= (3, 11) else 'Python >= 3.11 is needed, this is ' + sys.version.split()[0] + '; choose one with make PYTHON=python3.12')"

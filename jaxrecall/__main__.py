@@ -17,6 +17,7 @@ MODULES = {
     "fit": "analysis.fit.__main__",
     "report": "analysis.report.__main__",
     "examples": "examples",
+    "cite": "cite",
 }
 
 HELP = """usage: jaxrecall COMMAND ...
@@ -29,6 +30,7 @@ How a one-layer transformer learns to recall: simulations over grids of points a
   jaxrecall compact DIR          merge the part files of a results folder into one table
   jaxrecall fit DIR              find the thresholds N* of a table and their exponents over its axes
   jaxrecall report DIR           one HTML page with figures, laws, theory and provenance
+  jaxrecall cite                 print BibTeX of the software and of the paper
 
   jaxrecall --version            the version of the package, and that of the numbers it computes
 

@@ -15,7 +15,7 @@ ORDER = [
     "simulator/",
     "sweep/",
     "analysis/",
-    "fit.py report.py status.py compact.py examples.py",
+    "fit.py report.py status.py compact.py examples.py cite.py",
     "__init__.py",
     "__main__.py",
 ]

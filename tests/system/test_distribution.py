@@ -2,10 +2,12 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,9 @@ import yaml
 from helpers import ROOT
 
 import jaxrecall
+from jaxrecall import cite
 from jaxrecall.model.columns import CODE_VERSION
+from jaxrecall.sweep.running import provenance
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
@@ -23,6 +27,89 @@ def test_the_citation_and_the_changelog_are_of_this_version():
     newest, *older = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.M)
     released = older[0] if newest == f"Unreleased (code_version {CODE_VERSION})" else newest
     assert released.startswith(f"code_version {CODE_VERSION}: jaxrecall {jaxrecall.__version__} ")
+
+
+def test_the_citation_is_printed_as_bibtex(capsys, tmp_path):
+    """Both entries, from one file; the README shows the second."""
+    assert cite.main([]) == 0
+    software, paper = capsys.readouterr().out.strip().split("\n\n")
+    told = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert f"version = {{{jaxrecall.__version__}}}" in software
+    for text in (told["title"], told["license"], told["authors"][0]["name"], str(told["date-released"].year)):
+        assert text in software
+    assert f"```bibtex\n{paper}\n```" in (ROOT / "README.md").read_text()
+    [reference] = told["references"]
+    for author in reference["authors"]:
+        assert f"{author['family-names']}, {author['given-names']}" in paper
+    for value in (reference["title"], str(reference["year"]), reference["identifiers"][0]["value"]):
+        assert f"{{{value}}}" in paper
+
+
+def test_the_citation_file_lacks_nothing_but_the_address():
+    told = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    known = {"abstract", "authors", "cff-version", "date-released", "keywords", "license"}
+    known |= {"message", "references", "title", "type", "version"}
+    assert known <= told.keys() <= known | {"repository-code", "url", "doi"}
+
+
+LOCK = {package["name"]: package for package in tomllib.loads((ROOT / "uv.lock").read_text())["package"]}
+
+
+def test_the_lock_file_is_of_these_requirements():
+    """As pyproject.toml has them: `make lock` after a change."""
+    extras = PROJECT["project"]["optional-dependencies"]
+    declared = [line.replace(" ", "") for lines in (PROJECT["project"]["dependencies"], *extras.values()) for line in lines]
+    locked = {entry["name"] + entry.get("specifier", "") for entry in LOCK["jaxrecall"]["metadata"]["requires-dist"]}
+    assert {re.sub(r"\[.*\]", "", line) for line in declared} == locked | {"jaxrecall"}
+    assert set(LOCK["jaxrecall"]["metadata"]["provides-extras"]) == set(extras)
+
+
+def test_the_constraints_are_those_of_the_lock_file():
+    lines = [line.partition(" ;")[0] for line in (ROOT / "constraints.txt").read_text().splitlines()]
+    assert sorted(lines) == sorted(f"{name}=={package['version']}" for name, package in LOCK.items() if name != "jaxrecall")
+    assert "PIP_CONSTRAINT=$PWD/constraints.txt" in (ROOT / ".ci/run").read_text()
+
+
+@pytest.fixture
+def clone(tmp_path):
+    """A repository of one commit, and what calls git in it."""
+
+    def git(*words: str) -> str:
+        identity = ("-c", "user.name=n", "-c", "user.email=e", "-c", "core.hooksPath=/dev/null")
+        return subprocess.run(["git", "-C", tmp_path, *identity, *words], check=True, capture_output=True, text=True).stdout.strip()
+
+    if not shutil.which("git"):
+        pytest.skip("needs git")
+    git("init", "--quiet")
+    (tmp_path / "code.py").write_text("1")
+    git("add", ".")
+    git("commit", "--quiet", "-m", "first")
+    return tmp_path, git
+
+
+def test_the_commit_of_a_clone_is_known(clone):
+    folder, git = clone
+    head = git("rev-parse", "HEAD")
+    assert provenance.commit.__wrapped__(folder) == head
+    (folder / "code.py").write_text("2")
+    assert provenance.commit.__wrapped__(folder) == f"{head}-dirty"
+    (folder / "inside").mkdir()
+    assert provenance.commit.__wrapped__(folder / "inside") is None  # as of a package in somebody else's clone
+
+
+def test_without_git_there_is_no_commit(clone, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    assert provenance.commit.__wrapped__(clone[0]) is None
+
+
+def test_every_requirement_is_among_the_versions():
+    direct = {re.split(r"[^\w-]", line)[0] for line in PROJECT["project"]["dependencies"]}
+    found = provenance.versions()
+    assert direct <= found.keys()
+    assert next(iter(found)) == "jaxrecall"
+    assert found["jax"] == version("jax")
+    assert found["ml-dtypes"] == version("ml_dtypes")  # of jax
+    assert "ray" not in found  # an extra
 
 
 def test_ci_runs_on_every_python_that_is_claimed():
@@ -53,6 +140,7 @@ def test_a_wheel_runs_an_example_in_an_empty_folder(tmp_path, monkeypatch):
         return subprocess.run(command, check=True, timeout=300, capture_output=True, text=True, env=env).stdout
 
     assert "quickstart " in jaxrecall("examples")
+    assert jaxrecall("cite").startswith("@software{jaxrecall,")
     assert "To run it: jaxrecall sweep --grid quickstart.yaml" in jaxrecall("examples", "quickstart")
     small = ("--set", "seeds=1", "--set", "blocks.0.axes.N=[128, 512]", "--set", "blocks.0.axes.d=[16, 32]")
     assert "4 runs of this grid" in jaxrecall("sweep", "--grid", "quickstart.yaml", *small)

@@ -166,7 +166,7 @@ def _provenance(study: Study, manifest: Mapping[str, Any], command: str) -> str:
     manifest = manifest if isinstance(manifest, dict) else {}
     if isinstance(versions := manifest.get("versions"), dict):
         facts["versions"] = ", ".join(f"{name} {version}" for name, version in versions.items())
-    facts |= {"sweep": manifest["command"]} if "command" in manifest else {}
+    facts |= {name: manifest[key] for name, key in (("commit", "commit"), ("sweep", "command")) if key in manifest}
     facts["this report"] = command
     grid = yaml.safe_dump(json.loads(json.dumps(manifest["grid"])), sort_keys=False, width=120) if "grid" in manifest else ""
     return table(["", ""], [*facts.items()]) + (folded("The grid as it was resolved", f"<pre>{escape(grid)}</pre>") if grid else "")

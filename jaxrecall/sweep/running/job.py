@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -25,12 +24,11 @@ from ..shard import Shard, without_shard
 from ..simulators import simulator_of
 from ..store.store import PART_ROWS, Done, Store
 from .progress import Progress, duration, plural
+from .provenance import commit, versions
 from .recorder import Outcome
 
 Executor = Callable[[Plan, Store, Progress, Interrupts, str], Outcome]
 """Carries out a plan: (plan, store, progress, interrupts, resume_command) -> outcome. Rows go to the store."""
-
-PACKAGES = ("jaxrecall", "jax", "jaxlib", "numpy", "pyarrow")
 
 CELLS = ("root_seed", "base", "blocks", "simulator")
 """Keys of a grid that say which cells are searched."""
@@ -158,12 +156,13 @@ class Job:
         return {"grid": self.grid.name, "out": str(self.store.folder), "shard": shard, **started}
 
     def manifest(self) -> dict[str, Any]:
-        """The contents of manifest.json: the grid, versions, and the command that resumes the job."""
+        """The contents of manifest.json: the grid, versions, the commit if known, and the command that resumes the job."""
         return {
             "grid": self.grid.resolved,
             "code_version": self.simulator.version,
             "precision": self.plan.settings.precision,
-            "versions": {name: version(name) for name in PACKAGES},
+            "versions": versions(),
+            **({"commit": known} if (known := commit()) else {}),
             "command": without_shard(self.resume_command) if self.shard else self.resume_command,
         }
 

@@ -1,0 +1,63 @@
+"""python -m jaxrecall.cite: prints BibTeX of the software and of the paper, both made from CITATION.cff."""
+
+from __future__ import annotations
+
+if __name__ == "__main__":
+    from .cli import start
+
+    start("jaxrecall.cite")
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .cli import answer, called
+
+
+def citation() -> dict[str, Any]:
+    """The content of CITATION.cff: that of the installed package, or of a clone."""
+    import yaml
+
+    installed, clone = Path(__file__).parent / "CITATION.cff", Path(__file__).parent.parent / "CITATION.cff"
+    return yaml.safe_load((installed if installed.exists() else clone).read_text(encoding="utf-8"))
+
+
+def entries() -> list[str]:
+    """BibTeX of the software and of the paper that it simulates."""
+    told = citation()
+    [paper] = told["references"]
+    arxiv = " and ".join(identifier["value"] for identifier in paper["identifiers"])
+    software = {
+        "title": f"{{{told['title']}}}",
+        "author": _authors(told["authors"]),
+        "year": told["date-released"].year,
+        "version": told["version"],
+        "note": f"{told['license']} licence",
+    }
+    if "repository-code" in told:
+        software["url"] = told["repository-code"]
+    article = {
+        "title": paper["title"],
+        "author": _authors(paper["authors"]),
+        "booktitle": paper["conference"]["name"],
+        "year": paper["year"],
+        "note": arxiv,
+    }
+    return [_entry("software", "jaxrecall", software), _entry("inproceedings", "vural2026recall", article)]
+
+
+def _authors(people: Sequence[Mapping[str, str]]) -> str:
+    """As BibTeX has them; the name of a group has braces of its own."""
+    return " and ".join(f"{{{who['name']}}}" if "name" in who else f"{who['family-names']}, {who['given-names']}" for who in people)
+
+
+def _entry(kind: str, key: str, fields: Mapping[str, Any]) -> str:
+    width = max(map(len, fields))
+    return "\n".join([f"@{kind}{{{key},", ",\n".join(f"  {name:<{width}} = {{{value}}}" for name, value in fields.items()), "}"])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parses, prints; returns the exit code."""
+    argparse.ArgumentParser(prog=called("cite"), description="Print BibTeX of the software and of the paper.").parse_args(argv)
+    return answer("\n\n".join(entries()))
