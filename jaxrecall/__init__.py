@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from . import theory
     from .analysis import fit
     from .analysis.figures import plot
+    from .analysis.fit.latex import latex
     from .model import recall as model
     from .model.point import Point
     from .model.reference.descent import Descended, descend
@@ -49,6 +50,7 @@ __all__ = [
     "descend",
     "draws",
     "fit",
+    "latex",
     "load",
     "measure",
     "model",
@@ -71,6 +73,7 @@ _HOME = {
     "ThreeStep": "model.reference.steps",
     "descend": "model.reference.descent",
     "draws": "model.reference.realization",
+    "latex": "analysis.fit.latex",
     "load": "sweep.store.load",
     "measure": "model.reference.metrics",
     "realize": "model.reference.realization",

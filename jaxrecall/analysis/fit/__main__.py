@@ -51,6 +51,7 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument("--along", metavar="AXIS", help=ALONG)
     p.add_argument("--step", nargs="+", default=[steps.LAST], metavar="S", help=steps.HELP)
+    p.add_argument("--latex", action="store_true", help="write thresholds.tex and exponents.tex too, tables for a paper (booktabs)")
     p.add_argument("--resamples", type=int, default=RESAMPLES, metavar="B", help=f"bootstrap resamplings (default: {RESAMPLES})")
     return p
 
@@ -72,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         other = f"the search estimates {star} in another way, so its {star} differ a little: see docs/search.md"
         remarks += [f"{path}: {other}" for path in searched]
         print(*(f"note: {remark}" for remark in remarks), found, "", sep="\n")
-        for path, n_rows in write(found, out).items():
+        for path, n_rows in write(found, out, args.latex).items():
             print(f"{path.stem + ':':<13}{path} ({n_rows} rows)")
     except Refused as error:
         print(error, file=sys.stderr)

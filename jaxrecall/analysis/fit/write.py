@@ -1,4 +1,4 @@
-"""The three tables of a fit as Parquet files in a folder; the metadata of each field holds its meaning."""
+"""The three tables of a fit as Parquet files in a folder; the metadata of each field holds its meaning. If asked, two as LaTeX too."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ...errors import FitError, UsageError
 from ...model.point import FIELDS
 from ...sweep.store.files import atomic_write, holds_results
 from .fitting import Fit
+from .latex import latex
 from .tables import DIAGNOSTICS, EXPONENTS, THRESHOLDS
 
 COLUMNS = {"thresholds": THRESHOLDS, "exponents": EXPONENTS, "diagnostics": DIAGNOSTICS}
@@ -34,8 +35,11 @@ def check_folder(out: Path) -> None:
         raise UsageError(f"{out}: cannot be written ({nearest} is not a folder, or not writable); choose another --out")
 
 
-def write(found: Fit, out: Path) -> dict[Path, int]:
-    """Writes each table whole or not at all; returns the files, each with its number of rows. Raises FitError."""
+def write(found: Fit, out: Path, with_latex: bool = False) -> dict[Path, int]:
+    """Writes each table whole or not at all; returns the files, each with its number of rows. Raises FitError.
+
+    `with_latex` writes the thresholds and the exponents as LaTeX too; a table without rows has no such file.
+    """
     written = {}
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -43,6 +47,10 @@ def write(found: Fit, out: Path) -> dict[Path, int]:
             table = getattr(found, name)
             atomic_write(out / f"{name}.parquet", _parquet(table, columns))
             written[out / f"{name}.parquet"] = len(table)
+        for name in ("thresholds", "exponents") if with_latex else ():
+            if len(table := getattr(found, name)):
+                atomic_write(out / f"{name}.tex", latex(table).encode())
+                written[out / f"{name}.tex"] = len(table)
     except OSError as error:
         raise FitError(f"{out}: cannot be written ({error.strerror or error}); choose another --out") from error
     return written

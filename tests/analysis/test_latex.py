@@ -1,0 +1,127 @@
+"""Thresholds and exponents as LaTeX: the numbers are those of the tables, and the text is well formed."""
+
+import importlib
+import re
+
+import pandas as pd
+import pytest
+from test_fit import GRID, WIDE, fit, law, table, with_attrs
+
+import jaxrecall
+from jaxrecall.errors import UsageError
+
+cli = importlib.import_module("jaxrecall.analysis.fit.__main__")
+
+
+def body(text):
+    """The cells of the rows between the rules; every row has as many as the heads and the columns."""
+    spec = re.search(r"\\begin\{tabular\}\{([lr]+)\}", text)[1]
+    between = text.partition("\\toprule")[2].partition("\\bottomrule")[0].replace("\\midrule", "")
+    rows = [re.split(r"(?<!\\) & ", line.strip().removesuffix(" \\\\")) for line in between.strip().splitlines() if line.strip()]
+    assert {len(row) for row in rows} == {len(spec)}
+    return rows
+
+
+def is_well_formed(text):
+    bare = re.sub(r"\\[{}$%&#_]", "", text)
+    depth = 0
+    for sign in bare:
+        depth += (sign == "{") - (sign == "}")
+        assert depth >= 0
+    names = re.findall(r"\\begin\{(\w+)\}", text)
+    assert re.findall(r"\\end\{(\w+)\}", text) == names[::-1]
+    return depth == 0 and bare.count("$") % 2 == 0 and text.isascii()
+
+
+def rows_of(critical, lo, hi, **more):
+    one = {"V": 64, "d": 32, "theta": 0.5, "axis": "N", "critical": critical, "lo": lo, "hi": hi, "n_seeds": 8} | more
+    return pd.DataFrame([one])
+
+
+@pytest.mark.parametrize(
+    ("critical", "lo", "hi", "shown"),
+    [
+        (17412.3, 8520.0, 35560.0, r"17\,400 [8500, 35\,600]"),
+        (1234.0, 1100.4, 1357.0, "1230 [1100, 1360]"),
+        (99951.0, 4.0, 123456.0, r"100\,000 [4, 123\,500]"),
+        (38.74, 36.06, 41.2, "38.7 [36.1, 41.2]"),
+        (0.1234, 0.1, 0.2, "0.123 [0.100, 0.200]"),
+        (1.74e9, 8.52e8, 3.56e9, r"$1.74 \times 10^{9}$ [$8.5 \times 10^{8}$, $3.56 \times 10^{9}$]"),
+        (9.999e6, 9e6, 1.2e7, r"10\,000\,000 [9\,000\,000, $1.200 \times 10^{7}$]"),
+        (400.0, 0.0, float("inf"), r"400 [0, $\infty$]"),
+        (400.0, float("nan"), float("nan"), "400"),
+    ],
+)
+def test_a_critical_value_and_its_interval_end_at_one_place(critical, lo, hi, shown):
+    text = jaxrecall.latex(rows_of(critical, lo, hi))
+    assert body(text)[1] == [shown]
+    assert is_well_formed(text)
+
+
+def test_the_tables_of_a_fit():
+    found = fit(table(GRID, law, WIDE, n_test=10**6))
+    heads, *rows = body(text := jaxrecall.latex(found.thresholds))
+    assert heads == ["$V$ (tokens)", "$d$ (units)", "$N^*$ (samples)"]
+    assert [row[:2] for row in rows] == [[str(V), str(d)] for V in GRID["V"] for d in GRID["d"]]
+    assert rows[0][-1].startswith("1000 [") or rows[0][-1].startswith("99") or rows[0][-1].startswith("100")
+    assert "the $N$ at which accuracy crosses 0.5, with 95\\,\\% intervals over 8 seeds. Fixed: $L$ = 8, $m$ = 0." in text
+    assert is_well_formed(text)
+    assert body(exponents := jaxrecall.latex(found.exponents))[0] == ["axis", "exponent", "cells"]
+    assert [(row[0], row[2]) for row in body(exponents)[1:]] == [("$V$", "9"), ("$d$", "9")]
+    low, high = found.exponents[["lo", "hi"]].iloc[1]
+    assert body(exponents)[2][1] == f"$-1.30$ [${low:.2f}$, ${high:.2f}$]"
+    assert "$N^*$ $\\propto$ $V^{a_{V}}$ $d^{a_{d}}$" in exponents
+    assert is_well_formed(exponents)
+    assert jaxrecall.latex(found) == f"{text}\n{exponents}"
+    assert "\\caption{Mine.}\n  \\label{tab:mine}" in jaxrecall.latex(found.exponents, caption="Mine.", label="tab:mine")
+
+
+def test_bounds_unknown_exponents_and_rejected_laws():
+    frame = table({"d": [32, 64]}, lambda c: 1000.0 if c["d"] == 64 else 10**9).assign(trigger_in_value=False, embedding="a_b & <c>")
+    found = fit(pd.concat([frame, frame.assign(embedding="50 %", eta=3e-6)]))
+    text = jaxrecall.latex(found.thresholds)
+    cells = body(text)
+    assert [row[-1] for row in cells[1:]].count(r"$>$ 16\,384") == 2
+    assert r"a\_b \& $<$c$>$" in text
+    assert r"50 \%" in text
+    assert cells[0][1] == "embedding"
+    assert "A bound is given" in text
+    assert is_well_formed(text)
+    exponents = jaxrecall.latex(found.exponents)
+    assert body(exponents)[1][1] == "--"
+    assert "A dash stands where" in exponents
+    rejected = jaxrecall.latex(found.exponents.assign(rejected=True, exponent=-0.004, lo=-0.2, hi=0.2, regime="L**2 > 10"))
+    assert body(rejected)[1][1] == r"0.00 [$-0.20$, 0.20]\textsuperscript{\dag}"
+    assert r"Cells with L**2 $>$ 10." in rejected
+    assert is_well_formed(rejected)
+
+
+def test_the_thresholds_of_a_search():
+    found = rows_of(None, None, None, outcome="not_reached", m=0)[["m", "theta", "axis", "critical", "lo", "hi", "outcome"]]
+    assert body(jaxrecall.latex(found)) == [["$N^*$ (samples)"], ["not reached"]]
+    assert "A word in place of a value" in jaxrecall.latex(found)
+    along_d = rows_of(40.0, 30.0, 50.0, axis="d", eta=1e-6)
+    assert body(jaxrecall.latex(along_d))[0] == ["$d^*$ (units)"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "line"),
+    [
+        (pd.DataFrame({"N": [1]}), "table: got N; allowed: thresholds or exponents of a fit, or thresholds of a search"),
+        ({}, "table: got dict; allowed: thresholds or"),
+        (rows_of(1.0, 1.0, 1.0).iloc[:0], "table: no rows; allowed: at least one row"),
+    ],
+)
+def test_what_is_no_table_of_a_fit_is_refused(wrong, line):
+    with pytest.raises(UsageError) as refused:
+        jaxrecall.latex(wrong)
+    assert line in str(refused.value)
+
+
+def test_the_command_writes_them(tmp_path, capsys):
+    with_attrs(table(GRID, law, WIDE)).to_parquet(tmp_path / "t.parquet")
+    assert cli.main([str(tmp_path / "t.parquet"), "--latex", "--resamples", "100"]) == 0
+    written = tmp_path / "t-fit"
+    assert f"exponents:   {written / 'exponents.tex'} (2 rows)" in capsys.readouterr().out
+    assert (written / "exponents.tex").read_text() == jaxrecall.latex(pd.read_parquet(written / "exponents.parquet"))
+    assert is_well_formed((written / "thresholds.tex").read_text())
