@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: sweep test test-all bench accelerators study lint lock clean
+.PHONY: sweep test test-all attack bench accelerators study lint lock clean
 
 sweep: .venv/installed  ## set up, run the small shipped grid, end with a table and a picture
 	$(BIN)/python -m jaxrecall.sweep --grid sweeps/quickstart.yaml
@@ -11,6 +11,9 @@ test: .venv/installed-dev  ## set up and pass the tests of every change, a few m
 
 test-all: .venv/installed-dev  ## all tests: also those that take minutes, kill processes or fill disks
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --slow $(ARGS)
+
+attack: .venv/installed-dev  ## try to make the package fail for 30 minutes, save docs/attack.md; ARGS="--hours 3" for the full counts
+	PYTHONPATH=.:tests $(BIN)/python -m attack $(ARGS)
 
 bench: .venv/installed-bench  ## set up, run the peers side by side, save results/benchmarks.md; ARGS="--only R1" for parts
 	$(BIN)/python -m benchmarks $(ARGS)

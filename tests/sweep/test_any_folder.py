@@ -41,10 +41,8 @@ OTHERS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def results(tmp_path_factory):
+def make_results(folder: Path) -> Path:
     """A results folder of two parts with every kind of file."""
-    folder = tmp_path_factory.mktemp("folder")
     for seeds in ("1", "2"):
         (folder / "tiny.yaml").write_text(GRID.replace("seeds: 2", f"seeds: {seeds}"))
         assert sweep.main(["--grid", str(folder / "tiny.yaml"), "--out", str(folder / "tiny")]) == 0
@@ -54,7 +52,12 @@ def results(tmp_path_factory):
     (folder / "tiny/failures/a.json").write_text(json.dumps(record))
     found = {"outcome": "found", "d": 4, "theta": 0.5, "N_star": 30.0, "lo": 20.0, "hi": 40.0, "point": {"V": 16, "L": 4, "m": 0}}
     (folder / "tiny/search.json").write_text(json.dumps({"cells": [found]}))
-    yield folder / "tiny"
+    return folder / "tiny"
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    yield make_results(tmp_path_factory.mktemp("folder"))
     print(CALLS.report())
 
 

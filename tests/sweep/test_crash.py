@@ -52,6 +52,7 @@ BUCKETS = {
     "wide": "4000x2",
     "steady": "64x32",
     "searched": "64x32",
+    "trained": "32x16",
 }  # forced: what is missing would choose its own, and round otherwise
 
 

@@ -1,0 +1,111 @@
+"""Hostile grids and tables, as tests/sweep/test_any_document.py and tests/analysis/test_any_table.py make them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from test_any_document import SETS, VALID, check_grid, check_message, files, keys, objects, read
+from test_any_table import arrow_tables
+
+from attack import Calls, mutated, texts
+from attack.tries import Tries
+from jaxrecall.analysis.fit import __main__ as fit
+from jaxrecall.analysis.report import __main__ as report
+from jaxrecall.errors import GridError
+from jaxrecall.sweep.__main__ import main as sweep
+from jaxrecall.sweep.grid import as_grid
+
+BATCH = 40
+CALLS = Calls("attack")
+
+
+class Ended(Exception):
+    """There is nothing more to do."""
+
+
+def drawn(tries: Tries, make: Callable[[Any], Any], attempt: Callable[[Any], None]) -> None:
+    """Attempts what `make` makes with hypothesis's draw, while there is more to do."""
+    while tries.more():
+        chosen = seed(tries.chance.getrandbits(32))
+        few = settings(max_examples=BATCH, deadline=None, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+
+        @chosen
+        @few
+        @given(st.data())
+        def batch(data: Any) -> None:
+            made = make(data.draw)
+            if not tries.more():  # not before it is made: hypothesis wants the same draws each time
+                raise Ended
+            attempt(made)
+
+        with suppress(Ended):
+            batch()
+
+
+def grid_files(tries: Tries) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "grid.yaml"
+
+        def attempt(made: Any) -> None:
+            data, sets = made
+            path.write_bytes(data)
+            with tries.one(f"grid file {data!r} with --set {sets!r}") as one:
+                grid = CALLS("read", read, path, sets)
+                options = [word for text in sets for word in ("--set", text)]
+                code = CALLS("dry run", sweep, ["--grid", str(path), "--out", str(path.with_name("none")), "--dry-run", *options])
+                assert code in ((0, 2) if grid else (2,))
+                if grid:
+                    check_grid(grid)
+                if code:
+                    one.refused()
+
+        sets = st.just([]) | st.just([]) | st.lists(st.builds(str.__add__, st.sampled_from(SETS), texts), max_size=2)
+        drawn(tries, lambda draw: (draw(files()), draw(sets)), attempt)
+
+
+def grid_dicts(tries: Tries) -> None:
+    blocks = st.dictionaries(st.sampled_from(["base", "seeds", "blocks", "name"]) | keys, objects())
+
+    def attempt(made: Any) -> None:
+        document, seeds = made
+        with tries.one(f"run({document!r}, seeds={seeds!r})") as one:
+            try:
+                grid = CALLS("dict", as_grid, document, seeds)
+            except GridError as error:
+                check_message(error)
+                one.refused()
+            else:
+                check_grid(grid)
+
+    drawn(tries, lambda draw: (draw(blocks | mutated(VALID, objects())), draw(st.none() | objects())), attempt)
+
+
+def tables(tries: Tries) -> None:
+    options = st.sampled_from([[], ["--theta", "0.3", "0.9"], ["--where", "L * d > V"], ["--of", "step1_memory_accuracy"]])
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "table.parquet"
+
+        def attempt(made: Any) -> None:
+            table, more = made
+            try:
+                pq.write_table(table, path)
+            except (pa.ArrowException, ValueError):  # Parquet has no such type
+                return
+            arguments = [str(path), "--resamples", "100", *more]
+            with tries.one(f"fit and report {more} of {table.to_pydict()!r}") as one:
+                fitted = CALLS("fit", fit.main, arguments)
+                assert fitted in (0, 2)
+                if not {"--where", "--of"} & {*more}:
+                    assert CALLS("report", report.main, [*arguments, "--surrogate", "0"]) == fitted
+                if fitted:
+                    one.refused()
+
+        drawn(tries, lambda draw: (draw(arrow_tables()), draw(options)), attempt)

@@ -1,0 +1,90 @@
+"""Results folders in which something may not be read, written, listed or entered, for a process that has no way around it."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from test_any_folder import GRID, make_results
+
+from attack.damage import compare
+from attack.tries import Tries
+from jaxrecall import compact, load
+from jaxrecall.sweep.__main__ import main as sweep
+
+LEVELS = ["above", "above/tiny", "above/tiny/parts", "above/tiny/failures", "above/tiny/_staging", "above/tiny/manifest.json"]
+LEVELS += ["above/tiny/failures/a.json", "above/tiny/search.json", "above/tiny/table.parquet", "above/tiny/parts/*.parquet", "tiny.yaml"]
+MODES = [0o000, 0o111, 0o222, 0o333, 0o444, 0o555]
+COMMANDS = {
+    "status": ["status", "above/tiny"],
+    "fit": ["fit", "above/tiny", "--resamples", "100"],
+    "report": ["report", "above/tiny", "--resamples", "100", "--surrogate", "0"],
+    "compact": ["compact", "above/tiny", "--prune"],
+    "dry run": ["sweep", "--grid", "tiny.yaml", "--out", "above/tiny", "--dry-run"],
+    "sweep": ["sweep", "--grid", "more.yaml", "--out", "above/tiny"],
+    "sweep below": ["sweep", "--grid", "tiny.yaml", "--out", "above/new/results"],
+}
+ANOTHER = 65534
+PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 24, 1, 2
+
+
+def heed() -> None:
+    """Makes permissions count for root too, once it runs another program."""
+    for capability in (CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH):
+        ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
+
+
+def called(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "JAXRECALL_CACHE": str(home / "cache")}
+    return subprocess.run([sys.executable, *words], cwd=home, env=env, capture_output=True, text=True, preexec_fn=heed, check=False)
+
+
+def every_level(tries: Tries) -> None:
+    with tempfile.TemporaryDirectory() as temporary:
+        home = Path(temporary)
+        make_results(home)
+        (home / "tiny.yaml").write_text(GRID)
+        (home / "more.yaml").write_text(GRID.replace("seeds: 2", "seeds: 3"))
+        compact.main([str(home / "tiny")])
+        (home / "shut").mkdir(mode=0)
+        if called(home, "-c", "import os; os.listdir('shut')").returncode == 0:
+            tries.skip("permissions do not apply to processes here")
+        ways = [*itertools.product(COMMANDS, LEVELS, [*MODES, None] if os.geteuid() == 0 else MODES)]
+        while tries.more():
+            attempt(tries, home, *tries.chance.choice(ways))
+
+
+def attempt(tries: Tries, home: Path, command: str, level: str, mode: int | None) -> None:
+    """A command with one level shut, by its mode or by its owner; then everything is open again, and the sweep is finished."""
+    shutil.rmtree(home / "above", ignore_errors=True)
+    shutil.copytree(home / "tiny", home / "above" / "tiny")
+    whole = load(home / "tiny").drop(columns="seconds")
+    paths = [path for path in home.glob(level) if path.exists()]
+    if not paths:
+        return
+    before = {path: path.stat().st_mode for path in paths}
+    with tries.one(f"{command} with {level} {'of another owner' if mode is None else f'{mode:03o}'}") as one:
+        for path in paths:
+            path.chmod(0o700 if mode is None else mode)
+            if mode is None:
+                os.chown(path, ANOTHER, ANOTHER)
+        try:
+            told = called(home, "-m", f"jaxrecall.{COMMANDS[command][0]}", *COMMANDS[command][1:])
+        finally:
+            for path, was in before.items():
+                path.chmod(was)
+                os.chown(path, os.geteuid(), os.getegid())
+        assert "Traceback" not in told.stderr, told.stderr
+        assert told.returncode in (0, 2, 3), (told.returncode, told.stderr)
+        assert told.returncode == 0 or told.stderr, "no message"
+        assert sweep(["--grid", str(home / "tiny.yaml"), "--out", str(home / "above/tiny")]) == 0
+        rows = load(home / "above/tiny").drop(columns="seconds")
+        compare(one, rows[rows["seed"] < 2].reset_index(drop=True), whole)
+        if told.returncode:
+            one.refused()
