@@ -117,6 +117,9 @@ class Plan:
 
     def describe(self) -> list[dict[str, Any]]:
         """One entry a program: its shape, activation, members and cost."""
+        by_shape: dict[Shape, list[Chunk]] = {}
+        for chunk in self.chunks:
+            by_shape.setdefault(chunk.shape, []).append(chunk)
         return [
             {
                 "bucket": str(shape),
@@ -125,14 +128,13 @@ class Plan:
                 "optimizer": shape.optimizer or None,
                 "trains": shape.trains or None,
                 "exact": "full" if shape.trained_by.exact else "guarded",
-                "points": len({run.point.point_id for c in mine for run in c.runs}),
-                "runs": sum(len(c.runs) for c in mine),
-                "chunks": len(mine),
-                "est_seconds": sum(c.seconds for c in mine),
+                "points": len({run.point.point_id for c in chunks for run in c.runs}),
+                "runs": sum(len(c.runs) for c in chunks),
+                "chunks": len(chunks),
+                "est_seconds": sum(c.seconds for c in chunks),
                 "est_peak_bytes": peak_bytes(shape),
             }
-            for shape in self.shapes
-            for mine in [[c for c in self.chunks if c.shape == shape]]
+            for shape, chunks in by_shape.items()
         ]
 
 
@@ -198,26 +200,45 @@ def _forced(members: Iterable[Member], sizes: tuple[int, int, int], light: bool)
 
 
 def _merged(members: Iterable[Member], calibration: Calibration) -> dict[Shape, list[Member]]:
-    """Greedily merges the two shapes that save most, until every merge would cost more than a compilation. Then compiles a shape
-    lightly, or puts it into one that is compiled already, or that another program may fall back on, where that costs less."""
-    groups: dict[Shape, list[Member]] = {}
+    """Merges shapes of the same variant until every merge would cost more than a compilation. Then compiles a shape lightly, or puts
+    it into one that is compiled already, or that another program may fall back on, where that costs less."""
+    by_variant: dict[tuple, dict[Shape, list[Member]]] = {}
     for member in members:
-        groups.setdefault(Shape.tight(member.point), []).append(member)
+        shape = Shape.tight(member.point)
+        by_variant.setdefault(shape.variant, {}).setdefault(shape, []).append(member)
+    groups = {shape: group for of_variant in by_variant.values() for shape, group in _of_variant(of_variant, calibration).items()}
     asked = {shape: _work(group) for shape, group in groups.items()}
     get = calibration.seconds_to_get
 
+    chosen: dict[Shape, list[Member]] = {}
+    fallbacks: set[Shape] = set()
+    for shape, group in sorted(groups.items(), key=lambda item: item[0].fallback is None):
+        others = [b for b in sorted(calibration.programs | fallbacks) if b.variant == shape.variant and _both(b, shape) == b]
+
+        def cost(b: Shape, of: Work = asked[shape]) -> float:
+            seconds = calibration.rates.on_all_cores(operations(b, of))
+            return get(b) * (0.5 if b in fallbacks else 1) + seconds  # a fallback may have to be compiled in any case
+
+        light = [] if shape.optimizer else [replace(shape, light=True)]  # steps of an optimiser take nearly twice as long in one
+        cheapest = min([shape, *light, *others], key=cost)
+        chosen.setdefault(cheapest, []).extend(group)
+        fallbacks |= {cheapest.fallback} if cheapest.fallback else set()
+    return chosen
+
+
+def _of_variant(groups: dict[Shape, list[Member]], calibration: Calibration) -> dict[Shape, list[Member]]:
+    """Greedily merges the two shapes of a variant that save most, as long as a merge saves time."""
+
     def seconds(shape: Shape, of: Work) -> float:
-        return calibration.rates.on_all_cores(operations(shape, of))
+        return calibration.rates.on_all_cores(operations(shape, of)) + calibration.seconds_to_get(shape)
+
+    asked = {shape: _work(group) for shape, group in groups.items()}
+    takes = {shape: seconds(shape, of) for shape, of in asked.items()}
 
     def saved(a: Shape, b: Shape) -> float:
-        both = _both(a, b)
-        padding = seconds(both, asked[a] + asked[b]) - seconds(a, asked[a]) - seconds(b, asked[b])
-        return get(a) + get(b) - get(both) - padding
+        return takes[a] + takes[b] - seconds(_both(a, b), asked[a] + asked[b])
 
-    def pairs(of: Iterable[tuple[Shape, Shape]]) -> dict[tuple[Shape, Shape], float]:
-        return {(a, b): saved(a, b) for a, b in of if a.variant == b.variant}
-
-    savings = pairs(itertools.combinations(sorted(groups), 2))
+    savings = {pair: saved(*pair) for pair in itertools.combinations(sorted(groups), 2)}
     while savings:
         a, b = max(savings, key=lambda pair: savings[pair])
         if savings[a, b] <= 0:
@@ -225,20 +246,10 @@ def _merged(members: Iterable[Member], calibration: Calibration) -> dict[Shape, 
         both = _both(a, b)
         group, total = groups.pop(a) + groups.pop(b), asked.pop(a) + asked.pop(b)
         groups[both], asked[both] = groups.get(both, []) + group, asked.get(both, Work()) + total
+        takes[both] = seconds(both, asked[both])
         savings = {pair: s for pair, s in savings.items() if not {a, b, both} & set(pair)}
-        savings |= pairs((other, both) for other in groups if other != both)
-
-    chosen: dict[Shape, list[Member]] = {}
-    for shape, group in sorted(groups.items(), key=lambda item: item[0].fallback is None):
-        fallbacks = {guarded.fallback for guarded in chosen if guarded.fallback}
-        others = [b for b in sorted(calibration.programs | fallbacks) if b.variant == shape.variant and _both(b, shape) == b]
-
-        def cost(b: Shape, of: Work = asked[shape], fallbacks: set[Shape] = fallbacks) -> float:
-            return get(b) * (0.5 if b in fallbacks else 1) + seconds(b, of)  # a fallback may have to be compiled in any case
-
-        light = [] if shape.optimizer else [replace(shape, light=True)]  # steps of an optimiser take nearly twice as long in one
-        chosen.setdefault(min([shape, *light, *others], key=cost), []).extend(group)
-    return chosen
+        savings |= {(other, both): saved(other, both) for other in groups if other != both}
+    return groups
 
 
 def _both(a: Shape, b: Shape) -> Shape:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import zip_longest
 from typing import Any
 
@@ -100,13 +100,17 @@ def _tiers(points: Mapping[float, Any], simulator: RecallSimulator | Simulator) 
     if len({str(simulator.program(points[level])) for level in (levels[0], levels[-1])}) == 1:
         return [levels[len(levels) // 2]]
     own = {level: simulator.program(points[level]) for level in levels}
-    exact = {level: simulator.seconds(points[level], own[level]) for level in levels}
+
+    @cache
+    def seconds(level: float, top: float) -> float:
+        return simulator.seconds(points[level], own[top])
+
     most, factor = max(math.ceil(math.log(levels[-1] / levels[0], TIER) - 1e-9), 1), 1.0
     while True:
         factor *= PADDED
         tops = [levels[-1]]
         for level in reversed(levels):
-            if simulator.seconds(points[level], own[tops[0]]) > factor * exact[level]:
+            if seconds(level, tops[0]) > factor * seconds(level, level):
                 tops.insert(0, level)
         if len(tops) <= most:
             return tops
