@@ -22,11 +22,13 @@ from jaxrecall.analysis.figures import critical, curves, noise, predict
 from jaxrecall.analysis.figures.axis import Axis
 from jaxrecall.analysis.figures.grammar import Chart, arranged, averaged
 from jaxrecall.analysis.figures.maps import Map, pixels
+from jaxrecall.analysis.figures.paper import look
 from jaxrecall.analysis.figures.study import roles, study
-from jaxrecall.analysis.figures.style import NotDrawn, distinguishing, look
+from jaxrecall.analysis.figures.style import NotDrawn, distinguishing
 from jaxrecall.analysis.fit import cells, fit
 from jaxrecall.analysis.fit.axes import along_of
 from jaxrecall.analysis.fit.steps import LAST, at_steps
+from jaxrecall.analysis.numbers import rounded
 from jaxrecall.analysis.report import PICTURES, draw
 from jaxrecall.errors import FitError, TheoryError
 from jaxrecall.sweep.__main__ import main as sweep
@@ -150,7 +152,7 @@ def test_the_page_has_the_tables_and_where_they_come_from(folder):
     text = (folder / "report.html").read_text()
     rows = fit(jaxrecall.load(folder), [0.3, 0.9], 100)
     for value in rows.thresholds["N_star"].dropna():
-        assert f"{value:.4g}" in text
+        assert rounded(value) in text
     for value in rows.exponents["exponent"].dropna():
         assert f"{value:.3f}" in text
     assert "<th>exponent</th>" in text
@@ -216,7 +218,7 @@ def test_the_sentence_on_critical_N_has_the_numbers_of_the_fit():
     fitted = fit(frame, [0.5], 100)
     reported = fitted.exponents.query("record").set_index("axis")
     for axis, row in reported.iterrows():
-        assert f"{axis}^{row['exponent']:.2f} ({row['lo']:.2f} to {row['hi']:.2f})" in caption
+        assert f"{axis}^{row['exponent']:.2f} [{row['lo']:.2f}, {row['hi']:.2f}]" in caption
     y = np.log(fitted.thresholds.query("record").set_index(["d", "L"])["N_star"])
     design = np.column_stack([np.ones(6), np.log(y.index.to_frame())])
     off = y - design @ np.linalg.lstsq(design, y, rcond=None)[0]

@@ -204,7 +204,7 @@ def test_where_panels_are_too_many_each_setting_has_the_same_fewer_N():
     picture = drawn(frame, "traces")[0]["trace-attention"]
     assert picture.caption.endswith("12 of 27 panels are drawn.")
     found = [ax.get_title().replace("\n", " ") for ax in picture.figure.axes]
-    assert found == [f"optimizer = {name}, N = {N}" for name in names for N in (64, 512, 2048, 16384)]
+    assert found == [f"optimizer = {name}, N = {N}" for name in names for N in ("64", "512", "2048", "16\u202f384")]
 
 
 def test_rows_without_a_number_are_counted():

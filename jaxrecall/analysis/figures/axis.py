@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...sweep.grid.expr import Expression, parse
+from .paper import drawable, has_letters, inches
 from .style import label, text
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
@@ -45,7 +46,7 @@ class Axis:
         found = {value for value in column(name, table) if value == value}
         used = frozenset([name]) if name in table else expression(name).names
         values = sorted(found, key=lambda v: (isinstance(v, str), v))
-        return cls(name, tuple(values), used, named or label(name), ticks and name != "N")
+        return cls(name, tuple(values), used, named or label(name), ticks and name != "N" and columns_in(name) == {name})
 
     @cached_property
     def numeric(self) -> bool:
@@ -95,11 +96,12 @@ class Axis:
         """The least distance of two neighbours on paper."""
         return float(np.diff(self.spots(self.values)).min()) if len(self.values) > 1 else 1.0
 
-    @property
-    def upright(self) -> int:
-        """Letters of the longest name along x, if the names have room only upright; 0 otherwise."""
-        longest = max((len(text(v)) for v in self.values), default=0)
-        return longest if not self.numeric and len(self.values) * longest > UPRIGHT >= longest else 0
+    @cached_property
+    def upright(self) -> list[str]:
+        """The names along x, if they have room only upright; else none."""
+        names = [text(value) for value in self.values]
+        longest = max(map(len, names), default=0)
+        return names if not self.numeric and len(names) * longest > UPRIGHT >= longest else []
 
     def scale(self, ax: Any, which: str, fill: bool = False) -> None:
         """Scale, limits and ticks of `ax` along "x" or "y"; `fill` ends the axis where the last values end."""
@@ -119,7 +121,7 @@ class Axis:
         elif self.numeric and (len(self.values) > MOST_TICKS or not self.ticks):
             log_axis(axis)
             return
-        places, names = self.place(self.values), [text(v) for v in self.values]
+        places, names = self.place(self.values), [drawable(text(v)) for v in self.values]
         axis.set_tick_params(rotation=90 if which == "x" and self.upright else 0)
         axis.set_major_locator(_where_there_is_room(places, names, which == "y" or bool(self.upright)))
         axis.set_major_formatter(FuncFormatter(lambda at, _: names[int(np.abs(places - at).argmin())]))
@@ -137,6 +139,14 @@ class Axis:
 def expression(axis: str) -> Expression:
     """An axis that is arithmetic on others; raises ValueError."""
     return parse(axis, calls=False)
+
+
+def columns_in(name: str) -> frozenset[str]:
+    """The columns that an axis is made of: itself, or those that it is arithmetic on."""
+    try:
+        return expression(name).names
+    except ValueError:
+        return frozenset([name])
 
 
 def column(name: str, table: Table) -> list[Any]:
@@ -157,13 +167,16 @@ def _where_there_is_room(places: Array, names: list[str], upright: bool) -> Any:
     """A locator of matplotlib: the last place, and all others whose names do not touch in the present size of the figure."""
     from matplotlib.ticker import FixedLocator
 
+    widths = [inches(name, "xtick.labelsize") for name in names]
+
     class Locator(FixedLocator):
         def __call__(self) -> Array:
             axis: Any = self.axis
-            ax, letter = axis.axes, axis.get_major_ticks(1)[0].label1.get_fontsize() / 72 * axis.figure.dpi
+            ax, dpi = axis.axes, axis.figure.dpi
             along = 0 if axis is ax.xaxis else 1
             at = ax.transData.transform(np.stack([places] * 2, axis=1))[:, along]
-            sizes = [1.3 * letter if upright else 0.63 * letter * (len(name) + 1) for name in names]
+            size = axis.get_major_ticks(1)[0].label1.get_fontsize() / 72 * dpi
+            sizes = [1.3 * size if upright else width * dpi + 0.6 * size for width in widths]
             shown: list[int] = []
             for i in reversed(range(len(at))):
                 if not shown or at[shown[-1]] - at[i] > (sizes[i] + sizes[shown[-1]]) / 2:
@@ -182,9 +195,14 @@ def log_axis(axis: Any) -> None:
     few = decades < 1.7
     axis.set_major_locator(LogLocator(10, subs=(1, 2, 5) if decades < 0.9 else (1, 3) if few else (1,)))
     axis.set_minor_locator(LogLocator(10, subs=range(2, 10), numticks=99) if few else NullLocator())
-    axis.set_major_formatter((lambda value, _: f"{value:g}" if value < 1e6 else f"{value:.0e}") if few else _power_of_ten)
+    axis.set_major_formatter((lambda value, _: _number(value)) if few else _power_of_ten)
     axis.set_minor_formatter(NullFormatter())
 
 
+def _number(value: float) -> str:
+    return drawable(text(value)) if 1e-4 < value < 1e6 else f"{value:.0e}"
+
+
 def _power_of_ten(value: float, _: object) -> str:
-    return "10" + str(round(np.log10(value))).translate(SUPERSCRIPTS)
+    power = str(round(np.log10(value)))
+    return f"10{power.translate(SUPERSCRIPTS)}" if has_letters(SUPERSCRIPTS.values()) else f"1e{power}"

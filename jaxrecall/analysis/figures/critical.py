@@ -12,8 +12,10 @@ from ..fit.axes import LAW
 from ..fit.curve import curve, resamplings
 from ..fit.estimate import estimate
 from ..fit.tables import thresholds
+from ..numbers import interval
 from . import predict
 from .axis import Axis, column
+from .baseline import baseline, split
 from .grammar import OPEN, Chart, Layer, Line, Points, Rule
 from .study import Layout, Roles, Study, reported, with_states
 from .style import ACCURACY, DASH, NotDrawn, Picture, settings, text, told
@@ -45,15 +47,18 @@ def critical_N(study: Study, roles: Roles) -> Iterator[Picture]:
 
 def chart(study: Study, x: str, lines: str | None, panels: Sequence[str], theta: float, with_theory: bool = True) -> Chart:
     """Thresholds along x with the fitted law, where the fit does not reject it, and theory."""
-    found = study.thresholds(theta)
-    axis = Axis.make(x, study.cells)
+    by = [lines] if lines else []
+    found, without = split(study.thresholds(theta), x, by, panels)
+    cells = study.cells.loc[found.index]
+    axis = Axis.make(x, cells)
     layers: list[Layer] = [Points(found, "critical")]
     law = found[found["in_law"] & found["law"].notna() & ~found["rejected"]]
     if axis.numeric and len(law):
         layers.append(Line(law, "law", "law, fitted", SOLID, limits=False, each="part"))
-    by = [lines] if lines else []
+    if without is not None:
+        layers.append(baseline(without, "critical", x))
     if with_theory and study.along == "N":
-        layers.append(theory_layer(study.cells, axis, theta, [*by, *panels]))
+        layers.append(theory_layer(cells, axis, theta, [*by, *panels]))
     return Chart(layers, axis, _label(study, theta), lines=by, panels=panels, scale="log")
 
 
@@ -101,7 +106,7 @@ def _caption(study: Study, theta: float) -> str:
         worst = abs(np.log(off)).idxmax()
         sentences.append(f"The cell farthest from the law is {study.at(worst)}, at {off[worst]:.2f} times its law")
     if copies := int(found["copy_of"].notna().sum()):
-        sentences.append(f"{copies} of {len(found)} cells are copies of others: the same draws and the same counts")
+        sentences.append(f"{copies} of {len(found)} cells repeat another: they have the same draws and the same counts")
     return ". ".join([*sentences, f"Of {len(found)} cells {crossings(found)}", BARS]) + "."
 
 
@@ -116,8 +121,8 @@ def _exponent(row: Any, theory: float) -> str:
     """An exponent with its interval and theory's, or why there is none."""
     if row.exponent != row.exponent:
         return f"no exponent of {row.axis} ({row.warning})"
-    ends = f" ({row.lo:.2f} to {row.hi:.2f})" if row.lo == row.lo else " (no interval)"
-    return f"{row.axis}^{row.exponent:.2f}{ends}" + (f", theory {theory:.2f}" if theory == theory else "")
+    ends = "" if row.lo == row.lo else " (no interval)"
+    return f"{row.axis}^{interval(row.exponent, row.lo, row.hi, '.2f')}{ends}" + (f", theory {theory:.2f}" if theory == theory else "")
 
 
 def against_step(study: Study, roles: Roles) -> Iterator[Picture]:

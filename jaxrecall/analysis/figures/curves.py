@@ -16,11 +16,13 @@ import numpy as np
 from ...model.training import TRAINS
 from ...sweep.store.files import atomic_write
 from . import predict
-from .axis import Axis
+from .axis import Axis, column, columns_in
+from .baseline import baseline, split
 from .critical import NO_TRACES, crossings
 from .grammar import Chart, Layer, Line, Panel, Rule, arranged, averaged, scale_of
+from .paper import look
 from .study import Layout, Roles, Study
-from .style import ACCURACY, BANDS, DASH, NotDrawn, Picture, line, look, settings, told
+from .style import ACCURACY, BANDS, DASH, NotDrawn, Picture, line, settings, told
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 MARK = {"marker": "d", "color": "black", "markerfacecolor": "white", "markersize": 4.5, "markeredgewidth": 0.8}
@@ -42,9 +44,18 @@ class Crossings(Layer):
         return [line(f"{self.table['axis'].iloc[0]}* and 95 % interval", linestyle="none", **MARK)] if there else []
 
 
-def chart(levels: Table, x: str, lines: Sequence[str], panels: Sequence[str], *, thresholds: Any = None, theory: Any = None) -> Chart:
-    """Mean accuracy along x with its band; thresholds (theta, axis, critical, lo, hi) and theory's accuracy have the same axes."""
+def chart(
+    levels: Table, x: str, lines: Sequence[str], panels: Sequence[str], *, thresholds: Any = None, theory: Any = None, without: Any = None
+) -> Chart:
+    """Mean accuracy along x with its band; thresholds (theta, axis, critical, lo, hi) and theory's accuracy have the same axes.
+
+    `without` is accuracy without an MLP, where the levels do not hold it.
+    """
+    levels, found = split(levels, x, lines, panels)
+    without = found if without is None else without
     layers: list[Layer] = [Line(levels, low="low", high="high")]
+    if without is not None:
+        layers.append(baseline(without, "accuracy", x))
     if theory is not None:
         layers.append(Line(theory, legend="theory", style={"marker": "none", "linestyle": DASH, "linewidth": 0.9}))
     if thresholds is not None and (thresholds["axis"] == x).all():
@@ -102,7 +113,8 @@ def accuracy(study: Study, roles: Roles) -> Iterator[Picture]:
     by, panels = arranged(study.levels, *roles.one_for_lines(study.cells, study.axes))
     marks = pd.concat([study.thresholds(theta) for theta in study.thetas])
     curves = [curve for cell in study.cells.index if (curve := _predicted(study, cell)) is not None]
-    shown = chart(study.levels, study.along, by, panels, thresholds=marks, theory=pd.concat(curves) if curves else None)
+    theory = pd.concat(curves) if curves else None
+    shown = chart(study.levels, study.along, by, panels, thresholds=marks, theory=theory, without=_without_mlp(study))
     sentences = [f"Accuracy {theta:g}: of {len(mine)} cells {crossings(mine)}" for theta, mine in marks.groupby("theta")]
     off = (study.levels["accuracy"] - study.predicted_accuracy).dropna()
     if len(off):
@@ -110,6 +122,28 @@ def accuracy(study: Study, roles: Roles) -> Iterator[Picture]:
     elif study.along == "N":
         sentences.append("theory does not cover these cells")
     yield Picture("accuracy", f"Accuracy against {study.along}", f"{'; '.join(sentences)}. {BANDS}{shown.remark}", shown.figure())
+    if roles.against:
+        yield _against(study, roles, roles.against)
+
+
+def _without_mlp(study: Study) -> Table | None:
+    """The accuracy without an MLP beside each level, where the levels are widths and the table has it."""
+    known = study.levels.assign(accuracy=study.levels["cell"].map(study.references)).dropna(subset=["accuracy"])
+    return known if len(known) else None
+
+
+def _against(study: Study, roles: Roles, x: str) -> Picture:
+    """Accuracy against arithmetic on axes; of its columns the one with most values makes neither lines nor panels."""
+    levels = study.levels.assign(**{x: column(x, study.levels)})
+    axes = [axis for axis in (study.along, *study.axes) if levels[axis].nunique(dropna=False) > 1]
+    inside = [axis for axis in axes if axis in columns_in(x) and axis not in (roles.lines, *roles.panels[: roles.n_chosen])]
+    axes = [axis for axis in axes if axis != max(inside, key=lambda axis: levels[axis].nunique(), default=None)]
+    lines = roles.lines if roles.lines in axes else next((axis for axis in axes if axis in columns_in(x)), axes[0] if axes else None)
+    panels = [axis for axis in axes if axis != lines]
+    shown = chart(levels, x, [lines] if lines else [], panels, without=_without_mlp(study))
+    best = levels["accuracy"].idxmax()
+    sentence = f"Accuracy is highest {study.where(best)}: {levels['accuracy'][best]:.2f}. {BANDS}{shown.remark}"
+    return Picture("accuracy-against", f"Accuracy against {x}", sentence, shown.figure())
 
 
 def _predicted(study: Study, cell: int) -> Any:
@@ -181,25 +215,25 @@ def _trace(study: Layout, quantity: Quantity, among: Table, roles: Roles) -> Pic
     means = levels[[*quantity.columns]]
     within = (0.0, 1.0) if quantity.scale == "fraction" else (means.where(means > 0).min(axis=None) / 1.5, np.inf)
     layers: list[Layer] = []
-    for (column, legend), style in zip(quantity.columns.items(), ({}, {"linestyle": ":", "marker": "none"}), strict=False):
-        layers.append(Line(study.means(column, within)[among], column, legend, style, low="low", high="high"))
+    for (name, legend), style in zip(quantity.columns.items(), ({}, {"linestyle": ":", "marker": "none"}), strict=False):
+        layers.append(Line(study.means(name, within)[among], name, legend, style, low="low", high="high"))
 
     def named(row: Any) -> str:
         return settings(last.loc[row], varying) or "the only curve"
 
     first, last = study.first_and_last(levels)
     sentences = []
-    for column in quantity.columns:
-        most = (last[column] - first[column]).abs().idxmax()
-        ends = (first[column].mean(), last[column].mean(), first[column][most], last[column][most])
+    for name in quantity.columns:
+        most = (last[name] - first[name]).abs().idxmax()
+        ends = (first[name].mean(), last[name].mean(), first[name][most], last[name][most])
         how = "{} goes from {:.3g} to {:.3g} in the mean of {} curves, most from {:.3g} to {:.3g} ({})."
-        sentences.append("From the first recorded step to the last " + how.format(column, *ends[:2], len(last), *ends[2:], named(most)))
+        sentences.append("From the first recorded step to the last " + how.format(name, *ends[:2], len(last), *ends[2:], named(most)))
     if quantity.reference:
         heights = levels.assign(reference=study.asked(quantity.reference)[among])
         layers.append(Rule(heights, "reference", quantity.reference_label, limits=False))
-        column, (_, last) = next(iter(quantity.columns)), study.first_and_last(heights)
-        if (ratio := last[column] / last["reference"]).notna().any():
-            over = f"At the last step {column} over the dashed line ({quantity.reference_label}) is"
+        name, (_, last) = next(iter(quantity.columns)), study.first_and_last(heights)
+        if (ratio := last[name] / last["reference"]).notna().any():
+            over = f"At the last step {name} over the dashed line ({quantity.reference_label}) is"
             sentences.append(f"{over} {told(ratio, named, form='.3g', most='at most')}.")
     lines, panels = arranged(levels, *roles.one_for_lines(levels, varying))
     shown = Chart(layers, Axis.make("step", levels), quantity.label, lines=lines, panels=panels, scale=quantity.scale)

@@ -9,7 +9,6 @@ that lacks a column of the lines or of the panels is in all of them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,15 +17,14 @@ from typing import Any
 import numpy as np
 
 from .axis import Axis, column, log_axis
-from .style import COLUMN, DASH, MARKERS, PAGE, above, distinguishing, key, line, outline, settings, shades, spread, text
+from .layout import BESIDE, above, canvas, entry_height, entry_width, grow, headings, key, name_axes, outside, room
+from .paper import inches, points
+from .style import DASH, MARKERS, distinguishing, line, outline, settings, shades, spread, text
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 MAX_PANELS = 12
 MAX_LINES = 14
 """Most lines of one panel that more than one axis makes."""
-
-LETTER = 0.06
-"""Inches of a letter of a tick."""
 
 OPEN = {
     "plateau": ("X", "levels off before"),
@@ -240,7 +238,7 @@ class Chart:
     @cached_property
     def parts(self) -> list[dict[str, Any]]:
         """The values that select each panel that is drawn."""
-        return fewer(values_of(self.table, self.panels), self.most)
+        return fewer(values_of(self.table, self.panels), min(self.most, room()))
 
     @property
     def remark(self) -> str:
@@ -252,20 +250,31 @@ class Chart:
         """A figure of its own, by `make` if not matplotlib's Figure, with all panels and legends outside of them."""
         figure, axes = canvas(len(self.parts), make)
         names = distinguishing(values_of(self.table, self.panels), self.panels)
-        _headings(figure, axes, [settings(values, names) for values in self.parts])
+        headings(figure, axes, [settings(values, names) for values in self.parts])
         for ax, values in zip(axes, self.parts, strict=True):
             self.draw(ax, values)
-        figure.set_figheight(figure.get_figheight() + LETTER * self.x.upright)
-        own = [] if self.looks else self.entries()
-        key(figure, own, self.lines[0] if len(self.lines) == 1 else None)
-        if others := (self.entries() if self.looks else []) + self.signs():
-            above(figure, others, title or None)
-        elif title:
-            figure.suptitle(title, fontsize=8)
+        grow(figure, max(map(inches, self.x.upright)) if self.x.upright else 0.0)
+        self._legends(figure, title)
         for layer in self.layers:
             layer.finish(figure, axes)
-        _name_axes(figure, axes, self.x.label, self.y.label if self.y else self.label)
+        name_axes(figure, axes, self.x.label, self.y.label if self.y else self.label)
         return figure
+
+    def _legends(self, figure: Any, title: str) -> None:
+        """The lines beside the panels, or above them where their names are long; all else above."""
+        own, others = [] if self.looks else self.entries(), (self.entries() if self.looks else []) + self.signs()
+        wide = bool(own) and entry_width(own) > BESIDE * figure.get_figwidth()
+        if wide:
+            own = self.entries(named=True)
+            across = max(1, int(figure.get_figwidth() / entry_width(own)))
+            grow(figure, -(-min(len(own), MAX_LINES) // across) * entry_height())
+            others = spread(own, across * max(2, int(0.4 * figure.get_figheight() / entry_height()) - len(others))) + others
+        else:
+            key(figure, own, self.lines[0] if len(self.lines) == 1 else None)
+        if others:
+            above(figure, others, title or None)
+        elif title:
+            figure.suptitle(title, fontsize=points("axes.titlesize"))
 
     def on(self, ax: Any) -> Any:
         """The only panel on a user's Axes, with its legend; returns the Axes."""
@@ -274,7 +283,7 @@ class Chart:
         for layer in self.layers:
             layer.finish(ax.figure, ax)
         if handles := self.entries() + self.signs():
-            ax.legend(handles=handles, title=self.lines[0] if len(self.lines) == 1 else None, frameon=False, fontsize="small")
+            outside(ax, handles, self.lines[0] if len(self.lines) == 1 else None, above=bool(self.y))
         return ax
 
     def draw(self, ax: Any, values: dict[str, Any]) -> None:
@@ -300,15 +309,16 @@ class Chart:
         heights = heights[np.isfinite(heights) & (heights > 0)]
         return (float(heights.min() / 2), float(heights.max() * 2)) if len(heights) else (0.5, 2.0)
 
-    def entries(self) -> list[Any]:
-        """The legend of the lines."""
+    def entries(self, named: bool = False) -> list[Any]:
+        """The legend of the lines; with `named` each says what its value is of."""
         if not self.lines:
             return []
         groups = [values for values, _ in self.groups]
         names, first = distinguishing(groups, self.lines), self.layers[0]
-        named = [text(*values.values()) if len(self.lines) == 1 else settings(values, names) for values in groups]
+        short = len(self.lines) == 1 and not named
+        shown = [text(*values.values()) if short else settings(values, names) for values in groups]
         bare = {"linestyle": "none"} if isinstance(first, Points) and not first.joined else {}
-        return [line(name, **bare | looks) for name, (_, looks) in zip(named, self.groups, strict=True)]
+        return [line(name, **bare | looks) for name, (_, looks) in zip(shown, self.groups, strict=True)]
 
     def signs(self) -> list[Any]:
         """The legend of what is not a line."""
@@ -380,48 +390,3 @@ def arranged(levels: Table, lines: str | None, panels: Sequence[str]) -> tuple[l
     if n_panels > 2 and n_lines < 1.5 * n_panels and n_lines <= MAX_LINES:
         return [lines, *(axis for axis in panels if levels[axis].nunique(dropna=False) > 1)], []
     return [lines], list(panels)
-
-
-def canvas(n: int, make: Callable[..., Any] | None = None) -> tuple[Any, list[Any]]:
-    """A figure of `n` panels, at column width for one and at page width for more, and the axes of its panels."""
-    from matplotlib.figure import Figure
-
-    columns = 1 if n == 1 else 2 if n in (2, 4) else 3
-    rows = -(-n // columns)
-    size = (COLUMN, 2.7) if n == 1 else (PAGE, (2.2 if columns == 2 else 1.6) * rows + 0.8)
-    figure = (make or Figure)(figsize=size, dpi=200, layout="constrained")
-    panels = list(figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flat)
-    for ax in panels[n:]:
-        ax.set_visible(False)
-    for upper, lower in zip(panels, panels[columns:], strict=False):
-        upper.tick_params(labelbottom=not lower.get_visible())
-    return figure, panels[:n]
-
-
-def _headings(figure: Any, panels: Sequence[Any], headings: Sequence[str]) -> None:
-    """Headings of panels, broken between settings where they are wider than a panel; the figure grows with their lines."""
-    room = int(19 * panels[0].bbox.width / figure.dpi)
-    broken = [wrapped(heading, room) for heading in headings]
-    for ax, lines in zip(panels, broken, strict=True):
-        ax.set_title("\n".join(lines), pad=3)
-    rows = panels[0].get_gridspec().nrows
-    figure.set_figheight(figure.get_figheight() + 0.13 * rows * max(0, max(map(len, broken)) - 2))
-
-
-def wrapped(heading: str, room: int) -> list[str]:
-    """A heading in lines of so many letters, broken after a comma, else after =; what is longer still is cut."""
-    lines, most = [""], round(1.15 * room)  # a little more is no harm: letters are narrow
-    for part in re.split(r"(?<=,) ", heading):
-        for piece in [part] if len(part) <= most else re.split(r"(?<==) ", part, maxsplit=1):
-            joined = f"{lines[-1]} {piece}".strip()
-            lines[-1:] = [joined] if len(joined) <= room or not lines[-1] else [lines[-1], piece]
-    return [line if len(line) <= most else f"{line[: most - 3]}..." for line in lines]
-
-
-def _name_axes(figure: Any, panels: Sequence[Any], x: str, y: str) -> None:
-    """What is along x and y, once for all panels."""
-    if len(panels) == 1:
-        panels[0].set(xlabel=x, ylabel=y)
-    else:
-        figure.supxlabel(x, fontsize=8)
-        figure.supylabel(y, fontsize=8)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,11 +19,13 @@ from ..fit import cells
 from ..fit.axes import LAW, along_of, as_given
 from ..fit.steps import ALL, LAST, at_steps
 from . import critical, curves
-from .axis import Axis, column
+from .axis import Axis, column, columns_in
+from .baseline import baseline, split
 from .grammar import Chart, Line, Points, averaged, scale_of, values_of, where
 from .maps import Pixels, has_gaps, phase_chart
+from .paper import look, paper, sized, styled
 from .study import Study, misplaced, roles, study, varying, with_states
-from .style import label, look
+from .style import label
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,6 +48,8 @@ def figure(
     panels: str | Sequence[str] = (),
     colour: str | None = None,
     scale: str | None = None,
+    size: str | None = None,
+    style: str | Path | None = None,
 ) -> Figure:
     """Any column of a table against any other, with lines and panels, or as colours over two axes; in the style of a report.
 
@@ -60,6 +65,8 @@ def figure(
         panels: the column, or columns, that the panels differ in.
         colour: the column that is shown as colours over `x` and `y`; what was not tested is hatched.
         scale: of y, "fraction" (0 to 1), "log" or "linear"; what suits the values if None.
+        size: "column", "text", or inches as in "3.4x2.6"; what suits the panels if None.
+        style: a style file of matplotlib, or the name of one of its styles.
 
     Returns:
         The matplotlib figure, whose `axes` are the panels.
@@ -83,7 +90,9 @@ def figure(
         by = [axis for axis in _axes(df, x) if axis not in (x, *panels)]
     if missing := [name for name in (shown, *by, *panels) if name not in df]:
         raise UsageError(f"df: no column {', '.join(missing)}; it has {', '.join(map(str, df))}")
-    table = averaged(df.dropna(subset=[shown]), [*across, *by, *panels], shown) if runs else df
+    of_mlp = ["m"] if runs and not colour and x != "m" and "m" in columns_in(x) else []
+    table = averaged(df.dropna(subset=[shown]), [*across, *by, *panels, *of_mlp], shown) if runs else df
+    table, without = split(table, x, by, panels) if runs and not colour else (table, None)
     axes = [Axis.make(axis, table) for axis in across]
     how = scale or scale_of(table[shown].to_numpy(float, na_value=np.nan))
     if colour:
@@ -92,23 +101,33 @@ def figure(
         layer = Pixels(table, shown, name=label(shown), ends=ends, gaps=has_gaps(axes[0], axes[-1], parts))
     else:
         layer = Line(table, shown, low="low", high="high") if runs else _points(table, shown)
-    chart = Chart([layer], axes[0], label(shown), y=axes[1] if colour else None, lines=by, panels=panels, scale=how)
+    layers = [layer] if without is None else [layer, baseline(without, shown, x)]
+    chart = Chart(layers, axes[0], label(shown), y=axes[1] if colour else None, lines=by, panels=panels, scale=how)
     _check_lines(df, chart)
-    with look():
+    with look(size, style):
         return chart.figure(make=plt.figure)
 
 
 def accuracy(
-    df: pd.DataFrame, ax: Axes | None = None, *, x: str | None = None, lines: str | Sequence[str] | None = None, theta: float | None = None
+    df: pd.DataFrame,
+    ax: Axes | None = None,
+    *,
+    x: str | None = None,
+    lines: str | Sequence[str] | None = None,
+    theta: float | None = None,
+    size: str | None = None,
+    style: str | Path | None = None,
 ) -> Axes:
     """Mean accuracy against an axis, with a band of one standard deviation over seeds.
 
     Args:
         df: runs, one row per (point, seed), or one for each recorded step.
         ax: where to draw; a new figure if None.
-        x: the axis along x; that of a search, else N, if None.
+        x: the axis along x, or arithmetic such as "m * d"; that of a search, else N, if None.
         lines: the axis, or axes, that the lines differ in; every other axis that varies if None.
         theta: an accuracy (fraction) whose fitted crossings are marked with their 95 % intervals, where x is N, d, m, V or L.
+        size: of a new figure, as for `figure`; matplotlib's own if None.
+        style: as for `figure`, over your own settings.
 
     Example:
         >>> import jaxrecall
@@ -119,17 +138,18 @@ def accuracy(
     Raises UsageError for an axis that does not vary or that has no place, FitError for a table that lacks a column.
     """
     x = along_of(df, x)
-    df = _at_steps(df, x, *_names(lines))
-    axes = _axes(df, x)
+    df = _with(_at_steps(df, x, *_names(lines)), [x])
+    axes = _left(df, x, _axes(df, x), _names(lines))
     by = [axis for axis in axes if axis != x] if lines is None else _names(lines)
     _check(axes, x=[] if x == "N" or x not in axes else [x], lines=by)
     _one_value(df, [axis for axis in axes if axis not in (x, *by)], "lines")
     y, frame = _accuracy(df), _counted(as_given(df))
-    levels = averaged(frame.dropna(subset=[y]), [*by, x], y).rename(columns={y: "accuracy"})
+    of_mlp = ["m"] if x != "m" and "m" in columns_in(x) else []
+    levels = averaged(frame.dropna(subset=[y]), [*by, x, *of_mlp], y).rename(columns={y: "accuracy"})
     marks = _study(df, theta, x).thresholds(theta) if theta is not None and x in ("N", *LAW) else None
     chart = curves.chart(levels, x, by, [], thresholds=marks)
     _check_lines(df, chart)
-    return chart.on(_new() if ax is None else ax)
+    return _on(chart, ax, size, style)
 
 
 def critical_n(
@@ -141,6 +161,8 @@ def critical_n(
     theta: float = 0.5,
     theory: bool = True,
     along: str | None = None,
+    size: str | None = None,
+    style: str | Path | None = None,
 ) -> Axes:
     """Critical N*, or that of another axis, against an axis, log-log, with 95 % intervals, the fitted law, and theory dashed.
 
@@ -154,6 +176,8 @@ def critical_n(
         theta: the accuracy (fraction) that N* is for.
         theory: whether to draw theory too, which takes a second or two; along N alone.
         along: the axis along which accuracy crosses; that of a search, else N, if None.
+        size: of a new figure, as for `figure`; matplotlib's own if None.
+        style: as for `figure`, over your own settings.
 
     Example:
         >>> import jaxrecall
@@ -171,10 +195,20 @@ def critical_n(
     x = x or rest.pop(0)
     lines = lines or (rest.pop(0) if rest else None)
     _one_value(df, rest)
-    return critical.chart(_study(df, theta, along), x, lines, [], theta, theory).on(_new() if ax is None else ax)
+    return _on(critical.chart(_study(df, theta, along), x, lines, [], theta, theory), ax, size, style)
 
 
-def phase(df: pd.DataFrame, x: str, y: str | None = None, ax: Axes | None = None, *, theta: float = 0.5, theory: bool = True) -> Axes:
+def phase(
+    df: pd.DataFrame,
+    x: str,
+    y: str | None = None,
+    ax: Axes | None = None,
+    *,
+    theta: float = 0.5,
+    theory: bool = True,
+    size: str | None = None,
+    style: str | Path | None = None,
+) -> Axes:
     """Mean accuracy over two axes, with the fitted critical values, or the contour, and theory's; what was not tested is hatched.
 
     Args:
@@ -184,6 +218,8 @@ def phase(df: pd.DataFrame, x: str, y: str | None = None, ax: Axes | None = None
         ax: where to draw; a new figure if None.
         theta: the accuracy (fraction) whose crossing is drawn.
         theory: whether to draw theory too, which takes a second or two.
+        size: of a new figure, as for `figure`; matplotlib's own if None.
+        style: as for `figure`, over your own settings.
 
     Example:
         >>> import jaxrecall
@@ -197,10 +233,18 @@ def phase(df: pd.DataFrame, x: str, y: str | None = None, ax: Axes | None = None
     roles(cells.families(df, along)[0], phases=[(x, y)])
     chart, over = phase_chart(_study(df, theta, along), x, y, theory)
     _one_value(df, over.panels)
-    return chart.on(_new() if ax is None else ax)
+    return _on(chart, ax, size, style)
 
 
-def collapse(df: pd.DataFrame, ax: Axes | None = None, *, lines: str | None = None, theta: float = 0.5) -> Axes:
+def collapse(
+    df: pd.DataFrame,
+    ax: Axes | None = None,
+    *,
+    lines: str | None = None,
+    theta: float = 0.5,
+    size: str | None = None,
+    style: str | Path | None = None,
+) -> Axes:
     """Accuracy against N, or what a search varies, in units of each cell's own crossing: one curve where all cells have the same shape.
 
     Args:
@@ -208,6 +252,8 @@ def collapse(df: pd.DataFrame, ax: Axes | None = None, *, lines: str | None = No
         ax: where to draw; a new figure if None.
         lines: the axis that colours stand for; the first of d, L, V, m that varies if None.
         theta: the accuracy (fraction) that N* is for. Cells that do not cross it are left out.
+        size: of a new figure, as for `figure`; matplotlib's own if None.
+        style: as for `figure`, over your own settings.
 
     Example:
         >>> import jaxrecall
@@ -224,7 +270,7 @@ def collapse(df: pd.DataFrame, ax: Axes | None = None, *, lines: str | None = No
     if (n := int(unit.notna().sum())) < 2:
         raise UsageError(f"theta: {n} of {len(unit)} cells cross accuracy {theta:g}; needed: 2, choose another theta")
     chart = critical.collapse_chart(about, {critical.OWN_UNIT: unit}, lines or (axes[0] if axes else None), theta)
-    return chart.on(_new() if ax is None else ax)
+    return _on(chart, ax, size, style)
 
 
 def _names(axes: str | Iterable[str] | None) -> list[str]:
@@ -241,6 +287,13 @@ def _axes(df: Any, x: str = "N") -> tuple[str, ...]:
     given = df.attrs.get("axes")
     axes = varying(cells.families(df)[0]) if given is None else tuple(name for name in given if name != "N" and _varies(df, name))
     return (*axes, "N") if x != "N" and _varies(df, "N") else axes
+
+
+def _left(df: Any, x: str, axes: Sequence[str], lines: Sequence[str]) -> tuple[str, ...]:
+    """The axes that make lines: of those that x is arithmetic on, all but the one with most values."""
+    inside = [axis for axis in axes if axis != x and axis in columns_in(x) and axis not in lines]
+    along = max(inside, key=lambda axis: df[axis].nunique(), default=None)
+    return tuple(axis for axis in axes if axis != along)
 
 
 def _varies(df: Any, name: str) -> bool:
@@ -304,9 +357,14 @@ def _example(df: Any, axes: Sequence[str]) -> str:
     return f"df[df[{axes[0]!r}] == {value.item() if isinstance(value, np.generic) else value!r}]"
 
 
-def _new() -> Axes:
-    """The Axes of a new figure of pyplot, which notebooks show."""
+def _on(chart: Chart, ax: Axes | None, size: str | None, style: str | Path | None) -> Axes:
+    """The chart on these Axes, or on those of a new figure of pyplot, which notebooks show."""
     import matplotlib.pyplot as plt
 
-    _, ax = plt.subplots(layout="constrained")
-    return ax
+    if ax is not None and sized(size):
+        raise UsageError(f"size: got {size!r} with ax, whose figure has a size; allowed: one of them")
+    with styled(size, style):
+        if ax is None:
+            chosen = paper()
+            _, ax = plt.subplots(figsize=chosen and (chosen.width, chosen.height or 0.75 * chosen.width), layout="constrained")
+        return chart.on(ax)

@@ -16,7 +16,7 @@ from ..fit.fitting import Fit, fit
 from ..fit.law import Law
 from ..fit.steps import ALL, traced
 from . import predict
-from .axis import expression
+from .axis import columns_in, expression
 from .grammar import banded
 from .style import settings
 
@@ -90,6 +90,11 @@ class Study(Layout):
     surrogate_seeds: int
     resamples: int
     traces: Layout | None = None
+
+    @cached_property
+    def references(self) -> dict[int, float]:
+        """The accuracy without an MLP of each cell, where the levels are widths of it."""
+        return dict(enumerate(cell.reference for family in self.families for cell in family.cells))
 
     @cached_property
     def predicted_accuracy(self) -> Table:
@@ -187,12 +192,17 @@ def varying(families: Sequence[cells.Family]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Roles:
-    """`x` of the figure of critical values, what makes `lines`, what makes `panels`, and the two axes of each phase diagram."""
+    """`x` of the figure of critical values, what makes `lines`, what makes `panels`, and the two axes of each phase diagram.
+
+    `against` is arithmetic on axes that accuracy is drawn against. The first `n_chosen` panels were asked for.
+    """
 
     x: str | None
     lines: str | None
     panels: tuple[str, ...]
     phases: tuple[tuple[str, str], ...]
+    against: str | None = None
+    n_chosen: int = 0
 
     def one_for_lines(self, table: Table, axes: Sequence[str]) -> tuple[str | None, list[str]]:
         """Where neither stands along x: of `lines` and `x` the one with more values makes the lines, and all other axes panels."""
@@ -206,25 +216,37 @@ def roles(
 ) -> Roles:
     """The choices that were made, and good ones for the rest; raises FitError with everything that is wrong."""
     axes, along = varying(families), families[0].along
-    problems = misplaced(axes, x=[x] if x else [], lines=[lines] if lines else [], panels=panels)
     at = [{along: 1} | cell.at for family in families for cell in family.cells]
-    for axis in dict.fromkeys(axis for pair in phases for axis in pair if axis not in at[0]):
-        try:
-            if unknown := sorted(expression(axis).names - {*at[0]}):
-                allowed = f"{', '.join(at[0])} and arithmetic, as in 'm * d'"
-                problems.append(f"phase: {axis!r} has no {', '.join(unknown)}; allowed: {allowed}")
-                continue
-            for cell in at:
-                expression(axis).evaluate(cell)
-        except ValueError as error:
-            problems.append(f"phase: {error}")
+    against = x if x is not None and x not in at[0] and columns_in(x) != {x} else None
+    problems = misplaced(axes, x=[x] if x and not against else [], lines=[lines] if lines else [], panels=panels)
+    problems += [problem for name in ([against] if against else []) for problem in _unknown("x", name, at)]
+    new = dict.fromkeys(axis for pair in phases for axis in pair if axis not in at[0])
+    problems += [problem for axis in new for problem in _unknown("phase", axis, at)]
     problems += [f"phase: {a!r} twice; allowed: two axes" for a, b in phases if a == b]
     if problems:
         raise FitError(problems)
-    rest = [axis for axis in axes if axis not in (x, lines, *panels)]
+    taken = {lines, *panels}
+    if against:
+        inside = [axis for axis in axes if axis in columns_in(against) and axis not in taken]
+        x = None if along in columns_in(against) else against
+        taken |= {max(inside, key=lambda axis: len({cell[axis] for cell in at}), default=None)} if x else set()
+    rest = [axis for axis in axes if axis not in taken and axis != x]
     x = x or (rest.pop(0) if rest else None)
     lines = lines or (rest.pop(0) if rest else None)
-    return Roles(x, lines, (*panels, *rest), tuple((a, b) for a, b in phases) or (((x, along),) if x else ()))
+    pairs = tuple((a, b) for a, b in phases) or (((x, along),) if x else ())
+    return Roles(x, lines, (*panels, *rest), pairs, against, len(panels))
+
+
+def _unknown(place: str, axis: str, at: Sequence[dict[str, Any]]) -> list[str]:
+    """What is wrong with an axis that is arithmetic on those of the cells `at`."""
+    try:
+        if unknown := sorted(expression(axis).names - {*at[0]}):
+            return [f"{place}: {axis!r} has no {', '.join(unknown)}; allowed: {', '.join(at[0])} and arithmetic, as in 'm * d'"]
+        for cell in at:
+            expression(axis).evaluate(cell)
+    except ValueError as error:
+        return [f"{place}: {error}"]
+    return []
 
 
 def misplaced(axes: Sequence[str], **chosen: Sequence[str]) -> list[str]:

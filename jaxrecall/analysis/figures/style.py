@@ -1,4 +1,4 @@
-"""How every figure looks: sizes, colours that read in grey and to colour-blind eyes, labels, and files.
+"""How every figure looks: colours that read in grey and to colour-blind eyes, labels, and files.
 
 Brightness, marker and dash carry what colour carries. matplotlib is imported when something is drawn. The same figure gives
 the same bytes: no dates, no random ids.
@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,19 +16,16 @@ from typing import Any
 import numpy as np
 
 from ...model.point import FIELDS
+from ..numbers import grouped
+from .paper import drawable
 
-COLUMN, PAGE = 3.4, 5.5
-"""Widths of a figure, inches. On a screen that is 400 px wide a letter of a page-wide figure has 8 px."""
-
+FORMATS = ("png", "pdf", "svg")
 MARKERS = "osD^vP*Xd<>"
 MAX_TEXT = 60
 """Characters of a value in a figure, at most."""
 
 MAX_NAMED = 3
 """A heading names more axes than this only where fewer do not distinguish the panels."""
-
-LEGEND_LINE = 0.15
-"""Height of an entry of a legend, inches."""
 
 GREY = "0.35"
 DASH = (0, (3, 1.5))
@@ -42,26 +38,6 @@ BANDS = "Lines: mean over seeds; bands: one standard deviation over seeds."
 """What most figures show."""
 
 UNTESTED: dict[str, Any] = {"facecolor": "white", "edgecolor": "0.8", "hatch": "////", "linewidth": 0.0}
-_LOOK: Any = {
-    "font.size": 8,
-    "axes.labelsize": 8,
-    "axes.titlesize": 8,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "legend.fontsize": 7,
-    "legend.title_fontsize": 7.5,
-    "axes.linewidth": 0.6,
-    "lines.linewidth": 1.2,
-    "lines.markersize": 3.5,
-    "grid.linewidth": 0.4,
-    "grid.alpha": 0.5,
-    "hatch.linewidth": 0.5,
-    "hatch.color": "0.8",
-    "text.parse_math": False,  # a column or a value may hold a $
-    "svg.hashsalt": "jaxrecall",
-    "svg.fonttype": "path",  # the same everywhere, whatever fonts there are
-    "pdf.fonttype": 42,
-}
 
 
 class NotDrawn(Exception):
@@ -76,15 +52,6 @@ class Picture:
     title: str
     caption: str
     figure: Any
-
-
-@contextmanager
-def look() -> Iterator[None]:
-    """The settings of matplotlib, for drawing and for saving."""
-    import matplotlib
-
-    with matplotlib.rc_context(_LOOK):
-        yield
 
 
 def shades(n: int) -> list[Any]:
@@ -125,8 +92,10 @@ def settings(values: Mapping[str, Any], names: Iterable[str] | None = None) -> s
 
 def text(value: Any) -> str:
     """A value as a reader expects it: four digits of a number, and no more of a text than fits."""
-    if isinstance(value, (float, np.floating)):
-        return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
+    if isinstance(value, (float, np.floating)) and np.isfinite(value):
+        return f"{value:.4g}" if abs(value) < 1e4 or abs(value) > 1e15 else grouped(round(value))
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        value = grouped(value)
     shown = str(value).lower() if str(value) in ("True", "False") else str(value)
     return shown if len(shown) <= MAX_TEXT else f"{shown[: MAX_TEXT - 3]}..."
 
@@ -143,28 +112,7 @@ def line(named: str, **style: Any) -> Any:
     from matplotlib.lines import Line2D
 
     shown: dict[str, Any] = {"color": GREY} | style
-    return Line2D([], [], label=named, **shown)
-
-
-def key(figure: Any, handles: Sequence[Any], title: str | None = None, where: str = "outside right center", ncols: int = 1) -> None:
-    """A legend outside of the panels: as many entries as have room, evenly from the first to the last."""
-    room = ncols * int((figure.get_figheight() - 0.6) / LEGEND_LINE)
-    if len(handles) > room:
-        title = f"{title or ''}, {room} of {len(handles)}".lstrip(", ")
-    if handles:
-        entries = spread(list(handles), room)
-        figure.legend(handles=entries, title=title, loc=where, ncols=ncols, frameon=False, handlelength=2.2, columnspacing=1.2)
-
-
-def above(figure: Any, handles: Sequence[Any], title: str | None = None) -> None:
-    """A legend over the panels, in as few lines as fit, under the title of the figure."""
-    letter, handle = 0.056, 0.5  # inches, at the size of a legend
-
-    def width(ncols: int) -> float:
-        return sum(max(len(h.get_label()) for h in handles[i::ncols]) * letter + handle for i in range(ncols))
-
-    fitting = [n for n in range(1, len(handles) + 1) if width(n) < figure.get_figwidth()]
-    key(figure, handles, title, "outside upper center", max(fitting, default=1))
+    return Line2D([], [], label=drawable(named), **shown)
 
 
 def outline() -> list[Any]:
@@ -174,17 +122,20 @@ def outline() -> list[Any]:
     return [Stroke(linewidth=2.6, foreground="white"), Normal()]
 
 
-def save(picture: Picture, folder: Path) -> str:
-    """Writes `<name>.pdf` and `<name>.png`; returns the figure as SVG to stand in a page, its ids its own."""
-    figure = picture.figure
-    with look():
-        figure.get_layout_engine().execute(figure)
-        figure.set_layout_engine("none")  # laid out once, for all three
-        figure.savefig(folder / f"{picture.name}.pdf", metadata={"CreationDate": None})
-        figure.savefig(folder / f"{picture.name}.png")
-        file = io.StringIO()
-        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None, "Type": None, "Format": None})
+def save(picture: Picture, folder: Path, formats: Sequence[str] = FORMATS[:2]) -> str:
+    """Writes `<name>.<format>` for each format; returns the figure as SVG to stand in a page, its ids its own."""
+    figure, undated = picture.figure, {"pdf": {"CreationDate": None}}
+    figure.get_layout_engine().execute(figure)
+    figure.set_layout_engine("none")  # laid out once, for all
+    file = io.StringIO()
+    figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None, "Type": None, "Format": None})
     svg = file.getvalue()
+    for kind in formats:
+        path = folder / f"{picture.name}.{kind}"
+        if kind == "svg":
+            path.write_text(svg)
+        else:
+            figure.savefig(path, metadata=undated.get(kind))
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{picture.name}-", svg)
     return re.sub(r' width="[^"]*" height="[^"]*"| height="[^"]*" width="[^"]*"', "", svg, count=1)

@@ -12,8 +12,9 @@ from ...sweep.running.status import survey
 from ...sweep.store.files import atomic_write, holds_results
 from ...sweep.store.store import Store
 from ..figures import critical, curves, maps, noise, predict
+from ..figures.paper import look
 from ..figures.study import Roles, Study, roles, study
-from ..figures.style import NotDrawn, Picture, label, look, save
+from ..figures.style import FORMATS, NotDrawn, Picture, label, save
 from ..fit import cells, runs
 from ..fit.axes import along_of
 from ..fit.fitting import RESAMPLES
@@ -34,13 +35,14 @@ OnProgress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Report:
-    """The page, the folder of its figures, what they are, which were left out and why, and remarks on the rows and the fit."""
+    """The page, the folder of its figures, what they are, which were left out and why, remarks on the rows and the fit, and formats."""
 
     page: Path
     folder: Path
     pictures: list[Picture]
     left_out: list[tuple[str, str]]
     remarks: list[str]
+    formats: tuple[str, ...] = FORMATS[:2]
 
 
 def write(
@@ -53,6 +55,9 @@ def write(
     along: str | None = None,
     command: str = "",
     on_progress: OnProgress = lambda what, done, of: None,
+    size: str | None = None,
+    formats: Sequence[str] = FORMATS[:2],
+    style: str | Path | None = None,
     **places: Any,
 ) -> Report:
     """Writes the report of a results folder or of a Parquet file.
@@ -67,6 +72,9 @@ def write(
         along: the axis along which accuracy crosses, as for a fit.
         command: what goes into the page as the command that made it.
         on_progress: is called with the present step, the parts done and all parts.
+        size: of each figure: "column", "text", or inches as in "3.4x2.6"; what suits its panels if None.
+        formats: of the files: png, pdf, svg.
+        style: a style file of matplotlib, or the name of one of its styles.
         places: axes of figures, by `x`, `lines`, `panels` and `phases`.
 
     Raises UsageError, FitError or StoreError before anything is written.
@@ -79,6 +87,10 @@ def write(
     check_folder(folder)
     if surrogate_seeds < 0:
         raise UsageError(f"--surrogate: {surrogate_seeds}; allowed: a number of seeds, or 0 for none")
+    if not formats or not {*formats} <= {*FORMATS}:
+        raise UsageError(f"formats: got {', '.join(formats) or 'none'}; allowed: {', '.join(FORMATS)}")
+    with look(size, style):
+        pass  # refused before the fit
     every, remarks = runs.read(table)
     frame = at_steps(every, step)
     families, _ = cells.families(frame, along_of(frame, along))
@@ -87,34 +99,38 @@ def write(
     remarks += found.fit.remarks
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        drawn, left_out = draw(found, chosen, folder, on_progress)
+        with look(size, style):
+            drawn, left_out = draw(found, chosen, folder, on_progress, formats)
         facts = survey(table) if is_folder else None
         manifest = Store(table).read_manifest() if is_folder else None
         title = f"{(facts and facts['grid']) or table.resolve().stem}: how critical {found.along} scales"
-        html = page(title, _summary(found, step), drawn, left_out, sections(found, remarks, facts, manifest, command), folder.name)
+        html = page(title, _summary(found, step), drawn, left_out, sections(found, remarks, facts, manifest, command), folder.name, formats)
         atomic_write(out, html.encode(errors="backslashreplace"))
     except OSError as error:
         raise FitError(f"{out}: cannot be written ({error.strerror or error}); choose another --out") from error
-    return Report(out, folder, [picture for picture, _ in drawn], left_out, remarks)
+    return Report(out, folder, [picture for picture, _ in drawn], left_out, remarks, tuple(formats))
 
 
 def draw(
-    study: Study, roles: Roles, folder: Path, on_progress: OnProgress = lambda what, done, of: None
+    study: Study,
+    roles: Roles,
+    folder: Path,
+    on_progress: OnProgress = lambda what, done, of: None,
+    formats: Sequence[str] = FORMATS[:2],
 ) -> tuple[list[tuple[Picture, str]], list[tuple[str, str]]]:
-    """Draws every figure that the table holds into `folder`, as PDF and PNG; each with its SVG, and what was left out and why.
+    """Draws every figure that the table holds into `folder`; each with its SVG, and what was left out and why. Within `look`.
 
     Figures that an earlier call left in the folder are removed. `on_progress(what, done, of)` is called before each kind.
     """
-    for old in (path for name in OURS for kind in ("pdf", "png") for path in folder.glob(f"{name}*.{kind}")):
+    for old in (path for name in OURS for kind in FORMATS for path in folder.glob(f"{name}*.{kind}")):
         old.unlink()
     drawn, left_out = [], []
     for done, (what, pictures) in enumerate(PICTURES.items()):
         on_progress(f"drawing {what}", done, len(PICTURES))
         try:
-            with look():
-                for picture in pictures(study, roles):
-                    on_progress(f"drawing {picture.name}", done, len(PICTURES))
-                    drawn.append((picture, save(picture, folder)))
+            for picture in pictures(study, roles):
+                on_progress(f"drawing {picture.name}", done, len(PICTURES))
+                drawn.append((picture, save(picture, folder, formats)))
         except NotDrawn as why:
             left_out.append((what, str(why)))
     return drawn, left_out

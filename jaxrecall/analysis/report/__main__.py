@@ -1,4 +1,4 @@
-"""python -m jaxrecall.report: a results folder or table as one HTML page, and its figures as PDF and PNG."""
+"""python -m jaxrecall.report: a results folder or table as one HTML page, and its figures as files."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from pathlib import Path
 from ...cli import INTERRUPTED, OK, USAGE, called
 from ...errors import Refused
 from ...sweep.running.progress import COUNT_EVERY_SECONDS, now_and_then
+from ..figures.style import FORMATS
 from ..fit import runs, steps
 from ..fit.axes import ALONG
 from ..fit.fitting import RESAMPLES
@@ -25,7 +26,7 @@ from . import SURROGATE_SEEDS, Report, write
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
         prog=called("report"),
-        description="One HTML page with figures, thresholds, exponents, theory and provenance; the figures as PDF and PNG beside it.",
+        description="One HTML page with figures, thresholds, exponents, theory and provenance; the figures as files beside it.",
         epilog="An axis is a column that varies between cells: d, L, V, m, ... A phase diagram takes N and arithmetic too: 'm * d' N.",
     )
     add = p.add_argument
@@ -33,7 +34,7 @@ def parser() -> argparse.ArgumentParser:
     add("--out", metavar="FILE.html", help="the page (default: DIR/report.html, or FILE-report.html beside a file)")
     add("--theta", type=float, nargs="+", default=[0.5], metavar="T", help="accuracies to cross; maps show the first (default: 0.5)")
     add("--along", metavar="AXIS", help=ALONG)
-    add("--x", metavar="AXIS", help="along x in the figure of critical values (default: the first that varies of d, L, V, m)")
+    add("--x", metavar="AXIS", help="along x in the figure of critical values, or arithmetic (default: the first of d, L, V, m)")
     add("--lines", metavar="AXIS", help="what the lines of a figure differ in (default: the next)")
     add("--panels", metavar="AXIS", nargs="+", default=[], help="what the panels differ in (all others do too)")
     phase = "a phase diagram's axes; repeatable (default: those of --x and --along)"
@@ -42,6 +43,10 @@ def parser() -> argparse.ArgumentParser:
     add("--resamples", type=int, default=RESAMPLES, metavar="B", help=f"bootstrap resamplings of the fit (default: {RESAMPLES})")
     surrogate = f"seeds of the locked-attention surrogate; 0: none (default: {SURROGATE_SEEDS})"
     add("--surrogate", type=int, default=SURROGATE_SEEDS, metavar="S", help=surrogate)
+    add("--size", metavar="SIZE", help="of each figure: column, text, or inches as in 3.4x2.6 (default: what suits its panels)")
+    formats = f"formats of the figures beside the page, of {', '.join(FORMATS)} (default: {' '.join(FORMATS[:2])})"
+    add("--format", nargs="+", choices=FORMATS, default=FORMATS[:2], metavar="F", help=formats)
+    add("--style", metavar="FILE", help="a style file of matplotlib (.mplstyle), or the name of one of its styles")
     return p
 
 
@@ -50,11 +55,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else list(argv)
     args = parser().parse_args(argv)
     places = {"x": args.x, "lines": args.lines, "panels": args.panels, "phases": args.phase}
+    looks = {"size": args.size, "formats": args.format, "style": args.style}
     command = f"python -m jaxrecall.report {shlex.join(argv)}"
     on_progress = now_and_then(COUNT_EVERY_SECONDS, lambda what, done, of: f"{what}: {done} of {of} done")
     try:
         out, step = Path(args.out) if args.out else None, steps.parsed(args.step)
-        report = write(Path(args.table), out, args.theta, args.resamples, args.surrogate, step, args.along, command, on_progress, **places)
+        report = write(
+            Path(args.table), out, args.theta, args.resamples, args.surrogate, step, args.along, command, on_progress, **looks, **places
+        )
         print(*lines(report), sep="\n")
     except Refused as error:
         print(error, file=sys.stderr)
@@ -74,4 +82,4 @@ def lines(report: Report) -> Iterator[str]:
     for what, why in report.left_out:
         yield f"left out: {what}: {why}"
     yield f"\npage:     {report.page} ({report.page.stat().st_size / 1e6:.2f} MB)"
-    yield f"figures:  {report.folder} ({len(report.pictures)} as .pdf and .png)"
+    yield f"figures:  {report.folder} ({len(report.pictures)} as {', '.join(report.formats)})"

@@ -14,9 +14,11 @@ import yaml
 
 from ...sweep.running.status import MAX_SECONDS
 from ..figures import predict
+from ..figures.paper import PAGE
 from ..figures.study import Study, reported
-from ..figures.style import PAGE, Picture, text
+from ..figures.style import FORMATS, Picture, text
 from ..fit.estimate import METHODS, REPORTED
+from ..numbers import interval, rounded
 
 OPEN_ROWS = 24
 
@@ -47,9 +49,10 @@ def page(
     left_out: Sequence[tuple[str, str]],
     sections: Sequence[tuple[str, str]],
     folder: str,
+    formats: Sequence[str] = FORMATS[:2],
 ) -> str:
     """The whole page: figures with their SVG and captions, what was left out and why, and sections of (heading, HTML)."""
-    shown = "".join(_figure(picture, svg, folder) for picture, svg in figures)
+    shown = "".join(_figure(picture, svg, folder, formats) for picture, svg in figures)
     missing = "".join(f"<li>{escape(what)}: {escape(why)}.</li>" for what, why in left_out)
     sections = [*([("Left out", f"<ul>{missing}</ul>")] if missing else []), *sections]
     rest = "".join(f'<h2 id="{_id(heading)}">{escape(heading)}</h2>{content}\n' for heading, content in sections)
@@ -67,10 +70,10 @@ def _id(heading: str) -> str:
     return f"section-{heading.lower().replace(' ', '-')}"
 
 
-def _figure(picture: Picture, svg: str, folder: str) -> str:
+def _figure(picture: Picture, svg: str, folder: str, formats: Sequence[str]) -> str:
     size = f"width:{picture.figure.get_figwidth() / PAGE * 56:.0f}rem"
     drawn = svg.replace("<svg", f'<svg role="img" aria-label="{escape(picture.title)}" style="{size}"', 1)
-    files = f"{folder}/{picture.name}.pdf, .png"
+    files = f"{folder}/{picture.name}.{', .'.join(formats)}"
     return (
         f'<h2 id="{picture.name}">{escape(picture.title)}</h2>\n<figure>{drawn}<figcaption>{escape(picture.caption)} '
         f'<span class="file">{escape(files)}</span></figcaption></figure>\n'
@@ -92,33 +95,33 @@ def sections(
 
 def _exponents(study: Study) -> str:
     """Critical values ~ product of axis^exponent, and theory's exponents over the same cells."""
-    heads = ["part", "theta", "axis", "exponent", "theory", "cells", "seeds", "to mind"]
+    heads = ["part", "theta", "axis", "exponent", "theory", "cells", "seeds", "warning"]
     body = []
     for theta in study.thetas:
         theirs = study.exponents_of(predict.critical_N, theta) if study.along == "N" else {}
         for row in reported(study.fit.exponents, theta).itertuples():
-            found = _between(row.exponent, row.lo, row.hi, ".3f")
-            theory = _between(theirs.get((str(row.part), str(row.axis)), float("nan")), form=".3f")
+            found = interval(row.exponent, row.lo, row.hi, ".3f")
+            theory = interval(theirs.get((str(row.part), str(row.axis)), float("nan")), form=".3f")
             body.append([row.part, f"{theta:g}", row.axis, found, theory, row.n_cells, row.n_seeds, row.warning])
     if not body:
         return "<p>No other axis of V, N, d, L, m varies, so there is no exponent.</p>"
-    return table(heads, body) + f"<p>In brackets: 95 % interval. Method: {escape(METHODS[REPORTED])}.</p>"
+    return table(heads, body) + f"<p>In brackets: the 95 % interval. Method: {escape(METHODS[REPORTED])}.</p>"
 
 
 def _thresholds(study: Study) -> str:
     """The critical value of each cell and theta."""
-    heads, body = [*study.axes, "theta", f"{study.along}*", "theory", "seeds", "levels", "to mind"], []
+    heads, body = [*study.axes, "theta", f"{study.along}*", "theory", "seeds", "levels", "warning"], []
     for theta in study.thetas:
         for cell, row in study.thresholds(theta).iterrows():
-            found = _between(row["critical"], row["lo"], row["hi"], ".4g")
+            found = interval(row["critical"], row["lo"], row["hi"])
             if row["censored"] != "no":
                 left = row["censored"] == "left"
-                found = f"{'<' if left else '>'} {row['N_above' if left else 'N_below']}, censored {row['censored']}"
+                found = f"{'<' if left else '>'} {text(row['N_above' if left else 'N_below'])}, censored {row['censored']}"
             theirs = predict.critical_N(study.cells.loc[cell], theta) if study.along == "N" else None
-            theory = "" if theirs is None else "never" if theirs == float("inf") else f"{theirs:.4g}"
+            theory = "" if theirs is None else "never" if theirs == float("inf") else rounded(theirs)
             at = [text(study.cells[axis][cell]) for axis in study.axes]
             body.append([*at, f"{theta:g}", found, theory, row["n_seeds"], row["n_levels"], row["warning"]])
-    return table(heads, body) + f"<p>{'N* in samples; in' if study.along == 'N' else 'In'} brackets: 95 % interval.</p>"
+    return table(heads, body) + f"<p>{'N* in samples; in' if study.along == 'N' else 'In'} brackets: the 95 % interval.</p>"
 
 
 def _warnings(study: Study, remarks: Sequence[str]) -> str:
@@ -129,7 +132,7 @@ def _warnings(study: Study, remarks: Sequence[str]) -> str:
     rest = rows[~rows["diagnostic"].isin(["warning", "remark"])]
     heads = ["part", "theta", "diagnostic", "of", "value", "text"]
     body = [
-        [r.part, _between(r.theta, form="g"), r.diagnostic, r.subject, _between(r.value, r.lo, r.hi, ".3f"), r.text]
+        [r.part, interval(r.theta, form="g"), r.diagnostic, r.subject, interval(r.value, r.lo, r.hi, ".3f"), r.text]
         for r in rest.itertuples()
     ]
     listed = "<ul>" + "".join(f"<li>{escape(item)}</li>" for item in items) + "</ul>" if items else "<p>None.</p>"
@@ -170,11 +173,6 @@ def _provenance(study: Study, manifest: Mapping[str, Any], command: str) -> str:
     facts["this report"] = command
     grid = yaml.safe_dump(json.loads(json.dumps(manifest["grid"])), sort_keys=False, width=120) if "grid" in manifest else ""
     return table(["", ""], [*facts.items()]) + (folded("The grid as it was resolved", f"<pre>{escape(grid)}</pre>") if grid else "")
-
-
-def _between(value: Any, low: Any = float("nan"), high: Any = float("nan"), form: str = "g") -> str:
-    """A value with its interval, as far as they are known."""
-    return ("" if value != value else f"{value:{form}}") + (f" ({low:{form}} to {high:{form}})" if value == value and low == low else "")
 
 
 def table(heads: Sequence[str], body: Sequence[Sequence[Any]]) -> str:
