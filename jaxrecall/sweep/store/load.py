@@ -6,22 +6,33 @@ import os
 import warnings
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, overload
 
 import numpy as np
 import pyarrow as pa
 
 from ...errors import StoreError
-from ...model.point import RunId
+from ...model.columns import is_parameter
+from ...model.point import FIELDS, RunId
 from ..grid import Grid, GridLike, as_grid
+from . import labelled
 from .files import entries, holds_results, listed, local_path, no_rows, result_files
 from .table import ROW, VERSION, about, best, in_table_order, joined, last_rows, read, with_pandas_types
 
 if TYPE_CHECKING:
     import pandas as pd
+    import xarray as xr
+
+Paths = str | Path | Sequence[str | Path]
 
 
-def load(path: str | Path | Sequence[str | Path], grid: GridLike | None = None, *, last: bool = False) -> pd.DataFrame:
+@overload
+def load(path: Paths, grid: GridLike | None = ..., *, last: bool = ..., as_xarray: Literal[False] = ...) -> pd.DataFrame: ...
+@overload
+def load(path: Paths, grid: GridLike | None = ..., *, last: bool = ..., as_xarray: Literal[True]) -> xr.Dataset: ...
+
+
+def load(path: Paths, grid: GridLike | None = None, *, last: bool = False, as_xarray: bool = False) -> pd.DataFrame | xr.Dataset:
     """All rows of a results folder, a folder of parts or a .parquet file, or of a list of them, as one tidy DataFrame.
 
     With a `grid` (a dict, a file, a point or several points, as `run` takes them) only the rows of its points and seeds; of a grid
@@ -37,12 +48,19 @@ def load(path: str | Path | Sequence[str | Path], grid: GridLike | None = None, 
     not say, as those of older versions. `attrs["searched"]` is the field that a search varies. Of a simulator of one's own, `attrs` has
     its name as "simulator" and its column of accuracy.
 
+    With `as_xarray` the rows are a Dataset of xarray, which the extra [xarray] installs: over the axes of the grid, the seed, and the
+    step if there are several. Other fields are coordinates, all other columns are arrays, and nan stands where there is no row. Each
+    has its legend as `long_name` and what its numbers count as `units`.
+
         >>> import jaxrecall
         >>> df = jaxrecall.load("results/quickstart")
         >>> df.groupby(["d", "N"])["accuracy"].mean().unstack("d")
         >>> few = jaxrecall.load("results/quickstart", grid="sweeps/quickstart.yaml")
         >>> ends = jaxrecall.load("results/quickstart", last=True)
+        >>> jaxrecall.load("results/quickstart", as_xarray=True)["accuracy"].mean("seed")
     """
+    if as_xarray:
+        labelled.check_installed()
     wanted = None if grid is None else as_grid(grid)
     paths = [local_path(p) for p in ([path] if isinstance(path, (str, os.PathLike)) else path)]
     files = dict.fromkeys(file for p in paths for file in _files(p))
@@ -66,7 +84,19 @@ def load(path: str | Path | Sequence[str | Path], grid: GridLike | None = None, 
     if len(versions := table.group_by(VERSION).aggregate([([], "count_all")]).to_pylist()) > 1:
         mix = "; ".join(f"{v['count_all']} rows of {v['code_version']}, {v['precision']}" for v in versions)
         warnings.warn(f"rows of more than one code_version, precision: {mix}", UserWarning, stacklevel=2)
-    return _frame(table, wanted.axes if wanted else None)
+    frame = _frame(table, wanted.axes if wanted else None)
+    return labelled.labelled(frame, _requested(table), _legends(table)) if as_xarray else frame
+
+
+def _requested(table: pa.Table) -> list[str]:
+    """The columns that say what was requested: the fields of the simulator, and parameters of laws."""
+    fields = about(table).get("fields")
+    return fields if isinstance(fields, list) else [*FIELDS, *filter(is_parameter, table.column_names)]
+
+
+def _legends(table: pa.Table) -> dict[str, str]:
+    """The meaning of each column that says one."""
+    return {field.name: field.metadata[b"description"].decode() for field in table.schema if b"description" in (field.metadata or {})}
 
 
 def frame_of(tables: Iterable[pa.Table], runs: Collection[RunId], axes: Sequence[str] | None = None) -> pd.DataFrame:
