@@ -10,7 +10,6 @@ from scipy.optimize import brentq
 
 from jaxrecall import load
 from jaxrecall.analysis.fit import fit
-from jaxrecall.analysis.fit.runs import counting
 from jaxrecall.theory import Model, critical_N, fano_ceiling, surrogate
 
 
@@ -59,7 +58,7 @@ def short(number):
 def ceilings():
     """Thresholds of the bound study with the least N that the information allows: a row for each cell and accuracy."""
     rows = load(STUDY / "bound")
-    tables = [fit(counting(rows, of), [0.5], 200).thresholds.query("record").assign(of=name) for of, name in DECODERS.items()]
+    tables = [fit(rows, [0.5], 200, of=of).thresholds.query("record").assign(of=name) for of, name in DECODERS.items()]
     found = pd.concat(tables, ignore_index=True)
     models = [Model(V=V, d=d, L=L) for V, d, L in found[SIZES].itertuples(index=False)]
     least = {model: brentq(lambda N, model=model: fano_ceiling(model, N) - 0.5, 1, 1e9) for model in set(models)}

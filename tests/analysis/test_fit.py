@@ -22,6 +22,7 @@ from jaxrecall.analysis.fit.axes import as_given
 from jaxrecall.analysis.fit.cells import families
 from jaxrecall.analysis.fit.curve import Curve, crossing, curve, loglog, resamplings, shape_error, shapes
 from jaxrecall.analysis.fit.estimate import estimate
+from jaxrecall.analysis.fit.latex import latex
 from jaxrecall.analysis.fit.law import Law, interval
 from jaxrecall.errors import FitError
 
@@ -701,6 +702,44 @@ def test_another_accuracy_can_cross(tmp_path, capsys):
     for of, told in (("whitened_accuracy", "decoders: true"), ("assignment_accuracy", "no column"), ("snr", "allowed: accuracy, ")):
         assert cli.main([str(tmp_path / "t.parquet"), "--of", of]) == 2
         assert told in capsys.readouterr().err
+
+
+def test_any_fraction_can_cross(tmp_path, capsys):
+    frame = table({"V": [64, 128]}, law, n_test=10**6)
+    mass = frame.assign(n_correct=0, attention_mass=frame["n_correct"] / frame["n_test"], snr=2.0, eta=0.5, note="x")
+    found = fit_many(mass, resamples=100, of="attention_mass")
+    assert found.thresholds["N_star"].to_numpy() == pytest.approx([law(cell) for cell in found.thresholds.to_dict("records")], rel=0.03)
+    as_counted = fit(frame)
+    assert np.allclose(found.thresholds[["lo", "hi"]], as_counted.thresholds[["lo", "hi"]], rtol=1e-4)
+    assert found.thresholds.attrs["of"] == "attention_mass"
+    assert as_counted.thresholds.attrs["of"] == "accuracy"
+    assert "attention\\_mass crosses 0.5" in latex(found.thresholds)
+    mass.to_parquet(tmp_path / "t.parquet")
+    assert cli.main([str(tmp_path / "t.parquet"), "--of", "attention_mass", "--resamples", "100"]) == 0
+    kept = pd.read_parquet(tmp_path / "t-fit" / "attention_mass" / "thresholds.parquet")
+    assert np.allclose(kept["N_star"], found.thresholds["N_star"])
+    told = {"snr": "of: snr is 2 in 144 rows", "eta": "'eta', which was not measured", "note": "note: holds 'x'", "seed": "not measured"}
+    for of, line in told.items():
+        capsys.readouterr()
+        assert cli.main([str(tmp_path / "t.parquet"), "--of", of]) == 2
+        assert line in capsys.readouterr().err
+    unknown = fit_many(own().assign(width_share=lambda f: f["overlap"]), resamples=100, of="width_share")
+    assert np.allclose(unknown.thresholds["N_star"], fit(own()).thresholds["N_star"])
+
+
+def test_numbers_that_a_user_adds_stand_in_for_text():
+    laws = {"equi-0": 0.0, "equi-5": 0.05, "equi-9": 0.1 + 0.2}
+    frame = pd.concat([table({"d": [32, 64]}, law).assign(embedding=name) for name in laws], ignore_index=True)
+    added = with_attrs(frame.assign(rho=frame["embedding"].map(laws)), axes=["embedding", "d", "N"])
+    (family,), remarks = families(added)
+    assert family.factors == ("rho",)
+    assert sorted({cell.at["rho"] for cell in family.cells}) == [0, 0.05, 0.3]
+    assert any("embedding" in remark for remark in remarks)
+    searched, _ = families(with_attrs(added.drop(columns=[])))
+    assert searched[0].factors == ("rho",)
+    for other in (frame["d"] * 1.0, frame["N"] / 7, frame["embedding"].map(laws).round(), frame["seed"] * 1.0, frame["embedding"].map(len)):
+        (family,), _ = families(with_attrs(frame.assign(rho=other), axes=["embedding", "d", "N"]))
+        assert family.factors == ("embedding",)
 
 
 def with_attrs(frame, **attrs):

@@ -144,6 +144,34 @@ def test_derive_may_give_text_number_and_bool(grid):
     assert fields(grid(text), "embedding", "d", "fresh_batches") == [("sphere", 70, True)]
 
 
+KEEPS = (
+    BASE.replace(", d: 32", "")
+    + """\
+keep: [alpha, kind]
+blocks:
+  - axes: {alpha: [1, 2.5], zip: {kind: [wide, narrow], d: [64, 8]}}
+    derive: {N: "round(alpha * d)"}
+  - axes: {d: [64, 3]}
+"""
+)
+
+
+def test_helpers_that_are_kept(grid):
+    kept = grid(KEEPS)
+    plain = grid(KEEPS.replace("keep: [alpha, kind]\n", "").replace("derive: {N", "where: [\"kind != alpha\"]\n    derive: {N"))
+    assert [point.point_id for point in kept.points] == [point.point_id for point in plain.points]
+    assert plain.kept == plain.kept_columns == {}
+    assert kept.kept_columns == {"alpha": ("float64", "helper of the grid"), "kind": ("string", "helper of the grid")}
+    found = [kept.kept[point.point_id] for point in kept.points]
+    assert found[0] == {"alpha": 1, "kind": "wide"}
+    assert found[3] == {"alpha": 2.5, "kind": "narrow"}
+    assert found[-1] == {"alpha": None, "kind": None}
+    assert rebuilt(kept.resolved).kept == kept.kept
+    twice = grid(BASE + "keep: [a]\nblocks:\n  - {axes: {a: 1}, where: ['a > 0']}\n  - {axes: {a: 2}, where: ['a > 0']}\n")
+    assert [*twice.kept.values()] == [{"a": 1}]
+    assert twice.kept_columns["a"][0] == "int64"
+
+
 def test_whole_derived_numbers_may_be_floats(grid):
     assert fields(grid(BASE + "blocks: [{derive: {N: 'd * 1.5'}}]"), "N") == [(48,)]
 
@@ -579,6 +607,14 @@ def test_a_set_takes_the_parameter_of_a_law_as_one_key(tmp_path):
         ("a: 1\nb: [1, 2\nc: 3", ["grid.yaml:3: is not valid YAML"]),
         ("a: 1\n---\nb: 1", ["grid.yaml:2: is not valid YAML", "single document"]),
         ("a: 1\nb: !!python/object/apply:os.system [ls]", ["grid.yaml:2: got the tag", "python/object"]),
+        (BASE + "keep: [dd]", ["grid.yaml:2: keep.0: got 'dd'; allowed: helpers that axes or derive define, and there are none"]),
+        (BASE + "keep: [d]", ["grid.yaml:2: keep.0: got 'd', which is a column of every row; allowed: helpers"]),
+        (BASE + "keep: alpha", ["grid.yaml:2: keep: got 'alpha'; allowed: a list, such as [alpha]"]),
+        (BASE + "keep: [snr]", ["grid.yaml:2: keep.0: got 'snr', which is a column of every row; allowed: helpers"]),
+        (
+            BASE + "keep: [edgy]\nblocks: [{axes: {edge: 3}, where: ['edge > 2']}]",
+            ["grid.yaml:2: keep.0: got 'edgy'; did you mean edge?; allowed: edge"],
+        ),
         ("a: 1\nb: &b [*b]", ["grid.yaml:2: is nested more than 100 deep with its anchors unfolded"]),
         ("b: !!int 3", ["grid.yaml:1: got the tag tag:yaml.org,2002:int; allowed: plain numbers"]),
         (f"b: {'9' * 5000}", ["grid.yaml:1: got '999", "allowed: numbers of up to 4300 digits"]),
@@ -907,7 +943,7 @@ def test_random_text_raises_only_value_errors(text):
 def test_schema_describes_the_keys():
     schema = json_schema()
     assert schema["$schema"].endswith("2020-12/schema")
-    assert list(schema["properties"]) == ["schema", "name", "simulator", "root_seed", "base", "seeds", "blocks", "search", "limits", "run"]
+    assert list(schema["properties"]) == ["schema", "name", "simulator", "root_seed", "base", "seeds", "blocks", "keep", "search", "limits", "run"]
     assert schema["additionalProperties"] is False
     base = schema["$defs"]["Base"]
     v, embedding, eta = (schema["$defs"][name] for name in ("V", "embedding", "eta"))

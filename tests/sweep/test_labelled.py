@@ -8,6 +8,7 @@ import pytest
 from helpers import python
 from test_store import rows
 
+from jaxrecall import run
 from jaxrecall.errors import StoreError
 from jaxrecall.model.columns import COLUMNS, FIELDS, is_parameter
 from jaxrecall.sweep.store.labelled import labelled
@@ -114,6 +115,51 @@ def test_load_gives_it(tmp_path):
     back = ds.to_dataframe().reset_index().dropna(subset="point_id").merge(frame, on=["point_id", "seed"], suffixes=("", "_row"))
     assert len(back) == len(frame)
     assert (back["accuracy"] == back["accuracy_row"]).all()
+
+
+KEEPS = {
+    "base": {"V": 16, "L": 3, "n_test": 64},
+    "keep": ["alpha", "kind"],
+    "blocks": [
+        {"axes": {"zip": {"d": [4, 8], "kind": ["narrow", "wide"]}, "alpha": [1, 2.5]}, "derive": {"N": "round(8 * alpha)"}},
+        {"axes": {"d": [4], "N": [50]}},
+    ],
+}
+
+
+def test_helpers_that_a_grid_keeps_are_columns(tmp_path):
+    plain = {name: value for name, value in KEEPS.items() if name != "keep"}
+    plain["blocks"] = [{**KEEPS["blocks"][0], "where": ["kind != alpha"]}, KEEPS["blocks"][1]]
+    before = run(plain, seeds=2, progress=False)
+    after = run(KEEPS, seeds=2, out=tmp_path / "kept", progress=False)
+    assert after["point_id"].tolist() == before["point_id"].tolist()
+    assert [*after.columns] == [*before.columns, "alpha", "kind"]
+    assert after.drop(columns=["alpha", "kind", "seconds"]).equals(before.drop(columns="seconds"))
+    found = {row["N"]: (row["alpha"], row["kind"]) for row in after[after["d"] == 4].to_dict("records")}
+    assert found[8] == (1.0, "narrow")
+    assert found[20] == (2.5, "narrow")
+    assert all(map(pd.isna, found[50]))
+    assert load(tmp_path / "kept").equals(after)
+    ds = load(tmp_path / "kept", as_xarray=True)
+    assert ds["kind"].dims == ("d", "N", "seed")
+    assert ds["alpha"].attrs == {"long_name": "helper of the grid", "units": "1"}
+    assert ds["alpha"].dims == ("N",)
+    more = {**KEEPS, "blocks": [{**KEEPS["blocks"][0], "axes": {**KEEPS["blocks"][0]["axes"], "alpha": [1, 4]}}]}
+    with pytest.warns(UserWarning, match="runs that are not of this grid"):
+        grown = run(more, seeds=2, out=tmp_path / "kept", progress=False)
+    assert sorted(grown["alpha"].unique()) == [1, 4]
+    assert "alpha" not in run(plain, seeds=2, out=tmp_path / "plain", progress=False)
+    resumed = run(KEEPS, seeds=3, out=tmp_path / "plain", progress=False)
+    assert resumed["alpha"].isna().sum() == len(before) + 3 - 2
+
+
+def test_a_search_keeps_helpers_of_every_level(tmp_path):
+    grid = {"base": {"V": 16, "L": 3, "n_test": 64}, "keep": ["edge", "beta"], "blocks": [{"axes": {"beta": [1, 2]}}]}
+    grid["blocks"][0]["derive"] = {"d": "8 * beta", "edge": "N // 2"}
+    grid["search"] = {"axis": "N", "from": 16, "to": 256, "max_runs": 40, "width": 1}
+    df = run(grid, seeds=20, progress=False)
+    assert (df["edge"] == df["N"] // 2).all()
+    assert (df["beta"] * 8 == df["d"]).all()
 
 
 def test_without_xarray_the_error_names_the_extra(tmp_path):

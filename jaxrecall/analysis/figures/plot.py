@@ -16,7 +16,7 @@ import numpy as np
 
 from ...errors import UsageError
 from ..fit import cells
-from ..fit.axes import LAW, along_of, as_given
+from ..fit.axes import LAW, along_of, as_given, stand_ins
 from ..fit.steps import ALL, LAST, at_steps
 from . import critical, curves
 from .axis import Axis, column, columns_in
@@ -278,14 +278,20 @@ def _names(axes: str | Iterable[str] | None) -> list[str]:
 
 
 def _at_steps(df: Any, *axes: str | None) -> Any:
-    """The rows of all steps if the step is one of the axes, of the last otherwise."""
-    return at_steps(df, ALL if any(re.search(r"\bstep\b", axis) for axis in axes if axis) else LAST)
+    """The rows of all steps if the step is one of the axes, of the last otherwise; text that is asked for has no numbers in its place."""
+    df = at_steps(df, ALL if any(re.search(r"\bstep\b", axis) for axis in axes if axis) else LAST)
+    return df.drop(columns=[*stand_ins(df, [axis for axis in axes if axis and axis in df]).values()])
 
 
 def _axes(df: Any, x: str = "N") -> tuple[str, ...]:
     """The axes that vary, by the metadata of the table, else as the fit infers them; N counts if it is not along x."""
     given = df.attrs.get("axes")
-    axes = varying(cells.families(df)[0]) if given is None else tuple(name for name in given if name != "N" and _varies(df, name))
+    if given is None:
+        axes = varying(cells.families(df)[0])
+    else:
+        listed: list[str] = [name for name in given if name != "N" and _varies(df, name)]
+        instead = stand_ins(df, listed)
+        axes = tuple(dict.fromkeys(instead[name] if name in instead else name for name in listed))
     return (*axes, "N") if x != "N" and _varies(df, "N") else axes
 
 

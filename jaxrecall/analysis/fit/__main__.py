@@ -36,11 +36,10 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--out",
         metavar="DIR",
-        help="where the three tables go (default: the results folder or FILE-fit beside a file, ACCURACY there with --of)",
+        help="where the three tables go (default: the results folder or FILE-fit beside a file, COLUMN there with --of)",
     )
-    p.add_argument(
-        "--of", metavar="ACCURACY", default="accuracy", help=f"what crosses: accuracy (default), {', '.join(runs.OF_VOCABULARY)}"
-    )
+    some = f"{', '.join(runs.OF_FRACTIONS)} or another (default: accuracy)"
+    p.add_argument("--of", metavar="COLUMN", default="accuracy", help=f"the column of fractions that crosses theta: {some}")
     p.add_argument("--theta", type=float, nargs="+", default=[0.5], metavar="T", help="accuracies to cross, fractions (default: 0.5)")
     p.add_argument(
         "--where",
@@ -66,9 +65,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         usual, star = along_of(frame, None), f"{along_of(frame, args.along)}*"
         out = local_path(args.out) if args.out else default_folder(paths, args.of, args.along if args.along != usual else None)
         check_folder(out)
-        frame = runs.counting(frame, args.of)
         told = now_and_then(PLAIN_EVERY_SECONDS, lambda done, of: f"curves: {100 * done / of:.0f} % done")
-        found = fit(frame, args.theta, args.resamples, told, args.where, step, args.along)
+        found = fit(frame, args.theta, args.resamples, told, args.where, step, args.along, args.of)
         searched = [path / SEARCH for path in paths if (path / SEARCH).is_file()]
         other = f"the search estimates {star} in another way, so its {star} differ a little: see docs/search.md"
         remarks += [f"{path}: {other}" for path in searched]

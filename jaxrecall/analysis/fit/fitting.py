@@ -13,6 +13,7 @@ from .axes import along_of
 from .cells import Cell, Family
 from .curve import curve, resamplings
 from .estimate import estimate
+from .runs import crossing
 from .steps import LAST, Steps, at_steps
 
 RESAMPLES = 400
@@ -50,10 +51,11 @@ def fit(
     where: str | Sequence[str] = (),
     step: Steps = LAST,
     along: str | None = None,
+    of: str = "accuracy",
 ) -> Fit:
     """Thresholds, exponents and diagnostics of a table of runs, as `load` and `run` return it.
 
-    Any other table needs columns V, N, d, L, m, seed, n_test, n_correct.
+    Any other table needs columns V, N, d, L, m, seed, n_test, n_correct, or the column `of` in place of the last two.
 
     Args:
         frame: one row per run, of runs that train on one per recorded step.
@@ -65,6 +67,7 @@ def fit(
         along: the axis along which accuracy crosses theta: N, d, m, V, L or any other column of numbers greater than 0; unless given
             that of a search, else N. Along m, rows with m = 0 are no level; their accuracy is the column `reference` of the thresholds.
         step: which rows of runs that train on: "last", a step, several steps, or "all"; with several, `step` is an axis.
+        of: the column that crosses theta: the accuracy, or any other column of fractions that was measured, such as "attention_mass".
 
     Raises:
         FitError: with one line per problem.
@@ -74,6 +77,7 @@ def fit(
         raise FitError(f"theta: {', '.join(f'{theta:g}' for theta in bad)}; allowed: fractions between 0 and 1, as in 0.5 0.9")
     if resamples < 100:
         raise FitError(f"resamples: {resamples}; allowed: at least 100")
+    frame = crossing(frame, of)
     families, remarks = cells.families(at_steps(frame, step), along_of(frame, along))
     axes = list(families[0].cells[0].at)
     if clash := [name for name in axes if name in tables.THRESHOLDS]:
@@ -94,7 +98,8 @@ def fit(
                 diagnostics += [row | {"regime": regime} for row in diagnose.diagnose(mine, rows)]
             on_progress(done := done + len(curves), total)
     diagnostics += [{"part": "", "diagnostic": "remark", "subject": "", "text": remark, "regime": ""} for remark in remarks]
-    return Fit(*tables.frames(axes, thresholds, exponents, diagnostics), remarks)
+    what = of if of != "accuracy" else frame.attrs.get("accuracy", of)
+    return Fit(*tables.frames(axes, thresholds, exponents, diagnostics, what), remarks)
 
 
 def regimes(families: Sequence[Family], where: Sequence[str]) -> list[dict[str, Family]]:

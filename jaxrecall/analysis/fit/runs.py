@@ -10,14 +10,17 @@ from typing import Any
 import numpy as np
 
 from ...errors import FitError, shown
-from ...model.columns import EXTRA_COLUMNS
+from ...model.columns import EXTRA_COLUMNS, is_parameter
 from ...model.point import FIELDS
 from ...sweep.store.load import load
-from .axes import as_given, is_own
+from .axes import as_given, is_own, seed_columns
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 NEEDED = {"V": 2, "N": 1, "d": 1, "L": 1, "m": 0, "seed": 0, "n_test": 1, "n_correct": 0}
 """Columns that a table of our simulator must have, each with the least value allowed; whole numbers all."""
+
+OF_FRACTIONS = ("memory_accuracy", "train_accuracy", "attention_mass", "attention_top1", "matched_accuracy", "assignment_accuracy")
+"""Some columns that may cross theta in place of accuracy."""
 
 OF_VOCABULARY = ("memory_accuracy", "step1_memory_accuracy", "matched_accuracy", "whitened_accuracy", "assignment_accuracy")
 """Accuracies that count tokens of the vocabulary rather than test sequences."""
@@ -63,21 +66,30 @@ def _about(metadata: bytes) -> dict[str, Any]:
     return ({"axes": axes} if listed else {}) | {name: text for name, text in texts.items() if isinstance(text, str)}
 
 
-def counting(frame: Table, accuracy: str) -> Table:
-    """The table with another accuracy counted: n_correct = accuracy V of n_test = V; raises FitError."""
-    if accuracy in ("accuracy", frame.attrs.get("accuracy")):
+def crossing(frame: Table, of: str) -> Table:
+    """The table with another column in place of its accuracy, in the attribute "of" where it is none of counts; raises FitError.
+
+    An accuracy of the vocabulary is counted: n_correct = accuracy V of n_test = V. Any other fraction counts as a share of one answer.
+    """
+    if of in ("accuracy", frame.attrs.get("accuracy")):
         return frame
-    if accuracy not in OF_VOCABULARY:
-        raise FitError(f"of: {accuracy!r}; allowed: accuracy, {', '.join(OF_VOCABULARY)}")
     _refuse_columns_twice(frame)
-    if missing := [name for name in (accuracy, "V") if name not in frame]:
-        raise FitError(f"of: the table has no column {', '.join(missing)}")
-    if problems := [f"{name}: {problem}" for name in (accuracy, "V") if (problem := _no_numbers(frame[name]))]:
+    allowed = f"allowed: accuracy, {', '.join(OF_FRACTIONS)}, or any other column of fractions that was measured"
+    if of not in frame or of in FIELDS or is_parameter(of) or of in seed_columns(frame):
+        raise FitError(f"of: got {of!r}, {'which was not measured' if of in frame else 'which is no column of the table'}; {allowed}")
+    counted = of in OF_VOCABULARY and "V" in frame and not is_own(frame)
+    if problems := [f"{name}: {problem}" for name in (of, *(["V"] if counted else [])) if (problem := _no_numbers(frame[name]))]:
         raise FitError(problems)
-    if frame[accuracy].isna().all():
-        hint = "; the sweep asks for it by decoders: true" if accuracy in EXTRA_COLUMNS else ""
-        raise FitError(f"of: {accuracy} is null in all rows{hint}")
-    return frame.assign(n_correct=(frame[accuracy] * frame["V"]).round(), n_test=frame["V"])
+    if frame[of].isna().all():
+        hint = "; the sweep asks for it by decoders: true" if of in EXTRA_COLUMNS else ""
+        raise FitError(f"of: {of} is null in all rows{hint}")
+    if (bad := ~frame[of].dropna().between(0, 1)).any():
+        raise FitError(f"of: {of} is {frame[of].dropna()[bad].iloc[0]:.4g} in {bad.sum()} rows; {allowed}")
+    if counted:
+        return frame.assign(n_correct=(frame[of] * frame["V"]).round(), n_test=frame["V"])
+    made = frame.assign(n_correct=frame[of].astype(float), n_test=1)
+    made.attrs |= {"of": of} | ({"accuracy": of} if is_own(frame) else {})
+    return made
 
 
 def checked(frame: Table, along: str = "N") -> tuple[Table, list[str]]:
@@ -89,8 +101,10 @@ def checked(frame: Table, along: str = "N") -> tuple[Table, list[str]]:
 
     _refuse_columns_twice(frame)
     counts = [name for name in ("n_test", "n_correct") if name in frame]
-    own = [along, "seed", *(counts if len(counts) == 2 else [frame.attrs.get("accuracy")])]
-    needed = own if is_own(frame) else [*NEEDED]
+    of = frame.attrs.get("of")
+    measured = [of] if of else counts if len(counts) == 2 else [frame.attrs.get("accuracy")]
+    ours = [name for name in NEEDED if name not in ("n_test", "n_correct")]
+    needed = [along, "seed", *measured] if is_own(frame) else [*ours, of] if of else [*NEEDED]
     if missing := [str(name) for name in needed if name not in frame]:
         raise FitError(f"columns: no {', '.join(missing)}; needed: {', '.join(map(str, needed))}")
     if not len(frame):

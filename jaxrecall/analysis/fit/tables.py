@@ -194,14 +194,17 @@ def _unknown(e: Estimates, axis: str) -> str:
     return ""
 
 
-def frames(axes: Sequence[str], thresholds: list[Row], exponents: list[Row], diagnostics: list[Row]) -> tuple[Any, Any, Any]:
-    """The rows of a fit as three tables of pandas, with the columns that users rely on."""
+def frames(axes: Sequence[str], thresholds: list[Row], exponents: list[Row], diagnostics: list[Row], of: str) -> tuple[Any, Any, Any]:
+    """The rows of a fit as three tables of pandas, with the columns that users rely on. The attribute "of" says what crosses theta."""
     import pandas as pd
 
     whole = all(isinstance(row[name], (int, np.integer, type(None))) for row in thresholds for name in ("N_below", "N_above"))
     types = {"copy_of": "string", "N_star": "float64"} | dict.fromkeys(("N_below", "N_above"), "Int64" if whole else "Float64")
-    return (
+    made = (
         pd.DataFrame(thresholds, columns=pd.Index([*axes, *THRESHOLDS])).astype(types),
         pd.DataFrame(exponents, columns=pd.Index(list(EXPONENTS))).astype({"record": bool, "rejected": bool}),
         pd.DataFrame(diagnostics, columns=pd.Index(list(DIAGNOSTICS))),
     )
+    for table in made:
+        table.attrs["of"] = of
+    return made

@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 from ...errors import Problem
+from ...model.columns import COLUMNS
 from ...model.laws import LAWS
 from ...model.point import FIELDS, checked_field, law_parameters, make_point
 from .expr import MAX_BITS
@@ -25,7 +26,7 @@ _JSON_TYPES = {"int": "integer", "float": "number", "bool": "boolean"}
 class RecallFields:
     """The simulator of this package."""
 
-    name, fields, make_point = "jaxrecall", FIELDS, staticmethod(make_point)
+    name, fields, columns, make_point = "jaxrecall", FIELDS, COLUMNS, staticmethod(make_point)
 
 
 class Names:

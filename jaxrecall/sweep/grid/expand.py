@@ -67,17 +67,22 @@ class Line(NamedTuple):
 
 
 class Expansion(NamedTuple):
-    """The points in order, how many repeated another one, and how many a where line excluded; of a search one point of each line."""
+    """The points in order, how many repeated another one, and how many a where line excluded; of a search one point of each line.
+
+    `kept` has the helpers that become columns, by the id of each point that has been made; a search makes some points later.
+    """
 
     points: tuple[Any, ...]
     n_duplicates: int
     n_excluded: int
     lines: tuple[Line, ...]
+    kept: Mapping[str, Values]
 
 
 def expand(document: Document, file: GridFile, names: Names, on_progress: OnProgress = lambda done, of: None) -> Expansion:
     """All points of the grid; raises GridError with a line for each kind of invalid point, or if no point or too many are left."""
-    blocks = [_Expanded(names, file, i, block) for i, block in enumerate(file.blocks or [Block()])]
+    kept: dict[str, Values] = {}
+    blocks = [_Expanded(names, file, i, block, kept) for i, block in enumerate(file.blocks or [Block()])]
     n_raw, n_excluded, n_duplicates = sum(block.n_raw for block in blocks), 0, 0
     most = file.limits.max_runs // file.runs_each
     if most == 0 or n_raw > 20 * max(file.limits.max_runs, 1_000_000):
@@ -118,7 +123,7 @@ def expand(document: Document, file: GridFile, names: Names, on_progress: OnProg
         raise GridError([document.line((*block.location, "where"), empty.format(_points(block.n_raw))) for block in blocks])
     if len(points) > most:
         raise _too_many(document, file, len(points))
-    return Expansion(tuple(points.values()), n_duplicates, n_excluded, tuple(lines.values()))
+    return Expansion(tuple(points.values()), n_duplicates, n_excluded, tuple(lines.values()), kept)
 
 
 def _too_many(document: Document, file: GridFile, n_points: int, about: str = "") -> GridError:
@@ -129,10 +134,14 @@ def _too_many(document: Document, file: GridFile, n_points: int, about: str = ""
 
 
 class _Expanded:
-    """A block of the file: rows of values, and the point at each. `locations` says where each of its names is written."""
+    """A block of the file: rows of values, and the point at each. `locations` says where each of its names is written.
 
-    def __init__(self, names: Names, file: GridFile, i: int, block: Block):
+    `kept` takes the helpers to keep of every point that is made; of a point that several blocks have, those of the first.
+    """
+
+    def __init__(self, names: Names, file: GridFile, i: int, block: Block, kept: dict[str, Values]):
         self.names, self.block, self.base = names, block, file.base
+        self.keep, self.kept = file.keep or (), kept
         self.start = names.defaults | {name: value for name, value in file.base.items() if value is not None}
         self.start["root_seed"] = file.root_seed
         self.location: Location = ("blocks", i) if file.blocks else ()
@@ -224,6 +233,8 @@ class _Expanded:
             point = self._make(values, problems)
         if problems:
             raise PointError(problems)
+        if self.keep:
+            self.kept.setdefault(point.point_id, {name: values.get(name) for name in self.keep})  # type: ignore[union-attr]
         return point
 
     def location_of(self, name: str) -> Location:

@@ -224,6 +224,11 @@ class GridFile:
     base: dict[str, Any] = key(None, "fields that all points share", dict)
     seeds: Sequence[int] = key(SEEDS, "a count such as 64, {start: 0, count: 64} or a list", lambda: range(1))
     blocks: list[Block] = key(None, "the union of these; without blocks, the base alone is the one point", list)
+    keep: list[str] | None = key(
+        many(kind_of(lambda value: isinstance(value, str), "names", {"type": "string"}), "[alpha]", unique=True).then(_each_once),
+        "helpers of axes and derive that become columns of the rows; the ids of points do not depend on them",
+        None,
+    )
     search: Search | None = key(None, "find where accuracy crosses theta along an axis, instead of running given values of it", None)
     limits: Limits = key(section(Limits), "a sweep beyond these limits is refused", Limits)
     run: RunOptions = key(section(RunOptions), "how the points are run", RunOptions)

@@ -37,7 +37,8 @@ class Grid:
 
     `axes` names the fields in the file that take more than one value over the points, and parameters of laws such as
     embedding.rho. `resolved` is the grid as plain data: read as a grid file, it gives the same grid. With a `search` each point
-    stands for a cell, whose points are in `lines`. `simulator` is None for that of this package.
+    stands for a cell, whose points are in `lines`. `simulator` is None for that of this package. `kept` has, by the id of a point, the
+    helpers that become columns.
     """
 
     name: str
@@ -53,10 +54,17 @@ class Grid:
     resolved: dict[str, Any]
     simulator: Any = None
     lines: tuple[Line, ...] = field(default=(), compare=False)
+    kept: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, compare=False)
 
     @property
     def n_runs(self) -> int:
         return len(self.points) * len(self.seeds)
+
+    @property
+    def kept_columns(self) -> dict[str, tuple[str, str]]:
+        """The columns of the helpers that are kept, with their Arrow type and meaning."""
+        names = self.resolved.get("keep", ())
+        return {name: (_arrow_type([row[name] for row in self.kept.values()]), "helper of the grid") for name in names}
 
     @property
     def searched(self) -> str:
@@ -142,12 +150,21 @@ def _from_document(document: Document, on_progress: OnProgress, simulator: Any) 
         n_excluded=expansion.n_excluded,
         axes=_varying(file, names, expansion.points),
         lines=expansion.lines,
+        kept=expansion.kept,
         limits=file.limits,
         settings=Settings(precision=file.run.precision, part_seconds=file.run.part_seconds),
         search=file.search,
         resolved={name: value for name, value in resolved.items() if value is not None},
         simulator=names.simulator if given else None,
     )
+
+
+def _arrow_type(values: Sequence[Any]) -> str:
+    """The type of a column that holds all these values, of which None is null."""
+    kinds = {type(value) for value in values if value is not None}
+    if kinds == {int} and all(abs(value) < 2**63 for value in values if value is not None):
+        return "int64"
+    return "bool" if kinds == {bool} else "float64" if kinds <= {int, float} else "string"
 
 
 def _imported(document: Document, path: str) -> Any:

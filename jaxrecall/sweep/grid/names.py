@@ -39,6 +39,7 @@ class WrongNames:
             if wrong_axis := self.searched in self.names or not all(used):
                 allowed = f"allowed: {', '.join(self.names.numbers)}, or a helper that derive uses in every block"
                 yield ("search", "axis"), f"got {self.searched!r}{suggest(self.searched, self.names.numbers)}; {allowed}"
+        yield from self._in_keep(blocks)
         for at, block in blocks.items():
             yield from self._in_axes(block, at)
             yield from self._in_expressions(block, block.locations(at), at)
@@ -49,6 +50,17 @@ class WrongNames:
             for location in [()] if len(lacking) == len(blocks) > 0 else lacking:
                 legend = self.names.fields[name].metadata["legend"]
                 yield location, f"{name} is given nowhere ({legend}); give it in base, axes or derive"
+
+    def _in_keep(self, blocks: dict[Location, Block]) -> Found:
+        columns = getattr(self.names.simulator, "columns", self.names.fields)
+        given = {name for at, block in blocks.items() for name in block.locations(at)} | {self.searched or ""} - {""}
+        helpers = sorted(name for name in given if name not in self.names and name not in columns)
+        for i, name in enumerate(self.file.keep or ()):
+            if name in self.names or name in columns:
+                yield ("keep", i), f"got {name!r}, which is a column of every row; allowed: {', '.join(helpers) or 'helpers'}"
+            elif name not in helpers:
+                allowed = ", ".join(helpers) or "helpers that axes or derive define, and there are none"
+                yield ("keep", i), f"got {name!r}{suggest(name, helpers)}; allowed: {allowed}"
 
     def _misplaced(self, at: Location, locations: dict[str, Location]) -> Found:
         if self.names.other_rate and locations.keys() >= self.names.other_rate.keys():
@@ -84,7 +96,7 @@ class WrongNames:
         expressions = [*block.derive.values(), *block.where]
         if WRONG in expressions:
             return
-        used_names = {name for expression in expressions for name in expression.names}
+        used_names = {name for expression in expressions for name in expression.names} | {*(self.file.keep or ())}
         for name, location in locations.items():
             if name not in used_names and name not in self.names:
                 kind = "axis" if name in axes else "derive"

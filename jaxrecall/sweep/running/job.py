@@ -238,8 +238,9 @@ def prepare(
     done = _done(store, simulator.name, simulator.version, settings.precision)
     limit = grid.limits.max_bytes or memory_limit()
     job = Job(grid, store, done, shard, pad_to, limit, settings, resume_command)
-    store.columns = simulator.columns
+    store.keep(simulator.columns, grid.kept_columns, grid.kept)
     store.about = simulator.about() | {"axes": list(grid.axes), "searched": grid.searched, "fixed": _fixed(grid)}
+    store.about |= {"kept": [*grid.kept_columns]} if grid.kept_columns else {}
     job.remarks += [f"{path}: cannot be read as results, so its runs count as missing ({reason})" for path, reason in done.unreadable]
     if n_others := job.n_others(done.runs):
         job.remarks.append(

@@ -89,9 +89,9 @@ def load(path: Paths, grid: GridLike | None = None, *, last: bool = False, as_xa
 
 
 def _requested(table: pa.Table) -> list[str]:
-    """The columns that say what was requested: the fields of the simulator, and parameters of laws."""
-    fields = about(table).get("fields")
-    return fields if isinstance(fields, list) else [*FIELDS, *filter(is_parameter, table.column_names)]
+    """The columns that say what was requested: the fields of the simulator, parameters of laws, and helpers of the grid."""
+    fields, kept = about(table).get("fields"), about(table).get("kept", [])
+    return [*(fields if isinstance(fields, list) else [*FIELDS, *filter(is_parameter, table.column_names)]), *kept]
 
 
 def _legends(table: pa.Table) -> dict[str, str]:

@@ -73,6 +73,17 @@ class Store:
         self.columns: Mapping[str, tuple[str, str]] = COLUMNS
         """Of the rows, in order: Arrow type and meaning."""
 
+        self.kept: Callable[[dict[str, Any]], dict[str, Any]] = lambda row: row
+        """A row with the columns that it has only here."""
+
+    def keep(
+        self, columns: Mapping[str, tuple[str, str]], more: Mapping[str, tuple[str, str]], values: Mapping[str, Mapping[str, Any]]
+    ) -> None:
+        """Rows have these columns, and `more` with the values of their point, by its id; null for a point that has none."""
+        self.columns = {**columns, **more} if more else columns
+        none = dict.fromkeys(more)
+        self.kept = (lambda row: row | none | _as_columns(values.get(row["point_id"], none), more)) if more else self.kept
+
     def check(self) -> None:
         """Refuses a folder that is a file or lies below one; makes nothing."""
         for path in (*reversed(self.folder.parents), self.folder, self.parts, self.staging, self.failures):
@@ -139,7 +150,7 @@ class Store:
         """
         if not rows:
             raise StoreError("rows: got none; a part holds at least one")
-        table = with_about(of_rows(rows, self.columns), self.about)
+        table = with_about(of_rows([*map(self.kept, rows)], self.columns), self.about)
         names = json.dumps(table.select([*ROW, *VERSION]).to_pylist(), sort_keys=True)
         return self.put_table(self.parts / f"{hashlib.sha256(names.encode()).hexdigest()[:16]}.parquet", table)
 
@@ -240,6 +251,11 @@ class MemoryStore(Store):
     def put_table(self, target: Path, table: pa.Table) -> Path:
         self.held[target] = table
         return target
+
+
+def _as_columns(values: Mapping[str, Any], columns: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
+    """Values as their columns hold them: all of one as text if some are."""
+    return {name: str(value) if columns[name][0] == "string" and value is not None else value for name, value in values.items()}
 
 
 def _last_rows(tables: Iterable[pa.Table], columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:

@@ -49,6 +49,7 @@ KEY = b"jaxrecall"
 """The entry of a schema's metadata that says, as JSON, what a table is about:
 
     axes        the fields that the grid varies, in its order
+    kept        the helpers of the grid that are columns, if any
     searched    the field that a search varies, empty without a search
     fixed       the other fields that the grid gives, with their values
     simulator   the name of a simulator of one's own
@@ -96,6 +97,8 @@ def _joint_facts(parts: list[dict[str, Any]], table: pa.Table) -> dict[str, Any]
     """What a table is about that was joined from parts about these: their axes in the order of the files' age, then the fields that
     differ from grid to grid. No axes where a part has none, as it has no grid or was written by an older version."""
     facts = {name: value for name, value in parts[0].items() if name in ("simulator", "fields", "accuracy")}
+    kept = dict.fromkeys(str(name) for part in parts for name in part.get("kept", ()) or ())
+    facts |= {"kept": [*kept]} if kept else {}
     if not all(isinstance(part.get("axes"), list) and isinstance(part.get("fixed"), dict) for part in parts):
         return facts
     if len(searched := {str(part.get("searched", "")) for part in parts}) == 1:
@@ -157,7 +160,8 @@ def read_file(path: Path) -> pa.Table:
     written = [column.get("field_name") for column in (table.schema.pandas_metadata or {}).get("columns", ())]
     if len(written) == len(names) and written != names:  # pages have checksums, names have none
         raise ValueError("names of columns are damaged")
-    table = pa.table([table[n].cast(SCHEMA.field(n).type) if n in COLUMNS and not own else table[n] for n in names], names=names)
+    fields = [SCHEMA.field(n) if n in COLUMNS and not own else table.schema.field(n) for n in names]
+    table = pa.table([table[field.name].cast(field.type) for field in fields], pa.schema(fields))
     for name in () if own else OF_OLDER_ROWS:
         if name not in names:
             table = table.append_column(SCHEMA.field(name), pa.nulls(len(table), SCHEMA.field(name).type))
