@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from ...errors import StoreError
+from ...errors import StoreError, as_list, expect
 from ...model.point import RunId
 from ..grid import Grid, GridLike, as_grid
 from .files import entries, holds_results, listed, local_path, no_rows, result_files
@@ -19,6 +19,9 @@ from .table import ROW, VERSION, about, best, in_table_order, joined, last_rows,
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+PATHS = "a results folder or a .parquet file, or a list of them"
 
 
 def load(path: str | Path | Sequence[str | Path], grid: GridLike | None = None, *, last: bool = False) -> pd.DataFrame:
@@ -31,7 +34,8 @@ def load(path: str | Path | Sequence[str | Path], grid: GridLike | None = None, 
 
     One row per (point_id, seed, step): ok before others, then the newest code_version, then the first. Columns in table order,
     unknown ones after; int64, float64, bool and str, and pandas' nullable Int64 and boolean where there are nulls. Warns of
-    rows that were dropped, versions that are mixed and files that cannot be read; raises StoreError if there is no row.
+    rows that were dropped, versions that are mixed and files that cannot be read. Raises StoreError if there is no row, and UsageError
+    for what is no path.
 
     `attrs["axes"]` names the fields that the grid varies, or the grids in the order in which they ran; it is missing where a file does
     not say, as those of older versions. `attrs["searched"]` is the field that a search varies. Of a simulator of one's own, `attrs` has
@@ -44,7 +48,8 @@ def load(path: str | Path | Sequence[str | Path], grid: GridLike | None = None, 
         >>> ends = jaxrecall.load("results/quickstart", last=True)
     """
     wanted = None if grid is None else as_grid(grid)
-    paths = [local_path(p) for p in ([path] if isinstance(path, (str, os.PathLike)) else path)]
+    given = [path] if isinstance(path, (str, os.PathLike)) else as_list("path", path, PATHS)
+    paths = [local_path(expect("path", one, (str, os.PathLike), PATHS)) for one in given]
     files = dict.fromkeys(file for p in paths for file in _files(p))
     tables, unreadable = read(files)
     if not any(map(len, tables.values())):
