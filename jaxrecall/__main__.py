@@ -8,7 +8,7 @@ from importlib import import_module
 from importlib.metadata import version
 
 from .cli import USAGE, answer, start
-from .errors import suggest
+from .errors import shortened, suggest
 
 MODULES = {
     "sweep": "sweep.__main__",
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         return answer(f"jaxrecall {version('jaxrecall')} (code_version {CODE_VERSION})")
     allowed = [*MODULES, "--help", "--version"]
-    print(f"COMMAND: got {first}{suggest(first, allowed)}; allowed: {', '.join(allowed)}", file=sys.stderr)
+    print(f"COMMAND: got {shortened(first)}{suggest(first, allowed)}; allowed: {', '.join(allowed)}", file=sys.stderr)
     return USAGE
 
 

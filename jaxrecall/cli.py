@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import errno
 import gc
 import io
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -17,6 +19,8 @@ from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
+
+from .errors import shortened
 
 OK, USAGE, FAILED, INTERRUPTED = 0, 2, 3, 130
 """Exit codes of every command."""
@@ -48,6 +52,20 @@ def _program(path: Path) -> str:
     if shutil.which(path.name) == str(path) or not path.is_relative_to(Path.cwd()):
         return path.name
     return str(path.relative_to(Path.cwd()))
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser of options that refuses in one line, whatever it is given."""
+
+    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
+        words = sys.argv[1:] if args is None else list(args)
+        for flag in (word.removesuffix("=--") for word in words if re.fullmatch(r"--[^=]+=--", word)):
+            self.error(f"{flag}: got --; allowed: a value, as in {flag}=VALUE")  # argparse would take it for an empty list
+        return super().parse_known_args(words, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        line = " ".join(message.removeprefix("argument ").split())
+        self.exit(USAGE, f"{shortened(line)}; {self.prog} --help lists what is allowed\n")
 
 
 def start(module: str) -> NoReturn:

@@ -7,14 +7,14 @@ if __name__ == "__main__":  # before the imports below, which take long
 
     start("jaxrecall.compact")
 
-import argparse
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from .cli import OK, USAGE, called
+from .cli import OK, USAGE, Parser, called
 from .errors import StoreError
 from .sweep.store.files import Unreadable, holds_results, no_rows, result_files, storage_errors
 from .sweep.store.store import Store
@@ -51,7 +51,7 @@ def compact(folder: str | Path, prune: bool = False, others: Sequence[str | Path
             target.folder.mkdir(parents=True, exist_ok=True)
     with compaction_lock(target):
         manifests = [manifest for store in stores if (manifest := store.read_manifest())]
-        if manifests and not target.manifest.exists():
+        if manifests and not os.path.exists(target.manifest):
             target.note("manifest", manifests[0])
         files = [file for store in stores for file in result_files(store.folder)]
         stamps = {path: _stamp(path) for path in files}
@@ -101,7 +101,7 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parses, merges, prints; returns the exit code: 0 done, 2 refused."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=called("compact"),
         description="Merge the parts of a results folder into DIR/table.parquet, sorted, each row once.",
     )

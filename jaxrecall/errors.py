@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
 
-MAX_LINES, MAX_LINE = 100, 2000
-"""Lines of a message, and characters of a line, at most."""
+MAX_LINES, MAX_LINE, MAX_WORD = 100, 2000, 300
+"""Lines of a message, and characters of a line and of a word in it, at most."""
+
+MAX_LIST = 1_000_000
+"""Values of a list, at most."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,7 @@ class Refused(ValueError):
     def __init__(self, lines: list[str] | str):
         lines = [lines] if isinstance(lines, str) else lines
         more = [f"and {len(lines) - MAX_LINES} more errors"] if len(lines) > MAX_LINES else []
-        self.lines = [_cut(line) for line in lines[:MAX_LINES]] + more
+        self.lines = [shortened(line) for line in lines[:MAX_LINES]] + more
         super().__init__("\n".join(self.lines))
 
 
@@ -89,8 +94,60 @@ def shown(value: Any, most: int = 200) -> str:
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
-def _cut(line: str) -> str:
-    """The line without its middle if it is too long: what is allowed stands at the end."""
+def expect(
+    argument: str, value: Any, types: type | tuple[type, ...], allowed: str, error: type[PointError] | type[Refused] = UsageError
+) -> Any:
+    """`value` if it is of one of the types; int alone leaves out bool.
+
+    Args:
+        argument: its name, as the caller knows it.
+        value: what was given.
+        types: those that are allowed.
+        allowed: the same in words.
+        error: what is raised otherwise.
+
+    Returns:
+        The value.
+    """
+    if isinstance(value, types) and not (types is int and isinstance(value, bool)):
+        return value
+    raise refusal(argument, shown(value), allowed, error)
+
+
+def as_list(
+    argument: str, values: Any, allowed: str, error: type[PointError] | type[Refused] = UsageError, most: int = MAX_LIST
+) -> list[Any]:
+    """The values of a list or of anything like it, such as a range.
+
+    Args:
+        argument: its name, as the caller knows it.
+        values: what was given; no more than `most` + 1 of them are read.
+        allowed: what is allowed, in words.
+        error: what is raised for text, for what is no list, and for more than `most` values.
+        most: how many there may be.
+
+    Returns:
+        A new list.
+    """
+    try:
+        items = None if isinstance(values, (str, bytes, Mapping)) else list(islice(values, most + 1))
+    except TypeError:  # NumPy's arrays of no dimension, too
+        items = None
+    if items is None or len(items) > most:
+        too_many = "" if items is None else f", more than {most} values"
+        raise refusal(argument, shown(values) + too_many, allowed, error)
+    return items
+
+
+def refusal(argument: str, got: str, allowed: str, error: type[PointError] | type[Refused]) -> PointError | Refused:
+    """The error for a value that is not allowed, to be raised."""
+    message = f"got {got}; allowed: {allowed}"
+    return PointError([Problem(argument, message)]) if issubclass(error, PointError) else error(f"{argument}: {message}")
+
+
+def shortened(line: str) -> str:
+    """The line with its long words cut, and without its middle if it is too long: what is allowed stands at the end."""
+    line = re.sub(rf"\S{{{MAX_WORD},}}", lambda word: f"{word[0][: MAX_WORD - 100]}...", line)
     return line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 505]} ... {line[-500:]}"
 
 

@@ -6,18 +6,17 @@ A grid of a simulator other than that of the package is copied together with the
 from __future__ import annotations
 
 if __name__ == "__main__":  # before the imports below, which take long
-    from .cli import start
+    from .cli import Parser, start
 
     start("jaxrecall.examples")
 
-import argparse
 import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from .cli import OK, USAGE, answer, called
-from .errors import UsageError, suggest
+from .errors import UsageError, shortened, suggest
 
 SCHEMA = "grid.schema.json"
 
@@ -52,7 +51,7 @@ def copy(name: str, to: Path) -> list[Path]:
     """
     known = grids()
     if name.removesuffix(".yaml") not in known:
-        raise UsageError(f"NAME: got {name}{suggest(name, known)}; allowed: {', '.join(known)}")
+        raise UsageError(f"NAME: got {shortened(name)}{suggest(name, known)}; allowed: {', '.join(known)}")
     source = known[name.removesuffix(".yaml")]
     module = source.with_suffix(".py")
     sources = [source, module] if module.exists() else [source]
@@ -77,7 +76,7 @@ def _run(grid: Path) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parses, lists or copies, prints; returns the exit code: 0 done, 2 refused."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=called("examples"),
         description="List the grids that come with the package, or copy one to the current folder.",
     )

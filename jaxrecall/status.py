@@ -7,13 +7,12 @@ if __name__ == "__main__":  # before the imports below, which take long
 
     start("jaxrecall.status")
 
-import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from .cli import USAGE, answer, called
+from .cli import USAGE, Parser, answer, called
 from .errors import StoreError
 from .model.columns import STATUSES
 from .sweep.running.progress import duration
@@ -48,7 +47,7 @@ def lines(facts: dict[str, Any]) -> Iterator[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parses, surveys, prints; returns the exit code: 0 done, 2 refused."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=called("status"),
         description="Show what a results folder holds, which runs failed or are left, and the command that resumes the sweep.",
     )

@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ..cli import INTERRUPTED, USAGE, Interrupts, answer, called
+from ..cli import INTERRUPTED, USAGE, Interrupts, Parser, answer, called
 from ..errors import Refused, StoreError, UsageError
 from ..simulator.shape import Shape
 from . import shard as sharding
@@ -34,7 +34,7 @@ FIGURE = "jaxrecall.analysis.figures.curves"
 
 
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(
+    p = Parser(
         prog=called("sweep"),
         description="Run every (point, seed) of a grid that is not in its results folder yet, then draw accuracy against N.",
         epilog="Exit codes: 0 done, 2 wrong usage or a refused grid, 3 something failed while running, 130 interrupted.",

@@ -8,12 +8,13 @@ import sys
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import pandas as pd
 
 from ..cli import Interrupts, called
-from ..errors import Interrupted, RunFailed, StoreError, UsageError
+from ..errors import Interrupted, RunFailed, StoreError, UsageError, expect, shown
 from .custom import Simulator, add_to_path
 from .grid import Grid, GridLike, as_grid
 from .running.job import Job, carry_out, prepare
@@ -67,8 +68,10 @@ def run(
         >>> df = jaxrecall.run("sweeps/quickstart.yaml", out="results/quickstart")
         >>> df = jaxrecall.run(jaxrecall.Point(V=64, N=1024, d=32, L=8), seeds=[0, 5, 7])
     """
-    if not isinstance(workers, int) or not 1 <= workers <= MAX_WORKERS:
-        raise UsageError(f"workers: got {workers!r}; allowed: {WORKERS}")
+    if not 1 <= expect("workers", workers, int, WORKERS) <= MAX_WORKERS:
+        raise UsageError(f"workers: got {shown(workers)}; allowed: {WORKERS}")
+    expect("simulator", simulator, (Simulator, str, NoneType), "a jaxrecall.Simulator, or module:name of one")
+    expect("out", out, (str, os.PathLike, NoneType), "a results folder, or None for none")
     by = Engine(workers=workers if workers > 1 else None)
     paths = import_paths(grid if isinstance(grid, (str, os.PathLike)) else None)
     expanded = as_grid(grid, seeds, simulator)
@@ -126,6 +129,7 @@ def thresholds(source: pd.DataFrame | str | os.PathLike[str]) -> pd.DataFrame:
         if cells is None:
             raise UsageError(f"source: got a table without thresholds; allowed: what `run` returned for a grid with a search. {advice}")
         return _table_of(cells)
+    expect("source", source, (str, os.PathLike), "what `run` returned for a grid with a search, or the results folder of a search")
     path = local_path(os.fspath(source)) / "search.json"
     try:
         found = read_json(path)

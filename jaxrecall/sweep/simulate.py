@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from ..errors import PointError, Problem
-from ..model.point import Point, Run, checked_seed
+from ..errors import MAX_LIST, PointError, Problem, as_list, expect
+from ..model.point import MAX_SEED, Point, Run, checked_seed
 from ..simulator.shape import Shape
 from .cost import memory_limit, peak_bytes
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from ..simulator.rows import Metrics
 
 Row = dict[str, Any]
+
+SEEDS = f"a whole number from 0 to {MAX_SEED}, or a list of up to {MAX_LIST}"
 
 
 @overload
@@ -29,8 +31,8 @@ def simulate(point: Point, seed: int | Iterable[int], *, trace: bool = False) ->
 
     For a list of seeds it returns a list of rows. Of a run that trains on, it is the row of the last step; with `trace` it returns
     a list of the rows of all recorded steps, in order of step, seed by seed. The first call for a shape compiles its program, which
-    takes seconds; points of similar sizes share it, and the compiled program is kept for later processes. Raises PointError for a
-    seed out of range, and for a point that needs more than 80 % of this machine's memory.
+    takes seconds; points of similar sizes share it, and the compiled program is kept for later processes. Raises PointError for what
+    is no point, for seeds out of range or too many, and for a point that needs more than 80 % of this machine's memory.
 
         >>> from jaxrecall import Point, simulate
         >>> point = Point(V=64, N=1024, d=32, L=8)
@@ -40,14 +42,17 @@ def simulate(point: Point, seed: int | Iterable[int], *, trace: bool = False) ->
     """
     from ..simulator import program  # starts JAX
 
+    expect("point", point, Point, "a jaxrecall.Point", PointError)
+    several = isinstance(seed, Iterable) and not isinstance(seed, str)
+    seeds = as_list("seed", seed, SEEDS, PointError) if several else [seed]
+    wanted = [Run(point, checked_seed(one)) for one in seeds]
     _check_memory(point)
     program.start()
-    seeds = seed if isinstance(seed, Iterable) else [seed]
-    runs = _rows(point, [Run(point, checked_seed(one)) for one in seeds])
+    runs = _rows(point, wanted)
     if trace:
         return [row for rows in runs for row in rows]
     last = [rows[-1] for rows in runs]
-    return last if isinstance(seed, Iterable) else last[0]
+    return last if several else last[0]
 
 
 def _check_memory(point: Point) -> None:

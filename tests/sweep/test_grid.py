@@ -158,7 +158,7 @@ blocks:
 
 def test_helpers_that_are_kept(grid):
     kept = grid(KEEPS)
-    plain = grid(KEEPS.replace("keep: [alpha, kind]\n", "").replace("derive: {N", "where: [\"kind != alpha\"]\n    derive: {N"))
+    plain = grid(KEEPS.replace("keep: [alpha, kind]\n", "").replace("derive: {N", 'where: ["kind != alpha"]\n    derive: {N'))
     assert [point.point_id for point in kept.points] == [point.point_id for point in plain.points]
     assert plain.kept == plain.kept_columns == {}
     assert kept.kept_columns == {"alpha": ("float64", "helper of the grid"), "kind": ("string", "helper of the grid")}
@@ -943,7 +943,19 @@ def test_random_text_raises_only_value_errors(text):
 def test_schema_describes_the_keys():
     schema = json_schema()
     assert schema["$schema"].endswith("2020-12/schema")
-    assert list(schema["properties"]) == ["schema", "name", "simulator", "root_seed", "base", "seeds", "blocks", "keep", "search", "limits", "run"]
+    assert list(schema["properties"]) == [
+        "schema",
+        "name",
+        "simulator",
+        "root_seed",
+        "base",
+        "seeds",
+        "blocks",
+        "keep",
+        "search",
+        "limits",
+        "run",
+    ]
     assert schema["additionalProperties"] is False
     base = schema["$defs"]["Base"]
     v, embedding, eta = (schema["$defs"][name] for name in ("V", "embedding", "eta"))

@@ -8,15 +8,17 @@ something is drawn, and your own settings of it apply. Of runs that train on, th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...errors import UsageError
+from ...errors import UsageError, as_list, expect
 from ..fit import cells
 from ..fit.axes import LAW, along_of, as_given, stand_ins
+from ..fit.fitting import expect_table, fractions
 from ..fit.steps import ALL, LAST, at_steps
 from . import critical, curves
 from .axis import Axis, column, columns_in
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 
 __all__ = ["accuracy", "collapse", "critical_n", "figure", "phase"]
 
+SCALES = ("fraction", "log", "linear")
+COLUMN_NAMES = "the name of a column, or a list of such names"
 MAX_LINES = 20
 RESAMPLES = 100
 """Bootstrap resamplings behind the intervals of N*; `jaxrecall.fit` takes more."""
@@ -81,7 +85,11 @@ def figure(
     """
     import matplotlib.pyplot as plt
 
-    across, panels, runs = [x, y] if colour and y else [x], _names(panels), "seed" in df
+    _expect(df, y=y, x=expect("x", x, str, "the name of a column"), colour=colour)
+    expect("scale", scale, (str, NoneType), ", ".join(SCALES))
+    if scale not in (None, *SCALES):
+        raise UsageError(f"scale: got {scale}; allowed: {', '.join(SCALES)}")
+    across, panels, runs = [x, y] if colour and y else [x], _names(panels, "panels"), "seed" in df
     df = as_given(_at_steps(df, *across, *_names(lines), *panels)) if runs else df
     shown = colour or y or _accuracy(df)
     df = _with(df, across) if shown in df or not runs else _with(_counted(df), across)
@@ -137,6 +145,7 @@ def accuracy(
 
     Raises UsageError for an axis that does not vary or that has no place, FitError for a table that lacks a column.
     """
+    _expect(df, ax, theta, x=x)
     x = along_of(df, x)
     df = _with(_at_steps(df, x, *_names(lines)), [x])
     axes = _left(df, x, _axes(df, x), _names(lines))
@@ -186,6 +195,7 @@ def critical_n(
 
     Raises UsageError for an axis that does not vary or that has no place, FitError for a table that cannot be fitted.
     """
+    _expect(df, ax, theta, x=x, lines=lines, along=along)
     df, along = _at_steps(df, x, lines), along_of(df, along)
     axes = _axes(df) if along == "N" else varying(cells.families(df, along)[0])
     _check(axes, x=_names(x), lines=_names(lines))
@@ -228,6 +238,7 @@ def phase(
 
     Raises UsageError where a pixel would hold more than one cell, FitError for an axis or a table that cannot be used.
     """
+    _expect(df, ax, theta, x=expect("x", x, str, "the name of a column"), y=y)
     df, along = _at_steps(df, x, y or ""), along_of(df, None)
     y = y or along
     roles(cells.families(df, along)[0], phases=[(x, y)])
@@ -262,6 +273,7 @@ def collapse(
 
     Raises UsageError if fewer than two cells cross theta, FitError for a table that cannot be fitted.
     """
+    _expect(df, ax, theta, lines=lines)
     df = _at_steps(df, lines)
     about = _study(df, theta, along_of(df, None))
     axes = _axes(df) if about.along == "N" else about.axes
@@ -273,8 +285,22 @@ def collapse(
     return _on(chart, ax, size, style)
 
 
-def _names(axes: str | Iterable[str] | None) -> list[str]:
-    return [] if axes is None else [axes] if isinstance(axes, str) else list(axes)
+def _expect(df: Any, ax: Any = None, theta: Any = None, **names: Any) -> None:
+    """Raises FitError or UsageError for a table, Axes, accuracy or names of columns that are none; None stands for what is not given."""
+    from matplotlib.axes import Axes
+
+    expect_table("df", df)
+    expect("ax", ax, (Axes, NoneType), "Axes of matplotlib, or None for a new figure")
+    if theta is not None:
+        fractions([theta])
+    for name, value in names.items():
+        expect(name, value, (str, NoneType), "the name of a column")
+
+
+def _names(axes: Any, argument: str = "lines") -> list[str]:
+    """Names of columns, given as one, several or None."""
+    given = [] if axes is None else [axes] if isinstance(axes, str) else as_list(argument, axes, COLUMN_NAMES, most=MAX_LINES)
+    return [expect(argument, name, str, COLUMN_NAMES) for name in given]
 
 
 def _at_steps(df: Any, *axes: str | None) -> Any:

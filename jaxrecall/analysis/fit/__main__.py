@@ -8,10 +8,11 @@ if __name__ == "__main__":  # before the imports below, which take long
     start("jaxrecall.analysis.fit.__main__")
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
-from ...cli import called
+from ...cli import Parser, called
 from ...errors import Refused
 from ...sweep.running.progress import PLAIN_EVERY_SECONDS, now_and_then
 from ...sweep.store.files import local_path
@@ -26,7 +27,7 @@ SEARCH = "search.json"
 
 
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(
+    p = Parser(
         prog=called("fit"),
         description="Finds where accuracy crosses theta, as N*, cell by cell, and the exponents of N* ~ product of axis^exponent.",
         epilog=f"Method: {METHODS[REPORTED]}.",
@@ -67,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         check_folder(out)
         told = now_and_then(PLAIN_EVERY_SECONDS, lambda done, of: f"curves: {100 * done / of:.0f} % done")
         found = fit(frame, args.theta, args.resamples, told, args.where, step, args.along, args.of)
-        searched = [path / SEARCH for path in paths if (path / SEARCH).is_file()]
+        searched = [path / SEARCH for path in paths if os.path.isfile(path / SEARCH)]
         other = f"the search estimates {star} in another way, so its {star} differ a little: see docs/search.md"
         remarks += [f"{path}: {other}" for path in searched]
         print(*(f"note: {remark}" for remark in remarks), found, "", sep="\n")

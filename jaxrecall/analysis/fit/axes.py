@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from types import NoneType
 from typing import Any
 
 import numpy as np
 
+from ...errors import FitError, expect
 from ...model.columns import COLUMNS
 from ...model.point import EXTRAS, FIELDS, TRAINING, to_12_digits
 from ...model.training import RECIPE_STEPS, STARTS
@@ -121,7 +123,8 @@ ALONG = "axis along which accuracy crosses: N, d, m, V, L or another number (def
 
 
 def along_of(frame: Table, asked: str | None) -> str:
-    """The axis along which accuracy crosses: the one asked for, else what the sweep of the table searched, else N."""
+    """The axis along which accuracy crosses: the one asked for, else what the sweep of the table searched, else N. Raises FitError."""
+    expect("along", asked, (str, NoneType), "the name of a column of numbers, such as N, d, m, V, L", FitError)
     return asked or frame.attrs.get("searched") or "N"
 
 

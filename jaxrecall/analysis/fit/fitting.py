@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...errors import FitError
+from ...errors import FitError, as_list, expect, refusal, shown
+from ...model.values import as_number
 from ...sweep.grid.expr import parse
 from . import cells, diagnose, summary, tables
 from .axes import along_of
@@ -16,7 +17,10 @@ from .estimate import estimate
 from .runs import crossing
 from .steps import LAST, Steps, at_steps
 
-RESAMPLES = 400
+RESAMPLES, LEAST_RESAMPLES, MOST_RESAMPLES = 400, 100, 1_000_000
+RESAMPLINGS = f"whole numbers from {LEAST_RESAMPLES} to {MOST_RESAMPLES}"
+MAX_THETAS = 1000
+FRACTIONS = f"fractions between 0 and 1, up to {MAX_THETAS} of them, as in 0.5 0.9"
 ALL = ""
 """The regime of a law through all cells."""
 
@@ -60,7 +64,7 @@ def fit(
     Args:
         frame: one row per run, of runs that train on one per recorded step.
         thetas: accuracies to cross, fractions.
-        resamples: bootstrap resamplings of the seeds, at least 100.
+        resamples: bootstrap resamplings of the seeds, 100 to 1000000.
         on_progress: called with the curves estimated so far and in all, as often as there are thetas.
         where: restricts the law to the cells for which an expression of the axes holds, such as "L**2 > 10 * V**1.5 * d**0.5";
             several give a law each, named in the column `regime`.
@@ -72,17 +76,17 @@ def fit(
     Raises:
         FitError: with one line per problem.
     """
-    thetas = list(dict.fromkeys(thetas))
-    if bad := [theta for theta in thetas if not 0 < theta < 1]:
-        raise FitError(f"theta: {', '.join(f'{theta:g}' for theta in bad)}; allowed: fractions between 0 and 1, as in 0.5 0.9")
-    if resamples < 100:
-        raise FitError(f"resamples: {resamples}; allowed: at least 100")
+    expect_table("frame", frame)
+    thetas = fractions(thetas)
+    if not LEAST_RESAMPLES <= expect("resamples", resamples, int, RESAMPLINGS, FitError) <= MOST_RESAMPLES:
+        raise refusal("resamples", shown(resamples), RESAMPLINGS, FitError)
+    where = [where] if isinstance(where, str) else list(dict.fromkeys(texts("where", where)))
     frame = crossing(frame, of)
     families, remarks = cells.families(at_steps(frame, step), along_of(frame, along))
     axes = list(families[0].cells[0].at)
     if clash := [name for name in axes if name in tables.THRESHOLDS]:
         raise FitError(f"columns: {', '.join(clash)} is an axis here and a column of the thresholds; rename it")
-    laws = regimes(families, [where] if isinstance(where, str) else list(dict.fromkeys(where)))
+    laws = regimes(families, where)
     thresholds, exponents, diagnostics = [], [], []
     done, total = 0, len(thetas) * sum(len(family.cells) for family in families)
     for family, by_regime in zip(families, laws, strict=True):
@@ -100,6 +104,28 @@ def fit(
     diagnostics += [{"part": "", "diagnostic": "remark", "subject": "", "text": remark, "regime": ""} for remark in remarks]
     what = of if of != "accuracy" else frame.attrs.get("accuracy", of)
     return Fit(*tables.frames(axes, thresholds, exponents, diagnostics, what), remarks)
+
+
+def expect_table(argument: str, frame: Any) -> None:
+    """Raises FitError for what is no table of pandas."""
+    import pandas as pd
+
+    expect(argument, frame, pd.DataFrame, "a table as jaxrecall.load and jaxrecall.run return it", FitError)
+
+
+def fractions(thetas: Any) -> list[float]:
+    """Accuracies to cross, each once; raises FitError for anything else."""
+    given = as_list("theta", thetas, FRACTIONS, FitError, MAX_THETAS)
+    wrong = [theta for theta in given if not 0 < (as_number(theta, float) or 0) < 1] if given else [[]]
+    if wrong:
+        raise refusal("theta", ", ".join(shown(theta, 40) for theta in wrong), FRACTIONS, FitError)
+    return list(dict.fromkeys(map(float, given)))
+
+
+def texts(argument: str, values: Any) -> list[str]:
+    """A list of texts; raises FitError for anything else."""
+    allowed = "a text or a list of texts"
+    return [expect(argument, text, str, allowed, FitError) for text in as_list(argument, values, allowed, FitError, MAX_THETAS)]
 
 
 def regimes(families: Sequence[Family], where: Sequence[str]) -> list[dict[str, Family]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import warnings
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ TYPES: dict[str, tuple[Any, str]] = {"str": (str, "text"), "bool": ((bool, np.bo
 
 def read(path: Path, *others: Path) -> tuple[Table, list[str]]:
     """The rows of results folders or of any one Parquet file, and remarks on them; raises FitError or StoreError."""
-    if others or path.is_dir():
+    if others or os.path.isdir(path):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
             frame = load([path, *others])
@@ -39,8 +40,9 @@ def read(path: Path, *others: Path) -> tuple[Table, list[str]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if not path.exists():
-        raise FitError(f"{path}: there is no such file or folder; allowed: a results folder or a .parquet file")
+    if not os.path.isfile(path):  # a pipe would wait forever
+        what = "is neither a file nor a folder" if os.path.exists(path) else "there is no such file or folder"
+        raise FitError(f"{path}: {what}; allowed: a results folder or a .parquet file")
     try:
         with open(path, "rb") as bytes_, pq.ParquetFile(bytes_) as file:  # a path need not be UTF-8
             table = file.read()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
-from ...errors import FitError, UsageError, shown
+from ...errors import FitError, UsageError, as_list, shown
 from ...model.point import FIELDS
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
@@ -22,16 +23,16 @@ def at_steps(frame: Table, step: Steps) -> Table:
 
     The last step is that of each point, not of each run: a run that has no row there, as rows were left out, is left out too.
     """
-    if step == ALL or (step == LAST and "step" not in frame):
+    wanted = [step] if isinstance(step, (str, int)) else as_list("step", step, "a step, a list of steps, 'last' or 'all'", FitError)
+    if wanted == [ALL] or (wanted == [LAST] and "step" not in frame):
         return frame
     found = sorted(set(frame["step"])) if "step" in frame else []
-    if step == LAST:
+    if wanted == [LAST]:
         if len(found) < 2:
             return frame
         ends = frame["step"] == _by_point(frame)["step"].transform("max")
         return frame[ends].drop(columns="step").reset_index(drop=True)
-    wanted = [step] if isinstance(step, (int, str)) else list(step)
-    if not wanted or set(wanted) - set(found):
+    if not wanted or not all(one in found for one in wanted):
         allowed = ", ".join(map(str, found)) or "the table has no column step"
         raise FitError(f"step: got {shown(step)}; allowed: {LAST!r}, {ALL!r}, or steps of the table ({allowed})")
     return frame[frame["step"].isin(wanted)].reset_index(drop=True)
@@ -51,6 +52,6 @@ def parsed(words: Sequence[str]) -> Steps:
     """The steps that a command line names; raises UsageError."""
     if list(words) in ([LAST], [ALL]):
         return words[0]
-    if not all(word.isdecimal() for word in words):
+    if not all(re.fullmatch(r"\d{1,9}", word) for word in words):
         raise UsageError(f"--step: got {' '.join(words)}; allowed: {LAST}, {ALL}, or whole numbers, as in 3 30 300")
     return [int(word) for word in words]

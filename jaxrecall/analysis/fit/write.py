@@ -23,15 +23,21 @@ def default_folder(tables: Sequence[Path], of: str = "accuracy", along: str | No
     if len(tables) > 1:
         raise UsageError(f"--out: nothing given; needed with {len(tables)} folders, as in --out laws")
     path = tables[0]
-    folder = path if holds_results(path) else path.resolve().with_name(f"{path.resolve().stem}-fit")
+    folder = path if holds_results(path) else beside(path, "-fit")
     folder = folder if of == "accuracy" else folder / of
     return folder if along is None else folder / f"along-{along}"
 
 
+def beside(path: Path, ending: str) -> Path:
+    """The path of a file beside another one, or beside what it links to, with its name and this ending."""
+    place = Path(os.path.realpath(path))  # unlike resolve, it takes links that lead to themselves
+    return place.parent / f"{place.stem}{ending}"
+
+
 def check_folder(out: Path) -> None:
     """Raises UsageError for a folder that cannot be written, before anything is fitted; makes nothing."""
-    nearest = next(path for path in (out, *out.resolve().parents) if path.exists())
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+    nearest = next(path for path in (out, *Path(os.path.realpath(out)).parents) if os.path.exists(path))
+    if not os.path.isdir(nearest) or not os.access(nearest, os.W_OK):
         raise UsageError(f"{out}: cannot be written ({nearest} is not a folder, or not writable); choose another --out")
 
 

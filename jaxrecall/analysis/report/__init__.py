@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from ..fit import cells, runs
 from ..fit.axes import along_of
 from ..fit.fitting import RESAMPLES
 from ..fit.steps import ALL, LAST, Steps, at_steps
-from ..fit.write import check_folder
+from ..fit.write import beside, check_folder
 from .page import page, sections
 
 SURROGATE_SEEDS = 64
@@ -80,8 +81,8 @@ def write(
     Raises UsageError, FitError or StoreError before anything is written.
     """
     is_folder = holds_results(Store(table).folder)
-    out = out or (table / "report.html" if is_folder else table.resolve().with_name(f"{table.resolve().stem}-report.html"))
-    if out.is_dir():
+    out = out or (table / "report.html" if is_folder else beside(table, "-report.html"))
+    if os.path.isdir(out):
         raise UsageError(f"--out: {out} is a folder; allowed: a file, as in {out / 'report.html'}")
     folder = out.with_name(f"{out.stem}-figures")
     check_folder(folder)
@@ -103,7 +104,7 @@ def write(
             drawn, left_out = draw(found, chosen, folder, on_progress, formats)
         facts = survey(table) if is_folder else None
         manifest = Store(table).read_manifest() if is_folder else None
-        title = f"{(facts and facts['grid']) or table.resolve().stem}: how critical {found.along} scales"
+        title = f"{(facts and facts['grid']) or beside(table, '').name}: how critical {found.along} scales"
         html = page(title, _summary(found, step), drawn, left_out, sections(found, remarks, facts, manifest, command), folder.name, formats)
         atomic_write(out, html.encode(errors="backslashreplace"))
     except OSError as error:

@@ -11,11 +11,11 @@ import argparse
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
-from ...cli import INTERRUPTED, OK, USAGE, called
+from ...cli import INTERRUPTED, OK, USAGE, Parser, called
 from ...errors import Refused
 from ...sweep.running.progress import COUNT_EVERY_SECONDS, now_and_then
+from ...sweep.store.files import local_path
 from ..figures.style import FORMATS
 from ..fit import runs, steps
 from ..fit.axes import ALONG
@@ -24,7 +24,7 @@ from . import SURROGATE_SEEDS, Report, write
 
 
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(
+    p = Parser(
         prog=called("report"),
         description="One HTML page with figures, thresholds, exponents, theory and provenance; the figures as files beside it.",
         epilog="An axis is a column that varies between cells: d, L, V, m, ... A phase diagram takes N and arithmetic too: 'm * d' N.",
@@ -59,9 +59,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = f"python -m jaxrecall.report {shlex.join(argv)}"
     on_progress = now_and_then(COUNT_EVERY_SECONDS, lambda what, done, of: f"{what}: {done} of {of} done")
     try:
-        out, step = Path(args.out) if args.out else None, steps.parsed(args.step)
+        out, step = local_path(args.out) if args.out else None, steps.parsed(args.step)
         report = write(
-            Path(args.table), out, args.theta, args.resamples, args.surrogate, step, args.along, command, on_progress, **looks, **places
+            local_path(args.table),
+            out,
+            args.theta,
+            args.resamples,
+            args.surrogate,
+            step,
+            args.along,
+            command,
+            on_progress,
+            **looks,
+            **places,
         )
         print(*lines(report), sep="\n")
     except Refused as error:

@@ -17,6 +17,7 @@ that of the float32 numbers, so the format of the file does not matter either. O
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -133,7 +134,7 @@ class Array(EmbeddingLaw):
 def _place(path: str) -> Path:
     """Where a path leads: from the folder of the grid file, or else from the current one."""
     first = (_folder.get() or Path()) / path
-    return Path(path) if not first.exists() and Path(path).exists() else first
+    return Path(path) if not os.path.exists(first) and os.path.exists(path) else first
 
 
 def _read(path: Path, tensor: str) -> str:

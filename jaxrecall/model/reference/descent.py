@@ -17,7 +17,7 @@ from .. import recall as model
 from ..embeddings import Embeddings
 from ..point import Point
 from ..training import TRAINS, first_step, updates
-from .realization import Realization
+from .realization import Realization, expect_both
 from .steps import batch_of_step, in_float64, three_step
 
 EMBEDDINGS = ("Z_in", "Z_out", "z_trig", "z_eos", "W_in")
@@ -60,6 +60,7 @@ def descend(realization: Realization, point: Point) -> list[Descended]:
         >>> for learned in descend(realize(point, seed=0), point):
         ...     print(learned.step, learned.loss)  # 3, 5, 10, 20, 50, 100
     """
+    expect_both(realization, point)
     if not point.trains_on:
         raise ValueError(f"point: got steps={point.steps}, start='three_step', the recipe alone; allowed: steps > 3, or start='zero'")
     optimizer = updates(point.optimizer or "")

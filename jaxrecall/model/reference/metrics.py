@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from ...errors import PointError, expect
 from ..point import Point
 from .descent import EMBEDDINGS, Descended
-from .realization import Realization
+from .realization import Realization, expect_both
 from .steps import ThreeStep, attend, batch_of_step, features, in_float64
 
 
@@ -21,6 +22,8 @@ def measure(realization: Realization, point: Point, learned: ThreeStep | Descend
         >>> draws = realize(point, seed=0)
         >>> measure(draws, point, three_step(draws, point))["accuracy"], simulate(point, seed=0)["accuracy"]
     """
+    expect_both(realization, point)
+    expect("learned", learned, (ThreeStep, Descended), "what jaxrecall.three_step returns, or one of what descend returns", PointError)
     r, w = in_float64(realization), learned.w
     step1 = None if learned.V1 is None else features(r, point, r.Z_in)[0] @ learned.V1.T @ r.Z_out.T
     if isinstance(learned, Descended):

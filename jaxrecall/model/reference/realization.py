@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ from jax import Array
 from jax.core import Tracer
 from jaxtyping import Float, Int
 
+from ...errors import PointError, expect
 from .. import embeddings as embed
 from .. import keys, task
 from ..laws import TOGETHER, EmbeddingLaw
@@ -63,6 +64,7 @@ def realize(point: Point, seed: int) -> Realization:
         >>> draws = realize(Point(V=64, N=1024, d=32, L=8), seed=0)
         >>> draws.Z_in.shape, draws.train_tokens.shape
     """
+    expect("point", point, Point, "a jaxrecall.Point", PointError)
     streams = run_keys([Run(point, checked_seed(seed))])[0][0]
     return Realization(*(None if array is None else np.array(array) for array in _drawn(point, streams)))  # type: ignore[arg-type]
 
@@ -89,7 +91,8 @@ def draws(point: Point, key: Array) -> Realization:
         >>> draws(point, jax.random.fold_in(jax.random.key(0), 5)).Z_in  # realize(point, seed=5).Z_in
         >>> jax.vmap(lambda key: draws(point, key).perm)(jax.random.split(jax.random.key(0), 8))  # (8, 64)
     """
-    run = jax.random.key_data(key)
+    expect("point", point, Point, "a jaxrecall.Point", PointError)
+    run = jax.random.key_data(expect("key", key, Array, "a key of jax.random"))
     if point.streams == "independent":
         for half in halves_of_id(point):
             run = keys.fold(run, jnp.uint32(half))
@@ -172,6 +175,12 @@ def run_keys(runs: Sequence[Run]) -> tuple[np.ndarray, np.ndarray]:
     streams = keys.run_streams([point.root_seed for point in points], [seed for _, seed in runs], halves, independent)
     batch = np.array([[step * point.fresh_batches for step in range(3)] for point in points], np.uint32)
     return streams, keys.fold_on_host(keys.stream(streams, "train")[:, None], batch)
+
+
+def expect_both(realization: Any, point: Any) -> None:
+    """Raises PointError unless these are a realization and a point."""
+    expect("point", point, Point, "a jaxrecall.Point", PointError)
+    expect("realization", realization, Realization, "what jaxrecall.realize or jaxrecall.draws returns", PointError)
 
 
 def halves_of_id(point: Point) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from scipy.special import erf, softmax
 
 from ..activations import value_and_slope
 from ..point import Point
-from .realization import Realization
+from .realization import Realization, expect_both
 
 
 class ThreeStep(NamedTuple):
@@ -38,6 +38,7 @@ def three_step(realization: Realization, point: Point) -> ThreeStep:
         >>> point = Point(V=64, N=1024, d=32, L=8)
         >>> V1, w, V2 = three_step(realize(point, seed=0), point)
     """
+    expect_both(realization, point)
     r = in_float64(realization)
     V, N, L = point.V, point.N, point.L
     batches = [batch_of_step(r, point, step) for step in range(3)]

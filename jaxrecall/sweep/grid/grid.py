@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ...errors import GridError, UsageError, shown
+from ...errors import MAX_LIST, GridError, UsageError, as_list, refusal, shown
 from ...model.laws.array import paths_from, with_hashes
 from ...model.point import Point
 from ..settings import Settings
@@ -24,9 +24,6 @@ from .expand import Line, OnProgress, expand, followers
 from .file import SEARCH_MIN_SEEDS, GridFile, Limits, Search, grid_file, plain
 from .names import WrongNames
 from .schema import Mistakes
-
-MAX_LIST = 1_000_000
-"""Values of a list, at most."""
 
 GridLike = Mapping[str, Any] | str | os.PathLike[str] | Point | Sequence[Point]
 
@@ -126,7 +123,7 @@ def from_document(document: Document, on_progress: OnProgress = lambda done, of:
 
 
 def _from_document(document: Document, on_progress: OnProgress, simulator: Any) -> Grid:
-    given = simulator or document.data.get("simulator")
+    given = document.data.get("simulator") if simulator is None else simulator
     document.data.setdefault("name", Path(document.path).stem)
     names = Names(_imported(document, given) if isinstance(given, str) else simulator)
     mistakes: Mistakes = []
@@ -225,10 +222,11 @@ def _as_yaml(value: Any) -> Any:
 
 def _as_file(points: Any) -> dict[str, Any]:
     """A grid file of these points: what they have in common is the base, and each has a block for the rest."""
-    points = list(points) if isinstance(points, Iterable) else [points]
+    allowed = "a dict with the keys of a grid file, its path, a Point, or a list of Points"
+    points = as_list("grid", points, allowed, GridError)
     if not points or not all(hasattr(point, "as_given") for point in points):
         got = shown(next((point for point in points if not hasattr(point, "as_given")), points))
-        raise GridError(f"grid: got {got}; allowed: a dict with the keys of a grid file, its path, a Point, or a list of Points")
+        raise refusal("grid", got, allowed, GridError)
     roots = sorted({point.root_seed for point in points})
     if len(roots) > 1:
         raise GridError(f"grid: got points of root_seed {', '.join(map(str, roots))}; allowed: points of one root_seed")

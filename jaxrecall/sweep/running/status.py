@@ -37,7 +37,7 @@ def survey(*folders: str | Path) -> dict[str, Any]:
     """
     stores = [Store(folder) for folder in folders]
     for store in stores:
-        if not holds_results(store.folder) and not store.manifest.is_file():
+        if not holds_results(store.folder) and not os.path.isfile(store.manifest):
             raise StoreError(
                 f"{store.folder}: is not a results folder (it has no manifest.json, parts/ or table.parquet); allowed: the --out of a sweep"
             )

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from ...errors import StoreError
+from ...errors import StoreError, shown
 
 Unreadable = list[tuple[Path, str]]
 """Files that are no readable part, each with the reason."""
@@ -96,7 +96,9 @@ _ADVICE = {
 
 
 def local_path(path: str | Path) -> Path:
-    """The path that a plain path or a file:// URL names; raises StoreError for any other URL."""
+    """The path that a plain path or a file:// URL names; raises StoreError for any other URL, and for a null character."""
+    if "\0" in unquote(str(path)) and ("\0" in str(path) or str(path).startswith("file://")):
+        raise StoreError(f"{shown(str(path))}: holds a null character; allowed: a path without one")
     scheme, separator, _ = str(path).partition("://")
     if not separator:
         return Path(path)
@@ -141,13 +143,11 @@ def no_rows(paths: list[Path], unreadable: Unreadable) -> StoreError:
 
 
 @contextmanager
-def storage_errors(path: Path) -> Iterator[None]:
-    """Turns an OSError into a StoreError that names the path, the error and what to do."""
+def storage_errors(path: Path, so_far: str = "finished parts are kept, the same command resumes from there") -> Iterator[None]:
+    """Turns an OSError into a StoreError that names the path, the error, what to do, and what there is so far."""
     try:
         yield
     except OSError as error:
         advice = _ADVICE.get(error.errno or 0)
         hint = f" ({advice})" if advice else ""
-        raise StoreError(
-            f"{path}: {error.strerror or error}{hint}; finished parts are kept, the same command resumes from there"
-        ) from error
+        raise StoreError(f"{path}: {error.strerror or error}{hint}; {so_far}") from error

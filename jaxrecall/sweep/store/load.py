@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, overload
 import numpy as np
 import pyarrow as pa
 
-from ...errors import StoreError
+from ...errors import StoreError, as_list, expect
 from ...model.columns import is_parameter
 from ...model.point import FIELDS, RunId
 from ..grid import Grid, GridLike, as_grid
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     import xarray as xr
 
 Paths = str | Path | Sequence[str | Path]
+
+
+PATHS = "a results folder or a .parquet file, or a list of them"
 
 
 @overload
@@ -42,7 +45,8 @@ def load(path: Paths, grid: GridLike | None = None, *, last: bool = False, as_xa
 
     One row per (point_id, seed, step): ok before others, then the newest code_version, then the first. Columns in table order,
     unknown ones after; int64, float64, bool and str, and pandas' nullable Int64 and boolean where there are nulls. Warns of
-    rows that were dropped, versions that are mixed and files that cannot be read; raises StoreError if there is no row.
+    rows that were dropped, versions that are mixed and files that cannot be read. Raises StoreError if there is no row, and UsageError
+    for what is no path.
 
     `attrs["axes"]` names the fields that the grid varies, or the grids in the order in which they ran; it is missing where a file does
     not say, as those of older versions. `attrs["searched"]` is the field that a search varies. Of a simulator of one's own, `attrs` has
@@ -62,7 +66,8 @@ def load(path: Paths, grid: GridLike | None = None, *, last: bool = False, as_xa
     if as_xarray:
         labelled.check_installed()
     wanted = None if grid is None else as_grid(grid)
-    paths = [local_path(p) for p in ([path] if isinstance(path, (str, os.PathLike)) else path)]
+    given = [path] if isinstance(path, (str, os.PathLike)) else as_list("path", path, PATHS)
+    paths = [local_path(expect("path", one, (str, os.PathLike), PATHS)) for one in given]
     files = dict.fromkeys(file for p in paths for file in _files(p))
     tables, unreadable = read(files)
     if not any(map(len, tables.values())):

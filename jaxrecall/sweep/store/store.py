@@ -99,7 +99,7 @@ class Store:
         data = json.dumps(manifest, indent=2).encode()
         made = [p for p in (*reversed(self.folder.parents), self.folder, self.parts, self.staging) if not os.path.exists(p)]
         try:
-            with storage_errors(self.folder):
+            with storage_errors(self.folder, "nothing ran"):
                 for path in made:
                     path.mkdir(exist_ok=True)
             if n_rows:
@@ -178,7 +178,7 @@ class Store:
         size = PART_BYTES + ROW_BYTES * n_rows
         trial = self.staging / f"{os.getpid()}-{secrets.token_hex(4)}-room"
         try:
-            with storage_errors(self.folder):
+            with storage_errors(self.folder, "nothing ran"):
                 self.staging.mkdir(exist_ok=True)
                 atomic_write(trial, secrets.token_bytes(size), self.staging, sync=True)
                 trial.unlink()

@@ -9,9 +9,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from ...errors import UsageError
+from ..calibration import cores
 from ..grid import Grid
 from ..running import runner
 from ..running.job import Executor, Job
@@ -27,6 +29,14 @@ MAX_WORKERS = 1000
 """More are refused: each is a process, or a task of an array, whose usual limit this is."""
 
 WORKERS = f"whole numbers from 1 to {MAX_WORKERS}"
+MIN_AMOUNT, MAX_AMOUNT = 1e-4, 1e6
+"""Of a resource of a Ray worker: Ray counts ten-thousandths."""
+
+WHOLE_ABOVE_1 = ("GPU", "TPU")
+"""Resources of which Ray gives a part of one, or whole ones."""
+
+SET_BY_SWEEP = ("array", "error", "output")
+"""Options of sbatch that the sweep sets itself."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +52,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--ray-address", metavar="A", help="join a running Ray cluster: HOST:PORT of its head, or auto (default: start one here)")
     repeatable: dict[str, Any] = {"action": "append", "default": []}
     add("--worker-resource", metavar="NAME=X", help="resources of a Ray worker: CPU=4, GPU=1, TPU=4; repeatable", **repeatable)
-    add("--slurm", metavar="KEY=VALUE", help="an option of sbatch: partition=gpu, time=240 (minutes); repeatable", **repeatable)
+    add("--slurm", metavar="KEY[=VALUE]", help="an option of sbatch: partition=gpu, time=240 (minutes); repeatable", **repeatable)
     executors = ("slurm", "local", "debug")
     add("--slurm-executor", choices=executors, default="slurm", help="local and debug try the Slurm engine without Slurm")
 
@@ -59,32 +69,58 @@ class Engine:
     slurm_executor: str = "slurm"
 
     def check(self, grid: Grid, shard: Shard | None = None) -> None:
-        """Raises UsageError where it cannot carry out the grid, or the shard of it."""
+        """Raises UsageError where it cannot carry out the grid, or the shard of it, or where submitit refuses an option."""
         if self.name == "slurm":
             if grid.search:
                 allowed = "--workers, --engine ray, --shard 0/1"
                 raise UsageError(f"--engine slurm: runs shards, got a search, which is sequential; allowed: {allowed}")
             if shard:
                 raise UsageError(f"--engine slurm: got {shard}; allowed: a call outside of a Slurm array and of jax.distributed")
+            from .slurm import executor
+
+            executor(self.slurm_executor, Path("_slurm"), self.slurm, grid.name)
         in_workers = self.name != "local" or self.workers
         if in_workers and (problem := simulator_of(grid).problem_in_workers(grid.points)):
             raise UsageError(f"{problem} (or use one process)")
 
     def size(self, job: Job) -> int | None:
-        """The number of workers, no more than there are runs; None: as many as fit, or none but this process."""
-        return self.workers and min(self.workers, max(1, job.plan.n_runs))
+        """The number of workers, no more than there are runs; None: as many as fit a cluster, or none but this process."""
+        most = max(1, job.plan.n_runs)
+        if self.name == "ray" and not self.ray_address:
+            return min(self.workers or cores(), most)
+        return self.workers and min(self.workers, most)
 
     def facts(self, job: Job) -> dict[str, Any]:
-        """Its name and the number of workers for a job, as plain data."""
-        return {"engine": self.name, "workers": self.size(job)}
+        """Its name, the number of workers for a job, and what each of them requests, as plain data; joins the cluster to find out.
+
+        Raises UsageError where no cluster is at the address.
+        """
+        size, requests = self.size(job), {}
+        if self.name == "ray":
+            from .ray import request_of, size_on
+
+            requests = dict(request_of(self.ray_address, size, self.resources))
+            size = size_on(self.ray_address, size, requests, job.plan.n_runs) if self.ray_address else size
+        elif self.name == "slurm":
+            from .slurm import sbatch_options
+
+            requests = sbatch_options(self.slurm, job.grid.name)
+        return {"engine": self.name, "workers": size, "requests": requests}
 
     def describe(self, job: Job) -> str:
         """The same as a line of text."""
-        size = self.size(job)
-        if self.name == "local":
-            return f"runs in {plural(size, 'worker')} of this machine" if size else "runs in this process"
-        what = {"ray": "worker", "slurm": "task"}[self.name]
-        return f"runs in {plural(size, what) if size else 'as many workers as fit'} of {self.name.capitalize()}"
+        size, requests = (self.facts(job)[name] for name in ("workers", "requests"))
+        with_ = ", ".join(
+            name if value is True else f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
+            for name, value in requests.items()
+        )
+        if self.name == "slurm":
+            of = "Slurm" if self.slurm_executor == "slurm" else f"submitit's executor {self.slurm_executor}"
+            return f"submits one array of {plural(size, 'task')} to {of}, with {with_}"
+        if self.name == "ray":
+            where = f"the Ray at {self.ray_address}" if self.ray_address else "a Ray that is started on this machine"
+            return f"runs in {plural(size, 'worker')} of {where}, each with {with_}"
+        return f"runs in {plural(size, 'worker')} of this machine" if size else "runs in this process"
 
     @contextmanager
     def opened(self, job: Job, import_paths: tuple[str, ...] = ()) -> Iterator[Executor]:
@@ -123,10 +159,16 @@ def chosen(args: argparse.Namespace) -> Engine:
         if given and name != engine:
             lines.append(f"{flag}: goes with --engine {engine}, got --engine {name}")
     for flag, given, pattern, allowed in (
-        ("--workers", [args.workers] * (args.workers is not None), rf"0*([1-9]\d{{,2}}|{MAX_WORKERS})", WORKERS),
+        ("--workers", [args.workers] * (args.workers is not None), rf"0{{,9}}([1-9]\d{{,2}}|{MAX_WORKERS})", WORKERS),
         ("--worker-resource", args.worker_resource, r"[^=]+=(?=.*[1-9])\d*\.?\d+", "NAME=X with X above 0, as in GPU=1"),
-        ("--slurm", args.slurm, r"[a-z][a-z_-]*=.+", "KEY=VALUE as sbatch names it, as in partition=gpu"),
-        ("--slurm", args.slurm, r"(?!time=).*|time=\d+", "whole minutes, as in time=240"),
+        ("--slurm", args.slurm, r"[a-z][a-z0-9_-]*(=.+)?", "KEY or KEY=VALUE as sbatch names it, as in partition=gpu"),
+        ("--slurm", args.slurm, r"(?!time\b).*|time=\d{1,9}", "whole minutes, as in time=240"),
+        (
+            "--slurm",
+            args.slurm,
+            rf"(?!({'|'.join(SET_BY_SWEEP)})(=|$)).*",
+            f"any option of sbatch but {', '.join(SET_BY_SWEEP)}, which are set",
+        ),
     ):
         lines += [f"{flag}: got {one}; allowed: {allowed}" for one in given if not re.fullmatch(pattern, one)]
     module = EXTRAS.get(name, "jaxrecall")
@@ -141,6 +183,20 @@ def chosen(args: argparse.Namespace) -> Engine:
         lines.append(f"--engine slurm: no sbatch and srun here; allowed: {allowed}")
     if lines:
         raise UsageError(lines)
-    resources, slurm = (dict(one.split("=", 1) for one in given) for given in (args.worker_resource, args.slurm))
-    amounts = {resource: float(amount) for resource, amount in resources.items()}
+    amounts = {resource: float(amount) for resource, amount in (one.split("=", 1) for one in args.worker_resource)}
+    lines = [
+        f"--worker-resource: got {name}={amount:g}; allowed: {allowed}"
+        for name, amount in amounts.items()
+        if (allowed := _wrong_amount(name, amount))
+    ]
+    if lines:
+        raise UsageError(lines)
+    slurm = {name: value for name, _, value in (one.partition("=") for one in args.slurm)}
     return Engine(name, args.workers and int(args.workers), args.ray_address, amounts, slurm, args.slurm_executor)
+
+
+def _wrong_amount(name: str, amount: float) -> str:
+    """What Ray allows of a resource in place of an amount that it would refuse; empty if it takes it."""
+    if not MIN_AMOUNT <= amount <= MAX_AMOUNT:
+        return f"numbers from {MIN_AMOUNT} to {MAX_AMOUNT:.0f}"
+    return "whole numbers, or less than 1" if name in WHOLE_ABOVE_1 and amount > 1 and amount % 1 else ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import sys
 import time
 from collections.abc import Mapping
@@ -17,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import submitit
-from submitit.core.utils import FailedJobError, FailedSubmissionError
 from submitit.helpers import Checkpointable
 
 from ...cli import Interrupts
@@ -39,6 +39,13 @@ from ..store.table import RUN, read
 
 MINUTES = 60
 """A task's time unless `--slurm time=` is given; then it is queued again."""
+
+SUBMITIT = {"nodes", "ntasks-per-node", "array-parallelism", "signal-delay-s"}
+"""Options that submitit reads itself, the last two of them its own; it hands all others to sbatch as they are."""
+
+WHOLE = {"time", *SUBMITIT}
+COMMANDS = {"setup", "teardown"}
+"""Options of submitit: a command that runs before, or after, that of a task."""
 
 TIMEOUTS = 1000
 POLL_SECONDS = 1.0
@@ -75,15 +82,30 @@ class ShardTask(Checkpointable):
         return outcome.exit_code
 
 
+def sbatch_options(options: Mapping[str, str], name: str) -> dict[str, Any]:
+    """All options of an array by their name in sbatch: those given, and its time and name; True for one without a value.
+
+    Raises UsageError.
+    """
+    given: dict[str, Any] = {key.replace("_", "-"): value or True for key, value in options.items()}
+    for key in WHOLE & given.keys():
+        if not re.fullmatch(r"\d{1,9}", str(given[key])):
+            raise UsageError(f"--slurm: got {key}={given[key]}; allowed: whole numbers, as in {key}=2")
+        given[key] = int(given[key])
+    return {"time": MINUTES, "job-name": name} | given
+
+
 def executor(kind: str, folder: Path, options: Mapping[str, str], name: str) -> Any:
-    """submitit's executor of that kind, with options as sbatch names them."""
-    values: dict[str, Any] = {key.replace("-", "_"): int(value) if value.isdecimal() else value for key, value in options.items()}
-    minutes, setup = values.pop("time", MINUTES), values.pop("setup", None)  # commands before the task's own
-    known = submitit.SlurmExecutor._valid_parameters()
-    chosen = {f"slurm_{key}": values.pop(key) for key in known & values.keys()} | ({"slurm_setup": [setup]} if setup else {})
-    by = submitit.AutoExecutor(folder, cluster=kind, slurm_max_num_timeout=TIMEOUTS)
-    others = {key.replace("_", "-"): value for key, value in values.items()}
-    by.update_parameters(timeout_min=minutes, name=name, **chosen, slurm_additional_parameters=others)
+    """submitit's executor of that kind, with options as sbatch names them. Raises UsageError, also for what submitit refuses."""
+    others = sbatch_options(options, name)
+    basic = {"timeout_min": others.pop("time"), "name": others.pop("job-name")}
+    known = {f"slurm_{key.replace('-', '_')}": others.pop(key) for key in SUBMITIT & others.keys()}
+    known |= {f"slurm_{key}": [others.pop(key)] for key in COMMANDS & others.keys()}
+    try:
+        by = submitit.AutoExecutor(folder, cluster=kind, slurm_max_num_timeout=TIMEOUTS)
+        by.update_parameters(**basic, **known, slurm_additional_parameters=others)
+    except Exception as error:  # of many types, assertions among them
+        raise UsageError(f"--slurm: submitit refuses the options: {_in_one_line(error)}") from error
     return by
 
 
@@ -117,8 +139,8 @@ class SlurmArray:
         with interrupts.patient():  # from the first: what is submitted must be cancelled
             try:
                 jobs = by.map_array(task, shards)
-            except (FailedSubmissionError, FailedJobError, OSError) as error:
-                raise UsageError(f"--engine slurm: the array was refused: {' '.join(str(error).split())[:400]}") from error
+            except Exception as error:  # whatever submitit or sbatch has against it
+                raise UsageError(f"--engine slurm: the array was refused: {_in_one_line(error)}") from error
             progress.message(f"{len(jobs)} tasks submitted, first {jobs[0].job_id}; logs: {by.folder}")
             return wait_for(dict(zip(shards, jobs, strict=True)), arrivals, progress, interrupts)
 
@@ -146,6 +168,10 @@ def wait_for(jobs: dict[Shard, Any], arrivals: Arrivals, progress: Progress, int
     arrivals.report(outcome, progress)
     outcome.interrupted = interrupts.requested
     return outcome
+
+
+def _in_one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:400] or type(error).__name__
 
 
 def _problem(job: Any) -> str | None:

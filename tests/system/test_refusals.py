@@ -1,0 +1,197 @@
+"""What makes no sense is refused in one short line that names the argument, in Python and on the command line."""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+
+import jaxrecall
+from jaxrecall import Point
+from jaxrecall.__main__ import main as command
+from jaxrecall.errors import MAX_LINE, PointError, Refused
+
+POINT = Point(V=8, N=16, d=8, L=4, n_test=32)
+FURTHER = POINT.replace(steps=5, lr=0.1, gamma2=1)
+GRID = {"base": {"V": 8, "L": 4, "n_test": 32}, "blocks": [{"axes": {"d": [4, 8], "N": [4, 16, 64]}}]}
+ODD = {
+    "a number": 5,
+    "minus one": -1,
+    "true": True,
+    "a fraction": 1.5,
+    "nan": float("nan"),
+    "text": "3",
+    "nothing": "",
+    "long text": "x" * 10_000,
+    "null": "\0",
+    "bytes": b"x",
+    "empty": [],
+    "nested": [[]],
+    "none in a list": [None],
+    "dict": {"a": 1},
+    "object": object(),
+    "5000 digits": 10**5000,
+    "long range": range(10**18),
+    "array": np.array(3),
+    "table": pd.DataFrame(),
+    "function": len,
+    "type": int,
+    "set": {1},
+    "complex": 1j,
+    "path": Path("/nowhere/x"),
+}
+
+
+@pytest.fixture(scope="module")
+def df() -> pd.DataFrame:
+    return jaxrecall.run(GRID, seeds=6, progress=False)
+
+
+@pytest.fixture(scope="module")
+def calls(df) -> dict[str, tuple[Any, dict[str, Any]]]:
+    """Functions with arguments that are right."""
+    draws = jaxrecall.realize(POINT, 0)
+    plot = jaxrecall.plot
+    return {
+        "simulate": (jaxrecall.simulate, {"point": POINT, "seed": 0}),
+        "realize": (jaxrecall.realize, {"point": POINT, "seed": 0}),
+        "draws": (jaxrecall.draws, {"point": POINT, "key": jax.random.key(0)}),
+        "three_step": (jaxrecall.three_step, {"realization": draws, "point": POINT}),
+        "descend": (jaxrecall.descend, {"realization": jaxrecall.realize(FURTHER, 0), "point": FURTHER}),
+        "measure": (jaxrecall.measure, {"realization": draws, "point": POINT, "learned": jaxrecall.three_step(draws, POINT)}),
+        "load": (jaxrecall.load, {"path": "nowhere", "grid": None}),
+        "thresholds": (jaxrecall.thresholds, {"source": df}),
+        "run": (jaxrecall.run, {"grid": POINT, "seeds": 1, "out": None, "workers": 1, "simulator": None, "progress": False}),
+        "fit": (jaxrecall.fit.fit, {"frame": df, "thetas": [0.3], "resamples": 100, "where": (), "step": "last", "along": None}),
+        "accuracy": (plot.accuracy, {"df": df, "ax": None, "x": None, "lines": None, "theta": None}),
+        "critical_n": (plot.critical_n, {"df": df, "ax": None, "x": None, "lines": None, "theta": 0.3, "along": None}),
+        "phase": (plot.phase, {"df": df, "x": "d", "y": "N", "ax": None, "theta": 0.3}),
+        "collapse": (plot.collapse, {"df": df, "ax": None, "lines": None, "theta": 0.3}),
+        "figure": (plot.figure, {"df": df, "y": "accuracy", "x": "N", "lines": None, "panels": (), "colour": None, "scale": None}),
+    }
+
+
+NAMES = ["simulate", "realize", "draws", "three_step", "descend", "measure", "load", "thresholds", "run", "fit"]
+NAMES += ["accuracy", "critical_n", "phase", "collapse", "figure"]
+
+
+@contextmanager
+def within(seconds: int) -> Iterator[None]:
+    """Ends what hangs."""
+    before = signal.signal(signal.SIGALRM, lambda *_: pytest.fail(f"no answer after {seconds} s"))
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", NAMES)
+def test_a_wrong_type_is_a_short_error_of_the_package(name, calls, tmp_path, monkeypatch):
+    """Each argument in turn gets each odd value; those that a function takes are no matter here."""
+    import matplotlib.pyplot as plt
+
+    monkeypatch.chdir(tmp_path)
+    function, right = calls[name]
+    told = []
+    for argument in right:
+        for value in ODD.values():
+            if argument == "progress" or (argument == "out" and isinstance(value, (str, Path))):
+                continue
+            try:
+                with within(120):
+                    function(**{**right, argument: value})
+            except (PointError, Refused) as error:
+                told.append(str(error))
+            plt.close("all")
+    assert len(told) > 10
+    assert all(0 < len(line) <= MAX_LINE for line in told)
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda df: jaxrecall.simulate("point", 0), "point: got 'point'; allowed: a jaxrecall.Point"),  # type: ignore[call-overload]
+        (lambda df: jaxrecall.simulate(POINT, range(10**18)), "seed: got range(0, 1000000000000000000), more than 1000000 values"),
+        (lambda df: jaxrecall.three_step(5, POINT), "realization: got 5; allowed: what jaxrecall.realize"),  # type: ignore[arg-type]
+        (lambda df: jaxrecall.fit.fit(df, []), "theta: got []; allowed: fractions between 0 and 1"),
+        (lambda df: jaxrecall.fit.fit(df, "3"), "theta: got '3'; allowed: fractions between 0 and 1"),  # type: ignore[arg-type]
+        (lambda df: jaxrecall.fit.fit(df, range(10**18)), "theta: got range(0, 1000000000000000000), more than 1000 values"),
+        (lambda df: jaxrecall.fit.fit([], [0.5]), "frame: got []; allowed: a table as jaxrecall.load"),
+        (lambda df: jaxrecall.plot.accuracy("df"), "df: got 'df'; allowed: a table as jaxrecall.load"),  # type: ignore[arg-type]
+        (lambda df: jaxrecall.plot.phase(df, "d", theta="x"), "theta: got 'x'; allowed: fractions"),  # type: ignore[arg-type]
+        (lambda df: jaxrecall.load(5), "path: got 5; allowed: a results folder or a .parquet file"),  # type: ignore[arg-type]
+        (lambda df: jaxrecall.thresholds(5), "source: got 5; allowed: "),  # type: ignore[arg-type]
+        (lambda df: jaxrecall.run(10**5000), "grid: got a value of type int that is too long to show; allowed: "),  # type: ignore[arg-type]
+        (lambda df: jaxrecall.run(POINT, workers=True), "workers: got True; allowed: whole numbers from 1 to 1000"),
+        (lambda df: jaxrecall.run(POINT, out=5), "out: got 5; allowed: a results folder"),  # type: ignore[arg-type]
+    ],
+)
+def test_an_error_names_the_argument_the_value_and_what_is_allowed(call, told, df):
+    with within(60), pytest.raises((PointError, Refused)) as caught:
+        call(df)
+    assert str(caught.value).startswith(told)
+    assert isinstance(caught.value, ValueError)
+    assert "; allowed: " in str(caught.value)
+
+
+LONG, LETTERS, DIGITS = "x" * 300, "y" * 10_000, "9" * 5_000
+
+
+@pytest.fixture
+def odd_paths(tmp_path, monkeypatch, df) -> None:
+    """A folder with a table, a grid, links that lead to themselves, and a pipe; it is the current one."""
+    monkeypatch.chdir(tmp_path)
+    df.to_parquet("t.parquet")
+    (tmp_path / "tiny.yaml").write_text("base: {V: 8, L: 4, d: 8, N: 16, n_test: 32}\n")
+    os.symlink("loop", tmp_path / "pool")
+    os.symlink("pool", tmp_path / "loop")
+    os.mkfifo(tmp_path / "pipe")
+
+
+SWEEP = ("sweep", "--grid", "tiny.yaml")
+COMMANDS = [
+    [name, path] for name in ("status", "fit", "report", "compact") for path in (LONG, LETTERS, "loop", "pipe", "/", "file:///a%00b")
+]
+COMMANDS += [
+    [*call, "--out", out] for call in (("fit", "t.parquet"), SWEEP) for out in (f"{LONG}/a", LETTERS, "loop", "file:///a%00b", "/proc")
+]
+COMMANDS += [["report", "t.parquet", "--out", out] for out in (f"{LONG}/a", LETTERS, "file:///a%00b", "/proc/a.html")]
+COMMANDS += [["sweep", "--grid", path] for path in (LONG, LETTERS, "loop", "/", "a\0b")]
+COMMANDS += [["sweep", *SWEEP[1:], "--dry-run", "--out", "file:///a%00b"]]
+COMMANDS += [["fit", "t.parquet", option, value] for option in ("--step", "--resamples", "--theta") for value in (DIGITS, LETTERS)]
+COMMANDS += [["fit", "t.parquet", option, LETTERS] for option in ("--where", "--along", "--of")]
+COMMANDS += [["report", "t.parquet", "--surrogate", DIGITS]]
+OPTIONS = ("--workers", "--shard", "--set", "--engine", "--worker-resource", "--slurm", "--pad-to", "--slurm-executor")
+COMMANDS += [[*SWEEP, f"{option}=--"] for option in OPTIONS]
+COMMANDS += [[*SWEEP, option, value] for option in OPTIONS for value in (DIGITS, LETTERS)]
+COMMANDS += [[*SWEEP, "--workers", "0" * 5000 + "5"], [*SWEEP, f"--{LETTERS}"], ["fit", "t.parquet", "--resamples=--"]]
+COMMANDS += [[LETTERS], ["examples", LETTERS]]
+
+
+@pytest.mark.parametrize("argv", COMMANDS, ids=lambda argv: " ".join(word[:20] for word in argv).replace("\0", "0"))
+def test_a_command_refuses_in_one_short_line(argv, odd_paths, capsys):
+    with within(60):
+        try:
+            code = command(argv)
+        except SystemExit as stop:  # argparse
+            code = stop.code
+    out, err = capsys.readouterr()
+    assert (code, out) == (2, ""), err
+    assert len(err.splitlines()) == 1, err
+    assert 0 < len(err) < MAX_LINE
+    assert DIGITS not in err
+    assert LETTERS not in err
+
+
+def test_a_folder_that_cannot_be_made_says_that_nothing_ran(odd_paths, capsys):
+    assert command([*SWEEP, "--out", "/proc"]) == 2
+    assert capsys.readouterr().err.endswith("; nothing ran\n")
