@@ -81,6 +81,11 @@ _TRACED = {
     "Z_out_overlap": ("float64", "root mean square cosine between two rows of Z_out"),
 }
 
+_BY_FREQUENCY = {
+    "rare_memory_accuracy": ("float64", "memory_accuracy over the rarer half of the vocabulary; null for uniform tokens"),
+    "frequent_memory_accuracy": ("float64", "memory_accuracy over the most frequent tenth of the vocabulary; null for uniform tokens"),
+}
+
 _POINT_TYPES = {"int": "int64", "int | None": "int64", "float": "float64", "float | None": "float64", "bool": "bool"}
 
 
@@ -106,7 +111,8 @@ COLUMNS: dict[str, tuple[str, str]] = {
     **_DECODED,
     **_fields("pool", *TRAINING),
     **_TRACED,
-    **_fields("tokens", "embedding_out"),
+    **_fields("tokens", "embedding_out", "noise_tokens"),
+    **_BY_FREQUENCY,
 }
 """name -> (Arrow type name, meaning), in table order. A new column goes to the end."""
 

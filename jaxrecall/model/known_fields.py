@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import MISSING
 from typing import Any
 
-from .point import FIELDS, Point
+from .point import FIELDS, SAME_AS, Point
 
 EVALUATION = frozenset({"root_seed", "streams", "n_test", "exact", "diagnose", "decoders"})
 """Fields that change which random numbers are drawn or what is measured, never what is learned on average."""
@@ -30,9 +30,9 @@ def unknown_fields(point: Point, known: Collection[str]) -> tuple[str, ...]:
 def unknown_names(values: Mapping[str, Any], known: Collection[str]) -> tuple[str, ...]:
     """The names of `values` that are not among `known` and have a value: neither None, nor NaN, nor the default of the field.
 
-    The activation `none`, that of a model without an MLP, counts as a default, and so does an output side like the input side.
+    The activation `none`, that of a model without an MLP, counts as a default, and so does a law like that of the field it follows.
     """
-    same = {"embedding_out"} if values.get("embedding_out") == values.get("embedding") else set()
+    same = {name for name, of in SAME_AS.items() if values.get(name) == values.get(of)}
     return tuple(name for name, value in values.items() if name not in {*known, *same} and not _is_default(name, value))
 
 

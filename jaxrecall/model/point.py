@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -21,7 +21,7 @@ from .activations import Activation, activations
 from .laws import LAWS, EmbeddingLaw, TokenLaw, find_law
 from .laws.embedding import problems_of_rows
 from .laws.law import law_names, with_parameters
-from .laws.tokens import largest_words
+from .laws.tokens import drawn_as, shares
 from .pool import MAX_LENGTH, MAX_SAMPLES, in_the_limit
 from .training import MAX_STEPS, OPTIMIZERS, RECIPE_STEPS, STARTS, TRAINS, first_step, recorded_steps
 from .values import checked_value, declared, to_12_digits
@@ -59,6 +59,9 @@ class Data:
     N: int = declared("traced", "N", "samples that each gradient step averages over", low=1, high=2**30, high_with_pool=MAX_SAMPLES)
     L: int = declared("traced", "L", "sequence length, tokens", low=1, high=65536, high_with_pool=MAX_LENGTH)
     tokens: str = declared("static", "", "law of the tokens", "uniform", law="tokens", choices=lambda: law_names("tokens"))
+    noise_tokens: str | None = declared(
+        "static", "", "law of the noise tokens; tokens unless given", None, law="tokens", choices=lambda: law_names("tokens")
+    )
     fresh_batches: bool = declared("traced", "", "each of the three steps draws its own N samples", False)
     streams: str = declared(
         "draws", "", "points share random numbers, or each has its own", "common", choices=_names("common", "independent")
@@ -72,22 +75,25 @@ class Data:
         if point.pool and point.V * point.pool >= 2**31:
             message = f"got {point.pool} with V={point.V}; allowed: up to {(2**31 - 1) // point.V}, so that V pool is below 2^31"
             yield Problem("pool", message, "V * pool < 2**31")
-        if point.tokens == "uniform":
-            return
-        for name in ("pool", *EXTRAS):
+        uneven = [name for name in ("tokens", "noise_tokens") if getattr(point, name) != "uniform"]
+        for name in ("pool", *EXTRAS) if uneven else ():
             if getattr(point, name):
-                yield Problem(name, f"got {getattr(point, name)!r} with tokens={point.tokens!r}; allowed with uniform tokens alone")
-        try:
-            largest_words(point.token_law, point.V)
-        except ValueError as error:
-            yield Problem("tokens", str(error).removeprefix("tokens: "))
+                got = f"got {getattr(point, name)!r} with {uneven[0]}={getattr(point, uneven[0])!r}"
+                yield Problem(name, f"{got}; allowed with uniform tokens alone")
+        for name in uneven:
+            try:
+                shares(_law_of(name, getattr(point, name)), point.V)
+            except ValueError as error:
+                yield Problem(name, str(error).partition(": ")[2])
 
     @staticmethod
     def identity(point: Point) -> dict[str, Any]:
-        """All fields; the pool only where there is one, and the law of the tokens only where they are not uniform."""
+        """All fields; the pool only where there is one, the law of the tokens only where they are not uniform, and that of the noise
+        only where it is another one."""
         names = ("root_seed", "V", "N", "L", "fresh_batches", "streams")
         pool = {"pool": point.pool} if point.pool else {}
-        tokens = {} if point.tokens == "uniform" else {"tokens": point.token_law.identity()}
+        law, noise = (_law_of(name, getattr(point, name)).identity() for name in ("tokens", "noise_tokens"))
+        tokens = ({} if law == "uniform" else {"tokens": law}) | ({} if noise == law else {"noise_tokens": noise})
         return {name: getattr(point, name) for name in names} | pool | tokens
 
 
@@ -266,7 +272,7 @@ class Point(Evaluation, Training, Recipe, Model, Data):
         if {"kappa", "gamma"} <= given:
             problems.append(Problem("kappa", f"got kappa={self.kappa!r} and gamma={self.gamma!r}; give one, the other follows"))
         if not problems:
-            values["embedding_out"] = self.embedding_out or self.embedding
+            values |= {name: values[name] or values[of] for name, of in SAME_AS.items()}
             problems += [problem for record in self.records for problem in record.problems(self)]
         if problems:
             raise PointError(problems)
@@ -338,6 +344,12 @@ class Point(Evaluation, Training, Recipe, Model, Data):
     def token_law(self) -> TokenLaw:
         return find_law("tokens", self.tokens)
 
+    @property
+    def token_laws(self) -> tuple[TokenLaw, TokenLaw]:
+        """The laws that informative tokens and noise are drawn by: uniform where all tokens are equally likely."""
+        law, noise = (find_law("tokens", text) for text in (self.tokens, self.noise_tokens or self.tokens))
+        return drawn_as(law, self.V), drawn_as(noise, self.V)
+
     @cached_property
     def point_id(self) -> str:
         """16 hex digits that name the point: a hash of its science, not of how or where it is run.
@@ -368,7 +380,7 @@ class Point(Evaluation, Training, Recipe, Model, Data):
         return tuple(name for name, is_limit in counts.items() if is_limit)
 
     def as_given(self) -> dict[str, Any]:
-        """Arguments that rebuild this point: of kappa, gamma, gamma2, lr_attention and embedding_out only those that were given."""
+        """Arguments that rebuild this point: of the fields that follow from others only those that were given."""
         derived = set(FOLLOWING) - self._given  # type: ignore[attr-defined]
         return {name: getattr(self, name) for name in FIELDS if name not in derived}
 
@@ -395,8 +407,8 @@ def make_point(values: Mapping[str, Any]) -> Point:
     """
     given = {name: value for name, value in values.items() if "." not in name}
     problems: list[Problem] = []
-    # embedding_out follows embedding, so that its parameters come last
-    for name, value in sorted(values.items(), key=lambda item: item[0].startswith("embedding_out.")):
+    # a law that follows another one takes its parameters last
+    for name, value in sorted(values.items(), key=lambda item: item[0].partition(".")[0] in SAME_AS):
         if "." not in name or value is None:
             continue
         field, parameter = name.split(".", 1)
@@ -435,17 +447,17 @@ def _renamed(problems: Sequence[Problem], law: str, field: str) -> list[Problem]
 def law_parameters(point: Point) -> dict[str, float]:
     """The numeric parameters of the laws of a point by dotted name, as {"embedding.rho": 0.3}: columns of its rows.
 
-    Those of embedding_out are among them where it is given or differs from embedding.
+    Those of embedding_out and noise_tokens are among them where it is given or differs from embedding or tokens.
     """
     names = ["embedding", "tokens", "activation"]
-    if point.embedding_out != point.embedding or "embedding_out" in point._given:  # type: ignore[attr-defined]
-        names.append("embedding_out")
+    given: Collection[str] = point._given  # type: ignore[attr-defined]
+    names += [name for name, of in SAME_AS.items() if getattr(point, name) != getattr(point, of) or name in given]
     return {name: value for field in names for name, value in _law_of(field, getattr(point, field)).numbers(field).items()}
 
 
 def problem_in_workers(point: Point) -> str | None:
     """Why other processes cannot run the point, or None: they must be able to import its laws."""
-    for law in (*point.embedding_laws, point.token_law, point.activation_law):
+    for law in (*point.embedding_laws, point.token_law, find_law("tokens", point.noise_tokens), point.activation_law):
         if (module := type(law).__module__) == "__main__" or "<locals>" in type(law).__qualname__:
             where = "a script or a notebook" if module == "__main__" else "a function"
             return f"{law.field}: got {law}, which is defined in {where}; other processes need a class at the top of a module of its own"
@@ -518,7 +530,10 @@ PLAIN = (bool, int, float, str)
 RATES = ("kappa", "gamma", "gamma2", "lr_attention")
 """Rates that follow from others unless they are given."""
 
-FOLLOWING = (*RATES, "embedding_out")
+SAME_AS = {"embedding_out": "embedding", "noise_tokens": "tokens"}
+"""Fields that hold a law, and the field whose law they have unless given."""
+
+FOLLOWING = (*RATES, *SAME_AS)
 """Fields that follow from others unless they are given."""
 
 FIELDS = {f.name: f for f in fields(Point)}

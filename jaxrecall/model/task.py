@@ -32,12 +32,18 @@ def batch_items(streams: Array, step: Array | int, blocks: tuple[Array | int, in
     return keys.below_many(keys.words(keys.blocks(key, *blocks), 0), N).astype(jnp.uint32)
 
 
-def tokens(blocks: keys.Addresses, position: Array | int, V: Array | int, largest_words: Array | None = None) -> Array:
+def tokens(blocks: keys.Addresses, position: Array | int, V: Array | int, tables: Array | None = None) -> Array:
     """(..., 512 * count) int32: tokens at each `position` (...,) of the samples of `blocks`; 0 is informative.
 
-    Tokens are uniform, or a token is drawn by random words up to its entry in `largest_words` (V,): see `laws.tokens`.
+    Tokens are uniform, or drawn by alias tables (1 or 2, 2, V), the last one for noise: see `laws.tokens`.
     """
     word = keys.words(blocks, position)
-    if largest_words is None:
-        return keys.below(word, V)
-    return jnp.searchsorted(largest_words, word).astype(jnp.int32)
+    cell = keys.below(word, V)
+    if tables is None:
+        return cell
+    n, _, V_pad = tables.shape
+    place = cell.astype(jnp.uint32)
+    if n > 1:
+        place = place + jnp.uint32(V_pad) * (jnp.asarray(position) > 0).astype(jnp.uint32)[..., None]
+    first, other = (tables[:, i].reshape(-1).at[place].get(mode="promise_in_bounds") for i in range(2))
+    return jnp.where(word < first, cell, other.astype(jnp.int32))

@@ -13,7 +13,7 @@ from jax import Array, lax
 from ..model.keys import Blocks
 from .attention import Scores, attention_gradient
 from .loops import add_tokens, gather, over_positions, over_samples, repeat, scatter_add, sum_tokens, transposed_product, with_padding_row
-from .world import World, batch_of_step, centred, f32, i32, in_value, values, zeros_dp
+from .world import World, batch_of_step, centred, f32, i32, in_value, token_shares, values, zeros_dp
 
 
 def step1(world: World) -> tuple[Array, Array]:
@@ -83,16 +83,20 @@ def mean_square_bound(world: World) -> Array:
     """What the mean of |h|^2 over the N samples of a batch under uniform attention stays below: its expectation and six
     standard deviations.
 
-    h is a constant and the mean of L independent rows of Z_in, so |h|^2 is a sum of a linear and a quadratic part whose
-    variances are known.
+    h is a constant and the sum of L independent rows of Z_in over L, the informative one and L - 1 of noise, each less its mean. So |h|^2
+    is a sum of a linear and a quadratic part: with cov the sum of the rows' covariances, they have variances of 4 mean^T cov mean, and of
+    2 |cov|^2 and the sum of the rows' mean |row|^4 at most.
     """
-    e, V, L, N = world.e, world.run.V.astype(f32), world.run.L.astype(f32), world.run.N.astype(f32)
-    rows = centred(world, e.Z_in)
-    mean = jnp.sum(e.Z_in, axis=0) / V + in_value(world) / L * e.z_trig
-    cov, square = rows.T @ rows / V, jnp.sum(rows * rows, axis=1)
-    linear = 4 * jnp.sum((rows @ mean) ** 2) / V / L
-    quadratic = 2 * jnp.sum(cov * cov) / L**2 + jnp.sum(square * square) / V / L**3
-    return mean @ mean + jnp.sum(square) / V / L + 6 * (jnp.sqrt(linear) + jnp.sqrt(quadratic)) / jnp.sqrt(N)
+    e, L, N = world.e, world.run.L.astype(f32), world.run.N.astype(f32)
+    mean, cov, fourth = in_value(world) / L * e.z_trig, f32(0), f32(0)
+    for p, times in zip(token_shares(world), (1 / L, 1 - 1 / L), strict=True):
+        mean_row = p @ e.Z_in
+        rows = e.Z_in - mean_row[None]
+        mean = mean + times * mean_row
+        cov = cov + times / L * transposed_product(rows, p[:, None] * rows)
+        fourth = fourth + times / L**3 * (p @ jnp.sum(rows * rows, axis=1) ** 2)
+    linear, quadratic = 4 * mean @ cov @ mean, 2 * jnp.sum(cov * cov) + fourth
+    return mean @ mean + jnp.trace(cov) + 6 * (jnp.sqrt(linear) + jnp.sqrt(quadratic)) / jnp.sqrt(N)
 
 
 def step3(world: World, scores: Scores, T: Array, n: Array) -> tuple[Array, Array]:

@@ -31,9 +31,9 @@ class Comparison(NamedTuple):
 
 class Sums(NamedTuple):
     """Sums over the items of a set. Entry 0 of each `compared` weights items equally; entries 1 and 2 weight tokens by how often the
-    test and train sequences hold them."""
+    test and train sequences hold them. Where tokens are not uniform, entries 3 and 4 are of the rare and of the frequent ones."""
 
-    compared: Comparison  # (3,) each: int32, int32, float32
+    compared: Comparison  # (3,) or (5,) each: int32, int32, float32
     top1: Array  # int32
     mass: Array  # float32
 
@@ -58,7 +58,8 @@ def measure(world: World, trained: Trained) -> dict[str, Array]:
         which, key, n = of
         return token_counts(world, key, n, lambda blocks: read.informative(which, blocks))
 
-    often = jnp.concatenate([jnp.ones((1, world.shape.V), i32), lax.map(times, (jnp.arange(2), batches, counted))])
+    groups = [run.token_laws.groups] if run.token_laws else []
+    often = jnp.concatenate([jnp.ones((1, world.shape.V), i32), lax.map(times, (jnp.arange(2), batches, counted)), *groups])
     sets = jnp.arange(4), batches[jnp.array([0, 1, 0, 0])], jnp.concatenate([n - counted, jnp.stack([run.V, run.V])])
     # mapped rather than written out for each set: it compiles once
     sums = lax.map(lambda of: recall(world, read, maps, often, *of), sets)
@@ -68,7 +69,7 @@ def measure(world: World, trained: Trained) -> dict[str, Array]:
 
     def over_sequences(part: Array) -> Array:
         """(test, train) sums of a part of `compared`."""
-        return jnp.where(by_token, part[MEMORY, 1:], part[:MEMORY, 0])
+        return jnp.where(by_token, part[MEMORY, 1:3], part[:MEMORY, 0])
 
     n_correct, margin = over_sequences(sums.compared.correct), over_sequences(sums.compared.margin)
     return {
@@ -80,6 +81,7 @@ def measure(world: World, trained: Trained) -> dict[str, Array]:
         "margin": margin[0],
         "n_memory": sums.compared.correct[MEMORY, 0],
         "n_step1": sums.compared.correct[STEP1, 0],
+        "n_by_frequency": sums.compared.correct[MEMORY, 3:],
         "w_scale": scale,
         "trigger": e.z_trig @ unit,
         "score_std": jnp.sqrt(jnp.sum(scores * scores) / run.V.astype(f32)),
@@ -90,7 +92,7 @@ def measure(world: World, trained: Trained) -> dict[str, Array]:
 
 
 def recall(world: World, read: Reader, maps: Array, often: Array, which: Array, key: Array, n: Array) -> Sums:
-    """Sums over the n items of set `which`: sequences of the stream `key`, or tokens, counted as `often` (3, V) says.
+    """Sums over the n items of set `which`: sequences of the stream `key`, or tokens, counted as `often` (3 or 5, V) says.
 
     `maps` (2, d, p) are V2 and V1, up to scale. A block of items at a time.
     """
@@ -127,7 +129,8 @@ def recall(world: World, read: Reader, maps: Array, often: Array, which: Array, 
         )
         return jax.tree.map(jnp.add, sums, new)
 
-    zero = Sums(Comparison(jnp.zeros(3, i32), jnp.zeros(3, i32), jnp.zeros(3, f32)), i32(0), f32(0))
+    none = jnp.zeros(len(often), i32)
+    zero = Sums(Comparison(none, none, none.astype(f32)), i32(0), f32(0))
     return repeat(world, 0, whole(n, BLOCK), block, zero)
 
 

@@ -18,7 +18,7 @@ from ..cli import cache_folder
 from ..model import embeddings
 from ..model.columns import CODE_VERSION, DTYPE, in_order
 from ..model.laws import TOGETHER, Law, find_law
-from ..model.laws.tokens import largest_words
+from ..model.laws.tokens import alias_table, rare_and_frequent, shares
 from ..model.point import FIELDS, Point, Run, law_parameters, of_kind
 from ..model.reference.realization import run_keys
 from .compiler import ExecutionError, OutOfMemory, cache_hits, compile, memory_errors, without_garbage_collection
@@ -26,7 +26,7 @@ from .loops import RUNS
 from .rows import Metrics, finish
 from .shape import Shape
 from .training import run as train_and_measure
-from .world import Arguments, draw
+from .world import Arguments, TokenLaws, draw
 
 __all__ = ["ExecutionError", "OutOfMemory", "Program", "arguments", "compiled", "execute", "memory_of_device", "on_cpu", "rows", "start"]
 
@@ -160,8 +160,7 @@ def arguments(runs: Sequence[Run], shape: Shape) -> Arguments:
     for name, default in traced_parameters(shape).items():
         numbers[name] = of_each(lambda p, name=name, default=default: law_parameters(p).get(name, default), np.float32)
     numbers |= {name: of_each(drawn, np.int32) for name, drawn in DRAWN.items()}
-    words = None if shape.tokens == "uniform" else token_words(points, shape.V)
-    return Arguments(streams, batches, numbers, words, given_tables(points, streams, shape))
+    return Arguments(streams, batches, numbers, token_laws(points, shape), given_tables(points, streams, shape))
 
 
 def given_tables(points: Sequence[Point], streams: np.ndarray, shape: Shape) -> dict[str, np.ndarray]:
@@ -173,12 +172,23 @@ def given_tables(points: Sequence[Point], streams: np.ndarray, shape: Shape) -> 
     return tables
 
 
-def token_words(points: Sequence[Point], V: int) -> np.ndarray:
-    """(n, V) uint32: `largest_words` of the law of each point, padded."""
-    largest = np.full((len(points), V), 2**32 - 1, np.uint32)
-    for row, point in zip(largest, points, strict=True):
-        row[: point.V] = largest_words(point.token_law, point.V)
-    return largest
+def token_laws(points: Sequence[Point], shape: Shape) -> TokenLaws | None:
+    """The laws of the tokens of each point, padded; None for a program of uniform tokens."""
+    if shape.tokens == "uniform":
+        return None
+    n_laws, V = 2 if shape.noise_tokens else 1, shape.V
+
+    def padded(of: Callable[[Point], Any], rows: tuple[int, ...], dtype: Any) -> np.ndarray:
+        every = np.zeros((len(points), *rows, V), dtype)
+        for one, point in zip(every, points, strict=True):
+            one[..., : point.V] = of(point)
+        return every
+
+    return TokenLaws(
+        padded(lambda p: [alias_table(law, p.V) for law in p.token_laws[:n_laws]], (n_laws, 2), np.uint32),
+        padded(lambda p: [shares(law, p.V) for law in p.token_laws[:n_laws]], (n_laws,), np.float32),
+        padded(lambda p: rare_and_frequent(p.token_laws[0], p.V), (2,), np.int32),
+    )
 
 
 TRACED = of_kind("size", "traced")

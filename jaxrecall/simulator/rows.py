@@ -7,6 +7,7 @@ from typing import Any
 
 from ..model import decoders
 from ..model.columns import EXTRA_COLUMNS, TRACE_COLUMNS
+from ..model.laws.tokens import Uniform, n_frequent, n_rare
 from ..model.point import Point
 from ..model.reference import noise
 from .forms import Form
@@ -72,7 +73,17 @@ def _measured(raw: dict[str, Any], point: Point, scale: float) -> Metrics:
         "test_margin": float(raw["margin"]) / point.n_test,
         "n_tied": counts["n_tied"],
         "status": "ok",
+        **_by_frequency(raw, point),
     }
+
+
+def _by_frequency(raw: dict[str, Any], point: Point) -> Metrics:
+    """The columns of rare and of frequent tokens; null where tokens are uniform."""
+    names = "rare_memory_accuracy", "frequent_memory_accuracy"
+    if point.token_laws[0] == Uniform():
+        return dict.fromkeys(names)
+    sizes = n_rare(point.V), n_frequent(point.V)
+    return {name: int(n) / size for name, n, size in zip(names, raw["n_by_frequency"], sizes, strict=True)}
 
 
 def _judged(row: Metrics, finite: bool, scale: float) -> Metrics:

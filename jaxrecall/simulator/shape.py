@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import UsageError
-from ..model.laws import TOGETHER, find_law
+from ..model.laws import TOGETHER, Uniform, find_law
 from ..model.point import BLOCK, Point, of_kind
 from .forms import FORMS, Form, exact_form, form_for, may_group_steps
 
@@ -59,6 +59,11 @@ class Shape:
     """The same of Z_out, where its law is another one."""
 
     tokens: str = "uniform"
+    """`tables` where some tokens are not uniform: they are arguments, so one program serves all laws."""
+
+    noise_tokens: str = ""
+    """`tables` where noise tokens have a law of their own."""
+
     batched: bool = False
     """Whether further steps read batches of samples."""
 
@@ -153,7 +158,10 @@ def _static_fields(point: Point) -> dict[str, Any]:
     """The static fields of a point's program; one that is None is empty or 0."""
     values = {name: getattr(point, name) for name in _STATIC}
     nothing = {"pool": 0, "optimizer": "", "trains": ""}
-    values |= {"activation": point.activation_law.static_text(), "tokens": point.token_law.static_text()}
+    tokens, noise = point.token_laws
+    values |= {"activation": point.activation_law.static_text(), "tokens": "uniform", "noise_tokens": ""}
+    if not tokens == noise == Uniform():
+        values |= {"tokens": "tables", "noise_tokens": "" if tokens == noise else "tables"}
     law, out = point.embedding_laws
     values["embedding"] = "" if law in TOGETHER and law == out else law.static_text()
     values["embedding_out"] = "" if law == out else out.static_text()

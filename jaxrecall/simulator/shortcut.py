@@ -16,8 +16,8 @@ from jax import Array, lax
 from . import pairs
 from .attention import Scores, attention_scores, unless_rounding
 from .features import features
-from .loops import masked, over_vocabulary, token_counts, transposed_product
-from .world import Trained, World, batch_of_step, centred, f32, trained, values, zeros_dp
+from .loops import gather, masked, over_vocabulary, token_counts, transposed_product
+from .world import Trained, World, batch_of_step, centred, f32, token_shares, trained, values, zeros_dp
 
 LOCKED_NATS = 17.0
 """Attention logits ahead, ln L on top: all other weights together are then under 2^-24 of the informative one's."""
@@ -73,7 +73,7 @@ def _first_steps(world: World, samples: Samples) -> tuple[Array, Array, Array, A
 
 
 def softmax_errors(world: World, G1: Array, A: Array, T: Array, phi2_step2: Array, phi2_step3: Array) -> tuple[Array, Array]:
-    """Bounds on |A^T (p - 1/V)| in step 2 and |T^T (p - 1/V)| in step 3, relative to the r.m.s. norm of a row of A, of T.
+    """Bounds on |A^T (p - 1/V)| in step 2 and |T^T (p - 1/V)| in step 3, relative to the r.m.s. norm over samples of A[y], of T[y].
 
     With x the centred logits eta A phi, |x| <= B = eta max|A_u| |phi|: p = (1 + x) / V up to B^2 / V each, and the linear
     part moves A^T p by eta / V A^T A phi, T^T p by eta / V T^T A phi. A is Z_out G1, T is Z_out, both centred; means over
@@ -90,7 +90,7 @@ def softmax_errors(world: World, G1: Array, A: Array, T: Array, phi2_step2: Arra
     largest_A2 = jnp.max(jnp.sum(A * A, axis=1))
 
     def error(op: Array, table: Array, phi2: Array) -> Array:
-        rms = jnp.sqrt(jnp.sum(table * table) / V)
+        rms = jnp.sqrt(gather(jnp.sum(table * table, axis=1), world.perm) @ token_shares(world)[0])
         return eta / V * op * jnp.sqrt(phi2) / rms + 2 * eta**2 * largest_A2 * phi2
 
     return error(op_AA, A, phi2_step2), error(op_TA, T, phi2_step3)

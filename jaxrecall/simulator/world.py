@@ -19,6 +19,17 @@ from .shape import Shape
 f32, i32 = jnp.float32, jnp.int32
 
 
+class TokenLaws(eqx.Module):
+    """The laws of the tokens of a run: of the informative ones and, where it is another one, of the noise."""
+
+    tables: UInt32[Any, "*runs laws 2 V"]
+    """`laws.tokens.alias_table` of each."""
+    shares: Float32[Any, "*runs laws V"]
+    """Probabilities."""
+    groups: Int32[Any, "*runs 2 V"]
+    """1 for informative tokens of the rarer half, and of the most frequent tenth: `laws.tokens.rare_and_frequent`."""
+
+
 class Arguments(eqx.Module):
     """One run as the arguments of a program, every one traced: keys, and numbers by name.
 
@@ -38,8 +49,8 @@ class Arguments(eqx.Module):
     batches: UInt32[Any, "*runs 3 2"]
     """Keys of the samples of the three gradient steps."""
     numbers: dict[str, Shaped[Any, "*runs"]]
-    token_words: UInt32[Any, "*runs V"] | None = None
-    """Of each token the largest random word that draws it, by a law of the tokens that is not uniform: `laws.tokens.largest_words`."""
+    token_laws: TokenLaws | None = None
+    """None if all tokens are uniform."""
 
     given: dict[str, Float32[Any, "*runs V d"]] = eqx.field(default_factory=dict)
     """Tables of embeddings that were made on the host, by stream: `embeddings.on_host`."""
@@ -54,7 +65,7 @@ class Arguments(eqx.Module):
         return replace(self, numbers={**self.numbers, **numbers})
 
 
-_RECORDED = frozenset({"streams", "batches", "numbers", "token_words", "given"})  # missing while JAX puts one together
+_RECORDED = frozenset({"streams", "batches", "numbers", "token_laws", "given"})  # missing while JAX puts one together
 
 
 class Pools(eqx.Module):
@@ -91,7 +102,7 @@ class World(eqx.Module):
 
     def tokens(self, blocks: Addresses, position: Array | int) -> Array:
         """(..., 512 * count) int32: tokens at each `position` of the samples of `blocks`, by the law of the run; 0 is informative."""
-        return task.tokens(blocks, position, self.run.V, self.run.token_words)
+        return task.tokens(blocks, position, self.run.V, self.run.token_laws and self.run.token_laws.tables)
 
 
 class Trained(eqx.Module):
@@ -140,6 +151,14 @@ def centred(world: World, table: Array) -> Array:
     """`table` (V, n) less its mean row; padded rows stay zero."""
     mean = jnp.sum(table, axis=0) / world.run.V.astype(f32)
     return jnp.where((world.no_label == 0)[:, None], table - mean[None], f32(0))
+
+
+def token_shares(world: World) -> tuple[Array, Array]:
+    """(V,) each: the probability of every informative token, and of every noise token."""
+    if laws := world.run.token_laws:
+        return laws.shares[0], laws.shares[-1]
+    even = jnp.where(world.no_label == 0, 1 / world.run.V.astype(f32), f32(0))
+    return even, even
 
 
 def values(world: World) -> Array:

@@ -23,6 +23,9 @@ T = TypeVar("T")
 
 BATCH_SECONDS = 0.25
 ANNOUNCED_SECONDS = 10.0
+SMALL_ETA = 1e-6
+"""With this rate of step 1, that of the shipped studies, predictions before step 3 are as good as uniform; docs/running.md."""
+
 
 Costs = dict[Run, float]
 """Runs, and the seconds that each is estimated to take on one core."""
@@ -121,7 +124,8 @@ class BatchRunner:
         """Says that runs were rejected by an error bound where they take long: no estimate before has counted them."""
         seconds = sum(self.terms.seconds_of(run, shape) for run in runs) / cores()
         if seconds > ANNOUNCED_SECONDS:
-            self.remarks.message(f"program {shape}: {len(runs)} runs may not take a shortcut, about {duration(seconds)} more")
+            hint = f"; a smaller eta may allow it, as {SMALL_ETA:g}" if any(run.point.eta > SMALL_ETA for run in runs) else ""
+            self.remarks.message(f"program {shape}: {len(runs)} runs may not take a shortcut, about {duration(seconds)} more{hint}")
 
     def _batches(self, shape: Shape, runs: list[Run], width: int) -> Iterator[tuple[Costs, list[Metrics | None], float]]:
         """Batches of runs with their estimated costs, their metrics and seconds, in order."""

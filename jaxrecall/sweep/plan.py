@@ -215,14 +215,15 @@ def _merged(members: Iterable[Member], calibration: Calibration) -> dict[Shape, 
     for shape, group in sorted(groups.items(), key=lambda item: item[0].fallback is None):
         others = [b for b in sorted(calibration.programs | fallbacks) if b.variant == shape.variant and _both(b, shape) == b]
 
-        def cost(b: Shape, of: Work = asked[shape]) -> float:
+        def cost(b: Shape, of: Work = asked[shape], fallbacks: set[Shape] = fallbacks) -> float:
             seconds = calibration.rates.on_all_cores(operations(b, of))
             return get(b) * (0.5 if b in fallbacks else 1) + seconds  # a fallback may have to be compiled in any case
 
         light = [] if shape.optimizer else [replace(shape, light=True)]  # steps of an optimiser take nearly twice as long in one
         cheapest = min([shape, *light, *others], key=cost)
         chosen.setdefault(cheapest, []).extend(group)
-        fallbacks |= {cheapest.fallback} if cheapest.fallback else set()
+        if cheapest.fallback:
+            fallbacks.add(cheapest.fallback)
     return chosen
 
 

@@ -104,7 +104,7 @@ class RecallSimulator:
 
     def problem_in_workers(self, points: Iterable[Point]) -> str | None:
         """Why other processes cannot run these points, in one line; None if they can."""
-        one_each = {(point.embedding, point.embedding_out, point.activation, point.tokens): point for point in points}
+        one_each = {(point.embedding, point.embedding_out, point.activation, point.tokens, point.noise_tokens): point for point in points}
         return next(filter(None, map(problem_in_workers, one_each.values())), None)
 
     def contents(self, points: Iterable[Point]) -> Mapping[str, Content]:

@@ -12,7 +12,7 @@ from ..model.activations import activations
 from ..model.columns import COLUMNS
 from ..model.known_fields import EVALUATION, unknown_names
 from ..model.laws import LAWS, EmbeddingLaw, Moments, find_law
-from ..model.point import FIELDS, TRAINING, Point
+from ..model.point import FIELDS, SAME_AS, TRAINING, Point
 from ..model.training import RECIPE_STEPS, STARTS
 
 
@@ -82,13 +82,14 @@ class Model:
             given = {name: value for name, value in given.items() if name not in TRAINING}
         elif step is not None:
             given["steps"] = step
-        if given.get("embedding_out") == given.get("embedding", cls.embedding):
-            given.pop("embedding_out", None)
+        for name, of in SAME_AS.items():
+            if given.get(name) == given.get(of, FIELDS[of].default):
+                given.pop(name, None)
         axes = {name: value for name, value in given.items() if name in FIELDS or name not in COLUMNS}
         known = {*FIELDS_OF_MODEL, *IRRELEVANT, *(TRAINING if any_training else ())}
         for name in unknown_names(axes, known):
             allowed = f"{FIELDS[name].default!r}" if name in FIELDS else "no such column"
-            allowed = "that of embedding" if name == "embedding_out" else allowed
+            allowed = f"that of {SAME_AS[name]}" if name in SAME_AS else allowed
             raise TheoryError(f"{name}: got {given[name]!r}; covered by theory: {allowed}")
         if missing := [name for name in ("V", "d", "L") if name not in given]:
             raise TheoryError(f"{', '.join(missing)}: not given; theory needs V, d and L")

@@ -298,7 +298,7 @@ def test_what_is_an_axis():
     frame = frame.assign(gamma=frame["d"] * 3.0, kappa=100.0, accuracy=0.1, loss=np.arange(len(frame)) / 7, optimizer="sgd")
     (family,), remarks = families(frame)
     assert list(family.cells[0].at) == ["V", "d", "L", "m"]
-    assert remarks == ["gamma: no axis, set by the others"]
+    assert remarks == []  # gamma follows from V wherever kappa is given
     (family,), _ = families(pd.concat([frame, frame.assign(optimizer="adam")]))
     assert family.factors == ("optimizer",)
     assert len(family.cells) == 4
@@ -483,7 +483,7 @@ def test_copies_count_once():
     record = found.thresholds
     assert record["copy_of"].isna().tolist() == [True, False] * 3
     assert set(record["copy_of"].dropna()) == {"d = 32, L = 8"}
-    assert "theta = 0.5: 6 cells, 3 of them distinct: 6 cross" in repr(found)
+    assert "theta = 0.5: 6 cells, of which 3 repeat the counts of another: 6 cross" in repr(found)
     mine, theirs = (one.exponents.set_index("axis").loc["V"] for one in (found, alone))
     assert mine["n_cells"] == theirs["n_cells"] == 3
     assert mine[["exponent", "lo", "hi"]].tolist() == pytest.approx(theirs[["exponent", "lo", "hi"]].tolist())

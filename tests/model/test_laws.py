@@ -6,16 +6,15 @@ import math
 import jax
 import numpy as np
 import pytest
-from helpers import ROOT, assert_same_metrics, python, streamed, traced
-from own_laws import Signs, Softplus, Tables, Zipf
+from helpers import ROOT, assert_same_metrics, python, streamed
+from own_laws import Signs, Softplus, Tables
 
-from jaxrecall import Point, descend, realize, simulate, theory, three_step
+from jaxrecall import Point, realize, simulate, theory, three_step
 from jaxrecall.errors import PointError, TheoryError
 from jaxrecall.model import laws
 from jaxrecall.model import point as points
 from jaxrecall.model.activations import activations, value_and_slope
-from jaxrecall.model.laws import LAWS, EmbeddingLaw, Equicorrelated, Gaussian, TokenLaw, find_law, numpy_draws, register
-from jaxrecall.model.laws.tokens import largest_words
+from jaxrecall.model.laws import LAWS, EmbeddingLaw, Equicorrelated, Gaussian, find_law, numpy_draws, register
 from jaxrecall.model.point import law_parameters, make_point, problem_in_workers
 from jaxrecall.model.reference.metrics import measure
 from jaxrecall.simulator import program
@@ -93,7 +92,7 @@ def test_parameters_by_dotted_name():
     assert law_parameters(Point(**SMALL)) == {}
     for wrong, message in (
         ({"embedding.rho": 0.3}, r"embedding\.rho: got 0\.3; parameters of gaussian: none"),
-        ({"colour.hue": 1}, r"colour\.hue: got 1; fields with parameters: tokens, embedding, embedding_out, activation"),
+        ({"colour.hue": 1}, r"colour\.hue: got 1; fields with parameters: tokens, noise_tokens, embedding, embedding_out, activation"),
         ({"embedding": "equicorrelated", "embedding.rho": 2}, r"embedding\.rho: got 2; allowed"),
     ):
         with pytest.raises(PointError, match=message):
@@ -207,84 +206,6 @@ def test_rows_of_every_law_have_mean_square_length_one(law):
 def test_theory_refuses_a_law_that_supplies_no_moments(law):
     with pytest.raises(TheoryError, match=r"embedding: got .*; theory covers laws that give moments: gaussian, sphere, orthogonal"):
         theory.accuracy(theory.Model(V=64, d=32, L=8, embedding=law), 1024)
-
-
-ZIPF = "own_laws:Zipf(s=1.5)"
-
-
-def test_tokens_follow_their_law():
-    r = realize(Point(V=40, N=20000, d=4, L=3, n_test=512, tokens=ZIPF), 0)
-    p = find_law("tokens", ZIPF).probabilities(40, np)
-    expected = r.train_tokens.size * p / p.sum()
-    assert np.sum((np.bincount(r.train_tokens.ravel(), minlength=40) - expected) ** 2 / expected) < 73  # chi-squared, 39: 1 in 1000
-
-
-def test_no_word_draws_a_token_of_probability_0():
-    largest = largest_words(Chosen((0.0, 1.0, 0.0, 3.0, 0.0)), 5)
-    words = np.array([1, 2**30 - 1, 2**30, 2**32 - 1], np.uint32)
-    assert np.searchsorted(largest, words).tolist() == [1, 1, 3, 3]
-
-
-@dataclasses.dataclass(frozen=True)
-class Chosen(TokenLaw):
-    """Probabilities as given."""
-
-    p: tuple = ()
-
-    def __post_init__(self):
-        """No parameter is checked."""
-
-    def probabilities(self, V, xp):
-        return xp.asarray(self.p)
-
-
-@pytest.mark.parametrize("p", [(1.0,), (0.0, 0.0), (1.0, -1.0), (1.0, math.nan)], ids=str)
-def test_probabilities_that_are_none_are_refused(p):
-    with pytest.raises(ValueError, match=r"tokens: got .*Chosen.*; allowed: V=2 finite numbers from 0 on, not all 0"):
-        largest_words(Chosen(p), 2)
-
-
-@pytest.mark.parametrize("mlp", [{}, {"m": 24, "activation": "tanh"}], ids=["attention", "mlp"])
-@pytest.mark.parametrize("kw", [{}, {"fresh_batches": True, "trigger_in_value": False}], ids=["plain", "fresh"])
-def test_the_simulator_draws_a_token_law_as_the_reference_does(mlp, kw):
-    point = Point(**SMALL | mlp | kw | {"eta": 1e-9}, tokens=ZIPF)
-    shape = Shape.sized(point, 16, 16, 32 if mlp else 0)
-    assert (shape.form, Shape.sized(point.replace(tokens="uniform"), 16, 16, 0).form == "full") == ("full", False)
-    r = realize(point, 0)
-    learned, metrics = streamed(point, 0, shape)
-    expected = three_step(r, point)
-    for ours, theirs in zip(learned, expected, strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=2e-5 * np.abs(theirs).max())
-    assert_same_metrics(metrics, measure(r, point, expected))
-
-
-@pytest.mark.parametrize("kw", [{}, {"m": 16, "activation": "tanh"}, {"batch": 64, "trains": "VWZ"}], ids=["attention", "mlp", "batch"])
-def test_further_steps_draw_a_token_law_as_the_reference_does(kw):
-    point = Point(**SMALL | {"gamma2": 10.0, "kappa": 20.0} | kw, tokens=ZIPF, steps=8, lr=0.3)
-    records, expected = traced(point, 0, Shape.sized(point, 16, 16, point.m)), descend(realize(point, 0), point)
-    for record, judge in zip(records, expected, strict=True):
-        np.testing.assert_allclose(record["params"]["V_mat"], judge.V_mat, atol=5e-5 * np.abs(judge.V_mat).max())
-        assert record["test_loss"] == pytest.approx(judge.test_loss, rel=1e-4)
-
-
-def test_rows_have_the_parameter_of_a_token_law_and_its_values_share_a_program():
-    rows = [simulate(Point(**SMALL, tokens=f"own_laws:Zipf(s={s})"), 0) for s in (0.5, 1.5)]
-    assert [row["tokens.s"] for row in rows] == [0.5, 1.5]
-    assert rows[0]["draw_check"] != rows[1]["draw_check"]
-    assert len({Shape.rounded(Point(**SMALL, tokens=f"own_laws:Zipf(s={s})")) for s in (0.5, 1.5)}) == 1
-
-
-@pytest.mark.parametrize("kw", [{"pool": 16}, {"diagnose": True}, {"decoders": True}], ids=str)
-def test_what_knows_uniform_tokens_alone_refuses_others(kw):
-    with pytest.raises(PointError, match=r"got .* with tokens='own_laws:Zipf\(s=1.5\)'; allowed with uniform tokens alone"):
-        Point(**SMALL, **kw, tokens=ZIPF)
-
-
-def test_a_token_law_of_ones_own_enters_the_id_and_theory_refuses_it():
-    point = Point(**SMALL, tokens=Zipf(1.0))
-    assert point.point_id != Point(**SMALL).point_id == Point(**SMALL, tokens="uniform()").point_id
-    with pytest.raises(TheoryError, match="tokens: got 'own_laws:Zipf'; covered by theory: 'uniform'"):
-        theory.Model.from_point(point)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -238,6 +238,8 @@ def test_the_page_of_the_search_names_every_outcome():
 def test_speed_is_as_saved():
     rows = json.loads((ROOT / "results/benchmarks.json").read_text())["rows"]
     assert table(section("docs/speed.md", "## Figures")) == documented.speed(rows), "python -m benchmarks.documented"
+    contributing = (ROOT / "CONTRIBUTING.md").read_text().partition("\n## Speed\n")[2]
+    assert table(contributing) == documented.asked_for(rows), "python -m benchmarks.documented"
     assert table(section("README.md", "## Speed")) == documented.readme(rows), "python -m benchmarks.documented"
 
 

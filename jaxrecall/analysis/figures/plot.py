@@ -317,7 +317,7 @@ def _axes(df: Any, x: str = "N") -> tuple[str, ...]:
     else:
         listed: list[str] = [name for name in given if name != "N" and _varies(df, name)]
         instead = stand_ins(df, listed)
-        axes = tuple(dict.fromkeys(instead[name] if name in instead else name for name in listed))
+        axes = tuple(dict.fromkeys(instead.get(name, name) for name in listed))
     return (*axes, "N") if x != "N" and _varies(df, "N") else axes
 
 

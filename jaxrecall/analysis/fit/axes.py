@@ -19,7 +19,7 @@ import numpy as np
 
 from ...errors import FitError, expect
 from ...model.columns import COLUMNS
-from ...model.point import EXTRAS, FIELDS, TRAINING, to_12_digits
+from ...model.point import EXTRAS, FIELDS, SAME_AS, TRAINING, to_12_digits
 from ...model.training import RECIPE_STEPS, STARTS
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
@@ -57,8 +57,7 @@ def as_given(frame: Table) -> Table:
         accuracy = frame.attrs["accuracy"]
         counted = {"n_correct", "n_test"} <= {*frame} or accuracy not in frame
         return frame if counted else frame.assign(n_correct=frame[accuracy], n_test=1)
-    if {"embedding", "embedding_out"} <= {*frame} and frame["embedding_out"].equals(frame["embedding"]):
-        frame = frame.drop(columns="embedding_out")
+    frame = frame.drop(columns=[name for name, of in SAME_AS.items() if {name, of} <= {*frame} and frame[name].equals(frame[of])])
     frame = _with_optimizer(_with_bare_names(_with_file_names(frame)))
     for name in ("pool", "batch"):
         if name in frame and is_numeric_dtype(frame[name]):

@@ -17,7 +17,7 @@ import numpy as np
 from ...errors import FitError
 from ...sweep.grid.file import FALLING
 from ...sweep.open_attention import limited_by_kappa
-from .axes import LAW, find_axes, is_own, seed_columns, without_switches
+from .axes import DERIVED, LAW, find_axes, is_own, seed_columns, without_switches
 from .runs import checked
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
@@ -108,8 +108,9 @@ def families(frame: Table, along: str = "N") -> tuple[list[Family], list[str]]:
     if not len(frame := with_m.copy()) or not (frame[along] > 0).all():
         raise FitError(f"along: {along} is {'0 in all' if not len(frame) else '0 or less in some'} rows; allowed: numbers greater than 0")
     axes, followers = find_axes(frame, along)
-    if followers:
-        remarks.append(f"{', '.join(followers)}: no axis, set by the others")
+    if told := [name for name in followers if name not in DERIVED]:
+        others = ", ".join(axis for axis in axes if frame[axis].nunique(dropna=False) > 1)
+        remarks.append(f"{', '.join(told)}: varies, but its values follow from those of {others or along}, so it is no axis of its own")
     if line := "" if own else limited_by_kappa(frame, axes, along):
         remarks.append(line)
     seeds = seed_columns(frame)

@@ -16,9 +16,11 @@ def summary(thresholds: Table, exponents: Table, diagnostics: Table) -> Iterator
     for theta, mine in thresholds[thresholds["record"]].groupby("theta", sort=False):
         yield f"theta = {theta:g}: {crossings(mine)}"
         for row in exponents[exponents["record"] & (exponents["theta"] == theta)].itertuples():
-            value = f"{row.axis}^{_two(row.exponent)}" if row.exponent == row.exponent else f"{row.axis}: none"
+            if row.exponent != row.exponent:
+                yield f"  {_law(row)}: the cells that cross do not determine how {row.along}* depends on {row.axis}"
+                continue
             ends = f"  95 % interval {_two(row.lo)} to {_two(row.hi)}" if row.lo == row.lo else ""
-            yield f"  {_law(row)}: {row.along}* ~ {value}{ends}{'  (law rejected)' if row.rejected else ''}"
+            yield f"  {_law(row)}: {row.along}* ~ {row.axis}^{_two(row.exponent)}{ends}{'  (law rejected)' if row.rejected else ''}"
         warnings = diagnostics[(diagnostics["diagnostic"] == "warning") & (diagnostics["theta"] == theta)]
         yield from (f"  warning, {_law(row)}: {row.text}" for row in warnings.itertuples())
 
@@ -26,7 +28,7 @@ def summary(thresholds: Table, exponents: Table, diagnostics: Table) -> Iterator
 def crossings(thresholds: Table) -> str:
     """How many of the cells cross, count in the law, are censored or are copies; `thresholds` has one row for each cell."""
     n, n_distinct = len(thresholds), int(thresholds["copy_of"].isna().sum())
-    cells = f"{n} cell{'s' * (n > 1)}" + (f", {n_distinct} of them distinct" if n_distinct < n else "")
+    cells = f"{n} cell{'s' * (n > 1)}" + (f", of which {n - n_distinct} repeat the counts of another" if n_distinct < n else "")
     counts = thresholds["censored"].value_counts()
     cross = f"{counts.get('no', 0)} cross"
     if unsure := int(thresholds["warning"].str.contains("crossing not sure").sum()):

@@ -14,7 +14,7 @@ from .gaussian import Gaussian
 from .law import LAWS, Law, find_law, register
 from .orthogonal import Orthogonal
 from .sphere import Sphere
-from .tokens import TokenLaw, Uniform
+from .tokens import TokenLaw, Uniform, Zipf
 
 for _module in pkgutil.iter_modules(__path__):  # a law of the package is one file here
     import_module(f".{_module.name}", __name__)
@@ -38,6 +38,7 @@ __all__ = [
     "Sphere",
     "TokenLaw",
     "Uniform",
+    "Zipf",
     "find_law",
     "isotropic",
     "numpy_draws",

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import PointError, expect
+from ..laws.tokens import Uniform, rare_and_frequent
 from ..point import Point
 from .descent import EMBEDDINGS, Descended
 from .realization import Realization, expect_both
@@ -54,7 +55,10 @@ def measure(realization: Realization, point: Point, learned: ThreeStep | Descend
     train_logits, _ = recall(x[:n_train], where[:n_train])
 
     exact = r.Z_in + point.trigger_in_value * r.z_trig
-    memory = features(r, point, exact)[0] @ answers.T
+    recalled = (features(r, point, exact)[0] @ answers.T).argmax(1) == r.perm
+    by_frequency = [None] * 2
+    if (law := point.token_laws[0]) != Uniform():
+        by_frequency = [float(recalled[group].mean()) for group in rare_and_frequent(law, point.V)]
 
     scale = np.abs(w).max()
     unit = w / scale if scale > 0 else w
@@ -63,7 +67,7 @@ def measure(realization: Realization, point: Point, learned: ThreeStep | Descend
     return {
         "n_correct": n_correct,
         "accuracy": n_correct / point.n_test,
-        "memory_accuracy": float((memory.argmax(1) == r.perm).mean()),
+        "memory_accuracy": float(recalled.mean()),
         "step1_memory_accuracy": None if step1 is None else float((step1.argmax(1) == r.perm).mean()),
         "train_accuracy": float((train_logits.argmax(1) == labels[:n_train]).mean()),
         "attention_mass": float(a[row, ell].mean()),
@@ -75,6 +79,8 @@ def measure(realization: Realization, point: Point, learned: ThreeStep | Descend
         "test_margin": float(margin.mean()),
         "n_tied": int(((logits == top[:, None]).sum(1) > 1).sum()),
         **traced,
+        "rare_memory_accuracy": by_frequency[0],
+        "frequent_memory_accuracy": by_frequency[1],
     }
 
 

@@ -17,7 +17,7 @@ from ...errors import PointError, expect
 from .. import embeddings as embed
 from .. import keys, task
 from ..laws import TOGETHER, EmbeddingLaw
-from ..laws.tokens import largest_words
+from ..laws.tokens import tables
 from ..point import BLOCK, REDRAWS, Point, Run, checked_seed
 from ..pool import MAX_DRAWS, MIN_MEAN
 from ..training import first_step
@@ -109,7 +109,7 @@ def _drawn(point: Point, streams: np.ndarray | Array) -> Realization:
     streams = jnp.asarray(streams)
     e = _embeddings(streams, given, laws, V=point.V, d=point.d, m=point.m)
     perm = _permutation(streams, V=point.V)
-    law = None if point.tokens == "uniform" else largest_words(point.token_law, point.V)
+    law = tables(point.token_laws, point.V)
 
     def samples(name: str, n: int, step: int | None = None) -> tuple[Array, ...]:
         of_tokens, of_positions = (keys.stream(streams, stream) for stream in (name, f"{name}_position"))

@@ -28,7 +28,7 @@ OnProgress = Callable[[int, int], None]
 Values = dict[str, Any]
 """Values of fields and helpers by name; None is not given."""
 
-_RESOLVED = {"activation", "embedding", "embedding_out", "tokens", "kappa", "gamma", "gamma2"}
+_RESOLVED = {"activation", "embedding", "embedding_out", "tokens", "noise_tokens", "kappa", "gamma", "gamma2"}
 """Fields that may change, or appear, when the point is made."""
 
 

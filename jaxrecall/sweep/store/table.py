@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from ...errors import StoreError
 from ...model.columns import COLUMNS, in_order
+from ...model.point import SAME_AS
 from ...model.training import RECIPE_STEPS, STARTS
 from .files import Unreadable
 
@@ -42,7 +43,7 @@ MEASURED = ["n_correct", "accuracy"]
 """Columns that such a file has too, and that are finite numbers where status is ok. Any other that is missing was added later and reads
 as null, or as what it is for every older row."""
 
-OF_OLDER_ROWS = {"steps": RECIPE_STEPS, "start": STARTS[0], "step": RECIPE_STEPS, "tokens": "uniform", "embedding_out": "embedding"}
+OF_OLDER_ROWS = {"steps": RECIPE_STEPS, "start": STARTS[0], "step": RECIPE_STEPS, "tokens": "uniform", **SAME_AS}
 """What columns hold in rows from before they were there; the name of a column stands for its values."""
 
 KEY = b"jaxrecall"
@@ -166,7 +167,7 @@ def read_file(path: Path) -> pa.Table:
         if name not in names:
             table = table.append_column(SCHEMA.field(name), pa.nulls(len(table), SCHEMA.field(name).type))
         if table[name].null_count:
-            known = table[of] if (of := OF_OLDER_ROWS[name]) in names else pa.scalar(of, SCHEMA.field(name).type)
+            known = table[of] if (of := OF_OLDER_ROWS[name]) in table.column_names else pa.scalar(of, SCHEMA.field(name).type)
             table = table.set_column(table.column_names.index(name), name, pc.call_function("coalesce", [table[name], known]))
     table.validate(full=True)
     if null := [name for name in needed if table[name].null_count]:
