@@ -14,7 +14,7 @@ from jaxrecall.model.activations import activations
 from jaxrecall.model.laws import find_law
 from jaxrecall.model.point import Run
 from jaxrecall.simulator import program
-from jaxrecall.simulator.polynomials import products
+from jaxrecall.simulator.forms import polynomial_products
 from jaxrecall.simulator.shape import Shape
 
 SIZES = {"V": 512, "d": 64, "L": 8, "m": 1024, "pool": 256, "N": 2**24}
@@ -48,7 +48,7 @@ def seconds_of_units(activation: str, V: int, K: int, m: int) -> float:
     weights, own, noise = (jax.random.normal(jax.random.key(i), shape) for i, shape in enumerate([(V, K), (V, m), (K, m)]))
     if coefficients:
         product = jax.jit(lambda a, b: a @ b)
-        return sum(products(len(coefficients) - 1)) * fastest(lambda: product(weights, noise))
+        return sum(polynomial_products(len(coefficients) - 1)) * fastest(lambda: product(weights, noise))
 
     def token(noise: jax.Array, rows: Any) -> tuple[jax.Array, jax.Array]:
         u, weight = rows

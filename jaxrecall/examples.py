@@ -6,7 +6,7 @@ A grid of a simulator other than that of the package is copied together with the
 from __future__ import annotations
 
 if __name__ == "__main__":  # before the imports below, which take long
-    from .cli import Parser, start
+    from .cli import start
 
     start("jaxrecall.examples")
 
@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from .cli import OK, USAGE, answer, called
+from .cli import OK, USAGE, Parser, answer, called
 from .errors import UsageError, shortened, suggest
 
 SCHEMA = "grid.schema.json"
