@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 if __name__ == "__main__":  # before the imports below, which take long
     from ...cli import start
 
@@ -67,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         check_folder(out)
         told = now_and_then(PLAIN_EVERY_SECONDS, lambda done, of: f"curves: {100 * done / of:.0f} % done")
         found = fit(frame, args.theta, args.resamples, told, args.where, step, args.along, args.of)
-        searched = [path / SEARCH for path in paths if (path / SEARCH).is_file()]
+        searched = [path / SEARCH for path in paths if os.path.isfile(path / SEARCH)]
         other = f"the search estimates {star} in another way, so its {star} differ a little: see docs/search.md"
         remarks += [f"{path}: {other}" for path in searched]
         print(*(f"note: {remark}" for remark in remarks), found, "", sep="\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import warnings
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 from ...errors import FitError, shown
 from ...model.columns import EXTRA_COLUMNS, is_parameter
 from ...model.point import FIELDS
+from ...sweep.store.files import is_folder
 from ...sweep.store.load import load
 from .axes import as_given, is_own, seed_columns
 
@@ -31,7 +33,7 @@ TYPES: dict[str, tuple[Any, str]] = {"str": (str, "text"), "bool": ((bool, np.bo
 
 def read(path: Path, *others: Path) -> tuple[Table, list[str]]:
     """The rows of results folders or of any one Parquet file, and remarks on them; raises FitError or StoreError."""
-    if others or path.is_dir():
+    if others or is_folder(path):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
             frame = load([path, *others])
@@ -39,7 +41,7 @@ def read(path: Path, *others: Path) -> tuple[Table, list[str]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if not path.exists():
+    if not os.path.exists(path):
         raise FitError(f"{path}: there is no such file or folder; allowed: a results folder or a .parquet file")
     try:
         with open(path, "rb") as bytes_, pq.ParquetFile(bytes_) as file:  # a path need not be UTF-8

@@ -30,7 +30,7 @@ def default_folder(tables: Sequence[Path], of: str = "accuracy", along: str | No
 
 def check_folder(out: Path) -> None:
     """Raises UsageError for a folder that cannot be written, before anything is fitted; makes nothing."""
-    nearest = next(path for path in (out, *out.resolve().parents) if path.exists())
+    nearest = next(path for path in (out, *out.resolve().parents) if os.path.exists(path))
     if not nearest.is_dir() or not os.access(nearest, os.W_OK):
         raise UsageError(f"{out}: cannot be written ({nearest} is not a folder, or not writable); choose another --out")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,7 +82,7 @@ def write(
     """
     is_folder = holds_results(Store(table).folder)
     out = out or (table / "report.html" if is_folder else table.resolve().with_name(f"{table.resolve().stem}-report.html"))
-    if out.is_dir():
+    if os.path.isdir(out):
         raise UsageError(f"--out: {out} is a folder; allowed: a file, as in {out / 'report.html'}")
     folder = out.with_name(f"{out.stem}-figures")
     check_folder(folder)
