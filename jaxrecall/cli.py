@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import errno
 import gc
 import io
@@ -89,11 +90,11 @@ def start(module: str) -> NoReturn:
         print("interrupted", file=sys.stderr)
         exit_code = INTERRUPTED
     _ignore_signals()
-    if exit_code == INTERRUPTED:  # at once: everything is saved, and the usual way would wait for the batch in flight
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(exit_code)
-    raise SystemExit(exit_code)
+    if exit_code != INTERRUPTED:  # which ends at once: everything is saved, and some exit functions wait for the batch in flight
+        atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exit_code)  # as threads of Arrow abort now and then while Python takes its modules down (apache/arrow#34314)
 
 
 def collect_rarely() -> None:

@@ -30,6 +30,7 @@ NOT_COVERED = (
     "Accelerators: everything here runs on a CPU.",
     "Clocks that jump or stand still, disks that fill, network file systems that lose locks.",
     "Points that take more than a minute or 2 GiB: they are planned, not run.",
+    "A standard output that is closed before JAX is imported: JAX refuses to be imported then.",
     "A fork after JAX has started: its threads do not survive one, as JAX says.",
     "Users other than the owner who share a folder by group or by access lists.",
     "The column n_tied, and values that rounding of the embeddings by 1e-5 changes: they are not held against a row.",

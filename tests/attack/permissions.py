@@ -77,8 +77,8 @@ def attempt(tries: Tries, home: Path, command: str, level: str, mode: int | None
         try:
             told = called(home, "-m", f"jaxrecall.{COMMANDS[command][0]}", *COMMANDS[command][1:])
         finally:
-            for path, was in before.items():
-                path.chmod(was)
+            for path in filter(Path.exists, paths):  # the command may have removed it
+                path.chmod(before[path])
                 os.chown(path, os.geteuid(), os.getegid())
         assert "Traceback" not in told.stderr, told.stderr
         assert told.returncode in (0, 2, 3), (told.returncode, told.stderr)

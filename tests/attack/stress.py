@@ -20,6 +20,9 @@ from attack.victims import ALL, GRID, INTERRUPTED, SIGNALLED
 from jaxrecall import load, run
 
 RUN = ["point_id", "seed", "step"]
+IMPORTS = "import jax, jaxrecall, pandas; jaxrecall.run, jaxrecall.load"
+"""Before anything is interrupted: modules of pandas that are interrupted while they are imported raise SystemError."""
+
 SECONDS = 240
 """A process that takes longer hangs."""
 
@@ -60,7 +63,7 @@ def places(tries: Tries, home: Path, whole: pd.DataFrame) -> None:
             except subprocess.TimeoutExpired:
                 one.hangs(f"no end after {SECONDS} s")
                 continue
-            assert told.returncode == 0, told.stderr[-1500:]
+            assert told.returncode == 0, (told.returncode, told.stderr[-1500:])
             tables = [pd.read_parquet(path) for path in sorted(out.glob("*.parquet"))]
             assert len(tables) >= 2
             for table in tables:
@@ -114,6 +117,7 @@ def notebook(tries: Tries, home: Path, whole: pd.DataFrame) -> None:
         return
     manager, client = start_new_kernel()
     try:
+        answer(client, client.execute(IMPORTS))
         n = 0
         while tries.more():
             n += 1
@@ -126,6 +130,7 @@ def notebook(tries: Tries, home: Path, whole: pd.DataFrame) -> None:
                 if restarts:
                     manager.restart_kernel(now=True)
                     client.wait_for_ready(timeout=SECONDS)
+                    answer(client, client.execute(IMPORTS))
                 else:
                     manager.interrupt_kernel()
                     found = answer(client, told)

@@ -65,11 +65,13 @@ def folders(out: Path) -> list[pd.DataFrame]:
 
 
 def closed(out: Path) -> list[pd.DataFrame]:
+    """JAX is started before: it cannot be imported with a closed standard output."""
     import jaxrecall
 
+    first = rows()
     sys.stdout.close()
-    sys.stderr = None
-    return [jaxrecall.run(GRID), jaxrecall.run(GRID, out=out / "results", workers=2)]
+    sys.stderr.close()
+    return [first, jaxrecall.run(GRID), jaxrecall.run(GRID, out=out / "results", workers=2)]
 
 
 def no_files(out: Path) -> list[pd.DataFrame]:

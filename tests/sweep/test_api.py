@@ -318,6 +318,13 @@ def test_a_program_without_streams_gets_its_rows(monkeypatch, capfd):
     assert capfd.readouterr() == ("", "")
 
 
+def test_a_program_whose_streams_are_closed_gets_its_rows(monkeypatch, tmp_path):
+    for name in ("stdout", "stderr"):
+        with open(tmp_path / name, "w") as stream:
+            monkeypatch.setattr(sys, name, stream)
+    assert len(jaxrecall.run(GRID)) == 4
+
+
 def test_simulate_takes_several_seeds():
     point = Point(**BASE, N=600)
     rows = jaxrecall.simulate(point, range(20))

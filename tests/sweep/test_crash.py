@@ -71,7 +71,7 @@ class Sweeps:
     def __init__(self, home: Path, grid: str):
         self.home, self.grid = home, grid
         self.env = {**os.environ, "PYTHONPATH": str(ROOT), "JAXRECALL_CACHE": str(home / "cache")}
-        del self.env["JAX_COMPILATION_CACHE_DIR"]  # that of all tests
+        self.env.pop("JAX_COMPILATION_CACHE_DIR", None)  # that of all tests
 
     def command(self, out: Path | str, *more: str, body: str = "") -> list[str]:
         """The command of a sweep into `out`; `body` runs before it in the same process."""

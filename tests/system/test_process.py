@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from attack import permissions
 from helpers import ROOT
 
 from jaxrecall.cli import Interrupts
@@ -106,6 +107,45 @@ def test_a_signal_while_modules_are_imported(grid, number, name, module):
         sweep.send_signal(number)
         rest = [line for line in sweep.stderr if not line.startswith("import time:")]
     assert (sweep.returncode, rest) == (130, ["interrupted\n"])
+
+
+AT_ITS_END = """
+import atexit, os, sys
+from jaxrecall.cli import start
+
+class Thread:
+    def __del__(self, abort=os.abort):
+        abort()
+
+def main():
+    atexit.register(print, "exit function")
+    print("answer")
+    return 3
+
+sys.modules["command"] = sys.modules["__main__"]
+thread = Thread()
+start("command")
+"""
+
+
+def test_a_command_ends_without_taking_modules_down():
+    """Arrow may abort in that. Exit functions run, and what was printed is written."""
+    done = subprocess.run([sys.executable, "-c", AT_ITS_END], env=ENV, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (3, "answer\nexit function\n", "")
+
+
+@pytest.mark.parametrize("level", ["below", "below/out", "below/out/parts"])
+@pytest.mark.parametrize("words", ["status", "fit", "sweep --grid tiny.yaml --dry-run --out"])
+def test_a_folder_that_may_not_be_entered_is_refused(grid, tmp_path, level, words):
+    (tmp_path / "below").mkdir()
+    (tmp_path / "out").rename(tmp_path / "below" / "out")
+    (tmp_path / level).chmod(0)
+    try:
+        told = permissions.called(tmp_path, "-m", *f"jaxrecall.{words} below/out".split())
+    finally:
+        (tmp_path / level).chmod(0o755)
+    assert (told.returncode, told.stdout, len(told.stderr.splitlines())) == (2, "", 1)
+    assert "Permission denied (check the permissions" in told.stderr
 
 
 def test_nohup_is_respected():

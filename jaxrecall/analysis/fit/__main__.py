@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 if __name__ == "__main__":  # before the imports below, which take long
     from ...cli import start
 
     start("jaxrecall.analysis.fit.__main__")
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 

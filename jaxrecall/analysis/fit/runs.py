@@ -13,6 +13,7 @@ import numpy as np
 from ...errors import FitError, shown
 from ...model.columns import EXTRA_COLUMNS, is_parameter
 from ...model.point import FIELDS
+from ...sweep.store.files import is_folder
 from ...sweep.store.load import load
 from .axes import as_given, is_own, seed_columns
 
@@ -32,7 +33,7 @@ TYPES: dict[str, tuple[Any, str]] = {"str": (str, "text"), "bool": ((bool, np.bo
 
 def read(path: Path, *others: Path) -> tuple[Table, list[str]]:
     """The rows of results folders or of any one Parquet file, and remarks on them; raises FitError or StoreError."""
-    if others or os.path.isdir(path):
+    if others or is_folder(path):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
             frame = load([path, *others])

@@ -188,7 +188,7 @@ def display(announce: bool) -> Display | None:
     """What suits the place: a bar in a notebook or a terminal, lines elsewhere, nothing in a program without streams."""
     if _in_notebook():
         return Bar(announce, notebook=True)
-    if sys.stderr is None:
+    if sys.stderr is None or sys.stderr.closed:
         return None
     return Bar(announce) if sys.stderr.isatty() else Lines(sys.stderr, announce)
 
@@ -199,7 +199,9 @@ def _in_notebook() -> bool:
     return hasattr(ipython.get_ipython(), "kernel") if ipython and hasattr(ipython, "get_ipython") else False
 
 
-def _print(line: str, out: TextIO) -> None:
+def _print(line: str, out: TextIO | None) -> None:
+    if out is None or out.closed:
+        return
     with suppress(OSError):  # a log on a full disk, or a reader that has gone, must not end the sweep
         out.write(line + "\n")  # in one call: the line of a signal handler must not come in between
         out.flush()

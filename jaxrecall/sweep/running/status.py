@@ -19,7 +19,7 @@ from ..custom import add_to_path
 from ..grid import Grid, rebuilt
 from ..search.rounds import Rounds
 from ..simulators import RECALL, simulator_of
-from ..store.files import Unreadable, holds_results, read_json
+from ..store.files import Unreadable, holds_results, is_file, read_json
 from ..store.store import Store
 
 LastRow = tuple[str, float | None, float | None]
@@ -37,7 +37,7 @@ def survey(*folders: str | Path) -> dict[str, Any]:
     """
     stores = [Store(folder) for folder in folders]
     for store in stores:
-        if not holds_results(store.folder) and not os.path.isfile(store.manifest):
+        if not holds_results(store.folder) and not is_file(store.manifest):
             raise StoreError(
                 f"{store.folder}: is not a results folder (it has no manifest.json, parts/ or table.parquet); allowed: the --out of a sweep"
             )

@@ -113,7 +113,28 @@ def local_path(path: str | Path) -> Path:
 
 def holds_results(folder: Path) -> bool:
     """Whether this is a results folder: it has a parts folder or a table, if only an empty one."""
-    return os.path.isdir(folder / PARTS) or os.path.exists(folder / TABLE)
+    return is_folder(folder / PARTS) or bool(_mode(folder / TABLE))
+
+
+def is_folder(path: Path) -> bool:
+    """Whether there is such a folder; raises StoreError where permissions hide that."""
+    return stat.S_ISDIR(_mode(path))
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is such a regular file; raises StoreError where permissions hide that."""
+    return stat.S_ISREG(_mode(path))
+
+
+def _mode(path: Path) -> int:
+    """The kind of file and its permissions, 0 if there is none."""
+    try:
+        return os.stat(path).st_mode
+    except PermissionError:
+        with storage_errors(path):
+            raise
+    except (OSError, ValueError):  # a loop of links, a NUL
+        return 0
 
 
 def result_files(folder: Path) -> list[Path]:
@@ -124,7 +145,7 @@ def result_files(folder: Path) -> list[Path]:
 def entries(folder: Path) -> list[Path]:
     """What lies in a folder, sorted; nothing if there is no such folder."""
     with storage_errors(folder):
-        return sorted(folder.iterdir()) if os.path.isdir(folder) else []
+        return sorted(folder.iterdir()) if is_folder(folder) else []
 
 
 def listed(unreadable: Unreadable, limit: int = 3) -> str:
