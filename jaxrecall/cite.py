@@ -7,12 +7,11 @@ if __name__ == "__main__":
 
     start("jaxrecall.cite")
 
-import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .cli import answer, called
+from .cli import Parser, answer, called
 
 
 def citation() -> dict[str, Any]:
@@ -59,5 +58,5 @@ def _entry(kind: str, key: str, fields: Mapping[str, Any]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parses, prints; returns the exit code."""
-    argparse.ArgumentParser(prog=called("cite"), description="Print BibTeX of the software and of the paper.").parse_args(argv)
+    Parser(prog=called("cite"), description="Print BibTeX of the software and of the paper.").parse_args(argv)
     return answer("\n\n".join(entries()))

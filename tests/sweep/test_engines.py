@@ -698,6 +698,7 @@ def test_a_ray_sweep_is_interrupted_like_any_other(sweeps, alone, tmp_path):
 # --- Slurm
 
 needs_submitit = pytest.mark.skipif(find_spec("submitit") is None, reason="needs submitit: pip install '.[slurm]'")
+LOCAL_ARRAY = ("--engine", "slurm", "--workers", "2", "--slurm-executor", "local")
 
 
 @pytest.mark.system
@@ -742,10 +743,11 @@ def test_slurm_gets_its_options(tmp_path, monkeypatch):
         (tmp_path / name).write_text("#!/bin/sh\n")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    given = {"partition": "gpu", "time": "240", "gpus-per-node": "1", "reservation": "mine", "setup": "module load cuda"}
+    given = {"partition": "gpu", "time": "240", "gpus-per-node": "a100:2", "reservation": "mine", "setup": "module load cuda"}
+    given |= {"job_name": "mine", "nodes": "2", "exclusive": ""}
     by = slurm.executor("slurm", tmp_path / "logs", given, "small")
     lines = by._executor._make_submission_file_text("command", "uid").splitlines()
-    for line in ("partition=gpu", "time=240", "gpus-per-node=1", "reservation=mine", "job-name=small"):
+    for line in ("partition=gpu", "time=240", "gpus-per-node=a100:2", "reservation=mine", "job-name=mine", "nodes=2", "exclusive"):
         assert f"#SBATCH --{line}" in lines, lines
     assert "module load cuda" in lines
     task, shard = slurm.ShardTask(grid="a.json", on_node=True), Shard(1, 2, "--engine slurm")
@@ -764,9 +766,40 @@ def check_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], argv: list
 
 
 @needs_ray
+@pytest.mark.parametrize("more", [[], ["--dry-run"]], ids=["sweep", "dry run"])
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere", "ray://127.0.0.1:1"])
-def test_an_address_without_ray_is_one_line_and_leaves_nothing(tmp_path, capsys, address):
-    check_refused(tmp_path, capsys, ["--engine", "ray", "--ray-address", address], f"--ray-address: no Ray at {address} (")
+def test_an_address_without_ray_is_one_line_and_leaves_nothing(tmp_path, capsys, address, more):
+    check_refused(tmp_path, capsys, ["--engine", "ray", "--ray-address", address, *more], f"--ray-address: no Ray at {address} (")
+
+
+@needs_submitit
+@pytest.mark.parametrize("more", [[], ["--dry-run"]], ids=["sweep", "dry run"])
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("array-parallelism=x", "--slurm: got array-parallelism=x; allowed: whole numbers"),
+        ("nodes=1.5", "--slurm: got nodes=1.5; allowed: whole numbers"),
+        ("nodes", "--slurm: got nodes=True; allowed: whole numbers"),
+        ("time", "--slurm: got time; allowed: whole minutes"),
+        (f"time={'9' * 5000}", "--slurm: got time=999"),
+        ("array=0-3", "--slurm: got array=0-3; allowed: any option of sbatch but array, error, output"),
+        ("output=log", "--slurm: got output=log; allowed: any option of sbatch but array, error, output"),
+    ],
+)
+def test_a_wrong_option_of_sbatch_is_one_line(tmp_path, capsys, given, told, more):
+    check_refused(tmp_path, capsys, [*LOCAL_ARRAY, "--slurm", given, *more], told)
+
+
+@needs_submitit
+@pytest.mark.parametrize(
+    "option", ["job-name=mine", "additional-parameters=x", "timeout-min=5", "gres=gpu:a100:2", "requeue", "signal-delay-s=5"]
+)
+def test_any_other_option_of_sbatch_is_handed_on(tmp_path, capsys, option):
+    """The executor debug runs the tasks in this process."""
+    (tmp_path / "small.yaml").write_text(SMALL)
+    call = ["--grid", str(tmp_path / "small.yaml"), "--out", str(tmp_path / "out"), "--set", "seeds.count=1"]
+    assert main([*call, "--engine", "slurm", "--workers", "2", "--slurm-executor", "debug", "--slurm", option]) == 0
+    assert len(load(tmp_path / "out")) == 4
 
 
 @pytest.mark.parametrize("more", [[], ["--dry-run"]], ids=["sweep", "dry run"])
@@ -774,6 +807,11 @@ def test_an_address_without_ray_is_one_line_and_leaves_nothing(tmp_path, capsys,
     ("argv", "told"),
     [
         (["--engine", "ray", "--worker-resource", "GPU"], "--worker-resource: got GPU; allowed: NAME=X"),
+        (["--engine", "ray", "--worker-resource", f"CPU={'9' * 20}"], "--worker-resource: got CPU=1e+20; allowed: numbers from 0.0001"),
+        (["--engine", "ray", "--worker-resource", "GPU=1.5"], "--worker-resource: got GPU=1.5; allowed: whole numbers, or less than 1"),
+        (["--engine", "ray", "--worker-resource", "CPU=0.00001"], "--worker-resource: got CPU=1e-05; allowed: numbers from 0.0001"),
+        (["--workers", "5000"], "--workers: got 5000; allowed: whole numbers from 1 to 1000"),
+        (["--workers", "1" + "0" * 19], "--workers: got 10000000000000000000; allowed: whole numbers from 1 to 1000"),
         (["--ray-address", "auto"], "--ray-address: goes with --engine ray, got --engine local"),
         (["--slurm", "partition=gpu"], "--slurm: goes with --engine slurm, got --engine local"),
         (["--engine", "slurm", "--workers", "2"], "--engine slurm: no sbatch and srun here; allowed: "),
@@ -790,16 +828,26 @@ def test_an_engine_that_cannot_be_had_is_one_line_and_leaves_nothing(tmp_path, c
 @pytest.mark.parametrize(
     ("argv", "told", "facts"),
     [
-        ([], "runs in this process", {"engine": "local", "workers": None}),
+        ([], "runs in this process", {"engine": "local", "workers": None, "requests": {}}),
         (["--workers", "3"], "runs in 3 workers of this machine", {"engine": "local", "workers": 3}),
         (["--workers", "1000"], "runs in 96 workers of this machine", {"engine": "local", "workers": 96}),
-        (["--engine", "ray"], "runs in as many workers as fit of Ray", {"engine": "ray", "workers": None}),
+        (
+            ["--engine", "ray", "--workers", "1000", "--worker-resource", "GPU=0.5"],
+            "runs in 96 workers of a Ray that is started on this machine, each with CPU=1, GPU=0.5",
+            {"engine": "ray", "workers": 96, "requests": {"CPU": 1.0, "GPU": 0.5}},
+        ),
+        (
+            [*LOCAL_ARRAY, "--slurm", "partition=gpu", "--slurm", "exclusive", "--slurm", "job-name=mine"],
+            "submits one array of 2 tasks to submitit's executor local, with time=60, job-name=mine, partition=gpu, exclusive",
+            {"engine": "slurm", "workers": 2, "requests": {"time": 60, "job-name": "mine", "partition": "gpu", "exclusive": True}},
+        ),
     ],
 )
 def test_a_dry_run_says_what_would_run_it(tmp_path, capsys, argv, told, facts):
     """No more workers than there are runs."""
-    if "ray" in argv and find_spec("ray") is None:
-        pytest.skip("needs ray: pip install '.[ray]'")
+    for engine, module in (("ray", "ray"), ("slurm", "submitit")):
+        if engine in argv and find_spec(module) is None:
+            pytest.skip(f"needs {module}: pip install '.[{engine}]'")
     (tmp_path / "small.yaml").write_text(SMALL)
     call = ["--grid", str(tmp_path / "small.yaml"), "--out", str(tmp_path / "out"), "--dry-run", *argv]
     assert main(call) == 0
@@ -820,7 +868,7 @@ def test_a_missing_extra_is_named(tmp_path, capsys, monkeypatch, name, module, e
 def test_importing_what_carries_plans_out_starts_no_jax():
     """Nor does it import Ray or submitit; and the modules of `run` import no engine."""
     folders = [ROOT / "jaxrecall/sweep" / name for name in ("running", "workers")]
-    modules = [path for folder in folders for path in folder.rglob("*.py") if path.stem not in ("ray", "slurm", "__main__")]
+    modules = [path for folder in folders for path in folder.rglob("*.py") if path.stem not in ("ray", "ray_driver", "slurm", "__main__")]
     names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in modules]
     assert len(names) >= 10
     code = (
