@@ -15,7 +15,8 @@ from jaxrecall import theory
 from jaxrecall.analysis.figures import critical, curves, predict
 from jaxrecall.analysis.figures.axis import Axis
 from jaxrecall.analysis.fit import fit
-from jaxrecall.analysis.report import PICTURES
+from jaxrecall.analysis.fit.steps import LAST
+from jaxrecall.analysis.report import PICTURES, _summary
 
 cli = importlib.import_module("jaxrecall.analysis.report.__main__")
 NEEDED = LEVELS[3:5]
@@ -212,7 +213,7 @@ def test_rows_without_a_number_are_counted():
     gone = (frame["seed"] == 3) & (frame["step"] > 3) & (frame["d"] == 32)
     frame = frame.astype({"n_correct": "float64"})
     frame.loc[gone, ["n_correct", "attention_mass", "loss", "test_loss"]] = np.nan
-    assert f"{gone.sum()} rows without a number are left out." in drawn(frame, "traces", render=True)[0]["trace-loss"].caption
+    assert f"{gone.sum()} rows without a number are left out." in _summary(studied(frame)[0], LAST)
 
 
 def test_theory_of_the_recipe_is_kept_from_runs_that_train_on():

@@ -17,8 +17,9 @@ from . import predict
 from .axis import Axis, column
 from .baseline import baseline, split
 from .grammar import OPEN, Chart, Layer, Line, Points, Rule
-from .study import Layout, Roles, Study, reported, with_states
-from .style import ACCURACY, DASH, NotDrawn, Picture, settings, text, told
+from .roles import Roles
+from .study import LOCKED, Layout, Study, reported, with_states
+from .style import ACCURACY, NotDrawn, Picture, settings, text, told
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 Formula = Callable[[Mapping[str, Any], float], float | None]
@@ -26,10 +27,6 @@ NO_TRACES = "no run has rows of several steps"
 ALONG_N = "is drawn along N alone"
 SOLID = {"marker": "none", "linewidth": 1.0}
 DOTTED = {"color": "black", "linewidth": 0.6, "linestyle": ":"}
-BARS = "Bars: 95 % intervals over seeds"
-LOCKED = 0.95
-"""Attention counts as locked where its mass on the informative token, between levels at N*, is above this."""
-
 OWN_UNIT, LAW_UNIT = "of each cell", "of the fitted law"
 NEAR = (0.8, 1.25)
 """Ratios that are 25 % off."""
@@ -42,7 +39,9 @@ def critical_N(study: Study, roles: Roles) -> Iterator[Picture]:
     for theta in study.thetas:
         shown = chart(study, roles.x, roles.lines, roles.panels, theta)
         title = f"Critical {study.along} at accuracy {theta:g}"
-        yield Picture(study.named(f"critical-{study.along.lower()}", theta), title, _caption(study, theta) + shown.remark, shown.figure())
+        yield Picture(
+            study.named(f"critical-{study.along.lower()}", theta), title, _caption(study, theta) + shown.remark(title), shown.figure()
+        )
 
 
 def chart(study: Study, x: str, lines: str | None, panels: Sequence[str], theta: float, with_theory: bool = True) -> Chart:
@@ -58,7 +57,7 @@ def chart(study: Study, x: str, lines: str | None, panels: Sequence[str], theta:
     if without is not None:
         layers.append(baseline(without, "critical", x))
     if with_theory and study.along == "N":
-        layers.append(theory_layer(cells, axis, theta, [*by, *panels]))
+        layers += theory_layers(cells, axis, theta, [*by, *panels])
     return Chart(layers, axis, _label(study, theta), lines=by, panels=panels, scale="log")
 
 
@@ -66,17 +65,22 @@ def _label(study: Layout, theta: float) -> str:
     return f"critical {study.along}* at accuracy {theta:g}" + " (samples)" * (study.along == "N")
 
 
-def theory_layer(cells: Table, axis: Axis, theta: float, by: Sequence[str]) -> Line:
-    """Theory's critical N along an axis, for cells alike in `by`: a dashed line, or ticks where nothing is between the values."""
+def theory_layers(cells: Table, axis: Axis, theta: float, by: Sequence[str]) -> list[Line]:
+    """Theory's critical N along an axis, for cells alike in `by`: dashed lines, or ticks where nothing is between the values.
+
+    What assumes locked attention is dotted, and says so.
+    """
     import pandas as pd
 
-    found = []
+    found: dict[str, list[Table]] = {}
     for values, mine in cells.groupby(list(by), dropna=False) if by else [((), cells)]:
         x, y = _theory(mine, axis, theta)
-        found.append(pd.DataFrame({axis.name: x, "theory": y}).assign(**dict(zip(by, values, strict=True))))
+        rows = pd.DataFrame({axis.name: x, "theory": y}).assign(**dict(zip(by, values, strict=True)))
+        found.setdefault(predict.legend(mine.to_dict("records")), []).append(rows)
     ticks = {"linestyle": "none", "marker": "_", "markersize": 12}
-    style = {"marker": "none", "linestyle": DASH, "linewidth": 0.9} if axis.numeric else ticks
-    return Line(pd.concat(found), "theory", "theory", style, limits=False)
+    return [
+        Line(pd.concat(rows), "theory", name, predict.STYLES[name] if axis.numeric else ticks, limits=False) for name, rows in found.items()
+    ]
 
 
 def _theory(cells: Table, axis: Axis, theta: float) -> tuple[Any, np.ndarray]:
@@ -85,7 +89,7 @@ def _theory(cells: Table, axis: Axis, theta: float) -> tuple[Any, np.ndarray]:
     nan, which breaks a line, where accuracy never reaches theta; 0 on a log axis is left out.
     """
     cells = cells[np.array([value != 0 for value in column(axis.name, cells)], bool)] if axis.numeric else cells
-    if axis.name in LAW and len(cells) > 1:
+    if axis.name in LAW and len(cells) > 1 and predict.legend(cells.to_dict("records")) == predict.THEORY:
         return predict.critical_curve(cells.iloc[0].to_dict(), axis.name, sorted(map(int, cells[axis.name])), theta)
     y = np.array([predict.critical_N(cell, theta) for cell in cells.to_dict("records")], dtype=float)
     return column(axis.name, cells), np.where(np.isfinite(y), y, np.nan)
@@ -98,16 +102,18 @@ def _caption(study: Study, theta: float) -> str:
     sentences = []
     for part, mine in reported(study.fit.exponents, theta).groupby("part", sort=False):
         terms = [_exponent(row, theirs.get((str(part), row.axis), np.nan)) for row in mine.itertuples()]
-        sentences.append(f"{part}: {study.along}* ~ {'; '.join(terms)}")
+        sentences.append(f"At accuracy {theta:g}, {part}: {study.along}* ~ {'; '.join(terms)}")
         if part in study.rejected(theta):
-            sentences.append(f"The cells with {part} do not follow a single power law, so none is drawn; these exponents are averages")
+            sentences.append(
+                f"At {theta:g} cells with {part} do not follow a single power law, so none is drawn; the exponents are averages"
+            )
     off = (found["critical"] / found["law"]).where(found["in_law"]).dropna()
     if len(off):
         worst = abs(np.log(off)).idxmax()
-        sentences.append(f"The cell farthest from the law is {study.at(worst)}, at {off[worst]:.2f} times its law")
-    if copies := int(found["copy_of"].notna().sum()):
+        sentences.append(f"At accuracy {theta:g} the cell farthest from the law is {study.at(worst)}, at {off[worst]:.2f} times its law")
+    if theta == study.thetas[0] and (copies := int(found["copy_of"].notna().sum())):
         sentences.append(f"{copies} of {len(found)} cells repeat another: they have the same draws and the same counts")
-    return ". ".join([*sentences, f"Of {len(found)} cells {crossings(found)}", BARS]) + "."
+    return ". ".join(sentences) + "." * bool(sentences)
 
 
 def crossings(found: Table) -> str:
@@ -144,7 +150,7 @@ def against_step(study: Study, roles: Roles) -> Iterator[Picture]:
         by = [lines] if lines else []
         shown = Chart(layers, Axis.make("step", found), _label(traces, theta), lines=by, panels=panels, scale="log")
         title = f"Critical N at accuracy {theta:g} against the step"
-        yield Picture(study.named("trace-critical-n", theta), title, _caption_of_steps(traces, found) + shown.remark, shown.figure())
+        yield Picture(study.named("trace-critical-n", theta), title, _caption_of_steps(traces, found) + shown.remark(title), shown.figure())
 
 
 def estimates(traces: Layout, theta: float, resamples: int) -> Table:
@@ -177,7 +183,7 @@ def _caption_of_steps(traces: Layout, found: Table) -> str:
     sizes = traces.cells.drop_duplicates([name for name in ("V", "d", "m") if name in traces.cells])
     if ratios := [ratio for row in sizes.to_dict("records") if (ratio := predict.parameters_per_bit(row)) is not None]:
         sentences.append(f"V_mat has {min(ratios):.2g} to {max(ratios):.2g} parameters for each of the log2 V! bits of the permutation")
-    return ". ".join([*sentences, BARS]) + "."
+    return ". ".join(sentences) + "."
 
 
 def collapse(study: Study, roles: Roles) -> Iterator[Picture]:
@@ -190,7 +196,8 @@ def collapse(study: Study, roles: Roles) -> Iterator[Picture]:
     kept = found["in_law"] & ~found["rejected"]
     if study.axes and found["law"][kept].notna().any():
         units[LAW_UNIT] = found["law"].where(kept)
-    shown = collapse_chart(study, units, roles.x, theta)
+    lines = next((axis for axis in (roles.x, roles.lines) if axis in study.axes), None)
+    shown = collapse_chart(study, units, lines, theta)
     sentences = [_spread(study, shown.table, unit) for unit in units]
     if LAW_UNIT not in units and found["rejected"].any():
         sentences.append("The fit rejects a single power law, so there is no collapse by the law.")
@@ -240,9 +247,12 @@ def agreement(study: Study, roles: Roles) -> Iterator[Picture]:
     known = [found for found in compared if found[-1]["ratio"].notna().any()]
     if not known:
         raise NotDrawn("theory covers no cell that crosses")
+    measured = any(found[-1]["attention"].notna().any() for found in known)
+    meaning = f" Locked: attention_mass at N* above {LOCKED}." if measured else " Without attention_mass none counts as locked."
     for theta, way, name, table in known:
         title = f"Predicted against observed critical N at accuracy {theta:g}: {way}"
-        yield Picture(study.named(name, theta), title, _agreed(study, table, way), _agreement_chart(table, theta).figure())
+        yield Picture(study.named(name, theta), title, _agreed(study, table, way) + meaning, _agreement_chart(table, theta).figure())
+        meaning = ""  # said once
 
 
 def compare(study: Study, theta: float, predicted: Formula) -> Table:
@@ -294,8 +304,7 @@ def _agreed(study: Study, table: Table, way: str) -> str:
         )
     missing = ((table["state"] == "crosses") & table["ratio"].isna()).sum()
     sentences += [f"{missing} cells that cross have no prediction"] * bool(missing)
-    nowhere = "" if table["attention"].notna().any() else " The table has no attention_mass, so none counts as locked."
-    return f"{way[0].upper()}{way[1:]}. {'; '.join(sentences)}. Locked: attention_mass at N* above {LOCKED}.{nowhere} Dotted: 25 % off."
+    return f"{way[0].upper()}{way[1:]}: {'; '.join(sentences)}."
 
 
 FIGURES = {

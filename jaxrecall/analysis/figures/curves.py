@@ -21,8 +21,9 @@ from .baseline import baseline, split
 from .critical import NO_TRACES, crossings
 from .grammar import Chart, Layer, Line, Panel, Rule, arranged, averaged, scale_of
 from .paper import look
-from .study import Layout, Roles, Study
-from .style import ACCURACY, BANDS, DASH, NotDrawn, Picture, line, settings, told
+from .roles import Roles
+from .study import Layout, Study
+from .style import ACCURACY, NotDrawn, Picture, line, settings, told
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 MARK = {"marker": "d", "color": "black", "markerfacecolor": "white", "markersize": 4.5, "markeredgewidth": 0.8}
@@ -57,7 +58,7 @@ def chart(
     if without is not None:
         layers.append(baseline(without, "accuracy", x))
     if theory is not None:
-        layers.append(Line(theory, legend="theory", style={"marker": "none", "linestyle": DASH, "linewidth": 0.9}))
+        layers += [Line(mine, legend=str(name), style=predict.STYLES[str(name)]) for name, mine in theory.groupby("legend")]
     if thresholds is not None and (thresholds["axis"] == x).all():
         layers.append(Crossings(thresholds, "theta"))
     return Chart(layers, Axis.make(x, levels), ACCURACY, lines=lines, panels=panels, scale=scale_of(levels["accuracy"].to_numpy(float)))
@@ -103,7 +104,7 @@ def draw_sweep(
         shown.figure(heading).savefig(png, format="png")
     atomic_write(path, png.getbuffer())  # shards may draw at once
     remarks = [f"{len(frame) - len(drawn)} non-finite runs are not drawn"] if len(drawn) < len(frame) else []
-    return "; ".join([*remarks, *filter(None, [shown.remark.strip(" .")])]) or None
+    return "; ".join([*remarks, *filter(None, [shown.remark("").strip(" :.")])]) or None
 
 
 def accuracy(study: Study, roles: Roles) -> Iterator[Picture]:
@@ -121,7 +122,8 @@ def accuracy(study: Study, roles: Roles) -> Iterator[Picture]:
         sentences.append(f"|accuracy - theory (dashed)| is {told(abs(off), study.where, 'mean', '.3f')}")
     elif study.along == "N":
         sentences.append("theory does not cover these cells")
-    yield Picture("accuracy", f"Accuracy against {study.along}", f"{'; '.join(sentences)}. {BANDS}{shown.remark}", shown.figure())
+    title = f"Accuracy against {study.along}"
+    yield Picture("accuracy", title, f"{'; '.join(sentences)}.{shown.remark(title)}", shown.figure())
     if roles.against:
         yield _against(study, roles, roles.against)
 
@@ -141,9 +143,9 @@ def _against(study: Study, roles: Roles, x: str) -> Picture:
     lines = roles.lines if roles.lines in axes else next((axis for axis in axes if axis in columns_in(x)), axes[0] if axes else None)
     panels = [axis for axis in axes if axis != lines]
     shown = chart(levels, x, [lines] if lines else [], panels, without=_without_mlp(study))
-    best = levels["accuracy"].idxmax()
-    sentence = f"Accuracy is highest {study.where(best)}: {levels['accuracy'][best]:.2f}. {BANDS}{shown.remark}"
-    return Picture("accuracy-against", f"Accuracy against {x}", sentence, shown.figure())
+    best, title = levels["accuracy"].idxmax(), f"Accuracy against {x}"
+    sentence = f"Accuracy is highest {study.where(best)}: {levels['accuracy'][best]:.2f}.{shown.remark(title)}"
+    return Picture("accuracy-against", title, sentence, shown.figure())
 
 
 def _predicted(study: Study, cell: int) -> Any:
@@ -156,7 +158,8 @@ def _predicted(study: Study, cell: int) -> Any:
     between = predict.accuracy_curve(at, study.levels.loc[study.levels["cell"] == cell, "N"].to_numpy(float))
     if between is None:
         return None
-    return pd.DataFrame({"N": between[0], "accuracy": between[1]}).assign(**{axis: at[axis] for axis in study.axes})
+    shown = pd.DataFrame({"N": between[0], "accuracy": between[1], "legend": predict.legend([at])})
+    return shown.assign(**{axis: at[axis] for axis in study.axes})
 
 
 @dataclass(frozen=True)
@@ -237,9 +240,9 @@ def _trace(study: Layout, quantity: Quantity, among: Table, roles: Roles) -> Pic
             sentences.append(f"{over} {told(ratio, named, form='.3g', most='at most')}.")
     lines, panels = arranged(levels, *roles.one_for_lines(levels, varying))
     shown = Chart(layers, Axis.make("step", levels), quantity.label, lines=lines, panels=panels, scale=quantity.scale)
-    gone = f" {study.n_left_out} rows without a number are left out." * bool(study.n_left_out)
-    caption = f"{' '.join(sentences)} {BANDS}{gone}{shown.remark}"
-    return Picture(f"trace-{quantity.name}", f"{quantity.title} against the step", caption, shown.figure())
+    title = f"{quantity.title} against the step"
+    caption = f"{' '.join(sentences)}{shown.remark(title)}"
+    return Picture(f"trace-{quantity.name}", title, caption, shown.figure())
 
 
 FIGURES = {"accuracy against N": accuracy, "traces": traces}

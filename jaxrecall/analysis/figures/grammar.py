@@ -22,6 +22,9 @@ from .paper import inches, points
 from .style import DASH, MARKERS, distinguishing, line, outline, settings, shades, spread, text
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
+ASIDE = 0.1
+"""Marks of the outermost lines stand this far from their place, in steps of the axis."""
+
 MAX_PANELS = 12
 MAX_LINES = 14
 """Most lines of one panel that more than one axis makes."""
@@ -146,14 +149,14 @@ class Points(Layer):
         for rows, looks, side in panel.lines(self.table):
             looks |= dict(self.style)
             step = panel.x.step * self.aside
-            open_at = panel.places(rows, side * 0.7 * step)
-            self._bars(panel.ax, panel.places(rows, side * min(0.2, 0.5 * step)), rows, looks)
+            at = panel.places(rows, side * 2 * ASIDE * min(1.0, step))
+            self._bars(panel.ax, at, rows, looks)
             if self.joined and panel.x.numeric:
                 self._join(panel, rows.iloc[np.argsort(panel.places(rows), kind="stable")], looks)
             for state, (marker, _) in OPEN.items():
                 mine = (rows["state"] == state).to_numpy() if "state" in rows else np.zeros(len(rows), bool)
                 open_mark = {"color": looks["color"], "markerfacecolor": "white", "markersize": 5, "zorder": 3}
-                panel.ax.plot(open_at[mine], rows["tried"][mine] if mine.any() else [], marker, **open_mark)
+                panel.ax.plot(at[mine], rows["tried"][mine] if mine.any() else [], marker, **open_mark)
 
     def _bars(self, ax: Any, at: np.ndarray, rows: Table, looks: dict[str, Any]) -> None:
         known = rows[self.y].notna().to_numpy()
@@ -240,11 +243,10 @@ class Chart:
         """The values that select each panel that is drawn."""
         return fewer(values_of(self.table, self.panels), min(self.most, room()))
 
-    @property
-    def remark(self) -> str:
-        """How many panels are drawn, if not all; for a caption."""
+    def remark(self, title: str) -> str:
+        """How many panels are drawn, if not all; for the caption of a figure of that title."""
         n = len(values_of(self.table, self.panels))
-        return f" {len(self.parts)} of {n} panels are drawn." if len(self.parts) < n else ""
+        return f" {title}: {len(self.parts)} of {n} panels are drawn." if len(self.parts) < n else ""
 
     def figure(self, title: str = "", make: Callable[..., Any] | None = None) -> Any:
         """A figure of its own, by `make` if not matplotlib's Figure, with all panels and legends outside of them."""

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from .axis import Axis, borders, column
-from .critical import theory_layer
+from .critical import theory_layers
 from .grammar import MAX_PANELS, Chart, Layer, Panel, Points, fewer, values_of, where
-from .study import Layout, Roles, Study
+from .roles import Roles
+from .study import Layout, Study
 from .style import ACCURACY, UNTESTED, NotDrawn, Picture, outline
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
@@ -174,19 +175,20 @@ class Map:
         """The chart with its title and sentence; its file has the first word alone as its name for the usual two axes."""
         spelled = ("".join(c if c.isalnum() else {"*": "x", "/": "-by-"}.get(c, "") for c in axis) for axis in (self.x, self.y))
         usual = self.study.axes and (self.x, self.y) == (self.study.axes[0], self.study.along)
-        apart = sorted((self.axes[0].used | self.axes[1].used) & {*self.panels})
-        sentence += f" Panels of one {' and '.join(apart)} each: a pixel is one cell." if apart else ""
-        sentence += chart.remark + " Hatched: not tested." * self.gaps
-        return Picture(first if usual else "-".join([first, *spelled]), f"{title}: {self.y} against {self.x}", sentence, chart.figure())
+        title = f"{title}: {self.y} against {self.x}"
+        sentence = f"{sentence}{chart.remark(title)}".strip()
+        return Picture(first if usual else "-".join([first, *spelled]), title, sentence, chart.figure())
 
 
 def phase(study: Study, roles: Roles) -> Iterator[Picture]:
     """Mean accuracy over each pair of axes, with the fitted contour and theory's."""
     if not roles.phases:
         raise NotDrawn(f"no axis but {study.along} varies")
+    sentence = _sentence(study, study.thetas[0])
     for x, y in roles.phases:
         shown, over = phase_chart(study, x, y)
-        yield over.picture("phase", "Phase diagram", _sentence(study, study.thetas[0]), shown)
+        yield over.picture("phase", "Phase diagram", sentence, shown)
+        sentence = ""  # said once
 
 
 def phase_chart(study: Study, x: str, y: str, with_theory: bool = True) -> tuple[Chart, Map]:
@@ -199,9 +201,9 @@ def phase_chart(study: Study, x: str, y: str, with_theory: bool = True) -> tuple
         stars, (axis, _) = study.thresholds(theta), over.axes
         layers.append(Points(stars, "critical", f"{y}* at {theta:g}, fitted", WHITE, joined=True, aside=False))
         if with_theory and y == "N":
-            theory = theory_layer(study.cells, axis, theta, over.panels)
-            if not theory.table.duplicated([axis.name, *over.panels]).where(theory.table["theory"].notna(), False).any():
-                layers.append(replace(theory, style={**theory.style, "color": "black"}))
+            for theory in theory_layers(study.cells, axis, theta, over.panels):
+                if not theory.table.duplicated([axis.name, *over.panels]).where(theory.table["theory"].notna(), False).any():
+                    layers.append(replace(theory, style={**theory.style, "color": "black"}))
     return over.chart(layers), over
 
 

@@ -16,8 +16,9 @@ from .axis import Axis
 from .critical import ALONG_N
 from .grammar import Chart, Layer, Line, Panel
 from .maps import Map, Pixels
-from .study import Roles, Study
-from .style import BANDS, DASH, NotDrawn, Picture, told
+from .roles import Roles
+from .study import Study
+from .style import DASH, NotDrawn, Picture, told
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 COLUMNS = {"leakage": "noise_leakage", "mean_bias": "noise_bias", "mlp": "noise_mlp", "gradient": "noise_gradient", "whole": "noise_whole"}
@@ -52,6 +53,7 @@ def noise(study: Study, roles: Roles) -> Iterator[Picture]:
         over = Map(study, x, y)
         pixels = Pixels(study.levels.assign(leads=leads.reindex(study.levels.index)), "leads", colours=colours, gaps=over.gaps)
         yield over.picture("noise", f"Leading noise of the attention scores, {how}", sentence, over.chart([pixels]))
+        sentence = ""  # said once
     yield _lines(study, measured, predicted, sentence)
 
 
@@ -90,6 +92,9 @@ def _led(noises: Table, leads: Table, how: str) -> str:
 
 
 def _lines(study: Study, measured: Table, predicted: Table, sentence: str) -> Picture:
+    several = study.levels.groupby("cell")["N"].transform("size") > 1
+    among = several if several.any() else ~several  # one N is no line
+    measured, predicted = (noises.where(among) for noises in (measured, predicted))
     shown = _stacked(study, measured, low=measured_noise(study, 0.25), high=measured_noise(study, 0.75))
     theory = {"linestyle": DASH, "marker": "none", "linewidth": 0.9}
     layers = [Line(shown, "noise", low="low", high="high"), Line(_stacked(study, predicted), "noise", "theory", theory)]
@@ -103,7 +108,7 @@ def _lines(study: Study, measured: Table, predicted: Table, sentence: str) -> Pi
     how = "Lines: medians over seeds; bands: quartiles." if measured[PARTS].notna().any(axis=None) else "The parts were not measured."
     sentence += f" {len(chart.parts)} of {len(study.cells)} cells are drawn; theory dashed. {how}"
     sentence += _compared(study, measured, predicted)
-    return Picture("noise-lines", "Noises of the attention scores along N", sentence, chart.figure())
+    return Picture("noise-lines", "Noises of the attention scores along N", sentence.strip(), chart.figure())
 
 
 def _stacked(study: Study, noises: Table, **bands: Table) -> Table:
@@ -115,7 +120,8 @@ def _stacked(study: Study, noises: Table, **bands: Table) -> Table:
     for name, values in noises.items():
         if (values >= LEAST_NOISE).any():
             ends = {end: band[name].clip(LEAST_NOISE) for end, band in bands.items()}
-            parts.append(table.assign(_noise=predict.NOISES.get(str(name), WHOLE), noise=values.where(values >= LEAST_NOISE), **ends))
+            found = table.assign(_noise=predict.NOISES.get(str(name), WHOLE), noise=values.where(values >= LEAST_NOISE), **ends)
+            parts.append(found[values.notna()])
     return pd.concat(parts[1:] or parts, ignore_index=True)
 
 
@@ -158,7 +164,7 @@ def decoders(study: Study, roles: Roles) -> Iterator[Picture]:
     layers = [Line(table, "value", low="low", high="high"), Ceiling(ceiling, "ceiling", "Fano ceiling (approximate)", dotted)]
     looks: dict[str, Any] = dict(DECODERS.values())
     chart = Chart(layers, Axis.make("N", table), "accuracy (fraction)", lines=["_by"], panels=study.axes, looks=looks)
-    yield Picture("decoders", "Decoders of the initial gradient", _caption(study, here) + chart.remark, chart.figure())
+    yield Picture("decoders", "Decoders of the initial gradient", _caption(study, here) + chart.remark("Decoders"), chart.figure())
 
 
 def _ceiling(study: Study, cell: int) -> Table:
@@ -178,7 +184,7 @@ def _caption(study: Study, here: list[str]) -> str:
     over = (levels[here].max(axis=1) - study.asked(predict.fano_ceiling)).dropna()
     most = f", at most by {over.max():.2f} ({study.where(over.idxmax())})" if (over > 0).any() else ""
     bound = f" Of {len(over)} levels {(over > 0).sum()} are above the ceiling{most}." if len(over) else ""
-    return f"Decoders minus the three steps: {'; '.join(gains)}.{bound} {BANDS}"
+    return f"Decoders minus the three steps: {'; '.join(gains)}.{bound}"
 
 
 FIGURES = {"dominating noise": noise, "decoders of the initial gradient": decoders}

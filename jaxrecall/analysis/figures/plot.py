@@ -26,7 +26,8 @@ from .baseline import baseline, split
 from .grammar import Chart, Line, Points, averaged, scale_of, values_of, where
 from .maps import Pixels, has_gaps, phase_chart
 from .paper import look, paper, sized, styled
-from .study import Study, misplaced, roles, study, varying, with_states
+from .roles import misplaced, roles
+from .study import Study, study, varying, with_states
 from .style import label
 
 if TYPE_CHECKING:

@@ -17,28 +17,58 @@ from scipy.interpolate import PchipInterpolator
 from ... import theory
 from ...errors import TheoryError
 from ...theory import Model, surrogate
+from ...theory.noise import has_score_noise
 from ..fit.axes import RATIO
+from .style import DASH
 
 NOISES = {"leakage": "trigger leakage", "mean_bias": "mean bias", "mlp": "MLP noise", "gradient": "gradient noise"}
 
 POINTS = 8
 """Theory is evaluated at this many places at least along a line, and interpolated between them."""
 
-NO_FIELD = ("part", RATIO)
-"""Columns of cells that only repeat others."""
+NO_FIELD = ("part", RATIO, "foreign", "locked_from")
+"""Columns of cells that are no settings of a model."""
+
+THEORY, ASSUMES = "theory", "theory, assumes locked attention"
+STYLES: dict[str, dict[str, Any]] = {
+    THEORY: {"marker": "none", "linestyle": DASH, "linewidth": 0.9},
+    ASSUMES: {"marker": "none", "linestyle": (0, (1, 1.5)), "linewidth": 1.1},
+}
+"""How a prediction looks, by its name in a legend."""
 
 Formula = Callable[..., Any]
 Cell = Mapping[str, Any]
 
 
 def accuracy(at: Cell, N: float) -> float | None:
-    """Predicted test accuracy (fraction)."""
-    return _predicted(theory.accuracy, at, N)
+    """Predicted test accuracy (fraction); None too where it assumes locked attention and attention was measured to be open."""
+    return None if is_open(at, N) else _predicted(theory.accuracy, at, N)
 
 
 def critical_N(at: Cell, theta: float) -> float | None:
-    """Predicted N* (samples); infinite if accuracy never reaches theta."""
-    return _predicted(theory.critical_N, at, theta)
+    """Predicted N* (samples); infinite if accuracy never reaches theta; None as for `accuracy`."""
+    found = _predicted(theory.critical_N, at, theta)
+    return None if found is None or is_open(at, found) else found
+
+
+def assumes_locked(at: Cell) -> bool:
+    """Whether theory covers a cell only by assuming that its attention is locked."""
+    return bool(_predicted(_without_noise, at))
+
+
+def _without_noise(model: Model) -> bool:
+    return model.L > 1 and not has_score_noise(model)
+
+
+def is_open(at: Cell, N: float) -> bool:
+    """Whether theory assumes locked attention at this N where it was measured not to be; `at` has `locked_from` where it was."""
+    measured = at.get("locked_from")
+    return measured is not None and N < measured and assumes_locked(at)
+
+
+def legend(cells: Iterable[Cell]) -> str:
+    """What a legend calls the theory of some cells."""
+    return ASSUMES if any(map(assumes_locked, cells)) else THEORY
 
 
 def fano_ceiling(at: Cell, N: float) -> float | None:
@@ -75,6 +105,9 @@ def surrogate_N(at: Cell, theta: float, seeds: int) -> float | None:
 
 def accuracy_curve(at: Cell, N: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     """Predicted test accuracy along N, (N, accuracy): smooth in ln N between these N and, where they are few, some more."""
+    N = N[[not is_open(at, float(n)) for n in N]]
+    if not len(N):
+        return None
     low, high = float(np.log(N.min())), float(np.log(N.max()))
     few = len(set(N)) < POINTS and low < high
     asked = np.unique([*N, *np.exp(np.linspace(low, high, POINTS)).round()] if few else N)
@@ -121,6 +154,8 @@ def _predicted(formula: Formula, at: Cell, *arguments: Any, any_training: bool =
 
 def _answer(formula: Formula, at: Cell, *arguments: Any, any_training: bool = False) -> Any:
     """What a formula says of all settings of a cell, or the TheoryError that refuses them."""
+    if at.get("foreign") is not None and at["foreign"] == at["foreign"]:
+        return TheoryError(f"{at['foreign']}; covered by theory: no such column")
     plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in at.items() if name not in NO_FIELD}
     settings = {name: value for name, value in plain.items() if value is not None and value == value}
     for law in {name.partition(".")[0] for name in settings if "." in name}:  # the text of a law holds its numbers

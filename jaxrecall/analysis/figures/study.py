@@ -16,15 +16,17 @@ from ..fit.fitting import Fit, fit
 from ..fit.law import Law
 from ..fit.steps import ALL, traced
 from . import predict
-from .axis import columns_in, expression
 from .grammar import banded
 from .style import settings
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 Names = Sequence[str]
 ORDER = ("d", "L", "V", "m")
+LOCKED = 0.95
+"""Attention counts as locked where its mass on the informative token is above this."""
+
 NOT_MEASURED = {"point_id", "seed", *FIELDS, "n_correct", "accuracy", "n_tied", "draw_check", "seconds", "code_version"}
-OWN = ("cell", "level", "part", "sd", "n_seeds", "state", "law", "low", "high", "tried")
+OWN = ("cell", "level", "part", "sd", "n_seeds", "state", "law", "low", "high", "tried", "foreign", "locked_from")
 """Columns with a meaning of their own in a report."""
 
 
@@ -33,8 +35,9 @@ class Layout:
     """The runs of a table that have a count, by cell and level.
 
     `along` is the axis of the levels, usually N. `cells`: one row per cell, with its settings and the name of its family (column
-    `part`). `levels`: one row per cell (column `cell`) and level, with `accuracy`, the mean over its runs (fraction), `sd` over seeds
-    and the band `low` to `high`, `n_seeds`, and the mean of whatever else was measured. `runs` have their `cell` and their `level`,
+    `part`), `foreign`, what no formula knows of, and `locked_from`, the level from which attention is locked.
+    `levels`: one row per cell (column `cell`) and level, with `accuracy`, the mean over its runs (fraction), `sd` over seeds and the
+    band `low` to `high`, `n_seeds`, and the mean of whatever else was measured. `runs` have their `cell` and their `level`,
     the index of a row of `levels`. `axes` are those that vary between cells. `n_left_out` rows have no count.
     """
 
@@ -190,79 +193,6 @@ def varying(families: Sequence[cells.Family]) -> tuple[str, ...]:
     return tuple(axis for axis in names if len({str(one[axis]) for one in at}) > 1)
 
 
-@dataclass(frozen=True)
-class Roles:
-    """`x` of the figure of critical values, what makes `lines`, what makes `panels`, and the two axes of each phase diagram.
-
-    `against` is arithmetic on axes that accuracy is drawn against. The first `n_chosen` panels were asked for.
-    """
-
-    x: str | None
-    lines: str | None
-    panels: tuple[str, ...]
-    phases: tuple[tuple[str, str], ...]
-    against: str | None = None
-    n_chosen: int = 0
-
-    def one_for_lines(self, table: Table, axes: Sequence[str]) -> tuple[str | None, list[str]]:
-        """Where neither stands along x: of `lines` and `x` the one with more values makes the lines, and all other axes panels."""
-        candidates = [axis for axis in (self.lines, self.x) if axis in axes]
-        lines = max(candidates, key=lambda axis: table[axis].nunique()) if candidates else None
-        return lines, [axis for axis in axes if axis != lines]
-
-
-def roles(
-    families: Sequence[cells.Family], x: str | None = None, lines: str | None = None, panels: Names = (), phases: Sequence[Names] = ()
-) -> Roles:
-    """The choices that were made, and good ones for the rest; raises FitError with everything that is wrong."""
-    axes, along = varying(families), families[0].along
-    at = [{along: 1} | cell.at for family in families for cell in family.cells]
-    against = x if x is not None and x not in at[0] and columns_in(x) != {x} else None
-    problems = misplaced(axes, x=[x] if x and not against else [], lines=[lines] if lines else [], panels=panels)
-    problems += [problem for name in ([against] if against else []) for problem in _unknown("x", name, at)]
-    new = dict.fromkeys(axis for pair in phases for axis in pair if axis not in at[0])
-    problems += [problem for axis in new for problem in _unknown("phase", axis, at)]
-    problems += [f"phase: {a!r} twice; allowed: two axes" for a, b in phases if a == b]
-    if problems:
-        raise FitError(problems)
-    taken = {lines, *panels}
-    if against:
-        inside = [axis for axis in axes if axis in columns_in(against) and axis not in taken]
-        x = None if along in columns_in(against) else against
-        taken |= {max(inside, key=lambda axis: len({cell[axis] for cell in at}), default=None)} if x else set()
-    rest = [axis for axis in axes if axis not in taken and axis != x]
-    x = x or (rest.pop(0) if rest else None)
-    lines = lines or (rest.pop(0) if rest else None)
-    pairs = tuple((a, b) for a, b in phases) or (((x, along),) if x else ())
-    return Roles(x, lines, (*panels, *rest), pairs, against, len(panels))
-
-
-def _unknown(place: str, axis: str, at: Sequence[dict[str, Any]]) -> list[str]:
-    """What is wrong with an axis that is arithmetic on those of the cells `at`."""
-    try:
-        if unknown := sorted(expression(axis).names - {*at[0]}):
-            return [f"{place}: {axis!r} has no {', '.join(unknown)}; allowed: {', '.join(at[0])} and arithmetic, as in 'm * d'"]
-        for cell in at:
-            expression(axis).evaluate(cell)
-    except ValueError as error:
-        return [f"{place}: {error}"]
-    return []
-
-
-def misplaced(axes: Sequence[str], **chosen: Sequence[str]) -> list[str]:
-    """What is wrong with the axes that were chosen for each place: they do not vary, or have two places."""
-    found = [
-        f"{name}: {axis!r}; allowed, as these vary: {', '.join(axes) or 'none'}"
-        for name, given in chosen.items()
-        for axis in given
-        if axis not in axes
-    ]
-    every = [axis for given in chosen.values() for axis in given]
-    if twice := sorted({axis for axis in every if every.count(axis) > 1}):
-        found.append(f"{', '.join(chosen)}: {', '.join(twice)} more than once; an axis has one place")
-    return found
-
-
 def _traces(every: Table, along: str) -> Layout | None:
     frame = traced(every)
     if frame["n_correct"].isna().all():
@@ -286,11 +216,31 @@ def _layout(frame: Table, families: list[cells.Family], axes_: tuple[str, ...]) 
     mine = rows.merge(at.rename_axis("cell").reset_index(), on=list(every[0][1].at), how="left")
     fields = [name for name in rows if name in (*FIELDS, "step") or "." in name]
     table = at.join(mine.groupby("cell")[[name for name in fields if name not in (*at, along)]].first())
+    unknown = axes.unknown_settings(rows, [*every[0][1].at, along])
+    table["foreign"] = f"{unknown[0]}: got {rows[unknown[0]].dropna().iloc[0]!r}" if unknown else None
     runs = _with_levels(mine, curves, along)
     known = NOT_MEASURED | {*at, *fields, "_at", "cell", "level"}
     measured = [name for name in runs if name not in known and pd.api.types.is_float_dtype(runs[name])]
-    levels = curves.join(runs.groupby("level")[measured].mean()).merge(table, left_on="cell", right_index=True)
+    means = curves.join(runs.groupby("level")[measured].mean())
+    table["locked_from"] = _locked_from(means, along).reindex(table.index)
+    levels = means.merge(table, left_on="cell", right_index=True)
     return Layout(runs, table, levels, axes_, families, int(frame["n_correct"].isna().sum()))
+
+
+def _locked_from(levels: Table, along: str) -> Table:
+    """By cell, the level from which on attention is locked: 0 if it is everywhere, inf if nowhere, nan if it was not measured."""
+    name = next((name for name in ("attention_mass", "attention_top1") if name in levels), None)
+    if name is None:
+        return levels.groupby("cell")[along].first() * np.nan
+
+    def first(mine: Table) -> float:
+        mine = mine[mine[name].notna()].sort_values(along)
+        open_ = np.flatnonzero(mine[name] <= LOCKED)
+        after = mine[along].to_numpy(float)[open_[-1] + 1 :] if len(open_) else np.zeros(1)
+        return float(after[0]) if len(after) else np.inf
+
+    known = levels.groupby("cell")[name].count() > 0
+    return levels.groupby("cell")[[along, name]].apply(first).where(known)
 
 
 def _curve(index: int, cell: cells.Cell, family: cells.Family) -> Table:

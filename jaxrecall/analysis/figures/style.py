@@ -34,8 +34,11 @@ DASH = (0, (3, 1.5))
 ACCURACY = "test accuracy (fraction)"
 """Label of an axis."""
 
-BANDS = "Lines: mean over seeds; bands: one standard deviation over seeds."
-"""What most figures show."""
+CONVENTIONS = (
+    "Lines are means over seeds, bands one standard deviation, and bars 95 % intervals over seeds, unless a caption says otherwise. "
+    "In a map a pixel is one cell at one level, and what is hatched was not tested."
+)
+"""What most figures show; said once."""
 
 UNTESTED: dict[str, Any] = {"facecolor": "white", "edgecolor": "0.8", "hatch": "////", "linewidth": 0.0}
 

@@ -202,5 +202,15 @@ def without_switches(frame: Table) -> tuple[Table, list[str]]:
     return frame[~again].drop(columns=switches), remarks
 
 
+def unknown_settings(frame: Table, point: Sequence[str]) -> list[str]:
+    """Columns from elsewhere that seeds of a point share, so that they are settings, or might be. None of a table that names its axes."""
+    if is_own(frame) or isinstance(frame.attrs.get("axes"), list) or not (names := [n for n in _foreign(frame) if n not in point]):
+        return []
+    points = frame.groupby([*point], dropna=False, observed=True)
+    if points["seed"].nunique().max() < 2:
+        return []
+    return [name for name in names if frame[name].notna().any() and points[name].nunique(dropna=False).max() == 1]
+
+
 def _foreign(frame: Table) -> list[str]:
     return [name for name in frame if name not in COLUMNS and all(map(np.isscalar, frame[name]))]

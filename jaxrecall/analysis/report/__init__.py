@@ -14,8 +14,9 @@ from ...sweep.store.files import atomic_write, holds_results
 from ...sweep.store.store import Store
 from ..figures import critical, curves, maps, noise, predict
 from ..figures.paper import look
-from ..figures.study import Roles, Study, roles, study
-from ..figures.style import FORMATS, NotDrawn, Picture, label, save
+from ..figures.roles import Roles, roles
+from ..figures.study import Study, study
+from ..figures.style import CONVENTIONS, FORMATS, NotDrawn, Picture, label, save
 from ..fit import cells, runs
 from ..fit.axes import along_of
 from ..fit.fitting import RESAMPLES
@@ -146,8 +147,10 @@ def _summary(found: Study, step: Steps) -> str:
         f"{len(found.cells)} cells ({', '.join(found.axes) or 'nothing'} vary), {len(rows)} rows, {rows['seed'].nunique()} seeds. "
         f"{legend}. m = 0: attention only. {theory}"
     )
+    summary = f"{summary.strip()} {CONVENTIONS}"
     if not found.traces:
-        return summary.strip()
+        return summary
     named = {LAST: "their last step", ALL: "all recorded steps"}
     steps = named.get(step) if isinstance(step, str) else f"step {', '.join(map(str, [step] if isinstance(step, int) else step))}"
-    return f"{summary.strip()} Of runs that train on, the figures and tables take {steps}; those against the step show every one."
+    gone = f" {found.traces.n_left_out} rows without a number are left out." * bool(found.traces.n_left_out)
+    return f"{summary} Of runs that train on, the figures and tables take {steps}; those against the step show every one.{gone}"

@@ -21,6 +21,7 @@ from ..fit import runs, steps
 from ..fit.axes import ALONG
 from ..fit.fitting import RESAMPLES
 from . import SURROGATE_SEEDS, Report, write
+from .page import by_reason
 
 
 def parser() -> argparse.ArgumentParser:
@@ -89,7 +90,7 @@ def lines(report: Report) -> Iterator[str]:
         yield f"note: {remark}"
     for picture in report.pictures:
         yield f"{picture.title}\n  {picture.caption}"
-    for what, why in report.left_out:
+    for what, why in by_reason(report.left_out):
         yield f"left out: {what}: {why}"
     yield f"\npage:     {report.page} ({report.page.stat().st_size / 1e6:.2f} MB)"
     yield f"figures:  {report.folder} ({len(report.pictures)} as {', '.join(report.formats)})"

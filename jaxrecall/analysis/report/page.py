@@ -53,7 +53,7 @@ def page(
 ) -> str:
     """The whole page: figures with their SVG and captions, what was left out and why, and sections of (heading, HTML)."""
     shown = "".join(_figure(picture, svg, folder, formats) for picture, svg in figures)
-    missing = "".join(f"<li>{escape(what)}: {escape(why)}.</li>" for what, why in left_out)
+    missing = "".join(f"<li>{escape(what)}: {escape(why)}.</li>" for what, why in by_reason(left_out))
     sections = [*([("Left out", f"<ul>{missing}</ul>")] if missing else []), *sections]
     rest = "".join(f'<h2 id="{_id(heading)}">{escape(heading)}</h2>{content}\n' for heading, content in sections)
     contents = [(picture.name, picture.title) for picture, _ in figures] + [(_id(heading), heading) for heading, _ in sections]
@@ -64,6 +64,12 @@ def page(
         f"<p>{escape(summary)}</p>\n"
         f'<nav aria-label="Contents"><ol>{listed}</ol></nav>\n{shown}\n{rest}</body></html>\n'
     )
+
+
+def by_reason(left_out: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """What was left out, each reason once."""
+    reasons = dict.fromkeys(why for _, why in left_out)
+    return [(", ".join(what for what, other in left_out if other == why), why) for why in reasons]
 
 
 def _id(heading: str) -> str:
