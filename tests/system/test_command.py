@@ -27,7 +27,9 @@ def module(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_every_command_is_a_word_of_the_package():
-    with_main = {path.stem for path in (ROOT / "jaxrecall").glob("*.py") if '\nif __name__ == "__main__":' in path.read_text()} - {"__main__"}
+    with_main = {path.stem for path in (ROOT / "jaxrecall").glob("*.py") if '\nif __name__ == "__main__":' in path.read_text()} - {
+        "__main__"
+    }
     with_main |= {path.parent.name for path in (ROOT / "jaxrecall").glob("*/__main__.py")}
     assert set(command.MODULES) == with_main
     assert set(re.findall(r"^  jaxrecall (\w+) ", command.HELP, re.M)) == with_main
