@@ -27,7 +27,9 @@ def module(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_every_command_is_a_word_of_the_package():
-    with_main = {path.stem for path in (ROOT / "jaxrecall").glob("*.py") if '\nif __name__ == "__main__":' in path.read_text()} - {"__main__"}
+    with_main = {path.stem for path in (ROOT / "jaxrecall").glob("*.py") if '\nif __name__ == "__main__":' in path.read_text()} - {
+        "__main__"
+    }
     with_main |= {path.parent.name for path in (ROOT / "jaxrecall").glob("*/__main__.py")}
     assert set(command.MODULES) == with_main
     assert set(re.findall(r"^  jaxrecall (\w+) ", command.HELP, re.M)) == with_main
@@ -128,6 +130,13 @@ def test_a_grid_of_another_simulator_is_copied_with_its_module(tmp_path, monkeyp
     assert examples.main(["perceptron"]) == 2
     assert "perceptron.py: exists already and is not overwritten" in capsys.readouterr().err
     assert not Path("perceptron.yaml").exists()
+
+
+def test_a_grid_of_a_given_table_is_copied_with_the_table(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert examples.main(["structure"]) == 0
+    assert capsys.readouterr().out.startswith("copied structure.yaml, structure.npy, grid.schema.json. To run it: ")
+    assert Path("structure.npy").read_bytes() == (ROOT / "sweeps/structure.npy").read_bytes()
 
 
 def test_an_unknown_example_is_refused(tmp_path, monkeypatch, capsys):
