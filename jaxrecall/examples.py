@@ -1,6 +1,6 @@
 """python -m jaxrecall.examples: lists the grids that come with the package, and copies one to the current folder.
 
-A grid of a simulator other than that of the package is copied together with the simulator's module.
+A grid of a simulator other than that of the package is copied together with the simulator's module, one of a given table with the table.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def about(path: Path) -> str:
 
 
 def copy(name: str, to: Path) -> list[Path]:
-    """Copies a grid to the folder `to`, with what it names: the schema for editors in its first line, or the module of a simulator.
+    """Copies a grid to the folder `to`, with what it names: the schema for editors, the module of a simulator, or a table of embeddings.
 
     Returns:
         The new files, the grid first.
@@ -54,7 +54,7 @@ def copy(name: str, to: Path) -> list[Path]:
         raise UsageError(f"NAME: got {shortened(name)}{suggest(name, known)}; allowed: {', '.join(known)}")
     source = known[name.removesuffix(".yaml")]
     module = source.with_suffix(".py")
-    sources = [source, module] if module.exists() else [source]
+    sources = [source, *(path for path in (module, source.with_suffix(".npy")) if path.exists())]
     targets = [to / path.name for path in sources]
     if existing := [target for target in targets if target.exists()]:
         raise UsageError(f"{existing[0]}: exists already and is not overwritten; move it away, or run it: {_run(targets[0])}")
@@ -63,8 +63,8 @@ def copy(name: str, to: Path) -> list[Path]:
         sources, targets = [*sources, schema], [*targets, to / SCHEMA]
     for path, target in zip(sources, targets, strict=True):
         try:
-            with open(target, "x", encoding="utf-8") as file:
-                file.write(path.read_text(encoding="utf-8"))
+            with open(target, "xb") as file:
+                file.write(path.read_bytes())
         except OSError as error:
             raise UsageError(f"{error.filename or target}: cannot be written: {error.strerror}") from None
     return targets

@@ -203,12 +203,15 @@ def draw(study, picture):
 
 if __name__ == "__main__":
     import storage
+    import structure
     import width
 
     with look():
         draw("mlp", width.mlp())
         draw("width", width.phases())
         draw("storage", storage.storing())
+        draw("structure", structure.collapsed())
+        draw("structure", structure.along())
         draw("law", critical())
         table = levels()
         draw("law", collapse(table))

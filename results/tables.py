@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import storage
+import structure
 import theory
 import width
 from law import LAW, SIZES, STUDY, markdown, regression, searched
@@ -282,6 +283,7 @@ CLAIMS = (
     embeddings,
     *width.TABLES,
     *storage.TABLES,
+    *structure.TABLES,
     noise_map,
     noise_of_gradient,
     sensitivity,

@@ -126,7 +126,8 @@ def _picture(job: Job, events: Events | None) -> None:
         return
     path = job.store.folder / "accuracy.png"
     rows = job.table()
-    remark = curves.draw_sweep(mine, job.grid.axes, job.grid.name, path, rows, job.grid.searched)
+    axes = [name for name in job.grid.axes if name in mine]  # the parameter of a law is a column once a run with this law has finished
+    remark = curves.draw_sweep(mine, axes, job.grid.name, path, rows, job.grid.searched)
     if events:
         events.emit("picture", path=str(path), rows=len(mine))
         return
@@ -134,10 +135,11 @@ def _picture(job: Job, events: Events | None) -> None:
         heading = f"{rows[0]['axis']} at which the mean accuracy over seeds crosses theta, and its 95 % interval"
         number, table = _short, pd.DataFrame(rows).drop(columns=["axis", "N_star", "warning"])
     else:
-        x, line, panels = curves.places(job.grid.axes)
+        x, line, panels = curves.places(axes)
         heading = f"accuracy, mean over {mine['seed'].nunique()} seeds" + (f"; one column per {line}" if line else "")
         number = "{:.3f}".format
-        table = mine.pivot_table(values=job.simulator.accuracy, index=[*panels, x], columns=line)
+        means = mine.groupby([*panels, x, *([line] if line else [])], dropna=False)[job.simulator.accuracy].mean()
+        table = means.unstack(line) if line else means.to_frame()
     shown = {"max_rows": 40, "max_columns": 12, "width": 120, "float_format": number}
     with pd.option_context(*(part for name, value in shown.items() for part in (f"display.{name}", value))):
         print(f"\n{heading}")
@@ -147,7 +149,7 @@ def _picture(job: Job, events: Events | None) -> None:
     for i, row in enumerate(rows or ()):
         if row["warning"]:
             print(f"warning, {i}: {row['warning']}")
-    if line := limited_by_kappa(mine, job.grid.axes, job.search.axis if job.search else "N"):
+    if line := limited_by_kappa(mine, axes, job.search.axis if job.search else "N"):
         print(f"\nwarning: {line}")
     print(f"\ntable:   {job.store.folder} ({len(mine)} runs of this grid; jaxrecall.load({str(job.store.folder)!r}))")
     print(f"figure:  {path}" + (f" ({remark})" if remark else ""))

@@ -4,6 +4,7 @@ import importlib
 import json
 import re
 
+import numpy as np
 import pytest
 from helpers import ROOT
 
@@ -17,10 +18,11 @@ README = (ROOT / "results/README.md").read_text()
 POOL, THEORY = ((ROOT / f"docs/{page}.md").read_text() for page in ("pool", "theory"))
 REPORTED = ["capacity", "mlp", "bound", "phase"]
 SEARCHED = ["law", "law-exact", "embeddings", "sensitivity", "width", "storage", "storage-long"]
-QUICK = ["embeddings", "activations", "noise_map", "noise_of_gradient", "sensitivity", "storage"]
+QUICK = ["embeddings", "activations", "noise_map", "noise_of_gradient", "sensitivity", "storage", "structure_sides"]
 WITH_THEORY = ["capacity", "bound", "bound_slopes", "agreement"]
 WITH_THEORY += ["law_exponents", "law_lengths", "law_slopes", "law_logarithms", "law_errors", "law_check"]
 WITH_THEORY += ["law_without", "law_without_errors", "required_width", "width_errors", "width_exponents", "phase_table"]
+WITH_THEORY += ["structure_collapse", "structure_laws", "structure_critical"]
 ERRORS = ["critical_sizes", "layer_accuracy", "snr_errors", "gradient_noise"]
 OF_POOLS = ["pool_summary", "pool_differences", "pool_noise"]
 
@@ -42,7 +44,7 @@ def test_theory_covers_every_point_of_a_study_that_ends_with_the_recipe(name):
     assert refused == ((rows["steps"] > 3) | (rows["start"] == "zero")).tolist()
 
 
-@pytest.mark.parametrize("name", SEARCHED)
+@pytest.mark.parametrize("name", [*SEARCHED, "structure"])
 def test_a_search_has_finished_every_cell_of_its_grid(name):
     grid, folder = read_grid(ROOT / f"sweeps/{name}.yaml"), ROOT / "results/study" / name
     found = json.loads((folder / "search.json").read_text())
@@ -67,3 +69,28 @@ def test_the_tables_are_printed_by_the_script(monkeypatch, table):
     tables = importlib.import_module("tables")
     print_table = next(found for found in (*tables.LAW, *tables.CLAIMS, *tables.POOL, *tables.theory.TABLES) if found.__name__ == table)
     assert print_table() in (POOL if table in OF_POOLS else THEORY if table in ERRORS else README)
+
+
+@pytest.fixture
+def structure(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "results")
+    return importlib.import_module("structure")
+
+
+@pytest.mark.parametrize("centred", [False, True])
+@pytest.mark.parametrize("V", [7, 60])
+def test_the_effective_dimension_is_that_of_the_eigenvalues(structure, V, centred):
+    Z = np.random.default_rng(V).normal(size=(V, 20)) * np.arange(1, 21) ** -0.7 + 0.3
+    S = np.cov(Z.T, bias=True) if centred else Z.T @ Z / V
+    eigenvalues = np.linalg.eigvalsh(S)
+    assert structure.effective_dimension(Z, centred) == pytest.approx(eigenvalues.sum() ** 2 / (eigenvalues**2).sum())
+
+
+def test_the_effective_dimension_of_independent_rows(structure):
+    Z = np.random.default_rng(0).normal(size=(300, 200))
+    assert 1 / structure.effective_dimension(Z) == pytest.approx(1 / 300 + 1 / 200, rel=0.02)
+
+
+def test_the_given_table_of_the_study_is_what_its_script_writes(structure):
+    kept = np.load(ROOT / "sweeps/structure.npy")
+    np.testing.assert_allclose(kept.astype(np.float32), structure.learned_table().astype(np.float32), rtol=2e-3)

@@ -451,3 +451,49 @@ def test_the_parts_carry_their_provenance(grid):
     part = next(Path("results/tiny/parts").iterdir())
     about = json.loads(pq.read_schema(part).metadata[b"jaxrecall"])
     assert (about["code_version"], about["precision"]) == (CODE_VERSION, "highest")
+
+
+FAILING_LAW = """
+import numpy as np
+from dataclasses import dataclass
+from jaxrecall.model.laws import EmbeddingLaw
+from jaxrecall.model.values import parameter
+
+@dataclass(frozen=True)
+class Failing(EmbeddingLaw):
+    p: float = parameter(0.0, "any number", low=0.0, high=1.0)
+
+    def rows(self, draws, xp):
+        if xp is not np:
+            raise RuntimeError("only rows of NumPy")
+        return draws.normals
+"""
+
+TWO_LAWS = """
+name: laws
+base: {V: 16, N: 64, L: 4, d: 8, n_test: 64}
+seeds: 1
+blocks:
+  - axes: {N: [32, 64]}
+  - axes: {embedding: "failing:Failing", embedding.p: [0.1, 0.3]}
+"""
+
+
+def test_the_parameter_of_a_law_is_no_axis_before_a_run_with_the_law_has_finished(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("failing.py").write_text(FAILING_LAW)
+    Path("laws.yaml").write_text(TWO_LAWS)
+    assert main(["--grid", "laws.yaml"]) == 3
+    out, err = capsys.readouterr()
+    assert out.index("one column per embedding") < out.index("gaussian") < out.index("figure:  results/laws/accuracy.png")
+    assert "the figure could not be made" not in err
+
+
+@pytest.mark.filterwarnings("ignore:constrained_layout not applied")  # the names of its lines leave a small figure no room
+def test_the_printed_table_has_the_rows_of_laws_without_a_parameter(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    laws = TWO_LAWS.replace("failing:Failing", "equicorrelated").replace("embedding.p", "N: [32, 64], embedding.rho")
+    Path("laws.yaml").write_text(laws)
+    assert main(["--grid", "laws.yaml"]) == 0
+    table = capsys.readouterr().out.partition("one column per")[2]
+    assert [word in table for word in ("gaussian", "equicorrelated(rho=0.1)", "equicorrelated(rho=0.3)")] == [True] * 3

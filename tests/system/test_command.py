@@ -132,6 +132,13 @@ def test_a_grid_of_another_simulator_is_copied_with_its_module(tmp_path, monkeyp
     assert not Path("perceptron.yaml").exists()
 
 
+def test_a_grid_of_a_given_table_is_copied_with_the_table(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert examples.main(["structure"]) == 0
+    assert capsys.readouterr().out.startswith("copied structure.yaml, structure.npy, grid.schema.json. To run it: ")
+    assert Path("structure.npy").read_bytes() == (ROOT / "sweeps/structure.npy").read_bytes()
+
+
 def test_an_unknown_example_is_refused(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert examples.main(["quikstart"]) == 2
