@@ -207,7 +207,7 @@ def collapsed():
         for V, shade in zip((64, 128), shades(2), strict=True):
             models = [Model(V=V, d=max(2, round(V / ratio)), L=L, trigger_in_value=inside) for ratio in ratios]
             panels[1, column].plot(ratios + 1, predicted(models), color=shade, linestyle=DASH, linewidth=0.9)
-        panels[0, column].set(title=f"L = {L}, trigger {'in' if inside else 'out'}")
+        panels[0, column].set(title=f"L = {L},\ntrigger {'in' if inside else 'out'}")
     figure.supylabel("N*: samples for a test accuracy of 1/2", fontsize=8)
     entries = [line(name, marker=marker, color=colour, linestyle="none") for name, (marker, colour) in LOOKS.items()]
     entries += [line("V = 64: open", linestyle="none")]
