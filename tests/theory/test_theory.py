@@ -361,6 +361,10 @@ def test_formulas_about_the_labels_alone_hold_for_any_training():
 @pytest.mark.parametrize("path", sorted((ROOT / "sweeps").glob("*.yaml")), ids=lambda path: path.stem)
 def test_theory_covers_every_point_of_the_shipped_grids(path):
     for point in read_grid(path).points:
+        if any(law.moments is None for law in point.embedding_laws):
+            with pytest.raises(TheoryError):
+                Model.from_point(point)
+            continue
         expected = Model(**{name: getattr(point, name) for name in FIELDS_OF_MODEL})
         assert Model.from_point(point, any_training=point.trains_on) == expected
 
