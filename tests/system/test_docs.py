@@ -11,6 +11,7 @@ import pytest
 from helpers import ROOT
 
 from benchmarks import documented
+from jaxrecall.analysis.fit import fit
 from jaxrecall.analysis.fit.estimate import METHODS, REPORTED
 from jaxrecall.analysis.fit.write import COLUMNS as FIT_COLUMNS
 from jaxrecall.model.columns import column_table, legend
@@ -49,7 +50,7 @@ def table(text: str) -> list[str]:
 
 
 def test_the_readme_is_short():
-    assert len(README.splitlines()) <= 180
+    assert len(README.splitlines()) <= 170
     [grid] = fenced(README, "yaml")
     assert len(grid.splitlines()) <= 12
 
@@ -82,6 +83,9 @@ def test_python_runs(page, results, monkeypatch):
     names = {}
     for block in fenced(PAGES[page], "python"):
         exec(compile(block, page, "exec"), names)
+    for axis, *quoted in re.findall(r"# N\* ~ (\w+)\^(\S+), 95 % interval (\S+) to (\S+)", PAGES[page]):
+        row = fit(names["df"], [0.5]).exponents.set_index("axis").loc[axis]
+        assert row[["exponent", "lo", "hi"]].tolist() == pytest.approx([float(number) for number in quoted], abs=0.011)
 
 
 @pytest.mark.parametrize("page", [page for page, text in PAGES.items() if fenced(text, "yaml")])
