@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: sweep test test-all attack bench accelerators study lint lock clean
+.PHONY: sweep test test-all attack bench accelerators study docs docs-check lint lock clean
 
 sweep: .venv/installed  ## set up, run the small shipped grid, end with a table and a picture
 	$(BIN)/python -m jaxrecall.sweep --grid sweeps/quickstart.yaml
@@ -55,6 +55,12 @@ lock: .venv/installed  ## write uv.lock and constraints.txt again; ARGS=--upgrad
 	$(BIN)/uv lock $(ARGS)
 	$(BIN)/uv export --quiet --locked --all-extras --no-hashes --no-annotate --no-header --no-emit-project --output-file constraints.txt
 
+docs: .venv/installed-docs  ## build the documentation site, docs/_build/index.html
+	$(BIN)/sphinx-build -W --keep-going --quiet -c docs . docs/_build
+
+docs-check: docs  ## open every page of the site in Chromium, in light and dark, wide and narrow, and count what is wrong
+	$(BIN)/python docs/check.py docs/_build
+
 .venv/installed: pyproject.toml
 	$(PYTHON) -c "import sys; sys.exit(0 if sys.version_info >= (3, 11) else 'Python >= 3.11 is needed, this is ' + sys.version.split()[0] + '; choose one with make PYTHON=python3.12')"
 	$(PYTHON) -m venv .venv
@@ -63,6 +69,10 @@ lock: .venv/installed  ## write uv.lock and constraints.txt again; ARGS=--upgrad
 
 .venv/installed-dev: .venv/installed
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	touch $@
+
+.venv/installed-docs: .venv/installed
+	$(BIN)/python -m pip install --quiet --editable ".[docs]"
 	touch $@
 
 .venv/installed-bench: .venv/installed

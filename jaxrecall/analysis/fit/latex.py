@@ -34,7 +34,7 @@ def latex(table: Table, *, caption: str | None = None, label: str | None = None)
         label: in place of tab:thresholds or tab:exponents.
 
     Returns:
-        The text of a table environment. The document needs \usepackage{booktabs}.
+        The text of a table environment. The document needs `\usepackage{booktabs}`.
 
     Raises:
         UsageError: if the table is none of these, or has no rows.
