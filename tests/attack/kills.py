@@ -28,7 +28,7 @@ GRIDS = {
 RUN = ["point_id", "seed", "step"]
 MAX_KILLS = 12
 """Of one folder; the sweep after them is left alone."""
-END_SECONDS = 60
+END_SECONDS, FOREVER = 60, 1e6
 
 
 def one_process(tries: Tries) -> None:
@@ -58,8 +58,8 @@ def killed(tries: Tries, grid: str, *options: str) -> None:
         sweeps = Sweeps(home, grid)
         for name in ("first", "whole"):  # the first compiles
             start = time.monotonic()
-            done = sweeps.run(home / name)
-            assert done["returncode"] == 0, done["err"]
+            code, *_ = run_until(sweeps, home / name, (), FOREVER)
+            assert code == 0, f"an undisturbed sweep ends with {code}"
         span, whole, n = time.monotonic() - start, numbers(home / "whole"), 0
         while tries.more():
             n += 1
@@ -70,7 +70,7 @@ def finish(tries: Tries, sweeps: Sweeps, options: tuple[str, ...], out: Path, wh
     """Sweeps into a folder until it is done, each time killed at a moment of the time that an undisturbed sweep takes."""
     before, kills = whole[:0], 0
     while len(before) < len(whole) and tries.more():
-        delay = tries.chance.uniform(0.2, span) if kills < MAX_KILLS else 1e6
+        delay = tries.chance.uniform(0.2, span) if kills < MAX_KILLS else FOREVER
         kills += 1
         with tries.one(f"{sweeps.grid} {options}: killed after {delay:.2f} s with {len(before)} of {len(whole)} rows") as one:
             code, announced, left = run_until(sweeps, out, options, delay)

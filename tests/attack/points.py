@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from helpers import UNOPTIMISED
 
 from attack.tries import Tries
 from jaxrecall import Point, descend, measure, realize, simulate, three_step
 from jaxrecall.errors import PointError
+from jaxrecall.simulator import program
 from jaxrecall.sweep.__main__ import main as sweep
 
 RTOL, ATOL = 2e-4, 1e-6
@@ -59,7 +61,8 @@ LIMITS: dict[str, list[Any]] = {
 
 
 def small(tries: Tries) -> None:
-    """Each choice of switches with a few values of the rest, which share a program."""
+    """Each choice of switches with a few values of the rest, which share a program; it is compiled fast, as in the tests."""
+    program.compile = lambda lowered, light: lowered.compile(compiler_options=UNOPTIMISED)
     while tries.more():
         fixed = switches(tries.chance)
         for _ in range(4):

@@ -73,9 +73,15 @@ def places(tries: Tries, home: Path, whole: pd.DataFrame) -> None:
 @prepared
 def interrupts(tries: Tries, home: Path, whole: pd.DataFrame) -> None:
     """Ctrl-C at a random moment of `run`, again and again until the folder is full."""
-    n, span, out = 0, 4.0, home / "0"
+    n, out = 0, home / "0"
+    out.mkdir()
+    start = time.monotonic()
+    code, err = signalled(out, 1e6)
+    assert code == 0, err
+    span, before = time.monotonic() - start, whole
     while tries.more():
-        if not out.exists():
+        if len(before) == len(whole):
+            n, out = n + 1, home / str(n + 1)
             out.mkdir()
             before = whole[:0]
         delay = tries.chance.uniform(0, span)
@@ -88,8 +94,8 @@ def interrupts(tries: Tries, home: Path, whole: pd.DataFrame) -> None:
             if (path := out / "interrupted.parquet").exists():
                 check(one, pd.read_parquet(path), whole, part=True)
             before = rows
-        if len(before) == len(whole) or one.kind != "right":
-            n, out = n + 1, home / str(n + 1)
+        if one.kind != "right" or one.lost or one.doubled:
+            before = whole
 
 
 def signalled(out: Path, delay: float) -> tuple[int, str]:
