@@ -88,6 +88,7 @@ def further(world: World, trained: Trained) -> dict[str, Any]:
     def one(step: Array, state: tuple[Parameters, Any, Array]) -> tuple[Parameters, Any, Array]:
         params, memory, n_read = state
         slope, read = gradient_at(params, step)
+        slope = unless_all_is_rounding(world, params, slope)
         with jax.numpy_dtype_promotion("standard"):  # optax mixes types
             moves, memory = optimizer.update(slope, memory, params)
         return {name: params[name] + rate_of(world, name) * move for name, move in moves.items()}, memory, n_read + read
@@ -152,6 +153,28 @@ def gradient_of_step(world: World, params: Parameters, fixed_w: Array, step: Arr
     if "w" in found:
         found["w"] = jnp.where(world.run.L > 1, found["w"], f32(0))  # a lone token has all the attention: no optimiser scales rounding up
     return of_parameters(world, found, params)
+
+
+ALL_ROUNDING = 2.0**-20
+"""Part of the largest push below which a gradient of attention is rounding in float32, 16 times its spacing."""
+
+
+def unless_all_is_rounding(world: World, params: Parameters, slope: Parameters) -> Parameters:
+    """The gradient, but nothing for attention that was never trained where its gradient is rounding, as if all tokens of each sample are
+    equal: so w stays 0, and no optimiser scales rounding up.
+
+    The gradient of w is a mean of b^T (v - h) k, and that of V_mat one of d phi^T with b = V_mat^T d. So the first is summed from terms
+    of up to |V_mat| |grad V_mat| |k| / |phi| |v|, in which values and features are about as long.
+    """
+    name = next((name for name in ("w", "W_KQ") if name in params), None)
+    if name is None:
+        return slope
+    e = moved(world, params).e
+    longest = jnp.sqrt(jnp.max(jnp.sum(e.Z_in * e.Z_in, axis=1))) + jnp.sqrt(jnp.sum(e.z_trig * e.z_trig))
+    size = jnp.sqrt(jnp.sum(params["V_mat"] ** 2) * jnp.sum(slope["V_mat"] ** 2)) * longest
+    size = size * jnp.sqrt(jnp.sum(e.z_eos * e.z_eos)) if name == "W_KQ" else size
+    untrained = jnp.all(params[name] == 0) & (jnp.max(jnp.abs(slope[name])) <= f32(ALL_ROUNDING) * size)
+    return slope | {name: jnp.where(untrained, f32(0), slope[name])}
 
 
 def wanted_of(params: Parameters) -> list[str]:

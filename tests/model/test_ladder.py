@@ -67,6 +67,25 @@ def test_equal_tokens_leave_attention_to_rounding_which_is_degenerate(kw):
     assert {row["status"] for row in simulate(point, others)} == {"ok"}
 
 
+@pytest.mark.parametrize(("optimizer", "trains"), [("sgd", "VWZ"), ("sgd", "VW"), ("adam", "VW")])
+def test_training_from_zero_leaves_attention_to_rounding_which_is_degenerate(optimizer, trains):
+    """Seen before: status ok with attention_top1 0.762, where the gradient of W_KQ is zero in every step."""
+    point = Point(V=2, N=1, d=17, L=2, m=7, embedding="orthogonal", trigger_in_value=False, pool=5, n_test=513, root_seed=2**32 - 1)
+    point = point.replace(eta=10.0, kappa=0.0, gamma2=2.0, exact="full", start="zero", steps=6, optimizer=optimizer, lr=0.5, trains=trains)
+    rows = simulate(point, 1, trace=True)
+    assert {(row["status"], row["attention_top1"], row["snr"], row["W_norm"]) for row in rows} == {("degenerate", 0.0, None, 0.0)}
+    assert rows[-1]["V_norm"] > 0
+
+
+@pytest.mark.parametrize("lr", [1e-4, 1e-2, 1.0])
+def test_attention_that_training_moves_a_little_is_ok(lr):
+    """Its gradient is small at first, as V_mat is."""
+    rows = simulate(Point(V=8, N=64, d=6, L=4, n_test=64, start="zero", steps=5, lr=lr), 0, trace=True)
+    assert [row["status"] for row in rows][:2] == ["degenerate"] * 2
+    assert rows[-1]["status"] == "ok"
+    assert rows[-1]["W_norm"] > 0
+
+
 @pytest.mark.parametrize("kw", [{}, {"m": 6, "activation": "tanh"}, {"pool": 4}], ids=str)
 def test_no_optimizer_scales_up_the_rounding_of_a_lone_token(kw):
     """Seen before: adam moved W_KQ at its full rate along the signs of a gradient that is zero."""
