@@ -185,7 +185,7 @@ SETTINGS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    p = argparse.ArgumentParser(prog="python -m benchmarks.fit_coverage", description="How often 95 %% intervals hold the truth.")
+    p = argparse.ArgumentParser(prog="python -m benchmarks.fit_coverage", description="How often 95 % intervals hold the truth.")
     p.add_argument("--replicates", type=int, default=1000, metavar="R", help="tables per setting (default: 1000)")
     args = p.parse_args(argv)
     warnings.simplefilter("ignore", RuntimeWarning)  # exp of nan where a cell has no interval

@@ -639,7 +639,9 @@ def test_a_cluster_that_loses_its_head_ends_the_sweep_with_what_is_finished(swee
     last = events[-1]
     assert (done.returncode, last["exit_code"]) == (3, 3), done.stderr
     assert last["failed"] > 0
-    assert any("; joining Ray again" in event["text"] for event in events if event["event"] == "message"), done.stdout[-2000:]
+    told = [event["text"] for event in events if event["event"] == "message"]
+    assert any("; joining Ray again" in text for text in told), told
+    assert any("the head of Ray has not answered for 10 s" in text for text in told), told
     facts = survey(tmp_path)
     assert 0 < facts["done"] == last["runs_executed"]
     assert facts["todo"] > 0
@@ -664,9 +666,29 @@ def test_a_cluster_that_asks_for_a_token(sweeps, tmp_path):
             assert (without.returncode, without.stdout) == (2, "")
             told = f"--ray-address: no Ray at {address} (it asks for a token: RAY_AUTH_MODE=token must be set here"
             assert without.stderr.splitlines()[-1].startswith(told), without.stderr
+            wrong = subprocess.run(call, env=token | {"RAY_AUTH_TOKEN": "0" * 32}, capture_output=True, text=True, timeout=300)
+            assert (wrong.returncode, wrong.stdout) == (2, "")
+            assert wrong.stderr.splitlines()[-1].startswith(told), wrong.stderr
             given = subprocess.run(call, env=token, capture_output=True, text=True, timeout=300)
             assert given.returncode == 0, given.stderr
     assert len(load(tmp_path / "out")) == 4
+
+
+@pytest.mark.system
+@needs_ray
+def test_a_ray_of_the_sweep_listens_on_loopback_and_asks_for_a_token(sweeps, tmp_path):
+    """Its other processes are those of Ray, which serve the cluster."""
+    psutil = pytest.importorskip("psutil")
+    sweeps.env = {**sweeps.env, "HOME": str(tmp_path)}
+    with sweeps.start(tmp_path / "out", *ALL, *RAY) as sweep, killed_at_last(sweep):
+        wait_for(sweep, "Actor")
+        found = [psutil.Process(pid) for name in ("gcs_server", "raylet", "Actor") for pid in below(sweep.pid, name)]
+        hosts = {one.laddr.ip.removeprefix("::ffff:") for process in found for one in process.net_connections() if one.status == "LISTEN"}
+        assert hosts == {"127.0.0.1"}
+        assert all(process.environ().get("RAY_AUTH_MODE") == "token" for process in found)
+        assert (tmp_path / ".ray/auth_token").read_text()
+        sweep.send_signal(signal.SIGTERM)
+        sweep.communicate(timeout=100)
 
 
 @pytest.mark.system
