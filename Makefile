@@ -56,7 +56,7 @@ lock: .venv/installed  ## write uv.lock and constraints.txt again; ARGS=--upgrad
 	$(BIN)/uv export --quiet --locked --all-extras --no-hashes --no-annotate --no-header --no-emit-project --output-file constraints.txt
 
 docs: .venv/installed-docs  ## build the documentation site, docs/_build/index.html
-	$(BIN)/sphinx-build -W --keep-going --quiet -c docs . docs/_build
+	$(BIN)/sphinx-build -W --keep-going --quiet -E -a -c docs . docs/_build
 
 docs-check: docs  ## open every page of the site in Chromium, in light and dark, wide and narrow, and count what is wrong
 	$(BIN)/python docs/check.py docs/_build

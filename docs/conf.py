@@ -46,14 +46,14 @@ html_copy_source = False
 SECTIONS = {
     "Understand": "how-it-works glossary theory training tokens ../results/README",
     "Run sweeps": "grid-files embeddings running search pool",
-    "Use results": "table fit report gallery",
+    "Use results": "table fit report",
     "Write code": "python ../examples/recall extending simulators api",
     "Scale up": "gpu cluster scale accelerators speed ../results/benchmarks ../results/accelerators",
     "Project": "attack ../CONTRIBUTING ../CHANGELOG",
 }
 """Heading of the sidebar -> its pages, as seen from docs/."""
 
-UNKNOWN = re.compile(r"\\[a-zA-Z]+")
+UNKNOWN = re.compile(r"\\[a-zA-Z]+|&(?!#|[a-z]+;)")
 """What is left of a formula that is not rendered."""
 
 
@@ -101,10 +101,17 @@ def finish(app: Sphinx, error: Exception | None) -> None:
     Path(app.outdir, "index.html").write_text(start)
 
 
+def mathml(latex: str, display: str) -> str:
+    """A formula as MathML. Browsers need letters of other alphabets as characters of their own, which the converter gives in braces."""
+    latex = latex.replace("{aligned}", "{align*}")
+    latex = re.sub(r"(\\math(?:bb|cal)) ?([A-Z])", r"\1{\2}", latex)
+    return convert(latex, display=display).replace("<mi>&#x0007E;</mi>", "<mo>&#x0223C;</mo>")
+
+
 def rendered(self: Any, node: nodes.Element, display: str) -> None:
     """Writes a formula as MathML, which browsers draw without a script."""
     try:
-        text = convert(node.astext(), display=display)
+        text = mathml(node.astext(), display)
         left = UNKNOWN.findall(re.sub("<[^>]*>", "", text))
         problem = f"unknown {left[0]}" if left else ""
     except Exception as error:  # of many kinds

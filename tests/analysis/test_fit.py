@@ -408,8 +408,8 @@ def test_a_use_that_makes_no_sense_is_refused_in_a_line(tmp_path, capsys):
         ([str(tmp_path / "broken.parquet")], "cannot be read ("),
         ([str(tmp_path / "empty.parquet")], "cannot be read ("),
         ([str(tmp_path)], "no rows in"),
-        ([good, "--theta", "0.5", "1.5"], "theta: 1.5; allowed: fractions between 0 and 1"),
-        ([good, "--theta", "nan"], "theta: nan; allowed"),
+        ([good, "--theta", "0.5", "1.5"], "theta: got 1.5; allowed: fractions between 0 and 1"),
+        ([good, "--theta", "nan"], "theta: got nan; allowed"),
         ([good, "--resamples", "5"], "resamples: 5; allowed: at least 100"),
         ([good, "--out", str(tmp_path / "file")], "cannot be written"),
     ):

@@ -162,7 +162,7 @@ def test_damaged_and_foreign_files_are_told_and_their_runs_run_again(grid, capsy
 def test_dry_run_json_is_one_object_with_the_promised_keys(grid, capsys):
     told = facts(capsys, "--grid", "tiny.yaml")
     cost = ["est_flops", "est_seconds", "est_peak_bytes"]
-    assert list(told) == ["points", "runs", "done", "todo", "programs", "program_list", *cost, "engine", "workers"]
+    assert list(told) == ["points", "runs", "done", "todo", "programs", "program_list", *cost, "engine", "workers", "requests"]
     assert (told["points"], told["runs"], told["done"], told["todo"], told["programs"], len(told["program_list"])) == (4, 8, 0, 8, 1, 1)
     assert main(["--grid", "tiny.yaml", "--dry-run"]) == 0
     assert "4 points x 2 seeds = 8 runs" in capsys.readouterr().out
