@@ -410,7 +410,7 @@ def test_a_use_that_makes_no_sense_is_refused_in_a_line(tmp_path, capsys):
         ([str(tmp_path)], "no rows in"),
         ([good, "--theta", "0.5", "1.5"], "theta: got 1.5; allowed: fractions between 0 and 1"),
         ([good, "--theta", "nan"], "theta: got nan; allowed"),
-        ([good, "--resamples", "5"], "resamples: 5; allowed: at least 100"),
+        ([good, "--resamples", "5"], "resamples: got 5; allowed: whole numbers from 100"),
         ([good, "--out", str(tmp_path / "file")], "cannot be written"),
     ):
         assert cli.main(argv) == 2
