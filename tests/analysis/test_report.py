@@ -685,8 +685,8 @@ REFUSED = {
     "no expression": (["--phase", "m *", "N"], "phase: 'm *': is no expression"),
     "no number": (["--phase", "d / m", "N"], "phase: 'd / m': division by zero, at d=32, m=0"),
     "same axis": (["--phase", "d", "d"], "phase: 'd' twice; allowed: two axes"),
-    "theta": (["--theta", "1.5"], "theta: 1.5; allowed: fractions between 0 and 1"),
-    "resamples": (["--resamples", "5"], "resamples: 5; allowed: at least 100"),
+    "theta": (["--theta", "1.5"], "theta: got 1.5; allowed: fractions between 0 and 1, up to 1000 of them"),
+    "resamples": (["--resamples", "5"], "resamples: got 5; allowed: whole numbers from 100 to 1000000"),
     "surrogate": (["--surrogate", "-1"], "--surrogate: -1; allowed: a number of seeds, or 0 for none"),
     "a folder for a page": (["--out", "."], "--out: . is a folder; allowed: a file"),
 }
