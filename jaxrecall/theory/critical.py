@@ -8,7 +8,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import logit
 
-from ..errors import TheoryError
+from ..errors import TheoryError, shown
 from .locked import locked_accuracy
 from .model import Model, check_N, check_theta
 from .noise import score_noise
@@ -55,8 +55,8 @@ def critical(model: Model, axis: str, theta: float = 0.5, N: float | None = None
         TheoryError: axis, theta or N is out of range, or a formula does not cover the model.
     """
     check_theta(theta)
-    if axis not in RANGES:
-        raise TheoryError(f"axis: got {axis!r}; allowed: {', '.join(RANGES)}")
+    if not isinstance(axis, str) or axis not in RANGES:
+        raise TheoryError(f"axis: got {shown(axis)}; allowed: {', '.join(RANGES)}")
     if axis == "N":
         return critical_N(model, theta)
     if N is None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from numbers import Real
 from typing import Any
 
-from ..errors import PointError, TheoryError
+from ..errors import PointError, TheoryError, shown
 from ..model.activations import activations
 from ..model.columns import COLUMNS
 from ..model.known_fields import EVALUATION, unknown_names
@@ -43,8 +44,8 @@ class Model:
             if getattr(self, name) not in (True, False):
                 raise TheoryError(f"{name}: got {getattr(self, name)!r}; allowed: True, False")
             object.__setattr__(self, name, bool(getattr(self, name)))
-        if not 0 <= self.kappa < math.inf:
-            raise TheoryError(f"kappa: got {self.kappa!r}; allowed: finite numbers from 0")
+        if not 0 <= as_float(self.kappa) < math.inf:
+            raise TheoryError(f"kappa: got {shown(self.kappa)}; allowed: finite numbers from 0")
         object.__setattr__(self, "kappa", float(self.kappa))
         for name in ("embedding", "activation"):
             try:
@@ -144,14 +145,22 @@ IRRELEVANT = {
 
 def check_N(N: float) -> None:
     """Raises TheoryError for what is no number of samples."""
-    if not N >= 1:
-        raise TheoryError(f"N: got {N!r}; allowed: from 1")
+    if not as_float(N) >= 1:
+        raise TheoryError(f"N: got {shown(N)}; allowed: from 1")
 
 
 def check_theta(theta: float) -> None:
     """Raises TheoryError for what is no accuracy to reach."""
-    if not 0 < theta < 1:
-        raise TheoryError(f"theta: got {theta!r}; allowed: fractions between 0 and 1")
+    if not 0 < as_float(theta) < 1:
+        raise TheoryError(f"theta: got {shown(theta)}; allowed: fractions between 0 and 1")
+
+
+def as_float(value: Any) -> float:
+    """A real number, infinite or not; nan for anything else."""
+    try:
+        return float(value) if isinstance(value, Real) else math.nan
+    except OverflowError:
+        return math.nan
 
 
 def _laws_where(covered: Callable[[Moments], bool]) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import expit, ndtr, ndtri
 
 from .locked import locked_accuracy
-from .model import Model
+from .model import Model, check_N
 from .noise import gains, has_score_noise, score_noise, trigger
 
 SEEDS = 4096
@@ -39,6 +39,7 @@ def locked_fraction(model: Model, N: float) -> float:
 
 def locked_tokens(model: Model, N: float) -> tuple[np.ndarray, float]:
     """`locked_part` of a model with N samples."""
+    check_N(N)
     T, a = trigger(model, N)
     score = model.kappa * (1 - 1 / model.L) * gains(model).total * (T + a / model.d)
     if score <= 0:  # attention is pushed away from the trigger
