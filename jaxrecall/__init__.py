@@ -18,13 +18,12 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from .errors import Interrupted, RunFailed
-
 if TYPE_CHECKING:
     from . import theory
     from .analysis import fit
     from .analysis.figures import plot
     from .analysis.fit.latex import latex
+    from .errors import Interrupted, RunFailed
     from .model import recall as model
     from .model.point import Point
     from .model.reference.descent import Descended, descend
@@ -67,8 +66,10 @@ _MODULES = {"fit": "fit", "model": "model", "plot": "analysis.figures.plot", "th
 
 _HOME = {
     "Descended": "model.reference.descent",
+    "Interrupted": "errors",
     "Point": "model.point",
     "Realization": "model.reference.realization",
+    "RunFailed": "errors",
     "Simulator": "sweep.custom",
     "ThreeStep": "model.reference.steps",
     "descend": "model.reference.descent",

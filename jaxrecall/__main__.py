@@ -5,10 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.metadata import version
 
-from .cli import USAGE, answer, start
-from .errors import shortened, suggest
+from .process import USAGE, start  # loads nothing that takes long
 
 MODULES = {
     "sweep": "sweep.__main__",
@@ -43,9 +41,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     first, *rest = (sys.argv[1:] if argv is None else list(argv)) or ["--help"]
     if first in MODULES:
         return import_module(f".{MODULES[first]}", __package__).main(rest)
+    from .cli import answer
+    from .errors import shortened, suggest
+
     if first in ("--help", "-h", "help"):
         return answer(HELP)
     if first == "--version":
+        from importlib.metadata import version
+
         from .model.columns import CODE_VERSION
 
         return answer(f"jaxrecall {version('jaxrecall')} (code_version {CODE_VERSION})")

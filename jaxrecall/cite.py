@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 if __name__ == "__main__":
-    from .cli import start
+    from .process import start
 
     start("jaxrecall.cite")
 

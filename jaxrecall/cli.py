@@ -1,40 +1,21 @@
-"""The commands of the package: how one is called, how its process starts and ends, and what signals do to it."""
+"""The commands of the package: how one is called, how it reads its options and gives its answer."""
 
 from __future__ import annotations
 
 import argparse
-import atexit
-import errno
-import gc
-import io
 import os
 import re
 import shlex
 import shutil
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from importlib import import_module
+from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any, NoReturn
 
 from .errors import shortened
-
-OK, USAGE, FAILED, INTERRUPTED = 0, 2, 3, 130
-"""Exit codes of every command."""
+from .process import FAILED, OK, USAGE, output_error
 
 SCRIPT = "jaxrecall"
-
-SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
-"""Signals that end a command in order, as Ctrl-C does."""
-
-RESEND_SECONDS = 0.01
-
-_lost: dict[int, OSError] = {}
-"""The last error of each of the streams 1 and 2 that could not be written."""
 
 
 def called(name: str, argv: Sequence[str] = ()) -> str:
@@ -69,154 +50,10 @@ class Parser(argparse.ArgumentParser):
         self.exit(USAGE, f"{shortened(line)}; {self.prog} --help lists what is allowed\n")
 
 
-def start(module: str) -> NoReturn:
-    """Runs `main` of a module of the package as the whole work of this process, and ends it with the exit code that `main` returns.
-
-    The module is imported here, because its imports take so long that a signal may come meanwhile.
-    """
-    try:
-        for number in SIGNALS:
-            if signal.getsignal(number) != signal.SIG_IGN:  # as nohup sets it
-                signal.signal(number, signal.default_int_handler)
-        sys.unraisablehook = resend_interrupts
-        _protect_streams()
-        collect_rarely()
-        exit_code = import_module(module).main()
-        sys.stdout.flush()
-        if 1 in _lost and _lost[1].errno != errno.EPIPE:
-            print(f"some output could not be written: {_lost[1].strerror}", file=sys.stderr)
-    except KeyboardInterrupt:
-        _ignore_signals()
-        print("interrupted", file=sys.stderr)
-        exit_code = INTERRUPTED
-    _ignore_signals()
-    if exit_code != INTERRUPTED:  # which ends at once: everything is saved, and some exit functions wait for the batch in flight
-        atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(exit_code)  # as threads of Arrow abort now and then while Python takes its modules down (apache/arrow#34314)
-
-
-def collect_rarely() -> None:
-    """Makes Python look for cycles of objects less often. Imports and tracing leave many objects that live on, and looking through
-    them again and again takes a tenth of the time of a short command."""
-    gc.set_threshold(50_000, 20, 20)
-
-
 def answer(text: str) -> int:
-    """Prints what a command was called for; returns its exit code, FAILED if it could not be written.
-
-    A reader that left early, as in `| head`, is no failure.
-    """
+    """Prints what a command was called for; returns its exit code, FAILED if it could not be written."""
     print(text, flush=True)
-    return FAILED if 1 in _lost and _lost[1].errno != errno.EPIPE else OK
-
-
-def resend_interrupts(unraisable: Any) -> None:
-    """As `sys.unraisablehook`: sends an interrupt again that came in a callback, such as a garbage collector's, where it has no effect."""
-    if issubclass(unraisable.exc_type, KeyboardInterrupt):
-        threading.Timer(RESEND_SECONDS, os.kill, (os.getpid(), signal.SIGINT)).start()
-    else:
-        sys.__unraisablehook__(unraisable)
-
-
-class Interrupts:
-    """A signal raises KeyboardInterrupt; while runs are in progress the first one only requests a stop.
-
-    A context manager; on exit the earlier signal handlers are restored. `requested` is true once a signal has come.
-    """
-
-    def __init__(self) -> None:
-        self.requested = False
-        self.message: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True)
-        self._patient = self._droppable = self._drop = False
-
-    def __enter__(self) -> Interrupts:
-        main = threading.current_thread() is threading.main_thread()  # no other may set handlers
-        # a handler that Python does not know, None, could not be put back
-        before = {number: signal.getsignal(number) for number in SIGNALS if main}
-        outlives_terminal = (getattr(signal, "SIGHUP", None), signal.SIG_IGN)  # as nohup sets it
-        ours = [number for number, handler in before.items() if handler is not None and (number, handler) != outlives_terminal]
-        self._before = {number: signal.signal(number, self._handle) for number in ours}
-        self._hook = sys.unraisablehook
-        if main:
-            sys.unraisablehook = resend_interrupts
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        sys.unraisablehook = self._hook
-
-    @contextmanager
-    def patient(self) -> Iterator[None]:
-        """Inside it the first signal sets `requested` and is reported, but interrupts nothing, so that finished rows can be saved."""
-        self._patient = True
-        try:
-            yield
-        finally:
-            self._patient = False
-
-    @contextmanager
-    def droppable(self) -> Iterator[None]:
-        """Inside it, within `patient`, a second signal raises KeyboardInterrupt; so does one that came before it was entered."""
-        self._droppable = True
-        try:
-            if self._drop:
-                raise KeyboardInterrupt
-            yield
-        finally:
-            self._droppable = False
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        self._drop = again = self.requested
-        self.requested = True
-        if not self._patient or (again and self._droppable):
-            raise KeyboardInterrupt
-        if not again:
-            self.message("stopping when the running batch is finished; its rows are kept. A second signal drops it")
-
-
-def _ignore_signals() -> None:
-    for number in SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
-
-
-class _Stream(io.FileIO):
-    """A standard stream that loses what cannot be written: a full disk or a reader that has left must not end a sweep."""
-
-    def write(self, data: Any) -> int:
-        try:
-            written = super().write(data)
-            if written is None:
-                raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-            return written
-        except OSError as error:
-            _lost[self.fileno()] = error
-            return len(data)
-
-
-def _protect_streams() -> None:
-    """Replaces the output streams of this process. Those that are closed become the null device, so that no file takes their number.
-
-    They take any text: what their encoding lacks, such as a byte of a path that is not UTF-8, is written as an escape.
-    """
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.dup2(os.open(os.devnull, os.O_RDWR), number)
-            os.set_inheritable(number, True)
-    for number, name in ((1, "stdout"), (2, "stderr")):
-        old = getattr(sys, name)
-        if old is None:
-            new: Any = open(os.devnull, "w", errors="backslashreplace")  # noqa: SIM115  lives as long as the process
-        else:
-            raw = _Stream(number, "w", closefd=False)
-            buffer: Any = raw if old.write_through else io.BufferedWriter(raw)  # with PYTHONUNBUFFERED there is no buffer
-            buffering = {"line_buffering": old.line_buffering, "write_through": old.write_through}
-            new = io.TextIOWrapper(buffer, encoding=old.encoding, errors="backslashreplace", **buffering)
-        setattr(sys, name, new)
+    return FAILED if output_error() else OK
 
 
 def cache_folder() -> Path | None:

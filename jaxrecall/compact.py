@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 if __name__ == "__main__":  # before the imports below, which take long
-    from .cli import start
+    from .process import start
 
     start("jaxrecall.compact")
 
@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from .cli import OK, USAGE, Parser, called
+from .cli import Parser, called
 from .errors import StoreError
+from .process import OK, USAGE
 from .sweep.store.files import Unreadable, holds_results, no_rows, result_files, storage_errors
 from .sweep.store.store import Store
 from .sweep.store.table import ROW, VERSION, best, in_table_order, joined, read

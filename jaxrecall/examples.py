@@ -6,7 +6,7 @@ A grid of a simulator other than that of the package is copied together with the
 from __future__ import annotations
 
 if __name__ == "__main__":  # before the imports below, which take long
-    from .cli import start
+    from .process import start
 
     start("jaxrecall.examples")
 
@@ -15,8 +15,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from .cli import OK, USAGE, Parser, answer, called
+from .cli import Parser, answer, called
 from .errors import UsageError, shortened, suggest
+from .process import OK, USAGE
 
 SCHEMA = "grid.schema.json"
 

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 if __name__ == "__main__":
-    from .cli import start
+    from .process import start
 
     start("jaxrecall.analysis.report.__main__")

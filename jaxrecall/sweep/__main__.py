@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 if __name__ == "__main__":  # before the imports below, which take long
-    from ..cli import start
+    from ..process import start
 
     start("jaxrecall.sweep.__main__")
 
@@ -16,8 +16,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ..cli import INTERRUPTED, USAGE, Interrupts, Parser, answer, called
+from ..cli import Parser, answer, called
 from ..errors import Refused, StoreError, UsageError
+from ..process import INTERRUPTED, USAGE, Interrupts
 from ..simulator.shape import Shape
 from . import shard as sharding
 from .api import import_paths

@@ -13,8 +13,9 @@ from typing import Any
 
 import pandas as pd
 
-from ..cli import Interrupts, called
+from ..cli import called
 from ..errors import Interrupted, RunFailed, StoreError, UsageError, expect, shown
+from ..process import Interrupts
 from .custom import Simulator, add_to_path
 from .grid import Grid, GridLike, as_grid
 from .running.job import Job, carry_out, prepare

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from helpers import ROOT
 from test_any_folder import GRID, make_results
 
 from attack.damage import compare
@@ -41,8 +42,22 @@ def heed() -> None:
 
 
 def called(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "JAXRECALL_CACHE": str(home / "cache")}
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "JAXRECALL_CACHE": str(home / "cache")}
     return subprocess.run([sys.executable, *words], cwd=home, env=env, capture_output=True, text=True, preexec_fn=heed, check=False)
+
+
+def obstacle(home: Path) -> str | None:
+    """Why `called` shows nothing of permissions on this machine, or None; makes a folder in `home`."""
+    (home / "shut").mkdir(mode=0)
+    try:
+        reached = called(home, "-c", "import jaxrecall.sweep.api")
+    except OSError as error:
+        return f"a process without the rights of root cannot start Python: {error}"
+    if reached.returncode:
+        return f"a process without the rights of root cannot import the package: {reached.stderr.strip().rpartition(chr(10))[2]}"
+    if called(home, "-c", "import os; os.listdir('shut')").returncode == 0:
+        return "permissions do not apply to processes here"
+    return None
 
 
 def every_level(tries: Tries) -> None:
@@ -52,9 +67,8 @@ def every_level(tries: Tries) -> None:
         (home / "tiny.yaml").write_text(GRID)
         (home / "more.yaml").write_text(GRID.replace("seeds: 2", "seeds: 3"))
         compact.main([str(home / "tiny")])
-        (home / "shut").mkdir(mode=0)
-        if called(home, "-c", "import os; os.listdir('shut')").returncode == 0:
-            tries.skip("permissions do not apply to processes here")
+        if why := obstacle(home):
+            tries.skip(why)
         ways = [*itertools.product(COMMANDS, LEVELS, [*MODES, None] if os.geteuid() == 0 else MODES)]
         while tries.more():
             attempt(tries, home, *tries.chance.choice(ways))

@@ -8,6 +8,7 @@ import pytest
 from helpers import ROOT, python
 
 ORDER = [
+    "process.py",
     "errors.py",
     "cli.py",
     "model/",

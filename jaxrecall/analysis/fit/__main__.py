@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 if __name__ == "__main__":  # before the imports below, which take long
-    from ...cli import start
+    from ...process import start
 
     start("jaxrecall.analysis.fit.__main__")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 if __name__ == "__main__":  # before the imports below, which take long
-    from ...cli import start
+    from ...process import start
 
     start("jaxrecall.analysis.report.__main__")
 
@@ -12,8 +12,9 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 
-from ...cli import INTERRUPTED, OK, USAGE, Parser, called
+from ...cli import Parser, called
 from ...errors import Refused
+from ...process import INTERRUPTED, OK, USAGE
 from ...sweep.running.progress import COUNT_EVERY_SECONDS, now_and_then
 from ...sweep.store.files import local_path
 from ..figures.style import FORMATS

@@ -11,9 +11,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ...cli import Interrupts
 from ...errors import GridError, StoreError, UsageError
 from ...model.point import Run, RunId
+from ...process import Interrupts
 from ..calibration import cores
 from ..cost import memory_limit, peak_bytes
 from ..grid import Grid

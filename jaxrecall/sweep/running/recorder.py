@@ -11,9 +11,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...cli import FAILED, INTERRUPTED, OK, Interrupts
 from ...errors import StoreError
 from ...model.point import RunId
+from ...process import FAILED, INTERRUPTED, OK, Interrupts
 from ..calibration import Measured
 from ..plan import Chunk, Plan
 from ..store.store import Store

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...cli import Interrupts
+from ...process import Interrupts
 from ..plan import Chunk, Plan
 from ..simulators import Runner, runner_for
 from ..store.store import Store

@@ -19,7 +19,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-from ...cli import SIGNALS
+from ...process import SIGNALS
 from ..running.recorder import Failure
 from .scheduler import Workers
 from .worker import Event, Setup

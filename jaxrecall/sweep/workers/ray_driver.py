@@ -16,7 +16,7 @@ from typing import Any
 
 import ray
 
-from ...cli import SIGNALS
+from ...process import SIGNALS
 from ..calibration import cores, node_cache
 from .local import Process, lost, share_of_memory
 from .ray import Request

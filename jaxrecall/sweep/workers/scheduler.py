@@ -12,8 +12,8 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ...cli import Interrupts
 from ...model.point import Run, RunId
+from ...process import Interrupts
 from ...simulator.shape import Shape
 from ..calibration import Measured, add_times, cores
 from ..cost import Amounts

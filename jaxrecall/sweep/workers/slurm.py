@@ -20,10 +20,10 @@ from typing import Any
 import submitit
 from submitit.helpers import Checkpointable
 
-from ...cli import Interrupts
 from ...errors import UsageError
 from ...model.columns import CODE_VERSION
 from ...model.point import RunId
+from ...process import Interrupts
 from ..calibration import node_cache
 from ..custom import add_to_path
 from ..grid import rebuilt
