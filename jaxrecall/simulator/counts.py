@@ -95,7 +95,8 @@ def mean_square_bound(world: World) -> Array:
         mean = mean + times * mean_row
         cov = cov + times / L * transposed_product(rows, p[:, None] * rows)
         fourth = fourth + times / L**3 * (p @ jnp.sum(rows * rows, axis=1) ** 2)
-    linear, quadratic = 4 * mean @ cov @ mean, 2 * jnp.sum(cov * cov) + fourth
+    linear = jnp.maximum(4 * mean @ cov @ mean, f32(0))  # with orthogonal rows it is zero, and rounding may be negative
+    quadratic = 2 * jnp.sum(cov * cov) + fourth
     return mean @ mean + jnp.trace(cov) + 6 * (jnp.sqrt(linear) + jnp.sqrt(quadratic)) / jnp.sqrt(N)
 
 

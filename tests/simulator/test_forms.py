@@ -217,3 +217,10 @@ def test_the_bound_on_the_outputs_is_just_above_them(N, most, trigger_in_value):
         h = (r.Z_in[r.train_tokens].sum(1) + trigger_in_value * r.z_trig) / point.L
         mean = np.mean(np.sum(h * h, axis=1))
         assert mean < counts.mean_square_bound(drawn(point, seed, shape_of(point))) < most * mean
+
+
+def test_the_bound_on_the_outputs_of_orthogonal_rows_is_a_number():
+    """Their mean is orthogonal to what they differ by, so a variance that is zero may come out negative."""
+    for seed in range(20):
+        point = ATTENTION.replace(V=13, d=15, embedding="orthogonal")
+        assert np.isfinite(counts.mean_square_bound(drawn(point, seed, shape_of(point))))

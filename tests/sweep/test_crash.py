@@ -254,7 +254,7 @@ def test_a_full_disk_costs_what_it_could_not_take(small, uninterrupted, tmp_path
     same(quiet(tmp_path / "copy"), uninterrupted)
 
 
-@pytest.mark.parametrize(("size", "n_rows", "refused"), [(10_000, 1, True), (10_000, 0, False), (60_000, 1, False), (60_000, 100, True)])
+@pytest.mark.parametrize(("size", "n_rows", "refused"), [(10_000, 1, True), (10_000, 0, False), (70_000, 1, False), (70_000, 100, True)])
 def test_room_for_a_part_is_checked_before_anything_runs(tmp_path, size, n_rows, refused):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
@@ -267,7 +267,7 @@ def test_room_for_a_part_is_checked_before_anything_runs(tmp_path, size, n_rows,
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert ("File too large" in text) is refused
-    assert not refused or text.endswith(f"A part of {n_rows} rows needs about {56 + n_rows / 2:.0f} KiB")
+    assert not refused or text.endswith(f"A part of {n_rows} rows needs about {64 + n_rows / 2:.0f} KiB")
     assert list(tmp_path.rglob("*room*")) == []
     assert (tmp_path / "out").exists() is not refused
 

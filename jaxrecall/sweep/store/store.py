@@ -42,7 +42,7 @@ from .files import (
 )
 from .table import ROW, RUN, VERSION, about, last_rows, of_rows, read, to_parquet, with_about
 
-PART_BYTES, ROW_BYTES, PART_ROWS = 56 * 2**10, 512, 1000
+PART_BYTES, ROW_BYTES, PART_ROWS = 64 * 2**10, 512, 1000
 """Of a part: its size without rows, each row's share, and the rows for which there must be room before any is computed."""
 
 STALE_SECONDS = 3600.0
