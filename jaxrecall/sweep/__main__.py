@@ -26,7 +26,7 @@ from .grid import json_schema, read_grid
 from .open_attention import limited_by_kappa
 from .running.job import Job, carry_out, interrupted, prepare
 from .running.progress import Events, Progress, counter, display
-from .search.cell import OUTCOMES
+from .search import OUTCOMES
 from .store.load import load
 from .workers.options import Engine, add_options, chosen
 

@@ -31,9 +31,9 @@ from jaxrecall.simulator.rows import finish
 from jaxrecall.sweep import plan as planning
 from jaxrecall.sweep.__main__ import main as sweep
 from jaxrecall.sweep.grid import read_grid
+from jaxrecall.sweep.rounds import Rounds, known_rows
 from jaxrecall.sweep.running.progress import Events, Progress
 from jaxrecall.sweep.running.recorder import Recorder
-from jaxrecall.sweep.search.rounds import Rounds, known_rows
 from jaxrecall.sweep.settings import Settings
 from jaxrecall.sweep.store.load import frame_of, load
 from jaxrecall.sweep.store.store import PART_ROWS, Store

@@ -24,12 +24,11 @@ from jaxrecall.sweep.__main__ import main
 from jaxrecall.sweep.grid import read_grid
 from jaxrecall.sweep.grid.axes import Names
 from jaxrecall.sweep.grid.file import PER_OCTAVE, Search
+from jaxrecall.sweep.rounds import Rounds
 from jaxrecall.sweep.running.job import carry_out, prepare
 from jaxrecall.sweep.running.progress import Progress
 from jaxrecall.sweep.running.recorder import Outcome
-from jaxrecall.sweep.search.cell import CellSearch, Target
-from jaxrecall.sweep.search.rounds import Rounds
-from jaxrecall.sweep.search.threshold import threshold
+from jaxrecall.sweep.search import CellSearch, Target, threshold
 
 
 def level(k):

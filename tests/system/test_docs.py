@@ -17,7 +17,7 @@ from jaxrecall.analysis.fit.write import COLUMNS as FIT_COLUMNS
 from jaxrecall.model.columns import column_table, legend
 from jaxrecall.sweep.__main__ import main as sweep
 from jaxrecall.sweep.grid import read_grid
-from jaxrecall.sweep.search.cell import OUTCOMES
+from jaxrecall.sweep.search import OUTCOMES
 from jaxrecall.sweep.shard import chosen
 from jaxrecall.sweep.workers.options import chosen as engine
 

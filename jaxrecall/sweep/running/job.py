@@ -18,7 +18,7 @@ from ..calibration import cores
 from ..cost import memory_limit, peak_bytes
 from ..grid import Grid
 from ..plan import Plan
-from ..search.rounds import Rounds, known_rows
+from ..rounds import Rounds, known_rows
 from ..settings import Settings
 from ..shard import Shard, without_shard
 from ..simulators import simulator_of

@@ -17,7 +17,7 @@ from ...model.columns import STATUSES
 from ...model.point import Run, RunId
 from ..custom import add_to_path
 from ..grid import Grid, rebuilt
-from ..search.rounds import Rounds
+from ..rounds import Rounds
 from ..simulators import RECALL, simulator_of
 from ..store.files import Unreadable, holds_results, is_file, read_json
 from ..store.store import Store

@@ -12,18 +12,18 @@ from functools import cache, cached_property
 from itertools import zip_longest
 from typing import Any
 
-from ...model.point import Run, RunId
-from ..calibration import Calibration
-from ..custom import Simulator
-from ..grid import Grid
-from ..grid.axes import Names
-from ..grid.expand import Levels, Line
-from ..grid.file import plain
-from ..plan import Plan, joined
-from ..settings import Settings
-from ..simulators import RECALL, RecallSimulator
-from ..store.store import Store
-from .cell import OUTCOMES, CellSearch, Request, Target
+from ..model.point import Run, RunId
+from .calibration import Calibration
+from .custom import Simulator
+from .grid import Grid
+from .grid.axes import Names
+from .grid.expand import Levels, Line
+from .grid.file import plain
+from .plan import Plan, joined
+from .search import OUTCOMES, CellSearch, Request, Target
+from .settings import Settings
+from .simulators import RECALL, RecallSimulator
+from .store.store import Store
 
 RUNS_PER_CELL, ROUNDS = 60, 25
 """Of a usual search: a guess, to weigh padding against compiling and to say how long it takes."""
