@@ -8,6 +8,7 @@ import shlex
 import textwrap
 
 import pytest
+from attack.__main__ import parser as attack_parser
 from helpers import ROOT
 
 from benchmarks import documented
@@ -168,6 +169,7 @@ def test_flags_exist(capsys):
         with pytest.raises(SystemExit):
             importlib.import_module(f"jaxrecall.{module}").main(["--help"])
         known |= set(re.findall(r"--[a-z][a-z-]+", capsys.readouterr().out))
+    known |= set(attack_parser()._option_string_actions)
     for page, text in PAGES.items():
         assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) <= known, page
 
