@@ -44,7 +44,7 @@ html_css_files = ["site.css"]
 html_copy_source = False
 
 SECTIONS = {
-    "Understand": "how-it-works glossary theory training tokens ../results/README",
+    "Understand": "gallery how-it-works glossary theory training tokens ../results/README",
     "Run sweeps": "grid-files embeddings running search pool",
     "Use results": "table fit report",
     "Write code": "python ../examples/recall extending simulators api",

@@ -20,6 +20,7 @@ import pytest
 from helpers import ROOT
 from test_docs import FENCE, PAGES, README, fenced
 
+from docs import gallery
 from jaxrecall.__main__ import main
 
 ALL = PAGES | {name: (ROOT / name).read_text() for name in ("results/README.md", "CONTRIBUTING.md")}
@@ -80,14 +81,16 @@ def clone(cloned, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "clone")
     monkeypatch.setenv("MPLBACKEND", "agg")
     Path("grid.yaml").write_text(fenced(README, "yaml")[0])
+    for name, text in gallery.grids().items():
+        Path(f"{name}.yaml").write_text(text)
     return tmp_path / "clone"
 
 
 def smaller(words: list[str]) -> list[str]:
     """The same command with less work."""
     if words[0] == "sweep" and "--print-schema" not in words and "--dry-run" not in words:
-        engine = {"--engine", "--workers"} & set(words)
-        words = [*words, *(["--dry-run"] if engine else SMALL)]
+        planned = {"--engine", "--workers"} & set(words) or words[2].removesuffix(".yaml") in gallery.grids()
+        words = [*words, *(["--dry-run"] if planned else SMALL)]
     if words[0] in ("fit", "report"):
         words = [*words, "--resamples", "100", *(["--surrogate", "0"] if words[0] == "report" else [])]
     return words
@@ -151,6 +154,17 @@ def test_commands_in_the_text_run_too(page, clone, monkeypatch):
         run(f"{line} --dry-run" if line.startswith("jaxrecall sweep --grid") and "--dry-run" not in line else line)
 
 
+def test_the_gallery_has_a_grid_a_command_and_a_figure_for_each_question():
+    questions = re.split(r"^## ", ALL["docs/gallery.md"], flags=re.M)[1:]
+    assert len(questions) == len(gallery.grids()) == 10
+    for question, (name, grid) in zip(questions, gallery.grids().items(), strict=True):
+        assert question.splitlines()[0].endswith("?")
+        assert len(grid.splitlines()) <= 10
+        assert blocks(question) == [[f"jaxrecall sweep --grid {name}.yaml"]]
+        assert re.findall(r"!\[.+\]\((.+)\)", question) == [f"images/gallery/{name}.png"]
+        assert (ROOT / f"docs/images/gallery/{name}.png").exists()
+
+
 def test_what_reports_read_is_in_a_clone(cloned):
     lines = [line for page in DRAWN for line in itertools.chain(*blocks(ALL[page]))]
     assert lines
@@ -168,7 +182,7 @@ def test_a_command_that_fails_is_found(clone):
 NAMED = re.compile(r"[\w/.-]+\.py\b|(?<![\w/.-])(?:jaxrecall|model|sweep|simulator|analysis|theory|benchmarks|tests)/[\w/]+[\w]")
 
 
-@pytest.mark.parametrize("name", [*ALL, *(f"docs/images/{path.name}" for path in (ROOT / "docs/images").iterdir())])
+@pytest.mark.parametrize("name", [*ALL, *(f"docs/images/{path.name}" for path in (ROOT / "docs/images").glob("*.svg"))])
 def test_files_of_the_package_that_are_named_exist(name):
     """In code spans and drawings. A name may start in any folder of the package, as in `stream.py`."""
     text = (ROOT / name).read_text()
