@@ -11,7 +11,7 @@ from jax import Array, lax
 
 from jaxrecall import Point
 from jaxrecall.model import keys
-from jaxrecall.model.pool import in_the_limit
+from jaxrecall.model.point import in_the_limit
 
 from . import clock, floor
 from .bench import Bench, simulator

@@ -44,8 +44,6 @@ class NoActivation(Activation):
 @register
 @dataclass(frozen=True)
 class Relu(Activation):
-    name = "relu"
-
     def value_and_slope(self, u: Any, xp: Any, erf: Erf) -> tuple[Any, Any]:
         return xp.maximum(u, 0), (u > 0).astype(u.dtype)
 
@@ -53,8 +51,6 @@ class Relu(Activation):
 @register
 @dataclass(frozen=True)
 class Gelu(Activation):
-    name = "gelu"
-
     def value_and_slope(self, u: Any, xp: Any, erf: Erf) -> tuple[Any, Any]:
         below_u = (1 + erf(u * 2**-0.5)) / 2  # the normal distribution function
         return u * below_u, below_u + u * xp.exp(-u * u / 2) * (2 * xp.pi) ** -0.5
@@ -63,8 +59,6 @@ class Gelu(Activation):
 @register
 @dataclass(frozen=True)
 class Tanh(Activation):
-    name = "tanh"
-
     def value_and_slope(self, u: Any, xp: Any, erf: Erf) -> tuple[Any, Any]:
         t = xp.tanh(u)
         return t, 1 - t * t
@@ -73,8 +67,6 @@ class Tanh(Activation):
 @register
 @dataclass(frozen=True)
 class Quadratic(Activation):
-    name = "quadratic"
-
     def value_and_slope(self, u: Any, xp: Any, erf: Erf) -> tuple[Any, Any]:
         return (u * u - 1) * 2**-0.5, u * 2**0.5
 
@@ -86,8 +78,6 @@ class Quadratic(Activation):
 @dataclass(frozen=True)
 class Cubic(Activation):
     """(u^3 - 3u) / sqrt 6: linear at the small inputs of uniform attention, without a linear part where u ~ N(0, 1)."""
-
-    name = "cubic"
 
     def value_and_slope(self, u: Any, xp: Any, erf: Erf) -> tuple[Any, Any]:
         return (u * u - 3) * u * 6**-0.5, (u * u - 1) * 1.5**0.5
@@ -101,7 +91,6 @@ class Cubic(Activation):
 class Mixed(Activation):
     """sqrt(1 - linear^2) (u^2 - 1) / sqrt 2 + linear u: quadratic with a linear part, of mean square 1 where u ~ N(0, 1)."""
 
-    name = "mixed"
     linear: float = parameter(0.3, "linear part of the activation", low=-1.0, high=1.0)
 
     def value_and_slope(self, u: Any, xp: Any, erf: Erf) -> tuple[Any, Any]:
@@ -118,8 +107,6 @@ class Mixed(Activation):
 @register
 @dataclass(frozen=True)
 class Identity(Activation):
-    name = "identity"
-
     def value_and_slope(self, u: Any, xp: Any, erf: Erf) -> tuple[Any, Any]:
         return u, xp.ones_like(u)
 

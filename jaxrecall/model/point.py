@@ -11,18 +11,17 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from ..errors import PointError, Problem, shown, suggest
 from .activations import Activation, activations
 from .laws import LAWS, EmbeddingLaw, TokenLaw, find_law
 from .laws.embedding import problems_of_rows
-from .laws.law import law_names, with_parameters
+from .laws.law import SAME_AS, law_names, renamed, with_parameters
 from .laws.tokens import drawn_as, shares
-from .pool import MAX_LENGTH, MAX_SAMPLES, in_the_limit
 from .training import MAX_STEPS, OPTIMIZERS, RECIPE_STEPS, STARTS, TRAINS, first_step, recorded_steps
 from .values import checked_value, declared, to_12_digits
 
@@ -45,201 +44,187 @@ BLOCK = 512
 REDRAWS = 8
 """How often `diagnose` draws W_in again."""
 
+MAX_DRAWS = 2**20
+"""Draws of a pool that are always made one by one."""
 
-def _names(*names: str) -> Any:
+MIN_MEAN = 8
+"""Draws a cell below which they are made one by one however many they are. At a mean of 8 a cell stays empty with probability
+2.4e-4 in the limit, against 3.4e-4."""
+
+MAX_SAMPLES, MAX_LENGTH = 10**15, 10**9
+"""Largest N and L with a pool, whose cost they do not raise; in float32 they scale other numbers alone."""
+
+
+def _one_of(*names: str) -> Any:
     return lambda: names
+
+
+def _law(kind: Kind, legend: str, default: str | None, family: str) -> Any:
+    return declared(kind, legend, default, law=family, choices=lambda: law_names(family))
+
+
+def _clash(point: Point, name: str, others: str, allowed: str, where: str | None = None) -> Problem:
+    """A value that does not go with those of other fields."""
+
+    def text(name: str) -> str:
+        value = getattr(point, name)
+        return str(value).lower() if value is None or isinstance(value, bool) else repr(value)
+
+    with_others = ", ".join(f"{other}={text(other)}" for other in others.split())
+    return Problem(name, f"got {text(name)} with {with_others}; allowed{allowed}", where)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """The samples: how many, how long, and how they are drawn."""
+    """The samples: how many, how long, and how they are drawn. Off their defaults, the pool and the laws of tokens enter the id too."""
 
-    root_seed: int = declared("draws", "", "root of every random number", 0, low=0, high=MAX_SEED)
-    V: int = declared("size", "V", "vocabulary size, tokens and labels", low=2, high=65536)
-    N: int = declared("traced", "N", "samples that each gradient step averages over", low=1, high=2**30, high_with_pool=MAX_SAMPLES)
-    L: int = declared("traced", "L", "sequence length, tokens", low=1, high=65536, high_with_pool=MAX_LENGTH)
-    tokens: str = declared("static", "", "law of the tokens", "uniform", law="tokens", choices=lambda: law_names("tokens"))
-    noise_tokens: str | None = declared(
-        "static", "", "law of the noise tokens; tokens unless given", None, law="tokens", choices=lambda: law_names("tokens")
-    )
-    fresh_batches: bool = declared("traced", "", "each of the three steps draws its own N samples", False)
-    streams: str = declared(
-        "draws", "", "points share random numbers, or each has its own", "common", choices=_names("common", "independent")
-    )
+    in_id: ClassVar = ("root_seed", "V", "N", "L", "fresh_batches", "streams")
+
+    root_seed: int = declared("draws", "root of every random number", 0, low=0, high=MAX_SEED)
+    V: int = declared("size", "vocabulary size, tokens and labels", low=2, high=65536)
+    N: int = declared("traced", "samples that each gradient step averages over", low=1, high=2**30, high_with_pool=MAX_SAMPLES)
+    L: int = declared("traced", "sequence length, tokens", low=1, high=65536, high_with_pool=MAX_LENGTH)
+    tokens: str = _law("static", "law of the tokens", "uniform", "tokens")
+    noise_tokens: str | None = _law("static", "law of the noise tokens; tokens unless given", None, "tokens")
+    fresh_batches: bool = declared("traced", "each of the three steps draws its own N samples", False)
+    streams: str = declared("draws", "points share random numbers, or each has its own", "common", choices=_one_of("common", "independent"))
     pool: int | None = declared(
-        "static", "K", "noise sequences that the samples share; none: each sample has its own", None, low=1, high=65536
+        "static", "noise sequences that the samples share; none: each sample has its own", None, "K", low=1, high=65536
     )
 
     @staticmethod
     def problems(point: Point) -> Iterable[Problem]:
         if point.pool and point.V * point.pool >= 2**31:
-            message = f"got {point.pool} with V={point.V}; allowed: up to {(2**31 - 1) // point.V}, so that V pool is below 2^31"
-            yield Problem("pool", message, "V * pool < 2**31")
+            most = f": up to {(2**31 - 1) // point.V}, so that V pool is below 2^31"
+            yield _clash(point, "pool", "V", most, "V * pool < 2**31")
         uneven = [name for name in ("tokens", "noise_tokens") if getattr(point, name) != "uniform"]
         for name in ("pool", *EXTRAS) if uneven else ():
             if getattr(point, name):
-                got = f"got {getattr(point, name)!r} with {uneven[0]}={getattr(point, uneven[0])!r}"
-                yield Problem(name, f"{got}; allowed with uniform tokens alone")
+                yield _clash(point, name, uneven[0], " with uniform tokens alone")
         for name in uneven:
             try:
-                shares(_law_of(name, getattr(point, name)), point.V)
+                shares(find_law(name, getattr(point, name)), point.V)
             except ValueError as error:
                 yield Problem(name, str(error).partition(": ")[2])
-
-    @staticmethod
-    def identity(point: Point) -> dict[str, Any]:
-        """All fields; the pool only where there is one, the law of the tokens only where they are not uniform, and that of the noise
-        only where it is another one."""
-        names = ("root_seed", "V", "N", "L", "fresh_batches", "streams")
-        pool = {"pool": point.pool} if point.pool else {}
-        law, noise = (_law_of(name, getattr(point, name)).identity() for name in ("tokens", "noise_tokens"))
-        tokens = ({} if law == "uniform" else {"tokens": law}) | ({} if noise == law else {"noise_tokens": noise})
-        return {name: getattr(point, name) for name in names} | pool | tokens
 
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """The transformer: its sizes and laws."""
+    """The transformer: its sizes and laws, each of which says what of it enters the id. embedding_out enters where it is another one."""
 
-    d: int = declared("size", "d", "embedding width", low=1, high=2**16)
-    m: int = declared("size", "m", "MLP width; 0 is the attention-only model", 0, low=0, high=2**20)
-    embedding: str = declared("traced", "", "law of the embeddings", "gaussian", law="embedding", choices=lambda: law_names("embedding"))
-    embedding_out: str | None = declared(
-        "static", "", "law of Z_out; embedding unless given", None, law="embedding", choices=lambda: law_names("embedding")
-    )
+    in_id: ClassVar = ("d", "m", "embedding", "activation", "trigger_in_value")
+
+    d: int = declared("size", "embedding width", low=1, high=2**16)
+    m: int = declared("size", "MLP width; 0 is the attention-only model", 0, low=0, high=2**20)
+    embedding: str = _law("traced", "law of the embeddings", "gaussian", "embedding")
+    embedding_out: str | None = _law("static", "law of Z_out; embedding unless given", None, "embedding")
     activation: str = declared(
-        "static", "phi", "nonlinearity of the MLP", "relu", law="activation", choices=lambda: law_names("activation")
+        "static", "nonlinearity of the MLP", "relu", "phi", law="activation", choices=lambda: law_names("activation")
     )
-    trigger_in_value: bool = declared("traced", "", "the value of the informative token holds z_trig too", True)
+    trigger_in_value: bool = declared("traced", "the value of the informative token holds z_trig too", True)
 
     @staticmethod
     def problems(point: Point) -> Iterable[Problem]:
         if point.m > 0 and point.activation == "none":
-            message = f"got 'none' with m={point.m}; allowed with an MLP: {', '.join(activations())}"
-            yield Problem("activation", message, "m == 0 or activation != 'none'")
+            yield _clash(point, "activation", "m", f" with an MLP: {', '.join(activations())}", "m == 0 or activation != 'none'")
         for name, law in zip(("embedding", "embedding_out"), dict.fromkeys(point.embedding_laws), strict=False):
             found = law.problems(point.V, point.d) or (problems_of_rows(law, point.V, point.d) if ":" in str(law) else [])
-            yield from _renamed(found, "embedding", name)
-
-    @staticmethod
-    def identity(point: Point) -> dict[str, Any]:
-        """All fields; of a law what it says itself, and the law of Z_out only where it is another one."""
-        laws = {"embedding": point.embedding_law.identity(), "activation": point.activation_law.identity()}
-        out = point.output_law.identity()
-        laws |= {} if out == laws["embedding"] else {"embedding_out": out}
-        return {"d": point.d, "m": point.m, "trigger_in_value": point.trigger_in_value} | laws
+            yield from renamed(found, name)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """The three steps: their rates, and whether shortcuts are allowed."""
+    """The three steps: their rates, and whether shortcuts are allowed. All enter the id but kappa, which gamma carries."""
 
-    eta: float = declared("rate", "eta", "rate of step 1", 1e-3, low=0.0, open_low=True)
-    gamma: float = declared("rate", "gamma", "rate of step 2; give this or kappa", None, low=0.0)
-    gamma2: float = declared("rate", "gamma2", "rate of step 3; gamma unless given", None, low=0.0)
-    kappa: float = declared("rate", "kappa", "scaled rate of step 2: gamma = kappa L^2 V / eta (default 100)", None, low=0.0)
+    in_id: ClassVar = ("eta", "gamma", "gamma2", "exact")
+
+    eta: float = declared("rate", "rate of step 1", 1e-3, low=0.0, open_low=True)
+    gamma: float = declared("rate", "rate of step 2; give this or kappa", None, low=0.0)
+    gamma2: float = declared("rate", "rate of step 3; gamma unless given", None, low=0.0)
+    kappa: float = declared("rate", "scaled rate of step 2: gamma = kappa L^2 V / eta (default 100)", None, low=0.0)
     exact: str = declared(
-        "form", "", "guarded: shortcuts where a computed bound allows; full: none", "guarded", choices=_names("guarded", "full")
+        "form", "guarded: shortcuts where a computed bound allows; full: none", "guarded", choices=_one_of("guarded", "full")
     )
 
     @staticmethod
     def problems(point: Point) -> Iterable[Problem]:
         return ()
 
-    @staticmethod
-    def identity(point: Point) -> dict[str, Any]:
-        """All fields but kappa, which gamma carries."""
-        return {name: getattr(point, name) for name in ("eta", "gamma", "gamma2", "exact")}
-
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """Steps of an optimiser, after the three of the recipe or in place of them."""
+    """Steps of an optimiser, after the three of the recipe or in place of them. Where there are any, all fields enter the id, and the
+    batch where there is one."""
+
+    in_id: ClassVar = ()
 
     steps: int = declared(
         "traced",
-        "",
         "gradient steps in total; those after the three of the recipe, or after none, are the optimizer's",
-        3,
+        RECIPE_STEPS,
         low=1,
         high=MAX_STEPS,
     )
     start: str = declared(
-        "static", "", "where the optimizer starts: from the model of the recipe, or from zero", "three_step", choices=lambda: STARTS
+        "static", "where the optimizer starts: from the model of the recipe, or from zero", STARTS[0], choices=_one_of(*STARTS)
     )
     optimizer: str | None = declared(
-        "static", "", "optimizer of further steps (sgd unless given); none: the recipe alone", None, choices=lambda: tuple(OPTIMIZERS)
+        "static", "optimizer of further steps (sgd unless given); none: the recipe alone", None, choices=_one_of(*OPTIMIZERS)
     )
-    lr: float | None = declared("rate", "", "learning rate of further steps", None, low=0.0, open_low=True)
-    lr_attention: float | None = declared("rate", "", "learning rate of W_KQ in further steps; lr unless given", None, low=0.0)
+    lr: float | None = declared("rate", "learning rate of further steps", None, low=0.0, open_low=True)
+    lr_attention: float | None = declared("rate", "learning rate of W_KQ in further steps; lr unless given", None, low=0.0)
     trains: str | None = declared(
         "static",
-        "",
         "what further steps train (VW unless given): V_mat and W_KQ (VW), V_mat (V), embeddings too (VWZ), W_in too (VWZM)",
         None,
-        choices=lambda: tuple(TRAINS),
+        choices=_one_of(*TRAINS),
     )
     batch: int | None = declared(
-        "traced", "", "samples of each further step, drawn from the N with replacement; none: all N", None, low=1, high=2**30
+        "traced", "samples of each further step, drawn from the N with replacement; none: all N", None, low=1, high=2**30
     )
 
     @staticmethod
     def problems(point: Point) -> Iterable[Problem]:
         if not point.trains_on:
             if point.steps < RECIPE_STEPS:
-                allowed = f"allowed: from {RECIPE_STEPS}, the steps of the recipe; or start='zero'"
-                yield Problem("steps", f"got {point.steps} with start='three_step'; {allowed}", f"steps >= {RECIPE_STEPS}")
+                allowed = f": from {RECIPE_STEPS}, the steps of the recipe; or start='zero'"
+                yield _clash(point, "steps", "start", allowed, f"steps >= {RECIPE_STEPS}")
             return
         if point.lr is None:
-            allowed = "allowed: numbers greater than 0, as 0.1 for sgd or 0.01 for adam"
-            yield Problem("lr", f"got none with steps={point.steps}, start={point.start!r}; {allowed}")
+            yield _clash(point, "lr", "steps start", ": numbers greater than 0, as 0.1 for sgd or 0.01 for adam")
         if point.trains == "VWZM" and not point.m:
-            yield Problem("trains", "got 'VWZM' with m=0; allowed without an MLP: VW, V, VWZ", "m > 0 or trains != 'VWZM'")
+            yield _clash(point, "trains", "m", " without an MLP: VW, V, VWZ", "m > 0 or trains != 'VWZM'")
         if point.batch and point.batch > point.N:
-            yield Problem("batch", f"got {point.batch} with N={point.N}; allowed: up to N, or none for all samples", "batch <= N")
+            yield _clash(point, "batch", "N", ": up to N, or none for all samples", "batch <= N")
         if point.batch and point.pool:
-            message = f"got {point.batch} with pool={point.pool}; allowed: none with a pool, of which every step reads all pairs"
-            yield Problem("batch", message)
+            yield _clash(point, "batch", "pool", ": none with a pool, of which every step reads all pairs")
         if point.batch and point.fresh_batches:
-            message = f"got {point.batch} with fresh_batches; allowed: none, for every step draws its own N samples"
-            yield Problem("batch", message)
+            yield _clash(point, "batch", "fresh_batches", ": none, for every step draws its own N samples")
         if point.fresh_batches and point.pool:
-            message = f"got true with pool={point.pool} and steps={point.steps}; allowed: false, for one pool serves all further steps"
-            yield Problem("fresh_batches", message)
-
-    @staticmethod
-    def identity(point: Point) -> dict[str, Any]:
-        """Nothing for the recipe alone; else all fields, and the batch where there is one."""
-        if not point.trains_on:
-            return {}
-        return {name: getattr(point, name) for name in TRAINING if name != "batch" or point.batch}
+            yield _clash(point, "fresh_batches", "pool steps", ": false, for one pool serves all further steps")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """What is measured: test sequences, and switches that add columns and change no other."""
+    """What is measured: test sequences, and switches that add columns and change no other; those that are on enter the id."""
 
-    n_test: int = declared("traced", "", "test sequences", 2048, low=1, high=2**30)
-    diagnose: bool = declared("static", "", "split the noise of the attention scores by where it comes from", False)
-    decoders: bool = declared("static", "", "recover the labels from the gradient of step 1 alone (m = 0)", False)
+    in_id: ClassVar = ("n_test",)
+
+    n_test: int = declared("traced", "test sequences", 2048, low=1, high=2**30)
+    diagnose: bool = declared("static", "split the noise of the attention scores by where it comes from", False)
+    decoders: bool = declared("static", "recover the labels from the gradient of step 1 alone (m = 0)", False)
 
     @staticmethod
     def problems(point: Point) -> Iterable[Problem]:
         if point.decoders and point.m > 0:
-            message = f"got true with m={point.m}; allowed: false with an MLP, whose features of a sample are no sum over its tokens"
-            yield Problem("decoders", message, "m == 0 or not decoders")
+            allowed = ": false with an MLP, whose features of a sample are no sum over its tokens"
+            yield _clash(point, "decoders", "m", allowed, "m == 0 or not decoders")
         if point.decoders and point.pool:
-            noise = "whose samples share noise that the decoders hold for new"
-            yield Problem("decoders", f"got true with pool={point.pool}; allowed: false with a pool, {noise}", "not decoders")
+            allowed = ": false with a pool, whose samples share noise that the decoders hold for new"
+            yield _clash(point, "decoders", "pool", allowed, "not decoders")
         for name in EXTRAS if point.trains_on else ():
             if getattr(point, name):
-                got = f"got true with steps={point.steps}, start={point.start!r}"
-                yield Problem(name, f"{got}; allowed: false beyond the recipe, which its columns are about")
-
-    @staticmethod
-    def identity(point: Point) -> dict[str, Any]:
-        """The number of test sequences, and the switches that are on."""
-        return {"n_test": point.n_test} | {name: True for name in EXTRAS if getattr(point, name)}
+                yield _clash(point, name, "steps start", ": false beyond the recipe, which its columns are about")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,10 +250,8 @@ class Point(Evaluation, Training, Recipe, Model, Data):
         given = {name for name in FOLLOWING if values[name] is not None}
         pool = values["pool"] is not None
         for name, default in DEFAULTS.items():
-            value = values[name]
-            if value is default or (type(value) in PLAIN and _stays(name, value, pool)):
-                continue
-            values[name] = checked_field(name, value, pool, problems)
+            if values[name] is not default:
+                values[name] = checked_field(name, values[name], pool, problems)
         if {"kappa", "gamma"} <= given:
             problems.append(Problem("kappa", f"got kappa={self.kappa!r} and gamma={self.gamma!r}; give one, the other follows"))
         if not problems:
@@ -297,7 +280,7 @@ class Point(Evaluation, Training, Recipe, Model, Data):
     def _resolved_training(self) -> dict[str, Any]:
         """The fields of further steps as a run has them: none for the recipe alone."""
         if not self.trains_on:
-            return {name: DEFAULTS[name] for name in TRAINING if name not in ("steps", "start")}
+            return {name: DEFAULTS[name] for name in TRAINING}
         trains = self.trains or "VW"
         attention = 0.0 if trains == "V" else self.lr if self.lr_attention is None else self.lr_attention
         return {"optimizer": self.optimizer or "sgd", "trains": trains, "lr_attention": attention}
@@ -327,40 +310,38 @@ class Point(Evaluation, Training, Recipe, Model, Data):
         return find_law("embedding", self.embedding)
 
     @property
-    def output_law(self) -> EmbeddingLaw:
-        """The law of Z_out."""
-        return find_law("embedding", self.embedding_out or self.embedding)
-
-    @property
     def embedding_laws(self) -> tuple[EmbeddingLaw, EmbeddingLaw]:
         """The laws of Z_in, which is that of z_trig and z_eos too, and of Z_out."""
-        return self.embedding_law, self.output_law
+        return self.embedding_law, find_law("embedding", self.embedding_out)
 
     @property
     def activation_law(self) -> Activation:
         return find_law("activation", self.activation)
 
     @property
-    def token_law(self) -> TokenLaw:
-        return find_law("tokens", self.tokens)
-
-    @property
     def token_laws(self) -> tuple[TokenLaw, TokenLaw]:
         """The laws that informative tokens and noise are drawn by: uniform where all tokens are equally likely."""
-        law, noise = (find_law("tokens", text) for text in (self.tokens, self.noise_tokens or self.tokens))
-        return drawn_as(law, self.V), drawn_as(noise, self.V)
+        law, noise = (drawn_as(find_law("tokens", text), self.V) for text in (self.tokens, self.noise_tokens))
+        return law, noise
+
+    def identity(self) -> dict[str, Any]:
+        """What enters the id, by field: `in_id` of each record, and each other field that is off its default, so that a field which a
+        later version adds moves no id. kappa never does, since gamma carries it."""
+        values = {name: getattr(self, name) for name in FIELDS}
+        values |= {name: find_law(name, values[name]).identity() for name in LAW_FIELDS}
+        always = [name for record in self.records for name in record.in_id]
+        if self.trains_on:
+            always += [name for name in TRAINING if name != "batch"]
+        return {name: values[name] for name in (*always, *unknown_names(values, (*always, "kappa")))}
 
     @cached_property
     def point_id(self) -> str:
         """16 hex digits that name the point: a hash of its science, not of how or where it is run.
 
-        sha256 of the canonical JSON of what each record says of itself in `identity`, floats to 12 significant digits. A field that
-        a later version adds must enter only when it is not at its default, so that old ids stay.
+        sha256 of the canonical JSON of `identity`, floats to 12 significant digits.
         """
-        identity = {name: value for record in self.records for name, value in record.identity(self).items()}
-        # the JSON is put together here, because json.dumps takes most of the time to expand a large grid
-        science = [f'"{name}":{_as_json(identity[name])}' for name in sorted(identity)]
-        return hashlib.sha256(f"{{{','.join(science)}}}".encode()).hexdigest()[:16]
+        science = {name: to_12_digits(value) if isinstance(value, float) else value for name, value in self.identity().items()}
+        return hashlib.sha256(json.dumps(science, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:16]
 
     @cached_property
     def draws_id(self) -> str:
@@ -406,42 +387,22 @@ def make_point(values: Mapping[str, Any]) -> Point:
         PointError: as `Point`, and for a parameter that the law lacks.
     """
     given = {name: value for name, value in values.items() if "." not in name}
+    parameters = [(*name.split(".", 1), value) for name, value in values.items() if "." in name and value is not None]
     problems: list[Problem] = []
-    # a law that follows another one takes its parameters last
-    for name, value in sorted(values.items(), key=lambda item: item[0].partition(".")[0] in SAME_AS):
-        if "." not in name or value is None:
+    for field, parameter, value in sorted(parameters, key=lambda one: one[0] in SAME_AS):  # a law that follows another one comes last
+        if field not in LAW_FIELDS:
+            allowed = f"{', '.join(LAW_FIELDS)}{suggest(field, LAW_FIELDS)}"
+            problems.append(Problem(f"{field}.{parameter}", f"got {shown(value)}; fields with parameters: {allowed}"))
             continue
-        field, parameter = name.split(".", 1)
+        family = LAW_FIELDS[field]
         try:
-            if field not in LAW_FIELDS:
-                allowed = f"{', '.join(LAW_FIELDS)}{suggest(field, LAW_FIELDS)}"
-                raise PointError([Problem(name, f"got {shown(value)}; fields with parameters: {allowed}")])
-            law = _law_of(field, given.get(field) or given.get(LAW_FIELDS[field]) or FIELDS[LAW_FIELDS[field]].default)
+            law = find_law(field, given.get(field) or given.get(family) or DEFAULTS[family])
             given[field] = with_parameters(law, {parameter: value})
         except PointError as error:
-            problems += _renamed(error.problems, LAW_FIELDS.get(field, ""), field)
+            problems += renamed(error.problems, field)
     if problems:
         raise PointError(problems)
     return Point(**given)
-
-
-def _law_of(name: str, given: Any) -> Any:
-    """The law that is given for a field; raises PointError, which names the field."""
-    try:
-        return find_law(LAW_FIELDS[name], given)
-    except PointError as error:
-        raise PointError(_renamed(error.problems, LAW_FIELDS[name], name)) from None
-
-
-def _renamed(problems: Sequence[Problem], law: str, field: str) -> list[Problem]:
-    """Problems of a law by the name of the field that has it, as embedding_out.rho for embedding.rho."""
-
-    def renamed(name: str) -> str:
-        return field + name.removeprefix(law) if name.partition(".")[0] == law else name
-
-    if law == field or not law:
-        return [*problems]
-    return [Problem(renamed(p.argument), p.message, p.where and p.where.replace(law, field)) for p in problems]
 
 
 def law_parameters(point: Point) -> dict[str, float]:
@@ -452,16 +413,49 @@ def law_parameters(point: Point) -> dict[str, float]:
     names = ["embedding", "tokens", "activation"]
     given: Collection[str] = point._given  # type: ignore[attr-defined]
     names += [name for name, of in SAME_AS.items() if getattr(point, name) != getattr(point, of) or name in given]
-    return {name: value for field in names for name, value in _law_of(field, getattr(point, field)).numbers(field).items()}
+    return {name: value for field in names for name, value in find_law(field, getattr(point, field)).numbers(field).items()}
 
 
 def problem_in_workers(point: Point) -> str | None:
     """Why other processes cannot run the point, or None: they must be able to import its laws."""
-    for law in (*point.embedding_laws, point.token_law, find_law("tokens", point.noise_tokens), point.activation_law):
+    for name in LAW_FIELDS:
+        law = find_law(name, getattr(point, name))
         if (module := type(law).__module__) == "__main__" or "<locals>" in type(law).__qualname__:
             where = "a script or a notebook" if module == "__main__" else "a function"
-            return f"{law.field}: got {law}, which is defined in {where}; other processes need a class at the top of a module of its own"
+            return f"{name}: got {law}, which is defined in {where}; other processes need a class at the top of a module of its own"
     return None
+
+
+def unknown_names(values: Mapping[str, Any], known: Collection[str] = ()) -> tuple[str, ...]:
+    """The names of `values` that have a value: neither None, nor NaN, nor the default of the field of a point; leaving out `known`.
+
+    The activation `none`, that of a model without an MLP, counts as a default, and so does a law like that of the field it follows. A
+    field without a default, such as V, counts as off its default, and so does a name that is no field.
+
+    A formula, a bound or a shortcut names the fields that it depends on, and those that do not matter to it whatever their value. It
+    refuses a point with any other off its default, so that a field which is added later is refused until somebody has looked.
+    """
+    skipped = {*known, *(name for name, of in SAME_AS.items() if values.get(name) == values.get(of))}
+
+    def is_default(name: str, value: Any) -> bool:
+        no_mlp = name == "activation" and value == "none"
+        return no_mlp or value is None or value != value or (name in FIELDS and value == FIELDS[name].default)
+
+    return tuple(name for name, value in values.items() if name not in skipped and not is_default(name, value))
+
+
+def unknown_fields(point: Point, known: Collection[str]) -> tuple[str, ...]:
+    """The fields of a point that are off their default and not among `known`, in the order of their declaration.
+
+    >>> from jaxrecall import Point
+    >>> unknown_fields(Point(V=64, N=1024, d=32, L=8, pool=16), known={"V", "N", "d", "L", "gamma", "gamma2", "kappa"})  # ('pool',)
+    """
+    return unknown_names({name: getattr(point, name) for name in FIELDS}, known)
+
+
+def in_the_limit(draws: int, cells: int) -> bool:
+    """Whether the counts of so many draws on so many cells, as a pool leaves of its samples, are drawn from the Gaussian limit."""
+    return draws > MAX_DRAWS and draws >= MIN_MEAN * cells
 
 
 class RunId(NamedTuple):
@@ -500,7 +494,7 @@ def checked_field(name: str, value: Any, has_pool: bool, problems: list[Problem]
     limits: Mapping[str, Any] = declared.metadata
     if value is not None and limits.get("law") in LAWS:
         try:
-            return str(_law_of(name, value))
+            return str(find_law(name, value))
         except PointError as error:
             problems += error.problems
             return value
@@ -509,31 +503,7 @@ def checked_field(name: str, value: Any, has_pool: bool, problems: list[Problem]
     return checked_value(name, value, getattr(declared.type, "__name__", str(declared.type)), limits, problems)
 
 
-@lru_cache(4096, typed=True)
-def _stays(name: str, value: Any, has_pool: bool) -> bool:
-    """Whether a value of one of the PLAIN types is allowed as it is. A large grid has the same few in many points."""
-    problems: list[Problem] = []
-    checked = checked_field(name, value, has_pool, problems)
-    return type(checked) is type(value) and checked == value and not problems
-
-
-def _as_json(value: Any) -> str:
-    """As in the canonical JSON of a point: floats are strings of 12 significant digits."""
-    return f'"{to_12_digits(value)}"' if isinstance(value, float) else _dumped(value)
-
-
-_dumped = lru_cache(4096, typed=True)(json.dumps)
-
-PLAIN = (bool, int, float, str)
-"""Types that a field may hold."""
-
-RATES = ("kappa", "gamma", "gamma2", "lr_attention")
-"""Rates that follow from others unless they are given."""
-
-SAME_AS = {"embedding_out": "embedding", "noise_tokens": "tokens"}
-"""Fields that hold a law, and the field whose law they have unless given."""
-
-FOLLOWING = (*RATES, *SAME_AS)
+FOLLOWING = ("kappa", "gamma", "gamma2", "lr_attention", *SAME_AS)
 """Fields that follow from others unless they are given."""
 
 FIELDS = {f.name: f for f in fields(Point)}
@@ -542,6 +512,15 @@ LAW_FIELDS: dict[str, str] = {name: f.metadata["law"] for name, f in FIELDS.item
 """The fields that hold a law, with its family: embedding_out holds a law of the embeddings."""
 
 DEFAULTS = {name: f.default for name, f in FIELDS.items()}
+
+EVALUATION = frozenset({"root_seed", "streams", "n_test", "exact", "diagnose", "decoders"})
+"""Fields that change which random numbers are drawn or what is measured, never what is learned on average."""
+
+EXTRAS = ("diagnose", "decoders")
+"""Switches that add columns and change no other."""
+
+TRAINING = tuple(f.name for f in fields(Training))
+"""Fields of further steps."""
 
 
 def of_kind(*kinds: Kind) -> tuple[str, ...]:
@@ -553,10 +532,3 @@ def choices(name: str) -> tuple[str, ...]:
     """The allowed values of a field that takes one of a few names, short names for a law; else nothing."""
     limits: Mapping[str, Any] = FIELDS[name].metadata
     return limits["choices"]() if "choices" in limits else ()
-
-
-EXTRAS = ("diagnose", "decoders")
-"""Switches that add columns and change no other."""
-
-TRAINING = tuple(f.name for f in fields(Training))
-"""Fields of further steps."""

@@ -11,15 +11,15 @@ from typing import Any
 from ..errors import Problem, shown, suggest
 
 
-def declared(kind: str, symbol: str, legend: str, default: Any = MISSING, **limits: Any) -> Any:
+def declared(kind: str, legend: str, default: Any = MISSING, symbol: str = "", **limits: Any) -> Any:
     """A field of a record of a point; `limits` are low, high, high_with_pool, open_low, open_high, or choices (a function), and for
-    a law its family."""
+    a law its family. `symbol` is that of the paper where it is not the name."""
     return field(default=default, metadata={"kind": kind, "symbol": symbol, "legend": legend, **limits})
 
 
 def parameter(default: Any, legend: str = "", **limits: Any) -> Any:
     """A parameter of a law, a field of a frozen dataclass; `limits` are low, high, open_low and open_high."""
-    return declared("traced", "", legend, default, **limits)
+    return declared("traced", legend, default, **limits)
 
 
 def to_12_digits(value: float) -> str:

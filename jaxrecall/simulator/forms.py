@@ -18,8 +18,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-from ..model.known_fields import EVALUATION, unknown_fields
-from ..model.point import Point
+from ..model.point import EVALUATION, Point, unknown_fields
 from .expected import step2_error
 
 MAX_COUNTED_V = 2048

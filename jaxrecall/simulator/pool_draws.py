@@ -1,7 +1,12 @@
 """What is drawn of a point with a pool, as counts: pairs of a token and a noise sequence, tokens of the pool, test sequences.
 
-Draws are made one by one, or their counts come from the Gaussian limit of the multinomial: see `model/pool.py`. A batch of samples
-has its pool and its pairs from its own key; the informative token of a sample is that of the same sample without a pool.
+n draws that fall evenly on cells are made one by one while they are few, or few for each cell. Beyond, their counts are had from
+standard normals g, by the expansion of Cornish and Fisher: mean, variance and skewness of a Poisson count, the sum held to n,
+
+    count = mean + x - (mean of x over the cells),     x = sqrt(mean) g + (g^2 - 1) / 6,     mean = n / cells
+
+`in_the_limit` in `model/point.py` says where. A batch of samples has its pool and its pairs from its own key; the informative token of a
+sample is that of the same sample without a pool.
 """
 
 from __future__ import annotations
@@ -13,7 +18,6 @@ from jax import Array, lax
 
 from ..model import keys
 from ..model.point import BLOCK
-from ..model.pool import fluctuation
 from .loops import add_tokens, gather, masked, over_samples, repeat, scatter_add
 from .world import Pools, World, batch_of_step, f32, i32
 
@@ -141,3 +145,8 @@ def gaussian_counts(world: World, normals: Array) -> Array:
     x = jnp.where(real, fluctuation(normals, jnp.sqrt(mean)), f32(0))
     counts = mean + jnp.sqrt(mean) * (x - jnp.sum(x, axis=1, keepdims=True) / V)
     return jnp.where(real, jnp.maximum(counts, f32(0)), f32(0))
+
+
+def fluctuation(g: Array, root_mean: Array) -> Array:
+    """x / sqrt(mean) of counts, from standard normals g and sqrt(mean)."""
+    return g + (g * g - 1) / (6 * root_mean)

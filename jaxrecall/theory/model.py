@@ -11,9 +11,8 @@ from typing import Any
 from ..errors import PointError, TheoryError, shown
 from ..model.activations import activations
 from ..model.columns import COLUMNS
-from ..model.known_fields import EVALUATION, unknown_names
 from ..model.laws import LAWS, EmbeddingLaw, Moments, find_law
-from ..model.point import FIELDS, SAME_AS, TRAINING, Point
+from ..model.point import EVALUATION, FIELDS, SAME_AS, TRAINING, Point, unknown_names
 from ..model.training import RECIPE_STEPS, STARTS
 
 

@@ -5,7 +5,7 @@ from dataclasses import field
 import pytest
 
 from jaxrecall import Point
-from jaxrecall.model import known_fields
+from jaxrecall.model import point as known_fields
 
 KNOWN = {"V", "N", "d", "L", "eta", "gamma", "gamma2", "kappa"}
 

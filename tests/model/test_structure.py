@@ -14,7 +14,6 @@ from helpers import ROOT, assert_same_metrics, streamed, traced
 import jaxrecall
 from jaxrecall import Point, descend, realize, simulate, theory, three_step
 from jaxrecall.errors import GridError, PointError, TheoryError
-from jaxrecall.model import arrays
 from jaxrecall.model.columns import COLUMNS
 from jaxrecall.model.laws import array as array_law
 from jaxrecall.model.laws import find_law
@@ -233,9 +232,9 @@ def test_half_precision(tmp_path):
     x = learned_table(20, 8)
     upper = (x.view(np.uint32) >> 16).astype(np.uint16)
     write_safetensors(tmp_path / "x.safetensors", x=("BF16", upper))
-    np.testing.assert_array_equal(arrays.read(tmp_path / "x.safetensors").view(np.uint32), upper.astype(np.uint32) << 16)
+    np.testing.assert_array_equal(array_law.read(tmp_path / "x.safetensors").view(np.uint32), upper.astype(np.uint32) << 16)
     write_safetensors(tmp_path / "y.safetensors", x=("F16", x.astype(np.float16)))
-    np.testing.assert_array_equal(arrays.read(tmp_path / "y.safetensors"), x.astype(np.float16).astype(np.float32))
+    np.testing.assert_array_equal(array_law.read(tmp_path / "y.safetensors"), x.astype(np.float16).astype(np.float32))
 
 
 def test_a_moved_file_keeps_ids_and_a_changed_one_changes_them(table, tmp_path, monkeypatch):
@@ -304,22 +303,22 @@ def test_a_damaged_tensor_is_refused(tmp_path):
         ("c", "a tensor of type I64; allowed: F64, F32, F16, BF16"),
     ):
         with pytest.raises(ValueError, match=message):
-            arrays.read(path, tensor)
+            array_law.read(path, tensor)
     whole = path.read_bytes()
     path.write_bytes(whole[:-64])
-    assert arrays.read(path, "a").shape == (20, 8)
+    assert array_law.read(path, "a").shape == (20, 8)
     path.write_bytes(whole[:-1000])
     with pytest.raises(ValueError, match=r"a tensor \(20, 8\) at bytes 640 to 1280 of .*; allowed: a whole file"):
-        arrays.read(path, "the_emb")
+        array_law.read(path, "the_emb")
     for wrong in (b'{"a":{"dtype":"F32","shape":[20,8],"data_offsets":[-8,632]}}', b'{"a":{"shape":[1,2]}}', b'{"a":3}'):
         path.write_bytes(struct.pack("<Q", len(wrong)) + wrong + bytes(700))
         with pytest.raises(ValueError, match="; allowed: "):
-            arrays.read(path)
+            array_law.read(path)
     big = {"dtype": "F32", "shape": [2**40, 2**40], "data_offsets": [0, 4]}
     text = json.dumps({"a": big}).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(4))
     with pytest.raises(ValueError, match="allowed: up to 536870912"):
-        arrays.read(path)
+        array_law.read(path)
 
 
 def test_an_array_that_is_too_small_is_refused(table):

@@ -131,7 +131,7 @@ def test_bounds_bound(point, eta, kappa):
         phi, _ = steps.features(r, point, steps.attend(r, point, x, ell, w)[0])
         off = (softmax(phi @ answers.T, axis=1) - 1 / point.V) @ table
         squares = ((table - table.mean(0)) ** 2).sum(1)[r.perm]
-        true = np.linalg.norm(off, axis=1).mean() / np.sqrt(squares @ shares(point.token_law, point.V))
+        true = np.linalg.norm(off, axis=1).mean() / np.sqrt(squares @ shares(point.token_laws[0], point.V))
         assert true <= float(bound) <= 100 * true
 
 

@@ -17,7 +17,7 @@ from jaxrecall import Point, load, realize, simulate, three_step
 from jaxrecall.analysis.fit import fit
 from jaxrecall.analysis.report.__main__ import main as report
 from jaxrecall.errors import PointError
-from jaxrecall.model import pool as law
+from jaxrecall.model import point as law
 from jaxrecall.model.point import Run
 from jaxrecall.model.reference import noise as noise_to_read
 from jaxrecall.model.reference.realization import redraws

@@ -27,7 +27,7 @@ import jaxrecall
 from jaxrecall import Point
 from jaxrecall.compact import compact
 from jaxrecall.errors import GridError, PointError, StoreError, UsageError
-from jaxrecall.model.laws.gaussian import Gaussian
+from jaxrecall.model.laws import Gaussian
 from jaxrecall.sweep import api
 from jaxrecall.sweep.__main__ import main
 from jaxrecall.sweep.grid import as_grid, rebuilt

@@ -12,15 +12,22 @@ squared length is 1. `mean` is 0 for centred rows and 1 for those of the file, w
 
 What counts is the content: `path` is extended by its hash, "table.npy#0123456789abcdef", and the hash alone enters the id of a point. It is
 that of the float32 numbers, so the format of the file does not matter either. Other processes are sent the content.
+
+Files are read without running anything that they hold, and sizes are checked before anything is read. A .safetensors file is 8 bytes with
+the length of its header, the header as JSON, which gives type, shape and place of each tensor, and the numbers themselves:
+https://github.com/huggingface/safetensors#format.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
+import math
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+import zipfile
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -31,10 +38,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import PointError, Problem, shown
-from .. import arrays
 from ..values import parameter
 from .embedding import Draws, EmbeddingLaw, Orders
-from .law import Law, find_law, register
+from .law import Law, class_name, find_law, register
 
 
 class Content(NamedTuple):
@@ -59,7 +65,6 @@ HASH = re.compile(r"(.*)#([0-9a-f]{16})", re.DOTALL)
 @register
 @dataclass(frozen=True)
 class Array(EmbeddingLaw):
-    name = "array"
     reads_file = True
     on_host = True
     path: str = parameter("", "a .npy, .npz or .safetensors file of R rows and D columns")
@@ -70,7 +75,7 @@ class Array(EmbeddingLaw):
         super().__post_init__()
         if self.path and not HASH.fullmatch(self.path):
             try:
-                found = _read(_place(self.path), self.tensor)
+                found = _hash_of(_place(self.path), self.tensor)
             except ValueError as error:
                 raise PointError([self._problem(str(error))]) from None
             object.__setattr__(self, "path", f"{self.path}#{found}")
@@ -87,7 +92,7 @@ class Array(EmbeddingLaw):
 
     def static_text(self) -> str:
         """One program serves all files: rows are an argument."""
-        return self.name
+        return class_name(type(self))
 
     def problems(self, V: int, d: int) -> list[Problem]:
         if not self.path:
@@ -109,7 +114,7 @@ class Array(EmbeddingLaw):
             path = (HASH.fullmatch(self.path) or [""] * 3)[1]
             for folder in dict.fromkeys((_folder.get() or Path(), *map(Path, sys.path))):
                 with suppress(ValueError):
-                    if path and _read(folder / path, self.tensor) == self.hash:
+                    if path and _hash_of(folder / path, self.tensor) == self.hash:
                         break
             else:
                 raise ValueError(f"no file with this content as {Path(path).absolute()}; allowed: the file that was read before")
@@ -137,17 +142,18 @@ def _place(path: str) -> Path:
     return Path(path) if not os.path.exists(first) and os.path.exists(path) else first
 
 
-def _read(path: Path, tensor: str) -> str:
+def _hash_of(path: Path, tensor: str) -> str:
     """The hash of the content of a file, which is among `contents` from then on; raises ValueError."""
+    version: tuple[int, ...] = ()
     with suppress(OSError):
         about = path.stat()
-        return _hash(path.absolute(), tensor, (about.st_mtime_ns, about.st_size, about.st_ino))
-    return _hash(path.absolute(), tensor, ())
+        version = about.st_mtime_ns, about.st_size, about.st_ino
+    return _hash(path.absolute(), tensor, version)
 
 
 @lru_cache(256)
 def _hash(path: Path, tensor: str, version: tuple[int, ...]) -> str:
-    x = arrays.read(path, tensor)
+    x = read(path, tensor)
     words = hashlib.sha256(repr(x.shape).encode())
     words.update(x.astype("<f4", copy=False).data)
     found = words.hexdigest()[:16]
@@ -195,5 +201,115 @@ def with_hashes(data: Any) -> Any:
     if isinstance(data, list):
         return [*map(with_hashes, data)]
     with suppress(PointError):
-        return str(find_law("embedding", data)) if isinstance(data, str) and data.startswith(f"{Array.name}(") else data
+        return str(find_law("embedding", data)) if isinstance(data, str) and data.startswith("array(") else data
     return data
+
+
+SUFFIXES = (".npy", ".npz", ".safetensors")
+
+MAX_NUMBERS = 2**29
+"""Numbers of a matrix, 2 GiB in float32."""
+
+MAX_HEADER = 100 * 10**6
+"""Bytes of the header of a .safetensors file, as the format has it."""
+
+DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+
+
+def read(path: Path, name: str = "") -> np.ndarray:
+    """The matrix in a file, (rows, columns) float32.
+
+    Args:
+        path: of the file; its suffix says what it holds.
+        name: of the array or tensor, needed where the file holds more than one matrix.
+
+    Raises:
+        ValueError: what is wrong with the file, and what is allowed.
+    """
+    if path.suffix not in SUFFIXES:
+        raise ValueError(f"a file with the suffix {path.suffix!r}; allowed: {', '.join(SUFFIXES)}")
+    try:
+        found = (_safetensors if path.suffix == ".safetensors" else _numpy)(path, name)
+    except FileNotFoundError:
+        raise ValueError(f"no such file as {path.absolute()}; allowed: a file that is there") from None
+    except (OSError, EOFError, KeyError, TypeError, RecursionError, zipfile.BadZipFile) as error:
+        raise ValueError(f"a file that cannot be read ({_line(error)}); allowed: {path.suffix} files") from None
+    return _checked(found)
+
+
+def _checked(found: np.ndarray) -> np.ndarray:
+    """The matrix as float32 in the order of its rows; raises ValueError."""
+    _check_shape(found.shape)
+    if found.dtype.kind not in "fiu":
+        raise ValueError(f"numbers of type {found.dtype}; allowed: floats or whole numbers")
+    with np.errstate(over="ignore"):
+        matrix = np.ascontiguousarray(found, np.float32)
+    if not np.isfinite(matrix).all():
+        bad = np.argwhere(~np.isfinite(matrix))[0]
+        raise ValueError(f"{found[tuple(bad)]} in row {bad[0]}, column {bad[1]}; allowed: finite float32 numbers")
+    return matrix
+
+
+def _check_shape(shape: tuple[int, ...]) -> None:
+    if len(shape) != 2 or not min(shape) > 0:
+        raise ValueError(f"an array of shape {shape}; allowed: two dimensions, a row for each token")
+    if math.prod(shape) > MAX_NUMBERS:
+        raise ValueError(f"an array of {' x '.join(map(str, shape))} numbers; allowed: up to {MAX_NUMBERS}")
+
+
+def _numpy(path: Path, name: str) -> np.ndarray:
+    try:
+        found = np.load(path, mmap_mode="r", allow_pickle=False)
+        if isinstance(found, np.ndarray):
+            return found
+        with found:
+            chosen = _chosen(found.files, name)
+            if found.zip.getinfo(f"{chosen}.npy").file_size > 8 * MAX_NUMBERS + 2**16:
+                raise ValueError(f"an array {chosen} of more than {MAX_NUMBERS} numbers; allowed: up to {MAX_NUMBERS}")
+            return found[chosen]
+    except ValueError as error:  # no array, one of objects, or one that ends too early
+        if "allowed: " in str(error):
+            raise
+        writer = "numpy.save" if path.suffix == ".npy" else "numpy.savez"
+        raise ValueError(f"a file that holds no array of numbers ({_line(error)}); allowed: what {writer} writes") from None
+
+
+def _safetensors(path: Path, name: str) -> np.ndarray:
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if size < 8 or length > min(MAX_HEADER, size - 8):
+            raise ValueError(f"a file of {size} bytes without a header of its tensors; allowed: what safetensors writes")
+        try:
+            header = json.loads(file.read(length))
+        except ValueError:
+            raise ValueError("a file whose header is not JSON; allowed: what safetensors writes") from None
+    tensors = {key: about for key, about in header.items() if key != "__metadata__"} if isinstance(header, dict) else {}
+    matrices = {key: about for key, about in tensors.items() if len(about["shape"]) == 2}
+    chosen = tensors[_chosen(tensors if name else matrices, name)]
+    shape, (start, end) = tuple(map(int, chosen["shape"])), map(int, chosen["data_offsets"])
+    _check_shape(shape)
+    if chosen["dtype"] not in DTYPES:
+        raise ValueError(f"a tensor of type {chosen['dtype']}; allowed: {', '.join(DTYPES)}")
+    kind = np.dtype(DTYPES[chosen["dtype"]])
+    if not 0 <= start <= end <= size - 8 - length or end - start != math.prod(shape) * kind.itemsize:
+        raise ValueError(f"a tensor {shape} at bytes {start} to {end} of {size - 8 - length}; allowed: a whole file")
+    numbers = np.memmap(path, kind, "r", 8 + length + start, shape)
+    # bfloat16 is the upper half of float32
+    return (numbers.astype("<u4") << 16).view("<f4") if chosen["dtype"] == "BF16" else numbers
+
+
+def _chosen(names: Collection[str], name: str) -> str:
+    """The name of the array to read; raises ValueError unless it is there, or without a name the only one."""
+    likely = sorted(names, key=lambda each: "emb" not in each)
+    listed = ", ".join(likely[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+    if name in names:
+        return name
+    if name or len(names) != 1:
+        got = f"no array {name!r}" if name else f"{len(names)} arrays"
+        raise ValueError(f"{got}; allowed: tensor=, one of {listed}" if names else "no array; allowed: a file that holds a matrix")
+    return next(iter(names))
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__

@@ -12,15 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..values import parameter
-from .embedding import Draws, EmbeddingLaw, Moments, isotropic
-from .gaussian import Gaussian
+from .embedding import Draws, EmbeddingLaw, Gaussian, Moments, isotropic
 from .law import register
 
 
 @register
 @dataclass(frozen=True)
 class Clustered(EmbeddingLaw):
-    name = "clustered"
     clusters: int = parameter(16, "clusters of a table", low=1, high=65536)
     spread: float = parameter(0.5, "part of the mean squared length that lies within clusters", low=0.0, high=1.0)
 

@@ -1,4 +1,7 @@
-"""What an embedding law must say: how rows of embeddings are made of independent standard normals."""
+"""Embedding laws: how rows of embeddings are made of independent standard normals. What a law must say, and the plain ones.
+
+Laws with structure have files of their own beside this one.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
 from ...errors import Problem
-from .law import Law
+from ..values import parameter
+from .law import Law, register
 
 
 @dataclass(frozen=True)
@@ -140,3 +144,72 @@ class Rescaled(EmbeddingLaw):
         return draws.normals / self.length(draws, xp)
 
     special = rows
+
+
+@register
+@dataclass(frozen=True)
+class Gaussian(Rescaled):
+    """Every entry is N(0, 1/d)."""
+
+    moments = Moments(overlap=True, random_length=True)
+
+    def length(self, draws: Draws, xp: Any) -> Any:
+        return xp.sqrt(xp.asarray(draws.d, draws.normals.dtype))
+
+
+@register
+@dataclass(frozen=True)
+class Sphere(Rescaled):
+    """Uniform on the unit sphere: normalised standard normals."""
+
+    moments = Moments(overlap=True, random_length=False)
+
+    def length(self, draws: Draws, xp: Any) -> Any:
+        return xp.sqrt(xp.sum(draws.normals * draws.normals, axis=1, keepdims=True))
+
+
+@register
+@dataclass(frozen=True)
+class Orthogonal(EmbeddingLaw):
+    """Unit vectors, because every metric is invariant under rotations."""
+
+    moments = Moments(overlap=False, random_length=False)
+
+    def rows(self, draws: Draws, xp: Any) -> Any:
+        width = xp.arange(draws.normals.shape[1], dtype=draws.row.dtype)
+        return (width[None, :] == draws.row).astype(draws.normals.dtype)
+
+    def special(self, draws: Draws, xp: Any) -> Any:
+        """Unit vectors V and V + 1, which no token has."""
+        return self.rows(draws._replace(row=draws.row + draws.V + int(draws.table == "z_eos")), xp)
+
+    def problems(self, V: int, d: int) -> list[Problem]:
+        if d >= V + 2:
+            return []
+        message = f"got {d} with orthogonal embeddings and V={V}; allowed: d >= V + 2 = {V + 2}"
+        return [Problem("d", message, "d >= V + 2 or embedding != 'orthogonal'")]
+
+
+@register
+@dataclass(frozen=True)
+class Equicorrelated(EmbeddingLaw):
+    """A direction in common: z_v = (sqrt(1 - rho) n_v + sqrt(rho) g) / sqrt(d), n_v and g standard normal. Ours.
+
+    Two rows of one table have the mean inner product rho. Z_in and Z_out have directions of their own; z_trig and z_eos are isotropic.
+    """
+
+    n_shared = 1
+    rho: float = parameter(0.0, "mean inner product of two rows of one table", low=0.0, high=1.0, open_high=True)
+
+    @property
+    def moments(self) -> Moments | None:  # type: ignore[override]
+        return Gaussian.moments if self.rho == 0 else None
+
+    def rows(self, draws: Draws, xp: Any) -> Any:
+        rho = xp.asarray(self.rho, draws.normals.dtype)
+        mixed = xp.sqrt(1 - rho) * draws.normals + xp.sqrt(rho) * draws.shared
+        return isotropic(draws._replace(normals=mixed), xp)
+
+
+TOGETHER: tuple[EmbeddingLaw, ...] = (Gaussian(), Sphere(), Orthogonal())
+"""Embedding laws that one compiled program serves, by place. Any other has programs of its own."""

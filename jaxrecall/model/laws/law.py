@@ -10,8 +10,9 @@ from __future__ import annotations
 import ast
 import copy
 import json
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from functools import lru_cache
 from importlib import import_module
@@ -32,7 +33,7 @@ class Law:
 
     field: ClassVar[str]
     name: ClassVar[str] = ""
-    """Short name of a law of this package."""
+    """Short name of a law of this package, where it is not that of the class in small letters."""
 
     reads_file: ClassVar[bool] = False
     """Whether its text may name a file that holds something else the next time; then the law's own text says what it held."""
@@ -65,13 +66,11 @@ class Law:
 
         `of` is the field of the point, where it is another one than that of the class, as embedding_out is.
         """
-        found = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {f"{of or self.field}.{name}": value for name, value in found.items() if isinstance(value, float)}
+        return {f"{of or self.field}.{name}": value for name, value in _values(self).items() if isinstance(value, float)}
 
     def numbers(self, of: str = "") -> dict[str, float]:
         """All parameters that are numbers by dotted name: the columns that a row has of them."""
-        found = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {f"{of or self.field}.{name}": float(value) for name, value in found.items() if isinstance(value, (int, float))}
+        return {f"{of or self.field}.{name}": float(value) for name, value in _values(self).items() if isinstance(value, (int, float))}
 
     def with_traced(self, values: Mapping[str, Any], of: str = "") -> Any:
         """A copy with these float parameters, arrays of a traced program, which are not checked."""
@@ -81,7 +80,15 @@ class Law:
         return other
 
 
+def _values(law: Law) -> dict[str, Any]:
+    """The parameters by name."""
+    return {f.name: getattr(law, f.name) for f in fields(law)}
+
+
 AnyLaw = TypeVar("AnyLaw", bound=type[Law])
+
+SAME_AS = {"embedding_out": "embedding", "noise_tokens": "tokens"}
+"""Fields of a point that hold a law, and the field whose law they have unless given."""
 
 LAWS: dict[str, dict[str, type[Law]]] = {"embedding": {}, "tokens": {}, "activation": {}}
 """The laws of each field by short name: those of the package, and aliases that `register` added."""
@@ -91,21 +98,25 @@ _local: dict[str, type[Law]] = {}
 
 
 def register(law: AnyLaw, name: str | None = None) -> AnyLaw:
-    """Adds a short name for a law, by default its own `name`; usable as a decorator.
+    """Adds a short name for a law, by default its own; usable as a decorator.
 
     Texts and rows name a law from outside the package by its import path whatever its alias. Raises ValueError if the name is taken.
     """
-    known, alias = LAWS[law.field], name or law.name or law.__name__.lower()
+    known, alias = LAWS[law.field], name or _short_name(law)
     if alias in known:
         raise ValueError(f"{law.field}: got the name {alias!r} a second time; allowed: a name other than {', '.join(known)}")
     known[alias] = law
     return law
 
 
+def _short_name(law: type[Law]) -> str:
+    return law.name or law.__name__.lower()
+
+
 def class_name(law: type[Law]) -> str:
     """The name of a law in texts: the short one of a law of this package, else `module:Class`."""
     if law.__module__.partition(".")[0] == PACKAGE:
-        return law.name
+        return _short_name(law)
     return f"{law.__module__}:{law.__qualname__}"
 
 
@@ -118,12 +129,17 @@ def find_law(field: str, given: Any) -> Any:
     """The law that a text, an alias or an object names.
 
     Args:
-        field: embedding, tokens or activation.
+        field: embedding, tokens or activation, or a field that has a law of one of them.
         given: a text such as "equicorrelated(rho=0.3)" or "mymodule:MyLaw", a law, or its class.
 
     Raises:
         PointError: there is no such law, it has no such parameter, or the value of one is not allowed.
     """
+    if field in SAME_AS:
+        try:
+            return find_law(SAME_AS[field], given)
+        except PointError as error:
+            raise PointError(renamed(error.problems, field)) from None
     if isinstance(given, type) and issubclass(given, Law):
         given = _made(given, {})
     if isinstance(given, Law):
@@ -169,23 +185,23 @@ def _arguments(law: type[Law], text: str) -> dict[str, Any]:
 
 def with_parameters(law: Law, values: Mapping[str, Any]) -> Any:
     """The law with other values of some parameters; raises PointError."""
-    return _made(type(law), {f.name: getattr(law, f.name) for f in fields(law)} | dict(values))
+    return _made(type(law), _values(law) | dict(values))
 
 
 def _made(law: type[Law], values: Mapping[str, Any]) -> Any:
     """A law of this class with these parameters, the others at their defaults; raises PointError."""
-    names = [f.name for f in fields(law)]
-    problems = []
-    for name, value in values.items():
-        if name not in names:
-            allowed = ", ".join(names) or "none, it has no parameters"
-            message = f"got {shown(value)}; parameters of {class_name(law)}: {allowed}{suggest(name, names)}"
-            problems.append(Problem(f"{law.field}.{name}", message))
-    for f in fields(law):
-        if f.name not in values and f.default is MISSING:
-            problems.append(
-                Problem(f"{law.field}.{f.name}", f"got nothing; {class_name(law)} needs it, as in {class_name(law)}({f.name}=1)")
-            )
+    names, text = [f.name for f in fields(law)], class_name(law)
+    allowed = ", ".join(names) or "none, it has no parameters"
+    problems = [
+        Problem(f"{law.field}.{name}", f"got {shown(value)}; parameters of {text}: {allowed}{suggest(name, names)}")
+        for name, value in values.items()
+        if name not in names
+    ]
+    problems += [
+        Problem(f"{law.field}.{f.name}", f"got nothing; {text} needs it, as in {text}({f.name}=1)")
+        for f in fields(law)
+        if f.name not in values and f.default is MISSING
+    ]
     if problems:
         raise PointError(problems)
     return law(**values)
@@ -203,20 +219,23 @@ def _imported(field: str, path: str, text: str) -> type[Law]:
         for part in name.split("."):
             found = getattr(found, part)
     except Exception as error:  # whatever a module does when it is imported
-        raise PointError([Problem(field, f"got {shown(text)}, which cannot be imported: {error}; allowed: {_allowed(field)}")]) from None
+        raise _error(field, text, f", which cannot be imported: {error}") from None
     if not (isinstance(found, type) and issubclass(found, Law) and getattr(found, "field", None) == field):
         raise _error(field, text)
     return found
 
 
-def _error(field: str, given: Any) -> PointError:
+def _error(field: str, given: Any, why: str = "") -> PointError:
     name = given.partition("(")[0].strip() if isinstance(given, str) else ""
-    hint = suggest(name, LAWS[field]) if name and name not in LAWS[field] else ""
-    return PointError([Problem(field, f"got {shown(given)}{hint}; allowed: {_allowed(field)}")])
+    why = why or (suggest(name, LAWS[field]) if name and name not in LAWS[field] else "")
+    allowed = f"{', '.join(LAWS[field])}, or your own as module:Class"
+    return PointError([Problem(field, f"got {shown(given)}{why}; allowed: {allowed}")])
 
 
-def _allowed(field: str) -> str:
-    return f"{', '.join(LAWS[field])}, or your own as module:Class"
+def renamed(problems: Iterable[Problem], field: str) -> list[Problem]:
+    """Problems of a law by the name of the field that has it, as embedding_out.rho for embedding.rho."""
+    law = SAME_AS.get(field, field)
+    return [replace(p, argument=re.sub(rf"^{law}\b", field, p.argument), where=p.where and p.where.replace(law, field)) for p in problems]
 
 
 def _any_value(f: Field[Any]) -> float:

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..values import parameter
-from .embedding import Draws, EmbeddingLaw, Moments, isotropic
-from .gaussian import Gaussian
+from .embedding import Draws, EmbeddingLaw, Gaussian, Moments, isotropic
 from .law import register
 
 

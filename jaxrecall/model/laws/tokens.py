@@ -36,8 +36,6 @@ class TokenLaw(Law):
 class Uniform(TokenLaw):
     """Every token is equally likely."""
 
-    name = "uniform"
-
     def probabilities(self, V: int, xp: Any) -> Any:
         return xp.full(V, 1 / V)
 
@@ -48,7 +46,6 @@ class Zipf(TokenLaw):
     """Token v has probability ~ (v + 1)^-s, as words of natural language do with s near 1 (Zipf, "Human behavior and the principle of
     least effort", 1949). With s = 0 tokens are uniform, and the same numbers are drawn."""
 
-    name = "zipf"
     s: float = parameter(1.0, "exponent: p_v ~ (v + 1)^-s", low=0.0, high=10.0)
 
     def probabilities(self, V: int, xp: Any) -> Any:

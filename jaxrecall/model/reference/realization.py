@@ -18,8 +18,7 @@ from .. import embeddings as embed
 from .. import keys, task
 from ..laws import TOGETHER, EmbeddingLaw
 from ..laws.tokens import tables
-from ..point import BLOCK, REDRAWS, Point, Run, checked_seed
-from ..pool import MAX_DRAWS, MIN_MEAN
+from ..point import BLOCK, MAX_DRAWS, MIN_MEAN, REDRAWS, Point, Run, checked_seed
 from ..training import first_step
 
 if TYPE_CHECKING:
