@@ -6,11 +6,10 @@ One row per (point, seed, step), scalars only. The order is fixed and a new colu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING
 from itertools import combinations
 from typing import Any
 
-from .point import FIELDS, LAW_FIELDS, TRAINING, choices
+from .point import FIELDS, LAW_FIELDS, TRAINING
 
 CODE_VERSION = 2
 """Raised by hand whenever a number in a row changes; rows of different versions never mix silently."""
@@ -140,30 +139,3 @@ def in_order(row: dict[str, Any], columns: Mapping[str, Any] = COLUMNS) -> dict[
     if unknown := row.keys() - columns.keys() - parameters.keys():
         raise ValueError(f"row: no such columns: {', '.join(sorted(unknown))}")
     return {name: row[name] for name in columns} | parameters
-
-
-def legend() -> list[str]:
-    """The fields of a point as the rows of a Markdown table: name and symbol, meaning, allowed values, default."""
-    lines = ["| field | meaning | allowed | default |", "| --- | --- | --- | --- |"]
-    for name, f in FIELDS.items():
-        symbol = f.metadata["symbol"]
-        shown = f"`{name}`" + (f" ({symbol})" if symbol not in ("", name) else "")
-        default = "" if f.default in (MISSING, None) else str(f.default).lower()
-        lines.append(f"| {shown} | {f.metadata['legend']} | {_allowed(name)} | {default} |")
-    return lines
-
-
-def _allowed(name: str) -> str:
-    limits = FIELDS[name].metadata
-    if "low" not in limits:
-        return ", ".join(choices(name) or ("true", "false"))
-    if "high" in limits:
-        larger = f", {limits['high_with_pool']} with a pool" if "high_with_pool" in limits else ""
-        return f"{limits['low']} to {limits['high']}{larger}"
-    return f"{'>' if limits.get('open_low') else '>='} {limits['low']:g}"
-
-
-def column_table() -> list[str]:
-    """The columns of the result table as the rows of a Markdown table: name, type, meaning."""
-    lines = ["| column | type | meaning |", "| --- | --- | --- |"]
-    return lines + [f"| `{name}` | {kind} | {meaning.replace('|', chr(92) + '|')} |" for name, (kind, meaning) in COLUMNS.items()]

@@ -55,12 +55,8 @@ MAX_SAMPLES, MAX_LENGTH = 10**15, 10**9
 """Largest N and L with a pool, whose cost they do not raise; in float32 they scale other numbers alone."""
 
 
-def _one_of(*names: str) -> Any:
-    return lambda: names
-
-
-def _law(kind: Kind, legend: str, default: str | None, family: str) -> Any:
-    return declared(kind, legend, default, law=family, choices=lambda: law_names(family))
+def _law(kind: Kind, legend: str, default: str | None, family: str, symbol: str = "") -> Any:
+    return declared(kind, legend, default, symbol, lambda: law_names(family), law=family)
 
 
 def _clash(point: Point, name: str, others: str, allowed: str, where: str | None = None) -> Problem:
@@ -87,7 +83,7 @@ class Data:
     tokens: str = _law("static", "law of the tokens", "uniform", "tokens")
     noise_tokens: str | None = _law("static", "law of the noise tokens; tokens unless given", None, "tokens")
     fresh_batches: bool = declared("traced", "each of the three steps draws its own N samples", False)
-    streams: str = declared("draws", "points share random numbers, or each has its own", "common", choices=_one_of("common", "independent"))
+    streams: str = declared("draws", "points share random numbers, or each has its own", "common", choices=("common", "independent"))
     pool: int | None = declared(
         "static", "noise sequences that the samples share; none: each sample has its own", None, "K", low=1, high=65536
     )
@@ -118,9 +114,7 @@ class Model:
     m: int = declared("size", "MLP width; 0 is the attention-only model", 0, low=0, high=2**20)
     embedding: str = _law("traced", "law of the embeddings", "gaussian", "embedding")
     embedding_out: str | None = _law("static", "law of Z_out; embedding unless given", None, "embedding")
-    activation: str = declared(
-        "static", "nonlinearity of the MLP", "relu", "phi", law="activation", choices=lambda: law_names("activation")
-    )
+    activation: str = _law("static", "nonlinearity of the MLP", "relu", "activation", "phi")
     trigger_in_value: bool = declared("traced", "the value of the informative token holds z_trig too", True)
 
     @staticmethod
@@ -142,9 +136,7 @@ class Recipe:
     gamma: float = declared("rate", "rate of step 2; give this or kappa", None, low=0.0)
     gamma2: float = declared("rate", "rate of step 3; gamma unless given", None, low=0.0)
     kappa: float = declared("rate", "scaled rate of step 2: gamma = kappa L^2 V / eta (default 100)", None, low=0.0)
-    exact: str = declared(
-        "form", "guarded: shortcuts where a computed bound allows; full: none", "guarded", choices=_one_of("guarded", "full")
-    )
+    exact: str = declared("form", "guarded: shortcuts where a computed bound allows; full: none", "guarded", choices=("guarded", "full"))
 
     @staticmethod
     def problems(point: Point) -> Iterable[Problem]:
@@ -165,11 +157,9 @@ class Training:
         low=1,
         high=MAX_STEPS,
     )
-    start: str = declared(
-        "static", "where the optimizer starts: from the model of the recipe, or from zero", STARTS[0], choices=_one_of(*STARTS)
-    )
+    start: str = declared("static", "where the optimizer starts: from the model of the recipe, or from zero", STARTS[0], choices=STARTS)
     optimizer: str | None = declared(
-        "static", "optimizer of further steps (sgd unless given); none: the recipe alone", None, choices=_one_of(*OPTIMIZERS)
+        "static", "optimizer of further steps (sgd unless given); none: the recipe alone", None, choices=OPTIMIZERS
     )
     lr: float | None = declared("rate", "learning rate of further steps", None, low=0.0, open_low=True)
     lr_attention: float | None = declared("rate", "learning rate of W_KQ in further steps; lr unless given", None, low=0.0)
@@ -177,7 +167,7 @@ class Training:
         "static",
         "what further steps train (VW unless given): V_mat and W_KQ (VW), V_mat (V), embeddings too (VWZ), W_in too (VWZM)",
         None,
-        choices=_one_of(*TRAINS),
+        choices=TRAINS,
     )
     batch: int | None = declared(
         "traced", "samples of each further step, drawn from the N with replacement; none: all N", None, low=1, high=2**30

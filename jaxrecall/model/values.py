@@ -11,9 +11,19 @@ from typing import Any
 from ..errors import Problem, shown, suggest
 
 
-def declared(kind: str, legend: str, default: Any = MISSING, symbol: str = "", **limits: Any) -> Any:
-    """A field of a record of a point; `limits` are low, high, high_with_pool, open_low, open_high, or choices (a function), and for
-    a law its family. `symbol` is that of the paper where it is not the name."""
+def declared(kind: str, legend: str, default: Any = MISSING, symbol: str = "", choices: Any = None, **limits: Any) -> Any:
+    """A field of a record of a point.
+
+    Args:
+        kind: how the simulator treats it, a `Kind` of `model/point.py`.
+        legend: its meaning.
+        default: MISSING for none.
+        symbol: that of the paper, where it is not the name.
+        choices: the allowed values of a text, or a function that gives them.
+        limits: low, high, high_with_pool, open_low and open_high of a number, and the family of a law.
+    """
+    if choices:
+        limits |= {"choices": choices if callable(choices) else lambda: tuple(choices)}
     return field(default=default, metadata={"kind": kind, "symbol": symbol, "legend": legend, **limits})
 
 
@@ -29,51 +39,49 @@ def to_12_digits(value: float) -> str:
 
 def checked_value(name: str, value: Any, kind: str, limits: Mapping[str, Any], problems: list[Problem]) -> Any:
     """`value` as the plain Python type `kind` (int, float, bool or str, or one of these or None), or an entry in `problems`."""
+    mend = None
     if "choices" in limits:
-        return _checked_choice(name, value, limits["choices"](), problems)
-    if kind == "bool":
-        if type(value).__name__ not in ("bool", "bool_"):  # bool_ is numpy's
-            problems.append(Problem(name, f"got {shown(value)}; allowed: true, false"))
-            return value
-        return bool(value)
-    if kind == "str":
-        if not isinstance(value, str):
-            problems.append(Problem(name, f"got {shown(value)}; allowed: a text"))
+        checked = value if isinstance(value, str) and value in limits["choices"]() else None
+    elif kind == "bool":
+        checked = bool(value) if type(value).__name__ in ("bool", "bool_") else None  # bool_ is numpy's
+    elif kind == "str":
+        checked = value if isinstance(value, str) else None
+    else:
+        checked = as_number(value, int if kind.startswith("int") else float)
+        mend = None if checked is None else _condition(name, checked, limits)
+    if checked is None or mend:
+        problems.append(Problem(name, f"got {shown(value)}{_allowed(value, kind, limits)}", mend))
         return value
+    return checked
+
+
+def _condition(name: str, number: float, limits: Mapping[str, Any]) -> str | None:
+    """The condition that a number does not meet, as "N >= 1"; None if it is within its limits."""
     low, high = limits.get("low", -math.inf), limits.get("high", math.inf)
-    number = as_number(value, int if kind.startswith("int") else float)
-    too_low = number is not None and (number <= low if limits.get("open_low") else number < low)
-    too_high = number is not None and (number >= high if limits.get("open_high") else number > high)
-    if number is None or too_low or too_high:
-        mend = None
-        if too_low:
-            mend = f"{name} {'>' if limits.get('open_low') else '>='} {low:g}"
-        elif too_high:
-            mend = f"{name} {'<' if limits.get('open_high') else '<='} {high}"
-        problems.append(Problem(name, f"got {shown(value)}; allowed: {_allowed_numbers(kind, limits)}", mend))
-        return value if number is None else number
-    return number
+    if number < low or (number == low and limits.get("open_low")):
+        return f"{name} {'>' if limits.get('open_low') else '>='} {low:g}"
+    if number > high or (number == high and limits.get("open_high")):
+        return f"{name} {'<' if limits.get('open_high') else '<='} {high}"
+    return None
 
 
-def _checked_choice(name: str, value: Any, names: tuple[str, ...], problems: list[Problem]) -> Any:
-    if not isinstance(value, str) or value not in names:
+def _allowed(value: Any, kind: str, limits: Mapping[str, Any]) -> str:
+    """What is allowed in place of a value, as "; allowed: whole numbers from 2 to 65536"."""
+    if "choices" in limits:
+        names = limits["choices"]()
         hint = suggest(value, names) if isinstance(value, str) else ""
-        problems.append(Problem(name, f"got {shown(value)}{hint}; allowed: {', '.join(names)}"))
-    return value
-
-
-def _allowed_numbers(kind: str, limits: Mapping[str, Any]) -> str:
-    """The limits in words, as "whole numbers from 2 to 65536"."""
+        return f"{hint}; allowed: {', '.join(names)}"
+    if kind in ("bool", "str"):
+        return "; allowed: true, false" if kind == "bool" else "; allowed: a text"
     low, high = limits.get("low", -math.inf), limits.get("high", math.inf)
-    whole = kind.startswith("int")
-    allowed = "whole numbers" if whole else "finite numbers"
+    allowed, start = ("whole numbers", str(low)) if kind.startswith("int") else ("finite numbers", f"{low:g}")
     if low > -math.inf:
-        allowed += f" greater than {low:g}" if limits.get("open_low") else f" from {low}" if whole else f" from {low:g}"
+        allowed += f" greater than {low:g}" if limits.get("open_low") else f" from {start}"
     if high < math.inf:
         allowed += f" to below {high}" if limits.get("open_high") else f" to {high}"
     if (larger := limits.get("high_with_pool", high)) > high:
         allowed += f", with a pool to {larger}"
-    return allowed
+    return f"; allowed: {allowed}"
 
 
 def as_number(value: Any, kind: type) -> Any:

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import textwrap
+from dataclasses import MISSING
 
 import pytest
 from attack.__main__ import parser as attack_parser
@@ -15,7 +16,8 @@ from benchmarks import documented
 from jaxrecall.analysis.fit import fit
 from jaxrecall.analysis.fit.estimate import METHODS, REPORTED
 from jaxrecall.analysis.fit.write import COLUMNS as FIT_COLUMNS
-from jaxrecall.model.columns import column_table, legend
+from jaxrecall.model.columns import COLUMNS
+from jaxrecall.model.point import FIELDS, choices
 from jaxrecall.sweep.__main__ import main as sweep
 from jaxrecall.sweep.grid import read_grid
 from jaxrecall.sweep.search import OUTCOMES
@@ -218,6 +220,33 @@ def test_drawings_are_shown_and_have_a_description(path):
 
 
 # tables
+
+
+def legend() -> list[str]:
+    """The fields of a point as the rows of a Markdown table: name and symbol, meaning, allowed values, default."""
+    lines = ["| field | meaning | allowed | default |", "| --- | --- | --- | --- |"]
+    for name, f in FIELDS.items():
+        symbol = f.metadata["symbol"]
+        shown = f"`{name}`" + (f" ({symbol})" if symbol not in ("", name) else "")
+        default = "" if f.default in (MISSING, None) else str(f.default).lower()
+        lines.append(f"| {shown} | {f.metadata['legend']} | {_allowed(name)} | {default} |")
+    return lines
+
+
+def _allowed(name: str) -> str:
+    limits = FIELDS[name].metadata
+    if "low" not in limits:
+        return ", ".join(choices(name) or ("true", "false"))
+    if "high" in limits:
+        larger = f", {limits['high_with_pool']} with a pool" if "high_with_pool" in limits else ""
+        return f"{limits['low']} to {limits['high']}{larger}"
+    return f"{'>' if limits.get('open_low') else '>='} {limits['low']:g}"
+
+
+def column_table() -> list[str]:
+    """The columns of the result table as the rows of a Markdown table: name, type, meaning."""
+    lines = ["| column | type | meaning |", "| --- | --- | --- |"]
+    return lines + [f"| `{name}` | {kind} | {meaning.replace('|', chr(92) + '|')} |" for name, (kind, meaning) in COLUMNS.items()]
 
 
 def test_columns_and_parameters_are_those_declared():

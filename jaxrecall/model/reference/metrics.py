@@ -33,54 +33,65 @@ def measure(realization: Realization, point: Point, learned: ThreeStep | Descend
     else:
         V_mat, last, traced = learned.V2, 2, {}
     answers = r.Z_out @ (V_mat / (np.abs(V_mat).max() or 1.0))  # (V, p); no metric sees the scale
-
-    def recall(x: np.ndarray, ell: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        h, a = attend(r, point, x, ell, w)
-        return features(r, point, h)[0] @ answers.T, a
-
-    logits, a = recall(r.test_tokens, r.test_positions)
-    row = np.arange(point.n_test)
-    y, ell = r.test_labels, r.test_positions
-    top = logits.max(1)
-    others = logits.copy()
-    others[row, y] = -np.inf
-    std = logits.std(1)
-    margin = np.divide(logits[row, y] - others.max(1), std, out=np.zeros_like(std), where=std > 0)
-    rest = np.where(np.arange(point.L) == ell[:, None], -np.inf, attention_logits(r, point, w, r.test_tokens))
-    own = (r.Z_in @ w)[r.test_tokens[row, ell]] + r.z_trig @ w
-    n_correct = int((logits.argmax(1) == y).sum())
-
     n_train = min(point.N, point.n_test)
-    x, where, labels = batch_of_step(r, point, last)
-    train_logits, _ = recall(x[:n_train], where[:n_train])
+    x, ell, labels = (part[:n_train] for part in batch_of_step(r, point, last))
+    h = attend(r, point, x, ell, w)[0]
+    train_labels = (features(r, point, h)[0] @ answers.T).argmax(1)
+    return {
+        **over_sequences(r, point, w, answers),
+        **over_vocabulary(r, point, answers),
+        "step1_memory_accuracy": None if step1 is None else float((step1.argmax(1) == r.perm).mean()),
+        "train_accuracy": float((train_labels == labels).mean()),
+        **of_scores(r, w),
+        **traced,
+    }
 
+
+def over_sequences(r: Realization, point: Point, w: np.ndarray, answers: np.ndarray) -> dict[str, Any]:
+    """The columns that are counts or means over the test sequences; logits are answers phi, (V, p) times (p,)."""
+    x, ell, y, row = r.test_tokens, r.test_positions, r.test_labels, np.arange(point.n_test)
+    h, a = attend(r, point, x, ell, w)
+    logits = features(r, point, h)[0] @ answers.T
+    top, std, others = logits.max(1), logits.std(1), logits.copy()
+    others[row, y] = -np.inf
+    margin = np.divide(logits[row, y] - others.max(1), std, out=np.zeros_like(std), where=std > 0)
+    rest = np.where(np.arange(point.L) == ell[:, None], -np.inf, (r.Z_in @ w)[x])
+    own = (r.Z_in @ w)[x[row, ell]] + r.z_trig @ w
+    n_correct = int((logits.argmax(1) == y).sum())
+    return {
+        "n_correct": n_correct,
+        "accuracy": n_correct / point.n_test,
+        "attention_mass": float(a[row, ell].mean()),
+        "attention_top1": float((own > rest.max(1)).mean()),
+        "test_margin": float(margin.mean()),
+        "n_tied": int(((logits == top[:, None]).sum(1) > 1).sum()),
+    }
+
+
+def over_vocabulary(r: Realization, point: Point, answers: np.ndarray) -> dict[str, Any]:
+    """The fractions of the vocabulary that are recalled with attention exactly on the token."""
     exact = r.Z_in + point.trigger_in_value * r.z_trig
     recalled = (features(r, point, exact)[0] @ answers.T).argmax(1) == r.perm
     by_frequency = [None] * 2
     if (law := point.token_laws[0]) != Uniform():
         by_frequency = [float(recalled[group].mean()) for group in rare_and_frequent(law, point.V)]
+    return {
+        "memory_accuracy": float(recalled.mean()),
+        "rare_memory_accuracy": by_frequency[0],
+        "frequent_memory_accuracy": by_frequency[1],
+    }
 
+
+def of_scores(r: Realization, w: np.ndarray) -> dict[str, Any]:
+    """The columns of what the trigger and the tokens add to an attention logit."""
     scale = np.abs(w).max()
     unit = w / scale if scale > 0 else w
     trigger_score, score_std = scale * (r.z_trig @ unit), scale * (r.Z_in @ unit).std()
-    defined = scale > 0
     return {
-        "n_correct": n_correct,
-        "accuracy": n_correct / point.n_test,
-        "memory_accuracy": float(recalled.mean()),
-        "step1_memory_accuracy": None if step1 is None else float((step1.argmax(1) == r.perm).mean()),
-        "train_accuracy": float((train_logits.argmax(1) == labels[:n_train]).mean()),
-        "attention_mass": float(a[row, ell].mean()),
-        "attention_top1": float((own > rest.max(1)).mean()),
         "trigger_score": float(trigger_score),
         "score_std": float(score_std),
-        "snr": float(trigger_score / score_std) if defined and score_std > 0 else None,
-        "trigger_cosine": float(r.z_trig @ unit / np.linalg.norm(r.z_trig) / np.linalg.norm(unit)) if defined else None,
-        "test_margin": float(margin.mean()),
-        "n_tied": int(((logits == top[:, None]).sum(1) > 1).sum()),
-        **traced,
-        "rare_memory_accuracy": by_frequency[0],
-        "frequent_memory_accuracy": by_frequency[1],
+        "snr": float(trigger_score / score_std) if score_std > 0 else None,
+        "trigger_cosine": float(r.z_trig @ unit / np.linalg.norm(r.z_trig) / np.linalg.norm(unit)) if scale > 0 else None,
     }
 
 
@@ -106,8 +117,3 @@ def trace(learned: Descended) -> dict[str, Any]:
         "Z_in_overlap": overlap(learned.Z_in),
         "Z_out_overlap": overlap(learned.Z_out),
     }
-
-
-def attention_logits(r: Realization, point: Point, w: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """z_in(x)^T w for tokens x (n, L): the attention logits without the trigger's share."""
-    return (r.Z_in @ w)[x]

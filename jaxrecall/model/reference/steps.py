@@ -39,37 +39,45 @@ def three_step(realization: Realization, point: Point) -> ThreeStep:
         >>> V1, w, V2 = three_step(realize(point, seed=0), point)
     """
     expect_both(realization, point)
-    r = in_float64(realization)
-    V, N, L = point.V, point.N, point.L
+    r, uniform = in_float64(realization), np.zeros(point.d)
     batches = [batch_of_step(r, point, step) for step in range(3)]
 
     # Step 1: at V_mat = 0 the prediction is uniform, at w = 0 attention is.
     x, ell, y = batches[0]
-    h = attend(r, point, x, ell, np.zeros(point.d))[0]
-    phi, _ = features(r, point, h)
-    V1 = point.eta / N * (r.Z_out[y] - r.Z_out.mean(0)).T @ phi
+    phi, _ = features(r, point, attend(r, point, x, ell, uniform)[0])
+    V1 = point.eta / point.N * (r.Z_out[y] - r.Z_out.mean(0)).T @ phi
 
-    # Step 2: b_i is what the loss wants added to h_i; each key is weighted by how far its value goes that way.
-    x, ell, y = batches[1]
+    # Step 2: W_KQ moves along z_eos^T, and w by |z_eos|^2 times as much.
+    w = point.gamma * (r.z_eos @ r.z_eos) / (point.N * point.L) * pull_on_w(r, point, V1, *batches[1])
+
+    # Step 3: the gradient of step 1 again, with the attention and the predictions learned since.
+    x, ell, y = batches[2]
+    phi, _ = features(r, point, attend(r, point, x, ell, w)[0])
+    V2 = V1 + point.gamma2 / point.N * pull_on_outputs(r, V1, phi, y).T @ phi
+    return ThreeStep(V1, w, V2)
+
+
+def pull_on_outputs(r: Realization, V_mat: np.ndarray, phi: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """(N, d): what the loss wants added to each V_mat phi_i, z_out(y_i) - sum_u p_i(u) z_out(u)."""
+    return r.Z_out[y] - softmax(phi @ V_mat.T @ r.Z_out.T, axis=1) @ r.Z_out
+
+
+def pull_on_w(r: Realization, point: Point, V1: np.ndarray, x: np.ndarray, ell: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """(d,): what the loss at w = 0 wants added to w, N L times: sum_ij b_i^T (v_ij - h_i) k_ij.
+
+    b_i is what the loss wants added to h_i; each key is weighted by how far its value goes that way.
+    """
     h = attend(r, point, x, ell, np.zeros(point.d))[0]
     phi, slope = features(r, point, h)
-    residual = (r.Z_out[y] - softmax(phi @ V1.T @ r.Z_out.T, axis=1) @ r.Z_out) @ V1
+    residual = pull_on_outputs(r, V1, phi, y) @ V1
     b = residual if r.W_in is None else (residual * slope) @ r.W_in
-    S, trigger = np.zeros(V), 0.0
-    for j in range(L):
+    S, trigger = np.zeros(point.V), 0.0
+    for j in range(point.L):
         is_ell = ell == j
         c = (b * (r.Z_in[x[:, j]] - h)).sum(1) + point.trigger_in_value * is_ell * (b @ r.z_trig)
         np.add.at(S, x[:, j], c)
         trigger += c[is_ell].sum()
-    w = point.gamma * (r.z_eos @ r.z_eos) / (N * L) * (S @ r.Z_in + trigger * r.z_trig)
-
-    # Step 3: the gradient of step 1 again, with the attention and the predictions learned since.
-    x, ell, y = batches[2]
-    h = attend(r, point, x, ell, w)[0]
-    phi, _ = features(r, point, h)
-    p = softmax(phi @ V1.T @ r.Z_out.T, axis=1)
-    V2 = V1 + point.gamma2 / N * (r.Z_out[y] - p @ r.Z_out).T @ phi
-    return ThreeStep(V1, w, V2)
+    return S @ r.Z_in + trigger * r.z_trig
 
 
 def attend(r: Realization, point: Point, x: np.ndarray, ell: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
