@@ -516,9 +516,3 @@ TRAINING = tuple(f.name for f in fields(Training))
 def of_kind(*kinds: Kind) -> tuple[str, ...]:
     """The names of the fields of these kinds, in the order of their declaration."""
     return tuple(name for name, f in FIELDS.items() if f.metadata["kind"] in kinds)
-
-
-def choices(name: str) -> tuple[str, ...]:
-    """The allowed values of a field that takes one of a few names, short names for a law; else nothing."""
-    limits: Mapping[str, Any] = FIELDS[name].metadata
-    return limits["choices"]() if "choices" in limits else ()

@@ -6,6 +6,7 @@ optimiser of optax until `steps` gradient steps are made in total. Each recorded
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
@@ -27,23 +28,27 @@ class Optimizer(NamedTuple):
     """Name in optax of the function of a rate that makes it."""
 
     settings: Mapping[str, float] = MappingProxyType({})
-    elementwise: bool = False
-    """Whether it scales each entry of W_KQ by itself. The others move W_KQ along z_eos^T alone, so w = W_KQ z_eos is all of it."""
-    gain: float = 1.0
+    elementwise: bool = True
+    """Whether it may scale each entry of W_KQ by itself. One that does not moves W_KQ along z_eos^T alone, so w = W_KQ z_eos is all of
+    it, and is trained in its place."""
+    gain: float = math.inf
     """How far apart two runs move an entry in a step at most, mean over steps, at rate 1, for each unit by which their gradients
-    differ."""
+    differ. A finite one lets steps with locked attention read weighted tokens."""
 
 
 GAIN_OF_ADAM = 4.2e8
 """m / (sqrt v + epsilon): m moves by 1 / epsilon, sqrt v by as much times |m| / sqrt v, which is at most 3.2."""
 
 OPTIMIZERS = {
-    "sgd": Optimizer("sgd"),
-    "momentum": Optimizer("sgd", {"momentum": 0.9}, gain=10.0),
-    "adam": Optimizer("adam", elementwise=True, gain=GAIN_OF_ADAM),
-    "adamw": Optimizer("adamw", elementwise=True, gain=GAIN_OF_ADAM),
+    "sgd": Optimizer("sgd", elementwise=False, gain=1.0),
+    "momentum": Optimizer("sgd", {"momentum": 0.9}, elementwise=False, gain=10.0),
+    "adam": Optimizer("adam", gain=GAIN_OF_ADAM),
+    "adamw": Optimizer("adamw", gain=GAIN_OF_ADAM),
 }
-"""Optimisers by name. By the defaults of optax adam and adamw have beta1 0.9, beta2 0.999, epsilon 1e-8, and adamw weight decay 1e-4."""
+"""Optimisers by name. One more entry is one more optimiser, and right without `elementwise` and `gain`.
+
+By the defaults of optax adam and adamw have beta1 0.9, beta2 0.999, epsilon 1e-8, and adamw weight decay 1e-4.
+"""
 
 
 @cache

@@ -5,7 +5,7 @@ import pytest
 
 from jaxrecall import Point
 from jaxrecall.errors import PointError
-from jaxrecall.model.point import EXTRAS, FIELDS, TRAINING, choices
+from jaxrecall.model.point import EXTRAS, FIELDS, TRAINING
 
 SMALL = {"V": 64, "N": 1000, "d": 32, "L": 8}
 
@@ -93,7 +93,7 @@ def test_all_that_is_wrong_is_told_at_once():
 
 def another(name, value):
     """An allowed value of the field other than `value`."""
-    if names := [one for one in choices(name) if one not in (value, "none", "orthogonal", "VWZM")]:
+    if names := [one for one in FIELDS[name].metadata.get("choices", tuple)() if one not in (value, "none", "orthogonal", "VWZM")]:
         return names[-1]
     if str(FIELDS[name].type) == "bool":
         return not value

@@ -17,7 +17,7 @@ from jaxrecall.analysis.fit import fit
 from jaxrecall.analysis.fit.estimate import METHODS, REPORTED
 from jaxrecall.analysis.fit.write import COLUMNS as FIT_COLUMNS
 from jaxrecall.model.columns import COLUMNS
-from jaxrecall.model.point import FIELDS, choices
+from jaxrecall.model.point import FIELDS
 from jaxrecall.sweep.__main__ import main as sweep
 from jaxrecall.sweep.grid import read_grid
 from jaxrecall.sweep.search import OUTCOMES
@@ -236,7 +236,7 @@ def legend() -> list[str]:
 def _allowed(name: str) -> str:
     limits = FIELDS[name].metadata
     if "low" not in limits:
-        return ", ".join(choices(name) or ("true", "false"))
+        return ", ".join(limits["choices"]() if "choices" in limits else ("true", "false"))
     if "high" in limits:
         larger = f", {limits['high_with_pool']} with a pool" if "high_with_pool" in limits else ""
         return f"{limits['low']} to {limits['high']}{larger}"

@@ -18,9 +18,7 @@ from ..embeddings import Embeddings
 from ..point import Point
 from ..training import TRAINS, first_step, updates
 from .realization import Realization, expect_both
-from .steps import batch_of_step, in_float64, three_step
-
-EMBEDDINGS = ("Z_in", "Z_out", "z_trig", "z_eos", "W_in")
+from .steps import EMBEDDINGS, batch_of_step, in_float64, three_step
 
 Parameters = dict[str, Any]
 

@@ -9,9 +9,9 @@ import numpy as np
 from ...errors import PointError, expect
 from ..laws.tokens import Uniform, rare_and_frequent
 from ..point import Point
-from .descent import EMBEDDINGS, Descended
+from .descent import Descended
 from .realization import Realization, expect_both
-from .steps import ThreeStep, attend, batch_of_step, features, in_float64
+from .steps import EMBEDDINGS, ThreeStep, attend, batch_of_step, features, in_float64
 
 
 def measure(realization: Realization, point: Point, learned: ThreeStep | Descended) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from ..activations import value_and_slope
 from ..point import Point
 from .realization import Realization, expect_both
 
+EMBEDDINGS = ("Z_in", "Z_out", "z_trig", "z_eos", "W_in")
+
 
 class ThreeStep(NamedTuple):
     """What the three steps learn, float64."""
@@ -102,8 +104,7 @@ def features(r: Realization, point: Point, h: np.ndarray) -> tuple[np.ndarray, n
 
 def in_float64(r: Realization) -> Realization:
     """The realization with float64 embeddings."""
-    embeddings = {name: getattr(r, name) for name in ("Z_in", "Z_out", "z_trig", "z_eos", "W_in")}
-    return r._replace(**{name: None if a is None else a.astype(np.float64) for name, a in embeddings.items()})
+    return r._replace(**{name: None if (a := getattr(r, name)) is None else a.astype(np.float64) for name in EMBEDDINGS})
 
 
 def batch_of_step(r: Realization, point: Point, step: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
