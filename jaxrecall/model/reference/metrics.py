@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import PointError, expect
+from ..columns import COLUMNS
 from ..laws.tokens import Uniform, rare_and_frequent
 from ..point import Point
 from .descent import Descended
@@ -15,7 +16,9 @@ from .steps import EMBEDDINGS, ThreeStep, attend, batch_of_step, features, in_fl
 
 
 def measure(realization: Realization, point: Point, learned: ThreeStep | Descended) -> dict[str, Any]:
-    """The metric columns of a run's row, in float64, from its draws and what `three_step` or `descend` learned; undefined numbers are None.
+    """The metric columns of a run's row, in float64, from its draws and what `three_step` or `descend` learned.
+
+    They are in the order of the table; undefined numbers are None.
 
     Examples:
         >>> from jaxrecall import Point, measure, realize, simulate, three_step
@@ -37,14 +40,10 @@ def measure(realization: Realization, point: Point, learned: ThreeStep | Descend
     x, ell, labels = (part[:n_train] for part in batch_of_step(r, point, last))
     h = attend(r, point, x, ell, w)[0]
     train_labels = (features(r, point, h)[0] @ answers.T).argmax(1)
-    return {
-        **over_sequences(r, point, w, answers),
-        **over_vocabulary(r, point, answers),
-        "step1_memory_accuracy": None if step1 is None else float((step1.argmax(1) == r.perm).mean()),
-        "train_accuracy": float((train_labels == labels).mean()),
-        **of_scores(r, w),
-        **traced,
-    }
+    found = over_sequences(r, point, w, answers) | over_vocabulary(r, point, answers) | of_scores(r, w) | traced
+    found["step1_memory_accuracy"] = None if step1 is None else float((step1.argmax(1) == r.perm).mean())
+    found["train_accuracy"] = float((train_labels == labels).mean())
+    return {name: found[name] for name in COLUMNS if name in found}
 
 
 def over_sequences(r: Realization, point: Point, w: np.ndarray, answers: np.ndarray) -> dict[str, Any]:
