@@ -12,6 +12,7 @@ from scipy.stats import t as student
 import jaxrecall
 from jaxrecall.model.point import FIELDS, make_point
 from jaxrecall.sweep.cost import operations, work
+from jaxrecall.sweep.rounds import run_seconds
 from jaxrecall.sweep.simulators import RECALL
 
 BASE = {"pool": 64, "n_test": 512, "embedding": "sphere", "trigger_in_value": False, "streams": "independent"}
@@ -76,8 +77,8 @@ def seconds(frame: Any) -> dict[str, float]:
     padded = exact = 0.0
     for point, bucket in zip(points(frame), buckets, strict=True):
         V, d, m = (*map(int, bucket.split("x")), 0)[:3]
-        padded += RECALL.seconds(point, RECALL.program(point.replace(V=V, d=d, **({"m": m} if m else {}))))
-        exact += RECALL.seconds(point, RECALL.program(point))
+        padded += run_seconds(point, RECALL.program(point.replace(V=V, d=d, **({"m": m} if m else {}))))
+        exact += run_seconds(point, RECALL.program(point))
     return {"seconds": padded, "exact_seconds": exact}
 
 

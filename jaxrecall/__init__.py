@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .model.reference.steps import ThreeStep, three_step
     from .sweep.api import run, thresholds
     from .sweep.custom import Simulator
-    from .sweep.simulate import simulate
+    from .sweep.simulators import simulate
     from .sweep.store.load import load
 
 __version__ = "0.1.0"
@@ -79,7 +79,7 @@ _HOME = {
     "measure": "model.reference.metrics",
     "realize": "model.reference.realization",
     "run": "sweep.api",
-    "simulate": "sweep.simulate",
+    "simulate": "sweep.simulators",
     "three_step": "model.reference.steps",
     "thresholds": "sweep.api",
 }

@@ -23,10 +23,10 @@ from ..simulator.shape import Shape
 from . import shard as sharding
 from .api import import_paths
 from .grid import json_schema, read_grid
-from .open_attention import limited_by_kappa
 from .running.job import Job, carry_out, interrupted, prepare
 from .running.progress import Events, Progress, counter, display
 from .search import OUTCOMES
+from .simulators import limited_by_kappa
 from .store.load import load
 from .workers.options import Engine, add_options, chosen
 

@@ -109,7 +109,10 @@ class Calibration:
     programs: frozenset[Shape] = frozenset()
     measured: Measured = field(default_factory=dict)
 
-    def seconds_to_get(self, shape: Shape) -> float:
+    def seconds_to_get(self, shape: Any) -> float:
+        """To compile or load a program; 0 for one of another simulator, of which nothing is known."""
+        if not isinstance(shape, Shape):
+            return 0.0
         return self.rates.load_seconds if shape in self.programs else self.rates.compile_seconds * _compile_share(shape)
 
     def after(self, measured: Measured, compiled: Mapping[Shape, float | None]) -> Calibration:

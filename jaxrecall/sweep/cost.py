@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 import os
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from ..simulator.shape import LABELS, LIGHT_RUN, STORED_TOKENS, Shape
 
 TILE = 4 * BLOCK
 """Samples per iteration of most programs."""
+
+OTHER_RUN = 7
+"""Nobody knows what a run of another simulator costs: it counts as so many of ours that do nothing, 0.01 s."""
 
 
 class Amounts(NamedTuple):
@@ -75,9 +78,11 @@ class Work(NamedTuple):
         return Work(*(n * each for each in self))
 
 
-def work(point: Point, runs: int = 1, grouped: bool | None = None) -> Work:
+def work(point: Any, runs: int = 1, grouped: bool | None = None) -> Work:
     """The work of so many runs of a point; `grouped` says whether their further steps read tokens with weights, as is expected
     unless given."""
+    if not isinstance(point, Point):
+        return Work(runs)
     samples, n_rows = _whole(point.N, TILE), len(point.recorded_steps)
     n_test = n_rows * _whole(point.n_test, BLOCK)
     evaluated = n_test + n_rows * _whole(min(point.N, point.n_test), BLOCK)
@@ -131,8 +136,10 @@ def _further_work(point: Point, n_rows: int, grouped: bool) -> tuple[int, int, i
     return samples, tokens, _whole(point.N, BLOCK) * point.L if stored else 2 * tokens, n_rows, 0
 
 
-def operations(shape: Shape, work: Work) -> Amounts:
+def operations(shape: Any, work: Work) -> Amounts:
     """The primitive operations of work in a program, with open attention, which costs more than locked."""
+    if not isinstance(shape, Shape):
+        return Amounts(runs=OTHER_RUN * work.runs)
     V, d, m, K, runs = shape.V, shape.d, shape.m, shape.pool, work.runs
     evaluation = Amounts(
         runs=runs,
@@ -149,7 +156,7 @@ def operations(shape: Shape, work: Work) -> Amounts:
     else:
         evaluation += Amounts(row_floats=work.evaluated_tokens * d)
     recipe = Amounts() if shape.start == "zero" else _recipe(shape, work)
-    redraws = _redraw(shape, work).times(REDRAWS) if shape.diagnose and m else Amounts()
+    redraws = recipe.times(REDRAWS * 2 / 3) if shape.diagnose and m else Amounts()  # two steps for each
     total = evaluation + recipe + redraws + (_further_steps(shape, work) if shape.optimizer else Amounts())
     return total.slower(LIGHT_RUN) if shape.light else total
 
@@ -160,7 +167,7 @@ def _recipe(shape: Shape, work: Work) -> Amounts:
     samples, tokens, exact = work.samples, work.tokens, shape.trained_by.exact
     if shape.pool:
         draws = Amounts(normals=work.gaussian, words=2 * samples + tokens, scatters=samples + tokens)
-        return draws + _pairs(shape, work, 3) + (_softmax_of_pairs(shape, work, 2) if exact else _error_bounds(shape, work))
+        return draws + _pairs(shape, work, 3) + (_softmax(shape, runs * V * shape.pool, 4) if exact else _error_bounds(shape, work))
     if shape.form == "counts":
         tables = Amounts(lookups=runs * V**2, flops=runs * 8 * V * d * (V + d))
         read = Amounts(words=5 * tokens, lookups=3 * tokens, scatters=3 * tokens, exponentials=2 * tokens)
@@ -180,31 +187,9 @@ def _recipe(shape: Shape, work: Work) -> Amounts:
     return streamed + locked + _error_bounds(shape, work)
 
 
-def _redraw(shape: Shape, work: Work) -> Amounts:
-    """Steps 1 and 2 with an MLP, once more for a redraw of W_in."""
-    V, d, m, samples, exact = shape.V, shape.d, shape.m, work.samples, shape.trained_by.exact
-    drawn = Amounts(normals=work.runs * m * d) + (Amounts() if exact else _error_bounds(shape, work))
-    if shape.pool:
-        return drawn + _pairs(shape, work, 2) + (_softmax_of_pairs(shape, work, 1) if exact else Amounts())
-    streamed = Amounts(
-        words=3 * work.tokens,
-        row_floats=(2 if exact else 3) * work.tokens * d,
-        lookups=work.tokens if exact else 0,
-        scatters=work.tokens,
-        activations=2 * samples * m,
-        flops=samples * 8 * m * d + work.runs * 2 * V * d * m,
-    )
-    return drawn + streamed + (_softmax(shape, samples, 1) + Amounts(flops=2 * samples * V * d) if exact else Amounts())
-
-
 def _softmax(shape: Shape, samples: int, steps: int) -> Amounts:
-    """The exact softmax of samples in some of the steps 2 and 3."""
+    """The exact softmax of samples in some of the steps 2 and 3; that of all pairs of a pool is formed twice, once for the way back."""
     return Amounts(exponentials=steps * samples * shape.V, flops=steps * samples * 4 * (shape.V + shape.m) * shape.d)
-
-
-def _softmax_of_pairs(shape: Shape, work: Work, steps: int) -> Amounts:
-    """That of all pairs, formed once more for the way back."""
-    return _softmax(shape, work.runs * shape.V * shape.pool, 2 * steps)
 
 
 def _error_bounds(shape: Shape, work: Work) -> Amounts:
@@ -255,8 +240,10 @@ def _further_steps(shape: Shape, work: Work) -> Amounts:
     )
 
 
-def peak_bytes(shape: Shape) -> int:
+def peak_bytes(shape: Any) -> int:
     """Estimated peak memory of a run: tables, and what a tile of samples holds at once. Compilers reserve less, by up to eight times."""
+    if not isinstance(shape, Shape):
+        return 0
     V, d, m, K, p = shape.V, shape.d, shape.m, shape.pool, shape.m or shape.d
     floats = 10 * V * d + 4 * V * p + 2 * m * d + 6 * d * p + shape.tile * 4 * (V + d + m)
     if K:

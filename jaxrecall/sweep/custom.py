@@ -6,34 +6,21 @@ import hashlib
 import json
 import math
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, make_dataclass
 from dataclasses import fields as declared_fields
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from ..errors import PointError, Problem, UsageError, shown, suggest
-from ..model.point import MAX_SEED, Run, checked_value
-from .calibration import Calibration
-from .plan import CHUNK_RUNS, Chunk, Plan, Terms
-from .settings import Settings
-
-if TYPE_CHECKING:
-    from .running.progress import Remarks, Traces
-    from .running.recorder import Failure
+from ..model.point import MAX_SEED, checked_value
 
 TYPES = {int: "int64", float: "float64", bool: "bool", str: "string"}
 """Types of fields and columns, and their Arrow types."""
 
 ARROW = {kind.__name__: arrow for kind, arrow in TYPES.items()}
-WIDTH = 8
-"""Runs that are vmapped together; fewer are filled up, so that each combination of static fields has one program."""
-
-SECONDS = 0.01
-"""What a run is said to take before any has run: sweeps of other simulators are not estimated."""
 
 BEFORE = {
     "point_id": ("string", "hash of the point: equal ids mean equal simulator, version and fields"),
@@ -128,39 +115,8 @@ class Simulator:
     def about(self) -> dict[str, Any]:
         return {"simulator": self.name, "fields": list(self.fields), "accuracy": self.accuracy}
 
-    def plan(
-        self,
-        runs: Iterable[Run],
-        settings: Settings,
-        pad_to: Any = None,
-        limit: int | None = None,
-        calibration: Calibration | None = None,
-    ) -> Plan:
-        if pad_to:
-            raise UsageError("--bucket: got with a simulator of your own; allowed: without it")
-        groups: dict[Any, list[Run]] = {}
-        for run in runs:
-            groups.setdefault(cast(Any, run.point).program, []).append(run)
-        pieces = [(program, group[i : i + CHUNK_RUNS]) for program, group in groups.items() for i in range(0, len(group), CHUNK_RUNS)]
-        chunks = tuple(Chunk(program, tuple(piece), SECONDS * len(piece)) for program, piece in pieces)
-        n_runs = sum(map(len, groups.values()))
-        terms = CustomTerms(settings, limit or 0, Calibration(), None, n_runs, dict.fromkeys(groups, SECONDS), self)
-        return CustomPlan(chunks, 0.0, SECONDS * n_runs, SECONDS * n_runs, terms)
-
-    def plan_round(self, runs: Sequence[Run], settings: Settings, limit: int | None, program: Any, batch: int) -> Plan:
-        return self.plan(runs, settings)
-
     def program(self, point: Any) -> Any:
         return point.program
-
-    def seconds(self, point: Any, program: Any) -> float:
-        return SECONDS
-
-    def cost(self, runs: Sequence[tuple[Any, int]], program: Any) -> tuple[float, float]:
-        return SECONDS * sum(n for _, n in runs), 0.0
-
-    def runner(self, terms: Terms, remarks: Remarks) -> CustomRunner:
-        return CustomRunner(self, terms, remarks)
 
     def problem_in_workers(self, points: Iterable[Any]) -> str | None:
         where = f"simulator: {self.name} "
@@ -254,146 +210,16 @@ class CustomPoint:
         return Simulator.make_point, (self.simulator, self.as_given())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class StaticProgram:
     """A simulator at one combination of its static fields."""
 
     simulator: str
     static: tuple[tuple[str, Any], ...]
-    peak_bytes: ClassVar[int] = 0
     fallback: ClassVar[None] = None
 
     def __str__(self) -> str:
         return " ".join([self.simulator, *(f"{name}={value}" for name, value in self.static)])
-
-
-@dataclass(frozen=True)
-class CustomTerms(Terms):
-    """The terms of a plan of a simulator of one's own."""
-
-    simulator: Simulator
-
-    def seconds_of(self, run: Run, shape: Any) -> float:
-        return SECONDS
-
-
-class CustomPlan(Plan):
-    """A plan whose cost nobody knows."""
-
-    @property
-    def peak_bytes(self) -> int:
-        return 0
-
-    def describe(self) -> list[dict[str, Any]]:
-        found = []
-        for program in self.shapes:
-            mine = [chunk for chunk in self.chunks if chunk.shape == program]
-            runs = [run for chunk in mine for run in chunk.runs]
-            counts = {"points": len({run.point for run in runs}), "runs": len(runs), "chunks": len(mine)}
-            found.append({"bucket": str(program), **counts, "est_seconds": SECONDS * len(runs), "est_peak_bytes": 0})
-        return found
-
-
-class CustomRunner:
-    """Runs chunks of a simulator of one's own. Creating one starts JAX."""
-
-    def __init__(self, simulator: Simulator, terms: Terms, remarks: Remarks):
-        from ..simulator import vmapped
-
-        vmapped.start()
-        self.simulator, self.terms, self.remarks, self.vmapped = simulator, terms, remarks, vmapped
-        self.measured: dict[Any, Any] = {}
-        self.compiled: dict[Any, float | None] = {}
-        self.width = WIDTH
-        self.programs: dict[tuple[StaticProgram, int], Any] = {}
-
-    def rows(self, chunk: Chunk) -> Iterator[tuple[list[Run], Traces | Failure]]:
-        """Runs of the chunk and their rows, or how they failed; an exception while a program is made is raised.
-
-        Where memory runs out, the batches are halved.
-        """
-        from .running.recorder import Failure
-
-        left = list(chunk.runs)
-        while left:
-            width = self.width if self.simulator.jit else 1
-            runs = left[:width]
-            try:
-                execute = self._compiled(chunk.shape, runs, width) if self.simulator.jit else self._called
-                try:
-                    start = time.perf_counter()
-                    numbers = execute(runs)
-                    seconds = (time.perf_counter() - start) / len(runs)
-                    found: Traces | Failure = [[self._row(run, of_run, seconds)] for run, of_run in zip(runs, numbers, strict=True)]
-                except self.vmapped.OutOfMemory:
-                    raise
-                except Exception as error:  # of the user's function
-                    found = Failure.of(error)
-            except self.vmapped.OutOfMemory:
-                if width == 1:
-                    raise
-                self.width = width // 2
-                self.remarks.message(f"program {chunk.shape}: out of memory with {width} runs; continuing with {self.width}")
-            else:
-                yield runs, found
-                del left[:width]
-
-    def _called(self, runs: list[Run]) -> list[dict[str, Any]]:
-        """The columns of runs, by a function that is plain Python."""
-        own, precision = self.simulator, self.terms.settings.precision
-        return [self.vmapped.called(own.fn, run.point, list(own.own_columns), _words(run), precision) for run in runs]
-
-    def _compiled(self, program: Any, runs: list[Run], width: int) -> Callable[[list[Run]], list[dict[str, Any]]]:
-        """A function that returns the columns of runs, compiled for `width` of them, the last of which are repeated."""
-        own, precision, columns = self.simulator, self.terms.settings.precision, list(self.simulator.own_columns)
-        traced = {name: str(f.type) for name, f in own.fields.items() if f.metadata["kind"] == "traced"}
-
-        def given(runs: list[Run]) -> Any:
-            padded = runs + [runs[-1]] * (width - len(runs))
-            values = {name: (kind, [getattr(run.point, name) for run in padded]) for name, kind in traced.items()}
-            return self.vmapped.arguments(values, [_words(run) for run in padded])
-
-        if (program, width) not in self.programs:
-            self.remarks.compiling(str(program))
-            start = time.perf_counter()
-            made = self.vmapped.compiled(own.fn, dict(program.static), columns, given(runs), precision)
-            self.programs[program, width] = made
-            self.remarks.compiled(str(program), time.perf_counter() - start)
-        execute = self.programs[program, width]
-
-        def together(runs: list[Run]) -> list[dict[str, Any]]:
-            found = execute(*given(runs))
-            return [{name: values[i] for name, values in found.items()} for i in range(len(runs))]
-
-        return together
-
-    def _row(self, run: Run, found: dict[str, Any], seconds: float) -> dict[str, Any]:
-        numbers = {name: _as_column(name, kind, found[name]) for name, (kind, _) in self.simulator.own_columns.items()}
-        finite = None not in numbers.values()
-        status = {"step": 1, "steps": 1, "status": "ok" if finite else "nonfinite", "seconds": seconds}
-        source = {"simulator": self.simulator.name, "code_version": self.simulator.version, "precision": self.terms.settings.precision}
-        own = numbers if finite else dict.fromkeys(numbers)
-        return {**run.id._asdict(), **run.point.as_given(), **own, **status, **source, **self.vmapped.provenance()}
-
-
-def _words(run: Run) -> tuple[int, int, int]:
-    """What the key of a run is made of: root seed, seed, and the point where streams are independent."""
-    point = run.point
-    return point.root_seed, run.seed, int(point.point_id[:8], 16) if point.streams == "independent" else 0
-
-
-def _as_column(name: str, kind: str, value: Any) -> Any:
-    """A value as a column of this Arrow type holds it; None if it is not finite. Raises ValueError."""
-    if kind == "string":
-        return str(value)
-    number = float(value)
-    if not math.isfinite(number):
-        return None
-    if (kind == "int64" and not number.is_integer()) or (kind == "bool" and number not in (0, 1)):
-        raise ValueError(
-            f"the simulator returned {number} for the column {name}; allowed: {'whole numbers' if kind == 'int64' else 'a bool'}"
-        )
-    return {"int64": int, "bool": bool, "float64": float}[kind](value)
 
 
 def named(name: str) -> Simulator:

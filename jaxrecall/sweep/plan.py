@@ -8,7 +8,7 @@ started and reported together.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from ..model.point import Point, Run
 from ..simulator.shape import Shape
 from .calibration import Calibration, cores
 from .cost import Work, memory_limit, operations, peak_bytes, work
+from .custom import Simulator
 from .settings import Settings
 
 CHUNK_SECONDS = 20.0
@@ -24,6 +25,9 @@ CHUNK_RUNS = 4096
 
 MAX_VMAPPED = 1024
 """Most vmapped runs on an accelerator."""
+
+Sizes = tuple[int, int, int]
+"""V, d and m."""
 
 
 @dataclass(frozen=True)
@@ -48,28 +52,16 @@ class Terms:
     calibration: Calibration
     batch: int | None  # vmapped runs on an accelerator; None: half a second's work
     n_runs: int
-    seconds_per_run: dict[Shape, float]
-
-    @staticmethod
-    def for_chunks(chunks: Sequence[Chunk], settings: Settings, limit: int, calibration: Calibration, batch: int | None = None) -> Terms:
-        """Those of these chunks."""
-        seconds: dict[Shape, float] = {}
-        runs: dict[Shape, int] = {}
-        for chunk in chunks:
-            seconds[chunk.shape] = seconds.get(chunk.shape, 0.0) + chunk.seconds
-            runs[chunk.shape] = runs.get(chunk.shape, 0) + len(chunk.runs)
-        per_run = {shape: seconds[shape] / runs[shape] for shape in runs}
-        fallbacks = {shape.fallback: each for shape, each in per_run.items() if shape.fallback}
-        return Terms(settings, limit, calibration, batch, sum(runs.values()), fallbacks | per_run)
+    simulator: Any = None  # one of a user; None: that of this package
 
     def width(self, shape: Shape) -> int:
         """Runs at a time on a CPU: one per core, as far as memory goes."""
-        return max(1, min(cores(), self.n_runs, self.limit // peak_bytes(shape)))
+        return max(1, min(cores(), self.n_runs, self.limit // (peak_bytes(shape) or 1)))
 
-    def vmapped_width(self, shape: Shape, memory: int) -> int:
-        """Vmapped runs on each accelerator with `memory` bytes, a power of two: what was asked or half a second's work, as far
-        as memory goes, of which the batch that waits takes as much."""
-        wanted = int(min(MAX_VMAPPED, self.n_runs, self.batch or 0.5 / self.seconds_per_run[shape]))
+    def vmapped_width(self, shape: Shape, memory: int, seconds: float) -> int:
+        """Vmapped runs on each accelerator with `memory` bytes, a power of two: what was asked or half a second's work if a run
+        takes `seconds`, as far as memory goes, of which the batch that waits takes as much."""
+        wanted = int(min(MAX_VMAPPED, self.n_runs, self.batch or 0.5 / seconds))
         width = 1 << max(0, wanted.bit_length() - 1)
         while width > 1 and 2 * width * peak_bytes(shape.vmapped(width)) > memory:
             width //= 2
@@ -123,11 +115,7 @@ class Plan:
         return [
             {
                 "bucket": str(shape),
-                "activation": shape.activation,
-                "pool": shape.pool,
-                "optimizer": shape.optimizer or None,
-                "trains": shape.trains or None,
-                "exact": "full" if shape.trained_by.exact else "guarded",
+                **_choices(shape),
                 "points": len({run.point.point_id for c in chunks for run in c.runs}),
                 "runs": sum(len(c.runs) for c in chunks),
                 "chunks": len(chunks),
@@ -138,93 +126,137 @@ class Plan:
         ]
 
 
+def _choices(shape: Shape) -> dict[str, Any]:
+    """What else distinguishes a program of this package."""
+    if not isinstance(shape, Shape):
+        return {}
+    return {
+        "activation": shape.activation,
+        "pool": shape.pool,
+        "optimizer": shape.optimizer or None,
+        "trains": shape.trains or None,
+        "exact": "full" if shape.trained_by.exact else "guarded",
+    }
+
+
 def make(
     runs: Iterable[Run],
-    pad_to: tuple[int, int, int] | None = None,
+    pad_to: Sizes | None = None,
     calibration: Calibration | None = None,
     limit: int | None = None,
     settings: Settings | None = None,
-    light: bool = False,
+    *,
+    program: Callable[[Any], Any] | None = None,
+    batch: int | None = None,
+    simulator: Any = None,
 ) -> Plan:
-    """The plan for `runs`, with the measured rates of this machine, for programs of at most `limit` bytes (80 % of its memory).
+    """The plan for runs: shapes of our simulator are merged where that saves time, unless their programs are given.
 
-    With `pad_to` = (V, d, m) every point runs in that shape, compiled lightly or not; raises UsageError where one does not fit.
+    Args:
+        runs: what is to be computed.
+        pad_to: sizes (V, d, m) of one program for all.
+        calibration: rates of the machine; those that were measured on this one unless given.
+        limit: bytes that a program may take; 80 % of this machine's memory unless given.
+        settings: how the plan is carried out.
+        program: the program of each point.
+        batch: how many runs an accelerator vmaps; half a second's work unless given.
+        simulator: what is simulated; that of this package unless given.
+
+    Raises:
+        UsageError if a point does not fit into `pad_to`, and for `pad_to` with a simulator of a user.
     """
-    calibration = calibration or Calibration.kept()
-    by_point: dict[Point, list[int]] = {}
+    known = calibration or Calibration.kept()
+    own = simulator if isinstance(simulator, Simulator) else None
+    if own and pad_to:
+        raise UsageError("--bucket: got with a simulator of your own; allowed: without it")
+    if own:
+        known, program = Calibration(), own.program
+    by_point: dict[Any, list[int]] = {}
     for point, seed in runs:
         by_point.setdefault(point, []).append(seed)
+    if pad_to:
+        program = _padded(by_point, pad_to)
     members = [Member(point, seeds, work(point)) for point, seeds in by_point.items()]
-    groups = _forced(members, pad_to, light) if pad_to else _merged(members, calibration)
+    groups = _grouped(members, program) if program else _merged(members, known)
+    terms = Terms(settings or Settings(), limit or memory_limit(), known, batch, sum(map(len, by_point.values())), own)
+    return _plan(groups, terms)
+
+
+def _plan(groups: dict[Shape, list[Member]], terms: Terms) -> Plan:
+    """That of members by program."""
+    known = terms.calibration
+    chunks = tuple(chunk for shape in sorted(groups) for chunk in _chunks(shape, groups[shape], known))
     asked = {shape: _work(group) for shape, group in groups.items()}
     fallbacks = {shape.fallback: asked[shape] for shape in groups if shape.fallback}
-    chunks = tuple(chunk for shape in sorted(groups) for chunk in _chunks(shape, groups[shape], calibration))
-    seconds = sum(chunk.seconds for chunk in chunks) + sum(map(calibration.seconds_to_get, groups))
-    again = sum(calibration.rates.on_all_cores(operations(shape, of)) for shape, of in fallbacks.items())
+    seconds = sum(chunk.seconds for chunk in chunks) + sum(map(known.seconds_to_get, groups))
+    again = sum(known.rates.on_all_cores(operations(shape, of)) for shape, of in fallbacks.items())
+    again += sum(map(known.seconds_to_get, fallbacks.keys() - groups.keys()))
     return Plan(
         chunks=chunks,
         flops=sum(operations(shape, of).flops for shape, of in asked.items()),
         seconds=seconds,
-        seconds_in_full=seconds + again + sum(map(calibration.seconds_to_get, fallbacks.keys() - groups.keys())),
-        terms=Terms.for_chunks(chunks, settings or Settings(), limit or memory_limit(), calibration),
+        seconds_in_full=seconds + again,
+        terms=terms,
     )
 
 
-def joined(plans: Sequence[Plan], batch: int | None) -> Plan:
-    """One plan from several with the same settings, which vmaps `batch` runs on an accelerator; None: half a second's work."""
-    chunks, terms = tuple(chunk for plan in plans for chunk in plan.chunks), plans[0].terms
-    return Plan(
-        chunks=chunks,
-        flops=sum(plan.flops for plan in plans),
-        seconds=sum(plan.seconds for plan in plans),
-        seconds_in_full=sum(plan.seconds_in_full for plan in plans),
-        terms=Terms.for_chunks(chunks, terms.settings, terms.limit, terms.calibration, batch),
-    )
+def program_for(point: Any, program: Any) -> Any:
+    """The program of these sizes for a point, which may need another form; that of another simulator serves as it is."""
+    if not isinstance(program, Shape):
+        return program
+    return replace(Shape.sized(point, program.V, program.d, program.m), light=program.light)
 
 
-def _forced(members: Iterable[Member], sizes: tuple[int, int, int], light: bool) -> dict[Shape, list[Member]]:
-    groups: dict[Shape, list[Member]] = {}
+def _padded(points: Iterable[Point], sizes: Sizes) -> Callable[[Point], Shape]:
+    """Gives each point the program of these sizes; raises UsageError where one does not fit."""
     V, d, m = sizes
-    misfits = []
-    for member in members:
-        point = member.point
-        shape = replace(Shape.sized(point, V, d, m if point.m else 0), light=light)
-        groups.setdefault(shape, []).append(member)
-        if not shape.fits(point):
-            misfits.append(point)
-    if misfits:
+
+    def program(point: Point) -> Shape:
+        return Shape.sized(point, V, d, m if point.m else 0)
+
+    if misfits := [point for point in points if not program(point).fits(point)]:
         need = (max(getattr(point, size) for point in misfits) for size in ("V", "d", "m"))
         given, least = (Shape(*of, activation="none") for of in (sizes, need))
         raise UsageError(f"--bucket: got {given}, too small for {len(misfits)} points; allowed: at least {least}")
+    return program
+
+
+def _grouped(members: Iterable[Member], program: Callable[[Any], Any]) -> dict[Shape, list[Member]]:
+    """The members of each program."""
+    groups: dict[Shape, list[Member]] = {}
+    for member in members:
+        groups.setdefault(program(member.point), []).append(member)
     return groups
 
 
 def _merged(members: Iterable[Member], calibration: Calibration) -> dict[Shape, list[Member]]:
     """Merges shapes of the same variant until every merge would cost more than a compilation. Then compiles a shape lightly, or puts
     it into one that is compiled already, or that another program may fall back on, where that costs less."""
-    by_variant: dict[tuple, dict[Shape, list[Member]]] = {}
-    for member in members:
-        shape = Shape.tight(member.point)
-        by_variant.setdefault(shape.variant, {}).setdefault(shape, []).append(member)
-    groups = {shape: group for of_variant in by_variant.values() for shape, group in _of_variant(of_variant, calibration).items()}
-    asked = {shape: _work(group) for shape, group in groups.items()}
-    get = calibration.seconds_to_get
-
+    groups: dict[Shape, list[Member]] = {}
+    tight = sorted(_grouped(members, Shape.tight).items(), key=lambda item: item[0].variant)
+    for _, of_variant in itertools.groupby(tight, key=lambda item: item[0].variant):
+        groups |= _of_variant(dict(of_variant), calibration)
     chosen: dict[Shape, list[Member]] = {}
     fallbacks: set[Shape] = set()
     for shape, group in sorted(groups.items(), key=lambda item: item[0].fallback is None):
-        others = [b for b in sorted(calibration.programs | fallbacks) if b.variant == shape.variant and _both(b, shape) == b]
-
-        def cost(b: Shape, of: Work = asked[shape], fallbacks: set[Shape] = fallbacks) -> float:
-            seconds = calibration.rates.on_all_cores(operations(b, of))
-            return get(b) * (0.5 if b in fallbacks else 1) + seconds  # a fallback may have to be compiled in any case
-
-        light = [] if shape.optimizer else [replace(shape, light=True)]  # steps of an optimiser take nearly twice as long in one
-        cheapest = min([shape, *light, *others], key=cost)
+        cheapest = _cheapest(shape, _work(group), calibration, fallbacks)
         chosen.setdefault(cheapest, []).extend(group)
         if cheapest.fallback:
             fallbacks.add(cheapest.fallback)
     return chosen
+
+
+def _cheapest(shape: Shape, of: Work, calibration: Calibration, fallbacks: set[Shape]) -> Shape:
+    """The program that does the work of a shape in the least time."""
+
+    def cost(program: Shape) -> float:
+        seconds = calibration.rates.on_all_cores(operations(program, of))
+        share = 0.5 if program in fallbacks else 1  # a fallback may have to be compiled in any case
+        return seconds + share * calibration.seconds_to_get(program)
+
+    light = [] if shape.optimizer else [replace(shape, light=True)]  # steps of an optimiser take nearly twice as long in one
+    others = sorted(calibration.programs | fallbacks)
+    return min([shape, *light, *(b for b in others if b.variant == shape.variant and _both(b, shape) == b)], key=cost)
 
 
 def _of_variant(groups: dict[Shape, list[Member]], calibration: Calibration) -> dict[Shape, list[Member]]:

@@ -7,19 +7,21 @@ looked up instead of run. So a search that was stopped repeats the same requests
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, cached_property
 from itertools import zip_longest
 from typing import Any
 
 from ..model.point import Run, RunId
 from .calibration import Calibration
+from .cost import operations, work
 from .custom import Simulator
 from .grid import Grid
 from .grid.axes import Names
 from .grid.expand import Levels, Line
 from .grid.file import plain
-from .plan import Plan, joined
+from .plan import Plan, program_for
+from .plan import make as make_plan
 from .search import OUTCOMES, CellSearch, Request, Target
 from .settings import Settings
 from .simulators import RECALL, RecallSimulator
@@ -103,7 +105,7 @@ def _tiers(points: Mapping[float, Any], simulator: RecallSimulator | Simulator) 
 
     @cache
     def seconds(level: float, top: float) -> float:
-        return simulator.seconds(points[level], own[top])
+        return run_seconds(points[level], own[top])
 
     most, factor = max(math.ceil(math.log(levels[-1] / levels[0], TIER) - 1e-9), 1), 1.0
     while True:
@@ -114,6 +116,15 @@ def _tiers(points: Mapping[float, Any], simulator: RecallSimulator | Simulator) 
                 tops.insert(0, level)
         if len(tops) <= most:
             return tops
+
+
+def _usual_runs(points: Iterable[Any]) -> list[Run]:
+    return [Run(point, seed) for point in points for seed in range(RUNS_PER_CELL)]
+
+
+def run_seconds(point: Any, program: Any) -> float:
+    """What a run takes in a program on a usual machine."""
+    return Calibration().rates.on_all_cores(operations(program_for(point, program), work(point)))
 
 
 class Rounds:
@@ -174,30 +185,32 @@ class Rounds:
         return list(pending.values())
 
     @cached_property
-    def guess(self) -> Plan:
-        """A plan that decides the programs of each tier. It depends on the cells alone, so that every call decides the same."""
-        tiers = zip_longest(*(reversed(cell.tiers) for cell in self.cells))
-        plans = []
-        for tops in tiers:
+    def _programs(self) -> dict[Any, Any]:
+        """The program of each tier, by its point. They depend on the cells alone, so that every call decides the same."""
+        programs: dict[Any, Any] = {}
+        for tops in zip_longest(*(reversed(cell.tiers) for cell in self.cells)):
             points = dict.fromkeys(cell.points[top] for cell, top in zip(self.cells, tops, strict=True) if top)
-            runs = [Run(point, seed) for point in points for seed in range(RUNS_PER_CELL)]
-            plans.append(self.simulator.plan(runs, self._settings, self._pad_to, self._limit, Calibration()))
-        return joined(plans, None) if len(plans) > 1 else plans[0]
+            plan = self._plan(_usual_runs(points), Calibration(), pad_to=self._pad_to)
+            programs |= {run.point: chunk.shape for chunk in plan.chunks for run in chunk.runs}
+        return programs
 
     @cached_property
-    def _programs(self) -> dict[Any, Any]:
-        """The programs of the tiers."""
-        return {run.point: chunk.shape for chunk in self.guess.chunks for run in chunk.runs}
+    def guess(self) -> Plan:
+        """The usual runs of all tiers."""
+        return self._plan(_usual_runs(self._programs), Calibration(), program=self._programs.__getitem__)
+
+    def _plan(self, runs: Iterable[Run], calibration: Calibration | None = None, **programs: Any) -> Plan:
+        return make_plan(runs, calibration=calibration, limit=self._limit, settings=self._settings, simulator=self.simulator, **programs)
 
     def _program(self, point: Any) -> Any:
         """That of a point of the pending runs: of its tier, or near the crossing one of its own where that pays."""
         cell, level, home = self._homes[point]
         if home and not self._pad_to:
             program, own = self._programs[cell.tier(home)], self.simulator.program(cell.points[home])
-            padded, exact = (self.simulator.seconds(cell.points[home], each) for each in (program, own))
+            padded, exact = (run_seconds(cell.points[home], each) for each in (program, own))
             if padded > PADDED * exact and RUNS_PER_CELL * (padded - exact) > Calibration().seconds_to_get(own):
-                return own
-        return self._programs[cell.tier(level)]
+                return program_for(point, own)
+        return program_for(point, self._programs[cell.tier(level)])
 
     @property
     def finished(self) -> int:
@@ -206,7 +219,7 @@ class Rounds:
     def plan(self, runs: Sequence[Run]) -> Plan:
         """The plan of a round: each run in its program, in batches of one size whatever the round."""
         batch = max(1, len(self.cells) // (4 * len(self.guess.shapes)))
-        return self.simulator.plan_round(runs, self._settings, self._limit, self._program, batch)
+        return self._plan(runs, program=self._program, batch=batch)
 
     def programs(self) -> list[dict[str, Any]]:
         """The programs, before any run."""
@@ -214,7 +227,7 @@ class Rounds:
 
     def likely_seconds(self) -> float:
         """Wall time that is left if cells cross in the middle of the range after the usual number of runs."""
-        left = [cell for cell in self.cells if cell.search.result is None]
+        left = [cell for cell in self.cells if not cell.search.result]
         return self._cost([(cell, len(cell.points) // 2, max(RUNS_PER_CELL - len(cell.search.accuracy), 1)) for cell in left])[0]
 
     def worst_case(self) -> tuple[int, float, float]:
@@ -225,11 +238,17 @@ class Rounds:
 
     def _cost(self, runs: Sequence[tuple[Cell, int, int]]) -> tuple[float, float]:
         """Wall time of so many runs of each cell at one of its levels, if some are rejected by an error bound, and their operations."""
-        levels = [list(cell.points)[i] for cell, i, _ in runs]
-        programs = {cell.points[level]: self._programs[cell.tier(level)] for level, (cell, *_) in zip(levels, runs, strict=True)}
-        asked = [(cell.points[level], n) for level, (cell, _, n) in zip(levels, runs, strict=True)]
-        seconds, flops = self.simulator.cost(asked, programs.__getitem__)
-        return seconds + (ROUNDS * ROUND_SECONDS if runs else 0.0), flops
+        known, programs = Calibration.kept(), set[Any]()
+        seconds, flops = ROUNDS * ROUND_SECONDS if runs else 0.0, 0.0
+        for cell, i, n in runs:
+            level = list(cell.points)[i]
+            point = cell.points[level]
+            program = program_for(point, self._programs[cell.tier(level)])
+            amounts = operations(program, work(point, n))
+            seconds += known.rates.on_all_cores(amounts)
+            flops += amounts.flops
+            programs |= {program, program.fallback or program}
+        return seconds + sum(map(known.seconds_to_get, programs)), flops
 
     def __str__(self) -> str:
         theta = ", ".join(f"{theta:g}" for theta in self.search.theta)

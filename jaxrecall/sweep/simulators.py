@@ -1,28 +1,33 @@
-"""What the sweep engine knows of a simulator. This package's own simulator has the same interface as one of a user."""
+"""The simulator of this package, with the same interface to the sweep engine as one of a user, and single runs of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import Field, replace
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import Field
+from typing import TYPE_CHECKING, Any, Literal, overload
 
+from ..errors import MAX_LIST, PointError, Problem, as_list, expect
 from ..model.columns import CODE_VERSION, COLUMNS
 from ..model.laws.array import Content, contents_of
-from ..model.point import FIELDS, Point, Run, make_point, problem_in_workers
+from ..model.point import FIELDS, MAX_SEED, Point, Run, checked_seed, make_point, problem_in_workers
 from ..simulator.shape import Shape
-from . import plan as planning
-from .batches import BatchRunner
-from .calibration import Calibration
-from .cost import operations, work
-from .custom import CustomRunner, Simulator
-from .grid import Grid
-from .plan import Plan, Terms
-from .running.progress import Remarks
-from .settings import Settings
+from .cost import memory_limit, peak_bytes
+from .custom import Simulator
+from .plan import Terms
+from .runners import BatchRunner, CustomRunner
 
-Sizes = tuple[int, int, int]
+if TYPE_CHECKING:
+    from ..simulator.rows import Metrics
+    from .grid import Grid
+    from .running.progress import Remarks
 
 Runner = BatchRunner | CustomRunner
+Row = dict[str, Any]
+
+SEEDS = f"a whole number from 0 to {MAX_SEED}, or a list of up to {MAX_LIST}"
+
+GAP = 0.03
+"""Largest part of the attention that a locked cell may lose to noise tokens."""
 
 
 class RecallSimulator:
@@ -50,57 +55,9 @@ class RecallSimulator:
         """What the metadata of its tables says of it."""
         return {}
 
-    def plan(
-        self,
-        runs: Iterable[Run],
-        settings: Settings,
-        pad_to: Sizes | None = None,
-        limit: int | None = None,
-        calibration: Calibration | None = None,
-    ) -> Plan:
-        """The plan for runs.
-
-        Args:
-            runs: what is to be computed.
-            settings: how it is carried out.
-            pad_to: sizes of one program for all, if there is to be one.
-            limit: bytes that a program may take.
-            calibration: how fast this machine is, if not what it remembers.
-        """
-        return planning.make(runs, pad_to, calibration, limit, settings)
-
-    def plan_round(self, runs: Sequence[Run], settings: Settings, limit: int | None, program: Callable[[Point], Shape], batch: int) -> Plan:
-        """The plan for a round of a search: each run in the program of its point, in batches of one size."""
-        groups: dict[Shape, list[Run]] = {}
-        for run in runs:
-            groups.setdefault(_for_point(program, run.point), []).append(run)
-        known = Calibration.kept()
-        sized = [((shape.V, shape.d, shape.m), shape.light, group) for shape, group in groups.items()]
-        return planning.joined([planning.make(group, sizes, known, limit, settings, light) for sizes, light, group in sized], batch)
-
     def program(self, point: Point) -> Shape:
         """The program of a point on its own."""
         return Shape.tight(point)
-
-    def seconds(self, point: Point, program: Shape) -> float:
-        """What a run takes in a program on a usual machine."""
-        return Calibration().rates.on_all_cores(operations(_for_point(lambda _: program, point), work(point)))
-
-    def cost(self, runs: Sequence[tuple[Point, int]], program: Callable[[Point], Shape]) -> tuple[float, float]:
-        """Seconds of wall time, and operations, of so many runs of each point."""
-        known, shapes = Calibration.kept(), [_for_point(program, point) for point, _ in runs]
-        amounts = [operations(shape, work(point, n)) for shape, (point, n) in zip(shapes, runs, strict=True)]
-        programs = {*shapes, *(shape.fallback for shape in shapes if shape.fallback)}
-        seconds = sum(map(known.seconds_to_get, programs)) + sum(map(known.rates.on_all_cores, amounts))
-        return seconds, sum(a.flops for a in amounts)
-
-    def runner(self, terms: Terms, remarks: Remarks) -> BatchRunner:
-        """What runs the chunks of a plan with these terms in this process. Starts JAX.
-
-        Its `rows(chunk)` yields runs of the chunk with their rows, or with the Failure of these alone; an exception is one of all that
-        are left. Its `measured` and `compiled` are what it has learned for later plans.
-        """
-        return BatchRunner(terms, remarks)
 
     def problem_in_workers(self, points: Iterable[Point]) -> str | None:
         """Why other processes cannot run these points, in one line; None if they can."""
@@ -112,12 +69,6 @@ class RecallSimulator:
         return contents_of(dict.fromkeys(law for point in points for law in point.embedding_laws))
 
 
-def _for_point(program: Callable[[Point], Shape], point: Point) -> Shape:
-    """The program of a cell, as one of its points runs in it."""
-    shape = program(point)
-    return replace(Shape.sized(point, shape.V, shape.d, shape.m), light=shape.light)
-
-
 RECALL = RecallSimulator()
 
 
@@ -127,5 +78,103 @@ def simulator_of(grid: Grid) -> RecallSimulator | Simulator:
 
 
 def runner_for(terms: Terms, remarks: Remarks) -> Runner:
-    """What runs the chunks of a plan with these terms in this process. Starts JAX."""
-    return getattr(terms, "simulator", RECALL).runner(terms, remarks)
+    """What runs the chunks of a plan with these terms in this process. Starts JAX.
+
+    Its `rows(chunk)` yields runs of the chunk with their rows, or with the Failure of these alone; an exception is one of all that
+    are left. Its `measured` and `compiled` are what it has learned for later plans.
+    """
+    return CustomRunner(terms, remarks) if terms.simulator else BatchRunner(terms, remarks)
+
+
+@overload
+def simulate(point: Point, seed: int, *, trace: Literal[False] = False) -> Row: ...
+@overload
+def simulate(point: Point, seed: Iterable[int], *, trace: Literal[False] = False) -> list[Row]: ...
+@overload
+def simulate(point: Point, seed: int | Iterable[int], *, trace: Literal[True]) -> list[Row]: ...
+@overload
+def simulate(point: Point, seed: int | Iterable[int], *, trace: bool) -> Row | list[Row]: ...
+def simulate(point: Point, seed: int | Iterable[int], *, trace: bool = False) -> Row | list[Row]:
+    """The row that a sweep writes for (point, seed), without `seconds` and `bucket`: a dict of the columns in table order.
+
+    For a list of seeds it returns a list of rows. Of a run that trains on, it is the row of the last step; with `trace` it returns
+    a list of the rows of all recorded steps, in order of step, seed by seed. The first call for a shape compiles its program, which
+    takes seconds; points of similar sizes share it, and the compiled program is kept for later processes. Raises PointError for what
+    is no point, for seeds out of range or too many, and for a point that needs more than 80 % of this machine's memory.
+
+        >>> from jaxrecall import Point, simulate
+        >>> point = Point(V=64, N=1024, d=32, L=8)
+        >>> row = simulate(point, seed=0)
+        >>> rows = simulate(point, seed=range(8))
+        >>> losses = [row["loss"] for row in simulate(point.replace(steps=100, lr=0.1), seed=0, trace=True)]
+    """
+    from ..simulator import program  # starts JAX
+
+    expect("point", point, Point, "a jaxrecall.Point", PointError)
+    several = isinstance(seed, Iterable) and not isinstance(seed, str)
+    seeds = as_list("seed", seed, SEEDS, PointError) if several else [seed]
+    wanted = [Run(point, checked_seed(one)) for one in seeds]
+    _check_memory(point)
+    program.start()
+    runs = _rows(point, wanted)
+    if trace:
+        return [row for rows in runs for row in rows]
+    last = [rows[-1] for rows in runs]
+    return last if several else last[0]
+
+
+def _check_memory(point: Point) -> None:
+    """Raises PointError for a point whose program needs more memory than there is."""
+    need, limit = peak_bytes(Shape.rounded(point)), memory_limit()
+    if need > limit:
+        name = max(("V", "d", "m"), key=lambda size: getattr(point, size))
+        sizes = ", ".join(f"{size}={getattr(point, size)}" for size in ("V", "d", "m"))
+        message = f"got {sizes}, which needs about {need / 2**20:.0f} MiB; allowed: {limit / 2**20:.0f} MiB, 80 % of this machine's memory"
+        raise PointError([Problem(name, message)])
+
+
+def _rows(point: Point, runs: Sequence[Run]) -> list[list[Row]]:
+    """The rows of runs of one point, in their order. Those that a bound rejects run once more, in the exact form."""
+    from ..simulator import program
+
+    found: dict[Run, list[Metrics]] = {}
+    shape = Shape.rounded(point)
+    while shape and (left := [run for run in runs if run not in found]):
+        compiled = program.compiled(shape)
+        for i in range(0, len(left), compiled.batch):
+            batch = left[i : i + compiled.batch]
+            found |= {run: metrics for run, metrics in zip(batch, program.execute(compiled, batch)[0], strict=True) if metrics}
+        shape = shape.fallback
+    whole = (program.rows(run, found[run], Shape.rounded(point), "highest", None) for run in runs)
+    return [[{name: value for name, value in row.items() if name not in ("seconds", "bucket")} for row in of_run] for of_run in whole]
+
+
+def limited_by_kappa(rows: Any, axes: Iterable[str], along: str = "N") -> str:
+    """A line about the cells in which a larger kappa would raise recall, empty if there are none.
+
+    `attention_top1` is the part of the sequences in which the informative token has the largest score, and `attention_mass` the attention
+    that it gets. Where scores are right but too small, the first exceeds the second. Runs that train on are left out: they find
+    attention by themselves.
+
+    Args:
+        rows: one row per run, as `load` returns them.
+        axes: what varies between points.
+        along: the axis whose values make up a cell; its largest value is judged.
+    """
+    columns = ["attention_top1", "attention_mass"]
+    if not {along, "kappa", "steps", *columns} <= {*rows}:
+        return ""
+    rows = rows[rows["steps"] == 3]
+    cell = [axis for axis in axes if axis in rows and axis != along and rows[axis].nunique(dropna=False) > 1]
+    means = rows.groupby([*cell, along], dropna=False)[columns].mean().reset_index().sort_values(along, kind="stable")
+    last = means.groupby(cell, dropna=False).tail(1) if cell else means.tail(1)
+    gaps = last["attention_top1"] - last["attention_mass"]
+    if not (open_ := gaps > GAP).any():
+        return ""
+    worst = last.loc[gaps.idxmax()]
+    at = ", ".join(f"{axis} = {worst[axis] if isinstance(worst[axis], str) else format(worst[axis], 'g')}" for axis in [*cell, along])
+    top1, mass = (worst[column] for column in columns)
+    return (
+        f"attention is limited by kappa in {open_.sum()} of {len(last)} cells, at {at} most: there attention_top1 is {top1:.2f} and "
+        f"attention_mass {mass:.2f}, so recall is understated. Raise kappa until the two agree"
+    )

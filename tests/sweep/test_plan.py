@@ -51,7 +51,6 @@ def test_the_estimate_says_what_it_would_be_without_shortcuts():
     guarded, exact = (plan.make([(point.replace(exact=exact), seed) for seed in range(8)]) for exact in ("guarded", "full"))
     assert exact.seconds_in_full == exact.seconds
     assert guarded.seconds_in_full == pytest.approx(guarded.seconds + exact.seconds)
-    assert plan.joined([guarded, exact], 1).seconds_in_full == guarded.seconds_in_full + exact.seconds_in_full
 
 
 def test_runs_that_will_be_rejected_join_the_program_that_their_neighbours_fall_back_on():

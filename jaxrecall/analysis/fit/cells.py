@@ -16,7 +16,7 @@ import numpy as np
 
 from ...errors import FitError
 from ...sweep.grid.file import FALLING
-from ...sweep.open_attention import limited_by_kappa
+from ...sweep.simulators import limited_by_kappa
 from .axes import DERIVED, LAW, find_axes, is_own, seed_columns, without_switches
 from .runs import checked
 

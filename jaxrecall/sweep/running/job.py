@@ -18,6 +18,7 @@ from ..calibration import cores
 from ..cost import memory_limit, peak_bytes
 from ..grid import Grid
 from ..plan import Plan
+from ..plan import make as make_plan
 from ..rounds import Rounds, known_rows
 from ..settings import Settings
 from ..shard import Shard, without_shard
@@ -69,7 +70,8 @@ class Job:
         else:
             mine = shard.of(grid.points, grid.seeds) if shard else [Run(point, seed) for point in grid.points for seed in grid.seeds]
             self._runs = {run.id for run in mine}
-            self.plan = self.simulator.plan([run for run in mine if run.id not in done.runs], settings, pad_to, limit)
+            missing = [run for run in mine if run.id not in done.runs]
+            self.plan = make_plan(missing, pad_to, None, limit, settings, simulator=self.simulator)
             self.n_done = len(self._runs) - self.plan.n_runs
 
     @property

@@ -1,14 +1,13 @@
-"""Runs of our simulator in this process: compiled programs, batch by batch, with several batches always in progress."""
+"""Runs of a plan in this process: of our simulator, with several batches always in progress, and of one of a user."""
 
 from __future__ import annotations
 
-import functools
-import threading
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from multiprocessing.pool import AsyncResult, ThreadPool
-from typing import Any, TypeVar
+from typing import Any
 
 from threadpoolctl import threadpool_limits
 
@@ -18,8 +17,11 @@ from .calibration import add_times, cores
 from .cost import Amounts, Work, memory_limit, operations, work
 from .plan import Chunk, Terms
 from .running.progress import Remarks, Traces, duration
+from .running.recorder import Failure
 
-T = TypeVar("T")
+WIDTH = 8
+"""Runs of a simulator of a user that are vmapped together; fewer are filled up, so that each combination of static fields has one
+program."""
 
 BATCH_SECONDS = 0.25
 ANNOUNCED_SECONDS = 10.0
@@ -32,40 +34,6 @@ Costs = dict[Run, float]
 
 Metrics = list[dict[str, Any]]
 """The metric columns of the rows of a run."""
-
-
-class Meter:
-    """Shares the CPU time of this process, of all its threads, equally among the pieces of work that are in progress.
-
-    XLA computes in threads of its own, so the CPU time of the thread that started a piece would not do. Unlike wall time, CPU time
-    does not count how long other programs have kept the cores.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._seconds: dict[object, float] = {}
-        self._shared = time.process_time()
-
-    def measured(self, work: Callable[[], T]) -> tuple[T, float]:
-        """What the work returns, and its CPU seconds; to be called by any number of threads."""
-        piece = object()
-        with self._lock:
-            self._share()
-            self._seconds[piece] = 0.0
-        try:
-            result = work()
-        finally:
-            with self._lock:
-                self._share()
-                seconds = self._seconds.pop(piece)
-        return result, seconds
-
-    def _share(self) -> None:
-        """Gives each piece in progress its share of the CPU time since the last call."""
-        now = time.process_time()
-        for piece in self._seconds:
-            self._seconds[piece] += (now - self._shared) / len(self._seconds)
-        self._shared = now
 
 
 class BatchRunner:
@@ -83,7 +51,6 @@ class BatchRunner:
         self.terms, self.remarks = terms, remarks
         self.batch_seconds = min(BATCH_SECONDS, terms.settings.part_seconds)
         self.width: dict[Shape, int] = {}
-        self.meter = Meter()
         self.measured: dict[Shape, tuple[Amounts, float]] = {}
         """What the runs of each program took: CPU seconds on a CPU, else seconds of wall time."""
 
@@ -104,7 +71,7 @@ class BatchRunner:
             if shape == chunk.shape.fallback:
                 self._announce(shape, runs)
             while left:
-                width = self.width.setdefault(shape, self._first_width(shape))
+                width = self.width.setdefault(shape, self._first_width(shape, chunk.seconds / len(chunk.runs)))
                 try:
                     for costs, metrics, seconds in self._batches(shape, list(left), width):
                         batch = list(costs)
@@ -139,21 +106,23 @@ class BatchRunner:
         # The pool's threads are daemons: an interrupted sweep does not wait for them.
         with threadpool_limits(1, user_api="blas"), ThreadPool(threads) as pool:
             ahead: deque[tuple[Costs, AsyncResult[Any]]] = deque()
+            cpu_time = time.process_time()
             for batch in (*self._by_cost(shape, runs, compiled.batch, threads), None):
                 if batch:
-                    call = functools.partial(self.program.execute, compiled, list(batch))
-                    ahead.append((batch, pool.apply_async(self.meter.measured, (call,))))
+                    ahead.append((batch, pool.apply_async(self.program.execute, (compiled, list(batch)))))
                 while len(ahead) > (threads if batch else 0):
                     done, result = ahead.popleft()
                     try:
-                        (metrics, seconds), cpu_seconds = result.get()
+                        metrics, seconds = result.get()
                     except (self.program.OutOfMemory, self.program.ExecutionError):
                         for _, other in ahead:  # so that their memory is free again
                             other.wait()
                         raise
+                    # XLA computes in threads of its own, so the time is that of the process, all of whose batches are of one program.
+                    before, cpu_time = cpu_time, time.process_time()
                     asked = (work(run.point, grouped=_grouped(rows)) for run, rows in zip(done, metrics, strict=True))
                     amounts = operations(shape, sum(asked, Work()))
-                    add_times(self.measured, {shape: (amounts, cpu_seconds if self.program.on_cpu() else seconds)})
+                    add_times(self.measured, {shape: (amounts, cpu_time - before if self.program.on_cpu() else seconds)})
                     yield done, metrics, seconds
 
     def _by_cost(self, shape: Shape, runs: list[Run], most: int, threads: int) -> Iterator[Costs]:
@@ -173,13 +142,124 @@ class BatchRunner:
             batch[run] = seconds
         yield batch
 
-    def _first_width(self, shape: Shape) -> int:
-        """As many as the plan allows."""
+    def _first_width(self, shape: Shape, seconds: float) -> int:
+        """As many as the plan allows; `seconds` are those of a run."""
         if self.program.on_cpu():
             return self.terms.width(shape)
-        return self.terms.vmapped_width(shape, self.program.memory_of_device() or memory_limit())
+        return self.terms.vmapped_width(shape, self.program.memory_of_device() or memory_limit(), seconds)
 
 
 def _grouped(rows: Metrics | None) -> bool | None:
     """Whether all further steps of a run read tokens with weights; None if a bound rejected it."""
     return rows[-1]["form"].endswith("locked descent") if rows else None
+
+
+class CustomRunner:
+    """Runs chunks of a simulator of a user. Creating one starts JAX."""
+
+    def __init__(self, terms: Terms, remarks: Remarks):
+        from ..simulator import vmapped
+
+        vmapped.start()
+        self.simulator, self.terms, self.remarks, self.vmapped = terms.simulator, terms, remarks, vmapped
+        self.precision, self.own_columns = terms.settings.precision, terms.simulator.own_columns
+        self.measured: dict[Any, Any] = {}
+        self.compiled: dict[Any, float | None] = {}
+        self.width = WIDTH if self.simulator.jit else 1
+        self.programs: dict[tuple[Any, int], Any] = {}
+
+    def rows(self, chunk: Chunk) -> Iterator[tuple[list[Run], Traces | Failure]]:
+        """Runs of the chunk and their rows, or how they failed; an exception while a program is made is raised.
+
+        Where memory runs out, the batches are halved.
+        """
+        left = list(chunk.runs)
+        while left:
+            runs = left[: self.width]
+            try:
+                found = self._rows(chunk.shape, runs)
+            except self.vmapped.OutOfMemory:
+                if self.width == 1:
+                    raise
+                before, self.width = self.width, self.width // 2
+                self.remarks.message(f"program {chunk.shape}: out of memory with {before} runs; continuing with {self.width}")
+            else:
+                yield runs, found
+                del left[: len(runs)]
+
+    def _rows(self, program: Any, runs: list[Run]) -> Traces | Failure:
+        compiled = self._compiled(program, runs) if self.simulator.jit else None
+        start = time.perf_counter()
+        try:
+            numbers = self._vmapped(compiled, runs) if compiled else self._called(runs)
+            seconds = (time.perf_counter() - start) / len(runs)
+            return [[self._row(run, of_run, seconds)] for run, of_run in zip(runs, numbers, strict=True)]
+        except self.vmapped.OutOfMemory:
+            raise
+        except Exception as error:  # of the user's function
+            return Failure.of(error)
+
+    def _called(self, runs: list[Run]) -> list[dict[str, Any]]:
+        """The columns of runs, by a function that is plain Python."""
+        fn, columns = self.simulator.fn, list(self.own_columns)
+        return [self.vmapped.called(fn, run.point, columns, _words(run), self.precision) for run in runs]
+
+    def _vmapped(self, compiled: Callable[..., Any], runs: list[Run]) -> list[dict[str, Any]]:
+        """The columns of runs, by a program."""
+        found = compiled(*self._arguments(runs))
+        return [{name: values[i] for name, values in found.items()} for i in range(len(runs))]
+
+    def _arguments(self, runs: list[Run]) -> Any:
+        """What a program takes for these runs; the last one is repeated where they are fewer than are vmapped."""
+        padded = runs + [runs[-1]] * (self.width - len(runs))
+        traced = {name: str(f.type) for name, f in self.simulator.fields.items() if f.metadata["kind"] == "traced"}
+        values = {name: (kind, [getattr(run.point, name) for run in padded]) for name, kind in traced.items()}
+        return self.vmapped.arguments(values, [_words(run) for run in padded])
+
+    def _compiled(self, program: Any, runs: list[Run]) -> Callable[..., Any]:
+        """The program for as many runs as are vmapped."""
+        key = program, self.width
+        if key not in self.programs:
+            self.remarks.compiling(str(program))
+            start = time.perf_counter()
+            fn, static, columns = self.simulator.fn, dict(program.static), list(self.own_columns)
+            self.programs[key] = self.vmapped.compiled(fn, static, columns, self._arguments(runs), self.precision)
+            self.remarks.compiled(str(program), time.perf_counter() - start)
+        return self.programs[key]
+
+    def _row(self, run: Run, found: dict[str, Any], seconds: float) -> dict[str, Any]:
+        numbers = {name: _as_column(name, kind, found[name]) for name, (kind, _) in self.own_columns.items()}
+        finite = None not in numbers.values()
+        return {
+            **run.id._asdict(),
+            **run.point.as_given(),
+            **(numbers if finite else dict.fromkeys(numbers)),
+            "step": 1,
+            "steps": 1,
+            "status": "ok" if finite else "nonfinite",
+            "seconds": seconds,
+            "simulator": self.simulator.name,
+            "code_version": self.simulator.version,
+            "precision": self.precision,
+            **self.vmapped.provenance(),
+        }
+
+
+def _words(run: Run) -> tuple[int, int, int]:
+    """What the key of a run is made of: root seed, seed, and the point where streams are independent."""
+    point = run.point
+    return point.root_seed, run.seed, int(point.point_id[:8], 16) if point.streams == "independent" else 0
+
+
+def _as_column(name: str, kind: str, value: Any) -> Any:
+    """A value as a column of this Arrow type holds it; None if it is not finite. Raises ValueError."""
+    if kind == "string":
+        return str(value)
+    number = float(value)
+    if not math.isfinite(number):
+        return None
+    if (kind == "int64" and not number.is_integer()) or (kind == "bool" and number not in (0, 1)):
+        raise ValueError(
+            f"the simulator returned {number} for the column {name}; allowed: {'whole numbers' if kind == 'int64' else 'a bool'}"
+        )
+    return {"int64": int, "bool": bool, "float64": float}[kind](value)
