@@ -22,7 +22,7 @@ from .grid.expand import Levels, Line
 from .grid.file import plain
 from .plan import Plan, program_for
 from .plan import make as make_plan
-from .search import OUTCOMES, CellSearch, Request, Target
+from .search import OUTCOMES, CellSearch, Request, Target, farthest
 from .settings import Settings
 from .simulators import RECALL, RecallSimulator
 from .store.store import Store
@@ -151,6 +151,7 @@ class Rounds:
         self._value = names.value
         lattice = search.lattice(names)
         goal = {"width": search.width, "max_runs": search.max_runs, "seeds": grid.seeds, "rises": search.rising}
+        goal["farthest"] = farthest(search.axis, search.width)
         goal["checks"] = search.rises is not None or search.axis in CHECKED
         self.cells = [
             Cell(line, Target(theta, {k: lattice[k] for k in line.levels}, **goal), simulator)

@@ -38,7 +38,10 @@ FAR_OFF = 64  # times the last level: a crossing further away counts as none, th
 REACH = np.log(2) + 1e-9
 """How far from the crossing a level may lie and still be informative, in ln of the level: an octave."""
 
-HALF_OCTAVE = np.log(2) / 2
+HALF_OCTAVE = float(np.log(2) / 2)
+STRAIGHT = 0.25
+"""Width of an interval beside which a straight line over an octave is good enough: along d, m, V and L it is off by 2 to 5 %."""
+
 MIN_SLOPE = 0.1  # of logit accuracy in x: a flatter curve crosses anywhere
 MIN_INTERVAL_SEEDS = 4  # for an interval at all
 EDGE = 1e-4  # accuracies nearer to 0 or 1 have no logit to speak of
@@ -75,6 +78,9 @@ class Target:
     rises: bool = True
     checks: bool = False
     """Whether a cell without a crossing also compares its ends, to notice that accuracy runs the other way."""
+
+    farthest: float = HALF_OCTAVE
+    """How far from the crossing levels are tried, in ln of the level."""
 
 
 class Result(NamedTuple):
@@ -135,7 +141,7 @@ class CellSearch:
 
     def _estimate(self) -> Threshold:
         k, seed = zip(*self.accuracy, strict=True)
-        return threshold([self._log(i) for i in k], seed, list(self.accuracy.values()), self.theta)
+        return threshold([self._log(i) for i in k], seed, list(self.accuracy.values()), self.theta, self.target.farthest)
 
     def _climb_and_close_in(self) -> Generator[list[Step], None, str]:
         """Yields the steps whose accuracy it needs to continue; returns the outcome."""
@@ -210,7 +216,7 @@ class CellSearch:
 
     def _lacking(self, centre: float, slope: float | None, seeds: Sequence[int]) -> list[Step]:
         """The steps that the seeds lack: one level on either side of the centre, near the most informative distance."""
-        away = max(round(distance(slope) / math.log(2) * PER_OCTAVE), 1)
+        away = max(round(distance(slope, self.target.farthest) / math.log(2) * PER_OCTAVE), 1)
         above = min([k for k in self.ks[1:] if k >= centre] or self.ks[-1:], key=lambda k: (abs(k - centre - away), k))
         below = min([k for k in self.ks[:-1] if k < min(centre, above)] or self.ks[:1], key=lambda k: (abs(k - centre + away), -k))
         far = max(2 * away + 1, above - below)  # what is near enough stays near enough when the centre moves a little
@@ -238,11 +244,11 @@ class Threshold(NamedTuple):
         return self.hi - self.lo
 
 
-def threshold(log_x: Any, seed: Any, accuracy: Any, theta: float) -> Threshold:
+def threshold(log_x: Any, seed: Any, accuracy: Any, theta: float, farthest: float = HALF_OCTAVE) -> Threshold:
     """The crossing of theta (fraction), given ln of the level, seed and accuracy (fraction) of each run, any number of levels for a seed.
 
     Every seed with a level on either side of the crossing, within an octave, counts with one of each: those nearest to where
-    accuracy is a logit from theta, or to half an octave away if that is nearer. x_-, a_- and x_+, a_+ are the means over seeds
+    accuracy is a logit from theta, or to `farthest` away (half an octave) if that is nearer. x_-, a_- and x_+, a_+ are the means over seeds
     of their x and accuracy:
 
         x* = x_- + (x_+ - x_-) (logit theta - logit a_-) / (logit a_+ - logit a_-)
@@ -261,7 +267,7 @@ def threshold(log_x: Any, seed: Any, accuracy: Any, theta: float) -> Threshold:
     crossing, seen = float(np.interp(theta, mean[above - 1 : above + 1], x[above - 1 : above + 1])), []
     pairs, slope = np.empty((4, 0)), None
     for _ in range(STEPS):  # the crossing decides which levels count, and they decide where it is
-        pairs = _pairs(x, table, min(max(crossing, x[0] + REACH * 1e-6), x[-1]), distance(slope))
+        pairs = _pairs(x, table, min(max(crossing, x[0] + REACH * 1e-6), x[-1]), distance(slope, farthest))
         if pairs.shape[1] < 2:
             return Threshold(crossing)
         if any(np.array_equal(pairs, before) for before in seen):
@@ -288,9 +294,15 @@ def line(points: Any, theta: float) -> tuple[Any, Any]:
         return x_below + (logit(theta) - low) / slope, slope
 
 
-def distance(slope: float | None) -> float:
-    """How far from the crossing, in x, a level is most informative: a logit of accuracy, half an octave at most."""
-    return min(1 / slope, HALF_OCTAVE) if slope else HALF_OCTAVE
+def distance(slope: float | None, most: float) -> float:
+    """How far from the crossing, in x, a level is most informative: a logit of accuracy, but not farther than `most`."""
+    return min(1 / slope, most) if slope else most
+
+
+def farthest(axis: str, width: float) -> float:
+    """How far from the crossing, in ln of the level, the levels of a search lie: half an octave, or nearer where so narrow an interval
+    is asked for that the bend of the curve would show. Along N it is always half an octave: the bend is slight."""
+    return HALF_OCTAVE if axis == "N" else HALF_OCTAVE * min(1.0, width / STRAIGHT)
 
 
 def _pairs(x: Any, table: Any, crossing: float, away: float) -> Any:

@@ -127,7 +127,7 @@ def test_what_another_version_has_learned_is_ignored(tmp_path, monkeypatch):
 
 def test_what_programs_take_is_the_same_on_a_busy_machine_and_on_a_quiet_one():
     """Other programs that keep all cores busy, two to a core, make runs take about three times as long."""
-    point = Point(V=64, N=2**17, d=32, L=16, exact="full")
+    point = Point(V=64, N=2**15, d=32, L=16, exact="full")
     made = plan.make([(point, seed) for seed in range(8)], (64, 32, 0), Calibration())
     runner = runner_for(made.terms, Progress())
 
@@ -146,7 +146,7 @@ def test_what_programs_take_is_the_same_on_a_busy_machine_and_on_a_quiet_one():
         for other in others:
             other.kill()
             other.wait()
-    assert quiet > 0.05
+    assert quiet > 0.02
     assert busy == pytest.approx(quiet, rel=0.4)
 
 

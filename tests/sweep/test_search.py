@@ -28,7 +28,7 @@ from jaxrecall.sweep.rounds import Rounds
 from jaxrecall.sweep.running.job import carry_out, prepare
 from jaxrecall.sweep.running.progress import Progress
 from jaxrecall.sweep.running.recorder import Outcome
-from jaxrecall.sweep.search import CellSearch, Target, threshold
+from jaxrecall.sweep.search import CellSearch, Target, farthest, threshold
 
 
 def level(k):
@@ -157,6 +157,24 @@ def test_the_search_finds_the_crossing_and_its_intervals_hold(theta, width):
     assert all(t.width <= width for t in intervals)
     assert 0.87 <= np.mean([t.lo <= truth <= t.hi for t in intervals]) <= 0.99
     assert abs(np.mean([t.log_x for t in intervals]) - truth) < 0.05
+
+
+def test_narrow_intervals_along_a_size_come_from_levels_nearer_to_the_crossing():
+    """So that the bend of the curve hardly shows: here logit accuracy is a parabola in the logarithm of the level."""
+    z = 0.02 * np.random.default_rng(0).normal(size=(500, 200))
+    off, away = {}, {}
+    for axis, width in (("N", 0.1), ("d", 0.1), ("d", 0.25)):
+        target = Target(0.5, lattice(2, 512), width, 1000, range(500), farthest=farthest(axis, width))
+        search = CellSearch(target)
+        while search.pending:
+            x = [math.log(d / 30) for d, _ in search.pending]
+            shifts = [z[seed, round(20 * value)] for value, (_, seed) in zip(x, search.pending, strict=True)]
+            search.update([float(expit(2.5 * y + 0.8 * y**2 + shift)) for y, shift in zip(x, shifts, strict=True)])
+        assert search.result.outcome == "found"
+        off[axis, width] = abs(search.result.threshold.log_x - math.log(30))
+        away[axis, width] = max(abs(math.log(d / 30)) for d, seed in search.completed if seed == 11)
+    assert off["d", 0.1] < 0.4 * off["N", 0.1]
+    assert away["d", 0.1] < 0.2 < away["N", 0.1] == away["d", 0.25]
 
 
 def test_the_search_is_ten_times_cheaper_than_a_dense_grid_at_equal_width():
