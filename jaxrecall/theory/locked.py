@@ -83,16 +83,17 @@ def recall(model: Model, N: float, k: KeyOverlaps, stray: float, stored: float =
         b = np.divide(variance * d, Q2, out=np.zeros(NODES), where=Q2 > 0)
     else:
         own, variance, b = a_v + np.sqrt(lost) * ndtri(u.own_logit), lost + 1e-30, np.ones(NODES)
-    margin = own[:, None] - (b * k.shared)[:, None] * (r - stored)
     total = variance[:, None] + (b**2 * k.spread)[:, None] * r**2
     if not (total >= 0).all():
         raise TheoryError(f"d: got {d} with V={V} and N={N:g}; allowed: larger d or V, the variance of a wrong logit is not positive here")
     total = np.maximum(total, 1e-30)  # all neurons of a narrow layer may be silent
     skewness = (b**3 * k.third)[:, None] * r**3 / total**1.5
-    wrong = upper_tail(normal_from_skewed(margin / np.sqrt(total), skewness), d, moments) @ p
+    z = deviations(own[:, None], (b * k.shared)[:, None] * (r - stored), variance[:, None], total, d, moments)
+    wrong = upper_tail(normal_from_skewed(z, skewness), d, moments) @ p
     log_right = (stored * V - 1) * np.log1p(-np.minimum(wrong, 1 - 1e-15))
     if stored < 1:
-        wrong = upper_tail((own + b * k.shared * stored) / np.sqrt(np.maximum(variance, 1e-30)), d, moments)
+        unknown = np.maximum(variance, 1e-30)
+        wrong = upper_tail(deviations(own, -b * k.shared * stored, unknown, unknown, d, moments), d, moments)
         log_right += (1 - stored) * V * np.log1p(-np.minimum(wrong, 1 - 1e-15))
     return float(np.exp(np.minimum(log_right, 0)).mean())
 
@@ -219,17 +220,25 @@ def cosine(u: np.ndarray, d: int) -> np.ndarray:
     return t / np.sqrt(d - 1 + t * t)
 
 
+def deviations(own: np.ndarray, mean: np.ndarray, variance: np.ndarray, total: np.ndarray, d: int, moments: Moments) -> np.ndarray:
+    """How many standard deviations the own logit exceeds the mean of a wrong one by; docs/theory.md, section 3.1.
+
+    `variance` is that of a logit z_out(u)^T Q given |Q|, and `total` has the spread of the overlaps too. On the sphere the logit over |Q|
+    is a cosine, and its stereographic image, cos / sin, takes the place of both.
+    """
+    if not moments.overlap or moments.random_length:
+        return (own - mean) / np.sqrt(total)
+    length = np.sqrt(np.maximum(variance, 1e-30) * d)
+    own, mean = (cos / np.sqrt(1 - np.minimum(cos * cos, 0.999999)) for cos in (own / length, mean / length))
+    return (own - mean) * np.sqrt((d - 1) * variance / total)
+
+
 def upper_tail(z: np.ndarray, d: int, moments: Moments) -> np.ndarray:
-    """Probability that a wrong label's logit exceeds z of its standard deviations."""
+    """Probability that a wrong label's logit exceeds its mean by z of its `deviations`."""
     if not moments.overlap or moments.random_length:
         return ndtr(-z)
-    return np.interp(z, *_upper_tail_of_coordinate(d))
-
-
-@lru_cache(maxsize=64)
-def _upper_tail_of_coordinate(d: int) -> tuple[np.ndarray, np.ndarray]:
-    z = np.linspace(-1, 1, 20001) * min(0.999 * d**0.5, 40)  # z / sqrt(d) is a coordinate of a random direction
-    return z, stdtr(d - 1, -z * np.sqrt((d - 1) / (d - z * z)))
+    at = np.linspace(-40, 40, 8001)
+    return np.interp(z, at, stdtr(d - 1, -at))
 
 
 def normal_from_skewed(z: np.ndarray, skewness: np.ndarray) -> np.ndarray:
@@ -241,10 +250,11 @@ def normal_from_skewed(z: np.ndarray, skewness: np.ndarray) -> np.ndarray:
 
 
 def counts(mean: float) -> tuple[np.ndarray, np.ndarray]:
-    """Poisson counts over their mean, and their probabilities, neighbours lumped where there are more than LEVELS."""
+    """Poisson counts over their mean, and their probabilities; where there are more than LEVELS, means of neighbours."""
     if mean == np.inf:
         return np.ones(1), np.ones(1)
     low, high = np.floor(max(0, mean - 7 * mean**0.5)), np.ceil(mean + 7 * mean**0.5 + 15)
-    edges = np.linspace(low - 0.5, high + 0.5, min(int(high - low) + 1, LEVELS) + 1)
-    p = np.diff(poisson.cdf(edges, mean))
-    return (edges[1:] + edges[:-1]) / 2 / mean, p / p.sum()
+    last = np.round(np.linspace(low - 1, high, min(int(high - low) + 1, LEVELS) + 1))  # the last count of each level
+    p, part_of_mean = np.diff(poisson.cdf(last, mean)), np.diff(poisson.cdf(last - 1, mean))
+    p, part_of_mean = p[p > 0], part_of_mean[p > 0]
+    return part_of_mean / p, p / p.sum()

@@ -74,6 +74,11 @@ def has_score_noise(model: Model) -> bool:
     return not model.m or model.moments.overlap
 
 
+def overlap(model: Model) -> float:
+    """c: V / d, or 0 if embeddings do not overlap."""
+    return model.V / model.d if model.moments.overlap else 0.0
+
+
 def trigger(model: Model, N: float) -> tuple[float, float]:
     """T and a of w = T z_trig + a Sigma_c z_trig + noise, in units of a trigger's score without noise."""
     t, again = int(model.trigger_in_value), 0 if model.fresh_batches else model.V / N * gains(model).itself
@@ -83,8 +88,11 @@ def trigger(model: Model, N: float) -> tuple[float, float]:
 def shared_terms(model: Model, N: float) -> Terms:
     """What the terms of the noise share."""
     V, L, rate = model.V, model.L, N / model.V
-    c = V / model.d if model.moments.overlap else 0.0
-    M1, M2, M3 = c / V, (c + c * c) / V**2, (c + 3 * c * c + c**3) / V**3
+    c = overlap(model)
+    third = c + 3 * c * c + c**3
+    if c and not model.moments.random_length:
+        third = max(third - 2 * (1 + 6 * c + 4 * c * c) / model.d, 0.0)
+    M1, M2, M3 = c / V, (c + c * c) / V**2, third / V**3
     return Terms(c, rate, 1 - 1 / L, (L - 1) * rate / V, M1, M2, M3, *trigger(model, N))
 
 

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import expit, ndtr, ndtri
 
 from .locked import locked_accuracy
 from .model import Model, check_N
-from .noise import gains, has_score_noise, score_noise, trigger
+from .noise import ScoreNoise, gains, has_score_noise, overlap, score_noise, trigger
 
 SEEDS = 4096
-"""Quasi-random seeds: how far the bias of the attention scores exposes the trigger, and how large the largest rival score is."""
+"""Quasi-random seeds: how far the noise exposes the trigger, how large it is, and how large the largest rival score is."""
 
 GROUPS = 8
 """Groups of seeds of like p, for each of which recall is computed once."""
+
+
+class Scores(NamedTuple):
+    """How the scores of tokens and trigger are distributed, in standard deviations of the tokens' scores; docs/theory.md, section 4.2."""
+
+    snr: float  # of the trigger
+    exposure: float  # standard deviation of the trigger's score over seeds
+    variation: float  # that of the logarithm of the tokens' standard deviation over seeds
+    skewness: float  # of the tokens' scores
+    kurtosis: float  # their excess kurtosis
 
 
 def accuracy(model: Model, N: float) -> float:
@@ -28,7 +39,9 @@ def accuracy(model: Model, N: float) -> float:
     p, stray = locked_tokens(model, N)
     of_groups = np.sort(p).reshape(GROUPS, -1).mean(axis=1)
     of_groups = np.where(of_groups > 1 - 1e-3, 1.0, of_groups)
-    recalled = {p: locked_accuracy(model, N, stray / N, p) if p * model.V >= 1 else 0.0 for p in map(float, set(of_groups))}
+    recalled = {}
+    for p in map(float, set(of_groups)):
+        recalled[p] = locked_accuracy(model, N, stray / N, p) if p * model.V >= 1 else 0.0
     return float(np.mean([p * recalled[p] for p in of_groups]))
 
 
@@ -44,27 +57,59 @@ def locked_tokens(model: Model, N: float) -> tuple[np.ndarray, float]:
     score = model.kappa * (1 - 1 / model.L) * gains(model).total * (T + a / model.d)
     if score <= 0:  # attention is pushed away from the trigger
         return np.zeros(SEEDS), 0.0
-    return locked_part(score, score_noise(model, N).snr, model.V, model.L)
+    return locked_part(score, scores(model, score_noise(model, N)), model.V, model.L)
 
 
-def locked_part(score: float, snr: float, V: int, L: int) -> tuple[np.ndarray, float]:
+def scores(model: Model, noise: ScoreNoise) -> Scores:
+    """The distribution of scores with this noise; docs/theory.md, section 4.2."""
+    c, d, moments = overlap(model), model.d, model.moments
+    if not c:
+        return Scores(noise.snr, 0.0, 0.0, 0.0, 0.0)
+    bias = (noise.mean_bias**2 + noise.mlp**2) * noise.snr**2  # their part in the variance
+    gradient = (noise.gradient * noise.snr) ** 2
+    exposure = bias * (c + 1) * c / (1 + 3 * c + c * c) + gradient * c / (1 + c)
+    if moments.random_length:
+        exposure += 2 * noise.snr**2 / d
+        return Scores(noise.snr, math.sqrt(exposure), bias * variation(c, model.V), 0.0, 0.0)
+    variance = c * (1 + 3 * c + c * c)
+    of_length = variance / 2 + c * (1 + c)
+    skewness = -12 * (1 + c) / d * of_length / variance**1.5 * bias**1.5
+    kurtosis = -24 / d * (of_length / variance * bias) ** 2
+    return Scores(noise.snr, math.sqrt(exposure), bias * variation(c, model.V), skewness, kurtosis)
+
+
+def variation(c: float, V: int) -> float:
+    """How much the mean bias of one seed is larger than that of another: standard deviation of its logarithm."""
+    orders = range(1, 9)
+    narayana = [sum(math.comb(n, k) * math.comb(n, k - 1) * c ** (k - 1) for k in range(1, n + 1)) / n for n in orders]
+    moments = np.array([1, *narayana])  # tr K^n / V by the law of Marchenko and Pastur
+    of_bias = np.array([0, -2 * c * c, 1 - 2 * c, -2, 1])
+    square = np.convolve(of_bias, of_bias) @ moments - (of_bias @ moments[:5]) ** 2
+    return math.sqrt(max(square / (c * (1 + 3 * c + c * c)) ** 2 - 1, 0) / (2 * V))
+
+
+def locked_part(score: float, of: Scores, V: int, L: int) -> tuple[np.ndarray, float]:
     """(SEEDS,) the part of the tokens that get more than half of the attention, and N times `stray` of their samples.
 
     `score` is the trigger's, in nats. The rivals' sum is that of a random energy model: the largest term, or the mean. A seed has
-    one bias, which the trigger is exposed to as the tokens are, and one largest rival.
+    one size of the noise, one exposure of the trigger to it, and one largest rival.
     """
-    u = (np.arange(SEEDS) + 0.5) / SEEDS
-    other = (np.arange(SEEDS) * (math.sqrt(5) - 1) / 2 + 0.5) % 1  # golden ratio: the second coordinate of a lattice
-    sigma = score / snr
-    if sigma == 0:  # attention is uniform
+    # a lattice; its generator is made of powers of the plastic number, the analogue of the golden ratio in two dimensions more
+    plastic = 1.324717957244746
+    first, second, third = (((np.arange(SEEDS) + 0.5) * step) % 1 for step in (1 / SEEDS, 1 / plastic, 1 / plastic**2))
+    if of.snr == 0 or score == 0:  # attention is uniform
         return np.zeros(SEEDS), 0.0
-    exposed = snr + ndtri(u)
-    variance = sigma * sigma  # ** would raise where it overflows
-    if L > 2 and variance < 2 * math.log(L - 1):
+    snr = of.snr * np.exp(of.variation**2 - of.variation * ndtri(third))
+    sigma = score / snr
+    exposed = snr + of.exposure * ndtri(first)
+    variance = sigma * sigma
+    if L > 2 and variance.mean() < 2 * math.log(L - 1):
         rivals = math.log(L - 1) + variance / 2
-        mass = expit(sigma * (exposed + ndtri(other)) - rivals)
+        mass = expit(sigma * (exposed + ndtri(second)) - rivals)
         stray = ((1 - mass) ** 2).mean() / (L - 1) * (mass.mean() / (mass**2).mean()) ** 2
         return ndtr(exposed - rivals / sigma), float(stray)
     distinct = -V * math.expm1((L - 1) * math.log1p(-1 / V))
     often = max(math.log((L - 1) / V), 0.0)  # how often the largest rival comes
-    return ndtr(exposed - ndtri(other ** (1 / distinct)) - often / sigma), 0.0
+    z = ndtri(second ** (1 / distinct))
+    largest = z + of.skewness / 6 * (z * z - 1) + of.kurtosis / 24 * (z**3 - 3 * z)  # the expansion of Cornish and Fisher
+    return ndtr(exposed - largest - often / sigma), 0.0
