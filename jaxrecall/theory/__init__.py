@@ -6,9 +6,8 @@ Every formula takes a `Model` and raises TheoryError for what it does not cover.
 """
 
 from . import surrogate
+from .bounds import fano_ceiling, information, matched_filter_accuracy, parameters_per_bit, seen, seen_N
 from .critical import critical, critical_N, limiting_noise
-from .initial_gradient import fano_ceiling, information, matched_filter_accuracy
-from .limits import parameters_per_bit, seen, seen_N
 from .locked import locked_accuracy
 from .model import Model
 from .noise import ScoreNoise, score_noise
