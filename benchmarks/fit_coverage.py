@@ -18,8 +18,7 @@ from scipy.special import expit, logit
 
 from jaxrecall.analysis.fit.cells import Cell, Family
 from jaxrecall.analysis.fit.curve import cloglog, curve, loglog, resamplings
-from jaxrecall.analysis.fit.estimate import estimate
-from jaxrecall.analysis.fit.law import Law
+from jaxrecall.analysis.fit.estimate import Law, estimate
 from jaxrecall.analysis.fit.tables import exponents, thresholds
 
 from .fit_regressions import by_method, joint

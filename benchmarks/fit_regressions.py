@@ -14,8 +14,7 @@ import numpy as np
 from scipy.special import logit
 
 from jaxrecall.analysis.fit.curve import Curve, bracket, crossing
-from jaxrecall.analysis.fit.estimate import Estimates
-from jaxrecall.analysis.fit.law import Law
+from jaxrecall.analysis.fit.estimate import Estimates, Law
 
 CELLS_PER_REGRESSION = 16
 """Cells per regression of the two-stage fit. Lines of different cells share nothing, so one call may fit many."""

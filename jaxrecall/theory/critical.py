@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 from scipy.optimize import brentq
@@ -64,27 +65,30 @@ def critical(model: Model, axis: str, theta: float = 0.5, N: float | None = None
     check_N(N)
     if axis in ("d", "V"):
         model.require_law(f"critical along {axis}", lambda moments: moments.overlap)
-
-    def above(size: int) -> float:
-        try:
-            reached = accuracy(model.replace(**{axis: size}), N)
-        except TheoryError:
-            if axis != "d":
-                raise
-            reached = 0.0  # so small a width that the formula does not cover it
-        return float(logit(np.clip(reached, 1e-12, 1 - 1e-12)) - logit(theta))
-
+    excess = partial(_excess, model, axis, theta, N)
     low, high = RANGES[axis]
-    falling = axis in FALLING
-    ends = above(low), above(high)
+    ends = excess(low), excess(high)
     if (ends[0] < 0) == (ends[1] < 0):
         enough = ends[0] >= 0
-        return (math.inf if enough else 0.0) if falling else (float(low) if enough else math.inf)
+        if axis in FALLING:
+            return math.inf if enough else 0.0
+        return float(low) if enough else math.inf
     while high - low > 1 and high / low > 1.02:
         middle = min(max(round(math.sqrt(low * high)), low + 1), high - 1)
-        at = above(middle)
+        at = excess(middle)
         low, high, ends = (middle, high, (at, ends[1])) if (at < 0) == (ends[0] < 0) else (low, middle, (ends[0], at))
     return low * (high / low) ** (ends[0] / (ends[0] - ends[1]))
+
+
+def _excess(model: Model, axis: str, theta: float, N: float, size: int) -> float:
+    """By how much the logit of accuracy at a size is above that of theta."""
+    try:
+        reached = accuracy(model.replace(**{axis: size}), N)
+    except TheoryError:
+        if axis != "d":
+            raise
+        reached = 0.0  # so small a width that the formula does not cover it
+    return float(logit(np.clip(reached, 1e-12, 1 - 1e-12)) - logit(theta))
 
 
 def limiting_noise(model: Model, N: float, locks: float = 0.9) -> str:

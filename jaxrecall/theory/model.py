@@ -14,6 +14,7 @@ from ..model.columns import COLUMNS
 from ..model.laws import LAWS, EmbeddingLaw, Moments, find_law
 from ..model.point import EVALUATION, FIELDS, SAME_AS, TRAINING, Point, unknown_names
 from ..model.training import RECIPE_STEPS, STARTS
+from ..model.values import as_number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +36,7 @@ class Model:
 
     def __post_init__(self) -> None:
         for name, low in (("V", 2), ("d", 2), ("L", 1), ("m", 0)):
-            number = _whole(getattr(self, name))
+            number = as_number(getattr(self, name), int)
             if number is None or number < low:
                 raise TheoryError(f"{name}: got {getattr(self, name)!r}; allowed: whole numbers from {low}")
             object.__setattr__(self, name, number)
@@ -165,11 +166,3 @@ def as_float(value: Any) -> float:
 def _laws_where(covered: Callable[[Moments], bool]) -> str:
     moments = {name: law().moments for name, law in LAWS["embedding"].items() if not fields(law)}  # type: ignore[attr-defined]
     return ", ".join(name for name, given in moments.items() if given is not None and covered(given))
-
-
-def _whole(value: Any) -> int | None:
-    """`value` as an int; a table may hold it as a float or as a scalar of NumPy."""
-    try:
-        return int(value) if int(value) == value else None
-    except (TypeError, ValueError, OverflowError):
-        return None

@@ -212,19 +212,6 @@ def test_thresholds_have_bars_and_censored_cells_open_marks():
     assert {(row.lo, row.hi) for row in reported[1:].itertuples()} == ends
 
 
-def test_numbers_that_a_user_adds_beside_text_are_an_axis():
-    laws = {"equi-0": 0.01, "equi-5": 0.05, "equi-9": 0.3}
-    frame = pd.concat([table({"d": [32, 64]}, law).assign(embedding=name) for name in laws], ignore_index=True)
-    frame = with_attrs(frame.assign(rho=frame["embedding"].map(laws)), axes=["embedding", "d", "N"])
-    ax = plot.accuracy(frame[frame["N"] == 1024], x="rho", lines="d")
-    assert [len(line.get_xdata()) for line in ax.lines[:2]] == [3, 3]
-    shown = plot.critical_n(frame, x="rho", lines="d")
-    assert shown.get_xlabel().startswith("rho")
-    text = plot.accuracy(frame[frame["N"] == 1024], x="embedding", lines="d")
-    assert [len(line.get_xdata()) for line in text.lines[:2]] == [3, 3]
-    assert text.get_xlabel().startswith("embedding")
-
-
 def test_axes_and_accuracy_come_from_the_metadata_of_the_table():
     rows = [{"a": a, "kind": kind, "score": a * (1 + seed), "seed": seed} for a in (1.0, 2.0) for kind in "xy" for seed in (0, 1)]
     frame = pd.DataFrame(rows)

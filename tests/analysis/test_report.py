@@ -28,7 +28,7 @@ from jaxrecall.analysis.figures.study import study
 from jaxrecall.analysis.figures.style import NotDrawn, distinguishing
 from jaxrecall.analysis.fit import cells, fit
 from jaxrecall.analysis.fit.axes import along_of
-from jaxrecall.analysis.fit.steps import LAST, at_steps
+from jaxrecall.analysis.fit.runs import LAST, at_steps
 from jaxrecall.analysis.numbers import rounded
 from jaxrecall.analysis.report import PICTURES, draw
 from jaxrecall.errors import FitError, TheoryError

@@ -15,7 +15,7 @@ from jaxrecall import theory
 from jaxrecall.analysis.figures import critical, curves, predict
 from jaxrecall.analysis.figures.axis import Axis
 from jaxrecall.analysis.fit import fit
-from jaxrecall.analysis.fit.steps import LAST
+from jaxrecall.analysis.fit.runs import LAST
 from jaxrecall.analysis.report import PICTURES, _summary
 
 cli = importlib.import_module("jaxrecall.analysis.report.__main__")

@@ -19,7 +19,7 @@ import jaxrecall
 from jaxrecall import Point, simulate, status
 from jaxrecall.analysis.figures import plot
 from jaxrecall.analysis.fit import fit
-from jaxrecall.analysis.fit.steps import at_steps, parsed
+from jaxrecall.analysis.fit.runs import at_steps, parsed
 from jaxrecall.compact import compact
 from jaxrecall.errors import FitError, StoreError, UsageError
 from jaxrecall.model.columns import CODE_VERSION, COLUMNS, TRACE_COLUMNS

@@ -17,9 +17,9 @@ import numpy as np
 
 from ...errors import UsageError, as_list, expect
 from ..fit import cells
-from ..fit.axes import LAW, along_of, as_given, stand_ins
+from ..fit.axes import LAW, along_of, as_given
 from ..fit.fitting import expect_table, fractions
-from ..fit.steps import ALL, LAST, at_steps
+from ..fit.runs import ALL, LAST, at_steps
 from . import critical, curves
 from .axis import Axis, column, columns_in
 from .baseline import baseline, split
@@ -305,20 +305,15 @@ def _names(axes: Any, argument: str = "lines") -> list[str]:
 
 
 def _at_steps(df: Any, *axes: str | None) -> Any:
-    """The rows of all steps if the step is one of the axes, of the last otherwise; text that is asked for has no numbers in its place."""
-    df = at_steps(df, ALL if any(re.search(r"\bstep\b", axis) for axis in axes if axis) else LAST)
-    return df.drop(columns=[*stand_ins(df, [axis for axis in axes if axis and axis in df]).values()])
+    """The rows of all steps if the step is one of the axes, of the last otherwise."""
+    return at_steps(df, ALL if any(re.search(r"\bstep\b", axis) for axis in axes if axis) else LAST)
 
 
 def _axes(df: Any, x: str = "N") -> tuple[str, ...]:
     """The axes that vary, by the metadata of the table, else as the fit infers them; N counts if it is not along x."""
     given = df.attrs.get("axes")
-    if given is None:
-        axes = varying(cells.families(df)[0])
-    else:
-        listed: list[str] = [name for name in given if name != "N" and _varies(df, name)]
-        instead = stand_ins(df, listed)
-        axes = tuple(dict.fromkeys(instead.get(name, name) for name in listed))
+    named = [name for name in given or () if name != "N" and _varies(df, name)]
+    axes = varying(cells.families(df)[0]) if given is None else tuple(named)
     return (*axes, "N") if x != "N" and _varies(df, "N") else axes
 
 

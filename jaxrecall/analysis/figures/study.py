@@ -12,9 +12,9 @@ import numpy as np
 from ...errors import FitError
 from ...model.point import FIELDS
 from ..fit import axes, cells
+from ..fit.estimate import Law
 from ..fit.fitting import Fit, fit
-from ..fit.law import Law
-from ..fit.steps import ALL, traced
+from ..fit.runs import ALL, traced
 from . import predict
 from .grammar import banded
 from .style import settings

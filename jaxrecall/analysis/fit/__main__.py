@@ -17,7 +17,7 @@ from ...cli import Parser, called
 from ...errors import Refused
 from ...sweep.running.progress import PLAIN_EVERY_SECONDS, now_and_then
 from ...sweep.store.files import local_path
-from . import runs, steps
+from . import runs
 from .axes import ALONG, along_of
 from .estimate import METHODS, REPORTED
 from .fitting import RESAMPLES, fit
@@ -51,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
         help="a law for the cells for which EXPR holds, as in 'L**2 > 10 * V**1.5 * d**0.5'; several give a law each (default: all cells)",
     )
     p.add_argument("--along", metavar="AXIS", help=ALONG)
-    p.add_argument("--step", nargs="+", default=[steps.LAST], metavar="S", help=steps.HELP)
+    p.add_argument("--step", nargs="+", default=[runs.LAST], metavar="S", help=runs.STEP_HELP)
     p.add_argument("--latex", action="store_true", help="write thresholds.tex and exponents.tex too, tables for a paper (booktabs)")
     p.add_argument("--resamples", type=int, default=RESAMPLES, metavar="B", help=f"bootstrap resamplings (default: {RESAMPLES})")
     return p
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
     try:
         paths = list(map(local_path, args.tables))
-        step = steps.parsed(args.step)
+        step = runs.parsed(args.step)
         frame, remarks = runs.read(*paths)
         usual, star = along_of(frame, None), f"{along_of(frame, args.along)}*"
         out = local_path(args.out) if args.out else default_folder(paths, args.of, args.along if args.along != usual else None)

@@ -3,8 +3,7 @@
 A table of a sweep names the axes of its grid in `attrs["axes"]`. A table without that, as one of an older version or of another
 origin, is searched for them: every field of the point that varies, and every column from elsewhere whose values seeds share.
 
-Of our own simulator V, d, L and m are axes always, and the step of a row is one if several are fitted. A column of numbers
-that a user adds beside one of text, with a value for each text, is the axis in its place. A column that merely follows
+Of our own simulator V, d, L and m are axes always, and the step of a row is one if several are fitted. A column that merely follows
 others is no axis: where kappa was given, gamma = kappa L^2 V / eta varies with V and L, and gamma2 with it unless it was given too.
 """
 
@@ -134,40 +133,19 @@ def find_axes(frame: Table, along: str = "N") -> tuple[list[str], list[str]]:
         frame: one row per run and step.
         along: the axis along which accuracy crosses theta, which is none of the axes of a cell.
     """
-    axes, followers = _found_axes(frame, along)
-    instead = stand_ins(frame, axes)
-    for name in (name for name in instead.values() if frame[name].dtype.kind == "f"):
-        frame[name] = rounded(frame[name])
-    return list(dict.fromkeys(instead.get(axis, axis) for axis in axes)), [*followers, *instead]
-
-
-def _found_axes(frame: Table, along: str) -> tuple[list[str], list[str]]:
     first = [] if is_own(frame) else [name for name in LAW if name != along]
     listed = frame.attrs.get("axes")
     if isinstance(listed, list):
-        names = [name for axis in (*listed, "step") for name in ((RATIO,) if axis == "gamma2" else ()) + (axis, *_parameters(frame, axis))]
+        with_ratio = [(RATIO, axis) if axis == "gamma2" else (axis,) for axis in (*listed, "step")]
+        names = [name for group in with_ratio for axis in group for name in (axis, *_parameters(frame, axis))]
         found = _distinguishing(frame, first, [name for name in dict.fromkeys(names) if name in frame], [], along)
         if is_own(frame) or not frame.duplicated([*found[0], along, *seed_columns(frame)]).any():
             return found  # otherwise the table holds rows of other grids, or columns that were added to it
-    fields = [name for name in (*FIELDS, "step", RATIO, *_parameters(frame)) if name in frame]
-    fields = [name for name in fields if name not in (*LAW, along, "root_seed", "n_test", *DERIVED)]
+    out = {*LAW, along, "root_seed", "n_test", *DERIVED}
+    fields = [name for name in (*FIELDS, "step", RATIO, *_parameters(frame)) if name in frame and name not in out]
     fields += [name for name in DERIVED if name in frame]
     fields.sort(key=lambda name: frame[name].nunique(dropna=False))
     return _distinguishing(frame, first, fields, [name for name in _foreign(frame) if name not in (*fields, along)], along)
-
-
-def stand_ins(frame: Table, axes: Sequence[str]) -> dict[str, str]:
-    """For axes of text the column of numbers that a user added with a value for each text, as `rho` for `embedding`."""
-    if is_own(frame):
-        return {}
-    added = [name for name in _foreign(frame) if name not in axes and frame[name].dtype.kind in "iuf" and frame[name].notna().all()]
-    found: dict[str, str] = {}
-    for axis in (axis for axis in axes if frame[axis].dtype.kind not in "iufb"):
-        n = frame[axis].nunique(dropna=False)
-        for name in added if n > 1 else ():
-            if frame[name].nunique() == n == frame.groupby([axis, name], dropna=False).ngroups:
-                found.setdefault(axis, name)
-    return found
 
 
 def _distinguishing(

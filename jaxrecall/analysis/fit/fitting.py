@@ -9,13 +9,13 @@ from typing import Any
 from ...errors import FitError, as_list, expect, refusal, shown
 from ...model.values import as_number
 from ...sweep.grid.expr import parse
-from . import cells, diagnose, summary, tables
+from . import cells, tables
 from .axes import along_of
 from .cells import Cell, Family
 from .curve import curve, resamplings
-from .estimate import estimate
-from .runs import crossing
-from .steps import LAST, Steps, at_steps
+from .estimate import Estimates, estimate
+from .runs import LAST, Steps, at_steps, crossing
+from .write import html, summary
 
 RESAMPLES, LEAST_RESAMPLES, MOST_RESAMPLES = 400, 100, 1_000_000
 RESAMPLINGS = f"whole numbers from {LEAST_RESAMPLES} to {MOST_RESAMPLES}"
@@ -23,6 +23,9 @@ MAX_THETAS = 1000
 FRACTIONS = f"fractions between 0 and 1, up to {MAX_THETAS} of them, as in 0.5 0.9"
 ALL = ""
 """The regime of a law through all cells."""
+
+Rows = tuple[list[tables.Row], list[tables.Row], list[tables.Row]]
+"""Of the thresholds, the exponents and the diagnostics."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -41,10 +44,10 @@ class Fit:
         return iter((self.thresholds, self.exponents, self.diagnostics))
 
     def __repr__(self) -> str:
-        return "\n".join([*(f"note: {remark}" for remark in self.remarks), *summary.summary(*self)])
+        return "\n".join([*(f"note: {remark}" for remark in self.remarks), *summary(*self)])
 
     def _repr_html_(self) -> str:
-        return summary.html(self.exponents, repr(self).splitlines())
+        return html(self.exponents, repr(self).splitlines())
 
 
 def fit(
@@ -87,23 +90,28 @@ def fit(
     if clash := [name for name in axes if name in tables.THRESHOLDS]:
         raise FitError(f"columns: {', '.join(clash)} is an axis here and a column of the thresholds; rename it")
     laws = regimes(families, where)
-    thresholds, exponents, diagnostics = [], [], []
+    rows: Rows = [], [], []
     done, total = 0, len(thetas) * sum(len(family.cells) for family in families)
     for family, by_regime in zip(families, laws, strict=True):
         times = resamplings(family.cells[0].k.shape[1], resamples)
         curves = [curve(cell, times) for cell in family.cells]
-        diagnostics.append(diagnose.dispersion(family))
+        rows[2].append(tables.dispersion(family))
         for theta in thetas:
-            found = estimate(family, family.mirrored(theta), curves)
-            thresholds += tables.thresholds(found)
-            for regime, part in by_regime.items():
-                mine = found.within(part)
-                exponents += (rows := tables.exponents(mine, regime))
-                diagnostics += [row | {"regime": regime} for row in diagnose.diagnose(mine, rows)]
+            _add(rows, estimate(family, family.mirrored(theta), curves), by_regime)
             on_progress(done := done + len(curves), total)
-    diagnostics += [{"part": "", "diagnostic": "remark", "subject": "", "text": remark, "regime": ""} for remark in remarks]
+    rows[2].extend({"part": "", "diagnostic": "remark", "subject": "", "text": remark, "regime": ""} for remark in remarks)
     what = of if of != "accuracy" else frame.attrs.get("accuracy", of)
-    return Fit(*tables.frames(axes, thresholds, exponents, diagnostics, what), remarks)
+    return Fit(*tables.frames(axes, *rows, what), remarks)
+
+
+def _add(rows: Rows, found: Estimates, by_regime: dict[str, Family]) -> None:
+    """Adds the rows of a family at one theta."""
+    thresholds, exponents, diagnostics = rows
+    thresholds += tables.thresholds(found)
+    for regime, part in by_regime.items():
+        mine = found.within(part)
+        exponents += (of_law := tables.exponents(mine, regime))
+        diagnostics += [row | {"regime": regime} for row in tables.diagnose(mine, of_law)]
 
 
 def expect_table(argument: str, frame: Any) -> None:

@@ -1,20 +1,22 @@
-"""A table of runs, read and checked: what a fit needs of it, and one line for everything that is wrong with it."""
+"""A table of runs, read and checked: what a fit needs of it, which steps are fitted, and one line for everything that is wrong."""
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...errors import FitError, shown
+from ...errors import FitError, UsageError, as_list, shown
 from ...model.columns import EXTRA_COLUMNS, is_parameter
 from ...model.point import FIELDS
 from ...sweep.store.files import is_folder
 from ...sweep.store.load import load
+from ...sweep.store.table import about
 from .axes import as_given, is_own, seed_columns
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
@@ -26,6 +28,13 @@ OF_FRACTIONS = ("memory_accuracy", "train_accuracy", "attention_mass", "attentio
 
 OF_VOCABULARY = ("memory_accuracy", "step1_memory_accuracy", "matched_accuracy", "whitened_accuracy", "assignment_accuracy")
 """Accuracies that count tokens of the vocabulary rather than test sequences."""
+
+LAST, ALL = "last", "all"
+
+Steps = str | int | Sequence[int]
+"""LAST, ALL, a step or several."""
+
+STEP_HELP = "rows of runs that train on: last (the last step of each point), all, or steps; several make an axis (default: last)"
 
 TYPES: dict[str, tuple[Any, str]] = {"str": (str, "text"), "bool": ((bool, np.bool_), "true, false")}
 """Types of fields that are no numbers, and what to call their values."""
@@ -52,21 +61,50 @@ def read(path: Path, *others: Path) -> tuple[Table, list[str]]:
         raise FitError(
             f"{path}: cannot be read ({' '.join(str(error).split())[:200]}); allowed: a results folder or a .parquet file"
         ) from error
-    frame.attrs |= _about((table.schema.metadata or {}).get(b"jaxrecall", b"{}"))
+    axes, texts = about(table).get("axes"), {name: about(table).get(name) for name in ("accuracy", "searched")}
+    if isinstance(axes, list) and all(isinstance(name, str) for name in axes):
+        frame.attrs["axes"] = axes
+    frame.attrs |= {name: text for name, text in texts.items() if isinstance(text, str)}
     return frame, []
 
 
-def _about(metadata: bytes) -> dict[str, Any]:
-    """What a file of a sweep says of its rows: the axes of the grid, that of a search, and the column of accuracy. Of others nothing."""
-    try:
-        told = json.loads(metadata)
-    except (ValueError, RecursionError):
-        return {}
-    if not isinstance(told, dict):
-        return {}
-    axes, texts = told.get("axes"), {name: told.get(name) for name in ("accuracy", "searched")}
-    listed = isinstance(axes, list) and all(isinstance(name, str) for name in axes)
-    return ({"axes": axes} if listed else {}) | {name: text for name, text in texts.items() if isinstance(text, str)}
+def at_steps(frame: Table, step: Steps) -> Table:
+    """The rows of these steps; raises FitError for a step that no row has. A table without the column has one row per run.
+
+    The last step is that of each point, not of each run: a run that has no row there, as rows were left out, is left out too.
+    """
+    wanted = [step] if isinstance(step, (str, int)) else as_list("step", step, "a step, a list of steps, 'last' or 'all'", FitError)
+    if wanted == [ALL] or (wanted == [LAST] and "step" not in frame):
+        return frame
+    found = sorted(set(frame["step"])) if "step" in frame else []
+    if wanted == [LAST]:
+        if len(found) < 2:
+            return frame
+        ends = frame["step"] == _by_point(frame)["step"].transform("max")
+        return frame[ends].drop(columns="step").reset_index(drop=True)
+    if not wanted or not all(one in found for one in wanted):
+        allowed = ", ".join(map(str, found)) or "the table has no column step"
+        raise FitError(f"step: got {shown(step)}; allowed: {LAST!r}, {ALL!r}, or steps of the table ({allowed})")
+    return frame[frame["step"].isin(wanted)].reset_index(drop=True)
+
+
+def traced(frame: Table) -> Table:
+    """The rows of points that have rows of several steps."""
+    return frame[_by_point(frame)["step"].transform("nunique") > 1] if "step" in frame else frame.iloc[:0]
+
+
+def _by_point(frame: Table) -> Any:
+    point = ["point_id"] if "point_id" in frame else [name for name in FIELDS if name in frame]
+    return frame.groupby(point, dropna=False)
+
+
+def parsed(words: Sequence[str]) -> Steps:
+    """The steps that a command line names; raises UsageError."""
+    if list(words) in ([LAST], [ALL]):
+        return words[0]
+    if not all(re.fullmatch(r"\d{1,9}", word) for word in words):
+        raise UsageError(f"--step: got {' '.join(words)}; allowed: {LAST}, {ALL}, or whole numbers, as in 3 30 300")
+    return [int(word) for word in words]
 
 
 def crossing(frame: Table, of: str) -> Table:
@@ -148,7 +186,7 @@ def _made_whole(frame: Table, name: str) -> list[str]:
 
     low = NEEDED[name]
     if not is_numeric_dtype(frame[name]) or is_bool_dtype(frame[name]):
-        return [f"holds {shown(frame[name].tolist()[0], 60)} ({frame[name].dtype}); allowed: whole numbers from {low}"]
+        return [_holds(frame[name], f"whole numbers from {low}")]
     values = frame[name].to_numpy(np.float64, na_value=np.nan)
     bad = ~((values >= low) & (values == np.round(values)) & (values < 2**53))
     frame[name] = np.where(bad, 0, values).astype(np.int64)

@@ -1,20 +1,21 @@
-"""Estimates become rows: thresholds, one per cell and theta, and exponents, one per law, axis and theta.
+"""Estimates become rows: thresholds, one per cell and theta, exponents, one per law, axis and theta, and diagnostics.
 
 What is not known is null, with the reason in `warning`. An interval's end is 0 or infinite where the resamplings cannot
-rule out that the curve never crosses on that side.
+rule out that the curve never crosses on that side. Diagnostics say what an interval alone does not: local slopes, misfit, dispersion.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from .cells import Cell
+from .cells import Cell, Family, evidence
 from .curve import Curve, above_theta, bracket, one_step
-from .estimate import REPORTED, Estimates
-from .law import MIN_SEEDS_FOR_INTERVAL, interval
+from .estimate import MIN_SEEDS_FOR_INTERVAL, OPEN, REPORTED, Estimates, interval
 
 Row = dict[str, Any]
 CENSORED = {0: "no", 1: "right", -1: "left"}
@@ -60,7 +61,7 @@ EXPONENTS = {
 DIAGNOSTICS = {
     "part": "m = 0 or m > 0, which are fitted apart",
     "theta": "accuracy to cross, fraction",
-    "diagnostic": "local_slope, drop_smallest, with_log, residual, dispersion, warning or remark",
+    "diagnostic": "local_slope, residual, dispersion, warning or remark",
     "subject": "what the value describes",
     "value": "the value",
     "lo": "lower end of its 95 % interval",
@@ -81,34 +82,47 @@ is below FLAT times its steepest; both in logits against ln N."""
 def thresholds(e: Estimates) -> list[Row]:
     """One row per cell of a family."""
     rows, along = [], e.family.along
-    lower, upper = e.is_open(-1), e.is_open(1)
     for i, cell in enumerate(e.family.cells):
-        c, side, y = e.curves[i], int(e.side[0, i]), e.y[:, i]
-        after = int(bracket(c, e.theta)[0][0])
-        warnings = [*_curve_warnings(c, e, side), *_seed_warnings(cell.n)]
-        if lower[i] or upper[i]:
-            unsure = (e.side[1:, i] != 0).mean()
-            warnings.append(f"crossing not sure: {100 * unsure:.0f} % of the resamplings have none; not in the law")
+        side = int(e.side[0, i])
+        after = int(bracket(e.curves[i], e.theta)[0][0])
         below, above = {1: (cell.N[-1], None), -1: (None, cell.N[0]), 0: (cell.N[after - 1], cell.N[after])}[side]
-        low, high = np.exp(interval(y, cell.n_seeds, e.shape[i]))
-        if not np.isnan(low):
-            if one_step(c, e.theta):
-                low, high = min(low, below), max(high, above)
-            low, high = 0.0 if lower[i] else low, np.inf if upper[i] else high
-        rows.append(
-            cell.at
-            | {"theta": e.asked, "method": REPORTED, "axis": along, "critical": np.exp(y[0])}
-            | {"N_star": np.exp(y[0]) if along == "N" else None, "lo": low, "hi": high, "censored": CENSORED[side]}
-            | {"n_seeds": cell.n_seeds, "n_levels": len(cell.N), "warning": "; ".join(warnings)}
-            | {"N_below": below, "N_above": above, "record": True, "copy_of": _copied(cell), "reference": cell.reference}
-        )
+        critical = np.exp(e.y[0, i])
+        low, high = _ends(e, i, below, above)
+        warning = "; ".join(_threshold_warnings(e, i))
+        row = [e.asked, REPORTED, along, critical, critical if along == "N" else None, low, high, CENSORED[side]]
+        row += [cell.n_seeds, len(cell.N), warning, below, above, True, _copied(cell), cell.reference]
+        rows.append(cell.at | dict(zip(THRESHOLDS, row, strict=True)))
     return rows
+
+
+def _ends(e: Estimates, i: int, below: Any, above: Any) -> tuple[float, float]:
+    """The ends of the interval of a cell, nan where there is none."""
+    low, high = np.exp(interval(e.y[:, i], e.family.cells[i].n_seeds, e.shape[i]))
+    if np.isnan(low):
+        return low, high
+    if one_step(e.curves[i], e.theta):
+        low, high = min(low, below), max(high, above)
+    return 0.0 if e.is_open(-1)[i] else low, np.inf if e.is_open(1)[i] else high
 
 
 def _copied(cell: Cell) -> str | None:
     if cell.copy_of is None:
         return None
     return ", ".join(f"{axis} = {value}" for axis, value in cell.copy_of.items() if value is not cell.at[axis] and value != cell.at[axis])
+
+
+def _threshold_warnings(e: Estimates, i: int) -> list[str]:
+    """What to be careful about in a cell: the shape of its curve, its seeds, resamplings that do not cross."""
+    here = (e.family.cells[i].n > 0).any(axis=0)
+    warnings = _curve_warnings(e.curves[i], e, int(e.side[0, i]))
+    if here.sum() < MIN_SEEDS_FOR_INTERVAL:
+        warnings.append(f"no interval: {here.sum()} seeds, {MIN_SEEDS_FOR_INTERVAL} are needed")
+    if (e.family.cells[i].n[:, here] == 0).any():
+        warnings.append("levels differ in their seeds")
+    if e.is_open(-1)[i] or e.is_open(1)[i]:
+        unsure = (e.side[1:, i] != 0).mean()
+        warnings.append(f"crossing not sure: {100 * unsure:.0f} % of the resamplings have none; not in the law")
+    return warnings
 
 
 def _curve_warnings(c: Curve, e: Estimates, side: int) -> list[str]:
@@ -154,44 +168,110 @@ def _not_reached(c: Curve, e: Estimates) -> str:
     return f"not reached: {here}, still {moving}"
 
 
-def _seed_warnings(n: np.ndarray) -> list[str]:
-    here = (n > 0).any(axis=0)
-    warnings = []
-    if here.sum() < MIN_SEEDS_FOR_INTERVAL:
-        warnings.append(f"no interval: {here.sum()} seeds, {MIN_SEEDS_FOR_INTERVAL} are needed")
-    if (n[:, here] == 0).any():
-        warnings.append("levels differ in their seeds")
-    return warnings
-
-
 def exponents(e: Estimates, regime: str = "") -> list[Row]:
     """The exponents of a family, or of its cells in a regime."""
     rows = []
     n_seeds = int(np.any([(cell.n > 0).any(axis=0) for cell in e.cells], axis=0).sum()) if e.cells else 0
     shape, found = e.shape_deviation(e.law.weights()), e.exponents
     for j, axis in enumerate(e.family.law):
-        warning = _unknown(e, axis)
-        if not warning and n_seeds < MIN_SEEDS_FOR_INTERVAL:
-            warning = f"no interval: {n_seeds} seeds, {MIN_SEEDS_FOR_INTERVAL} are needed"
-        if not warning and e.law.n_distinct <= e.law.rank:
-            warning = "as many unknowns as cells: nothing checks the law"
         low, high = interval(found[:, j], n_seeds, shape[j])
-        rows.append(
-            {"axis": axis, "exponent": found[0, j], "lo": low, "hi": high, "method": REPORTED, "theta": e.asked, "part": e.family.name}
-            | {"n_cells": e.law.n_distinct, "n_seeds": n_seeds, "warning": warning, "record": True}
-            | {"regime": regime, "rejected": e.rejected, "along": e.family.along}
-        )
+        warning = _exponent_warning(e, axis, n_seeds)
+        row = [axis, found[0, j], low, high, REPORTED, e.asked, e.family.name, e.law.n_distinct, n_seeds, warning]
+        rows.append(dict(zip(EXPONENTS, [*row, True, regime, e.rejected, e.family.along], strict=True)))
     return rows
 
 
-def _unknown(e: Estimates, axis: str) -> str:
-    """Why the cells that cross do not determine this exponent; empty if they do."""
+def _exponent_warning(e: Estimates, axis: str, n_seeds: int) -> str:
+    """Why the cells that cross do not determine this exponent, or how sure it is; empty if there is nothing to say."""
     n = f"{len(e.cells)} of {len(e.family.cells)} cells cross theta"
     if len({cell.at[axis] for cell in e.cells}) < 2:
         return f"{n}{f', all at one {axis}' if e.cells else ''}"
     if np.isnan(e.law.weights()[e.family.law.index(axis)]).any():
         return f"{n}, and in those {axis} moves together with other axes"
-    return ""
+    if n_seeds < MIN_SEEDS_FOR_INTERVAL:
+        return f"no interval: {n_seeds} seeds, {MIN_SEEDS_FOR_INTERVAL} are needed"
+    return "as many unknowns as cells: nothing checks the law" if e.law.n_distinct <= e.law.rank else ""
+
+
+def diagnose(e: Estimates, exponents: Sequence[Row]) -> list[Row]:
+    """Everything about one family at one theta, warnings last; `exponents` are its rows of the exponents table."""
+    rows = [_row("warning", "", np.nan, text) for text in _law_warnings(e, exponents)]
+    if e.family.law and e.inside.any():
+        rows = [*_local_slopes(e), *_misfit(e), *rows]
+    return [{"part": e.family.name, "theta": e.asked} | row for row in rows]
+
+
+def dispersion(family: Family) -> Row:
+    """Variance between seeds over binomial variance, mean over points with 2 seeds or more and some right, some wrong."""
+    total, free = 0.0, 0
+    counted = [cell for cell in family.cells if cell.n.max() > 1]  # not so where a table has accuracies alone
+    for cell in counted:
+        for k, n in zip(cell.k, cell.n, strict=True):
+            k, n = k[n > 0], n[n > 0]
+            if len(n) > 1 and 0 < (p := k.sum() / n.sum()) < 1:
+                total, free = total + ((k - n * p) ** 2 / (n * p * (1 - p))).sum(), free + len(n) - 1
+    text = "1 if a seed's answers were independent; the intervals take the seed as the unit and do not assume it"
+    row = _row("dispersion", "between seeds", total / free if free else np.nan, text)
+    return {"part": family.name, "theta": np.nan, "regime": ""} | row
+
+
+def _row(diagnostic: str, subject: str, value: float, text: str, lo: float = np.nan, hi: float = np.nan) -> Row:
+    return {"diagnostic": diagnostic, "subject": subject, "value": float(value), "lo": float(lo), "hi": float(hi), "text": text}
+
+
+def _local_slopes(e: Estimates) -> list[Row]:
+    """The exponent of each axis between neighbouring sizes, from cells alike in all else."""
+    rows, y = [], e.y[:, e.inside]
+    n_seeds = max(cell.n_seeds for cell in e.cells)
+    for axis in e.family.law:
+        for low, high in pairwise(np.unique([cell.at[axis] for cell in e.cells])):
+            weights = _matched(e.cells, axis, low, high) / np.log(high / low)
+            slopes = y @ weights
+            if weights.any() and not np.isnan(slopes[0]):
+                ends = interval(slopes, n_seeds, float(e.shape_deviation(weights)))
+                rows.append(_row("local_slope", f"{axis} {low} to {high}", slopes[0], "between cells alike in all else", *ends))
+    return rows
+
+
+def _misfit(e: Estimates) -> list[Row]:
+    if not e.misfit:
+        return []
+    text = f"rms distance of ln {e.family.along}* from the law; noise alone would make it {e.misfit.noise:.2g}"
+    return [_row("residual", f"ln {e.family.along}*", e.misfit.rms, text)]
+
+
+def _matched(cells: Sequence[Any], axis: str, low: Any, high: Any) -> np.ndarray:
+    """Weights of the mean difference between cells that differ only in axis = high against low; pairs of copies count as one."""
+    index = {tuple(cell.at.items()): i for i, cell in enumerate(cells)}
+    pairs, number = [], evidence(cells)
+    for i, cell in enumerate(cells):
+        if cell.at[axis] == low:
+            other = index.get(tuple((cell.at | {axis: high}).items()))
+            pairs += [(i, other)] if other is not None else []
+    times = Counter((number[i], number[other]) for i, other in pairs)
+    weights = np.zeros(len(cells))
+    for i, other in pairs:
+        share = 1 / (len(times) * times[number[i], number[other]])
+        weights[i], weights[other] = weights[i] - share, weights[other] + share
+    return weights
+
+
+def _law_warnings(e: Estimates, exponents: Sequence[Row]) -> list[str]:
+    texts = []
+    if not e.inside.all():
+        beyond = f"are {'below' if e.family.falls else 'above'} it from the smallest {e.family.along} on"
+        counts = {"never reach theta": (e.side[0] == 1).sum(), beyond: (e.side[0] == -1).sum()}
+        counts[f"cross theta, but over {100 * OPEN:g} % of the resamplings do not"] = (~e.inside).sum() - sum(counts.values())
+        why = ", ".join(f"{n} {text}" for text, n in counts.items() if n)
+        texts.append(f"{(~e.inside).sum()} of {len(e.inside)} cells are not in the law: {why}")
+    if e.rejected and e.misfit:
+        texts.append(
+            f"no single power law: ln {e.family.along}* lies {e.misfit.rms:.2g} (rms) from it, more than twice the noise; the intervals of "
+            "the exponents do not cover that, see local_slope"
+        )
+    for text in dict.fromkeys(row["warning"] for row in exponents if row["warning"]):
+        texts.append(f"{', '.join(row['axis'] for row in exponents if row['warning'] == text)}: {text}")
+    return texts
 
 
 def frames(axes: Sequence[str], thresholds: list[Row], exponents: list[Row], diagnostics: list[Row], of: str) -> tuple[Any, Any, Any]:

@@ -20,7 +20,7 @@ from ..figures.style import CONVENTIONS, FORMATS, NotDrawn, Picture, label, save
 from ..fit import cells, runs
 from ..fit.axes import along_of
 from ..fit.fitting import RESAMPLES
-from ..fit.steps import ALL, LAST, Steps, at_steps
+from ..fit.runs import ALL, LAST, Steps, at_steps
 from ..fit.write import beside, check_folder
 from .page import page, sections
 

@@ -18,7 +18,7 @@ from ...process import INTERRUPTED, OK, USAGE
 from ...sweep.running.progress import COUNT_EVERY_SECONDS, now_and_then
 from ...sweep.store.files import local_path
 from ..figures.style import FORMATS
-from ..fit import runs, steps
+from ..fit import runs
 from ..fit.axes import ALONG
 from ..fit.fitting import RESAMPLES
 from . import SURROGATE_SEEDS, Report, write
@@ -41,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
     add("--panels", metavar="AXIS", nargs="+", default=[], help="what the panels differ in (all others do too)")
     phase = "a phase diagram's axes; repeatable (default: those of --x and --along)"
     add("--phase", metavar=("X", "Y"), nargs=2, action="append", default=[], help=phase)
-    add("--step", nargs="+", default=[steps.LAST], metavar="S", help=steps.HELP)
+    add("--step", nargs="+", default=[runs.LAST], metavar="S", help=runs.STEP_HELP)
     add("--resamples", type=int, default=RESAMPLES, metavar="B", help=f"bootstrap resamplings of the fit (default: {RESAMPLES})")
     surrogate = f"seeds of the locked-attention surrogate; 0: none (default: {SURROGATE_SEEDS})"
     add("--surrogate", type=int, default=SURROGATE_SEEDS, metavar="S", help=surrogate)
@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = f"python -m jaxrecall.report {shlex.join(argv)}"
     on_progress = now_and_then(COUNT_EVERY_SECONDS, lambda what, done, of: f"{what}: {done} of {of} done")
     try:
-        out, step = local_path(args.out) if args.out else None, steps.parsed(args.step)
+        out, step = local_path(args.out) if args.out else None, runs.parsed(args.step)
         report = write(
             local_path(args.table),
             out,
