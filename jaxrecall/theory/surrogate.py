@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from functools import cached_property, lru_cache
 
 import numpy as np
 from scipy.special import erf, logit
@@ -21,9 +20,6 @@ PER_OCTAVE = 4
 """Levels of N are round(2^(k / 4)); the counts at one are part of those at the next."""
 
 OCTAVES = 30
-
-CACHED = 2**17
-"""Draws are kept for the next N where V d and V^2 are at most this: 64 of them take up to 260 MB."""
 
 
 def logits_from_counts(
@@ -95,61 +91,25 @@ def _level(k: int) -> int:
 
 
 def _accuracy(model: Model, N: float, seed: int) -> float:
-    again = model.V * max(model.V, model.d) <= CACHED and (N == math.inf or N == _level(_level_from(N)))
-    draw = (_cached_draw if again else _Draw)(model, seed)
-    counts, moments = draw.counts.at(N), model.embedding_law.moments
-    if again and moments is not None and moments.overlap:  # without overlaps logits are equal, and rounding decides
-        keys, labels = draw.overlaps
-        logits = (keys * (counts / counts.mean())) @ labels
-    else:
-        logits = logits_from_counts(counts, *draw.embeddings, draw.W_in, model.trigger_in_value, model.activation)
-    return float((logits.argmax(1) == draw.embeddings[-1]).mean())
+    rng = np.random.default_rng([seed, model.V, model.d, model.m])
+    Z_in, Z_out, z_trig = _embeddings(model, rng)
+    W_in = rng.normal(size=(model.m, Z_in.shape[1])) if model.m else None
+    perm = rng.permutation(model.V)
+    counts = _counts(model.V, N, rng)
+    logits = logits_from_counts(counts, Z_in, Z_out, z_trig, perm, W_in, model.trigger_in_value, model.activation)
+    return float((logits.argmax(1) == perm).mean())
 
 
-class _Draw:
-    """Everything that a seed draws."""
-
-    def __init__(self, model: Model, seed: int):
-        rng = np.random.default_rng([seed, model.V, model.d, model.m])
-        self.model = model
-        Z_in, Z_out, z_trig = _embeddings(model, rng)
-        self.W_in = rng.normal(size=(model.m, Z_in.shape[1])) if model.m else None
-        self.embeddings = Z_in, Z_out, z_trig, rng.permutation(model.V)
-        self.counts = _Counts(model.V, rng)
-
-    @cached_property
-    def overlaps(self) -> tuple[np.ndarray, np.ndarray]:
-        """(V, V) overlaps of the attention keys, and of the labels that are stored with the labels that are read."""
-        Z_in, Z_out, z_trig, perm = self.embeddings
-        phi = features(Z_in, z_trig, self.W_in, self.model.trigger_in_value, self.model.activation)
-        return phi @ phi.T, (Z_out[perm] - Z_out.mean(0)) @ Z_out.T
-
-
-_cached_draw = lru_cache(maxsize=64)(_Draw)
-
-
-class _Counts:
-    """How often each token was the informative one: multinomial, level upon level, drawn when first needed."""
-
-    def __init__(self, V: int, rng: np.random.Generator):
-        self.V, self.rng = V, rng
-        self.at_level: list[np.ndarray] = []
-
-    def at(self, N: float) -> np.ndarray:
-        """(V,) counts of N samples; inf takes every label equally often. An N that is no level ends the levels."""
-        if N == math.inf:
-            return np.ones(self.V)
-        k = _level_from(N)
-        while len(self.at_level) <= k:
-            upto = min(_level(len(self.at_level)), int(N)) if len(self.at_level) < OCTAVES * PER_OCTAVE else int(N)
-            seen = self.at_level[-1] if self.at_level else np.zeros(self.V)
-            self.at_level.append(seen + self.rng.multinomial(upto - int(seen.sum()), np.full(self.V, 1 / self.V)))
-        return self.at_level[k]
-
-
-def _level_from(N: float) -> int:
-    """The first level that is not below N; OCTAVES * PER_OCTAVE beyond the last."""
-    return next((k for k in range(OCTAVES * PER_OCTAVE) if _level(k) >= int(N)), OCTAVES * PER_OCTAVE)
+def _counts(V: int, N: float, rng: np.random.Generator) -> np.ndarray:
+    """(V,) how often each token is the informative one in N samples, drawn level upon level; inf takes every label equally often."""
+    if N == math.inf:
+        return np.ones(V)
+    counts, n, k = np.zeros(V), 0, 0
+    while n < int(N):
+        upto = min(_level(k), int(N)) if k < OCTAVES * PER_OCTAVE else int(N)
+        counts += rng.multinomial(upto - n, np.full(V, 1 / V))
+        n, k = upto, k + 1
+    return counts
 
 
 def _embeddings(model: Model, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -58,9 +58,9 @@ def test_the_surrogate_predicts_what_the_simulator_learns_from_the_same_counts(l
 
 def test_a_seed_keeps_its_embeddings_and_its_counts_grow_with_N():
     rng = [np.random.default_rng(5) for _ in range(2)]
-    small, large = surrogate._Counts(20, rng[0]).at(1000), surrogate._Counts(20, rng[1]).at(1500)
+    small, large = surrogate._counts(20, 1000, rng[0]), surrogate._counts(20, 1500, rng[1])
     assert (small.sum(), large.sum()) == (1000, 1500)
-    assert (large >= surrogate._Counts(20, np.random.default_rng(5)).at(861)).all()  # 861 is a level, 1000 and 1500 are none
+    assert (large >= surrogate._counts(20, 861, np.random.default_rng(5))).all()  # 861 is a level, 1000 and 1500 are none
     accuracies = [surrogate.locked(Model(V=48, d=40, L=2), N, 8).mean() for N in (50, 500, 5000, math.inf)]
     assert accuracies == sorted(accuracies)
     assert accuracies[-1] > accuracies[0] + 0.3
