@@ -88,12 +88,14 @@ def recall(model: Model, N: float, k: KeyOverlaps, stray: float, stored: float =
         raise TheoryError(f"d: got {d} with V={V} and N={N:g}; allowed: larger d or V, the variance of a wrong logit is not positive here")
     total = np.maximum(total, 1e-30)  # all neurons of a narrow layer may be silent
     skewness = (b**3 * k.third)[:, None] * r**3 / total**1.5
-    z = deviations(own[:, None], (b * k.shared)[:, None] * (r - stored), variance[:, None], total, d, moments)
-    wrong = upper_tail(normal_from_skewed(z, skewness), d, moments) @ p
+    mean = (b * k.shared)[:, None] * (r - stored) / np.sqrt(total)
+    z = normal_from_skewed(own[:, None] / np.sqrt(total) - mean, skewness)
+    wrong = upper_tail(z, mean, d, moments) @ p
     log_right = (stored * V - 1) * np.log1p(-np.minimum(wrong, 1 - 1e-15))
     if stored < 1:
-        unknown = np.maximum(variance, 1e-30)
-        wrong = upper_tail(deviations(own, -b * k.shared * stored, unknown, unknown, d, moments), d, moments)
+        deviation = np.sqrt(np.maximum(variance, 1e-30))
+        mean = -b * k.shared * stored / deviation
+        wrong = upper_tail(own / deviation - mean, mean, d, moments)
         log_right += (1 - stored) * V * np.log1p(-np.minimum(wrong, 1 - 1e-15))
     return float(np.exp(np.minimum(log_right, 0)).mean())
 
@@ -220,25 +222,17 @@ def cosine(u: np.ndarray, d: int) -> np.ndarray:
     return t / np.sqrt(d - 1 + t * t)
 
 
-def deviations(own: np.ndarray, mean: np.ndarray, variance: np.ndarray, total: np.ndarray, d: int, moments: Moments) -> np.ndarray:
-    """How many standard deviations the own logit exceeds the mean of a wrong one by; docs/theory.md, section 3.1.
+def upper_tail(z: np.ndarray, mean: np.ndarray, d: int, moments: Moments) -> np.ndarray:
+    """Probability that a wrong logit exceeds its mean by z; both are in its standard deviations.
 
-    `variance` is that of a logit z_out(u)^T Q given |Q|, and `total` has the spread of the overlaps too. On the sphere the logit over |Q|
-    is a cosine, and its stereographic image, cos / sin, takes the place of both.
+    On the sphere a logit over sqrt(d) is a cosine, spread around a direction; docs/theory.md, section 3.1.
     """
     if not moments.overlap or moments.random_length:
-        return (own - mean) / np.sqrt(total)
-    length = np.sqrt(np.maximum(variance, 1e-30) * d)
-    own, mean = (cos / np.sqrt(1 - np.minimum(cos * cos, 0.999999)) for cos in (own / length, mean / length))
-    return (own - mean) * np.sqrt((d - 1) * variance / total)
-
-
-def upper_tail(z: np.ndarray, d: int, moments: Moments) -> np.ndarray:
-    """Probability that a wrong label's logit exceeds its mean by z of its `deviations`."""
-    if not moments.overlap or moments.random_length:
         return ndtr(-z)
-    at = np.linspace(-40, 40, 8001)
-    return np.interp(z, at, stdtr(d - 1, -at))
+    reached, sine = (np.clip(logit / np.sqrt(d), -0.999, 0.999) for logit in (mean + z, mean))
+    tangents = reached / np.sqrt(1 - reached**2) - sine / np.sqrt(1 - sine**2)
+    at = np.linspace(-40, 40, 16001)
+    return np.interp(tangents * np.sqrt(d - 1), at, stdtr(d - 1, -at))
 
 
 def normal_from_skewed(z: np.ndarray, skewness: np.ndarray) -> np.ndarray:

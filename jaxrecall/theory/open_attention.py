@@ -102,9 +102,9 @@ def locked_part(score: float, of: Scores, V: int, L: int) -> tuple[np.ndarray, f
     snr = of.snr * np.exp(of.variation**2 - of.variation * ndtri(third))
     sigma = score / snr
     exposed = snr + of.exposure * ndtri(first)
-    variance = sigma * sigma
-    if L > 2 and variance.mean() < 2 * math.log(L - 1):
-        rivals = math.log(L - 1) + variance / 2
+    typical = score / of.snr
+    if L > 2 and typical * typical < 2 * math.log(L - 1):
+        rivals = math.log(L - 1) + sigma**2 / 2
         mass = expit(sigma * (exposed + ndtri(second)) - rivals)
         stray = ((1 - mass) ** 2).mean() / (L - 1) * (mass.mean() / (mass**2).mean()) ** 2
         return ndtr(exposed - rivals / sigma), float(stray)
