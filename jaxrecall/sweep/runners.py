@@ -20,8 +20,8 @@ from .running.progress import Remarks, Traces, duration
 from .running.recorder import Failure
 
 WIDTH = 8
-"""Runs of a simulator of a user that are vmapped together; fewer are filled up, so that each combination of static fields has one
-program."""
+"""Runs of a simulator of a user that are vmapped together; fewer are filled up, so that each
+combination of static fields has one program."""
 
 BATCH_SECONDS = 0.25
 ANNOUNCED_SECONDS = 10.0
@@ -37,10 +37,12 @@ Metrics = list[dict[str, Any]]
 
 
 class BatchRunner:
-    """Runs chunks batch by batch through compiled programs, with several batches always in progress. Creating one starts JAX.
+    """Runs chunks batch by batch through compiled programs, with several batches always in
+    progress. Creating one starts JAX.
 
-    On a CPU the runs of a batch run one after the other, and several threads run one batch each. On an accelerator the runs of a
-    batch are vmapped, while another batch waits. `width` is how many runs of a shape share the memory.
+    On a CPU the runs of a batch run one after the other, and several threads run one batch each. On
+    an accelerator the runs of a batch are vmapped, while another batch waits. `width` is how many
+    runs of a shape share the memory.
     """
 
     def __init__(self, terms: Terms, remarks: Remarks):
@@ -58,7 +60,8 @@ class BatchRunner:
         """Seconds that each program took to compile, None if an earlier process had."""
 
     def rows(self, chunk: Chunk) -> Iterator[tuple[list[Run], Traces]]:
-        """Runs of the chunk and their rows, batch by batch; runs that an error bound rejects come last, in the exact form.
+        """Runs of the chunk and their rows, batch by batch; runs that an error bound rejects come
+        last, in the exact form.
 
         Where memory runs out, the width of this program is halved for the rest of the call.
         """
@@ -126,10 +129,11 @@ class BatchRunner:
                     yield done, metrics, seconds
 
     def _by_cost(self, shape: Shape, runs: list[Run], most: int, threads: int) -> Iterator[Costs]:
-        """Batches of at most `most` runs and `batch_seconds` of work, on a CPU small enough to go round all threads.
+        """Batches of at most `most` runs and `batch_seconds` of work, on a CPU small enough to go
+        round all threads.
 
-        The most expensive come first, so that all threads finish at about the same time.
-        Batches that run together are of similar length.
+        The most expensive come first, so that all threads finish at about the same time. Batches
+        that run together are of similar length.
         """
         if self.program.on_cpu():
             most = min(most, max(1, len(runs) // (4 * threads)))
@@ -169,7 +173,8 @@ class CustomRunner:
         self.programs: dict[tuple[Any, int], Any] = {}
 
     def rows(self, chunk: Chunk) -> Iterator[tuple[list[Run], Traces | Failure]]:
-        """Runs of the chunk and their rows, or how they failed; an exception while a program is made is raised.
+        """Runs of the chunk and their rows, or how they failed; an exception while a program is
+        made is raised.
 
         Where memory runs out, the batches are halved.
         """

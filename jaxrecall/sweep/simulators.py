@@ -36,7 +36,8 @@ class RecallSimulator:
     Attributes:
         name: "jaxrecall", or module:name of a simulator of one's own.
         version: of its numbers; rows of two versions do not mix.
-        fields: of its points, each with `type`, `default` and, as metadata, kind, symbol, legend and limits.
+        fields: of its points, each with `type`, `default` and, as metadata, kind, symbol, legend
+            and limits.
         columns: of its rows, in order: Arrow type and meaning.
         accuracy: the column that is drawn, fitted and searched, a fraction.
     """
@@ -80,8 +81,9 @@ def simulator_of(grid: Grid) -> RecallSimulator | Simulator:
 def runner_for(terms: Terms, remarks: Remarks) -> Runner:
     """What runs the chunks of a plan with these terms in this process. Starts JAX.
 
-    Its `rows(chunk)` yields runs of the chunk with their rows, or with the Failure of these alone; an exception is one of all that
-    are left. Its `measured` and `compiled` are what it has learned for later plans.
+    Its `rows(chunk)` yields runs of the chunk with their rows, or with the Failure of these alone;
+    an exception is one of all that are left. Its `measured` and `compiled` are what it has learned
+    for later plans.
     """
     return CustomRunner(terms, remarks) if terms.simulator else BatchRunner(terms, remarks)
 
@@ -95,12 +97,15 @@ def simulate(point: Point, seed: int | Iterable[int], *, trace: Literal[True]) -
 @overload
 def simulate(point: Point, seed: int | Iterable[int], *, trace: bool) -> Row | list[Row]: ...
 def simulate(point: Point, seed: int | Iterable[int], *, trace: bool = False) -> Row | list[Row]:
-    """The row that a sweep writes for (point, seed), without `seconds` and `bucket`: a dict of the columns in table order.
+    """The row that a sweep writes for (point, seed), without `seconds` and `bucket`: a dict of the
+    columns in table order.
 
-    For a list of seeds it returns a list of rows. Of a run that trains on, it is the row of the last step; with `trace` it returns
-    a list of the rows of all recorded steps, in order of step, seed by seed. The first call for a shape compiles its program, which
-    takes seconds; points of similar sizes share it, and the compiled program is kept for later processes. Raises PointError for what
-    is no point, for seeds out of range or too many, and for a point that needs more than 80 % of this machine's memory.
+    For a list of seeds it returns a list of rows. Of a run that trains on, it is the row of the
+    last step; with `trace` it returns a list of the rows of all recorded steps, in order of step,
+    seed by seed. The first call for a shape compiles its program, which takes seconds; points of
+    similar sizes share it, and the compiled program is kept for later processes. Raises PointError
+    for what is no point, for seeds out of range or too many, and for a point that needs more than
+    80 % of this machine's memory.
 
         >>> from jaxrecall import Point, simulate
         >>> point = Point(V=64, N=1024, d=32, L=8)
@@ -152,9 +157,10 @@ def _rows(point: Point, runs: Sequence[Run]) -> list[list[Row]]:
 def limited_by_kappa(rows: Any, axes: Iterable[str], along: str = "N") -> str:
     """A line about the cells in which a larger kappa would raise recall, empty if there are none.
 
-    `attention_top1` is the part of the sequences in which the informative token has the largest score, and `attention_mass` the attention
-    that it gets. Where scores are right but too small, the first exceeds the second. Runs that train on are left out: they find
-    attention by themselves.
+    `attention_top1` is the part of the sequences in which the informative token has the largest
+    score, and `attention_mass` the attention that it gets. Where scores are right but too small,
+    the first exceeds the second. Runs that train on are left out: they find attention by
+    themselves.
 
     Args:
         rows: one row per run, as `load` returns them.
