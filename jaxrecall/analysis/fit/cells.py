@@ -8,7 +8,7 @@ the same counts, seed by seed. Such a cell is a copy: one piece of evidence, how
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -115,15 +115,15 @@ def families(frame: Table, along: str = "N") -> tuple[list[Family], list[str]]:
         remarks.append(line)
     seeds = seed_columns(frame)
     _refuse_runs_twice(frame, [*axes, along], seeds)
-    powers = tuple(filter(lambda axis: _is_scale(frame[axis]), axes)) if own else tuple(axis for axis in ("N", *LAW) if axis != along)
+    scales = [axis for axis in axes if frame[axis].dtype.kind in "iuf" and (frame[axis] > 0).all()]
+    powers = tuple(scales if own else [axis for axis in ("N", *LAW) if axis != along])
     falls = _falls(frame, along)
     parts = {"all": frame} if own else {"m = 0": frame[frame["m"] == 0], "m > 0": frame[frame["m"] > 0]}
     found = []
     for name, rows in parts.items():
         if len(rows):
             numbers = rows.groupby(seeds, sort=True, dropna=False).ngroup().to_numpy()
-            cells = _cells(rows.assign(_seed=numbers, _level=rows[along]), axes, falls)
-            cells = [replace(cell, reference=_reference(reference, cell.at)) for cell in cells] if len(reference) else cells
+            cells = _cells(rows.assign(_seed=numbers, _level=rows[along]), axes, falls, reference)
             found.append(Family(name, cells, powers, along, falls))
     return found, remarks
 
@@ -145,11 +145,6 @@ def _reference(rows: Table, at: dict[str, Any]) -> float:
     return float((rows["n_correct"] / rows["n_test"]).mean())
 
 
-def _is_scale(column: Table) -> bool:
-    """Whether an axis may get an exponent: numbers greater than 0."""
-    return column.dtype.kind in "iuf" and bool((column > 0).all())
-
-
 def _refuse_runs_twice(frame: Table, point: list[str], seeds: list[str]) -> None:
     copies = frame.groupby([*point, *seeds], dropna=False, observed=True).size()
     if (twice := copies[copies > 1]).empty:
@@ -160,7 +155,7 @@ def _refuse_runs_twice(frame: Table, point: list[str], seeds: list[str]) -> None
     raise FitError(f"rows: {len(twice)} runs come more than once, the first at {where}{hint}; keep one row per point, seed and step")
 
 
-def _cells(rows: Table, axes: list[str], falls: bool) -> list[Cell]:
+def _cells(rows: Table, axes: list[str], falls: bool, reference: Table) -> list[Cell]:
     """The cells of a family; `_seed` numbers the seed of each row, `_level` is its value along the axis."""
     cells: list[Cell] = []
     groups = rows.groupby(axes, sort=True, dropna=False, observed=True) if axes else rows.groupby(lambda _: 0)
@@ -172,7 +167,8 @@ def _cells(rows: Table, axes: list[str], falls: bool) -> list[Cell]:
         levels, k, n = _merged(levels, n - k if falls else k, n)
         original = originals[len(cells)]
         values = dict(zip(axes, map(_plain, at), strict=True)) if axes else {}
-        cells.append(Cell(values, levels, k, n, None if original is None else cells[original].at))
+        copy_of = None if original is None else cells[original].at
+        cells.append(Cell(values, levels, k, n, copy_of, _reference(reference, values) if len(reference) else np.nan))
     return cells
 
 

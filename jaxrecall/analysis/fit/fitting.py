@@ -21,6 +21,7 @@ RESAMPLES, LEAST_RESAMPLES, MOST_RESAMPLES = 400, 100, 1_000_000
 RESAMPLINGS = f"whole numbers from {LEAST_RESAMPLES} to {MOST_RESAMPLES}"
 MAX_THETAS = 1000
 FRACTIONS = f"fractions between 0 and 1, up to {MAX_THETAS} of them, as in 0.5 0.9"
+TEXTS = "a text or a list of texts"
 ALL = ""
 """The regime of a law through all cells."""
 
@@ -83,7 +84,8 @@ def fit(
     thetas = fractions(thetas)
     if not LEAST_RESAMPLES <= expect("resamples", resamples, int, RESAMPLINGS, FitError) <= MOST_RESAMPLES:
         raise refusal("resamples", shown(resamples), RESAMPLINGS, FitError)
-    where = [where] if isinstance(where, str) else list(dict.fromkeys(texts("where", where)))
+    listed = [where] if isinstance(where, str) else as_list("where", where, TEXTS, FitError, MAX_THETAS)
+    where = [*dict.fromkeys(expect("where", text, str, TEXTS, FitError) for text in listed)]
     frame = crossing(frame, of)
     families, remarks = cells.families(at_steps(frame, step), along_of(frame, along))
     axes = list(families[0].cells[0].at)
@@ -130,12 +132,6 @@ def fractions(thetas: Any) -> list[float]:
     return list(dict.fromkeys(map(float, given)))
 
 
-def texts(argument: str, values: Any) -> list[str]:
-    """A list of texts; raises FitError for anything else."""
-    allowed = "a text or a list of texts"
-    return [expect(argument, text, str, allowed, FitError) for text in as_list(argument, values, allowed, FitError, MAX_THETAS)]
-
-
 def regimes(families: Sequence[Family], where: Sequence[str]) -> list[dict[str, Family]]:
     """For each family the regimes, by expression, each as a family of its cells; all its cells if there is no expression.
 
@@ -147,10 +143,8 @@ def regimes(families: Sequence[Family], where: Sequence[str]) -> list[dict[str, 
     found = [{text: [cell for cell in family.cells if holds(text, cell)] for text in where} for family in families]
     if empty := [text for text in where if not any(by_text[text] for by_text in found)]:
         raise FitError([f"where: {text!r} holds for no cell" for text in empty])
-    return [
-        {text: replace(family, cells=mine) for text, mine in by_text.items() if mine}
-        for family, by_text in zip(families, found, strict=True)
-    ]
+    pairs = zip(families, found, strict=True)
+    return [{text: replace(family, cells=mine) for text, mine in by_text.items() if mine} for family, by_text in pairs]
 
 
 def holds(text: str, cell: Cell) -> bool:
