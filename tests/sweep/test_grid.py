@@ -610,6 +610,7 @@ def test_a_set_takes_the_parameter_of_a_law_as_one_key(tmp_path):
         (BASE + "keep: [dd]", ["grid.yaml:2: keep.0: got 'dd'; allowed: helpers that axes or derive define, and there are none"]),
         (BASE + "keep: [d]", ["grid.yaml:2: keep.0: got 'd', which is a column of every row; allowed: helpers"]),
         (BASE + "keep: alpha", ["grid.yaml:2: keep: got 'alpha'; allowed: a list, such as [alpha]"]),
+        (BASE + "keep: [1]", ["grid.yaml:2: keep.0: got 1; allowed: names"]),
         (BASE + "keep: [snr]", ["grid.yaml:2: keep.0: got 'snr', which is a column of every row; allowed: helpers"]),
         (
             BASE + "keep: [edgy]\nblocks: [{axes: {edge: 3}, where: ['edge > 2']}]",

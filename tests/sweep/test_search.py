@@ -36,7 +36,7 @@ def level(k):
 
 
 def lattice(low, high, real=False):
-    return Search("eta" if real else "N", from_=low, to=high).lattice(Names())
+    return Search("eta" if real else "N", (0.5,), low, high, 0.3, 400).lattice(Names())
 
 
 # the estimate

@@ -2,10 +2,11 @@
 
 From bottom to top:
 
-    schema       kinds of values: the check, the messages and the JSON Schema of each, from one declaration
+    schema.json  what a grid file may hold, but for the names of fields
+    schema       checks plain data against a JSON Schema
     expr         the arithmetic of where and derive
     axes         the names that a grid may use; the values of an axis: one, a list, a spacing
-    file         the sections of a grid file
+    file         the records that a grid file describes
     document     YAML as plain data, with the line that every value came from, and --set
     names        finds names that are unknown, unused, missing, misplaced or given twice
     expand       blocks to points

@@ -21,9 +21,8 @@ from ..settings import Settings
 from .axes import Names, law_parameters
 from .document import Document, read_document
 from .expand import Line, OnProgress, expand, followers
-from .file import SEARCH_MIN_SEEDS, GridFile, Limits, Search, grid_file, plain
+from .file import SEARCH_MIN_SEEDS, GridFile, Limits, Search, plain, read_file
 from .names import WrongNames
-from .schema import Mistakes
 
 GridLike = Mapping[str, Any] | str | os.PathLike[str] | Point | Sequence[Point]
 
@@ -126,8 +125,7 @@ def _from_document(document: Document, on_progress: OnProgress, simulator: Any) 
     given = document.data.get("simulator") if simulator is None else simulator
     document.data.setdefault("name", Path(document.path).stem)
     names = Names(_imported(document, given) if isinstance(given, str) else simulator)
-    mistakes: Mistakes = []
-    file: GridFile = grid_file(names).read(document.data, (), mistakes)
+    file, mistakes = read_file(document.data, names)
     if not mistakes and file.search and len(file.seeds) < SEARCH_MIN_SEEDS:
         allowed = f"allowed with search: at least {SEARCH_MIN_SEEDS}, better {{count: 200}}"
         mistakes.append((("seeds",), f"got {len(file.seeds)}; {allowed}"))
@@ -137,7 +135,9 @@ def _from_document(document: Document, on_progress: OnProgress, simulator: Any) 
     expansion = expand(document, file, names, on_progress)
     about = given if isinstance(given, str) or not given else given.name
     blocks = with_hashes(document.data.get("blocks"))
-    resolved = plain(file) | {"seeds": _as_seeds(file.seeds), "blocks": blocks, "simulator": about}
+    search = plain(file.search) if file.search else None
+    resolved = {"schema": 1, **plain(file), "limits": plain(file.limits), "search": search}
+    resolved |= {"seeds": _as_seeds(file.seeds), "blocks": blocks, "simulator": about}
     return Grid(
         name=file.name,
         root_seed=file.root_seed,
@@ -149,7 +149,7 @@ def _from_document(document: Document, on_progress: OnProgress, simulator: Any) 
         lines=expansion.lines,
         kept=expansion.kept,
         limits=file.limits,
-        settings=Settings(precision=file.run.precision, part_seconds=file.run.part_seconds),
+        settings=Settings(**file.run),
         search=file.search,
         resolved={name: value for name, value in resolved.items() if value is not None},
         simulator=names.simulator if given else None,

@@ -29,7 +29,7 @@ class WrongNames:
         self.searched = axis if isinstance(axis, str) else None
 
     def __iter__(self) -> Found:
-        yield from self._misplaced(("base",), {name: ("base", name) for name in self.given | self.file.base.keys() & {"root_seed"}})
+        yield from self._misplaced(("base",), {name: ("base", name) for name in self.given})
         blocks: dict[Location, Block] = {("blocks", i): block for i, block in enumerate(self.file.blocks)}
         if "blocks" not in self.document.data:
             blocks = {(): Block()}
@@ -55,18 +55,16 @@ class WrongNames:
         columns = getattr(self.names.simulator, "columns", self.names.fields)
         given = {name for at, block in blocks.items() for name in block.locations(at)} | {self.searched or ""} - {""}
         helpers = sorted(name for name in given if name not in self.names and name not in columns)
+        allowed = ", ".join(helpers) or "helpers that axes or derive define, and there are none"
         for i, name in enumerate(self.file.keep or ()):
-            if name in self.names or name in columns:
-                yield ("keep", i), f"got {name!r}, which is a column of every row; allowed: {', '.join(helpers) or 'helpers'}"
-            elif name not in helpers:
-                allowed = ", ".join(helpers) or "helpers that axes or derive define, and there are none"
-                yield ("keep", i), f"got {name!r}{suggest(name, helpers)}; allowed: {allowed}"
+            if name is not WRONG and name not in helpers:
+                known = name in self.names or name in columns
+                why = ", which is a column of every row" if known else suggest(name, helpers)
+                yield ("keep", i), f"got {name!r}{why}; allowed: {allowed}"
 
     def _misplaced(self, at: Location, locations: dict[str, Location]) -> Found:
         if self.names.other_rate and locations.keys() >= self.names.other_rate.keys():
             yield at, "got both kappa and gamma; give one, the other follows"
-        if "root_seed" in locations:
-            yield locations["root_seed"], "is not given here; allowed: one root_seed at the top of the file"
         if self.searched in locations:
             yield locations[self.searched], "is given, and search varies it; leave it out here: search.from and search.to bound it"
 
