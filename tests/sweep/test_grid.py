@@ -471,7 +471,7 @@ def test_a_set_takes_the_parameter_of_a_law_as_one_key(tmp_path):
     path.write_text("base: {embedding: gaussian}")
     sets = ["base.embedding.rho=0.3", "blocks.0.axes.zip.tokens.s=[1, 2]", "blocks.0.axes.zip.tokens.s.1=3"]
     data = {"base": {"embedding": "gaussian", "embedding.rho": 0.3}, "blocks": [{"axes": {"zip": {"tokens.s": [1, 3]}}}]}
-    document = read_document(path, sets, {"embedding", "tokens"})
+    document = read_document(path, sets)
     assert (document.data, document.errors) == (data, [])
     assert document.origin(("base", "embedding.rho")) == "--set base.embedding.rho=0.3"
 

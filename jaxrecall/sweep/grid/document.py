@@ -7,7 +7,7 @@ an error. Tags that would build objects are refused. Anchors cannot unfold witho
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from ...errors import GridError, shown
+from ...model.point import LAW_FIELDS
 from .schema import Location
 
 MAX_FILE_BYTES, MAX_VALUES, MAX_DEPTH = 16 * 2**20, 500_000, 100
@@ -70,10 +71,10 @@ def dotted(location: Location) -> str:
     return ".".join(map(str, location))
 
 
-def read_document(path: str | Path, sets: Sequence[str] = (), laws: Collection[str] = ()) -> Document:
+def read_document(path: str | Path, sets: Sequence[str] = ()) -> Document:
     """The mapping in the YAML file `path`, with each `--set` text ("base.V=512", later ones win) in place.
 
-    In a `--set`, the name of one of `laws` and that of its parameter are one key, as in base.embedding.rho. Raises GridError:
+    In a `--set`, the name of a law and that of its parameter are one key, as in base.embedding.rho. Raises GridError:
     unreadable, not YAML, no mapping at the top. A repeated key, or a `--set` that fits nowhere, becomes a line in `errors`, so
     that it is reported together with later errors.
     """
@@ -86,7 +87,7 @@ def read_document(path: str | Path, sets: Sequence[str] = (), laws: Collection[s
     document.data = data
     for text in sets:
         try:
-            _set(document, text, laws)
+            _set(document, text)
         except GridError as error:
             document.errors += error.lines
     return document
@@ -94,16 +95,16 @@ def read_document(path: str | Path, sets: Sequence[str] = (), laws: Collection[s
 
 def _text(path: str) -> str:
     try:
-        with Path(path).open("rb") as file:
+        with open(path, "rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise GridError(f"{path}: is not UTF-8 text; allowed: a YAML file") from None
     except (OSError, ValueError) as error:  # a path that holds a null character is a ValueError
         raise GridError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if len(content) > MAX_FILE_BYTES:
         raise GridError(f"{path}: is too large; allowed: up to {MAX_FILE_BYTES} bytes")
-    return text
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise GridError(f"{path}: is not UTF-8 text; allowed: a YAML file") from None
 
 
 class _Reader:
@@ -160,35 +161,50 @@ class _Reader:
         return values
 
 
-def _set(document: Document, text: str, laws: Collection[str]) -> None:
+def _set(document: Document, text: str) -> None:
     """Writes one `--set` text, "blocks.0.axes.d=[8, 16]", into the data; raises GridError."""
     about_set = f"--set {text if len(text) <= 80 else text[:77] + '...'}"
     path, equals, value = text.partition("=")
-    parts = [part.strip() for part in path.split(".")]
-    for i in [i for i, part in enumerate(parts[:-1]) if part in laws and not parts[i + 1].isdecimal()][::-1]:
-        parts[i : i + 2] = [".".join(parts[i : i + 2])]
-    if not equals or not all(parts):
+    keys = _keys(path)
+    if not equals or not all(keys):
         raise GridError(f"{about_set}: is malformed; allowed: KEY=VALUE such as base.V=512 or blocks.0.axes.d=[8,16]")
     inside: Any = document.data
     location: Location = ()
-    for part, following in zip_longest(parts, parts[1:]):
-        around = dotted(location) or "the file"
-        step: Any = part
-        if isinstance(inside, list):
-            if not part.isdecimal() or len(part) > 9 or int(part) >= len(inside):
-                allowed = f"0 to {len(inside) - 1}" if inside else "none, the list is empty"
-                message = f"got {part[:40]!r} in {around}, a list; allowed: {allowed}, or the whole of {around} at once"
-                raise GridError(f"{about_set}: {message}")
-            step = int(part)
-        elif not isinstance(inside, dict):
-            raise GridError(f"{about_set}: {around} is {shown(inside)}, not a mapping; allowed: {around}=VALUE")
+    for key, following in zip_longest(keys, keys[1:]):
+        try:
+            step = _step(inside, key, dotted(location) or "the file")
+        except ValueError as error:
+            raise GridError(f"{about_set}: {error}") from None
         location = (*location, step)
         if following is None:
             document.origins = {place: line for place, line in document.origins.items() if place[: len(location)] != location}
             inside[step] = _Reader(document, lambda mark: about_set).read(value, location)
             document.origins[location] = about_set
-            return
-        if (inside[step] if isinstance(inside, list) else inside.get(step)) is None:
-            inside[step] = [{}] if location == ("blocks",) and following == "0" else {}
-            document.origins[location] = about_set
-        inside = inside[step]
+        else:
+            if (inside[step] if isinstance(inside, list) else inside.get(step)) is None:
+                inside[step] = [{}] if location == ("blocks",) and following == "0" else {}
+                document.origins[location] = about_set
+            inside = inside[step]
+
+
+def _keys(path: str) -> list[str]:
+    """The keys of a dotted path, in which the name of a law and that of its parameter are one, as in embedding.rho."""
+    keys: list[str] = []
+    for key in map(str.strip, path.split(".")):
+        if keys and keys[-1] in LAW_FIELDS and key and not key.isdecimal():
+            keys[-1] += f".{key}"
+        else:
+            keys.append(key)
+    return keys
+
+
+def _step(inside: Any, key: str, around: str) -> str | int:
+    """The key or index in data that are a mapping or a list; raises ValueError."""
+    if isinstance(inside, dict):
+        return key
+    if not isinstance(inside, list):
+        raise ValueError(f"{around} is {shown(inside)}, not a mapping; allowed: {around}=VALUE")
+    if not key.isdecimal() or len(key) > 9 or int(key) >= len(inside):
+        allowed = f"0 to {len(inside) - 1}" if inside else "none, the list is empty"
+        raise ValueError(f"got {key[:40]!r} in {around}, a list; allowed: {allowed}, or the whole of {around} at once")
+    return int(key)

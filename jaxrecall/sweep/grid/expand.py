@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import cache
 from typing import Any, NamedTuple
 
 from ...errors import GridError, PointError, Problem
@@ -33,22 +33,21 @@ _RESOLVED = {"activation", "embedding", "embedding_out", "tokens", "noise_tokens
 
 
 class Levels(Mapping[Any, Any]):
-    """The points of a cell by level or its k in the lattice, each made when it is asked for."""
+    """The points of a cell by level or its k in the lattice, each made when it is asked for, once."""
 
     def __init__(self, ks: Iterable[Any], make: Callable[[Any], Any]):
-        self.made: dict[Any, Any] = dict.fromkeys(ks)
-        self.make = make
+        self.ks, self.make = dict.fromkeys(ks), cache(make)
 
     def __getitem__(self, k: Any) -> Any:
-        if self.made[k] is None:
-            self.made[k] = self.make(k)
-        return self.made[k]
+        if k not in self.ks:
+            raise KeyError(k)
+        return self.make(k)
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self.made)
+        return iter(self.ks)
 
     def __len__(self) -> int:
-        return len(self.made)
+        return len(self.ks)
 
 
 class Line(NamedTuple):
@@ -83,47 +82,51 @@ def expand(document: Document, file: GridFile, names: Names, on_progress: OnProg
     """All points of the grid; raises GridError with a line for each kind of invalid point, or if no point or too many are left."""
     kept: dict[str, Values] = {}
     blocks = [_Expanded(names, file, i, block, kept) for i, block in enumerate(file.blocks or [Block()])]
-    n_raw, n_excluded, n_duplicates = sum(block.n_raw for block in blocks), 0, 0
-    most = file.limits.max_runs // file.runs_each
+    n_raw, most = sum(block.n_raw for block in blocks), file.limits.max_runs // file.runs_each
     if most == 0 or n_raw > 20 * max(file.limits.max_runs, 1_000_000):
         raise _too_many(document, file, n_raw, " before where,")
-    points: dict[Any, Any] = {}
-    lines: dict[Any, Line] = {}
-    first, counts = dict[Any, str](), Counter[Any]()  # of each kind of invalid points
+    found: dict[Any, Any] = {}  # points, or lines of a search
+    n_found, faults = 0, _Faults()
     for n_done, (block, row) in enumerate((each, row) for each in blocks for row in each.rows()):
         if n_done % BETWEEN == 0:
             on_progress(n_done, n_raw)
         values = block.values(row)
         try:
-            line = block.line(values) if file.search else None
-            point = next(iter(line.levels.values()), None) if line else block.point(values)
+            one = block.line(values) if file.search else block.point(values)
         except PointError as error:
-            for problem in error.problems:
-                remedy = problem.where or problem.message.rpartition("; allowed: ")[2].split(", at ")[0]
-                kind = block.location_of(problem.argument), problem.argument, remedy
-                counts[kind] += 1
-                if counts[kind] == 1:
-                    first[kind] = block.about(problem, row, values)
+            faults.add(block, error, row, values)
             continue
-        if point is None:
-            n_excluded += 1
-            continue
-        name = line.name if line else point.point_id
-        if points.setdefault(name, point) is not point:
-            n_duplicates += 1
-        elif line:
-            lines[name] = line
-        if len(points) > max(MAX_KEPT, most):
-            raise _too_many(document, file, len(points), f" so far, of {n_raw},")
-    if first:
-        told = {kind: f"{counts[kind]} of {_points(n_raw)} cannot be simulated{about}" for kind, about in first.items()}
-        raise GridError([document.line(kind[0], message) for kind, message in told.items()])
-    if not points:
+        if one is not None:
+            found.setdefault(one.name if file.search else one.point_id, one)
+            n_found += 1
+        if len(found) > max(MAX_KEPT, most):
+            raise _too_many(document, file, len(found), f" so far, of {n_raw},")
+    if faults:
+        raise GridError([document.line(place, message) for place, message in faults.lines(n_raw)])
+    if not found:
         empty = "excludes all of {}, no block has any left; allowed: conditions that some meet"
         raise GridError([document.line((*block.location, "where"), empty.format(_points(block.n_raw))) for block in blocks])
-    if len(points) > most:
-        raise _too_many(document, file, len(points))
-    return Expansion(tuple(points.values()), n_duplicates, n_excluded, tuple(lines.values()), kept)
+    if len(found) > most:
+        raise _too_many(document, file, len(found))
+    lines = tuple(found.values()) if file.search else ()
+    points = tuple(next(iter(line.levels.values())) for line in lines) or tuple(found.values())
+    return Expansion(points, n_found - len(found), n_raw - n_found, lines, kept)
+
+
+class _Faults(dict[tuple[Any, ...], list[Any]]):
+    """How many points are invalid for each reason, and what is said of the first of them."""
+
+    def add(self, block: _Expanded, error: PointError, row: Values, values: Values) -> None:
+        for problem in error.problems:
+            remedy = problem.where or problem.message.rpartition("; allowed: ")[2].split(", at ")[0]
+            kind = block.location_of(problem.argument), problem.argument, remedy
+            if kind not in self:
+                self[kind] = [0, block.about(problem, row, values)]
+            self[kind][0] += 1
+
+    def lines(self, n_raw: int) -> Iterator[tuple[Location, str]]:
+        for (place, *_), (count, about) in self.items():
+            yield place, f"{count} of {_points(n_raw)} cannot be simulated{about}"
 
 
 def _too_many(document: Document, file: GridFile, n_points: int, about: str = "") -> GridError:
@@ -155,6 +158,8 @@ class _Expanded:
             self.searched, self.lattice = search.axis, search.lattice(names)
             self.start[search.axis], self.locations[search.axis] = search.from_, ("search",)
             self.followers = followers(block.derive, search.axis)
+            joined = self.followers or any(search.axis in line.names for line in block.where)
+            self.separate = not joined and names.kind(search.axis) not in ("size", "law")
         self.arguments = [name for name in {**self.start, **self.locations} if name in names or name == "root_seed"]
 
     def rows(self) -> Iterator[Values]:
@@ -164,48 +169,43 @@ class _Expanded:
 
     def values(self, row: Values) -> Values:
         """`row` over the base; null in a row means that the default of the field holds."""
-        nulls = {name: self.names.defaults.get(name) for name, value in row.items() if value is None} if None in row.values() else {}
-        return {**self.start, **row, **nulls}
+        defaults = self.names.defaults
+        return self.start | {name: defaults.get(name) if value is None else value for name, value in row.items()}
 
-    def line(self, values: Values) -> Line:
-        """The points at these values of base and axes along the searched axis; raises PointError if none of them is valid.
+    def line(self, values: Values) -> Line | None:
+        """The points at these values of base and axes along the searched axis, None if where lines exclude all.
 
         Of levels with the same point the first counts. An m of 0 that follows the axis is no level. Where nothing joins the axis with
-        other fields, levels between two valid ones are valid, and their points are not made yet.
+        other fields, levels between two valid ones are valid, and their points are not made yet. Raises PointError if none is valid.
         """
-
-        def make(k: int) -> Any:
-            return self.point(values | {self.searched: self.lattice[k]})
-
-        joined = self.followers or any(self.searched in line.names for line in self.block.where)
-        if not joined and self.names.kind(self.searched) not in ("size", "law") and len(self.lattice) > 1:
+        levels = Levels(self.lattice, lambda k: self.point(values | {self.searched: self.lattice[k]}))
+        if self.separate and len(levels) > 1:
             with suppress(PointError):
-                levels = Levels(self.lattice, make)
-                if levels[min(levels)] is not None and levels[max(levels)] is not None:
+                if None not in (levels[min(levels)], levels[max(levels)]):
                     return Line(levels, "", {})
         found: dict[str, tuple[int, Any]] = {}
         problems: list[list[Problem]] = []
         bounds: dict[str, None] = {}
         for k in self.lattice:
             try:
-                point = make(k)
+                point = levels[k]
             except PointError as error:
                 problems.append(error.problems)
-                bounds.setdefault(error.problems[0].argument)
+                bounds[error.problems[0].argument] = None
                 continue
-            if point is not None and "m" in self.followers and point.m == 0:
-                bounds.setdefault("m")
-            elif point is None:
-                bounds.setdefault("where")
+            if point is None or ("m" in self.followers and point.m == 0):
+                bounds["where" if point is None else "m"] = None
             else:
                 found.setdefault(point.point_id, (k, point))
-        if not found and all(problem == problems[0] for problem in problems) and problems:
+        if found:
+            helpers = {name: values[name] for name in self.axes if self.followers and name not in self.names}
+            return Line(dict(found.values()), ", ".join(bounds), helpers)
+        if bounds.keys() == {"where"}:
+            return None
+        if problems and all(problem == problems[0] for problem in problems):
             raise PointError(problems[0])
-        if not found and (problems or bounds.keys() != {"where"}):
-            last = f", the largest fails as {problems[-1][0]}" if problems else ""
-            raise PointError([Problem(self.searched, f"no level between search.from and search.to is valid{last}")])
-        helpers = {name: values[name] for name in self.axes if self.followers and name not in self.names}
-        return Line(dict(found.values()), ", ".join(bounds), helpers)
+        last = f", the largest fails as {problems[-1][0]}" if problems else ""
+        raise PointError([Problem(self.searched, f"no level between search.from and search.to is valid{last}")])
 
     def point(self, values: Values) -> Any:
         """The point at these values of base and axes, or None if a where line excludes it; raises PointError.
@@ -222,19 +222,23 @@ class _Expanded:
             known = None not in map(values.get, line.names)
             if point is None and not problems and not (known and line.names.isdisjoint(_RESOLVED)):
                 point = self._make(values, problems)
-            if point is None and not known:
+            if point is not None:
+                used = {name: self.names.value(point, name) if name in self.names else values[name] for name in line.names}
+            elif known:
+                used = values
+            else:
                 continue
-            holds = _evaluated(line, values if point is None else self._resolved(line.names, point, values), f"where.{i}", problems)
+            holds = _evaluated(line, used, f"where.{i}", problems)
             if holds is False:
                 return None
             if holds not in (True, None):
                 problems.append(Problem(f"where.{i}", f"{line.text!r}: gives {show(holds)}; allowed: true or false"))
         if point is None and not problems:
             point = self._make(values, problems)
-        if problems:
+        if point is None or problems:
             raise PointError(problems)
         if self.keep:
-            self.kept.setdefault(point.point_id, {name: values.get(name) for name in self.keep})  # type: ignore[union-attr]
+            self.kept.setdefault(point.point_id, {name: values.get(name) for name in self.keep})
         return point
 
     def location_of(self, name: str) -> Location:
@@ -245,15 +249,12 @@ class _Expanded:
         """A problem, the values of the axes where it is, and what would mend it."""
         name, at = problem.argument, ", ".join(f"{axis}={show(value)}" for axis, value in row.items())
         about = (f", the first at {at}" if at else "") + f": {problem}"
-        if name in self.block.derive and "whole numbers" in problem.message and isinstance(value := values[name], float) and value % 1:
+        value = values.get(name) if name in self.block.derive else None
+        if isinstance(value, float) and value % 1 and "whole numbers" in problem.message:
             about += f'; write {name}: "round({self.block.derive[name].text})"'
         if problem.where and self.location and self.locations.get(name) != ("search",):
             about += f'; where: ["{problem.where}"] would exclude them'
         return about
-
-    def _resolved(self, used: Iterable[str], point: Any, values: Values) -> Values:
-        """The values of names: of fields as the point has them, of helpers as they are."""
-        return {name: self.names.value(point, name) if name in self.names else values[name] for name in used}
 
     def _make(self, values: Values, problems: list[Problem]) -> Any:
         """The point, or None and its problems added to `problems`."""

@@ -40,6 +40,11 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 _HINTS = {ast.BitXor: "; a power is **", ast.BitAnd: "; write and", ast.BitOr: "; write or", ast.Invert: "; write not"}
 _ALLOWED = "allowed: numbers, names, quoted text, true, false, + - * / // % **, == != < <= > >=, in [..], and, or, not"
+_FAULTS = {
+    OverflowError: "a number past 1e308",
+    ZeroDivisionError: "division by zero",
+    TypeError: "cannot order text and numbers",
+}
 _NO_CALLS = 'no calls here; define a helper, derive: {edge: "V * log(V)"}, and use it, where: ["N >= edge"]'
 
 
@@ -86,14 +91,8 @@ class Expression:
             if lacking := self.names - used.keys():
                 raise ValueError(f"{min(lacking)} has no value")
             return eval(self._code, _SCOPE, used)
-        except OverflowError:
-            message = "a number past 1e308"
-        except ZeroDivisionError:
-            message = "division by zero"
-        except TypeError:
-            message = "cannot order text and numbers"
-        except ValueError as error:
-            message = str(error)
+        except (ArithmeticError, TypeError, ValueError) as error:
+            message = _FAULTS.get(type(error), str(error))
         at = ", ".join(f"{name}={value!r}" for name, value in used.items())
         raise ValueError(f"{self.text!r}: {message}" + (f", at {at}" if at else ""))
 

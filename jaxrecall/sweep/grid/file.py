@@ -121,7 +121,11 @@ def read_file(data: Any, names: Names) -> tuple[GridFile, list[tuple[Location, s
     values = _right(checker.read(data, schema))
     values["blocks"] = [Block(**_right(block)) for block in values.get("blocks", ())]
     known = {f.name: values[f.name] for f in fields(GridFile) if f.name in values}
-    return GridFile(**known), checker.mistakes
+    file = GridFile(**known)
+    if file.search and len(file.seeds) < SEARCH_MIN_SEEDS and not checker.mistakes:
+        allowed = f"allowed with search: at least {SEARCH_MIN_SEEDS}, better {{count: 200}}"
+        checker.mistakes.append((("seeds",), f"got {len(file.seeds)}; {allowed}"))
+    return file, checker.mistakes
 
 
 def plain(record: Any) -> dict[str, Any]:

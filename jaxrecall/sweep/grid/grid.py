@@ -21,7 +21,7 @@ from ..settings import Settings
 from .axes import Names, law_parameters
 from .document import Document, read_document
 from .expand import Line, OnProgress, expand, followers
-from .file import SEARCH_MIN_SEEDS, GridFile, Limits, Search, plain, read_file
+from .file import GridFile, Limits, Search, plain, read_file
 from .names import WrongNames
 
 GridLike = Mapping[str, Any] | str | os.PathLike[str] | Point | Sequence[Point]
@@ -81,12 +81,12 @@ def read_grid(path: str | Path, sets: Sequence[str] = (), on_progress: OnProgres
     Raises:
         GridError: a line for each error, such as "grid.yaml:7: base.V: got -3; allowed: ...".
     """
-    return from_document(read_document(path, sets, Names(None).laws), on_progress, simulator)
+    return _grid(read_document(path, sets), on_progress, simulator)
 
 
 def rebuilt(resolved: dict[str, Any], simulator: Any = None) -> Grid:
     """The grid that `Grid.resolved` was taken from; raises GridError if this version reads it otherwise."""
-    return from_document(Document("manifest.json", copy.deepcopy(resolved)), simulator=simulator)
+    return _grid(Document("manifest.json", copy.deepcopy(resolved)), simulator=simulator)
 
 
 def as_grid(given: GridLike, seeds: int | Iterable[int] | None = None, simulator: Any = None) -> Grid:
@@ -112,42 +112,29 @@ def as_grid(given: GridLike, seeds: int | Iterable[int] | None = None, simulator
     if seeds is not None:
         document.data["seeds"] = _as_seeds(seeds)
         document.origins = {place: line for place, line in document.origins.items() if place[0] != "seeds"}
-    return from_document(document, simulator=simulator)
+    return _grid(document, simulator=simulator)
 
 
-def from_document(document: Document, on_progress: OnProgress = lambda done, of: None, simulator: Any = None) -> Grid:
+def _grid(document: Document, on_progress: OnProgress = lambda done, of: None, simulator: Any = None) -> Grid:
     """The grid that a document describes, whose paths are relative to its folder; raises GridError with a line for each error."""
-    with paths_from(Path(document.path).parent):
-        return _from_document(document, on_progress, simulator)
-
-
-def _from_document(document: Document, on_progress: OnProgress, simulator: Any) -> Grid:
     given = document.data.get("simulator") if simulator is None else simulator
     document.data.setdefault("name", Path(document.path).stem)
-    names = Names(_imported(document, given) if isinstance(given, str) else simulator)
-    file, mistakes = read_file(document.data, names)
-    if not mistakes and file.search and len(file.seeds) < SEARCH_MIN_SEEDS:
-        allowed = f"allowed with search: at least {SEARCH_MIN_SEEDS}, better {{count: 200}}"
-        mistakes.append((("seeds",), f"got {len(file.seeds)}; {allowed}"))
-    mistakes += WrongNames(document, file, names)
-    if lines := document.errors + [document.line(*mistake) for mistake in mistakes]:
-        raise GridError(lines)
-    expansion = expand(document, file, names, on_progress)
-    about = given if isinstance(given, str) or not given else given.name
-    blocks = with_hashes(document.data.get("blocks"))
-    search = plain(file.search) if file.search else None
-    resolved = {"schema": 1, **plain(file), "limits": plain(file.limits), "search": search}
-    resolved |= {"seeds": _as_seeds(file.seeds), "blocks": blocks, "simulator": about}
+    with paths_from(Path(document.path).parent):
+        names = Names(_imported(document, given) if isinstance(given, str) else simulator)
+        file, mistakes = read_file(document.data, names)
+        mistakes += WrongNames(document, file, names)
+        if lines := document.errors + [document.line(*mistake) for mistake in mistakes]:
+            raise GridError(lines)
+        expansion = expand(document, file, names, on_progress)
+        blocks = with_hashes(document.data.get("blocks"))
+    resolved = {"schema": 1, **plain(file), "limits": plain(file.limits), "search": file.search and plain(file.search)}
+    resolved |= {"seeds": _as_seeds(file.seeds), "blocks": blocks, "simulator": getattr(given, "name", given)}
     return Grid(
         name=file.name,
         root_seed=file.root_seed,
         seeds=file.seeds,
-        points=expansion.points,
-        n_duplicates=expansion.n_duplicates,
-        n_excluded=expansion.n_excluded,
+        **expansion._asdict(),
         axes=_varying(file, names, expansion.points),
-        lines=expansion.lines,
-        kept=expansion.kept,
         limits=file.limits,
         settings=Settings(**file.run),
         search=file.search,

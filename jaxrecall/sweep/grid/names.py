@@ -5,12 +5,11 @@ Works on a file of which some values may be wrong, so that these mistakes are re
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from ...errors import suggest
 from .axes import Names
 from .document import Document
-from .expr import Expression
 from .file import Block, GridFile
 from .schema import WRONG, Location
 
@@ -24,36 +23,40 @@ class WrongNames:
     def __init__(self, document: Document, file: GridFile, names: Names):
         self.document, self.file, self.names = document, file, names
         self.given = {name for name, value in file.base.items() if value is not None}
+        self.blocks: dict[Location, Block] = {("blocks", i): block for i, block in enumerate(file.blocks)}
+        if "blocks" not in document.data:
+            self.blocks = {(): Block()}
         search = document.data.get("search")
         axis = search.get("axis") if isinstance(search, dict) else None
         self.searched = axis if isinstance(axis, str) else None
 
     def __iter__(self) -> Found:
         yield from self._misplaced(("base",), {name: ("base", name) for name in self.given})
-        blocks: dict[Location, Block] = {("blocks", i): block for i, block in enumerate(self.file.blocks)}
-        if "blocks" not in self.document.data:
-            blocks = {(): Block()}
-        wrong_axis = "search" in self.document.data and self.searched is None
-        if self.searched and not self.names.is_number(self.searched):
-            used = [any(self.searched in e.names for e in block.derive.values() if e is not WRONG) for block in blocks.values()]
-            if wrong_axis := self.searched in self.names or not all(used):
-                allowed = f"allowed: {', '.join(self.names.numbers)}, or a helper that derive uses in every block"
-                yield ("search", "axis"), f"got {self.searched!r}{suggest(self.searched, self.names.numbers)}; {allowed}"
-        yield from self._in_keep(blocks)
-        for at, block in blocks.items():
+        wrong_axis = [*self._in_search()] if "search" in self.document.data else []
+        yield from wrong_axis
+        yield from self._in_keep()
+        for at, block in self.blocks.items():
+            locations = block.locations(at)
             yield from self._in_axes(block, at)
-            yield from self._in_expressions(block, block.locations(at), at)
-        for name in self.names.required:
-            if wrong_axis or name in self.file.base or name == self.searched:
-                continue
-            lacking = [at for at, block in blocks.items() if name not in block.locations(at)]
-            for location in [()] if len(lacking) == len(blocks) > 0 else lacking:
-                legend = self.names.fields[name].metadata["legend"]
-                yield location, f"{name} is given nowhere ({legend}); give it in base, axes or derive"
+            yield from self._misplaced(at, locations)
+            yield from self._in_derive(block, locations)
+            yield from self._in_where(block, locations, at)
+            yield from self._unused(block, locations)
+        if not wrong_axis and (self.searched is not None or "search" not in self.document.data):
+            yield from self._missing()
 
-    def _in_keep(self, blocks: dict[Location, Block]) -> Found:
+    def _in_search(self) -> Found:
+        if self.searched is None or self.names.is_number(self.searched):
+            return
+        derived = ((e.names for e in block.derive.values() if e is not WRONG) for block in self.blocks.values())
+        if self.searched in self.names or not all(any(self.searched in used for used in block) for block in derived):
+            numbers = self.names.numbers
+            allowed = f"allowed: {', '.join(numbers)}, or a helper that derive uses in every block"
+            yield ("search", "axis"), f"got {self.searched!r}{suggest(self.searched, numbers)}; {allowed}"
+
+    def _in_keep(self) -> Found:
         columns = getattr(self.names.simulator, "columns", self.names.fields)
-        given = {name for at, block in blocks.items() for name in block.locations(at)} | {self.searched or ""} - {""}
+        given = {name for at, block in self.blocks.items() for name in block.locations(at)} | {self.searched or ""} - {""}
         helpers = sorted(name for name in given if name not in self.names and name not in columns)
         allowed = ", ".join(helpers) or "helpers that axes or derive define, and there are none"
         for i, name in enumerate(self.file.keep or ()):
@@ -61,6 +64,15 @@ class WrongNames:
                 known = name in self.names or name in columns
                 why = ", which is a column of every row" if known else suggest(name, helpers)
                 yield ("keep", i), f"got {name!r}{why}; allowed: {allowed}"
+
+    def _missing(self) -> Found:
+        for name in self.names.required:
+            if name in self.file.base or name == self.searched:
+                continue
+            lacking = [at for at, block in self.blocks.items() if name not in block.locations(at)]
+            for location in [()] if len(lacking) == len(self.blocks) > 0 else lacking:
+                legend = self.names.fields[name].metadata["legend"]
+                yield location, f"{name} is given nowhere ({legend}); give it in base, axes or derive"
 
     def _misplaced(self, at: Location, locations: dict[str, Location]) -> Found:
         if self.names.other_rate and locations.keys() >= self.names.other_rate.keys():
@@ -80,42 +92,44 @@ class WrongNames:
                 if first.setdefault(name, here) != here:
                     yield here, f"is an axis twice, also at {self.document.origin(first[name])}"
 
-    def _in_expressions(self, block: Block, locations: dict[str, Location], at: Location) -> Found:
-        yield from self._misplaced(at, locations)
+    def _in_derive(self, block: Block, locations: dict[str, Location]) -> Found:
         axes = {name for _, group in block.groups() for name in group}
         known = {*self.names.defaults, *self.given, *axes, self.searched}
-        for i, (name, expression) in enumerate(block.derive.items()):
+        for name, expression in block.derive.items():
             for used in sorted(expression.names - known) if expression is not WRONG else ():
-                yield locations[name], f"uses {used}, {self._why_unknown(used, locations, list(block.derive)[i:])}"
+                if used in block.derive:
+                    why = "which has no value yet; derive works from top to bottom"
+                else:
+                    why = self._why_unknown(used, locations)
+                yield locations[name], f"uses {used}, {why}"
             known.add(name)
-        for i, line in enumerate(block.where):
-            for message in self._wrong_in_where(line, block, locations) if line is not WRONG else ():
-                yield (*at, "where", i), message
-        expressions = [*block.derive.values(), *block.where]
-        if WRONG in expressions:
-            return
-        used_names = {name for expression in expressions for name in expression.names} | {*(self.file.keep or ())}
-        for name, location in locations.items():
-            if name not in used_names and name not in self.names:
-                kind = "axis" if name in axes else "derive"
-                yield location, f"{kind} {name!r} is no field, and no derive or where line uses it{suggest(name, self.names.fields)}"
 
-    def _wrong_in_where(self, line: Expression, block: Block, locations: dict[str, Location]) -> Iterator[str]:
-        for used in sorted(line.names):
-            if not (used in locations or used in self.names or used == self.searched):
-                yield f"uses {used}, {self._why_unknown(used, locations)}"
-        if not line.strings:
-            return
+    def _in_where(self, block: Block, locations: dict[str, Location], at: Location) -> Found:
         lists = [self.file.base.values(), *(values for _, group in block.groups() for values in group.values() if values is not WRONG)]
         lists += [expression.strings for expression in block.derive.values() if expression is not WRONG]
         texts = self.names.choices() | {value for values in lists for value in values if isinstance(value, str)}
-        for text in sorted(line.strings - texts):
-            if not self.names.is_law(text):
-                yield f"holds {text!r}, which is no value of any field or helper{suggest(text, texts)}"
+        for i, line in enumerate(block.where):
+            if line is WRONG:
+                continue
+            for used in sorted(line.names - locations.keys() - {self.searched}):
+                if used not in self.names:
+                    yield (*at, "where", i), f"uses {used}, {self._why_unknown(used, locations)}"
+            for text in sorted(line.strings - texts):
+                if not self.names.is_law(text):
+                    yield (*at, "where", i), f"holds {text!r}, which is no value of any field or helper{suggest(text, texts)}"
 
-    def _why_unknown(self, name: str, locations: dict[str, Location], later: Sequence[str] = ()) -> str:
-        if name in later:
-            return "which has no value yet; derive works from top to bottom"
+    def _unused(self, block: Block, locations: dict[str, Location]) -> Found:
+        expressions = [*block.derive.values(), *block.where]
+        if WRONG in expressions:
+            return
+        used = {*(self.file.keep or ())}.union(*(expression.names for expression in expressions))
+        axes = {name for _, group in block.groups() for name in group}
+        for name, location in locations.items():
+            if name not in used and name not in self.names:
+                kind = "axis" if name in axes else "derive"
+                yield location, f"{kind} {name!r} is no field, and no derive or where line uses it{suggest(name, self.names.fields)}"
+
+    def _why_unknown(self, name: str, locations: dict[str, Location]) -> str:
         if name in self.names:
             return "which has no value before the point is made; give it in base, axes or an earlier derive"
         if name in self.names.choices():
