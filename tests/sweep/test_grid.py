@@ -519,7 +519,7 @@ def test_a_set_takes_the_parameter_of_a_law_as_one_key(tmp_path):
             BASE + "blocks: [{axis: {d: 3}}]",
             ["grid.yaml:2: blocks.0.axis: is no known key; did you mean axes?; allowed: axes, derive, where"],
         ),
-        (BASE + "blocks: [{axes: {}}]", ["grid.yaml:2: blocks.0.axes: got no axis"]),
+        (BASE + "blocks: [{axes: {}}]", ["grid.yaml:2: blocks.0.axes: got {}; allowed: at least one axis, such as d: [32, 64]"]),
         (BASE + "blocks: [{axes: {d: []}}]", ["grid.yaml:2: blocks.0.axes.d: got an empty list"]),
         (
             BASE + "blocks:\n - axes:\n     d:\n      - 4\n      - -3",

@@ -44,8 +44,7 @@ class Names:
         self.laws = {name for name, f in self.fields.items() if f.metadata.get("law")}
         self.required = [name for name, f in self.fields.items() if f.default is MISSING]
         self.defaults = {name: f.default for name, f in self.fields.items() if f.default is not MISSING and f.default is not None}
-        own = self.simulator.fields is FIELDS
-        self.other_rate = {"kappa": "gamma", "gamma": "kappa"} if own else {}
+        self.other_rate = {"kappa": "gamma", "gamma": "kappa"} if self.simulator.fields is FIELDS else {}
         self.numbers = [name for name in self.fields if self.type(name) in ("int", "float") and name != "root_seed"]
 
     def __contains__(self, name: str) -> bool:
@@ -135,7 +134,7 @@ class Names:
         """What makes values of the definitions of the schema that concern fields and axes."""
         checks = {name: partial(self.checked, name) for name in self.fields if name != "root_seed"} | {"Scalar": _checked_scalar}
         axes = {f"{name}-axis": partial(_as_axis, check) for name, check in checks.items()}
-        return {**checks, **axes, **_AXES}
+        return {**checks, **axes, **_SPACINGS}
 
 
 def _axis_of(name: str) -> Schema:
@@ -202,17 +201,4 @@ def _plain(value: Fraction) -> float:
     return int(value) if value.denominator == 1 else float(value)
 
 
-def _not_empty(axes: dict[str, Any]) -> dict[str, Any]:
-    if not axes:
-        raise ValueError("got no axis; allowed: at least one, such as d: [32, 64]")
-    return axes
-
-
-def _only(spacings: dict[str, list[float]]) -> tuple[float, ...]:
-    if len(spacings) != 1:
-        got = ", ".join(sorted(spacings)) or "{}"
-        raise ValueError(f"got {got}; allowed: exactly one of linspace, logspace, geom, range")
-    return tuple(*spacings.values())
-
-
-_AXES = {"Axes": _not_empty, "Linspace": _linspace, "Geometric": _geometric, "Range": _range, "Spacing": _only}
+_SPACINGS = {"Linspace": _linspace, "Geometric": _geometric, "Range": _range, "Spacing": lambda given: tuple(*given.values())}

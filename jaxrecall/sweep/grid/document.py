@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +20,19 @@ from .schema import Location
 
 MAX_FILE_BYTES, MAX_VALUES, MAX_DEPTH = 16 * 2**20, 500_000, 100
 
-_WORDS = {"": None, "~": None} | {
-    written: value for word, value in {"null": None, "true": True, "false": False}.items() for written in (word, word.title(), word.upper())
-}
+_WORDS = {"": None, "~": None, "null": None, "true": True, "false": False}
 _DIGITS = "[0-9]+(?:_[0-9]+)*"
+_OF_LAW = re.compile(rf"\b({'|'.join(LAW_FIELDS)})\.(?=[^.\d])")
+"""In the path of a `--set`: the name of a law and that of its parameter, as in embedding.rho, are one key."""
+
 _INTEGER = re.compile(rf"[-+]?(?:{_DIGITS}|0x[0-9a-fA-F]+)")
 _FLOAT = re.compile(rf"[-+]?(?:(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:[eE][-+]?[0-9]+)?|\.inf|\.nan)")
 
 
 def _scalar(text: str) -> Any:
     """The value of text without quotes; raises ValueError for a number with more digits than Python reads."""
-    if text in _WORDS:
-        return _WORDS[text]
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
     if _INTEGER.fullmatch(text):
         return int(text, 16 if "x" in text else 10)
     if _FLOAT.fullmatch(text):
@@ -165,37 +165,25 @@ def _set(document: Document, text: str) -> None:
     """Writes one `--set` text, "blocks.0.axes.d=[8, 16]", into the data; raises GridError."""
     about_set = f"--set {text if len(text) <= 80 else text[:77] + '...'}"
     path, equals, value = text.partition("=")
-    keys = _keys(path)
+    keys = [key.strip().replace("\0", ".") for key in _OF_LAW.sub("\\1\0", path).split(".")]
     if not equals or not all(keys):
         raise GridError(f"{about_set}: is malformed; allowed: KEY=VALUE such as base.V=512 or blocks.0.axes.d=[8,16]")
     inside: Any = document.data
     location: Location = ()
-    for key, following in zip_longest(keys, keys[1:]):
+    for i, key in enumerate(keys):
         try:
-            step = _step(inside, key, dotted(location) or "the file")
+            step: Any = _step(inside, key, dotted(location) or "the file")
         except ValueError as error:
             raise GridError(f"{about_set}: {error}") from None
         location = (*location, step)
-        if following is None:
+        if i == len(keys) - 1:
             document.origins = {place: line for place, line in document.origins.items() if place[: len(location)] != location}
             inside[step] = _Reader(document, lambda mark: about_set).read(value, location)
             document.origins[location] = about_set
-        else:
-            if (inside[step] if isinstance(inside, list) else inside.get(step)) is None:
-                inside[step] = [{}] if location == ("blocks",) and following == "0" else {}
-                document.origins[location] = about_set
-            inside = inside[step]
-
-
-def _keys(path: str) -> list[str]:
-    """The keys of a dotted path, in which the name of a law and that of its parameter are one, as in embedding.rho."""
-    keys: list[str] = []
-    for key in map(str.strip, path.split(".")):
-        if keys and keys[-1] in LAW_FIELDS and key and not key.isdecimal():
-            keys[-1] += f".{key}"
-        else:
-            keys.append(key)
-    return keys
+        elif (inside[step] if isinstance(inside, list) else inside.get(step)) is None:
+            inside[step] = [{}] if location == ("blocks",) and keys[i + 1] == "0" else {}
+            document.origins[location] = about_set
+        inside = inside[step]
 
 
 def _step(inside: Any, key: str, around: str) -> str | int:

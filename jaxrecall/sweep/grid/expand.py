@@ -92,7 +92,7 @@ def expand(document: Document, file: GridFile, names: Names, on_progress: OnProg
             on_progress(n_done, n_raw)
         values = block.values(row)
         try:
-            one = block.line(values) if file.search else block.point(values)
+            one: Any = block.line(values) if file.search else block.point(values)
         except PointError as error:
             faults.add(block, error, row, values)
             continue

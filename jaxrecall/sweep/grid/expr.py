@@ -105,6 +105,8 @@ def parse(text: str, calls: bool) -> Expression:
     """
     checker = _Checker(calls)
     try:
+        if len(text) > MAX_TEXT:
+            raise ValueError(f"got {len(text)} characters; allowed: up to {MAX_TEXT}")
         tree = ast.Expression(checker.checked(_tree(text)))
         code = compile(ast.fix_missing_locations(tree), "expression", "eval")
     except (ValueError, OverflowError, RecursionError) as error:
@@ -114,11 +116,8 @@ def parse(text: str, calls: bool) -> Expression:
 
 
 def _tree(text: str) -> ast.expr:
-    if len(text) > MAX_TEXT:
-        raise ValueError(f"got {len(text)} characters; allowed: up to {MAX_TEXT}")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             return ast.parse(text.strip().replace("\n", " "), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         hint = "; compare with ==" if re.search(r"(?<![=!<>])=(?!=)", text) else ""

@@ -85,6 +85,8 @@ class Checker:
     def _mapping(self, values: Any, schema: Schema, at: Location) -> dict[str, Any]:
         if not isinstance(values, dict):
             raise refuse(values, "a mapping")
+        if not schema.get("minProperties", 0) <= len(values) <= schema.get("maxProperties", len(values)):
+            raise ValueError(f"got {', '.join(sorted(values)) or '{}'}; allowed: {schema['errorMessage']}")
         known, found = schema.get("properties", {}), {}
         for name, value in values.items():
             if kind := known.get(name) or _other(schema, name):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections import Counter
 from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
@@ -15,12 +14,15 @@ from typing import Any
 from ...errors import GridError, StoreError, UsageError
 from ...model.columns import STATUSES
 from ...model.point import Run, RunId
-from ..custom import add_to_path
+from ..custom import Simulator, add_to_path
 from ..grid import Grid, rebuilt
 from ..rounds import Rounds
-from ..simulators import RECALL, simulator_of
+from ..simulators import RECALL, RecallSimulator, simulator_of
 from ..store.files import Unreadable, holds_results, is_file, read_json
 from ..store.store import Store
+
+Version = tuple[int, str]
+"""code_version and precision."""
 
 LastRow = tuple[str, float | None, float | None]
 """Status, seconds and accuracy."""
@@ -46,11 +48,7 @@ def survey(*folders: str | Path) -> dict[str, Any]:
         remark = f"the folders hold different grids; the runs to do are counted for the grid of {stores[0].folder}"
     simulator = simulator_of(grid) if grid else RECALL
     found, unreadable = _rows(stores, simulator.accuracy)
-    usual = max(found, key=lambda version: len(found[version]), default=(simulator.version, "highest"))
-    precision = manifest.get("precision")
-    given = manifest.get("grid")
-    unknown = not grid and isinstance(given, dict) and "simulator" in given
-    version = (usual[0] if unknown else simulator.version, precision if isinstance(precision, str) else usual[1])
+    version = _version(manifest, grid, simulator, found)
     mine = found.pop(version, {})
     runs = set(mine)
     if grid and grid.search:
@@ -60,10 +58,8 @@ def survey(*folders: str | Path) -> dict[str, Any]:
     elif grid:
         runs = {Run(point, seed).id for point in grid.points for seed in grid.seeds}
     done = [row for run, row in mine.items() if run in runs]
-    statuses = Counter(status for status, *_ in done)
-    failures, no_record = _failures(stores, mine.keys())
-    ages = [time.time() - stat.st_mtime for path, stat in _stats(*(store.parts for store in stores)) if path.suffix == ".parquet"]
     todo = len(runs) - len(done)
+    failures, no_record = _failures(stores, mine.keys())
     return {
         "folder": ", ".join(str(store.folder) for store in stores),
         "grid": grid.name if grid else None,
@@ -72,7 +68,7 @@ def survey(*folders: str | Path) -> dict[str, Any]:
         "runs": len(runs) if grid else None,
         "done": len(done),
         "todo": todo if grid else None,
-        **{status: statuses[status] for status in STATUSES if status != "ok"},
+        **{status: sum(row[0] == status for row in done) for status in STATUSES if status != "ok"},
         "code_version": version[0],
         "precision": version[1],
         "other_grids": len(mine) - len(done),
@@ -81,14 +77,29 @@ def survey(*folders: str | Path) -> dict[str, Any]:
         "unreadable": [{"path": str(path), "reason": reason} for path, reason in [*unreadable, *no_record]],
         "bytes": sum(stat.st_size for _, stat in _stats(*(store.folder for store in stores))),
         "seconds": sum(seconds for _, seconds, _ in done if seconds is not None and 0 <= seconds <= MAX_SECONDS),
-        "newest_part_age": max(0.0, min(ages)) if ages else None,
+        "newest_part_age": _newest_part_age(stores),
         "command": manifest.get("command") if todo else None,
     }
 
 
-def _rows(stores: Sequence[Store], accuracy: str) -> tuple[dict[tuple[int, str], dict[RunId, LastRow]], Unreadable]:
+def _version(
+    manifest: dict[str, Any], grid: Grid | None, simulator: RecallSimulator | Simulator, found: dict[Version, dict[RunId, LastRow]]
+) -> Version:
+    """The code_version and precision that the next call would have; the usual one of the rows where the manifest does not say."""
+    usual = max(found, key=lambda version: len(found[version]), default=(simulator.version, "highest"))
+    given, precision = manifest.get("grid"), manifest.get("precision")
+    unknown = not grid and isinstance(given, dict) and "simulator" in given
+    return usual[0] if unknown else simulator.version, precision if isinstance(precision, str) else usual[1]
+
+
+def _newest_part_age(stores: Sequence[Store]) -> float | None:
+    ages = [time.time() - stat.st_mtime for path, stat in _stats(*(store.parts for store in stores)) if path.suffix == ".parquet"]
+    return max(0.0, min(ages)) if ages else None
+
+
+def _rows(stores: Sequence[Store], accuracy: str) -> tuple[dict[Version, dict[RunId, LastRow]], Unreadable]:
     """The last row of every run by (code_version, precision), ok before others, and the files that cannot be read."""
-    found: dict[tuple[int, str], dict[RunId, LastRow]] = {}
+    found: dict[Version, dict[RunId, LastRow]] = {}
     unreadable: Unreadable = []
     for store in stores:
         rows, not_read = store.rows("status", "seconds", accuracy)
