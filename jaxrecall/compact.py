@@ -37,9 +37,10 @@ class Compacted:
 def compact(folder: str | Path, prune: bool = False, others: Sequence[str | Path] = ()) -> Compacted:
     """Merges table and parts into `table.parquet`, one row per run, step and version, ok before others, sorted.
 
-    Those of `others`, results folders too, go into it as well; the folder is made if it is not there, and has the manifest
-    of the first of them unless it has its own. `prune` removes the parts of this folder that went into the table, once it
-    is safe on disk. Unreadable files stay. Raises StoreError.
+    Those of `others`, results folders too, go into it as well; the folder is made if it
+    is not there, and has the manifest of the first of them unless it has its own.
+    `prune` removes the parts of this folder that went into the table, once it is safe
+    on disk. Unreadable files stay. Raises StoreError.
     """
     target = Store(folder)
     target.check()

@@ -1,7 +1,8 @@
 """A YAML file as plain data, with the place where each value was written: a line of the file, or a `--set`.
 
-Numbers may be written as 1e5, 1E-3 and 1_000 (YAML 1.1 reads the first two as text). yes and no stay text. A repeated key is
-an error. Tags that would build objects are refused. Anchors cannot unfold without bound.
+Numbers may be written as 1e5, 1E-3 and 1_000 (YAML 1.1 reads the first two as text).
+yes and no stay text. A repeated key is an error. Tags that would build objects are
+refused. Anchors cannot unfold without bound.
 """
 
 from __future__ import annotations
@@ -74,9 +75,10 @@ def dotted(location: Location) -> str:
 def read_document(path: str | Path, sets: Sequence[str] = ()) -> Document:
     """The mapping in the YAML file `path`, with each `--set` text ("base.V=512", later ones win) in place.
 
-    In a `--set`, the name of a law and that of its parameter are one key, as in base.embedding.rho. Raises GridError:
-    unreadable, not YAML, no mapping at the top. A repeated key, or a `--set` that fits nowhere, becomes a line in `errors`, so
-    that it is reported together with later errors.
+    In a `--set`, the name of a law and that of its parameter are one key, as in
+    base.embedding.rho. Raises GridError: unreadable, not YAML, no mapping at the top. A
+    repeated key, or a `--set` that fits nowhere, becomes a line in `errors`, so that it
+    is reported together with later errors.
     """
     document = Document(str(path), {})
     reader = _Reader(document, lambda mark: f"{document.path}:{mark.line + 1}")

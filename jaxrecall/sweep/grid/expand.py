@@ -1,6 +1,7 @@
 """The blocks of a checked file to points, each point once.
 
-A point that cannot be simulated refuses the grid, unless a where line excludes it. Each kind of fault is reported once.
+A point that cannot be simulated refuses the grid, unless a where line excludes it. Each
+kind of fault is reported once.
 """
 
 from __future__ import annotations
@@ -51,8 +52,9 @@ class Levels(Mapping[Any, Any]):
 
 
 class Line(NamedTuple):
-    """The points of a cell along the searched axis: `levels` are those that are valid, by k of the lattice; `bounded` says what makes
-    others of the range invalid, empty if all are valid; `helpers` are those of the cell where fields follow the axis."""
+    """The points of a cell along the searched axis: `levels` are those that are valid,
+    by k of the lattice; `bounded` says what makes others of the range invalid, empty if
+    all are valid; `helpers` are those of the cell where fields follow the axis."""
 
     levels: Mapping[int, Any]
     bounded: str
@@ -68,7 +70,8 @@ class Line(NamedTuple):
 class Expansion(NamedTuple):
     """The points in order, how many repeated another one, and how many a where line excluded; of a search one point of each line.
 
-    `kept` has the helpers that become columns, by the id of each point that has been made; a search makes some points later.
+    `kept` has the helpers that become columns, by the id of each point that has been
+    made; a search makes some points later.
     """
 
     points: tuple[Any, ...]
@@ -139,7 +142,8 @@ def _too_many(document: Document, file: GridFile, n_points: int, about: str = ""
 class _Expanded:
     """A block of the file: rows of values, and the point at each. `locations` says where each of its names is written.
 
-    `kept` takes the helpers to keep of every point that is made; of a point that several blocks have, those of the first.
+    `kept` takes the helpers to keep of every point that is made; of a point that
+    several blocks have, those of the first.
     """
 
     def __init__(self, names: Names, file: GridFile, i: int, block: Block, kept: dict[str, Values]):
@@ -175,8 +179,10 @@ class _Expanded:
     def line(self, values: Values) -> Line | None:
         """The points at these values of base and axes along the searched axis, None if where lines exclude all.
 
-        Of levels with the same point the first counts. An m of 0 that follows the axis is no level. Where nothing joins the axis with
-        other fields, levels between two valid ones are valid, and their points are not made yet. Raises PointError if none is valid.
+        Of levels with the same point the first counts. An m of 0 that follows the axis
+        is no level. Where nothing joins the axis with other fields, levels between two
+        valid ones are valid, and their points are not made yet. Raises PointError if
+        none is valid.
         """
         levels = Levels(self.lattice, lambda k: self.point(values | {self.searched: self.lattice[k]}))
         if self.separate and len(levels) > 1:
@@ -210,8 +216,9 @@ class _Expanded:
     def point(self, values: Values) -> Any:
         """The point at these values of base and axes, or None if a where line excludes it; raises PointError.
 
-        Adds the derived values to `values`. A where line sees the fields as the point resolves them. Where the point cannot be
-        made, a line that needs only given and derived values may still exclude it.
+        Adds the derived values to `values`. A where line sees the fields as the point
+        resolves them. Where the point cannot be made, a line that needs only given and
+        derived values may still exclude it.
         """
         problems: list[Problem] = []
         for name, expression in self.block.derive.items():

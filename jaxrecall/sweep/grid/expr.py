@@ -1,8 +1,9 @@
 """The arithmetic that a grid file may hold, such as "round(alpha * d * L)" or "N >= d".
 
-`parse` reads the text with `ast` and refuses everything that is not on a short list. In what is left, every operator and function
-becomes a call of one that takes numbers and gives a number below 2^1024, and Python compiles it. So no expression takes long or fills
-the memory.
+`parse` reads the text with `ast` and refuses everything that is not on a short list. In
+what is left, every operator and function becomes a call of one that takes numbers and
+gives a number below 2^1024, and Python compiles it. So no expression takes long or
+fills the memory.
 """
 
 from __future__ import annotations
@@ -100,8 +101,8 @@ class Expression:
 def parse(text: str, calls: bool) -> Expression:
     """`text` as an Expression; `calls` says whether functions such as round and log may be used.
 
-    A name may be that of a law's parameter, such as embedding.rho. Raises ValueError, which shows the expression, what was
-    received and what is allowed.
+    A name may be that of a law's parameter, such as embedding.rho. Raises ValueError,
+    which shows the expression, what was received and what is allowed.
     """
     checker = _Checker(calls)
     try:

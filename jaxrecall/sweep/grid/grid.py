@@ -1,7 +1,7 @@
 """A grid: the points and seeds that a YAML file, a dict, a point or several points describe.
 
-`read_grid` and `as_grid` check keys and literal values, then names, and then make the points. All errors are raised together,
-as one GridError with a line for each.
+`read_grid` and `as_grid` check keys and literal values, then names, and then make the
+points. All errors are raised together, as one GridError with a line for each.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ GridLike = Mapping[str, Any] | str | os.PathLike[str] | Point | Sequence[Point]
 class Grid:
     """Points times seeds, with what the file says about how to run them.
 
-    `axes` names the fields in the file that take more than one value over the points, and parameters of laws such as
-    embedding.rho. `resolved` is the grid as plain data: read as a grid file, it gives the same grid. With a `search` each point
-    stands for a cell, whose points are in `lines`. `simulator` is None for that of this package. `kept` has, by the id of a point, the
-    helpers that become columns.
+    `axes` names the fields in the file that take more than one value over the points,
+    and parameters of laws such as embedding.rho. `resolved` is the grid as plain data:
+    read as a grid file, it gives the same grid. With a `search` each point stands for a
+    cell, whose points are in `lines`. `simulator` is None for that of this package.
+    `kept` has, by the id of a point, the helpers that become columns.
     """
 
     name: str
@@ -75,11 +76,14 @@ def read_grid(path: str | Path, sets: Sequence[str] = (), on_progress: OnProgres
         path: the file.
         sets: texts such as "base.V=512", each put over the file; later ones win.
         on_progress: called with how many points are expanded, and of how many.
-        simulator: what simulates the points, an object or its import path "module:name"; that of the file unless given, and
-            without one that of this package. It has a `name`, `fields` as `model.point.FIELDS`, and `make_point(values)`.
+        simulator: what simulates the points, an object or its import path
+            "module:name"; that of the file unless given, and without one that of this
+            package. It has a `name`, `fields` as `model.point.FIELDS`, and
+            `make_point(values)`.
 
     Raises:
-        GridError: a line for each error, such as "grid.yaml:7: base.V: got -3; allowed: ...".
+        GridError: a line for each error, such as "grid.yaml:7: base.V: got -3; allowed:
+            ...".
     """
     return _grid(read_document(path, sets), on_progress, simulator)
 
@@ -94,7 +98,8 @@ def as_grid(given: GridLike, seeds: int | Iterable[int] | None = None, simulator
 
     Args:
         given: tuples, ranges and NumPy arrays in it count as lists.
-        seeds: a count or a list, in place of the grid's own. Points have the one seed 0 unless given others.
+        seeds: a count or a list, in place of the grid's own. Points have the one seed 0
+            unless given others.
         simulator: as in `read_grid`.
 
     Raises:
@@ -164,8 +169,8 @@ def _imported(document: Document, path: str) -> Any:
 def _varying(file: GridFile, names: Names, points: tuple[Any, ...]) -> tuple[str, ...]:
     """The fields in axes and derive that take more than one value over the points, in the order of the file.
 
-    A law counts by its name without its numeric parameters, which count on their own. The axis of a search comes last, or the fields
-    that follow it where it is a helper.
+    A law counts by its name without its numeric parameters, which count on their own.
+    The axis of a search comes last, or the fields that follow it where it is a helper.
     """
     written = [name for block in file.blocks for name in block.locations(())]
     searched = file.search.axis if file.search else ""

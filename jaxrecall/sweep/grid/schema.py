@@ -1,7 +1,7 @@
 """Checks plain data against a JSON Schema, and notes every mistake with where it is.
 
-Of JSON Schema, draft 2020-12, `Checker` knows the keywords that schema.json uses. `errorMessage` says what is allowed, where limits
-alone do not.
+Of JSON Schema, draft 2020-12, `Checker` knows the keywords that schema.json uses.
+`errorMessage` says what is allowed, where limits alone do not.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ class Checker:
 
     Args:
         schema: a JSON Schema with its $defs.
-        convert: by the name of a definition, what makes the value of the checked one. It may raise ValueError. Of a definition that is
-            neither a list nor a mapping it makes all checks.
+        convert: by the name of a definition, what makes the value of the checked one.
+            It may raise ValueError. Of a definition that is neither a list nor a
+            mapping it makes all checks.
     """
 
     def __init__(self, schema: Schema, convert: Mapping[str, Callable[[Any], Any]]):

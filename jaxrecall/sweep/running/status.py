@@ -34,8 +34,10 @@ MAX_SECONDS = 1e9
 def survey(*folders: str | Path) -> dict[str, Any]:
     """The facts of a results folder, or of several taken together, as plain data; raises StoreError if one is not a results folder.
 
-    The grid is that of the last sweep, from the manifest of the first folder. `todo` counts the runs that the next call with this
-    version of jaxrecall would run. Without a grid `points`, `runs` and `todo` are None, and every row of this version counts as done.
+    The grid is that of the last sweep, from the manifest of the first folder. `todo`
+    counts the runs that the next call with this version of jaxrecall would run. Without
+    a grid `points`, `runs` and `todo` are None, and every row of this version counts as
+    done.
     """
     stores = [Store(folder) for folder in folders]
     for store in stores:

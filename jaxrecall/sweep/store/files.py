@@ -37,9 +37,11 @@ def atomic_write(
 ) -> None:
     """Writes `data`, bytes or a buffer, to a temporary file and renames that to `path`. A failure leaves the old file, or none.
 
-    The temporary file is hidden beside `path`, or in the folder `staging` on the same file system. Its name is its own, so any
-    number of processes may write one path. `check` is given the complete temporary file before it is renamed; what it raises
-    prevents that. With `sync` the bytes are on disk before the rename, and the new name is before the return. Raises OSError.
+    The temporary file is hidden beside `path`, or in the folder `staging` on the same
+    file system. Its name is its own, so any number of processes may write one path.
+    `check` is given the complete temporary file before it is renamed; what it raises
+    prevents that. With `sync` the bytes are on disk before the rename, and the new name
+    is before the return. Raises OSError.
     """
     name = f"{os.getpid()}-{secrets.token_hex(4)}-{path.name}"
     temporary = staging / name if staging else path.with_name(f".{name}.tmp")

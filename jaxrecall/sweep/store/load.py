@@ -168,12 +168,13 @@ def labelled(frame: Table, fields: Sequence[str], legends: Mapping[str, str]) ->
 
     Args:
         frame: as `load` returns it.
-        fields: the columns that say what was requested. They are coordinates: along a dimension each, along the one that they follow,
-            or along all.
+        fields: the columns that say what was requested. They are coordinates: along a
+            dimension each, along the one that they follow, or along all.
         legends: meaning by column; of other columns it is that of the package.
 
     Raises:
-        StoreError: if several rows have the same coordinates, or the rows fill too little of the arrays.
+        StoreError: if several rows have the same coordinates, or the rows fill too
+            little of the arrays.
     """
     import pandas as pd
     import xarray as xr

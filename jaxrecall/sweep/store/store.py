@@ -7,8 +7,9 @@
     failures/        one JSON file per failed chunk
     _staging/        files being written; what a killed process leaves here is never read, and removed in time
 
-A file appears whole or not at all: it is written to `_staging/`, fsynced, and renamed. What is done is decided by the
-rows that can be read, never by file names, so any number of processes may write one folder, and writing twice is harmless.
+A file appears whole or not at all: it is written to `_staging/`, fsynced, and renamed.
+What is done is decided by the rows that can be read, never by file names, so any number
+of processes may write one folder, and writing twice is harmless.
 """
 
 from __future__ import annotations
@@ -145,8 +146,9 @@ class Store:
     def write(self, rows: list[dict[str, Any]]) -> Path:
         """Writes rows as one part; returns its path. They have exactly the columns of their simulator (None for null).
 
-        All rows of a run go into one part, as the last of them says that the run is done. The name hashes which rows it holds, so
-        the same rows written twice replace their own file.
+        All rows of a run go into one part, as the last of them says that the run is
+        done. The name hashes which rows it holds, so the same rows written twice
+        replace their own file.
         """
         if not rows:
             raise StoreError("rows: got none; a part holds at least one")
@@ -188,8 +190,9 @@ class Store:
     def _remove_stale_files(self) -> None:
         """Removes what processes that died left in `_staging`.
 
-        A process id says nothing on a shared folder. So age decides, by the clock of the file system: that of the manifest just
-        written. Taking a file from a live but very slow writer costs it one more try.
+        A process id says nothing on a shared folder. So age decides, by the clock of
+        the file system: that of the manifest just written. Taking a file from a live
+        but very slow writer costs it one more try.
         """
         with storage_errors(self.staging):
             now = self.manifest.stat().st_mtime

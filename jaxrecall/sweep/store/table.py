@@ -40,8 +40,9 @@ OURS = ["V", "N", "d", "L", "m", "n_test"]
 """The same of the simulator of this package."""
 
 MEASURED = ["n_correct", "accuracy"]
-"""Columns that such a file has too, and that are finite numbers where status is ok. Any other that is missing was added later and reads
-as null, or as what it is for every older row."""
+"""Columns that such a file has too, and that are finite numbers where status is ok. Any
+other that is missing was added later and reads as null, or as what it is for every
+older row."""
 
 OF_OLDER_ROWS = {"steps": RECIPE_STEPS, "start": STARTS[0], "step": RECIPE_STEPS, "tokens": "uniform", **SAME_AS}
 """What columns hold in rows from before they were there; the name of a column stands for its values."""
@@ -95,8 +96,9 @@ def with_about(table: pa.Table, facts: dict[str, Any]) -> pa.Table:
 
 
 def _joint_facts(parts: list[dict[str, Any]], table: pa.Table) -> dict[str, Any]:
-    """What a table is about that was joined from parts about these: their axes in the order of the files' age, then the fields that
-    differ from grid to grid. No axes where a part has none, as it has no grid or was written by an older version."""
+    """What a table is about that was joined from parts about these: their axes in the
+    order of the files' age, then the fields that differ from grid to grid. No axes
+    where a part has none, as it has no grid or was written by an older version."""
     facts = {name: value for name, value in parts[0].items() if name in ("simulator", "fields", "accuracy")}
     kept = dict.fromkeys(str(name) for part in parts for name in part.get("kept", ()) or ())
     facts |= {"kept": [*kept]} if kept else {}
@@ -130,7 +132,8 @@ def to_parquet(table: pa.Table) -> pa.Buffer:
 def read(paths: Iterable[Path], columns: list[str] | None = None) -> tuple[dict[Path, pa.Table], Unreadable]:
     """The tables by file, and what is no readable part; a file that is gone is neither.
 
-    All columns are read and checked whichever of them are wanted, so that what counts as done is what `load` can read.
+    All columns are read and checked whichever of them are wanted, so that what counts
+    as done is what `load` can read.
     """
     tables, unreadable = {}, []
     for path in paths:
