@@ -971,6 +971,25 @@ def test_schema_describes_the_keys():
     json.dumps(schema)
 
 
+KNOWN = {"type", "properties", "patternProperties", "additionalProperties", "required", "minProperties", "maxProperties", "items"}
+KNOWN |= {"minItems", "maxItems", "uniqueItems", "anyOf", "enum", "pattern", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
+KNOWN |= {"not", "$ref", "$defs", "$schema", "title", "description", "default", "errorMessage"}
+
+
+def keywords(schema):
+    """All keywords of a schema and of those in it; names of keys and of definitions are none."""
+    yield from schema
+    for name, value in schema.items():
+        inside = value.values() if name in ("properties", "patternProperties", "$defs") else value if name == "anyOf" else [value]
+        if name not in ("default", "enum"):
+            for each in inside:
+                yield from keywords(each) if isinstance(each, dict) else ()
+
+
+def test_the_schema_has_only_keywords_that_are_checked():
+    assert set(keywords(json_schema())) <= KNOWN
+
+
 def test_schema_accepts_what_is_read_and_refuses_typos(grid):
     jsonschema = pytest.importorskip("jsonschema")
     resolved = grid(EXAMPLE).resolved

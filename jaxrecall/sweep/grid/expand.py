@@ -67,22 +67,14 @@ class Line(NamedTuple):
         return (len(self.levels), *((k, self.levels[k].point_id) for k in ks))
 
 
-class Expansion(NamedTuple):
-    """The points in order, how many repeated another one, and how many a where line excluded; of a search one point of each line.
+def expand(document: Document, file: GridFile, names: Names, on_progress: OnProgress) -> dict[str, Any]:
+    """The points of the grid in order, how many repeated another one, how many a where
+    line excluded, and the rest that a `Grid` has of them; of a search one point of each
+    line. A search makes some points later, and their helpers to keep.
 
-    `kept` has the helpers that become columns, by the id of each point that has been
-    made; a search makes some points later.
+    Raises GridError with a line for each kind of invalid point, or if no point or too
+    many are left.
     """
-
-    points: tuple[Any, ...]
-    n_duplicates: int
-    n_excluded: int
-    lines: tuple[Line, ...]
-    kept: Mapping[str, Values]
-
-
-def expand(document: Document, file: GridFile, names: Names, on_progress: OnProgress = lambda done, of: None) -> Expansion:
-    """All points of the grid; raises GridError with a line for each kind of invalid point, or if no point or too many are left."""
     kept: dict[str, Values] = {}
     blocks = [_Expanded(names, file, i, block, kept) for i, block in enumerate(file.blocks or [Block()])]
     n_raw, most = sum(block.n_raw for block in blocks), file.limits.max_runs // file.runs_each
@@ -113,7 +105,8 @@ def expand(document: Document, file: GridFile, names: Names, on_progress: OnProg
         raise _too_many(document, file, len(found))
     lines = tuple(found.values()) if file.search else ()
     points = tuple(next(iter(line.levels.values())) for line in lines) or tuple(found.values())
-    return Expansion(points, n_found - len(found), n_raw - n_found, lines, kept)
+    counts = {"n_duplicates": n_found - len(found), "n_excluded": n_raw - n_found}
+    return {"points": points, "lines": lines, "kept": kept, **counts}
 
 
 class _Faults(dict[tuple[Any, ...], list[Any]]):
@@ -153,9 +146,7 @@ class _Expanded:
         self.start["root_seed"] = file.root_seed
         self.location: Location = ("blocks", i) if file.blocks else ()
         self.locations = block.locations(self.location) | {f"where.{j}": (*self.location, "where", j) for j in range(len(block.where))}
-        groups = [group for _, group in block.groups()]
-        self.axes = [name for group in groups for name in group]
-        self.factors = [list(zip(*group.values(), strict=True)) for group in groups]
+        self.factors = [list(zip(*group.values(), strict=True)) for _, group in block.groups]
         self.n_raw = math.prod(map(len, self.factors))
         self.rate = next((name for name in names.other_rate if name in self.locations), None)
         if search := file.search:
@@ -169,7 +160,7 @@ class _Expanded:
     def rows(self) -> Iterator[Values]:
         """The values of the axes at each point, the last axis fastest."""
         for combination in itertools.product(*self.factors):
-            yield dict(zip(self.axes, itertools.chain.from_iterable(combination), strict=True))
+            yield dict(zip(self.block.axis_names, itertools.chain.from_iterable(combination), strict=True))
 
     def values(self, row: Values) -> Values:
         """`row` over the base; null in a row means that the default of the field holds."""
@@ -204,7 +195,7 @@ class _Expanded:
             else:
                 found.setdefault(point.point_id, (k, point))
         if found:
-            helpers = {name: values[name] for name in self.axes if self.followers and name not in self.names}
+            helpers = {name: values[name] for name in self.block.axis_names if self.followers and name not in self.names}
             return Line(dict(found.values()), ", ".join(bounds), helpers)
         if bounds.keys() == {"where"}:
             return None

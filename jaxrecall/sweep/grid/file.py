@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 from ...model.point import MAX_SEED
@@ -37,6 +38,7 @@ class Block:
     derive: dict[str, Expression] = field(default_factory=dict)
     where: list[Expression] = field(default_factory=list)
 
+    @cached_property
     def groups(self) -> list[tuple[Location, dict[str, Any]]]:
         """The axes that move together, by name, and where in the block they are written."""
         found: list[tuple[Location, Any]] = []
@@ -49,9 +51,13 @@ class Block:
                 found.append((("axes", "zip"), values))
         return [(path, group) for path, group in found if group is not WRONG]
 
+    @cached_property
+    def axis_names(self) -> list[str]:
+        return [name for _, group in self.groups for name in group]
+
     def locations(self, at: Location) -> dict[str, Location]:
         """Where each name of axes and derive is written in a block at `at`."""
-        axes = {name: (*at, *path, name) for path, group in self.groups() for name in group}
+        axes = {name: (*at, *path, name) for path, group in self.groups for name in group}
         return axes | {name: (*at, "derive", name) for name in self.derive}
 
 

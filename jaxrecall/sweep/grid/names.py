@@ -40,8 +40,8 @@ class WrongNames:
             locations = block.locations(at)
             yield from self._in_axes(block, at)
             yield from self._misplaced(at, locations)
-            yield from self._in_derive(block, locations)
-            yield from self._in_where(block, locations, at)
+            yield from self._in_expressions(block, locations, at)
+            yield from self._in_texts(block, at)
             yield from self._unused(block, locations)
         if not wrong_axis and (self.searched is not None or "search" not in self.document.data):
             yield from self._missing()
@@ -83,7 +83,7 @@ class WrongNames:
 
     def _in_axes(self, block: Block, at: Location) -> Found:
         first: dict[str, Location] = {}
-        for path, group in block.groups():
+        for path, group in block.groups:
             lengths = {name: len(values) for name, values in group.items() if isinstance(values, tuple)}  # others are wrong
             if len(lengths) == len(group) and len(set(lengths.values())) != 1:
                 got = ", ".join(f"{name}: {length}" for name, length in lengths.items()) or "of nothing"
@@ -93,29 +93,25 @@ class WrongNames:
                 if first.setdefault(name, here) != here:
                     yield here, f"is an axis twice, also at {self.document.origin(first[name])}"
 
-    def _in_derive(self, block: Block, locations: dict[str, Location]) -> Found:
-        axes = {name for _, group in block.groups() for name in group}
-        known = {*self.names.defaults, *self.given, *axes, self.searched}
+    def _in_expressions(self, block: Block, locations: dict[str, Location], at: Location) -> Found:
+        known = {*self.names.defaults, *self.given, *block.axis_names, self.searched}
         for name, expression in block.derive.items():
             for used in sorted(expression.names - known) if expression is not WRONG else ():
-                if used in block.derive:
-                    why = "which has no value yet; derive works from top to bottom"
-                else:
-                    why = self._why_unknown(used, locations)
+                later = "which has no value yet; derive works from top to bottom"
+                why = later if used in block.derive else self._why_unknown(used, locations)
                 yield locations[name], f"uses {used}, {why}"
             known.add(name)
+        for i, line in enumerate(block.where):
+            for used in sorted(line.names - known) if line is not WRONG else ():
+                if used not in self.names:
+                    yield (*at, "where", i), f"uses {used}, {self._why_unknown(used, locations)}"
 
-    def _in_where(self, block: Block, locations: dict[str, Location], at: Location) -> Found:
-        lists = [self.file.base.values(), *(values for _, group in block.groups() for values in group.values() if values is not WRONG)]
+    def _in_texts(self, block: Block, at: Location) -> Found:
+        lists = [self.file.base.values(), *(values for _, group in block.groups for values in group.values() if values is not WRONG)]
         lists += [expression.strings for expression in block.derive.values() if expression is not WRONG]
         texts = self.names.choices() | {value for values in lists for value in values if isinstance(value, str)}
         for i, line in enumerate(block.where):
-            if line is WRONG:
-                continue
-            for used in sorted(line.names - locations.keys() - {self.searched}):
-                if used not in self.names:
-                    yield (*at, "where", i), f"uses {used}, {self._why_unknown(used, locations)}"
-            for text in sorted(line.strings - texts):
+            for text in sorted(line.strings - texts) if line is not WRONG else ():
                 if not self.names.is_law(text):
                     yield (*at, "where", i), f"holds {text!r}, which is no value of any field or helper{suggest(text, texts)}"
 
@@ -124,10 +120,9 @@ class WrongNames:
         if WRONG in expressions:
             return
         used = {*(self.file.keep or ())}.union(*(expression.names for expression in expressions))
-        axes = {name for _, group in block.groups() for name in group}
         for name, location in locations.items():
             if name not in used and name not in self.names:
-                kind = "axis" if name in axes else "derive"
+                kind = "axis" if name in block.axis_names else "derive"
                 yield location, f"{kind} {name!r} is no field, and no derive or where line uses it{suggest(name, self.names.fields)}"
 
     def _why_unknown(self, name: str, locations: dict[str, Location]) -> str:
