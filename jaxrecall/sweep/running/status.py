@@ -52,20 +52,14 @@ def survey(*folders: str | Path) -> dict[str, Any]:
     found, unreadable = _rows(stores, simulator.accuracy)
     version = _version(manifest, grid, simulator, found)
     mine = found.pop(version, {})
-    runs = set(mine)
-    if grid and grid.search:
-        rounds = Rounds(grid, {run: accuracy for run, (*_, accuracy) in mine.items()}, simulator)
-        runs = rounds.used | {run.id for run in rounds.pending}
-        remark = remark or f"{rounds}" + "; the runs to do are those of its next round" * bool(rounds.pending)
-    elif grid:
-        runs = {Run(point, seed).id for point in grid.points for seed in grid.seeds}
+    runs, progress = _runs(grid, mine, simulator)
     done = [row for run, row in mine.items() if run in runs]
     todo = len(runs) - len(done)
     failures, no_record = _failures(stores, mine.keys())
     return {
         "folder": ", ".join(str(store.folder) for store in stores),
         "grid": grid.name if grid else None,
-        "remark": remark,
+        "remark": remark or progress,
         "points": len(grid.points) if grid else None,
         "runs": len(runs) if grid else None,
         "done": len(done),
@@ -92,6 +86,15 @@ def _version(
     given, precision = manifest.get("grid"), manifest.get("precision")
     unknown = not grid and isinstance(given, dict) and "simulator" in given
     return usual[0] if unknown else simulator.version, precision if isinstance(precision, str) else usual[1]
+
+
+def _runs(grid: Grid | None, mine: dict[RunId, LastRow], simulator: RecallSimulator | Simulator) -> tuple[set[RunId], str | None]:
+    """The runs of a grid, of a search those until its next round, and how far a search is; without a grid those that there are."""
+    if grid and grid.search:
+        rounds = Rounds(grid, {run: accuracy for run, (*_, accuracy) in mine.items()}, simulator)
+        progress = f"{rounds}" + "; the runs to do are those of its next round" * bool(rounds.pending)
+        return rounds.used | {run.id for run in rounds.pending}, progress
+    return {Run(point, seed).id for point in grid.points for seed in grid.seeds} if grid else set(mine), None
 
 
 def _newest_part_age(stores: Sequence[Store]) -> float | None:
