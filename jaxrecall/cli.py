@@ -1,4 +1,4 @@
-"""The commands of the package: how one is called, how it reads its options and gives its answer."""
+"""The commands of the package: how one is called, how it reads its options and gives its answer, and what it runs with."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import os
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 from collections.abc import Sequence
+from functools import cache
+from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -16,6 +19,11 @@ from .errors import shortened
 from .process import FAILED, OK, USAGE, output_error
 
 SCRIPT = "jaxrecall"
+
+ROOT = Path(__file__).parents[1]
+"""The clone, if the package runs from one."""
+
+GIT_SECONDS = 5
 
 
 def called(name: str, argv: Sequence[str] = ()) -> str:
@@ -61,3 +69,38 @@ def cache_folder() -> Path | None:
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     folder = os.environ.get("JAXRECALL_CACHE", os.path.join(home, "jaxrecall"))
     return Path(folder) if folder else None
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Package -> version, of jaxrecall, of all that it requires, and of what those require, as far as installed."""
+    found: dict[str, str] = {}
+    todo = ["jaxrecall"]
+    while todo:
+        name = todo.pop()
+        if name not in found:
+            try:
+                about = metadata(name)
+            except PackageNotFoundError:  # required on other systems only
+                continue
+            found[name] = about["Version"]
+            todo += [_name(line) for line in about.get_all("Requires-Dist") or () if "extra ==" not in line]
+    return {"jaxrecall": found.pop("jaxrecall"), **dict(sorted(found.items()))}
+
+
+def _name(requirement: str) -> str:
+    """The name at the start of a requirement, in the spelling that all packages share."""
+    return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", requirement)[0]).lower()
+
+
+@cache
+def commit(root: Path = ROOT) -> str | None:
+    """The commit of the clone at `root`, with `-dirty` where files differ from it; None where there is no clone or no git."""
+    if not (root / ".git").exists():
+        return None
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=GIT_SECONDS)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() or None

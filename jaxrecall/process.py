@@ -27,6 +27,8 @@ SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP"
 
 RESEND_SECONDS = 0.01
 
+PR_SET_PDEATHSIG = 1  # of linux/prctl.h
+
 _lost: dict[int, OSError] = {}
 """The last error of each of the streams 1 and 2 that could not be written."""
 
@@ -43,7 +45,9 @@ def start(module: str) -> NoReturn:
         sys.unraisablehook = resend_interrupts
         _protect_streams()
         collect_rarely()
-        exit_code = import_module(module).main()
+        with deferred():
+            main = import_module(module).main
+        exit_code = main()
         sys.stdout.flush()
         if error := output_error():
             print(f"some output could not be written: {error.strerror}", file=sys.stderr)
@@ -57,6 +61,32 @@ def start(module: str) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(exit_code)  # as threads of Arrow abort now and then while Python takes its modules down (apache/arrow#34314)
+
+
+@contextmanager
+def deferred() -> Iterator[None]:
+    """Inside it a first signal waits until the end, a second one does not.
+
+    An interrupt in a module that is being loaded is not always a KeyboardInterrupt outside of it, and may crash native code.
+    """
+    came: list[int] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if came:
+            raise KeyboardInterrupt
+        came.append(number)
+
+    main = threading.current_thread() is threading.main_thread()  # no other may set handlers
+    before = {number: handler for number in SIGNALS if main and callable(handler := signal.getsignal(number))}
+    try:
+        for number in before:
+            signal.signal(number, handle)
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    for number in came:
+        signal.raise_signal(number)
 
 
 def output_error() -> OSError | None:
@@ -134,6 +164,26 @@ class Interrupts:
             raise KeyboardInterrupt
         if not again:
             self.message("stopping when the running batch is finished; its rows are kept. A second signal drops it")
+
+
+def start_child() -> None:
+    """The start of a process that serves another, whose arguments are PARENT MODULE FD CORES.
+
+    Before anything is imported that takes long or starts threads, it is bound to the life of its parent and to its cores. Then `main`
+    of the module gets the connection.
+    """
+    parent, module, fd, cores = sys.argv[1:]
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != int(parent):  # it has ended already
+        os._exit(0)
+    if cores:
+        os.sched_setaffinity(0, map(int, cores.split(",")))
+    from multiprocessing.connection import Connection
+
+    import_module(module).main(Connection(int(fd)))
 
 
 def _ignore_signals() -> None:

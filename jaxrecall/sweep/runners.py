@@ -16,8 +16,7 @@ from ..simulator.shape import Shape
 from .calibration import add_times, cores
 from .cost import Amounts, Work, memory_limit, operations, work
 from .plan import Chunk, Terms
-from .running.progress import Remarks, Traces, duration
-from .running.recorder import Failure
+from .running.progress import Failure, Remarks, Traces, duration
 
 WIDTH = 8
 """Runs of a simulator of a user that are vmapped together; fewer are filled up, so that each

@@ -216,13 +216,15 @@ def test_runs_are_counted_and_rows_of_a_run_go_into_one_part(store):
 
 def test_slurm_counts_runs_as_their_parts_appear(store):
     pytest.importorskip("submitit")
-    from jaxrecall.sweep.workers.slurm import Arrivals, Outcome
+    from jaxrecall.sweep.workers.slurm import Arrivals
 
     runs = [Run(POINT, seed) for seed in range(3)]
-    arrivals, out, outcome = Arrivals(planning.make(runs), store), io.StringIO(), Outcome()
+    out = io.StringIO()
+    recorder = Recorder(planning.make(runs), store, Progress(Events(out)), Interrupts(), "")
+    arrivals, outcome = Arrivals(recorder), recorder.outcome
     store.write([found for i in range(2) for found in trace(i, *STEPS, point_id=POINT.point_id)])
-    arrivals.report(outcome, Progress(Events(out)))
-    assert (outcome.runs, arrivals.left) == (2, {runs[2].id})
+    arrivals.report()
+    assert (outcome.runs, arrivals.left.keys()) == (2, {runs[2].id})
     assert outcome.accuracy == {run.id: 0.007 for run in runs[:2]}
     assert [json.loads(line)["rows"] for line in out.getvalue().splitlines()] == [6, 6]
 
@@ -259,7 +261,7 @@ def test_room_for_the_rows_of_a_part_is_asked_for(tmp_path, monkeypatch):
 
     for grid in (["seeds=2"], [f"seeds={PART_ROWS}"]):
         made = job.prepare(read_grid(tmp_path / "late.yaml", grid), tmp_path / "out")
-        job.carry_out(made, lambda *_: job.Outcome(), Progress(), Interrupts())
+        job.carry_out(made, lambda recorder: None, Progress(), Interrupts())
     assert asked == [6, 3 * PART_ROWS]
 
 

@@ -39,8 +39,8 @@ from jaxrecall.sweep.__main__ import main
 from jaxrecall.sweep.grid import read_grid
 from jaxrecall.sweep.plan import Chunk
 from jaxrecall.sweep.running.job import carry_out, prepare
-from jaxrecall.sweep.running.progress import Progress, plural
-from jaxrecall.sweep.running.recorder import Failure, Outcome, Recorder
+from jaxrecall.sweep.running.progress import Failure, Progress, plural
+from jaxrecall.sweep.running.recorder import Outcome, Recorder
 from jaxrecall.sweep.settings import Settings
 from jaxrecall.sweep.shard import Shard
 from jaxrecall.sweep.store.store import MemoryStore
@@ -701,9 +701,9 @@ def test_a_chunk_that_always_fails_on_ray_is_told_and_the_rest_goes_on(home, tmp
 @pytest.mark.system
 @needs_ray
 def test_ray_workers_find_modules_in_the_folders_they_are_given(tmp_path, monkeypatch):
-    from jaxrecall.sweep.workers.ray import RayWorkers
+    from jaxrecall.sweep.workers.ray import RayWorkers, Request
 
-    check_import_paths(tmp_path, monkeypatch, lambda folders: RayWorkers(1, None, {}, Setup(folders, {}), 1))
+    check_import_paths(tmp_path, monkeypatch, lambda folders: RayWorkers(Request(None, 1, {"CPU": 1.0}, Setup(folders, {}), 1)))
 
 
 @pytest.mark.system
@@ -802,7 +802,7 @@ def test_an_address_without_ray_is_one_line_and_leaves_nothing(tmp_path, capsys,
     [
         ("array-parallelism=x", "--slurm: got array-parallelism=x; allowed: whole numbers"),
         ("nodes=1.5", "--slurm: got nodes=1.5; allowed: whole numbers"),
-        ("nodes", "--slurm: got nodes=True; allowed: whole numbers"),
+        ("nodes", "--slurm: got nodes; allowed: whole numbers"),
         ("time", "--slurm: got time; allowed: whole minutes"),
         (f"time={'9' * 5000}", "--slurm: got time=999"),
         ("array=0-3", "--slurm: got array=0-3; allowed: any option of sbatch but array, error, output"),

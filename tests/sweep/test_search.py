@@ -27,7 +27,6 @@ from jaxrecall.sweep.grid.file import PER_OCTAVE, Search
 from jaxrecall.sweep.rounds import Rounds
 from jaxrecall.sweep.running.job import carry_out, prepare
 from jaxrecall.sweep.running.progress import Progress
-from jaxrecall.sweep.running.recorder import Outcome
 from jaxrecall.sweep.search import CellSearch, Target, farthest, threshold
 
 
@@ -455,7 +454,7 @@ FAILS = """
 import resource, sys
 import jax
 from jaxrecall.sweep import main
-import jaxrecall.sweep.running.runner
+import jaxrecall.sweep.running.recorder
 jax.numpy.zeros(3)
 size = int(next(line for line in open("/proc/self/status") if line.startswith("VmSize")).split()[1]) * 1024
 resource.setrlimit(resource.RLIMIT_AS, (size + 4 * 10**9,) * 2)  # a real lack of memory: one program asks for more
@@ -514,12 +513,14 @@ def test_a_cell_stays_in_its_program_whatever_the_round(tmp_path):
     path.write_text(GRID.split("blocks")[0].replace("V: 8, ", "").replace("1024", "1048576") + MANY)
     job, plans = prepare(read_grid(path), tmp_path / "out"), []
 
-    def execute(plan, *_):
-        plans.append(plan)
+    def execute(recorder):
+        plans.append(plan := recorder.plan)
         runs = [run for chunk in plan.chunks for run in chunk.runs]
         done = [run for run in runs if run.point.V != 300]  # those fail
         accuracy = {run.id: Cell(run.point.V).accuracy(run.point.N, run.seed) for run in done}
-        return Outcome(runs=len(done), failed=len(done) < len(runs), accuracy=accuracy)
+        recorder.outcome.runs += len(done)
+        recorder.outcome.failures += ["V = 300"] * (len(done) < len(runs))
+        recorder.outcome.accuracy |= accuracy
 
     outcome, rounds = carry_out(job, execute, progress := Progress(), Interrupts()), job.search
     assert rounds

@@ -221,22 +221,21 @@ def test_a_grid_is_run_from_python_without_a_word(grid, capsys):
     """The command line is one caller of many: same job, same rows, nothing printed."""
     from jaxrecall.process import Interrupts
     from jaxrecall.sweep.grid import read_grid
-    from jaxrecall.sweep.running import runner
     from jaxrecall.sweep.running.job import carry_out, prepare
     from jaxrecall.sweep.running.progress import Progress
-    from jaxrecall.sweep.running.recorder import Outcome
+    from jaxrecall.sweep.running.recorder import Outcome, execute
 
     the_grid = read_grid("tiny.yaml")
     job = prepare(the_grid, "out", pad_to=(20, 12, 0))
     assert not Path("out").exists()
-    outcome = carry_out(job, runner.execute, progress := Progress(), Interrupts())
+    outcome = carry_out(job, execute, progress := Progress(), Interrupts())
     assert (outcome.runs, outcome.exit_code, progress.done) == (8, 0, 8)
     frame = load("out")
     assert set(frame["bucket"]) == {"20x12"}
     assert outcome.accuracy == dict(zip(zip(frame.point_id, frame.seed, strict=True), frame.accuracy, strict=True))
     again = prepare(the_grid, "out")
     assert not again.to_do
-    assert carry_out(again, runner.execute, Progress(), Interrupts()) == Outcome()
+    assert carry_out(again, execute, Progress(), Interrupts()) == Outcome()
     assert capsys.readouterr() == ("", "")
 
 
@@ -348,7 +347,7 @@ FAILS = """
 import resource, sys
 import jax
 from jaxrecall.sweep import main
-import jaxrecall.sweep.running.runner
+import jaxrecall.sweep.running.recorder
 jax.numpy.zeros(3)
 size = int(next(line for line in open("/proc/self/status") if line.startswith("VmSize")).split()[1]) * 1024
 resource.setrlimit(resource.RLIMIT_AS, (size + 4 * 10**9,) * 2)  # a real lack of memory: one program asks for more

@@ -6,100 +6,70 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from ...cli import commit, versions
 from ...errors import GridError, StoreError, UsageError
 from ...model.point import Run, RunId
 from ...process import Interrupts
 from ..calibration import cores
 from ..cost import memory_limit, peak_bytes
+from ..custom import Simulator
 from ..grid import Grid
 from ..plan import Plan
 from ..plan import make as make_plan
 from ..rounds import Rounds, known_rows
-from ..settings import Settings
 from ..shard import Shard, without_shard
-from ..simulators import simulator_of
+from ..simulators import RecallSimulator, simulator_of
 from ..store.store import PART_ROWS, Done, Store
 from .progress import Progress, duration, plural
-from .provenance import commit, versions
-from .recorder import Outcome
+from .recorder import Outcome, Recorder
 
-Executor = Callable[[Plan, Store, Progress, Interrupts, str], Outcome]
-"""Carries out a plan: (plan, store, progress, interrupts, resume_command) -> outcome. Rows go to the store."""
-
-CELLS = ("root_seed", "base", "blocks", "simulator")
-"""Keys of a grid that say which cells are searched."""
+Executor = Callable[[Recorder], None]
+"""Carries out the plan of a recorder, which takes the rows."""
 
 
+@dataclass
 class Job:
-    """A grid, its results folder, and what is missing there.
+    """A grid, its results folder, and what is missing there."""
 
-    Attributes:
-        plan: of the missing runs; of a search a guess, which decides the programs.
-        search: the searches of all cells, where the grid has a `search`.
-        n_done: runs of this job that need not run again.
-        outcome: of all plans that were carried out, also if a signal ends the call between two of them.
-        remarks: lines to print before the job starts.
-    """
+    grid: Grid
+    store: Store
+    shard: Shard | None
+    pad_to: tuple[int, int, int] | None
+    resume_command: str
+    simulator: RecallSimulator | Simulator
 
-    def __init__(
-        self,
-        grid: Grid,
-        store: Store,
-        done: Done,
-        shard: Shard | None,
-        pad_to: tuple[int, int, int] | None,
-        limit: int,
-        settings: Settings,
-        resume_command: str,
-    ):
-        self.grid, self.store, self.shard, self.pad_to, self.resume_command = grid, store, shard, pad_to, resume_command
-        self.simulator = simulator_of(grid)
-        self.outcome = Outcome()
-        self.remarks: list[str] = []
-        self.search: Rounds | None = None
-        if grid.search:
-            known = known_rows(store, self.simulator.accuracy) if done.runs else {}
-            self.search = Rounds(grid, known, self.simulator, settings, pad_to, limit)
-            self.plan = self.search.guess
-            self.n_done = len(self.search.used)
-        else:
-            mine = shard.of(grid.points, grid.seeds) if shard else [Run(point, seed) for point in grid.points for seed in grid.seeds]
-            self._runs = {run.id for run in mine}
-            missing = [run for run in mine if run.id not in done.runs]
-            self.plan = make_plan(missing, pad_to, None, limit, settings, simulator=self.simulator)
-            self.n_done = len(self._runs) - self.plan.n_runs
+    search: Rounds | None
+    """The searches of all cells, where the grid has a `search`."""
+
+    wanted: set[RunId]
+    """All runs of a sweep."""
+
+    n_done: int
+    """Runs that need not run again."""
+
+    plan: Plan
+    """Of the missing runs; of a search a guess, which decides the programs."""
+
+    outcome: Outcome = field(default_factory=Outcome)
+    """Of everything that was carried out, also if a signal ends the call."""
+
+    remarks: list[str] = field(default_factory=list)
+    """Lines to print before the job starts."""
 
     @property
     def runs(self) -> set[RunId]:
         """All runs of this job, finished or not; of a search those until its next round."""
-        return self.search.used | {run.id for run in self.search.pending} if self.search else self._runs
+        return self.search.used | {run.id for run in self.search.pending} if self.search else self.wanted
 
     @property
     def to_do(self) -> bool:
         """Whether anything is missing."""
         return bool(self.search.pending if self.search else self.plan.chunks)
-
-    def n_others(self, done: set[RunId]) -> int:
-        """How many of the finished runs in the results folder are not of this grid.
-
-        Rows of an earlier search of the same cells count as this grid's, whether or not this search uses them.
-        """
-        if not done:
-            return 0
-        if not self.search:
-            points = {point.point_id for point in self.grid.points}
-            return sum(run.point_id not in points for run in done)
-        try:
-            before = (self.store.read_manifest() or {})["grid"]
-            same_cells = all(before.get(key) == self.grid.resolved.get(key) for key in CELLS)
-        except (StoreError, KeyError, TypeError, AttributeError):  # not a manifest; the next call replaces it
-            return 0
-        return 0 if same_cells else len(done - self.search.used)
 
     def facts(self) -> dict[str, Any]:
         """The runs that are left and their estimated cost, as plain data; of a search the worst case, in which every run that may be
@@ -107,7 +77,7 @@ class Job:
         plan, search = self.plan, self.search
         n_runs, flops, seconds = search.worst_case() if search else (plan.n_runs, plan.flops, plan.seconds)
         return {
-            "points": len(self.grid.points) if search else len({run.point_id for run in self._runs}),
+            "points": len(self.grid.points) if search else len({run.point_id for run in self.wanted}),
             "runs": self.n_done + n_runs,
             "done": self.n_done,
             "todo": n_runs,
@@ -134,7 +104,7 @@ class Job:
         product = f"{plural(len(grid.points), 'point')} x {plural(len(grid.seeds), 'seed')} = {plural(grid.n_runs, 'run')}"
         lines = [f"{grid.name}: {product}{''.join(left_out)}"]
         if self.shard:
-            lines.append(f"{self.shard}: {len(self._runs)} of these runs")
+            lines.append(f"{self.shard}: {len(self.wanted)} of these runs")
         lines.append(f"{self.n_done} done in {self.store.folder}, {plan.n_runs} to do")
         lines += map(_line_of_program, facts["program_list"])
         lines.append(f"about {plan.flops:.2g} flops, {_time(plan)}, {plan.peak_bytes / 2**20:.0f} MiB of memory")
@@ -239,23 +209,40 @@ def prepare(
     simulator = simulator_of(grid)
     done = _done(store, simulator.name, simulator.version, settings.precision)
     limit = grid.limits.max_bytes or memory_limit()
-    job = Job(grid, store, done, shard, pad_to, limit, settings, resume_command)
+    search, wanted = None, set[RunId]()
+    if grid.search:
+        known = known_rows(store, simulator.accuracy) if done.runs else {}
+        search = Rounds(grid, known, simulator, settings, pad_to, limit)
+        plan, n_done = search.guess, len(search.used)
+    else:
+        runs = shard.of(grid.points, grid.seeds) if shard else [Run(point, seed) for point in grid.points for seed in grid.seeds]
+        wanted = {run.id for run in runs}
+        missing = [run for run in runs if run.id not in done.runs]
+        plan = make_plan(missing, pad_to, None, limit, settings, simulator=simulator)
+        n_done = len(wanted) - plan.n_runs
+    _check_memory(plan, limit)
     store.keep(simulator.columns, grid.kept_columns, grid.kept)
     store.about = simulator.about() | {"axes": list(grid.axes), "searched": grid.searched, "fixed": _fixed(grid)}
     store.about |= {"kept": [*grid.kept_columns]} if grid.kept_columns else {}
+    job = Job(grid, store, shard, pad_to, resume_command, simulator, search, wanted, n_done, plan)
     job.remarks += [f"{path}: cannot be read as results, so its runs count as missing ({reason})" for path, reason in done.unreadable]
-    if n_others := job.n_others(done.runs):
+    points = {point.point_id for point in grid.points}
+    if not search and (n_others := sum(run.point_id not in points for run in done.runs)):
         job.remarks.append(
             f"note: {store.folder} also holds {n_others} runs that are not of this grid; load, fit and report read them too. "
             "--out DIR keeps grids apart"
         )
-    if job.plan.peak_bytes > limit:
-        largest = max(job.plan.shapes, key=peak_bytes)
+    return job
+
+
+def _check_memory(plan: Plan, limit: int) -> None:
+    """Raises GridError where a program needs more bytes than the limit."""
+    if plan.peak_bytes > limit:
+        largest = max(plan.shapes, key=peak_bytes)
         raise GridError(
-            f"limits.max_bytes: program {largest} needs about {job.plan.peak_bytes / 2**20:.0f} MiB; allowed: {limit / 2**20:.0f} MiB. "
+            f"limits.max_bytes: program {largest} needs about {plan.peak_bytes / 2**20:.0f} MiB; allowed: {limit / 2**20:.0f} MiB. "
             "Lower V, d or m, or raise limits.max_bytes."
         )
-    return job
 
 
 def _done(store: Store, simulator: str, code_version: int, precision: str) -> Done:
@@ -289,9 +276,7 @@ def _fixed(grid: Grid) -> dict[str, Any]:
 def carry_out(job: Job, execute: Executor, progress: Progress, interrupts: Interrupts) -> Outcome:
     """Creates the results folder if needed, and runs what is missing in it, round by round.
 
-    Of a search, rounds follow until every cell is finished or waits for a failed run, or the call is to stop; then its results are
-    written. Raises StoreError, also where a part would not fit on the disk, and KeyboardInterrupt where a signal comes before
-    anything runs.
+    Raises StoreError, also where a part would not fit on the disk, and KeyboardInterrupt where a signal comes before anything runs.
     """
     # of so many runs the rows at least fill what `prepare` asks room for
     first = islice((run for chunk in job.plan.chunks for run in chunk.runs), PART_ROWS if job.to_do else 0)
@@ -304,25 +289,30 @@ def carry_out(job: Job, execute: Executor, progress: Progress, interrupts: Inter
         progress.n_runs, progress.est_seconds = job.plan.n_runs, sum(chunk.seconds for chunk in job.plan.chunks)
     progress.tell("start", job.start_line(), **job.start_facts())
     interrupts.message = progress.message
+
+    def run(plan: Plan) -> None:
+        execute(Recorder(plan, job.store, progress, interrupts, job.resume_command, job.outcome))
+
     try:
         if job.search:
-            _search(job, job.search, execute, progress, interrupts)
+            _search(job, job.search, run, progress)
         elif job.to_do:
-            job.outcome += execute(job.plan, job.store, progress, interrupts, job.resume_command)
+            run(job.plan)
     finally:
         progress.tell("close")
     return job.outcome
 
 
-def _search(job: Job, search: Rounds, execute: Executor, progress: Progress, interrupts: Interrupts) -> None:
+def _search(job: Job, search: Rounds, run: Callable[[Plan], None], progress: Progress) -> None:
+    """Runs rounds until every cell is finished or waits for a failed run, or the call is to stop; writes what was found."""
+    outcome = job.outcome
     failed: set[RunId] = set()
-    while runs := [run for run in search.pending if run.id not in failed]:
+    while runs := [each for each in search.pending if each.id not in failed]:
         progress.round, progress.n_runs = progress.round + 1, progress.n_runs + len(runs)
-        outcome = execute(search.plan(runs), job.store, progress, interrupts, job.resume_command)
-        job.outcome += outcome
+        run(search.plan(runs))
         search.update(outcome.accuracy)
         progress.cells_finished = search.finished
-        failed |= {run.id for run in runs} - outcome.accuracy.keys()
+        failed |= {each.id for each in runs} - outcome.accuracy.keys()
         if outcome.interrupted or outcome.unsaved or (outcome.failed and job.plan.settings.fail_fast):
             break
     path = job.store.note("search", search.report())

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Any, NamedTuple, Protocol, TextIO
 
 PLAIN_EVERY_SECONDS = 30.0
 COUNT_EVERY_SECONDS = 5.0
@@ -27,6 +29,26 @@ class Remarks(Protocol):
     def compiling(self, program: str) -> None: ...
     def compiled(self, program: str, seconds: float) -> None: ...
     def message(self, line: str) -> None: ...
+
+
+class Failure(NamedTuple):
+    """What went wrong, and where."""
+
+    error: str
+    traceback: str
+    host: str
+
+    @staticmethod
+    def of(error: Exception) -> Failure:
+        """The exception being handled."""
+        return Failure(f"{type(error).__name__}: {error}", traceback.format_exc(), socket.gethostname())
+
+    @property
+    def line(self) -> str:
+        """The error in one line, without the name of its class where there is a message."""
+        kind, _, text = self.error.partition(": ")
+        message = text if text and kind.isidentifier() else self.error.removesuffix(": ")
+        return message.splitlines()[0]
 
 
 class Progress:

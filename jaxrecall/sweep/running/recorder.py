@@ -1,23 +1,22 @@
-"""What every executor does with finished runs: save their rows, report progress, record failures."""
+"""Carries out a plan in this process, and what every engine does with finished runs: save rows, report progress, record failures."""
 
 from __future__ import annotations
 
-import socket
 import time
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...errors import StoreError
 from ...model.point import RunId
-from ...process import FAILED, INTERRUPTED, OK, Interrupts
+from ...process import FAILED, INTERRUPTED, OK, Interrupts, deferred
 from ..calibration import Measured
 from ..plan import Chunk, Plan
+from ..simulators import Runner, runner_for
 from ..store.store import Store
-from .progress import Progress, Traces, duration, plural
+from .progress import Failure, Progress, Traces, duration, plural
 
 WAITS = (1.0, 2.0, 5.0, 10.0, 20.0, 40.0)
 """Seconds from one refused write to the next try; the last refusal gives up."""
@@ -30,7 +29,7 @@ POLL_SECONDS = 0.05
 
 @dataclass
 class Outcome:
-    """The outcome of the runs of a call; outcomes of several calls can be added."""
+    """The outcome of the runs of a call."""
 
     runs: int = 0
     """Computed."""
@@ -38,52 +37,23 @@ class Outcome:
     unsaved: int = 0
     """Computed, but their rows could not be saved."""
 
-    failed: int = 0
-    """Chunks that failed."""
-
     failures: list[str] = field(default_factory=list)
-    """One line for each failed chunk that was seen here."""
+    """One line for each chunk, or task, that failed."""
 
     interrupted: bool = False
 
     accuracy: dict[RunId, float | None] = field(default_factory=dict)
     """Accuracy of the computed runs at their last step, a fraction; None: nonfinite. A search decides by it."""
 
-    def __add__(self, other: Outcome) -> Outcome:
-        return Outcome(
-            self.runs + other.runs,
-            self.unsaved + other.unsaved,
-            self.failed + other.failed,
-            self.failures + other.failures,
-            self.interrupted or other.interrupted,
-            self.accuracy | other.accuracy,
-        )
+    @property
+    def failed(self) -> int:
+        return len(self.failures)
 
     @property
     def exit_code(self) -> int:
         if self.interrupted:
             return INTERRUPTED
         return FAILED if self.failed or self.unsaved else OK
-
-
-class Failure(NamedTuple):
-    """What went wrong, and where."""
-
-    error: str
-    traceback: str
-    host: str
-
-    @staticmethod
-    def of(error: Exception) -> Failure:
-        """The exception being handled."""
-        return Failure(f"{type(error).__name__}: {error}", traceback.format_exc(), socket.gethostname())
-
-    @property
-    def line(self) -> str:
-        """The error in one line, without the name of its class where there is a message."""
-        kind, _, text = self.error.partition(": ")
-        message = text if text and kind.isidentifier() else self.error.removesuffix(": ")
-        return message.splitlines()[0]
 
 
 class Saver:
@@ -147,15 +117,23 @@ class Saver:
 
 
 class Recorder:
-    """Takes the finished rows and failures of a plan; `outcome` is its outcome so far.
+    """Takes the finished rows and failures of a plan, and adds them to `outcome`.
 
     Finished rows are saved every `part_seconds` and when a part is ended. A failed chunk is reported with `resume_command`.
     """
 
-    def __init__(self, plan: Plan, store: Store, progress: Progress, interrupts: Interrupts, resume_command: str):
+    def __init__(
+        self,
+        plan: Plan,
+        store: Store,
+        progress: Progress,
+        interrupts: Interrupts,
+        resume_command: str,
+        outcome: Outcome | None = None,
+    ):
         self.plan, self.store, self.progress, self.interrupts = plan, store, progress, interrupts
         self.resume_command = resume_command
-        self.outcome = Outcome()
+        self.outcome = outcome or Outcome()
         self.saver = Saver(store, progress, plan.settings.part_seconds, lambda: interrupts.requested)
 
     @property
@@ -173,7 +151,6 @@ class Recorder:
 
     def failed(self, rest: Chunk, failure: Failure) -> None:
         """Records the failure of a chunk, with its runs and the command that tries them again; `rest` is what did not finish."""
-        self.outcome.failed += 1
         first, last, n = rest.runs[0].id, rest.runs[-1].id, len(rest.runs)
         record = {**failure._asdict(), "jax_version": version("jax"), "bucket": str(rest.shape)}
         record |= {"runs": [run.id for run in rest.runs], "repeat": self.resume_command}
@@ -193,9 +170,45 @@ class Recorder:
     def close(self) -> None:
         """Saves the rows that are not saved yet, if the disk accepts them."""
         self.saver.close()
-        self.outcome.unsaved, self.outcome.interrupted = self.saver.n_runs, self.interrupts.requested
+        self.outcome.unsaved += self.saver.n_runs
+        self.outcome.interrupted = self.interrupts.requested
 
     def learn(self, measured: Measured, compiled: Mapping[Any, float | None]) -> None:
         """Keeps the measured speed of this machine for the next plan."""
         if measured or compiled:
             self.plan.terms.calibration.after(measured, compiled).keep()
+
+
+def execute(recorder: Recorder) -> None:
+    """Runs every chunk of the recorder's plan in this process. A chunk that fails is reported, and the others run."""
+    with deferred():  # JAX starts
+        runner = runner_for(recorder.plan.terms, recorder.progress)
+    with recorder.interrupts.patient():
+        for chunk in recorder.plan.chunks:
+            if recorder.stopping:
+                break
+            _run(chunk, runner, recorder)
+            recorder.saver.end_part()
+        recorder.close()
+    recorder.learn(runner.measured, runner.compiled)
+
+
+def _run(chunk: Chunk, runner: Runner, recorder: Recorder) -> None:
+    """Runs a chunk until it is finished, fails or is to stop."""
+    batches, left = runner.rows(chunk), {run.id: run for run in chunk.runs}
+    while left and not recorder.stopping:
+        try:
+            with recorder.interrupts.droppable():
+                runs, traces = next(batches)
+        except KeyboardInterrupt:
+            return
+        except Exception as error:
+            recorder.failed(chunk.part(list(left.values())), Failure.of(error))
+            return
+        ids = [run.id for run in runs]
+        for run in ids:
+            del left[run]
+        if isinstance(traces, Failure):
+            recorder.failed(chunk.part(runs), traces)
+        else:
+            recorder.finished(ids, traces, chunk)

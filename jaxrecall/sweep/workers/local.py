@@ -20,9 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from ...process import SIGNALS
-from ..running.recorder import Failure
+from ..running.progress import Failure
 from .scheduler import Workers
 from .worker import Event, Setup
+
+START = "from jaxrecall.process import start_child; start_child()"
 
 
 class Process:
@@ -41,7 +43,8 @@ class Process:
     def __init__(self, module: str, setup: Any, env: Mapping[str, str] = os.environ, cores: Iterable[int] = (), stdout: int = 2):
         self.connection, theirs = Pipe()
         fd = theirs.fileno()
-        command = [sys.executable, "-m", __package__, str(os.getpid()), module, str(fd), ",".join(map(str, cores))]
+        about = [str(os.getpid()), f"{__package__}.{module}", str(fd), ",".join(map(str, cores))]
+        command = [sys.executable, "-c", START, *about]
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # the mask is inherited, so it is deaf to them from its first moment
         try:
             self.process = subprocess.Popen(command, env=with_package(env), pass_fds=[fd], stdin=subprocess.DEVNULL, stdout=stdout)

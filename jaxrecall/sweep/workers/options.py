@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import argparse
 import re
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError
 from ..calibration import cores
 from ..grid import Grid
-from ..running import runner
 from ..running.job import Executor, Job
 from ..running.progress import plural
+from ..running.recorder import execute
 from ..shard import Shard
 from ..simulators import simulator_of
 from .worker import Setup
+
+if TYPE_CHECKING:
+    from .ray import Request
 
 EXTRAS = {"ray": "ray", "slurm": "submitit"}
 """The extra of this package that an engine needs has its name, and holds this module."""
@@ -35,8 +38,7 @@ MIN_AMOUNT, MAX_AMOUNT = 1e-4, 1e6
 WHOLE_ABOVE_1 = ("GPU", "TPU")
 """Resources of which Ray gives a part of one, or whole ones."""
 
-SET_BY_SWEEP = ("array", "error", "output")
-"""Options of sbatch that the sweep sets itself."""
+AMOUNT = r"[^=]+=(?=.*[1-9])\d*\.?\d+"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -97,10 +99,11 @@ class Engine:
         """
         size, requests = self.size(job), {}
         if self.name == "ray":
-            from .ray import request_of, size_on
+            from .ray import size_on
 
-            requests = dict(request_of(self.ray_address, size, self.resources))
-            size = size_on(self.ray_address, size, requests, job.plan.n_runs) if self.ray_address else size
+            request = self._request(job, Setup((), {}))
+            requests = dict(request.resources)
+            size = size_on(request) if self.ray_address else size
         elif self.name == "slurm":
             from .slurm import sbatch_options
 
@@ -109,18 +112,16 @@ class Engine:
 
     def describe(self, job: Job) -> str:
         """The same as a line of text."""
-        size, requests = (self.facts(job)[name] for name in ("workers", "requests"))
-        with_ = ", ".join(
-            name if value is True else f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
-            for name, value in requests.items()
-        )
+        facts = self.facts(job)
+        workers = facts["workers"]
+        with_ = ", ".join(map(_assigned, facts["requests"].items()))
         if self.name == "slurm":
             of = "Slurm" if self.slurm_executor == "slurm" else f"submitit's executor {self.slurm_executor}"
-            return f"submits one array of {plural(size, 'task')} to {of}, with {with_}"
+            return f"submits one array of {plural(workers, 'task')} to {of}, with {with_}"
         if self.name == "ray":
             where = f"the Ray at {self.ray_address}" if self.ray_address else "a Ray that is started on this machine"
-            return f"runs in {plural(size, 'worker')} of {where}, each with {with_}"
-        return f"runs in {plural(size, 'worker')} of this machine" if size else "runs in this process"
+            return f"runs in {plural(workers, 'worker')} of {where}, each with {with_}"
+        return f"runs in {plural(workers, 'worker')} of this machine" if workers else "runs in this process"
 
     @contextmanager
     def opened(self, job: Job, import_paths: tuple[str, ...] = ()) -> Iterator[Executor]:
@@ -130,47 +131,56 @@ class Engine:
         """
         size = self.size(job)
         if self.name == "slurm":
-            from .slurm import SlurmArray
+            from .slurm import run_array
 
-            yield SlurmArray(job, size or 1, self.slurm_executor, self.slurm, import_paths).execute
-        elif self.name == "ray":
+            yield partial(run_array, job=job, size=size or 1, kind=self.slurm_executor, options=self.slurm, import_paths=import_paths)
+            return
+        if self.name == "local" and not size:
+            yield execute
+            return
+        setup = Setup(import_paths, job.simulator.contents(job.grid.points))
+        if self.name == "ray":
             from .ray import RayWorkers
 
-            setup = Setup(import_paths, simulator_of(job.grid).contents(job.grid.points))
-            with closing(RayWorkers(size, self.ray_address, self.resources, setup, job.plan.n_runs)) as workers:
-                yield workers.execute
-        elif size:
+            made = RayWorkers(self._request(job, setup))
+        else:
             from .local import LocalWorkers
 
-            with closing(LocalWorkers(size, Setup(import_paths, simulator_of(job.grid).contents(job.grid.points)))) as workers:
-                yield workers.execute
-        else:
-            yield runner.execute
+            made = LocalWorkers(size or 1, setup)
+        with closing(made) as workers:
+            yield workers.execute
+
+    def _request(self, job: Job, setup: Setup) -> Request:
+        """What Ray is asked for: where one is started here, each worker has its share of the cores."""
+        from .ray import Request
+
+        size = self.size(job)
+        usual = 1 if self.ray_address else max(1, cores() // (size or 1))
+        resources = {"CPU": float(usual), **self.resources}
+        return Request(self.ray_address, size, resources, setup, job.plan.n_runs)
+
+
+def _assigned(named: tuple[str, Any]) -> str:
+    """NAME=VALUE, or the name alone of an option without a value."""
+    name, value = named
+    if value is True:
+        return name
+    return f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
 
 
 def chosen(args: argparse.Namespace) -> Engine:
     """The engine that the options choose; raises UsageError with a line for each wrong option."""
-    name, lines = args.engine, []
-    for flag, given, engine in (
-        ("--ray-address", args.ray_address, "ray"),
-        ("--worker-resource", args.worker_resource, "ray"),
-        ("--slurm", args.slurm, "slurm"),
-    ):
-        if given and name != engine:
-            lines.append(f"{flag}: goes with --engine {engine}, got --engine {name}")
-    for flag, given, pattern, allowed in (
-        ("--workers", [args.workers] * (args.workers is not None), rf"0{{,9}}([1-9]\d{{,2}}|{MAX_WORKERS})", WORKERS),
-        ("--worker-resource", args.worker_resource, r"[^=]+=(?=.*[1-9])\d*\.?\d+", "NAME=X with X above 0, as in GPU=1"),
-        ("--slurm", args.slurm, r"[a-z][a-z0-9_-]*(=.+)?", "KEY or KEY=VALUE as sbatch names it, as in partition=gpu"),
-        ("--slurm", args.slurm, r"(?!time\b).*|time=\d{1,9}", "whole minutes, as in time=240"),
-        (
-            "--slurm",
-            args.slurm,
-            rf"(?!({'|'.join(SET_BY_SWEEP)})(=|$)).*",
-            f"any option of sbatch but {', '.join(SET_BY_SWEEP)}, which are set",
-        ),
-    ):
-        lines += [f"{flag}: got {one}; allowed: {allowed}" for one in given if not re.fullmatch(pattern, one)]
+    name = args.engine
+    lines = [
+        f"{flag}: goes with --engine {engine}, got --engine {name}"
+        for flag, given, engine in (
+            ("--ray-address", args.ray_address, "ray"),
+            ("--worker-resource", args.worker_resource, "ray"),
+            ("--slurm", args.slurm, "slurm"),
+        )
+        if given and name != engine
+    ]
+    lines += _malformed(args)
     module = EXTRAS.get(name, "jaxrecall")
     if find_spec(module) is None:
         lines.append(f'--engine {name}: {module} is not installed; to install it: pip install "jaxrecall[{name}]"')
@@ -178,25 +188,28 @@ def chosen(args: argparse.Namespace) -> Engine:
         lines.append("--shard: goes with --engine local or ray; the tasks of --engine slurm are the shards, --workers says how many")
     if name == "slurm" and args.workers is None:
         lines.append("--workers: nothing given; with --engine slurm it says how many tasks the array has, as in --workers 64")
-    if not lines and name == "slurm" == args.slurm_executor and not (shutil.which("sbatch") and shutil.which("srun")):
-        allowed = "a machine of a Slurm cluster that submits, or --slurm-executor local to try it"
-        lines.append(f"--engine slurm: no sbatch and srun here; allowed: {allowed}")
     if lines:
         raise UsageError(lines)
-    amounts = {resource: float(amount) for resource, amount in (one.split("=", 1) for one in args.worker_resource)}
-    lines = [
-        f"--worker-resource: got {name}={amount:g}; allowed: {allowed}"
-        for name, amount in amounts.items()
-        if (allowed := _wrong_amount(name, amount))
-    ]
-    if lines:
-        raise UsageError(lines)
-    slurm = {name: value for name, _, value in (one.partition("=") for one in args.slurm)}
-    return Engine(name, args.workers and int(args.workers), args.ray_address, amounts, slurm, args.slurm_executor)
+    resources = {resource: float(amount) for resource, amount in (one.split("=", 1) for one in args.worker_resource)}
+    slurm = {key: value for key, _, value in (one.partition("=") for one in args.slurm)}
+    return Engine(name, args.workers and int(args.workers), args.ray_address, resources, slurm, args.slurm_executor)
 
 
-def _wrong_amount(name: str, amount: float) -> str:
-    """What Ray allows of a resource in place of an amount that it would refuse; empty if it takes it."""
-    if not MIN_AMOUNT <= amount <= MAX_AMOUNT:
-        return f"numbers from {MIN_AMOUNT} to {MAX_AMOUNT:.0f}"
-    return "whole numbers, or less than 1" if name in WHOLE_ABOVE_1 and amount > 1 and amount % 1 else ""
+def _malformed(args: argparse.Namespace) -> Iterator[str]:
+    """A line for each value that is not of the form of its option, and for each amount that Ray would refuse."""
+    workers = [] if args.workers is None else [args.workers]
+    for flag, given, pattern, allowed in (
+        ("--workers", workers, rf"0{{,9}}([1-9]\d{{,2}}|{MAX_WORKERS})", WORKERS),
+        ("--worker-resource", args.worker_resource, AMOUNT, "NAME=X with X above 0, as in GPU=1"),
+        ("--slurm", args.slurm, r"[a-z][a-z0-9_-]*(=.+)?", "KEY or KEY=VALUE as sbatch names it, as in partition=gpu"),
+    ):
+        for one in given:
+            if not re.fullmatch(pattern, one):
+                yield f"{flag}: got {one}; allowed: {allowed}"
+    for one in args.worker_resource:
+        name, _, text = one.partition("=")
+        amount = float(text) if re.fullmatch(AMOUNT, one) else 1.0
+        if not MIN_AMOUNT <= amount <= MAX_AMOUNT:
+            yield f"--worker-resource: got {name}={amount:g}; allowed: numbers from {MIN_AMOUNT} to {MAX_AMOUNT:.0f}"
+        elif name in WHOLE_ABOVE_1 and amount > 1 and amount % 1:
+            yield f"--worker-resource: got {name}={amount:g}; allowed: whole numbers, or less than 1"

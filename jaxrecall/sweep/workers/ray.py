@@ -43,28 +43,15 @@ class Request(NamedTuple):
 
 
 class RayWorkers(Workers):
-    """Workers that each request `resources`; as many as fit, but no more than `most`, unless `size` is given.
+    """Workers that each hold the resources of a request. Raises UsageError if no Ray is at its address."""
 
-    Raises UsageError if no Ray is at `address`.
-    """
-
-    def __init__(
-        self,
-        size: int | None,
-        address: str | None,
-        resources: Mapping[str, float],
-        setup: Setup,
-        most: int,
-    ):
-        self.is_here = address is None
-        if address is None:
-            size = size or min(cores(), most)
-        self.request = Request(address, size, request_of(address, size, resources), setup, most)
+    def __init__(self, request: Request):
+        self.request, self.is_here = request, request.address is None
         self.driver: Process | None = None
-        peers = size or 1
-        if address:
+        size = peers = request.size or 1
+        if request.address:
             size, peers = joined(self._receive())
-        super().__init__(size or 1, peers, self.request.resources["CPU"] / cores())
+        super().__init__(size, peers, request.resources["CPU"] / cores())
 
     def _call(self, *call: Any) -> None:
         """Calls a method of `Driver`."""
@@ -111,14 +98,9 @@ class RayWorkers(Workers):
             self.driver = None
 
 
-def request_of(address: str | None, size: int | None, resources: Mapping[str, float]) -> dict[str, float]:
-    """What each worker requests: of a Ray that is started here its share of the cores, unless `resources` say otherwise."""
-    return {"CPU": 1.0 if address else float(max(1, cores() // (size or 1))), **resources}
-
-
-def size_on(address: str, size: int | None, resources: Mapping[str, float], most: int) -> int:
-    """How many workers would start on the Ray at `address` now; raises UsageError if none is there."""
-    process = driver(Request(address, size, resources, Setup((), {}), most))
+def size_on(request: Request) -> int:
+    """How many workers would start now on the Ray at the address; raises UsageError if none is there."""
+    process = driver(request)
     try:
         return joined(process.receive())[0]
     finally:

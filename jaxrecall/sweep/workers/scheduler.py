@@ -13,14 +13,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ...model.point import Run, RunId
-from ...process import Interrupts
 from ...simulator.shape import Shape
 from ..calibration import Measured, add_times, cores
 from ..cost import Amounts
-from ..plan import CHUNK_RUNS, CHUNK_SECONDS, Chunk, Plan
-from ..running.progress import Progress, Traces
-from ..running.recorder import Failure, Outcome, Recorder
-from ..store.store import Store
+from ..plan import CHUNK_RUNS, CHUNK_SECONDS, Chunk
+from ..running.progress import Failure, Traces
+from ..running.recorder import Recorder
 from .worker import STOP, Event
 
 TRIES = 3
@@ -90,9 +88,9 @@ class Workers(ABC):
         """Whether no worker can be started any more."""
         return min(self.failed_starts.values()) > MAX_FAILED_STARTS
 
-    def execute(self, plan: Plan, store: Store, progress: Progress, interrupts: Interrupts, resume_command: str) -> Outcome:
-        """What `runner.execute` does, by the workers. A chunk that `TRIES` workers fail at is reported, and the others run."""
-        return Scheduler(self, Recorder(plan, store, progress, interrupts, resume_command)).run()
+    def execute(self, recorder: Recorder) -> None:
+        """Runs the chunks of the recorder's plan. A chunk that `TRIES` workers fail at is reported, and the others run."""
+        Scheduler(self, recorder).run()
 
 
 class Scheduler:
@@ -126,7 +124,7 @@ class Scheduler:
         self.compile_seconds: dict[Shape, float | None] = {}
         self.stopped = False
 
-    def run(self) -> Outcome:
+    def run(self) -> None:
         interrupts = self.recorder.interrupts
         with interrupts.patient():
             while self._has_more():
@@ -141,7 +139,6 @@ class Scheduler:
             self.recorder.close()
         if self.workers.is_here:
             self.recorder.learn(self.measured, self.compile_seconds)
-        return self.recorder.outcome
 
     def _has_more(self) -> bool:
         """Gives chunks to free workers, or stops them; whether there is anything to wait for."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import shutil
 import sys
 import time
 from collections.abc import Mapping
@@ -27,14 +28,11 @@ from ...process import Interrupts
 from ..calibration import node_cache
 from ..custom import add_to_path
 from ..grid import rebuilt
-from ..plan import Plan
-from ..running import runner
 from ..running.job import Job, carry_out, prepare
 from ..running.progress import Progress, display
-from ..running.recorder import Outcome
+from ..running.recorder import Recorder, execute
 from ..shard import Shard, shares
 from ..store.files import read_json
-from ..store.store import Store
 from ..store.table import RUN, read
 
 MINUTES = 60
@@ -44,6 +42,9 @@ SUBMITIT = {"nodes", "ntasks-per-node", "array-parallelism", "signal-delay-s"}
 """Options that submitit reads itself, the last two of them its own; it hands all others to sbatch as they are."""
 
 WHOLE = {"time", *SUBMITIT}
+SET_BY_SWEEP = ("array", "error", "output")
+"""Options of sbatch that the sweep sets itself."""
+
 COMMANDS = {"setup", "teardown"}
 """Options of submitit: a command that runs before, or after, that of a task."""
 
@@ -77,7 +78,7 @@ class ShardTask(Checkpointable):
             os.environ.setdefault("JAXRECALL_CACHE", node_cache())
         with Interrupts() as interrupts:
             job = prepare(rebuilt(read_json(about.pop("grid"))), shard=shard, **about)
-            outcome = carry_out(job, runner.execute, Progress(display(announce=True)), interrupts)
+            outcome = carry_out(job, execute, Progress(display(announce=True)), interrupts)
         print(*job.problems(), sep="\n", file=sys.stderr)
         return outcome.exit_code
 
@@ -88,16 +89,23 @@ def sbatch_options(options: Mapping[str, str], name: str) -> dict[str, Any]:
     Raises UsageError.
     """
     given: dict[str, Any] = {key.replace("_", "-"): value or True for key, value in options.items()}
-    for key in WHOLE & given.keys():
-        if not re.fullmatch(r"\d{1,9}", str(given[key])):
-            raise UsageError(f"--slurm: got {key}={given[key]}; allowed: whole numbers, as in {key}=2")
-        given[key] = int(given[key])
+    for key, value in given.items():
+        got = f"--slurm: got {key}" + (f"={value}" if value is not True else "")
+        if key in SET_BY_SWEEP:
+            raise UsageError(f"{got}; allowed: any option of sbatch but {', '.join(SET_BY_SWEEP)}, which are set")
+        if key in WHOLE and not re.fullmatch(r"\d{1,9}", str(value)):
+            allowed = "whole minutes, as in time=240" if key == "time" else f"whole numbers, as in {key}=2"
+            raise UsageError(f"{got}; allowed: {allowed}")
+    given |= {key: int(given[key]) for key in WHOLE & given.keys()}
     return {"time": MINUTES, "job-name": name} | given
 
 
 def executor(kind: str, folder: Path, options: Mapping[str, str], name: str) -> Any:
     """submitit's executor of that kind, with options as sbatch names them. Raises UsageError, also for what submitit refuses."""
     others = sbatch_options(options, name)
+    if kind == "slurm" and not (shutil.which("sbatch") and shutil.which("srun")):
+        allowed = "a machine of a Slurm cluster that submits, or --slurm-executor local to try it"
+        raise UsageError(f"--engine slurm: no sbatch and srun here; allowed: {allowed}")
     basic = {"timeout_min": others.pop("time"), "name": others.pop("job-name")}
     known = {f"slurm_{key.replace('-', '_')}": others.pop(key) for key in SUBMITIT & others.keys()}
     known |= {f"slurm_{key}": [others.pop(key)] for key in COMMANDS & others.keys()}
@@ -109,45 +117,47 @@ def executor(kind: str, folder: Path, options: Mapping[str, str], name: str) -> 
     return by
 
 
-class SlurmArray:
-    """The shards of a job as `size` tasks, with options as sbatch names them.
+def run_array(recorder: Recorder, job: Job, size: int, kind: str, options: Mapping[str, str], import_paths: tuple[str, ...]) -> None:
+    """Submits the shards that have runs of the recorder's plan and waits for them; runs count as their parts appear.
 
-    `kind` is submitit's: slurm, local or debug. Tasks can import from `import_paths`.
+    Args:
+        recorder: takes what tasks have finished.
+        job: the grid and its results folder.
+        size: tasks of the array if every shard has runs.
+        kind: of submitit's executor: slurm, local or debug.
+        options: as sbatch names them.
+        import_paths: folders from which tasks can import, besides the usual ones.
+
+    Raises:
+        UsageError: if the array cannot be submitted.
     """
-
-    def __init__(self, job: Job, size: int, kind: str, options: Mapping[str, str], import_paths: tuple[str, ...]):
-        self.job, self.size, self.kind, self.options, self.import_paths = job, size, kind, options, import_paths
-
-    def execute(self, plan: Plan, store: Store, progress: Progress, interrupts: Interrupts, resume_command: str) -> Outcome:
-        """Submits the shards that have runs of the plan and waits for them; runs count as their parts appear.
-
-        Raises UsageError if they cannot be submitted.
-        """
-        grid, arrivals = self.job.grid, Arrivals(plan, store)
-        wanted = sorted({index for index, run in shares(grid.points, grid.seeds, self.size) if run.id in arrivals.left})
-        shards = [Shard(index, self.size, "--engine slurm") for index in wanted]
-        by = executor(self.kind, store.folder / "_slurm", self.options, grid.name)
-        task = ShardTask(
-            grid=store.note("_slurm/grid", grid.resolved).absolute(),  # as it is now, whenever tasks start
-            folder=store.folder.absolute(),
-            pad_to=self.job.pad_to,
-            fail_fast=plan.settings.fail_fast,
-            resume_command=resume_command,
-            import_paths=self.import_paths,
-            on_node=self.kind == "slurm",
-        )
-        with interrupts.patient():  # from the first: what is submitted must be cancelled
-            try:
-                jobs = by.map_array(task, shards)
-            except Exception as error:  # whatever submitit or sbatch has against it
-                raise UsageError(f"--engine slurm: the array was refused: {_in_one_line(error)}") from error
-            progress.message(f"{len(jobs)} tasks submitted, first {jobs[0].job_id}; logs: {by.folder}")
-            return wait_for(dict(zip(shards, jobs, strict=True)), arrivals, progress, interrupts)
+    grid, store, arrivals = job.grid, job.store, Arrivals(recorder)
+    wanted = sorted({index for index, run in shares(grid.points, grid.seeds, size) if run.id in arrivals.left})
+    shards = [Shard(index, size, "--engine slurm") for index in wanted]
+    by = executor(kind, store.folder / "_slurm", options, grid.name)
+    task = ShardTask(
+        grid=store.note("_slurm/grid", grid.resolved).absolute(),  # as it is now, whenever tasks start
+        folder=store.folder.absolute(),
+        pad_to=job.pad_to,
+        fail_fast=recorder.plan.settings.fail_fast,
+        resume_command=recorder.resume_command,
+        import_paths=import_paths,
+        on_node=kind == "slurm",
+    )
+    with recorder.interrupts.patient():  # from the first: what is submitted must be cancelled
+        try:
+            jobs = by.map_array(task, shards)
+        except Exception as error:  # whatever submitit or sbatch has against it
+            raise UsageError(f"--engine slurm: the array was refused: {_in_one_line(error)}") from error
+        recorder.progress.message(f"{len(jobs)} tasks submitted, first {jobs[0].job_id}; logs: {by.folder}")
+        wait_for(dict(zip(shards, jobs, strict=True)), arrivals)
+    recorder.outcome.interrupted = recorder.interrupts.requested
 
 
-def wait_for(jobs: dict[Shard, Any], arrivals: Arrivals, progress: Progress, interrupts: Interrupts) -> Outcome:
+def wait_for(jobs: dict[Shard, Any], arrivals: Arrivals) -> None:
     """Waits for the jobs of shards; an interrupt cancels them."""
-    outcome, deadline = Outcome(), math.inf
+    recorder, deadline = arrivals.recorder, math.inf
+    interrupts = recorder.interrupts
     while jobs and time.monotonic() < deadline:
         if interrupts.requested and deadline == math.inf:
             deadline = time.monotonic() + WAIT_SECONDS
@@ -156,18 +166,16 @@ def wait_for(jobs: dict[Shard, Any], arrivals: Arrivals, progress: Progress, int
         for shard in [shard for shard, job in jobs.items() if job.done()]:
             job = jobs.pop(shard)
             if not interrupts.requested and (problem := _problem(job)):
-                outcome.failed += 1
                 line = f"failed: shard {shard.index}/{shard.count} {problem} (details: {job.paths.stderr})"
-                progress.failed(line, 0.0, 0, job.paths.stderr)
-        arrivals.report(outcome, progress)
+                recorder.outcome.failures.append(line)
+                recorder.progress.failed(line, 0.0, 0, job.paths.stderr)
+        arrivals.report()
         try:
             with interrupts.droppable():
                 time.sleep(POLL_SECONDS if jobs else 0)
         except KeyboardInterrupt:
             break
-    arrivals.report(outcome, progress)
-    outcome.interrupted = interrupts.requested
-    return outcome
+    arrivals.report()
 
 
 def _in_one_line(error: Exception) -> str:
@@ -179,31 +187,33 @@ def _problem(job: Any) -> str | None:
     try:
         code = job.result()
     except Exception as error:  # whatever the task died of
-        return f"ended: {' '.join(str(error).split())[:200]}"
+        return f"ended: {_in_one_line(error)}"
     return f"ended with exit code {code}" if code else None
 
 
 class Arrivals:
-    """Runs of a plan whose rows other processes write to the folder; `left` are those that have not appeared yet."""
+    """Runs of the recorder's plan whose rows other processes write to the folder; `left` are those that have not appeared yet."""
 
-    def __init__(self, plan: Plan, store: Store):
-        self.store, self.seen = store, set(_parts(store))
-        self.left = {run.id for chunk in plan.chunks for run in chunk.runs}
-        self.seconds = {run.point.point_id: chunk.seconds / len(chunk.runs) for chunk in plan.chunks for run in chunk.runs}
+    def __init__(self, recorder: Recorder):
+        self.recorder = recorder
+        self.seen = set(self._parts())
+        self.left = {run.id: chunk.seconds / len(chunk.runs) for chunk in recorder.plan.chunks for run in chunk.runs}
+        """And the seconds that each was estimated to take."""
 
-    def report(self, outcome: Outcome, progress: Progress) -> None:
+    def report(self) -> None:
         """Adds the runs that have appeared since the last call."""
-        paths = [path for path in _parts(self.store) if path not in self.seen]
+        outcome, progress = self.recorder.outcome, self.recorder.progress
+        paths = [path for path in self._parts() if path not in self.seen]
         self.seen.update(paths)
         for path, table in read(paths, [*RUN, "code_version", "accuracy"])[0].items():
             rows = [row for row in table.to_pylist() if row["code_version"] == CODE_VERSION]
-            new = {run: list(trace) for run, trace in groupby(rows, lambda row: RunId(row["point_id"], row["seed"])) if run in self.left}
-            self.left -= new.keys()
+            traces = {run: list(trace) for run, trace in groupby(rows, lambda row: RunId(row["point_id"], row["seed"]))}
+            new = {run: trace for run, trace in traces.items() if run in self.left}
             outcome.runs += len(new)
             outcome.accuracy |= {run: trace[-1]["accuracy"] for run, trace in new.items()}
-            progress.advanced(list(new.values()), sum(self.seconds[run.point_id] for run in new))
+            progress.advanced(list(new.values()), sum(self.left.pop(run) for run in new))
             progress.tell("part", path=str(path), rows=sum(map(len, new.values())))
 
-
-def _parts(store: Store) -> list[Path]:
-    return sorted(store.parts.iterdir()) if store.parts.is_dir() else []
+    def _parts(self) -> list[Path]:
+        parts = self.recorder.store.parts
+        return sorted(parts.iterdir()) if parts.is_dir() else []

@@ -17,7 +17,7 @@ from ...model.columns import CODE_VERSION
 from ...model.laws.array import Content, contents
 from ..custom import add_to_path
 from ..plan import Chunk, Terms
-from ..running.recorder import Failure
+from ..running.progress import Failure
 from ..simulators import Runner, runner_for
 
 Event = tuple[Any, ...]
