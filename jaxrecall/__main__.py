@@ -1,4 +1,19 @@
-"""The command `jaxrecall`, and python -m jaxrecall: calls one of the commands below."""
+"""usage: jaxrecall COMMAND ...
+
+How a one-layer transformer learns to recall: simulations over grids of points and seeds.
+
+  jaxrecall examples [NAME]      list the grids that come with the package, or copy one to the current folder
+  jaxrecall sweep --grid FILE    run a grid: a table and a figure (--dry-run shows what it would cost)
+  jaxrecall status DIR           what a results folder holds, what failed, what is left to do
+  jaxrecall compact DIR          merge the part files of a results folder into one table
+  jaxrecall fit DIR              find the thresholds N* of a table and their exponents over its axes
+  jaxrecall report DIR           one HTML page with figures, laws, theory and provenance
+  jaxrecall cite                 print BibTeX of the software and of the paper
+
+  jaxrecall --version            the version of the package, and that of the numbers it computes
+
+Each command takes --help, and each is also a module: python -m jaxrecall.sweep --grid FILE.
+From Python: import jaxrecall; help(jaxrecall)"""
 
 from __future__ import annotations
 
@@ -18,22 +33,8 @@ MODULES = {
     "cite": "cite",
 }
 
-HELP = """usage: jaxrecall COMMAND ...
-
-How a one-layer transformer learns to recall: simulations over grids of points and seeds.
-
-  jaxrecall examples [NAME]      list the grids that come with the package, or copy one to the current folder
-  jaxrecall sweep --grid FILE    run a grid: a table and a figure (--dry-run shows what it would cost)
-  jaxrecall status DIR           what a results folder holds, what failed, what is left to do
-  jaxrecall compact DIR          merge the part files of a results folder into one table
-  jaxrecall fit DIR              find the thresholds N* of a table and their exponents over its axes
-  jaxrecall report DIR           one HTML page with figures, laws, theory and provenance
-  jaxrecall cite                 print BibTeX of the software and of the paper
-
-  jaxrecall --version            the version of the package, and that of the numbers it computes
-
-Each command takes --help, and each is also a module: python -m jaxrecall.sweep --grid FILE.
-From Python: import jaxrecall; help(jaxrecall)"""
+HELP = __doc__ or ""
+"""What --help prints: the docstring of this module."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -47,11 +48,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if first in ("--help", "-h", "help"):
         return answer(HELP)
     if first == "--version":
-        from importlib.metadata import version
-
+        from . import __version__
         from .model.columns import CODE_VERSION
 
-        return answer(f"jaxrecall {version('jaxrecall')} (code_version {CODE_VERSION})")
+        return answer(f"jaxrecall {__version__} (code_version {CODE_VERSION})")
     allowed = [*MODULES, "--help", "--version"]
     print(f"COMMAND: got {shortened(first)}{suggest(first, allowed)}; allowed: {', '.join(allowed)}", file=sys.stderr)
     return USAGE

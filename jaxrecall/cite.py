@@ -14,36 +14,29 @@ from typing import Any
 from .cli import Parser, answer, called
 
 
-def citation() -> dict[str, Any]:
-    """The content of CITATION.cff: that of the installed package, or of a clone."""
+def entries() -> list[str]:
+    """BibTeX of the software and of the paper that it simulates."""
     import yaml
 
     installed, clone = Path(__file__).parent / "CITATION.cff", Path(__file__).parent.parent / "CITATION.cff"
-    return yaml.safe_load((installed if installed.exists() else clone).read_text(encoding="utf-8"))
-
-
-def entries() -> list[str]:
-    """BibTeX of the software and of the paper that it simulates."""
-    told = citation()
+    told = yaml.safe_load((installed if installed.exists() else clone).read_text(encoding="utf-8"))
     [paper] = told["references"]
-    arxiv = " and ".join(identifier["value"] for identifier in paper["identifiers"])
     software = {
         "title": f"{{{told['title']}}}",
         "author": _authors(told["authors"]),
         "year": told["date-released"].year,
         "version": told["version"],
         "note": f"{told['license']} licence",
+        "url": told.get("repository-code"),
     }
-    if "repository-code" in told:
-        software["url"] = told["repository-code"]
     article = {
         "title": paper["title"],
         "author": _authors(paper["authors"]),
         "booktitle": paper["conference"]["name"],
         "year": paper["year"],
-        "note": arxiv,
+        "note": " and ".join(identifier["value"] for identifier in paper["identifiers"]),
     }
-    return [_entry("software", "jaxrecall", software), _entry("inproceedings", "vural2026recall", article)]
+    return [_entry("software{jaxrecall", software), _entry("inproceedings{vural2026recall", article)]
 
 
 def _authors(people: Sequence[Mapping[str, str]]) -> str:
@@ -51,9 +44,11 @@ def _authors(people: Sequence[Mapping[str, str]]) -> str:
     return " and ".join(f"{{{who['name']}}}" if "name" in who else f"{who['family-names']}, {who['given-names']}" for who in people)
 
 
-def _entry(kind: str, key: str, fields: Mapping[str, Any]) -> str:
+def _entry(start: str, fields: Mapping[str, Any]) -> str:
+    """An entry with the fields that are known."""
     width = max(map(len, fields))
-    return "\n".join([f"@{kind}{{{key},", ",\n".join(f"  {name:<{width}} = {{{value}}}" for name, value in fields.items()), "}"])
+    lines = [f"  {name:<{width}} = {{{value}}}" for name, value in fields.items() if value is not None]
+    return f"@{start},\n" + ",\n".join(lines) + "\n}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -54,20 +54,20 @@ def copy(name: str, to: Path) -> list[Path]:
     if name.removesuffix(".yaml") not in known:
         raise UsageError(f"NAME: got {shortened(name)}{suggest(name, known)}; allowed: {', '.join(known)}")
     source = known[name.removesuffix(".yaml")]
-    module = source.with_suffix(".py")
-    sources = [source, *(path for path in (module, source.with_suffix(".npy")) if path.exists())]
+    sources = [source, *(path for suffix in (".py", ".npy") if (path := source.with_suffix(suffix)).exists())]
+    for path in sources:
+        if (to / path.name).exists():
+            call = _run(to / source.name)
+            raise UsageError(f"{to / path.name}: exists already and is not overwritten; move it away, or run it: {call}")
+    if not source.with_suffix(".py").exists() and not (to / SCHEMA).exists():
+        sources.append(folders()[0] / SCHEMA)
     targets = [to / path.name for path in sources]
-    if existing := [target for target in targets if target.exists()]:
-        raise UsageError(f"{existing[0]}: exists already and is not overwritten; move it away, or run it: {_run(targets[0])}")
-    schema = folders()[0] / SCHEMA
-    if not module.exists() and not (to / SCHEMA).exists():
-        sources, targets = [*sources, schema], [*targets, to / SCHEMA]
-    for path, target in zip(sources, targets, strict=True):
-        try:
+    try:
+        for path, target in zip(sources, targets, strict=True):
             with open(target, "xb") as file:
                 file.write(path.read_bytes())
-        except OSError as error:
-            raise UsageError(f"{error.filename or target}: cannot be written: {error.strerror}") from None
+    except OSError as error:
+        raise UsageError(f"{error.filename or to}: cannot be written: {error.strerror}") from None
     return targets
 
 

@@ -25,6 +25,7 @@ OK, USAGE, FAILED, INTERRUPTED = 0, 2, 3, 130
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 """Signals that end a command in order, as Ctrl-C does."""
 
+STOPPING = "stopping when the running batch is finished; its rows are kept. A second signal drops it"
 RESEND_SECONDS = 0.01
 
 PR_SET_PDEATHSIG = 1  # of linux/prctl.h
@@ -38,55 +39,26 @@ def start(module: str) -> NoReturn:
 
     The module is imported here, because its imports take so long that a signal may come meanwhile.
     """
-    try:
-        for number in SIGNALS:
-            if signal.getsignal(number) != signal.SIG_IGN:  # as nohup sets it
-                signal.signal(number, signal.default_int_handler)
-        sys.unraisablehook = resend_interrupts
-        _protect_streams()
-        collect_rarely()
-        with deferred():
-            main = import_module(module).main
-        exit_code = main()
+    with Interrupts() as interrupts:
+        try:
+            _protect_streams()
+            collect_rarely()
+            with interrupts.deferred():
+                main = import_module(module).main
+            exit_code = main()
+            sys.stdout.flush()
+            if error := output_error():
+                print(f"some output could not be written: {error.strerror}", file=sys.stderr)
+            _ignore_signals()
+        except KeyboardInterrupt:
+            _ignore_signals()
+            print("interrupted", file=sys.stderr)
+            exit_code = INTERRUPTED
+        if exit_code != INTERRUPTED:  # which ends at once: everything is saved, and some exit functions wait for the batch in flight
+            atexit._run_exitfuncs()
         sys.stdout.flush()
-        if error := output_error():
-            print(f"some output could not be written: {error.strerror}", file=sys.stderr)
-    except KeyboardInterrupt:
-        _ignore_signals()
-        print("interrupted", file=sys.stderr)
-        exit_code = INTERRUPTED
-    _ignore_signals()
-    if exit_code != INTERRUPTED:  # which ends at once: everything is saved, and some exit functions wait for the batch in flight
-        atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(exit_code)  # as threads of Arrow abort now and then while Python takes its modules down (apache/arrow#34314)
-
-
-@contextmanager
-def deferred() -> Iterator[None]:
-    """Inside it a first signal waits until the end, a second one does not.
-
-    An interrupt in a module that is being loaded is not always a KeyboardInterrupt outside of it, and may crash native code.
-    """
-    came: list[int] = []
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        if came:
-            raise KeyboardInterrupt
-        came.append(number)
-
-    main = threading.current_thread() is threading.main_thread()  # no other may set handlers
-    before = {number: handler for number in SIGNALS if main and callable(handler := signal.getsignal(number))}
-    try:
-        for number in before:
-            signal.signal(number, handle)
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    for number in came:
-        signal.raise_signal(number)
+        sys.stderr.flush()
+        os._exit(exit_code)  # as threads of Arrow abort now and then while Python takes its modules down (apache/arrow#34314)
 
 
 def output_error() -> OSError | None:
@@ -112,7 +84,8 @@ def resend_interrupts(unraisable: Any) -> None:
 class Interrupts:
     """A signal raises KeyboardInterrupt; while runs are in progress the first one only requests a stop.
 
-    A context manager; on exit the earlier signal handlers are restored. `requested` is true once a signal has come.
+    A context manager; on exit the earlier signal handlers are restored. `requested` is true once a signal has come. Signals that are
+    ignored, as under nohup, stay so, and only the main thread can take any.
     """
 
     def __init__(self) -> None:
@@ -121,11 +94,9 @@ class Interrupts:
         self._patient = self._droppable = self._drop = False
 
     def __enter__(self) -> Interrupts:
-        main = threading.current_thread() is threading.main_thread()  # no other may set handlers
-        # a handler that Python does not know, None, could not be put back
-        before = {number: signal.getsignal(number) for number in SIGNALS if main}
-        outlives_terminal = (getattr(signal, "SIGHUP", None), signal.SIG_IGN)  # as nohup sets it
-        ours = [number for number, handler in before.items() if handler is not None and (number, handler) != outlives_terminal]
+        main = threading.current_thread() is threading.main_thread()
+        # None is a handler that Python does not know, and could not be put back
+        ours = [number for number in SIGNALS if main and signal.getsignal(number) not in (signal.SIG_IGN, None)]
         self._before = {number: signal.signal(number, self._handle) for number in ours}
         self._hook = sys.unraisablehook
         if main:
@@ -138,9 +109,9 @@ class Interrupts:
         sys.unraisablehook = self._hook
 
     @contextmanager
-    def patient(self) -> Iterator[None]:
+    def patient(self, message: str = STOPPING) -> Iterator[None]:
         """Inside it the first signal sets `requested` and is reported, but interrupts nothing, so that finished rows can be saved."""
-        self._patient = True
+        self._patient, self._told = True, message
         try:
             yield
         finally:
@@ -157,13 +128,24 @@ class Interrupts:
         finally:
             self._droppable = False
 
+    @contextmanager
+    def deferred(self) -> Iterator[None]:
+        """Inside it a first signal waits until the end, a second one does not.
+
+        An interrupt in a module that is being loaded is not always a KeyboardInterrupt outside of it, and may crash native code.
+        """
+        with self.patient(message=""), self.droppable():
+            yield
+        if self.requested:
+            raise KeyboardInterrupt
+
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self._drop = again = self.requested
         self.requested = True
         if not self._patient or (again and self._droppable):
             raise KeyboardInterrupt
-        if not again:
-            self.message("stopping when the running batch is finished; its rows are kept. A second signal drops it")
+        if self._told and not again:
+            self.message(self._told)
 
 
 def start_child() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...errors import StoreError
 from ...model.point import RunId
-from ...process import FAILED, INTERRUPTED, OK, Interrupts, deferred
+from ...process import FAILED, INTERRUPTED, OK, Interrupts
 from ..calibration import Measured
 from ..plan import Chunk, Plan
 from ..simulators import Runner, runner_for
@@ -116,25 +116,22 @@ class Saver:
             self.due = time.monotonic() + self.part_seconds
 
 
+@dataclass
 class Recorder:
     """Takes the finished rows and failures of a plan, and adds them to `outcome`.
 
     Finished rows are saved every `part_seconds` and when a part is ended. A failed chunk is reported with `resume_command`.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        store: Store,
-        progress: Progress,
-        interrupts: Interrupts,
-        resume_command: str,
-        outcome: Outcome | None = None,
-    ):
-        self.plan, self.store, self.progress, self.interrupts = plan, store, progress, interrupts
-        self.resume_command = resume_command
-        self.outcome = outcome or Outcome()
-        self.saver = Saver(store, progress, plan.settings.part_seconds, lambda: interrupts.requested)
+    plan: Plan
+    store: Store
+    progress: Progress
+    interrupts: Interrupts
+    resume_command: str
+    outcome: Outcome = field(default_factory=Outcome)
+
+    def __post_init__(self) -> None:
+        self.saver = Saver(self.store, self.progress, self.plan.settings.part_seconds, lambda: self.interrupts.requested)
 
     @property
     def stopping(self) -> bool:
@@ -181,7 +178,7 @@ class Recorder:
 
 def execute(recorder: Recorder) -> None:
     """Runs every chunk of the recorder's plan in this process. A chunk that fails is reported, and the others run."""
-    with deferred():  # JAX starts
+    with recorder.interrupts.deferred():  # JAX starts
         runner = runner_for(recorder.plan.terms, recorder.progress)
     with recorder.interrupts.patient():
         for chunk in recorder.plan.chunks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import os
@@ -23,7 +24,7 @@ from .ray import Request
 from .worker import Event, Setup
 
 CONNECT_SECONDS = 10.0
-NO_PLACE_SECONDS = 30.0
+NO_PLACE_SECONDS = 30
 WATCH_SECONDS = 2.0
 SILENT_SECONDS = 10.0
 NO_TOKEN = "it asks for a token: RAY_AUTH_MODE=token must be set here, and ~/.ray/auth_token must be that of the cluster"
@@ -57,8 +58,8 @@ class Driver:
 
     def __init__(self, connection: Connection, request: Request):
         self.connection, self.request = connection, request
-        needed, there = request.resources, ray.cluster_resources()
-        fitting = min(int(there.get(name, 0) / amount) for name, amount in needed.items() if amount)
+        needed, self.offer = request.resources, ray.cluster_resources()
+        fitting = min(int(self.offer.get(name, 0) / amount) for name, amount in needed.items() if amount)
         self.size = request.size or max(1, min(fitting, request.most))
         special = {name: amount for name, amount in needed.items() if name not in ("CPU", "GPU")}
         options = {"num_cpus": needed["CPU"], "num_gpus": needed.get("GPU", 0), "resources": special}
@@ -72,8 +73,7 @@ class Driver:
         self.answered = time.monotonic()
         connection.send(("joined", self.size, math.ceil(self.size / max(1, sum(node["Alive"] for node in ray.nodes())))))
         threading.Thread(target=self._watch, daemon=True).start()
-        threading.Thread(target=self._report_no_place, daemon=True).start()
-        threading.Thread(target=self._report_silence, daemon=True).start()
+        threading.Thread(target=self._report_waiting, daemon=True).start()
 
     def start(self, worker: int) -> None:
         actor = self.actors[worker] = self.kind.remote()
@@ -108,27 +108,23 @@ class Driver:
             if self.actors.get(worker) is actor:
                 self.connection.send((worker, *event))
 
-    def _report_no_place(self) -> None:
-        """Says what is missing if no worker could be placed for a long time."""
-        time.sleep(NO_PLACE_SECONDS)
-        needed, there = self.request.resources, ray.cluster_resources()
-        offer = {name: there[name] for name in sorted(there) if name in {"CPU", "GPU", "TPU", *needed}}
-        wanted, found = (", ".join(f"{name} {amount:g}" for name, amount in all_of.items()) or "nothing" for all_of in (needed, offer))
-        with self.lock:
-            if not self.places:
-                self.connection.send((0, "message", f"no room for a worker yet: each needs {wanted}; the cluster has {found}"))
-
-    def _report_silence(self) -> None:
-        """Says what is waited for where the head does not answer: Ray takes up to a minute to give it up."""
-        told = False
-        while True:
+    def _report_waiting(self) -> None:
+        """Says what is waited for: room for the first worker, or a head that does not answer. Ray takes up to a minute to give it up."""
+        silent = False
+        for seconds in itertools.count(1):
             time.sleep(1.0)
-            silent = time.monotonic() - self.answered > SILENT_SECONDS
-            if silent and not told:
+            if seconds == NO_PLACE_SECONDS and not self.places:
+                needed = self.request.resources
+                offer = {name: self.offer[name] for name in sorted(self.offer) if name in {"CPU", "GPU", "TPU", *needed}}
+                self._message(f"no room for a worker yet: each needs {_listed(needed)}; the cluster has {_listed(offer)}")
+            was, silent = silent, time.monotonic() - self.answered > SILENT_SECONDS
+            if silent and not was:
                 wait = "waiting for it, which Ray does for up to a minute; finished rows are kept"
-                with self.lock:
-                    self.connection.send((0, "message", f"the head of Ray has not answered for {SILENT_SECONDS:.0f} s; {wait}"))
-            told = silent
+                self._message(f"the head of Ray has not answered for {SILENT_SECONDS:.0f} s; {wait}")
+
+    def _message(self, line: str) -> None:
+        with self.lock:
+            self.connection.send((0, "message", line))
 
     def _watch(self) -> None:
         """Ends this process if Ray's own process of this machine has ended: then no message gets through, and Ray waits forever."""
@@ -157,6 +153,10 @@ def _leave_signals() -> None:
     """Leaves signals to the parent. A handler, unlike SIG_IGN, is not inherited by the processes that Ray starts."""
     for number in SIGNALS:
         signal.signal(number, lambda *_: None)
+
+
+def _listed(amounts: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {amount:g}" for name, amount in amounts.items()) or "nothing"
 
 
 def _short(error: BaseException) -> str:
