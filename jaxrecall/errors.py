@@ -151,6 +151,11 @@ def shortened(line: str) -> str:
     return line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 505]} ... {line[-500:]}"
 
 
+def in_one_line(error: BaseException, most: int = 200) -> str:
+    """What an exception says, cut after `most` characters; the name of its class if it says nothing."""
+    return " ".join(str(error).split())[:most] or type(error).__name__
+
+
 def suggest(name: str, allowed: Iterable[str]) -> str:
     """ "; did you mean V?" for a name that is close to an allowed one, else nothing."""
     folded = {a.lower(): a for a in allowed}

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..cli import Parser, answer, called
-from ..errors import Refused, StoreError, UsageError
+from ..errors import Refused, StoreError, UsageError, in_one_line
 from ..process import INTERRUPTED, USAGE, Interrupts
 from ..simulator.shape import Shape
 from . import shard as sharding
@@ -101,8 +101,10 @@ def _sweep(job: Job, by: Engine, paths: tuple[str, ...], events: Events | None, 
             try:
                 _picture(job, events)
             except (StoreError, ImportError, MemoryError, OSError) as error:
-                why = " ".join(str(error).split()) or type(error).__name__
-                print(f"the figure could not be made: {why}. Finished runs are kept. To try again: {job.resume_command}", file=sys.stderr)
+                print(
+                    f"the figure could not be made: {in_one_line(error)}. Finished runs are kept. To try again: {job.resume_command}",
+                    file=sys.stderr,
+                )
     except KeyboardInterrupt:
         print(interrupted(job.resume_command), file=sys.stderr)
         code = INTERRUPTED

@@ -69,10 +69,7 @@ def run(
         >>> df = jaxrecall.run("sweeps/quickstart.yaml", out="results/quickstart")
         >>> df = jaxrecall.run(jaxrecall.Point(V=64, N=1024, d=32, L=8), seeds=[0, 5, 7])
     """
-    if not 1 <= expect("workers", workers, int, WORKERS) <= MAX_WORKERS:
-        raise UsageError(f"workers: got {shown(workers)}; allowed: {WORKERS}")
-    expect("simulator", simulator, (Simulator, str, NoneType), "a jaxrecall.Simulator, or module:name of one")
-    expect("out", out, (str, os.PathLike, NoneType), "a results folder, or None for none")
+    _check(workers, simulator, out)
     by = Engine(workers=workers if workers > 1 else None)
     paths = import_paths(grid if isinstance(grid, (str, os.PathLike)) else None)
     expanded = as_grid(grid, seeds, simulator)
@@ -102,6 +99,14 @@ def run(
         message = f"{nonfinite} of {len(rows)} rows have the status nonfinite: a number overflowed, and their metrics are null"
         warnings.warn(message, UserWarning, stacklevel=2)
     return rows
+
+
+def _check(workers: Any, simulator: Any, out: Any) -> None:
+    """Raises UsageError for arguments of `run` of a wrong type."""
+    if not 1 <= expect("workers", workers, int, WORKERS) <= MAX_WORKERS:
+        raise UsageError(f"workers: got {shown(workers)}; allowed: {WORKERS}")
+    expect("simulator", simulator, (Simulator, str, NoneType), "a jaxrecall.Simulator, or module:name of one")
+    expect("out", out, (str, os.PathLike, NoneType), "a results folder, or None for none")
 
 
 def thresholds(source: pd.DataFrame | str | os.PathLike[str]) -> pd.DataFrame:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from ..errors import UsageError
+from ..errors import UsageError, in_one_line
 from ..model.point import Point, Run
 from ..simulator.shape import Shape
 from .calibration import Rates
@@ -126,5 +126,5 @@ def _of_jax(environment: Mapping[str, str]) -> Shard | None:
         shard = _of_process(environment)
         jax.distributed.shutdown()
     except (RuntimeError, ValueError) as error:
-        raise UsageError(f"--shard jax: jax.distributed does not start ({' '.join(str(error).split())[:200]}); {ALLOWED}") from error
+        raise UsageError(f"--shard jax: jax.distributed does not start ({in_one_line(error)}); {ALLOWED}") from error
     return shard

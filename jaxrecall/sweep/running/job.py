@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -55,11 +55,11 @@ class Job:
     plan: Plan
     """Of the missing runs; of a search a guess, which decides the programs."""
 
+    remarks: list[str]
+    """Lines to print before the job starts."""
+
     outcome: Outcome = field(default_factory=Outcome)
     """Of everything that was carried out, also if a signal ends the call."""
-
-    remarks: list[str] = field(default_factory=list)
-    """Lines to print before the job starts."""
 
     @property
     def runs(self) -> set[RunId]:
@@ -224,15 +224,20 @@ def prepare(
     store.keep(simulator.columns, grid.kept_columns, grid.kept)
     store.about = simulator.about() | {"axes": list(grid.axes), "searched": grid.searched, "fixed": _fixed(grid)}
     store.about |= {"kept": [*grid.kept_columns]} if grid.kept_columns else {}
-    job = Job(grid, store, shard, pad_to, resume_command, simulator, search, wanted, n_done, plan)
-    job.remarks += [f"{path}: cannot be read as results, so its runs count as missing ({reason})" for path, reason in done.unreadable]
+    return Job(grid, store, shard, pad_to, resume_command, simulator, search, wanted, n_done, plan, [*_remarks(grid, store, done)])
+
+
+def _remarks(grid: Grid, store: Store, done: Done) -> Iterator[str]:
+    """What to know of the results folder before the job starts."""
+    for path, reason in done.unreadable:
+        yield f"{path}: cannot be read as results, so its runs count as missing ({reason})"
     points = {point.point_id for point in grid.points}
-    if not search and (n_others := sum(run.point_id not in points for run in done.runs)):
-        job.remarks.append(
+    n_others = sum(run.point_id not in points for run in done.runs)
+    if n_others and not grid.search:  # whose points are not known before
+        yield (
             f"note: {store.folder} also holds {n_others} runs that are not of this grid; load, fit and report read them too. "
             "--out DIR keeps grids apart"
         )
-    return job
 
 
 def _check_memory(plan: Plan, limit: int) -> None:

@@ -21,9 +21,6 @@ from .progress import Failure, Progress, Traces, duration, plural
 WAITS = (1.0, 2.0, 5.0, 10.0, 20.0, 40.0)
 """Seconds from one refused write to the next try; the last refusal gives up."""
 
-MAX_UNSAVED = 10_000
-"""Rows held while the disk refuses; with so many, simulating waits."""
-
 POLL_SECONDS = 0.05
 
 
@@ -61,59 +58,48 @@ class Saver:
 
     `rows` are those that are not saved yet, of `n_runs` runs.
 
-    A refused write is reported immediately and retried at growing intervals while the sweep continues. After the last try
-    `gave_up` is true, and `rows` are lost when the process ends. `stop` returns whether to stop waiting.
+    A refused write is reported immediately and retried at growing intervals. After the last try `gave_up` is true, and `rows` are lost
+    when the process ends. `stop` returns whether to stop waiting.
     """
 
     def __init__(self, store: Store, progress: Progress, part_seconds: float, stop: Callable[[], bool] = lambda: False):
         self.store, self.progress, self.part_seconds, self.stop = store, progress, part_seconds, stop
         self.rows: list[dict[str, Any]] = []
         self.n_runs = 0
-        self.refused = 0  # writes in a row
+        self.gave_up = False
         self.due = time.monotonic() + part_seconds
 
-    @property
-    def gave_up(self) -> bool:
-        return self.refused > len(WAITS)
-
     def add(self, traces: Traces) -> None:
-        """Takes the rows of finished runs; writes if a part is due, waits if too many are unsaved."""
+        """Takes the rows of finished runs; writes if a part is due."""
         self.rows += [row for trace in traces for row in trace]
         self.n_runs += len(traces)
         if time.monotonic() >= self.due:
-            self._write()
-        if len(self.rows) >= MAX_UNSAVED:
-            self.close()
+            self.write()
 
-    def end_part(self) -> None:
-        """Writes the unsaved rows, unless the disk is refusing writes."""
-        if not self.refused:
-            self._write()
-
-    def close(self) -> None:
+    def write(self) -> None:
         """Writes the unsaved rows; while the disk refuses, waits and retries as long as tries are left."""
-        while self.rows and not self.gave_up:
-            while self.refused and time.monotonic() < self.due and not self.stop():
-                time.sleep(POLL_SECONDS)
-            self._write()
-
-    def _write(self) -> None:
         if not self.rows or self.gave_up:
             return
-        try:
-            path = self.store.write(self.rows)
-        except StoreError as error:
-            if not self.refused:
-                self.progress.message(f"{error}. The sweep continues, and saving is retried for {duration(sum(WAITS))}")
-            self.refused += 1
-            if not self.gave_up:
-                self.due = time.monotonic() + WAITS[self.refused - 1]
-        else:
-            if self.refused:
+        for n_refused, wait in enumerate((*WAITS, 0.0)):
+            try:
+                path = self.store.write(self.rows)
+            except StoreError as error:
+                if not n_refused:
+                    self.progress.message(f"{error}. The sweep waits, and saving is retried for {duration(sum(WAITS))}")
+                self._wait(wait)
+                continue
+            if n_refused:
                 self.progress.message(f"saving works again: {len(self.rows)} rows written")
             self.progress.tell("part", path=str(path), rows=len(self.rows))
-            self.rows, self.n_runs, self.refused = [], 0, 0
+            self.rows, self.n_runs = [], 0
             self.due = time.monotonic() + self.part_seconds
+            return
+        self.gave_up = True
+
+    def _wait(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and not self.stop():
+            time.sleep(POLL_SECONDS)
 
 
 @dataclass
@@ -166,7 +152,7 @@ class Recorder:
 
     def close(self) -> None:
         """Saves the rows that are not saved yet, if the disk accepts them."""
-        self.saver.close()
+        self.saver.write()
         self.outcome.unsaved += self.saver.n_runs
         self.outcome.interrupted = self.interrupts.requested
 
@@ -185,7 +171,7 @@ def execute(recorder: Recorder) -> None:
             if recorder.stopping:
                 break
             _run(chunk, runner, recorder)
-            recorder.saver.end_part()
+            recorder.saver.write()
         recorder.close()
     recorder.learn(runner.measured, runner.compiled)
 

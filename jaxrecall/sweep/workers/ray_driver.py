@@ -17,6 +17,7 @@ from typing import Any
 
 import ray
 
+from ...errors import in_one_line
 from ...process import SIGNALS
 from ..calibration import cores, node_cache
 from .local import Process, lost, share_of_memory
@@ -101,7 +102,7 @@ class Driver:
             for event in actor.events.remote(slot, self.request.resources, self.request.address is not None, self.setup):
                 self._report(worker, actor, ray.get(event))
         except Exception as error:
-            self._report(worker, actor, lost(_short(error), host))
+            self._report(worker, actor, lost(in_one_line(error), host))
 
     def _report(self, worker: int, actor: Any, event: Event) -> None:
         with self.lock:
@@ -159,11 +160,6 @@ def _listed(amounts: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {amount:g}" for name, amount in amounts.items()) or "nothing"
 
 
-def _short(error: BaseException) -> str:
-    text = " ".join(str(error).split("\n\t")[0].split()) or type(error).__name__
-    return text[:200]
-
-
 def main(connection: Connection) -> None:
     _leave_signals()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
@@ -176,7 +172,7 @@ def main(connection: Connection) -> None:
         driver = Driver(connection, request)
     except Exception as error:
         refused = "AuthenticationError" in repr(error) + repr(error.__cause__)
-        connection.send(lost(f"{where} ({NO_TOKEN if refused else _short(error)})"))
+        connection.send(lost(f"{where} ({NO_TOKEN if refused else in_one_line(error)})"))
         os._exit(1)
     with suppress(EOFError, OSError):
         while True:

@@ -21,7 +21,7 @@ from typing import Any
 import submitit
 from submitit.helpers import Checkpointable
 
-from ...errors import UsageError
+from ...errors import UsageError, in_one_line
 from ...model.columns import CODE_VERSION
 from ...model.point import RunId
 from ...process import Interrupts
@@ -113,7 +113,7 @@ def executor(kind: str, folder: Path, options: Mapping[str, str], name: str) -> 
         by = submitit.AutoExecutor(folder, cluster=kind, slurm_max_num_timeout=TIMEOUTS)
         by.update_parameters(**basic, **known, slurm_additional_parameters=others)
     except Exception as error:  # of many types, assertions among them
-        raise UsageError(f"--slurm: submitit refuses the options: {_in_one_line(error)}") from error
+        raise UsageError(f"--slurm: submitit refuses the options: {in_one_line(error, 400)}") from error
     return by
 
 
@@ -148,7 +148,7 @@ def run_array(recorder: Recorder, job: Job, size: int, kind: str, options: Mappi
         try:
             jobs = by.map_array(task, shards)
         except Exception as error:  # whatever submitit or sbatch has against it
-            raise UsageError(f"--engine slurm: the array was refused: {_in_one_line(error)}") from error
+            raise UsageError(f"--engine slurm: the array was refused: {in_one_line(error, 400)}") from error
         recorder.progress.message(f"{len(jobs)} tasks submitted, first {jobs[0].job_id}; logs: {by.folder}")
         wait_for(dict(zip(shards, jobs, strict=True)), arrivals)
     recorder.outcome.interrupted = recorder.interrupts.requested
@@ -178,16 +178,12 @@ def wait_for(jobs: dict[Shard, Any], arrivals: Arrivals) -> None:
     arrivals.report()
 
 
-def _in_one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:400] or type(error).__name__
-
-
 def _problem(job: Any) -> str | None:
     """What went wrong in a task that has ended, or None."""
     try:
         code = job.result()
     except Exception as error:  # whatever the task died of
-        return f"ended: {_in_one_line(error)}"
+        return f"ended: {in_one_line(error, 400)}"
     return f"ended with exit code {code}" if code else None
 
 
