@@ -31,6 +31,9 @@ from .recorder import Outcome, Recorder
 Executor = Callable[[Recorder], None]
 """Carries out the plan of a recorder, which takes the rows."""
 
+CELLS = ("root_seed", "base", "blocks", "simulator")
+"""Keys of a grid that say which cells are searched."""
+
 
 @dataclass
 class Job:
@@ -224,20 +227,32 @@ def prepare(
     store.keep(simulator.columns, grid.kept_columns, grid.kept)
     store.about = simulator.about() | {"axes": list(grid.axes), "searched": grid.searched, "fixed": _fixed(grid)}
     store.about |= {"kept": [*grid.kept_columns]} if grid.kept_columns else {}
-    return Job(grid, store, shard, pad_to, resume_command, simulator, search, wanted, n_done, plan, [*_remarks(grid, store, done)])
+    return Job(grid, store, shard, pad_to, resume_command, simulator, search, wanted, n_done, plan, [*_remarks(grid, store, done, search)])
 
 
-def _remarks(grid: Grid, store: Store, done: Done) -> Iterator[str]:
+def _remarks(grid: Grid, store: Store, done: Done, search: Rounds | None) -> Iterator[str]:
     """What to know of the results folder before the job starts."""
     for path, reason in done.unreadable:
         yield f"{path}: cannot be read as results, so its runs count as missing ({reason})"
-    points = {point.point_id for point in grid.points}
-    n_others = sum(run.point_id not in points for run in done.runs)
-    if n_others and not grid.search:  # whose points are not known before
+    if not search:
+        points = {point.point_id for point in grid.points}
+        n_others = sum(run.point_id not in points for run in done.runs)
+    else:
+        n_others = 0 if _searched_before(grid, store) else len(done.runs - search.used)
+    if n_others:
         yield (
             f"note: {store.folder} also holds {n_others} runs that are not of this grid; load, fit and report read them too. "
             "--out DIR keeps grids apart"
         )
+
+
+def _searched_before(grid: Grid, store: Store) -> bool:
+    """Whether the last sweep into the folder searched the same cells, so that its rows are of this grid, used now or not."""
+    try:
+        before = (store.read_manifest() or {})["grid"]
+        return all(before.get(key) == grid.resolved.get(key) for key in CELLS)
+    except (StoreError, KeyError, TypeError, AttributeError):  # not a manifest; the next call replaces it
+        return True
 
 
 def _check_memory(plan: Plan, limit: int) -> None:
