@@ -237,7 +237,7 @@ def check_refused(events: list[dict[str, Any]], err: str, why: str) -> int:
 def test_a_full_disk_costs_what_it_could_not_take(small, uninterrupted, tmp_path):
     out = tmp_path / "disk" / "out"
     out.parent.mkdir()
-    before = in_namespace(f"mount -t tmpfs -o size=5m tmpfs {out.parent} && head -c 4400k /dev/zero > {out}-filler")
+    before = in_namespace(f"mount -t tmpfs -o size=8m tmpfs {out.parent} && head -c 7472k /dev/zero > {out}-filler")
     twice = f'"$@"; ls -A {out} > {tmp_path}/listed; rm {out}-filler; "$@"; cp -r {out} {tmp_path}/copy'  # the mount goes with the process
     command = [*before, "sh", "-c", twice, "sh", *small.command(out, body=QUICK)]
     told = subprocess.run(command, env=small.env, capture_output=True, text=True, timeout=300, check=False)
