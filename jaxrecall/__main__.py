@@ -28,7 +28,7 @@ MODULES = {
     "status": "status",
     "compact": "compact",
     "fit": "analysis.fit.__main__",
-    "report": "analysis.report.__main__",
+    "report": "report",
     "examples": "examples",
     "cite": "cite",
 }

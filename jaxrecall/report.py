@@ -1,8 +1,82 @@
-"""python -m jaxrecall.report: one HTML page from the table of a results folder."""
+"""python -m jaxrecall.report: a results folder or table as one HTML page, and its figures as files."""
 
 from __future__ import annotations
 
-if __name__ == "__main__":
+if __name__ == "__main__":  # before the imports below, which take long
     from .process import start
 
-    start("jaxrecall.analysis.report.__main__")
+    start("jaxrecall.report")
+
+import argparse
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+
+from .analysis.figures.style import FORMATS
+from .analysis.fit import runs
+from .analysis.fit.axes import ALONG
+from .analysis.fit.fitting import RESAMPLES
+from .analysis.report import Report, write
+from .analysis.report.page import by_reason
+from .cli import Parser, called
+from .errors import Refused
+from .process import INTERRUPTED, OK, USAGE
+from .sweep.running.progress import COUNT_EVERY_SECONDS, now_and_then
+
+SURROGATE_SEEDS = 64
+
+
+def parser() -> argparse.ArgumentParser:
+    p = Parser(
+        prog=called("report"),
+        description="One HTML page with figures, thresholds, exponents, theory and provenance; the figures as files beside it.",
+        epilog="An axis is a column that varies between cells: d, L, V, m, ... A phase diagram takes N and arithmetic too: 'm * d' N.",
+    )
+    add = p.add_argument
+    add("table", metavar="DIR|FILE.parquet", help="a results folder, or any table with columns " + ", ".join(runs.NEEDED))
+    add("--out", metavar="FILE.html", help="the page (default: DIR/report.html, or FILE-report.html beside a file)")
+    add("--theta", type=float, nargs="+", default=[0.5], metavar="T", help="accuracies to cross; maps show the first (default: 0.5)")
+    add("--along", metavar="AXIS", help=ALONG)
+    add("--x", metavar="AXIS", help="along x in the figure of critical values, or arithmetic (default: the first of d, L, V, m)")
+    add("--lines", metavar="AXIS", help="what the lines of a figure differ in (default: the next)")
+    add("--panels", metavar="AXIS", nargs="+", default=[], help="what the panels differ in (all others do too)")
+    phase = "a phase diagram's axes; repeatable (default: those of --x and --along)"
+    add("--phase", metavar=("X", "Y"), nargs=2, action="append", default=[], help=phase)
+    add("--step", nargs="+", default=[runs.LAST], metavar="S", help=runs.STEP_HELP)
+    add("--resamples", type=int, default=RESAMPLES, metavar="B", help=f"bootstrap resamplings of the fit (default: {RESAMPLES})")
+    surrogate = f"seeds of the locked-attention surrogate; 0: none (default: {SURROGATE_SEEDS})"
+    add("--surrogate", type=int, default=SURROGATE_SEEDS, metavar="S", help=surrogate)
+    add("--size", metavar="SIZE", help="of each figure: column, text, or inches as in 3.4x2.6 (default: what suits its panels)")
+    formats = f"formats of the figures beside the page, of {', '.join(FORMATS)} (default: {' '.join(FORMATS[:2])})"
+    add("--format", nargs="+", choices=FORMATS, default=FORMATS[:2], metavar="F", help=formats)
+    add("--style", metavar="FILE", help="a style file of matplotlib (.mplstyle), or the name of one of its styles")
+    return p
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parses, writes, prints; returns the exit code: 0 done, 2 refused, 130 interrupted."""
+    argv = sys.argv[1:] if argv is None else list(argv)
+    args = parser().parse_args(argv)
+    on_progress = now_and_then(COUNT_EVERY_SECONDS, lambda what, done, of: f"{what}: {done} of {of} done")
+    try:
+        report = write(args, f"python -m jaxrecall.report {shlex.join(argv)}", on_progress)
+        print(*lines(report, args.format), sep="\n")
+    except Refused as error:
+        print(error, file=sys.stderr)
+        return USAGE
+    except KeyboardInterrupt:
+        print("interrupted; the report is not complete", file=sys.stderr)
+        return INTERRUPTED
+    return OK
+
+
+def lines(report: Report, formats: Sequence[str]) -> Iterator[str]:
+    """Every figure with its caption, what was left out, and where it all is."""
+    for remark in report.remarks:
+        yield f"note: {remark}"
+    for picture in report.pictures:
+        yield f"{picture.title}\n  {picture.caption}"
+    for what, why in by_reason(report.left_out):
+        yield f"left out: {what}: {why}"
+    yield f"\npage:     {report.page} ({report.page.stat().st_size / 1e6:.2f} MB)"
+    yield f"figures:  {report.folder} ({len(report.pictures)} as {', '.join(formats)})"

@@ -6,9 +6,8 @@ from matplotlib.figure import Figure
 
 from jaxrecall import load
 from jaxrecall.analysis.figures.axis import log_axis
-from jaxrecall.analysis.figures.layout import above
-from jaxrecall.analysis.figures.paper import PAGE, look
-from jaxrecall.analysis.figures.style import DASH, GREY, MARKERS, Picture, line, save, shades
+from jaxrecall.analysis.figures.paper import PAGE, above, line, look
+from jaxrecall.analysis.figures.style import DASH, GREY, MARKERS, Picture, save, shades
 from jaxrecall.theory import Model, accuracy, critical_N, seen
 
 EXACT = {"marker": "o", "markersize": 7, "linestyle": "none", "markerfacecolor": "none", "color": "#D55E00"}

@@ -9,8 +9,8 @@ from law import STUDY, markdown, searched
 from scipy.special import logit
 
 from jaxrecall import load
-from jaxrecall.analysis.figures.layout import above
-from jaxrecall.analysis.figures.style import DASH, Picture, line
+from jaxrecall.analysis.figures.paper import above, line
+from jaxrecall.analysis.figures.style import DASH, Picture
 
 EDGE = 1 / (2 * np.log(2))
 """Theory's bits per entry of V_mat after three steps: V ln V = d^2 / 2, trigger out of the value path."""

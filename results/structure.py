@@ -15,8 +15,8 @@ from scipy.special import stdtrit
 
 import jaxrecall
 from jaxrecall.analysis.figures.axis import log_axis
-from jaxrecall.analysis.figures.layout import above
-from jaxrecall.analysis.figures.style import DASH, MARKERS, Picture, line, shades
+from jaxrecall.analysis.figures.paper import above, line
+from jaxrecall.analysis.figures.style import DASH, MARKERS, Picture, shades
 from jaxrecall.errors import TheoryError
 from jaxrecall.model.laws.array import paths_from
 from jaxrecall.theory import Model, critical_N

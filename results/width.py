@@ -10,8 +10,8 @@ from matplotlib.patches import Patch
 
 from jaxrecall import load
 from jaxrecall.analysis.figures.axis import log_axis
-from jaxrecall.analysis.figures.layout import above
-from jaxrecall.analysis.figures.style import DASH, MARKERS, Picture, line, shades
+from jaxrecall.analysis.figures.paper import above, line
+from jaxrecall.analysis.figures.style import DASH, MARKERS, Picture, shades
 from jaxrecall.theory import Model, critical, limiting_noise, locked_fraction
 
 PLANE = {"V": 256, "d": 64}

@@ -18,12 +18,12 @@ from test_report import simple_theory, studied
 
 from jaxrecall.analysis.figures import plot
 from jaxrecall.analysis.figures.paper import look
+from jaxrecall.analysis.figures.style import grouped, interval, rounded
 from jaxrecall.analysis.fit import fit
-from jaxrecall.analysis.numbers import grouped, interval, rounded
 from jaxrecall.analysis.report import PICTURES, draw
 from jaxrecall.errors import UsageError
 
-cli = importlib.import_module("jaxrecall.analysis.report.__main__")
+cli = importlib.import_module("jaxrecall.report")
 SIZES = {"column": 3.4, "text": 5.5, "4.2x3.1": 4.2}
 
 
@@ -50,7 +50,7 @@ def fonts(path):
     if shutil.which("pdffonts"):
         rows = subprocess.run(["pdffonts", str(path)], capture_output=True, text=True, check=True).stdout.splitlines()[2:]
         return {(row.split()[0].partition("+")[2], "TrueType" if " TrueType " in row else row[37:54].strip()) for row in rows}
-    found = re.findall(rb"/BaseFont /\w+\+(\w+)\b.{0,300}?/Subtype /(\w+)|/Subtype /(Type3)", path.read_bytes(), re.S)
+    found = re.findall(rb"/BaseFont /\w+\+([\w-]+).{0,300}?/Subtype /(\w+)|/Subtype /(Type3)", path.read_bytes(), re.S)
     return {(name.decode(), "TrueType" if kind in (b"Type0", b"CIDFontType2") else (kind or other).decode()) for name, kind, other in found}
 
 

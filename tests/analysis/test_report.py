@@ -18,24 +18,22 @@ from helpers import python
 from test_fit import LEVELS, law, table
 
 import jaxrecall
-from jaxrecall.analysis.figures import critical, curves, noise, predict
+from jaxrecall.analysis.figures import critical, curves, maps, noise, predict
 from jaxrecall.analysis.figures.axis import Axis
-from jaxrecall.analysis.figures.grammar import Chart, arranged, averaged
-from jaxrecall.analysis.figures.maps import Map, pixels
+from jaxrecall.analysis.figures.grammar import Chart, arranged, averaged, where
+from jaxrecall.analysis.figures.maps import Pixels, pixels
 from jaxrecall.analysis.figures.paper import look
-from jaxrecall.analysis.figures.roles import roles
-from jaxrecall.analysis.figures.study import study
-from jaxrecall.analysis.figures.style import NotDrawn, distinguishing
+from jaxrecall.analysis.figures.study import roles, study
+from jaxrecall.analysis.figures.style import NotDrawn, distinguishing, rounded
 from jaxrecall.analysis.fit import cells, fit
 from jaxrecall.analysis.fit.axes import along_of
 from jaxrecall.analysis.fit.runs import LAST, at_steps
-from jaxrecall.analysis.numbers import rounded
 from jaxrecall.analysis.report import PICTURES, draw
 from jaxrecall.errors import FitError, TheoryError
 from jaxrecall.sweep.__main__ import main as sweep
 from jaxrecall.sweep.store.store import Store
 
-cli = importlib.import_module("jaxrecall.analysis.report.__main__")
+cli = importlib.import_module("jaxrecall.report")
 fit_cli = importlib.import_module("jaxrecall.analysis.fit.__main__")
 GRID = {"d": [32, 64, 128], "L": [8, 16]}
 
@@ -85,7 +83,7 @@ def swept(tmp_path_factory):
 def folder(swept, tmp_path_factory):
     """The same with its report, made by the command in an interpreter of its own."""
     out = shutil.copytree(swept, tmp_path_factory.mktemp("report") / "small")
-    call = f"import sys; from jaxrecall.analysis.report.__main__ import main; code = main({[str(out), *REPORT]!r})"
+    call = f"import sys; from jaxrecall.report import main; code = main({[str(out), *REPORT]!r})"
     ran = python(f"{call}; assert 'jax' not in sys.modules; sys.exit(code)")
     assert ran.returncode == 0, ran.stderr
     (out / "told.txt").write_text(ran.stdout)
@@ -277,9 +275,9 @@ def test_what_was_not_tested_is_hatched_and_not_filled_in():
     assert "not tested" in labels(picture)
     ax = picture.figure.axes[0]
     assert ax.patch.get_hatch()
-    over = Map(studied(gap)[0], "d", "N")
-    x, y = over.axes
-    boxes = [(*x.data(np.array(box[:2])), *y.data(np.array(box[2:]))) for box, _ in pixels(x, y, over.parts[0])]
+    levels = studied(gap)[0].levels
+    x, y = (Axis.make(name, levels) for name in ("d", "N"))
+    boxes = [(*x.data(np.array(box[:2])), *y.data(np.array(box[2:]))) for box, _ in pixels(x, y, levels[levels["L"] == 8])]
     for d in (32, 64, 128):
         for level, N in enumerate(LEVELS):
             inside = [1 for x0, x1, y0, y1 in boxes if x0 < d < x1 and y0 < N < y1]
@@ -329,8 +327,8 @@ def test_a_phase_diagram_over_any_two_axes(monkeypatch):
     pictures, _ = drawn(frame, "phase diagram", phases=[("m * d", "N"), ("d", "V")])
     assert {"phase-mxd-N", "phase-d-V"} <= set(pictures)
     about, _ = studied(frame)
-    over = Map(about, "m * d", "N")
-    assert over.axes[0].values == (512, 1024, 2048, 4096)
+    over = maps.over(about, "m * d", "N", [Pixels(about.levels)])
+    assert over.x.values == (512, 1024, 2048, 4096)
     assert over.panels == ["V"]
     others = drawn(frame, "phase diagram", phases=[("N / d", "N"), ("N", "d"), ("N / d", "V")])[0]
     assert {"phase-N-by-d-N", "phase-N-d", "phase-N-by-d-V"} <= set(others)
@@ -341,9 +339,9 @@ def test_a_pixel_never_holds_two_cells(monkeypatch):
     simple_theory(monkeypatch)
     same = table({"d": [32, 64], "m": [0, 32, 64]}, law)  # m * d = 2048 twice, 0 twice
     about, _ = studied(same)
-    over = Map(about, "m * d", "N")
+    over = maps.over(about, "m * d", "N", [Pixels(about.levels)])
     assert over.panels == ["d"]
-    boxes = [[corners for corners, _ in pixels(*over.axes, rows)] for rows in over.parts]
+    boxes = [[corners for corners, _ in pixels(over.x, over.y, where(about.levels, values))] for values in over.parts]
     assert sum(map(len, boxes)) == len(about.levels)
     assert all(len(set(corners)) == len(corners) for corners in boxes)
     caption = drawn(same, "phase diagram", phases=[("m * d", "N")])[0]["phase-mxd-N"].caption

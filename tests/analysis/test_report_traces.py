@@ -16,9 +16,9 @@ from jaxrecall.analysis.figures import critical, curves, predict
 from jaxrecall.analysis.figures.axis import Axis
 from jaxrecall.analysis.fit import fit
 from jaxrecall.analysis.fit.runs import LAST
-from jaxrecall.analysis.report import PICTURES, _summary
+from jaxrecall.analysis.report import PICTURES, summary
 
-cli = importlib.import_module("jaxrecall.analysis.report.__main__")
+cli = importlib.import_module("jaxrecall.report")
 NEEDED = LEVELS[3:5]
 
 
@@ -148,7 +148,7 @@ def test_critical_N_against_the_step_is_what_a_fit_of_each_step_gives():
     frame = traced({"d": [32, 64]}, levels=LEVELS)
     picture = drawn(frame, "critical N against the step", render=True)[0]["trace-critical-n"]
     thresholds = fit(frame, [0.5], 100, step="all").thresholds.query("record").set_index(["d", "step"])
-    found = critical.estimates(studied(frame)[0].traces, 0.5, 100).set_index(["d", "step"]).loc[thresholds.index]
+    found = critical.thresholds(studied(frame)[0].traces, 0.5).set_index(["d", "step"]).loc[thresholds.index]
     columns = ["N_star", "lo", "hi"]
     pd.testing.assert_frame_equal(found[columns], thresholds[columns])
     (ax,) = picture.figure.axes
@@ -213,7 +213,7 @@ def test_rows_without_a_number_are_counted():
     gone = (frame["seed"] == 3) & (frame["step"] > 3) & (frame["d"] == 32)
     frame = frame.astype({"n_correct": "float64"})
     frame.loc[gone, ["n_correct", "attention_mass", "loss", "test_loss"]] = np.nan
-    assert f"{gone.sum()} rows without a number are left out." in _summary(studied(frame)[0], LAST)
+    assert f"{gone.sum()} rows without a number are left out." in summary(studied(frame)[0], LAST)
 
 
 def test_theory_of_the_recipe_is_kept_from_runs_that_train_on():

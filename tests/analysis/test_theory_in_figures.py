@@ -14,7 +14,7 @@ from jaxrecall import theory
 from jaxrecall.analysis.figures import predict
 from jaxrecall.analysis.figures.grammar import ASIDE
 
-cli = importlib.import_module("jaxrecall.analysis.report.__main__")
+cli = importlib.import_module("jaxrecall.report")
 LEVELS = (64, 256, 1024, 4096, 16384)
 LOCKED_NAME = "theory, assumes locked attention"
 

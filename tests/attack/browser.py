@@ -15,7 +15,7 @@ from test_any_table import MORE, RUNS
 
 from attack import Calls
 from attack.tries import Tries
-from jaxrecall.analysis.report import __main__ as report
+from jaxrecall import report
 
 MARK = "data-owned"
 SCRIPT = f"document.documentElement.setAttribute('{MARK}','1')"

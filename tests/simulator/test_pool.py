@@ -15,12 +15,12 @@ from test_exactness import EMBEDDINGS, MODELS, RATES, check_point, sized
 
 from jaxrecall import Point, load, realize, simulate, three_step
 from jaxrecall.analysis.fit import fit
-from jaxrecall.analysis.report.__main__ import main as report
 from jaxrecall.errors import PointError
 from jaxrecall.model import point as law
 from jaxrecall.model.point import Run
 from jaxrecall.model.reference import noise as noise_to_read
 from jaxrecall.model.reference.realization import redraws
+from jaxrecall.report import main as report
 from jaxrecall.simulator import pairs, pool_draws, program
 from jaxrecall.simulator.attention import unlearned_scores
 from jaxrecall.simulator.forms import FORMS

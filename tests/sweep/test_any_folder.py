@@ -14,9 +14,8 @@ from attack import Calls, examples, mutated, odd, texts, trees
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxrecall import compact, load, status, sweep
+from jaxrecall import compact, load, report, status, sweep
 from jaxrecall.analysis.fit import __main__ as fit
-from jaxrecall.analysis.report import __main__ as report
 from jaxrecall.errors import StoreError
 from jaxrecall.sweep.api import thresholds
 from jaxrecall.sweep.store.files import read_json

@@ -14,9 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from helpers import ROOT
 
-from jaxrecall import compact, load, status, sweep
+from jaxrecall import compact, load, report, status, sweep
 from jaxrecall.analysis.fit import __main__ as fit
-from jaxrecall.analysis.report import __main__ as report
 
 GRID = """
 name: small

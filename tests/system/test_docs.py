@@ -31,7 +31,7 @@ COMMANDS = {
     "status": "status",
     "compact": "compact",
     "fit": "analysis.fit.__main__",
-    "report": "analysis.report.__main__",
+    "report": "report",
 }
 COMMANDS |= {"examples": "examples", "cite": "cite"}
 

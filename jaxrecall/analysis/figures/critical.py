@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from ..fit.axes import LAW
-from ..fit.curve import curve, resamplings
-from ..fit.estimate import estimate
-from ..fit.tables import thresholds
-from ..numbers import interval
 from . import predict
 from .axis import Axis, column
-from .baseline import baseline, split
-from .grammar import OPEN, Chart, Layer, Line, Points, Rule
-from .roles import Roles
-from .study import LOCKED, Layout, Study, reported, with_states
-from .style import ACCURACY, NotDrawn, Picture, settings, text, told
+from .grammar import OPEN, Chart, Line, Points, Rule, with_reference
+from .study import LOCKED, Roles, Study, reported
+from .style import ACCURACY, NotDrawn, Picture, interval, settings, text, told
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 Formula = Callable[[Mapping[str, Any], float], float | None]
@@ -38,30 +32,24 @@ def critical_N(study: Study, roles: Roles) -> Iterator[Picture]:
         raise NotDrawn(f"no axis but {study.along} varies")
     for theta in study.thetas:
         shown = chart(study, roles.x, roles.lines, roles.panels, theta)
-        title = f"Critical {study.along} at accuracy {theta:g}"
-        yield Picture(
-            study.named(f"critical-{study.along.lower()}", theta), title, _caption(study, theta) + shown.remark(title), shown.figure()
-        )
+        name = study.named(f"critical-{study.along.lower()}", theta)
+        yield shown.picture(name, f"Critical {study.along} at accuracy {theta:g}", _caption(study, theta))
 
 
 def chart(study: Study, x: str, lines: str | None, panels: Sequence[str], theta: float, with_theory: bool = True) -> Chart:
     """Thresholds along x with the fitted law, where the fit does not reject it, and theory."""
     by = [lines] if lines else []
-    found, without = split(study.thresholds(theta), x, by, panels)
+    points, *none = with_reference(Points(study.thresholds(theta), "critical"), x, by, panels)
+    found = points.table
     cells = study.cells.loc[found.index]
     axis = Axis.make(x, cells)
-    layers: list[Layer] = [Points(found, "critical")]
     law = found[found["in_law"] & found["law"].notna() & ~found["rejected"]]
-    if axis.numeric and len(law):
-        layers.append(Line(law, "law", "law, fitted", SOLID, limits=False, each="part"))
-    if without is not None:
-        layers.append(baseline(without, "critical", x))
-    if with_theory and study.along == "N":
-        layers += theory_layers(cells, axis, theta, [*by, *panels])
-    return Chart(layers, axis, _label(study, theta), lines=by, panels=panels, scale="log")
+    fitted = [Line(law, "law", "law, fitted", SOLID, limits=False, each="part")] * bool(axis.numeric and len(law))
+    theory = theory_layers(cells, axis, theta, [*by, *panels]) if with_theory and study.along == "N" else []
+    return Chart([points, *fitted, *none, *theory], axis, _label(study, theta), lines=by, panels=panels, scale="log")
 
 
-def _label(study: Layout, theta: float) -> str:
+def _label(study: Study, theta: float) -> str:
     return f"critical {study.along}* at accuracy {theta:g}" + " (samples)" * (study.along == "N")
 
 
@@ -70,17 +58,14 @@ def theory_layers(cells: Table, axis: Axis, theta: float, by: Sequence[str]) -> 
 
     What assumes locked attention is dotted, and says so.
     """
-    import pandas as pd
-
     found: dict[str, list[Table]] = {}
     for values, mine in cells.groupby(list(by), dropna=False) if by else [((), cells)]:
         x, y = _theory(mine, axis, theta)
         rows = pd.DataFrame({axis.name: x, "theory": y}).assign(**dict(zip(by, values, strict=True)))
         found.setdefault(predict.legend(mine.to_dict("records")), []).append(rows)
     ticks = {"linestyle": "none", "marker": "_", "markersize": 12}
-    return [
-        Line(pd.concat(rows), "theory", name, predict.STYLES[name] if axis.numeric else ticks, limits=False) for name, rows in found.items()
-    ]
+    styles = predict.STYLES if axis.numeric else dict.fromkeys(found, ticks)
+    return [Line(pd.concat(rows), "theory", name, styles[name], limits=False) for name, rows in found.items()]
 
 
 def _theory(cells: Table, axis: Axis, theta: float) -> tuple[Any, np.ndarray]:
@@ -138,41 +123,27 @@ def against_step(study: Study, roles: Roles) -> Iterator[Picture]:
         raise NotDrawn(NO_TRACES)
     if traces.along != "N":
         raise NotDrawn(ALONG_N)
-    every = {theta: estimates(traces, theta, study.resamples) for theta in study.thetas}
-    crossed = {theta: found for theta, found in every.items() if len(found) and (found["state"] == "crosses").any()}
+    crossed = {theta: found for theta in study.thetas if (found := thresholds(traces, theta))["state"].eq("crosses").any()}
     if not crossed:
         raise NotDrawn("no accuracy is crossed at any step by a curve of two or more N")
     for theta, found in crossed.items():
-        seen = [predict.seen_N(cell, theta) for cell in traces.cells.loc[found.index].to_dict("records")]
-        found["seen"] = np.array(seen, dtype=float)
-        lines, panels = roles.one_for_lines(found, [axis for axis in traces.axes if found[axis].nunique(dropna=False) > 1])
-        layers = [Points(found, "critical", joined=True), Rule(found, "seen", f"N at which {theta:g} of the labels were seen")]
-        by = [lines] if lines else []
-        shown = Chart(layers, Axis.make("step", found), _label(traces, theta), lines=by, panels=panels, scale="log")
-        title = f"Critical N at accuracy {theta:g} against the step"
-        yield Picture(study.named("trace-critical-n", theta), title, _caption_of_steps(traces, found) + shown.remark(title), shown.figure())
+        lines, panels = roles.lines_and_panels(found, [axis for axis in traces.axes if found[axis].nunique(dropna=False) > 1])
+        seen = Rule(found, "seen", f"N at which {theta:g} of the labels were seen")
+        layers = [Points(found, "critical", joined=True), seen]
+        shown = Chart(layers, Axis.make("step", found), _label(traces, theta), lines=lines, panels=panels, scale="log")
+        name, title = study.named("trace-critical-n", theta), f"Critical N at accuracy {theta:g} against the step"
+        yield shown.picture(name, title, _caption_of_steps(traces, found))
 
 
-def estimates(traces: Layout, theta: float, resamples: int) -> Table:
-    """The reported estimate of every cell of several N, indexed as the cells: thresholds with the columns of the cell and states."""
-    import pandas as pd
-
-    rows, index, first = [], [], 0
-    for family in traces.families:
-        at = [i for i, cell in enumerate(family.cells) if len(cell.N) > 1]
-        if at:
-            mine = replace(family, cells=[family.cells[i] for i in at])
-            times = resamplings(mine.cells[0].k.shape[1], resamples)
-            rows += thresholds(estimate(mine, theta, [curve(cell, times) for cell in mine.cells]))
-        index += [first + i for i in at]
-        first += len(family.cells)
-    if not rows:
-        return pd.DataFrame()
-    found = with_states(pd.DataFrame(rows, index=pd.Index(index)))
-    return found.join(traces.cells[[name for name in traces.cells if name not in found]])
+def thresholds(traces: Study, theta: float) -> Table:
+    """The reported estimate at every step of curves of two or more N, and the N at which a fraction theta of the labels was seen."""
+    n_levels = traces.levels.groupby("cell").size()
+    found = traces.thresholds(theta)[n_levels > 1]
+    seen = [predict.seen_N(cell, theta) for cell in traces.cells.loc[found.index].to_dict("records")]
+    return found.assign(seen=np.array(seen, dtype=float))
 
 
-def _caption_of_steps(traces: Layout, found: Table) -> str:
+def _caption_of_steps(traces: Study, found: Table) -> str:
     """How far N* falls, how far it stays above what was seen, and what V_mat holds."""
     first, last = traces.first_and_last(found)
     sentences = [f"Of {len(last)} curves at the first recorded step {crossings(first)}, at the last {crossings(last)}"]
@@ -201,13 +172,11 @@ def collapse(study: Study, roles: Roles) -> Iterator[Picture]:
     sentences = [_spread(study, shown.table, unit) for unit in units]
     if LAW_UNIT not in units and found["rejected"].any():
         sentences.append("The fit rejects a single power law, so there is no collapse by the law.")
-    yield Picture("collapse", "Data collapse", " ".join(sentences), shown.figure())
+    yield shown.picture("collapse", "Data collapse", " ".join(sentences))
 
 
 def collapse_chart(study: Study, units: Mapping[str, Table], lines: str | None, theta: float) -> Chart:
     """The curve of every cell that has a unit, against the axis of the levels in units of it; a panel for each kind of unit."""
-    import pandas as pd
-
     levels, star = study.levels.drop(columns="n_seeds").assign(theta=theta, one=1.0), f"{study.along}*"
     own = levels[study.along]
     each = [levels.assign(_unit=f"{star} {name}", ratio=own / levels["cell"].map(unit)) for name, unit in units.items()]
@@ -240,8 +209,8 @@ def agreement(study: Study, roles: Roles) -> Iterator[Picture]:
     if study.along != "N":
         raise NotDrawn(ALONG_N)
     ways: dict[str, tuple[str, Formula]] = {
-        "closed formula": ("agreement", predict.critical_N),
-        "locked-attention surrogate": ("agreement-surrogate", lambda at, theta: predict.surrogate_N(at, theta, study.surrogate_seeds)),
+        "Closed formula": ("agreement", predict.critical_N),
+        "Locked-attention surrogate": ("agreement-surrogate", lambda at, theta: predict.surrogate_N(at, theta, study.surrogate_seeds)),
     }
     compared = [(theta, way, name, compare(study, theta, ask)) for theta in study.thetas for way, (name, ask) in ways.items()]
     known = [found for found in compared if found[-1]["ratio"].notna().any()]
@@ -250,8 +219,9 @@ def agreement(study: Study, roles: Roles) -> Iterator[Picture]:
     measured = any(found[-1]["attention"].notna().any() for found in known)
     meaning = f" Locked: attention_mass at N* above {LOCKED}." if measured else " Without attention_mass none counts as locked."
     for theta, way, name, table in known:
-        title = f"Predicted against observed critical N at accuracy {theta:g}: {way}"
-        yield Picture(study.named(name, theta), title, _agreed(study, table, way) + meaning, _agreement_chart(table, theta).figure())
+        title = f"Predicted against observed critical N at accuracy {theta:g}: {way.lower()}"
+        caption = f"{way}: {_agreed(study, table)}.{meaning}"
+        yield _agreement_chart(table, theta).picture(study.named(name, theta), title, caption)
         meaning = ""  # said once
 
 
@@ -277,8 +247,6 @@ def _attention(study: Study, cell: int, N_star: float) -> float:
 
 def _agreement_chart(table: Table, theta: float) -> Chart:
     """The ratio of each cell against its N*, with those of locked attention apart."""
-    import pandas as pd
-
     both = table[table["ratio"].notna()]
     low, high = (both["predicted"] / both[end].where(both[end] > 0, both["N_star"]) for end in ("hi", "lo"))
     counts = both["locked"].value_counts()
@@ -293,7 +261,7 @@ def _agreement_chart(table: Table, theta: float) -> Chart:
     return Chart([points, one, near], axis, "predicted N* / observed N*", lines=["_attention"], looks=looks, scale="log")
 
 
-def _agreed(study: Study, table: Table, way: str) -> str:
+def _agreed(study: Study, table: Table) -> str:
     sentences = []
     for locked, mine in table[table["ratio"].notna()].groupby("locked", sort=False):
         off = abs(np.log(mine["ratio"]))
@@ -304,7 +272,7 @@ def _agreed(study: Study, table: Table, way: str) -> str:
         )
     missing = ((table["state"] == "crosses") & table["ratio"].isna()).sum()
     sentences += [f"{missing} cells that cross have no prediction"] * bool(missing)
-    return f"{way[0].upper()}{way[1:]}: {'; '.join(sentences)}."
+    return "; ".join(sentences)
 
 
 FIGURES = {

@@ -12,18 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from ...model.training import TRAINS
 from ...sweep.store.files import atomic_write
 from . import predict
 from .axis import Axis, column, columns_in
-from .baseline import baseline, split
 from .critical import NO_TRACES, crossings
-from .grammar import Chart, Layer, Line, Panel, Rule, arranged, averaged, scale_of
-from .paper import look
-from .roles import Roles
-from .study import Layout, Study
-from .style import ACCURACY, NotDrawn, Picture, line, settings, told
+from .grammar import Chart, Layer, Line, Panel, Rule, arranged, averaged, scale_of, with_reference
+from .paper import line, look
+from .study import Roles, Study, swept
+from .style import ACCURACY, NotDrawn, Picture, settings, told
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 MARK = {"marker": "d", "color": "black", "markerfacecolor": "white", "markersize": 4.5, "markeredgewidth": 0.8}
@@ -40,28 +39,36 @@ class Crossings(Layer):
                     panel.ax.plot([row.lo, row.hi], [row.theta, row.theta], **style)
                 panel.ax.plot(row.critical, row.theta, zorder=5, **MARK)
 
-    def entries(self) -> list[Any]:
+    def entries(self, chart: Chart) -> list[Any]:
         there = self.table["critical"].notna().any()
         return [line(f"{self.table['axis'].iloc[0]}* and 95 % interval", linestyle="none", **MARK)] if there else []
 
 
 def chart(
-    levels: Table, x: str, lines: Sequence[str], panels: Sequence[str], *, thresholds: Any = None, theory: Any = None, without: Any = None
+    levels: Table,
+    x: str,
+    lines: Sequence[str],
+    panels: Sequence[str] = (),
+    y: str = "accuracy",
+    label: str = ACCURACY,
+    *,
+    scale: str | None = None,
+    thresholds: Any = None,
+    theory: Any = None,
+    without: Any = None,
 ) -> Chart:
-    """Mean accuracy along x with its band; thresholds (theta, axis, critical, lo, hi) and theory's accuracy have the same axes.
+    """Means of a column along x with their band; thresholds (theta, axis, critical, lo, hi) and theory have the same axes.
 
-    `without` is accuracy without an MLP, where the levels do not hold it.
+    `without` holds the means without an MLP where the levels do not. The scale is what suits the values if None.
     """
-    levels, found = split(levels, x, lines, panels)
-    without = found if without is None else without
-    layers: list[Layer] = [Line(levels, low="low", high="high")]
-    if without is not None:
-        layers.append(baseline(without, "accuracy", x))
+    layers = with_reference(Line(levels, y, low="low", high="high"), x, lines, panels, without)
+    levels = layers[0].table
     if theory is not None:
         layers += [Line(mine, legend=str(name), style=predict.STYLES[str(name)]) for name, mine in theory.groupby("legend")]
     if thresholds is not None and (thresholds["axis"] == x).all():
         layers.append(Crossings(thresholds, "theta"))
-    return Chart(layers, Axis.make(x, levels), ACCURACY, lines=lines, panels=panels, scale=scale_of(levels["accuracy"].to_numpy(float)))
+    scale = scale or scale_of(levels[y].to_numpy(float, na_value=np.nan))
+    return Chart(layers, Axis.make(x, levels), label, lines=lines, panels=panels, scale=scale)
 
 
 def places(axes: Sequence[str], searched: str = "") -> tuple[str, str | None, list[str]]:
@@ -85,16 +92,14 @@ def draw_sweep(
         thresholds: what a search found, if the sweep is one: its axes, theta, axis, critical, lo and hi.
         searched: the field that it varies.
     """
-    import pandas as pd
-
     y = frame.attrs.get("accuracy", "accuracy")
     for name in {"pool", "batch"} & {*axes}:
         frame = frame.assign(**{name: frame[name].fillna(0).astype(int)})  # 0 is no pool, as m = 0 is no MLP
     drawn = frame.dropna(subset=[y])
     x, lines, panels = places(axes, searched)
-    levels = averaged(frame, [*panels, *([lines] if lines else []), x], y).rename(columns={y: "accuracy"})
+    levels = averaged(frame, [*panels, *([lines] if lines else []), x], y)
     by, panels = arranged(levels, lines, panels)
-    shown = chart(levels, x, by, panels, thresholds=pd.DataFrame(thresholds) if thresholds else None)
+    shown = chart(levels, x, by, panels, y, thresholds=pd.DataFrame(thresholds) if thresholds else None)
     fixed = [name for name in ("V", "N", "d", "L", "m") if name not in (*axes, x) and name in frame and frame[name].nunique() == 1]
     upto = "up to " if thresholds else ""  # a search runs other seeds at other levels
     band = f"mean over {upto}{drawn['seed'].nunique()} seeds, band = one standard deviation"
@@ -104,14 +109,12 @@ def draw_sweep(
         shown.figure(heading).savefig(png, format="png")
     atomic_write(path, png.getbuffer())  # shards may draw at once
     remarks = [f"{len(frame) - len(drawn)} non-finite runs are not drawn"] if len(drawn) < len(frame) else []
-    return "; ".join([*remarks, *filter(None, [shown.remark("").strip(" :.")])]) or None
+    return "; ".join([*remarks, *filter(None, [shown.remark])]) or None
 
 
 def accuracy(study: Study, roles: Roles) -> Iterator[Picture]:
     """Accuracy along N or another axis, with each cell's fitted crossings and theory's curve."""
-    import pandas as pd
-
-    by, panels = arranged(study.levels, *roles.one_for_lines(study.cells, study.axes))
+    by, panels = roles.lines_and_panels(study.levels, study.axes)
     marks = pd.concat([study.thresholds(theta) for theta in study.thetas])
     curves = [curve for cell in study.cells.index if (curve := _predicted(study, cell)) is not None]
     theory = pd.concat(curves) if curves else None
@@ -122,8 +125,7 @@ def accuracy(study: Study, roles: Roles) -> Iterator[Picture]:
         sentences.append(f"|accuracy - theory (dashed)| is {told(abs(off), study.where, 'mean', '.3f')}")
     elif study.along == "N":
         sentences.append("theory does not cover these cells")
-    title = f"Accuracy against {study.along}"
-    yield Picture("accuracy", title, f"{'; '.join(sentences)}.{shown.remark(title)}", shown.figure())
+    yield shown.picture("accuracy", f"Accuracy against {study.along}", f"{'; '.join(sentences)}.")
     if roles.against:
         yield _against(study, roles, roles.against)
 
@@ -138,20 +140,19 @@ def _against(study: Study, roles: Roles, x: str) -> Picture:
     """Accuracy against arithmetic on axes; of its columns the one with most values makes neither lines nor panels."""
     levels = study.levels.assign(**{x: column(x, study.levels)})
     axes = [axis for axis in (study.along, *study.axes) if levels[axis].nunique(dropna=False) > 1]
-    inside = [axis for axis in axes if axis in columns_in(x) and axis not in (roles.lines, *roles.panels[: roles.n_chosen])]
-    axes = [axis for axis in axes if axis != max(inside, key=lambda axis: levels[axis].nunique(), default=None)]
+    chosen = (roles.lines, *roles.panels[: roles.n_chosen])
+    free = swept(x, [axis for axis in axes if axis not in chosen], levels)
+    axes = [axis for axis in axes if axis != free]
     lines = roles.lines if roles.lines in axes else next((axis for axis in axes if axis in columns_in(x)), axes[0] if axes else None)
     panels = [axis for axis in axes if axis != lines]
     shown = chart(levels, x, [lines] if lines else [], panels, without=_without_mlp(study))
-    best, title = levels["accuracy"].idxmax(), f"Accuracy against {x}"
-    sentence = f"Accuracy is highest {study.where(best)}: {levels['accuracy'][best]:.2f}.{shown.remark(title)}"
-    return Picture("accuracy-against", title, sentence, shown.figure())
+    best = levels["accuracy"].idxmax()
+    sentence = f"Accuracy is highest {study.where(best)}: {levels['accuracy'][best]:.2f}."
+    return shown.picture("accuracy-against", f"Accuracy against {x}", sentence)
 
 
 def _predicted(study: Study, cell: int) -> Any:
     """Theory's curve over the N that the cell has; None where theory does not reach."""
-    import pandas as pd
-
     at = study.cells.loc[cell]
     if study.along != "N":
         return None
@@ -212,7 +213,7 @@ def traces(study: Study, roles: Roles) -> Iterator[Picture]:
                 yield _trace(every, quantity, rows, roles)
 
 
-def _trace(study: Layout, quantity: Quantity, among: Table, roles: Roles) -> Picture:
+def _trace(study: Study, quantity: Quantity, among: Table, roles: Roles) -> Picture:
     levels = study.levels[among]
     varying = [axis for axis in (*study.axes, study.along) if levels[axis].nunique(dropna=False) > 1]
     means = levels[[*quantity.columns]]
@@ -220,29 +221,32 @@ def _trace(study: Layout, quantity: Quantity, among: Table, roles: Roles) -> Pic
     layers: list[Layer] = []
     for (name, legend), style in zip(quantity.columns.items(), ({}, {"linestyle": ":", "marker": "none"}), strict=False):
         layers.append(Line(study.means(name, within)[among], name, legend, style, low="low", high="high"))
+    if quantity.reference:
+        levels = levels.assign(reference=study.asked(quantity.reference)[among])
+        layers.append(Rule(levels, "reference", quantity.reference_label, limits=False))
+    lines, panels = roles.lines_and_panels(levels, varying)
+    shown = Chart(layers, Axis.make("step", levels), quantity.label, lines=lines, panels=panels, scale=quantity.scale)
+    caption = _caption(quantity, *study.first_and_last(levels), varying)
+    return shown.picture(f"trace-{quantity.name}", f"{quantity.title} against the step", caption)
+
+
+def _caption(quantity: Quantity, first: Table, last: Table, axes: Sequence[str]) -> str:
+    """How each column changes, in the mean and where most, and what the first comes to over the reference."""
 
     def named(row: Any) -> str:
-        return settings(last.loc[row], varying) or "the only curve"
+        return settings(last.loc[row], axes) or "the only curve"
 
-    first, last = study.first_and_last(levels)
     sentences = []
     for name in quantity.columns:
         most = (last[name] - first[name]).abs().idxmax()
-        ends = (first[name].mean(), last[name].mean(), first[name][most], last[name][most])
-        how = "{} goes from {:.3g} to {:.3g} in the mean of {} curves, most from {:.3g} to {:.3g} ({})."
-        sentences.append("From the first recorded step to the last " + how.format(name, *ends[:2], len(last), *ends[2:], named(most)))
-    if quantity.reference:
-        heights = levels.assign(reference=study.asked(quantity.reference)[among])
-        layers.append(Rule(heights, "reference", quantity.reference_label, limits=False))
-        name, (_, last) = next(iter(quantity.columns)), study.first_and_last(heights)
-        if (ratio := last[name] / last["reference"]).notna().any():
-            over = f"At the last step {name} over the dashed line ({quantity.reference_label}) is"
-            sentences.append(f"{over} {told(ratio, named, form='.3g', most='at most')}.")
-    lines, panels = arranged(levels, *roles.one_for_lines(levels, varying))
-    shown = Chart(layers, Axis.make("step", levels), quantity.label, lines=lines, panels=panels, scale=quantity.scale)
-    title = f"{quantity.title} against the step"
-    caption = f"{' '.join(sentences)}{shown.remark(title)}"
-    return Picture(f"trace-{quantity.name}", title, caption, shown.figure())
+        mean = f"{name} goes from {first[name].mean():.3g} to {last[name].mean():.3g} in the mean of {len(last)} curves"
+        ends = f"most from {first[name][most]:.3g} to {last[name][most]:.3g} ({named(most)})"
+        sentences.append(f"From the first recorded step to the last {mean}, {ends}.")
+    name = next(iter(quantity.columns))
+    if quantity.reference and (ratio := last[name] / last["reference"]).notna().any():
+        over = f"At the last step {name} over the dashed line ({quantity.reference_label}) is"
+        sentences.append(f"{over} {told(ratio, named, form='.3g', most='at most')}.")
+    return " ".join(sentences)
 
 
 FIGURES = {"accuracy against N": accuracy, "traces": traces}

@@ -4,22 +4,22 @@
 
 A `Line` joins means and has a band, `Points` have bars and open marks for censored cells, a `Rule` lies across a panel; a layer of
 one's own is a class with `draw`. All layers of a chart share its x, its lines (one colour and marker each) and its panels. A layer
-that lacks a column of the lines or of the panels is in all of them.
+that lacks a column of the lines or of the panels is in all of them; one without any column of the lines is drawn once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from .axis import Axis, column, log_axis
-from .layout import BESIDE, above, canvas, entry_height, entry_width, grow, headings, key, name_axes, outside, room
-from .paper import inches, points
-from .style import DASH, MARKERS, distinguishing, line, outline, settings, shades, spread, text
+from . import paper
+from .axis import Axis, column, columns_in, log_axis
+from .paper import line
+from .style import DASH, MARKERS, Picture, distinguishing, outline, settings, shades, spread, text
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 ASIDE = 0.1
@@ -35,6 +35,10 @@ OPEN = {
     "above": ("v", "crosses below"),
 }
 """What a censored cell comes to: its open mark and its entry in the legend."""
+
+OPEN_MARK: dict[str, Any] = {"linestyle": "none", "markerfacecolor": "white", "markersize": 5}
+NO_MLP = {"linestyle": "-.", "marker": "none", "linewidth": 0.9}
+"""How m = 0 looks beside an MLP."""
 
 Group = tuple[dict[str, Any], dict[str, Any]]
 """The values that select one line, and how it looks."""
@@ -56,9 +60,12 @@ class Panel:
 
     def lines(self, table: Table) -> Iterator[tuple[Table, dict[str, Any], float]]:
         """The rows of each line, how it looks, and how far it moves aside, -1/2 to 1/2."""
-        rows = self.rows(table)
+        rows, n = self.rows(table), len(self.groups)
+        if n > 1 and not {*self.groups[0][0]} & {*table}:
+            yield rows, {"color": "black"}, 0.0
+            return
         for i, (values, looks) in enumerate(self.groups):
-            yield where(rows, values), dict(looks), (i - (len(self.groups) - 1) / 2) / len(self.groups)
+            yield where(rows, values), dict(looks), (i - (n - 1) / 2) / n
 
     def places(self, rows: Table, aside: float = 0.0) -> np.ndarray:
         """Where rows stand along x, or so far aside on paper."""
@@ -92,7 +99,7 @@ class Layer:
         """Where the marks stand along y."""
         return self.table[self.y].to_numpy(float, na_value=np.nan) if len(self.table) else np.zeros(0)
 
-    def entries(self) -> list[Any]:
+    def entries(self, chart: Chart) -> list[Any]:
         """The legend."""
         return [line(self.legend, **self.style)] if self.legend and np.isfinite(self.heights()).any() else []
 
@@ -127,9 +134,9 @@ class Line(Layer):
             if self.low and not apart:
                 panel.ax.fill_between(at, mine[self.low], mine[self.high], color=looks["color"], alpha=0.2, linewidth=0)
 
-    def entries(self) -> list[Any]:
-        few = few_seeds(self.table).any()
-        return super().entries() + [line("few seeds", marker="o", linestyle="none", markerfacecolor="white")] * bool(few)
+    def entries(self, chart: Chart) -> list[Any]:
+        few = [line("few seeds", marker="o", linestyle="none", markerfacecolor="white")]
+        return super().entries(chart) + few * bool(few_seeds(self.table).any())
 
 
 @dataclass(frozen=True)
@@ -153,10 +160,9 @@ class Points(Layer):
             self._bars(panel.ax, at, rows, looks)
             if self.joined and panel.x.numeric:
                 self._join(panel, rows.iloc[np.argsort(panel.places(rows), kind="stable")], looks)
-            for state, (marker, _) in OPEN.items():
-                mine = (rows["state"] == state).to_numpy() if "state" in rows else np.zeros(len(rows), bool)
-                open_mark = {"color": looks["color"], "markerfacecolor": "white", "markersize": 5, "zorder": 3}
-                panel.ax.plot(at[mine], rows["tried"][mine] if mine.any() else [], marker, **open_mark)
+            for state, (marker, _) in OPEN.items() if "state" in rows else ():
+                mine = (rows["state"] == state).to_numpy()
+                panel.ax.plot(at[mine], rows["tried"][mine], marker=marker, color=looks["color"], zorder=3, **OPEN_MARK)
 
     def _bars(self, ax: Any, at: np.ndarray, rows: Table, looks: dict[str, Any]) -> None:
         known = rows[self.y].notna().to_numpy()
@@ -178,10 +184,10 @@ class Points(Layer):
         tried = self.table["tried"].to_numpy(float, na_value=np.nan) if "tried" in self.table else []
         return np.concatenate([super().heights(), tried])
 
-    def entries(self) -> list[Any]:
+    def entries(self, chart: Chart) -> list[Any]:
         states = {*self.table["state"]} if "state" in self.table else set()
-        white = {"linestyle": "none", "markerfacecolor": "white", "markersize": 5}
-        return super().entries() + [line(name, marker=mark, **white) for state, (mark, name) in OPEN.items() if state in states]
+        marks = [OPEN[state] for state in OPEN if state in states]
+        return super().entries(chart) + [line(name, marker=marker, **OPEN_MARK) for marker, name in marks]
 
 
 @dataclass(frozen=True)
@@ -241,42 +247,58 @@ class Chart:
     @cached_property
     def parts(self) -> list[dict[str, Any]]:
         """The values that select each panel that is drawn."""
-        return fewer(values_of(self.table, self.panels), min(self.most, room()))
+        return fewer(values_of(self.table, self.panels), min(self.most, paper.room()))
 
-    def remark(self, title: str) -> str:
-        """How many panels are drawn, if not all; for the caption of a figure of that title."""
+    @property
+    def remark(self) -> str:
+        """How many panels are drawn, if not all."""
         n = len(values_of(self.table, self.panels))
-        return f" {title}: {len(self.parts)} of {n} panels are drawn." if len(self.parts) < n else ""
+        return f"{len(self.parts)} of {n} panels are drawn" if len(self.parts) < n else ""
+
+    def picture(self, name: str, title: str, caption: str) -> Picture:
+        """The figure with its file name, its heading, and its caption, which says how many panels are drawn, if not all."""
+        remark = f" {title}: {self.remark}." if self.remark else ""
+        return Picture(name, title, f"{caption}{remark}".strip(), self.figure())
 
     def figure(self, title: str = "", make: Callable[..., Any] | None = None) -> Any:
         """A figure of its own, by `make` if not matplotlib's Figure, with all panels and legends outside of them."""
-        figure, axes = canvas(len(self.parts), make)
+        figure, axes = paper.canvas(len(self.parts), make)
         names = distinguishing(values_of(self.table, self.panels), self.panels)
-        headings(figure, axes, [settings(values, names) for values in self.parts])
+        paper.headings(figure, axes, [settings(values, names) for values in self.parts])
         for ax, values in zip(axes, self.parts, strict=True):
             self.draw(ax, values)
-        grow(figure, max(map(inches, self.x.upright)) if self.x.upright else 0.0)
+        paper.grow(figure, max(map(paper.inches, self.x.upright), default=0.0))
         self._legends(figure, title)
         for layer in self.layers:
             layer.finish(figure, axes)
-        name_axes(figure, axes, self.x.label, self.y.label if self.y else self.label)
+        paper.name_axes(figure, axes, self.x.label, self.y.label if self.y else self.label)
         return figure
 
     def _legends(self, figure: Any, title: str) -> None:
         """The lines beside the panels, or above them where their names are long; all else above."""
-        own, others = [] if self.looks else self.entries(), (self.entries() if self.looks else []) + self.signs()
-        wide = bool(own) and entry_width(own) > BESIDE * figure.get_figwidth()
-        if wide:
-            own = self.entries(named=True)
-            across = max(1, int(figure.get_figwidth() / entry_width(own)))
-            grow(figure, -(-min(len(own), MAX_LINES) // across) * entry_height())
-            others = spread(own, across * max(2, int(0.4 * figure.get_figheight() / entry_height()) - len(others))) + others
+        beside = [] if self.looks else self.entries()
+        over = (self.entries() if self.looks else []) + self.signs()
+        if beside and paper.entry_width(beside) > paper.BESIDE * figure.get_figwidth():
+            over = self._all_above(figure, over)
         else:
-            key(figure, own, self.lines[0] if len(self.lines) == 1 else None)
-        if others:
-            above(figure, others, title or None)
+            paper.key(figure, beside, self._title)
+        if over:
+            paper.above(figure, over, title or None)
         elif title:
-            figure.suptitle(title, fontsize=points("axes.titlesize"))
+            figure.suptitle(title, fontsize=paper.points("axes.titlesize"))
+
+    def _all_above(self, figure: Any, signs: list[Any]) -> list[Any]:
+        """Entries of the lines, of which some are left out where there are many, before the others; the figure grows with them."""
+        named, height = self.entries(named=True), paper.entry_height()
+        across = max(1, int(figure.get_figwidth() / paper.entry_width(named)))
+        paper.grow(figure, -(-min(len(named), MAX_LINES) // across) * height)
+        rows = max(2, int(0.4 * figure.get_figheight() / height) - len(signs))
+        return spread(named, across * rows) + signs
+
+    @property
+    def _title(self) -> str | None:
+        """What the values in the legend are of."""
+        return self.lines[0] if len(self.lines) == 1 else None
 
     def on(self, ax: Any) -> Any:
         """The only panel on a user's Axes, with its legend; returns the Axes."""
@@ -285,7 +307,7 @@ class Chart:
         for layer in self.layers:
             layer.finish(ax.figure, ax)
         if handles := self.entries() + self.signs():
-            outside(ax, handles, self.lines[0] if len(self.lines) == 1 else None, above=bool(self.y))
+            paper.outside(ax, handles, self._title, above=bool(self.y))
         return ax
 
     def draw(self, ax: Any, values: dict[str, Any]) -> None:
@@ -324,8 +346,29 @@ class Chart:
 
     def signs(self) -> list[Any]:
         """The legend of what is not a line."""
-        found = {entry.get_label(): entry for layer in self.layers for entry in layer.entries()}
+        found = {entry.get_label(): entry for layer in self.layers for entry in layer.entries(self)}
         return list(found.values())
+
+
+def with_reference(layer: Layer, x: str, lines: Sequence[str], panels: Sequence[str], without: Any = None) -> list[Layer]:
+    """The layer, and what there is without an MLP, m = 0, as a reference in the panels of those that have one.
+
+    It is a level where x is made of m, else a line along x. There is none where m = 0 has a place of its own, along x or as a line;
+    `without` has the rows of m = 0 if the layer lacks them.
+    """
+    table = layer.table
+    none = table["m"] == 0 if "m" in table else None
+    if none is not None and none.any() and not none.all():
+        by = [name for name in (*lines, *panels) if name in table]
+        foreign = [name for name in by if name != "m" and not {*table[name][none]} & {*table[name][~none]}]
+        if foreign or "m" in panels or (x != "m" and "m" in columns_in(x)):
+            apart = table[none].drop(columns=foreign + ["m"] * ("m" in by))
+            layer, without = replace(layer, table=table[~none]), apart if without is None else without
+    if without is None:
+        return [layer]
+    style: dict[str, Any] = NO_MLP if {*lines} & {*without} else NO_MLP | {"color": "black"}
+    kind = Rule if "m" in columns_in(x) else Line
+    return [layer, kind(without, layer.y, "m = 0", style)]
 
 
 def where(table: Table, values: Mapping[str, Any]) -> Table:

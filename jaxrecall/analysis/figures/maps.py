@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from .axis import Axis, borders, column
 from .critical import theory_layers
-from .grammar import MAX_PANELS, Chart, Layer, Panel, Points, fewer, values_of, where
-from .roles import Roles
-from .study import Layout, Study
+from .grammar import Chart, Layer, Panel, Points, where
+from .study import Roles, Study
 from .style import ACCURACY, UNTESTED, NotDrawn, Picture, outline
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
@@ -30,15 +28,13 @@ class Pixels(Layer):
     """A coloured pixel for each row with a value of `y`; no two rows of a panel share a place. What was not tested is hatched.
 
     Numbers have a scale of colours between `ends`, those of the values if None, with a mark at `mark`, and with `contour` a line
-    where the values cross it. With `colours` the column holds their keys, each with its name. `gaps` says whether something was
-    not tested.
+    where the values cross it. With `colours` the column holds their keys, each with its name.
     """
 
     name: str = ""
     ends: tuple[float, float] | None = (0.0, 1.0)
     mark: float | None = None
     contour: bool = False
-    gaps: bool = False
     colours: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
 
     def draw(self, panel: Panel) -> None:
@@ -85,19 +81,22 @@ class Pixels(Layer):
     def heights(self) -> np.ndarray:
         return np.zeros(0) if self.colours else super().heights()
 
-    def entries(self) -> list[Any]:
+    def entries(self, chart: Chart) -> list[Any]:
         from matplotlib.patches import Patch
 
         there = set(self.table[self.y]) if self.colours else set()
         found = [Patch(color=colour, label=name) for value, (name, colour) in self.colours.items() if value in there]
-        return found + [Patch(label="not tested", **UNTESTED)] * self.gaps
+        return found + [Patch(label="not tested", **UNTESTED)] * self._has_gaps(chart)
 
-
-def has_gaps(x: Axis, y: Axis, panels: Sequence[Table]) -> bool:
-    """Whether the pixels leave some of a panel open."""
-    whole = np.prod([np.diff(axis.ends()) for axis in (x, y)])
-    covered = [sum((b - a) * (d - c) for (a, b, c, d), _ in pixels(x, y, rows)) for rows in panels]
-    return bool(min(covered) < 0.999 * whole)
+    def _has_gaps(self, chart: Chart) -> bool:
+        """Whether the pixels leave some of a panel open."""
+        x, y = chart.x, chart.y or chart.x
+        whole = np.prod([np.diff(axis.ends()) for axis in (x, y)])
+        for values in chart.parts:
+            boxes = [box for box, _ in pixels(x, y, where(self.table, values))]
+            if sum((b - a) * (d - c) for a, b, c, d in boxes) < 0.999 * whole:
+                return True
+        return False
 
 
 def pixels(x: Axis, y: Axis, rows: Table) -> Iterator[tuple[Corners, dict[str, Any]]]:
@@ -121,63 +120,30 @@ def _sides(axis: Axis, spots: Table, usual: float) -> dict[float, tuple[float, f
     return dict(zip(at, zip(np.clip(low, *axis.ends()), np.clip(high, *axis.ends()), strict=True), strict=True))
 
 
-@dataclass(frozen=True)
-class Map:
-    """Two axes over the levels of a study, and panels for every other that varies, so that a pixel is one cell at one level.
+def over(study: Study, x: str, y: str, layers: Sequence[Layer]) -> Chart:
+    """Layers, pixels first, over two axes of the levels, with panels for every other that varies, so that a pixel is one cell at one level.
 
     Where values of an axis made of several columns, such as m * d, stand for more than one cell, those columns make panels too.
     """
+    across, up = (Axis.make(name, study.levels) for name in (x, y))
+    levels = study.levels.assign(_x=column(x, study.levels), _y=column(y, study.levels))
+    used = across.used | up.used
+    varying = [axis for axis in (study.along, *study.axes) if levels[axis].nunique(dropna=False) > 1]
+    panels = [axis for axis in varying if axis not in used]
+    for axis in sorted(used, key=lambda axis: (axis == study.along, levels[axis].nunique())):
+        if not levels.duplicated(["_x", "_y", *panels]).any():
+            break
+        panels += [axis] * (axis not in panels and levels[axis].nunique() > 1)
+    return Chart(layers, across, y=up, panels=panels)
 
-    study: Layout
-    x: str
-    y: str
 
-    @cached_property
-    def axes(self) -> tuple[Axis, Axis]:
-        """The axes on paper."""
-        return Axis.make(self.x, self.study.levels), Axis.make(self.y, self.study.levels)
-
-    @cached_property
-    def panels(self) -> list[str]:
-        """The columns that make panels."""
-        x, y = self.axes
-        levels = self.study.levels
-        levels = levels.assign(_x=column(self.x, levels), _y=column(self.y, levels))
-        used = x.used | y.used
-        found = [axis for axis in (self.study.along, *self.study.axes) if axis not in used and levels[axis].nunique(dropna=False) > 1]
-        for axis in sorted(used, key=lambda axis: (axis == self.study.along, levels[axis].nunique())):
-            if not levels.duplicated(["_x", "_y", *found]).any():
-                break
-            found += [axis] * (axis not in found and levels[axis].nunique() > 1)
-        return found
-
-    @cached_property
-    def parts(self) -> list[Table]:
-        """The levels of each panel that is drawn."""
-        return [where(self.study.levels, values) for values in fewer(values_of(self.study.levels, self.panels), MAX_PANELS)]
-
-    @cached_property
-    def gaps(self) -> bool:
-        """Whether something was not tested."""
-        return has_gaps(*self.axes, self.parts)
-
-    @property
-    def shows_critical(self) -> bool:
-        """Whether the critical value of a cell can stand at the cell's place along x."""
-        return self.y == self.study.along and self.y not in self.axes[0].used
-
-    def chart(self, layers: Sequence[Layer]) -> Chart:
-        """The chart of these layers, pixels first."""
-        x, y = self.axes
-        return Chart(layers, x, y=y, panels=self.panels)
-
-    def picture(self, first: str, title: str, sentence: str, chart: Chart) -> Picture:
-        """The chart with its title and sentence; its file has the first word alone as its name for the usual two axes."""
-        spelled = ("".join(c if c.isalnum() else {"*": "x", "/": "-by-"}.get(c, "") for c in axis) for axis in (self.x, self.y))
-        usual = self.study.axes and (self.x, self.y) == (self.study.axes[0], self.study.along)
-        title = f"{title}: {self.y} against {self.x}"
-        sentence = f"{sentence}{chart.remark(title)}".strip()
-        return Picture(first if usual else "-".join([first, *spelled]), title, sentence, chart.figure())
+def pictures(study: Study, roles: Roles, first: str, title: str, sentence: str, chart: Callable[[str, str], Chart]) -> Iterator[Picture]:
+    """A map over each pair of axes. Its file has the first word alone as its name for the usual two axes; the sentence is said once."""
+    for x, y in roles.phases:
+        spelled = ("".join(c if c.isalnum() else {"*": "x", "/": "-by-"}.get(c, "") for c in axis) for axis in (x, y))
+        usual = study.axes and (x, y) == (study.axes[0], study.along)
+        yield chart(x, y).picture(first if usual else "-".join([first, *spelled]), f"{title}: {y} against {x}", sentence)
+        sentence = ""
 
 
 def phase(study: Study, roles: Roles) -> Iterator[Picture]:
@@ -185,26 +151,23 @@ def phase(study: Study, roles: Roles) -> Iterator[Picture]:
     if not roles.phases:
         raise NotDrawn(f"no axis but {study.along} varies")
     sentence = _sentence(study, study.thetas[0])
-    for x, y in roles.phases:
-        shown, over = phase_chart(study, x, y)
-        yield over.picture("phase", "Phase diagram", sentence, shown)
-        sentence = ""  # said once
+    yield from pictures(study, roles, "phase", "Phase diagram", sentence, lambda x, y: phase_chart(study, x, y))
 
 
-def phase_chart(study: Study, x: str, y: str, with_theory: bool = True) -> tuple[Chart, Map]:
+def phase_chart(study: Study, x: str, y: str, with_theory: bool = True) -> Chart:
     """Mean accuracy and, over the axis of the levels, the fitted and theory's crossing of the first theta; else the line of that theta."""
-    theta, over = study.thetas[0], Map(study, x, y)
-    layers: list[Layer] = [
-        Pixels(study.levels, "accuracy", name=f"mean {ACCURACY}", mark=theta, contour=not over.shows_critical, gaps=over.gaps)
-    ]
-    if over.shows_critical:
-        stars, (axis, _) = study.thresholds(theta), over.axes
-        layers.append(Points(stars, "critical", f"{y}* at {theta:g}, fitted", WHITE, joined=True, aside=False))
-        if with_theory and y == "N":
-            for theory in theory_layers(study.cells, axis, theta, over.panels):
-                if not theory.table.duplicated([axis.name, *over.panels]).where(theory.table["theory"].notna(), False).any():
-                    layers.append(replace(theory, style={**theory.style, "color": "black"}))
-    return over.chart(layers), over
+    theta = study.thetas[0]
+    pixels = Pixels(study.levels, name=f"mean {ACCURACY}", mark=theta)
+    chart = over(study, x, y, [pixels])
+    if y != study.along or y in chart.x.used:  # where no cell has a place along x for its critical value
+        return replace(chart, layers=[replace(pixels, contour=True)])
+    stars = study.thresholds(theta)
+    layers: list[Layer] = [pixels, Points(stars, "critical", f"{y}* at {theta:g}, fitted", WHITE, joined=True, aside=False)]
+    for theory in theory_layers(study.cells, chart.x, theta, chart.panels) if with_theory and y == "N" else ():
+        known = theory.table[theory.table["theory"].notna()]
+        if not known.duplicated([chart.x.name, *chart.panels]).any():
+            layers.append(replace(theory, style={**theory.style, "color": "black"}))
+    return replace(chart, layers=layers)
 
 
 def _sentence(study: Study, theta: float) -> str:

@@ -10,27 +10,32 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from . import predict
+from . import maps, predict
 from .axis import Axis
 from .critical import ALONG_N
-from .grammar import Chart, Layer, Line, Panel
-from .maps import Map, Pixels
-from .roles import Roles
-from .study import Study
+from .grammar import Chart, Line
+from .study import Roles, Study
 from .style import DASH, NotDrawn, Picture, told
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
-COLUMNS = {"leakage": "noise_leakage", "mean_bias": "noise_bias", "mlp": "noise_mlp", "gradient": "noise_gradient", "whole": "noise_whole"}
-COLOURS = {"leakage": "#E3C100", "mean_bias": "#332288", "mlp": "#A03A00", "gradient": "#2A9D8F"}
-PARTS = [*COLOURS]
-MARKS = {"leakage": "o", "mean_bias": "s", "mlp": "D", "gradient": "^"}
-WHOLE = "all: 1 / |snr|"
+COLUMNS = {"noise_leakage": "leakage", "noise_bias": "mean_bias", "noise_mlp": "mlp", "noise_gradient": "gradient", "noise_whole": "whole"}
+PARTS = [*predict.NOISES]
+NAMES = {"whole": "all: 1 / |snr|"} | predict.NOISES
+EDGE = {"markeredgecolor": "black", "markeredgewidth": 0.4}
+LOOKS: dict[str, dict[str, Any]] = {
+    "whole": {"color": "0.55", "marker": "none", "linewidth": 2.5},
+    "leakage": {"color": "#E3C100", "marker": "o", **EDGE},
+    "mean_bias": {"color": "#332288", "marker": "s", **EDGE},
+    "mlp": {"color": "#A03A00", "marker": "D", **EDGE},
+    "gradient": {"color": "#2A9D8F", "marker": "^", **EDGE},
+}
 MOST_CELLS = 6
 LEAST_NOISE = 1e-3
 """Smaller noises are not drawn, in units of the trigger's score."""
 
-DECODERS = {
+DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
     "accuracy": ("three steps, test accuracy", {"color": "black", "marker": "o"}),
     "matched_accuracy": ("matched filter", {"color": "#332288", "marker": "s"}),
     "whitened_accuracy": ("whitened least squares", {"color": "#2A9D8F", "marker": "D"}),
@@ -48,13 +53,13 @@ def noise(study: Study, roles: Roles) -> Iterator[Picture]:
         raise NotDrawn("the table has no noise_* columns (diagnose: true), and theory does not cover its cells")
     leads = shown.dropna(how="all").idxmax(axis=1)
     sentence = _led(shown, leads, how)
-    colours = {name: (predict.NOISES[name], colour) for name, colour in COLOURS.items()}
-    for x, y in roles.phases if leads.nunique() > 1 else ():
-        over = Map(study, x, y)
-        pixels = Pixels(study.levels.assign(leads=leads.reindex(study.levels.index)), "leads", colours=colours, gaps=over.gaps)
-        yield over.picture("noise", f"Leading noise of the attention scores, {how}", sentence, over.chart([pixels]))
-        sentence = ""  # said once
-    yield _lines(study, measured, predicted, sentence)
+    colours = {name: (NAMES[name], LOOKS[name]["color"]) for name in PARTS}
+    pixels = maps.Pixels(study.levels.assign(leads=leads.reindex(study.levels.index)), "leads", colours=colours)
+    drawn = roles.phases and leads.nunique() > 1
+    if drawn:
+        title = f"Leading noise of the attention scores, {how}"
+        yield from maps.pictures(study, roles, "noise", title, sentence, lambda x, y: maps.over(study, x, y, [pixels]))
+    yield _lines(study, measured, predicted, "" if drawn else sentence)
 
 
 def measured_noise(study: Study, quantile: float = 0.5) -> Table:
@@ -65,64 +70,55 @@ def measured_noise(study: Study, quantile: float = 0.5) -> Table:
     runs = study.runs
     if "snr" in runs:
         runs = runs.assign(noise_whole=1 / runs["snr"].abs().where(runs["snr"] != 0))
-    here = {name: column for name, column in COLUMNS.items() if column in runs}
-    over_seeds = runs.groupby("level")[list(here.values())].quantile(quantile).reindex(study.levels.index)
-    return over_seeds.set_axis([*here], axis=1).reindex(columns=[*COLUMNS]).astype(float)
+    runs = runs.rename(columns=COLUMNS)
+    over_seeds = runs.groupby("level")[[name for name in NAMES if name in runs]].quantile(quantile)
+    return over_seeds.reindex(index=study.levels.index, columns=[*NAMES]).astype(float)
 
 
 def predicted_noise(study: Study) -> Table:
     """Theory's noises of each level by name, `whole` their root sum of squares; nan where it does not reach."""
-    import pandas as pd
-
     cells = study.cells.to_dict("index")
     each = [predict.score_noise(cells[row.cell], float(row.N)) or {} for row in study.levels.itertuples()]
-    found = pd.DataFrame(each, index=study.levels.index, columns=pd.Index(COLUMNS), dtype=float)
+    found = pd.DataFrame(each, index=study.levels.index, columns=pd.Index(NAMES), dtype=float)
     return found.assign(whole=np.sqrt((found**2).sum(axis=1, min_count=1)))
 
 
 def _led(noises: Table, leads: Table, how: str) -> str:
     counts = leads.value_counts()
-    led = [f"{predict.NOISES[name]} at {n}" for name, n in counts.items()]
-    never = [predict.NOISES[name] for name in PARTS if noises[name].notna().any() and name not in counts]
+    led = ", ".join(f"{NAMES[name]} at {n}" for name, n in counts.items())
+    never = [NAMES[name] for name in PARTS if noises[name].notna().any() and name not in counts]
+    but = f"; never by {' or '.join(never)}" if never else ""
     over = " (the largest part, medians over seeds)" if how == "measured" else ""
-    sentence = f"Of {len(leads)} tested points, {how} noise{over} is led by {', '.join(led)}"
-    sentence += f"; never by {' or '.join(never)}" if never else ""
-    largest = noises.max().dropna()
-    return f"{sentence}. Largest: {', '.join(f'{predict.NOISES[str(n)]} {v:.2f}' for n, v in largest.items())} of the trigger's score."
+    largest = ", ".join(f"{NAMES[str(name)]} {noise:.2f}" for name, noise in noises.max().dropna().items())
+    return f"Of {len(leads)} tested points, {how} noise{over} is led by {led}{but}. Largest: {largest} of the trigger's score."
 
 
 def _lines(study: Study, measured: Table, predicted: Table, sentence: str) -> Picture:
     several = study.levels.groupby("cell")["N"].transform("size") > 1
     among = several if several.any() else ~several  # one N is no line
     measured, predicted = (noises.where(among) for noises in (measured, predicted))
-    shown = _stacked(study, measured, low=measured_noise(study, 0.25), high=measured_noise(study, 0.75))
-    theory = {"linestyle": DASH, "marker": "none", "linewidth": 0.9}
-    layers = [Line(shown, "noise", low="low", high="high"), Line(_stacked(study, predicted), "noise", "theory", theory)]
-    looks: dict[str, Any] = {WHOLE: {"color": "0.55", "marker": "none", "linewidth": 2.5}}
-    for name, colour in COLOURS.items():
-        looks[predict.NOISES[name]] = {"color": colour, "marker": MARKS[name], "markeredgecolor": "black", "markeredgewidth": 0.4}
-    chart = Chart(
-        layers if len(shown) else layers[::-1], Axis.make("N", study.levels), "noise (s.d. / trigger's score)",
-        lines=["_noise"], panels=study.axes, looks=looks, scale="log", most=MOST_CELLS,
-    )  # fmt: skip
+    quartiles = {"low": measured_noise(study, 0.25), "high": measured_noise(study, 0.75)}
+    shown = Line(_stacked(study, measured, **quartiles), "noise", low="low", high="high")
+    theory = Line(_stacked(study, predicted), "noise", "theory", {"linestyle": DASH, "marker": "none", "linewidth": 0.9})
+    layers, axis = [shown, theory] if len(shown.table) else [theory], Axis.make("N", study.levels)
+    looks = {NAMES[name]: look for name, look in LOOKS.items()}
+    grammar: dict[str, Any] = {"lines": ["_noise"], "panels": study.axes, "looks": looks, "most": MOST_CELLS}
+    chart = Chart(layers, axis, "noise (s.d. / trigger's score)", scale="log", **grammar)
     how = "Lines: medians over seeds; bands: quartiles." if measured[PARTS].notna().any(axis=None) else "The parts were not measured."
-    sentence += f" {len(chart.parts)} of {len(study.cells)} cells are drawn; theory dashed. {how}"
-    sentence += _compared(study, measured, predicted)
-    return Picture("noise-lines", "Noises of the attention scores along N", sentence.strip(), chart.figure())
+    drawn = f"{len(chart.parts)} of {len(study.cells)} cells are drawn; theory dashed. {how}"
+    caption = f"{sentence} {drawn}{_compared(study, measured, predicted)}".strip()
+    return Picture("noise-lines", "Noises of the attention scores along N", caption, chart.figure())
 
 
 def _stacked(study: Study, noises: Table, **bands: Table) -> Table:
     """One row per level and noise that is known, with its band."""
-    import pandas as pd
-
-    table = study.levels[["N", *study.axes]]
-    parts = [table.iloc[:0].assign(_noise="", noise=0.0)]
-    for name, values in noises.items():
-        if (values >= LEAST_NOISE).any():
-            ends = {end: band[name].clip(LEAST_NOISE) for end, band in bands.items()}
-            found = table.assign(_noise=predict.NOISES.get(str(name), WHOLE), noise=values.where(values >= LEAST_NOISE), **ends)
-            parts.append(found[values.notna()])
-    return pd.concat(parts[1:] or parts, ignore_index=True)
+    at = study.levels[["N", *study.axes]]
+    rows = [at.iloc[:0].assign(_noise="", noise=0.0)]
+    for name in (name for name in [*PARTS, "whole"] if (noises[name] >= LEAST_NOISE).any()):
+        ends = {end: band[name].clip(LEAST_NOISE) for end, band in bands.items()}
+        rows.append(at.assign(_noise=NAMES[name], noise=noises[name], **ends))
+    found = pd.concat(rows, ignore_index=True).dropna(subset=["noise"])
+    return found.assign(noise=found["noise"].where(found["noise"] >= LEAST_NOISE))
 
 
 def _compared(study: Study, measured: Table, predicted: Table) -> str:
@@ -136,19 +132,8 @@ def _compared(study: Study, measured: Table, predicted: Table) -> str:
     return sentence
 
 
-class Ceiling(Layer):
-    """The Fano ceiling, grey above it."""
-
-    def draw(self, panel: Panel) -> None:
-        rows = panel.rows(self.table).sort_values("N")
-        panel.ax.plot(rows["N"], rows[self.y], **self.style)
-        panel.ax.fill_between(rows["N"], rows[self.y], 1.05, color="0.9", linewidth=0, zorder=0)
-
-
 def decoders(study: Study, roles: Roles) -> Iterator[Picture]:
     """What decoders read from the initial gradient, next to what the three steps learn and what its information allows."""
-    import pandas as pd
-
     if study.along != "N":
         raise NotDrawn(ALONG_N)
     levels = study.levels
@@ -160,22 +145,21 @@ def decoders(study: Study, roles: Roles) -> Iterator[Picture]:
     table = pd.concat(each, ignore_index=True).dropna(subset=["value"])
     table = table[table["cell"].isin(cells)]
     ceiling = pd.concat([_ceiling(study, cell) for cell in cells], ignore_index=True)
-    dotted = {"color": "0.5", "linestyle": ":"}
-    layers = [Line(table, "value", low="low", high="high"), Ceiling(ceiling, "ceiling", "Fano ceiling (approximate)", dotted)]
-    looks: dict[str, Any] = dict(DECODERS.values())
-    chart = Chart(layers, Axis.make("N", table), "accuracy (fraction)", lines=["_by"], panels=study.axes, looks=looks)
-    yield Picture("decoders", "Decoders of the initial gradient", _caption(study, here) + chart.remark("Decoders"), chart.figure())
+    dotted = {"color": "0.5", "linestyle": ":", "marker": "none"}
+    layers = [Line(table, "value", low="low", high="high")]
+    layers.append(Line(ceiling, "ceiling", "Fano ceiling (approximate)", dotted, low="ceiling", high="top"))
+    grammar: dict[str, Any] = {"lines": ["_by"], "panels": study.axes, "looks": dict(DECODERS.values())}
+    chart = Chart(layers, Axis.make("N", table), "accuracy (fraction)", **grammar)
+    yield chart.picture("decoders", "Decoders of the initial gradient", _caption(study, here))
 
 
 def _ceiling(study: Study, cell: int) -> Table:
     """The ceiling along the N of a cell, closely enough for a smooth line."""
-    import pandas as pd
-
     at = study.cells.loc[cell].to_dict()
     tested = study.levels.loc[study.levels["cell"] == cell, "N"]
     N = np.geomspace(tested.min(), tested.max(), 65)
     ceiling = np.array([predict.fano_ceiling(at, float(n)) for n in N], dtype=float)
-    return pd.DataFrame({"N": N, "ceiling": ceiling}).assign(**{axis: at[axis] for axis in study.axes})
+    return pd.DataFrame({"N": N, "ceiling": ceiling, "top": 1.05}).assign(**{axis: at[axis] for axis in study.axes})
 
 
 def _caption(study: Study, here: list[str]) -> str:

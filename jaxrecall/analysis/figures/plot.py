@@ -22,12 +22,10 @@ from ..fit.fitting import expect_table, fractions
 from ..fit.runs import ALL, LAST, at_steps
 from . import critical, curves
 from .axis import Axis, column, columns_in
-from .baseline import baseline, split
-from .grammar import Chart, Line, Points, averaged, scale_of, values_of, where
-from .maps import Pixels, has_gaps, phase_chart
-from .paper import look, paper, sized, styled
-from .roles import misplaced, roles
-from .study import Study, study, varying, with_states
+from .grammar import Chart, Points, averaged, scale_of
+from .maps import Pixels, phase_chart
+from .paper import look, paper, sized
+from .study import Study, misplaced, roles, study, swept, varying, with_states
 from .style import label
 
 if TYPE_CHECKING:
@@ -86,33 +84,7 @@ def figure(
     """
     import matplotlib.pyplot as plt
 
-    _expect(df, y=y, x=expect("x", x, str, "the name of a column"), colour=colour)
-    expect("scale", scale, (str, NoneType), ", ".join(SCALES))
-    if scale not in (None, *SCALES):
-        raise UsageError(f"scale: got {scale}; allowed: {', '.join(SCALES)}")
-    across, panels, runs = [x, y] if colour and y else [x], _names(panels, "panels"), "seed" in df
-    df = as_given(_at_steps(df, *across, *_names(lines), *panels)) if runs else df
-    shown = colour or y or _accuracy(df)
-    df = _with(df, across) if shown in df or not runs else _with(_counted(df), across)
-    by = [] if colour else _names(lines)
-    if lines is None and runs and not colour:
-        by = [axis for axis in _axes(df, x) if axis not in (x, *panels)]
-    if missing := [name for name in (shown, *by, *panels) if name not in df]:
-        raise UsageError(f"df: no column {', '.join(missing)}; it has {', '.join(map(str, df))}")
-    of_mlp = ["m"] if runs and not colour and x != "m" and "m" in columns_in(x) else []
-    table = averaged(df.dropna(subset=[shown]), [*across, *by, *panels, *of_mlp], shown) if runs else df
-    table, without = split(table, x, by, panels) if runs and not colour else (table, None)
-    axes = [Axis.make(axis, table) for axis in across]
-    how = scale or scale_of(table[shown].to_numpy(float, na_value=np.nan))
-    if colour:
-        parts = [where(table, values) for values in values_of(table, panels)]
-        ends = (0.0, 1.0) if how == "fraction" else None
-        layer = Pixels(table, shown, name=label(shown), ends=ends, gaps=has_gaps(axes[0], axes[-1], parts))
-    else:
-        layer = Line(table, shown, low="low", high="high") if runs else _points(table, shown)
-    layers = [layer] if without is None else [layer, baseline(without, shown, x)]
-    chart = Chart(layers, axes[0], label(shown), y=axes[1] if colour else None, lines=by, panels=panels, scale=how)
-    _check_lines(df, chart)
+    chart = _chart(df, x, y, lines, _names(panels, "panels"), colour, scale)
     with look(size, style):
         return chart.figure(make=plt.figure)
 
@@ -147,19 +119,16 @@ def accuracy(
     Raises UsageError for an axis that does not vary or that has no place, FitError for a table that lacks a column.
     """
     _expect(df, ax, theta, x=x)
-    x = along_of(df, x)
-    df = _with(_at_steps(df, x, *_names(lines)), [x])
-    axes = _left(df, x, _axes(df, x), _names(lines))
-    by = [axis for axis in axes if axis != x] if lines is None else _names(lines)
-    _check(axes, x=[] if x == "N" or x not in axes else [x], lines=by)
+    x, given, y = along_of(df, x), _names(lines), _accuracy(df)
+    df = _at_steps(df, x, *given)
+    axes = _left(df, x, given)
+    by = given if lines is not None else [axis for axis in axes if axis != x]
+    if problems := misplaced(axes, x=[] if x == "N" or x not in axes else [x], lines=by):
+        raise UsageError(problems)
     _one_value(df, [axis for axis in axes if axis not in (x, *by)], "lines")
-    y, frame = _accuracy(df), _counted(as_given(df))
-    of_mlp = ["m"] if x != "m" and "m" in columns_in(x) else []
-    levels = averaged(frame.dropna(subset=[y]), [*by, x, *of_mlp], y).rename(columns={y: "accuracy"})
     marks = _study(df, theta, x).thresholds(theta) if theta is not None and x in ("N", *LAW) else None
-    chart = curves.chart(levels, x, by, [], thresholds=marks)
-    _check_lines(df, chart)
-    return _on(chart, ax, size, style)
+    chart = curves.chart(_means(_shown(df, y, [x], by), y, x, by), x, by, y=y, thresholds=marks)
+    return _on(_with_few_lines(chart), ax, size, style)
 
 
 def critical_n(
@@ -181,7 +150,7 @@ def critical_n(
     Args:
         df: runs, one row per (point, seed), or one for each recorded step, at several N, or values of `along`.
         ax: where to draw; a new figure if None.
-        x: the axis along x; the first of d, L, V, m that varies if None.
+        x: the axis along x, or arithmetic; the first of d, L, V, m that varies if None.
         lines: the axis that the lines differ in; the next that varies if None.
         theta: the accuracy (fraction) that N* is for.
         theory: whether to draw theory too, which takes a second or two; along N alone.
@@ -197,16 +166,16 @@ def critical_n(
     Raises UsageError for an axis that does not vary or that has no place, FitError for a table that cannot be fitted.
     """
     _expect(df, ax, theta, x=x, lines=lines, along=along)
-    df, along = _at_steps(df, x, lines), along_of(df, along)
-    axes = _axes(df) if along == "N" else varying(cells.families(df, along)[0])
-    _check(axes, x=_names(x), lines=_names(lines))
-    if not axes:
+    along = along_of(df, along)
+    about = _study(_at_steps(df, x, lines), theta, along)
+    chosen = roles(about.families, x=x, lines=lines)
+    if chosen.x is None:
         raise UsageError(f"x: no axis but {along} varies; needed: two values of an axis such as {'d' if along != 'd' else 'V'}")
-    rest = [axis for axis in axes if axis not in (x, lines)]
-    x = x or rest.pop(0)
-    lines = lines or (rest.pop(0) if rest else None)
-    _one_value(df, rest)
-    return _on(critical.chart(_study(df, theta, along), x, lines, [], theta, theory), ax, size, style)
+    if x not in (None, chosen.x):
+        raise UsageError(f"x: {x!r} has {along}; allowed: other axes, and arithmetic on them")
+    _one_value(about.rows, chosen.panels)
+    chart = critical.chart(about, chosen.x, chosen.lines, [], theta, theory)
+    return _on(chart, ax, size, style)
 
 
 def phase(
@@ -237,14 +206,14 @@ def phase(
         >>> df = jaxrecall.load("results/quickstart")
         >>> ax = jaxrecall.plot.phase(df, "d", "N")
 
-    Raises UsageError where a pixel would hold more than one cell, FitError for an axis or a table that cannot be used.
+    Raises UsageError for an unknown axis or where a pixel would hold more than one cell, FitError for a table that cannot be fitted.
     """
     _expect(df, ax, theta, x=expect("x", x, str, "the name of a column"), y=y)
-    df, along = _at_steps(df, x, y or ""), along_of(df, None)
-    y = y or along
-    roles(cells.families(df, along)[0], phases=[(x, y)])
-    chart, over = phase_chart(_study(df, theta, along), x, y, theory)
-    _one_value(df, over.panels)
+    along = along_of(df, None)
+    about = _study(_at_steps(df, x, y), theta, along)
+    roles(about.families, phases=[(x, y or along)])
+    chart = phase_chart(about, x, y or along, theory)
+    _one_value(about.rows, chart.panels)
     return _on(chart, ax, size, style)
 
 
@@ -275,14 +244,12 @@ def collapse(
     Raises UsageError if fewer than two cells cross theta, FitError for a table that cannot be fitted.
     """
     _expect(df, ax, theta, lines=lines)
-    df = _at_steps(df, lines)
-    about = _study(df, theta, along_of(df, None))
-    axes = _axes(df) if about.along == "N" else about.axes
-    _check(axes, lines=_names(lines))
+    about = _study(_at_steps(df, lines), theta, along_of(df, None))
+    chosen = roles(about.families, lines=lines)
     unit = about.thresholds(theta)["critical"]
     if (n := int(unit.notna().sum())) < 2:
         raise UsageError(f"theta: {n} of {len(unit)} cells cross accuracy {theta:g}; needed: 2, choose another theta")
-    chart = critical.collapse_chart(about, {critical.OWN_UNIT: unit}, lines or (axes[0] if axes else None), theta)
+    chart = critical.collapse_chart(about, {critical.OWN_UNIT: unit}, lines or chosen.x, theta)
     return _on(chart, ax, size, style)
 
 
@@ -317,11 +284,11 @@ def _axes(df: Any, x: str = "N") -> tuple[str, ...]:
     return (*axes, "N") if x != "N" and _varies(df, "N") else axes
 
 
-def _left(df: Any, x: str, axes: Sequence[str], lines: Sequence[str]) -> tuple[str, ...]:
-    """The axes that make lines: of those that x is arithmetic on, all but the one with most values."""
-    inside = [axis for axis in axes if axis != x and axis in columns_in(x) and axis not in lines]
-    along = max(inside, key=lambda axis: df[axis].nunique(), default=None)
-    return tuple(axis for axis in axes if axis != along)
+def _left(df: Any, x: str, taken: Sequence[str]) -> list[str]:
+    """The axes that vary, but for the one that arithmetic along x sweeps; those `taken` have a place."""
+    axes = _axes(df, x)
+    along = swept(x, [axis for axis in axes if axis not in taken], df)
+    return [axis for axis in axes if axis != along]
 
 
 def _varies(df: Any, name: str) -> bool:
@@ -333,19 +300,59 @@ def _accuracy(df: Any) -> str:
     return df.attrs.get("accuracy", "accuracy")
 
 
-def _counted(df: Any) -> Any:
-    """The table with the accuracy that its counts have."""
-    return df.assign(accuracy=df["n_correct"] / df["n_test"]) if {"n_correct", "n_test"} <= {*df} else df
-
-
-def _with(df: Any, axes: Sequence[str]) -> Any:
-    """The table with a column for each axis that is arithmetic on others."""
-    for axis in axes:
+def _shown(df: Any, y: str, axes: Sequence[str], others: Sequence[str]) -> Any:
+    """The rows of a table, of runs those of the steps that are asked for, with columns for what is arithmetic. Raises UsageError."""
+    if "seed" in df:
+        df = as_given(_at_steps(df, *axes, *others))
+    if y == "accuracy" and {"n_correct", "n_test"} <= {*df}:
+        df = df.assign(accuracy=df["n_correct"] / df["n_test"])
+    has = ", ".join(map(str, df))
+    for axis in (axis for axis in axes if axis not in df):
         try:
-            df = df if axis in df else df.assign(**{axis: column(axis, df)})
+            df = df.assign(**{axis: column(axis, df)})
         except (KeyError, ValueError) as error:
-            raise UsageError(f"df: no column {axis!r}, nor arithmetic on its columns; it has {', '.join(map(str, df))}") from error
+            raise UsageError(f"df: no column {axis!r}, nor arithmetic on its columns; it has {has}") from error
+    if missing := [name for name in (y, *others) if name not in df]:
+        raise UsageError(f"df: no column {', '.join(missing)}; it has {has}")
     return df
+
+
+def _means(df: Any, y: str, x: str, by: Sequence[str]) -> Any:
+    """Means of a column of runs alike in x and some others, and in m where x is made of it, as m = 0 is drawn apart."""
+    apart = ["m"] if x != "m" and "m" in columns_in(x) else []
+    return averaged(df.dropna(subset=[y]), [*by, x, *apart], y)
+
+
+def _chart(df: Any, x: str, y: str | None, lines: Any, panels: list[str], colour: str | None, scale: str | None) -> Chart:
+    """Means of runs along x, or the rows of any other table as marks, or colours over two axes."""
+    _expect(df, y=y, x=expect("x", x, str, "the name of a column"), colour=colour)
+    if expect("scale", scale, (str, NoneType), ", ".join(SCALES)) not in (None, *SCALES):
+        raise UsageError(f"scale: got {scale}; allowed: {', '.join(SCALES)}")
+    given, y = _names(lines), y or _accuracy(df)
+    if colour:
+        return _map(df, colour, [x, y], panels, scale)
+    shown = _shown(df, y, [x], [*given, *panels])
+    if "seed" in df:
+        free = lines is None
+        by = [axis for axis in _left(shown, x, panels) if axis not in (x, *panels)] if free else given
+        return _with_few_lines(curves.chart(_means(shown, y, x, [*by, *panels]), x, by, panels, y, label(y), scale=scale))
+    marks = _points(shown, y)
+    axis = Axis.make(x, marks.table)
+    return _with_few_lines(Chart([marks], axis, label(y), lines=given, panels=panels, scale=scale or _scale(marks.table, y)))
+
+
+def _map(df: Any, colour: str, axes: list[str], panels: list[str], scale: str | None) -> Chart:
+    """A column as colours over two axes."""
+    table = _shown(df, colour, axes, panels)
+    if "seed" in df:
+        table = averaged(table.dropna(subset=[colour]), [*axes, *panels], colour)
+    ends = (0.0, 1.0) if (scale or _scale(table, colour)) == "fraction" else None
+    x, y = (Axis.make(axis, table) for axis in axes)
+    return Chart([Pixels(table, colour, name=label(colour), ends=ends)], x, y=y, panels=panels)
+
+
+def _scale(table: Any, y: str) -> str:
+    return scale_of(table[y].to_numpy(float, na_value=np.nan))
 
 
 def _points(df: Any, y: str) -> Points:
@@ -360,17 +367,12 @@ def _study(df: Any, theta: float, along: str) -> Study:
     return study(df, cells.families(df, along)[0], [theta], RESAMPLES, 0, lambda done, of: None)
 
 
-def _check(axes: Sequence[str], **chosen: Sequence[str]) -> None:
-    """Raises UsageError for an axis that does not vary or is chosen twice."""
-    for problem in misplaced(axes, **chosen):
-        raise UsageError(problem)
-
-
-def _check_lines(df: Any, chart: Chart) -> None:
-    """Raises UsageError for more lines than can be told apart."""
+def _with_few_lines(chart: Chart) -> Chart:
+    """The chart; raises UsageError for more lines than can be told apart."""
     if (n := len(chart.groups)) > MAX_LINES:
         by = chart.lines
-        raise UsageError(f"lines: {n} lines of one {', '.join(by)} each; allowed: at most {MAX_LINES}, as in {_example(df, by)}")
+        raise UsageError(f"lines: {n} lines of one {', '.join(by)} each; allowed: at most {MAX_LINES}, as in {_example(chart.table, by)}")
+    return chart
 
 
 def _one_value(df: Any, left: Sequence[str], place: str | None = None) -> None:
@@ -391,8 +393,8 @@ def _on(chart: Chart, ax: Axes | None, size: str | None, style: str | Path | Non
 
     if ax is not None and sized(size):
         raise UsageError(f"size: got {size!r} with ax, whose figure has a size; allowed: one of them")
-    with styled(size, style):
+    with look(size, style, ours=False):
         if ax is None:
-            chosen = paper()
-            _, ax = plt.subplots(figsize=chosen and (chosen.width, chosen.height or 0.75 * chosen.width), layout="constrained")
+            width, height = paper() or (None, None)
+            _, ax = plt.subplots(figsize=width and (width, height or 0.75 * width), layout="constrained")
         return chart.on(ax)

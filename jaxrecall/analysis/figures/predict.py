@@ -105,19 +105,14 @@ def surrogate_N(at: Cell, theta: float, seeds: int) -> float | None:
 
 def accuracy_curve(at: Cell, N: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     """Predicted test accuracy along N, (N, accuracy): smooth in ln N between these N and, where they are few, some more."""
-    N = N[[not is_open(at, float(n)) for n in N]]
+    N = np.unique([n for n in N if not is_open(at, float(n))])
     if not len(N):
         return None
-    low, high = float(np.log(N.min())), float(np.log(N.max()))
-    few = len(set(N)) < POINTS and low < high
-    asked = np.unique([*N, *np.exp(np.linspace(low, high, POINTS)).round()] if few else N)
-    found = [accuracy(at, float(n)) for n in asked]
-    if None in found:
-        return None
-    if len(asked) < 2:
-        return asked, np.array(found, dtype=float)
-    x = np.linspace(low, high, 49)
-    return np.exp(x), PchipInterpolator(np.log(asked), np.array(found, dtype=float))(x)
+    if len(N) > 1:
+        few = len(N) < POINTS
+        N = np.unique([*N, *np.geomspace(N[0], N[-1], POINTS).round()]) if few else N
+    found = [accuracy(at, float(n)) for n in N]
+    return None if None in found else _smooth(N, np.array(found, dtype=float), 49)
 
 
 def critical_curve(at: Cell, axis: str, values: Sequence[int], theta: float) -> tuple[np.ndarray, np.ndarray]:
@@ -127,35 +122,48 @@ def critical_curve(at: Cell, axis: str, values: Sequence[int], theta: float) -> 
     they are few.
     """
     between = -(-POINTS // max(1, len(values) - 1))
-    asked = {round(v) for a, b in pairwise(values) for v in np.geomspace(a, b, between + 1)} | {*values}
-    at_value = np.array(sorted(asked), dtype=float)
-    found = np.array([critical_N({**at, axis: int(v)}, theta) for v in at_value], dtype=float)
+    asked = sorted({round(v) for a, b in pairwise(values) for v in np.geomspace(a, b, between + 1)} | {*values})
+    found = np.array([critical_N({**at, axis: value}, theta) for value in asked], dtype=float)
+    runs = np.split(np.arange(len(found)), np.flatnonzero(np.diff(np.isfinite(found))) + 1)
     x, y = [], []
-    for run in np.split(np.arange(len(found)), np.flatnonzero(np.diff(np.isfinite(found))) + 1):
-        if len(run) > 1 and np.isfinite(found[run[0]]):
-            fine = np.linspace(np.log(at_value[run[0]]), np.log(at_value[run[-1]]), 6 * len(run))
-            x += [*np.exp(fine), np.exp(fine[-1])]
-            y += [*np.exp(PchipInterpolator(np.log(at_value[run]), np.log(found[run]))(fine)), np.nan]
+    for run in (run for run in runs if len(run) > 1 and np.isfinite(found[run[0]])):
+        fine, star = _smooth(np.array(asked)[run], np.log(found[run]), 6 * len(run))
+        x += [*fine, fine[-1]]
+        y += [*np.exp(star), np.nan]
     return np.array(x), np.array(y)
+
+
+def _smooth(x: np.ndarray, y: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """`n` points on a smooth and monotone curve in ln x through these; a single one as it is."""
+    if len(x) < 2:
+        return x, y
+    fine = np.linspace(np.log(x[0]), np.log(x[-1]), n)
+    return np.exp(fine), PchipInterpolator(np.log(x), y)(fine)
 
 
 def reason(cells: Iterable[Cell]) -> str:
     """One sentence on the cells without a prediction of accuracy, with the first reason; nothing if there are none."""
-    every = list(cells)
-    why = [str(found) for cell in every if isinstance(found := _answer(theory.accuracy, cell, 1024.0), TheoryError)]
+    every, why = list(cells), []
+    for cell in every:
+        try:
+            _answer(theory.accuracy, cell, 1024.0)
+        except TheoryError as refused:
+            why.append(str(refused))
     return f"Theory does not cover {len(why)} of {len(every)} cells ({why[0]})." if why else ""
 
 
 def _predicted(formula: Formula, at: Cell, *arguments: Any, any_training: bool = False) -> Any:
     """What a formula says; None where it does not cover the cell. With `any_training` it holds however the model was trained."""
-    found = _answer(formula, at, *arguments, any_training=any_training)
-    return None if isinstance(found, TheoryError) else found
+    try:
+        return _answer(formula, at, *arguments, any_training=any_training)
+    except TheoryError:
+        return None
 
 
 def _answer(formula: Formula, at: Cell, *arguments: Any, any_training: bool = False) -> Any:
-    """What a formula says of all settings of a cell, or the TheoryError that refuses them."""
+    """What a formula says of all settings of a cell; raises the TheoryError that refuses them."""
     if at.get("foreign") is not None and at["foreign"] == at["foreign"]:
-        return TheoryError(f"{at['foreign']}; covered by theory: no such column")
+        raise TheoryError(f"{at['foreign']}; covered by theory: no such column")
     plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in at.items() if name not in NO_FIELD}
     settings = {name: value for name, value in plain.items() if value is not None and value == value}
     for law in {name.partition(".")[0] for name in settings if "." in name}:  # the text of a law holds its numbers
@@ -167,7 +175,4 @@ def _answer(formula: Formula, at: Cell, *arguments: Any, any_training: bool = Fa
 
 @lru_cache(maxsize=200_000)
 def _cached(formula: Formula, settings: tuple[tuple[str, Any], ...], any_training: bool, *arguments: Any) -> Any:
-    try:
-        return formula(Model.from_fields(dict(settings), any_training=any_training), *arguments)
-    except TheoryError as why:
-        return why
+    return formula(Model.from_fields(dict(settings), any_training=any_training), *arguments)

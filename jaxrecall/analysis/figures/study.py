@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from ...errors import FitError
+from ...errors import FitError, UsageError
 from ...model.point import FIELDS
 from ..fit import axes, cells
 from ..fit.estimate import Law
 from ..fit.fitting import Fit, fit
 from ..fit.runs import ALL, traced
 from . import predict
-from .grammar import banded
+from .axis import columns_in, expression
+from .grammar import arranged, banded
 from .style import settings
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
@@ -31,22 +33,29 @@ OWN = ("cell", "level", "part", "sd", "n_seeds", "state", "law", "low", "high", 
 
 
 @dataclass(frozen=True)
-class Layout:
-    """The runs of a table that have a count, by cell and level.
+class Study:
+    """A table with its fit, by cell and level.
 
     `along` is the axis of the levels, usually N. `cells`: one row per cell, with its settings and the name of its family (column
     `part`), `foreign`, what no formula knows of, and `locked_from`, the level from which attention is locked.
     `levels`: one row per cell (column `cell`) and level, with `accuracy`, the mean over its runs (fraction), `sd` over seeds and the
-    band `low` to `high`, `n_seeds`, and the mean of whatever else was measured. `runs` have their `cell` and their `level`,
-    the index of a row of `levels`. `axes` are those that vary between cells. `n_left_out` rows have no count.
+    band `low` to `high`, `n_seeds`, and the mean of whatever else was measured. `runs` are the rows that have a count, with their
+    `cell` and their `level`, the index of a row of `levels`; `rows` are all rows. `axes` are those that vary between cells.
+
+    `traces` are the rows of every step of runs that train on, as a study whose `axes` lack the step, or None. `surrogate_seeds`
+    are draws of the locked-attention surrogate; 0 leaves it out.
     """
 
+    rows: Table
     runs: Table
     cells: Table
     levels: Table
     axes: tuple[str, ...]
     families: list[cells.Family]
-    n_left_out: int
+    thetas: list[float]
+    fit: Fit
+    surrogate_seeds: int
+    traces: Study | None = None
 
     @property
     def along(self) -> str:
@@ -75,24 +84,9 @@ class Layout:
 
     def asked(self, formula: Callable[[Any, float], float | None]) -> Table:
         """What a formula of the settings of a cell and N says of each level; nan where it says nothing, as along other axes."""
-        import pandas as pd
-
         cells = self.cells.to_dict("index")
         found = [formula(cells[row.cell], float(row.N)) if self.along == "N" else None for row in self.levels.itertuples()]
         return pd.Series(found, self.levels.index, dtype=float)
-
-
-@dataclass(frozen=True)
-class Study(Layout):
-    """A table with its fit. `rows` are all rows; `traces` those of every step of runs that train on, as a layout in which the step is
-    an axis, or None. `surrogate_seeds` are draws of the locked-attention surrogate; 0 leaves it out."""
-
-    rows: Table
-    thetas: list[float]
-    fit: Fit
-    surrogate_seeds: int
-    resamples: int
-    traces: Layout | None = None
 
     @cached_property
     def references(self) -> dict[int, float]:
@@ -164,13 +158,16 @@ def study(
     """
     if clash := sorted({*OWN} & {*frame}):
         raise FitError(f"columns: {', '.join(clash)} has a meaning of its own in a report; rename it")
-    frame = axes.as_given(frame)
-    laws = fit(frame, thetas, resamples, on_progress, step=ALL, along=families[0].along)
-    laid_out = _layout(frame, families, varying(families))
-    return Study(
-        **vars(laid_out), rows=frame, thetas=list(dict.fromkeys(thetas)), fit=laws, surrogate_seeds=surrogate_seeds, resamples=resamples,
-        traces=None if every is None else _traces(every, families[0].along),
-    )  # fmt: skip
+    frame, along = axes.as_given(frame), families[0].along
+    laws = fit(frame, thetas, resamples, on_progress, step=ALL, along=along)
+    runs, at, levels = _laid_out(frame, families)
+    traces, steps = None, every if every is None else traced(every)
+    if steps is not None and steps["n_correct"].notna().any():
+        of_steps, _ = cells.families(axes.as_given(steps), along)
+        traces = study(steps, of_steps, thetas, resamples, 0, on_progress)
+        traces = replace(traces, axes=tuple(axis for axis in traces.axes if axis != "step"))
+    named = list(dict.fromkeys(thetas))
+    return Study(frame, runs, at, levels, varying(families), families, named, laws, surrogate_seeds, traces)
 
 
 def reported(table: Table, theta: float) -> Table:
@@ -193,19 +190,8 @@ def varying(families: Sequence[cells.Family]) -> tuple[str, ...]:
     return tuple(axis for axis in names if len({str(one[axis]) for one in at}) > 1)
 
 
-def _traces(every: Table, along: str) -> Layout | None:
-    frame = traced(every)
-    if frame["n_correct"].isna().all():
-        return None
-    frame = axes.as_given(frame)
-    families, _ = cells.families(frame, along)
-    return _layout(frame, families, tuple(axis for axis in varying(families) if axis != "step"))
-
-
-def _layout(frame: Table, families: list[cells.Family], axes_: tuple[str, ...]) -> Layout:
+def _laid_out(frame: Table, families: list[cells.Family]) -> tuple[Table, Table, Table]:
     """The runs that have a count, the cells and the levels of a table."""
-    import pandas as pd
-
     every = [(family, cell) for family in families for cell in family.cells]
     at = pd.DataFrame([cell.at | {"part": family.name} for family, cell in every])
     curves = pd.concat([_curve(i, cell, family) for i, (family, cell) in enumerate(every)], ignore_index=True)
@@ -223,8 +209,7 @@ def _layout(frame: Table, families: list[cells.Family], axes_: tuple[str, ...]) 
     measured = [name for name in runs if name not in known and pd.api.types.is_float_dtype(runs[name])]
     means = curves.join(runs.groupby("level")[measured].mean())
     table["locked_from"] = _locked_from(means, along).reindex(table.index)
-    levels = means.merge(table, left_on="cell", right_index=True)
-    return Layout(runs, table, levels, axes_, families, int(frame["n_correct"].isna().sum()))
+    return runs, table, means.merge(table, left_on="cell", right_index=True)
 
 
 def _locked_from(levels: Table, along: str) -> Table:
@@ -244,8 +229,6 @@ def _locked_from(levels: Table, along: str) -> Table:
 
 
 def _curve(index: int, cell: cells.Cell, family: cells.Family) -> Table:
-    import pandas as pd
-
     with np.errstate(invalid="ignore", divide="ignore"):
         sd = np.nanstd(cell.k / cell.n, axis=1)
     means = {"accuracy": family.mirrored(cell.k.sum(1) / cell.n.sum(1)), "sd": sd, "n_seeds": (cell.n > 0).sum(1)}
@@ -254,10 +237,86 @@ def _curve(index: int, cell: cells.Cell, family: cells.Family) -> Table:
 
 def _with_levels(rows: Table, curves: Table, along: str) -> Table:
     """The rows with the column `level`: the index of the nearest level of their cell, which they are part of."""
-    import pandas as pd
-
     return pd.merge_asof(
         rows.assign(_at=np.log(rows[along].astype(float))).sort_values("_at"),
         curves.assign(_at=np.log(curves[along].astype(float)), level=curves.index)[["cell", "_at", "level"]].sort_values("_at"),
         on="_at", by="cell", direction="nearest",
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Roles:
+    """`x` of the figure of critical values, what makes `lines`, what makes `panels`, and the two axes of each phase diagram.
+
+    `against` is arithmetic on axes that accuracy is drawn against. The first `n_chosen` panels were asked for.
+    """
+
+    x: str | None
+    lines: str | None
+    panels: tuple[str, ...]
+    phases: tuple[tuple[str, str], ...]
+    against: str | None = None
+    n_chosen: int = 0
+
+    def lines_and_panels(self, table: Table, axes: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Where neither stands along x: of `lines` and `x` the one with more values makes the lines, and all other axes panels."""
+        candidates = [axis for axis in (self.lines, self.x) if axis in axes]
+        lines = max(candidates, key=lambda axis: table[axis].nunique(), default=None)
+        return arranged(table, lines, [axis for axis in axes if axis != lines])
+
+
+def roles(
+    families: Sequence[cells.Family], x: str | None = None, lines: str | None = None, panels: Names = (), phases: Sequence[Names] = ()
+) -> Roles:
+    """The choices that were made, and good ones for the rest; raises UsageError with everything that is wrong."""
+    axes, along = varying(families), families[0].along
+    at = [{along: 1} | cell.at for family in families for cell in family.cells]
+    against = x if x is not None and x not in at[0] and columns_in(x) != {x} else None
+    problems = misplaced(axes, x=[x] if x and not against else [], lines=[lines] if lines else [], panels=panels)
+    problems += [problem for name in ([against] if against else []) for problem in _unknown("x", name, at)]
+    new = dict.fromkeys(axis for pair in phases for axis in pair if axis not in at[0])
+    problems += [problem for axis in new for problem in _unknown("phase", axis, at)]
+    problems += [f"phase: {a!r} twice; allowed: two axes" for a, b in phases if a == b]
+    if problems:
+        raise UsageError(problems)
+    taken = {lines, *panels}
+    if against:
+        x = None if along in columns_in(against) else against
+        taken |= {swept(x, [axis for axis in axes if axis not in taken], pd.DataFrame(at))} if x else set()
+    rest = [axis for axis in axes if axis not in taken and axis != x]
+    x = x or (rest.pop(0) if rest else None)
+    lines = lines or (rest.pop(0) if rest else None)
+    pairs = tuple((a, b) for a, b in phases) or (((x, along),) if x else ())
+    return Roles(x, lines, (*panels, *rest), pairs, against, len(panels))
+
+
+def swept(x: str, axes: Sequence[str], table: Table) -> str | None:
+    """Of the axes that arithmetic along x is made of, the one with most values: it makes neither lines nor panels."""
+    inside = [axis for axis in axes if axis != x and axis in columns_in(x)]
+    return max(inside, key=lambda axis: table[axis].nunique(), default=None)
+
+
+def _unknown(place: str, axis: str, at: Sequence[dict[str, Any]]) -> list[str]:
+    """What is wrong with an axis that is arithmetic on those of the cells `at`."""
+    try:
+        if unknown := sorted(expression(axis).names - {*at[0]}):
+            return [f"{place}: {axis!r} has no {', '.join(unknown)}; allowed: {', '.join(at[0])} and arithmetic, as in 'm * d'"]
+        for cell in at:
+            expression(axis).evaluate(cell)
+    except ValueError as error:
+        return [f"{place}: {error}"]
+    return []
+
+
+def misplaced(axes: Sequence[str], **chosen: Sequence[str]) -> list[str]:
+    """What is wrong with the axes that were chosen for each place: they do not vary, or have two places."""
+    found = [
+        f"{name}: {axis!r}; allowed, as these vary: {', '.join(axes) or 'none'}"
+        for name, given in chosen.items()
+        for axis in given
+        if axis not in axes
+    ]
+    every = [axis for given in chosen.values() for axis in given]
+    if twice := sorted({axis for axis in every if every.count(axis) > 1}):
+        found.append(f"{', '.join(chosen)}: {', '.join(twice)} more than once; an axis has one place")
+    return found

@@ -1,4 +1,4 @@
-"""How every figure looks: colours that read in grey and to colour-blind eyes, labels, and files.
+"""How every figure looks: colours that read in grey and to colour-blind eyes, labels, numbers as a paper prints them, and files.
 
 Brightness, marker and dash carry what colour carries. matplotlib is imported when something is drawn. The same figure gives
 the same bytes: no dates, no random ids.
@@ -16,8 +16,12 @@ from typing import Any
 import numpy as np
 
 from ...model.point import FIELDS
-from ..numbers import grouped
-from .paper import drawable
+
+THIN = "\u202f"
+"""A thin space, at which no line breaks."""
+
+SPELLED = 1e9
+"""Numbers from here on have a power of ten."""
 
 FORMATS = ("png", "pdf", "svg")
 MARKERS = "osD^vP*Xd<>"
@@ -103,19 +107,41 @@ def text(value: Any) -> str:
     return shown if len(shown) <= MAX_TEXT else f"{shown[: MAX_TEXT - 3]}..."
 
 
+def grouped(value: Any) -> str:
+    """A whole number with thin spaces between thousands, from five digits on.
+
+    >>> grouped(8500), grouped(17400)  # ('8500', '17 400')
+    """
+    return f"{int(value):,}".replace(",", THIN) if abs(value) >= 10_000 else str(int(value))
+
+
+def rounded(value: float, digits: int = 3) -> str:
+    """A number with so many digits that count.
+
+    >>> rounded(17432.1), rounded(0.01234)  # ('17 400', '0.0123')
+    """
+    if not np.isfinite(value) or abs(value) >= SPELLED:
+        return f"{value:.{digits}g}"
+    near = float(f"{value:.{digits}g}")
+    return grouped(near) if abs(near) >= 10 ** (digits - 1) else f"{near:.{digits}g}"
+
+
+def interval(value: float, low: float = float("nan"), high: float = float("nan"), form: str = "") -> str:
+    """A number with its interval, as far as they are known, by `form` or with three digits that count.
+
+    >>> interval(17432.1, 8495.2, 35600.0)  # '17 400 [8500, 35 600]'
+    """
+    if value != value:
+        return ""
+    shown, *ends = (f"{v:{form}}" if form else rounded(v) for v in (value, low, high))
+    return f"{shown} [{', '.join(ends)}]" if low == low else shown
+
+
 def told(values: Any, named: Callable[[Any], str], middle: str = "median", form: str = ".2f", most: str = "at the farthest") -> str:
     """The middle of a column and the value farthest from 0, or the "least" if `most` says so: 0.98 in the median of 36, at ... (d = 64)."""
     values = values.astype(float).dropna()
     worst = values.idxmin() if "least" in most else values.abs().idxmax()
     return f"{values.agg(middle):{form}} in the {middle} of {len(values)}, {most} {values[worst]:{form}} ({named(worst)})"
-
-
-def line(named: str, **style: Any) -> Any:
-    """An entry of a legend."""
-    from matplotlib.lines import Line2D
-
-    shown: dict[str, Any] = {"color": GREY} | style
-    return Line2D([], [], label=drawable(named), **shown)
 
 
 def outline() -> list[Any]:

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import os
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from ...errors import FitError, UsageError
 from ...sweep.running.status import survey
-from ...sweep.store.files import atomic_write, holds_results
+from ...sweep.store.files import atomic_write, holds_results, local_path
 from ...sweep.store.store import Store
 from ..figures import critical, curves, maps, noise, predict
 from ..figures.paper import look
-from ..figures.roles import Roles, roles
-from ..figures.study import Study, study
+from ..figures.study import Roles, Study, roles, study
 from ..figures.style import CONVENTIONS, FORMATS, NotDrawn, Picture, label, save
 from ..fit import cells, runs
 from ..fit.axes import along_of
-from ..fit.fitting import RESAMPLES
-from ..fit.runs import ALL, LAST, Steps, at_steps
 from ..fit.write import beside, check_folder
 from .page import page, sections
 
-SURROGATE_SEEDS = 64
 OURS = ("accuracy", "critical-", "phase", "collapse", "noise", "agreement", "decoders", "trace")
 """How the names of figures begin."""
 
@@ -37,88 +34,70 @@ OnProgress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Report:
-    """The page, the folder of its figures, what they are, which were left out and why, remarks on the rows and the fit, and formats."""
+    """The page, the folder of its figures, what they are, which were left out and why, and remarks on the rows and the fit."""
 
     page: Path
     folder: Path
     pictures: list[Picture]
     left_out: list[tuple[str, str]]
     remarks: list[str]
-    formats: tuple[str, ...] = FORMATS[:2]
 
 
-def write(
-    table: Path,
-    out: Path | None = None,
-    thetas: Sequence[float] = (0.5,),
-    resamples: int = RESAMPLES,
-    surrogate_seeds: int = SURROGATE_SEEDS,
-    step: Steps = LAST,
-    along: str | None = None,
-    command: str = "",
-    on_progress: OnProgress = lambda what, done, of: None,
-    size: str | None = None,
-    formats: Sequence[str] = FORMATS[:2],
-    style: str | Path | None = None,
-    **places: Any,
-) -> Report:
+def write(asked: Namespace, command: str, on_progress: OnProgress) -> Report:
     """Writes the report of a results folder or of a Parquet file.
 
     Args:
-        table: the folder or the file.
-        out: the page; DIR/report.html or FILE-report.html if None.
-        thetas: accuracies to cross (fractions).
-        resamples: bootstrap resamplings of the fit.
-        surrogate_seeds: draws of the locked-attention surrogate; 0: none.
-        step: the rows of runs that train on, as for a fit.
-        along: the axis along which accuracy crosses, as for a fit.
+        asked: the options of the command, by their names.
         command: what goes into the page as the command that made it.
         on_progress: is called with the present step, the parts done and all parts.
-        size: of each figure: "column", "text", or inches as in "3.4x2.6"; what suits its panels if None.
-        formats: of the files: png, pdf, svg.
-        style: a style file of matplotlib, or the name of one of its styles.
-        places: axes of figures, by `x`, `lines`, `panels` and `phases`.
 
     Raises UsageError, FitError or StoreError before anything is written.
     """
+    table, step = local_path(asked.table), runs.parsed(asked.step)
     is_folder = holds_results(Store(table).folder)
-    out = out or (table / "report.html" if is_folder else beside(table, "-report.html"))
-    if os.path.isdir(out):
-        raise UsageError(f"--out: {out} is a folder; allowed: a file, as in {out / 'report.html'}")
+    usual = table / "report.html" if is_folder else beside(table, "-report.html")
+    out = local_path(asked.out) if asked.out else usual
     folder = out.with_name(f"{out.stem}-figures")
-    check_folder(folder)
-    if surrogate_seeds < 0:
-        raise UsageError(f"--surrogate: {surrogate_seeds}; allowed: a number of seeds, or 0 for none")
-    if not formats or not {*formats} <= {*FORMATS}:
-        raise UsageError(f"formats: got {', '.join(formats) or 'none'}; allowed: {', '.join(FORMATS)}")
-    with look(size, style):
-        pass  # refused before the fit
-    every, remarks = runs.read(table)
-    frame = at_steps(every, step)
-    families, _ = cells.families(frame, along_of(frame, along))
-    chosen = roles(families, **places)
-    found = study(frame, families, thetas, resamples, surrogate_seeds, lambda done, of: on_progress("resampling", done, of), every)
-    remarks += found.fit.remarks
+    _check(asked, out, folder)
+    found, chosen, remarks = _studied(asked, table, step, on_progress)
+    facts, manifest = (survey(table), Store(table).read_manifest()) if is_folder else (None, None)
+    title = f"{(facts and facts['grid']) or beside(table, '').name}: how critical {found.along} scales"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with look(size, style):
-            drawn, left_out = draw(found, chosen, folder, on_progress, formats)
-        facts = survey(table) if is_folder else None
-        manifest = Store(table).read_manifest() if is_folder else None
-        title = f"{(facts and facts['grid']) or beside(table, '').name}: how critical {found.along} scales"
-        html = page(title, _summary(found, step), drawn, left_out, sections(found, remarks, facts, manifest, command), folder.name, formats)
+        with look(asked.size, asked.style):
+            drawn, left_out = draw(found, chosen, folder, on_progress, asked.format)
+        tables = sections(found, remarks, facts, manifest, command)
+        html = page(title, summary(found, step), drawn, left_out, tables, folder.name, asked.format)
         atomic_write(out, html.encode(errors="backslashreplace"))
     except OSError as error:
         raise FitError(f"{out}: cannot be written ({error.strerror or error}); choose another --out") from error
-    return Report(out, folder, [picture for picture, _ in drawn], left_out, remarks, tuple(formats))
+    return Report(out, folder, [picture for picture, _ in drawn], left_out, remarks)
+
+
+def _check(asked: Namespace, out: Path, folder: Path) -> None:
+    """Raises UsageError for what would be refused only after the fit."""
+    if os.path.isdir(out):
+        raise UsageError(f"--out: {out} is a folder; allowed: a file, as in {out / 'report.html'}")
+    check_folder(folder)
+    if asked.surrogate < 0:
+        raise UsageError(f"--surrogate: {asked.surrogate}; allowed: a number of seeds, or 0 for none")
+    with look(asked.size, asked.style):
+        pass
+
+
+def _studied(asked: Namespace, table: Path, step: runs.Steps, on_progress: OnProgress) -> tuple[Study, Roles, list[str]]:
+    """The fitted table, which axis goes where, and remarks on rows and fit."""
+    every, remarks = runs.read(table)
+    frame = runs.at_steps(every, step)
+    families, _ = cells.families(frame, along_of(frame, asked.along))
+    chosen = roles(families, asked.x, asked.lines, asked.panels, asked.phase)
+    resampling = partial(on_progress, "resampling")
+    found = study(frame, families, asked.theta, asked.resamples, asked.surrogate, resampling, every)
+    return found, chosen, [*remarks, *found.fit.remarks]
 
 
 def draw(
-    study: Study,
-    roles: Roles,
-    folder: Path,
-    on_progress: OnProgress = lambda what, done, of: None,
-    formats: Sequence[str] = FORMATS[:2],
+    study: Study, roles: Roles, folder: Path, on_progress: OnProgress = lambda *step: None, formats: Sequence[str] = FORMATS[:2]
 ) -> tuple[list[tuple[Picture, str]], list[tuple[str, str]]]:
     """Draws every figure that the table holds into `folder`; each with its SVG, and what was left out and why. Within `look`.
 
@@ -138,19 +117,21 @@ def draw(
     return drawn, left_out
 
 
-def _summary(found: Study, step: Steps) -> str:
+def summary(found: Study, step: runs.Steps) -> str:
     """What the table holds, what its symbols mean, where theory applies, and which steps are shown."""
     rows = found.rows
     legend = "; ".join(label(name) for name in ("N", "d", "L", "V", "m") if name in rows)
-    theory = f"Theory: ours. {predict.reason(found.cells.to_dict('records'))}" if found.along == "N" else ""
-    summary = (
-        f"{len(found.cells)} cells ({', '.join(found.axes) or 'nothing'} vary), {len(rows)} rows, {rows['seed'].nunique()} seeds. "
-        f"{legend}. m = 0: attention only. {theory}"
-    )
-    summary = f"{summary.strip()} {CONVENTIONS}"
-    if not found.traces:
-        return summary
-    named = {LAST: "their last step", ALL: "all recorded steps"}
-    steps = named.get(step) if isinstance(step, str) else f"step {', '.join(map(str, [step] if isinstance(step, int) else step))}"
-    gone = f" {found.traces.n_left_out} rows without a number are left out." * bool(found.traces.n_left_out)
-    return f"{summary} Of runs that train on, the figures and tables take {steps}; those against the step show every one.{gone}"
+    theory = f"Theory: ours. {predict.reason(found.cells.to_dict('records'))}".strip() if found.along == "N" else ""
+    varying = ", ".join(found.axes) or "nothing"
+    sentences = [
+        f"{len(found.cells)} cells ({varying} vary), {len(rows)} rows, {rows['seed'].nunique()} seeds. {legend}. m = 0: attention only.",
+        theory,
+        CONVENTIONS,
+    ]
+    if found.traces:
+        named = {runs.LAST: "their last step", runs.ALL: "all recorded steps"}
+        shown = named.get(step) if isinstance(step, str) else f"step {', '.join(map(str, [step] if isinstance(step, int) else step))}"
+        n_left_out = found.traces.rows["n_correct"].isna().sum()
+        sentences.append(f"Of runs that train on, the figures and tables take {shown}; those against the step show every one.")
+        sentences += [f"{n_left_out} rows without a number are left out."] * bool(n_left_out)
+    return " ".join(filter(None, sentences))

@@ -8,61 +8,43 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from html import escape
+from pathlib import Path
+from string import Template
 from typing import Any
 
 import yaml
+from pandas.api.types import is_numeric_dtype
 
 from ...sweep.running.status import MAX_SECONDS
 from ..figures import predict
 from ..figures.paper import PAGE
 from ..figures.study import Study, reported
-from ..figures.style import FORMATS, Picture, text
+from ..figures.style import Picture, interval, rounded, text
 from ..fit.estimate import METHODS, REPORTED
-from ..numbers import interval, rounded
 
 OPEN_ROWS = 24
-
-CSS = """
-:root { color-scheme: light dark; --ink: #111; --paper: #fff; --soft: #444; --line: #ddd; --link: #1d4f91 }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e6e6e6; --paper: #16181c; --soft: #b8bcc4; --line: #3a3f47; --link: #8ab8ff }
-}
-body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper) }
-body { max-width: 62rem; margin: 2rem auto; padding: 0 1rem }
-a { color: var(--link) } h1 { font-size: 1.6rem; margin-bottom: 0 } h2 { font-size: 1.2rem; margin: 2.2rem 0 .5rem }
-nav { border: 1px solid var(--line); border-radius: 6px; padding: .4rem 1rem; margin: 1rem 0 }
-nav ol { margin: .2rem 0; padding-left: 1.6rem; columns: 22rem 2 }
-figure { margin: 0; break-inside: avoid }
-figure svg { display: block; margin: auto; max-width: 100%; height: auto; background: #fff; border-radius: 6px }
-figcaption { font-size: .92rem; color: var(--soft); margin: .4rem auto; max-width: 50rem }
-.wide { overflow-x: auto } table { border-collapse: collapse; font-size: .82rem; font-variant-numeric: tabular-nums }
-th, td { text-align: left; padding: .15rem .6rem .15rem 0; border-bottom: 1px solid var(--line); vertical-align: top }
-th { border-bottom: 1px solid var(--ink) }
-summary { cursor: pointer; color: var(--link) } pre { font-size: .8rem; overflow-x: auto } .file { color: var(--soft); font-size: .82rem }
-""".strip()
+TEMPLATE = Template(Path(__file__).with_name("page.html").read_text())
+Section = tuple[str, str]
+"""A heading and its HTML."""
 
 
 def page(
-    title: str,
-    summary: str,
-    figures: Sequence[tuple[Picture, str]],
-    left_out: Sequence[tuple[str, str]],
-    sections: Sequence[tuple[str, str]],
-    folder: str,
-    formats: Sequence[str] = FORMATS[:2],
+    title: str, summary: str, figures: Sequence[tuple[Picture, str]], left_out: Sequence[Section], sections: Sequence[Section], *files: Any
 ) -> str:
-    """The whole page: figures with their SVG and captions, what was left out and why, and sections of (heading, HTML)."""
-    shown = "".join(_figure(picture, svg, folder, formats) for picture, svg in figures)
-    missing = "".join(f"<li>{escape(what)}: {escape(why)}.</li>" for what, why in by_reason(left_out))
-    sections = [*([("Left out", f"<ul>{missing}</ul>")] if missing else []), *sections]
-    rest = "".join(f'<h2 id="{_id(heading)}">{escape(heading)}</h2>{content}\n' for heading, content in sections)
-    contents = [(picture.name, picture.title) for picture, _ in figures] + [(_id(heading), heading) for heading, _ in sections]
-    listed = "".join(f'<li><a href="#{anchor}">{escape(heading)}</a></li>' for anchor, heading in contents)
-    return (
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f"<title>{escape(title)}</title><style>\n{CSS}\n</style></head><body>\n<h1>{escape(title)}</h1>\n"
-        f"<p>{escape(summary)}</p>\n"
-        f'<nav aria-label="Contents"><ol>{listed}</ol></nav>\n{shown}\n{rest}</body></html>\n'
+    """The whole page: figures with their SVG and captions, what was left out and why, and sections.
+
+    `files` are the folder and the formats of the figures beside it.
+    """
+    if left_out:
+        missing = "".join(f"<li>{escape(what)}: {escape(why)}.</li>" for what, why in by_reason(left_out))
+        sections = [("Left out", f"<ul>{missing}</ul>"), *sections]
+    listed = [(picture.name, picture.title) for picture, _ in figures] + [(_id(heading), heading) for heading, _ in sections]
+    return TEMPLATE.substitute(
+        title=escape(title),
+        summary=escape(summary),
+        contents="".join(f'<li><a href="#{anchor}">{escape(heading)}</a></li>' for anchor, heading in listed),
+        figures="".join(_figure(picture, svg, *files) for picture, svg in figures),
+        sections="".join(f'<h2 id="{_id(heading)}">{escape(heading)}</h2>{content}\n' for heading, content in sections),
     )
 
 
@@ -80,16 +62,15 @@ def _figure(picture: Picture, svg: str, folder: str, formats: Sequence[str]) -> 
     size = f"width:{picture.figure.get_figwidth() / PAGE * 56:.0f}rem"
     drawn = svg.replace("<svg", f'<svg role="img" aria-label="{escape(picture.title)}" style="{size}"', 1)
     files = f"{folder}/{picture.name}.{', .'.join(formats)}"
-    return (
-        f'<h2 id="{picture.name}">{escape(picture.title)}</h2>\n<figure>{drawn}<figcaption>{escape(picture.caption)} '
-        f'<span class="file">{escape(files)}</span></figcaption></figure>\n'
-    )
+    caption = f'{escape(picture.caption)} <span class="file">{escape(files)}</span>'
+    heading = f'<h2 id="{picture.name}">{escape(picture.title)}</h2>'
+    return f"{heading}\n<figure>{drawn}<figcaption>{caption}</figcaption></figure>\n"
 
 
 def sections(
     study: Study, remarks: Sequence[str], facts: Mapping[str, Any] | None, manifest: Mapping[str, Any] | None, command: str
-) -> list[tuple[str, str]]:
-    """The sections of tables: (heading, HTML)."""
+) -> list[Section]:
+    """The sections of tables."""
     return [
         ("Exponents", _exponents(study)),
         ("Thresholds", _thresholds(study)),
@@ -161,8 +142,6 @@ def _failures(facts: Mapping[str, Any] | None) -> str:
 
 def _provenance(study: Study, manifest: Mapping[str, Any], command: str) -> str:
     """What was run, with what, and the command that made this page."""
-    from pandas.api.types import is_numeric_dtype
-
     rows, facts = study.rows, {}
     statuses = [f"{n} {status}" for status, n in rows["status"].value_counts().items()] if "status" in rows else []
     facts["rows"] = f"{len(rows)} ({', '.join(statuses)})" if statuses else len(rows)
