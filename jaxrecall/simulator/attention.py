@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from ..model import keys
-from .loops import gather, over_positions, unless_zero, with_padding_row
-from .world import World, f32, in_value
+from .loops import gather, over_positions, unless_zero, whole, with_padding_row
+from .world import World, f32, i32, in_value
 
 
 def mean_value(world: World, blocks: keys.Addresses) -> Array:
@@ -98,23 +98,61 @@ def attend(world: World, blocks: keys.Addresses, x0: Array, scores: Scores, valu
     Values are those of the model unless given.
     """
     of_token, of_trigger = values or Values(world.e.Z_in, world.e.z_trig)
-    rows, token = with_padding_row(of_token), with_padding_row(scores.token, -jnp.inf)
+    token = with_padding_row(scores.token, -jnp.inf)
     own = gather(token, x0) + scores.trigger
-    start = (own, jnp.ones_like(own), gather(rows, x0), jnp.full_like(own, -jnp.inf))
+    start = (own, jnp.ones_like(own), jnp.full_like(own, -jnp.inf))
+    rows = ColumnBlocks.split(world, of_token)
 
-    def positions(x: Array, carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
-        top, total, h, rest = carry
+    def positions(x: Array, carry: tuple[tuple[Array, Array, Array], Array]) -> tuple[tuple[Array, Array, Array], Array]:
+        (top, total, rest), h = carry
         score = gather(token, x)
         highest = jnp.max(score, axis=0)
         new = jnp.maximum(top, highest)
         keep, weight = jnp.exp(top - new), jnp.exp(score - new[None])
-        h = sum((w[:, None] * gather(rows, row) for w, row in zip(weight, x, strict=True)), h * keep[:, None])
-        return new, total * keep + jnp.sum(weight, axis=0), h, jnp.maximum(rest, highest)
+        sums = new, total * keep + jnp.sum(weight, axis=0), jnp.maximum(rest, highest)
+        return sums, rows.add(x, weight, h, keep)
 
-    top, total, h, rest = over_positions(world, blocks, 1, positions, start)
+    (top, total, rest), h = over_positions(world, blocks, 1, positions, (start, rows.at(x0)))
     mass = jnp.exp(own - top) / total
-    h = h / total[:, None] + in_value(world) * mass[:, None] * of_trigger[None]
+    h = jnp.swapaxes(h, 0, 1).reshape(len(x0), -1) / total[:, None] + in_value(world) * mass[:, None] * of_trigger[None]
     return Attended(h, mass, own > rest, top + jnp.log(total))
+
+
+COLUMNS = 32
+"""Columns of a table that are read at a time: a narrow run in a wide program reads few that are padding."""
+
+
+class ColumnBlocks(NamedTuple):
+    """A table (V, k) with a padding row, in blocks of columns; what is made of its rows has the shape (blocks, n, width)."""
+
+    rows: Array  # (blocks (V + 1), width)
+    n_rows: int
+    n_read: Array | int  # blocks that the run has
+
+    @staticmethod
+    def split(world: World, table: Array) -> ColumnBlocks:
+        """In several blocks where sequences are measured alone, in programs that train from counts; in one where all samples are read."""
+        V, k = table.shape
+        measured_alone = world.shape.form == "counts" and not world.shape.optimizer and not world.vmapped
+        several = measured_alone and k > COLUMNS and k % COLUMNS == 0
+        width = COLUMNS if several else k
+        blocks = jnp.swapaxes(with_padding_row(table).reshape(V + 1, -1, width), 0, 1)
+        return ColumnBlocks(blocks.reshape(-1, width), V + 1, whole(world.run.d, width) if several else 1)
+
+    def at(self, x: Array) -> Array:
+        """The rows of tokens x (n,)."""
+        first = jnp.arange(0, len(self.rows), self.n_rows, dtype=i32)
+        return gather(self.rows, first[:, None] + x[None])
+
+    def add(self, x: Array, weight: Array, sums: Array, keep: Array) -> Array:
+        """keep (n,) times the sums, and the rows of tokens x (j, n) times their weights."""
+
+        def block(c: Array | int, sums: Array) -> Array:
+            part = sums[c] * keep[:, None]
+            part = sum((w[:, None] * gather(self.rows, row + c * self.n_rows) for w, row in zip(weight, x, strict=True)), part)
+            return sums.at[c].set(part)
+
+        return block(0, sums) if isinstance(self.n_read, int) else lax.fori_loop(0, self.n_read, block, sums)
 
 
 def attend_evenly(world: World, blocks: keys.Addresses) -> Attended:
