@@ -139,6 +139,29 @@ def test_further_steps_agree_with_the_reference(law, kw):
         assert record["test_loss"] == pytest.approx(judge.test_loss, rel=1e-4)
 
 
+EMBEDDINGS = [
+    "equicorrelated(rho=0.3)",
+    "low_rank(rank=3, noise=0.1)",
+    "clustered(clusters=4)",
+    "power_law(alpha=1.2)",
+    "array(path='{table}')",
+]
+
+
+@pytest.mark.parametrize("law", LAWS, ids=str)
+@pytest.mark.parametrize("embedding", EMBEDDINGS)
+def test_rows_agree_with_the_reference_with_structured_embeddings(law, embedding, tmp_path):
+    table = tmp_path / "table.npy"
+    np.save(table, np.random.default_rng(0).normal(size=(40, 20)) * np.arange(1, 21) ** -0.5)
+    point = Point(**SMALL | law | {"eta": 1e-7}, embedding=embedding.format(table=table))
+    r = realize(point, 0)
+    learned, metrics = streamed(point, 0, Shape.sized(point, 16, 16, 0))
+    expected = three_step(r, point)
+    for ours, theirs in zip(learned, expected, strict=True):
+        assert relative(ours, theirs) < 2e-5
+    assert_same_metrics(metrics, measure(r, point, expected))
+
+
 def test_recall_of_rare_and_of_frequent_tokens():
     """Equally frequent tokens count by their number."""
     rare, frequent = rare_and_frequent(Chosen((1.0, 3.0, 1.0, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)), 11)
