@@ -16,8 +16,9 @@ from scipy.special import stdtrit
 import jaxrecall
 from jaxrecall.analysis.figures.axis import log_axis
 from jaxrecall.analysis.figures.paper import above, line
-from jaxrecall.analysis.figures.style import DASH, MARKERS, Picture, shades
+from jaxrecall.analysis.figures.style import DASH, GREY, MARKERS, Picture, shades
 from jaxrecall.errors import TheoryError
+from jaxrecall.model.laws import find_law
 from jaxrecall.model.laws.array import paths_from
 from jaxrecall.theory import Model, critical_N
 
@@ -67,12 +68,17 @@ def dimensions(law, V, d):
     return [1 / np.mean([1 / effective_dimension(Z, centred) for Z in tables]) for centred in (False, True)]
 
 
+def both_sides():
+    """The cells with the same law on both sides."""
+    found = searched("structure")
+    found = found[found["embedding"] == found["embedding_out"]].reset_index(drop=True)
+    return found.assign(law=found["embedding"].str.partition("(")[0])
+
+
 @cache
 def cells():
     """The cells with the same law on both sides: N*, effective dimensions, and the predicted N* with d and with what replaces it."""
-    found = searched("structure")
-    found = found[found["embedding"] == found["embedding_out"]].reset_index(drop=True)
-    found["law"] = found["embedding"].str.partition("(")[0]
+    found = both_sides()
     about = [dimensions(*at) for at in found[["embedding", "V", "d"]].itertuples(index=False)]
     found[["effective", "centred"]] = np.array(about)
     for name in MEASURES:
@@ -190,7 +196,7 @@ def structure_sides():
 
 def collapsed():
     """N* against V/d and against V/d_eff, by law, for each length and trigger path; theory of isotropic rows as a line."""
-    figure, panels = canvas(2, 4, 4.6, sharey="col")
+    figure, panels = canvas(2, 4, 4.6, sharex="row", sharey="col")
     for column, (L, inside) in enumerate(WHERE):
         mine = crossed(L, inside)
         for row, by in enumerate(("d", "effective")):
@@ -204,6 +210,7 @@ def collapsed():
             ax.grid(True)
             log_axis(ax.xaxis)
             log_axis(ax.yaxis)
+        panels[1, column].set_xticks([2, 5, 20, 60], ["2", "5", "20", "60"])
         ratios = np.geomspace(max(mine["x_effective"].min() - 1, 0.1), mine["x_effective"].max() - 1, 25)
         for V, shade in zip((64, 128), shades(2), strict=True):
             models = [Model(V=V, d=max(2, round(V / ratio)), L=L, trigger_in_value=inside) for ratio in ratios]
@@ -226,23 +233,32 @@ AXES = {
 
 
 def parameter(laws, name):
-    """A parameter of the law in each text."""
-    return laws.str.extract(rf"\b{name}=([0-9.]+)")[0].astype(float)
+    """A parameter of the law in each text, which leaves out defaults."""
+    return laws.map(lambda text: float(getattr(find_law("embedding", text), name)))
 
 
 def along():
     """N* over that of gaussian rows against each parameter, at V 128, d 128."""
-    found = cells()
+    found = both_sides()
     found = found[(found["V"] == 128) & (found["d"] == 128)]
     plain = found[found["law"] == "gaussian"].set_index(["L", "trigger_in_value"])["N_star"]
     figure, panels = canvas(1, 4, 2.7, sharey=True)
     for ax, (dotted, (label, law)) in zip(panels[0], AXES.items(), strict=True):
         mine = found[(found["law"] == law) & ~found["embedding"].str.contains("noise|spread")]
         mine = mine.assign(x=parameter(mine["embedding"], dotted.partition(".")[2])).sort_values("x")
-        for (L, inside), (marker, colour) in zip(WHERE, zip(MARKERS, shades(4), strict=False), strict=True):
+        for row, ((L, inside), marker, colour) in enumerate(zip(WHERE, MARKERS, shades(4), strict=False)):
             one, base = mine[(mine["L"] == L) & (mine["trigger_in_value"] == inside)], plain[L, inside]
             ends = [(one["N_star"] - one["lo"]) / base, (one["hi"] - one["N_star"]) / base]
             ax.errorbar(one["x"], one["N_star"] / base, yerr=ends, color=colour, marker=marker, markersize=3, linewidth=0.8, elinewidth=0.7)
+            none = one[one["N_star"].isna()]
+            ax.plot(
+                none["x"],
+                np.full(len(none), 0.97 - 0.04 * row),
+                color=colour,
+                marker="x",
+                linestyle="none",
+                transform=ax.get_xaxis_transform(),
+            )
         ax.axhline(1, color="black", linestyle=DASH)
         ax.set(yscale="log", xlabel=label)
         if law in ("low_rank", "clustered"):
@@ -251,7 +267,8 @@ def along():
         ax.grid(True)
         log_axis(ax.yaxis)
     panels[0, 0].set(ylabel="N* over that of gaussian rows")
-    above(figure, [line(name_of(*at), marker=m, color=c) for at, m, c in zip(WHERE, MARKERS, shades(4), strict=False)])
+    entries = [line(name_of(*at), marker=m, color=c) for at, m, c in zip(WHERE, MARKERS, shades(4), strict=False)]
+    above(figure, [*entries, line("no N* found", marker="x", color=GREY, linestyle="none")])
     return Picture("along", "Critical N against the parameters of the laws", "", figure)
 
 
