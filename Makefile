@@ -29,7 +29,7 @@ REPORT-bound := --x V --lines L
 REPORT-phase := --x d --lines L --panels V --phase d N
 REPORT-late := --x d --panels optimizer trains
 REPORTED := capacity mlp bound phase late
-DRAWN := law law-exact embeddings sensitivity width storage noise structure
+DRAWN := law law-exact embeddings sensitivity width storage noise structure zipf
 
 study: .venv/installed-dev $(patsubst %,results/study/%/table.parquet,$(DRAWN) $(REPORTED))  ## run the shipped studies and draw their figures, about 50 minutes on 2 cores
 	$(MAKE) --jobs 2 $(REPORTED:%=results/study/%/report.html)

@@ -204,6 +204,7 @@ if __name__ == "__main__":
     import storage
     import structure
     import width
+    import zipf
 
     with look():
         draw("mlp", width.mlp())
@@ -211,6 +212,9 @@ if __name__ == "__main__":
         draw("storage", storage.storing())
         draw("structure", structure.collapsed())
         draw("structure", structure.along())
+        draw("zipf", zipf.breaking())
+        draw("zipf", zipf.causing())
+        draw("zipf", zipf.mending())
         draw("law", critical())
         table = levels()
         draw("law", collapse(table))

@@ -6,6 +6,7 @@ import storage
 import structure
 import theory
 import width
+import zipf
 from law import LAW, SIZES, STUDY, markdown, regression, searched
 from scipy.optimize import brentq
 
@@ -284,6 +285,7 @@ CLAIMS = (
     *width.TABLES,
     *storage.TABLES,
     *structure.TABLES,
+    *zipf.TABLES,
     noise_map,
     noise_of_gradient,
     sensitivity,

@@ -9,31 +9,34 @@ import pytest
 from helpers import ROOT
 
 import jaxrecall
+from jaxrecall import Point
 from jaxrecall.analysis.figures.predict import _predicted
+from jaxrecall.errors import TheoryError
 from jaxrecall.model.columns import CODE_VERSION
+from jaxrecall.model.laws.tokens import shares
 from jaxrecall.sweep.grid import read_grid
 
 README = (ROOT / "results/README.md").read_text()
 POOL, THEORY = ((ROOT / f"docs/{page}.md").read_text() for page in ("pool", "theory"))
 REPORTED = ["capacity", "mlp", "bound", "phase"]
 SEARCHED = ["law", "law-exact", "embeddings", "sensitivity", "width", "storage", "storage-long"]
-QUICK = ["embeddings", "activations", "noise_map", "noise_of_gradient", "sensitivity", "storage", "structure_sides"]
+QUICK = ["embeddings", "activations", "noise_map", "noise_of_gradient", "sensitivity", "storage", "structure_sides", "zipf_mends"]
 WITH_THEORY = ["capacity", "bound", "bound_slopes", "agreement"]
 WITH_THEORY += ["law_exponents", "law_lengths", "law_slopes", "law_logarithms", "law_errors", "law_check"]
 WITH_THEORY += ["law_without", "law_without_errors", "required_width", "width_errors", "width_exponents", "phase_table"]
-WITH_THEORY += ["structure_collapse", "structure_laws", "structure_critical"]
+WITH_THEORY += ["structure_collapse", "structure_laws", "structure_critical", "zipf_critical", "zipf_cause", "zipf_errors"]
 ERRORS = ["critical_sizes", "layer_accuracy", "snr_errors", "gradient_noise"]
 OF_POOLS = ["pool_summary", "pool_differences", "pool_noise"]
 
 
-@pytest.mark.parametrize("name", [*REPORTED, "pool", "noise"])
+@pytest.mark.parametrize("name", [*REPORTED, "pool", "noise", "zipf"])
 def test_a_study_holds_the_runs_of_its_grid(name):
     grid, folder = read_grid(ROOT / f"sweeps/{name}.yaml"), ROOT / "results/study" / name
     rows = jaxrecall.load(folder)
     assert set(zip(rows["point_id"], rows["seed"], strict=True)) == {(p.point_id, seed) for p in grid.points for seed in grid.seeds}
     assert set(rows["code_version"]) == {CODE_VERSION}
     assert json.loads((folder / "manifest.json").read_text())["grid"]["name"] == name
-    assert name in ("pool", "noise") or "<svg" in (folder / "report.html").read_text()
+    assert name in ("pool", "noise", "zipf") or "<svg" in (folder / "report.html").read_text()
 
 
 @pytest.mark.parametrize("name", [*REPORTED, "late", "pool", "noise", *SEARCHED])
@@ -93,3 +96,18 @@ def test_the_effective_dimension_of_independent_rows(structure):
 def test_the_given_table_of_the_study_is_what_its_script_writes(structure):
     kept = np.load(ROOT / "sweeps/structure.npy")
     np.testing.assert_allclose(kept.astype(np.float32), structure.learned_table().astype(np.float32), rtol=2e-3)
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_the_gradient_of_infinitely_many_samples_is_that_of_many(monkeypatch, inside):
+    monkeypatch.syspath_prepend(ROOT / "results")
+    zipf = importlib.import_module("zipf")
+    point = Point(V=6, N=200000, d=8, L=3, n_test=1, eta=1e-9, tokens="zipf", noise_tokens="zipf(s=0.5)", trigger_in_value=inside)
+    r = jaxrecall.realize(point, 0)
+    many = jaxrecall.three_step(r, point).w
+    tables = tuple(np.asarray(table, np.float64) for table in (r.Z_in, r.Z_out[r.perm], r.z_trig, r.z_eos))
+    p, q = (shares(law, 6) for law in point.token_laws)
+    endless = zipf.population_w(tables, p, q, 3, inside, "uniform") * point.kappa * 9 * 6 * (tables[3] @ tables[3])
+    np.testing.assert_allclose(many, endless, atol=0.02 * np.linalg.norm(endless))
+    known = zipf.population_w(tables, p, q, 3, inside, "frequencies")
+    assert abs(known @ endless) < 0.99 * np.linalg.norm(known) * np.linalg.norm(endless)
