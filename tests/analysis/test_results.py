@@ -11,7 +11,6 @@ from helpers import ROOT
 import jaxrecall
 from jaxrecall import Point
 from jaxrecall.analysis.figures.predict import _predicted
-from jaxrecall.errors import TheoryError
 from jaxrecall.model.columns import CODE_VERSION
 from jaxrecall.model.laws.tokens import shares
 from jaxrecall.sweep.grid import read_grid
