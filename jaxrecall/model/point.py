@@ -136,7 +136,7 @@ class Recipe:
     gamma: float = declared("rate", "rate of step 2; give this or kappa", None, low=0.0)
     gamma2: float = declared("rate", "rate of step 3; gamma unless given", None, low=0.0)
     kappa: float = declared("rate", "scaled rate of step 2: gamma = kappa L^2 V / eta (default 100)", None, low=0.0)
-    exact: str = declared("form", "guarded: shortcuts where a computed bound allows; full: none", "guarded", choices=("guarded", "full"))
+    exact: str = declared("form", "shortcuts; guarded: where a computed bound allows, full: none", "guarded", choices=("guarded", "full"))
 
     @staticmethod
     def problems(point: Point) -> Iterable[Problem]:

@@ -25,9 +25,18 @@ from jaxrecall.analysis.figures.paper import look
 
 COUNTS = (2, 9, 10, 40)
 TEXTS = ("gaussian", "sphere", "orthogonal", "hadamard")
-AXES = ("d", "L", "V", "m", "embedding", "embedding.rho", "gamma2")
+AXES = ("d", "L", "V", "m", "embedding", "embedding.rho", "gamma2", "kappa", "batch")
 ALONG = ("d", "L", "V", "m", "embedding.rho")
-QUICK = {("d", 10), ("m", 2), ("along L", 9), ("single embedding", 9), ("single m", 40), ("single embedding.rho", 10)}
+QUICK = {
+    ("d", 10),
+    ("m", 2),
+    ("along L", 9),
+    ("single embedding", 9),
+    ("single m", 40),
+    ("single embedding.rho", 10),
+    ("single kappa", 9),
+    ("single batch", 2),
+}
 CHECKED: Counter[str] = Counter()
 
 

@@ -85,10 +85,20 @@ def distinguishing(groups: Sequence[Mapping[str, Any]], by: Sequence[str]) -> li
     return names
 
 
+MAX_LEGEND = 40
+"""Characters of a label under a panel."""
+
+
 def label(name: str) -> str:
-    """An axis's symbol and what it counts, in few words."""
-    legend = "gradient steps made" if name == "step" else re.split(";| that ", FIELDS[name].metadata["legend"])[0] if name in FIELDS else ""
-    return f"{name}: {legend}" if legend else name
+    """An axis's symbol and what it counts, in few words; the symbol alone where these would not fit under a panel."""
+    legend = (
+        "gradient steps made"
+        if name == "step"
+        else re.split(r";| that | \(|: ", FIELDS[name].metadata["legend"])[0]
+        if name in FIELDS
+        else ""
+    )
+    return f"{name}: {legend}" if legend and len(legend) < MAX_LEGEND else name
 
 
 def settings(values: Mapping[str, Any], names: Iterable[str] | None = None) -> str:
