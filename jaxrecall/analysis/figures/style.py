@@ -91,13 +91,8 @@ MAX_LEGEND = 40
 
 def label(name: str) -> str:
     """An axis's symbol and what it counts, in few words; the symbol alone where these would not fit under a panel."""
-    legend = (
-        "gradient steps made"
-        if name == "step"
-        else re.split(r";| that | \(|: ", FIELDS[name].metadata["legend"])[0]
-        if name in FIELDS
-        else ""
-    )
+    meaning = "gradient steps made" if name == "step" else FIELDS[name].metadata["legend"] if name in FIELDS else ""
+    legend = re.split(r";| that | \(|: ", meaning)[0]
     return f"{name}: {legend}" if legend and len(legend) < MAX_LEGEND else name
 
 
