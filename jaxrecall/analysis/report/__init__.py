@@ -57,8 +57,8 @@ def write(asked: Namespace, command: str, on_progress: OnProgress) -> Report:
     is_folder = holds_results(Store(table).folder)
     usual = table / "report.html" if is_folder else beside(table, "-report.html")
     out = local_path(asked.out) if asked.out else usual
-    folder = out.with_name(f"{out.stem}-figures")
-    _check(asked, out, folder)
+    folder = _figures_beside(out)
+    _check(asked)
     found, chosen, remarks = _studied(asked, table, step, on_progress)
     facts, manifest = (survey(table), Store(table).read_manifest()) if is_folder else (None, None)
     title = f"{(facts and facts['grid']) or beside(table, '').name}: how critical {found.along} scales"
@@ -74,11 +74,17 @@ def write(asked: Namespace, command: str, on_progress: OnProgress) -> Report:
     return Report(out, folder, [picture for picture, _ in drawn], left_out, remarks)
 
 
-def _check(asked: Namespace, out: Path, folder: Path) -> None:
-    """Raises UsageError for what would be refused only after the fit."""
+def _figures_beside(out: Path) -> Path:
+    """The folder of the figures of a page; raises UsageError where either cannot be written."""
     if os.path.isdir(out):
         raise UsageError(f"--out: {out} is a folder; allowed: a file, as in {out / 'report.html'}")
+    folder = out.with_name(f"{out.stem}-figures")
     check_folder(folder)
+    return folder
+
+
+def _check(asked: Namespace) -> None:
+    """Raises UsageError for what would be refused only after the fit."""
     if asked.surrogate < 0:
         raise UsageError(f"--surrogate: {asked.surrogate}; allowed: a number of seeds, or 0 for none")
     with look(asked.size, asked.style):
