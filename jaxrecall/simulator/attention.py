@@ -169,8 +169,9 @@ def attention_gradient(world: World, keys_sum: Array, total: Array | None = None
     return jnp.where(run.L > 1, w_hat, f32(0))  # a lone token has all the attention: zero, not rounding
 
 
-ROUNDING = 2.0**-18
-"""Part of the largest push of an informative token below which all of w is rounding; learned ones are above 1e-4 of it."""
+ROUNDING = 2.0**-21
+"""Part of the largest push of an informative token below which all of w is rounding: of 2,015 small points rounding was up to 1e-7 of it,
+and learned attention 9e-7 or more."""
 
 
 def unless_rounding(world: World, w_hat: Array, A: Array) -> Array:

@@ -67,6 +67,32 @@ def test_equal_tokens_leave_attention_to_rounding_which_is_degenerate(kw):
     assert {row["status"] for row in simulate(point, others)} == {"ok"}
 
 
+@pytest.mark.parametrize(
+    "kw",
+    [
+        {"N": 2, "L": 2, "d": 14, "streams": "independent", "eta": 0.015863746248050217, "kappa": 2.8551653143280658, "exact": "full"},
+        {
+            "N": 1,
+            "L": 9,
+            "d": 28,
+            "pool": 5,
+            "m": 7,
+            "activation": "gelu",
+            "trigger_in_value": False,
+            "eta": 16.600485759693434,
+            "kappa": 2276.0,
+        },
+    ],
+    ids=["attention", "mlp"],
+)
+def test_attention_that_is_small_but_not_rounding_is_ok(kw):
+    """Seen before: degenerate, where w is 4e-6 of the largest push and right to three digits."""
+    point = Point(V=2, n_test=200, **kw)
+    row, r = simulate(point, 0), realize(point, 0)
+    assert row["status"] == "ok"
+    assert row["trigger_score"] == pytest.approx(r.z_trig.astype(float) @ three_step(r, point).w, rel=0.02)
+
+
 @pytest.mark.parametrize(("optimizer", "trains"), [("sgd", "VWZ"), ("sgd", "VW"), ("adam", "VW")])
 def test_training_from_zero_leaves_attention_to_rounding_which_is_degenerate(optimizer, trains):
     """Seen before: status ok with attention_top1 0.762, where the gradient of W_KQ is zero in every step."""
