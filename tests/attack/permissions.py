@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import os
 import shutil
@@ -35,24 +34,25 @@ ANOTHER = 65534
 PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 24, 1, 2
 
 
-def heed() -> None:
-    """Makes permissions count for root too, once it runs another program."""
-    for capability in (CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH):
-        ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
+HEED = f"""
+import ctypes, os, sys
+for capability in ({CAP_DAC_OVERRIDE}, {CAP_DAC_READ_SEARCH}):
+    ctypes.CDLL(None).prctl({PR_CAPBSET_DROP}, capability, 0, 0, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+"""Makes permissions count for root too, in the program that it becomes. A fork of a process with JAX's threads could not."""
 
 
 def called(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": str(ROOT), "JAXRECALL_CACHE": str(home / "cache")}
-    return subprocess.run([sys.executable, *words], cwd=home, env=env, capture_output=True, text=True, preexec_fn=heed, check=False)
+    heeding = [sys.executable, "-c", HEED, sys.executable, *words]
+    return subprocess.run(heeding, cwd=home, env=env, capture_output=True, text=True, check=False)
 
 
 def obstacle(home: Path) -> str | None:
     """Why `called` shows nothing of permissions on this machine, or None; makes a folder in `home`."""
     (home / "shut").mkdir(mode=0)
-    try:
-        reached = called(home, "-c", "import jaxrecall.sweep.api")
-    except OSError as error:
-        return f"a process without the rights of root cannot start Python: {error}"
+    reached = called(home, "-c", "import jaxrecall.sweep.api")
     if reached.returncode:
         return f"a process without the rights of root cannot import the package: {reached.stderr.strip().rpartition(chr(10))[2]}"
     if called(home, "-c", "import os; os.listdir('shut')").returncode == 0:

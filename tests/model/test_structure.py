@@ -416,6 +416,7 @@ blocks:
 """
 
 
+@pytest.mark.slow
 def test_paths_in_a_grid_are_relative_to_its_folder_and_workers_get_the_content(table, tmp_path):
     (tmp_path / "grids").mkdir()
     shutil.copy(table, tmp_path / "grids/table.npy")

@@ -12,6 +12,7 @@ from jaxrecall.sweep.simulators import simulate
 from helpers import relative, streamed  # isort: skip
 
 
+@pytest.mark.slow
 def test_a_hundred_million_token_occurrences():
     """V1 from exact integer counts C[y, u] and n_y of 2^26.6 tokens: eta / (N L) Zc^T (C Z_in + n z_trig^T)."""
     point = Point(V=2, N=2**20 + 3, d=3, L=96, n_test=8)
