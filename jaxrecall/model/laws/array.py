@@ -37,7 +37,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...errors import PointError, Problem, shown
+from ...errors import PointError, Problem, in_one_line, shown
 from ..values import parameter
 from .embedding import Draws, EmbeddingLaw, Orders
 from .law import Law, class_name, find_law, register
@@ -233,7 +233,7 @@ def read(path: Path, name: str = "") -> np.ndarray:
     except FileNotFoundError:
         raise ValueError(f"no such file as {path.absolute()}; allowed: a file that is there") from None
     except (OSError, EOFError, KeyError, TypeError, RecursionError, zipfile.BadZipFile) as error:
-        raise ValueError(f"a file that cannot be read ({_line(error)}); allowed: {path.suffix} files") from None
+        raise ValueError(f"a file that cannot be read ({in_one_line(error)}); allowed: {path.suffix} files") from None
     return _checked(found)
 
 
@@ -271,7 +271,7 @@ def _numpy(path: Path, name: str) -> np.ndarray:
         if "allowed: " in str(error):
             raise
         writer = "numpy.save" if path.suffix == ".npy" else "numpy.savez"
-        raise ValueError(f"a file that holds no array of numbers ({_line(error)}); allowed: what {writer} writes") from None
+        raise ValueError(f"a file that holds no array of numbers ({in_one_line(error)}); allowed: what {writer} writes") from None
 
 
 def _safetensors(path: Path, name: str) -> np.ndarray:
@@ -309,7 +309,3 @@ def _chosen(names: Collection[str], name: str) -> str:
         got = f"no array {name!r}" if name else f"{len(names)} arrays"
         raise ValueError(f"{got}; allowed: tensor=, one of {listed}" if names else "no array; allowed: a file that holds a matrix")
     return next(iter(names))
-
-
-def _line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__
