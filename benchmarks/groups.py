@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from . import engines, estimates, gpu, guard, later, pool, runs, scale, search
+from . import engines, estimates, gpu, guard, later, laws, pool, runs, scale, search
 from .bench import Bench
 from .record import Measured
 
@@ -20,6 +20,7 @@ MEASURE: dict[str, Callable[[Bench], dict[str, Measured]]] = {
     "guard": guard.worst,
     "estimates": estimates.figures,
     "later": later.against_peers,
+    "laws": laws.figures,
     "gpu": gpu.batched_and_matmul,
     "engines": engines.side_by_side,
     "fit": runs.fit,

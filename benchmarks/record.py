@@ -64,6 +64,13 @@ ASKED = (
         "later", "later", "64 runs of 1000 steps (8 rates x 8 seeds; V 64, d 32, L 8, N 1024), torch loop on both cores / jaxrecall",
         "4x", "10x",
     ),
+    Asked("zipf-full", "laws", "R1 with `exact: full`, zipf tokens / uniform ones", "1.3", "1.1", (NUMBER,), True),
+    Asked("zipf-guarded", "laws", "R1 with zipf tokens, guarded / full", "0.5", "0.2", (NUMBER,), True),
+    Asked(
+        "zipf-S1", "laws", "S1 warm, zipf tokens / uniform ones: at the default eta, at eta 1e-4", "1.3, 1.3", "1.1, 1.1",
+        (NUMBER, NUMBER), True,
+    ),
+    Asked("structured", "laws", "R1, structured embeddings / gaussian ones, worst of four laws", "1.2", "1.05", (NUMBER,), True),
     Asked(
         "gpu", "gpu", "GPU: S1 batched / one run a call; R1 matmul rate / that GPU's own f32-grade rate", "30x; 40 %", "100x; 60 %",
         (TIMES, PERCENT),

@@ -32,7 +32,7 @@ Training beyond the recipe is float32 in them: an optimizer that divides by the 
 of a gradient that is 0.
 """
 
-EMBEDDINGS = ("gaussian", "sphere", "orthogonal", "equicorrelated(rho=0.3)", "power_law(exponent=1)", "low_rank(rank=3, noise=0.1)")
+EMBEDDINGS = ("gaussian", "sphere", "orthogonal", "equicorrelated(rho=0.3)", "power_law(alpha=1)", "low_rank(rank=3, noise=0.1)")
 ACTIVATIONS = ("relu", "gelu", "tanh", "quadratic", "cubic", "mixed", "identity")
 MAX_SECONDS, MAX_BYTES = 60, 2**31
 NOT_COMPARED = ("n_tied",)
