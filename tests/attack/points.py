@@ -121,8 +121,8 @@ def plan(given: dict[str, Any]) -> dict[str, Any] | None:
     """What the command line says a point would cost; None if it refuses it."""
     with tempfile.TemporaryDirectory() as folder:
         path, told = Path(folder) / "grid.yaml", io.StringIO()
-        entries = ", ".join(f"{name}: {_yaml(value)}" for name, value in given.items())
-        path.write_text(f"name: planned\nbase: {{{entries}}}\n")
+        entries = ", ".join(f"{name}: {_yaml(value)}" for name, value in given.items() if name != "root_seed")
+        path.write_text(f"name: planned\nroot_seed: {given.get('root_seed', 0)}\nbase: {{{entries}}}\n")
         with contextlib.redirect_stdout(told), contextlib.redirect_stderr(io.StringIO()):
             code = sweep(["--grid", str(path), "--out", str(path.with_name("out")), "--dry-run", "--json"])
         assert code in (0, 2), code
