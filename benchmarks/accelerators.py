@@ -21,7 +21,7 @@ from jaxrecall.simulator.shape import Shape
 from jaxrecall.sweep.store.files import atomic_write
 
 from . import accelerators_table as table
-from .variants import name, variants
+from .variants import further, name, variants
 
 ROOT = Path(__file__).parent.parent
 RECORD = ROOT / "results/accelerators.json"
@@ -72,7 +72,7 @@ def main(platform: str) -> None:
 
 def asked(target: str) -> dict[str, tuple[Shape, int]]:
     """The programs to compile for an accelerator, by their keys in the record, and how many runs go side by side."""
-    todo = [(shape, WIDTH) for shape in variants(SIZE)]
+    todo = [(shape, WIDTH) for shape in (*variants(SIZE), *further(SIZE))]
     if target in TARGETS["cuda"]:
         todo += [(shape, COMMON_WIDTH) for shape in COMMON]
     return {f"{target}, {name(shape)}, {shape}, {width}": (shape, width) for shape, width in todo}

@@ -27,7 +27,7 @@ def variants(size: int) -> list[Shape]:
 
 
 def further(size: int) -> list[Shape]:
-    """Programs of runs that train beyond the recipe, some of each kind: lowered, and not compiled."""
+    """Programs of runs that train beyond the recipe, some of each kind."""
     return [
         Shape(size, size, 0, "none", "full", start="zero", optimizer="adam", trains="VWZ"),
         Shape(size, size, size, "relu", "uniform", optimizer="sgd", trains="VWZM", batched=True),
