@@ -67,8 +67,8 @@ ASKED = (
     Asked("zipf-full", "laws", "R1 with `exact: full`, zipf tokens / uniform ones", "1.3", "1.1", (NUMBER,), True),
     Asked("zipf-guarded", "laws", "R1 with zipf tokens, guarded / full", "0.5", "0.2", (NUMBER,), True),
     Asked(
-        "zipf-S1", "laws", "S1 warm, zipf tokens / uniform ones: at the default eta, at eta 1e-4", "1.3, 1.3", "1.1, 1.1",
-        (NUMBER, NUMBER), True,
+        "zipf-S1", "laws", "S1 warm, zipf tokens / uniform ones: as it is, at eta 1e-4, at eta 1e-4 with open attention in both",
+        "1.3, 1.3, 1.3", "1.1, 1.1, 1.1", (NUMBER, NUMBER, NUMBER), True,
     ),
     Asked("structured", "laws", "R1, structured embeddings / gaussian ones, worst of four laws", "1.2", "1.05", (NUMBER,), True),
     Asked(
