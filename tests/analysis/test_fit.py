@@ -746,6 +746,22 @@ def test_the_axes_are_those_that_the_table_names():
         families(with_attrs(pd.concat([frame, frame]), axes=["d", "N"]))
 
 
+def test_a_table_in_which_no_axis_of_a_law_varies_says_so():
+    frame = pd.concat([table().assign(embedding="equicorrelated", **{"embedding.rho": rho}) for rho in (0.1, 0.3)], ignore_index=True)
+    line = "no exponents: what varies is embedding.rho, and only V, d, L, m get one; the thresholds have N* at each value"
+    found = fit(frame)
+    assert found.remarks == [line]
+    assert f"note: {line}" in str(found)
+    assert found.exponents.empty
+    own = table().drop(columns=["V", "L", "m", "d"]).assign(accuracy=lambda t: t["n_correct"] / t["n_test"])
+    named = with_attrs(
+        pd.concat([own.assign(kind=kind) for kind in ("a", "b")], ignore_index=True), accuracy="accuracy", axes=["kind", "N"]
+    )
+    assert fit(named).remarks == [line.replace("embedding.rho", "kind").replace("V, d, L, m", "axes of numbers greater than 0")]
+    for varies in (frame.assign(d=32), pd.concat([frame, frame.assign(d=64)])):
+        assert bool(fit(varies).remarks) == (varies["d"].nunique() == 1)
+
+
 @pytest.mark.parametrize("attrs", [{}, {"axes": ["embedding", "embedding.rho", "d", "N"]}, {"axes": ["embedding", "d", "N"]}])
 def test_laws_with_parameters_go_by_their_bare_name(attrs):
     laws = {"gaussian": None, "equicorrelated(rho=0.1)": 0.1, "equicorrelated(rho=0.3)": 0.3}

@@ -125,6 +125,12 @@ def families(frame: Table, along: str = "N") -> tuple[list[Family], list[str]]:
             numbers = rows.groupby(seeds, sort=True, dropna=False).ngroup().to_numpy()
             cells = _cells(rows.assign(_seed=numbers, _level=rows[along]), axes, falls, reference)
             found.append(Family(name, cells, powers, along, falls))
+    factors = dict.fromkeys(axis for family in found for axis in family.factors)
+    if factors and not any(family.law for family in found):
+        scaled = "axes of numbers greater than 0" if own else ", ".join(powers)
+        remarks.append(
+            f"no exponents: what varies is {', '.join(factors)}, and only {scaled} get one; the thresholds have {along}* at each value"
+        )
     return found, remarks
 
 
