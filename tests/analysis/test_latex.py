@@ -8,6 +8,7 @@ import pytest
 from test_fit import GRID, WIDE, fit, law, table, with_attrs
 
 import jaxrecall
+from jaxrecall.analysis.fit.formula import formula
 from jaxrecall.errors import UsageError
 
 cli = importlib.import_module("jaxrecall.analysis.fit.__main__")
@@ -92,7 +93,7 @@ def test_bounds_unknown_exponents_and_rejected_laws():
     assert "A dash stands where" in exponents
     rejected = jaxrecall.latex(found.exponents.assign(rejected=True, exponent=-0.004, lo=-0.2, hi=0.2, regime="L**2 > 10"))
     assert body(rejected)[1][1] == r"0.00 [$-0.20$, 0.20]\textsuperscript{\dag}"
-    assert r"Cells with L**2 $>$ 10." in rejected
+    assert "Cells with $L^{2} > 10$." in rejected
     assert is_well_formed(rejected)
 
 
@@ -102,6 +103,62 @@ def test_the_thresholds_of_a_search():
     assert "A word in place of a value" in jaxrecall.latex(found)
     along_d = rows_of(40.0, 30.0, 50.0, axis="d", eta=1e-6)
     assert body(jaxrecall.latex(along_d))[0] == ["$d^*$ (units)"]
+
+
+def test_the_outcomes_of_a_search_that_occur_are_explained():
+    missing = {"critical": None, "lo": None, "hi": None}
+    found = pd.concat([rows_of(**missing, outcome=outcome, m=m) for m, outcome in enumerate(("right", "plateau", "budget"))])
+    text = jaxrecall.latex(found)
+    assert [row[-1] for row in body(text)[1:]] == ["right", "plateau", "budget"]
+    assert "``right'': the crossing lies beyond the largest level: accuracy has not reached $\\theta$ there" in text
+    assert "``plateau'': accuracy levels off before $\\theta$" in text
+    assert r"``budget'': \texttt{max\_runs} were used" in text
+    assert "``left''" not in text
+    assert is_well_formed(text)
+    assert "says how" not in jaxrecall.latex(rows_of(40.0, 30.0, 50.0, outcome="budget"))
+
+
+def test_a_law_that_nothing_checks_says_so():
+    found = fit(table({"d": [32, 64]}, lambda c: 100.0 * c["d"] ** -0.5 * 8, WIDE, n_test=10**6))
+    assert "nothing checks the law" in str(found)
+    text = jaxrecall.latex(found.exponents)
+    assert body(text)[1][1].endswith(r"]\textsuperscript{\ddag}")
+    assert "A double dagger marks exponents of a law with as many unknowns as cells, so that nothing checks it." in text
+    checked = jaxrecall.latex(fit(table({"d": [32, 64, 128]}, lambda c: 100.0 * c["d"] ** -0.5 * 8, WIDE, n_test=10**6)).exponents)
+    assert "dag" not in checked
+
+
+def test_a_caption_promises_no_intervals_that_the_table_lacks():
+    assert "crosses 0.5, without intervals over 8 seeds." in jaxrecall.latex(rows_of(400.0, float("nan"), float("nan")))
+    assert "with 95\\,\\% intervals over 8 seeds." in jaxrecall.latex(rows_of(400.0, 300.0, 500.0))
+
+
+@pytest.mark.parametrize(
+    ("expression", "shown"),
+    [
+        ("d >= 24", r"$d \ge 24$"),
+        ("L**2 >= 10 * V**1.5 * d**0.5", r"$L^{2} \ge 10 \, V^{1.5} \, d^{0.5}$"),
+        ("not (d != 2 or V in [64, 100000])", r"$\mbox{not } (d \ne 2 \mbox{ or } V \in \{64, 100\,000\})$"),
+        ("embedding == 'a_b' and 1e-6 < eta", r"$\mathrm{embedding} = \mbox{a\_b} \mbox{ and } 10^{-6} < \eta$"),
+        ("(V + d) * (L - (N - 2)) / (m * 2) > V % 3", r"$\frac{(V + d) \, (L - (N - 2))}{m \cdot 2} > V \bmod 3$"),
+        ("(V / d)**2 < -d**2 * -3", r"$(\frac{V}{d})^{2} < (-d^{2}) \, (-3)$"),
+        ("log(V) > sqrt(L)**2 - abs(\n m)", r"$\ln(V) > (\sqrt{L})^{2} - |m|$"),
+        ("V // 4 > round(embedding.rho)", r"$\lfloor \frac{V}{4} \rfloor > \mathrm{round}(\mathrm{embedding.rho})$"),
+        ("trigger_in_value == true", r"$\mathrm{trigger\_in\_value} = \mbox{true}$"),
+        ("d = 24 & more", r"d = 24 \& more"),
+    ],
+)
+def test_an_expression_is_typeset_as_a_formula(expression, shown):
+    assert formula(expression) == shown
+    assert is_well_formed(shown)
+
+
+def test_a_regime_and_a_part_are_formulas():
+    found = jaxrecall.fit.fit(table(GRID, law, WIDE, n_test=10**6), resamples=100, where=["d >= 32", "V >= 128"])
+    text = jaxrecall.latex(found.exponents)
+    assert {row[0] for row in body(text)[1:]} == {r"$d \ge 32$", r"$V \ge 128$"}
+    parts = pd.concat([found.exponents.assign(part=part, regime="") for part in ("m = 0", "m > 0")])
+    assert {row[0] for row in body(jaxrecall.latex(parts))[1:]} == {"$m = 0$", "$m > 0$"}
 
 
 @pytest.mark.parametrize(

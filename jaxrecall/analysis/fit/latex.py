@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from ...errors import UsageError
 from ...model.columns import UNITS
-from ...model.point import FIELDS
+from ...sweep.search import OUTCOMES
+from .formula import SCIENTIFIC, escaped, formula, grouped, in_formula, is_missing, spelled
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 DIGITS = 3
 """Significant digits of a critical value; its interval ends at the same place."""
 
-SCIENTIFIC = 1e7
-"""Numbers from here on are written with a power of ten."""
-
-GREEK = {name: rf"\{name}" for name in ("eta", "gamma", "kappa", "phi")} | {"gamma2": r"\gamma_2"}
-ESCAPES = {ord(sign): rf"\{sign}" for sign in "&%$#_{}"} | {ord("\\"): r"\textbackslash{}", ord("~"): r"\~{}", ord("^"): r"\^{}"}
-ESCAPES |= {ord(sign): f"${sign}$" for sign in "<>"}
+UNCHECKED = "nothing checks the law"
+"""The warning of exponents says so where a law has as many unknowns as cells."""
 
 
 def latex(table: Table, *, caption: str | None = None, label: str | None = None) -> str:
@@ -66,16 +64,17 @@ def _thresholds(table: Table) -> tuple[list[str], list[list[str]], str]:
     varying = [name for name in (*axes, "theta") if table[name].nunique(dropna=False) > 1]
     along, accuracy = str(table["axis"].iloc[0]), table.attrs.get("of") or "accuracy"
     heads = [_head(name) for name in varying] + [_head(along, star=True)]
-    rows = [[*(_value(row[name]) for name in varying), _critical(row)] for row in table.to_dict("records")]
-    theta = "$\\theta$" if "theta" in varying else _value(table["theta"].iloc[0])
-    what = f"{_symbol(along, star=True)}, the {_symbol(along)} at which {_text(accuracy)} crosses {theta}"
-    sentences = [f"{what}, with 95\\,\\% intervals{_seeds(table)}."]
-    if fixed := [f"{_symbol(name)} = {_value(table[name].iloc[0])}" for name in axes if name not in varying]:
+    rows = [[*(spelled(row[name]) for name in varying), _critical(row)] for row in table.to_dict("records")]
+    theta = "$\\theta$" if "theta" in varying else spelled(table["theta"].iloc[0])
+    what = f"{_symbol(along, star=True)}, the {_symbol(along)} at which {escaped(accuracy)} crosses {theta}"
+    sentences = [f"{what}, {_intervals(table, 'critical')}."]
+    if fixed := [f"{_symbol(name)} = {spelled(table[name].iloc[0])}" for name in axes if name not in varying]:
         sentences.append(f"Fixed: {', '.join(fixed)}.")
     if any(cell[0].startswith(("$<$", "$>$")) for cell in (row[-1:] for row in rows)):
         sentences.append("A bound is given where the crossing lies outside of the tested values.")
-    if "outcome" in table and table["critical"].isna().any():
-        sentences.append("A word in place of a value says how the search of that cell ended.")
+    if "outcome" in table and (ended := list(table["outcome"][table["critical"].isna()].unique())):
+        meanings = "".join(f"; ``{_outcome(one)}'': {_meaning(one)}" for one in ended if one in OUTCOMES)
+        sentences.append(f"A word in place of a value says how the search of that cell ended{meanings}.")
     return heads, rows, " ".join(sentences)
 
 
@@ -84,16 +83,22 @@ def _exponents(table: Table) -> tuple[list[str], list[list[str]], str]:
     varying = [name for name in ("along", "part", "regime", "theta") if table[name].nunique(dropna=False) > 1]
     heads = [_head(name) for name in varying] + ["axis", "exponent", "cells"]
     records = table.to_dict("records")
-    rows = [[*(_value(row[name]) for name in varying), _symbol(row["axis"]), _exponent(row), _value(row["n_cells"])] for row in records]
-    along, law = str(records[0]["along"]), " ".join(f"${_inner(axis)}^{{a_{{{_inner(axis)}}}}}$" for axis in table["axis"].unique())
-    sentences = [f"Exponents of the law {_symbol(along, star=True)} $\\propto$ {law}, with 95\\,\\% intervals{_seeds(table)}."]
+    law_of = {name: lambda text: formula(text.replace(" = ", " == ")) for name in ("part", "regime")}
+    rows = [
+        [*(law_of.get(name, spelled)(row[name]) for name in varying), _symbol(row["axis"]), _exponent(row), spelled(row["n_cells"])]
+        for row in records
+    ]
+    along, law = str(records[0]["along"]), " ".join(f"${in_formula(axis)}^{{a_{{{in_formula(axis)}}}}}$" for axis in table["axis"].unique())
+    sentences = [f"Exponents of the law {_symbol(along, star=True)} $\\propto$ {law}, {_intervals(table, 'exponent')}."]
     if "theta" not in varying:
-        sentences.append(f"Accuracy crosses {_value(records[0]['theta'])} at {_symbol(along, star=True)}.")
+        sentences.append(f"Accuracy crosses {spelled(records[0]['theta'])} at {_symbol(along, star=True)}.")
     if "regime" not in varying and records[0]["regime"]:
-        sentences.append(f"Cells with {_text(records[0]['regime'])}.")
+        sentences.append(f"Cells with {formula(records[0]['regime'])}.")
     if any(row["rejected"] for row in records):
         sentences.append("A dagger marks laws from which the cells lie further than noise explains.")
-    if any(_is_missing(row["exponent"]) for row in records):
+    if any(map(_is_unchecked, records)):
+        sentences.append("A double dagger marks exponents of a law with as many unknowns as cells, so that nothing checks it.")
+    if any(is_missing(row["exponent"]) for row in records):
         sentences.append("A dash stands where the cells do not determine the exponent.")
     return heads, rows, " ".join(sentences)
 
@@ -109,25 +114,38 @@ def _environment(heads: Sequence[str], rows: Sequence[Sequence[str]], caption: s
 def _critical(row: dict[str, Any]) -> str:
     """17\\,400 [8500, 35\\,600]; a bound where accuracy does not cross, and how a search ended where it found nothing."""
     value = row["critical"]
-    if _is_missing(value):
+    if is_missing(value):
         side = row.get("censored")
         if side in ("right", "left"):
             sign, end = (">", row["N_below"]) if side == "right" else ("<", row["N_above"])
-            return f"${sign}$ {_value(end)}"
-        return _text(str(row.get("outcome", "--")).replace("_", " "))
+            return f"${sign}$ {spelled(end)}"
+        return _outcome(row.get("outcome", "--"))
     place = math.floor(math.log10(value)) - DIGITS + 1
     return _with_interval(_rounded(value, place), row, lambda end: _rounded(end, place))
 
 
+def _outcome(outcome: Any) -> str:
+    return escaped(str(outcome).replace("_", " "))
+
+
+def _meaning(outcome: str) -> str:
+    """What an outcome means, with its names of settings and of theta as LaTeX."""
+    return re.sub(r"`(.*?)`", r"\\texttt{\1}", escaped(OUTCOMES[outcome])).replace("theta", r"$\theta$").replace(";", ",")
+
+
 def _exponent(row: dict[str, Any]) -> str:
-    if _is_missing(row["exponent"]):
+    if is_missing(row["exponent"]):
         return "--"
-    found = _with_interval(_decimals(row["exponent"]), row, _decimals)
-    return found + (r"\textsuperscript{\dag}" if row["rejected"] else "")
+    mark = r"\textsuperscript{\dag}" if row["rejected"] else r"\textsuperscript{\ddag}" if _is_unchecked(row) else ""
+    return _with_interval(_decimals(row["exponent"]), row, _decimals) + mark
+
+
+def _is_unchecked(row: dict[str, Any]) -> bool:
+    return not is_missing(row["exponent"]) and UNCHECKED in str(row.get("warning"))
 
 
 def _with_interval(shown: str, row: dict[str, Any], form: Any) -> str:
-    if _is_missing(row["lo"]):
+    if is_missing(row["lo"]):
         return shown
     low, high = ("$\\infty$" if math.isinf(end) else form(end) for end in (row["lo"], row["hi"]))
     return f"{shown} [{low}, {high}]"
@@ -147,29 +165,7 @@ def _rounded(value: float, place: int) -> str:
     if value >= SCIENTIFIC:
         power = math.floor(math.log10(value))
         return f"${value / 10**power:.{power - place}f} \\times 10^{{{power}}}$"
-    return _grouped(f"{round(value, -place):.{max(0, -place)}f}")
-
-
-def _value(value: Any) -> str:
-    """A value of an axis in full, or text."""
-    if isinstance(value, bool) or type(value).__name__ == "bool_":
-        return str(value).lower()
-    if _is_missing(value):
-        return "--"
-    if isinstance(value, str):
-        return _text(value)
-    if abs(value) >= SCIENTIFIC or 0 < abs(value) < 1e-3:
-        digits, _, power = f"{value:.5e}".partition("e")
-        digits = digits.rstrip("0").rstrip(".")
-        factor = "" if digits == "1" else rf"{digits} \times "
-        return f"${factor}10^{{{int(power)}}}$"
-    return _grouped(f"{value:.6f}".rstrip("0").rstrip(".") if value != int(value) else f"{int(value)}")
-
-
-def _grouped(digits: str) -> str:
-    """Thin spaces between thousands, from five digits on."""
-    whole, dot, rest = digits.partition(".")
-    return (f"{int(whole):,}".replace(",", r"\,") if len(whole) > 4 else whole) + dot + rest
+    return grouped(f"{round(value, -place):.{max(0, -place)}f}")
 
 
 def _head(name: str, star: bool = False) -> str:
@@ -179,32 +175,16 @@ def _head(name: str, star: bool = False) -> str:
 
 
 def _symbol(name: str, star: bool = False) -> str:
-    inner = _inner(name)
-    return _text(name) if inner.startswith(r"\mathrm") and not star else f"${inner}{'^*' if star else ''}$"
+    symbol = in_formula(name)
+    return escaped(name) if symbol.startswith(r"\mathrm") and not star else f"${symbol}{'^*' if star else ''}$"
 
 
-def _inner(name: str) -> str:
-    """The symbol of an axis, or its name, within a formula."""
-    symbol = (FIELDS[name].metadata["symbol"] if name in FIELDS else "") or name
-    if name == "theta":
-        return r"\theta"
-    return GREEK.get(symbol) or (symbol if len(symbol) == 1 else rf"\mathrm{{{_text(symbol)}}}")
-
-
-def _text(text: str) -> str:
-    return str(text).translate(ESCAPES)
-
-
-def _seeds(table: Table) -> str:
-    """ " over 8 seeds"."""
+def _intervals(table: Table, of: str) -> str:
+    """with 95 % intervals over 8 seeds"""
+    found = table["lo"][table[of].notna()]
+    given = "without intervals" if len(found) and found.isna().all() else "with 95\\,\\% intervals"
     name = next((name for name in ("n_seeds", "seeds") if name in table), None)
     if name is None:
-        return ""
+        return given
     least, most = int(table[name].min()), int(table[name].max())
-    return f" over {least if least == most else f'{least} to {most}'} seeds"
-
-
-def _is_missing(value: Any) -> bool:
-    import pandas as pd
-
-    return value is None or bool(pd.isna(value))
+    return f"{given} over {least if least == most else f'{least} to {most}'} seeds"

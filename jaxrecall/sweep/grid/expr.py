@@ -108,15 +108,16 @@ def parse(text: str, calls: bool) -> Expression:
     try:
         if len(text) > MAX_TEXT:
             raise ValueError(f"got {len(text)} characters; allowed: up to {MAX_TEXT}")
-        tree = ast.Expression(checker.checked(_tree(text)))
-        code = compile(ast.fix_missing_locations(tree), "expression", "eval")
+        checked = ast.Expression(checker.checked(tree(text)))
+        code = compile(ast.fix_missing_locations(checked), "expression", "eval")
     except (ValueError, OverflowError, RecursionError) as error:
         message = "is nested too deeply" if isinstance(error, RecursionError) else error
         raise ValueError(f"{shown(text, 40 if len(text) > MAX_TEXT else MAX_TEXT)}: {message}") from None
     return Expression(text, frozenset(checker.names), frozenset(checker.strings), code)
 
 
-def _tree(text: str) -> ast.expr:
+def tree(text: str) -> ast.expr:
+    """The syntax tree of an expression, whatever is in it; raises ValueError."""
     try:
         with warnings.catch_warnings(action="ignore"):
             return ast.parse(text.strip().replace("\n", " "), mode="eval").body
