@@ -86,7 +86,9 @@ def _main(args: argparse.Namespace, resume_command: str, interrupts: Interrupts)
     for remark in job.remarks:
         print(remark, file=sys.stderr)
     if args.dry_run:
-        return answer(json.dumps(job.facts() | by.facts(job)) if args.json else "\n".join([*job.describe(), by.describe(job)]))
+        if args.json:
+            return answer(json.dumps(job.facts() | by.facts(job)))
+        return answer("\n".join([*job.describe(), *([by.describe(job)] if job.to_do else [])]))
     return _sweep(job, by, paths, Events(sys.stdout) if args.json_log else None, interrupts)
 
 

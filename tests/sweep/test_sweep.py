@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -166,6 +167,37 @@ def test_dry_run_json_is_one_object_with_the_promised_keys(grid, capsys):
     assert (told["points"], told["runs"], told["done"], told["todo"], told["programs"], len(told["program_list"])) == (4, 8, 0, 8, 1, 1)
     assert main(["--grid", "tiny.yaml", "--dry-run"]) == 0
     assert "4 points x 2 seeds = 8 runs" in capsys.readouterr().out
+
+
+def test_a_dry_run_with_nothing_to_do_says_so_and_names_no_worker(grid, capsys):
+    assert main(["--grid", "tiny.yaml"]) == 0
+    capsys.readouterr()
+    for more in ([], ["--workers", "2"]):
+        assert main(["--grid", "tiny.yaml", "--dry-run", *more]) == 0
+        assert capsys.readouterr().out == "tiny: 4 points x 2 seeds = 8 runs\nnothing to do: all 8 runs are in results/tiny\n"
+
+
+def test_programs_of_a_dry_run_have_labels_of_their_own(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    base = {"V": 64, "L": 16, "N": 4096, "d": 32, "eta": 1e-6}
+    axes = {"exact": ["guarded", "full"], "embedding": ["gaussian", "clustered", "low_rank(rank=4)"], "m": [0, 32]}
+    Path("grid.yaml").write_text(json.dumps({"name": "alike", "base": base, "blocks": [{"axes": axes}]}))
+    assert main(["--grid", "grid.yaml", "--dry-run"]) == 0
+    labels = re.findall(r"^  program (.*): 1 point, ", capsys.readouterr().out, flags=re.MULTILINE)
+    assert len({*labels}) == len(labels) == 12
+    assert {"64x32, form counts", "64x32x32 relu, form full, embedding low_rank(rank=4)"} <= {*labels}
+    assert main(["--grid", "grid.yaml", "--dry-run", "--set", "blocks.0.axes={d: [32]}"]) == 0
+    assert "  program 64x32: 1 point" in capsys.readouterr().out
+
+
+def test_the_line_of_progress_says_whose_accuracy_it_is():
+    from jaxrecall.sweep.running.progress import Progress
+
+    progress = Progress()
+    progress.n_runs = 4
+    progress.advanced([[{"accuracy": 0.25}], [{"accuracy": 0.5}]], 1.0)
+    assert "2/4 runs" in progress.line()
+    assert "last accuracy 0.50" in progress.line()
 
 
 def test_programs_traced_are_programs_planned_and_traced_once(grid, capsys, monkeypatch):

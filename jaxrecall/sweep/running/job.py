@@ -25,6 +25,7 @@ from ..rounds import Rounds, known_rows
 from ..shard import Shard, without_shard
 from ..simulators import RecallSimulator, simulator_of
 from ..store.store import PART_ROWS, Done, Store
+from . import programs
 from .progress import Progress, duration, plural
 from .recorder import Outcome, Recorder
 
@@ -95,6 +96,8 @@ class Job:
     def describe(self) -> list[str]:
         """The same as lines of text, for a dry run."""
         grid, plan, facts = self.grid, self.plan, self.facts()
+        if self.search and not self.to_do:
+            return [f"{grid.name}: {self.search}", self.start_line()]
         if self.search:
             return [
                 f"{grid.name}: {self.search}",
@@ -108,8 +111,10 @@ class Job:
         lines = [f"{grid.name}: {product}{''.join(left_out)}"]
         if self.shard:
             lines.append(f"{self.shard}: {len(self.wanted)} of these runs")
+        if not self.to_do:
+            return [*lines, self.start_line()]
         lines.append(f"{self.n_done} done in {self.store.folder}, {plan.n_runs} to do")
-        lines += map(_line_of_program, facts["program_list"])
+        lines += programs.lines(plan)
         lines.append(f"about {plan.flops:.2g} flops, {_time(plan)}, {plan.peak_bytes / 2**20:.0f} MiB of memory")
         return lines
 
@@ -117,7 +122,7 @@ class Job:
         """The same as one line, printed when the job starts."""
         folder, n_runs, plan = self.store.folder, len(self.runs), self.plan
         if not self.to_do:
-            return f"nothing to do: all {self.n_done} runs {f'of {self.shard} ' if self.shard else ''}are in {folder}"
+            return f"nothing to do: all {plural(self.n_done, 'run')} {f'of {self.shard} ' if self.shard else ''}are in {folder}"
         if self.search:
             return f"{self.grid.name}: {self.search}, {plural(self.n_done, 'run')} done; rows go to {folder}"
         title = f"{self.grid.name}, {self.shard}" if self.shard else self.grid.name
@@ -172,15 +177,6 @@ def _time(plan: Plan) -> str:
     """The estimate, with that of the full form where shortcuts may save much."""
     in_full = f" ({duration(plan.seconds_in_full)} if no run may take a shortcut)" if plan.seconds_in_full > 2 * plan.seconds else ""
     return f"{duration(plan.seconds)} on {plural(cores(), 'core')}, compilation included{in_full}"
-
-
-def _line_of_program(entry: dict[str, Any]) -> str:
-    """One line of a dry run."""
-    about = [entry.get("activation"), entry.get("pool") and f"pool {entry['pool']}"]
-    about += [entry.get("optimizer") and f"{entry['optimizer']} on {entry['trains']}"]
-    runs = ", ".join(plural(entry[f"{noun}s"], noun) for noun in ("point", "run", "chunk"))
-    cost = f"about {duration(entry['est_seconds'])}, {entry['est_peak_bytes'] / 2**20:.0f} MiB"
-    return f"  program {' '.join(filter(None, [entry['bucket'], *about]))}: {runs}, {cost}"
 
 
 def prepare(

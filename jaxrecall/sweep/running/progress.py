@@ -123,7 +123,7 @@ class Progress:
         return max(0.0, self.est_seconds - self.est_done) * elapsed / self.est_done
 
     def line(self) -> str:
-        """Runs done, time left, compile time, last accuracy and failures; short enough for 80 columns with a bar."""
+        """Runs done, time left, compile time, accuracy of the last run, and failures; short enough for 80 columns with a bar."""
         parts = [f"{self.done}/{self.n_runs} runs, {100 * self.share:.0f} %"]
         if self.n_cells:
             parts = [f"{self.cells_finished}/{self.n_cells} cells, round {self.round}, {self.done} runs"]
@@ -132,7 +132,7 @@ class Progress:
         if self.compile_seconds >= 0.1:
             parts.append(f"compiled {duration(self.compile_seconds)}")
         if self.accuracy is not None:
-            parts.append(f"accuracy {self.accuracy:.2f}")
+            parts.append(f"last accuracy {self.accuracy:.2f}")
         if self.n_failed:
             parts.append(f"{self.n_failed} failed")
         return ", ".join(parts)
