@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ...model.point import FIELDS, LAW_FIELDS, SAME_AS
 from ...model.training import TRAINS
 from ...sweep.store.files import atomic_write
+from ..fit.axes import is_own
 from . import predict
 from .axis import Axis, column, columns_in
 from .critical import NO_TRACES, crossings
@@ -25,6 +27,10 @@ from .study import Roles, Study, swept
 from .style import ACCURACY, NotDrawn, Picture, settings, told
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
+NO_ACTIVATION = "none"
+LONGEST_LAW = 30
+"""Letters of a law in a heading; of a longer one the name alone."""
+
 MARK = {"marker": "d", "color": "black", "markerfacecolor": "white", "markersize": 4.5, "markeredgewidth": 0.8}
 
 
@@ -100,16 +106,33 @@ def draw_sweep(
     levels = averaged(frame, [*panels, *([lines] if lines else []), x], y)
     by, panels = arranged(levels, lines, panels)
     shown = chart(levels, x, by, panels, y, thresholds=pd.DataFrame(thresholds) if thresholds else None)
-    fixed = [name for name in ("V", "N", "d", "L", "m") if name not in (*axes, x) and name in frame and frame[name].nunique() == 1]
+    fixed = {name: value for name, value in _fixed(frame).items() if name not in (*axes, x)}
     upto = "up to " if thresholds else ""  # a search runs other seeds at other levels
     band = f"mean over {upto}{drawn['seed'].nunique()} seeds, band = one standard deviation"
-    heading = f"{title}: {settings(frame.iloc[0], fixed)}\n{band}" if fixed else f"{title}\n{band}"
+    heading = f"{title}: {settings(fixed)}\n{band}" if fixed else f"{title}\n{band}"
     png = io.BytesIO()
     with look():
         shown.figure(heading).savefig(png, format="png")
     atomic_write(path, png.getbuffer())  # shards may draw at once
     remarks = [f"{len(frame) - len(drawn)} non-finite runs are not drawn"] if len(drawn) < len(frame) else []
     return "; ".join([*remarks, *filter(None, [shown.remark])]) or None
+
+
+def _fixed(frame: Table) -> dict[str, Any]:
+    """The sizes that all rows share, and the pool, the path of the trigger and the laws, where these are not the usual ones."""
+    sizes = {name: frame[name].iloc[0] for name in ("V", "N", "d", "L", "m") if name in frame and frame[name].nunique() == 1}
+    if is_own(frame):
+        return sizes
+    others = {}
+    for name in (name for name in ("pool", "trigger_in_value", *LAW_FIELDS) if name in frame and frame[name].notna().all()):
+        values = frame[name]
+        if any(str(column).startswith(f"{name}.") and frame[column].nunique(dropna=False) > 1 for column in frame):
+            values = values.astype(str).str.partition("(")[0]
+        follows = SAME_AS.get(name) in frame and frame[name].equals(frame[SAME_AS[name]])
+        if values.nunique() == 1 and values.iloc[0] not in (FIELDS[name].default, NO_ACTIVATION) and not follows:
+            value = values.iloc[0]
+            others[name] = value if len(str(value)) <= LONGEST_LAW else str(value).partition("(")[0]
+    return sizes | others
 
 
 def accuracy(study: Study, roles: Roles) -> Iterator[Picture]:

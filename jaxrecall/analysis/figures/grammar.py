@@ -37,6 +37,10 @@ OPEN = {
 """What a censored cell comes to: its open mark and its entry in the legend."""
 
 OPEN_MARK: dict[str, Any] = {"linestyle": "none", "markerfacecolor": "white", "markersize": 5}
+HOLLOW: dict[str, Any] = {"linestyle": "none", "markerfacecolor": "white"}
+FAINT: dict[str, Any] = {"marker": "none", "linewidth": 0.6, "alpha": 0.4}
+"""How a line looks past values with few seeds."""
+
 NO_MLP = {"linestyle": "-.", "marker": "none", "linewidth": 0.9}
 """How m = 0 looks beside an MLP."""
 
@@ -108,8 +112,8 @@ class Layer:
 class Line(Layer):
     """Values joined along x, with a band between the columns `low` and `high`.
 
-    Values with few seeds, by the column n_seeds, are hollow and not joined, as a threshold search leaves them far from the crossing.
-    Nor is 0 on a log axis. `each` names a column that breaks a line into several.
+    Values with few seeds, by the column n_seeds, are hollow and not joined, as a threshold search leaves them far from the crossing;
+    past them the line is faint. Nor is 0 on a log axis joined. `each` names a column that breaks a line into several.
     """
 
     low: str = ""
@@ -124,15 +128,17 @@ class Line(Layer):
     def _line(self, panel: Panel, rows: Table, looks: dict[str, Any]) -> None:
         rows = rows.iloc[np.argsort(panel.places(rows), kind="stable")]
         few, zero = few_seeds(rows), panel.zero(rows)
-        hollow = {"linestyle": "none", "markerfacecolor": "white"}
-        for among, apart in ((~few & zero, {}), (~few & ~zero, {}), (few, hollow)):
-            if not among.any():
-                continue
-            mine = rows[among]
+        joined, pieces = ~few & ~zero, np.cumsum(few)  # a value with few seeds ends a piece
+        if len({*pieces[joined]}) > 1:
+            panel.ax.plot(panel.places(rows[joined]), rows[self.y][joined], **looks | FAINT)
+        parts = [~few & zero, *(joined & (pieces == piece) for piece in np.unique(pieces[joined]))]
+        for mine in (rows[part] for part in parts if part.any()):
             at = panel.places(mine)
-            panel.ax.plot(at, mine[self.y], **looks | apart)
-            if self.low and not apart:
+            panel.ax.plot(at, mine[self.y], **looks)
+            if self.low:
                 panel.ax.fill_between(at, mine[self.low], mine[self.high], color=looks["color"], alpha=0.2, linewidth=0)
+        if few.any():
+            panel.ax.plot(panel.places(rows[few]), rows[self.y][few], **looks | HOLLOW)
 
     def entries(self, chart: Chart) -> list[Any]:
         few = [line("few seeds", marker="o", linestyle="none", markerfacecolor="white")]
@@ -282,6 +288,7 @@ class Chart:
             over = self._all_above(figure, over)
         else:
             paper.key(figure, beside, self._title)
+        title = paper.titled(figure, title, "legend.title_fontsize" if over else "axes.titlesize")
         if over:
             paper.above(figure, over, title or None)
         elif title:

@@ -176,11 +176,19 @@ def headings(figure: Any, panels: Sequence[Any], names: Sequence[str]) -> None:
     grow(figure, 0.13 * rows * max(0, max(map(len, broken)) - 2))
 
 
-def wrapped(heading: str, room: float) -> list[str]:
+def titled(figure: Any, title: str, size: str) -> str:
+    """The title of a figure in lines that it has room for; the figure grows with those that are added."""
+    given = title.split("\n")
+    lines = [line for text in given for line in wrapped(drawable(text), figure.get_figwidth() - 0.1, size)]
+    grow(figure, entry_height(size) * (len(lines) - len(given)))
+    return "\n".join(lines)
+
+
+def wrapped(heading: str, room: float, size: str = "axes.titlesize") -> list[str]:
     """A heading in lines of so many inches, broken after a comma, else after =; what is longer still is cut."""
 
     def wide(line: str) -> bool:
-        return inches(line, "axes.titlesize") > room
+        return inches(line, size) > room
 
     def cut(line: str) -> str:
         kept = len(line)
