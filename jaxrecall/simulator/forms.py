@@ -1,6 +1,6 @@
 """The forms of the simulation: ways of training a run that give the same numbers at different cost.
 
-A form is how sums over samples are formed, and which predictions they use before step 3:
+A form is how sums over samples are formed, and which predictions its gradients take:
 
     name       samples   predictions
     counts     counts    uniform      attention-only: a step needs how often tokens meet in a sample, not the samples themselves
@@ -9,7 +9,8 @@ A form is how sums over samples are formed, and which predictions they use befor
     pool       pairs     uniform      with a pool: samples enter through counts of (token, noise sequence) pairs
     pool-full  pairs     exact        every pair with its softmax, weighted
 
-Forms with uniform predictions are shortcuts: they compute a bound on their own error, and a run beyond the bound runs again in the
+Uniform predictions are p = 1/V in all three steps, but for the softmax in step 3 where attention is locked. Forms with
+them are shortcuts: they compute a bound on their own error, and a run beyond the bound runs again in the
 exact form. A shortcut is tried for points that it covers and that are expected to meet the bound (`expected`). What a form computes
 is in the modules that its `samples` name, in `shortcut` and in `gradient`; planning needs none of them. Forms and bounds are ours.
 """

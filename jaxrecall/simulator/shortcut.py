@@ -1,8 +1,9 @@
-"""The three steps with p = 1/V instead of the softmax over labels in steps 1 and 2, and a computed bound on the error.
+"""The three steps with p = 1/V instead of the softmax over labels, and a computed bound on the error.
 
-The logits of V1 are of order eta / (L V), so no sample needs V logits. Attention that rests on the informative token to rounding
-is *locked*: a sample is then its informative token, and step 3 is a sum over the vocabulary. How sums over samples are formed is a
-choice of its own (`Samples`). Sums and bounds are ours.
+In step 1 p = 1/V exactly, as V_mat is 0. In step 2, and in step 3 where attention is open, it is an approximation: the logits of V1
+are of order eta / (L V), so no sample needs V logits. Attention that rests on the informative token to rounding is *locked*: a
+sample is then its informative token, and step 3 is a sum over the vocabulary with the softmax of each token. How sums over samples
+are formed is a choice of its own (`Samples`). Sums and bounds are ours.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ LOCKED_NATS = 17.0
 
 
 class Samples(Protocol):
-    """How sums over samples are formed, with uniform predictions: `stream`, `counts` or `pairs`.
+    """How sums over samples are formed, with p = 1/V in all steps: `stream`, `counts` or `pairs`.
 
     A (V, p) is Z_out G1 and T (V, d) is Z_out, both centred; phi2 is the mean of |phi|^2, or a bound on it.
     """
@@ -38,7 +39,7 @@ class Samples(Protocol):
         ...
 
     def step3(self, world: World, scores: Scores, T: Array, n: Array, /) -> tuple[Array, Array]:
-        """G2 of the first n samples, and phi2."""
+        """G2 of the first n samples where attention is open, with p = 1/V, and phi2."""
         ...
 
 
@@ -119,7 +120,7 @@ def nats_ahead(world: World, scores: Scores) -> Array:
 
 
 def step3_locked(world: World, A: Array, T: Array, shares: Array | None) -> Array:
-    """G2 = 1/N sum_x n_x T^T (e_{pi x} - p_x) phi(v_x)^T: with locked attention a sample is its informative token.
+    """G2 = 1/N sum_x n_x T^T (e_{pi x} - p_x) phi(v_x)^T: with locked attention a sample is its informative token. p_x is the softmax.
 
     A and T are the centred answers and Z_out: the softmax and T^T (e - p) do not see the mean. Where the guard holds, logits are
     so small that their largest need not be taken off.

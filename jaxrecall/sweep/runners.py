@@ -25,7 +25,7 @@ combination of static fields has one program."""
 BATCH_SECONDS = 0.25
 ANNOUNCED_SECONDS = 10.0
 SMALL_ETA = 1e-6
-"""With this rate of step 1, that of the shipped studies, predictions before step 3 are as good as uniform; docs/running.md."""
+"""With this rate of step 1, that of the shipped studies, predictions are as good as uniform in all three gradients; docs/running.md."""
 
 
 Costs = dict[Run, float]
