@@ -73,6 +73,11 @@ def test_an_alias_and_the_import_path_are_one_law(monkeypatch):
         ({"embedding": "gaussian()()"}, "embedding: got"),
         ({"embedding": "gaussian(1)"}, "embedding: got"),
         ({"embedding": "no_such_module:Law"}, "cannot be imported: No module named 'no_such_module'"),
+        (
+            {"embedding": "no_such.module:Law"},
+            "No module named 'no_such'; run in the folder that holds no_such/module.py, or put it on PYTHONPATH; allowed",
+        ),
+        ({"embedding": "own_laws:Missing"}, "has no attribute 'Missing'; allowed"),
         ({"embedding": "own_laws:Missing"}, "cannot be imported: module 'own_laws' has no attribute 'Missing'"),
         ({"embedding": "own_laws:Softplus"}, "embedding: got 'own_laws:Softplus'; allowed"),
         ({"embedding": Softplus()}, "embedding: got Softplus"),

@@ -219,7 +219,9 @@ def _imported(field: str, path: str, text: str) -> type[Law]:
         for part in name.split("."):
             found = getattr(found, part)
     except Exception as error:  # whatever a module does when it is imported
-        raise _error(field, text, f", which cannot be imported: {error}") from None
+        missing = isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}.")
+        advice = f"; run in the folder that holds {module.replace('.', '/')}.py, or put it on PYTHONPATH" if missing else ""
+        raise _error(field, text, f", which cannot be imported: {error}{advice}") from None
     if not (isinstance(found, type) and issubclass(found, Law) and getattr(found, "field", None) == field):
         raise _error(field, text)
     return found
