@@ -157,6 +157,7 @@ def test_a_regime_and_a_part_are_formulas():
     found = jaxrecall.fit.fit(table(GRID, law, WIDE, n_test=10**6), resamples=100, where=["d >= 32", "V >= 128"])
     text = jaxrecall.latex(found.exponents)
     assert {row[0] for row in body(text)[1:]} == {r"$d \ge 32$", r"$V \ge 128$"}
+    assert r"\begin{tabular}{llrr}" in text  # numbers alone stand to the right
     parts = pd.concat([found.exponents.assign(part=part, regime="") for part in ("m = 0", "m > 0")])
     assert {row[0] for row in body(jaxrecall.latex(parts))[1:]} == {"$m = 0$", "$m > 0$"}
 

@@ -104,7 +104,7 @@ def _exponents(table: Table) -> tuple[list[str], list[list[str]], str]:
 
 
 def _environment(heads: Sequence[str], rows: Sequence[Sequence[str]], caption: str, label: str) -> str:
-    numbers = [all(row[i][:1] in "$-.0123456789" for row in rows) for i in range(len(heads))]
+    numbers = [all(re.match(r"\$?[-<>.\d]", row[i]) for row in rows) for i in range(len(heads))]
     lines = ["% needs \\usepackage{booktabs}", r"\begin{table}", r"  \centering", f"  \\caption{{{caption}}}", f"  \\label{{{label}}}"]
     lines += [f"  \\begin{{tabular}}{{{''.join('r' if number else 'l' for number in numbers)}}}", r"    \toprule"]
     lines += [f"    {' & '.join(heads)} \\\\", r"    \midrule", *(f"    {' & '.join(row)} \\\\" for row in rows)]
