@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxrecall.simulator.shape import Shape
-from jaxrecall.sweep.store.files import atomic_write
+from jaxrecall.sweep.files import atomic_write
 
 from . import accelerators_table as table
 from .variants import further, name, variants

@@ -10,7 +10,7 @@ from typing import Any
 
 from jaxrecall.simulator.shape import Shape
 from jaxrecall.sweep.cost import peak_bytes
-from jaxrecall.sweep.store.files import atomic_write
+from jaxrecall.sweep.files import atomic_write
 
 from .variants import name
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jaxrecall.sweep.store.files import atomic_write
+from jaxrecall.sweep.files import atomic_write
 
 TIMES, NUMBER, COUNT, PERCENT = "{:.3g}x".format, "{:.2f}".format, "{:.0f}".format, "{:.0f} %".format
 SHORT = "{:.3g}".format

@@ -20,7 +20,7 @@ from jaxrecall.compact import compact
 from jaxrecall.model.columns import CODE_VERSION, COLUMNS
 from jaxrecall.model.point import FIELDS
 from jaxrecall.sweep.running.progress import duration
-from jaxrecall.sweep.store.store import Store
+from jaxrecall.sweep.store import Store
 
 from .bench import Bench
 from .record import ASKED, Measured

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from .model.reference.realization import Realization, draws, realize
     from .model.reference.steps import ThreeStep, three_step
     from .sweep.api import run, thresholds
-    from .sweep.custom import Simulator
-    from .sweep.simulators import simulate
+    from .sweep.runners import simulate
+    from .sweep.simulators import Simulator
     from .sweep.store.load import load
 
 __version__ = "0.1.0"
@@ -70,7 +70,7 @@ _HOME = {
     "Point": "model.point",
     "Realization": "model.reference.realization",
     "RunFailed": "errors",
-    "Simulator": "sweep.custom",
+    "Simulator": "sweep.simulators",
     "ThreeStep": "model.reference.steps",
     "descend": "model.reference.descent",
     "draws": "model.reference.realization",
@@ -79,7 +79,7 @@ _HOME = {
     "measure": "model.reference.metrics",
     "realize": "model.reference.realization",
     "run": "sweep.api",
-    "simulate": "sweep.simulators",
+    "simulate": "sweep.runners",
     "three_step": "model.reference.steps",
     "thresholds": "sweep.api",
 }

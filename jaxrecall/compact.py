@@ -17,8 +17,8 @@ from pathlib import Path
 from .cli import Parser, called
 from .errors import StoreError
 from .process import OK, USAGE
-from .sweep.store.files import Unreadable, holds_results, no_rows, result_files, storage_errors
-from .sweep.store.store import Store
+from .sweep.files import Unreadable, holds_results, no_rows, result_files, storage_errors
+from .sweep.store import Store
 from .sweep.store.table import ROW, VERSION, best, in_table_order, joined, read
 
 

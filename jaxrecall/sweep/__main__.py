@@ -24,11 +24,11 @@ from . import shard as sharding
 from .api import import_paths
 from .grid import json_schema, read_grid
 from .running.job import Job, carry_out, interrupted, prepare
+from .running.options import Engine, add_options, chosen
 from .running.progress import Events, Progress, counter, display
 from .search import OUTCOMES
 from .simulators import limited_by_kappa
 from .store.load import load
-from .workers.options import Engine, add_options, chosen
 
 FIGURE = "jaxrecall.analysis.figures.curves"
 """What draws the figure: above this folder, and so loaded by its name once there are rows."""
@@ -143,7 +143,7 @@ def _picture(job: Job, events: Events | None) -> None:
         x, line, panels = curves.places(axes)
         heading = f"accuracy, mean over {mine['seed'].nunique()} seeds" + (f"; one column per {line}" if line else "")
         number = "{:.3f}".format
-        means = mine.groupby([*panels, x, *([line] if line else [])], dropna=False)[job.simulator.accuracy].mean()
+        means = mine.groupby([*panels, x, *([line] if line else [])], dropna=False)[job.grid.simulator.accuracy].mean()
         table = means.unstack(line) if line else means.to_frame()
     shown = {"max_rows": 40, "max_columns": 12, "width": 120, "float_format": number}
     with pd.option_context(*(part for name, value in shown.items() for part in (f"display.{name}", value))):

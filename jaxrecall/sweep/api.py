@@ -16,15 +16,15 @@ import pandas as pd
 from ..cli import called
 from ..errors import Interrupted, RunFailed, StoreError, UsageError, expect, shown
 from ..process import Interrupts
-from .custom import Simulator, add_to_path
+from .files import local_path, read_json
 from .grid import Grid, GridLike, as_grid
 from .running.job import Job, carry_out, prepare
+from .running.options import MAX_WORKERS, WORKERS, Engine
 from .running.progress import Progress, display
 from .running.recorder import Outcome
-from .store.files import local_path, read_json
+from .simulators import Simulator, add_to_path
+from .store import MemoryStore, Store
 from .store.load import frame_of, n_runs_in
-from .store.store import MemoryStore, Store
-from .workers.options import MAX_WORKERS, WORKERS, Engine
 
 THRESHOLDS = "thresholds"
 """The attribute of a table that holds what a search found, as plain data."""

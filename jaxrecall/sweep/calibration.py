@@ -27,7 +27,7 @@ from ..model.training import TRAINS
 from ..simulator.forms import FORMS
 from ..simulator.shape import LIGHT_COMPILE, Shape
 from .cost import PRIMITIVES, Amounts, Work, operations
-from .store.files import atomic_write, read_json
+from .files import atomic_write, read_json
 
 TRAINING_COMPILE = 1.7
 """Time to compile a program of runs that train on, over that of one without further steps."""

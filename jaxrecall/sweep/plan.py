@@ -17,8 +17,8 @@ from ..model.point import Point, Run
 from ..simulator.shape import Shape
 from .calibration import Calibration, cores
 from .cost import Work, memory_limit, operations, peak_bytes, work
-from .custom import Simulator
-from .settings import Settings
+from .grid.file import Settings
+from .simulators import Simulator
 
 CHUNK_SECONDS = 20.0
 CHUNK_RUNS = 4096

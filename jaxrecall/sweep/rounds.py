@@ -17,17 +17,14 @@ from typing import Any
 from ..model.point import Run, RunId
 from .calibration import Calibration
 from .cost import operations, work
-from .custom import Simulator
 from .grid import Grid
 from .grid.axes import Names
 from .grid.expand import Levels, Line
-from .grid.file import plain
+from .grid.file import Settings, plain
 from .plan import Plan, program_for
 from .plan import make as make_plan
 from .search import OUTCOMES, CellSearch, Request, Target, farthest
-from .settings import Settings
-from .simulators import RECALL, RecallSimulator
-from .store.store import Store
+from .simulators import RecallSimulator, Simulator
 
 RUNS_PER_CELL, ROUNDS = 60, 25
 """Of a usual search: a guess, to weigh padding against compiling and to say how long it takes."""
@@ -145,14 +142,13 @@ class Rounds:
         self,
         grid: Grid,
         known: Known,
-        simulator: RecallSimulator | Simulator = RECALL,
         settings: Settings | None = None,
         pad_to: tuple[int, int, int] | None = None,
         limit: int | None = None,
     ):
         assert grid.search
         search = grid.search
-        self.search, self.simulator, self.axis = search, simulator, search.axis
+        self.search, self.simulator, self.axis = search, grid.simulator, search.axis
 
         names = Names(grid.simulator)
         self._value = names.value
@@ -161,7 +157,7 @@ class Rounds:
         goal["farthest"] = farthest(search.axis, search.width)
         goal["checks"] = search.rises is not None or search.axis in CHECKED
         self.cells = [
-            Cell(line, Target(theta, {k: lattice[k] for k in line.levels}, **goal), simulator)
+            Cell(line, Target(theta, {k: lattice[k] for k in line.levels}, **goal), grid.simulator)
             for line in grid.lines
             for theta in search.theta
         ]
@@ -291,12 +287,3 @@ class Rounds:
             "warning": cell.warning,
             "point": {name: value for name, value in point.items() if name not in (self.axis, *cell.following)},
         }
-
-
-def known_rows(store: Store, column: str = "accuracy") -> Known:
-    """The accuracy of every run that the folder has, at its last step, ok before others."""
-    known: Known = {}
-    for _, run, accuracy in store.rows(column)[0]:
-        if known.get(run) is None:
-            known[run] = accuracy
-    return known

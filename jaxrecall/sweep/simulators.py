@@ -1,30 +1,46 @@
-"""The simulator of this package, with the same interface to the sweep engine as one of a user, and single runs of it."""
+"""What the engine asks of a simulator: that of this package, and one of a user, a function of a point and a random key."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import Field
-from typing import TYPE_CHECKING, Any, Literal, overload
+import hashlib
+import json
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, Field, dataclass, field, make_dataclass
+from dataclasses import fields as declared_fields
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar
 
-from ..errors import MAX_LIST, PointError, Problem, as_list, expect
+from ..errors import PointError, Problem, UsageError, shown, suggest
 from ..model.columns import CODE_VERSION, COLUMNS
 from ..model.laws.array import Content, contents_of
-from ..model.point import FIELDS, MAX_SEED, Point, Run, checked_seed, make_point, problem_in_workers
+from ..model.point import FIELDS, MAX_SEED, Point, checked_value, make_point, problem_in_workers
 from ..simulator.shape import Shape
-from .cost import memory_limit, peak_bytes
-from .custom import Simulator
-from .plan import Terms
-from .runners import BatchRunner, CustomRunner
 
-if TYPE_CHECKING:
-    from ..simulator.rows import Metrics
-    from .grid import Grid
-    from .running.progress import Remarks
+TYPES = {int: "int64", float: "float64", bool: "bool", str: "string"}
+"""Types of fields and columns, and their Arrow types."""
 
-Runner = BatchRunner | CustomRunner
-Row = dict[str, Any]
+ARROW = {kind.__name__: arrow for kind, arrow in TYPES.items()}
 
-SEEDS = f"a whole number from 0 to {MAX_SEED}, or a list of up to {MAX_LIST}"
+BEFORE = {
+    "point_id": ("string", "hash of the point: equal ids mean equal simulator, version and fields"),
+    "seed": ("int64", "seed of the run; the independent unit of any statistics"),
+}
+AFTER = {
+    "step": ("int64", "1"),
+    "steps": ("int64", "1"),
+    "status": ("string", "ok; nonfinite: a number overflowed, and the columns of the simulator are null"),
+    "seconds": ("float64", "wall time of the run without compilation; the time of a batch is divided by its runs"),
+    "simulator": ("string", "module:name of the simulator"),
+    "code_version": ("int64", "version of the simulator"),
+    "jax_version": ("string", "version of JAX"),
+    "device_kind": ("string", "device that it ran on, as JAX names it"),
+    "precision": ("string", "precision of matrix products"),
+}
+RESERVED = (*BEFORE, *AFTER, "root_seed", "streams")
 
 GAP = 0.03
 """Largest part of the attention that a locked cell may lose to noise tokens."""
@@ -73,85 +89,209 @@ class RecallSimulator:
 RECALL = RecallSimulator()
 
 
-def simulator_of(grid: Grid) -> RecallSimulator | Simulator:
-    """The simulator of a grid."""
-    return getattr(grid, "simulator", None) or RECALL
+class Simulator:
+    """A simulator of one's own, for `jaxrecall.run(grid, simulator=...)` and for
+    `simulator: module:name` in a grid file.
 
+    Args:
+        fn: takes a point and a `jax.random` key, and returns a dict with a number for every column.
+            The point has static fields as Python values and traced ones as arrays. The key follows
+            from root_seed and seed; it is the same for every point unless the grid has
+            `streams: independent`.
+        fields: the parameters of a point, `name: (type, default, low, high, "static" or "traced")`.
+            The type is int, float, bool or str; a default of None means that the grid must give it;
+            low and high are limits, or None. A text has its allowed values in place of low. A
+            static field may decide shapes; each combination of static values is compiled once.
+        columns: what fn returns, `name: (type, meaning)`.
+        accuracy: the column that is drawn, fitted and searched, a fraction.
+        version: to be raised when numbers change: rows of two versions do not mix.
+        jit: whether fn is compiled and vmapped over runs of equal static fields. With False it is
+            called once for each run, and is plain Python.
 
-def runner_for(terms: Terms, remarks: Remarks) -> Runner:
-    """What runs the chunks of a plan with these terms in this process. Starts JAX.
+    Raises:
+        UsageError, with a line for everything that is wrong.
 
-    Its `rows(chunk)` yields runs of the chunk with their rows, or with the Failure of these alone;
-    an exception is one of all that are left. Its `measured` and `compiled` are what it has learned
-    for later plans.
+    Examples:
+        >>> import jax, jax.numpy as jnp, jaxrecall
+        >>> def overlap(point, key):
+        ...     a, b = jax.random.normal(key, (2, point.d))
+        ...     return {"accuracy": jnp.abs(a @ b) / jnp.sqrt((a @ a) * (b @ b))}
+        >>> fields = {"d": (int, 16, 1, 4096, "static")}
+        >>> cosine = jaxrecall.Simulator(overlap, fields, {"accuracy": (float, "|cosine| of two vectors")}, accuracy="accuracy")
+        >>> df = jaxrecall.run({"blocks": [{"axes": {"d": [4, 16]}}]}, seeds=8, simulator=cosine)
     """
-    return CustomRunner(terms, remarks) if terms.simulator else BatchRunner(terms, remarks)
+
+    def __init__(
+        self,
+        fn: Callable[[Any, Any], Mapping[str, Any]],
+        fields: Mapping[str, tuple[type, Any, Any, Any, str]],
+        columns: Mapping[str, tuple[type, str]],
+        accuracy: str,
+        version: int = 1,
+        jit: bool = True,
+    ):
+        if lines := _problems(fn, fields, columns, accuracy, version):
+            raise UsageError(lines)
+        self.fn, self.accuracy, self.version, self.jit = fn, accuracy, version, bool(jit)
+        self._module = sys._getframe(1).f_globals.get("__name__", "__main__")
+        declared = {
+            "root_seed": (int, 0, 0, MAX_SEED, "draws"),
+            **fields,
+            "streams": (str, "common", ("common", "independent"), None, "draws"),
+        }
+        made = [_declared(name, *given) for name, given in declared.items()]
+        self.Point = make_dataclass("Point", made, bases=(CustomPoint,), frozen=True, kw_only=True, namespace={"simulator": self})
+        self.fields: dict[str, Field[Any]] = {f.name: f for f in declared_fields(self.Point)}
+        self.own_columns = {name: (TYPES[kind], meaning) for name, (kind, meaning) in columns.items()}
+        of_point = {name: (ARROW[str(f.type)], f.metadata["legend"]) for name, f in self.fields.items()}
+        self.columns: dict[str, tuple[str, str]] = BEFORE | of_point | self.own_columns | AFTER
+        self._name = ""
+
+    @property
+    def name(self) -> str:
+        """module:name. The module of a script is its file, so that the script and a grid file that names it share rows."""
+        if not self._name:
+            module: Any = sys.modules.get(self._module)
+            file = getattr(module, "__file__", None) if self._module == "__main__" else None
+            held = [name for name, value in vars(module).items() if value is self] if module else []
+            self._name = f"{Path(file).stem if file else self._module}:{[*held, self.fn.__name__][0]}"
+        return self._name
+
+    def make_point(self, values: Mapping[str, Any]) -> CustomPoint:
+        problems = [Problem(name, f"is no field{suggest(name, self.fields)}") for name in values if name not in self.fields]
+        lacking = [name for name, f in self.fields.items() if f.default is MISSING and name not in values]
+        if problems or lacking:
+            raise PointError(problems + [Problem(name, "is given nowhere") for name in lacking])
+        return self.Point(**values)
+
+    def about(self) -> dict[str, Any]:
+        return {"simulator": self.name, "fields": list(self.fields), "accuracy": self.accuracy}
+
+    def program(self, point: Any) -> Any:
+        return point.program
+
+    def problem_in_workers(self, points: Iterable[Any]) -> str | None:
+        where = f"simulator: {self.name} "
+        if self._module == "__main__":
+            return f"{where}is made in __main__, which other processes cannot import; put it into a module"
+        if getattr(sys.modules.get(self._module), self.name.partition(":")[2], None) is not self:
+            return f"{where}is no variable of its module, so other processes cannot import it; give it a name there"
+        return None
+
+    def contents(self, points: Iterable[Any]) -> Mapping[str, Any]:
+        return {}
+
+    def __reduce__(self) -> Any:
+        return named, (self.name,)
+
+    def __repr__(self) -> str:
+        return f"<simulator {self.name}, version {self.version}>"
 
 
-@overload
-def simulate(point: Point, seed: int, *, trace: Literal[False] = False) -> Row: ...
-@overload
-def simulate(point: Point, seed: Iterable[int], *, trace: Literal[False] = False) -> list[Row]: ...
-@overload
-def simulate(point: Point, seed: int | Iterable[int], *, trace: Literal[True]) -> list[Row]: ...
-@overload
-def simulate(point: Point, seed: int | Iterable[int], *, trace: bool) -> Row | list[Row]: ...
-def simulate(point: Point, seed: int | Iterable[int], *, trace: bool = False) -> Row | list[Row]:
-    """The row that a sweep writes for (point, seed), without `seconds` and `bucket`: a dict of the
-    columns in table order.
-
-    For a list of seeds it returns a list of rows. Of a run that trains on, it is the row of the
-    last step; with `trace` it returns a list of the rows of all recorded steps, in order of step,
-    seed by seed. The first call for a shape compiles its program, which takes seconds; points of
-    similar sizes share it, and the compiled program is kept for later processes. Raises PointError
-    for what is no point, for seeds out of range or too many, and for a point that needs more than
-    80 % of this machine's memory.
-
-        >>> from jaxrecall import Point, simulate
-        >>> point = Point(V=64, N=1024, d=32, L=8)
-        >>> row = simulate(point, seed=0)
-        >>> rows = simulate(point, seed=range(8))
-        >>> losses = [row["loss"] for row in simulate(point.replace(steps=100, lr=0.1), seed=0, trace=True)]
-    """
-    from ..simulator import program  # starts JAX
-
-    expect("point", point, Point, "a jaxrecall.Point", PointError)
-    several = isinstance(seed, Iterable) and not isinstance(seed, str)
-    seeds = as_list("seed", seed, SEEDS, PointError) if several else [seed]
-    wanted = [Run(point, checked_seed(one)) for one in seeds]
-    _check_memory(point)
-    program.start()
-    runs = _rows(point, wanted)
-    if trace:
-        return [row for rows in runs for row in rows]
-    last = [rows[-1] for rows in runs]
-    return last if several else last[0]
+def _problems(fn: Any, fields: Any, columns: Any, accuracy: Any, version: Any) -> list[str]:
+    """What is wrong with the arguments of a simulator."""
+    lines = [] if callable(fn) else [f"fn: got {shown(fn)}; allowed: a function of a point and a key"]
+    if type(version) is not int or version < 1:
+        lines.append(f"version: got {shown(version)}; allowed: whole numbers from 1")
+    for path, name in [("fields", name) for name in fields] + [("columns", name) for name in columns]:
+        if not isinstance(name, str) or not name.isidentifier() or name.startswith("_"):
+            lines.append(f"{path}: got the name {shown(name)}; allowed: letters, digits and _")
+        elif name in RESERVED or hasattr(CustomPoint, name):
+            lines.append(f"{path}.{name}: is reserved for the sweep; choose another name. Reserved: {', '.join(RESERVED)}")
+        elif path == "columns" and name in fields:
+            lines.append(f"columns.{name}: is a field, too; choose another name")
+    types = "with int, float, bool or str as the type"
+    for name, of in fields.items():
+        if not isinstance(of, tuple) or len(of) != 5 or of[0] not in TYPES or of[4] not in ("static", "traced"):
+            lines.append(f'fields.{name}: got {shown(of)}; allowed: (type, default, low, high, "static" or "traced"), {types}')
+        elif of[0] is str and (of[4] != "static" or not isinstance(of[2], (tuple, list))):
+            lines.append(f"fields.{name}: got {shown(of)}; allowed: a text is static, and has its allowed values in place of low")
+    for name, of in columns.items():
+        if not isinstance(of, tuple) or len(of) != 2 or of[0] not in TYPES:
+            lines.append(f"columns.{name}: got {shown(of)}; allowed: (type, meaning), {types}")
+    if accuracy not in columns or columns[accuracy][0] not in (float, int):
+        lines.append(f"accuracy: got {shown(accuracy)}; allowed: a column of numbers: {', '.join(map(str, columns))}")
+    return lines
 
 
-def _check_memory(point: Point) -> None:
-    """Raises PointError for a point whose program needs more memory than there is."""
-    need, limit = peak_bytes(Shape.rounded(point)), memory_limit()
-    if need > limit:
-        name = max(("V", "d", "m"), key=lambda size: getattr(point, size))
-        sizes = ", ".join(f"{size}={getattr(point, size)}" for size in ("V", "d", "m"))
-        message = f"got {sizes}, which needs about {need / 2**20:.0f} MiB; allowed: {limit / 2**20:.0f} MiB, 80 % of this machine's memory"
-        raise PointError([Problem(name, message)])
+def _declared(name: str, kind: type, default: Any, low: Any, high: Any, treated: str) -> tuple[str, str, Any]:
+    """The name, type and declaration of a field, as those of our points."""
+    most = 2**31 - 1 if kind is int and treated == "traced" else math.inf
+    limits: dict[str, Any] = {"choices": lambda: tuple(low)} if kind is str else {}
+    if kind in (int, float):
+        limits = {"low": -most if low is None else low, "high": most if high is None else high}
+    metadata = {"kind": treated, "symbol": "", "legend": name, **limits}
+    return name, kind.__name__, field(default=MISSING if default is None else default, metadata=metadata)
 
 
-def _rows(point: Point, runs: Sequence[Run]) -> list[list[Row]]:
-    """The rows of runs of one point, in their order. Those that a bound rejects run once more, in the exact form."""
-    from ..simulator import program
+class CustomPoint:
+    """A point of a simulator of one's own."""
 
-    found: dict[Run, list[Metrics]] = {}
-    shape = Shape.rounded(point)
-    while shape and (left := [run for run in runs if run not in found]):
-        compiled = program.compiled(shape)
-        for i in range(0, len(left), compiled.batch):
-            batch = left[i : i + compiled.batch]
-            found |= {run: metrics for run, metrics in zip(batch, program.execute(compiled, batch)[0], strict=True) if metrics}
-        shape = shape.fallback
-    whole = (program.rows(run, found[run], Shape.rounded(point), "highest", None) for run in runs)
-    return [[{name: value for name, value in row.items() if name not in ("seconds", "bucket")} for row in of_run] for of_run in whole]
+    simulator: ClassVar[Simulator]
+    recorded_steps: ClassVar[tuple[int, ...]] = (1,)
+
+    def __post_init__(self) -> None:
+        problems: list[Problem] = []
+        for name, f in self.simulator.fields.items():
+            object.__setattr__(self, name, checked_value(name, getattr(self, name), str(f.type), f.metadata, problems))
+        if problems:
+            raise PointError(problems)
+
+    @cached_property
+    def point_id(self) -> str:
+        """16 hex digits: a hash of the simulator, its version and all fields, floats to 12 significant digits."""
+        values = {name: f"{value:.12g}" if isinstance(value, float) else value for name, value in self.as_given().items()}
+        named = {"simulator": self.simulator.name, "version": self.simulator.version, "fields": values}
+        return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:16]
+
+    @cached_property
+    def program(self) -> StaticProgram:
+        """What is compiled for it."""
+        static = [(name, getattr(self, name)) for name, f in self.simulator.fields.items() if f.metadata["kind"] == "static"]
+        return StaticProgram(self.simulator.name, tuple(static))
+
+    def as_given(self) -> dict[str, Any]:
+        """Arguments that rebuild this point."""
+        return {name: getattr(self, name) for name in self.simulator.fields}
+
+    def replace(self, **changes: Any) -> CustomPoint:
+        """A changed copy."""
+        return self.simulator.make_point(self.as_given() | changes)
+
+    def __reduce__(self) -> Any:
+        return Simulator.make_point, (self.simulator, self.as_given())
+
+
+@dataclass(frozen=True, order=True)
+class StaticProgram:
+    """A simulator at one combination of its static fields."""
+
+    simulator: str
+    static: tuple[tuple[str, Any], ...]
+    fallback: ClassVar[None] = None
+
+    def __str__(self) -> str:
+        return " ".join([self.simulator, *(f"{name}={value}" for name, value in self.static)])
+
+
+def named(name: str) -> Simulator:
+    """The simulator that a grid file names as module:name; raises UsageError."""
+    module, _, attribute = name.partition(":")
+    allowed = "allowed: module:name of a jaxrecall.Simulator, such as perceptron:simulator"
+    if not attribute or not all(part.isidentifier() for part in (*module.split("."), attribute)):
+        raise UsageError(f"simulator: got {name!r}; {allowed}")
+    try:
+        found = getattr(import_module(module), attribute)
+    except Exception as error:  # whatever the module of a user raises
+        raise UsageError(f"simulator: {name} cannot be imported ({type(error).__name__}: {error}); {allowed}") from error
+    if not isinstance(found, Simulator):
+        raise UsageError(f"simulator: {name} is of type {type(found).__name__}; {allowed}")
+    return found
+
+
+def add_to_path(folders: Iterable[str]) -> None:
+    """Makes modules in the folders importable, after everything that is importable already."""
+    sys.path += [folder for folder in folders if folder not in sys.path]
 
 
 def limited_by_kappa(rows: Any, axes: Iterable[str], along: str = "N") -> str:

@@ -31,7 +31,7 @@ from jaxrecall.analysis.fit.runs import LAST, at_steps
 from jaxrecall.analysis.report import PICTURES, draw
 from jaxrecall.errors import FitError, TheoryError
 from jaxrecall.sweep.__main__ import main as sweep
-from jaxrecall.sweep.store.store import Store
+from jaxrecall.sweep.store import Store
 
 cli = importlib.import_module("jaxrecall.report")
 fit_cli = importlib.import_module("jaxrecall.analysis.fit.__main__")

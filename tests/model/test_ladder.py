@@ -13,7 +13,7 @@ from jaxrecall.model.reference.metrics import measure
 from jaxrecall.model.reference.realization import realize
 from jaxrecall.model.reference.steps import in_float64, three_step
 from jaxrecall.simulator.shape import Shape
-from jaxrecall.sweep.simulators import simulate
+from jaxrecall.sweep.runners import simulate
 
 
 def test_one_sample():

@@ -7,7 +7,7 @@ from jaxrecall.model.point import Point
 from jaxrecall.model.reference.realization import realize
 from jaxrecall.model.reference.steps import in_float64
 from jaxrecall.simulator.shape import Shape
-from jaxrecall.sweep.simulators import simulate
+from jaxrecall.sweep.runners import simulate
 
 from helpers import relative, streamed  # isort: skip
 

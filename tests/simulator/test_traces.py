@@ -31,12 +31,12 @@ from jaxrecall.simulator.rows import finish
 from jaxrecall.sweep import plan as planning
 from jaxrecall.sweep.__main__ import main as sweep
 from jaxrecall.sweep.grid import read_grid
-from jaxrecall.sweep.rounds import Rounds, known_rows
+from jaxrecall.sweep.grid.file import Settings
+from jaxrecall.sweep.rounds import Rounds
 from jaxrecall.sweep.running.progress import Events, Progress
 from jaxrecall.sweep.running.recorder import Recorder
-from jaxrecall.sweep.settings import Settings
+from jaxrecall.sweep.store import PART_ROWS, Store
 from jaxrecall.sweep.store.load import frame_of, load
-from jaxrecall.sweep.store.store import PART_ROWS, Store
 from jaxrecall.sweep.store.table import SCHEMA
 
 fit_cli = importlib.import_module("jaxrecall.analysis.fit.__main__")
@@ -126,7 +126,8 @@ def test_a_run_that_its_form_turns_away_has_no_rows():
 def test_a_run_is_done_when_its_last_step_is_there(store):
     store.write(trace(0, *STEPS) + trace(1, *STEPS)[:2] + [row(2, step=3, steps=3, code_version=CODE_VERSION)])
     assert store.done(CODE_VERSION, "highest").runs == {RunId(row(i)["point_id"], i) for i in (0, 2)}
-    assert known_rows(store) == {RunId(row(0)["point_id"], 0): 0.007, RunId(row(2)["point_id"], 2): row(2)["accuracy"]}
+    accuracies = {RunId(row(0)["point_id"], 0): (0.007,), RunId(row(2)["point_id"], 2): (row(2)["accuracy"],)}
+    assert store.last_values("accuracy")[0] == {(CODE_VERSION, "highest"): accuracies}
     assert not store.done(CODE_VERSION, "high").runs
     assert store.done(0, "highest").foreign == {(CODE_VERSION, "highest"): 2}, "runs are counted, not rows"
 
@@ -216,7 +217,7 @@ def test_runs_are_counted_and_rows_of_a_run_go_into_one_part(store):
 
 def test_slurm_counts_runs_as_their_parts_appear(store):
     pytest.importorskip("submitit")
-    from jaxrecall.sweep.workers.slurm import Arrivals
+    from jaxrecall.sweep.running.slurm import Arrivals
 
     runs = [Run(POINT, seed) for seed in range(3)]
     out = io.StringIO()

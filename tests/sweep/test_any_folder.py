@@ -18,8 +18,8 @@ from jaxrecall import compact, load, report, status, sweep
 from jaxrecall.analysis.fit import __main__ as fit
 from jaxrecall.errors import StoreError
 from jaxrecall.sweep.api import thresholds
-from jaxrecall.sweep.store.files import read_json
-from jaxrecall.sweep.store.store import Store
+from jaxrecall.sweep.files import read_json
+from jaxrecall.sweep.store import Store
 
 GRID = """
 name: tiny

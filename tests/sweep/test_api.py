@@ -31,8 +31,8 @@ from jaxrecall.model.laws import Gaussian
 from jaxrecall.sweep import api
 from jaxrecall.sweep.__main__ import main
 from jaxrecall.sweep.grid import as_grid, rebuilt
-from jaxrecall.sweep.store.store import MemoryStore
-from jaxrecall.sweep.workers.options import Engine
+from jaxrecall.sweep.running.options import Engine
+from jaxrecall.sweep.store import MemoryStore
 
 BASE = {"V": 20, "d": 12, "L": 3, "n_test": 200}  # one program serves most tests
 GRID = {"name": "tiny", "base": BASE, "seeds": {"count": 2}, "blocks": [{"axes": {"N": [100, 600]}}], "run": {"part_seconds": 0}}

@@ -16,8 +16,8 @@ from jaxrecall.simulator.shape import Shape
 from jaxrecall.sweep import calibration, plan
 from jaxrecall.sweep.calibration import Calibration, Rates, cores
 from jaxrecall.sweep.cost import Amounts, operations, peak_bytes, work
+from jaxrecall.sweep.runners import runner_for, simulate
 from jaxrecall.sweep.running.progress import Progress
-from jaxrecall.sweep.simulators import runner_for, simulate
 
 LARGE = Shape(256, 128, 0, "none", "counts")
 
@@ -180,7 +180,7 @@ def test_width_is_bounded_by_memory():
 
 
 def test_simulate_refuses_a_point_that_does_not_fit_in_memory(monkeypatch):
-    monkeypatch.setattr("jaxrecall.sweep.simulators.memory_limit", lambda: 2**30)
+    monkeypatch.setattr("jaxrecall.sweep.runners.memory_limit", lambda: 2**30)
     with pytest.raises(PointError, match=r"^d: got V=2, d=65536, m=0, which needs about \d+ MiB; allowed: 1024 MiB"):
         simulate(Point(V=2, N=1, d=65536, L=1), seed=0)
 

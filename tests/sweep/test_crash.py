@@ -32,7 +32,7 @@ from jaxrecall.status import survey
 from jaxrecall.sweep.running import recorder
 from jaxrecall.sweep.running.progress import Events, Progress
 from jaxrecall.sweep.running.recorder import Saver
-from jaxrecall.sweep.store.store import PART_BYTES, ROW_BYTES, Store
+from jaxrecall.sweep.store import PART_BYTES, ROW_BYTES, Store
 
 SMALL = """
 name: small

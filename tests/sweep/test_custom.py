@@ -22,8 +22,8 @@ import jaxrecall
 from jaxrecall.errors import GridError, StoreError, UsageError
 from jaxrecall.status import main as status
 from jaxrecall.sweep.__main__ import main
-from jaxrecall.sweep.custom import RESERVED
 from jaxrecall.sweep.grid import as_grid
+from jaxrecall.sweep.simulators import RESERVED
 
 pytestmark = pytest.mark.skipif("simulator" not in inspect.signature(as_grid).parameters, reason="grids take no simulator yet")
 

@@ -37,16 +37,16 @@ from jaxrecall.status import survey
 from jaxrecall.sweep import plan
 from jaxrecall.sweep.__main__ import main
 from jaxrecall.sweep.grid import read_grid
+from jaxrecall.sweep.grid.file import Settings
 from jaxrecall.sweep.plan import Chunk
+from jaxrecall.sweep.running import local
 from jaxrecall.sweep.running.job import carry_out, prepare
 from jaxrecall.sweep.running.progress import Failure, Progress, plural
 from jaxrecall.sweep.running.recorder import Outcome, Recorder
-from jaxrecall.sweep.settings import Settings
+from jaxrecall.sweep.running.scheduler import MAX_FAILED_STARTS, TRIES, Scheduler, Workers
+from jaxrecall.sweep.running.worker import STOP, Event, Setup, Worker
 from jaxrecall.sweep.shard import Shard
-from jaxrecall.sweep.store.store import MemoryStore
-from jaxrecall.sweep.workers import local
-from jaxrecall.sweep.workers.scheduler import MAX_FAILED_STARTS, TRIES, Scheduler, Workers
-from jaxrecall.sweep.workers.worker import STOP, Event, Setup, Worker
+from jaxrecall.sweep.store import MemoryStore
 
 if find_spec("submitit"):
     import submitit  # noqa: F401  its loggers keep the stdout of this moment, and that of a test is closed at its end
@@ -701,7 +701,7 @@ def test_a_chunk_that_always_fails_on_ray_is_told_and_the_rest_goes_on(home, tmp
 @pytest.mark.system
 @needs_ray
 def test_ray_workers_find_modules_in_the_folders_they_are_given(tmp_path, monkeypatch):
-    from jaxrecall.sweep.workers.ray import RayWorkers, Request
+    from jaxrecall.sweep.running.ray import RayWorkers, Request
 
     check_import_paths(tmp_path, monkeypatch, lambda folders: RayWorkers(Request(None, 1, {"CPU": 1.0}, Setup(folders, {}), 1)))
 
@@ -760,7 +760,7 @@ def test_an_interrupt_cancels_the_array(sweeps, alone, tmp_path):
 @needs_submitit
 def test_slurm_gets_its_options(tmp_path, monkeypatch):
     """What sbatch would read, as submitit writes it; there is no Slurm here."""
-    from jaxrecall.sweep.workers import slurm
+    from jaxrecall.sweep.running import slurm
 
     for name in ("srun", "sbatch"):
         (tmp_path / name).write_text("#!/bin/sh\n")

@@ -23,7 +23,7 @@ from jaxrecall.model.point import Point
 from jaxrecall.sweep.grid import as_grid, json_schema, read_grid, rebuilt
 from jaxrecall.sweep.grid.document import read_document
 from jaxrecall.sweep.grid.expr import FUNCTIONS, parse
-from jaxrecall.sweep.settings import Settings
+from jaxrecall.sweep.grid.file import Settings
 
 BASE = "base: {V: 64, N: 100, d: 32, L: 8}\n"
 EXAMPLE = """\
@@ -1051,7 +1051,7 @@ def test_lists_from_python_are_bounded(monkeypatch):
     assert as_grid(point, range(3)).seeds == range(3)
     with pytest.raises(GridError, match="2000000000 seeds = 2000000000 runs; allowed: 1000000 runs"):
         as_grid(point, range(2_000_000_000))
-    monkeypatch.setattr("jaxrecall.sweep.grid.grid.MAX_LIST", 5)
+    monkeypatch.setattr("jaxrecall.sweep.grid.MAX_LIST", 5)
     with pytest.raises(GridError, match="got count of more than 5 values"):
         as_grid(point, itertools.count())
     endless = {"name": "endless"}

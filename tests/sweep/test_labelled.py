@@ -11,8 +11,8 @@ from test_store import rows
 from jaxrecall import run
 from jaxrecall.errors import StoreError
 from jaxrecall.model.columns import COLUMNS, FIELDS, is_parameter
+from jaxrecall.sweep.store import Store
 from jaxrecall.sweep.store.load import labelled, load
-from jaxrecall.sweep.store.store import Store
 
 xr = pytest.importorskip("xarray")
 

@@ -13,7 +13,7 @@ from jaxrecall.compact import compact
 from jaxrecall.model.columns import CODE_VERSION
 from jaxrecall.sweep.__main__ import main as sweep
 from jaxrecall.sweep.grid import Grid, read_grid
-from jaxrecall.sweep.store.store import Store
+from jaxrecall.sweep.store import Store
 
 GRID = """
 name: small

@@ -25,9 +25,9 @@ from jaxrecall import compact as cli
 from jaxrecall.compact import compact, compaction_lock
 from jaxrecall.errors import StoreError
 from jaxrecall.model.columns import COLUMNS
-from jaxrecall.sweep.store.files import atomic_write
+from jaxrecall.sweep.files import atomic_write
+from jaxrecall.sweep.store import Store
 from jaxrecall.sweep.store.load import load
-from jaxrecall.sweep.store.store import Store
 from jaxrecall.sweep.store.table import SCHEMA, read, read_file
 
 ROOT = Path(jaxrecall.__file__).parents[1]
@@ -51,7 +51,7 @@ from jaxrecall.model.columns import COLUMNS
 from jaxrecall.errors import StoreError
 from jaxrecall.compact import compact
 from jaxrecall.sweep.store.load import load
-from jaxrecall.sweep.store.store import Store
+from jaxrecall.sweep.store import Store
 {inspect.getsource(row)}
 {inspect.getsource(rows)}
 """
@@ -852,7 +852,13 @@ def test_an_older_table_and_unknown_columns(store):
     extra = pa.Table.from_pylist(rows(2), SCHEMA).append_column("mood", pa.array(["good"]))
     pq.write_table(extra.select(extra.column_names[::-1]), store.parts / "extra.parquet")
     store.write(rows(3))
-    assert {run[1]: n for _, run, n in store.rows("n_tied")[0]} == {0: None, 1: None, 2: row(2)["n_tied"], 3: row(3)["n_tied"]}
+    values = store.last_values("n_tied")[0]
+    assert {run.seed: n for runs in values.values() for run, (n,) in runs.items()} == {
+        0: None,
+        1: None,
+        2: row(2)["n_tied"],
+        3: row(3)["n_tied"],
+    }
     assert compact(store.folder, prune=True).n_rows == 4
     for frame in (quiet_load(store.folder), pd.read_parquet(store.table)):
         assert list(frame.columns) == [*COLUMNS, "mood"]

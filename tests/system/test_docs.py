@@ -20,9 +20,9 @@ from jaxrecall.model.columns import COLUMNS
 from jaxrecall.model.point import FIELDS
 from jaxrecall.sweep.__main__ import main as sweep
 from jaxrecall.sweep.grid import read_grid
+from jaxrecall.sweep.running.options import chosen as engine
 from jaxrecall.sweep.search import OUTCOMES
 from jaxrecall.sweep.shard import chosen
-from jaxrecall.sweep.workers.options import chosen as engine
 
 PAGES = {path.relative_to(ROOT).as_posix(): path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
 README = PAGES["README.md"]

@@ -11,8 +11,8 @@ from helpers import ROOT
 
 from jaxrecall.sweep.__main__ import main, parser
 from jaxrecall.sweep.grid import json_schema, read_grid
+from jaxrecall.sweep.running.options import chosen as engine
 from jaxrecall.sweep.shard import chosen
-from jaxrecall.sweep.workers.options import chosen as engine
 
 GRIDS = sorted((ROOT / "sweeps").glob("*.yaml"))
 

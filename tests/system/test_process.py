@@ -15,7 +15,7 @@ from helpers import ROOT
 
 from jaxrecall.process import Interrupts
 from jaxrecall.status import survey
-from jaxrecall.sweep.store.store import Store
+from jaxrecall.sweep.store import Store
 
 GRID = """
 name: tiny

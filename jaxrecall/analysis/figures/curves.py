@@ -16,7 +16,7 @@ import pandas as pd
 
 from ...model.point import FIELDS, LAW_FIELDS, SAME_AS
 from ...model.training import TRAINS
-from ...sweep.store.files import atomic_write
+from ...sweep.files import atomic_write
 from ..fit.axes import is_own
 from . import predict
 from .axis import Axis, column, columns_in

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 from ...cli import Parser, called
 from ...errors import Refused
+from ...sweep.files import local_path
 from ...sweep.running.progress import PLAIN_EVERY_SECONDS, now_and_then
-from ...sweep.store.files import local_path
 from . import runs
 from .axes import ALONG, along_of
 from .estimate import METHODS, REPORTED

@@ -14,7 +14,7 @@ import numpy as np
 from ...errors import FitError, UsageError, as_list, shown
 from ...model.columns import EXTRA_COLUMNS, is_parameter
 from ...model.point import FIELDS
-from ...sweep.store.files import is_folder
+from ...sweep.files import is_folder
 from ...sweep.store.load import load
 from ...sweep.store.table import about
 from .axes import as_given, is_own, seed_columns

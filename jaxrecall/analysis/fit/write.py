@@ -10,7 +10,7 @@ from typing import Any
 
 from ...errors import FitError, UsageError
 from ...model.point import FIELDS
-from ...sweep.store.files import atomic_write, holds_results
+from ...sweep.files import atomic_write, holds_results
 from .latex import latex
 from .tables import DIAGNOSTICS, EXPONENTS, THRESHOLDS
 

@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 
 from ...errors import FitError, UsageError
+from ...sweep.files import atomic_write, holds_results, local_path
 from ...sweep.running.status import survey
-from ...sweep.store.files import atomic_write, holds_results, local_path
-from ...sweep.store.store import Store
+from ...sweep.store import Store
 from ..figures import critical, curves, maps, noise, predict
 from ..figures.paper import look
 from ..figures.study import Roles, Study, roles, study

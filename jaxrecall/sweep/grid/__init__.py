@@ -1,6 +1,8 @@
-"""The grid language: from a YAML file to points and seeds.
+"""A grid: the points and seeds that a YAML file, a dict, a point or several points describe.
 
-From bottom to top:
+`read_grid` and `as_grid` check keys and literal values, then names, and then make the
+points. All errors are raised together, as one GridError with a line for each. They use,
+from bottom to top:
 
     schema.json  what a grid file may hold, but for the names of fields
     schema       checks plain data against a JSON Schema
@@ -10,10 +12,236 @@ From bottom to top:
     document     YAML as plain data, with the line that every value came from, and --set
     names        finds names that are unknown, unused, missing, misplaced or given twice
     expand       blocks to points
-    grid         read_grid and as_grid: all of it, with every error at once
 """
 
-from .file import Limits, Search, json_schema
-from .grid import Grid, GridLike, as_grid, read_grid, rebuilt
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from ...errors import MAX_LIST, GridError, UsageError, as_list, refusal, shown
+from ...model.laws.array import paths_from, with_hashes
+from ...model.point import Point
+from ..simulators import RECALL, RecallSimulator, Simulator, named
+from .axes import Names, law_parameters
+from .document import Document, read_document
+from .expand import Line, OnProgress, expand, followers
+from .file import GridFile, Limits, Search, Settings, json_schema, plain, read_file
+from .names import WrongNames
 
 __all__ = ["Grid", "GridLike", "Limits", "Search", "as_grid", "json_schema", "read_grid", "rebuilt"]
+
+GridLike = Mapping[str, Any] | str | os.PathLike[str] | Point | Sequence[Point]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Points times seeds, with what the file says about how to run them.
+
+    `axes` names the fields in the file that take more than one value over the points,
+    and parameters of laws such as embedding.rho; `fixed` has the other fields that the
+    file gives, with their values. `resolved` is the grid as plain data:
+    read as a grid file, it gives the same grid. With a `search` each point stands for a
+    cell, whose points are in `lines`. `kept` has, by the id of a point, the helpers that become columns.
+    """
+
+    name: str
+    root_seed: int
+    seeds: Sequence[int]  # a range where the file gives a count, which may be very large in a search
+    points: tuple[Any, ...]
+    n_duplicates: int
+    n_excluded: int
+    axes: tuple[str, ...]
+    fixed: dict[str, Any]
+    limits: Limits
+    settings: Settings
+    search: Search | None
+    resolved: dict[str, Any]
+    simulator: RecallSimulator | Simulator = RECALL
+    lines: tuple[Line, ...] = field(default=(), compare=False)
+    kept: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, compare=False)
+
+    @property
+    def n_runs(self) -> int:
+        return len(self.points) * len(self.seeds)
+
+    @property
+    def kept_columns(self) -> dict[str, tuple[str, str]]:
+        """The columns of the helpers that are kept, with their Arrow type and meaning."""
+        names = self.resolved.get("keep", ())
+        return {name: (_arrow_type([row[name] for row in self.kept.values()]), "helper of the grid") for name in names}
+
+    @property
+    def searched(self) -> str:
+        """The field that a search varies, or where its axis is a helper the last field that follows it; empty without a search."""
+        return self.axes[-1] if self.search else ""
+
+
+def read_grid(path: str | Path, sets: Sequence[str] = (), on_progress: OnProgress = lambda done, of: None, simulator: Any = None) -> Grid:
+    """The grid in a YAML file.
+
+    Args:
+        path: the file.
+        sets: texts such as "base.V=512", each put over the file; later ones win.
+        on_progress: called with how many points are expanded, and of how many.
+        simulator: what simulates the points, an object or its import path
+            "module:name"; that of the file unless given, and without one that of this
+            package. It has a `name`, `fields` as `model.point.FIELDS`, and
+            `make_point(values)`.
+
+    Raises:
+        GridError: a line for each error, such as "grid.yaml:7: base.V: got -3; allowed:
+            ...".
+    """
+    return _grid(read_document(path, sets), on_progress, simulator)
+
+
+def rebuilt(resolved: dict[str, Any], simulator: Any = None) -> Grid:
+    """The grid that `Grid.resolved` was taken from; raises GridError if this version reads it otherwise."""
+    return _grid(Document("manifest.json", copy.deepcopy(resolved)), simulator=simulator)
+
+
+def as_grid(given: GridLike, seeds: int | Iterable[int] | None = None, simulator: Any = None) -> Grid:
+    """The grid that `given` stands for: a dict with the keys of a grid file, the path of one, a point, or a list of points.
+
+    Args:
+        given: tuples, ranges and NumPy arrays in it count as lists.
+        seeds: a count or a list, in place of the grid's own. Points have the one seed 0
+            unless given others.
+        simulator: as in `read_grid`.
+
+    Raises:
+        GridError: a line for each error.
+    """
+    if isinstance(given, (str, os.PathLike)):
+        document = read_document(os.fspath(given))
+    elif isinstance(given, Mapping):
+        try:
+            document = Document("grid", _as_yaml(given))
+        except RecursionError:
+            raise GridError("grid: is nested too deeply") from None
+    else:
+        document = Document("grid", _as_file([given] if hasattr(given, "as_given") else given))
+    if seeds is not None:
+        document.data["seeds"] = _as_seeds(seeds)
+        document.origins = {place: line for place, line in document.origins.items() if place[0] != "seeds"}
+    return _grid(document, simulator=simulator)
+
+
+def _grid(document: Document, on_progress: OnProgress = lambda done, of: None, simulator: Any = None) -> Grid:
+    """The grid that a document describes, whose paths are relative to its folder; raises GridError with a line for each error."""
+    given = document.data.get("simulator") if simulator is None else simulator
+    document.data.setdefault("name", Path(document.path).stem)
+    with paths_from(Path(document.path).parent):
+        names = Names(_imported(document, given) if isinstance(given, str) else simulator)
+        file, mistakes = read_file(document.data, names)
+        mistakes += WrongNames(document, file, names)
+        if lines := document.errors + [document.line(*mistake) for mistake in mistakes]:
+            raise GridError(lines)
+        expansion = expand(document, file, names, on_progress)
+        blocks = with_hashes(document.data.get("blocks"))
+    resolved = {"schema": 1, **plain(file), "limits": plain(file.limits), "search": file.search and plain(file.search)}
+    resolved |= {"seeds": _as_seeds(file.seeds), "blocks": blocks, "simulator": getattr(given, "name", given)}
+    return Grid(
+        name=file.name,
+        root_seed=file.root_seed,
+        seeds=file.seeds,
+        **expansion,
+        axes=_varying(file, names, expansion["points"]),
+        fixed=_fixed(file, names, expansion["points"]),
+        limits=file.limits,
+        settings=Settings(**file.run),
+        search=file.search,
+        resolved={name: value for name, value in resolved.items() if value is not None},
+        simulator=names.simulator,
+    )
+
+
+def _arrow_type(values: Sequence[Any]) -> str:
+    """The type of a column that holds all these values, of which None is null."""
+    kinds = {type(value) for value in values if value is not None}
+    if kinds == {int} and all(abs(value) < 2**63 for value in values if value is not None):
+        return "int64"
+    return "bool" if kinds == {bool} else "float64" if kinds <= {int, float} else "string"
+
+
+def _imported(document: Document, path: str) -> Any:
+    """The simulator at an import path; raises GridError."""
+    try:
+        return named(path)
+    except UsageError as error:
+        raise GridError(document.line(("simulator",), str(error).removeprefix("simulator: "))) from None
+
+
+def _varying(file: GridFile, names: Names, points: tuple[Any, ...]) -> tuple[str, ...]:
+    """The fields in axes and derive that take more than one value over the points, in the order of the file.
+
+    A law counts by its name without its numeric parameters, which count on their own.
+    The axis of a search comes last, or the fields that follow it where it is a helper.
+    """
+    written = [name for block in file.blocks for name in block.locations(())]
+    searched = file.search.axis if file.search else ""
+    following = {name for block in file.blocks for name in followers(block.derive, searched)}
+    values: dict[str, set[Any]] = {name: set() for name in dict.fromkeys(written) if name in names and name not in following}
+    for name in list(values):
+        for point in points:
+            value = names.value(point, name)
+            numbers = law_parameters(point) if name in names.laws else {}
+            mine = {parameter: number for parameter, number in numbers.items() if parameter.startswith(f"{name}.")}
+            for column, each in {name: value.partition("(")[0] if mine else value, **mine}.items():
+                values.setdefault(column, set()).add(each)
+    varying = [name for name, each in values.items() if len(each - {None} if "." in name else each) > 1]
+    if searched and searched not in names:
+        return (*varying, *(name for name in dict.fromkeys(written) if name in following and name in names.fields))
+    return (*varying, searched) if searched else tuple(varying)
+
+
+def _fixed(file: GridFile, names: Names, points: tuple[Any, ...]) -> dict[str, Any]:
+    """The fields that the file gives and that have one value over the points, with this value."""
+    given = dict.fromkeys([*file.base, *(name for block in file.blocks for name in block.locations(()))])
+    values = {name: {getattr(point, name) for point in points} for name in given if name in names.fields}
+    return {name: found.pop() for name, found in values.items() if len(found) == 1}
+
+
+def _as_seeds(seeds: int | Iterable[int]) -> Any:
+    """The seeds as a grid file gives them; a range stays one, however long it is."""
+    if isinstance(seeds, range) and seeds and seeds.step == 1:
+        return {"start": seeds[0], "count": seeds[-1] - seeds[0] + 1}
+    return _as_yaml(seeds if isinstance(seeds, Iterable) else {"count": seeds})
+
+
+def _as_yaml(value: Any) -> Any:
+    """`value` as YAML would give it: dicts, lists, text, numbers. The caller's own dicts and lists stay as they are."""
+    if hasattr(value, "tolist"):  # NumPy's numbers and arrays, pandas' columns
+        return value.tolist()
+    if isinstance(value, Mapping):
+        if wrong := [key for key in value if not isinstance(key, str)]:
+            raise GridError(f"grid: got {shown(wrong[0])} as a key; allowed: names")
+        return {key: _as_yaml(item) for key, item in value.items()}
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        items = [_as_yaml(item) for item in islice(value, MAX_LIST + 1)]
+        if len(items) > MAX_LIST:
+            raise GridError(f"grid: got {type(value).__name__} of more than {MAX_LIST} values; allowed: lists of up to {MAX_LIST}")
+        return items
+    return value
+
+
+def _as_file(points: Any) -> dict[str, Any]:
+    """A grid file of these points: what they have in common is the base, and each has a block for the rest."""
+    allowed = "a dict with the keys of a grid file, its path, a Point, or a list of Points"
+    points = as_list("grid", points, allowed, GridError)
+    if not points or not all(hasattr(point, "as_given") for point in points):
+        got = shown(next((point for point in points if not hasattr(point, "as_given")), points))
+        raise refusal("grid", got, allowed, GridError)
+    roots = sorted({point.root_seed for point in points})
+    if len(roots) > 1:
+        raise GridError(f"grid: got points of root_seed {', '.join(map(str, roots))}; allowed: points of one root_seed")
+    fields = [{name: value for name, value in point.as_given().items() if name != "root_seed"} for point in points]
+    base = {name: value for name, value in fields[0].items() if all(name in own and own[name] == value for own in fields)}
+    own = [{name: value for name, value in each.items() if name not in base} for each in fields]
+    return {"name": "points", "root_seed": roots[0], "base": base} | ({"blocks": [{"axes": axes} for axes in own]} if any(own) else {})

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import Problem
-from ...model.columns import COLUMNS
 from ...model.laws import LAWS
-from ...model.point import FIELDS, checked_field, law_parameters, make_point
+from ...model.point import FIELDS, checked_field, law_parameters
+from ..simulators import RECALL
 from .expr import MAX_BITS
 from .schema import Schema, refuse
 
@@ -29,17 +29,11 @@ SCHEMA = Path(__file__).with_name("schema.json")
 _JSON_TYPES = {"int": "integer", "float": "number", "bool": "boolean"}
 
 
-class RecallFields:
-    """The simulator of this package."""
-
-    name, fields, columns, make_point = "jaxrecall", FIELDS, COLUMNS, staticmethod(make_point)
-
-
 class Names:
     """The fields of a simulator as a grid uses them."""
 
     def __init__(self, simulator: Any = None):
-        self.simulator = simulator or RecallFields
+        self.simulator = simulator or RECALL
         self.fields: dict[str, Field[Any]] = dict(self.simulator.fields)
         self.laws = {name for name, f in self.fields.items() if f.metadata.get("law")}
         self.required = [name for name, f in self.fields.items() if f.default is MISSING]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from ...model.point import MAX_SEED
 from .axes import Names
@@ -67,6 +67,23 @@ class Limits:
 
     max_runs: int
     max_bytes: int | None = None
+
+
+Precision = Literal["highest", "high", "default"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a plan is carried out, by any engine: the section `run` of a file, and --fail-fast."""
+
+    precision: Precision = "highest"
+    """Precision of matrix products, as JAX names it."""
+
+    part_seconds: float = 5.0
+    """Finished rows are saved this often: a kill loses little, and a day of work is still at most 17,000 files."""
+
+    fail_fast: bool = False
+    """Whether the first failed chunk stops the sweep."""
 
 
 @dataclass(frozen=True)

@@ -17,14 +17,12 @@ from ...model.point import Run, RunId
 from ...process import Interrupts
 from ..calibration import cores
 from ..cost import memory_limit, peak_bytes
-from ..custom import Simulator
 from ..grid import Grid
 from ..plan import Plan
 from ..plan import make as make_plan
-from ..rounds import Rounds, known_rows
+from ..rounds import Rounds
 from ..shard import Shard, without_shard
-from ..simulators import RecallSimulator, simulator_of
-from ..store.store import PART_ROWS, Done, Store
+from ..store import PART_ROWS, Done, Store
 from . import programs
 from .progress import Progress, duration, plural
 from .recorder import Outcome, Recorder
@@ -45,7 +43,6 @@ class Job:
     shard: Shard | None
     pad_to: tuple[int, int, int] | None
     resume_command: str
-    simulator: RecallSimulator | Simulator
 
     search: Rounds | None
     """The searches of all cells, where the grid has a `search`."""
@@ -139,7 +136,7 @@ class Job:
         """The contents of manifest.json: the grid, versions, the commit if known, and the command that resumes the job."""
         return {
             "grid": self.grid.resolved,
-            "code_version": self.simulator.version,
+            "code_version": self.grid.simulator.version,
             "precision": self.plan.settings.precision,
             "versions": versions(),
             **({"commit": known} if (known := commit()) else {}),
@@ -205,13 +202,14 @@ def prepare(
     settings = replace(grid.settings, fail_fast=fail_fast)
     store = folder if isinstance(folder, Store) else Store(folder)
     store.check()
-    simulator = simulator_of(grid)
+    simulator = grid.simulator
     done = _done(store, simulator.name, simulator.version, settings.precision)
     limit = grid.limits.max_bytes or memory_limit()
     search, wanted = None, set[RunId]()
     if grid.search:
-        known = known_rows(store, simulator.accuracy) if done.runs else {}
-        search = Rounds(grid, known, simulator, settings, pad_to, limit)
+        known = store.last_values(simulator.accuracy)[0] if done.runs else {}
+        mine = known.get((simulator.version, settings.precision), {})
+        search = Rounds(grid, {run: accuracy for run, (accuracy,) in mine.items()}, settings, pad_to, limit)
         plan, n_done = search.guess, len(search.used)
     else:
         runs = shard.of(grid.points, grid.seeds) if shard else [Run(point, seed) for point in grid.points for seed in grid.seeds]
@@ -221,9 +219,9 @@ def prepare(
         n_done = len(wanted) - plan.n_runs
     _check_memory(plan, limit)
     store.keep(simulator.columns, grid.kept_columns, grid.kept)
-    store.about = simulator.about() | {"axes": list(grid.axes), "searched": grid.searched, "fixed": _fixed(grid)}
+    store.about = simulator.about() | {"axes": list(grid.axes), "searched": grid.searched, "fixed": grid.fixed}
     store.about |= {"kept": [*grid.kept_columns]} if grid.kept_columns else {}
-    return Job(grid, store, shard, pad_to, resume_command, simulator, search, wanted, n_done, plan, [*_remarks(grid, store, done, search)])
+    return Job(grid, store, shard, pad_to, resume_command, search, wanted, n_done, plan, [*_remarks(grid, store, done, search)])
 
 
 def _remarks(grid: Grid, store: Store, done: Done, search: Rounds | None) -> Iterator[str]:
@@ -278,17 +276,6 @@ def _done(store: Store, simulator: str, code_version: int, precision: str) -> Do
     return done
 
 
-def _fixed(grid: Grid) -> dict[str, Any]:
-    """The fields that the grid gives and that have one value over all points."""
-    given = dict.fromkeys(grid.resolved["base"])
-    for block in grid.resolved.get("blocks", ()):
-        axes, zipped = dict(block.get("axes", {})), block.get("axes", {}).get("zip", [])
-        for group in (axes, block.get("derive", {}), *(zipped if isinstance(zipped, list) else [zipped])):
-            given.update(dict.fromkeys(group))
-    values = {name: {getattr(point, name) for point in grid.points} for name in given if hasattr(grid.points[0], name)}
-    return {name: found.pop() for name, found in values.items() if len(found) == 1}
-
-
 def carry_out(job: Job, execute: Executor, progress: Progress, interrupts: Interrupts) -> Outcome:
     """Creates the results folder if needed, and runs what is missing in it, round by round.
 
@@ -298,7 +285,7 @@ def carry_out(job: Job, execute: Executor, progress: Progress, interrupts: Inter
     first = islice((run for chunk in job.plan.chunks for run in chunk.runs), PART_ROWS if job.to_do else 0)
     job.store.prepare(job.manifest(), sum(len(run.point.recorded_steps) for run in first))
     job.store.clear_failures(job.runs)
-    progress.accuracy_column = job.simulator.accuracy
+    progress.accuracy_column = job.grid.simulator.accuracy
     if job.search:
         progress.n_cells, progress.cells_finished = len(job.search.cells), job.search.finished
     else:

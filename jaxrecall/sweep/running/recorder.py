@@ -14,8 +14,8 @@ from ...model.point import RunId
 from ...process import FAILED, INTERRUPTED, OK, Interrupts
 from ..calibration import Measured
 from ..plan import Chunk, Plan
-from ..simulators import Runner, runner_for
-from ..store.store import Store
+from ..runners import Runner, runner_for
+from ..store import Store
 from .progress import Failure, Progress, Traces, duration, plural
 
 WAITS = (1.0, 2.0, 5.0, 10.0, 20.0, 40.0)

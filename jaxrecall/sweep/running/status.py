@@ -14,15 +14,11 @@ from typing import Any
 from ...errors import GridError, StoreError, UsageError
 from ...model.columns import STATUSES
 from ...model.point import Run, RunId
-from ..custom import Simulator, add_to_path
+from ..files import Unreadable, holds_results, is_file, read_json
 from ..grid import Grid, rebuilt
 from ..rounds import Rounds
-from ..simulators import RECALL, RecallSimulator, simulator_of
-from ..store.files import Unreadable, holds_results, is_file, read_json
-from ..store.store import Store
-
-Version = tuple[int, str]
-"""code_version and precision."""
+from ..simulators import RECALL, RecallSimulator, Simulator, add_to_path
+from ..store import LastValues, Store, Version
 
 LastRow = tuple[str, float | None, float | None]
 """Status, seconds and accuracy."""
@@ -48,11 +44,11 @@ def survey(*folders: str | Path) -> dict[str, Any]:
     manifest, grid, remark = _manifest(stores[0])
     if any(_manifest(store)[0].get("grid") != manifest.get("grid") for store in stores[1:]):
         remark = f"the folders hold different grids; the runs to do are counted for the grid of {stores[0].folder}"
-    simulator = simulator_of(grid) if grid else RECALL
+    simulator = grid.simulator if grid else RECALL
     found, unreadable = _rows(stores, simulator.accuracy)
     version = _version(manifest, grid, simulator, found)
     mine = found.pop(version, {})
-    runs, progress = _runs(grid, mine, simulator)
+    runs, progress = _runs(grid, mine)
     done = [row for run, row in mine.items() if run in runs]
     todo = len(runs) - len(done)
     failures, no_record = _failures(stores, mine.keys())
@@ -78,9 +74,7 @@ def survey(*folders: str | Path) -> dict[str, Any]:
     }
 
 
-def _version(
-    manifest: dict[str, Any], grid: Grid | None, simulator: RecallSimulator | Simulator, found: dict[Version, dict[RunId, LastRow]]
-) -> Version:
+def _version(manifest: dict[str, Any], grid: Grid | None, simulator: RecallSimulator | Simulator, found: LastValues) -> Version:
     """The code_version and precision that the next call would have; the usual one of the rows where the manifest does not say."""
     usual = max(found, key=lambda version: len(found[version]), default=(simulator.version, "highest"))
     given, precision = manifest.get("grid"), manifest.get("precision")
@@ -88,10 +82,10 @@ def _version(
     return usual[0] if unknown else simulator.version, precision if isinstance(precision, str) else usual[1]
 
 
-def _runs(grid: Grid | None, mine: dict[RunId, LastRow], simulator: RecallSimulator | Simulator) -> tuple[set[RunId], str | None]:
+def _runs(grid: Grid | None, mine: dict[RunId, LastRow]) -> tuple[set[RunId], str | None]:
     """The runs of a grid, of a search those until its next round, and how far a search is; without a grid those that there are."""
     if grid and grid.search:
-        rounds = Rounds(grid, {run: accuracy for run, (*_, accuracy) in mine.items()}, simulator)
+        rounds = Rounds(grid, {run: accuracy for run, (*_, accuracy) in mine.items()})
         progress = f"{rounds}" + "; the runs to do are those of its next round" * bool(rounds.pending)
         return rounds.used | {run.id for run in rounds.pending}, progress
     return {Run(point, seed).id for point in grid.points for seed in grid.seeds} if grid else set(mine), None
@@ -102,17 +96,16 @@ def _newest_part_age(stores: Sequence[Store]) -> float | None:
     return max(0.0, min(ages)) if ages else None
 
 
-def _rows(stores: Sequence[Store], accuracy: str) -> tuple[dict[Version, dict[RunId, LastRow]], Unreadable]:
-    """The last row of every run by (code_version, precision), ok before others, and the files that cannot be read."""
-    found: dict[Version, dict[RunId, LastRow]] = {}
+def _rows(stores: Sequence[Store], accuracy: str) -> tuple[LastValues, Unreadable]:
+    """Status, seconds and accuracy of the runs in all folders, ok before others, and the files that cannot be read."""
+    found: LastValues = {}
     unreadable: Unreadable = []
     for store in stores:
-        rows, not_read = store.rows("status", "seconds", accuracy)
+        rows, not_read = store.last_values("status", "seconds", accuracy)
         unreadable += not_read
-        for version, run, *row in rows:
-            of_version = found.setdefault(version, {})
-            if run not in of_version or row[0] == "ok":
-                of_version[run] = tuple(row)
+        for version, runs in rows.items():
+            before = found.setdefault(version, {})
+            before |= {run: row for run, row in runs.items() if run not in before or row[0] == "ok"}
     return found, unreadable
 
 

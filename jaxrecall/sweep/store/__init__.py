@@ -1,1 +1,280 @@
-"""Results folders and Parquet tables: rows in, rows out."""
+"""A results folder: rows in, and which runs are done.
+
+    manifest.json    the grid and the command of the last sweep
+    search.json      what a search found
+    parts/           finished rows, *.parquet and nothing else, so that any Parquet reader takes the folder
+    table.parquet    the parts merged and sorted, once `compact` has run
+    failures/        one JSON file per failed chunk
+    _staging/        files being written; what a killed process leaves here is never read, and removed in time
+
+A file appears whole or not at all: it is written to `_staging/`, fsynced, and renamed.
+What is done is decided by the rows that can be read, never by file names, so any number
+of processes may write one folder, and writing twice is harmless.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ...errors import StoreError
+from ...model.columns import COLUMNS
+from ...model.point import RunId
+from ..files import (
+    PARTS,
+    TABLE,
+    TEMPORARY_NAME,
+    Unreadable,
+    atomic_write,
+    listed,
+    local_path,
+    read_json,
+    result_files,
+    storage_errors,
+)
+from .table import ROW, RUN, VERSION, about, last_rows, of_rows, read, to_parquet, with_about
+
+PART_BYTES, ROW_BYTES, PART_ROWS = 64 * 2**10, 512, 1000
+"""Of a part: its size without rows, each row's share, and the rows for which there must be room before any is computed."""
+
+STALE_SECONDS = 3600.0
+"""A file that stays in `_staging` so long was left there by a process that died: writing one takes seconds."""
+
+
+Version = tuple[int, str]
+"""code_version and precision."""
+
+LastValues = dict[Version, dict[RunId, tuple[Any, ...]]]
+"""Values in the last row of each run of each version, of an ok row before others."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """`runs`: those of the version asked for; `foreign`: runs of each other (code_version, precision), counted."""
+
+    runs: set[RunId]
+    foreign: dict[Version, int]
+    unreadable: Unreadable
+    simulators: frozenset[str] = frozenset()
+    """The names of those that the rows are of."""
+
+
+class Store:
+    """The results folder `folder`. Nothing is made before `prepare`; every method raises StoreError, one line, what to do."""
+
+    def __init__(self, folder: str | Path):
+        self.folder = local_path(folder)
+        self.parts, self.staging, self.failures = (self.folder / name for name in (PARTS, "_staging", "failures"))
+        self.table, self.manifest = self.folder / TABLE, self.folder / "manifest.json"
+        self.about: dict[str, Any] = {}
+        """What the metadata of every part says; see `table.KEY`."""
+
+        self.columns: Mapping[str, tuple[str, str]] = COLUMNS
+        """Of the rows, in order: Arrow type and meaning."""
+
+        self.kept: Callable[[dict[str, Any]], dict[str, Any]] = lambda row: row
+        """A row with the columns that it has only here."""
+
+    def keep(
+        self, columns: Mapping[str, tuple[str, str]], more: Mapping[str, tuple[str, str]], values: Mapping[str, Mapping[str, Any]]
+    ) -> None:
+        """Rows have these columns, and `more` with the values of their point, by its id; null for a point that has none."""
+        self.columns = {**columns, **more} if more else columns
+        none = dict.fromkeys(more)
+        self.kept = (lambda row: row | none | _as_columns(values.get(row["point_id"], none), more)) if more else self.kept
+
+    def check(self) -> None:
+        """Refuses a folder that is a file or lies below one; makes nothing."""
+        for path in (*reversed(self.folder.parents), self.folder, self.parts, self.staging, self.failures):
+            if os.path.lexists(path) and not os.path.isdir(path):
+                raise StoreError(f"{self.folder}: {path} is not a folder; move it away or choose another results folder (--out)")
+
+    def prepare(self, manifest: dict[str, Any], n_rows: int = 0) -> None:
+        """Makes the folder, writes `manifest.json`, removes stale `_staging` files; if refused, nothing that was made stays behind.
+
+        A folder without room for a part is refused if there are `n_rows` to compute.
+        """
+        self.check()
+        data = json.dumps(manifest, indent=2).encode()
+        made = [p for p in (*reversed(self.folder.parents), self.folder, self.parts, self.staging) if not os.path.exists(p)]
+        try:
+            with storage_errors(self.folder, "nothing ran"):
+                for path in made:
+                    path.mkdir(exist_ok=True)
+            if n_rows:
+                self._check_room(min(n_rows, PART_ROWS))
+            self.put(self.manifest, data)
+        except BaseException:
+            for path in reversed(made):
+                with suppress(OSError):
+                    path.rmdir()
+            raise
+        self._remove_stale_files()
+
+    def read_manifest(self) -> dict[str, Any] | None:
+        """What `prepare` wrote, or None."""
+        with storage_errors(self.manifest):
+            try:
+                return read_json(self.manifest)
+            except FileNotFoundError:
+                return None
+            except ValueError as error:
+                raise StoreError(f"{self.manifest}: not JSON ({error}); delete it; the next sweep writes a new one") from error
+
+    def done(self, code_version: int, precision: str) -> Done:
+        """Runs that need not run again: their last row counts, whatever its status, in a readable part or the table."""
+        tables, unreadable = self.tables([*RUN, *VERSION, "status", "step", "steps"])
+        runs = _last_values(tables.values(), ())
+        mine = set(runs.pop((code_version, precision), ()))
+        simulators = frozenset(str(about(table).get("simulator", "jaxrecall")) for table in tables.values() if len(table))
+        return Done(mine, {version: len(others) for version, others in runs.items()}, unreadable, simulators)
+
+    def last_values(self, *columns: str) -> tuple[LastValues, Unreadable]:
+        """The values of these columns in the last row of every run that `load` can read, and the files that cannot be read."""
+        tables, unreadable = self.tables([*dict.fromkeys([*RUN, *VERSION, "status", *columns, "step", "steps"])])
+        return _last_values(tables.values(), columns), unreadable
+
+    def tables(self, columns: list[str] | None = None) -> tuple[dict[Path, pa.Table], Unreadable]:
+        """The tables by file, with all columns or those asked for, and the files that cannot be read."""
+        return read(result_files(self.folder), columns)
+
+    def write(self, rows: list[dict[str, Any]]) -> Path:
+        """Writes rows as one part; returns its path. They have exactly the columns of their simulator (None for null).
+
+        All rows of a run go into one part, as the last of them says that the run is
+        done. The name hashes which rows it holds, so the same rows written twice
+        replace their own file.
+        """
+        if not rows:
+            raise StoreError("rows: got none; a part holds at least one")
+        table = with_about(of_rows([*map(self.kept, rows)], self.columns), self.about)
+        names = json.dumps(table.select([*ROW, *VERSION]).to_pylist(), sort_keys=True)
+        return self.put_table(self.parts / f"{hashlib.sha256(names.encode()).hexdigest()[:16]}.parquet", table)
+
+    def note(self, name: str, record: dict[str, Any]) -> Path:
+        """Writes `record` to `<name>.json` beside the manifest; returns the path."""
+        return self.put(self.folder / f"{name}.json", json.dumps(record, indent=2).encode())
+
+    def record_failure(self, name: str, record: dict[str, Any]) -> Path | None:
+        """Writes `record` to `failures/<name>.json`; returns the path, None if there is no file to read."""
+        return self.put(self.failures / f"{name}.json", json.dumps(record, indent=2).encode())
+
+    def clear_failures(self, runs: Set[tuple[str, int]]) -> None:
+        """Removes the records whose every run is among `runs`: those are done by now, or about to be tried again."""
+        with storage_errors(self.failures):
+            for path in self.failures.glob("*.json"):
+                try:
+                    failed = {RunId(point_id, seed) for point_id, seed in read_json(path)["runs"]}
+                except (OSError, ValueError, KeyError, TypeError):
+                    continue  # not one of ours
+                if failed <= runs:
+                    path.unlink(missing_ok=True)
+
+    def _check_room(self, n_rows: int) -> None:
+        """Refuses a folder where a file of the size of such a part cannot be written; the free space does not show a quota."""
+        size = PART_BYTES + ROW_BYTES * n_rows
+        trial = self.staging / f"{os.getpid()}-{secrets.token_hex(4)}-room"
+        try:
+            with storage_errors(self.folder, "nothing ran"):
+                self.staging.mkdir(exist_ok=True)
+                atomic_write(trial, secrets.token_bytes(size), self.staging, sync=True)
+                trial.unlink()
+        except StoreError as error:
+            raise StoreError(f"{error}. A part of {n_rows} rows needs about {size / 2**10:.0f} KiB") from error
+
+    def _remove_stale_files(self) -> None:
+        """Removes what processes that died left in `_staging`.
+
+        A process id says nothing on a shared folder. So age decides, by the clock of
+        the file system: that of the manifest just written. Taking a file from a live
+        but very slow writer costs it one more try.
+        """
+        with storage_errors(self.staging):
+            now = self.manifest.stat().st_mtime
+            for path in self.staging.iterdir():
+                with suppress(FileNotFoundError):
+                    if TEMPORARY_NAME.fullmatch(path.name) and now - path.lstat().st_mtime > STALE_SECONDS:
+                        path.unlink()
+
+    def put(self, target: Path, data: Any, check: Callable[[Path], None] = lambda staged: None) -> Path:
+        """Writes bytes or a buffer to a file of the folder, through `_staging`; `check` may refuse the file before it is renamed."""
+        with storage_errors(target):
+            for folder in (self.staging, target.parent):
+                folder.mkdir(exist_ok=True)
+            atomic_write(target, data, self.staging, sync=True, check=check)
+        return target
+
+    def put_table(self, target: Path, table: pa.Table) -> Path:
+        """Writes a table to a file of the folder; its rows are read back first."""
+
+        def read_back(staged: Path) -> None:
+            tables, unreadable = read([staged], RUN)
+            if [len(found) for found in tables.values()] != [len(table)]:
+                why = f" ({listed(unreadable)})" if unreadable else ""
+                raise StoreError(f"{target}: {len(table)} rows were written but cannot be read back{why}; is the disk in order?")
+
+        return self.put(target, to_parquet(table), read_back)
+
+
+class MemoryStore(Store):
+    """Holds what a results folder would hold, by the path that each file would have. No file or folder is made."""
+
+    def __init__(self) -> None:
+        super().__init__("memory")
+        self.held: dict[Path, pa.Table] = {}
+        self.notes: dict[str, dict[str, Any]] = {}
+
+    def check(self) -> None:
+        """Nothing can be in the way."""
+
+    def prepare(self, manifest: dict[str, Any], n_rows: int = 0) -> None:
+        self.notes["manifest"] = manifest
+
+    def read_manifest(self) -> dict[str, Any] | None:
+        return self.notes.get("manifest")
+
+    def tables(self, columns: list[str] | None = None) -> tuple[dict[Path, pa.Table], Unreadable]:
+        return {path: table.select(columns) if columns else table for path, table in self.held.items()}, []
+
+    def note(self, name: str, record: dict[str, Any]) -> Path:
+        self.notes[name] = record
+        return self.folder / f"{name}.json"
+
+    def record_failure(self, name: str, record: dict[str, Any]) -> None:
+        """The caller raises what was reported; there is no file to read."""
+
+    def clear_failures(self, runs: Set[tuple[str, int]]) -> None:
+        """There are none."""
+
+    def put_table(self, target: Path, table: pa.Table) -> Path:
+        self.held[target] = table
+        return target
+
+
+def _as_columns(values: Mapping[str, Any], columns: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
+    """Values as their columns hold them: all of one as text if some are."""
+    return {name: str(value) if columns[name][0] == "string" and value is not None else value for name, value in values.items()}
+
+
+def _last_values(tables: Iterable[pa.Table], columns: Sequence[str]) -> LastValues:
+    names = [*RUN, *VERSION, "status", *columns]
+    shared: dict[str, str] = {}  # seeds of a point share one string, which saves much memory at a million runs
+    found: LastValues = {}
+    for batch in (batch for table in tables for batch in last_rows(table).to_batches(max_chunksize=2**16)):
+        present = batch.schema.names  # a file from before a column was added lacks it
+        lists = (batch[name].to_pylist() if name in present else [None] * len(batch) for name in names)
+        for point_id, seed, code_version, precision, status, *values in zip(*lists, strict=True):
+            of_version = found.setdefault((code_version, precision), {})
+            run = RunId(shared.setdefault(point_id, point_id), seed)
+            if run not in of_version or status == "ok":  # compact without pruning leaves a row in two files
+                of_version[run] = tuple(values)
+    return found

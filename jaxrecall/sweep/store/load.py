@@ -16,8 +16,8 @@ import pyarrow as pa
 from ...errors import StoreError, UsageError, as_list, expect
 from ...model.columns import COLUMNS, UNITS, is_parameter
 from ...model.point import FIELDS, RunId
+from ..files import entries, holds_results, listed, local_path, no_rows, result_files
 from ..grid import Grid, GridLike, as_grid
-from .files import entries, holds_results, listed, local_path, no_rows, result_files
 from .table import ROW, VERSION, about, best, in_table_order, joined, last_rows, read, with_pandas_types
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from ...errors import StoreError
 from ...model.columns import COLUMNS, in_order
 from ...model.point import SAME_AS
 from ...model.training import RECIPE_STEPS, STARTS
-from .files import Unreadable
+from ..files import Unreadable
 
 
 def _schema(columns: Mapping[str, tuple[str, str]]) -> pa.Schema:

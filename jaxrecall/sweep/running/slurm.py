@@ -26,14 +26,14 @@ from ...model.columns import CODE_VERSION
 from ...model.point import RunId
 from ...process import Interrupts
 from ..calibration import node_cache
-from ..custom import add_to_path
+from ..files import read_json
 from ..grid import rebuilt
-from ..running.job import Job, carry_out, prepare
-from ..running.progress import Progress, display
-from ..running.recorder import Recorder, execute
 from ..shard import Shard, shares
-from ..store.files import read_json
+from ..simulators import add_to_path
 from ..store.table import RUN, read
+from .job import Job, carry_out, prepare
+from .progress import Progress, display
+from .recorder import Recorder, execute
 
 MINUTES = 60
 """A task's time unless `--slurm time=` is given; then it is queued again."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ...process import SIGNALS
-from ..running.progress import Failure
+from .progress import Failure
 from .scheduler import Workers
 from .worker import Event, Setup
 

@@ -17,8 +17,8 @@ from ...simulator.shape import Shape
 from ..calibration import Measured, add_times, cores
 from ..cost import Amounts
 from ..plan import CHUNK_RUNS, CHUNK_SECONDS, Chunk
-from ..running.progress import Failure, Traces
-from ..running.recorder import Recorder
+from .progress import Failure, Traces
+from .recorder import Recorder
 from .worker import STOP, Event
 
 TRIES = 3

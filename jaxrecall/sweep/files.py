@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from ...errors import StoreError, shown
+from ..errors import StoreError, shown
 
 Unreadable = list[tuple[Path, str]]
 """Files that are no readable part, each with the reason."""

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 from ...errors import UsageError
 from ..calibration import cores
 from ..grid import Grid
-from ..running.job import Executor, Job
-from ..running.progress import plural
-from ..running.recorder import execute
 from ..shard import Shard
-from ..simulators import simulator_of
+from .job import Executor, Job
+from .progress import plural
+from .recorder import execute
 from .worker import Setup
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ class Engine:
 
             executor(self.slurm_executor, Path("_slurm"), self.slurm, grid.name)
         in_workers = self.name != "local" or self.workers
-        if in_workers and (problem := simulator_of(grid).problem_in_workers(grid.points)):
+        if in_workers and (problem := grid.simulator.problem_in_workers(grid.points)):
             raise UsageError(f"{problem} (or use one process)")
 
     def size(self, job: Job) -> int | None:
@@ -138,7 +137,7 @@ class Engine:
         if self.name == "local" and not size:
             yield execute
             return
-        setup = Setup(import_paths, job.simulator.contents(job.grid.points))
+        setup = Setup(import_paths, job.grid.simulator.contents(job.grid.points))
         if self.name == "ray":
             from .ray import RayWorkers
 

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 from ...model.columns import CODE_VERSION
 from ...model.laws.array import Content, contents
-from ..custom import add_to_path
 from ..plan import Chunk, Terms
-from ..running.progress import Failure
-from ..simulators import Runner, runner_for
+from ..runners import Runner, runner_for
+from ..simulators import add_to_path
+from .progress import Failure
 
 Event = tuple[Any, ...]
 """The name of a method of `Scheduler`, and its arguments but for the worker."""
