@@ -75,7 +75,6 @@ def run(
     expanded = as_grid(grid, seeds, simulator)
     by.check(expanded)
     store = MemoryStore() if out is None else Store(os.fspath(out))
-    where = "" if out is None else f" and in {store.folder}"
     job: Job | None = None
     with Interrupts() as interrupts:
         try:
@@ -89,16 +88,25 @@ def run(
             interrupted, outcome = True, Outcome()
         rows = _rows(job) if job else frame_of([], (), ())
     n_runs = len(job.runs) if job else expanded.n_runs
-    finished = f"{n_runs_in(rows)} of {n_runs} runs are finished; their rows are in `rows` of this exception{where}"
-    if interrupted:
-        raise Interrupted(f"{finished} (in a notebook: sys.last_value.rows). The same call {_resumes(out)}", rows)
-    if outcome.failed or outcome.unsaved:
-        lines = [f"{outcome.unsaved} finished runs could not be saved and are lost"] * bool(outcome.unsaved) + outcome.failures
-        raise RunFailed("\n".join([f"{finished}. The same call {_resumes(out)}", *lines]), rows)
+    if problem := _problem(rows, n_runs, outcome, interrupted, store):
+        raise problem
     if nonfinite := list(rows["status"]).count("nonfinite"):
         message = f"{nonfinite} of {len(rows)} rows have the status nonfinite: a number overflowed, and their metrics are null"
         warnings.warn(message, UserWarning, stacklevel=2)
     return rows
+
+
+def _problem(rows: pd.DataFrame, n_runs: int, outcome: Outcome, interrupted: bool, store: Store) -> Interrupted | RunFailed | None:
+    """The exception of a call of which not all runs are finished."""
+    kept = not isinstance(store, MemoryStore)
+    finished = f"{n_runs_in(rows)} of {n_runs} runs are finished; their rows are in `rows` of this exception"
+    finished += f" and in {store.folder}" if kept else ""
+    again = "The same call " + ("computes the others" if kept else "starts from the beginning; with out= it would resume")
+    if interrupted:
+        return Interrupted(f"{finished} (in a notebook: sys.last_value.rows). {again}", rows)
+    lost = [f"{outcome.unsaved} finished runs could not be saved and are lost"] if outcome.unsaved else []
+    lines = [*lost, *outcome.failures]
+    return RunFailed("\n".join([f"{finished}. {again}", *lines]), rows) if lines else None
 
 
 def _check(workers: Any, simulator: Any, out: Any) -> None:
@@ -177,7 +185,3 @@ def _resume_command(given: GridLike, grid: Grid, out: str | os.PathLike[str] | N
     sets = [f"seeds={json.dumps(grid.resolved['seeds'])}"]
     sets += [f"simulator={grid.resolved['simulator']}"] if "simulator" in grid.resolved else []
     return called("sweep", ["--grid", os.fspath(given), "--out", os.fspath(out), *(word for one in sets for word in ("--set", one))])
-
-
-def _resumes(out: Any) -> str:
-    return "starts from the beginning; with out= it would resume" if out is None else "computes the others"

@@ -261,14 +261,19 @@ class Rounds:
 
     def report(self) -> dict[str, Any]:
         """The contents of search.json: the settings, and the table with the full point of each entry."""
-        return {"search": plain(self.search), "outcomes": OUTCOMES, "cells": self.table()}
+        cells = [self._entry(cell) | {"point": self._fixed(cell)} for cell in self.cells]
+        return {"search": plain(self.search), "outcomes": OUTCOMES, "cells": cells}
+
+    def _fixed(self, cell: Cell) -> dict[str, Any]:
+        """The fields of all points of a cell."""
+        return {name: value for name, value in cell.point.as_given().items() if name not in (self.axis, *cell.following)}
 
     def table(self) -> list[dict[str, Any]]:
         """One entry per cell and theta: the crossing and its interval (null if there is none), the outcome, and the cost."""
         return [self._entry(cell) for cell in self.cells]
 
     def _entry(self, cell: Cell) -> dict[str, Any]:
-        search, point = cell.search, cell.point.as_given()
+        search = cell.search
         outcome, found = (search.result or ("unfinished", None))[:2]
         critical, lo, hi = (math.exp(x) for x in found[:3]) if found else (None, None, None)
         return {
@@ -285,5 +290,4 @@ class Rounds:
             "runs": len(search.accuracy),
             "samples": sum(getattr(cell.points[level], "N", level) for level, _ in search.completed),
             "warning": cell.warning,
-            "point": {name: value for name, value in point.items() if name not in (self.axis, *cell.following)},
         }

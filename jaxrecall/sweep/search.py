@@ -267,12 +267,9 @@ def threshold(log_x: Any, seed: Any, accuracy: Any, theta: float, farthest: floa
     seeds, of = np.unique(seed, return_inverse=True)
     table = np.full((len(seeds), len(x)), np.nan)
     table[of, at] = accuracy
-    count = (~np.isnan(table)).sum(0)
-    mean = isotonic_regression(np.nansum(table, 0) / count, weights=count).x
-    if mean[-1] < theta or mean[0] >= theta:
-        return Threshold(np.inf if mean[-1] < theta else -np.inf)
-    above = int(np.argmax(mean >= theta))
-    crossing, seen = float(np.interp(theta, mean[above - 1 : above + 1], x[above - 1 : above + 1])), []
+    crossing, seen = _rough_crossing(x, table, theta), []
+    if not math.isfinite(crossing):
+        return Threshold(crossing)
     pairs, slope = np.empty((4, 0)), None
     for _ in range(STEPS):  # the crossing decides which levels count, and they decide where it is
         pairs = _pairs(x, table, min(max(crossing, x[0] + REACH * 1e-6), x[-1]), distance(slope, farthest))
@@ -291,6 +288,16 @@ def threshold(log_x: Any, seed: Any, accuracy: Any, theta: float, farthest: floa
         return Threshold(crossing, n_seeds=S, slope=slope)
     error = stdtrit(S - 1, 0.975) * np.sqrt((S - 1) / S * ((without - without.mean()) ** 2).sum())
     return Threshold(crossing, crossing - error, crossing + error, S, slope)
+
+
+def _rough_crossing(x: Any, table: Any, theta: float) -> float:
+    """Where the mean accuracy of a level, made to rise, crosses, by interpolation; -inf or inf where all of it lies above or below."""
+    count = (~np.isnan(table)).sum(0)
+    mean = isotonic_regression(np.nansum(table, 0) / count, weights=count).x
+    if mean[-1] < theta or mean[0] >= theta:
+        return np.inf if mean[-1] < theta else -np.inf
+    above = int(np.argmax(mean >= theta))
+    return float(np.interp(theta, mean[above - 1 : above + 1], x[above - 1 : above + 1]))
 
 
 def line(points: Any, theta: float) -> tuple[Any, Any]:

@@ -425,8 +425,8 @@ def lawful(grid, monkeypatch):
     def parameters(point):
         return {"law.rho": float(point.law[11:-1])} if "(" in point.law else {}
 
-    for module in ("axes", "grid"):
-        monkeypatch.setattr(f"jaxrecall.sweep.grid.{module}.law_parameters", parameters)
+    for module in ("grid", "grid.axes"):
+        monkeypatch.setattr(f"jaxrecall.sweep.{module}.law_parameters", parameters)
     return lambda text, *sets: grid(text, *sets, simulator=Lawful)
 
 

@@ -145,9 +145,7 @@ class Job:
 
     def table(self) -> list[dict[str, Any]] | None:
         """What a search found, one row per cell and theta; None for a sweep."""
-        if self.search is None:
-            return None
-        return [{name: value for name, value in row.items() if name != "point"} for row in self.search.table()]
+        return self.search.table() if self.search else None
 
     def has_picture(self) -> bool:
         """Whether there are rows to draw; the whole grid's picture is for the call without --shard."""
@@ -218,9 +216,11 @@ def prepare(
         plan = make_plan(missing, pad_to, None, limit, settings, simulator=simulator)
         n_done = len(wanted) - plan.n_runs
     _check_memory(plan, limit)
-    store.keep(simulator.columns, grid.kept_columns, grid.kept)
     store.about = simulator.about() | {"axes": list(grid.axes), "searched": grid.searched, "fixed": grid.fixed}
-    store.about |= {"kept": [*grid.kept_columns]} if grid.kept_columns else {}
+    store.columns, store.kept = simulator.columns, grid.kept
+    if helpers := grid.kept_columns:
+        store.columns = {**simulator.columns, **helpers}
+        store.about["kept"] = [*helpers]
     return Job(grid, store, shard, pad_to, resume_command, search, wanted, n_done, plan, [*_remarks(grid, store, done, search)])
 
 

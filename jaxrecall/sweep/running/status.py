@@ -35,12 +35,7 @@ def survey(*folders: str | Path) -> dict[str, Any]:
     a grid `points`, `runs` and `todo` are None, and every row of this version counts as
     done.
     """
-    stores = [Store(folder) for folder in folders]
-    for store in stores:
-        if not holds_results(store.folder) and not is_file(store.manifest):
-            raise StoreError(
-                f"{store.folder}: is not a results folder (it has no manifest.json, parts/ or table.parquet); allowed: the --out of a sweep"
-            )
+    stores = [_results(folder) for folder in folders]
     manifest, grid, remark = _manifest(stores[0])
     if any(_manifest(store)[0].get("grid") != manifest.get("grid") for store in stores[1:]):
         remark = f"the folders hold different grids; the runs to do are counted for the grid of {stores[0].folder}"
@@ -72,6 +67,16 @@ def survey(*folders: str | Path) -> dict[str, Any]:
         "newest_part_age": _newest_part_age(stores),
         "command": manifest.get("command") if todo else None,
     }
+
+
+def _results(folder: str | Path) -> Store:
+    """A results folder; raises StoreError for any other."""
+    store = Store(folder)
+    if holds_results(store.folder) or is_file(store.manifest):
+        return store
+    raise StoreError(
+        f"{store.folder}: is not a results folder (it has no manifest.json, parts/ or table.parquet); allowed: the --out of a sweep"
+    )
 
 
 def _version(manifest: dict[str, Any], grid: Grid | None, simulator: RecallSimulator | Simulator, found: LastValues) -> Version:

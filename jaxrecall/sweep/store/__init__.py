@@ -81,16 +81,8 @@ class Store:
         self.columns: Mapping[str, tuple[str, str]] = COLUMNS
         """Of the rows, in order: Arrow type and meaning."""
 
-        self.kept: Callable[[dict[str, Any]], dict[str, Any]] = lambda row: row
-        """A row with the columns that it has only here."""
-
-    def keep(
-        self, columns: Mapping[str, tuple[str, str]], more: Mapping[str, tuple[str, str]], values: Mapping[str, Mapping[str, Any]]
-    ) -> None:
-        """Rows have these columns, and `more` with the values of their point, by its id; null for a point that has none."""
-        self.columns = {**columns, **more} if more else columns
-        none = dict.fromkeys(more)
-        self.kept = (lambda row: row | none | _as_columns(values.get(row["point_id"], none), more)) if more else self.kept
+        self.kept: Mapping[str, Mapping[str, Any]] = {}
+        """Of the helpers of a grid that are columns, which `about` names: their values by the id of a point."""
 
     def check(self) -> None:
         """Refuses a folder that is a file or lies below one; makes nothing."""
@@ -156,9 +148,15 @@ class Store:
         """
         if not rows:
             raise StoreError("rows: got none; a part holds at least one")
-        table = with_about(of_rows([*map(self.kept, rows)], self.columns), self.about)
+        table = with_about(of_rows([row | self._kept(row["point_id"]) for row in rows], self.columns), self.about)
         names = json.dumps(table.select([*ROW, *VERSION]).to_pylist(), sort_keys=True)
         return self.put_table(self.parts / f"{hashlib.sha256(names.encode()).hexdigest()[:16]}.parquet", table)
+
+    def _kept(self, point_id: str) -> dict[str, Any]:
+        """The values of helpers at a point, null where it has none; all of one as text if some are."""
+        values = self.kept.get(point_id, {})
+        found = {name: values.get(name) for name in self.about.get("kept", ())}
+        return {name: str(v) if v is not None and self.columns[name][0] == "string" else v for name, v in found.items()}
 
     def note(self, name: str, record: dict[str, Any]) -> Path:
         """Writes `record` to `<name>.json` beside the manifest; returns the path."""
@@ -258,11 +256,6 @@ class MemoryStore(Store):
     def put_table(self, target: Path, table: pa.Table) -> Path:
         self.held[target] = table
         return target
-
-
-def _as_columns(values: Mapping[str, Any], columns: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
-    """Values as their columns hold them: all of one as text if some are."""
-    return {name: str(value) if columns[name][0] == "string" and value is not None else value for name, value in values.items()}
 
 
 def _last_values(tables: Iterable[pa.Table], columns: Sequence[str]) -> LastValues:
