@@ -424,7 +424,7 @@ def test_paths_in_a_grid_are_relative_to_its_folder_and_workers_get_the_content(
     (tmp_path / "grids/grid.yaml").write_text(GRID.format(path="table.npy"))
     code = """
 import sys, jaxrecall
-from jaxrecall.sweep.running.local import Process
+from jaxrecall.sweep.running.processes import Process
 send = Process.send
 def sent(self, what):
     import os

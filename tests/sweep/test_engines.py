@@ -39,7 +39,7 @@ from jaxrecall.sweep.__main__ import main
 from jaxrecall.sweep.grid import read_grid
 from jaxrecall.sweep.grid.file import Settings
 from jaxrecall.sweep.plan import Chunk
-from jaxrecall.sweep.running import local
+from jaxrecall.sweep.running import processes
 from jaxrecall.sweep.running.job import carry_out, prepare
 from jaxrecall.sweep.running.progress import Failure, Progress, plural
 from jaxrecall.sweep.running.recorder import Outcome, Recorder
@@ -180,7 +180,7 @@ class ScriptedWorkers(Workers):
 
     def start(self, worker: int) -> None:
         self.started.append(worker)
-        self.queue.append((worker, ("ready",) if self.starts(worker) else local.lost("exit code 1", "box")))
+        self.queue.append((worker, ("ready",) if self.starts(worker) else processes.lost("exit code 1", "box")))
 
     def end(self, worker: int) -> None:
         self.queue = [(other, event) for other, event in self.queue if other != worker]
@@ -260,7 +260,7 @@ def scripted(tmp_path: Path, workers: ScriptedWorkers, interrupts: Interrupts | 
 def test_what_is_left_of_a_lost_worker_s_chunk_goes_to_another(tmp_path):
     def script(workers: ScriptedWorkers, worker: int, runs: Sequence[Run]) -> list[Event]:
         if len(workers.chunks) == 1:
-            return [finished(runs[:2]), local.lost("killed by SIGKILL", "box")]
+            return [finished(runs[:2]), processes.lost("killed by SIGKILL", "box")]
         return whole(workers, worker, runs)
 
     workers = ScriptedWorkers(2, script)
@@ -276,7 +276,7 @@ def test_what_is_left_of_a_lost_worker_s_chunk_goes_to_another(tmp_path):
 @pytest.mark.parametrize("how", ["fails", "dies"])
 def test_runs_that_cost_too_many_workers_are_reported_and_the_rest_is_run(tmp_path, how):
     culprits = []
-    event = ("lost", Failure("ValueError: no good", "", "box")) if how == "fails" else local.lost("exit code 1", "box")
+    event = ("lost", Failure("ValueError: no good", "", "box")) if how == "fails" else processes.lost("exit code 1", "box")
 
     def script(workers: ScriptedWorkers, worker: int, runs: Sequence[Run]) -> list[Event]:
         culprits[:] = culprits or [runs[0]]
@@ -490,23 +490,23 @@ def check_import_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: 
 
 @pytest.mark.system
 def test_workers_find_modules_in_the_folders_they_are_given(tmp_path, monkeypatch):
-    check_import_paths(tmp_path, monkeypatch, lambda folders: local.LocalWorkers(1, Setup(folders, {})))
+    check_import_paths(tmp_path, monkeypatch, lambda folders: processes.LocalWorkers(1, Setup(folders, {})))
 
 
 def test_cores_and_devices_are_shared_out(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3, 4, 5, 6, 9})
-    assert local.shares_of_cores(1) == [[3, 4, 5, 6, 9]]
-    assert local.shares_of_cores(2) == [[3, 4], [5, 6, 9]]
-    assert sorted(core for share in local.shares_of_cores(5) for core in share) == [3, 4, 5, 6, 9]
-    assert all(len(share) == 1 for share in local.shares_of_cores(7))
-    assert local.accelerators({"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "0,1"}) == []
-    assert local.accelerators({"CUDA_VISIBLE_DEVICES": "2,GPU-7"}) == ["2", "GPU-7"]
-    assert local.accelerators({"CUDA_VISIBLE_DEVICES": "-1"}) == []
-    two = local.environments(2, {}, ["0", "1"])
+    assert processes.shares_of_cores(1) == [[3, 4, 5, 6, 9]]
+    assert processes.shares_of_cores(2) == [[3, 4], [5, 6, 9]]
+    assert sorted(core for share in processes.shares_of_cores(5) for core in share) == [3, 4, 5, 6, 9]
+    assert all(len(share) == 1 for share in processes.shares_of_cores(7))
+    assert processes.accelerators({"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "0,1"}) == []
+    assert processes.accelerators({"CUDA_VISIBLE_DEVICES": "2,GPU-7"}) == ["2", "GPU-7"]
+    assert processes.accelerators({"CUDA_VISIBLE_DEVICES": "-1"}) == []
+    two = processes.environments(2, {}, ["0", "1"])
     assert [env["CUDA_VISIBLE_DEVICES"] for env in two] == ["0", "1"]
     assert "XLA_PYTHON_CLIENT_MEM_FRACTION" not in two[0]
-    assert local.with_package({"PYTHONPATH": "here"})["PYTHONPATH"] == f"{ROOT}{os.pathsep}here"
-    shared = local.environments(3, {}, ["0", "1"])
+    assert processes.with_package({"PYTHONPATH": "here"})["PYTHONPATH"] == f"{ROOT}{os.pathsep}here"
+    shared = processes.environments(3, {}, ["0", "1"])
     assert [env["CUDA_VISIBLE_DEVICES"] for env in shared] == ["0", "1", "0"]
     assert {env["XLA_PYTHON_CLIENT_MEM_FRACTION"] for env in shared} == {"0.450"}
 
@@ -701,7 +701,7 @@ def test_a_chunk_that_always_fails_on_ray_is_told_and_the_rest_goes_on(home, tmp
 @pytest.mark.system
 @needs_ray
 def test_ray_workers_find_modules_in_the_folders_they_are_given(tmp_path, monkeypatch):
-    from jaxrecall.sweep.running.ray import RayWorkers, Request
+    from jaxrecall.sweep.running.processes import RayWorkers, Request
 
     check_import_paths(tmp_path, monkeypatch, lambda folders: RayWorkers(Request(None, 1, {"CPU": 1.0}, Setup(folders, {}), 1)))
 
@@ -889,18 +889,18 @@ def test_a_missing_extra_is_named(tmp_path, capsys, monkeypatch, name, module, e
 
 
 def test_importing_what_carries_plans_out_starts_no_jax():
-    """Nor does it import Ray or submitit; and the modules of `run` import no engine."""
-    folders = [ROOT / "jaxrecall/sweep" / name for name in ("running", "workers")]
-    modules = [path for folder in folders for path in folder.rglob("*.py") if path.stem not in ("ray", "ray_driver", "slurm", "__main__")]
+    """Nor does it import Ray or submitit; and jobs and their status import no worker."""
+    modules = [path for path in (ROOT / "jaxrecall/sweep/running").rglob("*.py") if path.stem not in ("ray", "slurm", "__init__")]
     names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in modules]
-    assert len(names) >= 10
+    assert len(names) >= 8
     code = (
         "import importlib, sys\nfor name in {}: importlib.import_module(name)\nassert not {{'jax', 'ray', 'submitit'}} & set(sys.modules)"
     )
     done = python(code.format(names))
     assert done.returncode == 0, done.stderr
-    outside = [name for name in names if ".workers" not in name and not name.endswith("__init__")]
-    done = python(code.format(outside) + "\nassert not any('workers' in name for name in sys.modules if name.startswith('jaxrecall'))")
+    workers = {f"jaxrecall.sweep.running.{name}" for name in ("options", "processes", "scheduler", "worker")}
+    assert workers < {*names}
+    done = python(code.format([*{*names} - workers]) + f"\nassert not {workers!r} & set(sys.modules)")
     assert done.returncode == 0, done.stderr
 
 

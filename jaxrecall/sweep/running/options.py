@@ -10,19 +10,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...errors import UsageError
 from ..calibration import cores
 from ..grid import Grid
 from ..shard import Shard
 from .job import Executor, Job
+from .processes import LocalWorkers, RayWorkers, Request, size_on
 from .progress import plural
 from .recorder import execute
 from .worker import Setup
-
-if TYPE_CHECKING:
-    from .ray import Request
 
 EXTRAS = {"ray": "ray", "slurm": "submitit"}
 """The extra of this package that an engine needs has its name, and holds this module."""
@@ -98,8 +96,6 @@ class Engine:
         """
         size, requests = self.size(job), {}
         if self.name == "ray":
-            from .ray import size_on
-
             request = self._request(job, Setup((), {}))
             requests = dict(request.resources)
             size = size_on(request) if self.ray_address else size
@@ -138,21 +134,12 @@ class Engine:
             yield execute
             return
         setup = Setup(import_paths, job.grid.simulator.contents(job.grid.points))
-        if self.name == "ray":
-            from .ray import RayWorkers
-
-            made = RayWorkers(self._request(job, setup))
-        else:
-            from .local import LocalWorkers
-
-            made = LocalWorkers(size or 1, setup)
+        made = RayWorkers(self._request(job, setup)) if self.name == "ray" else LocalWorkers(size or 1, setup)
         with closing(made) as workers:
             yield workers.execute
 
     def _request(self, job: Job, setup: Setup) -> Request:
         """What Ray is asked for: where one is started here, each worker has its share of the cores."""
-        from .ray import Request
-
         size = self.size(job)
         usual = 1 if self.ray_address else max(1, cores() // (size or 1))
         resources = {"CPU": float(usual), **self.resources}
