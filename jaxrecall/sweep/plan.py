@@ -43,16 +43,42 @@ class Chunk:
         return Chunk(self.shape, tuple(runs), self.seconds * len(runs) / len(self.runs))
 
 
-@dataclass(frozen=True)
-class Terms:
-    """What a process needs to run chunks of a plan, besides the chunks: a few numbers, while a plan may hold millions of runs."""
+class Member(NamedTuple):
+    """A point of a plan, its seeds, and the work of one run."""
 
+    point: Point
+    seeds: list[int]
+    work: Work
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The chunks of a set of runs, their estimated cost, and how they are carried out."""
+
+    chunks: tuple[Chunk, ...]
+    flops: float
+    seconds: float  # of wall time, compilation counted
+    seconds_in_full: float  # the same, were every run rejected by the error bound of its form
     settings: Settings
     limit: int  # bytes that a program may take
     calibration: Calibration
     batch: int | None  # vmapped runs on an accelerator; None: half a second's work
     n_runs: int
     simulator: Any = None  # one of a user; None: that of this package
+
+    @property
+    def without_chunks(self) -> Plan:
+        """What a process needs to run some of the chunks: a few numbers, while a plan may hold millions of runs."""
+        return replace(self, chunks=())
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        return tuple(dict.fromkeys(chunk.shape for chunk in self.chunks))
+
+    @property
+    def peak_bytes(self) -> int:
+        """Of the largest program, with as many runs at a time as there will be."""
+        return max((peak_bytes(shape) * self.width(shape) for shape in self.shapes), default=0)
 
     def width(self, shape: Shape) -> int:
         """Runs at a time on a CPU: one per core, as far as memory goes."""
@@ -71,42 +97,6 @@ class Terms:
     def seconds_of(self, run: Run, shape: Shape) -> float:
         """Of one core, for a run in a program."""
         return self.calibration.rates.seconds(operations(shape, work(run.point)))
-
-
-class Member(NamedTuple):
-    """A point of a plan, its seeds, and the work of one run."""
-
-    point: Point
-    seeds: list[int]
-    work: Work
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The chunks of a set of runs, their estimated cost, and the terms on which they run."""
-
-    chunks: tuple[Chunk, ...]
-    flops: float
-    seconds: float  # of wall time, compilation counted
-    seconds_in_full: float  # the same, were every run rejected by the error bound of its form
-    terms: Terms
-
-    @property
-    def settings(self) -> Settings:
-        return self.terms.settings
-
-    @property
-    def shapes(self) -> tuple[Shape, ...]:
-        return tuple(dict.fromkeys(chunk.shape for chunk in self.chunks))
-
-    @property
-    def peak_bytes(self) -> int:
-        """Of the largest program, with as many runs at a time as there will be."""
-        return max((peak_bytes(shape) * self.terms.width(shape) for shape in self.shapes), default=0)
-
-    @property
-    def n_runs(self) -> int:
-        return self.terms.n_runs
 
     def describe(self) -> list[dict[str, Any]]:
         """One entry a program: its shape, activation, members and cost."""
@@ -181,26 +171,20 @@ def make(
         program = _padded(by_point, pad_to)
     members = [Member(point, seeds, work(point)) for point, seeds in by_point.items()]
     groups = _grouped(members, program) if program else _merged(members, known)
-    terms = Terms(settings or Settings(), limit or memory_limit(), known, batch, sum(map(len, by_point.values())), own)
-    return _plan(groups, terms)
+    n_runs = sum(map(len, by_point.values()))
+    return Plan(*_estimated(groups, known), settings or Settings(), limit or memory_limit(), known, batch, n_runs, own)
 
 
-def _plan(groups: dict[Shape, list[Member]], terms: Terms) -> Plan:
-    """That of members by program."""
-    known = terms.calibration
+def _estimated(groups: dict[Shape, list[Member]], known: Calibration) -> tuple[tuple[Chunk, ...], float, float, float]:
+    """The first four fields of a plan, of members by program."""
     chunks = tuple(chunk for shape in sorted(groups) for chunk in _chunks(shape, groups[shape], known))
     asked = {shape: _work(group) for shape, group in groups.items()}
     fallbacks = {shape.fallback: asked[shape] for shape in groups if shape.fallback}
     seconds = sum(chunk.seconds for chunk in chunks) + sum(map(known.seconds_to_get, groups))
     again = sum(known.rates.on_all_cores(operations(shape, of)) for shape, of in fallbacks.items())
     again += sum(map(known.seconds_to_get, fallbacks.keys() - groups.keys()))
-    return Plan(
-        chunks=chunks,
-        flops=sum(operations(shape, of).flops for shape, of in asked.items()),
-        seconds=seconds,
-        seconds_in_full=seconds + again,
-        terms=terms,
-    )
+    flops = sum(operations(shape, of).flops for shape, of in asked.items())
+    return chunks, flops, seconds, seconds + again
 
 
 def program_for(point: Any, program: Any) -> Any:

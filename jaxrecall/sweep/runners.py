@@ -16,7 +16,7 @@ from ..model.point import MAX_SEED, Point, Run, checked_seed
 from ..simulator.shape import Shape
 from .calibration import add_times, cores
 from .cost import Amounts, Work, memory_limit, operations, peak_bytes, work
-from .plan import Chunk, Terms
+from .plan import Chunk, Plan
 from .running.progress import Failure, Remarks, Traces, duration
 
 WIDTH = 8
@@ -48,13 +48,13 @@ class BatchRunner:
     runs of a shape share the memory.
     """
 
-    def __init__(self, terms: Terms, remarks: Remarks):
+    def __init__(self, plan: Plan, remarks: Remarks):
         from ..simulator import program  # starts JAX, which must not happen before everything that can be refused has been
 
         program.start()
         self.program = program
-        self.terms, self.remarks = terms, remarks
-        self.batch_seconds = min(BATCH_SECONDS, terms.settings.part_seconds)
+        self.plan, self.remarks = plan, remarks
+        self.batch_seconds = min(BATCH_SECONDS, plan.settings.part_seconds)
         self.width: dict[Shape, int] = {}
         self.measured: dict[Shape, tuple[Amounts, float]] = {}
         """What the runs of each program took: CPU seconds on a CPU, else seconds of wall time."""
@@ -69,7 +69,7 @@ class BatchRunner:
         Where memory runs out, the width of this program is halved for the rest of the call.
         """
         rejected: list[Run] = []
-        precision = self.terms.settings.precision
+        precision = self.plan.settings.precision
         for shape, runs in ((chunk.shape, list(chunk.runs)), (chunk.shape.fallback, rejected)):
             if shape is None:
                 break
@@ -95,7 +95,7 @@ class BatchRunner:
 
     def _announce(self, shape: Shape, runs: list[Run]) -> None:
         """Says that runs were rejected by an error bound where they take long: no estimate before has counted them."""
-        seconds = sum(self.terms.seconds_of(run, shape) for run in runs) / cores()
+        seconds = sum(self.plan.seconds_of(run, shape) for run in runs) / cores()
         if seconds > ANNOUNCED_SECONDS:
             hint = f"; a smaller eta may allow it, as {SMALL_ETA:g}" if any(run.point.eta > SMALL_ETA for run in runs) else ""
             self.remarks.message(f"program {shape}: {len(runs)} runs may not take a shortcut, about {duration(seconds)} more{hint}")
@@ -104,7 +104,7 @@ class BatchRunner:
         """Batches of runs with their estimated costs, their metrics and seconds, in order."""
         self.remarks.compiling(str(shape))
         start = time.perf_counter()
-        compiled = self.program.compiled(shape, width, self.terms.settings.precision)
+        compiled = self.program.compiled(shape, width, self.plan.settings.precision)
         self.compiled[shape] = None if compiled.was_kept else compiled.compile_seconds
         self.remarks.compiled(str(shape), time.perf_counter() - start)
         threads = width if self.program.on_cpu() else min(width, 2)
@@ -141,7 +141,7 @@ class BatchRunner:
         if self.program.on_cpu():
             most = min(most, max(1, len(runs) // (4 * threads)))
         batch: Costs = {}
-        costs = {run: self.terms.seconds_of(run, shape) for run in runs}
+        costs = {run: self.plan.seconds_of(run, shape) for run in runs}
         for run, seconds in sorted(costs.items(), key=lambda item: -item[1]):
             if batch and (len(batch) == most or sum(batch.values()) + seconds > self.batch_seconds):
                 yield batch
@@ -152,8 +152,8 @@ class BatchRunner:
     def _first_width(self, shape: Shape, seconds: float) -> int:
         """As many as the plan allows; `seconds` are those of a run."""
         if self.program.on_cpu():
-            return self.terms.width(shape)
-        return self.terms.vmapped_width(shape, self.program.memory_of_device() or memory_limit(), seconds)
+            return self.plan.width(shape)
+        return self.plan.vmapped_width(shape, self.program.memory_of_device() or memory_limit(), seconds)
 
 
 def _grouped(rows: Metrics | None) -> bool | None:
@@ -164,12 +164,12 @@ def _grouped(rows: Metrics | None) -> bool | None:
 class CustomRunner:
     """Runs chunks of a simulator of a user. Creating one starts JAX."""
 
-    def __init__(self, terms: Terms, remarks: Remarks):
+    def __init__(self, plan: Plan, remarks: Remarks):
         from ..simulator import vmapped
 
         vmapped.start()
-        self.simulator, self.terms, self.remarks, self.vmapped = terms.simulator, terms, remarks, vmapped
-        self.precision, self.own_columns = terms.settings.precision, terms.simulator.own_columns
+        self.simulator, self.plan, self.remarks, self.vmapped = plan.simulator, plan, remarks, vmapped
+        self.precision, self.own_columns = plan.settings.precision, plan.simulator.own_columns
         self.measured: dict[Any, Any] = {}
         self.compiled: dict[Any, float | None] = {}
         self.width = WIDTH if self.simulator.jit else 1
@@ -276,14 +276,14 @@ def _as_column(name: str, kind: str, value: Any) -> Any:
 Runner = BatchRunner | CustomRunner
 
 
-def runner_for(terms: Terms, remarks: Remarks) -> Runner:
-    """What runs the chunks of a plan with these terms in this process. Starts JAX.
+def runner_for(plan: Plan, remarks: Remarks) -> Runner:
+    """What runs the chunks of a plan in this process. Starts JAX.
 
     Its `rows(chunk)` yields runs of the chunk with their rows, or with the Failure of these alone;
     an exception is one of all that are left. Its `measured` and `compiled` are what it has learned
     for later plans.
     """
-    return CustomRunner(terms, remarks) if terms.simulator else BatchRunner(terms, remarks)
+    return CustomRunner(plan, remarks) if plan.simulator else BatchRunner(plan, remarks)
 
 
 @overload

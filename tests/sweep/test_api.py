@@ -32,6 +32,7 @@ from jaxrecall.sweep import api
 from jaxrecall.sweep.__main__ import main
 from jaxrecall.sweep.grid import as_grid, rebuilt
 from jaxrecall.sweep.running.options import Engine
+from jaxrecall.sweep.simulators import RECALL
 from jaxrecall.sweep.store import MemoryStore
 
 BASE = {"V": 20, "d": 12, "L": 3, "n_test": 200}  # one program serves most tests
@@ -138,7 +139,7 @@ def test_a_law_that_other_processes_cannot_import_is_refused_with_workers(folder
         name = "local"
 
     point = Point(**BASE, N=100, embedding=Local())
-    grid: Any = SimpleNamespace(points=(point,))
+    grid: Any = SimpleNamespace(points=(point,), simulator=RECALL)
     with pytest.raises(UsageError, match=r"defined in a function; other processes need a class .* \(or use one process\)"):
         Engine(workers=2).check(grid)
     Engine().check(grid)

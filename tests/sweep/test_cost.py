@@ -129,7 +129,7 @@ def test_what_programs_take_is_the_same_on_a_busy_machine_and_on_a_quiet_one():
     """Other programs that keep all cores busy, two to a core, make runs take about three times as long."""
     point = Point(V=64, N=2**15, d=32, L=16, exact="full")
     made = plan.make([(point, seed) for seed in range(8)], (64, 32, 0), Calibration())
-    runner = runner_for(made.terms, Progress())
+    runner = runner_for(made, Progress())
 
     def seconds() -> float:
         runner.measured.clear()
@@ -173,9 +173,9 @@ def test_a_program_that_is_compiled_already_is_preferred():
 def test_width_is_bounded_by_memory():
     runs = [(Point(V=64, N=1024, d=16, L=8), seed) for seed in range(100)]
     need = peak_bytes(Shape(64, 16, 0, "none", "counts"))
-    assert plan.make(runs, limit=need).terms.width(Shape(64, 16, 0, "none", "counts")) == 1
+    assert plan.make(runs, limit=need).width(Shape(64, 16, 0, "none", "counts")) == 1
     wide = plan.make(runs, limit=100 * need)
-    assert wide.terms.width(Shape(64, 16, 0, "none", "counts")) == min(plan.cores(), 100)
+    assert wide.width(Shape(64, 16, 0, "none", "counts")) == min(plan.cores(), 100)
     assert wide.peak_bytes == need * min(plan.cores(), 100)
 
 
@@ -188,10 +188,10 @@ def test_simulate_refuses_a_point_that_does_not_fit_in_memory(monkeypatch):
 def test_memory_bounds_the_vmapped_runs_on_an_accelerator():
     runs = [(Point(V=256, N=1024, d=128, L=8), seed) for seed in range(100)]
     shape = Shape(256, 128, 0, "none", "counts")
-    terms = replace(plan.make(runs, (256, 128, 0)).terms, batch=80)
+    made = replace(plan.make(runs, (256, 128, 0)), batch=80)
     need = {width: 2 * width * peak_bytes(shape.vmapped(width)) for width in (1, 16, 64)}
-    assert [terms.vmapped_width(shape, memory, 1e-9) for memory in (2**40, need[64], need[64] - 1, need[16], 1)] == [64, 64, 32, 16, 1]
-    assert replace(terms, batch=1000).vmapped_width(shape, 2**40, 1e-9) == 64  # there are 100 runs
+    assert [made.vmapped_width(shape, memory, 1e-9) for memory in (2**40, need[64], need[64] - 1, need[16], 1)] == [64, 64, 32, 16, 1]
+    assert replace(made, batch=1000).vmapped_width(shape, 2**40, 1e-9) == 64  # there are 100 runs
     assert peak_bytes(shape.vmapped(1)) > 1.5 * peak_bytes(shape.vmapped(64))  # more samples at a time
 
 

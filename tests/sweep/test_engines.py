@@ -159,7 +159,7 @@ def test_a_worker_compiles_a_program_once_whatever_chunks_it_gets():
     worker = Worker(lambda *event: events.append(event))
     (chunk,) = whole.chunks
     for i in range(0, 60, 10):
-        worker.run(replace(chunk, runs=chunk.runs[i : i + 10]), whole.terms)
+        worker.run(replace(chunk, runs=chunk.runs[i : i + 10]), whole.without_chunks)
     assert [name for name, *_ in events].count("ended") == 6
     assert sum(len(traces) for name, *(traces,) in (event[:2] for event in events) if name == "finished") == 60
     assert sum("backend_compile_duration" in name and "looped" in name for name in compiled) == 1, compiled
@@ -239,7 +239,7 @@ def test_chunks_are_fair_and_keep_to_programs():
     assert chunks[0].shape != chunks[1].shape
     assert sorted((p.point_id, s) for chunk in chunks for p, s in chunk.runs) == sorted((p.point_id, s) for p in points for s in range(200))
     assert sum(chunk.seconds for chunk in chunks) == pytest.approx(sum(chunk.seconds for chunk in both.chunks))
-    longest = max(both.terms.seconds_of(Run(point, 0), shape) for point in points for shape in both.shapes)
+    longest = max(both.seconds_of(Run(point, 0), shape) for point in points for shape in both.shapes)
     assert all(chunk.seconds <= plan.CHUNK_SECONDS / 2 + longest for chunk in chunks)
     assert chunks[-1].seconds < chunks[0].seconds / 2
     for worker in (0, 1):
@@ -459,8 +459,8 @@ def test_a_search_by_workers_requests_the_same_runs(home, tmp_path):
 
 
 MINE = """
-from jaxrecall.sweep.plan import Terms
-class Mine(Terms):
+from jaxrecall.sweep.plan import Plan
+class Mine(Plan):
     pass
 """
 
@@ -475,7 +475,7 @@ def check_import_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: 
     mine = importlib.import_module(name).Mine
     for folders in ((str(tmp_path / "laws"),), ()):
         job = prepare(read_grid(tmp_path / "small.yaml", ["seeds.count=2"]), tmp_path / f"out{len(folders)}")
-        job.plan = replace(job.plan, terms=mine(**vars(job.plan.terms)))
+        job.plan = mine(**vars(job.plan))
         progress = Messages()
         with closing(engine(folders)) as workers:
             outcome = carry_out(job, workers.execute, progress, Interrupts())

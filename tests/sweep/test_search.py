@@ -527,7 +527,7 @@ def test_a_cell_stays_in_its_program_whatever_the_round(tmp_path):
     assert (outcome.runs, outcome.failed) == (len(rounds.used), 1)
     assert outcome.accuracy.keys() == rounds.used
     assert progress.cells_finished == 3
-    assert json.loads((tmp_path / "out/search.json").read_text())["cells"] == rounds.table()
+    assert json.loads((tmp_path / "out/search.json").read_text())["cells"] == rounds.report()["cells"]
     assert [cell.search.result and cell.search.result.outcome for cell in rounds.cells] == ["found", "found", None, "found"]
     assert len(rounds.guess.shapes) > 1
     homes = {}
@@ -536,7 +536,7 @@ def test_a_cell_stays_in_its_program_whatever_the_round(tmp_path):
             for point, _ in chunk.runs:
                 homes.setdefault((point.V, point.m), set()).add(str(chunk.shape))
     assert {len(shapes) for shapes in homes.values()} == {1}
-    assert {plan.terms.batch for plan in plans} == {plans[0].terms.batch}
+    assert {plan.batch for plan in plans} == {plans[0].batch}
 
 
 ALONG = """

@@ -159,13 +159,13 @@ class Recorder:
     def learn(self, measured: Measured, compiled: Mapping[Any, float | None]) -> None:
         """Keeps the measured speed of this machine for the next plan."""
         if measured or compiled:
-            self.plan.terms.calibration.after(measured, compiled).keep()
+            self.plan.calibration.after(measured, compiled).keep()
 
 
 def execute(recorder: Recorder) -> None:
     """Runs every chunk of the recorder's plan in this process. A chunk that fails is reported, and the others run."""
     with recorder.interrupts.deferred():  # JAX starts
-        runner = runner_for(recorder.plan.terms, recorder.progress)
+        runner = runner_for(recorder.plan, recorder.progress)
     with recorder.interrupts.patient():
         for chunk in recorder.plan.chunks:
             if recorder.stopping:

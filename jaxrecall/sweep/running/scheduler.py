@@ -99,7 +99,7 @@ class Scheduler:
     def __init__(self, workers: Workers, recorder: Recorder):
         plan = recorder.plan
         self.workers, self.recorder, self.progress = workers, recorder, recorder.progress
-        self.terms = replace(plan.terms, limit=plan.terms.limit // workers.peers)
+        self.plan = replace(plan.without_chunks, limit=plan.limit // workers.peers)
         self.waiting: dict[Shape, deque[Run]] = {}
         """Runs that no worker has, by program."""
 
@@ -166,13 +166,13 @@ class Scheduler:
             shape = min(self.waiting, key=lambda shape: users[shape])
         chunk = self._next_chunk(shape, seconds)
         self.programs[worker], self.chunks[worker], self.unfinished[worker] = shape, chunk, {run.id: run for run in chunk.runs}
-        self.workers.send(worker, pickle.dumps((chunk, self.terms)))
+        self.workers.send(worker, pickle.dumps((chunk, self.plan)))
 
     def _next_chunk(self, shape: Shape, seconds: float) -> Chunk:
         """Waiting runs of a program that take about `seconds` on all cores of this machine."""
         runs, taken, total = self.waiting[shape], [], 0.0
         while runs and len(taken) < CHUNK_RUNS:
-            cost = self.terms.seconds_of(runs[0], shape) / cores()
+            cost = self.plan.seconds_of(runs[0], shape) / cores()
             if taken and total + cost > seconds:
                 break
             taken.append(runs.popleft())

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ...model.columns import CODE_VERSION
 from ...model.laws.array import Content, contents
-from ..plan import Chunk, Terms
+from ..plan import Chunk, Plan
 from ..runners import Runner, runner_for
 from ..simulators import add_to_path
 from .progress import Failure
@@ -24,7 +24,7 @@ Event = tuple[Any, ...]
 """The name of a method of `Scheduler`, and its arguments but for the worker."""
 
 STOP = b""
-"""The message that ends a chunk after its current batch; any other is a pickled chunk with the terms on which it runs."""
+"""The message that ends a chunk after its current batch; any other is a pickled chunk with its plan, without the others."""
 
 
 class Setup(NamedTuple):
@@ -53,10 +53,10 @@ class Worker:
         self.runner: Runner | None = None
         program.start()
 
-    def run(self, chunk: Chunk, terms: Terms) -> None:
+    def run(self, chunk: Chunk, plan: Plan) -> None:
         """Runs a chunk; its last event, `ended`, says what its runs took and how long each program took to compile."""
-        if self.runner is None or self.runner.terms != terms:
-            self.runner = runner_for(terms, self)
+        if self.runner is None or self.runner.plan != plan:
+            self.runner = runner_for(plan, self)
         for runs, got in self.runner.rows(chunk):
             if isinstance(got, Failure):
                 self.send("failed", [run.id for run in runs], got)
