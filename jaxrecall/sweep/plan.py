@@ -278,10 +278,7 @@ def _both(a: Shape, b: Shape) -> Shape:
 
 
 def _work(members: Iterable[Member]) -> Work:
-    total = Work()
-    for member in members:
-        total += member.work.times(len(member.seeds))
-    return total
+    return sum((member.work.times(len(member.seeds)) for member in members), Work())
 
 
 def _chunks(shape: Shape, members: list[Member], calibration: Calibration) -> Iterable[Chunk]:

@@ -32,8 +32,6 @@ RUNS_PER_CELL, ROUNDS = 60, 25
 ROUND_SECONDS = 0.03
 """What planning, saving and learning take in a round, besides its runs."""
 
-PROGRAM = ("bucket", "activation", "pool", "optimizer", "trains", "exact", "points", "est_peak_bytes")
-
 CHECKED = ("d", "m", "V", "L")
 """Axes besides those with `rises` whose direction is checked where accuracy is beyond theta at the first level."""
 
@@ -226,8 +224,9 @@ class Rounds:
         return self._plan(runs, program=self._program, batch=batch)
 
     def programs(self) -> list[dict[str, Any]]:
-        """The programs, before any run."""
-        return [{key: entry[key] for key in PROGRAM if key in entry} for entry in self.guess.describe()]
+        """The programs, before any run: what a guess says of their runs is left out."""
+        guessed = ("runs", "chunks", "est_seconds")
+        return [{key: value for key, value in entry.items() if key not in guessed} for entry in self.guess.describe()]
 
     def likely_seconds(self) -> float:
         """Wall time that is left if cells cross in the middle of the range after the usual number of runs."""

@@ -199,23 +199,18 @@ class CustomRunner:
         compiled = self._compiled(program, runs) if self.simulator.jit else None
         start = time.perf_counter()
         try:
-            numbers = self._vmapped(compiled, runs) if compiled else self._called(runs)
+            if compiled:
+                found = compiled(*self._arguments(runs))
+                numbers = [{name: values[i] for name, values in found.items()} for i in range(len(runs))]
+            else:
+                fn, columns = self.simulator.fn, list(self.own_columns)
+                numbers = [self.vmapped.called(fn, run.point, columns, _words(run), self.precision) for run in runs]
             seconds = (time.perf_counter() - start) / len(runs)
             return [[self._row(run, of_run, seconds)] for run, of_run in zip(runs, numbers, strict=True)]
         except self.vmapped.OutOfMemory:
             raise
         except Exception as error:  # of the user's function
             return Failure.of(error)
-
-    def _called(self, runs: list[Run]) -> list[dict[str, Any]]:
-        """The columns of runs, by a function that is plain Python."""
-        fn, columns = self.simulator.fn, list(self.own_columns)
-        return [self.vmapped.called(fn, run.point, columns, _words(run), self.precision) for run in runs]
-
-    def _vmapped(self, compiled: Callable[..., Any], runs: list[Run]) -> list[dict[str, Any]]:
-        """The columns of runs, by a program."""
-        found = compiled(*self._arguments(runs))
-        return [{name: values[i] for name, values in found.items()} for i in range(len(runs))]
 
     def _arguments(self, runs: list[Run]) -> Any:
         """What a program takes for these runs; the last one is repeated where they are fewer than are vmapped."""

@@ -229,22 +229,21 @@ class MemoryStore(Store):
     def __init__(self) -> None:
         super().__init__("memory")
         self.held: dict[Path, pa.Table] = {}
-        self.notes: dict[str, dict[str, Any]] = {}
 
     def check(self) -> None:
         """Nothing can be in the way."""
 
     def prepare(self, manifest: dict[str, Any], n_rows: int = 0) -> None:
-        self.notes["manifest"] = manifest
+        """There is nothing to make."""
 
-    def read_manifest(self) -> dict[str, Any] | None:
-        return self.notes.get("manifest")
+    def read_manifest(self) -> None:
+        """There is none."""
 
     def tables(self, columns: list[str] | None = None) -> tuple[dict[Path, pa.Table], Unreadable]:
         return {path: table.select(columns) if columns else table for path, table in self.held.items()}, []
 
     def note(self, name: str, record: dict[str, Any]) -> Path:
-        self.notes[name] = record
+        """Nobody reads it."""
         return self.folder / f"{name}.json"
 
     def record_failure(self, name: str, record: dict[str, Any]) -> None:
