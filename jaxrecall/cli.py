@@ -29,7 +29,8 @@ GIT_SECONDS = 5
 def called(name: str, argv: Sequence[str] = ()) -> str:
     """The shell command that calls the command `name` as this process was called: `jaxrecall sweep` or `python -m jaxrecall.sweep`.
 
-    The program has its path only where the shell would not find it by its name and it lies below the current folder.
+    The program has its path only where the shell would not find it by its name and it
+    lies below the current folder.
     """
     if Path(sys.argv[0]).stem == SCRIPT:
         words = [_program(Path(sys.argv[0])), name]

@@ -123,7 +123,8 @@ def as_list(
         argument: its name, as the caller knows it.
         values: what was given; no more than `most` + 1 of them are read.
         allowed: what is allowed, in words.
-        error: what is raised for text, for what is no list, and for more than `most` values.
+        error: what is raised for text, for what is no list, and for more than `most`
+            values.
         most: how many there may be.
 
     Returns:

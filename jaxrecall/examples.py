@@ -1,6 +1,7 @@
 """python -m jaxrecall.examples: lists the grids that come with the package, and copies one to the current folder.
 
-A grid of a simulator other than that of the package is copied together with the simulator's module, one of a given table with the table.
+A grid of a simulator other than that of the package is copied together with the
+simulator's module, one of a given table with the table.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ def copy(name: str, to: Path) -> list[Path]:
         The new files, the grid first.
 
     Raises:
-        UsageError: for a name that no grid has, a file of the same name in `to`, or one that cannot be written.
+        UsageError: for a name that no grid has, a file of the same name in `to`, or one
+            that cannot be written.
     """
     known = grids()
     if name.removesuffix(".yaml") not in known:

@@ -1,6 +1,7 @@
 """How the process of a command starts and ends, and what signals and broken streams do to it.
 
-It imports nothing that takes long: a signal that comes before `start` has set its handlers ends Python with a traceback.
+It imports nothing that takes long: a signal that comes before `start` has set its
+handlers ends Python with a traceback.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ _lost: dict[int, OSError] = {}
 def start(module: str) -> NoReturn:
     """Runs `main` of a module of the package as the whole work of this process, and ends it with the exit code that `main` returns.
 
-    The module is imported here, because its imports take so long that a signal may come meanwhile.
+    The module is imported here, because its imports take so long that a signal may come
+    meanwhile.
     """
     with Interrupts() as interrupts:
         try:
@@ -68,8 +70,9 @@ def output_error() -> OSError | None:
 
 
 def collect_rarely() -> None:
-    """Makes Python look for cycles of objects less often. Imports and tracing leave many objects that live on, and looking through
-    them again and again takes a tenth of the time of a short command."""
+    """Makes Python look for cycles of objects less often. Imports and tracing leave
+    many objects that live on, and looking through them again and again takes a tenth of
+    the time of a short command."""
     gc.set_threshold(50_000, 20, 20)
 
 
@@ -84,8 +87,9 @@ def resend_interrupts(unraisable: Any) -> None:
 class Interrupts:
     """A signal raises KeyboardInterrupt; while runs are in progress the first one only requests a stop.
 
-    A context manager; on exit the earlier signal handlers are restored. `requested` is true once a signal has come. Signals that are
-    ignored, as under nohup, stay so, and only the main thread can take any.
+    A context manager; on exit the earlier signal handlers are restored. `requested` is
+    true once a signal has come. Signals that are ignored, as under nohup, stay so, and
+    only the main thread can take any.
     """
 
     def __init__(self) -> None:
@@ -132,7 +136,8 @@ class Interrupts:
     def deferred(self) -> Iterator[None]:
         """Inside it a first signal waits until the end, a second one does not.
 
-        An interrupt in a module that is being loaded is not always a KeyboardInterrupt outside of it, and may crash native code.
+        An interrupt in a module that is being loaded is not always a KeyboardInterrupt
+        outside of it, and may crash native code.
         """
         with self.patient(message=""), self.droppable():
             yield
@@ -151,8 +156,8 @@ class Interrupts:
 def start_child() -> None:
     """The start of a process that serves another, whose arguments are PARENT MODULE FD CORES.
 
-    Before anything is imported that takes long or starts threads, it is bound to the life of its parent and to its cores. Then `main`
-    of the module gets the connection.
+    Before anything is imported that takes long or starts threads, it is bound to the
+    life of its parent and to its cores. Then `main` of the module gets the connection.
     """
     parent, module, fd, cores = sys.argv[1:]
     if sys.platform == "linux":
@@ -190,7 +195,8 @@ class _Stream(io.FileIO):
 def _protect_streams() -> None:
     """Replaces the output streams of this process. Those that are closed become the null device, so that no file takes their number.
 
-    They take any text: what their encoding lacks, such as a byte of a path that is not UTF-8, is written as an escape.
+    They take any text: what their encoding lacks, such as a byte of a path that is not
+    UTF-8, is written as an escape.
     """
     for number in range(3):
         try:

@@ -169,8 +169,8 @@ def _rows(job: Job) -> pd.DataFrame:
 
 
 def import_paths(grid: str | os.PathLike[str] | None = None) -> tuple[str, ...]:
-    """Makes the current folder and that of a grid file importable here; returns all folders that this process imports from, which
-    workers are given."""
+    """Makes the current folder and that of a grid file importable here; returns all
+    folders that this process imports from, which workers are given."""
     folders = [Path.cwd()] + ([local_path(os.fspath(grid)).absolute().parent] if grid is not None else [])
     add_to_path(map(str, folders))
     return tuple(filter(None, sys.path))

@@ -1,9 +1,10 @@
 """The time of runs: counts of primitive operations divided by the measured rates of this machine.
 
-The default rates are those of one 2-core x86-64 machine. Every sweep keeps, beside the compiled
-programs, how long the runs of each program took, and the next plan and the next ETA use the rates
-that explain all programs that were measured on this machine. On a CPU it learns from CPU time,
-which other programs hardly change. What another version has learned is ignored.
+The default rates are those of one 2-core x86-64 machine. Every sweep keeps, beside the
+compiled programs, how long the runs of each program took, and the next plan and the
+next ETA use the rates that explain all programs that were measured on this machine. On
+a CPU it learns from CPU time, which other programs hardly change. What another version
+has learned is ignored.
 """
 
 from __future__ import annotations
@@ -55,17 +56,18 @@ class Rates:
         return sum(getattr(amounts, name) / getattr(self, name) for name in PRIMITIVES)
 
     def on_all_cores(self, amounts: Amounts) -> float:
-        """Seconds of wall time if all cores of this machine share the work, except that of
-        decoders: they run on the host, where Python's lock lets one thread work at a time."""
+        """Seconds of wall time if all cores of this machine share the work, except that
+        of decoders: they run on the host, where Python's lock lets one thread work at a
+        time."""
         alone = amounts.decoded / self.decoded
         return (self.seconds(amounts) - alone) / cores() + alone
 
     def fitted(self, measured: Sequence[tuple[Amounts, float]]) -> Rates:
-        """Rates that best explain measured (amounts, seconds): all faster or slower by one factor,
-        then each by one of its own.
+        """Rates that best explain measured (amounts, seconds): all faster or slower by
+        one factor, then each by one of its own.
 
-        Least squares of relative errors, regularised: what few programs cannot tell apart stays as
-        it is.
+        Least squares of relative errors, regularised: what few programs cannot tell
+        apart stays as it is.
         """
         if not measured:
             return self
@@ -119,11 +121,11 @@ class Calibration:
         return self.rates.load_seconds if shape in self.programs else self.rates.compile_seconds * _compile_share(shape)
 
     def after(self, measured: Measured, compiled: Mapping[Shape, float | None]) -> Calibration:
-        """With the times of programs, and the seconds that each took to compile, None if it was
-        only loaded.
+        """With the times of programs, and the seconds that each took to compile, None
+        if it was only loaded.
 
-        The rates are fitted anew to the last times of all programs: a grid of one kind must not
-        spoil the rates of another.
+        The rates are fitted anew to the last times of all programs: a grid of one kind
+        must not spoil the rates of another.
         """
         new = {shape: times for shape, times in measured.items() if times[1] > 0}
         others = {shape: times for shape, times in self.measured.items() if shape not in new}
@@ -170,11 +172,11 @@ def _shape(named: dict[str, Any]) -> Shape | None:
 
 
 def learner() -> dict[str, str]:
-    """Who can use what is learned: this version of jaxrecall, and the cost model, named by a hash
-    of what it counts.
+    """Who can use what is learned: this version of jaxrecall, and the cost model, named
+    by a hash of what it counts.
 
-    Where a form counts other operations than before, a rate that was fitted to the old counts would
-    be wrong.
+    Where a form counts other operations than before, a rate that was fitted to the old
+    counts would be wrong.
     """
     work = Work(*(1000 * i for i, _ in enumerate(Work._fields, 1)))
     recipe = [Shape(96, 48, m, "none", name, diagnose, not m, pool=32) for name in FORMS for m in (0, 64) for diagnose in (False, True)]

@@ -1,7 +1,8 @@
-"""What runs ask of a machine: their work, the primitive operations that it takes in a program, and
-the memory of the program.
+"""What runs ask of a machine: their work, the primitive operations that it takes in a
+program, and the memory of the program.
 
-Sizes V, d, m, K in formulas are those of the program, padded. p is m, or d without an MLP.
+Sizes V, d, m, K in formulas are those of the program, padded. p is m, or d without an
+MLP.
 """
 
 from __future__ import annotations
@@ -80,8 +81,8 @@ class Work(NamedTuple):
 
 
 def work(point: Any, runs: int = 1, grouped: bool | None = None) -> Work:
-    """The work of so many runs of a point; `grouped` says whether their further steps read tokens
-    with weights, as is expected unless given."""
+    """The work of so many runs of a point; `grouped` says whether their further steps
+    read tokens with weights, as is expected unless given."""
     if not isinstance(point, Point):
         return Work(runs)
     samples, n_rows = _whole(point.N, TILE), len(point.recorded_steps)
@@ -108,9 +109,9 @@ GROUPED_NATS = 64.0
 
 
 def expected_grouped(point: Point) -> bool:
-    """Whether the further steps of a point are expected to read tokens with weights: by theory the
-    trigger is ahead of the range of the tokens' scores, by enough, and embeddings that are trained
-    move neither."""
+    """Whether the further steps of a point are expected to read tokens with weights: by
+    theory the trigger is ahead of the range of the tokens' scores, by enough, and
+    embeddings that are trained move neither."""
     if not may_group_steps(point) or TRAINS[point.trains or ""] or point.start == "zero" or point.V > (point.batch or point.N):
         return False
     from ..theory import Model, score_noise
@@ -213,8 +214,8 @@ def _pairs(shape: Shape, work: Work, steps: int) -> Amounts:
 
 
 def _further_steps(shape: Shape, work: Work) -> Amounts:
-    """Steps of an optimiser: forward and back, which costs twice as much; over all pairs with a
-    pool, formed once more for the way back."""
+    """Steps of an optimiser: forward and back, which costs twice as much; over all
+    pairs with a pool, formed once more for the way back."""
     V, d, m, K = shape.V, shape.d, shape.m, shape.pool
     of_logits = 2 * V * d + 4 * m * d  # an MLP's features, and its answers
     of_values = 2 * V * d if "Z_in" in TRAINS[shape.trains] else 0

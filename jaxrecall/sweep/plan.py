@@ -1,8 +1,9 @@
 """From missing runs to programs and chunks.
 
-A program is compiled per shape: padded sizes, activation and form. Points start in tight shapes of
-their own; two shapes are merged where the padding costs less than the compilation that it saves. A
-chunk is a list of runs of one program that are started and reported together.
+A program is compiled per shape: padded sizes, activation and form. Points start in
+tight shapes of their own; two shapes are merged where the padding costs less than the
+compilation that it saves. A chunk is a list of runs of one program that are started and
+reported together.
 """
 
 from __future__ import annotations
@@ -85,9 +86,9 @@ class Plan:
         return max(1, min(cores(), self.n_runs, self.limit // (peak_bytes(shape) or 1)))
 
     def vmapped_width(self, shape: Shape, memory: int, seconds: float) -> int:
-        """Vmapped runs on each accelerator with `memory` bytes, a power of two: what was asked or
-        half a second's work if a run takes `seconds`, as far as memory goes, of which the batch
-        that waits takes as much."""
+        """Vmapped runs on each accelerator with `memory` bytes, a power of two: what
+        was asked or half a second's work if a run takes `seconds`, as far as memory
+        goes, of which the batch that waits takes as much."""
         wanted = int(min(MAX_VMAPPED, self.n_runs, self.batch or 0.5 / seconds))
         width = 1 << max(0, wanted.bit_length() - 1)
         while width > 1 and 2 * width * peak_bytes(shape.vmapped(width)) > memory:
@@ -141,22 +142,24 @@ def make(
     batch: int | None = None,
     simulator: Any = None,
 ) -> Plan:
-    """The plan for runs: shapes of our simulator are merged where that saves time, unless their
-    programs are given.
+    """The plan for runs: shapes of our simulator are merged where that saves time,
+    unless their programs are given.
 
     Args:
         runs: what is to be computed.
         pad_to: sizes (V, d, m) of one program for all.
-        calibration: rates of the machine; those that were measured on this one unless given.
-        limit: bytes that a program may take; 80 % of this machine's memory unless given.
+        calibration: rates of the machine; those that were measured on this one unless
+            given.
+        limit: bytes that a program may take; 80 % of this machine's memory unless
+            given.
         settings: how the plan is carried out.
         program: the program of each point.
         batch: how many runs an accelerator vmaps; half a second's work unless given.
         simulator: what is simulated; that of this package unless given.
 
     Raises:
-        UsageError if a point does not fit into `pad_to`, and for `pad_to` with a simulator of a
-        user.
+        UsageError if a point does not fit into `pad_to`, and for `pad_to` with a
+        simulator of a user.
     """
     known = calibration or Calibration.kept()
     own = simulator if isinstance(simulator, Simulator) else None
@@ -217,9 +220,9 @@ def _grouped(members: Iterable[Member], program: Callable[[Any], Any]) -> dict[S
 
 
 def _merged(members: Iterable[Member], calibration: Calibration) -> dict[Shape, list[Member]]:
-    """Merges shapes of the same variant until every merge would cost more than a compilation. Then
-    compiles a shape lightly, or puts it into one that is compiled already, or that another program
-    may fall back on, where that costs less."""
+    """Merges shapes of the same variant until every merge would cost more than a
+    compilation. Then compiles a shape lightly, or puts it into one that is compiled
+    already, or that another program may fall back on, where that costs less."""
     groups: dict[Shape, list[Member]] = {}
     tight = sorted(_grouped(members, Shape.tight).items(), key=lambda item: item[0].variant)
     for _, of_variant in itertools.groupby(tight, key=lambda item: item[0].variant):

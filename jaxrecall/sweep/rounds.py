@@ -1,9 +1,9 @@
-"""The searches of all cells of a grid, in rounds: the runs that all cells need next form one round
-of ordinary runs.
+"""The searches of all cells of a grid, in rounds: the runs that all cells need next
+form one round of ordinary runs.
 
-Programs are chosen by the cell and its requests alone, so that a resumed search takes the same
-ones. Rows that are in the folder are looked up instead of run. So a search that was stopped repeats
-the same requests and resumes where it was.
+Programs are chosen by the cell and its requests alone, so that a resumed search takes
+the same ones. Rows that are in the folder are looked up instead of run. So a search
+that was stopped repeats the same requests and resumes where it was.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ Known = dict[RunId, float | None]
 
 
 class Cell:
-    """The points along the searched axis at fixed values of all else, and the search on them for
-    one theta.
+    """The points along the searched axis at fixed values of all else, and the search on
+    them for one theta.
 
     Attributes:
         points: by level, in ascending order.
         point: the first of them.
         following: its fields that vary along the axis.
-        tiers: levels whose programs serve those below them; one in the middle where all have the
-            same sizes.
-        home: a level above those near the crossing, whose own program serves them where that pays;
-            0 before the crossing is known.
+        tiers: levels whose programs serve those below them; one in the middle where all
+            have the same sizes.
+        home: a level above those near the crossing, whose own program serves them where
+            that pays; 0 before the crossing is known.
     """
 
     def __init__(self, line: Line, target: Target, simulator: RecallSimulator | Simulator):
@@ -94,11 +94,11 @@ class Cell:
 
 
 def _tiers(points: Mapping[float, Any], simulator: RecallSimulator | Simulator) -> list[float]:
-    """Levels whose programs serve those below them: one in the middle where no size varies, else at
-    most one for each factor of TIER.
+    """Levels whose programs serve those below them: one in the middle where no size
+    varies, else at most one for each factor of TIER.
 
-    They pad as little as so few can: the factor by which padding lengthens a run is at most the
-    least power of PADDED possible.
+    They pad as little as so few can: the factor by which padding lengthens a run is at
+    most the least power of PADDED possible.
     """
     levels = list(points)
     if len({str(simulator.program(points[level])) for level in (levels[0], levels[-1])}) == 1:
@@ -132,8 +132,8 @@ def run_seconds(point: Any, program: Any) -> float:
 class Rounds:
     """All cells of a grid that has a `search`, and the accuracies known so far.
 
-    `pending` are the runs of the next round, each once: those that unfinished cells wait for.
-    `used` are the runs whose accuracy a cell has received.
+    `pending` are the runs of the next round, each once: those that unfinished cells
+    wait for. `used` are the runs whose accuracy a cell has received.
     """
 
     def __init__(

@@ -20,8 +20,8 @@ from .plan import Chunk, Plan
 from .running.progress import Failure, Remarks, Traces, duration
 
 WIDTH = 8
-"""Runs of a simulator of a user that are vmapped together; fewer are filled up, so that each
-combination of static fields has one program."""
+"""Runs of a simulator of a user that are vmapped together; fewer are filled up, so that
+each combination of static fields has one program."""
 
 BATCH_SECONDS = 0.25
 ANNOUNCED_SECONDS = 10.0
@@ -40,12 +40,12 @@ SEEDS = f"a whole number from 0 to {MAX_SEED}, or a list of up to {MAX_LIST}"
 
 
 class BatchRunner:
-    """Runs chunks batch by batch through compiled programs, with several batches always in
-    progress. Creating one starts JAX.
+    """Runs chunks batch by batch through compiled programs, with several batches always
+    in progress. Creating one starts JAX.
 
-    On a CPU the runs of a batch run one after the other, and several threads run one batch each. On
-    an accelerator the runs of a batch are vmapped, while another batch waits. `width` is how many
-    runs of a shape share the memory.
+    On a CPU the runs of a batch run one after the other, and several threads run one
+    batch each. On an accelerator the runs of a batch are vmapped, while another batch
+    waits. `width` is how many runs of a shape share the memory.
     """
 
     def __init__(self, plan: Plan, remarks: Remarks):
@@ -63,10 +63,11 @@ class BatchRunner:
         """Seconds that each program took to compile, None if an earlier process had."""
 
     def rows(self, chunk: Chunk) -> Iterator[tuple[list[Run], Traces]]:
-        """Runs of the chunk and their rows, batch by batch; runs that an error bound rejects come
-        last, in the exact form.
+        """Runs of the chunk and their rows, batch by batch; runs that an error bound
+        rejects come last, in the exact form.
 
-        Where memory runs out, the width of this program is halved for the rest of the call.
+        Where memory runs out, the width of this program is halved for the rest of the
+        call.
         """
         rejected: list[Run] = []
         precision = self.plan.settings.precision
@@ -132,11 +133,11 @@ class BatchRunner:
                     yield done, metrics, seconds
 
     def _by_cost(self, shape: Shape, runs: list[Run], most: int, threads: int) -> Iterator[Costs]:
-        """Batches of at most `most` runs and `batch_seconds` of work, on a CPU small enough to go
-        round all threads.
+        """Batches of at most `most` runs and `batch_seconds` of work, on a CPU small
+        enough to go round all threads.
 
-        The most expensive come first, so that all threads finish at about the same time. Batches
-        that run together are of similar length.
+        The most expensive come first, so that all threads finish at about the same
+        time. Batches that run together are of similar length.
         """
         if self.program.on_cpu():
             most = min(most, max(1, len(runs) // (4 * threads)))
@@ -176,8 +177,8 @@ class CustomRunner:
         self.programs: dict[tuple[Any, int], Any] = {}
 
     def rows(self, chunk: Chunk) -> Iterator[tuple[list[Run], Traces | Failure]]:
-        """Runs of the chunk and their rows, or how they failed; an exception while a program is
-        made is raised.
+        """Runs of the chunk and their rows, or how they failed; an exception while a
+        program is made is raised.
 
         Where memory runs out, the batches are halved.
         """
@@ -274,9 +275,9 @@ Runner = BatchRunner | CustomRunner
 def runner_for(plan: Plan, remarks: Remarks) -> Runner:
     """What runs the chunks of a plan in this process. Starts JAX.
 
-    Its `rows(chunk)` yields runs of the chunk with their rows, or with the Failure of these alone;
-    an exception is one of all that are left. Its `measured` and `compiled` are what it has learned
-    for later plans.
+    Its `rows(chunk)` yields runs of the chunk with their rows, or with the Failure of
+    these alone; an exception is one of all that are left. Its `measured` and `compiled`
+    are what it has learned for later plans.
     """
     return CustomRunner(plan, remarks) if plan.simulator else BatchRunner(plan, remarks)
 

@@ -1,23 +1,25 @@
 """The search for the crossing in one cell: from the results so far to the runs it requests next.
 
-A cell is a point without its value of the searched axis. First one run a level, the value doubling
-from below, finds roughly where accuracy crosses; then every seed runs at two levels close to the
-crossing, one on either side, until the interval over seeds is narrow enough. The next request is a
-deterministic function of the results so far, so a search repeats and resumes by the same requests.
+A cell is a point without its value of the searched axis. First one run a level, the
+value doubling from below, finds roughly where accuracy crosses; then every seed runs at
+two levels close to the crossing, one on either side, until the interval over seeds is
+narrow enough. The next request is a deterministic function of the results so far, so a
+search repeats and resumes by the same requests.
 
-What is estimated is where the mean accuracy over seeds crosses. One seed's accuracy goes up and
-down with the level, so the first time that it crosses comes too early, and a seed that levels off
-below never does; the mean has neither fault.
+What is estimated is where the mean accuracy over seeds crosses. One seed's accuracy
+goes up and down with the level, so the first time that it crosses comes too early, and
+a seed that levels off below never does; the mean has neither fault.
 
-The fit of a whole table (`analysis/fit/curve.py`) has an estimator of its own, and each is kept for
-what the other cannot do. This one decides which runs come next, so another would send finished
-searches after new runs: the fit's does so in 586 of the 607 shipped ones, and takes three times as
-long in every round. The fit's interpolates between levels however far apart, where this one has no
-pair of levels within an octave to go by: so in 60 of the 62 crossings of the two shipped grids
-whose levels lie a factor of 4 or more apart.
+The fit of a whole table (`analysis/fit/curve.py`) has an estimator of its own, and each
+is kept for what the other cannot do. This one decides which runs come next, so another
+would send finished searches after new runs: the fit's does so in 586 of the 607 shipped
+ones, and takes three times as long in every round. The fit's interpolates between
+levels however far apart, where this one has no pair of levels within an octave to go
+by: so in 60 of the 62 crossings of the two shipped grids whose levels lie a factor of 4
+or more apart.
 
-Along an axis on which accuracy falls, everything here is about 1 - accuracy and 1 - theta, which
-rise.
+Along an axis on which accuracy falls, everything here is about 1 - accuracy and 1 -
+theta, which rise.
 """
 
 from __future__ import annotations
@@ -95,8 +97,8 @@ class Result(NamedTuple):
 
 
 class CellSearch:
-    """The search of one cell: `pending` are the runs it waits for, `update` takes their accuracies,
-    `result` is set when it ends.
+    """The search of one cell: `pending` are the runs it waits for, `update` takes their
+    accuracies, `result` is set when it ends.
 
     `closing_in` says whether they are near the crossing.
     """
@@ -250,18 +252,18 @@ class Threshold(NamedTuple):
 
 
 def threshold(log_x: Any, seed: Any, accuracy: Any, theta: float, farthest: float = HALF_OCTAVE) -> Threshold:
-    """The crossing of theta (fraction), given ln of the level, seed and accuracy (fraction) of each
-    run, any number of levels for a seed.
+    """The crossing of theta (fraction), given ln of the level, seed and accuracy
+    (fraction) of each run, any number of levels for a seed.
 
-    Every seed with a level on either side of the crossing, within an octave, counts with one of
-    each: those nearest to where accuracy is a logit from theta, or to `farthest` away (half an
-    octave) if that is nearer. x_-, a_- and x_+, a_+ are the means over seeds of their x and
-    accuracy:
+    Every seed with a level on either side of the crossing, within an octave, counts
+    with one of each: those nearest to where accuracy is a logit from theta, or to
+    `farthest` away (half an octave) if that is nearer. x_-, a_- and x_+, a_+ are the
+    means over seeds of their x and accuracy:
 
         x* = x_- + (x_+ - x_-) (logit theta - logit a_-) / (logit a_+ - logit a_-)
 
-    The interval is Student's t with S - 1 degrees of freedom on the delete-one-seed jackknife: the
-    seed is the independent unit.
+    The interval is Student's t with S - 1 degrees of freedom on the delete-one-seed
+    jackknife: the seed is the independent unit.
     """
     x, at = np.unique(np.asarray(log_x, float), return_inverse=True)
     seeds, of = np.unique(seed, return_inverse=True)
@@ -315,9 +317,9 @@ def distance(slope: float | None, most: float) -> float:
 
 
 def farthest(axis: str, width: float) -> float:
-    """How far from the crossing, in ln of the level, the levels of a search lie: half an octave, or
-    nearer where so narrow an interval is asked for that the bend of the curve would show. Along N
-    it is always half an octave: the bend is slight."""
+    """How far from the crossing, in ln of the level, the levels of a search lie: half
+    an octave, or nearer where so narrow an interval is asked for that the bend of the
+    curve would show. Along N it is always half an octave: the bend is slight."""
     return HALF_OCTAVE if axis == "N" else HALF_OCTAVE * min(1.0, width / STRAIGHT)
 
 

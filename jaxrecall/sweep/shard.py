@@ -1,7 +1,8 @@
 """The share of a grid's runs that a process has: by --shard i/n, as a task of a Slurm array, or as a process of JAX.
 
-A share depends on the grid alone, not on finished runs or measured rates. So processes that start at different times, on different
-machines, neither miss a run nor run one twice.
+A share depends on the grid alone, not on finished runs or measured rates. So processes
+that start at different times, on different machines, neither miss a run nor run one
+twice.
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ class Shard(NamedTuple):
 def shares(points: Sequence[Point], seeds: Sequence[int], count: int) -> Iterator[tuple[int, Run]]:
     """Every run with the index of its share, of `count`.
 
-    All runs are put in a row, with similar sizes side by side, and the row is cut into pieces of equal estimated cost. So a share
-    is off by less than one run, and compiles few programs. A run belongs to the piece that holds its middle.
+    All runs are put in a row, with similar sizes side by side, and the row is cut into
+    pieces of equal estimated cost. So a share is off by less than one run, and compiles
+    few programs. A run belongs to the piece that holds its middle.
     """
     row, costs = list(points), [1.0] * len(points)  # what the points of another simulator cost is not known
     if all(isinstance(point, Point) for point in points):
@@ -114,7 +116,8 @@ def _of_process(environment: Mapping[str, str]) -> Shard | None:
 def _of_jax(environment: Mapping[str, str]) -> Shard | None:
     """Starts jax.distributed, which finds its processes on TPU slices, under Slurm, MPI and Kubernetes, and shuts it down again.
 
-    Only the index is needed. If it kept running, it would end every process when one dies, and the first would wait for the last.
+    Only the index is needed. If it kept running, it would end every process when one
+    dies, and the first would wait for the last.
     """
     import jax
 

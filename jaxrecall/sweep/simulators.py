@@ -52,8 +52,8 @@ class RecallSimulator:
     Attributes:
         name: "jaxrecall", or module:name of a simulator of one's own.
         version: of its numbers; rows of two versions do not mix.
-        fields: of its points, each with `type`, `default` and, as metadata, kind, symbol, legend
-            and limits.
+        fields: of its points, each with `type`, `default` and, as metadata, kind,
+            symbol, legend and limits.
         columns: of its rows, in order: Arrow type and meaning.
         accuracy: the column that is drawn, fitted and searched, a fraction.
     """
@@ -297,10 +297,10 @@ def add_to_path(folders: Iterable[str]) -> None:
 def limited_by_kappa(rows: Any, axes: Iterable[str], along: str = "N") -> str:
     """A line about the cells in which a larger kappa would raise recall, empty if there are none.
 
-    `attention_top1` is the part of the sequences in which the informative token has the largest
-    score, and `attention_mass` the attention that it gets. Where scores are right but too small,
-    the first exceeds the second. Runs that train on are left out: they find attention by
-    themselves.
+    `attention_top1` is the part of the sequences in which the informative token has the
+    largest score, and `attention_mass` the attention that it gets. Where scores are
+    right but too small, the first exceeds the second. Runs that train on are left out:
+    they find attention by themselves.
 
     Args:
         rows: one row per run, as `load` returns them.

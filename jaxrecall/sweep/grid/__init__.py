@@ -45,9 +45,10 @@ class Grid:
 
     `axes` names the fields in the file that take more than one value over the points,
     and parameters of laws such as embedding.rho; `fixed` has the other fields that the
-    file gives, with their values. `resolved` is the grid as plain data:
-    read as a grid file, it gives the same grid. With a `search` each point stands for a
-    cell, whose points are in `lines`. `kept` has, by the id of a point, the helpers that become columns.
+    file gives, with their values. `resolved` is the grid as plain data: read as a grid
+    file, it gives the same grid. With a `search` each point stands for a cell, whose
+    points are in `lines`. `kept` has, by the id of a point, the helpers that become
+    columns.
     """
 
     name: str

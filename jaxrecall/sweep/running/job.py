@@ -1,6 +1,7 @@
 """A job: a grid, its results folder, and what is missing there. A sweep is a search of one round.
 
-`prepare` writes nothing, and refuses everything that can be refused before a run; `carry_out` runs a job by any executor.
+`prepare` writes nothing, and refuses everything that can be refused before a run;
+`carry_out` runs a job by any executor.
 """
 
 from __future__ import annotations
@@ -73,8 +74,9 @@ class Job:
         return bool(self.search.pending if self.search else self.plan.chunks)
 
     def facts(self) -> dict[str, Any]:
-        """The runs that are left and their estimated cost, as plain data; of a search the worst case, in which every run that may be
-        left is at the largest value of its axis."""
+        """The runs that are left and their estimated cost, as plain data; of a search
+        the worst case, in which every run that may be left is at the largest value of
+        its axis."""
         plan, search = self.plan, self.search
         n_runs, flops, seconds = search.worst_case() if search else (plan.n_runs, plan.flops, plan.seconds)
         return {
@@ -188,7 +190,8 @@ def prepare(
         grid: the points and seeds.
         folder: the results folder, which need not exist.
         shard: the share of the runs; None: all.
-        pad_to: sizes (V, d, m) of one program for every point; None: as the plan chooses.
+        pad_to: sizes (V, d, m) of one program for every point; None: as the plan
+            chooses.
         fail_fast: whether the first failed chunk ends the job.
         resume_command: the command that repeats or resumes the call.
 
@@ -279,7 +282,8 @@ def _done(store: Store, simulator: str, code_version: int, precision: str) -> Do
 def carry_out(job: Job, execute: Executor, progress: Progress, interrupts: Interrupts) -> Outcome:
     """Creates the results folder if needed, and runs what is missing in it, round by round.
 
-    Raises StoreError, also where a part would not fit on the disk, and KeyboardInterrupt where a signal comes before anything runs.
+    Raises StoreError, also where a part would not fit on the disk, and
+    KeyboardInterrupt where a signal comes before anything runs.
     """
     # of so many runs the rows at least fill what `prepare` asks room for
     first = islice((run for chunk in job.plan.chunks for run in chunk.runs), PART_ROWS if job.to_do else 0)

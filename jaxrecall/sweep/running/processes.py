@@ -1,12 +1,15 @@
 """Worker processes: of this machine (--workers), one per accelerator or each with its own cores, and of Ray (--engine ray).
 
-Libraries were tried for those of this machine (concurrent.futures, loky 3.7). When one worker is killed they end the others, and what
-these had begun is lost; their workers outlive a parent that is killed; results come at the end of a task, not with each batch.
+Libraries were tried for those of this machine (concurrent.futures, loky 3.7). When one
+worker is killed they end the others, and what these had begun is lost; their workers
+outlive a parent that is killed; results come at the end of a task, not with each batch.
 
-Workers of Ray are held by long-lived actors, on a running cluster or on a Ray that is started here. A process of its own uses Ray
-(ray.py), because Ray ends the process that uses it a minute after the head of the cluster was lost. Then all workers are lost; they
-start again from another such process, which joins the cluster or starts Ray again. Every node needs this version of jaxrecall, and
-nothing else: rows come back to this process, which saves them.
+Workers of Ray are held by long-lived actors, on a running cluster or on a Ray that is
+started here. A process of its own uses Ray (ray.py), because Ray ends the process that
+uses it a minute after the head of the cluster was lost. Then all workers are lost; they
+start again from another such process, which joins the cluster or starts Ray again.
+Every node needs this version of jaxrecall, and nothing else: rows come back to this
+process, which saves them.
 """
 
 from __future__ import annotations
@@ -41,7 +44,8 @@ LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 class Process:
     """A new process of this machine that runs a module of this package, and the connection to it.
 
-    It leaves every signal to its parent, since a terminal or Slurm sends them to all, and ends with it.
+    It leaves every signal to its parent, since a terminal or Slurm sends them to all,
+    and ends with it.
 
     Args:
         module: the name of the module.

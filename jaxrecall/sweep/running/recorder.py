@@ -58,8 +58,9 @@ class Saver:
 
     `rows` are those that are not saved yet, of `n_runs` runs.
 
-    A refused write is reported immediately and retried at growing intervals. After the last try `gave_up` is true, and `rows` are lost
-    when the process ends. `stop` returns whether to stop waiting.
+    A refused write is reported immediately and retried at growing intervals. After the
+    last try `gave_up` is true, and `rows` are lost when the process ends. `stop`
+    returns whether to stop waiting.
     """
 
     def __init__(self, store: Store, progress: Progress, part_seconds: float, stop: Callable[[], bool] = lambda: False):
@@ -106,7 +107,8 @@ class Saver:
 class Recorder:
     """Takes the finished rows and failures of a plan, and adds them to `outcome`.
 
-    Finished rows are saved every `part_seconds` and when a part is ended. A failed chunk is reported with `resume_command`.
+    Finished rows are saved every `part_seconds` and when a part is ended. A failed
+    chunk is reported with `resume_command`.
     """
 
     plan: Plan

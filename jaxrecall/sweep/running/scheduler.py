@@ -1,7 +1,7 @@
 """A plan carried out by workers of any kind: each takes some runs of one program when it is free.
 
-Rows come back a batch at a time and are saved here, so a worker that dies takes its batches in flight with it and nothing else;
-the rest of its runs go to another.
+Rows come back a batch at a time and are saved here, so a worker that dies takes its
+batches in flight with it and nothing else; the rest of its runs go to another.
 """
 
 from __future__ import annotations
@@ -156,8 +156,10 @@ class Scheduler:
         return bool(self.chunks or self.waiting)
 
     def _give_chunk(self, worker: int) -> None:
-        """Sends the next chunk, of the worker's last program if there is one, else of the program that the fewest others run, so that
-        few compile it. It takes a chunk's time at most, and is small enough that others do not wait for it at the end."""
+        """Sends the next chunk, of the worker's last program if there is one, else of
+        the program that the fewest others run, so that few compile it. It takes a
+        chunk's time at most, and is small enough that others do not wait for it at the
+        end."""
         speed = self.workers.speed
         seconds = min(max(self.seconds_left / (SHARES * self.workers.size), LEAST_SECONDS * speed), CHUNK_SECONDS * speed)
         users = Counter(chunk.shape for chunk in self.chunks.values())
@@ -216,8 +218,9 @@ class Scheduler:
         self.compile_seconds |= compile_seconds
 
     def lost(self, worker: int, failure: Failure) -> None:
-        """The worker has died or reported an exception, after which a device may refuse everything. Another one takes its place, and
-        its runs wait again, but for those that have cost too many workers."""
+        """The worker has died or reported an exception, after which a device may refuse
+        everything. Another one takes its place, and its runs wait again, but for those
+        that have cost too many workers."""
         self.workers.replace(worker, failure.line)
         chunk, unfinished = self.chunks.pop(worker, None), self.unfinished.pop(worker, {})
         if chunk is None:

@@ -1,8 +1,9 @@
 """--engine slurm: the shards of a grid as one Slurm array, by submitit; this process waits for it and reports progress.
 
-Every task carries out a shard of the grid into the same folder. A task whose time runs out is queued again and resumes; calling
-the same command again submits the shards that lack runs. The executors `local` and `debug` need no Slurm: tasks are processes of
-this machine, or run one after the other in this process.
+Every task carries out a shard of the grid into the same folder. A task whose time runs
+out is queued again and resumes; calling the same command again submits the shards that
+lack runs. The executors `local` and `debug` need no Slurm: tasks are processes of this
+machine, or run one after the other in this process.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ class ShardTask(Checkpointable):
         fail_fast: whether the first failed chunk ends the shard.
         resume_command: of the whole array.
         import_paths: folders from which the task can import, besides the usual ones.
-        on_node: whether it runs on another machine, which keeps compiled programs on its own disk.
+        on_node: whether it runs on another machine, which keeps compiled programs on
+            its own disk.
     """
 
     def __init__(self, **about: Any):

@@ -1,6 +1,7 @@
 """What a worker process does: it runs one chunk after another, and reports events.
 
-Chunks arrive as bytes and are unpickled here alone, so that only workers need the modules that they name.
+Chunks arrive as bytes and are unpickled here alone, so that only workers need the
+modules that they name.
 """
 
 from __future__ import annotations
