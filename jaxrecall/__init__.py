@@ -7,8 +7,9 @@
     df = jaxrecall.run({"base": {"V": 64, "L": 8}, "blocks": [{"axes": {"d": [16, 32], "N": [256, 1024]}}]}, seeds=4)
     ax = jaxrecall.plot.accuracy(df)
 
-Modules: `plot` draws a table, `fit` finds thresholds and exponents, `model` is the plain model and its loss, `theory` has closed
-formulas. Everything is loaded when it is first used; JAX starts with the first run. docs/python.md has a tour.
+Modules: `plot` draws a table, `fit` finds thresholds and exponents, `model` is the
+plain model and its loss, `theory` has closed formulas. Everything is loaded when it is
+first used; JAX starts with the first run. docs/python.md has a tour.
 """
 
 from __future__ import annotations

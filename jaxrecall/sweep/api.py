@@ -42,24 +42,35 @@ def run(
     """Runs every point and seed of a grid and returns their rows, as `load` does: one a run, or one for each recorded step.
 
     Args:
-        grid: a dict with the keys of a grid file, the path of a grid file, a `Point`, or a list of them. A grid with a
-            `search` looks for thresholds; `thresholds` returns what it found.
-        seeds: a count or a list, in place of the grid's own. Points have the one seed 0 unless given others.
-        out: a results folder. Only runs that it lacks are computed, and finished rows are saved there every few seconds, as by
-            the command line. Without it rows stay in memory and no file is written.
-        workers: processes that share the work, each with cores or an accelerator of its own; 1 is this process.
-        progress: show a progress bar in a terminal or a notebook, and a line every 30 seconds elsewhere.
-        simulator: a `jaxrecall.Simulator` of your own, or its name as module:name; without it that of the grid, or else that of this
-            package. With `workers` it must be in a module that can be imported from this folder, or that of the grid file.
+        grid: a dict with the keys of a grid file, the path of a grid file, a `Point`,
+            or a list of them. A grid with a `search` looks for thresholds; `thresholds`
+            returns what it found.
+        seeds: a count or a list, in place of the grid's own. Points have the one seed 0
+            unless given others.
+        out: a results folder. Only runs that it lacks are computed, and finished rows
+            are saved there every few seconds, as by the command line. Without it rows
+            stay in memory and no file is written.
+        workers: processes that share the work, each with cores or an accelerator of its
+            own; 1 is this process.
+        progress: show a progress bar in a terminal or a notebook, and a line every 30
+            seconds elsewhere.
+        simulator: a `jaxrecall.Simulator` of your own, or its name as module:name;
+            without it that of the grid, or else that of this package. With `workers` it
+            must be in a module that can be imported from this folder, or that of the
+            grid file.
 
     Returns:
         The rows of this grid in table order; rows of other grids in `out` are left out.
 
     Raises:
-        GridError, UsageError or StoreError, before anything runs, for arguments that are refused.
-        Interrupted: Ctrl-C, a notebook's stop button, SIGTERM or SIGHUP, in the main thread. The batch in flight is finished first; a
-            second Ctrl-C drops it. Finished rows are saved in `out`, and are `rows` of the exception in any case.
-        RunFailed: some runs failed, after all others have run; `rows` of the exception holds the finished ones.
+        GridError, UsageError or StoreError, before anything runs, for arguments that
+        are refused.
+        Interrupted: Ctrl-C, a notebook's stop button, SIGTERM or SIGHUP, in the main
+            thread. The batch in flight is finished first; a second Ctrl-C drops it.
+            Finished rows are saved in `out`, and are `rows` of the exception in any
+            case.
+        RunFailed: some runs failed, after all others have run; `rows` of the exception
+            holds the finished ones.
 
     Examples:
         >>> import jaxrecall
@@ -121,12 +132,15 @@ def thresholds(source: pd.DataFrame | str | os.PathLike[str]) -> pd.DataFrame:
     """What a search found: for each cell and theta the critical value, its 95 % interval, and how the search of that cell ended.
 
     Args:
-        source: the table that `run` returned for a grid with a `search`, or the results folder of a search.
+        source: the table that `run` returned for a grid with a `search`, or the results
+            folder of a search.
 
     Returns:
-        One row per cell and theta, with the columns of the cell's axes, `theta`, `axis` (what was searched over), `critical`, `lo`,
-        `hi`, `N_star`, `outcome`, `seeds`, `runs`, `samples` and `warning`. `critical`, `lo` and `hi` are missing unless the outcome
-        has a crossing; `N_star` is `critical` along N and missing along other axes.
+        One row per cell and theta, with the columns of the cell's axes, `theta`, `axis`
+        (what was searched over), `critical`, `lo`, `hi`, `N_star`, `outcome`, `seeds`,
+        `runs`, `samples` and `warning`. `critical`, `lo` and `hi` are missing unless
+        the outcome has a crossing; `N_star` is `critical` along N and missing along
+        other axes.
 
     Raises:
         UsageError or StoreError if the source holds no search.

@@ -291,15 +291,16 @@ def simulate(point: Point, seed: int | Iterable[int], *, trace: Literal[True]) -
 @overload
 def simulate(point: Point, seed: int | Iterable[int], *, trace: bool) -> Row | list[Row]: ...
 def simulate(point: Point, seed: int | Iterable[int], *, trace: bool = False) -> Row | list[Row]:
-    """The row that a sweep writes for (point, seed), without `seconds` and `bucket`: a dict of the
-    columns in table order.
+    """The row that a sweep writes for (point, seed), without `seconds` and `bucket`: a
+    dict of the columns in table order.
 
-    For a list of seeds it returns a list of rows. Of a run that trains on, it is the row of the
-    last step; with `trace` it returns a list of the rows of all recorded steps, in order of step,
-    seed by seed. The first call for a shape compiles its program, which takes seconds; points of
-    similar sizes share it, and the compiled program is kept for later processes. Raises PointError
-    for what is no point, for seeds out of range or too many, and for a point that needs more than
-    80 % of this machine's memory.
+    For a list of seeds it returns a list of rows. Of a run that trains on, it is the
+    row of the last step; with `trace` it returns a list of the rows of all recorded
+    steps, in order of step, seed by seed. The first call for a shape compiles its
+    program, which takes seconds; points of similar sizes share it, and the compiled
+    program is kept for later processes. Raises PointError for what is no point, for
+    seeds out of range or too many, and for a point that needs more than 80 % of this
+    machine's memory.
 
         >>> from jaxrecall import Point, simulate
         >>> point = Point(V=64, N=1024, d=32, L=8)

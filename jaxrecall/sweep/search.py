@@ -18,8 +18,8 @@ levels however far apart, where this one has no pair of levels within an octave 
 by: so in 60 of the 62 crossings of the two shipped grids whose levels lie a factor of 4
 or more apart.
 
-Along an axis on which accuracy falls, everything here is about 1 - accuracy and 1 -
-theta, which rise.
+Along an axis on which accuracy falls, everything here is about 1 - accuracy and
+1 - theta, which rise.
 """
 
 from __future__ import annotations

@@ -94,19 +94,20 @@ class Simulator:
     `simulator: module:name` in a grid file.
 
     Args:
-        fn: takes a point and a `jax.random` key, and returns a dict with a number for every column.
-            The point has static fields as Python values and traced ones as arrays. The key follows
-            from root_seed and seed; it is the same for every point unless the grid has
-            `streams: independent`.
-        fields: the parameters of a point, `name: (type, default, low, high, "static" or "traced")`.
-            The type is int, float, bool or str; a default of None means that the grid must give it;
-            low and high are limits, or None. A text has its allowed values in place of low. A
-            static field may decide shapes; each combination of static values is compiled once.
+        fn: takes a point and a `jax.random` key, and returns a dict with a number for
+            every column. The point has static fields as Python values and traced ones
+            as arrays. The key follows from root_seed and seed; it is the same for every
+            point unless the grid has `streams: independent`.
+        fields: the parameters of a point, `name: (type, default, low, high, "static" or
+            "traced")`. The type is int, float, bool or str; a default of None means
+            that the grid must give it; low and high are limits, or None. A text has its
+            allowed values in place of low. A static field may decide shapes; each
+            combination of static values is compiled once.
         columns: what fn returns, `name: (type, meaning)`.
         accuracy: the column that is drawn, fitted and searched, a fraction.
         version: to be raised when numbers change: rows of two versions do not mix.
-        jit: whether fn is compiled and vmapped over runs of equal static fields. With False it is
-            called once for each run, and is plain Python.
+        jit: whether fn is compiled and vmapped over runs of equal static fields. With
+            False it is called once for each run, and is plain Python.
 
     Raises:
         UsageError, with a line for everything that is wrong.

@@ -45,23 +45,29 @@ def load(path: Paths, grid: GridLike | None = ..., *, last: bool = ..., as_xarra
 def load(path: Paths, grid: GridLike | None = None, *, last: bool = False, as_xarray: bool = False) -> pd.DataFrame | xr.Dataset:
     """All rows of a results folder, a folder of parts or a .parquet file, or of a list of them, as one tidy DataFrame.
 
-    With a `grid` (a dict, a file, a point or several points, as `run` takes them) only the rows of its points and seeds; of a grid
-    with a search, those of its cells at the levels that the search may try.
+    With a `grid` (a dict, a file, a point or several points, as `run` takes them) only
+    the rows of its points and seeds; of a grid with a search, those of its cells at the
+    levels that the search may try.
 
-    A run that trains on has a row for each recorded step; with `last` only that of its last step.
+    A run that trains on has a row for each recorded step; with `last` only that of its
+    last step.
 
-    One row per (point_id, seed, step): ok before others, then the newest code_version, then the first. Columns in table order,
-    unknown ones after; int64, float64, bool and str, and pandas' nullable Int64 and boolean where there are nulls. Warns of
-    rows that were dropped, versions that are mixed and files that cannot be read. Raises StoreError if there is no row, and UsageError
-    for what is no path.
+    One row per (point_id, seed, step): ok before others, then the newest code_version,
+    then the first. Columns in table order, unknown ones after; int64, float64, bool and
+    str, and pandas' nullable Int64 and boolean where there are nulls. Warns of rows
+    that were dropped, versions that are mixed and files that cannot be read. Raises
+    StoreError if there is no row, and UsageError for what is no path.
 
-    `attrs["axes"]` names the fields that the grid varies, or the grids in the order in which they ran; it is missing where a file does
-    not say, as those of older versions. `attrs["searched"]` is the field that a search varies. Of a simulator of one's own, `attrs` has
-    its name as "simulator" and its column of accuracy.
+    `attrs["axes"]` names the fields that the grid varies, or the grids in the order in
+    which they ran; it is missing where a file does not say, as those of older versions.
+    `attrs["searched"]` is the field that a search varies. Of a simulator of one's own,
+    `attrs` has its name as "simulator" and its column of accuracy.
 
-    With `as_xarray` the rows are a Dataset of xarray, which the extra [xarray] installs: over the axes of the grid, the seed, and the
-    step if there are several. Other fields are coordinates, all other columns are arrays, and nan stands where there is no row. Each
-    has its legend as `long_name` and what its numbers count as `units`.
+    With `as_xarray` the rows are a Dataset of xarray, which the extra [xarray]
+    installs: over the axes of the grid, the seed, and the step if there are several.
+    Other fields are coordinates, all other columns are arrays, and nan stands where
+    there is no row. Each has its legend as `long_name` and what its numbers count as
+    `units`.
 
         >>> import jaxrecall
         >>> df = jaxrecall.load("results/quickstart")
