@@ -1,5 +1,7 @@
 """Carries out a plan: in this process, in worker processes, on Ray or Slurm.
 
+Its modules:
+
     job        a grid, its results folder, and what is missing there
     programs   the programs of a plan as lines of a dry run
     progress   what has happened so far, and how it is shown
