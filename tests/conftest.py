@@ -16,8 +16,8 @@ import jax
 import pytest
 from helpers import UNOPTIMISED, hold_to_annotations
 
-from jaxrecall.model.embeddings import Embeddings
 from jaxrecall.model.reference.realization import Realization
+from jaxrecall.model.task import Embeddings
 from jaxrecall.simulator import program
 from jaxrecall.simulator.world import Arguments, Trained, World
 

@@ -22,14 +22,14 @@ from beartype import beartype
 from jaxtyping import jaxtyped
 
 from jaxrecall.model import recall as model
-from jaxrecall.model.embeddings import Embeddings
 from jaxrecall.model.point import Point, Run
 from jaxrecall.model.reference.realization import Realization
 from jaxrecall.model.reference.steps import ThreeStep
+from jaxrecall.model.task import Embeddings
 from jaxrecall.simulator import compiler, program, record, training
-from jaxrecall.simulator.rows import finish
+from jaxrecall.simulator.record import finish
 from jaxrecall.simulator.shape import Shape
-from jaxrecall.simulator.world import Arguments, World, draw
+from jaxrecall.simulator.world import Arguments, World, arguments, draw
 
 ROOT = Path(__file__).parent.parent
 METRICS = ("n_correct", "accuracy", "memory_accuracy", "step1_memory_accuracy", "train_accuracy", "attention_mass", "attention_top1")
@@ -116,7 +116,7 @@ def _trace(world: World) -> Any:
 
 def drawn(point: Point, seed: int, shape: Shape, tile: int = 512, **changes: Any) -> World:
     """What the compiled program draws for a run; `changes` replace its arguments."""
-    run = jax.tree.map(lambda a: a[0], program.arguments([Run(point, seed)], shape)).replace(**changes)
+    run = jax.tree.map(lambda a: a[0], arguments([Run(point, seed)], shape)).replace(**changes)
     return _draw(run, replace(shape, tile=tile))
 
 

@@ -1,6 +1,7 @@
 """The columns of the result table: names, types and meaning, in the order that users rely on.
 
-One row per (point, seed, step), scalars only. The order is fixed and a new column goes to the end.
+One row per (point, seed, step), scalars only. The order is fixed and a new column goes
+to the end.
 """
 
 from __future__ import annotations
@@ -128,8 +129,8 @@ UNITS = {
 
 
 def is_parameter(name: str) -> bool:
-    """Whether a column holds a parameter of a law, as `embedding.rho` does. Such columns are float64, null for other laws, and
-    come after all others."""
+    """Whether a column holds a parameter of a law, as `embedding.rho` does. Such
+    columns are float64, null for other laws, and come after all others."""
     return name.partition(".")[0] in LAW_FIELDS and "." in name
 
 

@@ -1,9 +1,10 @@
 """Addressed random numbers: root seed -> seed -> named stream -> (block of 512 samples, position) or row index.
 
-Keys are never chained, so a number depends on its address alone: padding, batching, sharding and the order of work change
-no draw. Keys and normals are those of `jax.random`. Threefry is written out here because the words behind tokens, of which
-a run needs N L, then use both output words of the cipher and need no key per position. Keys of streams are folded on the
-host: a compiled program starts from them.
+Keys are never chained, so a number depends on its address alone: padding, batching,
+sharding and the order of work change no draw. Keys and normals are those of
+`jax.random`. Threefry is written out here because the words behind tokens, of which a
+run needs N L, then use both output words of the cipher and need no key per position.
+Keys of streams are folded on the host: a compiled program starts from them.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ STREAMS = {
 def run_streams(root_seed: Any, seed: Any, tag: Any, independent: Any) -> np.ndarray:
     """(n, 10, 2) uint32: key data of the named streams of n runs, by address; arguments (n,), tag (n, 2), uint32 and bool.
 
-    With `independent`, the two 32-bit halves of the point id, `tag`, are folded in after the seed.
+    With `independent`, the two 32-bit halves of the point id, `tag`, are folded in
+    after the seed.
     """
     check_partitionable()
     tag = np.asarray(tag, np.uint32)
@@ -131,8 +133,9 @@ def words(blocks: Addresses, position: Array | int) -> Array:
 
     Of single items it is (..., n), and takes twice the work.
 
-    Sample i < 256 of a block takes the first, sample 256 + i the second output word of threefry-2x32 (Salmon et al.,
-    SC 2011) under the stream's key at the counter (256 position + i, block).
+    Sample i < 256 of a block takes the first, sample 256 + i the second output word of
+    threefry-2x32 (Salmon et al., SC 2011) under the stream's key at the counter (256
+    position + i, block).
     """
     # else XLA moves what does not depend on the position out of loops, as a dozen small kernels
     key, index, at = lax.optimization_barrier((blocks.key, blocks.index, jnp.asarray(position, jnp.uint32)))
@@ -181,8 +184,9 @@ def below_many(word: Array, n: Array | int) -> Array:
 def below(word: Array, n: Array | int) -> Array:
     """floor(word n / 2^32) as int32, for 1 <= n <= 65536: uniform on 0..n-1.
 
-    Each value has a probability within 2^-32 of 1/n, a relative bias of at most n / 2^32 < 1.6e-5. The product is formed
-    in 16-bit halves; no step of it overflows 32 bits.
+    Each value has a probability within 2^-32 of 1/n, a relative bias of at most n /
+    2^32 < 1.6e-5. The product is formed in 16-bit halves; no step of it overflows 32
+    bits.
     """
     n = jnp.uint32(n)
     high, low = word >> jnp.uint32(16), word & jnp.uint32(0xFFFF)

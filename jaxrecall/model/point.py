@@ -1,9 +1,10 @@
 """A point of the parameter space, the legend of its symbols, and the hash that identifies it.
 
-A point is five records: what the samples are, what the model is, the rates of the recipe, training beyond it, and what is measured. A
-record declares its fields, checks what joins them, and says what of it enters the id. To a user the fields are flat: `point.V`.
-The arguments and shapes of compiled programs, the columns of a row, the grid schema and the documented legend are derived from the
-declarations.
+A point is five records: what the samples are, what the model is, the rates of the
+recipe, training beyond it, and what is measured. A record declares its fields, checks
+what joins them, and says what of it enters the id. To a user the fields are flat:
+`point.V`. The arguments and shapes of compiled programs, the columns of a row, the grid
+schema and the documented legend are derived from the declarations.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ MAX_DRAWS = 2**20
 """Draws of a pool that are always made one by one."""
 
 MIN_MEAN = 8
-"""Draws a cell below which they are made one by one however many they are. At a mean of 8 a cell stays empty with probability
-2.4e-4 in the limit, against 3.4e-4."""
+"""Draws a cell below which they are made one by one however many they are. At a mean of
+8 a cell stays empty with probability 2.4e-4 in the limit, against 3.4e-4."""
 
 MAX_SAMPLES, MAX_LENGTH = 10**15, 10**9
 """Largest N and L with a pool, whose cost they do not raise; in float32 they scale other numbers alone."""
@@ -145,8 +146,8 @@ class Recipe:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """Steps of an optimiser, after the three of the recipe or in place of them. Where there are any, all fields enter the id, and the
-    batch where there is one."""
+    """Steps of an optimiser, after the three of the recipe or in place of them. Where
+    there are any, all fields enter the id, and the batch where there is one."""
 
     in_id: ClassVar = ()
 
@@ -315,8 +316,9 @@ class Point(Evaluation, Training, Recipe, Model, Data):
         return law, noise
 
     def identity(self) -> dict[str, Any]:
-        """What enters the id, by field: `in_id` of each record, and each other field that is off its default, so that a field which a
-        later version adds moves no id. kappa never does, since gamma carries it."""
+        """What enters the id, by field: `in_id` of each record, and each other field
+        that is off its default, so that a field which a later version adds moves no id.
+        kappa never does, since gamma carries it."""
         values = {name: getattr(self, name) for name in FIELDS}
         values |= {name: find_law(name, values[name]).identity() for name in LAW_FIELDS}
         always = [name for record in self.records for name in record.in_id]
@@ -371,7 +373,8 @@ def make_point(values: Mapping[str, Any]) -> Point:
     """The point of these fields, among which may be parameters of laws by dotted name: {"embedding.rho": 0.3}.
 
     Args:
-        values: fields of a point by name; a parameter replaces that of the law given, None leaves it.
+        values: fields of a point by name; a parameter replaces that of the law given,
+            None leaves it.
 
     Raises:
         PointError: as `Point`, and for a parameter that the law lacks.
@@ -398,7 +401,8 @@ def make_point(values: Mapping[str, Any]) -> Point:
 def law_parameters(point: Point) -> dict[str, float]:
     """The numeric parameters of the laws of a point by dotted name, as {"embedding.rho": 0.3}: columns of its rows.
 
-    Those of embedding_out and noise_tokens are among them where it is given or differs from embedding or tokens.
+    Those of embedding_out and noise_tokens are among them where it is given or differs
+    from embedding or tokens.
     """
     names = ["embedding", "tokens", "activation"]
     given: Collection[str] = point._given  # type: ignore[attr-defined]
@@ -419,11 +423,13 @@ def problem_in_workers(point: Point) -> str | None:
 def unknown_names(values: Mapping[str, Any], known: Collection[str] = ()) -> tuple[str, ...]:
     """The names of `values` that have a value: neither None, nor NaN, nor the default of the field of a point; leaving out `known`.
 
-    The activation `none`, that of a model without an MLP, counts as a default, and so does a law like that of the field it follows. A
-    field without a default, such as V, counts as off its default, and so does a name that is no field.
+    The activation `none`, that of a model without an MLP, counts as a default, and so
+    does a law like that of the field it follows. A field without a default, such as V,
+    counts as off its default, and so does a name that is no field.
 
-    A formula, a bound or a shortcut names the fields that it depends on, and those that do not matter to it whatever their value. It
-    refuses a point with any other off its default, so that a field which is added later is refused until somebody has looked.
+    A formula, a bound or a shortcut names the fields that it depends on, and those that
+    do not matter to it whatever their value. It refuses a point with any other off its
+    default, so that a field which is added later is refused until somebody has looked.
     """
     skipped = {*known, *(name for name, of in SAME_AS.items() if values.get(name) == values.get(of))}
 

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from .activations import value_and_slope
-from .embeddings import Embeddings
+from .task import Embeddings
 
 
 class Recall(eqx.Module):

@@ -1,20 +1,33 @@
-"""The retrieval task: a permutation of the vocabulary, and samples of L tokens of which token 0 of a stream is informative.
+"""What a run draws: the permutation of the vocabulary, samples of L tokens, the embeddings, and the MLP's fixed first layer.
 
-The model has no positions, so the simulator never moves the informative token; only `realize` swaps it to position ell.
+The model has no positions, so token 0 of a stream is the informative one and the
+simulator never moves it; only `realize` swaps it to position ell. Embeddings are drawn
+padded and masked.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
+from types import MappingProxyType
+from typing import Any
+
+import equinox as eqx
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
+from jaxtyping import Float
 
 from . import keys
+from .laws import TOGETHER, Draws, EmbeddingLaw, Rescaled
 
 
 def permutation(streams: Array, V: Array | int, V_pad: int) -> Array:
     """(V_pad,) int32: a uniform permutation pi of 0..V-1, label of token v at index v; entries from V on are padding.
 
-    Items are sorted by two random words each (their row keys), so that equal keys (chance V^2 / 2^65) do not bend the law.
+    Items are sorted by two random words each (their row keys), so that equal keys
+    (chance V^2 / 2^65) do not bend the law.
     """
     items = jnp.arange(V_pad, dtype=jnp.int32)
     key = keys.stream(streams, "permutation")
@@ -35,7 +48,8 @@ def batch_items(streams: Array, step: Array | int, blocks: tuple[Array | int, in
 def tokens(blocks: keys.Addresses, position: Array | int, V: Array | int, tables: Array | None = None) -> Array:
     """(..., 512 * count) int32: tokens at each `position` (...,) of the samples of `blocks`; 0 is informative.
 
-    Tokens are uniform, or drawn by alias tables (1 or 2, 2, V), the last one for noise: see `laws.tokens`.
+    Tokens are uniform, or drawn by alias tables (1 or 2, 2, V), the last one for noise:
+    see `laws.tokens`.
     """
     word = keys.words(blocks, position)
     cell = keys.below(word, V)
@@ -47,3 +61,126 @@ def tokens(blocks: keys.Addresses, position: Array | int, V: Array | int, tables
         place = place + jnp.uint32(V_pad) * (jnp.asarray(position) > 0).astype(jnp.uint32)[..., None]
     first, other = (tables[:, i].reshape(-1).at[place].get(mode="promise_in_bounds") for i in range(2))
     return jnp.where(word < first, cell, other.astype(jnp.int32))
+
+
+class Embeddings(eqx.Module):
+    """Frozen parameters of the model; rows and columns beyond V, d, m are zero."""
+
+    Z_in: Float[Array, "V d"]
+    Z_out: Float[Array, "V d"]
+    z_trig: Float[Array, " d"]
+    z_eos: Float[Array, " d"]
+    W_in: Float[Array, "m d"] | None
+    """None is attention-only."""
+
+
+def redrawn_first_layer(streams: Array, r: Array | int, d: Array | int, m: Array | int, pad: tuple[int, int]) -> Array:
+    """The r-th independent copy of W_in, padded to `pad` = (m_pad, d_pad); a prefix in m and in d, as W_in is."""
+    m_pad, d_pad = pad
+    real = (jnp.arange(m_pad, dtype=jnp.int32)[:, None] < m) & (jnp.arange(d_pad, dtype=jnp.int32)[None] < d)
+    key = keys.further(keys.stream(streams, "w_in"), r)
+    return jnp.where(real, keys.normals(keys.rows(key, m_pad), d_pad), jnp.float32(0))
+
+
+def draw_embeddings(
+    streams: Array,
+    law: Array | int,
+    V: Array | int,
+    d: Array | int,
+    m: Array | int,
+    pad: tuple[int, int, int],
+    own: tuple[EmbeddingLaw, EmbeddingLaw] | None = None,
+    given: Mapping[str, Array] = MappingProxyType({}),
+) -> Embeddings:
+    """Embeddings of one run, padded to `pad` = (V_pad, d_pad, m_pad), by the laws `own`, or by that at the place `law` of TOGETHER.
+
+    Every law makes its rows of the same normals, and one program serves all of
+    TOGETHER. W_in has entries N(0, 1). With the same streams, gaussian and sphere
+    embeddings of a smaller d are a prefix of those of a larger one up to scale, and
+    W_in is a prefix in m and d. The first of `own` makes Z_in, z_trig and z_eos, the
+    second Z_out; `given` is what `on_host` made, padded.
+    """
+    V_pad, d_pad, m_pad = pad
+    counts = V_pad, V_pad, 1, 1, m_pad
+    table = np.repeat(np.arange(len(TABLES)), counts)
+    row = np.concatenate([np.arange(count, dtype=np.int32) for count in counts])
+    true, first_unit = (jnp.array(of_table, jnp.int32) for of_table in ([V, V, 1, 1, m], [0, 0, V, V + 1, 0]))
+    key = streams[np.array([keys.STREAMS[name] for name in TABLES])]
+
+    real = (row < true[table])[:, None] & (jnp.arange(d_pad, dtype=jnp.int32)[None] < d)
+    # all tables are drawn together, which compiles faster than table by table
+    normal = jnp.where(real, keys.normals(keys.fold(key[table], jnp.asarray(row, jnp.uint32)), d_pad), jnp.float32(0))
+    unit = (row + first_unit[table])[:, None]
+    places = np.cumsum(counts)[:-1]
+    if own is None:
+        z = _together(law, Draws("Z_in", unit, normal, None, V, d), real)
+        tables = jnp.split(z, places)[:-1]
+    else:
+        laws = (own[0], own[1], own[0], own[0])
+        parts = zip(TABLES, laws, jnp.split(normal, places), jnp.split(real, places), strict=False)
+        tables = [_table(of, name, streams, rows, mask, (V, d), given.get(name)) for name, of, rows, mask in parts]
+    Z_in, Z_out, z_trig, z_eos = tables
+    return Embeddings(Z_in, Z_out, z_trig[0], z_eos[0], normal[-m_pad:] if m_pad else None)
+
+
+def on_host(laws: tuple[EmbeddingLaw, EmbeddingLaw], streams: np.ndarray, V: int, d: int) -> dict[str, np.ndarray]:
+    """(V, d) float32 rows of the tables that the laws of Z_in and of Z_out make on the host, by stream; nothing for other laws."""
+    return {
+        name: law.from_host(partial(_order, tuple(map(int, keys.stream(streams, name)))), V, d)
+        for name, law in zip(TABLES, laws, strict=False)
+        if law.on_host
+    }
+
+
+@lru_cache(64)
+def _order(stream: tuple[int, int], r: int, n: int) -> np.ndarray:
+    """(n,) a random order of 0..n-1, by a random word of 64 bits each; points of a sweep share those of their seeds.
+
+    The words are those of Philox, whose stream NumPy keeps the same, under the key of
+    the stream and r.
+    """
+    words = np.random.Philox(key=stream[0] << 96 | stream[1] << 64 | r).random_raw(n)
+    return np.argsort(words).astype(np.int32)
+
+
+def _together(law: Array | int, draws: Draws, real: Any) -> Array:
+    """The rows of all tables by the law at this place of TOGETHER; a row's number is that of its unit vector."""
+
+    def rescaled() -> Array:
+        length = jnp.float32(1)
+        for place, one in enumerate(TOGETHER):
+            if isinstance(one, Rescaled):
+                length = jnp.where(real[:, :1] & (law == place), one.length(draws, jnp), length)
+        return draws.normals / length
+
+    def by(other: EmbeddingLaw) -> Callable[[], Array]:
+        return lambda: jnp.where(real, other.rows(draws, jnp), jnp.float32(0))
+
+    others = [(place, one) for place, one in enumerate(TOGETHER) if not isinstance(one, Rescaled)]
+    # branches rather than a select: XLA would compute a select again inside everything that reads the rows
+    return lax.switch(
+        sum(jnp.where(law == place, i, 0) for i, (place, _) in enumerate(others, 1)), [rescaled, *(by(one) for _, one in others)]
+    )
+
+
+def _table(
+    law: EmbeddingLaw, stream: str, streams: Array, normals: Array, real: Array, sizes: tuple[Any, Any], given: Array | None
+) -> Array:
+    """(n, d_pad) rows of one table by a law of its own program; `sizes` are V and d."""
+    name = {"z_in": "Z_in", "z_out": "Z_out"}.get(stream, stream)
+    n, width = normals.shape
+    key = keys.stream(streams, stream)
+    shared = keys.normals(keys.rows(keys.further(key, SHARED), law.n_shared), width)
+    own = keys.normals(keys.rows(keys.further(key, OWN), n), law.n_own)
+    draws = Draws(name, jnp.arange(n, dtype=jnp.int32)[:, None], normals, shared, *sizes, own, given)
+    with jax.default_matmul_precision("highest"):  # draws depend on no setting
+        rows = law.make(draws, jnp)
+    return jnp.where(real, rows, jnp.float32(0))
+
+
+SHARED, OWN = range(2)
+"""Further streams of a table: normals that all its rows share, and further ones of each row."""
+
+
+TABLES = "z_in", "z_out", "z_trig", "z_eos", "w_in"
+"""Streams of the rows that a run draws."""

@@ -1,7 +1,8 @@
 """Training beyond the three steps of the paper: its optimisers, what they train, and the steps that a run records. All ours.
 
-A run that trains on starts from the model after the three steps, or from V_mat = 0 and W_KQ = 0, and descends the same loss by an
-optimiser of optax until `steps` gradient steps are made in total. Each recorded step is a row of its own.
+A run that trains on starts from the model after the three steps, or from V_mat = 0 and
+W_KQ = 0, and descends the same loss by an optimiser of optax until `steps` gradient
+steps are made in total. Each recorded step is a row of its own.
 """
 
 from __future__ import annotations
@@ -29,11 +30,12 @@ class Optimizer(NamedTuple):
 
     settings: Mapping[str, float] = MappingProxyType({})
     elementwise: bool = True
-    """Whether it may scale each entry of W_KQ by itself. One that does not moves W_KQ along z_eos^T alone, so w = W_KQ z_eos is all of
-    it, and is trained in its place."""
+    """Whether it may scale each entry of W_KQ by itself. One that does not moves W_KQ
+    along z_eos^T alone, so w = W_KQ z_eos is all of it, and is trained in its place."""
     gain: float = math.inf
-    """How far apart two runs move an entry in a step at most, mean over steps, at rate 1, for each unit by which their gradients
-    differ. A finite one lets steps with locked attention read weighted tokens."""
+    """How far apart two runs move an entry in a step at most, mean over steps, at rate
+    1, for each unit by which their gradients differ. A finite one lets steps with
+    locked attention read weighted tokens."""
 
 
 GAIN_OF_ADAM = 4.2e8
@@ -47,7 +49,8 @@ OPTIMIZERS = {
 }
 """Optimisers by name. One more entry is one more optimiser, and right without `elementwise` and `gain`.
 
-By the defaults of optax adam and adamw have beta1 0.9, beta2 0.999, epsilon 1e-8, and adamw weight decay 1e-4.
+By the defaults of optax adam and adamw have beta1 0.9, beta2 0.999, epsilon 1e-8, and
+adamw weight decay 1e-4.
 """
 
 

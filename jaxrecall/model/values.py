@@ -20,7 +20,8 @@ def declared(kind: str, legend: str, default: Any = MISSING, symbol: str = "", c
         default: MISSING for none.
         symbol: that of the paper, where it is not the name.
         choices: the allowed values of a text, or a function that gives them.
-        limits: low, high, high_with_pool, open_low and open_high of a number, and the family of a law.
+        limits: low, high, high_with_pool, open_low and open_high of a number, and the
+            family of a law.
     """
     if choices:
         limits |= {"choices": choices if callable(choices) else lambda: tuple(choices)}

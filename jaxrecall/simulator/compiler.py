@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,8 +20,9 @@ class OutOfMemory(RuntimeError):
 OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "YNNPACK operation failed")  # the second is how matrix products say it on a CPU
 
 LIGHT = {"xla_cpu_use_fusion_emitters": False, "xla_disable_hlo_passes": "tree_reduction_rewriter"}
-"""Options of XLA for light programs on a CPU. Kernels come straight from HLO, not by way of MLIR, which compiles in two thirds of the
-time. A sum is one kernel instead of a tree of two. The tree is more exact, which matters for sums of millions of terms alone."""
+"""Options of XLA for light programs on a CPU. Kernels come straight from HLO, not by
+way of MLIR, which compiles in two thirds of the time. A sum is one kernel instead of a
+tree of two. The tree is more exact, which matters for sums of millions of terms alone."""
 
 
 @contextmanager
@@ -56,15 +58,10 @@ def without_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-class CacheHits:
-    """How many programs came from the folder of compiled ones."""
+EVENTS: Counter[str] = Counter()
+"""How often JAX has told of each event in this process."""
 
-    def __init__(self) -> None:
-        self.count = 0
-        jax.monitoring.register_event_listener(self._hear)
+CACHE_HIT = "/jax/compilation_cache/cache_hits"
+"""The event that a program came from the folder of compiled ones."""
 
-    def _hear(self, event: str, **_: Any) -> None:
-        self.count += event == "/jax/compilation_cache/cache_hits"
-
-
-cache_hits = CacheHits()
+jax.monitoring.register_event_listener(lambda event, **_: EVENTS.update([event]))

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from ..model.keys import Blocks
-from .attention import Scores, attention_gradient
+from .forward import Scores, attention_gradient
 from .loops import add_tokens, gather, over_positions, over_samples, repeat, scatter_add, sum_tokens, transposed_product, with_padding_row
 from .world import World, batch_of_step, centred, f32, i32, in_value, token_shares, values, zeros_dp
 
@@ -53,11 +53,12 @@ def step1_from_counts(world: World, C: Array) -> Array:
 
 
 def step2(world: World, A: Array, C: Array) -> tuple[Array, Array]:
-    """w_hat and a bound on mean |h|^2, with A the centred answers: b depends on the informative token alone, so sums over keys
-    are sums over counts.
+    """w_hat and a bound on mean |h|^2, with A the centred answers: b depends on the
+    informative token alone, so sums over keys are sums over counts.
 
-    What is left for the samples is sum_i (b_i^T h_i) sum_j k_ij: B[x, u] = b_x^T z_in(u) added up over a sample is L b_i^T h_i,
-    and a token's key then enters as often as S says. A sample is read twice, a number at a time.
+    What is left for the samples is sum_i (b_i^T h_i) sum_j k_ij: B[x, u] = b_x^T
+    z_in(u) added up over a sample is L b_i^T h_i, and a token's key then enters as
+    often as S says. A sample is read twice, a number at a time.
     """
     run, e, t, V = world.run, world.e, in_value(world), world.shape.V
     b = gather(A, world.perm)  # by informative token
@@ -80,12 +81,13 @@ def step2(world: World, A: Array, C: Array) -> tuple[Array, Array]:
 
 
 def mean_square_bound(world: World) -> Array:
-    """What the mean of |h|^2 over the N samples of a batch under uniform attention stays below: its expectation and six
-    standard deviations.
+    """What the mean of |h|^2 over the N samples of a batch under uniform attention
+    stays below: its expectation and six standard deviations.
 
-    h is a constant and the sum of L independent rows of Z_in over L, the informative one and L - 1 of noise, each less its mean. So |h|^2
-    is a sum of a linear and a quadratic part: with cov the sum of the rows' covariances, they have variances of 4 mean^T cov mean, and of
-    2 |cov|^2 and the sum of the rows' mean |row|^4 at most.
+    h is a constant and the sum of L independent rows of Z_in over L, the informative
+    one and L - 1 of noise, each less its mean. So |h|^2 is a sum of a linear and a
+    quadratic part: with cov the sum of the rows' covariances, they have variances of 4
+    mean^T cov mean, and of 2 |cov|^2 and the sum of the rows' mean |row|^4 at most.
     """
     e, L, N = world.e, world.run.L.astype(f32), world.run.N.astype(f32)
     mean, cov, fourth = in_value(world) / L * e.z_trig, f32(0), f32(0)
@@ -103,8 +105,9 @@ def mean_square_bound(world: World) -> Array:
 def step3(world: World, scores: Scores, T: Array, n: Array) -> tuple[Array, Array]:
     """G2 = 1/N sum_x (z_out(pi x) - mean z_out) (sum_u W[x, u] z_in(u) + W_x z_trig)^T, and a bound on mean |h|^2.
 
-    W[x, u] adds up the attention that samples with the informative token x pay to tokens u, W_x to the informative one. By
-    convexity |h|^2 is at most the mean of |v|^2 under the attention. The first n samples alone are read.
+    W[x, u] adds up the attention that samples with the informative token x pay to
+    tokens u, W_x to the informative one. By convexity |h|^2 is at most the mean of
+    |v|^2 under the attention. The first n samples alone are read.
     """
     run, e, V = world.run, world.e, world.shape.V
     token = with_padding_row(scores.token, -math.inf)

@@ -9,30 +9,41 @@ A form is how sums over samples are formed, and which predictions its gradients 
     pool       pairs     uniform      with a pool: samples enter through counts of (token, noise sequence) pairs
     pool-full  pairs     exact        every pair with its softmax, weighted
 
-Uniform predictions are p = 1/V in all three steps, but for the softmax in step 3 where attention is locked. Forms with
-them are shortcuts: they compute a bound on their own error, and a run beyond the bound runs again in the
-exact form. A shortcut is tried for points that it covers and that are expected to meet the bound (`expected`). What a form computes
-is in the modules that its `samples` name, in `shortcut` and in `gradient`; planning needs none of them. Forms and bounds are ours.
+Uniform predictions are p = 1/V in all three steps, but for the softmax in step 3 where
+attention is locked. Forms with them are shortcuts: they compute a bound on their own
+error, and a run beyond the bound runs again in the exact form. A shortcut is tried for
+points that it covers and that are expected to meet the bound (`step2_error`). Most runs
+of any other point would be rejected after a guarded attempt, which costs as much as the
+full form where V is small. The choice depends on nothing but the point, so the same run
+has the same form in every sweep. What a form computes is in the modules that its
+`samples` name, in `shortcut` and in `gradient`; planning needs none of them. Forms,
+bounds and the expected error are ours.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
+from math import inf, sqrt
 from typing import Any, Literal, NamedTuple
 
+from ..model.laws import TokenLaw, Uniform
+from ..model.laws.tokens import shares
 from ..model.point import EVALUATION, Point, unknown_fields
-from .expected import step2_error
 
 MAX_COUNTED_V = 2048
 """Widest padded vocabulary for which a program keeps a V x V table of token counts (16 MiB)."""
 
 TOLERANCE = (2.0**-20, 2.0**-19)
-"""Largest relative error of the samples' residuals, averaged over samples, that uniform predictions may cause in steps 2 and
-3. At these bounds V1 and w move by under 1e-6 of their norms, V2 by up to 1e-5 (open attention, V = 30), where rounding alone
-moves them by 1e-7 to 8e-7 and a float32 run is held to 2e-5 of the float64 reference. No metric was seen to move."""
+"""Largest relative error of the samples' residuals, averaged over samples, that uniform
+predictions may cause in steps 2 and 3. At these bounds V1 and w move by under 1e-6 of
+their norms, V2 by up to 1e-5 (open attention, V = 30), where rounding alone moves them
+by 1e-7 to 8e-7 and a float32 run is held to 2e-5 of the float64 reference. No metric
+was seen to move."""
 
 BOUNDED = frozenset({"V", "N", "d", "L", "m", "tokens", "noise_tokens", "eta", "gamma", "gamma2", "kappa", "pool", "fresh_batches"})
-"""The fields that shortcuts and their bounds depend on, with the embeddings and activations of the run itself. The tokens may have any law:
-labels are predicted evenly whatever their frequency, and bounds take means over samples by it."""
+"""The fields that shortcuts and their bounds depend on, with the embeddings and
+activations of the run itself. The tokens may have any law: labels are predicted evenly
+whatever their frequency, and bounds take means over samples by it."""
 
 OF_ANY_VALUE = EVALUATION | {"embedding", "embedding_out", "activation", "trigger_in_value"}
 """Fields that do not matter to them: bounds are computed from what was drawn."""
@@ -88,11 +99,6 @@ def form_for(point: Point, V: int) -> Form:
     return FORMS["counts" if point.m == 0 and V <= MAX_COUNTED_V else "uniform"]
 
 
-def exact_form(form: Form) -> Form:
-    """The exact form for the points of a form."""
-    return FORMS["pool-full" if form.samples == "pairs" else "full"]
-
-
 def _shortcut_may_pay(point: Point) -> bool:
     """Whether the recipe is run, shortcuts are allowed and know the point, and most runs are expected to meet their bound."""
     asked = point.start != "zero" and point.exact == "guarded"
@@ -107,3 +113,79 @@ def may_group_steps(point: Point) -> bool:
 def register(form: object) -> None:
     """Forms of other packages are no longer taken: raises NotImplementedError."""
     raise NotImplementedError("forms.register: no longer taken; allowed: a simulator of your own, jaxrecall.run(grid, simulator=...)")
+
+
+GAIN = {"none": 0.64, "relu": 0.4, "tanh": 0.55, "gelu": 0.25}
+"""Measured error over the leading order, by activation. No others are foreseen."""
+
+LAWS = ("gaussian", "sphere")
+
+
+def step2_error(point: Point) -> float:
+    """The expected bound of `shortcut.softmax_errors` on step 2; 0 where nothing is known.
+
+    With c = V/d and q = 1 + sqrt(c), the centred answers A = Z_out G1 have three parts:
+    of the permutation, of the counts of noise tokens, and of the counts of labels. q is
+    the largest singular value of a V x d matrix of N(0, 1/d) entries (Marchenko and
+    Pastur). The first two parts are Z_out Z_out^T X Z_in, with three such factors,
+    where X is a permutation times s, or noise of variance sigma^2, whose largest
+    singular value is 2 sqrt(V) sigma; the third is Z_out Z_out^T times a vector. Where
+    tokens are uniform, they are at most q^3 s, 2 q^3 sqrt(V) sigma and q^2 sqrt(V) rho,
+    and a row has the mean square (1 + c) (s^2 + V sigma^2 + rho^2), to leading order,
+    with s = 1/(L V). Under another law the k most frequent tokens are like uniform ones
+    with c = k/d, and counts of labels differ without any noise. The largest directions
+    of the factors do not line up, so their product is smaller: by q^-2.2 and GAIN,
+    which were fitted to 450 points with uniform tokens and V from 12 to 128. In the
+    studies in results/, up to 1.5 times the tolerance about two thirds of the runs were
+    rejected, from twice on 97 % or more, and at half of it under 1 %. Laws of Zipf had
+    0.7 to 4 times the expected error, uniform ones 0.6 to 2.4 (50 and 30 points).
+    """
+    if point.activation not in GAIN or not {point.embedding, point.embedding_out} <= {*LAWS}:
+        return 0.0
+    try:
+        return _leading_order(point)
+    except OverflowError:
+        return inf
+
+
+class Frequencies(NamedTuple):
+    """Of the laws p of informative tokens and q of noise: sums over the vocabulary, and what is largest."""
+
+    pp: float
+    ppp: float
+    qq: float
+    most: float  # of p
+    overlap: tuple[float, float]  # of p_k (1 + sqrt(k/d))^6 with p_k in falling order, and of q_k
+
+
+@lru_cache(4096)
+def _frequencies(laws: tuple[TokenLaw, TokenLaw], V: int, d: int) -> Frequencies:
+    if laws == (Uniform(), Uniform()):
+        even = (1 + sqrt(V / d)) ** 6 / V
+        return Frequencies(pp=1 / V, ppp=1 / V**2, qq=1 / V, most=1 / V, overlap=(even, even))
+    import numpy as np  # plans of uniform tokens do not wait for it
+
+    p, q = (-np.sort(-shares(law, V)) for law in laws)
+    near = (1 + np.sqrt(np.arange(1, V + 1) / d)) ** 6
+    pp, ppp, qq = (float(np.sum(x)) for x in (p * p, p * p * p, q * q))
+    return Frequencies(pp, ppp, qq, float(p[0]), (float(np.max(p * near)), float(np.max(q * near))))
+
+
+def _leading_order(point: Point) -> float:
+    V, N, L, d, others = float(point.V), float(point.N), float(point.L), float(point.d), 1 - 1 / point.L
+    of = _frequencies(point.token_laws, point.V, point.d)
+    trigger = point.trigger_in_value / L**2
+    mean2 = others**2 * of.qq + trigger  # of the mean value
+    phi2 = 1 / L + others * of.qq + trigger
+    pairs = (L - 1) / (N * L**2)  # variance of the count of a token with a label, over p q
+    labels = of.pp - 1 / V + 1 / N  # squared differences of label counts from 1/V
+    q = 1 + sqrt(V / d)
+    largest2 = of.most * of.overlap[0] / L**2 + pairs * sum(map(sqrt, of.overlap)) ** 2 + q**4 * mean2 * labels
+
+    def row2(p: float, pp: float) -> float:
+        """Of a label of probability p, or in the mean, where p p is pp."""
+        own = pp / L**2 + pairs * p + mean2 * (pp - 2 * p / V + 1 / V**2 + p / N)
+        return own + (of.pp / L**2 + pairs + mean2 * labels) / d
+
+    linear = point.eta / V * largest2 / sqrt(row2(of.pp, of.ppp)) * sqrt(phi2) * q**-2.2
+    return GAIN[point.activation] * linear + 4 * point.eta**2 * phi2 * row2(of.most, of.most**2)

@@ -1,14 +1,17 @@
 """The gradient of the mean loss at a state of the model, with exact predictions. Forms are ours.
 
-It is summed over samples, a tile at a time, or over all pairs of a token and a noise sequence of a pool. r = p - e_y (n, V) is the
-slope of a sample's loss by its logits. Where attention puts weight a on a token, the slope by that token's attention logit is
-a (g - c): g is the slope of the loss along the token's value, and c is the mean of g under attention.
+It is summed over samples, a tile at a time, or over all pairs of a token and a noise
+sequence of a pool. r = p - e_y (n, V) is the slope of a sample's loss by its logits.
+Where attention puts weight a on a token, the slope by that token's attention logit is a
+(g - c): g is the slope of the loss along the token's value, and c is the mean of g
+under attention.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -18,9 +21,8 @@ from jax import Array, lax
 from ..model import keys
 from ..model.point import BLOCK
 from . import pairs
-from .attention import Attended, Scores, Values, attend, attend_evenly, scores_under
-from .features import features, is_label, label_of, probabilities
-from .loops import gather, masked, over_chosen, over_positions, over_samples, scatter_add, transposed_product, with_padding_row
+from .forward import Attended, Scores, Values, attend, attend_evenly, features, features_of, is_label, label_of, probabilities, scores_under
+from .loops import gather, masked, over_positions, scatter_add, transposed_product, with_padding_row
 from .pool_draws import pool_of_step, weights_of
 from .world import World, f32, i32, in_value
 
@@ -59,18 +61,8 @@ class Sums(NamedTuple):
     """The sums divided by the number of samples -> the gradient."""
 
 
-def over_stream(world: World, sums: Sums, wanted: Collection[str], key: Array) -> Parameters:
-    """The gradient with respect to `wanted`, of the mean loss of the N samples of a stream."""
-    return _mean(world, sums, wanted, world.run.N, lambda tile, zero: over_samples(world, key, world.run.N, tile, zero))
-
-
-def over_batch(world: World, sums: Sums, wanted: Collection[str], step: Array) -> Parameters:
-    """The gradient with respect to `wanted`, of the mean loss of the batch of gradient step `step`."""
-    return _mean(world, sums, wanted, world.run.batch, lambda tile, zero: over_chosen(world, step, world.run.batch, tile, zero))
-
-
-def _mean(world: World, sums: Sums, wanted: Collection[str], n: Array, fold: Callable[..., Parameters]) -> Parameters:
-    """The gradient, where `fold` goes over n samples."""
+def mean_over(world: World, sums: Sums, wanted: Collection[str], n: Array, fold: Callable[..., Parameters]) -> Parameters:
+    """The gradient with respect to `wanted`, of the mean loss of the n samples that `fold(body, start)` goes over."""
 
     def tile(blocks: keys.Addresses, real: Array, so_far: Parameters) -> Parameters:
         return jax.tree.map(jnp.add, so_far, sums.tile(blocks, real))
@@ -99,7 +91,7 @@ def over_pairs(world: World, state: State, wanted: Collection[str], step: int) -
 
     def held(own: pairs.Own, shared: tuple[Array, Maps], weight: Array, label: Array) -> Array:
         """The sum over the pairs of a token of their weight r^T logits."""
-        phi, _ = pairs.features_of(world, pairs.hidden(own, shared[0]))
+        phi, _ = features_of(world, pairs.hidden(own, shared[0]))
         logits = mapped(shared[1], phi)
         return weight @ slope_along(world, logits, jnp.full(len(phi), label), state.rate)
 
@@ -139,8 +131,9 @@ def mapped(maps: Maps, phi: Array) -> Array:
 def through_logits(world: World, state: State, wanted: Collection[str]) -> Sums:
     """Attention-only: each token of the vocabulary has logits of its own, and those of a sample are their mean under attention.
 
-    No h is formed, so the cost of a sample does not depend on d. With A (V, n), the attention on each token of each sample, the
-    gradient follows from A r (V, V), from its part on the informative tokens, and from A c.
+    No h is formed, so the cost of a sample does not depend on d. With A (V, n), the
+    attention on each token of each sample, the gradient follows from A r (V, V), from
+    its part on the informative tokens, and from A c.
     """
     e, V, with_w = world.e, world.shape.V, "w" in wanted
     V_mat, scores = state.V_mat, state.scores
@@ -175,49 +168,53 @@ def through_logits(world: World, state: State, wanted: Collection[str]) -> Sums:
 
 def through_outputs(world: World, state: State, wanted: Collection[str]) -> Sums:
     """With or without an MLP: through h and its slope b (n, d)."""
-    e, shape, V_mat, W_in = world.e, world.shape, state.V_mat, world.e.W_in
-    mlp, with_V, with_w, with_Z = W_in is not None, "V_mat" in wanted, "w" in wanted, "Z_in" in wanted
-    answers = e.Z_out if mlp else e.Z_out @ V_mat
+    answers = world.e.Z_out @ state.V_mat if world.e.W_in is None else world.e.Z_out
+    return Sums(partial(_slopes_of_tile, world, state, wanted, answers), partial(_from_slopes, world, state, wanted))
+
+
+def _slopes_of_tile(world: World, state: State, wanted: Collection[str], answers: Array, blocks: keys.Addresses, real: Array) -> Parameters:
+    """What a tile adds to the sums that `_from_slopes` reads; `answers` (V, p or d) times the outputs are its logits."""
+    e, V_mat, W_in = world.e, state.V_mat, world.e.W_in
+    mlp, with_V, with_Z = W_in is not None, "V_mat" in wanted, "Z_in" in wanted
+    x0 = world.tokens(blocks, 0)
+    seen = attend_evenly(world, blocks) if state.scores is None else attend(world, blocks, x0, state.scores)
+    phi, slope = features(world, seen.h)
+    out, y, new = phi @ V_mat.T if mlp else phi, label_of(world, x0), {}
+    p = probabilities(world, state.rate * (out @ answers.T))
     # attention alone needs the slope by h and not that by the outputs
     table = answers if mlp or with_Z or not with_V else e.Z_out
+    if with_Z:
+        r = masked(real, p - is_label(world, y).astype(f32))
+        new["answers"] = transposed_product(out, r)
+        b = r @ table
+    else:
+        b = masked(real, p @ table - gather(table, y))
+    if with_V and (mlp or not with_Z):
+        new["V_mat"] = transposed_product(b, phi)
+        b = b if mlp else b @ V_mat
+    if W_in is not None:
+        b = (b @ V_mat) * slope
+        if "W_in" in wanted:
+            new["W_in"] = transposed_product(b, seen.h)
+        b = b @ W_in
+    if "w" in wanted:
+        new |= by_attention(world, blocks, x0, state.scores, seen, b)
+    if with_Z:
+        A = attention_by_token(world, blocks, x0, state.scores, seen)
+        new |= {"Z_in": A @ b, "z_trig": in_value(world) * (seen.mass @ b)}
+    return new
 
-    def tile(blocks: keys.Addresses, real: Array) -> Parameters:
-        x0 = world.tokens(blocks, 0)
-        seen = attend_evenly(world, blocks) if state.scores is None else attend(world, blocks, x0, state.scores)
-        phi, slope = features(world, seen.h)
-        out, y, new = phi @ V_mat.T if mlp else phi, label_of(world, x0), {}
-        p = probabilities(world, state.rate * (out @ answers.T))
-        if with_Z:
-            r = masked(real, p - is_label(world, y).astype(f32))
-            new["answers"] = transposed_product(out, r)
-            b = r @ table
-        else:
-            b = masked(real, p @ table - gather(table, y))
-        if with_V and (mlp or not with_Z):
-            new["V_mat"] = transposed_product(b, phi)
-            b = b if mlp else b @ V_mat
-        if W_in is not None:
-            b = (b @ V_mat) * slope
-            if "W_in" in wanted:
-                new["W_in"] = transposed_product(b, seen.h)
-            b = b @ W_in
-        if with_w:
-            new |= by_attention(world, blocks, x0, state.scores, seen, b)
-        if with_Z:
-            A = attention_by_token(world, blocks, x0, state.scores, seen)
-            new |= {"Z_in": A @ b, "z_trig": in_value(world) * (seen.mass @ b)}
-        return new
 
-    def gradient(mean: Parameters) -> Parameters:
-        found = dict(mean)
-        if with_Z:
-            if not mlp:
-                found["V_mat"] = (mean["answers"] @ e.Z_out).T
-            found["Z_out"] = mean["answers"].T if mlp else mean["answers"].T @ V_mat.T
-            found["Z_in"] = mean["Z_in"][: shape.V]
-        return through_keys(world, state, mean["S"][: shape.V], mean["trigger"], found) if with_w else found
-
-    return Sums(tile, gradient)
+def _from_slopes(world: World, state: State, wanted: Collection[str], mean: Parameters) -> Parameters:
+    """The gradient from means over samples."""
+    found, V = dict(mean), world.shape.V
+    if "Z_in" in wanted:
+        by_answers = mean["answers"].T
+        if world.e.W_in is None:
+            found["V_mat"] = (mean["answers"] @ world.e.Z_out).T
+            by_answers = by_answers @ state.V_mat.T
+        found |= {"Z_out": by_answers, "Z_in": mean["Z_in"][:V]}
+    return through_keys(world, state, mean["S"][:V], mean["trigger"], found) if "w" in wanted else found
 
 
 WIDE_V = 512

@@ -1,7 +1,8 @@
 """Further steps where attention is locked: a sample is then its informative token, so V weighted tokens stand for all samples.
 
-A step may be taken so only while a bound allows it, which is computed from the attention logits and the parameters of that step.
-Otherwise it reads its samples. Sums and bounds are ours.
+A step may be taken so only while a bound allows it, which is computed from the
+attention logits and the parameters of that step. Otherwise it reads its samples. Sums
+and bounds are ours.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from ..model import keys
 from ..model.training import MAX_STEPS, OPTIMIZERS
 from . import gradient, pairs
-from .attention import Scores
-from .features import activations, features
+from .forward import Scores, activations, features
 from .gradient import Parameters, State
-from .loops import over_chosen, over_vocabulary, scatter_add, token_counts
+from .loops import longest, n_of_step, norm, over_step, over_vocabulary, scatter_add
 from .shortcut import LOCKED_NATS, nats_ahead
 from .world import World, f32, i32, values
 
@@ -26,46 +27,45 @@ TOLERANCE = 2.0**-20
 """Largest sum, over as many steps as a run can have, of what they leave out of a trained parameter, relative to its norm."""
 
 
-def shares(world: World, key: Array, step: Array) -> Array:
-    """(V,): the part of the samples of a further step that has each informative token; `key` is the stream of all N."""
+def shares(world: World, step: Array) -> Array:
+    """(V,): the part of the samples of further step `step` that has each informative token."""
     if world.shape.pool:
         return pairs.shares(world)
-    if not world.shape.batched:
-        return token_counts(world, key, world.run.N).astype(f32) / world.run.N.astype(f32)
-    counts = over_chosen(
-        world,
-        step,
-        world.run.batch,
-        lambda items, real, counts: scatter_add(counts, world.tokens(items, 0), real.astype(i32)),
-        jnp.zeros(world.shape.V, i32),
-    )
-    return counts.astype(f32) / world.run.batch.astype(f32)
+
+    def tile(blocks: keys.Addresses, real: Array, counts: Array) -> Array:
+        return scatter_add(counts, world.tokens(blocks, 0), real.astype(i32))
+
+    return over_step(world, step, tile, jnp.zeros(world.shape.V, i32)).astype(f32) / n_of_step(world).astype(f32)
 
 
 def may_group(world: World, params: Parameters, w: Array, scores: Scores) -> Array:
     """Whether a step may read weighted tokens, and whether that is less work than its samples.
 
-    The informative token is ahead of any other by `nats_ahead`, so all others together have at most the part
-    s = (L - 1) exp(-nats) of its weight. From LOCKED_NATS + ln L on, what they add to h is rounding. What they add to a gradient must
-    stay small for an optimiser that divides by its size too: `log_size` bounds it over s, the gain of the optimiser says how far it
-    may move a parameter, and over as many steps as a run can have that must be within TOLERANCE of the norm of every one.
+    The informative token is ahead of any other by `nats_ahead`, so all others together
+    have at most the part s = (L - 1) exp(-nats) of its weight. From LOCKED_NATS + ln L
+    on, what they add to h is rounding. What they add to a gradient must stay small for
+    an optimiser that divides by its size too: `log_size` bounds it over s, the gain of
+    the optimiser says how far it may move a parameter, and over as many steps as a run
+    can have that must be within TOLERANCE of the norm of every one.
     """
     run, optimizer = world.run, OPTIMIZERS[world.shape.optimizer]
     nats = nats_ahead(world, scores) - jnp.log(run.L.astype(f32))
     moved = jnp.log(jnp.maximum(run.lr, run.lr_attention)) + jnp.log(f32(optimizer.gain * MAX_STEPS / TOLERANCE))
     least = jnp.min(jnp.stack([norm(parameter) for parameter in params.values()]))
-    pays = True if world.shape.pool else run.V <= (run.batch if world.shape.batched else run.N)
+    pays = True if world.shape.pool else run.V <= n_of_step(world)
     return (nats >= LOCKED_NATS) & (nats >= log_size(world, params, w) + moved - jnp.log(least)) & pays
 
 
 def log_size(world: World, params: Parameters, w: Array) -> Array:
     """Log of a bound on what other tokens add to the gradient of any parameter, over the part s of their attention, to its leading order.
 
-    Let D be above every difference of two values or keys, B above |W_in| times phi' or phi'' (1 without an MLP), F above |phi|, and O
-    above the rows of Z_out. Others move h by s D, phi by s B D, a logit by s O |V_mat| B D, and r = p - e_y, whose entries add up to
-    2 at most, by twice that. The slope of a loss by h is W_in^T phi' V_mat^T Z_out^T r, below 2 B O |V_mat|; phi' moves by s B D too.
-    A gradient has each of these once or twice, with k or w in that of W_KQ or of a key, z_eos, and once more W_in: a product of all,
-    each plus one, is above any.
+    Let D be above every difference of two values or keys, B above |W_in| times phi' or
+    phi'' (1 without an MLP), F above |phi|, and O above the rows of Z_out. Others move
+    h by s D, phi by s B D, a logit by s O |V_mat| B D, and r = p - e_y, whose entries
+    add up to 2 at most, by twice that. The slope of a loss by h is W_in^T phi' V_mat^T
+    Z_out^T r, below 2 B O |V_mat|; phi' moves by s B D too. A gradient has each of
+    these once or twice, with k or w in that of W_KQ or of a key, z_eos, and once more
+    W_in: a product of all, each plus one, is above any.
     """
     e = world.e
     phi, W_in, B = values(world), f32(0), f32(1)
@@ -78,15 +78,6 @@ def log_size(world: World, params: Parameters, w: Array) -> Array:
     twice = jnp.stack([longest(e.Z_out), norm(params["V_mat"]), B, D, norm(e.z_eos)])
     once = jnp.stack([longest(phi), norm(w), W_in])
     return jnp.log(f32(4)) + 2 * jnp.sum(jnp.log1p(twice)) + jnp.sum(jnp.log1p(once))
-
-
-def norm(a: Array) -> Array:
-    return jnp.sqrt(jnp.sum(a * a))
-
-
-def longest(rows: Array) -> Array:
-    """The largest norm of a row."""
-    return jnp.sqrt(jnp.max(jnp.sum(rows * rows, axis=1)))
 
 
 def unread(world: World, grouped: Array) -> World:

@@ -1,9 +1,11 @@
 """Loops over what a run draws, a tile of samples at a time, and the gathers and sums inside them.
 
-Samples are drawn from their addresses whenever they are needed, so memory does not grow with N or L.
+Samples are drawn from their addresses whenever they are needed, so memory does not grow
+with N or L.
 
-Vmapped runs share their loops: each goes as far as the longest of them needs, and masks keep the others as they are. A loop that
-ended at a different step for each run would copy all that it carries, tables of V x V numbers too, at every step.
+Vmapped runs share their loops: each goes as far as the longest of them needs, and masks
+keep the others as they are. A loop that ended at a different step for each run would
+copy all that it carries, tables of V x V numbers too, at every step.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from jax import Array, lax
 from ..model import keys, task
 from ..model.point import BLOCK
 from .shape import STORED_TOKENS
-from .world import NoiseTokens, World, f32, i32
+from .world import NoiseTokens, World, f32, i32, stream_of_step
 
 POSITIONS = 4
 """Positions per iteration of a loop over a sequence: each pass over the sums of a tile then adds this many rows."""
@@ -49,6 +51,18 @@ def over_chosen(world: World, step: Array, n: Array, body: Callable[[keys.Items,
         return keys.Items(world.run.batches[0], task.batch_items(world.run.streams, step, (first, count), world.run.N))
 
     return _over_tiles(world, n, items, body, start)
+
+
+def over_step(world: World, step: Array, body: Callable[[keys.Addresses, Array, Any], Any], start: Any) -> Any:
+    """`over_samples` of the samples that further step `step` reads: those of its batch, or all N."""
+    if world.shape.batched:
+        return over_chosen(world, step, world.run.batch, body, start)
+    return over_samples(world, stream_of_step(world, step), world.run.N, body, start)
+
+
+def n_of_step(world: World) -> Array:
+    """How many samples a further step reads."""
+    return world.run.batch if world.shape.batched else world.run.N
 
 
 def _over_tiles(world: World, n: Array, addresses: Callable[[Array, int], Any], body: Callable[..., Any], start: Any) -> Any:
@@ -141,8 +155,9 @@ def sum_tokens(world: World, blocks: keys.Blocks, first: int, end: Array, what: 
 
 
 def _over_tokens(world: World, blocks: keys.Blocks, first: int, end: Array, body: Callable[..., Any], start: Any) -> Any:
-    """Folds `body(x, here, carry)` over the tokens x (tile,) of a position at a time, and `here` is None; of vmapped runs,
-    over x (n, tile), n = VMAPPED_POSITIONS, and `here` (n, 1) masks positions from `end` on."""
+    """Folds `body(x, here, carry)` over the tokens x (tile,) of a position at a time,
+    and `here` is None; of vmapped runs, over x (n, tile), n = VMAPPED_POSITIONS, and
+    `here` (n, 1) masks positions from `end` on."""
     size = VMAPPED_POSITIONS
     if not world.vmapped:
         return lax.fori_loop(first, end, lambda j, carry: body(world.tokens(blocks, j), None, carry), start)
@@ -203,10 +218,6 @@ def transposed_product(a: Array, b: Array) -> Array:
     return lax.optimization_barrier(a.T) @ b  # XLA's own product with a transposed left side is two times slower on a CPU
 
 
-def count(where: Array) -> Array:
-    return jnp.sum(where.astype(i32), dtype=i32)
-
-
 def whole(n: Array, size: int) -> Array:
     """How many times `size` covers n >= 0; unsigned, because a division that looks at signs compiles to several kernels."""
     return ((n.astype(jnp.uint32) + jnp.uint32(size - 1)) // jnp.uint32(size)).astype(i32)
@@ -214,3 +225,12 @@ def whole(n: Array, size: int) -> Array:
 
 def unless_zero(x: Array) -> Array:
     return jnp.where(x == 0, f32(1), x)
+
+
+def norm(a: Array) -> Array:
+    return jnp.sqrt(jnp.sum(a * a))
+
+
+def longest(rows: Array) -> Array:
+    """The largest norm of a row."""
+    return jnp.sqrt(jnp.max(jnp.sum(rows * rows, axis=1)))

@@ -1,7 +1,9 @@
-"""The metrics of one trained run: float32, padded, a block of items at a time. `model/reference/metrics.py` has the same to read."""
+"""The metrics of one trained run: float32, padded, a block of sequences or tokens at a
+time. `model/reference/metrics.py` has the same to read."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -10,12 +12,69 @@ from jax import Array, lax
 
 from ..model import keys
 from ..model.point import BLOCK
-from .attention import attention_scores
-from .features import features
-from .loops import count, gather, repeat, token_counts, unless_zero, whole
-from .sequences import TEST, Reader, reader
+from . import pool_draws
+from .forward import Attended, NoiseAttention, Scores, attend, attend_to_counts, attention_scores, features, shares_of
+from .loops import gather, repeat, token_counts, unless_zero, whole
 from .shape import LABELS
-from .world import Trained, World, batch_of_step, centred, f32, i32, in_value
+from .world import Trained, World, batch_of_step, centred, f32, i32, in_value, values
+
+TEST, TRAIN = range(2)
+
+
+class Reader(NamedTuple):
+    """Two functions of TEST or TRAIN, traced, and blocks of its stream."""
+
+    informative: Callable[[Array, keys.Blocks], Array]
+    """Informative tokens (n,) int32."""
+    attended: Callable[[Array, keys.Blocks], tuple[Array, Attended]]
+    """The same, with attention; of a single block."""
+
+
+def reader(world: World, scores: Scores, unread: Array) -> Reader:
+    """Of the sequences of a run under learned attention; where none is to be read, `unread` saves what prepares it."""
+    if world.shape.pool:
+        return _with_pool(world, scores, unread)
+
+    def informative(which: Array, blocks: keys.Blocks) -> Array:
+        return world.tokens(blocks, 0)
+
+    def attended(which: Array, blocks: keys.Blocks) -> tuple[Array, Attended]:
+        x0 = informative(which, blocks)
+        return x0, attend(world, blocks, x0, scores)
+
+    return Reader(informative, attended)
+
+
+def _with_pool(world: World, scores: Scores, unread: Array) -> Reader:
+    """Test sequences draw fresh noise; train sequences are pairs of the last step."""
+    K, d = world.shape.pool, world.shape.d
+    nothing = NoiseAttention(jnp.zeros((K, d), f32), jnp.zeros(K, f32), jnp.zeros(K, f32))
+    counts, _ = pool_draws.pool_of_step(world, 2)
+    cumulated = pool_draws.cumulated_pairs(world)
+    pooled = lax.cond(unread, lambda: nothing, lambda: attend_to_counts(world, counts, scores))
+
+    def read(x: Array, noise: NoiseAttention) -> tuple[Array, Attended]:
+        own = gather(scores.token, x) + scores.trigger
+        mass, others = shares_of(own, noise.total, noise.top)
+        h = mass[:, None] * gather(values(world), x) + others[:, None] * noise.value
+        return x, Attended(h, mass, own > noise.top)
+
+    def informative(which: Array, blocks: keys.Blocks) -> Array:
+        return lax.cond(which == TRAIN, lambda: pool_draws.pairs(world, blocks, cumulated)[0], lambda: world.tokens(blocks, 0))
+
+    def attended(which: Array, blocks: keys.Blocks) -> tuple[Array, Attended]:
+        def train() -> tuple[Array, Attended]:
+            x, k = pool_draws.pairs(world, blocks, cumulated)
+            return read(x, jax.tree.map(lambda a: gather(a, k), pooled))
+
+        def test() -> tuple[Array, Attended]:
+            fresh = attend_to_counts(world, pool_draws.test_counts(world, blocks), scores)
+            return read(world.tokens(blocks, 0), fresh)
+
+        return lax.cond(which == TRAIN, train, test)
+
+    return Reader(informative, attended)
+
 
 MEMORY, STEP1 = 2, 3
 """Sets of items that are recalled: test and train sequences, every token through V2, and through V1 without the trigger."""
@@ -34,8 +93,10 @@ class Comparison(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Sums over the items of a set. Entry 0 of each `compared` weights items equally; entries 1 and 2 weight tokens by how often the
-    test and train sequences hold them. Where tokens are not uniform, entries 3 and 4 are of the rare and of the frequent ones."""
+    """Sums over the items of a set. Entry 0 of each `compared` weights items equally;
+    entries 1 and 2 weight tokens by how often the test and train sequences hold them.
+    Where tokens are not uniform, entries 3 and 4 are of the rare and of the frequent
+    ones."""
 
     compared: Comparison  # (3,) or (5,) each: int32, int32, float32
     top1: Array  # int32
@@ -43,18 +104,45 @@ class Sums(NamedTuple):
 
 
 def measure(world: World, trained: Trained) -> dict[str, Array]:
-    """Counts (int32) and sums (float32) behind the metric columns; `rows.finish` makes columns of them.
+    """Counts (int32) and sums (float32) behind the metric columns; `record.finish` makes columns of them.
 
-    Where attention is locked, a sequence is recalled as its informative token is: tokens are then counted as often as sequences
-    hold them, and no sequence is read.
+    A number under the name of a column goes to the row as it is. Where attention is
+    locked, a sequence is recalled as its informative token is: tokens are then counted
+    as often as sequences hold them, and no sequence is read.
     """
-    run, e = world.run, world.e
-    V2 = trained.V2
+    run = world.run
+    by_token = jnp.bool_(False) if trained.locked is None else trained.locked
+    sums = over_sets(world, trained, by_token)
+
+    def over_sequences(part: Array) -> Array:
+        """(test, train) sums of a part of `compared`."""
+        return jnp.where(by_token, part[MEMORY, 1:3], part[:MEMORY, 0])
+
+    n_correct, margin = over_sequences(sums.compared.correct), over_sequences(sums.compared.margin)
+    finite = jnp.all(jnp.isfinite(trained.V2)) & jnp.all(jnp.isfinite(trained.w)) & jnp.isfinite(margin[0])
+    return {
+        "n_correct": n_correct[0],
+        "n_train_correct": n_correct[1],
+        "n_tied": over_sequences(sums.compared.tied)[0],
+        "n_top1": jnp.where(by_token, run.n_test, sums.top1[TEST]),
+        "mass": jnp.where(by_token, run.n_test.astype(f32), sums.mass[TEST]),
+        "margin": margin[0],
+        "n_memory": sums.compared.correct[MEMORY, 0],
+        "n_step1": sums.compared.correct[STEP1, 0],
+        "n_by_frequency": sums.compared.correct[MEMORY, 3:],
+        **of_scores(world, trained.w),
+        "finite": finite,
+        "draw_check": draw_check(world),
+    }
+
+
+def over_sets(world: World, trained: Trained, by_token: Array) -> Sums:
+    """The sums over each set of items, leading axis 4: sequences are read unless `by_token`."""
+    run, V2 = world.run, trained.V2
     # no metric sees the scale of the answers, nor their mean
     maps = jnp.stack([V2 / unless_zero(jnp.max(jnp.abs(V2))), trained.V1])
     batches = jnp.stack([keys.stream(run.streams, "test"), batch_of_step(world, 2)])
     n = jnp.stack([run.n_test, jnp.minimum(run.N, run.n_test)])
-    by_token = jnp.bool_(False) if trained.locked is None else trained.locked
     counted = jnp.where(by_token, n, 0)
     read = reader(world, attention_scores(world, trained.w, trained.rate), by_token)
 
@@ -66,32 +154,19 @@ def measure(world: World, trained: Trained) -> dict[str, Array]:
     often = jnp.concatenate([jnp.ones((1, world.shape.V), i32), lax.map(times, (jnp.arange(2), batches, counted)), *groups])
     sets = jnp.arange(4), batches[jnp.array([0, 1, 0, 0])], jnp.concatenate([n - counted, jnp.stack([run.V, run.V])])
     # mapped rather than written out for each set: it compiles once
-    sums = lax.map(lambda of: recall(world, read, maps, often, *of), sets)
-    scale = jnp.max(jnp.abs(trained.w))
-    unit = trained.w / unless_zero(scale)
+    return lax.map(lambda of: recall(world, read, maps, often, *of), sets)
+
+
+def of_scores(world: World, w: Array) -> dict[str, Array]:
+    """What the trigger and the tokens add to an attention logit, for w over its largest entry, `w_scale`."""
+    e, scale = world.e, jnp.max(jnp.abs(w))
+    unit = w / unless_zero(scale)
     scores = centred(world, (e.Z_in @ unit)[:, None])
-
-    def over_sequences(part: Array) -> Array:
-        """(test, train) sums of a part of `compared`."""
-        return jnp.where(by_token, part[MEMORY, 1:3], part[:MEMORY, 0])
-
-    n_correct, margin = over_sequences(sums.compared.correct), over_sequences(sums.compared.margin)
     return {
-        "n_correct": n_correct[0],
-        "n_train_correct": n_correct[1],
-        "n_tied": over_sequences(sums.compared.tied)[0],
-        "n_top1": jnp.where(by_token, run.n_test, sums.top1[TEST]),
-        "mass": jnp.where(by_token, run.n_test.astype(f32), sums.mass[TEST]),
-        "margin": margin[0],
-        "n_memory": sums.compared.correct[MEMORY, 0],
-        "n_step1": sums.compared.correct[STEP1, 0],
-        "n_by_frequency": sums.compared.correct[MEMORY, 3:],
         "w_scale": scale,
         "trigger": e.z_trig @ unit,
-        "score_std": jnp.sqrt(jnp.sum(scores * scores) / run.V.astype(f32)),
-        "cosine": e.z_trig @ unit / jnp.sqrt(jnp.sum(e.z_trig * e.z_trig) * jnp.sum(unit * unit)),
-        "finite": jnp.all(jnp.isfinite(V2)) & jnp.all(jnp.isfinite(trained.w)) & jnp.isfinite(margin[0]),
-        "draw_check": draw_check(world),
+        "score_std": jnp.sqrt(jnp.sum(scores * scores) / world.run.V.astype(f32)),
+        "trigger_cosine": e.z_trig @ unit / jnp.sqrt(jnp.sum(e.z_trig * e.z_trig) * jnp.sum(unit * unit)),
     }
 
 
@@ -128,7 +203,7 @@ def recall(world: World, read: Reader, maps: Array, often: Array, which: Array, 
                 jnp.sum(times * compared.tied[None].astype(i32), axis=1, dtype=i32),
                 jnp.sum(times.astype(f32) * compared.margin[None], axis=1),
             ),
-            count(real & is_top),
+            jnp.sum((real & is_top).astype(i32), dtype=i32),
             jnp.sum(jnp.where(real, mass, f32(0))),
         )
         return jax.tree.map(jnp.add, sums, new)
@@ -179,7 +254,8 @@ def compare(world: World, out: Array, answers: Array, y: Array) -> Comparison:
 def narrow_product(world: World, a: Array, b: Array) -> Array:
     """a @ b^T of rows (n, d) and (k, d), over a quarter of the columns where the run has no more.
 
-    A narrow run in a wide program would multiply padding most of the time. Vmapped runs would make both products.
+    A narrow run in a wide program would multiply padding most of the time. Vmapped runs
+    would make both products.
     """
     narrow = world.shape.d // 4
     if world.vmapped or narrow < LEAST_WIDTH:

@@ -1,22 +1,26 @@
 """The sums of the recipe over pairs, where predictions are uniform: with a pool, a sample is a token x and a noise sequence k.
 
-All pairs are summed over with their weights, the part of the samples that is such a pair, 1 / (V K) + E[x, k]: cost and memory
-depend on neither N nor L. What does not depend on x cancels against centred tables, so products take the excess E alone where
-they can: its rounding is relative to what the samples fluctuate by, at any N. Laws and sums are ours.
+All pairs are summed over with their weights, the part of the samples that is such a
+pair, 1 / (V K) + E[x, k]: cost and memory depend on neither N nor L. What does not
+depend on x cancels against centred tables, so products take the deviation E from the
+mean alone where they can: its rounding is relative to what the samples fluctuate by, at
+any N. Laws and sums are ours.
+
+Where the activation is a polynomial, `Polynomials` has the sums as matrix products,
+instead of an activation for each pair and unit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from math import comb
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array, lax
 
-from .attention import Scores, attend_to_counts, attention_gradient, shares_of, unlearned_scores
-from .features import activation, activations, unit_scale
+from .forward import Scores, activation, attend_to_counts, attention_gradient, features_of, shares_of, unit_scale, unlearned_scores
 from .loops import gather, masked, transposed_product
-from .polynomials import Coefficients, Pairs, slope_of, square
 from .pool_draws import mean_weight, pool_of_step, weights_of
 from .world import World, centred, f32, values
 
@@ -61,7 +65,8 @@ def attended(world: World, counts: Array, scores: Scores) -> Attended:
 def gradient(world: World, step: int, scores: Scores, T: Array) -> tuple[Array, Array]:
     """G = sum over pairs of their weight (z_out(pi x) - mean z_out) phi(h)^T, and a bound on the mean of |phi|^2.
 
-    T is Z_out, centred. Without an MLP |h|^2 is at most the mean of |v|^2 under the attention, by convexity.
+    T is Z_out, centred. Without an MLP |h|^2 is at most the mean of |v|^2 under the
+    attention, by convexity.
     """
     counts, E = pool_of_step(world, step)
     a, mean, weights = attended(world, counts, scores), mean_weight(world), weights_of(world, E)
@@ -99,7 +104,8 @@ def step2_of_values(world: World, b: Array) -> Array:
 def keys_gradient(world: World, counts: Array, B: Array, own: Array, of_token: Array, of_noise: Array, g: Array) -> Array:
     """w_hat from sums of b over pairs: B (K, d) of b itself, `own` (V,) of b^T v_x; and of b^T h by token (V,) and sequence (K,).
 
-    A key is weighted by b^T (v - h): noise token u of sequence k by B_k^T z_u as often as it occurs, less of_noise_k.
+    A key is weighted by b^T (v - h): noise token u of sequence k by B_k^T z_u as often
+    as it occurs, less of_noise_k.
     """
     e = world.e
     along = jnp.sum(counts * (B @ e.Z_in.T), axis=0) + own - of_token
@@ -118,7 +124,8 @@ class Token(NamedTuple):
 def over_tokens(world: World, a: Attended, weights: Array, body: Callable[..., Any], start: Any, *more: Array) -> Any:
     """Scans `body(carry, token, ...)` over the vocabulary, with the rows of any further tables (V, ...).
 
-    u of (x, k) is own[x, k] u(v_x) + other[x, k] u(noise_k): a pair costs p, not d p. Memory: a few (K, p).
+    u of (x, k) is own[x, k] u(v_x) + other[x, k] u(noise_k): a pair costs p, not d p.
+    Memory: a few (K, p).
     """
     own, of_noise = hidden_tables(world, a)
 
@@ -149,11 +156,6 @@ def hidden(own: Own, of_noise: Array) -> Array:
     return own.mine[:, None] * own.u[None] + own.other[:, None] * of_noise
 
 
-def features_of(world: World, u: Array) -> tuple[Array, Array]:
-    """phi and its slope."""
-    return (u, jnp.ones_like(u)) if world.e.W_in is None else activations(world, u)
-
-
 def mean_features(world: World, a: Attended, weights: Array) -> tuple[Array, Array]:
     """(V, p): sum over the pairs of each token of weight phi, and the mean of |phi|^2 over all."""
 
@@ -171,10 +173,10 @@ def mean_polynomials(world: World, a: Attended, weights: Array, coefficients: Co
     return all_pairs.means(coefficients) * scale, jnp.sum(all_pairs.over_units(square(coefficients), scale * scale))
 
 
-def evenly_attended(world: World, a: Attended, weights: Array) -> Pairs:
+def evenly_attended(world: World, a: Attended, weights: Array) -> Polynomials:
     """All pairs under uniform attention, which is the same for all tokens."""
     own, of_noise = hidden_tables(world, a)
-    return Pairs(own.mine[0][:, None], own.other[0][:, None], weights, own.u, of_noise)
+    return Polynomials(own.mine[0][:, None], own.other[0][:, None], weights, own.u, of_noise)
 
 
 def step2_of_features(world: World, b: Array) -> Array:
@@ -200,3 +202,62 @@ def step2_of_features(world: World, b: Array) -> Array:
         start = jnp.zeros((world.shape.pool, world.shape.m), f32), jnp.zeros(world.shape.pool, f32)
         (R, of_noise), (own, of_token) = over_tokens(world, a, weights, token, start, b)
     return keys_gradient(world, counts, R @ W_in, own, of_token, of_noise, a.noise * a.total[:, None])
+
+
+Coefficients = Sequence[Any]
+"""c of sum_n c[n] u^n; a power that is absent has the number 0."""
+
+
+class Polynomials(NamedTuple):
+    """All pairs of a token and a noise sequence, under uniform attention."""
+
+    own: Array  # (K, 1) attention on the token
+    other: Array  # (K, 1) attention on the noise sequence
+    weights: Array  # (V, K) part of the samples
+    u: Array  # (V, m) hidden units of the tokens' values
+    n: Array  # (K, m) hidden units of the noise sequences' mean values
+
+    def tables(self, c: Coefficients) -> list[Array]:
+        """(K, m) each, the last (K, 1): the coefficients of a polynomial of own u + other n as one of u."""
+        y, degree = self.other * self.n, len(c) - 1
+        found = [c[degree] * self.own**degree]
+        for a in reversed(range(degree)):
+            terms = [comb(n, a) * c[n] * y ** (n - a) for n in range(a, degree + 1) if not _absent(c[n])]
+            found.insert(0, self.own**a * sum(terms, start=jnp.zeros_like(y)))
+        return found
+
+    def means(self, c: Coefficients) -> Array:
+        """(V, m): for each token, the sum over noise sequences of weight and polynomial."""
+        return sum(self.u**a * (self.weights @ table) for a, table in enumerate(self.tables(c)))  # type: ignore[return-value]
+
+    def over_tokens(self, c: Coefficients, wanted: Array) -> Array:
+        """(K, m): for each noise sequence, the sum over tokens of weight, `wanted` (V, m) and polynomial."""
+        tables = enumerate(self.tables(c))
+        return sum(table * (self.weights.T @ (wanted * self.u**a)) for a, table in tables)  # type: ignore[return-value]
+
+    def over_units(self, c: Coefficients, wanted: Array) -> Array:
+        """(V, K): for each pair, weight times the sum over hidden units of `wanted` (V or 1, m) and polynomial."""
+        *tables, last = self.tables(c)
+        total = jnp.sum(wanted * self.u ** len(tables), axis=1)[:, None] * last.T
+        for a, table in enumerate(tables):
+            total = total + (wanted * self.u**a if a else wanted) @ table.T
+        return self.weights * total
+
+
+def square(c: Coefficients) -> list[Any]:
+    """The coefficients of the polynomial squared."""
+    found: list[Any] = [0] * (2 * len(c) - 1)
+    for i, a in enumerate(c):
+        for j, b in enumerate(c):
+            if not (_absent(a) or _absent(b)):
+                found[i + j] = found[i + j] + a * b
+    return found
+
+
+def slope_of(c: Coefficients) -> list[Any]:
+    """The coefficients of the derivative."""
+    return [n * each for n, each in enumerate(c)][1:]
+
+
+def _absent(coefficient: Any) -> bool:
+    return isinstance(coefficient, int | float) and coefficient == 0

@@ -1,12 +1,14 @@
 """What is drawn of a point with a pool, as counts: pairs of a token and a noise sequence, tokens of the pool, test sequences.
 
-n draws that fall evenly on cells are made one by one while they are few, or few for each cell. Beyond, their counts are had from
-standard normals g, by the expansion of Cornish and Fisher: mean, variance and skewness of a Poisson count, the sum held to n,
+n draws that fall evenly on cells are made one by one while they are few, or few for
+each cell. Beyond, their counts are had from standard normals g, by the expansion of
+Cornish and Fisher: mean, variance and skewness of a Poisson count, the sum held to n,
 
     count = mean + x - (mean of x over the cells),     x = sqrt(mean) g + (g^2 - 1) / 6,     mean = n / cells
 
-`in_the_limit` in `model/point.py` says where. A batch of samples has its pool and its pairs from its own key; the informative token of a
-sample is that of the same sample without a pool.
+`in_the_limit` in `model/point.py` says where. A batch of samples has its pool and its
+pairs from its own key; the informative token of a sample is that of the same sample
+without a pool.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ def with_pools(world: World) -> World:
 
     def batch(step: Array, pools: Pools) -> Pools:
         key = batch_of_step(world, step)
-        return Pools(pools.noise.at[step].set(noise_counts(world, key)), pools.excess.at[step].set(excess(world, key)))
+        return Pools(pools.noise.at[step].set(noise_counts(world, key)), pools.deviations.at[step].set(deviations(world, key)))
 
     nothing = Pools(jnp.zeros((3, K, V), f32), jnp.zeros((3, V, K), f32))
     pools = repeat(world, 0, 1 + 2 * world.run.fresh_batches.astype(i32), batch, nothing)
@@ -36,10 +38,10 @@ def with_pools(world: World) -> World:
 
 
 def pool_of_step(world: World, step: int) -> tuple[Array, Array]:
-    """Token counts of the pool (K, V) and excess of the pairs (V, K) of gradient step 0, 1 or 2."""
+    """Token counts of the pool (K, V) and deviations E of the pairs (V, K) of gradient step 0, 1 or 2."""
     assert world.pools
     which = step * world.run.fresh_batches.astype(i32)
-    return world.pools.noise[which], world.pools.excess[which]
+    return world.pools.noise[which], world.pools.deviations[which]
 
 
 def mean_weight(world: World) -> Array:
@@ -48,7 +50,7 @@ def mean_weight(world: World) -> Array:
 
 
 def weights_of(world: World, E: Array) -> Array:
-    """(V, K): the part of the samples that is each pair, from its excess E."""
+    """(V, K): the part of the samples that is each pair, from its deviation E."""
     return masked(world.no_label == 0, mean_weight(world) + E)
 
 
@@ -63,7 +65,7 @@ def noise_counts(world: World, key: Array) -> Array:
     return lax.cond(run.drawn_noise < 0, gaussian, lambda: counted(world, blocks, K, run.drawn_noise))
 
 
-def excess(world: World, key: Array) -> Array:
+def deviations(world: World, key: Array) -> Array:
     """(V, K) float32: the part of the samples that have informative token x and noise sequence k, less 1 / (V K)."""
     run, shape, real = world.run, world.shape, (world.no_label == 0)[:, None]
     V, K, mean = shape.V, shape.pool, mean_weight(world)
@@ -90,8 +92,9 @@ def drawn_pairs(world: World, blocks: keys.Blocks) -> tuple[Array, Array]:
 
 
 def cumulated_pairs(world: World) -> tuple[Array, Array]:
-    """What `pairs` draws by where counts are Gaussian: shares of the samples of the last step, cumulated over tokens (V,), and for
-    each token over the sequences of the pool (V, K)."""
+    """What `pairs` draws by where counts are Gaussian: shares of the samples of the
+    last step, cumulated over tokens (V,), and for each token over the sequences of the
+    pool (V, K)."""
     shares = jnp.maximum(weights_of(world, pool_of_step(world, 2)[1]), f32(0))
 
     def cumulated() -> tuple[Array, Array]:

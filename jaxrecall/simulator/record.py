@@ -1,33 +1,50 @@
-"""What is measured of a run: after the recipe, and at each recorded step of an optimiser."""
+"""What a run leaves: metrics, losses, norms and the noise of its scores on the device, and the columns that follow from them.
+
+`after_recipe` and `at_step` return raw numbers, `finish` makes rows of them. The noise
+split is to read in `model/reference/extras.py`.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from . import losses, metrics, noise
-from .loops import unless_zero
-from .world import Trained, World
+from ..model import keys, task
+from ..model.columns import COLUMNS, EXTRA_COLUMNS, TRACE_COLUMNS
+from ..model.laws.tokens import Uniform, n_frequent, n_rare
+from ..model.point import BLOCK, REDRAWS, Point
+from ..model.reference.extras import decoder_columns, noise_columns
+from . import metrics, pairs
+from .forms import Form
+from .forward import features, features_of, is_label, label_of, scores_under
+from .gradient import mapped, output_maps
+from .loops import norm, repeat, unless_zero, whole
+from .metrics import TEST, TRAIN, reader
+from .pool_draws import pool_of_step, weights_of
+from .world import Trained, World, batch_of_step, centred, f32, i32
 
 
 def after_recipe(world: World, trained: Trained, first_steps: Callable[[World], tuple[Array, Array]]) -> dict[str, Any]:
-    """Raw metrics of the model, and the bounds on its error; `rows.finish` makes columns of them.
+    """Raw metrics of the model, and the bounds on its error; `finish` makes columns of them.
 
     `first_steps` trains steps 1 and 2 alone, for redraws of W_in.
     """
     raw: dict[str, Any] = metrics.measure(world, trained)
     errors = trained.errors
     if world.shape.diagnose:
-        mean_w, error = noise.over_redraws(world, first_steps) if world.shape.m else (trained.w, jnp.float32(0))
-        raw["noise"] = noise.covariances(world, trained.w, mean_w)
+        mean_w, error = over_redraws(world, first_steps) if world.shape.m else (trained.w, jnp.float32(0))
+        raw["noise"] = covariances(world, trained.w, mean_w)
         errors = errors and (jnp.maximum(errors[0], error), errors[1])
     if world.shape.decoders:
         e = world.e
-        raw["decoders"] = {"perm": world.perm, "G1": trained.V1, "Z_in": e.Z_in, "Z_out": e.Z_out, "z_trig": e.z_trig}
+        raw["decoded"] = {"perm": world.perm, "G1": trained.V1, "Z_in": e.Z_in, "Z_out": e.Z_out, "z_trig": e.z_trig}
     return raw | {"errors": errors, "locked": trained.locked}
 
 
@@ -40,7 +57,7 @@ def at_step(world: World, params: dict[str, Array], w: Array, V1: Array, last: A
     draws = metrics.draw_check(world)
     world = replace(world, run=replace(world.run, batches=jnp.broadcast_to(last, (3, 2))))
     raw = metrics.measure(world, Trained(V1, w, jnp.float32(1), V_mat))
-    loss, test_loss = losses.train_and_test(world, V_mat, w)
+    loss, test_loss = train_and_test(world, V_mat, w)
     finite = jnp.stack([jnp.all(jnp.isfinite(a)) for a in (loss, test_loss, *params.values())])
     return raw | {
         "loss": loss,
@@ -51,8 +68,11 @@ def at_step(world: World, params: dict[str, Array], w: Array, V1: Array, last: A
     }
 
 
+NORMS = ("V_norm", "W_norm", "Z_in_norm", "Z_out_norm", "Z_in_overlap", "Z_out_overlap")
+
+
 def norms(world: World, params: dict[str, Array], w: Array) -> Array:
-    """(6,): norms of V_mat and W_KQ, and of the rows of Z_in and Z_out with their overlaps, as the columns of a trace say."""
+    """(6,): the columns NORMS, of V_mat and W_KQ, and of the rows of Z_in and Z_out."""
     e, V = world.e, world.run.V.astype(jnp.float32)
 
     def rows(Z: Array) -> tuple[Array, Array]:
@@ -61,6 +81,175 @@ def norms(world: World, params: dict[str, Array], w: Array) -> Array:
         gram = unit.T @ unit
         return jnp.sqrt(jnp.sum(square) / V), jnp.sqrt(jnp.maximum(jnp.sum(gram * gram) - V, 0) / (V * (V - 1)))
 
-    W_KQ = jnp.sqrt(jnp.sum(params["W_KQ"] ** 2)) if "W_KQ" in params else jnp.sqrt(jnp.sum(w * w) / jnp.sum(e.z_eos * e.z_eos))
+    W_KQ = norm(params["W_KQ"]) if "W_KQ" in params else jnp.sqrt(jnp.sum(w * w) / jnp.sum(e.z_eos * e.z_eos))
     (norm_in, overlap_in), (norm_out, overlap_out) = rows(e.Z_in), rows(e.Z_out)
-    return jnp.stack([jnp.sqrt(jnp.sum(params["V_mat"] ** 2)), W_KQ, norm_in, norm_out, overlap_in, overlap_out])
+    return jnp.stack([norm(params["V_mat"]), W_KQ, norm_in, norm_out, overlap_in, overlap_out])
+
+
+def train_and_test(world: World, V_mat: Array, w: Array) -> tuple[Array, Array]:
+    """The loss of the N samples, and that of the test sequences."""
+    run = world.run
+    read = reader(world, scores_under(world, w), jnp.bool_(False))
+
+    def mean_loss(which: Array, key: Array, n: Array) -> Array:
+        def block(c: Array, total: Array) -> Array:
+            v, seen = read.attended(which, keys.blocks(key, c, 1))
+            losses = cross_entropy(world, V_mat, features(world, seen.h)[0], label_of(world, v))
+            real = c * BLOCK + jnp.arange(BLOCK, dtype=i32) < n
+            return total + jnp.sum(jnp.where(real, losses, f32(0)))
+
+        return repeat(world, 0, whole(n, BLOCK), block, f32(0)) / n.astype(f32)
+
+    test_key, train_key = keys.stream(run.streams, "test"), batch_of_step(world, 2)
+    if world.shape.pool:
+        return over_pairs(world, V_mat, w), mean_loss(i32(TEST), test_key, run.n_test)
+    sets = jnp.array([TRAIN, TEST], i32), jnp.stack([train_key, test_key]), jnp.stack([run.N, run.n_test])
+    train, test = lax.map(lambda of: mean_loss(*of), sets)
+    return train, test
+
+
+def over_pairs(world: World, V_mat: Array, w: Array) -> Array:
+    """The loss of all pairs of a token and a noise sequence of the pool, weighted."""
+    counts, E = pool_of_step(world, 0)
+    seen = pairs.attended(world, counts, scores_under(world, w))
+
+    def token(total: Array, x: pairs.Token) -> tuple[Array, None]:
+        phi, _ = features_of(world, x.u)
+        return total + x.weight @ cross_entropy(world, V_mat, phi, jnp.full(len(phi), x.label)), None
+
+    return pairs.over_tokens(world, seen, weights_of(world, E), token, f32(0))[0]
+
+
+def cross_entropy(world: World, V_mat: Array, phi: Array, y: Array) -> Array:
+    """(n,): -log p_y of features phi (n, p) with labels y (n,)."""
+    logits = mapped(output_maps(world, V_mat), phi)
+    own = jnp.sum(jnp.where(is_label(world, y), logits, f32(0)), axis=1)
+    return jax.nn.logsumexp(logits + world.no_label[None], axis=1) - own
+
+
+def over_redraws(world: World, first_steps: Callable[[World], tuple[Array, Array]]) -> tuple[Array, Array]:
+    """Mean of w_hat over redraws of W_in with data and embeddings held, and the largest error bound of step 2 among them.
+
+    `first_steps` gives w_hat and the error of steps 1 and 2, in the form of the run
+    itself; an exact form has error 0.
+    """
+    run, shape = world.run, world.shape
+
+    def one(r: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        total, largest = carry
+        W_in = task.redrawn_first_layer(run.streams, r, run.d, run.m, (shape.m, shape.d))
+        w, error = first_steps(eqx.tree_at(lambda w: w.e.W_in, world, W_in))
+        return total + w, jnp.maximum(largest, error)
+
+    total, error = lax.fori_loop(0, REDRAWS, one, (jnp.zeros(shape.d, f32), f32(0)))
+    return total / REDRAWS, error
+
+
+def split(world: World, w: Array, mean_w: Array) -> Array:
+    """(4, d): w as the sum of its parts, in the order of NOISES; `mean_w` is its mean over redraws of W_in.
+
+    Along z_trig; of the rest along Sigma_c zbar, the covariance of the rows of Z_in
+    times their mean; of the rest, what differs from the mean over redraws; and that
+    mean. Where Sigma_c zbar has no direction of its own (orthogonal embeddings), there
+    is no such part.
+    """
+    e, V = world.e, world.run.V.astype(f32)
+    rows = centred(world, e.Z_in)
+    zbar = jnp.sum(e.Z_in, axis=0) / V
+    trigger = e.z_trig / norm(e.z_trig)
+    drift = (rows @ zbar) @ rows / V
+    own = drift - (drift @ trigger) * trigger
+    rounding = norm(drift) + jnp.sum(rows * rows) * norm(zbar) / (V * V)
+    bias = jnp.where(norm(own) > 1e-5 * rounding, own / unless_zero(norm(own)), f32(0))
+
+    def rest(x: Array) -> Array:
+        return x - (x @ trigger) * trigger - (x @ bias) * bias
+
+    return jnp.stack([(w @ trigger) * trigger, (w @ bias) * bias, rest(w) - rest(mean_w), rest(mean_w)])
+
+
+def covariances(world: World, w_hat: Array, mean_w: Array) -> Array:
+    """(4, 4): covariances over the vocabulary of the scores of the parts, for w_hat scaled to a largest entry of 1."""
+    scale = unless_zero(jnp.max(jnp.abs(w_hat)))
+    scores = centred(world, world.e.Z_in) @ split(world, w_hat / scale, mean_w / scale).T
+    return scores.T @ scores / world.run.V.astype(f32)
+
+
+Metrics = dict[str, Any]
+"""The metric columns of a row."""
+
+
+def finish(raw: dict[str, Any], point: Point, form: Form) -> list[Metrics] | None:
+    """The metric columns of each row of a run, in order of step, from a program's counts and sums; ratios in float64.
+
+    None stands for a run that the error bound of its form rejects.
+    """
+    if not form.accepts(raw["errors"]):
+        return None
+    label = form.label(point, raw["locked"])
+    if point.trains_on:
+        return _trace(raw["trace"], point, "" if point.start == "zero" else f"{label}, ")
+    scale = point.gamma * point.eta * float(raw["w_scale"])
+    row = dict.fromkeys((*EXTRA_COLUMNS, *TRACE_COLUMNS)) | _measured(raw, point, scale)
+    if point.diagnose:
+        row |= noise_columns(raw["noise"], float(raw["trigger"]) if scale else 0.0)
+    if point.decoders:
+        row |= decoder_columns(point, **raw["decoded"])
+    return [_judged(row, bool(raw["finite"]), scale) | _named(raw, point.steps, label)]
+
+
+def _trace(raw: dict[str, Any], point: Point, recipe: str) -> list[Metrics]:
+    """A row for each recorded step; every array of `raw` has their axis first, and w at its true scale."""
+    rows = []
+    for i, step in enumerate(point.recorded_steps):
+        now = {name: values[i] for name, values in raw.items()}
+        scale = float(now["w_scale"])
+        row: Metrics = dict.fromkeys(EXTRA_COLUMNS) | _measured(now, point, scale) | dict(zip(NORMS, map(float, now["norms"]), strict=True))
+        # step 1 of the recipe is over when a trace begins
+        row["step1_memory_accuracy"] = None if point.start == "zero" else int(raw["n_step1"][0]) / point.V
+        finite = bool(now["finite"]) and all(math.isfinite(row[name]) for name in TRACE_COLUMNS)
+        grouped = step > point.recorded_steps[0] and not now["n_read"]
+        rows.append(_judged(row, finite, scale) | _named(now, step, f"{recipe}{'locked ' if grouped else ''}descent"))
+    return rows
+
+
+def _measured(raw: dict[str, Any], point: Point, scale: float) -> Metrics:
+    """What every row has: numbers that `raw` has by the name of their column, and ratios; `scale` is that of w."""
+    trigger, std = float(raw["trigger"]), float(raw["score_std"])
+    given = {name: int(raw[name]) if COLUMNS[name][0] == "int64" else float(raw[name]) for name in COLUMNS if name in raw}
+    return given | {
+        "accuracy": given["n_correct"] / point.n_test,
+        "memory_accuracy": int(raw["n_memory"]) / point.V,
+        "step1_memory_accuracy": int(raw["n_step1"]) / point.V,
+        "train_accuracy": int(raw["n_train_correct"]) / min(point.N, point.n_test),
+        "attention_mass": float(raw["mass"]) / point.n_test,
+        "attention_top1": int(raw["n_top1"]) / point.n_test,
+        "trigger_score": scale * trigger,
+        "score_std": scale * std,
+        "snr": trigger / std if std > 0 else None,
+        "test_margin": float(raw["margin"]) / point.n_test,
+        "status": "ok",
+        **_by_frequency(raw, point),
+    }
+
+
+def _by_frequency(raw: dict[str, Any], point: Point) -> Metrics:
+    """The columns of rare and of frequent tokens; null where tokens are uniform."""
+    names = "rare_memory_accuracy", "frequent_memory_accuracy"
+    if point.token_laws[0] == Uniform():
+        return dict.fromkeys(names)
+    sizes = n_rare(point.V), n_frequent(point.V)
+    return {name: int(n) / size for name, n, size in zip(names, raw["n_by_frequency"], sizes, strict=True)}
+
+
+def _judged(row: Metrics, finite: bool, scale: float) -> Metrics:
+    """The row with its status: metrics are null if a number overflowed, and those of a direction if w = 0."""
+    if not finite or not math.isfinite(scale):
+        return dict.fromkeys(row) | {"status": "nonfinite"}
+    if scale == 0:
+        return row | {"snr": None, "trigger_cosine": None, "status": "degenerate"}
+    return row
+
+
+def _named(raw: dict[str, Any], step: int, label: str) -> Metrics:
+    return {"form": label, "draw_check": int(raw["draw_check"]), "step": step}

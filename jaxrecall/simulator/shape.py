@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import UsageError
 from ..model.laws import TOGETHER, Uniform, find_law
 from ..model.point import BLOCK, Point, of_kind
-from .forms import FORMS, Form, exact_form, form_for, may_group_steps
+from .forms import FORMS, Form, form_for, may_group_steps
 
 _STATIC = of_kind("static")
 
@@ -40,9 +40,10 @@ class Shape:
     diagnose: bool = False
     decoders: bool = False
     tile: int = 0
-    """Samples per iteration of a loop over samples: whole blocks. 0 takes four, which suits a CPU's caches and wastes little on
-    small N; programs of further steps take one; wide programs take fewer, so that a (tile, widest) float32 array stays within 16 MiB
-    as long as one block does."""
+    """Samples per iteration of a loop over samples: whole blocks. 0 takes four, which
+    suits a CPU's caches and wastes little on small N; programs of further steps take
+    one; wide programs take fewer, so that a (tile, widest) float32 array stays within
+    16 MiB as long as one block does."""
 
     pool: int = 0
     """Noise sequences of the pool; 0 is none."""
@@ -103,7 +104,7 @@ class Shape:
     @property
     def fallback(self) -> Shape | None:
         """The program for runs that the error bound of this form rejects; None for an exact form."""
-        return None if self.trained_by.exact else replace(self, form=exact_form(self.trained_by).name)
+        return None if self.trained_by.exact else replace(self, form="pool-full" if self.pool else "full")
 
     @property
     def variant(self) -> tuple[Any, ...]:
@@ -116,8 +117,10 @@ class Shape:
         return sizes and replace(Shape.sized(point, self.V, self.d, self.m), tile=self.tile, light=self.light) == self
 
     def vmapped(self, width: int) -> Shape:
-        """The shape with the tile for `width` vmapped runs on an accelerator, where every iteration of a loop starts kernels: the
-        fewer the runs, the more samples of each at a time, as long as a (tile, widest) float32 array stays within 16 MiB."""
+        """The shape with the tile for `width` vmapped runs on an accelerator, where
+        every iteration of a loop starts kernels: the fewer the runs, the more samples
+        of each at a time, as long as a (tile, widest) float32 array stays within 16
+        MiB."""
         tile = min(VMAPPED_SAMPLES // width, 2**22 // max(self.V, self.d, self.m))
         return replace(self, tile=max(self.tile, tile // BLOCK * BLOCK))
 

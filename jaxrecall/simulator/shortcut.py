@@ -1,9 +1,11 @@
 """The three steps with p = 1/V instead of the softmax over labels, and a computed bound on the error.
 
-In step 1 p = 1/V exactly, as V_mat is 0. In step 2, and in step 3 where attention is open, it is an approximation: the logits of V1
-are of order eta / (L V), so no sample needs V logits. Attention that rests on the informative token to rounding is *locked*: a
-sample is then its informative token, and step 3 is a sum over the vocabulary with the softmax of each token. How sums over samples
-are formed is a choice of its own (`Samples`). Sums and bounds are ours.
+In step 1 p = 1/V exactly, as V_mat is 0. In step 2, and in step 3 where attention is
+open, it is an approximation: the logits of V1 are of order eta / (L V), so no sample
+needs V logits. Attention that rests on the informative token to rounding is *locked*: a
+sample is then its informative token, and step 3 is a sum over the vocabulary with the
+softmax of each token. How sums over samples are formed is a choice of its own
+(`Samples`). Sums and bounds are ours.
 """
 
 from __future__ import annotations
@@ -15,8 +17,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from . import pairs
-from .attention import Scores, attention_scores, unless_rounding
-from .features import features
+from .forward import Scores, attention_scores, features, zero_if_rounding
 from .loops import gather, masked, over_vocabulary, token_counts, transposed_product
 from .world import Trained, World, batch_of_step, centred, f32, token_shares, trained, values, zeros_dp
 
@@ -27,7 +28,8 @@ LOCKED_NATS = 17.0
 class Samples(Protocol):
     """How sums over samples are formed, with p = 1/V in all steps: `stream`, `counts` or `pairs`.
 
-    A (V, p) is Z_out G1 and T (V, d) is Z_out, both centred; phi2 is the mean of |phi|^2, or a bound on it.
+    A (V, p) is Z_out G1 and T (V, d) is Z_out, both centred; phi2 is the mean of
+    |phi|^2, or a bound on it.
     """
 
     def step1(self, world: World, /) -> tuple[Array, Any]:
@@ -51,7 +53,7 @@ def train(world: World, samples: Samples) -> Trained:
     shares = pairs.shares(world) if samples is pairs else None
 
     def open_attention() -> tuple[Array, Array]:
-        scores = attention_scores(world, w_hat, world.run.gamma_eta)
+        scores = attention_scores(world, w_hat, world.run.attention_rate)
         n = jnp.where(locked, 0, world.run.N)  # an accelerator runs both branches for all runs of a batch
         return samples.step3(world, scores, T, n)
 
@@ -70,15 +72,18 @@ def _first_steps(world: World, samples: Samples) -> tuple[Array, Array, Array, A
     G1, known = samples.step1(world)
     A = centred(world, world.e.Z_out @ G1)
     w_hat, phi2 = samples.step2(world, A, known)
-    return G1, A, unless_rounding(world, w_hat, A), phi2
+    return G1, A, zero_if_rounding(world, w_hat, A), phi2
 
 
 def softmax_errors(world: World, G1: Array, A: Array, T: Array, phi2_step2: Array, phi2_step3: Array) -> tuple[Array, Array]:
     """Bounds on |A^T (p - 1/V)| in step 2 and |T^T (p - 1/V)| in step 3, relative to the r.m.s. norm over samples of A[y], of T[y].
 
-    With x the centred logits eta A phi, |x| <= B = eta max|A_u| |phi|: p = (1 + x) / V up to B^2 / V each, and the linear
-    part moves A^T p by eta / V A^T A phi, T^T p by eta / V T^T A phi. A is Z_out G1, T is Z_out, both centred; means over
-    samples, phi2 that of |phi|^2.
+    With x the centred logits eta A phi, |x| <= B = eta max|A_u| |phi|: p = (1 + x) / V
+    up to B^2 / V each, and the linear part moves A^T p by eta / V A^T A phi, T^T p by
+    eta / V T^T A phi. A is Z_out G1, T is Z_out, both centred; means over samples, phi2
+    that of |phi|^2. By Cauchy and Schwarz, what is left moves A^T p by at most B^2
+    times the r.m.s. norm of A[y] over the labels; the factor 2 before it is for samples
+    that hold labels unevenly.
     """
     V, eta = world.run.V.astype(f32), world.run.eta
     if world.shape.V < world.shape.d:  # the same eigenvalues but for zeros, from the smaller side
@@ -98,7 +103,13 @@ def softmax_errors(world: World, G1: Array, A: Array, T: Array, phi2_step2: Arra
 
 
 def spectral_radius(M: Array) -> Array:
-    """An upper bound, |M^16|_F^(1/16), on the largest absolute eigenvalue of M (n, n)."""
+    """An upper bound, |M^16|_F^(1/16), on the largest absolute eigenvalue of M (n, n).
+
+    |A^T A phi| is at most |phi| times the largest eigenvalue of A^T A, and |T^T A phi|
+    at most |phi| times the root of that of T^T A (T^T A)^T. X Y and Y X have the same
+    eigenvalues but for zeros, so products of the smaller matrices serve, though they
+    are not symmetric. No eigenvalue of M^16 is above its Frobenius norm.
+    """
     scale = jnp.sqrt(jnp.sum(M * M))
     # written out, all products but the first take ten times as long on a CPU (jax 0.10.2)
     P = lax.fori_loop(0, 4, lambda _, P: P @ P, M / scale)
@@ -107,7 +118,7 @@ def spectral_radius(M: Array) -> Array:
 
 def is_locked(world: World, w_hat: Array) -> Array:
     """Whether the informative token is ahead of any other by LOCKED_NATS + ln L, whatever the tokens are."""
-    scores = attention_scores(world, w_hat, world.run.gamma_eta)
+    scores = attention_scores(world, w_hat, world.run.attention_rate)
     return nats_ahead(world, scores) >= LOCKED_NATS + jnp.log(world.run.L.astype(f32))
 
 
@@ -122,8 +133,9 @@ def nats_ahead(world: World, scores: Scores) -> Array:
 def step3_locked(world: World, A: Array, T: Array, shares: Array | None) -> Array:
     """G2 = 1/N sum_x n_x T^T (e_{pi x} - p_x) phi(v_x)^T: with locked attention a sample is its informative token. p_x is the softmax.
 
-    A and T are the centred answers and Z_out: the softmax and T^T (e - p) do not see the mean. Where the guard holds, logits are
-    so small that their largest need not be taken off.
+    A and T are the centred answers and Z_out: the softmax and T^T (e - p) do not see
+    the mean. Where the guard holds, logits are so small that their largest need not be
+    taken off.
     """
     run, perm = world.run, world.perm
     n = token_counts(world, batch_of_step(world, 2), run.N).astype(f32) if shares is None else shares

@@ -1,6 +1,7 @@
 """The sums of the recipe over samples as they are drawn, a tile at a time, where predictions are uniform: float32.
 
-`model/reference/steps.py` has the same steps to read. Rates are factored out: V1 = eta G1, w = gamma eta w_hat, V2 = eta G1 + gamma2 G2.
+`model/reference/steps.py` has the same steps to read. Rates are factored out: V1 = eta
+G1, w = gamma eta w_hat, V2 = eta G1 + gamma2 G2.
 """
 
 from __future__ import annotations
@@ -9,8 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ..model import keys
-from .attention import Scores, attend, attention_gradient, mean_value
-from .features import features, label_of
+from .forward import Scores, attend, attention_gradient, features, label_of, mean_value
 from .loops import gather, masked, over_positions, over_samples, scatter_add, transposed_product, with_padding_row
 from .world import World, batch_of_step, centred, f32, in_value, zeros_dp
 
@@ -31,8 +31,8 @@ def step1(world: World) -> tuple[Array, None]:
 def step2(world: World, A: Array, counts: None) -> tuple[Array, Array]:
     """w_hat = |z_eos|^2 / (N L) sum_i sum_j b_i^T (v_ij - h_i) k_ij, with b_i = J_phi^T A[y_i]; mean |phi|^2.
 
-    A (V, p) is Z_out G1, centred. The sum over keys needs one scalar per token, scattered into S: it is Z_in^T S and
-    the trigger's share.
+    A (V, p) is Z_out G1, centred. The sum over keys needs one scalar per token,
+    scattered into S: it is Z_in^T S and the trigger's share.
     """
     run, e, shape = world.run, world.e, world.shape
 

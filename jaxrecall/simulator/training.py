@@ -1,28 +1,30 @@
 """Training: `recipe` takes the three steps, `further` loops over more of them. A step is the gradient at the current state.
 
-The recipe has rates of its own, and takes exact gradients or shortcuts (`forms`). Further steps are those of an optimiser of optax, and
-the model is recorded now and then. `model/reference/steps.py` and `descent.py` train the plain model. The optimisers are ours.
+The recipe has rates of its own, and takes exact gradients or shortcuts (`forms`).
+Further steps are those of an optimiser of optax, and the model is recorded now and
+then. `model/reference/steps.py` and `descent.py` train the plain model. The optimisers
+are ours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from ..model import keys
 from ..model.training import MAX_RECORDED, MAX_STEPS, OPTIMIZERS, TRAINS, first_step, recorded_steps, updates
 from . import counts, gradient, locked, pairs, record, shortcut, stream
-from .attention import attention_scores, unless_rounding
 from .forms import FORMS
+from .forward import attention_scores, zero_if_rounding
 from .gradient import Parameters, State
-from .loops import with_noise_tokens
+from .loops import longest, n_of_step, norm, over_samples, over_step, with_noise_tokens
 from .pool_draws import with_pools
-from .world import Trained, World, batch_of_step, centred, f32, i32, trained, zeros_dp
+from .world import Trained, World, batch_of_step, centred, f32, i32, stream_of_step, trained, zeros_dp
 
 SAMPLES: dict[str, shortcut.Samples] = {"stream": stream, "counts": counts, "pairs": pairs}
 """How a form sums over samples."""
@@ -48,7 +50,7 @@ def recipe(world: World) -> Trained:
     if not form.exact:
         return shortcut.train(world, SAMPLES[form.samples])
     run, (G1, w_hat) = world.run, _exact_first_steps(world)
-    state = State(G1, run.eta, attention_scores(world, w_hat, run.gamma_eta))
+    state = State(G1, run.eta, attention_scores(world, w_hat, run.attention_rate))
     return trained(world, G1, w_hat, -_exact_gradient(world, state, "V_mat", 2))
 
 
@@ -64,7 +66,7 @@ def _exact_first_steps(world: World) -> tuple[Array, Array]:
     slope = _exact_gradient(world, State(G1, world.run.eta), "w", 1)
     w_hat = -jnp.sum(world.e.z_eos * world.e.z_eos) * slope
     w_hat = jnp.where(world.run.L > 1, w_hat, f32(0))  # a lone token has all the attention
-    return G1, unless_rounding(world, w_hat, centred(world, world.e.Z_out @ G1))
+    return G1, zero_if_rounding(world, w_hat, centred(world, world.e.Z_out @ G1))
 
 
 def _exact_gradient(world: World, state: State, name: str, step: int) -> Array:
@@ -72,7 +74,8 @@ def _exact_gradient(world: World, state: State, name: str, step: int) -> Array:
     if world.shape.pool:
         return gradient.over_pairs(world, state, [name], step)[name]
     sums = gradient.through_outputs(world, state, [name])
-    return gradient.over_stream(world, sums, [name], batch_of_step(world, step))[name]
+    fold = partial(over_samples, world, batch_of_step(world, step), world.run.N)
+    return gradient.mean_over(world, sums, [name], world.run.N, fold)[name]
 
 
 def further(world: World, trained: Trained) -> dict[str, Any]:
@@ -83,12 +86,12 @@ def further(world: World, trained: Trained) -> dict[str, Any]:
     stepping = world if world.shape.pool or world.shape.batched else with_noise_tokens(world)
     params = start(world, trained)
     optimizer = updates(world.shape.optimizer)
-    gradient_at = grouped_where_locked(stepping, fixed_w) if world.shape.groups else exact_at(stepping, fixed_w)
+    gradient_at = (grouped_where_locked if world.shape.groups else exact_at)(stepping, fixed_w)
 
     def one(step: Array, state: tuple[Parameters, Any, Array]) -> tuple[Parameters, Any, Array]:
         params, memory, n_read = state
         slope, read = gradient_at(params, step)
-        slope = unless_all_is_rounding(world, params, slope)
+        slope = zero_attention_if_rounding(world, params, slope)
         with jax.numpy_dtype_promotion("standard"):  # optax mixes types
             moves, memory = optimizer.update(slope, memory, params)
         return {name: params[name] + rate_of(world, name) * move for name, move in moves.items()}, memory, n_read + read
@@ -101,7 +104,7 @@ def further(world: World, trained: Trained) -> dict[str, Any]:
         return target, state, jax.tree.map(lambda all, this: all.at[c].set(this), records, now)
 
     def measured(params: Parameters, step: Array) -> dict[str, Array]:
-        last = samples_of(world, jnp.maximum(step - 1, 0))
+        last = stream_of_step(world, jnp.maximum(step - 1, 0))
         return record.at_step(moved(world, params), params, attention_of(world, params, fixed_w), trained.V1, last)
 
     shapes = jax.eval_shape(lambda: measured(params, i32(first)) | {"n_read": i32(0)})
@@ -117,7 +120,7 @@ def exact_at(world: World, fixed_w: Array) -> GradientAt:
 
 def grouped_where_locked(world: World, fixed_w: Array) -> GradientAt:
     """A function that computes the gradient from V weighted tokens where attention is locked, and from the samples elsewhere."""
-    shares = locked.shares(world, samples_of(world, i32(0)), i32(0))
+    shares = locked.shares(world, i32(0))
 
     def gradient_at(params: Parameters, step: Array) -> tuple[Parameters, Array]:
         w = attention_of(world, params, fixed_w)
@@ -128,7 +131,7 @@ def grouped_where_locked(world: World, fixed_w: Array) -> GradientAt:
 
         def by_token() -> Parameters:
             new = jnp.bool_(world.shape.batched) | world.run.fresh_batches
-            now = lax.cond(new, lambda: locked.shares(world, samples_of(world, step), step), lambda: shares)
+            now = lax.cond(new, lambda: locked.shares(world, step), lambda: shares)
             return of_parameters(world, locked.over_tokens(here, state, wanted_of(params), now), params)
 
         def by_sample() -> Parameters:
@@ -148,8 +151,7 @@ def gradient_of_step(world: World, params: Parameters, fixed_w: Array, step: Arr
         found = gradient.over_pairs(here, state, wanted, 0)
     else:
         sums = (gradient.through_logits if world.shape.through_logits else gradient.through_outputs)(here, state, wanted)
-        over, which = (gradient.over_batch, step) if world.shape.batched else (gradient.over_stream, samples_of(world, step))
-        found = over(here, sums, wanted, which)
+        found = gradient.mean_over(here, sums, wanted, n_of_step(world), partial(over_step, here, step))
     if "w" in found:
         found["w"] = jnp.where(world.run.L > 1, found["w"], f32(0))  # a lone token has all the attention: no optimiser scales rounding up
     return of_parameters(world, found, params)
@@ -159,20 +161,21 @@ ALL_ROUNDING = 2.0**-20
 """Part of the largest push below which a gradient of attention is rounding in float32, 16 times its spacing."""
 
 
-def unless_all_is_rounding(world: World, params: Parameters, slope: Parameters) -> Parameters:
-    """The gradient, but nothing for attention that was never trained where its gradient is rounding, as if all tokens of each sample are
-    equal: so w stays 0, and no optimiser scales rounding up.
+def zero_attention_if_rounding(world: World, params: Parameters, slope: Parameters) -> Parameters:
+    """The gradient, but nothing for attention that was never trained where its gradient
+    is rounding, as if all tokens of each sample are equal: so w stays 0, and no
+    optimiser scales rounding up.
 
-    The gradient of w is a mean of b^T (v - h) k, and that of V_mat one of d phi^T with b = V_mat^T d. So the first is summed from terms
-    of up to |V_mat| |grad V_mat| |k| / |phi| |v|, in which values and features are about as long.
+    The gradient of w is a mean of b^T (v - h) k, and that of V_mat one of d phi^T with
+    b = V_mat^T d. So the first is summed from terms of up to |V_mat| |grad V_mat| |k| /
+    |phi| |v|, in which values and features are about as long.
     """
     name = next((name for name in ("w", "W_KQ") if name in params), None)
     if name is None:
         return slope
     e = moved(world, params).e
-    longest = jnp.sqrt(jnp.max(jnp.sum(e.Z_in * e.Z_in, axis=1))) + jnp.sqrt(jnp.sum(e.z_trig * e.z_trig))
-    size = jnp.sqrt(jnp.sum(params["V_mat"] ** 2) * jnp.sum(slope["V_mat"] ** 2)) * longest
-    size = size * jnp.sqrt(jnp.sum(e.z_eos * e.z_eos)) if name == "W_KQ" else size
+    size = jnp.sqrt(jnp.sum(params["V_mat"] ** 2) * jnp.sum(slope["V_mat"] ** 2)) * (longest(e.Z_in) + norm(e.z_trig))
+    size = size * norm(e.z_eos) if name == "W_KQ" else size
     untrained = jnp.all(params[name] == 0) & (jnp.max(jnp.abs(slope[name])) <= f32(ALL_ROUNDING) * size)
     return slope | {name: jnp.where(untrained, f32(0), slope[name])}
 
@@ -220,9 +223,3 @@ def moved(world: World, params: Parameters) -> World:
 def attention_of(world: World, params: Parameters, fixed_w: Array) -> Array:
     """w = W_KQ z_eos, `fixed_w` where it is not trained."""
     return params["W_KQ"] @ world.e.z_eos if "W_KQ" in params else params.get("w", fixed_w)
-
-
-def samples_of(world: World, step: Array) -> Array:
-    """Stream of the samples that gradient step 0, 1, ... reads."""
-    stream = keys.fold(keys.stream(world.run.streams, "train"), step.astype(jnp.uint32))
-    return jnp.where(world.run.fresh_batches, stream, world.run.batches[0])

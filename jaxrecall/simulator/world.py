@@ -1,19 +1,27 @@
-"""The frozen part of one run, and what training makes of it: float32, padded to a shape."""
+"""One run on the device: the arguments of its program, the frozen part that it draws from them, and what training makes of it.
+
+All is float32, padded to a shape.
+"""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float32, Int32, Shaped, UInt32
 
-from ..model import embeddings, task
-from ..model.embeddings import Embeddings
-from ..model.keys import Addresses
-from ..model.laws import find_law
+from ..model import keys, task
+from ..model.laws import TOGETHER, find_law
+from ..model.laws.tokens import alias_table, rare_and_frequent, shares
+from ..model.point import FIELDS, Point, Run, law_parameters, of_kind
+from ..model.reference.realization import run_keys
+from ..model.task import Embeddings
 from .shape import Shape
 
 f32, i32 = jnp.float32, jnp.int32
@@ -33,14 +41,18 @@ class TokenLaws(eqx.Module):
 class Arguments(eqx.Module):
     """One run as the arguments of a program, every one traced: keys, and numbers by name.
 
-    The numbers are the fields of the point that are sizes or traced (int32 and bool; a name as its place among the choices of
-    its field), and products and ratios of the rates (float32):
+    The numbers are the fields of the point that are sizes or traced (int32 and bool; a
+    name as its place among the choices of its field), and products and ratios of the
+    rates (float32):
 
-        eta,   gamma_eta = gamma eta,   mix1 = eta / max(eta, gamma2),   mix2 = gamma2 / max(eta, gamma2),   samples = N,
-        scale = max(eta, gamma2),   lr,   lr_attention
+        eta,   attention_rate = gamma eta (w = gamma eta w_hat),   samples = N,
+        scale = max(eta, gamma2),   step1_weight = eta / scale,   step3_weight = gamma2 / scale
+            (V2 = scale (step1_weight G1 + step3_weight G2)),
+        lr,   lr_attention
 
-    and, for a point with a pool, how many pairs of a token and a noise sequence, tokens of a noise sequence and noise tokens of a
-    test sequence are drawn one by one (int32; -1: their counts are from the Gaussian limit): drawn_samples, drawn_noise,
+    and, for a point with a pool, how many pairs of a token and a noise sequence, tokens
+    of a noise sequence and noise tokens of a test sequence are drawn one by one (int32;
+    -1: their counts are from the Gaussian limit): drawn_samples, drawn_noise,
     drawn_test. N is at most 2^31 - 1 among the integers.
     """
 
@@ -53,7 +65,7 @@ class Arguments(eqx.Module):
     """None if all tokens are uniform."""
 
     given: dict[str, Float32[Any, "*runs V d"]] = eqx.field(default_factory=dict)
-    """Tables of embeddings that were made on the host, by stream: `embeddings.on_host`."""
+    """Tables of embeddings that were made on the host, by stream: `task.on_host`."""
 
     def __getattr__(self, name: str) -> Any:
         if name in _RECORDED or name not in self.numbers:
@@ -68,12 +80,102 @@ class Arguments(eqx.Module):
 _RECORDED = frozenset({"streams", "batches", "numbers", "token_laws", "given"})  # missing while JAX puts one together
 
 
+def arguments(runs: Sequence[Run], shape: Shape) -> Arguments:
+    """Runs as the arguments of the program of a shape, leading axis n."""
+    streams, batches = run_keys(runs)
+    points = [point for point, _ in runs]
+
+    def of_each(value: Callable[[Point], Any], dtype: Any) -> np.ndarray:
+        with np.errstate(over="ignore"):
+            return np.array([value(point) for point in points]).astype(dtype)
+
+    numbers = {name: of_each(functools.partial(_number, name), DTYPES[str(FIELDS[name].type)]) for name in TRACED}
+    numbers |= {name: of_each(rate, np.float32) for name, rate in RATES.items()}
+    for name, default in traced_parameters(shape).items():
+        numbers[name] = of_each(lambda p, name=name, default=default: law_parameters(p).get(name, default), np.float32)
+    numbers |= {name: of_each(drawn, np.int32) for name, drawn in DRAWN.items()}
+    return Arguments(streams, batches, numbers, token_laws(points, shape), given_tables(points, streams, shape))
+
+
+def given_tables(points: Sequence[Point], streams: np.ndarray, shape: Shape) -> dict[str, np.ndarray]:
+    """(n, V, d) float32 tables that the laws of each point make on the host, padded, by stream."""
+    tables = {name: np.zeros((len(points), shape.V, shape.d), np.float32) for name in shape.given_tables}
+    for i, point in enumerate(points) if tables else ():
+        for name, rows in task.on_host(point.embedding_laws, streams[i], point.V, point.d).items():
+            tables[name][i, : point.V, : point.d] = rows
+    return tables
+
+
+def token_laws(points: Sequence[Point], shape: Shape) -> TokenLaws | None:
+    """The laws of the tokens of each point, padded; None for a program of uniform tokens."""
+    if shape.tokens == "uniform":
+        return None
+    n_laws, V = 2 if shape.noise_tokens else 1, shape.V
+
+    def padded(of: Callable[[Point], Any], rows: tuple[int, ...], dtype: Any) -> np.ndarray:
+        every = np.zeros((len(points), *rows, V), dtype)
+        for one, point in zip(every, points, strict=True):
+            one[..., : point.V] = of(point)
+        return every
+
+    return TokenLaws(
+        padded(lambda p: [alias_table(law, p.V) for law in p.token_laws[:n_laws]], (n_laws, 2), np.uint32),
+        padded(lambda p: [shares(law, p.V) for law in p.token_laws[:n_laws]], (n_laws,), np.float32),
+        padded(lambda p: rare_and_frequent(p.token_laws[0], p.V), (2,), np.int32),
+    )
+
+
+TRACED = of_kind("size", "traced")
+
+DTYPES = {"bool": bool, "int": np.int32, "int | None": np.int32, "float": np.float32, "float | None": np.float32, "str": np.int32}
+"""Type of the argument that holds a traced field of each type; an embedding law is its place in TOGETHER."""
+
+RATES: dict[str, Callable[[Point], float]] = {
+    "eta": lambda p: p.eta,
+    "attention_rate": lambda p: min(p.gamma * p.eta, 3e38),
+    "step1_weight": lambda p: p.eta / max(p.eta, p.gamma2),
+    "step3_weight": lambda p: p.gamma2 / max(p.eta, p.gamma2),
+    "samples": lambda p: p.N,
+    "scale": lambda p: min(max(p.eta, p.gamma2), 3e38),
+    "lr": lambda p: min(p.lr or 0.0, 3e38),
+    "lr_attention": lambda p: min(p.lr_attention or 0.0, 3e38),
+}
+"""Products and ratios of the rates, formed in float64 and held to the range of float32; and N, which may exceed int32."""
+
+DRAWN: dict[str, Callable[[Point], int]] = {
+    "drawn_samples": lambda p: -1 if "samples" in p.in_the_limit else min(p.N, MAX_INT),
+    "drawn_noise": lambda p: -1 if "noise" in p.in_the_limit else p.L - 1,
+    "drawn_test": lambda p: -1 if "test" in p.in_the_limit else p.L - 1,
+}
+"""What is drawn one by one of a point with a pool, -1 where counts are Gaussian."""
+
+MAX_INT = 2**31 - 1
+
+
+def _number(name: str, point: Point) -> float:
+    if name == "embedding":
+        return TOGETHER.index(point.embedding_law) if point.embedding_law in TOGETHER else 0
+    value = getattr(point, name) or 0
+    return min(value, MAX_INT) if isinstance(value, int) else value
+
+
+def traced_parameters(shape: Shape) -> dict[str, float]:
+    """The float parameters of the laws of a program by dotted name, with their defaults."""
+    laws = [(name, find_law("embedding", text)) for name, text in shape.embedding_laws.items()]
+    laws.append(("activation", find_law("activation", shape.activation)))
+    return {name: value for field, law in laws for name, value in law.traced(field).items()}
+
+
+IDLE = Run(Point(V=2, N=1, d=1, L=1, n_test=1), 0)
+"""A run of next to nothing, which fills a batch up."""
+
+
 class Pools(eqx.Module):
     """The samples of the three gradient steps of a point with a pool; those of later steps are unused unless batches are fresh."""
 
     noise: Float32[Array, "3 K V"]
     """How often each token occurs in each sequence of the pool."""
-    excess: Float32[Array, "3 V K"]
+    deviations: Float32[Array, "3 V K"]
     """The part of the samples that have informative token x and noise sequence k, less its mean 1 / (V K)."""
 
 
@@ -100,7 +202,7 @@ class World(eqx.Module):
     vmapped: bool = eqx.field(static=True, default=False)
     """Whether runs are mapped along the axis `loops.RUNS`, as on an accelerator, and not one after the other."""
 
-    def tokens(self, blocks: Addresses, position: Array | int) -> Array:
+    def tokens(self, blocks: keys.Addresses, position: Array | int) -> Array:
         """(..., 512 * count) int32: tokens at each `position` of the samples of `blocks`, by the law of the run; 0 is informative."""
         return task.tokens(blocks, position, self.run.V, self.run.token_laws and self.run.token_laws.tables)
 
@@ -128,7 +230,7 @@ def draw(run: Arguments, shape: Shape, vmapped: bool = False) -> World:
     """The frozen part of the run."""
     laws = [find_law("embedding", text).with_traced(run.numbers, name) for name, text in shape.embedding_laws.items()]
     own = (laws[0], laws[-1]) if laws else None
-    e = embeddings.draw(run.streams, run.embedding, run.V, run.d, run.m, (shape.V, shape.d, shape.m), own, run.given)
+    e = task.draw_embeddings(run.streams, run.embedding, run.V, run.d, run.m, (shape.V, shape.d, shape.m), own, run.given)
     no_label = jnp.where(jnp.arange(shape.V, dtype=i32) < run.V, f32(0), f32(-jnp.inf))
     return World(run, e, task.permutation(run.streams, run.V, shape.V), no_label, shape, vmapped=vmapped)
 
@@ -139,12 +241,18 @@ def trained(world: World, G1: Array, w_hat: Array, G2: Array, errors: Any = None
     V2 is kept up to a positive factor, which changes no prediction.
     """
     run = world.run
-    return Trained(G1, w_hat, run.gamma_eta, run.mix1 * G1 + run.mix2 * G2, errors, locked)
+    return Trained(G1, w_hat, run.attention_rate, run.step1_weight * G1 + run.step3_weight * G2, errors, locked)
 
 
 def batch_of_step(world: World, step: int | Array) -> Array:
     """Stream of the samples of gradient step 0, 1 or 2."""
     return world.run.batches[step]
+
+
+def stream_of_step(world: World, step: Array) -> Array:
+    """Stream of the samples that further step `step` reads, or draws its batch from."""
+    stream = keys.fold(keys.stream(world.run.streams, "train"), step.astype(jnp.uint32))
+    return jnp.where(world.run.fresh_batches, stream, world.run.batches[0])
 
 
 def centred(world: World, table: Array) -> Array:

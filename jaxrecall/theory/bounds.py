@@ -15,7 +15,8 @@ from .model import Model, check_N, check_theta
 def information(model: Model, N: float) -> float:
     """Information (nats) of the initial gradient on pi, as if it were a Gaussian channel; docs/theory.md, section 7.1.
 
-    Raises TheoryError but for gaussian embeddings, m = 0, one batch and the trigger in the value path.
+    Raises TheoryError but for gaussian embeddings, m = 0, one batch and the trigger in
+    the value path.
     """
     check_N(N)
     formula = "the information formula"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -27,7 +28,8 @@ FALLING = ("V", "L")
 def critical_N(model: Model, theta: float = 0.5) -> float:
     """Smallest N (samples) at which `accuracy` reaches theta (fraction), inf if it never does; docs/theory.md, section 5.1.
 
-    Derived, with no fitted constant. Its error against simulations is in the same section. Raises TheoryError.
+    Derived, with no fitted constant. Its error against simulations is in the same
+    section. Raises TheoryError.
     """
     check_theta(theta)
 
@@ -43,17 +45,21 @@ def critical(model: Model, axis: str, theta: float = 0.5, N: float | None = None
     """The size along `axis` at which `accuracy` crosses theta, all else equal; docs/theory.md, section 5.2.
 
     Args:
-        model: its own size along the axis does not matter. With axis m, an activation of "none" becomes the default.
-        axis: N, d or m, of which it is the smallest size that is enough; V or L, of which it is the largest that is not too much.
+        model: its own size along the axis does not matter. With axis m, an activation
+            of "none" becomes the default.
+        axis: N, d or m, of which it is the smallest size that is enough; V or L, of
+            which it is the largest that is not too much.
         theta: accuracy (fraction).
         N: samples; needed unless the axis is N.
 
     Returns:
-        The size, between whole numbers by a straight line in logit accuracy against its logarithm. Where no size in RANGES is enough:
-        inf, or 0 for V and L. Where every size is, or every one that the formulas cover: the smallest, or inf for V and L.
+        The size, between whole numbers by a straight line in logit accuracy against its
+        logarithm. Where no size in RANGES is enough: inf, or 0 for V and L. Where every
+        size is, or every one that the formulas cover: the smallest, or inf for V and L.
 
     Raises:
-        TheoryError: axis, theta or N is out of range, or a formula does not cover the model.
+        TheoryError: axis, theta or N is out of range, or a formula does not cover the
+            model.
     """
     check_theta(theta)
     if not isinstance(axis, str) or axis not in RANGES:
@@ -65,7 +71,11 @@ def critical(model: Model, axis: str, theta: float = 0.5, N: float | None = None
     check_N(N)
     if axis in ("d", "V"):
         model.require_law(f"critical along {axis}", lambda moments: moments.overlap)
-    excess = partial(_excess, model, axis, theta, N)
+    return _crossing(partial(_excess, model, axis, theta, N), axis)
+
+
+def _crossing(excess: Callable[[int], float], axis: str) -> float:
+    """The size along an axis at which `excess` crosses 0, by bisection."""
     low, high = RANGES[axis]
     ends = excess(low), excess(high)
     if (ends[0] < 0) == (ends[1] < 0):
@@ -97,12 +107,14 @@ def limiting_noise(model: Model, N: float, locks: float = 0.9) -> str:
     Args:
         model: a point, for instance at its critical m.
         N: samples.
-        locks: attention fails where fewer tokens (fraction) than this get more than half of the attention.
+        locks: attention fails where fewer tokens (fraction) than this get more than
+            half of the attention.
 
     Returns:
-        Where attention fails, the largest part of `score_noise`: mean_bias, gradient, leakage or mlp. Elsewhere recall noise, named
-        after what would raise recall most: width (m to infinity), counts (of labels; N to infinity) or overlaps (d to infinity).
-        Without an MLP, width is not among them.
+        Where attention fails, the largest part of `score_noise`: mean_bias, gradient,
+        leakage or mlp. Elsewhere recall noise, named after what would raise recall
+        most: width (m to infinity), counts (of labels; N to infinity) or overlaps (d to
+        infinity). Without an MLP, width is not among them.
 
     Raises:
         TheoryError: a formula does not cover the model.

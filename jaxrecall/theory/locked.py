@@ -1,7 +1,8 @@
 """Recall by a model whose attention is locked on the informative token. Ours, not the paper's: docs/theory.md, section 3.
 
-Step 3 then sees the samples through their label counts alone. An *attention key* is what attention reads for a token, z_in(v),
-with z_trig where the trigger is in the value path; features phi of it are what V_mat reads.
+Step 3 then sees the samples through their label counts alone. An *attention key* is
+what attention reads for a token, z_in(v), with z_trig where the trigger is in the value
+path; features phi of it are what V_mat reads.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ class KeyOverlaps(NamedTuple):
 def locked_accuracy(model: Model, N: float, stray: float = 0.0, stored: float = 1.0) -> float:
     """Test accuracy (fraction) with attention locked on the informative token; docs/theory.md, section 3.
 
-    `stray` and `stored` tell of samples whose attention is elsewhere, as in `recall`; orthogonal attention-only models ignore both.
-    Raises TheoryError.
+    `stray` and `stored` tell of samples whose attention is elsewhere, as in `recall`;
+    orthogonal attention-only models ignore both. Raises TheoryError.
     """
     check_N(N)
     if not model.moments.overlap and not model.m:
@@ -64,9 +65,11 @@ def locked_accuracy(model: Model, N: float, stray: float = 0.0, stored: float = 
 def recall(model: Model, N: float, k: KeyOverlaps, stray: float, stored: float = 1.0) -> float:
     """Fraction of the stored vocabulary that label counts and random embeddings let a model recall whose key overlaps are `k`.
 
-    `stray` is the summed square weight, per sample, of tokens that occur with a label where they do not belong, over N times
-    the square weight of the right token. `stored` is the part of the vocabulary whose samples reach V_mat in step 3; the others
-    count as labels without samples. Raises TheoryError where d is so small that the variance of a logit comes out negative.
+    `stray` is the summed square weight, per sample, of tokens that occur with a label
+    where they do not belong, over N times the square weight of the right token.
+    `stored` is the part of the vocabulary whose samples reach V_mat in step 3; the
+    others count as labels without samples. Raises TheoryError where d is so small that
+    the variance of a logit comes out negative.
     """
     V, d, moments, u = model.V, model.d, model.moments, nodes()
     r, p = counts(N / V)
@@ -139,7 +142,8 @@ def _key_overlaps(d: int, m: int, moments: Moments, trigger_in_value: bool, acti
 def _feature_overlaps(A: np.ndarray, B: np.ndarray, X: np.ndarray, d: int, m: int, moments: Moments, activation: str) -> KeyOverlaps:
     """The same behind an MLP, from A = |z_in(v)|^2, B = |z_trig|^2 (0 out of the value path) and X = z_in(v) . z_trig.
 
-    A few neurons are drawn one by one: their sum is far from normal. Of more than NEURONS, the deviation of those from the mean counts.
+    A few neurons are drawn one by one: their sum is far from normal. Of more than
+    NEURONS, the deviation of those from the mean counts.
     """
     tilt = np.divide(X, np.sqrt(B), out=np.zeros(NODES), where=B > 0)[:, None]
     to_trigger, to_key = np.sqrt(B)[:, None], np.sqrt(np.maximum(A[:, None] - tilt**2, 0))
@@ -225,7 +229,8 @@ def cosine(u: np.ndarray, d: int) -> np.ndarray:
 def upper_tail(z: np.ndarray, mean: np.ndarray, d: int, moments: Moments) -> np.ndarray:
     """Probability that a wrong logit exceeds its mean by z; both are in its standard deviations.
 
-    On the sphere a logit over sqrt(d) is a cosine, spread around a direction; docs/theory.md, section 3.1.
+    On the sphere a logit over sqrt(d) is a cosine, spread around a direction;
+    docs/theory.md, section 3.1.
     """
     if not moments.overlap or moments.random_length:
         return ndtr(-z)

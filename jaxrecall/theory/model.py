@@ -71,11 +71,14 @@ class Model:
         """The model of a row or a cell of a table: fields of a point and other axes by name, None or NaN where one has no value.
 
         Args:
-            values: at least V, d and L. A `step` says which step of a run that trains on is meant. Measured columns are ignored.
-            any_training: for formulas that hold however the model was trained; others are about the three steps alone.
+            values: at least V, d and L. A `step` says which step of a run that trains
+                on is meant. Measured columns are ignored.
+            any_training: for formulas that hold however the model was trained; others
+                are about the three steps alone.
 
         Raises:
-            TheoryError: a field that the formulas do not know is off its default, or a column is no field at all.
+            TheoryError: a field that the formulas do not know is off its default, or a
+                column is no field at all.
         """
         given = {name: value for name, value in values.items() if value is not None and value == value}
         step = given.get("step", given.get("steps"))

@@ -1,6 +1,7 @@
 """Noise of the attention scores after step 2, term by term. Ours, not the paper's: docs/theory.md, section 2.
 
-The letters are those of that section: c, lambda (here `rate`, N/V), k, t, R, M_1 to M_3, T and a.
+The letters are those of that section: c, lambda (here `rate`, N/V), k, t, R, M_1 to
+M_3, T and a.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ GROUPS = 8
 """Groups of seeds of like p, for each of which recall is computed once."""
 
 
-class Scores(NamedTuple):
+class ScoreDistribution(NamedTuple):
     """How the scores of tokens and trigger are distributed, in standard deviations of the tokens' scores; docs/theory.md, section 4.2."""
 
     snr: float  # of the trigger
@@ -32,7 +32,8 @@ class Scores(NamedTuple):
 def accuracy(model: Model, N: float) -> float:
     """Test accuracy (fraction) after three steps with N samples, attention locked, open or in between; docs/theory.md, section 4.
 
-    It is `locked_accuracy` where L = 1 or score noise is not covered. Derived, with no fitted constant. Raises TheoryError.
+    It is `locked_accuracy` where L = 1 or score noise is not covered. Derived, with no
+    fitted constant. Raises TheoryError.
     """
     if model.L == 1 or not has_score_noise(model):
         return locked_accuracy(model, N)
@@ -57,25 +58,25 @@ def locked_tokens(model: Model, N: float) -> tuple[np.ndarray, float]:
     score = model.kappa * (1 - 1 / model.L) * gains(model).total * (T + a / model.d)
     if score <= 0:  # attention is pushed away from the trigger
         return np.zeros(SEEDS), 0.0
-    return locked_part(score, scores(model, score_noise(model, N)), model.V, model.L)
+    return locked_part(score, score_distribution(model, score_noise(model, N)), model.V, model.L)
 
 
-def scores(model: Model, noise: ScoreNoise) -> Scores:
+def score_distribution(model: Model, noise: ScoreNoise) -> ScoreDistribution:
     """The distribution of scores with this noise; docs/theory.md, section 4.2."""
     c, d, moments = overlap(model), model.d, model.moments
     if not c:
-        return Scores(noise.snr, 0.0, 0.0, 0.0, 0.0)
+        return ScoreDistribution(noise.snr, 0.0, 0.0, 0.0, 0.0)
     bias = (noise.mean_bias**2 + noise.mlp**2) * noise.snr**2  # their part in the variance
     gradient = (noise.gradient * noise.snr) ** 2
     exposure = bias * (c + 1) * c / (1 + 3 * c + c * c) + gradient * c / (1 + c)
     if moments.random_length:
         exposure += 2 * noise.snr**2 / d
-        return Scores(noise.snr, math.sqrt(exposure), bias * variation(c, model.V), 0.0, 0.0)
+        return ScoreDistribution(noise.snr, math.sqrt(exposure), bias * variation(c, model.V), 0.0, 0.0)
     variance = c * (1 + 3 * c + c * c)
     of_length = variance / 2 + c * (1 + c)
     skewness = -12 * (1 + c) / d * of_length / variance**1.5 * bias**1.5
     kurtosis = -24 / d * (of_length / variance * bias) ** 2
-    return Scores(noise.snr, math.sqrt(exposure), bias * variation(c, model.V), skewness, kurtosis)
+    return ScoreDistribution(noise.snr, math.sqrt(exposure), bias * variation(c, model.V), skewness, kurtosis)
 
 
 def variation(c: float, V: int) -> float:
@@ -88,11 +89,12 @@ def variation(c: float, V: int) -> float:
     return math.sqrt(max(square / (c * (1 + 3 * c + c * c)) ** 2 - 1, 0) / (2 * V))
 
 
-def locked_part(score: float, of: Scores, V: int, L: int) -> tuple[np.ndarray, float]:
+def locked_part(score: float, of: ScoreDistribution, V: int, L: int) -> tuple[np.ndarray, float]:
     """(SEEDS,) the part of the tokens that get more than half of the attention, and N times `stray` of their samples.
 
-    `score` is the trigger's, in nats. The rivals' sum is that of a random energy model: the largest term, or the mean. A seed has
-    one size of the noise, one exposure of the trigger to it, and one largest rival.
+    `score` is the trigger's, in nats. The rivals' sum is that of a random energy model:
+    the largest term, or the mean. A seed has one size of the noise, one exposure of the
+    trigger to it, and one largest rival.
     """
     # a lattice; its generator is made of powers of the plastic number, the analogue of the golden ratio in two dimensions more
     plastic = 1.324717957244746

@@ -1,7 +1,8 @@
 """Recall with locked attention, drawn from what it then depends on: embeddings and label counts. docs/theory.md, section 6.
 
-Ours, and exact for eta -> 0: step 3 then sees the samples through their label counts alone, so that a draw costs V^2 (d + m) at
-any N and L. The draws are NumPy's own, independent of the simulator's.
+Ours, and exact for eta -> 0: step 3 then sees the samples through their label counts
+alone, so that a draw costs V^2 (d + m) at any N and L. The draws are NumPy's own,
+independent of the simulator's.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ def logits_from_counts(
 
         sum_w n_w (z_out(pi w) - mean z_out) phi(key w)^T,  read by z_out(u) and phi(key v)
 
-    `counts` (V,) says how often each *token* w was the informative one; the other arrays are those of a realization.
+    `counts` (V,) says how often each *token* w was the informative one; the other
+    arrays are those of a realization.
     """
     phi = features(Z_in, z_trig, W_in, trigger_in_value, activation)
     learned = (phi * (counts / counts.mean())[:, None]).T @ (Z_out[perm] - Z_out.mean(0))
@@ -52,8 +54,9 @@ def features(Z_in: np.ndarray, z_trig: np.ndarray, W_in: np.ndarray | None, trig
 def locked(model: Model, N: float, seeds: int | Iterable[int]) -> np.ndarray:
     """(n,) memory accuracy (fraction of the vocabulary) with attention locked, one for each seed (a number means 0..n-1).
 
-    A seed has the same embeddings at every N, and counts that grow with it; N = inf takes every label equally often.
-    Any embedding law will do: its own rows are drawn. Raises TheoryError.
+    A seed has the same embeddings at every N, and counts that grow with it; N = inf
+    takes every label equally often. Any embedding law will do: its own rows are drawn.
+    Raises TheoryError.
     """
     check_N(N)
     model.require("the surrogate", fresh_batches=False)
@@ -63,8 +66,8 @@ def locked(model: Model, N: float, seeds: int | Iterable[int]) -> np.ndarray:
 def critical_N(model: Model, theta: float = 0.5, seeds: int = 64) -> float:
     """N (samples) at which memory accuracy, averaged over seeds 0..seeds-1, crosses theta; inf where N = inf is not enough.
 
-    Bisection over levels four to the octave, then a straight line in logit accuracy against ln N. It costs about 9 `locked`.
-    Raises TheoryError.
+    Bisection over levels four to the octave, then a straight line in logit accuracy
+    against ln N. It costs about 9 `locked`. Raises TheoryError.
     """
     check_theta(theta)
 

@@ -17,8 +17,9 @@ from jaxrecall.model.activations import activations, value_and_slope
 from jaxrecall.model.laws import LAWS, EmbeddingLaw, Equicorrelated, Gaussian, find_law, numpy_draws, register
 from jaxrecall.model.point import law_parameters, make_point, problem_in_workers
 from jaxrecall.model.reference.metrics import measure
-from jaxrecall.simulator import program
+from jaxrecall.simulator import world
 from jaxrecall.simulator.shape import Shape
+from jaxrecall.simulator.world import arguments
 
 SMALL = {"V": 12, "N": 90, "d": 16, "L": 4, "n_test": 300, "eta": 0.1}
 
@@ -152,10 +153,10 @@ def test_fields_keep_the_type_that_they_are_annotated_with(monkeypatch):
     field = dataclasses.field(default=0.0, metadata={"kind": "traced", "low": 0.0})
     field.type, field.name = "float", "temperature"
     monkeypatch.setitem(points.FIELDS, "temperature", field)
-    monkeypatch.setattr(program, "TRACED", (*program.TRACED, "temperature"))
+    monkeypatch.setattr(world, "TRACED", (*world.TRACED, "temperature"))
     point = Point(**SMALL)
     object.__setattr__(point, "temperature", 0.6)
-    numbers = program.arguments([points.Run(point, 0)], Shape.sized(point, 16, 16, 0)).numbers
+    numbers = arguments([points.Run(point, 0)], Shape.sized(point, 16, 16, 0)).numbers
     assert numbers["temperature"].dtype == np.float32
     assert numbers["temperature"][0] == np.float32(0.6)
     assert {name: numbers[name].dtype for name in ("V", "trigger_in_value")} == {"V": np.int32, "trigger_in_value": np.bool_}

@@ -19,8 +19,8 @@ from jaxrecall.model.laws import array as array_law
 from jaxrecall.model.laws import find_law
 from jaxrecall.model.point import make_point
 from jaxrecall.model.reference.metrics import measure
-from jaxrecall.simulator import program
 from jaxrecall.simulator.shape import Shape
+from jaxrecall.simulator.world import arguments
 from jaxrecall.sweep.grid import read_grid
 from jaxrecall.sweep.store.table import of_rows, read_file
 from jaxrecall.theory import Model, surrogate
@@ -93,7 +93,7 @@ def test_further_steps_agree_with_the_reference(law, kw):
 def test_padding_changes_no_draw_and_smaller_tables_are_prefixes(law):
     point = Point(**SMALL, embedding=law)
     whole = realize(point, 3)
-    run = program.arguments([(point, 3)], Shape.sized(point, 32, 64, 0))
+    run = arguments([(point, 3)], Shape.sized(point, 32, 64, 0))
     padded = drawn(point, Shape.sized(point, 32, 64, 0))
     for name in ("Z_in", "Z_out"):
         Z = np.asarray(getattr(padded.e, name))

@@ -19,6 +19,7 @@ from jaxrecall.model.reference.steps import attend, features, in_float64
 from jaxrecall.model.training import OPTIMIZERS, TRAINS, updates
 from jaxrecall.simulator import loops, program
 from jaxrecall.simulator.shape import Shape
+from jaxrecall.simulator.world import arguments
 
 RATES = {"sgd": 3.0, "momentum": 0.5, "adam": 0.02, "adamw": 0.02}
 """At which the loss of these small points falls visibly within 20 steps."""
@@ -327,7 +328,7 @@ def test_tokens_kept_for_later_steps_are_those_drawn_in_each(monkeypatch):
         monkeypatch.setattr(loops, "STORED_TOKENS", most)
         shape = Shape.rounded(point)
         run = quickly(functools.partial(program.simulate_run, shape=shape))
-        found.append(run(jax.tree.map(lambda a: a[0], program.arguments([Run(point, 5)], shape))))
+        found.append(run(jax.tree.map(lambda a: a[0], arguments([Run(point, 5)], shape))))
     jax.tree.map(np.testing.assert_array_equal, *found)
 
 

@@ -13,11 +13,11 @@ from jaxrecall.analysis.fit.cells import families
 from jaxrecall.compact import main as compact
 from jaxrecall.model.columns import EXTRA_COLUMNS, NOISES
 from jaxrecall.model.point import EXTRAS, REDRAWS
+from jaxrecall.model.reference.extras import diagnose, noise_columns, split
 from jaxrecall.model.reference.metrics import measure
-from jaxrecall.model.reference.noise import columns, diagnose, split
 from jaxrecall.model.reference.realization import redraws
 from jaxrecall.model.reference.steps import in_float64
-from jaxrecall.simulator import noise, program, shortcut
+from jaxrecall.simulator import program, record, shortcut
 from jaxrecall.simulator.shape import Shape
 from jaxrecall.sweep import plan
 from jaxrecall.sweep.__main__ import main as sweep
@@ -121,7 +121,7 @@ def test_padding_is_invisible(point):
 def test_the_streamed_vectors_add_up_to_rounding():
     world = drawn(MLP, SEED, shape_of(MLP))
     w, mean_w = (np.where(np.arange(32) < MLP.d, v, 0).astype(np.float32) for v in np.random.default_rng(0).normal(size=(2, 32)))
-    assert relative(np.asarray(noise.split(world, w, mean_w)).sum(0), w) < 3e-7
+    assert relative(np.asarray(record.split(world, w, mean_w)).sum(0), w) < 3e-7
 
 
 def test_redraws_are_addressed_and_change_no_other_draw():
@@ -164,7 +164,7 @@ def test_where_there_is_no_score_there_is_no_noise():
     assert lost["status"] == "nonfinite"
     assert {lost[name] for name in EXTRA_COLUMNS} == {None}
     for bad in (np.full((4, 4), np.nan), np.full((4, 4), np.inf), np.eye(4) * 0):
-        assert set(columns(bad, 0.0).values()) == {None}
+        assert set(noise_columns(bad, 0.0).values()) == {None}
 
 
 def test_a_redraw_that_no_shortcut_may_serve_rejects_the_run(monkeypatch):

@@ -13,8 +13,8 @@ from jaxrecall.model.laws.tokens import shares
 from jaxrecall.model.point import FIELDS, Point
 from jaxrecall.model.reference import steps
 from jaxrecall.model.reference.realization import realize
-from jaxrecall.simulator import attention, counts, forms, shortcut
-from jaxrecall.simulator.expected import step2_error
+from jaxrecall.simulator import counts, forms, forward, shortcut
+from jaxrecall.simulator.forms import step2_error
 from jaxrecall.simulator.shape import Shape
 
 ATTENTION = Point(V=30, N=3000, d=16, L=6, n_test=600)
@@ -164,7 +164,7 @@ def test_points_too_large_to_count_in_32_bits_run_the_full_form():
 @pytest.mark.parametrize("changes", [{}, {"m": 32}, {"pool": 16}], ids=str)
 def test_a_point_with_a_field_that_no_shortcut_knows_runs_exact(changes, monkeypatch):
     point = ATTENTION.replace(eta=1e-6, **changes)
-    exact = forms.exact_form(forms.form_for(point, 32))
+    exact = forms.FORMS["pool-full" if point.pool else "full"]
     assert not forms.form_for(point, 32).exact
     monkeypatch.setattr(forms, "KNOWN", forms.KNOWN - {"trigger_in_value"})
     assert not forms.form_for(point, 32).exact  # at its default
@@ -200,11 +200,11 @@ def test_the_full_form_can_be_asked_for_and_is_fallen_back_to():
 
 
 def test_no_rate_overflows_an_attention_score():
-    world = drawn(ATTENTION, SEED, shape_of(ATTENTION), gamma_eta=np.float32(3e38))
-    scores = attention.attention_scores(world, 1e3 * world.e.z_trig, world.run.gamma_eta)
+    world = drawn(ATTENTION, SEED, shape_of(ATTENTION), attention_rate=np.float32(3e38))
+    scores = forward.attention_scores(world, 1e3 * world.e.z_trig, world.run.attention_rate)
     assert np.isfinite(scores.trigger + scores.token).all()
     blocks = keys.blocks(world.run.batches[0], 0, 1)
-    assert np.isfinite(attention.attend(world, blocks, task.tokens(blocks, 0, world.run.V), scores).h).all()
+    assert np.isfinite(forward.attend(world, blocks, task.tokens(blocks, 0, world.run.V), scores).h).all()
 
 
 @pytest.mark.parametrize("trigger_in_value", [True, False])

@@ -11,11 +11,11 @@ import pytest
 from helpers import drawn, traced
 
 from jaxrecall import Point, descend, model, realize, simulate
-from jaxrecall.model.embeddings import Embeddings
 from jaxrecall.model.point import Run
 from jaxrecall.model.reference.descent import EMBEDDINGS
+from jaxrecall.model.task import Embeddings
 from jaxrecall.model.training import TRAINS
-from jaxrecall.simulator import attention, locked, program
+from jaxrecall.simulator import forward, locked, program
 from jaxrecall.simulator.shape import Shape
 from jaxrecall.sweep.calibration import Rates
 from jaxrecall.sweep.cost import expected_grouped, operations, work
@@ -122,7 +122,7 @@ def test_the_bound_bounds_what_other_tokens_add_to_each_gradient(case, seed):
     theta |= {"W_KQ": np.outer(unit * rng.uniform(5, 40), r.z_eos) / (r.z_eos @ r.z_eos)}
     w = theta["W_KQ"] @ r.z_eos
     world = drawn(point, seed, shape_of(point))
-    scores = attention.scores_under(world, jnp.asarray(w, jnp.float32))
+    scores = forward.scores_under(world, jnp.asarray(w, jnp.float32))
     nats = float(locked.nats_ahead(world, scores))
     params = {name: jnp.asarray(theta[name], jnp.float32) for name in ("V_mat", "W_KQ", *TRAINS[str(point.trains)])}
     bound = (point.L - 1) * math.exp(float(locked.log_size(world, params, jnp.asarray(w, jnp.float32))) - nats)

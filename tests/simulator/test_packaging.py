@@ -10,8 +10,9 @@ from helpers import assert_same_metrics, executed, python, relative, streamed
 from jaxrecall import simulate
 from jaxrecall.model.point import Point
 from jaxrecall.simulator import program
-from jaxrecall.simulator.rows import finish
+from jaxrecall.simulator.record import finish
 from jaxrecall.simulator.shape import Shape
+from jaxrecall.simulator.world import arguments
 
 POINTS = [
     Point(V=12, N=3000, d=16, L=4, n_test=700, eta=1e-6, kappa=1e4),
@@ -69,7 +70,7 @@ def test_vmapped_as_on_an_accelerator(alone, form, monkeypatch):
     shape = Shape(32, 32, 0, "none", form, tile=1024)
     run, _ = program.unlowered(shape, len(RUNS), jax.local_devices()[:1], vmapped=True)
     with jax.default_matmul_precision("highest"):
-        raw = jax.device_get(run(program.arguments(RUNS, shape), np.ones(len(RUNS), bool)))
+        raw = jax.device_get(run(arguments(RUNS, shape), np.ones(len(RUNS), bool)))
     finished = [finish(jax.tree.map(lambda a, i=i: a[i], raw), point, shape.trained_by) for i, (point, _) in enumerate(RUNS)]
     found = [metrics and metrics[0] for metrics in finished]
     assert_alike(found, alone[: len(RUNS)] if form == "counts" else alone[len(RUNS) :])
@@ -89,7 +90,7 @@ def test_on_two_devices(alone):
 import json, sys
 sys.path[:0] = ["tests", "tests/simulator"]
 import jax
-from jaxrecall.simulator.rows import finish
+from jaxrecall.simulator.record import finish
 from jaxrecall.simulator.shape import Shape
 import test_packaging
 assert len(jax.local_devices()) == 2

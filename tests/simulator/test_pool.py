@@ -18,12 +18,12 @@ from jaxrecall.analysis.fit import fit
 from jaxrecall.errors import PointError
 from jaxrecall.model import point as law
 from jaxrecall.model.point import Run
-from jaxrecall.model.reference import noise as noise_to_read
+from jaxrecall.model.reference.extras import diagnose
 from jaxrecall.model.reference.realization import redraws
 from jaxrecall.report import main as report
 from jaxrecall.simulator import pairs, pool_draws, program
-from jaxrecall.simulator.attention import unlearned_scores
 from jaxrecall.simulator.forms import FORMS
+from jaxrecall.simulator.forward import unlearned_scores
 from jaxrecall.simulator.shape import Shape
 from jaxrecall.simulator.training import recipe
 from jaxrecall.sweep.__main__ import main
@@ -114,7 +114,7 @@ def test_a_sample_is_an_informative_token_and_a_sequence_of_the_pool():
 def test_noise_scores_agree_with_the_reference():
     point = Point(**{**SMALL, "eta": 1e-5, "diagnose": True})
     r = realize(point, 3)
-    expected = noise_to_read.diagnose(r, point, three_step(r, point), redraws(point, 3))
+    expected = diagnose(r, point, three_step(r, point), redraws(point, 3))
     _, metrics = streamed(point, 3, sized(point))
     for name, value in expected.items():
         assert metrics[name] == pytest.approx(value, rel=1e-3, abs=1e-6), name
@@ -124,7 +124,7 @@ def test_noise_scores_agree_with_the_reference():
 def test_noise_scores_agree_with_the_reference_with_an_mlp():
     point = Point(**{**SMALL, "m": 20, "activation": "gelu", "eta": 1e-5, "diagnose": True})
     r = realize(point, 3)
-    expected = noise_to_read.diagnose(r, point, three_step(r, point), redraws(point, 3))
+    expected = diagnose(r, point, three_step(r, point), redraws(point, 3))
     for exact in ("guarded", "full"):
         _, metrics = streamed(point.replace(exact=exact), 3, sized(point.replace(exact=exact)))
         for name, value in expected.items():
@@ -167,8 +167,8 @@ def test_counts_of_the_limit_have_the_moments_of_the_multinomial(monkeypatch):
         for seed in range(12):
             world = drawn(one, seed, shape)
             counts.append(np.asarray(jax.jit(pool_draws.noise_counts)(world, world.run.batches[0]))[:, :30])
-            pairs.append(np.asarray(jax.jit(pool_draws.excess)(world, world.run.batches[0]))[:30] * one.N + 8)
-            assert not np.asarray(jax.jit(pool_draws.excess)(world, world.run.batches[0]))[30:].any()
+            pairs.append(np.asarray(jax.jit(pool_draws.deviations)(world, world.run.batches[0]))[:30] * one.N + 8)
+            assert not np.asarray(jax.jit(pool_draws.deviations)(world, world.run.batches[0]))[30:].any()
         for drawn_counts in (np.concatenate(counts), np.concatenate(pairs)):
             centred = drawn_counts - drawn_counts.mean()
             moments.append([drawn_counts.mean(), centred.var(), (centred**3).mean() / 8**1.5, (drawn_counts < 0.5).mean()])

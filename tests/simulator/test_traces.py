@@ -27,7 +27,7 @@ from jaxrecall.model.point import Run, RunId
 from jaxrecall.model.training import MAX_RECORDED
 from jaxrecall.process import Interrupts
 from jaxrecall.simulator.forms import FORMS
-from jaxrecall.simulator.rows import finish
+from jaxrecall.simulator.record import finish
 from jaxrecall.sweep import plan as planning
 from jaxrecall.sweep.__main__ import main as sweep
 from jaxrecall.sweep.grid import read_grid
@@ -65,7 +65,7 @@ def recorded(**changes: object) -> dict:
     i = np.arange(MAX_RECORDED, dtype=np.float32)
     counts = ("n_correct", "n_tied", "n_top1", "n_train_correct", "n_memory", "n_step1")
     raw = {name: (10 * k + i).astype(np.int32) for k, name in enumerate(counts)}
-    raw |= {name: 100 * k + i + 1 for k, name in enumerate(("mass", "margin", "w_scale", "trigger", "score_std", "cosine"))}
+    raw |= {name: 100 * k + i + 1 for k, name in enumerate(("mass", "margin", "w_scale", "trigger", "score_std", "trigger_cosine"))}
     raw |= {"loss": 3 - i / 8, "test_loss": 4 - i / 8, "norms": np.arange(6, dtype=np.float32) + 10 * i[:, None]}
     return raw | {"finite": i >= 0, "n_read": i.astype(np.int32) + 1, "draw_check": np.full(MAX_RECORDED, 77, np.uint32)} | changes
 
@@ -90,6 +90,15 @@ def test_a_row_for_each_recorded_step_with_its_own_numbers():
         assert (found["form"], found["status"], found["draw_check"]) == ("full, descent", "ok", 77)
         assert found["noise_bias"] is None
     assert rows_of(POINT.replace(pool=8), "pool-full")[0]["form"] == "pool-full, descent"
+
+
+def test_a_number_under_the_name_of_its_column_goes_to_the_row(monkeypatch):
+    """A new column is declared and measured, and in no third place."""
+    for kind, name in ((float, "float64"), (int, "int64")):
+        monkeypatch.setitem(COLUMNS, "entropy", (name, "of attention (nats)"))
+        values = [found["entropy"] for found in rows_of(POINT, entropy=np.arange(MAX_RECORDED, dtype=name))]
+        assert values == [0, 1, 2]
+        assert {type(value) for value in values} == {kind}
 
 
 def test_a_run_from_zero_has_no_step_1_and_no_direction_yet():

@@ -30,7 +30,6 @@ WITHOUT_JAX = (
     "model.training",
     "model.laws",
     "model.columns",
-    "model.decoders",
     "simulator.forms",
     "simulator.shape",
 )

@@ -22,7 +22,7 @@ from jaxrecall.theory import Model, surrogate
 from jaxrecall.theory.locked import key_overlaps, orthogonal_accuracy
 from jaxrecall.theory.model import FIELDS_OF_MODEL
 from jaxrecall.theory.noise import shared_terms
-from jaxrecall.theory.open_attention import scores as scores_of
+from jaxrecall.theory.open_attention import score_distribution
 
 LAWS = [
     {},
@@ -116,7 +116,7 @@ def test_scores_along_the_mean_bias_are_distributed_as_theory_says(embedding, V,
         variance.append(scores.var())
         shape.append([skew(scores), kurtosis(scores) + 6 / (V + 1)])
         exposed.append(Z[V] / np.linalg.norm(Z[V]) @ w)
-    of = scores_of(model, theory.ScoreNoise(1.0, 0.0, 0.0, 0.0))
+    of = score_distribution(model, theory.ScoreNoise(1.0, 0.0, 0.0, 0.0))
     assert np.mean(variance) == pytest.approx(shared_terms(model, 1024).M3 * V**3, rel=0.05)
     assert np.std(np.log(variance)) / 2 == pytest.approx(np.hypot(of.variation, (2 * V) ** -0.5), rel=0.12)
     length = 2 / d if embedding == "gaussian" else 0

@@ -1,8 +1,10 @@
 """Laws with parameters that a point chooses among: of the embeddings and of the tokens.
 
-`law` has the text that names a law, `embedding` what an embedding law must say and the plain ones, `tokens` the same of the tokens.
-Each embedding law with structure is one file here. Activations are laws too: `model/activations.py`. To add one, write a frozen
-dataclass and decorate it with `register`, or name it as `module:Class`.
+`law` has the text that names a law, `embedding` what an embedding law must say and the
+plain ones, `tokens` the same of the tokens. Embedding laws with structure are in
+`structured`, and those of a file in `array`. Activations are laws too:
+`model/activations.py`. To add one, write a frozen dataclass and decorate it with
+`register`, or name it as `module:Class`.
 """
 
 # ruff: noqa: F401  these are the names of the folder
@@ -26,5 +28,5 @@ from .embedding import (
 from .law import LAWS, Law, find_law, register
 from .tokens import TokenLaw, Uniform, Zipf
 
-for _module in pkgutil.iter_modules(__path__):  # a law of the package is one file here
+for _module in pkgutil.iter_modules(__path__):  # laws register themselves
     import_module(f".{_module.name}", __name__)

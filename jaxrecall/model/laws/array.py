@@ -1,21 +1,28 @@
 """Embeddings given as an array, such as the table of a trained model: V of its R rows and d of its D columns, chosen for each seed.
 
-With x (R, D) the rows of the file, mu their mean, and x - mu rotated once and for all (random signs that are always the same, then
-the orthonormal discrete cosine transform), so that no column is special:
+With x (R, D) the rows of the file, mu their mean, and x - mu rotated once and for all
+(random signs that are always the same, then the orthonormal discrete cosine transform),
+so that no column is special:
 
     z_v = a sqrt(D / d) ((x - mu)[row v, columns] + mean mu[columns]),   1 / a^2 = mean |x - mu|^2 + mean^2 |mu|^2
 
-The rows and columns are the first V and d of random orders of all, drawn for each seed and each table: prefixes in V and in d. With
-d = D inner products are those of the file; with d < D this is a random projection onto d orthonormal directions (Ailon and Chazelle, "The
-fast Johnson-Lindenstrauss transform and approximate nearest neighbors", SIAM J. Comput. 2009). Over all rows and columns the mean
-squared length is 1. `mean` is 0 for centred rows and 1 for those of the file, whose common direction stays. z_trig and z_eos are isotropic.
+The rows and columns are the first V and d of random orders of all, drawn for each seed
+and each table: prefixes in V and in d. With d = D inner products are those of the file;
+with d < D this is a random projection onto d orthonormal directions (Ailon and
+Chazelle, "The fast Johnson-Lindenstrauss transform and approximate nearest neighbors",
+SIAM J. Comput. 2009). Over all rows and columns the mean squared length is 1. `mean` is
+0 for centred rows and 1 for those of the file, whose common direction stays. z_trig and
+z_eos are isotropic.
 
-What counts is the content: `path` is extended by its hash, "table.npy#0123456789abcdef", and the hash alone enters the id of a point. It is
-that of the float32 numbers, so the format of the file does not matter either. Other processes are sent the content.
+What counts is the content: `path` is extended by its hash,
+"table.npy#0123456789abcdef", and the hash alone enters the id of a point. It is that of
+the float32 numbers, so the format of the file does not matter either. Other processes
+are sent the content.
 
-Files are read without running anything that they hold, and sizes are checked before anything is read. A .safetensors file is 8 bytes with
-the length of its header, the header as JSON, which gives type, shape and place of each tensor, and the numbers themselves:
-https://github.com/huggingface/safetensors#format.
+Files are read without running anything that they hold, and sizes are checked before
+anything is read. A .safetensors file is 8 bytes with the length of its header, the
+header as JSON, which gives type, shape and place of each tensor, and the numbers
+themselves: https://github.com/huggingface/safetensors#format.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Embedding laws: how rows of embeddings are made of independent standard normals. What a law must say, and the plain ones.
 
-Laws with structure have files of their own beside this one.
+`structured` has more, and `array` makes rows of a file.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ class Moments:
     """What the formulas in `theory/` need to know of a law; the mean squared length of a row is 1 in every case."""
 
     overlap: bool
-    """True: rows are independent and their directions uniform, so that cosines between them have variance 1/d.
-    False: rows are orthonormal."""
+    """True: rows are independent and their directions uniform, so that cosines between
+    them have variance 1/d. False: rows are orthonormal."""
 
     random_length: bool
-    """True: the squared length of a row is chi-square with d degrees of freedom, over d, so that entries are normal.
-    False: it is 1, so that entries are coordinates of a random direction, whose tails are lighter."""
+    """True: the squared length of a row is chi-square with d degrees of freedom, over
+    d, so that entries are normal. False: it is 1, so that entries are coordinates of a
+    random direction, whose tails are lighter."""
 
 
 class Draws(NamedTuple):
@@ -99,7 +100,8 @@ class EmbeddingLaw(Law):
 def problems_of_rows(law: EmbeddingLaw, V: int, d: int) -> list[Problem]:
     """Whether a law from outside the package makes the first and the last row of each table, tried with NumPy.
 
-    NumPy raises where a law looks up a row that it does not have; a compiled program would take the last one in its place.
+    NumPy raises where a law looks up a row that it does not have; a compiled program
+    would take the last one in its place.
     """
     import numpy as np  # a tenth of a second that commands which make no such law do not wait for
 
@@ -195,7 +197,8 @@ class Orthogonal(EmbeddingLaw):
 class Equicorrelated(EmbeddingLaw):
     """A direction in common: z_v = (sqrt(1 - rho) n_v + sqrt(rho) g) / sqrt(d), n_v and g standard normal. Ours.
 
-    Two rows of one table have the mean inner product rho. Z_in and Z_out have directions of their own; z_trig and z_eos are isotropic.
+    Two rows of one table have the mean inner product rho. Z_in and Z_out have
+    directions of their own; z_trig and z_eos are isotropic.
     """
 
     n_shared = 1

@@ -1,8 +1,10 @@
 """Laws with parameters, and the text by which points, grids and rows name them.
 
-A law is a frozen dataclass; its fields are its parameters. `equicorrelated(rho=0.3)` is the text of one: the name of the class,
-then the parameters that are off their default, in the order of their declaration, numbers to 12 digits. A class from outside the
-package has its import path for a name, as in `mymodule:MyLaw(a=2)`, so that any process finds it.
+A law is a frozen dataclass; its fields are its parameters. `equicorrelated(rho=0.3)` is
+the text of one: the name of the class, then the parameters that are off their default,
+in the order of their declaration, numbers to 12 digits. A class from outside the
+package has its import path for a name, as in `mymodule:MyLaw(a=2)`, so that any process
+finds it.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ PACKAGE = __name__.partition(".")[0]
 class Law:
     """A law: one of the fields `embedding`, `tokens` or `activation` of a point holds its text.
 
-    Raises PointError for a parameter that is out of range or of the wrong type. Limits are declared with `parameter`.
+    Raises PointError for a parameter that is out of range or of the wrong type. Limits
+    are declared with `parameter`.
     """
 
     field: ClassVar[str]
@@ -64,7 +67,8 @@ class Law:
     def traced(self, of: str = "") -> dict[str, float]:
         """The float parameters by dotted name, as "embedding.rho": one compiled program serves all their values.
 
-        `of` is the field of the point, where it is another one than that of the class, as embedding_out is.
+        `of` is the field of the point, where it is another one than that of the class,
+        as embedding_out is.
         """
         return {f"{of or self.field}.{name}": value for name, value in _values(self).items() if isinstance(value, float)}
 
@@ -100,7 +104,8 @@ _local: dict[str, type[Law]] = {}
 def register(law: AnyLaw, name: str | None = None) -> AnyLaw:
     """Adds a short name for a law, by default its own; usable as a decorator.
 
-    Texts and rows name a law from outside the package by its import path whatever its alias. Raises ValueError if the name is taken.
+    Texts and rows name a law from outside the package by its import path whatever its
+    alias. Raises ValueError if the name is taken.
     """
     known, alias = LAWS[law.field], name or _short_name(law)
     if alias in known:
@@ -129,11 +134,14 @@ def find_law(field: str, given: Any) -> Any:
     """The law that a text, an alias or an object names.
 
     Args:
-        field: embedding, tokens or activation, or a field that has a law of one of them.
-        given: a text such as "equicorrelated(rho=0.3)" or "mymodule:MyLaw", a law, or its class.
+        field: embedding, tokens or activation, or a field that has a law of one of
+            them.
+        given: a text such as "equicorrelated(rho=0.3)" or "mymodule:MyLaw", a law, or
+            its class.
 
     Raises:
-        PointError: there is no such law, it has no such parameter, or the value of one is not allowed.
+        PointError: there is no such law, it has no such parameter, or the value of one
+            is not allowed.
     """
     if field in SAME_AS:
         try:

@@ -1,8 +1,9 @@
 """Laws of the tokens: which tokens of the vocabulary a sample holds.
 
-A token is drawn from one random word by an alias table (Walker, ACM TOMS 1977, built as by Vose, IEEE TSE 1991). Of the words that
-`keys.below` gives to token v, its cell, those from some word on draw one other token in its place. Cells are filled in whole words, so
-each probability is right to 2^-32, whatever V is.
+A token is drawn from one random word by an alias table (Walker, ACM TOMS 1977, built as
+by Vose, IEEE TSE 1991). Of the words that `keys.below` gives to token v, its cell,
+those from some word on draw one other token in its place. Cells are filled in whole
+words, so each probability is right to 2^-32, whatever V is.
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ class Uniform(TokenLaw):
 @register
 @dataclass(frozen=True)
 class Zipf(TokenLaw):
-    """Token v has probability ~ (v + 1)^-s, as words of natural language do with s near 1 (Zipf, "Human behavior and the principle of
-    least effort", 1949). With s = 0 tokens are uniform, and the same numbers are drawn."""
+    """Token v has probability ~ (v + 1)^-s, as words of natural language do with s near
+    1 (Zipf, "Human behavior and the principle of least effort", 1949). With s = 0
+    tokens are uniform, and the same numbers are drawn."""
 
     s: float = parameter(1.0, "exponent: p_v ~ (v + 1)^-s", low=0.0, high=10.0)
 
@@ -56,7 +58,8 @@ class Zipf(TokenLaw):
 def shares(law: TokenLaw, V: int) -> np.ndarray:
     """(V,) float64: the probability of each token.
 
-    Raises ValueError unless the law gives V numbers of which none is negative and one is positive.
+    Raises ValueError unless the law gives V numbers of which none is negative and one
+    is positive.
     """
     p = np.asarray(law.probabilities(V, np), np.float64)
     if p.shape != (V,) or not np.isfinite(p).all() or p.min() < 0 or not p.max() > 0:
@@ -76,7 +79,8 @@ def drawn_as(law: TokenLaw, V: int) -> TokenLaw:
 def alias_table(law: TokenLaw, V: int) -> np.ndarray:
     """(2, V) uint32: of each cell the first word that draws another token, and that token.
 
-    Made on the host, so that neither padding nor a device changes a draw. Raises ValueError as `shares`.
+    Made on the host, so that neither padding nor a device changes a draw. Raises
+    ValueError as `shares`.
     """
     starts = -(-np.arange(V + 1, dtype=np.int64) * WORDS // V)  # of the cells, as `keys.below` has them
     cells = np.diff(starts).tolist()

@@ -1,7 +1,8 @@
 """Training beyond the recipe, to read: the plain model and its loss, by jax.grad and optax in float64.
 
-The simulator takes the same steps in float32, and where W_KQ moves along z_eos^T alone it keeps only w = W_KQ z_eos. Here W_KQ is
-the whole d x d matrix, so this judges that too. All of this is ours.
+The simulator takes the same steps in float32, and where W_KQ moves along z_eos^T alone
+it keeps only w = W_KQ z_eos. Here W_KQ is the whole d x d matrix, so this judges that
+too. All of this is ours.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import numpy as np
 from jax import Array
 
 from .. import recall as model
-from ..embeddings import Embeddings
 from ..point import Point
+from ..task import Embeddings
 from ..training import TRAINS, first_step, updates
 from .realization import Realization, expect_both
 from .steps import EMBEDDINGS, batch_of_step, in_float64, three_step

@@ -14,11 +14,11 @@ from jax.core import Tracer
 from jaxtyping import Float, Int
 
 from ...errors import PointError, expect
-from .. import embeddings as embed
 from .. import keys, task
 from ..laws import TOGETHER, EmbeddingLaw
 from ..laws.tokens import tables
 from ..point import BLOCK, MAX_DRAWS, MIN_MEAN, REDRAWS, Point, Run, checked_seed
+from ..task import Embeddings
 from ..training import first_step
 
 if TYPE_CHECKING:
@@ -47,9 +47,9 @@ class Realization(NamedTuple):
     train_items: Int[Drawn, "further batch"] | None = None  # which samples each further step reads; None: all
 
     @property
-    def embeddings(self) -> embed.Embeddings:
+    def embeddings(self) -> Embeddings:
         """The same embeddings and W_in as `jaxrecall.model` takes them."""
-        return embed.Embeddings(*(None if array is None else jnp.asarray(array) for array in self[:5]))  # type: ignore[arg-type]
+        return Embeddings(*(None if array is None else jnp.asarray(array) for array in self[:5]))  # type: ignore[arg-type]
 
 
 def realize(point: Point, seed: int) -> Realization:
@@ -104,7 +104,7 @@ def _drawn(point: Point, streams: np.ndarray | Array) -> Realization:
     laws = point.embedding_laws
     if isinstance(streams, Tracer) and any(law.on_host for law in laws):
         raise ValueError(f"embedding: got {point.embedding}, whose rows are made on the host; allowed in compiled functions: other laws")
-    given = embed.on_host(laws, np.asarray(streams), point.V, point.d) if any(law.on_host for law in laws) else {}
+    given = task.on_host(laws, np.asarray(streams), point.V, point.d) if any(law.on_host for law in laws) else {}
     streams = jnp.asarray(streams)
     e = _embeddings(streams, given, laws, V=point.V, d=point.d, m=point.m)
     perm = _permutation(streams, V=point.V)
@@ -159,14 +159,14 @@ def _check_writable(point: Point) -> None:
 def redraws(point: Point, seed: int) -> np.ndarray:
     """(REDRAWS, m, d) float32: the independent copies of W_in that `diagnose` puts in its place."""
     streams, _ = run_keys([Run(point, checked_seed(seed))])
-    return np.stack([embed.redrawn_first_layer(streams[0], r, point.d, point.m, (point.m, point.d)) for r in range(REDRAWS)])
+    return np.stack([task.redrawn_first_layer(streams[0], r, point.d, point.m, (point.m, point.d)) for r in range(REDRAWS)])
 
 
 def run_keys(runs: Sequence[Run]) -> tuple[np.ndarray, np.ndarray]:
     """(n, 10, 2), (n, 3, 2) uint32: keys of the named streams of n runs, and of the samples of their gradient steps.
 
-    Streams are those of root_seed and seed, and of the point id too where they are independent. Without fresh batches every
-    step reads batch 0.
+    Streams are those of root_seed and seed, and of the point id too where they are
+    independent. Without fresh batches every step reads batch 0.
     """
     points = [point for point, _ in runs]
     halves = [halves_of_id(point) for point in points]
@@ -191,12 +191,10 @@ _permutation = jax.jit(lambda streams, V: task.permutation(streams, V, V), stati
 
 
 @partial(jax.jit, static_argnames=("laws", "V", "d", "m"))
-def _embeddings(
-    streams: Array, given: dict[str, Array], laws: tuple[EmbeddingLaw, EmbeddingLaw], V: int, d: int, m: int
-) -> embed.Embeddings:
+def _embeddings(streams: Array, given: dict[str, Array], laws: tuple[EmbeddingLaw, EmbeddingLaw], V: int, d: int, m: int) -> Embeddings:
     together = laws[0] in TOGETHER and laws[1] == laws[0]
     place = TOGETHER.index(laws[0]) if together else 0
-    return embed.draw(streams, place, V, d, m, (V, d, m), None if together else laws, given)
+    return task.draw_embeddings(streams, place, V, d, m, (V, d, m), None if together else laws, given)
 
 
 @partial(jax.jit, static_argnames="n_blocks")

@@ -1,7 +1,7 @@
 """The three gradient steps, to read: full batch, float64, closed form, in NumPy.
 
-`simulator/training.py` takes the same steps in float32. Tests compare the two, and compare this file with the gradient of `loss` in
-`model/recall.py`.
+`simulator/training.py` takes the same steps in float32. Tests compare the two, and
+compare this file with the gradient of `loss` in `model/recall.py`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ def pull_on_outputs(r: Realization, V_mat: np.ndarray, phi: np.ndarray, y: np.nd
 def pull_on_w(r: Realization, point: Point, V1: np.ndarray, x: np.ndarray, ell: np.ndarray, y: np.ndarray) -> np.ndarray:
     """(d,): what the loss at w = 0 wants added to w, N L times: sum_ij b_i^T (v_ij - h_i) k_ij.
 
-    b_i is what the loss wants added to h_i; each key is weighted by how far its value goes that way.
+    b_i is what the loss wants added to h_i; each key is weighted by how far its value
+    goes that way.
     """
     h = attend(r, point, x, ell, np.zeros(point.d))[0]
     phi, slope = features(r, point, h)

@@ -1,14 +1,17 @@
-"""Attention of one run over tiles of samples, uniform or learned."""
+"""The forward pass of one run over a tile of samples: attention, uniform or learned, features of the MLP, and predictions."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
 from ..model import keys
-from .loops import gather, over_positions, unless_zero, whole, with_padding_row
+from ..model.activations import Activation
+from ..model.laws import find_law
+from .loops import gather, longest, norm, over_positions, unless_zero, whole, with_padding_row
 from .world import World, f32, i32, in_value
 
 
@@ -22,7 +25,9 @@ def mean_value(world: World, blocks: keys.Addresses) -> Array:
 
 
 class Scores(NamedTuple):
-    """Attention logits: of every token, (V,), and what the trigger adds (nats)."""
+    """What attention logits (nats) are made of: the score z_in(v)^T w of every token v,
+    (V,), and what the trigger adds to that of the informative token, z_trig^T w. The
+    columns `score_std` and `trigger_score` are of these."""
 
     token: Array
     trigger: Array
@@ -31,8 +36,8 @@ class Scores(NamedTuple):
 def attention_scores(world: World, w: Array, rate: Array) -> Scores:
     """Attention logits under rate * w.
 
-    They are scaled by their largest before the rate comes in. Beyond 1e30 nats every softmax is an argmax to float32, so the
-    rate is capped there and no gamma overflows.
+    They are scaled by their largest before the rate comes in. Beyond 1e30 nats every
+    softmax is an argmax to float32, so the rate is capped there and no gamma overflows.
     """
     token, trigger = world.e.Z_in @ w, world.e.z_trig @ w
     largest = unless_zero(jnp.maximum(jnp.max(jnp.abs(token)), jnp.abs(trigger)))
@@ -170,17 +175,61 @@ def attention_gradient(world: World, keys_sum: Array, total: Array | None = None
 
 
 ROUNDING = 2.0**-21
-"""Part of the largest push of an informative token below which all of w is rounding: of 2,015 small points rounding was up to 1e-7 of it,
-and learned attention 9e-7 or more."""
+"""Part of the largest push of an informative token below which all of w is rounding: of
+2,015 small points rounding was up to 1e-7 of it, and learned attention 9e-7 or more."""
 
 
-def unless_rounding(world: World, w_hat: Array, A: Array) -> Array:
+def zero_if_rounding(world: World, w_hat: Array, A: Array) -> Array:
     """w_hat, or zero where the samples leave attention untrained and what is there is rounding, as if all tokens of each sample are equal.
 
-    The informative token alone pushes by up to |z_eos|^2 max |b| |v - h| |k| / L. Here b has the norms of the centred answers
-    A (V, p) of G1, values and keys have those of the embeddings.
+    The informative token alone pushes by up to |z_eos|^2 max |b| |v - h| |k| / L. Here
+    b has the norms of the centred answers A (V, p) of G1, values and keys have those of
+    the embeddings.
     """
     e = world.e
-    size = jnp.sqrt(jnp.max(jnp.sum(e.Z_in * e.Z_in, axis=1))) + jnp.sqrt(jnp.sum(e.z_trig * e.z_trig))
-    push = jnp.sum(e.z_eos * e.z_eos) * jnp.sqrt(jnp.max(jnp.sum(A * A, axis=1))) * size**2 / world.run.L.astype(f32)
+    size = longest(e.Z_in) + norm(e.z_trig)
+    push = jnp.sum(e.z_eos * e.z_eos) * longest(A) * size**2 / world.run.L.astype(f32)
     return jnp.where(jnp.max(jnp.abs(w_hat)) <= f32(ROUNDING) * push, f32(0), w_hat)
+
+
+def features(world: World, h: Array) -> tuple[Array, Array]:
+    """phi (n, p), what V_mat reads, and act'(W_in h) / sqrt(m); zero on padded units. Without an MLP it is h, and one."""
+    return features_of(world, h if world.e.W_in is None else h @ world.e.W_in.T)
+
+
+def features_of(world: World, u: Array) -> tuple[Array, Array]:
+    """The same from u = W_in h (n, m), or h without an MLP."""
+    return (u, jnp.ones_like(u)) if world.e.W_in is None else activations(world, u)
+
+
+def activations(world: World, u: Array) -> tuple[Array, Array]:
+    """phi (n, m) and its slope from the hidden units u = W_in h (n, m); zero on padded units."""
+    phi, slope = activation(world).value_and_slope(u, jnp, jax.scipy.special.erf)
+    scale = unit_scale(world)
+    return phi * scale, slope * scale
+
+
+def activation(world: World) -> Activation:
+    """The activation of the MLP, with its parameters."""
+    return find_law("activation", world.shape.activation).with_traced(world.run.numbers)
+
+
+def unit_scale(world: World) -> Array:
+    """(1, m): 1 / sqrt(m), zero on padded units."""
+    real = (jnp.arange(world.shape.m, dtype=i32) < world.run.m)[None]
+    return jnp.where(real, lax.rsqrt(world.run.m.astype(f32)), f32(0))
+
+
+def probabilities(world: World, logits: Array) -> Array:
+    """p (n, V), the softmax of logits (n, V) over the real labels."""
+    return jax.nn.softmax(logits + world.no_label[None], axis=1)
+
+
+def is_label(world: World, y: Array) -> Array:
+    """(n, V) bool: where a label is y (n,)."""
+    return y[:, None] == jnp.arange(world.shape.V, dtype=i32)[None]
+
+
+def label_of(world: World, x: Array) -> Array:
+    """(n,) int32: the label pi(x) of informative tokens x (n,)."""
+    return gather(world.perm, x)
