@@ -68,19 +68,48 @@ def attend_to_counts(world: World, counts: Array, scores: Scores) -> NoiseAttent
     top = lax.stop_gradient(jnp.max(jnp.where(counts > 0, scores.token[None], f32(-jnp.inf)), axis=1))
     ahead = jnp.where(top > -jnp.inf, top, f32(0))
     behind = jnp.where(counts > 0, scores.token[None] - ahead[:, None], f32(0))
-    weight = jnp.where(counts > 0, counts * jnp.exp(behind), f32(0))
+    return NoiseAttention(*weighted_mean(behind, counts, world.e.Z_in), top)
+
+
+@jax.custom_jvp
+def weighted_mean(logits: Array, counts: Array, Z: Array) -> tuple[Array, Array]:
+    """Mean (n, d) of the rows of Z (V, d) under counts exp(logits) (n, V), and the sum (n,) of these weights.
+
+    Its derivative, as that of `shares_of`, is zero and not rounding where one token has
+    all the weight: the gradient of a trained key multiplies it by w, which can be 1e6.
+    """
+    weight = jnp.where(counts > 0, counts * jnp.exp(logits), f32(0))
     total = jnp.sum(weight, axis=1)
-    return NoiseAttention(weight @ world.e.Z_in / unless_zero(total)[:, None], total, top)
+    return weight @ Z / unless_zero(total)[:, None], total
 
 
+@weighted_mean.defjvp
+def _(at: tuple[Array, ...], by: tuple[Array, ...]) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    (logits, counts, Z), (d_logits, _, dZ) = at, by
+    value, total = weighted_mean(logits, counts, Z)
+    weight = jnp.where(counts > 0, counts * jnp.exp(logits), f32(0))
+    share = weight / unless_zero(total)[:, None]
+    less_mean = share * (d_logits - jnp.sum(share * d_logits, axis=1)[:, None])
+    return (value, total), (less_mean @ Z + share @ dZ, jnp.sum(weight * d_logits, axis=1))
+
+
+@jax.custom_jvp
 def shares_of(own: Array, total: Array, top: Array) -> tuple[Array, Array]:
     """Softmax weight on the informative token, whose attention logit is `own`, and on all noise tokens together.
 
     `total` and `top` are those of NoiseAttention; the three have one rank.
     """
-    highest = lax.stop_gradient(jnp.maximum(own, top))
+    highest = jnp.maximum(own, top)
     mine, others = jnp.exp(own - highest), total * jnp.exp(top - highest)
     return mine / (mine + others), others / (mine + others)
+
+
+@shares_of.defjvp
+def _(at: tuple[Array, ...], by: tuple[Array, ...]) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    (own, total, top), (d_own, d_total, _) = at, by
+    mine, others = shares_of(own, total, top)
+    moved = mine * others * (d_own - d_total / unless_zero(total))
+    return (mine, others), (moved, -moved)
 
 
 class Values(NamedTuple):
@@ -94,7 +123,8 @@ class Attended(NamedTuple):
     h: Array  # (tile, k) attention output
     mass: Array  # (tile,) softmax weight on the informative token
     is_top: Array  # (tile,) that weight is strictly the largest
-    log_total: Array | None = None  # (tile,) log of the sum of exponentials of the attention logits (nats)
+    top: Array | None = None  # (tile,) largest attention logit (nats)
+    log_total: Array | None = None  # (tile,) log of the sum of exponentials of the logits less `top`
 
 
 def attend(world: World, blocks: keys.Addresses, x0: Array, scores: Scores, values: Values | None = None) -> Attended:
@@ -120,7 +150,7 @@ def attend(world: World, blocks: keys.Addresses, x0: Array, scores: Scores, valu
     (top, total, rest), h = over_positions(world, blocks, 1, positions, (start, rows.at(x0)))
     mass = jnp.exp(own - top) / total
     h = jnp.swapaxes(h, 0, 1).reshape(len(x0), -1) / total[:, None] + in_value(world) * mass[:, None] * of_trigger[None]
-    return Attended(h, mass, own > rest, top + jnp.log(total))
+    return Attended(h, mass, own > rest, top, jnp.log(total))
 
 
 COLUMNS = 32

@@ -225,18 +225,23 @@ def by_attention(world: World, blocks: keys.Addresses, x0: Array, scores: Scores
     """Slopes by the attention logit of each token (V + 1,), and of the trigger, from those by h, b (n, d)."""
     V, Z_in = world.shape.V, with_padding_row(world.e.Z_in)
     sample, last = jnp.arange(len(x0), dtype=i32), i32(V - 1)
-    weight, c = weight_on(world, scores, seen), jnp.sum(b * seen.h, axis=1)
+    weight = weight_on(world, scores, seen)
     by_token = None if V > WIDE_V else (b @ world.e.Z_in.T).reshape(-1)
 
-    def along(x: Array) -> Array:
-        """b^T (z - h) of tokens x (k, n)."""
+    def slope(x: Array) -> Array:
+        """b^T z of tokens x (k, n)."""
         if by_token is None:
-            return jnp.stack([jnp.sum(b * gather(Z_in, row), axis=1) for row in x]) - c[None]
-        return gather(by_token, (sample * V)[None] + jnp.minimum(x, last)) - c[None]
+            return jnp.stack([jnp.sum(b * gather(Z_in, row), axis=1) for row in x])
+        return gather(by_token, (sample * V)[None] + jnp.minimum(x, last))
 
-    c0 = seen.mass * (along(x0[None])[0] + in_value(world) * (b @ world.e.z_trig))
+    own = slope(x0[None])[0] + in_value(world) * (b @ world.e.z_trig)
+    if scores is None:
+        mean = jnp.sum(b * seen.h, axis=1) - own
+    else:  # from the same slopes, so that attention on one token alone has no slope at all: trained keys multiply it by w
+        mean = over_positions(world, blocks, 1, lambda x, c: c + jnp.sum(weight(x) * (slope(x) - own[None]), axis=0), jnp.zeros_like(own))
+    c0 = seen.mass * -mean
     S = scatter_add(jnp.zeros(V + 1, f32), x0, c0)
-    S = over_positions(world, blocks, 1, lambda x, S: scatter_add(S, x, weight(x) * along(x)), S)
+    S = over_positions(world, blocks, 1, lambda x, S: scatter_add(S, x, weight(x) * (slope(x) - own[None] - mean[None])), S)
     return {"S": S, "trigger": jnp.sum(c0)}
 
 
@@ -244,9 +249,10 @@ def weight_on(world: World, scores: Scores | None, seen: Attended) -> Callable[[
     """x (k, n), a noise token of each sample -> the weight of attention on it."""
     if scores is None:
         return lambda x: jnp.broadcast_to(seen.mass[None], x.shape)
-    token, log_total = with_padding_row(scores.token, -jnp.inf), seen.log_total
+    token, top, log_total = with_padding_row(scores.token, -jnp.inf), seen.top, seen.log_total
+    assert top is not None
     assert log_total is not None
-    return lambda x: jnp.exp(gather(token, x) - log_total[None])
+    return lambda x: jnp.exp(gather(token, x) - top[None] - log_total[None])  # in this order: logits of 1e5 are rounded to 0.01
 
 
 def attention_by_token(world: World, blocks: keys.Addresses, x0: Array, scores: Scores | None, seen: Attended) -> Array:

@@ -9,6 +9,7 @@ from typing import Any
 from ..errors import UsageError
 from ..model.laws import TOGETHER, Uniform, find_law
 from ..model.point import BLOCK, Point, of_kind
+from ..model.training import TRAINS
 from .forms import FORMS, Form, form_for, may_group_steps
 
 _STATIC = of_kind("static")
@@ -82,8 +83,12 @@ class Shape:
 
     @property
     def through_logits(self) -> bool:
-        """Whether further steps go through the logits of the vocabulary, and no sample needs its attention output h (d,)."""
-        return not self.m and self.V <= 2 * self.d
+        """Whether further steps go through the logits of the vocabulary, and no sample needs its attention output h (d,).
+
+        Not where embeddings are trained: rounding in the slopes by attention logits times w
+        would then be the gradient of keys that locked attention does not have.
+        """
+        return not self.m and self.V <= 2 * self.d and not TRAINS.get(self.trains)
 
     @property
     def embedding_laws(self) -> dict[str, str]:

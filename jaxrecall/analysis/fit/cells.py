@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from ...errors import FitError
 from ...sweep.grid.file import FALLING
@@ -181,7 +182,7 @@ def _cells(rows: Table, axes: list[str], falls: bool, reference: Table) -> list[
 def _plain(value: Any) -> Any:
     """A Python number; the same object for every nan, so that cells without a value are alike."""
     value = value.item() if isinstance(value, np.generic) else value
-    return np.nan if value != value else value
+    return np.nan if pd.isna(value) else value
 
 
 def _merged(levels: np.ndarray, k: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
