@@ -8,6 +8,9 @@ from dataclasses import dataclass, fields, replace
 from numbers import Real
 from typing import Any
 
+import numpy as np
+import pandas as pd
+
 from ..errors import PointError, TheoryError, shown
 from ..model.activations import activations
 from ..model.columns import COLUMNS
@@ -80,7 +83,10 @@ class Model:
             TheoryError: a field that the formulas do not know is off its default, or a
                 column is no field at all.
         """
-        given = {name: value for name, value in values.items() if value is not None and value == value}
+        for name, value in values.items():
+            if np.ndim(value):
+                raise TheoryError(f"{name}: got {shown(value)}; allowed: one value")
+        given = {name: value for name, value in values.items() if not pd.isna(value)}
         step = given.get("step", given.get("steps"))
         if step == RECIPE_STEPS and given.get("start", STARTS[0]) == STARTS[0]:
             given = {name: value for name, value in given.items() if name not in TRAINING}
@@ -146,10 +152,14 @@ IRRELEVANT = {
 """Fields of a point that matter to no formula, whatever their value."""
 
 
-def check_N(N: float) -> None:
-    """Raises TheoryError for what is no number of samples."""
-    if not as_float(N) >= 1:
-        raise TheoryError(f"N: got {shown(N)}; allowed: from 1")
+MAX_N = 1e30
+"""Powers of N and V are finite up to here."""
+
+
+def check_N(N: float, infinite: bool = False) -> None:
+    """Raises TheoryError for what is no number of samples; infinitely many are one where a formula has that limit."""
+    if not (1 <= as_float(N) <= MAX_N or (infinite and as_float(N) == math.inf)):
+        raise TheoryError(f"N: got {shown(N)}; allowed: from 1 to {MAX_N:g}{', and infinity' * infinite}")
 
 
 def check_theta(theta: float) -> None:

@@ -58,7 +58,7 @@ def locked(model: Model, N: float, seeds: int | Iterable[int]) -> np.ndarray:
     takes every label equally often. Any embedding law will do: its own rows are drawn.
     Raises TheoryError.
     """
-    check_N(N)
+    check_N(N, infinite=True)
     model.require("the surrogate", fresh_batches=False)
     return np.array([_accuracy(model, N, seed) for seed in (range(seeds) if isinstance(seeds, int) else seeds)])
 

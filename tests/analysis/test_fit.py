@@ -439,6 +439,14 @@ def test_rows_without_a_count_are_left_out_and_counted(tmp_path, capsys):
     assert "8 of 72 rows" in pd.read_parquet(tmp_path / "out/diagnostics.parquet").iloc[-1]["text"]
 
 
+def test_a_missing_value_of_any_kind_is_one_cell():
+    frame = table({"d": [32, 64]})
+    frame["kappa"] = pd.array([1.0] * 72 + [None] * 72, dtype="Float64")
+    found = fit(frame).thresholds
+    assert found["N_star"].notna().sum() == 2
+    assert found["kappa"].isna().sum() == 1
+
+
 def test_a_long_fit_says_how_far_it_is(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(cli, "PLAIN_EVERY_SECONDS", 0.0)
     table({"d": [32, 64]}).to_parquet(tmp_path / "t.parquet")

@@ -65,6 +65,7 @@ def test_a_half_done_folder(grid, store, capsys):
     failure = {"error": "RuntimeError: no\nmore", "host": "here", "bucket": "32x16", "repeat": COMMAND + " --bucket 32x16"}
     store.record_failure("first", failure | {"runs": [[r["point_id"], r["seed"]] for r in rows[5:7]]})
     (store.failures / "note.json").write_text("[]")
+    store.record_failure("odd", failure | {"runs": [[["a"], 0]]})
 
     facts = status.survey(store.folder)
     expected = {"grid": "small", "remark": None, "points": 4, "runs": 8, "done": 6, "todo": 2, "nonfinite": 1, "degenerate": 1}
@@ -73,7 +74,11 @@ def test_a_half_done_folder(grid, store, capsys):
     versions = [(v["code_version"], v["precision"], v["rows"]) for v in facts["other_versions"]]
     assert versions == [(0, "highest", 1), (CODE_VERSION, "high", 1)]
     assert facts["failures"] == [failure | {"path": str(store.failures / "first.json"), "runs": 2, "missing": 1}]
-    assert [f["path"] for f in facts["unreadable"]] == [str(store.parts / "cut.parquet"), str(store.failures / "note.json")]
+    assert [f["path"] for f in facts["unreadable"]] == [
+        str(store.parts / "cut.parquet"),
+        str(store.failures / "note.json"),
+        str(store.failures / "odd.json"),
+    ]
     assert facts["bytes"] == sum(path.stat().st_size for path in store.folder.rglob("*") if path.is_file())
     assert 0 <= facts["newest_part_age"] < 100  # the damaged part is the newest
 

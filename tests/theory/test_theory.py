@@ -7,6 +7,7 @@ import math
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 from helpers import ROOT
 from scipy.stats import kurtosis, poisson, skew
@@ -189,6 +190,11 @@ def test_a_critical_size_is_where_accuracy_crosses(axis, activation):
     below, above = (theory.accuracy(model.replace(**{axis: round(size * factor)}), 2e7) for factor in (0.95, 1.05))
     assert (below < 0.5 < above) if axis in "dm" else (below > 0.5 > above)
     assert theory.critical(model, axis, 0.6, N=2e7) * (1 if axis in "dm" else -1) > size * (1 if axis in "dm" else -1)
+
+
+def test_a_cell_of_a_table_that_holds_nothing_is_left_out():
+    nothing = {"m": None, "kappa": math.nan, "activation": pd.NA}
+    assert Model.from_fields({"V": 8, "d": 4, "L": 2, **nothing}) == Model(V=8, d=4, L=2)
 
 
 def test_critical_sizes_end_at_what_is_enough_everywhere_or_nowhere():
@@ -436,6 +442,7 @@ def is_refused_for_its_law(model):
         ("theta", lambda wrong: surrogate.critical_N(model(), wrong)),
         ("N", lambda wrong: theory.critical(model(), "d", N=wrong)),
         ("N", lambda wrong: theory.accuracy(model(), wrong)),
+        ("steps", lambda wrong: Model.from_fields({"V": 8, "d": 4, "L": 2, "steps": [wrong]})),
         ("axis", lambda wrong: theory.critical(model(), wrong, N=10)),
         ("kappa", lambda wrong: model(kappa=wrong)),
     ],
@@ -463,6 +470,7 @@ def test_an_argument_of_a_wrong_type_is_refused_in_one_line_that_names_it(argume
         (lambda: model(d=11, embedding="orthogonal"), "d >= V \\+ 2 = 12"),
         (lambda: model(m=4, activation="none"), "activation: got 'none' with m=4"),
         (lambda: theory.locked_accuracy(model(), 0), "N: got 0"),
+        (lambda: theory.accuracy(model(), 1e31), r"N: got 1e\+31; allowed: from 1 to 1e\+30"),
         (lambda: theory.locked_accuracy(model(V=40, d=3), 100), "d: got 3 with V=40 and N=100; allowed: larger d"),
         (lambda: theory.score_noise(model(L=1), 10), "L: got 1"),
         (lambda: theory.score_noise(model(d=12, m=4, embedding="orthogonal"), 10), "m: got 4 with orthogonal"),

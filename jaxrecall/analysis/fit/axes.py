@@ -114,7 +114,7 @@ def _parameters(frame: Table, law: str = "") -> list[str]:
 
 def rounded(column: Table) -> Table:
     """A column of floats to 12 significant digits, so that values that differ by rounding alone are one value of an axis."""
-    return column.map({value: float(to_12_digits(value)) for value in column.unique()})
+    return column.map({value: float(to_12_digits(value)) for value in column.dropna().unique()})
 
 
 ALONG = "axis along which accuracy crosses: N, d, m, V, L or another number (default: that of a search, else N)"

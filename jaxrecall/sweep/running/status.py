@@ -144,11 +144,12 @@ def _failures(stores: Sequence[Store], done: Container[RunId]) -> tuple[list[dic
         try:
             record = read_json(path)
             runs = [RunId(point_id, seed) for point_id, seed in record["runs"]]
+            missing = sum(run not in done for run in runs)
             named = {key: str(record[key]) for key in ("error", "host", "bucket", "repeat")}
         except (OSError, ValueError, KeyError, TypeError) as error:
             others.append((path, f"no record of a failure: {type(error).__name__}"))
         else:
-            records.append({"path": str(path), "runs": len(runs), "missing": sum(run not in done for run in runs), **named})
+            records.append({"path": str(path), "runs": len(runs), "missing": missing, **named})
     return records, others
 
 
