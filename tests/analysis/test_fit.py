@@ -439,9 +439,9 @@ def test_rows_without_a_count_are_left_out_and_counted(tmp_path, capsys):
     assert "8 of 72 rows" in pd.read_parquet(tmp_path / "out/diagnostics.parquet").iloc[-1]["text"]
 
 
-def test_a_missing_value_of_any_kind_is_one_cell():
-    frame = table({"d": [32, 64]})
-    frame["kappa"] = pd.array([1.0] * 72 + [None] * 72, dtype="Float64")
+def test_missing_values_of_any_kind_are_one_cell():
+    one = table()
+    frame = pd.concat([one, one], ignore_index=True).assign(kappa=pd.array([1.0] * len(one) + [None] * len(one), dtype="Float64"))
     found = fit(frame).thresholds
     assert found["N_star"].notna().sum() == 2
     assert found["kappa"].isna().sum() == 1
