@@ -218,6 +218,10 @@ class Evaluation:
                 yield _clash(point, name, "steps start", ": false beyond the recipe, which its columns are about")
 
 
+LEAST_KAPPA = 2.0**-126
+"""Below the least normal number of float32, scores of attention would all be 0."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Point(Evaluation, Training, Recipe, Model, Data):
     """One point of the parameter space, checked and resolved: `gamma`, `kappa` and `gamma2` are numbers, never None.
@@ -257,6 +261,8 @@ class Point(Evaluation, Training, Recipe, Model, Data):
         for name in ("kappa", "gamma"):
             if not math.isfinite(values[name]):
                 raise PointError([Problem(name, f"resolves to {values[name]} at eta={self.eta!r}; allowed: finite numbers")])
+        if 0 < values["kappa"] < LEAST_KAPPA:
+            raise PointError([Problem("kappa", f"resolves to {values['kappa']}; allowed: 0, and numbers from {LEAST_KAPPA:.2g}")])
 
     def _resolved_rates(self, given: set[str]) -> dict[str, float]:
         """gamma, kappa and gamma2 as numbers."""

@@ -68,6 +68,7 @@ def test_the_id_is_the_science():
         ({"eta": 0}, "eta: got 0; allowed: finite numbers greater than 0"),
         ({"eta": float("nan")}, "eta: got nan; allowed: finite numbers greater than 0"),
         ({"kappa": -1.0}, "kappa: got -1.0; allowed: finite numbers from 0"),
+        ({"kappa": 1e-45}, "kappa: resolves to 1e-45; allowed: 0, and numbers from 1.2e-38"),
         ({"gamma2": float("inf")}, "gamma2: got inf; allowed: finite numbers from 0"),
         ({"kappa": 1, "gamma": 2}, "kappa: got kappa=1.0 and gamma=2.0; give one"),
         ({"kappa": 1e300, "eta": 1e-300}, "gamma: resolves to inf"),
