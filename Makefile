@@ -31,7 +31,7 @@ REPORT-late := --x d --panels optimizer trains
 REPORTED := capacity mlp bound phase late
 DRAWN := law law-exact embeddings sensitivity width storage noise structure zipf
 
-study: .venv/installed-dev $(patsubst %,results/study/%/table.parquet,$(DRAWN) $(REPORTED))  ## run the shipped studies and draw their figures, about 50 minutes on 2 cores
+study: .venv/installed-dev $(patsubst %,results/study/%/table.parquet,$(DRAWN) $(REPORTED))  ## run the shipped studies and draw their figures, about an hour on 2 cores
 	$(MAKE) --jobs 2 $(REPORTED:%=results/study/%/report.html)
 	$(BIN)/python results/figures.py
 
