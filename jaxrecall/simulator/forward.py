@@ -78,7 +78,7 @@ def weighted_mean(logits: Array, counts: Array, Z: Array) -> tuple[Array, Array]
     Its derivative, as that of `shares_of`, is zero and not rounding where one token has
     all the weight: the gradient of a trained key multiplies it by w, which can be 1e6.
     """
-    weight = jnp.where(counts > 0, counts * jnp.exp(logits), f32(0))
+    weight = _weights(logits, counts)
     total = jnp.sum(weight, axis=1)
     return weight @ Z / unless_zero(total)[:, None], total
 
@@ -87,10 +87,14 @@ def weighted_mean(logits: Array, counts: Array, Z: Array) -> tuple[Array, Array]
 def _(at: tuple[Array, ...], by: tuple[Array, ...]) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     (logits, counts, Z), (d_logits, _, dZ) = at, by
     value, total = weighted_mean(logits, counts, Z)
-    weight = jnp.where(counts > 0, counts * jnp.exp(logits), f32(0))
+    weight = _weights(logits, counts)
     share = weight / unless_zero(total)[:, None]
     less_mean = share * (d_logits - jnp.sum(share * d_logits, axis=1)[:, None])
     return (value, total), (less_mean @ Z + share @ dZ, jnp.sum(weight * d_logits, axis=1))
+
+
+def _weights(logits: Array, counts: Array) -> Array:
+    return jnp.where(counts > 0, counts * jnp.exp(logits), f32(0))
 
 
 @jax.custom_jvp

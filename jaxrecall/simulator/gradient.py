@@ -129,16 +129,16 @@ def mapped(maps: Maps, phi: Array) -> Array:
 
 
 def through_logits(world: World, state: State, wanted: Collection[str]) -> Sums:
-    """Attention-only: each token of the vocabulary has logits of its own, and those of a sample are their mean under attention.
+    """V_mat and w without an MLP: each token of the vocabulary has logits of its own, and those of a sample are their mean under attention.
 
     No h is formed, so the cost of a sample does not depend on d. With A (V, n), the
     attention on each token of each sample, the gradient follows from A r (V, V), from
     its part on the informative tokens, and from A c.
     """
     e, V, with_w = world.e, world.shape.V, "w" in wanted
-    V_mat, scores = state.V_mat, state.scores
+    scores = state.scores
     assert scores is not None
-    answers = e.Z_out @ V_mat
+    answers = e.Z_out @ state.V_mat
     of_token, of_trigger = e.Z_in @ answers.T, answers @ e.z_trig
 
     def tile(blocks: keys.Addresses, real: Array) -> Parameters:
@@ -155,7 +155,7 @@ def through_logits(world: World, state: State, wanted: Collection[str]) -> Sums:
         r, r_of_x0 = mean["r"][:V], mean["r_of_x0"]
         on_x0 = in_value(world) * jnp.sum(r_of_x0, axis=0)
         by_answers = r.T @ e.Z_in + on_x0[:, None] * e.z_trig[None]
-        found = {"V_mat": e.Z_out.T @ by_answers, "Z_out": by_answers @ V_mat.T, "Z_in": r @ answers, "z_trig": on_x0 @ answers}
+        found = {"V_mat": e.Z_out.T @ by_answers}
         if not with_w:
             return found
         along_trigger = in_value(world) * (r_of_x0 @ of_trigger)
