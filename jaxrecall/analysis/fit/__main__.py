@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from ...cli import Parser, called
 from ...errors import Refused
+from ...process import INTERRUPTED, OK, USAGE
 from ...sweep.files import local_path
 from ...sweep.running.progress import PLAIN_EVERY_SECONDS, now_and_then
 from . import runs
@@ -23,7 +24,6 @@ from .estimate import METHODS, REPORTED
 from .fitting import RESAMPLES, fit
 from .write import check_folder, default_folder, write
 
-OK, USAGE, INTERRUPTED = 0, 2, 130
 SEARCH = "search.json"
 
 
