@@ -33,6 +33,13 @@ def parameter(default: Any, legend: str = "", **limits: Any) -> Any:
     return declared("traced", legend, default, **limits)
 
 
+def is_missing(value: Any) -> bool:
+    """Whether a cell of a table has no value: None, NaN, or NA of pandas."""
+    import pandas as pd
+
+    return value is None or bool(pd.isna(value))
+
+
 def to_12_digits(value: float) -> str:
     """The value to 12 significant digits, by which ids and axes compare numbers."""
     return f"{value:.12g}"

@@ -9,7 +9,6 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from ..errors import PointError, TheoryError, shown
 from ..model.activations import activations
@@ -17,7 +16,7 @@ from ..model.columns import COLUMNS
 from ..model.laws import LAWS, EmbeddingLaw, Moments, find_law
 from ..model.point import EVALUATION, FIELDS, SAME_AS, TRAINING, Point, unknown_names
 from ..model.training import RECIPE_STEPS, STARTS
-from ..model.values import as_number
+from ..model.values import as_number, is_missing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +85,7 @@ class Model:
         for name, value in values.items():
             if np.ndim(value):
                 raise TheoryError(f"{name}: got {shown(value)}; allowed: one value")
-        given = {name: value for name, value in values.items() if not pd.isna(value)}
+        given = {name: value for name, value in values.items() if not is_missing(value)}
         step = given.get("step", given.get("steps"))
         if step == RECIPE_STEPS and given.get("start", STARTS[0]) == STARTS[0]:
             given = {name: value for name, value in given.items() if name not in TRAINING}

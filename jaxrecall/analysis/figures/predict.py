@@ -16,6 +16,7 @@ from scipy.interpolate import PchipInterpolator
 
 from ... import theory
 from ...errors import TheoryError
+from ...model.values import is_missing
 from ...theory import Model, surrogate
 from ...theory.noise import has_score_noise
 from ..fit.axes import RATIO
@@ -165,7 +166,7 @@ def _answer(formula: Formula, at: Cell, *arguments: Any, any_training: bool = Fa
     if at.get("foreign") is not None and at["foreign"] == at["foreign"]:
         raise TheoryError(f"{at['foreign']}; covered by theory: no such column")
     plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in at.items() if name not in NO_FIELD}
-    settings = {name: value for name, value in plain.items() if value is not None and value == value}
+    settings = {name: value for name, value in plain.items() if not is_missing(value)}
     for law in {name.partition(".")[0] for name in settings if "." in name}:  # the text of a law holds its numbers
         numbers = [f"{name.partition('.')[2]}={settings.pop(name)}" for name in [*settings] if name.startswith(f"{law}.")]
         if law in settings and "(" not in settings[law]:

@@ -13,9 +13,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from ...errors import FitError
+from ...model.values import is_missing
 from ...sweep.grid.file import FALLING
 from ...sweep.simulators import limited_by_kappa
 from .axes import DERIVED, LAW, find_axes, is_own, seed_columns, without_switches
@@ -182,7 +182,7 @@ def _cells(rows: Table, axes: list[str], falls: bool, reference: Table) -> list[
 def _plain(value: Any) -> Any:
     """A Python number; the same object for every nan, so that cells without a value are alike."""
     value = value.item() if isinstance(value, np.generic) else value
-    return np.nan if pd.isna(value) else value
+    return np.nan if is_missing(value) else value
 
 
 def _merged(levels: np.ndarray, k: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

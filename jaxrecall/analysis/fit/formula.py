@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...model.point import FIELDS
+from ...model.values import is_missing
 from ...sweep.grid.expr import parse, tree
 
 SCIENTIFIC = 1e7
@@ -130,9 +131,3 @@ def grouped(digits: str) -> str:
 def escaped(text: str) -> str:
     """Text with LaTeX's special signs written out."""
     return str(text).translate(ESCAPES)
-
-
-def is_missing(value: Any) -> bool:
-    import pandas as pd
-
-    return value is None or bool(pd.isna(value))

@@ -9,8 +9,9 @@ from typing import Any
 
 from ...errors import UsageError
 from ...model.columns import UNITS
+from ...model.values import is_missing
 from ...sweep.search import OUTCOMES
-from .formula import SCIENTIFIC, escaped, formula, grouped, in_formula, is_missing, spelled
+from .formula import SCIENTIFIC, escaped, formula, grouped, in_formula, spelled
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 DIGITS = 3
