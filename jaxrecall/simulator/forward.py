@@ -153,7 +153,7 @@ def attend(world: World, blocks: keys.Addresses, x0: Array, scores: Scores, valu
 
     (top, total, rest), h = over_positions(world, blocks, 1, positions, (start, rows.at(x0)))
     mass = jnp.exp(own - top) / total
-    h = jnp.swapaxes(h, 0, 1).reshape(len(x0), -1) / total[:, None] + in_value(world) * mass[:, None] * of_trigger[None]
+    h = rows.joined(h) / total[:, None] + in_value(world) * mass[:, None] * of_trigger[None]
     return Attended(h, mass, own > rest, top, jnp.log(total))
 
 
@@ -162,36 +162,43 @@ COLUMNS = 32
 
 
 class ColumnBlocks(NamedTuple):
-    """A table (V, k) with a padding row, in blocks of columns; what is made of its rows has the shape (blocks, n, width)."""
+    """A table (V, k) with a padding row, in blocks of columns; sums of its rows have the shape (blocks, n, COLUMNS), or (n, k) if it is whole."""
 
-    rows: Array  # (blocks (V + 1), width)
+    rows: Array  # (blocks (V + 1), COLUMNS), or (V + 1, k)
     n_rows: int
-    n_read: Array | int  # blocks that the run has
+    n_read: Array | None  # blocks that the run has; None: the table is whole
 
     @staticmethod
     def split(world: World, table: Array) -> ColumnBlocks:
-        """In several blocks where sequences are measured alone, in programs that train from counts; in one where all samples are read."""
+        """In blocks where sequences are measured alone, in programs that train from counts; whole where all samples are read."""
         V, k = table.shape
+        rows = with_padding_row(table)
         measured_alone = world.shape.form == "counts" and not world.shape.optimizer and not world.vmapped
-        several = measured_alone and k > COLUMNS and k % COLUMNS == 0
-        width = COLUMNS if several else k
-        blocks = jnp.swapaxes(with_padding_row(table).reshape(V + 1, -1, width), 0, 1)
-        return ColumnBlocks(blocks.reshape(-1, width), V + 1, whole(world.run.d, width) if several else 1)
+        if not measured_alone or k <= COLUMNS or k % COLUMNS:
+            return ColumnBlocks(rows, V + 1, None)
+        blocks = jnp.swapaxes(rows.reshape(V + 1, -1, COLUMNS), 0, 1)
+        return ColumnBlocks(blocks.reshape(-1, COLUMNS), V + 1, whole(world.run.d, COLUMNS))
 
     def at(self, x: Array) -> Array:
         """The rows of tokens x (n,)."""
+        if self.n_read is None:
+            return gather(self.rows, x)
         first = jnp.arange(0, len(self.rows), self.n_rows, dtype=i32)
         return gather(self.rows, first[:, None] + x[None])
 
     def add(self, x: Array, weight: Array, sums: Array, keep: Array) -> Array:
         """keep (n,) times the sums, and the rows of tokens x (j, n) times their weights."""
 
-        def block(c: Array | int, sums: Array) -> Array:
-            part = sums[c] * keep[:, None]
-            part = sum((w[:, None] * gather(self.rows, row + c * self.n_rows) for w, row in zip(weight, x, strict=True)), part)
-            return sums.at[c].set(part)
+        def added(part: Array, first: Array | int) -> Array:
+            return sum((w[:, None] * gather(self.rows, row + first) for w, row in zip(weight, x, strict=True)), part * keep[:, None])
 
-        return block(0, sums) if isinstance(self.n_read, int) else lax.fori_loop(0, self.n_read, block, sums)
+        if self.n_read is None:
+            return added(sums, 0)
+        return lax.fori_loop(0, self.n_read, lambda c, sums: sums.at[c].set(added(sums[c], c * self.n_rows)), sums)
+
+    def joined(self, sums: Array) -> Array:
+        """(n, k): sums of all columns."""
+        return sums if self.n_read is None else jnp.swapaxes(sums, 0, 1).reshape(sums.shape[1], -1)
 
 
 def attend_evenly(world: World, blocks: keys.Addresses) -> Attended:

@@ -121,7 +121,8 @@ def has_letters(letters: Iterable[int]) -> bool:
     """Whether the font in use has these letters; of another they would look foreign."""
     import matplotlib
 
-    return {*letters} <= {*_font(matplotlib.rcParams["font.family"]).get_charmap()}
+    font = _font(matplotlib.rcParams["font.family"])
+    return all(map(font.get_char_index, letters))
 
 
 def drawable(shown: str) -> str:
