@@ -1,3 +1,4 @@
+SHELL := bash
 PYTHON ?= python3
 BIN := .venv/bin
 
@@ -28,17 +29,17 @@ REPORT-mlp := --along m --x d --lines V --panels trigger_in_value activation
 REPORT-bound := --x V --lines L
 REPORT-phase := --x d --lines L --panels V --phase d N
 REPORT-late := --x d --panels optimizer trains
-REPORTED := capacity mlp bound phase late
-DRAWN := law law-exact embeddings sensitivity width storage noise structure zipf
+REPORTED := late capacity mlp bound phase
+DRAWN := storage law width structure noise zipf law-exact embeddings sensitivity
 
-study: .venv/installed-dev $(patsubst %,results/study/%/table.parquet,$(DRAWN) $(REPORTED))  ## run the shipped studies and draw their figures, about an hour on 2 cores
-	$(MAKE) --jobs 2 $(REPORTED:%=results/study/%/report.html)
+study: .venv/installed-dev  ## run the shipped studies, two at a time, and draw their figures, about an hour on 2 cores
+	$(MAKE) --jobs 2 $(REPORTED:%=results/study/%/report.html) $(DRAWN:%=results/study/%/table.parquet)
 	$(BIN)/python results/figures.py
 
 .PRECIOUS: results/study/%/table.parquet
 
 results/study/%/table.parquet: sweeps/%.yaml
-	$(BIN)/python -m jaxrecall.sweep --grid $< --out results/study/$*
+	@set -o pipefail; $(BIN)/python -m jaxrecall.sweep --grid $< --out results/study/$* 2>&1 | sed "s/^/$*: /"
 	$(BIN)/python -m jaxrecall.compact results/study/$* --prune
 
 results/study/%/report.html: results/study/%/table.parquet

@@ -162,7 +162,7 @@ COLUMNS = 32
 
 
 class ColumnBlocks(NamedTuple):
-    """A table (V, k) with a padding row, in blocks of columns; sums of its rows have the shape (blocks, n, COLUMNS), or (n, k) if it is whole."""
+    """A table (V, k) with a padding row, whole or in blocks of columns; sums of its rows have the shape (n, k) or (blocks, n, COLUMNS)."""
 
     rows: Array  # (blocks (V + 1), COLUMNS), or (V + 1, k)
     n_rows: int
