@@ -49,11 +49,11 @@ def may_group(world: World, params: Parameters, w: Array, scores: Scores) -> Arr
     can have that must be within TOLERANCE of the norm of every one.
     """
     run, optimizer = world.run, OPTIMIZERS[world.shape.optimizer]
-    nats = nats_ahead(world, scores) - jnp.log(run.L.astype(f32))
+    lead = nats_ahead(world, scores) - jnp.log(run.L.astype(f32))
     moved = jnp.log(jnp.maximum(run.lr, run.lr_attention)) + jnp.log(f32(optimizer.gain * MAX_STEPS / TOLERANCE))
     least = jnp.min(jnp.stack([norm(parameter) for parameter in params.values()]))
     pays = True if world.shape.pool else run.V <= n_of_step(world)
-    return (nats >= LOCKED_NATS) & (nats >= log_size(world, params, w) + moved - jnp.log(least)) & pays
+    return (lead >= LOCKED_NATS) & (lead >= log_size(world, params, w) + moved - jnp.log(least)) & pays
 
 
 def log_size(world: World, params: Parameters, w: Array) -> Array:

@@ -88,11 +88,11 @@ def softmax_errors(world: World, G1: Array, A: Array, T: Array, phi2_step2: Arra
     V, eta = world.run.V.astype(f32), world.run.eta
     if world.shape.V < world.shape.d:  # the same eigenvalues but for zeros, from the smaller side
         AA = A @ A.T
-        op_AA, op_TA = spectral_radius(AA), jnp.sqrt(spectral_radius(T @ T.T @ AA))
+        op_AA, op_TA = radius_bound(AA), jnp.sqrt(radius_bound(T @ T.T @ AA))
     else:
         gram, GG = T.T @ T, G1 @ G1.T
-        op_AA = spectral_radius(GG @ gram)  # GG gram has the eigenvalues of A^T A, and gram GG gram is T^T A (T^T A)^T
-        op_TA = jnp.sqrt(spectral_radius(gram @ GG @ gram))
+        op_AA = radius_bound(GG @ gram)  # GG gram has the eigenvalues of A^T A, and gram GG gram is T^T A (T^T A)^T
+        op_TA = jnp.sqrt(radius_bound(gram @ GG @ gram))
     largest_A2 = jnp.max(jnp.sum(A * A, axis=1))
 
     def error(op: Array, table: Array, phi2: Array) -> Array:
@@ -102,7 +102,7 @@ def softmax_errors(world: World, G1: Array, A: Array, T: Array, phi2_step2: Arra
     return error(op_AA, A, phi2_step2), error(op_TA, T, phi2_step3)
 
 
-def spectral_radius(M: Array) -> Array:
+def radius_bound(M: Array) -> Array:
     """An upper bound, |M^16|_F^(1/16), on the largest absolute eigenvalue of M (n, n).
 
     |A^T A phi| is at most |phi| times the largest eigenvalue of A^T A, and |T^T A phi|
