@@ -1,8 +1,8 @@
 """Further steps where attention is locked: a sample is then its informative token, so V weighted tokens stand for all samples.
 
-A step may be taken so only while a bound allows it, which is computed from the
-attention logits and the parameters of that step. Otherwise it reads its samples. Sums
-and bounds are ours.
+A step reads weighted tokens only where a bound allows it, which is computed from the
+attention logits and the parameters of that step, and where they are no more than its
+samples. Otherwise it reads its samples. Sums and bounds are ours.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .shortcut import LOCKED_NATS, nats_ahead
 from .world import World, f32, i32, values
 
 TOLERANCE = 2.0**-20
-"""Largest sum, over as many steps as a run can have, of what they leave out of a trained parameter, relative to its norm."""
+"""Most that dropping all other tokens may change a trained parameter over MAX_STEPS steps, relative to its norm."""
 
 
 def shares(world: World, step: Array) -> Array:
@@ -39,14 +39,14 @@ def shares(world: World, step: Array) -> Array:
 
 
 def may_group(world: World, params: Parameters, w: Array, scores: Scores) -> Array:
-    """Whether a step may read weighted tokens, and whether that is less work than its samples.
+    """Whether weighted tokens are accurate enough for a step, and no more work than its samples.
 
-    The informative token is ahead of any other by `nats_ahead`, so all others together
-    have at most the part s = (L - 1) exp(-nats) of its weight. From LOCKED_NATS + ln L
-    on, what they add to h is rounding. What they add to a gradient must stay small for
-    an optimiser that divides by its size too: `log_size` bounds it over s, the gain of
-    the optimiser says how far it may move a parameter, and over as many steps as a run
-    can have that must be within TOLERANCE of the norm of every one.
+    The informative token is ahead of any other by `nats_ahead`, which is ln L + lead.
+    So all others together have less than the part s = exp(-lead) of its weight. From a
+    lead of LOCKED_NATS on, what they add to h is rounding. They add at most s e^log_size
+    to a gradient. An optimiser may divide by the size of a gradient, so this moves a
+    parameter by up to rate and `gain` times as much. Over MAX_STEPS steps that must be
+    within TOLERANCE of the norm of every parameter.
     """
     run, optimizer = world.run, OPTIMIZERS[world.shape.optimizer]
     lead = nats_ahead(world, scores) - jnp.log(run.L.astype(f32))
@@ -57,15 +57,15 @@ def may_group(world: World, params: Parameters, w: Array, scores: Scores) -> Arr
 
 
 def log_size(world: World, params: Parameters, w: Array) -> Array:
-    """Log of a bound on what other tokens add to the gradient of any parameter, over the part s of their attention, to its leading order.
+    """Log of a bound on what other tokens add to the gradient of any parameter, over their part s of attention, to leading order in s.
 
     Let D be above every difference of two values or keys, B above |W_in| times phi' or
     phi'' (1 without an MLP), F above |phi|, and O above the rows of Z_out. Others move
-    h by s D, phi by s B D, a logit by s O |V_mat| B D, and r = p - e_y, whose entries
-    add up to 2 at most, by twice that. The slope of a loss by h is W_in^T phi' V_mat^T
-    Z_out^T r, below 2 B O |V_mat|; phi' moves by s B D too. A gradient has each of
-    these once or twice, with k or w in that of W_KQ or of a key, z_eos, and once more
-    W_in: a product of all, each plus one, is above any.
+    h by s D, phi and phi' by s B D, a logit by s O |V_mat| B D, and r = p - e_y, whose
+    entries add up to 2 at most, by twice that. The gradient of a loss by h is W_in^T
+    phi' V_mat^T Z_out^T r, below 2 B O |V_mat|. A gradient changes by products of
+    these, each once or twice: with a key and z_eos in that of W_KQ, w in that of a key,
+    and W_in once more where phi' moves. A product of all, each plus one, is above any.
     """
     e = world.e
     phi, W_in, B = values(world), f32(0), f32(1)
@@ -81,7 +81,7 @@ def log_size(world: World, params: Parameters, w: Array) -> Array:
 
 
 def unread(world: World, grouped: Array) -> World:
-    """The world where vmapped runs, which make both kinds of a step, read a sample at most if grouped."""
+    """The world, with a single sample if grouped and runs are vmapped: these compute both kinds of a step."""
     if not world.vmapped:
         return world
     name = "batch" if world.shape.batched else "N"
@@ -89,9 +89,10 @@ def unread(world: World, grouped: Array) -> World:
 
 
 def over_tokens(world: World, state: State, wanted: Collection[str], weights: Array) -> Parameters:
-    """The gradient with respect to `wanted`, of the mean loss of tokens with weights (V,), attention on each alone.
+    """The gradient with respect to `wanted` of the mean loss of tokens with weights (V,), each with all the attention.
 
-    It is that of the sum of r^T logits with r held, as over pairs. That of w is zero.
+    It is that of the sum of r^T logits with r held fixed, as in `gradient.over_pairs`.
+    With respect to w it is zero.
     """
     values_of = {name: state.V_mat if name == "V_mat" else getattr(world.e, name) for name in wanted if name != "w"}
 

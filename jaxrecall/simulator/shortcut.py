@@ -1,11 +1,11 @@
 """The three steps with p = 1/V instead of the softmax over labels, and a computed bound on the error.
 
 In step 1 p = 1/V exactly, as V_mat is 0. In step 2, and in step 3 where attention is
-open, it is an approximation: the logits of V1 are of order eta / (L V), so no sample
-needs V logits. Attention that rests on the informative token to rounding is *locked*: a
-sample is then its informative token, and step 3 is a sum over the vocabulary with the
-softmax of each token. How sums over samples are formed is a choice of its own
-(`Samples`). Sums and bounds are ours.
+open, it is an approximation: the logits of V1, of order eta / (L V), are small. So no
+sample needs V logits. Attention is *locked* if all other tokens have weight below
+rounding: a sample is then its informative token, and step 3 is a sum over the
+vocabulary with the softmax of each token. How sums over samples are formed is a choice
+of its own (`Samples`). Sums and bounds are ours.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .loops import gather, masked, over_vocabulary, token_counts, transposed_pro
 from .world import Trained, World, batch_of_step, centred, f32, token_shares, trained, values, zeros_dp
 
 LOCKED_NATS = 17.0
-"""Attention logits ahead, ln L on top: all other weights together are then under 2^-24 of the informative one's."""
+"""Required lead in attention logit, beyond ln L: all other weights together are then under 2^-24 of the informative one's."""
 
 
 class Samples(Protocol):
@@ -33,7 +33,7 @@ class Samples(Protocol):
     """
 
     def step1(self, world: World, /) -> tuple[Array, Any]:
-        """G1, and what step 2 may read again."""
+        """G1, and what step 2 can reuse."""
         ...
 
     def step2(self, world: World, A: Array, known: Any, /) -> tuple[Array, Array]:
@@ -41,7 +41,7 @@ class Samples(Protocol):
         ...
 
     def step3(self, world: World, scores: Scores, T: Array, n: Array, /) -> tuple[Array, Array]:
-        """G2 of the first n samples where attention is open, with p = 1/V, and phi2."""
+        """G2 from the first n samples under open attention, with p = 1/V, and phi2."""
         ...
 
 
@@ -68,7 +68,7 @@ def first_steps(world: World, samples: Samples) -> tuple[Array, Array]:
 
 
 def _first_steps(world: World, samples: Samples) -> tuple[Array, Array, Array, Array]:
-    """G1, its centred answers A, w_hat, and phi2 of step 2."""
+    """G1, A = Z_out G1 centred, w_hat, and phi2 of step 2."""
     G1, known = samples.step1(world)
     A = centred(world, world.e.Z_out @ G1)
     w_hat, phi2 = samples.step2(world, A, known)
@@ -76,14 +76,14 @@ def _first_steps(world: World, samples: Samples) -> tuple[Array, Array, Array, A
 
 
 def softmax_errors(world: World, G1: Array, A: Array, T: Array, phi2_step2: Array, phi2_step3: Array) -> tuple[Array, Array]:
-    """Bounds on |A^T (p - 1/V)| in step 2 and |T^T (p - 1/V)| in step 3, relative to the r.m.s. norm over samples of A[y], of T[y].
+    """Bounds on |A^T (p - 1/V)| in step 2 and |T^T (p - 1/V)| in step 3, means over samples relative to the r.m.s. norm of A[y], of T[y].
 
-    With x the centred logits eta A phi, |x| <= B = eta max|A_u| |phi|: p = (1 + x) / V
-    up to B^2 / V each, and the linear part moves A^T p by eta / V A^T A phi, T^T p by
-    eta / V T^T A phi. A is Z_out G1, T is Z_out, both centred; means over samples, phi2
-    that of |phi|^2. By Cauchy and Schwarz, what is left moves A^T p by at most B^2
-    times the r.m.s. norm of A[y] over the labels; the factor 2 before it is for samples
-    that hold labels unevenly.
+    A is Z_out G1, T is Z_out, both centred; phi2 is the mean of |phi|^2 over samples.
+    The r.m.s. is that of labels y with the probabilities of their tokens. With x the
+    centred logits eta A phi, |x| <= B = eta max|A_u| |phi|: each p_u is within B^2 / V
+    of (1 + x_u) / V, and the linear part moves A^T p by eta / V A^T A phi, T^T p by eta
+    / V T^T A phi. By Cauchy and Schwarz, the rest moves A^T p by at most B^2 times the
+    r.m.s. norm over equally likely labels; the factor 2 allows for unequal ones.
     """
     V, eta = world.run.V.astype(f32), world.run.eta
     if world.shape.V < world.shape.d:  # the same eigenvalues but for zeros, from the smaller side
@@ -123,7 +123,7 @@ def is_locked(world: World, w_hat: Array) -> Array:
 
 
 def nats_ahead(world: World, scores: Scores) -> Array:
-    """How far the attention logit of an informative token is ahead of any other at least, whatever the tokens are (nats)."""
+    """The least lead of an informative token's attention logit over any other, whatever the tokens are (nats)."""
     real = world.no_label == 0
     lowest = jnp.min(jnp.where(real, scores.token, f32(math.inf)))
     highest = jnp.max(jnp.where(real, scores.token, f32(-math.inf)))
@@ -133,9 +133,9 @@ def nats_ahead(world: World, scores: Scores) -> Array:
 def step3_locked(world: World, A: Array, T: Array, shares: Array | None) -> Array:
     """G2 = 1/N sum_x n_x T^T (e_{pi x} - p_x) phi(v_x)^T: with locked attention a sample is its informative token. p_x is the softmax.
 
-    A and T are the centred answers and Z_out: the softmax and T^T (e - p) do not see
-    the mean. Where the guard holds, logits are so small that their largest need not be
-    taken off.
+    A is Z_out G1, T is Z_out. Centring them changes neither the softmax nor T^T (e -
+    p). Where the bound on step 2 holds, logits are too small for exp to overflow, so
+    their largest is not taken off.
     """
     run, perm = world.run, world.perm
     n = token_counts(world, batch_of_step(world, 2), run.N).astype(f32) if shares is None else shares

@@ -1,9 +1,9 @@
-"""Training: `recipe` takes the three steps, `further` loops over more of them. A step is the gradient at the current state.
+"""Training: `recipe` takes the three steps, `further` those of an optimiser after them, or from zero.
 
 The recipe has rates of its own, and takes exact gradients or shortcuts (`forms`).
-Further steps are those of an optimiser of optax, and the model is recorded now and
-then. `model/reference/steps.py` and `descent.py` train the plain model. The optimisers
-are ours.
+Further steps are by an optimiser of optax, and the model is recorded now and then.
+They are ours, not the paper's. `model/reference/steps.py` and `descent.py` train the
+plain model.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ GradientAt = Callable[[Parameters, Array], tuple[Parameters, Array]]
 
 
 def run(world: World) -> tuple[Trained, dict[str, Any]]:
-    """The model after the recipe, and the raw metrics of the run."""
+    """The model after the recipe, or untrained if the run starts from zero, and the raw metrics of the run."""
     shape = world.shape
     if shape.pool:
         world = with_pools(world)
@@ -45,7 +45,11 @@ def run(world: World) -> tuple[Trained, dict[str, Any]]:
 
 
 def recipe(world: World) -> Trained:
-    """The three gradient steps: V1 = eta G1, w = gamma eta w_hat, V2 = eta G1 + gamma2 G2."""
+    """The three gradient steps: V1 = eta G1, w = gamma eta w_hat, V2 = eta G1 + gamma2 G2.
+
+    G1 and G2 are minus the gradients by V_mat in steps 1 and 3. `Trained` holds V1 /
+    eta and V2 / scale.
+    """
     form = FORMS[world.shape.form]
     if not form.exact:
         return shortcut.train(world, SAMPLES[form.samples])
@@ -55,14 +59,14 @@ def recipe(world: World) -> Trained:
 
 
 def first_steps(world: World) -> tuple[Array, Array]:
-    """w_hat of steps 1 and 2 alone, and a bound on the error of step 2, zero with exact gradients."""
+    """w_hat from steps 1 and 2 alone, and the bound on the error of step 2, which is 0 with exact gradients."""
     form = FORMS[world.shape.form]
     return (_exact_first_steps(world)[1], f32(0)) if form.exact else shortcut.first_steps(world, SAMPLES[form.samples])
 
 
 def _exact_first_steps(world: World) -> tuple[Array, Array]:
     """G1 and w_hat."""
-    G1, _ = SAMPLES[FORMS[world.shape.form].samples].step1(world)  # at V = 0 predictions are uniform
+    G1, _ = SAMPLES[FORMS[world.shape.form].samples].step1(world)  # at V_mat = 0 predictions are uniform
     slope = _exact_gradient(world, State(G1, world.run.eta), "w", 1)
     w_hat = -jnp.sum(world.e.z_eos * world.e.z_eos) * slope
     w_hat = jnp.where(world.run.L > 1, w_hat, f32(0))  # a lone token has all the attention
@@ -158,17 +162,17 @@ def gradient_of_step(world: World, params: Parameters, fixed_w: Array, step: Arr
 
 
 ALL_ROUNDING = 2.0**-20
-"""Part of the largest push below which a gradient of attention is rounding in float32, 16 times its spacing."""
+"""A gradient of attention below this part of its largest terms is rounding in float32: 16 times the unit roundoff."""
 
 
 def zero_attention_if_rounding(world: World, params: Parameters, slope: Parameters) -> Parameters:
-    """The gradient, but nothing for attention that was never trained where its gradient
-    is rounding, as if all tokens of each sample are equal: so w stays 0, and no
+    """The gradient, but zero for attention that was never trained if that gradient is
+    rounding, as it is where all tokens of each sample are equal. So w stays 0, and no
     optimiser scales rounding up.
 
-    The gradient of w is a mean of b^T (v - h) k, and that of V_mat one of d phi^T with
-    b = V_mat^T d. So the first is summed from terms of up to |V_mat| |grad V_mat| |k| /
-    |phi| |v|, in which values and features are about as long.
+    The gradient of w is a mean of b^T (v - h) k, and that of V_mat one of q phi^T with
+    b = V_mat^T q. So the first is summed from terms of up to |V_mat| |grad V_mat| |k|
+    |v| / |phi|, where |v| and |phi| are about the same.
     """
     name = next((name for name in ("w", "W_KQ") if name in params), None)
     if name is None:
@@ -181,7 +185,7 @@ def zero_attention_if_rounding(world: World, params: Parameters, slope: Paramete
 
 
 def wanted_of(params: Parameters) -> list[str]:
-    """The names by which gradients are found."""
+    """Names of the gradients to compute: w for W_KQ."""
     return ["w" if name == "W_KQ" else name for name in params]
 
 
@@ -191,7 +195,7 @@ def of_parameters(world: World, found: Parameters, params: Parameters) -> Parame
 
 
 def start(world: World, trained: Trained) -> Parameters:
-    """The parameters at the first further step, at their true scale."""
+    """The parameters at the first further step, with the factors that `Trained` leaves out."""
     e, w = world.e, trained.rate * trained.w
     attention: Parameters = {}
     if world.shape.trains != "V":

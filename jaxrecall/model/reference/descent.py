@@ -49,7 +49,7 @@ def descend(realization: Realization, point: Point) -> list[Descended]:
     """What the point's optimizer makes of the model, at each of its recorded steps.
 
         start        V_mat = 0, W_KQ = 0, or from `three_step`: V_mat = V2, W_KQ = w z_eos^T / |z_eos|^2
-        each step    theta <- theta + rate update(grad_theta L),   rate = lr_attention for W_KQ and lr for all else
+        each step    theta <- theta + rate update(grad_theta loss),   rate = lr_attention for W_KQ and lr for all else
 
     The whole batch is held at once: memory is 8 N L d bytes and more. A run that overflows goes on with numbers that are not finite.
     Raises ValueError for a point without further steps.

@@ -29,9 +29,9 @@ class ThreeStep(NamedTuple):
 def three_step(realization: Realization, point: Point) -> ThreeStep:
     """The recipe of the paper from V_mat = 0, W_KQ = 0, by full-batch gradients of the cross-entropy:
 
-        V1 = V0 - eta    grad_V L(V0, W0)
-        W1 = W0 - gamma  grad_W L(V1, W0)
-        V2 = V1 - gamma2 grad_V L(V1, W1)
+        V1 = V0 - eta    grad_V loss(V0, W0)
+        W1 = W0 - gamma  grad_W loss(V1, W0)
+        V2 = V1 - gamma2 grad_V loss(V1, W1)
 
     W_KQ enters through w = W_KQ z_eos alone, and grad_W = grad_w z_eos^T, so w1 = -gamma |z_eos|^2 grad_w.
     Memory: 8 N (V + d + m + L) bytes. Source: arXiv:2603.15923; the closed forms are ours.
@@ -49,7 +49,7 @@ def three_step(realization: Realization, point: Point) -> ThreeStep:
     phi, _ = features(r, point, attend(r, point, x, ell, uniform)[0])
     V1 = point.eta / point.N * (r.Z_out[y] - r.Z_out.mean(0)).T @ phi
 
-    # Step 2: W_KQ moves along z_eos^T, and w by |z_eos|^2 times as much.
+    # Step 2: W_KQ moves by g z_eos^T, and so w = W_KQ z_eos by |z_eos|^2 g.
     w = point.gamma * (r.z_eos @ r.z_eos) / (point.N * point.L) * pull_on_w(r, point, V1, *batches[1])
 
     # Step 3: the gradient of step 1 again, with the attention and the predictions learned since.
@@ -60,15 +60,14 @@ def three_step(realization: Realization, point: Point) -> ThreeStep:
 
 
 def pull_on_outputs(r: Realization, V_mat: np.ndarray, phi: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """(N, d): what the loss wants added to each V_mat phi_i, z_out(y_i) - sum_u p_i(u) z_out(u)."""
+    """(N, d): minus the gradient of each sample's loss by V_mat phi_i, z_out(y_i) - sum_u p_i(u) z_out(u)."""
     return r.Z_out[y] - softmax(phi @ V_mat.T @ r.Z_out.T, axis=1) @ r.Z_out
 
 
 def pull_on_w(r: Realization, point: Point, V1: np.ndarray, x: np.ndarray, ell: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """(d,): what the loss at w = 0 wants added to w, N L times: sum_ij b_i^T (v_ij - h_i) k_ij.
+    """(d,): minus N L times the gradient of the loss by w, at w = 0: sum_ij b_i^T (v_ij - h_i) k_ij.
 
-    b_i is what the loss wants added to h_i; each key is weighted by how far its value
-    goes that way.
+    b_i is minus the gradient of a sample's loss by h_i.
     """
     h = attend(r, point, x, ell, np.zeros(point.d))[0]
     phi, slope = features(r, point, h)
