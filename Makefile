@@ -7,7 +7,7 @@ BIN := .venv/bin
 sweep: .venv/installed  ## set up, run the small shipped grid, end with a table and a picture
 	$(BIN)/python -m jaxrecall.sweep --grid sweeps/quickstart.yaml
 
-test: .venv/installed-dev  ## set up and pass the tests of every change, a few minutes on 2 cores; ARGS="tests/analysis/test_fit.py" for some
+test: .venv/installed-dev  ## set up and pass the tests of every change, about ten minutes on 2 cores; ARGS="tests/analysis/test_fit.py" for some
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile $(ARGS)
 
 test-all: .venv/installed-dev  ## all tests: also those that take minutes, kill processes or fill disks
@@ -32,7 +32,7 @@ REPORT-late := --x d --panels optimizer trains
 REPORTED := late capacity mlp bound phase
 DRAWN := storage law width structure noise zipf law-exact embeddings sensitivity
 
-study: .venv/installed-dev  ## run the shipped studies, two at a time, and draw their figures, about an hour on 2 cores
+study: .venv/installed-dev  ## run the shipped studies, two at a time, and draw their figures, about 45 minutes on 2 cores
 	$(MAKE) --jobs 2 $(REPORTED:%=results/study/%/report.html) $(DRAWN:%=results/study/%/table.parquet)
 	$(BIN)/python results/figures.py
 

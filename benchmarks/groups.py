@@ -20,6 +20,7 @@ MEASURE: dict[str, Callable[[Bench], dict[str, Measured]]] = {
     "guard": guard.worst,
     "estimates": estimates.figures,
     "later": later.against_peers,
+    "locked": later.from_tokens,
     "laws": laws.figures,
     "gpu": gpu.batched_and_matmul,
     "engines": engines.side_by_side,

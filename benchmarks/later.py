@@ -1,21 +1,49 @@
-"""Runs beyond the recipe, many rates and seeds: against the torch loop on two cores, and against the jax loop."""
+"""Runs beyond the recipe: many rates and seeds against the torch loop on two cores and the jax loop, and steps from tokens against steps
+from samples."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from statistics import mean
+from statistics import mean, median
 
 import jaxrecall
+from jaxrecall import Point
 
 from . import clock, jax_loop
-from .bench import BAG, NO_TORCH, OURS, TORCH, Bench, torch_engines
+from .bench import BAG, NO_TORCH, OURS, TORCH, Bench, simulator, torch_engines
 from .clock import Engine, medians, timed
 from .record import Measured
 
 JAX = "jax loop"
 WAYS = {"one process, 2 threads": 1, "two processes, 1 thread each": 2}
 """How the torch loop may use two cores, by the number of processes."""
+
+LOCKED = (
+    Point(V=64, d=64, L=8, N=1024, kappa=1e3, optimizer="sgd", lr=4),
+    Point(V=64, d=64, L=8, N=1024, kappa=1e3, optimizer="adam", lr=0.03),
+    Point(V=128, d=128, L=8, N=2048, kappa=1e3, optimizer="sgd", lr=4),
+    Point(V=128, d=128, L=32, N=2048, kappa=1e4, optimizer="sgd", lr=4),
+    Point(V=256, d=128, L=16, N=4096, kappa=1e3, optimizer="sgd", lr=4),
+    Point(V=128, d=64, L=8, N=2048, kappa=1e4, optimizer="sgd", lr=4, m=256, activation="quadratic", trigger_in_value=False),
+)
+"""Runs with locked attention and N = 16 V, where a further step may read V tokens in place of N samples."""
+
+
+def from_tokens(bench: Bench) -> dict[str, Measured]:
+    """The time of runs of many steps that read samples over that of the same runs that read tokens, least and median of all."""
+    table, times = [], []
+    for point in LOCKED[: 1 if bench.tiny else None]:
+        point = point.replace(eta=1e-6, gamma2=64, steps=20 if bench.tiny else 500)
+        form = jaxrecall.simulate(point, 0)["form"]
+        if not form.endswith("locked descent"):
+            raise AssertionError(f"{point}: ran as {form}")
+        engines = {"tokens": simulator(point), "samples": simulator(point.replace(exact="full"))}
+        at = medians(bench.interleaved(engines))
+        times.append(at["samples"] / at["tokens"])
+        about = {name: getattr(point, name) for name in ("V", "d", "L", "m", "optimizer")}
+        table.append({**about, "tokens, us a step": 1e6 * at["tokens"] / point.steps, "samples / tokens": times[-1]})
+    return {"from-tokens": Measured([min(times), median(times)], table=table)}
 
 
 def against_peers(bench: Bench) -> dict[str, Measured]:

@@ -64,6 +64,10 @@ ASKED = (
         "later", "later", "64 runs of 1000 steps (8 rates x 8 seeds; V 64, d 32, L 8, N 1024), torch loop on both cores / jaxrecall",
         "4x", "10x",
     ),
+    Asked(
+        "from-tokens", "locked", "further steps with locked attention, N = 16 V, from samples / from tokens: least of six runs, median",
+        "5x, 5x", "10x, 10x", (TIMES, TIMES),
+    ),
     Asked("zipf-full", "laws", "R1 with `exact: full`, zipf tokens / uniform ones", "1.3", "1.1", (NUMBER,), True),
     Asked("zipf-guarded", "laws", "R1 with zipf tokens, guarded / full", "0.5", "0.2", (NUMBER,), True),
     Asked(
