@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import os
 import subprocess
 import sys
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 from beartype import beartype
 from jaxtyping import jaxtyped
 
@@ -47,6 +49,14 @@ def hold_to_annotations(record: Any) -> None:
     record.__new__.__annotations__ = typing.get_type_hints(record, include_extras=True)
     record.__new__ = jaxtyped(record.__new__, typechecker=beartype)
     record._make = classmethod(lambda cls, values: cls(*values))
+
+
+def combinations(*values: Iterable[Any], often: Callable[..., bool]) -> list[Any]:
+    """Parameters of a test: all combinations of values; those that are not `often` run with --slow alone."""
+    return [
+        pytest.param(*each, id="-".join(map(str, each)), marks=() if often(*each) else pytest.mark.slow)
+        for each in itertools.product(*values)
+    ]
 
 
 def relative(a: Any, b: Any) -> float:

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from helpers import assert_same_metrics, relative, streamed, traced
+from helpers import assert_same_metrics, combinations, relative, streamed, traced
 from own_laws import Zipf as OwnZipf
 from scipy.stats import chi2
 
@@ -114,8 +114,10 @@ def test_exponent_0_is_uniform_to_the_last_bit():
         assert (zipf["rare_memory_accuracy"], zipf["tokens.s"]) == (None, 0.0)
 
 
-@pytest.mark.parametrize("law", LAWS, ids=str)
-@pytest.mark.parametrize("kw", [{}, {"fresh_batches": True, "trigger_in_value": False}], ids=["plain", "fresh"])
+FRESH = {"fresh_batches": True, "trigger_in_value": False}
+
+
+@pytest.mark.parametrize(("law", "kw"), combinations(LAWS, [{}, FRESH], often=lambda law, kw: kw == {} or law == LAWS[0]))
 @pytest.mark.parametrize("mlp", [{}, MLP], ids=["attention", "mlp"])
 @pytest.mark.parametrize("exact", ["guarded", "full"])
 def test_rows_agree_with_the_reference(law, kw, mlp, exact):
@@ -129,8 +131,10 @@ def test_rows_agree_with_the_reference(law, kw, mlp, exact):
     assert_same_metrics(metrics, measure(r, point, expected))
 
 
-@pytest.mark.parametrize("law", LAWS, ids=str)
-@pytest.mark.parametrize("kw", [{}, MLP, {"batch": 64, "trains": "VWZ"}], ids=["attention", "mlp", "batch"])
+LATER = [{}, MLP, {"batch": 64, "trains": "VWZ"}]
+
+
+@pytest.mark.parametrize(("law", "kw"), combinations(LAWS, LATER, often=lambda law, kw: kw == {} or law == LAWS[0]))
 def test_further_steps_agree_with_the_reference(law, kw):
     point = Point(**SMALL | {"gamma2": 10.0, "kappa": 4.0} | law | kw, steps=8, lr=0.05)
     records, expected = traced(point, 0, Shape.sized(point, 16, 16, 32 if point.m else 0)), descend(realize(point, 0), point)

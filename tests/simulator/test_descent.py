@@ -277,10 +277,10 @@ SATURATED = {"V": 28, "d": 13, "L": 9, "eta": 2e-5, "gamma2": 5.0, "steps": 5, "
     [
         {"N": 6, "kappa": 1e7, "trains": "VWZ"},
         {"N": 6, "kappa": 1e5, "trains": "V"},
-        {"N": 100, "kappa": 1e5, "trains": "VWZ"},
-        {"N": 100, "kappa": 1e5, "trains": "VWZ", "m": 32, "activation": "quadratic"},
-        {"N": 6, "kappa": 1e7, "trains": "VWZ", "pool": 5},
         {"N": 6, "kappa": 1e5, "trains": "VWZ", "pool": 5, "m": 32, "activation": "quadratic"},
+        pytest.param({"N": 100, "kappa": 1e5, "trains": "VWZ"}, marks=pytest.mark.slow),
+        pytest.param({"N": 100, "kappa": 1e5, "trains": "VWZ", "m": 32, "activation": "quadratic"}, marks=pytest.mark.slow),
+        pytest.param({"N": 6, "kappa": 1e7, "trains": "VWZ", "pool": 5}, marks=pytest.mark.slow),
     ],
     ids=str,
 )
