@@ -61,14 +61,15 @@ def rows_of_the_command_line(grid: dict) -> pd.DataFrame:
     return jaxrecall.load("by-command")
 
 
-@pytest.mark.parametrize("out", [None, "out"])
-def test_200_runs_give_the_rows_of_the_command_line(folder, out, capsys):
+def test_200_runs_give_the_rows_of_the_command_line(folder, capsys):
     grid = GRID | {"seeds": {"count": 20}, "blocks": [{"axes": {"N": [*range(100, 200, 10)]}}]}
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    found = jaxrecall.run(grid, out=out, progress=False)
+    found = jaxrecall.run(grid, progress=False)
+    assert [*folder.iterdir()] == []
+    assert_same_rows(found, jaxrecall.run(grid, out="out", progress=False))
+    assert [path.name for path in folder.iterdir()] == ["out"]
     assert {number: signal.getsignal(number) for number in before} == before
     assert capsys.readouterr() == ("", "")
-    assert [path.name for path in folder.iterdir()] == [out] * bool(out)
     assert len(found) == 200
     assert_same_rows(found, rows_of_the_command_line(grid))
     in_thread: list[pd.DataFrame] = []
