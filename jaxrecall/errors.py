@@ -157,6 +157,12 @@ def in_one_line(error: BaseException, most: int = 200) -> str:
     return " ".join(str(error).split())[:most] or type(error).__name__
 
 
+def where_to_run(module: str, error: BaseException) -> str:
+    """How to have a module found, after an exception that came of importing it; nothing if it was found."""
+    missing = isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}.")
+    return f"; run in the folder that holds {module.replace('.', '/')}.py, or put it on PYTHONPATH" if missing else ""
+
+
 def suggest(name: str, allowed: Iterable[str]) -> str:
     """ "; did you mean V?" for a name that is close to an allowed one, else nothing."""
     folded = {a.lower(): a for a in allowed}

@@ -23,6 +23,7 @@ from .grid.expand import Levels, Line
 from .grid.file import Settings, plain
 from .plan import Plan, program_for
 from .plan import make as make_plan
+from .running.progress import plural
 from .search import OUTCOMES, CellSearch, Request, Target, farthest
 from .simulators import RecallSimulator, Simulator
 
@@ -256,7 +257,8 @@ class Rounds:
     def __str__(self) -> str:
         theta = ", ".join(f"{theta:g}" for theta in self.search.theta)
         finished = f"{self.finished} of {len(self.cells)} finished"
-        return f"search for the {self.axis} where accuracy crosses {theta} in {len(self.cells) // len(self.search.theta)} cells, {finished}"
+        cells = plural(len(self.cells) // len(self.search.theta), "cell")
+        return f"search for the {self.axis} where accuracy crosses {theta} in {cells}, {finished}"
 
     def report(self) -> dict[str, Any]:
         """The contents of search.json: the settings, and the table with the full point of each entry."""

@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ..errors import PointError, Problem, UsageError, shown, suggest
+from ..errors import PointError, Problem, UsageError, shown, suggest, where_to_run
 from ..model.columns import CODE_VERSION, COLUMNS
 from ..model.laws.array import Content, contents_of
 from ..model.point import FIELDS, MAX_SEED, Point, checked_value, make_point, problem_in_workers
@@ -284,7 +284,8 @@ def named(name: str) -> Simulator:
     try:
         found = getattr(import_module(module), attribute)
     except Exception as error:  # whatever the module of a user raises
-        raise UsageError(f"simulator: {name} cannot be imported ({type(error).__name__}: {error}); {allowed}") from error
+        why = f"{type(error).__name__}: {error}"
+        raise UsageError(f"simulator: {name} cannot be imported ({why}){where_to_run(module, error)}; {allowed}") from error
     if not isinstance(found, Simulator):
         raise UsageError(f"simulator: {name} is of type {type(found).__name__}; {allowed}")
     return found

@@ -8,7 +8,7 @@ import pytest
 from test_fit import GRID, WIDE, fit, law, table, with_attrs
 
 import jaxrecall
-from jaxrecall.analysis.fit.formula import formula
+from jaxrecall.analysis.fit.formula import formula, number
 from jaxrecall.errors import UsageError
 
 cli = importlib.import_module("jaxrecall.analysis.fit.__main__")
@@ -37,6 +37,20 @@ def is_well_formed(text):
 def rows_of(critical, lo, hi, **more):
     one = {"V": 64, "d": 32, "theta": 0.5, "axis": "N", "critical": critical, "lo": lo, "hi": hi, "n_seeds": 8} | more
     return pd.DataFrame([one])
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (16777216, r"$1.6777216 \times 10^{7}$"),
+        (10**9, "$10^{9}$"),
+        (1.5e-6, r"$1.5 \times 10^{-6}$"),
+        (131072, r"131\,072"),
+        (0.25, "0.25"),
+    ],
+)
+def test_a_value_of_an_axis_is_in_full(value, shown):
+    assert number(value) == number(float(value)) == shown
 
 
 @pytest.mark.parametrize(

@@ -369,7 +369,14 @@ def test_a_simulator_named_in_the_file(tmp_path, monkeypatch):
     assert (result.simulator, result.resolved["simulator"], len(result.points)) == (coin, "coins:coin", 3)
     assert rebuilt(result.resolved) == result
     path.write_text(COIN + "\nsimulator: coins:con")
-    with pytest.raises(GridError, match=r"coin.yaml:4: simulator: coins:con cannot be imported \(AttributeError: .*; allowed: module:name"):
+    with pytest.raises(
+        GridError, match=r"coin.yaml:4: simulator: coins:con cannot be imported \(AttributeError: .*\); allowed: module:name"
+    ):
+        read_grid(path)
+    path.write_text(COIN + "\nsimulator: elsewhere:coin")
+    with pytest.raises(
+        GridError, match=r"No module named 'elsewhere'\); run in the folder that holds elsewhere.py, or put it on PYTHONPATH; "
+    ):
         read_grid(path)
 
 

@@ -353,6 +353,9 @@ def test_from_grid_to_thresholds_and_again(grid, capsys):
     times = re.search(r"about (\S+) s if cells cross in the middle of the range, (\S+) s if every run", capsys.readouterr().out)
     assert times
     assert 0 < float(times[1]) < float(times[2])
+    for axes, cells in (("{d: [2, 12], L: [3]}", "2 cells"), ("{d: [2], L: [3]}", "1 cell")):
+        assert main([*grid, "--dry-run", "--set", f"blocks.0.axes={axes}"]) == 0
+        assert f"in {cells}, 0 of" in capsys.readouterr().out
     programs = program._compiled.cache_info().misses
     assert main([*grid]) == 0
     assert program._compiled.cache_info().misses - programs <= 2  # guarded and full

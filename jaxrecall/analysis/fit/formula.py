@@ -6,6 +6,8 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ...model.point import FIELDS
 from ...model.values import is_missing
 from ...sweep.grid.expr import parse, tree
@@ -115,8 +117,7 @@ def spelled(value: Any) -> str:
 def number(value: Any) -> str:
     """A number in full, with a power of ten where it is large or small."""
     if abs(value) >= SCIENTIFIC or 0 < abs(value) < 1e-3:
-        digits, _, power = f"{value:.5e}".partition("e")
-        digits = digits.rstrip("0").rstrip(".")
+        digits, _, power = np.format_float_scientific(value, trim="-").partition("e")
         factor = "" if digits == "1" else rf"{digits} \times "
         return f"${factor}10^{{{int(power)}}}$"
     return grouped(f"{value:.6f}".rstrip("0").rstrip(".") if value != int(value) else f"{int(value)}")

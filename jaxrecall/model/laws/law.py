@@ -20,7 +20,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any, ClassVar, TypeVar
 
-from ...errors import PointError, Problem, shown, suggest
+from ...errors import PointError, Problem, shown, suggest, where_to_run
 from ..values import checked_value, to_12_digits
 
 PACKAGE = __name__.partition(".")[0]
@@ -227,9 +227,7 @@ def _imported(field: str, path: str, text: str) -> type[Law]:
         for part in name.split("."):
             found = getattr(found, part)
     except Exception as error:  # whatever a module does when it is imported
-        missing = isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}.")
-        advice = f"; run in the folder that holds {module.replace('.', '/')}.py, or put it on PYTHONPATH" if missing else ""
-        raise _error(field, text, f", which cannot be imported: {error}{advice}") from None
+        raise _error(field, text, f", which cannot be imported: {error}{where_to_run(module, error)}") from None
     if not (isinstance(found, type) and issubclass(found, Law) and getattr(found, "field", None) == field):
         raise _error(field, text)
     return found
