@@ -121,12 +121,8 @@ def has_letters(letters: Iterable[int]) -> bool:
     """Whether the font in use has these letters; of another they would look foreign."""
     import matplotlib
 
-    return _has_letters(tuple(letters), tuple(matplotlib.rcParams["font.family"]))
-
-
-@lru_cache(maxsize=100)
-def _has_letters(letters: tuple[int, ...], family: tuple[str, ...]) -> bool:
-    return all(map(_font(family).get_char_index, letters))
+    font = _font(matplotlib.rcParams["font.family"])
+    return all(map(font.get_char_index, letters))
 
 
 def drawable(shown: str) -> str:
