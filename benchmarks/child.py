@@ -42,7 +42,7 @@ def cold_jaxrecall(tiny: bool, threshold: float = SLOW_COMPILE_SECONDS) -> dict[
 def import_all() -> None:
     """Imports all that a sweep may need, as its command does, so that importing is not counted."""
     import jaxrecall
-    from jaxrecall.process import collect_rarely
+    from jaxrecall.cli.process import collect_rarely
 
     collect_rarely()
     ours = [module.name for module in walk_packages(jaxrecall.__path__, "jaxrecall.")]

@@ -12,7 +12,7 @@ How a one-layer transformer learns to recall: simulations over grids of points a
 
   jaxrecall --version            the version of the package, and that of the numbers it computes
 
-Each command takes --help, and each is also a module: python -m jaxrecall.sweep --grid FILE.
+Each command takes --help. All but examples and cite are also modules: python -m jaxrecall.sweep --grid FILE.
 From Python: import jaxrecall; help(jaxrecall)"""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from .process import USAGE, start  # loads nothing that takes long
+from .cli.process import USAGE, start  # loads nothing that takes long
 
 MODULES = {
     "sweep": "sweep.__main__",
@@ -29,8 +29,8 @@ MODULES = {
     "compact": "compact",
     "fit": "analysis.fit.__main__",
     "report": "report",
-    "examples": "examples",
-    "cite": "cite",
+    "examples": "cli.examples",
+    "cite": "cli.cite",
 }
 
 HELP = __doc__ or ""
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     first, *rest = (sys.argv[1:] if argv is None else list(argv)) or ["--help"]
     if first in MODULES:
         return import_module(f".{MODULES[first]}", __package__).main(rest)
-    from .cli import answer
+    from .cli.command import answer
     from .errors import shortened, suggest
 
     if first in ("--help", "-h", "help"):

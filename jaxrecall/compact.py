@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 if __name__ == "__main__":  # before the imports below, which take long
-    from .process import start
+    from .cli.process import start
 
     start("jaxrecall.compact")
 
@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from .cli import Parser, called
+from .cli.command import Parser, called
+from .cli.process import OK, USAGE
 from .errors import StoreError
-from .process import OK, USAGE
 from .sweep.files import Unreadable, holds_results, no_rows, result_files, storage_errors
 from .sweep.store import Store
 from .sweep.store.table import ROW, VERSION, best, in_table_order, joined, read
@@ -24,7 +24,9 @@ from .sweep.store.table import ROW, VERSION, best, in_table_order, joined, read
 
 @dataclass(frozen=True)
 class Compacted:
-    """Rows in the table, duplicates dropped, parts merged, parts removed, and files left alone as unreadable."""
+    """Rows in the table, duplicates dropped, parts merged,
+    parts removed, and files left alone as unreadable.
+    """
 
     table: Path
     n_rows: int
@@ -35,7 +37,8 @@ class Compacted:
 
 
 def compact(folder: str | Path, prune: bool = False, others: Sequence[str | Path] = ()) -> Compacted:
-    """Merges table and parts into `table.parquet`, one row per run, step and version, ok before others, sorted.
+    """Merges table and parts into `table.parquet`, one row
+    per run, step and version, ok before others, sorted.
 
     Those of `others`, results folders too, go into it as well; the folder is made if it
     is not there, and has the manifest of the first of them unless it has its own.
@@ -77,7 +80,9 @@ def compact(folder: str | Path, prune: bool = False, others: Sequence[str | Path
 
 @contextmanager
 def compaction_lock(store: Store) -> Iterator[None]:
-    """One compaction at a time: the slower of two could put an old table over a newer one whose parts are gone already."""
+    """One compaction at a time: the slower of two could put an
+    old table over a newer one whose parts are gone already.
+    """
     import fcntl  # not on Windows, where the rest can still be read
 
     with storage_errors(store.staging):

@@ -1,4 +1,6 @@
-"""The exceptions of the package: each message names the argument, the value received and the values allowed."""
+"""The exceptions of the package: each message names the
+argument, the value received and the values allowed.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ MAX_LIST = 1_000_000
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong with one argument; `where` is a grid condition that would exclude such points."""
+    """One thing that is wrong with one argument; `where`
+    is a grid condition that would exclude such points.
+    """
 
     argument: str
     message: str
@@ -147,7 +151,9 @@ def refusal(argument: str, got: str, allowed: str, error: type[PointError] | typ
 
 
 def shortened(line: str) -> str:
-    """The line with its long words cut, and without its middle if it is too long: what is allowed stands at the end."""
+    """The line with its long words cut, and without its middle
+    if it is too long: what is allowed stands at the end.
+    """
     line = re.sub(rf"\S{{{MAX_WORD},}}", lambda word: f"{word[0][: MAX_WORD - 100]}...", line)
     return line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 505]} ... {line[-500:]}"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 if __name__ == "__main__":  # before the import below, which takes long
-    from .process import start
+    from .cli.process import start
 
     start("jaxrecall.analysis.fit.__main__")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 if __name__ == "__main__":  # before the imports below, which take long
-    from .process import start
+    from .cli.process import start
 
     start("jaxrecall.report")
 
@@ -18,9 +18,9 @@ from .analysis.fit.axes import ALONG
 from .analysis.fit.fitting import RESAMPLES
 from .analysis.report import Report, write
 from .analysis.report.page import by_reason
-from .cli import Parser, called
+from .cli.command import Parser, called
+from .cli.process import INTERRUPTED, OK, USAGE
 from .errors import Refused
-from .process import INTERRUPTED, OK, USAGE
 from .sweep.running.progress import COUNT_EVERY_SECONDS, now_and_then
 
 SURROGATE_SEEDS = 64

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 if __name__ == "__main__":  # before the imports below, which take long
-    from .process import start
+    from .cli.process import start
 
     start("jaxrecall.status")
 
@@ -12,10 +12,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from .cli import Parser, answer, called
+from .cli.command import Parser, answer, called
+from .cli.process import USAGE
 from .errors import StoreError
 from .model.columns import STATUSES
-from .process import USAGE
 from .sweep.running.progress import duration
 from .sweep.running.status import survey
 

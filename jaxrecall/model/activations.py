@@ -1,4 +1,6 @@
-"""The MLP's activations, for NumPy and JAX alike: the value act(u) and the slope act'(u) of each, elementwise."""
+"""The MLP's activations, for NumPy and JAX alike: the
+value act(u) and the slope act'(u) of each, elementwise.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +16,21 @@ Erf = Callable[[Any], Any]
 
 
 class Activation(Law):
-    """A nonlinearity of the MLP. The same code serves NumPy and JAX through `xp`; in a program parameters are arrays."""
+    """A nonlinearity of the MLP. The same code serves NumPy
+    and JAX through `xp`; in a program parameters are arrays.
+    """
 
     field: ClassVar[str] = "activation"
 
     @abstractmethod
     def value_and_slope(self, u: Any, xp: Any, erf: Erf) -> tuple[Any, Any]:
-        """act(u) and act'(u), elementwise; `xp` is numpy or jax.numpy, and `erf` the error function for its arrays."""
+        """act(u) and act'(u), elementwise; `xp` is numpy or
+        jax.numpy, and `erf` the error function for its arrays.
+        """
 
     def coefficients(self, xp: Any) -> Sequence[Any] | None:
-        """c with act(u) = c[0] + c[1] u + c[2] u^2 + ..., absent powers as the number 0; None if it is no polynomial.
+        """c with act(u) = c[0] + c[1] u + c[2] u^2 + ..., absent
+        powers as the number 0; None if it is no polynomial.
 
         Sums over all pairs of a pool are matrix products where it is one.
         """
@@ -77,7 +84,9 @@ class Quadratic(Activation):
 @register
 @dataclass(frozen=True)
 class Cubic(Activation):
-    """(u^3 - 3u) / sqrt 6: linear at the small inputs of uniform attention, without a linear part where u ~ N(0, 1)."""
+    """(u^3 - 3u) / sqrt 6: linear at the small inputs of
+    uniform attention, without a linear part where u ~ N(0, 1).
+    """
 
     def value_and_slope(self, u: Any, xp: Any, erf: Erf) -> tuple[Any, Any]:
         return (u * u - 3) * u * 6**-0.5, (u * u - 1) * 1.5**0.5
@@ -89,7 +98,9 @@ class Cubic(Activation):
 @register
 @dataclass(frozen=True)
 class Mixed(Activation):
-    """sqrt(1 - linear^2) (u^2 - 1) / sqrt 2 + linear u: quadratic with a linear part, of mean square 1 where u ~ N(0, 1)."""
+    """sqrt(1 - linear^2) (u^2 - 1) / sqrt 2 + linear u: quadratic
+    with a linear part, of mean square 1 where u ~ N(0, 1).
+    """
 
     linear: float = parameter(0.3, "linear part of the activation", low=-1.0, high=1.0)
 
@@ -120,5 +131,7 @@ def activations() -> tuple[str, ...]:
 
 
 def value_and_slope(activation: str | Activation, u: Any, xp: Any, erf: Erf) -> tuple[Any, Any]:
-    """act(u) and act'(u), elementwise, for NumPy (`xp=numpy, erf=scipy.special.erf`) or JAX arrays; raises PointError."""
+    """act(u) and act'(u), elementwise, for NumPy (`xp=numpy,
+    erf=scipy.special.erf`) or JAX arrays; raises PointError.
+    """
     return find_law("activation", activation).value_and_slope(u, xp, erf)

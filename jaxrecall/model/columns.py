@@ -135,7 +135,9 @@ def is_parameter(name: str) -> bool:
 
 
 def in_order(row: dict[str, Any], columns: Mapping[str, Any] = COLUMNS) -> dict[str, Any]:
-    """`row` with the columns in table order, then parameters of laws; raises KeyError on a missing one, ValueError on one too many."""
+    """`row` with the columns in table order, then parameters of laws;
+    raises KeyError on a missing one, ValueError on one too many.
+    """
     parameters = {name: value for name, value in row.items() if is_parameter(name)}
     if unknown := row.keys() - columns.keys() - parameters.keys():
         raise ValueError(f"row: no such columns: {', '.join(sorted(unknown))}")

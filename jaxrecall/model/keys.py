@@ -1,4 +1,5 @@
-"""Addressed random numbers: root seed -> seed -> named stream -> (block of 512 samples, position) or row index.
+"""Addressed random numbers: root seed -> seed -> named
+stream -> (block of 512 samples, position) or row index.
 
 Keys are never chained, so a number depends on its address alone: padding, batching,
 sharding and the order of work change no draw. Keys and normals are those of
@@ -34,7 +35,8 @@ STREAMS = {
 
 
 def run_streams(root_seed: Any, seed: Any, tag: Any, independent: Any) -> np.ndarray:
-    """(n, 10, 2) uint32: key data of the named streams of n runs, by address; arguments (n,), tag (n, 2), uint32 and bool.
+    """(n, 10, 2) uint32: key data of the named streams of n runs,
+    by address; arguments (n,), tag (n, 2), uint32 and bool.
 
     With `independent`, the two 32-bit halves of the point id, `tag`, are folded in
     after the seed.
@@ -49,7 +51,9 @@ def run_streams(root_seed: Any, seed: Any, tag: Any, independent: Any) -> np.nda
 
 
 def streams(run: Array) -> Array:
-    """(10, 2) uint32: key data of the named streams of a run, from its own (2,), in a compiled function too."""
+    """(10, 2) uint32: key data of the named streams of a
+    run, from its own (2,), in a compiled function too.
+    """
     check_partitionable()
     return fold(run, jnp.arange(len(STREAMS), dtype=jnp.uint32))
 
@@ -69,12 +73,16 @@ def stream(streams: Any, name: str) -> Any:
 
 
 def further(stream: Any, r: Any) -> Any:
-    """(2,) uint32: key data of the r-th further stream of a stream; its address is above that of any row or block of samples."""
+    """(2,) uint32: key data of the r-th further stream of a stream;
+    its address is above that of any row or block of samples.
+    """
     return fold(stream, jnp.uint32(2**31) + jnp.asarray(r, jnp.uint32))
 
 
 POOL, POOL_COUNTS, PAIR_COUNTS = range(3)
-"""Further streams of a batch of samples: the tokens of its pool, and normals for Gaussian counts; test sequences have the second."""
+"""Further streams of a batch of samples: the tokens of its pool,
+and normals for Gaussian counts; test sequences have the second.
+"""
 
 
 def fold_on_host(key: np.ndarray, address: np.ndarray) -> np.ndarray:
@@ -83,13 +91,17 @@ def fold_on_host(key: np.ndarray, address: np.ndarray) -> np.ndarray:
 
 
 def fold(key: Array, address: Array) -> Array:
-    """(..., 2) uint32: what `jax.random.fold_in` gives for every address (...,) uint32 under the key data (2,) or (..., 2)."""
+    """(..., 2) uint32: what `jax.random.fold_in` gives for every
+    address (...,) uint32 under the key data (2,) or (..., 2).
+    """
     folded = jnp.stack(threefry2x32(key[..., 0], key[..., 1], jnp.zeros_like(address), address), axis=-1)
     return lax.optimization_barrier(folded)  # else XLA derives the keys again inside everything that uses them
 
 
 def normals(key: Array, width: int) -> Array:
-    """(rows, width) float32 standard normals of the row keys (rows, 2); a number does not depend on `rows` or `width`."""
+    """(rows, width) float32 standard normals of the row keys
+    (rows, 2); a number does not depend on `rows` or `width`.
+    """
     lane = jnp.arange(width, dtype=jnp.uint32)[None]
     x0, x1 = threefry2x32(key[:, :1], key[:, 1:], jnp.zeros_like(lane), lane)
     parts = lax.bitcast_convert_type((x0 ^ x1) >> jnp.uint32(9) | jnp.uint32(0x3F800000), jnp.float32) - 1
@@ -129,7 +141,8 @@ Addresses = Blocks | Items
 
 
 def words(blocks: Addresses, position: Array | int) -> Array:
-    """(..., count * 512) uint32: the random word of every sample of the blocks at each `position` (...,) below 2^24.
+    """(..., count * 512) uint32: the random word of every
+    sample of the blocks at each `position` (...,) below 2^24.
 
     Of single items it is (..., n), and takes twice the work.
 
@@ -152,7 +165,9 @@ def words(blocks: Addresses, position: Array | int) -> Array:
 
 
 def threefry2x32(k0: Any, k1: Any, x0: Any, x1: Any) -> tuple[Any, Any]:
-    """The two output words of threefry-2x32 with 20 rounds; arguments are uint32 arrays, of NumPy or JAX, and broadcast."""
+    """The two output words of threefry-2x32 with 20 rounds;
+    arguments are uint32 arrays, of NumPy or JAX, and broadcast.
+    """
     return (_traced_once if isinstance(x0, Array) else _rounds)(k0, k1, x0, x1)
 
 
@@ -173,7 +188,9 @@ _traced_once = jax.jit(_rounds)
 
 
 def below_many(word: Array, n: Array | int) -> Array:
-    """floor(word n / 2^32) as int32, for 1 <= n <= 2^31 - 1, in 16-bit halves: the relative bias is at most n / 2^32."""
+    """floor(word n / 2^32) as int32, for 1 <= n <= 2^31 - 1,
+    in 16-bit halves: the relative bias is at most n / 2^32.
+    """
     n = jnp.uint32(n)
     (a1, a0), (b1, b0) = ((x >> jnp.uint32(16), x & jnp.uint32(0xFFFF)) for x in (word, n))
     low, mid, other = a0 * b0, a1 * b0, a0 * b1

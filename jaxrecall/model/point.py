@@ -73,7 +73,9 @@ def _clash(point: Point, name: str, others: str, allowed: str, where: str | None
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """The samples: how many, how long, and how they are drawn. Off their defaults, the pool and the laws of tokens enter the id too."""
+    """The samples: how many, how long, and how they are drawn. Off
+    their defaults, the pool and the laws of tokens enter the id too.
+    """
 
     in_id: ClassVar = ("root_seed", "V", "N", "L", "fresh_batches", "streams")
 
@@ -107,7 +109,9 @@ class Data:
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """The transformer: its sizes and laws, each of which says what of it enters the id. embedding_out enters where it is another one."""
+    """The transformer: its sizes and laws, each of which says what of
+    it enters the id. embedding_out enters where it is another one.
+    """
 
     in_id: ClassVar = ("d", "m", "embedding", "activation", "trigger_in_value")
 
@@ -129,7 +133,9 @@ class Model:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """The three steps: their rates, and whether shortcuts are allowed. All enter the id but kappa, which gamma carries."""
+    """The three steps: their rates, and whether shortcuts are
+    allowed. All enter the id but kappa, which gamma carries.
+    """
 
     in_id: ClassVar = ("eta", "gamma", "gamma2", "exact")
 
@@ -197,7 +203,9 @@ class Training:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """What is measured: test sequences, and switches that add columns and change no other; those that are on enter the id."""
+    """What is measured: test sequences, and switches that add
+    columns and change no other; those that are on enter the id.
+    """
 
     in_id: ClassVar = ("n_test",)
 
@@ -224,7 +232,8 @@ LEAST_KAPPA = 2.0**-126
 
 @dataclass(frozen=True, kw_only=True)
 class Point(Evaluation, Training, Recipe, Model, Data):
-    """One point of the parameter space, checked and resolved: `gamma`, `kappa` and `gamma2` are numbers, never None.
+    """One point of the parameter space, checked and resolved:
+    `gamma`, `kappa` and `gamma2` are numbers, never None.
 
     Give `kappa` or `gamma`, not both: gamma = kappa L^2 V / eta. `gamma2` defaults to gamma. `m = 0` is the
     attention-only model and sets `activation` to "none". Laws are given as text or as objects, and held as text:
@@ -317,7 +326,9 @@ class Point(Evaluation, Training, Recipe, Model, Data):
 
     @property
     def token_laws(self) -> tuple[TokenLaw, TokenLaw]:
-        """The laws that informative tokens and noise are drawn by: uniform where all tokens are equally likely."""
+        """The laws that informative tokens and noise are
+        drawn by: uniform where all tokens are equally likely.
+        """
         law, noise = (drawn_as(find_law("tokens", text), self.V) for text in (self.tokens, self.noise_tokens))
         return law, noise
 
@@ -348,7 +359,9 @@ class Point(Evaluation, Training, Recipe, Model, Data):
 
     @cached_property
     def in_the_limit(self) -> tuple[str, ...]:
-        """Which counts of a point with a pool are drawn from their Gaussian limit: samples, noise (of the pool), test (sequences)."""
+        """Which counts of a point with a pool are drawn from their
+        Gaussian limit: samples, noise (of the pool), test (sequences).
+        """
         if self.pool is None:
             return ()
         counts = {
@@ -359,7 +372,9 @@ class Point(Evaluation, Training, Recipe, Model, Data):
         return tuple(name for name, is_limit in counts.items() if is_limit)
 
     def as_given(self) -> dict[str, Any]:
-        """Arguments that rebuild this point: of the fields that follow from others only those that were given."""
+        """Arguments that rebuild this point: of the fields
+        that follow from others only those that were given.
+        """
         derived = set(FOLLOWING) - self._given  # type: ignore[attr-defined]
         return {name: getattr(self, name) for name in FIELDS if name not in derived}
 
@@ -376,7 +391,8 @@ class Point(Evaluation, Training, Recipe, Model, Data):
 
 
 def make_point(values: Mapping[str, Any]) -> Point:
-    """The point of these fields, among which may be parameters of laws by dotted name: {"embedding.rho": 0.3}.
+    """The point of these fields, among which may be
+    parameters of laws by dotted name: {"embedding.rho": 0.3}.
 
     Args:
         values: fields of a point by name; a parameter replaces that of the law given,
@@ -405,7 +421,8 @@ def make_point(values: Mapping[str, Any]) -> Point:
 
 
 def law_parameters(point: Point) -> dict[str, float]:
-    """The numeric parameters of the laws of a point by dotted name, as {"embedding.rho": 0.3}: columns of its rows.
+    """The numeric parameters of the laws of a point by dotted
+    name, as {"embedding.rho": 0.3}: columns of its rows.
 
     Those of embedding_out and noise_tokens are among them where it is given or differs
     from embedding or tokens.
@@ -427,7 +444,8 @@ def problem_in_workers(point: Point) -> str | None:
 
 
 def unknown_names(values: Mapping[str, Any], known: Collection[str] = ()) -> tuple[str, ...]:
-    """The names of `values` that have a value: neither None, nor NaN, nor the default of the field of a point; leaving out `known`.
+    """The names of `values` that have a value: neither None, nor NaN,
+    nor the default of the field of a point; leaving out `known`.
 
     The activation `none`, that of a model without an MLP, counts as a default, and so
     does a law like that of the field it follows. A field without a default, such as V,
@@ -447,7 +465,8 @@ def unknown_names(values: Mapping[str, Any], known: Collection[str] = ()) -> tup
 
 
 def unknown_fields(point: Point, known: Collection[str]) -> tuple[str, ...]:
-    """The fields of a point that are off their default and not among `known`, in the order of their declaration.
+    """The fields of a point that are off their default and
+    not among `known`, in the order of their declaration.
 
     >>> from jaxrecall import Point
     >>> unknown_fields(Point(V=64, N=1024, d=32, L=8, pool=16), known={"V", "N", "d", "L", "gamma", "gamma2", "kappa"})  # ('pool',)
@@ -456,7 +475,9 @@ def unknown_fields(point: Point, known: Collection[str]) -> tuple[str, ...]:
 
 
 def in_the_limit(draws: int, cells: int) -> bool:
-    """Whether the counts of so many draws on so many cells, as a pool leaves of its samples, are drawn from the Gaussian limit."""
+    """Whether the counts of so many draws on so many cells, as a
+    pool leaves of its samples, are drawn from the Gaussian limit.
+    """
     return draws > MAX_DRAWS and draws >= MIN_MEAN * cells
 
 
@@ -488,7 +509,8 @@ def checked_seed(seed: Any) -> int:
 
 
 def checked_field(name: str, value: Any, has_pool: bool, problems: list[Problem], fields: Mapping[str, Any] | None = None) -> Any:
-    """`value` as the plain Python type of the field, a law as its text, or an entry in `problems`; joint limits are not checked.
+    """`value` as the plain Python type of the field, a law as its
+    text, or an entry in `problems`; joint limits are not checked.
 
     `fields` are those of another simulator.
     """

@@ -1,4 +1,5 @@
-"""What a run draws: the permutation of the vocabulary, samples of L tokens, the embeddings, and the MLP's fixed first layer.
+"""What a run draws: the permutation of the vocabulary, samples
+of L tokens, the embeddings, and the MLP's fixed first layer.
 
 The model has no positions, so token 0 of a stream is the informative one and the
 simulator never moves it; only `realize` swaps it to position ell. Embeddings are drawn
@@ -24,7 +25,8 @@ from .laws import TOGETHER, Draws, EmbeddingLaw, Rescaled
 
 
 def permutation(streams: Array, V: Array | int, V_pad: int) -> Array:
-    """(V_pad,) int32: a uniform permutation pi of 0..V-1, label of token v at index v; entries from V on are padding.
+    """(V_pad,) int32: a uniform permutation pi of 0..V-1,
+    label of token v at index v; entries from V on are padding.
 
     Items are sorted by two random words each (their row keys), so that equal keys
     (chance V^2 / 2^65) do not bend the law.
@@ -37,7 +39,8 @@ def permutation(streams: Array, V: Array | int, V_pad: int) -> Array:
 
 
 def batch_items(streams: Array, step: Array | int, blocks: tuple[Array | int, int], N: Array | int) -> Array:
-    """(512 * count,) uint32: which of N samples the batch of gradient step `step` holds, drawn evenly with replacement.
+    """(512 * count,) uint32: which of N samples the batch of
+    gradient step `step` holds, drawn evenly with replacement.
 
     `blocks` is (first, count): the places of the batch, 512 a block.
     """
@@ -46,7 +49,8 @@ def batch_items(streams: Array, step: Array | int, blocks: tuple[Array | int, in
 
 
 def tokens(blocks: keys.Addresses, position: Array | int, V: Array | int, tables: Array | None = None) -> Array:
-    """(..., 512 * count) int32: tokens at each `position` (...,) of the samples of `blocks`; 0 is informative.
+    """(..., 512 * count) int32: tokens at each `position`
+    (...,) of the samples of `blocks`; 0 is informative.
 
     Tokens are uniform, or drawn by alias tables (1 or 2, 2, V), the last one for noise:
     see `laws.tokens`.
@@ -75,7 +79,9 @@ class Embeddings(eqx.Module):
 
 
 def redrawn_first_layer(streams: Array, r: Array | int, d: Array | int, m: Array | int, pad: tuple[int, int]) -> Array:
-    """The r-th independent copy of W_in, padded to `pad` = (m_pad, d_pad); a prefix in m and in d, as W_in is."""
+    """The r-th independent copy of W_in, padded to `pad`
+    = (m_pad, d_pad); a prefix in m and in d, as W_in is.
+    """
     m_pad, d_pad = pad
     real = (jnp.arange(m_pad, dtype=jnp.int32)[:, None] < m) & (jnp.arange(d_pad, dtype=jnp.int32)[None] < d)
     key = keys.further(keys.stream(streams, "w_in"), r)
@@ -92,7 +98,8 @@ def draw_embeddings(
     own: tuple[EmbeddingLaw, EmbeddingLaw] | None = None,
     given: Mapping[str, Array] = MappingProxyType({}),
 ) -> Embeddings:
-    """Embeddings of one run, padded to `pad` = (V_pad, d_pad, m_pad), by the laws `own`, or by that at the place `law` of TOGETHER.
+    """Embeddings of one run, padded to `pad` = (V_pad, d_pad, m_pad),
+    by the laws `own`, or by that at the place `law` of TOGETHER.
 
     Every law makes its rows of the same normals, and one program serves all of
     TOGETHER. W_in has entries N(0, 1). With the same streams, gaussian and sphere
@@ -124,7 +131,9 @@ def draw_embeddings(
 
 
 def on_host(laws: tuple[EmbeddingLaw, EmbeddingLaw], streams: np.ndarray, V: int, d: int) -> dict[str, np.ndarray]:
-    """(V, d) float32 rows of the tables that the laws of Z_in and of Z_out make on the host, by stream; nothing for other laws."""
+    """(V, d) float32 rows of the tables that the laws of Z_in and
+    of Z_out make on the host, by stream; nothing for other laws.
+    """
     return {
         name: law.from_host(partial(_order, tuple(map(int, keys.stream(streams, name)))), V, d)
         for name, law in zip(TABLES, laws, strict=False)
@@ -134,7 +143,8 @@ def on_host(laws: tuple[EmbeddingLaw, EmbeddingLaw], streams: np.ndarray, V: int
 
 @lru_cache(64)
 def _order(stream: tuple[int, int], r: int, n: int) -> np.ndarray:
-    """(n,) a random order of 0..n-1, by a random word of 64 bits each; points of a sweep share those of their seeds.
+    """(n,) a random order of 0..n-1, by a random word of 64
+    bits each; points of a sweep share those of their seeds.
 
     The words are those of Philox, whose stream NumPy keeps the same, under the key of
     the stream and r.
@@ -144,7 +154,9 @@ def _order(stream: tuple[int, int], r: int, n: int) -> np.ndarray:
 
 
 def _together(law: Array | int, draws: Draws, real: Any) -> Array:
-    """The rows of all tables by the law at this place of TOGETHER; a row's number is that of its unit vector."""
+    """The rows of all tables by the law at this place of
+    TOGETHER; a row's number is that of its unit vector.
+    """
 
     def rescaled() -> Array:
         length = jnp.float32(1)

@@ -1,4 +1,5 @@
-"""Training beyond the three steps of the paper: its optimisers, what they train, and the steps that a run records. All ours.
+"""Training beyond the three steps of the paper: its optimisers,
+what they train, and the steps that a run records. All ours.
 
 A run that trains on starts from the model after the three steps, or from V_mat = 0 and
 W_KQ = 0, and descends the same loss by an optimiser of optax until `steps` gradient
@@ -23,7 +24,9 @@ STARTS = ("three_step", "zero")
 
 
 class Optimizer(NamedTuple):
-    """An optimiser of optax, with the settings that optax has by default unless given. Rates multiply its updates."""
+    """An optimiser of optax, with the settings that optax
+    has by default unless given. Rates multiply its updates.
+    """
 
     factory: str
     """Name in optax of the function of a rate that makes it."""
@@ -39,7 +42,9 @@ class Optimizer(NamedTuple):
 
 
 GAIN_OF_ADAM = 4.2e8
-"""m / (sqrt v + epsilon): m moves by 1 / epsilon, sqrt v by as much times |m| / sqrt v, which is at most 3.2."""
+"""m / (sqrt v + epsilon): m moves by 1 / epsilon, sqrt
+v by as much times |m| / sqrt v, which is at most 3.2.
+"""
 
 OPTIMIZERS = {
     "sgd": Optimizer("sgd", elementwise=False, gain=1.0),

@@ -46,7 +46,9 @@ def to_12_digits(value: float) -> str:
 
 
 def checked_value(name: str, value: Any, kind: str, limits: Mapping[str, Any], problems: list[Problem]) -> Any:
-    """`value` as the plain Python type `kind` (int, float, bool or str, or one of these or None), or an entry in `problems`."""
+    """`value` as the plain Python type `kind` (int, float, bool
+    or str, or one of these or None), or an entry in `problems`.
+    """
     mend = None
     if "choices" in limits:
         checked = value if isinstance(value, str) and value in limits["choices"]() else None

@@ -1,4 +1,6 @@
-"""What compiled programs need of XLA: its options, its errors of memory, and whether it found a program in its cache."""
+"""What compiled programs need of XLA: its options, its errors
+of memory, and whether it found a program in its cache.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The sums of the recipe from counts of tokens, where predictions are uniform and there is no MLP: how often tokens meet is enough.
+"""The sums of the recipe from counts of tokens, where predictions
+are uniform and there is no MLP: how often tokens meet is enough.
 
 The sums are ours; the bounds on their error are those of `shortcut`.
 """
@@ -29,7 +30,9 @@ def step1(world: World) -> tuple[Array, Array]:
 
 
 def co_occurrences(world: World, key: Array) -> Array:
-    """(V, V) int32: how often token u occurs in the samples of a stream whose informative token is x, itself counted."""
+    """(V, V) int32: how often token u occurs in the samples
+    of a stream whose informative token is x, itself counted.
+    """
     run, V = world.run, world.shape.V
 
     def tile(blocks: Blocks, real: Array, C: Array) -> Array:
@@ -45,7 +48,9 @@ def informative(world: World, C: Array) -> Array:
 
 
 def step1_from_counts(world: World, C: Array) -> Array:
-    """G1 = 1/(N L) sum_x (z_out(pi x) - mean z_out) (sum_u C[x, u] z_in(u) + n_x z_trig)^T; exact, in another order."""
+    """G1 = 1/(N L) sum_x (z_out(pi x) - mean z_out) (sum_u
+    C[x, u] z_in(u) + n_x z_trig)^T; exact, in another order.
+    """
     run, e = world.run, world.e
     table = gather(centred(world, e.Z_out), world.perm)
     sums = C.astype(f32) @ e.Z_in + (in_value(world) * informative(world, C))[:, None] * e.z_trig[None]
@@ -103,7 +108,8 @@ def mean_square_bound(world: World) -> Array:
 
 
 def step3(world: World, scores: Scores, T: Array, n: Array) -> tuple[Array, Array]:
-    """G2 = 1/N sum_x (z_out(pi x) - mean z_out) (sum_u W[x, u] z_in(u) + W_x z_trig)^T, and a bound on mean |h|^2.
+    """G2 = 1/N sum_x (z_out(pi x) - mean z_out) (sum_u W[x,
+    u] z_in(u) + W_x z_trig)^T, and a bound on mean |h|^2.
 
     W[x, u] adds up the attention that samples with the informative token x pay to
     tokens u, W_x to the informative one. By convexity |h|^2 is at most the mean of

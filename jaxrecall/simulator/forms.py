@@ -49,7 +49,9 @@ OF_ANY_VALUE = EVALUATION | {"embedding", "embedding_out", "activation", "trigge
 """Fields that do not matter to them: bounds are computed from what was drawn."""
 
 AFTER_RECIPE = frozenset({"steps", "start", "optimizer", "lr", "lr_attention", "trains", "batch"})
-"""Fields of further steps. Their shortcut, `locked`, bounds its own error at every step, whatever these are."""
+"""Fields of further steps. Their shortcut, `locked`,
+bounds its own error at every step, whatever these are.
+"""
 
 KNOWN = BOUNDED | OF_ANY_VALUE | AFTER_RECIPE
 """A point with any other field off its default runs exact."""
@@ -64,11 +66,15 @@ class Form(NamedTuple):
     """Whether it has exact predictions, and so no bound that could reject a run."""
 
     def accepts(self, errors: tuple[Any, Any] | None) -> bool:
-        """Whether the bounds on the errors of steps 2 and 3 let a run stand; one that is not a number does not."""
+        """Whether the bounds on the errors of steps 2 and 3
+        let a run stand; one that is not a number does not.
+        """
         return errors is None or bool(errors[0] <= TOLERANCE[0] and errors[1] <= TOLERANCE[1])
 
     def label(self, point: Point, locked: Any) -> str:
-        """The column `form`: what trained, whether attention was found to be locked (None: not asked), which counts are Gaussian."""
+        """The column `form`: what trained, whether attention was found
+        to be locked (None: not asked), which counts are Gaussian.
+        """
         trained = self.name if locked is None else f"{self.name}+{'locked' if locked else self.name}"
         return trained + (f", gaussian {' '.join(point.in_the_limit)}" if point.in_the_limit else "")
 
@@ -86,7 +92,9 @@ FORMS: dict[str, Form] = {
 
 
 def polynomial_products(degree: int) -> tuple[int, int]:
-    """Matrix products (V, K) x (K, m) that step 1 takes with a pool and a polynomial activation of this degree, and step 2."""
+    """Matrix products (V, K) x (K, m) that step 1 takes with a
+    pool and a polynomial activation of this degree, and step 2.
+    """
     return degree + 2 * degree - 1, 3 * degree - 1
 
 
@@ -100,7 +108,9 @@ def form_for(point: Point, V: int) -> Form:
 
 
 def _shortcut_may_pay(point: Point) -> bool:
-    """Whether the recipe is run, shortcuts are allowed and know the point, and most runs are expected to meet their bound."""
+    """Whether the recipe is run, shortcuts are allowed and know
+    the point, and most runs are expected to meet their bound.
+    """
     asked = point.start != "zero" and point.exact == "guarded"
     return asked and not unknown_fields(point, KNOWN) and step2_error(point) <= TOLERANCE[0]
 

@@ -1,4 +1,6 @@
-"""The forward pass of one run over a tile of samples: attention, uniform or learned, features of the MLP, and predictions."""
+"""The forward pass of one run over a tile of samples: attention,
+uniform or learned, features of the MLP, and predictions.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ def scores_under(world: World, w: Array) -> Scores:
 
 
 class NoiseAttention(NamedTuple):
-    """Softmax attention among the noise tokens of each sequence alone; all their weights are relative to that of the largest."""
+    """Softmax attention among the noise tokens of each sequence
+    alone; all their weights are relative to that of the largest.
+    """
 
     value: Array  # (n, d) mean value
     total: Array  # (n,) sum of the weights
@@ -99,7 +103,8 @@ def _weights(logits: Array, counts: Array) -> Array:
 
 @jax.custom_jvp
 def shares_of(own: Array, total: Array, top: Array) -> tuple[Array, Array]:
-    """Softmax weight on the informative token, whose attention logit is `own`, and on all noise tokens together.
+    """Softmax weight on the informative token, whose attention
+    logit is `own`, and on all noise tokens together.
 
     `total` and `top` are those of NoiseAttention; the three have one rank.
     """
@@ -117,7 +122,9 @@ def _(at: tuple[Array, ...], by: tuple[Array, ...]) -> tuple[tuple[Array, Array]
 
 
 class Values(NamedTuple):
-    """What attention averages: of every token, (V, k), and of the trigger, (k,), where that is in the values."""
+    """What attention averages: of every token, (V, k),
+    and of the trigger, (k,), where that is in the values.
+    """
 
     token: Array
     trigger: Array
@@ -132,7 +139,8 @@ class Attended(NamedTuple):
 
 
 def attend(world: World, blocks: keys.Addresses, x0: Array, scores: Scores, values: Values | None = None) -> Attended:
-    """Softmax attention in one pass over positions: a running maximum, every sum rescaled when it grows. x0 is position 0.
+    """Softmax attention in one pass over positions: a running
+    maximum, every sum rescaled when it grows. x0 is position 0.
 
     Values are those of the model unless given.
     """
@@ -162,7 +170,9 @@ COLUMNS = 32
 
 
 class ColumnBlocks(NamedTuple):
-    """A table (V, k) with a padding row, whole or in blocks of columns; sums of its rows have the shape (n, k) or (blocks, n, COLUMNS)."""
+    """A table (V, k) with a padding row, whole or in blocks of columns;
+    sums of its rows have the shape (n, k) or (blocks, n, COLUMNS).
+    """
 
     rows: Array  # (blocks (V + 1), COLUMNS), or (V + 1, k)
     n_rows: int
@@ -170,7 +180,9 @@ class ColumnBlocks(NamedTuple):
 
     @staticmethod
     def split(world: World, table: Array) -> ColumnBlocks:
-        """In blocks where sequences are measured alone, in programs that train from counts; whole where all samples are read."""
+        """In blocks where sequences are measured alone, in programs
+        that train from counts; whole where all samples are read.
+        """
         V, k = table.shape
         rows = with_padding_row(table)
         measured_alone = world.shape.form == "counts" and not world.shape.optimizer and not world.vmapped
@@ -208,7 +220,9 @@ def attend_evenly(world: World, blocks: keys.Addresses) -> Attended:
 
 
 def attention_gradient(world: World, keys_sum: Array, total: Array | None = None) -> Array:
-    """w_hat from the sum over samples and positions of b^T (v - h) k; samples have weights that sum to `total`, N unless given."""
+    """w_hat from the sum over samples and positions of b^T (v - h)
+    k; samples have weights that sum to `total`, N unless given.
+    """
     run, e = world.run, world.e
     mean = keys_sum / (run.N.astype(f32) if total is None else total)
     w_hat = jnp.sum(e.z_eos * e.z_eos) * (mean / run.L.astype(f32))
@@ -221,7 +235,8 @@ ROUNDING = 2.0**-21
 
 
 def zero_if_rounding(world: World, w_hat: Array, A: Array) -> Array:
-    """w_hat, or zero where the samples leave attention untrained and what is there is rounding, as if all tokens of each sample are equal.
+    """w_hat, or zero where the samples leave attention untrained and
+    what is there is rounding, as if all tokens of each sample are equal.
 
     The informative token alone pushes by up to |z_eos|^2 max |b| |v - h| |k| / L. Here
     b has the norms of the centred answers A (V, p) of G1, values and keys have those of
@@ -234,7 +249,9 @@ def zero_if_rounding(world: World, w_hat: Array, A: Array) -> Array:
 
 
 def features(world: World, h: Array) -> tuple[Array, Array]:
-    """phi (n, p), what V_mat reads, and act'(W_in h) / sqrt(m); zero on padded units. Without an MLP it is h, and one."""
+    """phi (n, p), what V_mat reads, and act'(W_in h) / sqrt(m);
+    zero on padded units. Without an MLP it is h, and one.
+    """
     return features_of(world, h if world.e.W_in is None else h @ world.e.W_in.T)
 
 

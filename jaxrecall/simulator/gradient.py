@@ -27,7 +27,9 @@ from .pool_draws import pool_of_step, weights_of
 from .world import World, f32, i32, in_value
 
 Parameters = dict[str, Array]
-"""What is trained, by name: V_mat (d, p); w = W_KQ z_eos (d,), or W_KQ (d, d) where an optimiser scales entries; and more of TRAINS."""
+"""What is trained, by name: V_mat (d, p); w = W_KQ z_eos (d,), or
+W_KQ (d, d) where an optimiser scales entries; and more of TRAINS.
+"""
 
 
 class State(NamedTuple):
@@ -37,7 +39,9 @@ class State(NamedTuple):
     """(d, p), up to the factor `rate`."""
 
     rate: Array | float = 1.0
-    """The model has rate V_mat. The gradient with respect to w is then given over `rate`, so that no small rate makes it vanish."""
+    """The model has rate V_mat. The gradient with respect to w is
+    then given over `rate`, so that no small rate makes it vanish.
+    """
 
     scores: Scores | None = None
     """Attention logits (nats); None is attention at w = 0, which is uniform."""
@@ -62,7 +66,9 @@ class Sums(NamedTuple):
 
 
 def mean_over(world: World, sums: Sums, wanted: Collection[str], n: Array, fold: Callable[..., Parameters]) -> Parameters:
-    """The gradient with respect to `wanted`, of the mean loss of the n samples that `fold(body, start)` goes over."""
+    """The gradient with respect to `wanted`, of the mean
+    loss of the n samples that `fold(body, start)` goes over.
+    """
 
     def tile(blocks: keys.Addresses, real: Array, so_far: Parameters) -> Parameters:
         return jax.tree.map(jnp.add, so_far, sums.tile(blocks, real))
@@ -74,7 +80,8 @@ def mean_over(world: World, sums: Sums, wanted: Collection[str], n: Array, fold:
 
 
 def over_pairs(world: World, state: State, wanted: Collection[str], step: int) -> Parameters:
-    """The gradient with respect to `wanted`, of the mean loss of all pairs of gradient step 0, 1 or 2, weighted.
+    """The gradient with respect to `wanted`, of the mean
+    loss of all pairs of gradient step 0, 1 or 2, weighted.
 
     It is that of the sum of r^T logits with r held, which is the gradient of the loss.
     """
@@ -107,7 +114,9 @@ def over_pairs(world: World, state: State, wanted: Collection[str], step: int) -
 
 
 def slope_along(world: World, logits: Array, y: Array, rate: Array | float = 1.0) -> Array:
-    """(n,): r^T logits with r held, whose gradient is that of the loss of logits (n, V) with labels y (n,)."""
+    """(n,): r^T logits with r held, whose gradient is
+    that of the loss of logits (n, V) with labels y (n,).
+    """
     r = probabilities(world, rate * logits) - is_label(world, y).astype(f32)
     return jnp.sum(lax.stop_gradient(r) * logits, axis=1)
 
@@ -129,7 +138,8 @@ def mapped(maps: Maps, phi: Array) -> Array:
 
 
 def through_logits(world: World, state: State, wanted: Collection[str]) -> Sums:
-    """V_mat and w without an MLP: each token of the vocabulary has logits of its own, and those of a sample are their mean under attention.
+    """V_mat and w without an MLP: each token of the vocabulary has logits
+    of its own, and those of a sample are their mean under attention.
 
     No h is formed, so the cost of a sample does not depend on d. With A (V, n), the
     attention on each token of each sample, the gradient follows from A r (V, V), from
@@ -173,7 +183,9 @@ def through_outputs(world: World, state: State, wanted: Collection[str]) -> Sums
 
 
 def _slopes_of_tile(world: World, state: State, wanted: Collection[str], answers: Array, blocks: keys.Addresses, real: Array) -> Parameters:
-    """What a tile adds to the sums that `_from_slopes` reads; `answers` (V, p or d) times the outputs are its logits."""
+    """What a tile adds to the sums that `_from_slopes` reads;
+    `answers` (V, p or d) times the outputs are its logits.
+    """
     e, V_mat, W_in = world.e, state.V_mat, world.e.W_in
     mlp, with_V, with_Z = W_in is not None, "V_mat" in wanted, "Z_in" in wanted
     x0 = world.tokens(blocks, 0)
@@ -218,7 +230,9 @@ def _from_slopes(world: World, state: State, wanted: Collection[str], mean: Para
 
 
 WIDE_V = 512
-"""Above it, b^T z of every token of the vocabulary, for a tile of samples, no longer fits in the cache of a CPU."""
+"""Above it, b^T z of every token of the vocabulary, for
+a tile of samples, no longer fits in the cache of a CPU.
+"""
 
 
 def by_attention(world: World, blocks: keys.Addresses, x0: Array, scores: Scores | None, seen: Attended, b: Array) -> Parameters:
@@ -264,7 +278,9 @@ def attention_by_token(world: World, blocks: keys.Addresses, x0: Array, scores: 
 
 
 def through_keys(world: World, state: State, S: Array, trigger: Array, found: Parameters) -> Parameters:
-    """`found` with the gradient of w, and with what embeddings get as keys: S (V,) and `trigger` are slopes by attention logits."""
+    """`found` with the gradient of w, and with what embeddings get
+    as keys: S (V,) and `trigger` are slopes by attention logits.
+    """
     of_w = S @ world.e.Z_in + trigger * world.e.z_trig
     if state.w is None:
         return found | {"w": of_w}

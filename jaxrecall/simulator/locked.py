@@ -1,4 +1,5 @@
-"""Further steps where attention is locked: a sample is then its informative token, so V weighted tokens stand for all samples.
+"""Further steps where attention is locked: a sample is then its
+informative token, so V weighted tokens stand for all samples.
 
 A step reads weighted tokens only where a bound allows it, which is computed from the
 attention logits and the parameters of that step, and where they are no more than its
@@ -24,7 +25,9 @@ from .shortcut import LOCKED_NATS, nats_ahead
 from .world import World, f32, i32, values
 
 TOLERANCE = 2.0**-20
-"""Most that dropping all other tokens may change a trained parameter over MAX_STEPS steps, relative to its norm."""
+"""Most that dropping all other tokens may change a trained
+parameter over MAX_STEPS steps, relative to its norm.
+"""
 
 
 def shares(world: World, step: Array) -> Array:
@@ -43,10 +46,10 @@ def may_group(world: World, params: Parameters, w: Array, scores: Scores) -> Arr
 
     The informative token is ahead of any other by `nats_ahead`, which is ln L + lead.
     So all others together have less than the part s = exp(-lead) of its weight. From a
-    lead of LOCKED_NATS on, what they add to h is rounding. They add at most s e^log_size
-    to a gradient. An optimiser may divide by the size of a gradient, so this moves a
-    parameter by up to rate and `gain` times as much. Over MAX_STEPS steps that must be
-    within TOLERANCE of the norm of every parameter.
+    lead of LOCKED_NATS on, what they add to h is rounding. They add at most s
+    e^log_size to a gradient. An optimiser may divide by the size of a gradient, so this
+    moves a parameter by up to rate and `gain` times as much. Over MAX_STEPS steps that
+    must be within TOLERANCE of the norm of every parameter.
     """
     run, optimizer = world.run, OPTIMIZERS[world.shape.optimizer]
     lead = nats_ahead(world, scores) - jnp.log(run.L.astype(f32))
@@ -57,7 +60,8 @@ def may_group(world: World, params: Parameters, w: Array, scores: Scores) -> Arr
 
 
 def log_size(world: World, params: Parameters, w: Array) -> Array:
-    """Log of a bound on what other tokens add to the gradient of any parameter, over their part s of attention, to leading order in s.
+    """Log of a bound on what other tokens add to the gradient of any
+    parameter, over their part s of attention, to leading order in s.
 
     Let D be above every difference of two values or keys, B above |W_in| times phi' or
     phi'' (1 without an MLP), F above |phi|, and O above the rows of Z_out. Others move
@@ -89,7 +93,8 @@ def unread(world: World, grouped: Array) -> World:
 
 
 def over_tokens(world: World, state: State, wanted: Collection[str], weights: Array) -> Parameters:
-    """The gradient with respect to `wanted` of the mean loss of tokens with weights (V,), each with all the attention.
+    """The gradient with respect to `wanted` of the mean loss
+    of tokens with weights (V,), each with all the attention.
 
     It is that of the sum of r^T logits with r held fixed, as in `gradient.over_pairs`.
     With respect to w it is zero.

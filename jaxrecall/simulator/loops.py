@@ -25,27 +25,37 @@ from .shape import STORED_TOKENS
 from .world import NoiseTokens, World, f32, i32, stream_of_step
 
 POSITIONS = 4
-"""Positions per iteration of a loop over a sequence: each pass over the sums of a tile then adds this many rows."""
+"""Positions per iteration of a loop over a sequence: each
+pass over the sums of a tile then adds this many rows.
+"""
 
 VMAPPED_POSITIONS = 16
-"""Positions whose numbers vmapped runs read at a time: each iteration starts a handful of kernels, however little they do."""
+"""Positions whose numbers vmapped runs read at a time: each
+iteration starts a handful of kernels, however little they do.
+"""
 
 RUNS = "runs"
 """Name of the axis of vmapped runs."""
 
 
 def repeat(world: World, first: int, end: Array, body: Callable[[Array, Any], Any], start: Any) -> Any:
-    """Folds `body(i, carry)` over i from `first` to `end` - 1; of vmapped runs, to the largest `end` of all."""
+    """Folds `body(i, carry)` over i from `first` to `end`
+    - 1; of vmapped runs, to the largest `end` of all.
+    """
     return lax.fori_loop(first, lax.pmax(end, RUNS) if world.vmapped else end, body, start)
 
 
 def over_samples(world: World, key: Array, n: Array, body: Callable[[keys.Blocks, Array, Any], Any], start: Any) -> Any:
-    """Folds `body(blocks, real, carry)` over the first n samples of a stream; `real` (tile,) masks those past n."""
+    """Folds `body(blocks, real, carry)` over the first n
+    samples of a stream; `real` (tile,) masks those past n.
+    """
     return _over_tiles(world, n, lambda first, count: keys.blocks(key, first, count), body, start)
 
 
 def over_chosen(world: World, step: Array, n: Array, body: Callable[[keys.Items, Array, Any], Any], start: Any) -> Any:
-    """`over_samples` of the n samples that the batch of gradient step `step` holds, of the N of the first batch."""
+    """`over_samples` of the n samples that the batch of
+    gradient step `step` holds, of the N of the first batch.
+    """
 
     def items(first: Array, count: int) -> keys.Items:
         return keys.Items(world.run.batches[0], task.batch_items(world.run.streams, step, (first, count), world.run.N))
@@ -66,7 +76,9 @@ def n_of_step(world: World) -> Array:
 
 
 def _over_tiles(world: World, n: Array, addresses: Callable[[Array, int], Any], body: Callable[..., Any], start: Any) -> Any:
-    """Folds `body(addresses, real, carry)` over n samples; `addresses(first, count)` gives those of some blocks of samples."""
+    """Folds `body(addresses, real, carry)` over n samples;
+    `addresses(first, count)` gives those of some blocks of samples.
+    """
     tile = world.shape.tile
     per_tile = tile // BLOCK
 
@@ -78,7 +90,8 @@ def _over_tiles(world: World, n: Array, addresses: Callable[[Array, int], Any], 
 
 
 def over_positions(world: World, blocks: keys.Addresses, first: int, body: Callable[[Array, Any], Any], start: Any) -> Any:
-    """Folds `body(x, carry)` over the tokens x (POSITIONS, tile) of a few positions at a time, from `first` on.
+    """Folds `body(x, carry)` over the tokens x (POSITIONS,
+    tile) of a few positions at a time, from `first` on.
 
     Past L a token is the empty one, V_pad: see `with_padding_row`.
     """
@@ -99,7 +112,8 @@ def _tokens(world: World, blocks: keys.Addresses, first: Array) -> Array:
 
 
 def with_noise_tokens(world: World) -> World:
-    """The world with the noise tokens of the first batch, for loops that read them many times; none if they are too many.
+    """The world with the noise tokens of the first batch, for
+    loops that read them many times; none if they are too many.
 
     Vmapped runs draw them instead: a tile of theirs is large.
     """
@@ -129,7 +143,8 @@ def _stored_tokens(world: World, stored: NoiseTokens, blocks: keys.Blocks, g: Ar
 def add_tokens(
     world: World, blocks: keys.Blocks, first: int, end: Array, what: Callable[[Array], tuple[Array, Array]], table: Array
 ) -> Array:
-    """`table` with the amounts added that `what` gives for the tokens x (tile,) of each position from `first` to `end` - 1.
+    """`table` with the amounts added that `what` gives for the
+    tokens x (tile,) of each position from `first` to `end` - 1.
 
     `what` gives places in the table, and an amount for each.
     """
@@ -144,7 +159,9 @@ def add_tokens(
 
 
 def sum_tokens(world: World, blocks: keys.Blocks, first: int, end: Array, what: Callable[[Array], Array], start: Array) -> Array:
-    """`start` (tile,) and the sum of what `what` gives for the tokens x (tile,) of each position from `first` to `end` - 1."""
+    """`start` (tile,) and the sum of what `what` gives for the
+    tokens x (tile,) of each position from `first` to `end` - 1.
+    """
 
     def add(x: Array, here: Array | None, total: Array) -> Array:
         if here is None:
@@ -170,7 +187,9 @@ def _over_tokens(world: World, blocks: keys.Blocks, first: int, end: Array, body
 
 
 def over_vocabulary(world: World, body: Callable[[Array, Array, Any], Any], start: Any) -> Any:
-    """Folds `body(v, real, carry)` over the vocabulary, a tile of tokens v at a time; `real` masks those past V."""
+    """Folds `body(v, real, carry)` over the vocabulary, a
+    tile of tokens v at a time; `real` masks those past V.
+    """
     size = min(world.shape.tile, world.shape.V)
 
     def step(c: Array, carry: Any) -> Any:
@@ -199,7 +218,9 @@ def token_counts(world: World, key: Array, n: Array, informative: Callable[[keys
 
 
 def gather(table: Array, index: Array) -> Array:
-    """Rows of `table` at drawn tokens or their labels; unsigned, because JAX looks for negative indices among others."""
+    """Rows of `table` at drawn tokens or their labels; unsigned,
+    because JAX looks for negative indices among others.
+    """
     return table.at[index.astype(jnp.uint32)].get(mode="promise_in_bounds")
 
 
@@ -219,7 +240,9 @@ def transposed_product(a: Array, b: Array) -> Array:
 
 
 def whole(n: Array, size: int) -> Array:
-    """How many times `size` covers n >= 0; unsigned, because a division that looks at signs compiles to several kernels."""
+    """How many times `size` covers n >= 0; unsigned, because a
+    division that looks at signs compiles to several kernels.
+    """
     return ((n.astype(jnp.uint32) + jnp.uint32(size - 1)) // jnp.uint32(size)).astype(i32)
 
 

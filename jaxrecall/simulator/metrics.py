@@ -31,7 +31,9 @@ class Reader(NamedTuple):
 
 
 def reader(world: World, scores: Scores, unread: Array) -> Reader:
-    """Of the sequences of a run under learned attention; where none is to be read, `unread` saves what prepares it."""
+    """Of the sequences of a run under learned attention;
+    where none is to be read, `unread` saves what prepares it.
+    """
     if world.shape.pool:
         return _with_pool(world, scores, unread)
 
@@ -77,7 +79,9 @@ def _with_pool(world: World, scores: Scores, unread: Array) -> Reader:
 
 
 MEMORY, STEP1 = 2, 3
-"""Sets of items that are recalled: test and train sequences, every token through V2, and through V1 without the trigger."""
+"""Sets of items that are recalled: test and train sequences,
+every token through V2, and through V1 without the trigger.
+"""
 
 
 LEAST_WIDTH = 16
@@ -171,7 +175,8 @@ def of_scores(world: World, w: Array) -> dict[str, Array]:
 
 
 def recall(world: World, read: Reader, maps: Array, often: Array, which: Array, key: Array, n: Array) -> Sums:
-    """Sums over the n items of set `which`: sequences of the stream `key`, or tokens, counted as `often` (3 or 5, V) says.
+    """Sums over the n items of set `which`: sequences of the
+    stream `key`, or tokens, counted as `often` (3 or 5, V) says.
 
     `maps` (2, d, p) are V2 and V1, up to scale. A block of items at a time.
     """
@@ -214,7 +219,9 @@ def recall(world: World, read: Reader, maps: Array, often: Array, which: Array, 
 
 
 def compare(world: World, out: Array, answers: Array, y: Array) -> Comparison:
-    """Logits out @ answers^T, of mean zero, against labels y (n,): a few labels at a time, and none past V."""
+    """Logits out @ answers^T, of mean zero, against labels
+    y (n,): a few labels at a time, and none past V.
+    """
     width = min(world.shape.V, LABELS)
 
     class Seen(NamedTuple):
@@ -264,7 +271,8 @@ def narrow_product(world: World, a: Array, b: Array) -> Array:
 
 
 def draw_check(world: World) -> Array:
-    """uint32 hash of first draws: the permutation, two tokens of the first block of each batch, the keys of all streams.
+    """uint32 hash of first draws: the permutation, two tokens
+    of the first block of each batch, the keys of all streams.
 
     Equal for every N, shape, tile and device count.
     """

@@ -1,4 +1,5 @@
-"""The sums of the recipe over pairs, where predictions are uniform: with a pool, a sample is a token x and a noise sequence k.
+"""The sums of the recipe over pairs, where predictions are
+uniform: with a pool, a sample is a token x and a noise sequence k.
 
 All pairs are summed over with their weights, the part of the samples that is such a
 pair, 1 / (V K) + E[x, k]: cost and memory depend on neither N nor L. What does not
@@ -63,7 +64,8 @@ def attended(world: World, counts: Array, scores: Scores) -> Attended:
 
 
 def gradient(world: World, step: int, scores: Scores, T: Array) -> tuple[Array, Array]:
-    """G = sum over pairs of their weight (z_out(pi x) - mean z_out) phi(h)^T, and a bound on the mean of |phi|^2.
+    """G = sum over pairs of their weight (z_out(pi x) - mean
+    z_out) phi(h)^T, and a bound on the mean of |phi|^2.
 
     T is Z_out, centred. Without an MLP |h|^2 is at most the mean of |v|^2 under the
     attention, by convexity.
@@ -102,7 +104,8 @@ def step2_of_values(world: World, b: Array) -> Array:
 
 
 def keys_gradient(world: World, counts: Array, B: Array, own: Array, of_token: Array, of_noise: Array, g: Array) -> Array:
-    """w_hat from sums of b over pairs: B (K, d) of b itself, `own` (V,) of b^T v_x; and of b^T h by token (V,) and sequence (K,).
+    """w_hat from sums of b over pairs: B (K, d) of b itself, `own`
+    (V,) of b^T v_x; and of b^T h by token (V,) and sequence (K,).
 
     A key is weighted by b^T (v - h): noise token u of sequence k by B_k^T z_u as often
     as it occurs, less of_noise_k.
@@ -236,7 +239,9 @@ class Polynomials(NamedTuple):
         return sum(table * (self.weights.T @ (wanted * self.u**a)) for a, table in tables)  # type: ignore[return-value]
 
     def over_units(self, c: Coefficients, wanted: Array) -> Array:
-        """(V, K): for each pair, weight times the sum over hidden units of `wanted` (V or 1, m) and polynomial."""
+        """(V, K): for each pair, weight times the sum over
+        hidden units of `wanted` (V or 1, m) and polynomial.
+        """
         *tables, last = self.tables(c)
         total = jnp.sum(wanted * self.u ** len(tables), axis=1)[:, None] * last.T
         for a, table in enumerate(tables):

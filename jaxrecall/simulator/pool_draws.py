@@ -1,4 +1,5 @@
-"""What is drawn of a point with a pool, as counts: pairs of a token and a noise sequence, tokens of the pool, test sequences.
+"""What is drawn of a point with a pool, as counts: pairs of a
+token and a noise sequence, tokens of the pool, test sequences.
 
 n draws that fall evenly on cells are made one by one while they are few, or few for
 each cell. Beyond, their counts are had from standard normals g, by the expansion of
@@ -66,7 +67,9 @@ def noise_counts(world: World, key: Array) -> Array:
 
 
 def deviations(world: World, key: Array) -> Array:
-    """(V, K) float32: the part of the samples that have informative token x and noise sequence k, less 1 / (V K)."""
+    """(V, K) float32: the part of the samples that have
+    informative token x and noise sequence k, less 1 / (V K).
+    """
     run, shape, real = world.run, world.shape, (world.no_label == 0)[:, None]
     V, K, mean = shape.V, shape.pool, mean_weight(world)
 
@@ -104,7 +107,9 @@ def cumulated_pairs(world: World) -> tuple[Array, Array]:
 
 
 def pairs(world: World, blocks: keys.Blocks, cumulated: tuple[Array, Array]) -> tuple[Array, Array]:
-    """The samples of `blocks` of the last step: those that were drawn, or as many drawn from their Gaussian counts."""
+    """The samples of `blocks` of the last step: those that
+    were drawn, or as many drawn from their Gaussian counts.
+    """
 
     def from_counts() -> tuple[Array, Array]:
         """A token by its share of the samples, then a sequence of the pool among the samples of the token."""
@@ -117,7 +122,9 @@ def pairs(world: World, blocks: keys.Blocks, cumulated: tuple[Array, Array]) -> 
 
 
 def inverse(cumulated: Array, u: Array) -> Array:
-    """(n,) int32: the places where cumulated weights (n or 1, places) pass the parts u (n,) of their sum; one of positive weight."""
+    """(n,) int32: the places where cumulated weights (n or 1, places)
+    pass the parts u (n,) of their sum; one of positive weight.
+    """
     part = jnp.minimum(u, f32(1 - 2**-23))[:, None] * cumulated[:, -1:]
     return jnp.sum((cumulated <= part).astype(i32), axis=1, dtype=i32)
 
@@ -134,7 +141,9 @@ def test_counts(world: World, blocks: keys.Blocks) -> Array:
 
 
 def counted(world: World, blocks: keys.Blocks, n: int, length: Array) -> Array:
-    """(n, V) float32: how often each token occurs at positions 1 to `length` of the first n sequences of `blocks`."""
+    """(n, V) float32: how often each token occurs at positions
+    1 to `length` of the first n sequences of `blocks`.
+    """
     V = world.shape.V
     row = jnp.arange(n, dtype=i32) * V
     counts = add_tokens(world, blocks, 1, length + 1, lambda x: (row + x[:n], jnp.ones(n, i32)), jnp.zeros(n * V, i32))
@@ -142,7 +151,9 @@ def counted(world: World, blocks: keys.Blocks, n: int, length: Array) -> Array:
 
 
 def gaussian_counts(world: World, normals: Array) -> Array:
-    """(n, V) float32: counts of L - 1 tokens in the limit of many, from standard normals (n, V); none is negative."""
+    """(n, V) float32: counts of L - 1 tokens in the limit
+    of many, from standard normals (n, V); none is negative.
+    """
     real, V = (world.no_label == 0)[None], world.run.V.astype(f32)
     mean = (world.run.L - 1).astype(f32) / V
     x = jnp.where(real, fluctuation(normals, jnp.sqrt(mean)), f32(0))

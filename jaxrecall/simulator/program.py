@@ -1,4 +1,6 @@
-"""Compiled programs: the only place with vmap over runs, and devices. One program serves every point that fits its shape."""
+"""Compiled programs: the only place with vmap over runs, and
+devices. One program serves every point that fits its shape.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from ..cli import cache_folder
+from ..cli.command import cache_folder
 from ..model.columns import CODE_VERSION, DTYPE, in_order
 from ..model.laws import Law, find_law
 from ..model.point import FIELDS, Run, law_parameters
@@ -28,14 +30,18 @@ from .world import IDLE, Arguments, arguments, draw
 __all__ = ["ExecutionError", "OutOfMemory", "Program", "compiled", "execute", "memory_of_device", "on_cpu", "rows", "start"]
 
 LOOPED = 16
-"""Runs a call on a CPU. They are looped over, as many as there are, so that one program serves every batch."""
+"""Runs a call on a CPU. They are looped over, as many
+as there are, so that one program serves every batch.
+"""
 
 MAX_GIVEN = 2**15
 """Numbers of a table, at most, of which a batch on a CPU takes one for each run: 128 KiB."""
 
 
 class Program(NamedTuple):
-    """A compiled program: `run` maps a batch of runs (leading axis `batch`), of which some are active, to their raw metrics."""
+    """A compiled program: `run` maps a batch of runs (leading
+    axis `batch`), of which some are active, to their raw metrics.
+    """
 
     shape: Shape
     run: Any
@@ -63,7 +69,8 @@ def memory_of_device() -> int | None:
 
 
 def start() -> None:
-    """Starts JAX on the local devices; compiled programs are kept in `cache_folder()`, so that a second process compiles nothing.
+    """Starts JAX on the local devices; compiled programs are kept
+    in `cache_folder()`, so that a second process compiles nothing.
 
     A folder that JAX already has (JAX_COMPILATION_CACHE_DIR) stays.
     """
@@ -74,7 +81,8 @@ def start() -> None:
 
 
 def compiled(shape: Shape, per_device: int = LOOPED, precision: str = "highest") -> Program:
-    """The program of a shape for batches of up to `per_device` runs on each local device; compiled once a process.
+    """The program of a shape for batches of up to `per_device`
+    runs on each local device; compiled once a process.
 
     On a CPU a program with decoders, or with large tables for arguments, takes one run
     a call: batches would add the tables up. On an accelerator it takes fewer runs where
@@ -130,7 +138,9 @@ def unlowered(shape: Shape, per_device: int, devices: Sequence[Any], vmapped: bo
 
 
 def looped(one: Callable[[Arguments], Any], runs: Arguments, active: jax.Array) -> Any:
-    """`one` for each of the runs, one after the other; the active ones come first, and zeros stand for the others."""
+    """`one` for each of the runs, one after the other; the
+    active ones come first, and zeros stand for the others.
+    """
 
     def body(i: jax.Array, out: Any) -> Any:
         run = jax.tree.map(lambda a: lax.dynamic_index_in_dim(a, i, keepdims=False), runs)

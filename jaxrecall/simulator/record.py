@@ -1,4 +1,5 @@
-"""What a run leaves: metrics, losses, norms and the noise of its scores on the device, and the columns that follow from them.
+"""What a run leaves: metrics, losses, norms and the noise of
+its scores on the device, and the columns that follow from them.
 
 `after_recipe` and `at_step` return raw numbers, `finish` makes rows of them. The noise
 split is to read in `model/reference/extras.py`.
@@ -49,7 +50,8 @@ def after_recipe(world: World, trained: Trained, first_steps: Callable[[World], 
 
 
 def at_step(world: World, params: dict[str, Array], w: Array, V1: Array, last: Array) -> dict[str, Array]:
-    """Raw metrics, losses and norms of a model with parameters at their true scale; `last` is the stream of the last samples.
+    """Raw metrics, losses and norms of a model with parameters at
+    their true scale; `last` is the stream of the last samples.
 
     The embeddings of the world are those that were trained.
     """
@@ -128,7 +130,8 @@ def cross_entropy(world: World, V_mat: Array, phi: Array, y: Array) -> Array:
 
 
 def over_redraws(world: World, first_steps: Callable[[World], tuple[Array, Array]]) -> tuple[Array, Array]:
-    """Mean of w_hat over redraws of W_in with data and embeddings held, and the largest error bound of step 2 among them.
+    """Mean of w_hat over redraws of W_in with data and embeddings
+    held, and the largest error bound of step 2 among them.
 
     `first_steps` gives w_hat and the error of steps 1 and 2, in the form of the run
     itself; an exact form has error 0.
@@ -169,7 +172,9 @@ def split(world: World, w: Array, mean_w: Array) -> Array:
 
 
 def covariances(world: World, w_hat: Array, mean_w: Array) -> Array:
-    """(4, 4): covariances over the vocabulary of the scores of the parts, for w_hat scaled to a largest entry of 1."""
+    """(4, 4): covariances over the vocabulary of the scores
+    of the parts, for w_hat scaled to a largest entry of 1.
+    """
     scale = unless_zero(jnp.max(jnp.abs(w_hat)))
     scores = centred(world, world.e.Z_in) @ split(world, w_hat / scale, mean_w / scale).T
     return scores.T @ scores / world.run.V.astype(f32)
@@ -180,7 +185,8 @@ Metrics = dict[str, Any]
 
 
 def finish(raw: dict[str, Any], point: Point, form: Form) -> list[Metrics] | None:
-    """The metric columns of each row of a run, in order of step, from a program's counts and sums; ratios in float64.
+    """The metric columns of each row of a run, in order of
+    step, from a program's counts and sums; ratios in float64.
 
     None stands for a run that the error bound of its form rejects.
     """
@@ -214,7 +220,9 @@ def _trace(raw: dict[str, Any], point: Point, recipe: str) -> list[Metrics]:
 
 
 def _measured(raw: dict[str, Any], point: Point, scale: float) -> Metrics:
-    """What every row has: numbers that `raw` has by the name of their column, and ratios; `scale` is that of w."""
+    """What every row has: numbers that `raw` has by the
+    name of their column, and ratios; `scale` is that of w.
+    """
     trigger, std = float(raw["trigger"]), float(raw["score_std"])
     given = {name: int(raw[name]) if COLUMNS[name][0] == "int64" else float(raw[name]) for name in COLUMNS if name in raw}
     return given | {

@@ -1,4 +1,6 @@
-"""What is static in a compiled program, as plain data: padded sizes, and the choices that select code. One serves every point that fits."""
+"""What is static in a compiled program, as plain data: padded sizes,
+and the choices that select code. One serves every point that fits.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ LIGHT_COMPILE, LIGHT_RUN = 0.65, 1.35
 """Time to compile a light program, and to run it apart from matrix products, over those of another."""
 
 VMAPPED_SAMPLES = 2**17
-"""Samples that an accelerator reads at a time, of all vmapped runs: a thousand for each of its some hundred processors."""
+"""Samples that an accelerator reads at a time, of all vmapped
+runs: a thousand for each of its some hundred processors.
+"""
 
 
 @dataclass(frozen=True, order=True)
@@ -73,7 +77,9 @@ class Shape:
     """Whether further steps may take the samples of a token together where attention is locked."""
 
     light: bool = False
-    """On a CPU, compiled in less time and slower to run, by the factors below. The plan chooses it for little work of the recipe."""
+    """On a CPU, compiled in less time and slower to run, by the
+    factors below. The plan chooses it for little work of the recipe.
+    """
 
     def __post_init__(self) -> None:
         if not self.tile:
@@ -83,21 +89,26 @@ class Shape:
 
     @property
     def through_logits(self) -> bool:
-        """Whether further steps go through the logits of the vocabulary, and no sample needs its attention output h (d,).
+        """Whether further steps go through the logits of the
+        vocabulary, and no sample needs its attention output h (d,).
 
-        Not where embeddings are trained: rounding in the slopes by attention logits times w
-        would then be the gradient of keys that locked attention does not have.
+        Not where embeddings are trained: rounding in the slopes by attention logits
+        times w would then be the gradient of keys that locked attention does not have.
         """
         return not self.m and self.V <= 2 * self.d and not TRAINS.get(self.trains)
 
     @property
     def embedding_laws(self) -> dict[str, str]:
-        """Texts of the laws of its own embeddings by field; one where Z_in and Z_out have the same, none for those that share a program."""
+        """Texts of the laws of its own embeddings by field; one where
+        Z_in and Z_out have the same, none for those that share a program.
+        """
         return {name: text for name in ("embedding", "embedding_out") if (text := getattr(self, name))}
 
     @property
     def given_tables(self) -> tuple[str, ...]:
-        """Streams of the tables that are made on the host, z_in and z_out, which the program takes as arguments."""
+        """Streams of the tables that are made on the host,
+        z_in and z_out, which the program takes as arguments.
+        """
         laws = [find_law("embedding", text) for text in self.embedding_laws.values()]
         return tuple(name for name, law in zip(("z_in", "z_out"), laws[:1] + laws[-1:], strict=False) if law.on_host)
 

@@ -22,7 +22,9 @@ from .loops import gather, masked, over_vocabulary, token_counts, transposed_pro
 from .world import Trained, World, batch_of_step, centred, f32, token_shares, trained, values, zeros_dp
 
 LOCKED_NATS = 17.0
-"""Required lead in attention logit, beyond ln L: all other weights together are then under 2^-24 of the informative one's."""
+"""Required lead in attention logit, beyond ln L: all other
+weights together are then under 2^-24 of the informative one's.
+"""
 
 
 class Samples(Protocol):
@@ -46,7 +48,9 @@ class Samples(Protocol):
 
 
 def train(world: World, samples: Samples) -> Trained:
-    """The three steps of the recipe with bounds on their error, step 3 from the vocabulary alone where attention is locked."""
+    """The three steps of the recipe with bounds on their error,
+    step 3 from the vocabulary alone where attention is locked.
+    """
     G1, A, w_hat, phi2_step2 = _first_steps(world, samples)
     T = centred(world, world.e.Z_out)
     locked = is_locked(world, w_hat)
@@ -76,7 +80,8 @@ def _first_steps(world: World, samples: Samples) -> tuple[Array, Array, Array, A
 
 
 def softmax_errors(world: World, G1: Array, A: Array, T: Array, phi2_step2: Array, phi2_step3: Array) -> tuple[Array, Array]:
-    """Bounds on |A^T (p - 1/V)| in step 2 and |T^T (p - 1/V)| in step 3, means over samples relative to the r.m.s. norm of A[y], of T[y].
+    """Bounds on |A^T (p - 1/V)| in step 2 and |T^T (p - 1/V)| in step
+    3, means over samples relative to the r.m.s. norm of A[y], of T[y].
 
     A is Z_out G1, T is Z_out, both centred; phi2 is the mean of |phi|^2 over samples.
     The r.m.s. is that of labels y with the probabilities of their tokens. With x the
@@ -123,7 +128,9 @@ def is_locked(world: World, w_hat: Array) -> Array:
 
 
 def nats_ahead(world: World, scores: Scores) -> Array:
-    """The least lead of an informative token's attention logit over any other, whatever the tokens are (nats)."""
+    """The least lead of an informative token's attention
+    logit over any other, whatever the tokens are (nats).
+    """
     real = world.no_label == 0
     lowest = jnp.min(jnp.where(real, scores.token, f32(math.inf)))
     highest = jnp.max(jnp.where(real, scores.token, f32(-math.inf)))
@@ -131,7 +138,8 @@ def nats_ahead(world: World, scores: Scores) -> Array:
 
 
 def step3_locked(world: World, A: Array, T: Array, shares: Array | None) -> Array:
-    """G2 = 1/N sum_x n_x T^T (e_{pi x} - p_x) phi(v_x)^T: with locked attention a sample is its informative token. p_x is the softmax.
+    """G2 = 1/N sum_x n_x T^T (e_{pi x} - p_x) phi(v_x)^T: with locked
+    attention a sample is its informative token. p_x is the softmax.
 
     A is Z_out G1, T is Z_out. Centring them changes neither the softmax nor T^T (e -
     p). Where the bound on step 2 holds, logits are too small for exp to overflow, so

@@ -1,4 +1,5 @@
-"""The sums of the recipe over samples as they are drawn, a tile at a time, where predictions are uniform: float32.
+"""The sums of the recipe over samples as they are drawn,
+a tile at a time, where predictions are uniform: float32.
 
 `model/reference/steps.py` has the same steps to read. Rates are factored out: V1 = eta
 G1, w = gamma eta w_hat, V2 = eta G1 + gamma2 G2.
@@ -16,7 +17,9 @@ from .world import World, batch_of_step, centred, f32, in_value, zeros_dp
 
 
 def step1(world: World) -> tuple[Array, None]:
-    """G1 = 1/N sum_i (z_out(y_i) - mean z_out) phi(h_i)^T: predictions and attention are uniform at the start."""
+    """G1 = 1/N sum_i (z_out(y_i) - mean z_out) phi(h_i)^T:
+    predictions and attention are uniform at the start.
+    """
     run, e = world.run, world.e
     table = centred(world, e.Z_out)
 

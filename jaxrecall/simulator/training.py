@@ -1,9 +1,9 @@
 """Training: `recipe` takes the three steps, `further` those of an optimiser after them, or from zero.
 
 The recipe has rates of its own, and takes exact gradients or shortcuts (`forms`).
-Further steps are by an optimiser of optax, and the model is recorded now and then.
-They are ours, not the paper's. `model/reference/steps.py` and `descent.py` train the
-plain model.
+Further steps are by an optimiser of optax, and the model is recorded now and then. They
+are ours, not the paper's. `model/reference/steps.py` and `descent.py` train the plain
+model.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ GradientAt = Callable[[Parameters, Array], tuple[Parameters, Array]]
 
 
 def run(world: World) -> tuple[Trained, dict[str, Any]]:
-    """The model after the recipe, or untrained if the run starts from zero, and the raw metrics of the run."""
+    """The model after the recipe, or untrained if the
+    run starts from zero, and the raw metrics of the run.
+    """
     shape = world.shape
     if shape.pool:
         world = with_pools(world)
@@ -59,7 +61,9 @@ def recipe(world: World) -> Trained:
 
 
 def first_steps(world: World) -> tuple[Array, Array]:
-    """w_hat from steps 1 and 2 alone, and the bound on the error of step 2, which is 0 with exact gradients."""
+    """w_hat from steps 1 and 2 alone, and the bound on
+    the error of step 2, which is 0 with exact gradients.
+    """
     form = FORMS[world.shape.form]
     return (_exact_first_steps(world)[1], f32(0)) if form.exact else shortcut.first_steps(world, SAMPLES[form.samples])
 
@@ -83,7 +87,9 @@ def _exact_gradient(world: World, state: State, name: str, step: int) -> Array:
 
 
 def further(world: World, trained: Trained) -> dict[str, Any]:
-    """Raw metrics at every recorded step, each with a leading axis MAX_RECORDED; `trained` is the model after the recipe, or zero."""
+    """Raw metrics at every recorded step, each with a leading axis
+    MAX_RECORDED; `trained` is the model after the recipe, or zero.
+    """
     first = first_step(world.shape.start)
     candidates = jnp.array(recorded_steps(world.shape.start, MAX_STEPS), i32)
     fixed_w = trained.rate * trained.w
@@ -123,7 +129,9 @@ def exact_at(world: World, fixed_w: Array) -> GradientAt:
 
 
 def grouped_where_locked(world: World, fixed_w: Array) -> GradientAt:
-    """A function that computes the gradient from V weighted tokens where attention is locked, and from the samples elsewhere."""
+    """A function that computes the gradient from V weighted tokens
+    where attention is locked, and from the samples elsewhere.
+    """
     shares = locked.shares(world, i32(0))
 
     def gradient_at(params: Parameters, step: Array) -> tuple[Parameters, Array]:
@@ -162,7 +170,9 @@ def gradient_of_step(world: World, params: Parameters, fixed_w: Array, step: Arr
 
 
 ALL_ROUNDING = 2.0**-20
-"""A gradient of attention below this part of its largest terms is rounding in float32: 16 times the unit roundoff."""
+"""A gradient of attention below this part of its largest
+terms is rounding in float32: 16 times the unit roundoff.
+"""
 
 
 def zero_attention_if_rounding(world: World, params: Parameters, slope: Parameters) -> Parameters:

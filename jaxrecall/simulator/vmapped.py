@@ -1,4 +1,6 @@
-"""A function of a point and a key over several runs: compiled and vmapped, or called for one run after the other."""
+"""A function of a point and a key over several runs:
+compiled and vmapped, or called for one run after the other.
+"""
 
 from __future__ import annotations
 
@@ -23,19 +25,24 @@ Words = Sequence[tuple[int, int, int]]
 
 
 def run_key(words: jax.Array) -> jax.Array:
-    """The key of a run from its three words: that of our own runs with this root seed and seed, where streams are common."""
+    """The key of a run from its three words: that of our own
+    runs with this root seed and seed, where streams are common.
+    """
     root, seed, stream = words
     common = jax.random.fold_in(jax.random.key(root), seed)
     return jnp.where(stream == 0, common, jax.random.fold_in(common, stream))
 
 
 def arguments(traced: Mapping[str, tuple[str, Sequence[Any]]], words: Words) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """The traced fields of runs and their words as arrays, leading axis n; `traced` has the type and the values of each field."""
+    """The traced fields of runs and their words as arrays, leading
+    axis n; `traced` has the type and the values of each field.
+    """
     return {name: np.array(values, DTYPES[kind]) for name, (kind, values) in traced.items()}, np.array(words, np.uint32)
 
 
 def compiled(fn: Callable[..., Any], static: Mapping[str, Any], columns: Sequence[str], given: Any, precision: str) -> Any:
-    """The compiled function of arguments such as `given`, which returns the columns of n runs by name, each (n,).
+    """The compiled function of arguments such as `given`,
+    which returns the columns of n runs by name, each (n,).
 
     Args:
         fn: a function of one point and its key.

@@ -1,4 +1,5 @@
-"""One run on the device: the arguments of its program, the frozen part that it draws from them, and what training makes of it.
+"""One run on the device: the arguments of its program, the frozen
+part that it draws from them, and what training makes of it.
 
 All is float32, padded to a shape.
 """
@@ -35,7 +36,9 @@ class TokenLaws(eqx.Module):
     shares: Float32[Any, "*runs laws V"]
     """Probabilities."""
     groups: Int32[Any, "*runs 2 V"]
-    """1 for informative tokens of the rarer half, and of the most frequent tenth: `laws.tokens.rare_and_frequent`."""
+    """1 for informative tokens of the rarer half, and of the
+    most frequent tenth: `laws.tokens.rare_and_frequent`.
+    """
 
 
 class Arguments(eqx.Module):
@@ -140,7 +143,9 @@ RATES: dict[str, Callable[[Point], float]] = {
     "lr": lambda p: min(p.lr or 0.0, 3e38),
     "lr_attention": lambda p: min(p.lr_attention or 0.0, 3e38),
 }
-"""Products and ratios of the rates, formed in float64 and held to the range of float32; and N, which may exceed int32."""
+"""Products and ratios of the rates, formed in float64 and
+held to the range of float32; and N, which may exceed int32.
+"""
 
 DRAWN: dict[str, Callable[[Point], int]] = {
     "drawn_samples": lambda p: -1 if "samples" in p.in_the_limit else min(p.N, MAX_INT),
@@ -171,7 +176,9 @@ IDLE = Run(Point(V=2, N=1, d=1, L=1, n_test=1), 0)
 
 
 class Pools(eqx.Module):
-    """The samples of the three gradient steps of a point with a pool; those of later steps are unused unless batches are fresh."""
+    """The samples of the three gradient steps of a point with a
+    pool; those of later steps are unused unless batches are fresh.
+    """
 
     noise: Float32[Array, "3 K V"]
     """How often each token occurs in each sequence of the pool."""
@@ -200,10 +207,14 @@ class World(eqx.Module):
     pools: Pools | None = None
     noise_tokens: NoiseTokens | None = None
     vmapped: bool = eqx.field(static=True, default=False)
-    """Whether runs are mapped along the axis `loops.RUNS`, as on an accelerator, and not one after the other."""
+    """Whether runs are mapped along the axis `loops.RUNS`,
+    as on an accelerator, and not one after the other.
+    """
 
     def tokens(self, blocks: keys.Addresses, position: Array | int) -> Array:
-        """(..., 512 * count) int32: tokens at each `position` of the samples of `blocks`, by the law of the run; 0 is informative."""
+        """(..., 512 * count) int32: tokens at each `position` of the
+        samples of `blocks`, by the law of the run; 0 is informative.
+        """
         return task.tokens(blocks, position, self.run.V, self.run.token_laws and self.run.token_laws.tables)
 
 

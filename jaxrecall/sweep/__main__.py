@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 if __name__ == "__main__":  # before the imports below, which take long
-    from ..process import start
+    from ..cli.process import start
 
     start("jaxrecall.sweep.__main__")
 
@@ -16,9 +16,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ..cli import Parser, answer, called
+from ..cli.command import Parser, answer, called
+from ..cli.process import INTERRUPTED, USAGE, Interrupts
 from ..errors import Refused, StoreError, UsageError, in_one_line
-from ..process import INTERRUPTED, USAGE, Interrupts
 from ..simulator.shape import Shape
 from . import shard as sharding
 from .api import import_paths
@@ -118,7 +118,9 @@ def _sweep(job: Job, by: Engine, paths: tuple[str, ...], events: Events | None, 
 
 
 def _picture(job: Job, events: Events | None) -> None:
-    """Draws the runs of this grid at their last step, and prints a table of them unless the output is JSON events."""
+    """Draws the runs of this grid at their last step, and
+    prints a table of them unless the output is JSON events.
+    """
     import pandas as pd
 
     curves = import_module(FIGURE)

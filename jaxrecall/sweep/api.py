@@ -1,4 +1,6 @@
-"""A grid run from Python: the job that the command line would carry out, with rows in a folder or in memory."""
+"""A grid run from Python: the job that the command line
+would carry out, with rows in a folder or in memory.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,9 @@ from typing import Any
 
 import pandas as pd
 
-from ..cli import called
+from ..cli.command import called
+from ..cli.process import Interrupts
 from ..errors import Interrupted, RunFailed, StoreError, UsageError, expect, shown
-from ..process import Interrupts
 from .files import local_path, read_json
 from .grid import Grid, GridLike, as_grid
 from .running.job import Job, carry_out, prepare
@@ -39,7 +41,8 @@ def run(
     progress: bool = True,
     simulator: Simulator | str | None = None,
 ) -> pd.DataFrame:
-    """Runs every point and seed of a grid and returns their rows, as `load` does: one a run, or one for each recorded step.
+    """Runs every point and seed of a grid and returns their rows,
+    as `load` does: one a run, or one for each recorded step.
 
     Args:
         grid: a dict with the keys of a grid file, the path of a grid file, a `Point`,
@@ -129,7 +132,8 @@ def _check(workers: Any, simulator: Any, out: Any) -> None:
 
 
 def thresholds(source: pd.DataFrame | str | os.PathLike[str]) -> pd.DataFrame:
-    """What a search found: for each cell and theta the critical value, its 95 % interval, and how the search of that cell ended.
+    """What a search found: for each cell and theta the critical
+    value, its 95 % interval, and how the search of that cell ended.
 
     Args:
         source: the table that `run` returned for a grid with a `search`, or the results

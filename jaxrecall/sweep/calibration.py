@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from ..cli import cache_folder
+from ..cli.command import cache_folder
 from ..model.training import TRAINS
 from ..simulator.forms import FORMS
 from ..simulator.shape import LIGHT_COMPILE, Shape
@@ -36,7 +36,9 @@ TRAINING_COMPILE = 1.7
 
 @dataclass(frozen=True)
 class Rates:
-    """Operations per second of a run on one core, with the fields of Amounts; and the seconds to compile or load a program."""
+    """Operations per second of a run on one core, with the fields
+    of Amounts; and the seconds to compile or load a program.
+    """
 
     runs: float = 700.0
     normals: float = 2.0e8
@@ -97,7 +99,9 @@ REMEMBERED = 64
 
 
 def node_cache() -> str:
-    """A cache folder on this node's own disk, for workers whose home may be on the network; none if another user holds its name."""
+    """A cache folder on this node's own disk, for workers whose
+    home may be on the network; none if another user holds its name.
+    """
     folder = Path(tempfile.gettempdir(), f"jaxrecall-{os.getuid()}")
     with suppress(OSError):
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -108,7 +112,9 @@ def node_cache() -> str:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was measured on this machine: its rates, the programs that are already compiled, and the times that the rates explain."""
+    """What was measured on this machine: its rates, the programs
+    that are already compiled, and the times that the rates explain.
+    """
 
     rates: Rates = Rates()
     programs: frozenset[Shape] = frozenset()
@@ -152,7 +158,9 @@ class Calibration:
 
     @staticmethod
     def kept() -> Calibration:
-        """What was kept last by this version, or the default rates and no programs. Programs of other fields are left out."""
+        """What was kept last by this version, or the default rates
+        and no programs. Programs of other fields are left out.
+        """
         path = _calibration_file()
         with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
             known = read_json(path) if path else {}

@@ -25,7 +25,9 @@ TILE = 4 * BLOCK
 """Samples per iteration of most programs."""
 
 OTHER_RUN = 7
-"""Nobody knows what a run of another simulator costs: it counts as so many of ours that do nothing, 0.01 s."""
+"""Nobody knows what a run of another simulator costs:
+it counts as so many of ours that do nothing, 0.01 s.
+"""
 
 
 class Amounts(NamedTuple):
@@ -191,7 +193,9 @@ def _recipe(shape: Shape, work: Work) -> Amounts:
 
 
 def _softmax(shape: Shape, samples: int, steps: int) -> Amounts:
-    """The exact softmax of samples in some of the steps 2 and 3; that of all pairs of a pool is formed twice, once for the way back."""
+    """The exact softmax of samples in some of the steps 2 and 3; that
+    of all pairs of a pool is formed twice, once for the way back.
+    """
     return Amounts(exponentials=steps * samples * shape.V, flops=steps * samples * 4 * (shape.V + shape.m) * shape.d)
 
 
@@ -244,7 +248,9 @@ def _further_steps(shape: Shape, work: Work) -> Amounts:
 
 
 def peak_bytes(shape: Any) -> int:
-    """Estimated peak memory of a run: tables, and what a tile of samples holds at once. Compilers reserve less, by up to eight times."""
+    """Estimated peak memory of a run: tables, and what a tile of
+    samples holds at once. Compilers reserve less, by up to eight times.
+    """
     if not isinstance(shape, Shape):
         return 0
     V, d, m, K, p = shape.V, shape.d, shape.m, shape.pool, shape.m or shape.d

@@ -1,4 +1,6 @@
-"""Files of a results folder: where they lie, how they are written whole or not at all, and what can go wrong with them."""
+"""Files of a results folder: where they lie, how they are
+written whole or not at all, and what can go wrong with them.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +31,16 @@ MAX_DEPTH = 100
 """Lists and mappings inside each other in a JSON file, at most."""
 
 MAX_BYTES = 2**26
-"""Size of a JSON file, at most: the record of a failure lists its runs, which may be hundreds of thousands."""
+"""Size of a JSON file, at most: the record of a failure
+lists its runs, which may be hundreds of thousands.
+"""
 
 
 def atomic_write(
     path: Path, data: Any, staging: Path | None = None, sync: bool = False, check: Callable[[Path], None] = lambda temporary: None
 ) -> None:
-    """Writes `data`, bytes or a buffer, to a temporary file and renames that to `path`. A failure leaves the old file, or none.
+    """Writes `data`, bytes or a buffer, to a temporary file and
+    renames that to `path`. A failure leaves the old file, or none.
 
     The temporary file is hidden beside `path`, or in the folder `staging` on the same
     file system. Its name is its own, so any number of processes may write one path.
@@ -64,7 +69,9 @@ def atomic_write(
 
 
 def read_json(path: Path) -> Any:
-    """The contents of a JSON file; raises OSError, and ValueError for what is no JSON, or beyond MAX_BYTES or MAX_DEPTH."""
+    """The contents of a JSON file; raises OSError, and ValueError
+    for what is no JSON, or beyond MAX_BYTES or MAX_DEPTH.
+    """
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):  # a pipe would wait forever, a device may have no end
         raise ValueError("not a regular file")
@@ -98,7 +105,9 @@ _ADVICE = {
 
 
 def local_path(path: str | Path) -> Path:
-    """The path that a plain path or a file:// URL names; raises StoreError for any other URL, and for a null character."""
+    """The path that a plain path or a file:// URL names; raises
+    StoreError for any other URL, and for a null character.
+    """
     if "\0" in unquote(str(path)) and ("\0" in str(path) or str(path).startswith("file://")):
         raise StoreError(f"{shown(str(path))}: holds a null character; allowed: a path without one")
     scheme, separator, _ = str(path).partition("://")
@@ -167,7 +176,9 @@ def no_rows(paths: list[Path], unreadable: Unreadable) -> StoreError:
 
 @contextmanager
 def storage_errors(path: Path, so_far: str = "finished parts are kept, the same command resumes from there") -> Iterator[None]:
-    """Turns an OSError into a StoreError that names the path, the error, what to do, and what there is so far."""
+    """Turns an OSError into a StoreError that names the
+    path, the error, what to do, and what there is so far.
+    """
     try:
         yield
     except OSError as error:

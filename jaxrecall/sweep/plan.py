@@ -69,7 +69,9 @@ class Plan:
 
     @property
     def without_chunks(self) -> Plan:
-        """What a process needs to run some of the chunks: a few numbers, while a plan may hold millions of runs."""
+        """What a process needs to run some of the chunks: a
+        few numbers, while a plan may hold millions of runs.
+        """
         return replace(self, chunks=())
 
     @property
@@ -191,7 +193,9 @@ def _estimated(groups: dict[Shape, list[Member]], known: Calibration) -> tuple[t
 
 
 def program_for(point: Any, program: Any) -> Any:
-    """The program of these sizes for a point, which may need another form; that of another simulator serves as it is."""
+    """The program of these sizes for a point, which may need
+    another form; that of another simulator serves as it is.
+    """
     if not isinstance(program, Shape):
         return program
     return replace(Shape.sized(point, program.V, program.d, program.m), light=program.light)

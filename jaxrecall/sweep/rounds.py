@@ -34,7 +34,9 @@ ROUND_SECONDS = 0.03
 """What planning, saving and learning take in a round, besides its runs."""
 
 CHECKED = ("d", "m", "V", "L")
-"""Axes besides those with `rises` whose direction is checked where accuracy is beyond theta at the first level."""
+"""Axes besides those with `rises` whose direction is
+checked where accuracy is beyond theta at the first level.
+"""
 
 TIER = 8
 """There is at most one program for each such factor in the levels, besides those that pay near a crossing."""
@@ -79,7 +81,9 @@ class Cell:
         return self.points[next((top for top in self.tiers if top >= level), self.tiers[-1])]
 
     def settle(self, level: float) -> None:
-        """Moves `home` beyond a level that lies above it, a quarter of an octave, so that it seldom moves again."""
+        """Moves `home` beyond a level that lies above it, a
+        quarter of an octave, so that it seldom moves again.
+        """
         if level > self.home:
             self.home = next((above for above in self.points if above >= level * 2**0.25), self.tiers[-1])
 
@@ -189,7 +193,9 @@ class Rounds:
 
     @cached_property
     def _programs(self) -> dict[Any, Any]:
-        """The program of each tier, by its point. They depend on the cells alone, so that every call decides the same."""
+        """The program of each tier, by its point. They depend
+        on the cells alone, so that every call decides the same.
+        """
         programs: dict[Any, Any] = {}
         for tops in zip_longest(*(reversed(cell.tiers) for cell in self.cells)):
             points = dict.fromkeys(cell.points[top] for cell, top in zip(self.cells, tops, strict=True) if top)
@@ -206,7 +212,9 @@ class Rounds:
         return make_plan(runs, calibration=calibration, limit=self._limit, settings=self._settings, simulator=self.simulator, **programs)
 
     def _program(self, point: Any) -> Any:
-        """That of a point of the pending runs: of its tier, or near the crossing one of its own where that pays."""
+        """That of a point of the pending runs: of its tier,
+        or near the crossing one of its own where that pays.
+        """
         cell, level, home = self._homes[point]
         if home and not self._pad_to:
             program, own = self._programs[cell.tier(home)], self.simulator.program(cell.points[home])
@@ -235,13 +243,17 @@ class Rounds:
         return self._cost([(cell, len(cell.points) // 2, max(RUNS_PER_CELL - len(cell.search.accuracy), 1)) for cell in left])[0]
 
     def worst_case(self) -> tuple[int, float, float]:
-        """Runs, flops and seconds of the worst case of what is left: all that the cells may still use, at the largest level."""
+        """Runs, flops and seconds of the worst case of what is left:
+        all that the cells may still use, at the largest level.
+        """
         left = [(cell, -1, self.search.max_runs - len(cell.search.accuracy)) for cell in self.cells if not cell.search.result]
         seconds, flops = self._cost(left)
         return sum(n for *_, n in left), flops, seconds
 
     def _cost(self, runs: Sequence[tuple[Cell, int, int]]) -> tuple[float, float]:
-        """Wall time of so many runs of each cell at one of its levels, if some are rejected by an error bound, and their operations."""
+        """Wall time of so many runs of each cell at one of its levels,
+        if some are rejected by an error bound, and their operations.
+        """
         known, programs = Calibration.kept(), set[Any]()
         seconds, flops = ROUNDS * ROUND_SECONDS if runs else 0.0, 0.0
         for cell, i, n in runs:
@@ -270,7 +282,9 @@ class Rounds:
         return {name: value for name, value in cell.point.as_given().items() if name not in (self.axis, *cell.following)}
 
     def table(self) -> list[dict[str, Any]]:
-        """One entry per cell and theta: the crossing and its interval (null if there is none), the outcome, and the cost."""
+        """One entry per cell and theta: the crossing and its
+        interval (null if there is none), the outcome, and the cost.
+        """
         return [self._entry(cell) for cell in self.cells]
 
     def _entry(self, cell: Cell) -> dict[str, Any]:

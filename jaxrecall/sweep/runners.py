@@ -1,4 +1,6 @@
-"""Runs in this process: those of a plan, of our simulator with several batches always in progress, or of one of a user; and single ones."""
+"""Runs in this process: those of a plan, of our simulator with several
+batches always in progress, or of one of a user; and single ones.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ each combination of static fields has one program."""
 BATCH_SECONDS = 0.25
 ANNOUNCED_SECONDS = 10.0
 SMALL_ETA = 1e-6
-"""With this rate of step 1, that of the shipped studies, predictions are as good as uniform in all three gradients; docs/running.md."""
+"""With this rate of step 1, that of the shipped studies, predictions
+are as good as uniform in all three gradients; docs/running.md.
+"""
 
 
 Costs = dict[Run, float]
@@ -95,7 +99,9 @@ class BatchRunner:
                     self.remarks.message(f"program {shape}: out of memory with {width} runs at a time; continuing with {self.width[shape]}")
 
     def _announce(self, shape: Shape, runs: list[Run]) -> None:
-        """Says that runs were rejected by an error bound where they take long: no estimate before has counted them."""
+        """Says that runs were rejected by an error bound where
+        they take long: no estimate before has counted them.
+        """
         seconds = sum(self.plan.seconds_of(run, shape) for run in runs) / cores()
         if seconds > ANNOUNCED_SECONDS:
             hint = f"; a smaller eta may allow it, as {SMALL_ETA:g}" if any(run.point.eta > SMALL_ETA for run in runs) else ""
@@ -214,7 +220,9 @@ class CustomRunner:
             return Failure.of(error)
 
     def _arguments(self, runs: list[Run]) -> Any:
-        """What a program takes for these runs; the last one is repeated where they are fewer than are vmapped."""
+        """What a program takes for these runs; the last one
+        is repeated where they are fewer than are vmapped.
+        """
         padded = runs + [runs[-1]] * (self.width - len(runs))
         traced = {name: str(f.type) for name, f in self.simulator.fields.items() if f.metadata["kind"] == "traced"}
         values = {name: (kind, [getattr(run.point, name) for run in padded]) for name, kind in traced.items()}
@@ -334,7 +342,9 @@ def _check_memory(point: Point) -> None:
 
 
 def _rows(point: Point, runs: Sequence[Run]) -> list[list[Row]]:
-    """The rows of runs of one point, in their order. Those that a bound rejects run once more, in the exact form."""
+    """The rows of runs of one point, in their order. Those
+    that a bound rejects run once more, in the exact form.
+    """
     from ..simulator import program
 
     found: dict[Run, Metrics] = {}

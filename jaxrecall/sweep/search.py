@@ -46,7 +46,9 @@ REACH = np.log(2) + 1e-9
 
 HALF_OCTAVE = float(np.log(2) / 2)
 STRAIGHT = 0.25
-"""Width of an interval beside which a straight line over an octave is good enough: along d, m, V and L it is off by 2 to 5 %."""
+"""Width of an interval beside which a straight line over an
+octave is good enough: along d, m, V and L it is off by 2 to 5 %.
+"""
 
 MIN_SLOPE = 0.1  # of logit accuracy in x: a flatter curve crosses anywhere
 MIN_INTERVAL_SEEDS = 4  # for an interval at all
@@ -83,7 +85,9 @@ class Target:
     seeds: Sequence[int]  # in the order in which they are used
     rises: bool = True
     checks: bool = False
-    """Whether a cell without a crossing also compares its ends, to notice that accuracy runs the other way."""
+    """Whether a cell without a crossing also compares
+    its ends, to notice that accuracy runs the other way.
+    """
 
     farthest: float = HALF_OCTAVE
     """How far from the crossing levels are tried, in ln of the level."""
@@ -201,7 +205,9 @@ class CellSearch:
         return float(np.mean([self.accuracy[step] for step in steps]))  # type: ignore[arg-type]
 
     def _mean_at(self, k: int) -> Generator[list[Step], None, float]:
-        """Mean accuracy at a level, over as many seeds as are needed to distinguish it from theta, at most SEARCH_MIN_SEEDS."""
+        """Mean accuracy at a level, over as many seeds as are needed
+        to distinguish it from theta, at most SEARCH_MIN_SEEDS.
+        """
         mean = math.nan
         for n in (END_SEEDS, SEARCH_MIN_SEEDS):
             yield [(k, seed) for seed in self.target.seeds[:n]]
@@ -212,7 +218,9 @@ class CellSearch:
         return mean
 
     def _slope(self, k: int, other: int) -> Generator[list[Step], None, tuple[float, float]]:
-        """Where the line through the mean accuracies at two levels crosses theta, and its slope. Notes where it falls for sure."""
+        """Where the line through the mean accuracies at two levels
+        crosses theta, and its slope. Notes where it falls for sure.
+        """
         if k == other:
             return self._log(k), 1.0  # nothing tells whether it rises
         before, after = ([(i, seed) for seed in self.target.seeds[:END_SEEDS]] for i in (k, other))
@@ -222,7 +230,9 @@ class CellSearch:
         return line((self._log(k), self._mean(before), self._log(other), self._mean(after)), self.theta)
 
     def _lacking(self, centre: float, slope: float | None, seeds: Sequence[int]) -> list[Step]:
-        """The steps that the seeds lack: one level on either side of the centre, near the most informative distance."""
+        """The steps that the seeds lack: one level on either
+        side of the centre, near the most informative distance.
+        """
         away = max(round(distance(slope, self.target.farthest) / math.log(2) * PER_OCTAVE), 1)
         above = min([k for k in self.ks[1:] if k >= centre] or self.ks[-1:], key=lambda k: (abs(k - centre - away), k))
         below = min([k for k in self.ks[:-1] if k < min(centre, above)] or self.ks[:1], key=lambda k: (abs(k - centre + away), -k))
@@ -238,7 +248,9 @@ class CellSearch:
 
 
 class Threshold(NamedTuple):
-    """ln of the level x where mean accuracy crosses theta, -inf or inf where all of it lies above or below; 95 % interval; seeds used."""
+    """ln of the level x where mean accuracy crosses theta, -inf or inf
+    where all of it lies above or below; 95 % interval; seeds used.
+    """
 
     log_x: float
     lo: float = -np.inf
@@ -293,7 +305,9 @@ def threshold(log_x: Any, seed: Any, accuracy: Any, theta: float, farthest: floa
 
 
 def _rough_crossing(x: Any, table: Any, theta: float) -> float:
-    """Where the mean accuracy of a level, made to rise, crosses, by interpolation; -inf or inf where all of it lies above or below."""
+    """Where the mean accuracy of a level, made to rise, crosses, by
+    interpolation; -inf or inf where all of it lies above or below.
+    """
     count = (~np.isnan(table)).sum(0)
     mean = isotonic_regression(np.nansum(table, 0) / count, weights=count).x
     if mean[-1] < theta or mean[0] >= theta:
@@ -303,7 +317,9 @@ def _rough_crossing(x: Any, table: Any, theta: float) -> float:
 
 
 def line(points: Any, theta: float) -> tuple[Any, Any]:
-    """Where the line through (x_-, a_-) and (x_+, a_+) crosses, and its slope, in logit accuracy against x."""
+    """Where the line through (x_-, a_-) and (x_+, a_+)
+    crosses, and its slope, in logit accuracy against x.
+    """
     x_below, a_below, x_above, a_above = points
     low, high = (logit(np.clip(a, EDGE, 1 - EDGE)) for a in (a_below, a_above))
     slope = (high - low) / (x_above - x_below)
@@ -312,7 +328,9 @@ def line(points: Any, theta: float) -> tuple[Any, Any]:
 
 
 def distance(slope: float | None, most: float) -> float:
-    """How far from the crossing, in x, a level is most informative: a logit of accuracy, but not farther than `most`."""
+    """How far from the crossing, in x, a level is most
+    informative: a logit of accuracy, but not farther than `most`.
+    """
     return min(1 / slope, most) if slope else most
 
 

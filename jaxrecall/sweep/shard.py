@@ -1,4 +1,5 @@
-"""The share of a grid's runs that a process has: by --shard i/n, as a task of a Slurm array, or as a process of JAX.
+"""The share of a grid's runs that a process has: by --shard
+i/n, as a task of a Slurm array, or as a process of JAX.
 
 A share depends on the grid alone, not on finished runs or measured rates. So processes
 that start at different times, on different machines, neither miss a run nor run one
@@ -73,7 +74,9 @@ def chosen(given: str | None, environment: Mapping[str, str] = os.environ) -> Sh
 
 
 def without_shard(command: str) -> str:
-    """The command without its --shard, which resumes the whole grid. Any unique beginning of the flag counts, as for argparse."""
+    """The command without its --shard, which resumes the whole
+    grid. Any unique beginning of the flag counts, as for argparse.
+    """
     return re.sub(r" --sh(?:a(?:rd?)?)?[ =](?:jax|\d+/\d+)(?!\S)", "", command)
 
 
@@ -86,7 +89,9 @@ def _parsed(text: str, name: str, source: str) -> Shard:
 
 
 def _of_slurm(environment: Mapping[str, str]) -> Shard | None:
-    """The task of a Slurm array, whose numbers may start anywhere; its step must be 1, or shares would be missing."""
+    """The task of a Slurm array, whose numbers may start
+    anywhere; its step must be 1, or shares would be missing.
+    """
     task, count, first, last = (environment.get(f"SLURM_ARRAY_TASK_{name}") for name in ("ID", "COUNT", "MIN", "MAX"))
     if task is None or count is None:
         return None
@@ -102,7 +107,9 @@ def _of_slurm(environment: Mapping[str, str]) -> Shard | None:
 
 
 def _of_process(environment: Mapping[str, str]) -> Shard | None:
-    """The process of JAX: as JAX has it where the caller has started jax.distributed, else as in the environment."""
+    """The process of JAX: as JAX has it where the caller
+    has started jax.distributed, else as in the environment.
+    """
     jax = sys.modules.get("jax")
     if jax and jax.distributed.is_initialized():
         index, count = jax.process_index(), jax.process_count()
@@ -114,7 +121,8 @@ def _of_process(environment: Mapping[str, str]) -> Shard | None:
 
 
 def _of_jax(environment: Mapping[str, str]) -> Shard | None:
-    """Starts jax.distributed, which finds its processes on TPU slices, under Slurm, MPI and Kubernetes, and shuts it down again.
+    """Starts jax.distributed, which finds its processes on TPU
+    slices, under Slurm, MPI and Kubernetes, and shuts it down again.
 
     Only the index is needed. If it kept running, it would end every process when one
     dies, and the first would wait for the last.

@@ -1,4 +1,6 @@
-"""What the engine asks of a simulator: that of this package, and one of a user, a function of a point and a random key."""
+"""What the engine asks of a simulator: that of this package,
+and one of a user, a function of a point and a random key.
+"""
 
 from __future__ import annotations
 
@@ -150,7 +152,9 @@ class Simulator:
 
     @property
     def name(self) -> str:
-        """module:name. The module of a script is its file, so that the script and a grid file that names it share rows."""
+        """module:name. The module of a script is its file, so
+        that the script and a grid file that names it share rows.
+        """
         if not self._name:
             module: Any = sys.modules.get(self._module)
             file = getattr(module, "__file__", None) if self._module == "__main__" else None
@@ -240,7 +244,9 @@ class CustomPoint:
 
     @cached_property
     def point_id(self) -> str:
-        """16 hex digits: a hash of the simulator, its version and all fields, floats to 12 significant digits."""
+        """16 hex digits: a hash of the simulator, its version
+        and all fields, floats to 12 significant digits.
+        """
         values = {name: f"{value:.12g}" if isinstance(value, float) else value for name, value in self.as_given().items()}
         named = {"simulator": self.simulator.name, "version": self.simulator.version, "fields": values}
         return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,4 +1,5 @@
-"""What the gradient at initialization tells about the permutation pi, and what bounds recall however long a model trains.
+"""What the gradient at initialization tells about the permutation
+pi, and what bounds recall however long a model trains.
 
 Ours, not the paper's: docs/theory.md, sections 7 and 8.
 """
@@ -13,7 +14,8 @@ from .model import Model, check_N, check_theta
 
 
 def information(model: Model, N: float) -> float:
-    """Information (nats) of the initial gradient on pi, as if it were a Gaussian channel; docs/theory.md, section 7.1.
+    """Information (nats) of the initial gradient on pi, as if
+    it were a Gaussian channel; docs/theory.md, section 7.1.
 
     Raises TheoryError but for gaussian embeddings, m = 0, one batch and the trigger in
     the value path.
@@ -26,7 +28,8 @@ def information(model: Model, N: float) -> float:
 
 
 def fano_ceiling(model: Model, N: float) -> float:
-    """Largest expected fraction of pi that any decoder recovers from that `information`; docs/theory.md, section 7.2.
+    """Largest expected fraction of pi that any decoder recovers
+    from that `information`; docs/theory.md, section 7.2.
 
     Raises TheoryError as `information` does.
     """
@@ -36,7 +39,8 @@ def fano_ceiling(model: Model, N: float) -> float:
 
 
 def matched_filter_accuracy(model: Model, N: float) -> float:
-    """Fraction of pi that argmax_u z_out(u)^T G z_in(v) recovers, the column `step1_memory_accuracy`; docs/theory.md, section 7.3.
+    """Fraction of pi that argmax_u z_out(u)^T G z_in(v) recovers,
+    the column `step1_memory_accuracy`; docs/theory.md, section 7.3.
 
     Raises TheoryError but for m = 0 and embeddings that overlap.
     """
@@ -69,5 +73,7 @@ def seen_N(model: Model, theta: float = 0.5) -> float:
 
 
 def parameters_per_bit(model: Model) -> float:
-    """Parameters of V_mat, d^2 or d m with an MLP, over the log2 V! bits of the permutation; docs/theory.md, section 8."""
+    """Parameters of V_mat, d^2 or d m with an MLP, over the
+    log2 V! bits of the permutation; docs/theory.md, section 8.
+    """
     return model.d * (model.m or model.d) / float(gammaln(model.V + 1) / np.log(2))

@@ -1,4 +1,6 @@
-"""Sizes at which the accuracy of theory crosses a value, and what limits it. Ours, not the paper's: docs/theory.md, section 5."""
+"""Sizes at which the accuracy of theory crosses a value, and
+what limits it. Ours, not the paper's: docs/theory.md, section 5.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ FALLING = ("V", "L")
 
 
 def critical_N(model: Model, theta: float = 0.5) -> float:
-    """Smallest N (samples) at which `accuracy` reaches theta (fraction), inf if it never does; docs/theory.md, section 5.1.
+    """Smallest N (samples) at which `accuracy` reaches theta
+    (fraction), inf if it never does; docs/theory.md, section 5.1.
 
     Derived, with no fitted constant. Its error against simulations is in the same
     section. Raises TheoryError.

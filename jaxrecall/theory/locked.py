@@ -1,4 +1,5 @@
-"""Recall by a model whose attention is locked on the informative token. Ours, not the paper's: docs/theory.md, section 3.
+"""Recall by a model whose attention is locked on the informative
+token. Ours, not the paper's: docs/theory.md, section 3.
 
 Step 3 then sees the samples through their label counts alone. An *attention key* is
 what attention reads for a token, z_in(v), with z_trig where the trigger is in the value
@@ -63,7 +64,8 @@ def locked_accuracy(model: Model, N: float, stray: float = 0.0, stored: float = 
 
 
 def recall(model: Model, N: float, k: KeyOverlaps, stray: float, stored: float = 1.0) -> float:
-    """Fraction of the stored vocabulary that label counts and random embeddings let a model recall whose key overlaps are `k`.
+    """Fraction of the stored vocabulary that label counts and
+    random embeddings let a model recall whose key overlaps are `k`.
 
     `stray` is the summed square weight, per sample, of tokens that occur with a label
     where they do not belong, over N times the square weight of the right token.
@@ -105,14 +107,18 @@ def recall(model: Model, N: float, k: KeyOverlaps, stray: float, stored: float =
 
 @lru_cache(maxsize=64)
 def output_embeddings(d: int, moments: Moments) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """At the nodes, (NODES,) each: |z_out(v)|^2, the own logit's standard normal, and |Q|^2 over its mean but for the own label."""
+    """At the nodes, (NODES,) each: |z_out(v)|^2, the own logit's
+    standard normal, and |Q|^2 over its mean but for the own label.
+    """
     u = nodes()
     xi = ndtri(u.own_logit) if moments.random_length else np.sqrt(d) * cosine(u.own_logit, d)
     return squared_length(u.label_length, d, moments), xi, chi_square(u.rest_length, d)
 
 
 def orthogonal_accuracy(model: Model, N: float) -> float:
-    """Attention-only with orthogonal embeddings: the logits of v are the counts, its own doubled by the trigger's share."""
+    """Attention-only with orthogonal embeddings: the logits of
+    v are the counts, its own doubled by the trigger's share.
+    """
     V = model.V
     if not model.trigger_in_value:
         return -float(np.expm1((N + 1) * np.log1p(-1 / V)))
@@ -140,7 +146,8 @@ def _key_overlaps(d: int, m: int, moments: Moments, trigger_in_value: bool, acti
 
 
 def _feature_overlaps(A: np.ndarray, B: np.ndarray, X: np.ndarray, d: int, m: int, moments: Moments, activation: str) -> KeyOverlaps:
-    """The same behind an MLP, from A = |z_in(v)|^2, B = |z_trig|^2 (0 out of the value path) and X = z_in(v) . z_trig.
+    """The same behind an MLP, from A = |z_in(v)|^2,
+    B = |z_trig|^2 (0 out of the value path) and X = z_in(v) . z_trig.
 
     A few neurons are drawn one by one: their sum is far from normal. Of more than
     NEURONS, the deviation of those from the mean counts.
@@ -149,7 +156,9 @@ def _feature_overlaps(A: np.ndarray, B: np.ndarray, X: np.ndarray, d: int, m: in
     to_trigger, to_key = np.sqrt(B)[:, None], np.sqrt(np.maximum(A[:, None] - tilt**2, 0))
 
     def means(along: np.ndarray, across: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        """Means over neurons, from their W_in along z_trig and along the rest of the key: own, shared, finite-width spread, F_jk."""
+        """Means over neurons, from their W_in along z_trig and along
+        the rest of the key: own, shared, finite-width spread, F_jk.
+        """
         v = value_and_slope(activation, (to_trigger + tilt) * along + to_key * across, np, erf)[0]
         e, variance, third = other_tokens(activation, to_trigger * along)
         x, y = ([1, g, g * g - 1, g**3 - 3 * g] for g in (along, across))
@@ -179,14 +188,17 @@ HERMITE = ((1, 0), (0, 1), (2, 0), (1, 1), (0, 2), (3, 0), (2, 1), (1, 2), (0, 3
 
 @cache
 def drawn_neurons() -> np.ndarray:
-    """(2, NODES, NEURONS) rows of W_in along z_trig and along the rest of a key: of each neuron a Latin hypercube over the nodes."""
+    """(2, NODES, NEURONS) rows of W_in along z_trig and along the
+    rest of a key: of each neuron a Latin hypercube over the nodes.
+    """
     rng = np.random.default_rng(0)
     strata = rng.permuted(np.tile(np.arange(NODES)[:, None], 2 * NEURONS), axis=0)
     return ndtri((strata + rng.random(strata.shape)) / NODES).reshape(NODES, 2, NEURONS).swapaxes(0, 1)
 
 
 def other_tokens(activation: str, y: np.ndarray) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
-    """E He_k(g) act(y + g) for k = 0 to 3, and the second and third central moments of act(y + g), with g ~ N(0, 1).
+    """E He_k(g) act(y + g) for k = 0 to 3, and the second and
+    third central moments of act(y + g), with g ~ N(0, 1).
 
     This is what a neuron does on other tokens.
     """
@@ -241,7 +253,9 @@ def upper_tail(z: np.ndarray, mean: np.ndarray, d: int, moments: Moments) -> np.
 
 
 def normal_from_skewed(z: np.ndarray, skewness: np.ndarray) -> np.ndarray:
-    """The standard normal value that is as rare as z of a shifted gamma variable of mean 0 and variance 1 (Wilson and Hilferty)."""
+    """The standard normal value that is as rare as z of a shifted
+    gamma variable of mean 0 and variance 1 (Wilson and Hilferty).
+    """
     if not skewness.any():
         return z
     s = np.where(np.abs(skewness) < 1e-4, 1e-4, skewness)
@@ -249,7 +263,9 @@ def normal_from_skewed(z: np.ndarray, skewness: np.ndarray) -> np.ndarray:
 
 
 def counts(mean: float) -> tuple[np.ndarray, np.ndarray]:
-    """Poisson counts over their mean, and their probabilities; where there are more than LEVELS, means of neighbours."""
+    """Poisson counts over their mean, and their probabilities;
+    where there are more than LEVELS, means of neighbours.
+    """
     if mean == np.inf:
         return np.ones(1), np.ones(1)
     low, high = np.floor(max(0, mean - 7 * mean**0.5)), np.ceil(mean + 7 * mean**0.5 + 15)

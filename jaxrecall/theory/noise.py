@@ -18,7 +18,9 @@ from .model import Model, check_N
 
 
 class ScoreNoise(NamedTuple):
-    """Standard deviations over the vocabulary of z_in(v)^T w after step 2, in units of the trigger's score z_trig^T w."""
+    """Standard deviations over the vocabulary of z_in(v)^T w
+    after step 2, in units of the trigger's score z_trig^T w.
+    """
 
     mean_bias: float
     gradient: float
@@ -37,7 +39,9 @@ class ScoreNoise(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What the terms of the noise share; `signal` is the trigger's score without noise, in the units of the counts' variances."""
+    """What the terms of the noise share; `signal` is the trigger's
+    score without noise, in the units of the counts' variances.
+    """
 
     c: float  # V / d, or 0 if embeddings do not overlap
     rate: float  # lambda = N / V: samples per label
@@ -147,12 +151,16 @@ def overlapped_counts(model: Model, s: Terms) -> float:
 
 
 def fourth_moment(c: float) -> float:
-    """tr K^4 / V of K = Z_in Z_in^T: how noise along Sigma_c z_u, summed over tokens u, spreads over the scores."""
+    """tr K^4 / V of K = Z_in Z_in^T: how noise along Sigma_c
+    z_u, summed over tokens u, spreads over the scores.
+    """
     return 1 + c * (6 + c * (6 + c))
 
 
 def through_the_mean(model: Model, s: Terms) -> float:
-    """What a sample writes by itself, and counts of labels through the part of the activation that all samples share."""
+    """What a sample writes by itself, and counts of labels
+    through the part of the activation that all samples share.
+    """
     if model.fresh_batches:
         return 0.0
     t, V, L, rate, gain = int(model.trigger_in_value), model.V, model.L, s.rate, gains(model)

@@ -13,14 +13,18 @@ from .model import Model, check_N
 from .noise import ScoreNoise, gains, has_score_noise, overlap, score_noise, trigger
 
 SEEDS = 4096
-"""Quasi-random seeds: how far the noise exposes the trigger, how large it is, and how large the largest rival score is."""
+"""Quasi-random seeds: how far the noise exposes the trigger,
+how large it is, and how large the largest rival score is.
+"""
 
 GROUPS = 8
 """Groups of seeds of like p, for each of which recall is computed once."""
 
 
 class ScoreDistribution(NamedTuple):
-    """How the scores of tokens and trigger are distributed, in standard deviations of the tokens' scores; docs/theory.md, section 4.2."""
+    """How the scores of tokens and trigger are distributed, in standard
+    deviations of the tokens' scores; docs/theory.md, section 4.2.
+    """
 
     snr: float  # of the trigger
     exposure: float  # standard deviation of the trigger's score over seeds
@@ -30,7 +34,8 @@ class ScoreDistribution(NamedTuple):
 
 
 def accuracy(model: Model, N: float) -> float:
-    """Test accuracy (fraction) after three steps with N samples, attention locked, open or in between; docs/theory.md, section 4.
+    """Test accuracy (fraction) after three steps with N samples,
+    attention locked, open or in between; docs/theory.md, section 4.
 
     It is `locked_accuracy` where L = 1 or score noise is not covered. Derived, with no
     fitted constant. Raises TheoryError.
@@ -47,7 +52,9 @@ def accuracy(model: Model, N: float) -> float:
 
 
 def locked_fraction(model: Model, N: float) -> float:
-    """Part of the tokens that get more than half of the attention, mean over seeds; docs/theory.md, section 4."""
+    """Part of the tokens that get more than half of the
+    attention, mean over seeds; docs/theory.md, section 4.
+    """
     return float(locked_tokens(model, N)[0].mean())
 
 
@@ -80,7 +87,9 @@ def score_distribution(model: Model, noise: ScoreNoise) -> ScoreDistribution:
 
 
 def variation(c: float, V: int) -> float:
-    """How much the mean bias of one seed is larger than that of another: standard deviation of its logarithm."""
+    """How much the mean bias of one seed is larger than
+    that of another: standard deviation of its logarithm.
+    """
     orders = range(1, 9)
     narayana = [sum(math.comb(n, k) * math.comb(n, k - 1) * c ** (k - 1) for k in range(1, n + 1)) / n for n in orders]
     moments = np.array([1, *narayana])  # tr K^n / V by the law of Marchenko and Pastur
@@ -90,7 +99,8 @@ def variation(c: float, V: int) -> float:
 
 
 def locked_part(score: float, of: ScoreDistribution, V: int, L: int) -> tuple[np.ndarray, float]:
-    """(SEEDS,) the part of the tokens that get more than half of the attention, and N times `stray` of their samples.
+    """(SEEDS,) the part of the tokens that get more than half
+    of the attention, and N times `stray` of their samples.
 
     `score` is the trigger's, in nats. The rivals' sum is that of a random energy model:
     the largest term, or the mean. A seed has one size of the noise, one exposure of the

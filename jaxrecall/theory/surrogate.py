@@ -1,4 +1,5 @@
-"""Recall with locked attention, drawn from what it then depends on: embeddings and label counts. docs/theory.md, section 6.
+"""Recall with locked attention, drawn from what it then depends
+on: embeddings and label counts. docs/theory.md, section 6.
 
 Ours, and exact for eta -> 0: step 3 then sees the samples through their label counts
 alone, so that a draw costs V^2 (d + m) at any N and L. The draws are NumPy's own,
@@ -52,7 +53,8 @@ def features(Z_in: np.ndarray, z_trig: np.ndarray, W_in: np.ndarray | None, trig
 
 
 def locked(model: Model, N: float, seeds: int | Iterable[int]) -> np.ndarray:
-    """(n,) memory accuracy (fraction of the vocabulary) with attention locked, one for each seed (a number means 0..n-1).
+    """(n,) memory accuracy (fraction of the vocabulary) with
+    attention locked, one for each seed (a number means 0..n-1).
 
     A seed has the same embeddings at every N, and counts that grow with it; N = inf
     takes every label equally often. Any embedding law will do: its own rows are drawn.
@@ -64,7 +66,8 @@ def locked(model: Model, N: float, seeds: int | Iterable[int]) -> np.ndarray:
 
 
 def critical_N(model: Model, theta: float = 0.5, seeds: int = 64) -> float:
-    """N (samples) at which memory accuracy, averaged over seeds 0..seeds-1, crosses theta; inf where N = inf is not enough.
+    """N (samples) at which memory accuracy, averaged over seeds
+    0..seeds-1, crosses theta; inf where N = inf is not enough.
 
     Bisection over levels four to the octave, then a straight line in logit accuracy
     against ln N. It costs about 9 `locked`. Raises TheoryError.
@@ -104,7 +107,9 @@ def _accuracy(model: Model, N: float, seed: int) -> float:
 
 
 def _counts(V: int, N: float, rng: np.random.Generator) -> np.ndarray:
-    """(V,) how often each token is the informative one in N samples, drawn level upon level; inf takes every label equally often."""
+    """(V,) how often each token is the informative one in N samples,
+    drawn level upon level; inf takes every label equally often.
+    """
     if N == math.inf:
         return np.ones(V)
     counts, n, k = np.zeros(V), 0, 0

@@ -13,8 +13,9 @@ from test_any_folder import GRID, make_results
 
 from attack import Calls
 from attack.tries import Tries
-from jaxrecall import compact, examples, report, status
+from jaxrecall import compact, report, status
 from jaxrecall.analysis.fit import __main__ as fit
+from jaxrecall.cli import examples
 from jaxrecall.sweep import __main__ as sweep
 
 MAX_ERR = 10_000

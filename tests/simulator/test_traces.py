@@ -20,12 +20,12 @@ from jaxrecall import Point, simulate, status
 from jaxrecall.analysis.figures import plot
 from jaxrecall.analysis.fit import fit
 from jaxrecall.analysis.fit.runs import at_steps, parsed
+from jaxrecall.cli.process import Interrupts
 from jaxrecall.compact import compact
 from jaxrecall.errors import FitError, StoreError, UsageError
 from jaxrecall.model.columns import CODE_VERSION, COLUMNS, TRACE_COLUMNS
 from jaxrecall.model.point import Run, RunId
 from jaxrecall.model.training import MAX_RECORDED
-from jaxrecall.process import Interrupts
 from jaxrecall.simulator.forms import FORMS
 from jaxrecall.simulator.record import finish
 from jaxrecall.sweep import plan as planning

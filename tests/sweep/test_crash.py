@@ -24,10 +24,10 @@ from helpers import ROOT
 from test_store import in_namespace, rows
 
 from jaxrecall import load
-from jaxrecall.cli import called
+from jaxrecall.cli.command import called
+from jaxrecall.cli.process import Interrupts
 from jaxrecall.errors import StoreError
 from jaxrecall.model.columns import COLUMNS
-from jaxrecall.process import Interrupts
 from jaxrecall.status import survey
 from jaxrecall.sweep.running import recorder
 from jaxrecall.sweep.running.progress import Events, Progress

@@ -28,10 +28,10 @@ from test_crash import SMALL, Sweeps, quiet, same
 from test_store import rows
 
 from jaxrecall import Point, load
-from jaxrecall.cli import called
+from jaxrecall.cli.command import called
+from jaxrecall.cli.process import Interrupts
 from jaxrecall.model.columns import CODE_VERSION
 from jaxrecall.model.point import Run, RunId
-from jaxrecall.process import Interrupts
 from jaxrecall.simulator import program
 from jaxrecall.status import survey
 from jaxrecall.sweep import plan

@@ -16,8 +16,8 @@ from helpers import ROOT
 from scipy.special import expit, logit
 
 from jaxrecall import load
+from jaxrecall.cli.process import Interrupts
 from jaxrecall.errors import GridError
-from jaxrecall.process import Interrupts
 from jaxrecall.simulator import program
 from jaxrecall.status import survey
 from jaxrecall.sweep.__main__ import main

@@ -251,7 +251,7 @@ def test_a_forced_bucket_changes_no_row(grid, flag, shape, eta):
 
 def test_a_grid_is_run_from_python_without_a_word(grid, capsys):
     """The command line is one caller of many: same job, same rows, nothing printed."""
-    from jaxrecall.process import Interrupts
+    from jaxrecall.cli.process import Interrupts
     from jaxrecall.sweep.grid import read_grid
     from jaxrecall.sweep.running.job import carry_out, prepare
     from jaxrecall.sweep.running.progress import Progress

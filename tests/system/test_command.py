@@ -12,12 +12,11 @@ from helpers import ROOT, python
 
 import jaxrecall
 from jaxrecall import __main__ as command
-from jaxrecall import examples
-from jaxrecall.cli import called
+from jaxrecall.cli import examples
+from jaxrecall.cli.command import WORDS, called
 from jaxrecall.sweep.grid import read_grid
 
 DOCS = "".join(path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))))
-MODULES = [f"jaxrecall.{name}" for name in command.MODULES]
 
 
 def module(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -30,7 +29,7 @@ def test_every_command_is_a_word_of_the_package():
     with_main = {path.stem for path in (ROOT / "jaxrecall").glob("*.py") if '\nif __name__ == "__main__":' in path.read_text()} - {
         "__main__"
     }
-    with_main |= {path.parent.name for path in (ROOT / "jaxrecall").glob("*/__main__.py")}
+    with_main |= {path.parent.name for path in (ROOT / "jaxrecall").glob("*/__main__.py")} | set(WORDS)
     assert set(command.MODULES) == with_main
     assert set(re.findall(r"^  jaxrecall (\w+) ", command.HELP, re.M)) == with_main
 
@@ -96,6 +95,7 @@ def test_commands_to_run_next_are_called_as_this_one_was(tmp_path, monkeypatch, 
     monkeypatch.setattr("sys.executable", executable.format(here=tmp_path))
     monkeypatch.setattr("shutil.which", lambda name: on_path and on_path.format(here=tmp_path))
     assert called("sweep", ["--set", "a b"]) == shown
+    assert called("cite") == shown.replace(".sweep", " sweep").replace("sweep --set 'a b'", "cite")
 
 
 def test_examples_are_listed_with_their_first_sentence(capsys):
@@ -146,8 +146,10 @@ def test_an_unknown_example_is_refused(tmp_path, monkeypatch, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", [*MODULES, "jaxrecall"])
+@pytest.mark.parametrize("name", [*command.MODULES, ""])
 def test_every_flag_of_the_help_is_documented(name):
-    told = command.HELP if name == "jaxrecall" else module(name, "--help", COLUMNS="1000").stdout
+    done = module("jaxrecall", *filter(None, [name]), "--help", COLUMNS="1000")
+    assert done.returncode == 0
+    told = done.stdout
     flags = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", told)) - {"--help"}
     assert [flag for flag in sorted(flags) if not re.search(rf"(?<![\w-]){flag}(?![\w-])", DOCS)] == []

@@ -15,7 +15,7 @@ import yaml
 from helpers import ROOT
 
 import jaxrecall
-from jaxrecall import cite, cli
+from jaxrecall.cli import cite, command
 from jaxrecall.model.columns import CODE_VERSION
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -89,21 +89,21 @@ def clone(tmp_path):
 def test_the_commit_of_a_clone_is_known(clone):
     folder, git = clone
     head = git("rev-parse", "HEAD")
-    assert cli.commit.__wrapped__(folder) == head
+    assert command.commit.__wrapped__(folder) == head
     (folder / "code.py").write_text("2")
-    assert cli.commit.__wrapped__(folder) == f"{head}-dirty"
+    assert command.commit.__wrapped__(folder) == f"{head}-dirty"
     (folder / "inside").mkdir()
-    assert cli.commit.__wrapped__(folder / "inside") is None  # as of a package in somebody else's clone
+    assert command.commit.__wrapped__(folder / "inside") is None  # as of a package in somebody else's clone
 
 
 def test_without_git_there_is_no_commit(clone, monkeypatch):
     monkeypatch.setenv("PATH", "")
-    assert cli.commit.__wrapped__(clone[0]) is None
+    assert command.commit.__wrapped__(clone[0]) is None
 
 
 def test_every_requirement_is_among_the_versions():
     direct = {re.split(r"[^\w-]", line)[0] for line in PROJECT["project"]["dependencies"]}
-    found = cli.versions()
+    found = command.versions()
     assert direct <= found.keys()
     assert next(iter(found)) == "jaxrecall"
     assert found["jax"] == version("jax")

@@ -13,6 +13,7 @@ from attack.__main__ import parser as attack_parser
 from helpers import ROOT
 
 from benchmarks import documented
+from jaxrecall.__main__ import MODULES as COMMANDS
 from jaxrecall.analysis.fit import fit
 from jaxrecall.analysis.fit.estimate import METHODS, REPORTED
 from jaxrecall.analysis.fit.write import COLUMNS as FIT_COLUMNS
@@ -26,14 +27,6 @@ from jaxrecall.sweep.shard import chosen
 
 PAGES = {path.relative_to(ROOT).as_posix(): path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
 README = PAGES["README.md"]
-COMMANDS = {
-    "sweep": "sweep",
-    "status": "status",
-    "compact": "compact",
-    "fit": "analysis.fit.__main__",
-    "report": "report",
-}
-COMMANDS |= {"examples": "examples", "cite": "cite"}
 
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.M | re.S)
 

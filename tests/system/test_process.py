@@ -13,7 +13,7 @@ import pytest
 from attack import permissions
 from helpers import ROOT
 
-from jaxrecall.process import Interrupts
+from jaxrecall.cli.process import Interrupts
 from jaxrecall.status import survey
 from jaxrecall.sweep.store import Store
 
@@ -56,7 +56,7 @@ def test_an_answer_that_nobody_can_read(grid, name, redirected, exit_code, err):
     words = {
         "status": command("status", grid.parent / "out"),
         "dry run": command("sweep", "--grid", grid, "--dry-run"),
-        "examples": command("examples"),
+        "examples": [sys.executable, "-m", "jaxrecall", "examples"],
         "help": [sys.executable, "-m", "jaxrecall"],
     }
     told = shell(words[name], redirected)
@@ -111,7 +111,7 @@ def test_a_signal_while_modules_are_imported(grid, number, name, module):
 
 AT_ITS_END = """
 import atexit, os, sys
-from jaxrecall.process import start
+from jaxrecall.cli.process import start
 
 class Thread:
     def __del__(self, abort=os.abort):

@@ -30,8 +30,9 @@ SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 class Axis:
     """A column, or arithmetic on columns such as m * d. Numbers stand on a log axis, the rest evenly.
 
-    0 stands apart, below a break of the log axis. `values` are those tested, sorted; `used` the columns it is made of. `ticks` says
-    whether the values are ticks; round numbers are where they are many or were measured, not chosen.
+    0 stands apart, below a break of the log axis. `values` are those tested, sorted;
+    `used` the columns it is made of. `ticks` says whether the values are ticks; round
+    numbers are where they are many or were measured, not chosen.
     """
 
     name: str
@@ -104,7 +105,9 @@ class Axis:
         return names if not self.numeric and len(names) * longest > UPRIGHT >= longest else []
 
     def scale(self, ax: Any, which: str, fill: bool = False) -> None:
-        """Scale, limits and ticks of `ax` along "x" or "y"; `fill` ends the axis where the last values end."""
+        """Scale, limits and ticks of `ax` along "x" or "y";
+        `fill` ends the axis where the last values end.
+        """
         from matplotlib.ticker import FuncFormatter, NullLocator
 
         axis = ax.xaxis if which == "x" else ax.yaxis
@@ -158,13 +161,17 @@ def column(name: str, table: Table) -> list[Any]:
 
 
 def borders(spots: Array, alone: float = 1.0) -> Array:
-    """Middles between neighbouring spots and the same step beyond the ends; `alone` is the step of a single one."""
+    """Middles between neighbouring spots and the same step
+    beyond the ends; `alone` is the step of a single one.
+    """
     step = np.diff(spots) if len(spots) > 1 else np.array([alone])
     return np.concatenate([spots[:1] - step[0] / 2, (spots[:-1] + spots[1:]) / 2, spots[-1:] + step[-1] / 2])
 
 
 def _where_there_is_room(places: Array, names: list[str], upright: bool) -> Any:
-    """A locator of matplotlib: the last place, and all others whose names do not touch in the present size of the figure."""
+    """A locator of matplotlib: the last place, and all others
+    whose names do not touch in the present size of the figure.
+    """
     from matplotlib.ticker import FixedLocator
 
     widths = [inches(name, "xtick.labelsize") for name in names]
@@ -187,7 +194,9 @@ def _where_there_is_room(places: Array, names: list[str], upright: bool) -> Any:
 
 
 def log_axis(axis: Any) -> None:
-    """Log scale with numbered ticks: powers of ten, and numbers between them where there are few. After the limits are set."""
+    """Log scale with numbered ticks: powers of ten, and numbers
+    between them where there are few. After the limits are set.
+    """
     from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 
     low, high = axis.get_view_interval()

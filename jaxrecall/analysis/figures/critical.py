@@ -1,4 +1,6 @@
-"""Critical N: against an axis with the fitted law and theory, against the step, as the unit of N, and predicted over observed."""
+"""Critical N: against an axis with the fitted law and theory,
+against the step, as the unit of N, and predicted over observed.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,8 @@ def _label(study: Study, theta: float) -> str:
 
 
 def theory_layers(cells: Table, axis: Axis, theta: float, by: Sequence[str]) -> list[Line]:
-    """Theory's critical N along an axis, for cells alike in `by`: dashed lines, or ticks where nothing is between the values.
+    """Theory's critical N along an axis, for cells alike in `by`:
+    dashed lines, or ticks where nothing is between the values.
 
     What assumes locked attention is dotted, and says so.
     """
@@ -69,9 +72,11 @@ def theory_layers(cells: Table, axis: Axis, theta: float, by: Sequence[str]) -> 
 
 
 def _theory(cells: Table, axis: Axis, theta: float) -> tuple[Any, np.ndarray]:
-    """Theory along an axis, over cells alike in all else; at whole numbers between its values too if it is a field with an exponent.
+    """Theory along an axis, over cells alike in all else; at whole
+    numbers between its values too if it is a field with an exponent.
 
-    nan, which breaks a line, where accuracy never reaches theta; 0 on a log axis is left out.
+    nan, which breaks a line, where accuracy never reaches theta; 0 on a log axis is
+    left out.
     """
     cells = cells[np.array([value != 0 for value in column(axis.name, cells)], bool)] if axis.numeric else cells
     if axis.name in LAW and len(cells) > 1 and predict.legend(cells.to_dict("records")) == predict.THEORY:
@@ -117,7 +122,9 @@ def _exponent(row: Any, theory: float) -> str:
 
 
 def against_step(study: Study, roles: Roles) -> Iterator[Picture]:
-    """How capacity grows as training goes on, and the N below which labels were never seen: one figure per theta that is crossed."""
+    """How capacity grows as training goes on, and the N below which
+    labels were never seen: one figure per theta that is crossed.
+    """
     traces = study.traces
     if traces is None:
         raise NotDrawn(NO_TRACES)
@@ -136,7 +143,9 @@ def against_step(study: Study, roles: Roles) -> Iterator[Picture]:
 
 
 def thresholds(traces: Study, theta: float) -> Table:
-    """The reported estimate at every step of curves of two or more N, and the N at which a fraction theta of the labels was seen."""
+    """The reported estimate at every step of curves of two or more
+    N, and the N at which a fraction theta of the labels was seen.
+    """
     n_levels = traces.levels.groupby("cell").size()
     found = traces.thresholds(theta)[n_levels > 1]
     seen = [predict.seen_N(cell, theta) for cell in traces.cells.loc[found.index].to_dict("records")]
@@ -158,7 +167,9 @@ def _caption_of_steps(traces: Study, found: Table) -> str:
 
 
 def collapse(study: Study, roles: Roles) -> Iterator[Picture]:
-    """Accuracy against N, or another axis, in units of each cell's own critical value, and of the fitted law."""
+    """Accuracy against N, or another axis, in units of
+    each cell's own critical value, and of the fitted law.
+    """
     theta = study.thetas[0]
     found = study.thresholds(theta)
     if found["critical"].notna().sum() < 2:
@@ -176,7 +187,9 @@ def collapse(study: Study, roles: Roles) -> Iterator[Picture]:
 
 
 def collapse_chart(study: Study, units: Mapping[str, Table], lines: str | None, theta: float) -> Chart:
-    """The curve of every cell that has a unit, against the axis of the levels in units of it; a panel for each kind of unit."""
+    """The curve of every cell that has a unit, against the axis
+    of the levels in units of it; a panel for each kind of unit.
+    """
     levels, star = study.levels.drop(columns="n_seeds").assign(theta=theta, one=1.0), f"{study.along}*"
     own = levels[study.along]
     each = [levels.assign(_unit=f"{star} {name}", ratio=own / levels["cell"].map(unit)) for name, unit in units.items()]
@@ -226,7 +239,9 @@ def agreement(study: Study, roles: Roles) -> Iterator[Picture]:
 
 
 def compare(study: Study, theta: float, predicted: Formula) -> Table:
-    """Row i for cell i: N_star, predicted, ratio (predicted / observed; nan where one is missing), attention, locked."""
+    """Row i for cell i: N_star, predicted, ratio (predicted
+    / observed; nan where one is missing), attention, locked.
+    """
     found = study.thresholds(theta)[["N_star", "lo", "hi", "state"]]
     crosses = found["state"] == "crosses"
     cells = study.cells.to_dict("index")

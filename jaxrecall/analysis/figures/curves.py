@@ -35,7 +35,9 @@ MARK = {"marker": "d", "color": "black", "markerfacecolor": "white", "markersize
 
 
 class Crossings(Layer):
-    """What crosses at height theta with its interval, over a line of accuracy: the columns axis, critical, lo, hi and theta."""
+    """What crosses at height theta with its interval, over a line
+    of accuracy: the columns axis, critical, lo, hi and theta.
+    """
 
     def draw(self, panel: Panel) -> None:
         for rows, looks, _ in panel.lines(self.table[self.table["critical"].notna()]):
@@ -63,9 +65,11 @@ def chart(
     theory: Any = None,
     without: Any = None,
 ) -> Chart:
-    """Means of a column along x with their band; thresholds (theta, axis, critical, lo, hi) and theory have the same axes.
+    """Means of a column along x with their band; thresholds
+    (theta, axis, critical, lo, hi) and theory have the same axes.
 
-    `without` holds the means without an MLP where the levels do not. The scale is what suits the values if None.
+    `without` holds the means without an MLP where the levels do not. The scale is what
+    suits the values if None.
     """
     layers = with_reference(Line(levels, y, low="low", high="high"), x, lines, panels, without)
     levels = layers[0].table
@@ -88,14 +92,17 @@ def places(axes: Sequence[str], searched: str = "") -> tuple[str, str | None, li
 def draw_sweep(
     frame: Table, axes: Sequence[str], title: str, path: Path, thresholds: Sequence[Mapping[str, Any]] | None = None, searched: str = ""
 ) -> str | None:
-    """Draws the rows of a sweep along its axes, as PNG at `path`. Returns a remark where something is not drawn.
+    """Draws the rows of a sweep along its axes, as PNG at
+    `path`. Returns a remark where something is not drawn.
 
     Args:
-        frame: rows of a sweep; `frame.attrs["accuracy"]` names their accuracy if that is not "accuracy".
+        frame: rows of a sweep; `frame.attrs["accuracy"]` names their accuracy if that
+            is not "accuracy".
         axes: the fields that the grid varies, in its order.
         title: the heading, usually the name of the grid.
         path: the PNG file.
-        thresholds: what a search found, if the sweep is one: its axes, theta, axis, critical, lo and hi.
+        thresholds: what a search found, if the sweep is one: its axes, theta, axis,
+            critical, lo and hi.
         searched: the field that it varies.
     """
     y = frame.attrs.get("accuracy", "accuracy")
@@ -119,7 +126,9 @@ def draw_sweep(
 
 
 def _fixed(frame: Table) -> dict[str, Any]:
-    """The sizes that all rows share, and the pool, the path of the trigger and the laws, where these are not the usual ones."""
+    """The sizes that all rows share, and the pool, the path of
+    the trigger and the laws, where these are not the usual ones.
+    """
     sizes = {name: frame[name].iloc[0] for name in ("V", "N", "d", "L", "m") if name in frame and frame[name].nunique() == 1}
     if is_own(frame):
         return sizes
@@ -160,7 +169,9 @@ def _without_mlp(study: Study) -> Table | None:
 
 
 def _against(study: Study, roles: Roles, x: str) -> Picture:
-    """Accuracy against arithmetic on axes; of its columns the one with most values makes neither lines nor panels."""
+    """Accuracy against arithmetic on axes; of its columns
+    the one with most values makes neither lines nor panels.
+    """
     levels = study.levels.assign(**{x: column(x, study.levels)})
     axes = [axis for axis in (study.along, *study.axes) if levels[axis].nunique(dropna=False) > 1]
     chosen = (roles.lines, *roles.panels[: roles.n_chosen])
@@ -188,10 +199,12 @@ def _predicted(study: Study, cell: int) -> Any:
 
 @dataclass(frozen=True)
 class Quantity:
-    """One figure against the step: its file name, title and label along y, and its columns, each with its entry of the legend.
+    """One figure against the step: its file name, title and label
+    along y, and its columns, each with its entry of the legend.
 
-    The first column is drawn with marks, the second dotted. `reference` gives the height of a dashed line from the settings of a cell
-    and N, and `reference_label` says what it is.
+    The first column is drawn with marks, the second dotted. `reference` gives the
+    height of a dashed line from the settings of a cell and N, and `reference_label`
+    says what it is.
     """
 
     name: str

@@ -1,10 +1,13 @@
 """The grammar of figures: a chart is a stack of layers, each a table whose columns say where its marks stand.
 
-    Chart([Line(levels), Points(thresholds)], x=Axis.make("N", levels), lines=["d"], panels=["L"]).figure()
+    layers = [Line(levels), Points(thresholds)]
+    Chart(layers, x=Axis.make("N", levels), lines=["d"], panels=["L"]).figure()
 
-A `Line` joins means and has a band, `Points` have bars and open marks for censored cells, a `Rule` lies across a panel; a layer of
-one's own is a class with `draw`. All layers of a chart share its x, its lines (one colour and marker each) and its panels. A layer
-that lacks a column of the lines or of the panels is in all of them; one without any column of the lines is drawn once.
+A `Line` joins means and has a band, `Points` have bars and open marks for censored
+cells, a `Rule` lies across a panel; a layer of one's own is a class with `draw`. All
+layers of a chart share its x, its lines (one colour and marker each) and its panels. A
+layer that lacks a column of the lines or of the panels is in all of them; one without
+any column of the lines is drawn once.
 """
 
 from __future__ import annotations
@@ -83,7 +86,9 @@ class Panel:
 
 @dataclass(frozen=True)
 class Layer:
-    """Marks of one kind: a table, its column `y`, an entry of the legend, and a style that goes over that of the lines."""
+    """Marks of one kind: a table, its column `y`, an entry of
+    the legend, and a style that goes over that of the lines.
+    """
 
     table: Table
     y: str = "accuracy"
@@ -112,8 +117,9 @@ class Layer:
 class Line(Layer):
     """Values joined along x, with a band between the columns `low` and `high`.
 
-    Values with few seeds, by the column n_seeds, are hollow and not joined, as a threshold search leaves them far from the crossing;
-    past them the line is faint. Nor is 0 on a log axis joined. `each` names a column that breaks a line into several.
+    Values with few seeds, by the column n_seeds, are hollow and not joined, as a
+    threshold search leaves them far from the crossing; past them the line is faint. Nor
+    is 0 on a log axis joined. `each` names a column that breaks a line into several.
     """
 
     low: str = ""
@@ -149,8 +155,9 @@ class Line(Layer):
 class Points(Layer):
     """Estimates with bars between the columns `low` and `high`, and open marks where a cell is censored.
 
-    A column `state`, if there is one, says which cells have an estimate ("crosses"); the others stand where they were tried, in the
-    column `tried`. Lines stand side by side where `aside`. `joined` joins the estimates.
+    A column `state`, if there is one, says which cells have an estimate ("crosses");
+    the others stand where they were tried, in the column `tried`. Lines stand side by
+    side where `aside`. `joined` joins the estimates.
     """
 
     low: str = "lo"
@@ -198,7 +205,9 @@ class Points(Layer):
 
 @dataclass(frozen=True)
 class Rule(Layer):
-    """Dashed lines across a panel, or down it, each once: black if there is one, else in the colour of its line."""
+    """Dashed lines across a panel, or down it, each once:
+    black if there is one, else in the colour of its line.
+    """
 
     style: Mapping[str, Any] = field(default_factory=lambda: {"linestyle": DASH})
     vertical: bool = False
@@ -217,8 +226,10 @@ class Rule(Layer):
 class Chart:
     """Layers over one x. The first layer says which lines and panels there are.
 
-    `y` is an Axis (a map), or None: then `scale` is "fraction", "log" or "linear". `looks` gives values of a single column of lines
-    a style of their own; otherwise colours go from dark to light. `most` panels are drawn, evenly from the first to the last.
+    `y` is an Axis (a map), or None: then `scale` is "fraction", "log" or "linear".
+    `looks` gives values of a single column of lines a style of their own; otherwise
+    colours go from dark to light. `most` panels are drawn, evenly from the first to the
+    last.
     """
 
     layers: Sequence[Layer]
@@ -262,12 +273,16 @@ class Chart:
         return f"{len(self.parts)} of {n} panels are drawn" if len(self.parts) < n else ""
 
     def picture(self, name: str, title: str, caption: str) -> Picture:
-        """The figure with its file name, its heading, and its caption, which says how many panels are drawn, if not all."""
+        """The figure with its file name, its heading, and its
+        caption, which says how many panels are drawn, if not all.
+        """
         remark = f" {title}: {self.remark}." if self.remark else ""
         return Picture(name, title, f"{caption}{remark}".strip(), self.figure())
 
     def figure(self, title: str = "", make: Callable[..., Any] | None = None) -> Any:
-        """A figure of its own, by `make` if not matplotlib's Figure, with all panels and legends outside of them."""
+        """A figure of its own, by `make` if not matplotlib's
+        Figure, with all panels and legends outside of them.
+        """
         figure, axes = paper.canvas(len(self.parts), make)
         names = distinguishing(values_of(self.table, self.panels), self.panels)
         paper.headings(figure, axes, [settings(values, names) for values in self.parts])
@@ -295,7 +310,9 @@ class Chart:
             figure.suptitle(title, fontsize=paper.points("axes.titlesize"))
 
     def _all_above(self, figure: Any, signs: list[Any]) -> list[Any]:
-        """Entries of the lines, of which some are left out where there are many, before the others; the figure grows with them."""
+        """Entries of the lines, of which some are left out where
+        there are many, before the others; the figure grows with them.
+        """
         named, height = self.entries(named=True), paper.entry_height()
         across = max(1, int(figure.get_figwidth() / paper.entry_width(named)))
         paper.grow(figure, -(-min(len(named), MAX_LINES) // across) * height)
@@ -358,10 +375,12 @@ class Chart:
 
 
 def with_reference(layer: Layer, x: str, lines: Sequence[str], panels: Sequence[str], without: Any = None) -> list[Layer]:
-    """The layer, and what there is without an MLP, m = 0, as a reference in the panels of those that have one.
+    """The layer, and what there is without an MLP, m = 0,
+    as a reference in the panels of those that have one.
 
-    It is a level where x is made of m, else a line along x. There is none where m = 0 has a place of its own, along x or as a line;
-    `without` has the rows of m = 0 if the layer lacks them.
+    It is a level where x is made of m, else a line along x. There is none where m = 0
+    has a place of its own, along x or as a line; `without` has the rows of m = 0 if the
+    layer lacks them.
     """
     table = layer.table
     none = table["m"] == 0 if "m" in table else None
@@ -387,7 +406,9 @@ def where(table: Table, values: Mapping[str, Any]) -> Table:
 
 
 def values_of(table: Table, by: Sequence[str]) -> list[dict[str, Any]]:
-    """The combinations of values of some columns, sorted: numbers first, missing values last; {} of no columns."""
+    """The combinations of values of some columns, sorted:
+    numbers first, missing values last; {} of no columns.
+    """
     if not by:
         return [{}]
     rows = table[list(by)].drop_duplicates().itertuples(index=False, name=None)
@@ -396,7 +417,9 @@ def values_of(table: Table, by: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def fewer(groups: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
-    """At most `most` panels, evenly from the first to the last; of a last column of numbers each other setting has equally many."""
+    """At most `most` panels, evenly from the first to the last; of
+    a last column of numbers each other setting has equally many.
+    """
     others: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for values in groups:
         others.setdefault(tuple(map(str, values.values()))[:-1], []).append(values)
@@ -414,20 +437,26 @@ def few_seeds(rows: Table) -> Any:
 
 
 def averaged(frame: Table, by: Sequence[str], y: str) -> Table:
-    """Means of the column `y` over rows alike in `by`, with n_seeds, and the columns low and high, one standard deviation off."""
+    """Means of the column `y` over rows alike in `by`, with n_seeds,
+    and the columns low and high, one standard deviation off.
+    """
     seeds = frame.groupby(list(dict.fromkeys(by)), dropna=False, observed=True)[y]
     within = (0.0, 1.0) if scale_of(frame[y].to_numpy(float, na_value=np.nan)) == "fraction" else (-np.inf, np.inf)
     return banded(seeds.agg(**{y: "mean", "n_seeds": "count", "sd": lambda p: p.std(ddof=0)}).reset_index(), y, within)
 
 
 def banded(means: Table, y: str, within: tuple[float, float] = (0.0, 1.0)) -> Table:
-    """The table with the columns low and high: `y` less and more its standard deviation `sd`, within some ends."""
+    """The table with the columns low and high: `y` less
+    and more its standard deviation `sd`, within some ends.
+    """
     low, high = ((means[y] + sign * means["sd"]).clip(*within) for sign in (-1, 1))
     return means.assign(low=low, high=high)
 
 
 def scale_of(values: np.ndarray) -> str:
-    """The scale that suits some values: "fraction" within 0 and 1, "log" for positive ones over a factor of 20, else "linear"."""
+    """The scale that suits some values: "fraction" within 0 and
+    1, "log" for positive ones over a factor of 20, else "linear".
+    """
     known = values[np.isfinite(values)]
     if not len(known) or (known.min() >= 0 and known.max() <= 1):
         return "fraction"
@@ -435,7 +464,9 @@ def scale_of(values: np.ndarray) -> str:
 
 
 def arranged(levels: Table, lines: str | None, panels: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Which axes make the lines and which the panels: where most panels would hold a single line, all make lines, in one panel."""
+    """Which axes make the lines and which the panels: where most
+    panels would hold a single line, all make lines, in one panel.
+    """
     if not lines or not panels:
         return [lines] if lines else [], list(panels)
     n_lines, n_panels = len(values_of(levels, [lines, *panels])), len(values_of(levels, panels))

@@ -1,4 +1,6 @@
-"""Maps over any two axes: pixels of what was tested and of nothing else, level lines over them, N* and theory."""
+"""Maps over any two axes: pixels of what was tested and
+of nothing else, level lines over them, N* and theory.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,12 @@ Corners = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class Pixels(Layer):
-    """A coloured pixel for each row with a value of `y`; no two rows of a panel share a place. What was not tested is hatched.
+    """A coloured pixel for each row with a value of `y`; no two
+    rows of a panel share a place. What was not tested is hatched.
 
-    Numbers have a scale of colours between `ends`, those of the values if None, with a mark at `mark`, and with `contour` a line
-    where the values cross it. With `colours` the column holds their keys, each with its name.
+    Numbers have a scale of colours between `ends`, those of the values if None, with a
+    mark at `mark`, and with `contour` a line where the values cross it. With `colours`
+    the column holds their keys, each with its name.
     """
 
     name: str = ""
@@ -56,7 +60,9 @@ class Pixels(Layer):
             self._contour(ax, x, y, rows)
 
     def _contour(self, ax: Any, x: Axis, y: Axis, rows: Table) -> None:
-        """The line at `mark`, where values are known on all sides of it; none crosses the break of an axis."""
+        """The line at `mark`, where values are known on
+        all sides of it; none crosses the break of an axis.
+        """
         table = rows.assign(_x=column(x.name, rows), _y=column(y.name, rows)).pivot(index="_y", columns="_x", values=self.y)
         table = table.reindex(index=y.values[y.broken :], columns=x.values[x.broken :])
         if min(table.shape) > 1 and self.mark is not None and table.min(axis=None) < self.mark < table.max(axis=None):
@@ -100,7 +106,9 @@ class Pixels(Layer):
 
 
 def pixels(x: Axis, y: Axis, rows: Table) -> Iterator[tuple[Corners, dict[str, Any]]]:
-    """Each row with its pixel; none is wider than the usual step, so that gaps stay gaps. A row without a place has none."""
+    """Each row with its pixel; none is wider than the usual
+    step, so that gaps stay gaps. A row without a place has none.
+    """
     placed = rows.assign(_x=x.spots(column(x.name, rows)), _y=y.spots(column(y.name, rows))).dropna(subset=["_x", "_y"])
     steps: Any = np.diff(np.unique(placed["_x"]))
     across = _sides(x, placed["_x"], float(np.median(steps)) if len(steps) else 1.0)
@@ -112,7 +120,9 @@ def pixels(x: Axis, y: Axis, rows: Table) -> Iterator[tuple[Corners, dict[str, A
 
 
 def _sides(axis: Axis, spots: Table, usual: float) -> dict[float, tuple[float, float]]:
-    """Ends of each pixel: half way to its neighbours; half a usual step where they are farther than NEAR steps away."""
+    """Ends of each pixel: half way to its neighbours; half a
+    usual step where they are farther than NEAR steps away.
+    """
     usual = usual if axis.numeric else 1.0
     at = np.unique(spots)
     edges = borders(at, usual)
@@ -121,9 +131,11 @@ def _sides(axis: Axis, spots: Table, usual: float) -> dict[float, tuple[float, f
 
 
 def over(study: Study, x: str, y: str, layers: Sequence[Layer]) -> Chart:
-    """Layers, pixels first, over two axes of the levels, with panels for every other that varies, so that a pixel is one cell at one level.
+    """Layers, pixels first, over two axes of the levels, with panels for
+    every other that varies, so that a pixel is one cell at one level.
 
-    Where values of an axis made of several columns, such as m * d, stand for more than one cell, those columns make panels too.
+    Where values of an axis made of several columns, such as m * d, stand for more than
+    one cell, those columns make panels too.
     """
     across, up = (Axis.make(name, study.levels) for name in (x, y))
     levels = study.levels.assign(_x=column(x, study.levels), _y=column(y, study.levels))
@@ -138,7 +150,9 @@ def over(study: Study, x: str, y: str, layers: Sequence[Layer]) -> Chart:
 
 
 def pictures(study: Study, roles: Roles, first: str, title: str, sentence: str, chart: Callable[[str, str], Chart]) -> Iterator[Picture]:
-    """A map over each pair of axes. Its file has the first word alone as its name for the usual two axes; the sentence is said once."""
+    """A map over each pair of axes. Its file has the first word alone
+    as its name for the usual two axes; the sentence is said once.
+    """
     for x, y in roles.phases:
         spelled = ("".join(c if c.isalnum() else {"*": "x", "/": "-by-"}.get(c, "") for c in axis) for axis in (x, y))
         usual = study.axes and (x, y) == (study.axes[0], study.along)
@@ -155,7 +169,9 @@ def phase(study: Study, roles: Roles) -> Iterator[Picture]:
 
 
 def phase_chart(study: Study, x: str, y: str, with_theory: bool = True) -> Chart:
-    """Mean accuracy and, over the axis of the levels, the fitted and theory's crossing of the first theta; else the line of that theta."""
+    """Mean accuracy and, over the axis of the levels, the fitted and
+    theory's crossing of the first theta; else the line of that theta.
+    """
     theta = study.thetas[0]
     pixels = Pixels(study.levels, name=f"mean {ACCURACY}", mark=theta)
     chart = over(study, x, y, [pixels])

@@ -1,7 +1,9 @@
-"""What the first steps see: the noises of the attention scores, and what decoders read from the initial gradient.
+"""What the first steps see: the noises of the attention
+scores, and what decoders read from the initial gradient.
 
-Noises are measured where the table has them, else predicted. The measured parts are ratios to the trigger's score, which is near 0
-in some runs: medians and quartiles over seeds stand for them.
+Noises are measured where the table has them, else predicted. The measured parts are
+ratios to the trigger's score, which is near 0 in some runs: medians and quartiles over
+seeds stand for them.
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def noise(study: Study, roles: Roles) -> Iterator[Picture]:
-    """A map of the leading noise over each pair of phase axes, if more than one leads, then the noises along N."""
+    """A map of the leading noise over each pair of phase
+    axes, if more than one leads, then the noises along N.
+    """
     if study.along != "N":
         raise NotDrawn(ALONG_N)
     measured, predicted = measured_noise(study), predicted_noise(study)
@@ -63,7 +67,8 @@ def noise(study: Study, roles: Roles) -> Iterator[Picture]:
 
 
 def measured_noise(study: Study, quantile: float = 0.5) -> Table:
-    """The noises of each level by name, in units of the trigger's score: a quantile over seeds; nan where not measured.
+    """The noises of each level by name, in units of the trigger's
+    score: a quantile over seeds; nan where not measured.
 
     `whole` is all noise, |1 / snr|; the sign of snr is that of the trigger's score.
     """
@@ -76,7 +81,9 @@ def measured_noise(study: Study, quantile: float = 0.5) -> Table:
 
 
 def predicted_noise(study: Study) -> Table:
-    """Theory's noises of each level by name, `whole` their root sum of squares; nan where it does not reach."""
+    """Theory's noises of each level by name, `whole` their
+    root sum of squares; nan where it does not reach.
+    """
     cells = study.cells.to_dict("index")
     each = [predict.score_noise(cells[row.cell], float(row.N)) or {} for row in study.levels.itertuples()]
     found = pd.DataFrame(each, index=study.levels.index, columns=pd.Index(NAMES), dtype=float)
@@ -133,7 +140,9 @@ def _compared(study: Study, measured: Table, predicted: Table) -> str:
 
 
 def decoders(study: Study, roles: Roles) -> Iterator[Picture]:
-    """What decoders read from the initial gradient, next to what the three steps learn and what its information allows."""
+    """What decoders read from the initial gradient, next to
+    what the three steps learn and what its information allows.
+    """
     if study.along != "N":
         raise NotDrawn(ALONG_N)
     levels = study.levels

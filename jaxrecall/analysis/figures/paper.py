@@ -1,4 +1,5 @@
-"""The paper that a figure is for: its size, the look of its text, and where panels, headings and legends stand on it.
+"""The paper that a figure is for: its size, the look of its
+text, and where panels, headings and legends stand on it.
 
 matplotlib is imported when something is drawn.
 """
@@ -65,7 +66,8 @@ def look(size: str | None = None, style: Any = None, ours: bool = True) -> Itera
     Args:
         size: as for `sized`.
         style: a style file of matplotlib, or the name of one of its styles.
-        ours: whether the look of a report stands beneath, instead of the user's settings.
+        ours: whether the look of a report stands beneath, instead of the user's
+            settings.
 
     Raises UsageError for a size or a style that there is not.
     """
@@ -143,7 +145,9 @@ def room() -> int:
 
 
 def canvas(n: int, make: Callable[..., Any] | None = None) -> tuple[Any, list[Any]]:
-    """A figure of `n` panels and their axes: of the size asked for, else as wide as a column for one panel, and as a page for more."""
+    """A figure of `n` panels and their axes: of the size asked for,
+    else as wide as a column for one panel, and as a page for more.
+    """
     from matplotlib.figure import Figure
 
     width, height = paper() or (COLUMN if n == 1 else PAGE, None)
@@ -168,7 +172,9 @@ def grow(figure: Any, height: float) -> None:
 
 
 def headings(figure: Any, panels: Sequence[Any], names: Sequence[str]) -> None:
-    """Headings of panels, broken between settings where they are wider than a panel; the figure grows with their lines."""
+    """Headings of panels, broken between settings where they
+    are wider than a panel; the figure grows with their lines.
+    """
     room = panels[0].bbox.width / figure.dpi
     broken = [wrapped(drawable(name), room) for name in names]
     for ax, lines in zip(panels, broken, strict=True):
@@ -186,7 +192,9 @@ def titled(figure: Any, title: str, size: str) -> str:
 
 
 def wrapped(heading: str, room: float, size: str = "axes.titlesize") -> list[str]:
-    """A heading in lines of so many inches, broken after a comma, else after =; what is longer still is cut."""
+    """A heading in lines of so many inches, broken after
+    a comma, else after =; what is longer still is cut.
+    """
 
     def wide(line: str) -> bool:
         return inches(line, size) > room
@@ -225,7 +233,9 @@ def entry_width(handles: Sequence[Any]) -> float:
 
 
 def _fitting(handles: Sequence[Any], room: int, title: str | None) -> tuple[list[Any], str | None]:
-    """As many entries as have room, evenly from the first to the last, and a title that says how many these are."""
+    """As many entries as have room, evenly from the first
+    to the last, and a title that says how many these are.
+    """
     if len(handles) > room:
         title = f"{title or ''}, {room} of {len(handles)}".lstrip(", ")
     return spread(list(handles), room), title
@@ -247,7 +257,8 @@ def above(figure: Any, handles: Sequence[Any], title: str | None = None) -> None
 
 
 def outside(ax: Any, handles: Sequence[Any], title: str | None, above: bool) -> None:
-    """A legend beside an Axes of the user, or above a map, which has its colours beside it; as many entries as have room.
+    """A legend beside an Axes of the user, or above a map, which
+    has its colours beside it; as many entries as have room.
 
     Where matplotlib does not lay the figure out, the Axes gives room to it.
     """

@@ -1,8 +1,10 @@
 """Single figures of a table of runs, for Python: `jaxrecall.plot`.
 
-Each function takes a DataFrame as `jaxrecall.load` returns it. `accuracy`, `critical_n`, `phase` and `collapse` draw on one matplotlib
-Axes, `ax` or a new one, and return it; `figure` draws any column, with panels, and returns the figure. matplotlib is imported when
-something is drawn, and your own settings of it apply. Of runs that train on, the last step is drawn, unless `step` is one of the axes.
+Each function takes a DataFrame as `jaxrecall.load` returns it. `accuracy`,
+`critical_n`, `phase` and `collapse` draw on one matplotlib Axes, `ax` or a new one, and
+return it; `figure` draws any column, with panels, and returns the figure. matplotlib is
+imported when something is drawn, and your own settings of it apply. Of runs that train
+on, the last step is drawn, unless `step` is one of the axes.
 """
 
 from __future__ import annotations
@@ -54,7 +56,8 @@ def figure(
     size: str | None = None,
     style: str | Path | None = None,
 ) -> Figure:
-    """Any column of a table against any other, with lines and panels, or as colours over two axes; in the style of a report.
+    """Any column of a table against any other, with lines and
+    panels, or as colours over two axes; in the style of a report.
 
     A table of runs, with a column `seed`, is averaged over rows alike in the columns that are used, with a band of one standard
     deviation. Of any other table, such as the thresholds of a fit, each row is a mark: `y` with a bar from `lo` to `hi`, if there are
@@ -143,7 +146,8 @@ def critical_n(
     size: str | None = None,
     style: str | Path | None = None,
 ) -> Axes:
-    """Critical N*, or that of another axis, against an axis, log-log, with 95 % intervals, the fitted law, and theory dashed.
+    """Critical N*, or that of another axis, against an axis,
+    log-log, with 95 % intervals, the fitted law, and theory dashed.
 
     No law is drawn where the diagnostics of the fit reject it, and no theory where it does not cover the table.
 
@@ -189,7 +193,8 @@ def phase(
     size: str | None = None,
     style: str | Path | None = None,
 ) -> Axes:
-    """Mean accuracy over two axes, with the fitted critical values, or the contour, and theory's; what was not tested is hatched.
+    """Mean accuracy over two axes, with the fitted critical values,
+    or the contour, and theory's; what was not tested is hatched.
 
     Args:
         df: runs, one row per (point, seed), or one for each recorded step.
@@ -226,7 +231,8 @@ def collapse(
     size: str | None = None,
     style: str | Path | None = None,
 ) -> Axes:
-    """Accuracy against N, or what a search varies, in units of each cell's own crossing: one curve where all cells have the same shape.
+    """Accuracy against N, or what a search varies, in units of each
+    cell's own crossing: one curve where all cells have the same shape.
 
     Args:
         df: runs, one row per (point, seed), or one for each recorded step, at several N.
@@ -254,7 +260,9 @@ def collapse(
 
 
 def _expect(df: Any, ax: Any = None, theta: Any = None, **names: Any) -> None:
-    """Raises FitError or UsageError for a table, Axes, accuracy or names of columns that are none; None stands for what is not given."""
+    """Raises FitError or UsageError for a table, Axes, accuracy or
+    names of columns that are none; None stands for what is not given.
+    """
     from matplotlib.axes import Axes
 
     expect_table("df", df)
@@ -277,7 +285,9 @@ def _at_steps(df: Any, *axes: str | None) -> Any:
 
 
 def _axes(df: Any, x: str = "N") -> tuple[str, ...]:
-    """The axes that vary, by the metadata of the table, else as the fit infers them; N counts if it is not along x."""
+    """The axes that vary, by the metadata of the table, else
+    as the fit infers them; N counts if it is not along x.
+    """
     given = df.attrs.get("axes")
     named = [name for name in given or () if name != "N" and _varies(df, name)]
     axes = varying(cells.families(df)[0]) if given is None else tuple(named)
@@ -301,7 +311,9 @@ def _accuracy(df: Any) -> str:
 
 
 def _shown(df: Any, y: str, axes: Sequence[str], others: Sequence[str]) -> Any:
-    """The rows of a table, of runs those of the steps that are asked for, with columns for what is arithmetic. Raises UsageError."""
+    """The rows of a table, of runs those of the steps that are asked
+    for, with columns for what is arithmetic. Raises UsageError.
+    """
     if "seed" in df:
         df = as_given(_at_steps(df, *axes, *others))
     if y == "accuracy" and {"n_correct", "n_test"} <= {*df}:
@@ -318,7 +330,9 @@ def _shown(df: Any, y: str, axes: Sequence[str], others: Sequence[str]) -> Any:
 
 
 def _means(df: Any, y: str, x: str, by: Sequence[str]) -> Any:
-    """Means of a column of runs alike in x and some others, and in m where x is made of it, as m = 0 is drawn apart."""
+    """Means of a column of runs alike in x and some others,
+    and in m where x is made of it, as m = 0 is drawn apart.
+    """
     apart = ["m"] if x != "m" and "m" in columns_in(x) else []
     return averaged(df.dropna(subset=[y]), [*by, x, *apart], y)
 

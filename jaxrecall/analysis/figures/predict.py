@@ -1,7 +1,8 @@
-"""What theory predicts for a cell, or None where no formula covers it: the one place where figures use the formulas.
+"""What theory predicts for a cell, or None where no formula
+covers it: the one place where figures use the formulas.
 
-A formula gets every setting of a cell. Where one is off its default and the formula does not know it, there is no prediction, and
-`reason` says why.
+A formula gets every setting of a cell. Where one is off its default and the formula
+does not know it, there is no prediction, and `reason` says why.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ Cell = Mapping[str, Any]
 
 
 def accuracy(at: Cell, N: float) -> float | None:
-    """Predicted test accuracy (fraction); None too where it assumes locked attention and attention was measured to be open."""
+    """Predicted test accuracy (fraction); None too where it
+    assumes locked attention and attention was measured to be open.
+    """
     return None if is_open(at, N) else _predicted(theory.accuracy, at, N)
 
 
@@ -62,7 +65,9 @@ def _without_noise(model: Model) -> bool:
 
 
 def is_open(at: Cell, N: float) -> bool:
-    """Whether theory assumes locked attention at this N where it was measured not to be; `at` has `locked_from` where it was."""
+    """Whether theory assumes locked attention at this N where it
+    was measured not to be; `at` has `locked_from` where it was.
+    """
     measured = at.get("locked_from")
     return measured is not None and N < measured and assumes_locked(at)
 
@@ -78,7 +83,9 @@ def fano_ceiling(at: Cell, N: float) -> float | None:
 
 
 def seen(at: Cell, N: float) -> float | None:
-    """Expected fraction of the labels that N samples hold, which no training recalls more of but by chance."""
+    """Expected fraction of the labels that N samples
+    hold, which no training recalls more of but by chance.
+    """
     return _predicted(theory.seen, at, N, any_training=True)
 
 
@@ -105,7 +112,9 @@ def surrogate_N(at: Cell, theta: float, seeds: int) -> float | None:
 
 
 def accuracy_curve(at: Cell, N: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Predicted test accuracy along N, (N, accuracy): smooth in ln N between these N and, where they are few, some more."""
+    """Predicted test accuracy along N, (N, accuracy): smooth
+    in ln N between these N and, where they are few, some more.
+    """
     N = np.unique([n for n in N if not is_open(at, float(n))])
     if not len(N):
         return None
@@ -119,8 +128,8 @@ def accuracy_curve(at: Cell, N: np.ndarray) -> tuple[np.ndarray, np.ndarray] | N
 def critical_curve(at: Cell, axis: str, values: Sequence[int], theta: float) -> tuple[np.ndarray, np.ndarray]:
     """Predicted N* along an axis of whole numbers, (value, N*), smooth in logarithms.
 
-    nan, which breaks a line, where accuracy never reaches theta. Theory is evaluated at these values, and between them where
-    they are few.
+    nan, which breaks a line, where accuracy never reaches theta. Theory is evaluated at
+    these values, and between them where they are few.
     """
     between = -(-POINTS // max(1, len(values) - 1))
     asked = sorted({round(v) for a, b in pairwise(values) for v in np.geomspace(a, b, between + 1)} | {*values})
@@ -143,7 +152,9 @@ def _smooth(x: np.ndarray, y: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarra
 
 
 def reason(cells: Iterable[Cell]) -> str:
-    """One sentence on the cells without a prediction of accuracy, with the first reason; nothing if there are none."""
+    """One sentence on the cells without a prediction of
+    accuracy, with the first reason; nothing if there are none.
+    """
     every, why = list(cells), []
     for cell in every:
         try:
@@ -154,7 +165,9 @@ def reason(cells: Iterable[Cell]) -> str:
 
 
 def _predicted(formula: Formula, at: Cell, *arguments: Any, any_training: bool = False) -> Any:
-    """What a formula says; None where it does not cover the cell. With `any_training` it holds however the model was trained."""
+    """What a formula says; None where it does not cover the cell.
+    With `any_training` it holds however the model was trained.
+    """
     try:
         return _answer(formula, at, *arguments, any_training=any_training)
     except TheoryError:

@@ -1,4 +1,6 @@
-"""What a report is about: the cells of a table, their curves as the fit sees them, the laws, and which axis goes where."""
+"""What a report is about: the cells of a table, their curves
+as the fit sees them, the laws, and which axis goes where.
+"""
 
 from __future__ import annotations
 
@@ -36,14 +38,18 @@ OWN = ("cell", "level", "part", "sd", "n_seeds", "state", "law", "low", "high", 
 class Study:
     """A table with its fit, by cell and level.
 
-    `along` is the axis of the levels, usually N. `cells`: one row per cell, with its settings and the name of its family (column
-    `part`), `foreign`, what no formula knows of, and `locked_from`, the level from which attention is locked.
-    `levels`: one row per cell (column `cell`) and level, with `accuracy`, the mean over its runs (fraction), `sd` over seeds and the
-    band `low` to `high`, `n_seeds`, and the mean of whatever else was measured. `runs` are the rows that have a count, with their
-    `cell` and their `level`, the index of a row of `levels`; `rows` are all rows. `axes` are those that vary between cells.
+    `along` is the axis of the levels, usually N. `cells`: one row per cell, with its
+    settings and the name of its family (column `part`), `foreign`, what no formula
+    knows of, and `locked_from`, the level from which attention is locked. `levels`: one
+    row per cell (column `cell`) and level, with `accuracy`, the mean over its runs
+    (fraction), `sd` over seeds and the band `low` to `high`, `n_seeds`, and the mean of
+    whatever else was measured. `runs` are the rows that have a count, with their `cell`
+    and their `level`, the index of a row of `levels`; `rows` are all rows. `axes` are
+    those that vary between cells.
 
-    `traces` are the rows of every step of runs that train on, as a study whose `axes` lack the step, or None. `surrogate_seeds`
-    are draws of the locked-attention surrogate; 0 leaves it out.
+    `traces` are the rows of every step of runs that train on, as a study whose `axes`
+    lack the step, or None. `surrogate_seeds` are draws of the locked-attention
+    surrogate; 0 leaves it out.
     """
 
     rows: Table
@@ -70,20 +76,26 @@ class Study:
         return settings(self.levels.loc[level], (*self.axes, self.along))
 
     def first_and_last(self, rows: Table) -> tuple[Table, Table]:
-        """The rows of the first and of the last step of each curve, row by row; of levels a curve is a cell at one of them."""
+        """The rows of the first and of the last step of each curve,
+        row by row; of levels a curve is a cell at one of them.
+        """
         by = [*self.axes, *([self.along] if self.along in rows else [])]
         curves = rows.sort_values([*by, "step"]).groupby(by or (lambda _: 0), dropna=False)
         return curves.head(1).reset_index(drop=True), curves.tail(1).reset_index(drop=True)
 
     def means(self, column: str, within: tuple[float, float] = (0.0, 1.0)) -> Table:
-        """The levels with a band of one standard deviation over seeds around the mean of a column of the runs."""
+        """The levels with a band of one standard deviation
+        over seeds around the mean of a column of the runs.
+        """
         if column == "accuracy":
             return self.levels
         over_seeds = self.runs.groupby("level")[column].std(ddof=0).reindex(self.levels.index)
         return banded(self.levels.assign(sd=over_seeds), column, within)
 
     def asked(self, formula: Callable[[Any, float], float | None]) -> Table:
-        """What a formula of the settings of a cell and N says of each level; nan where it says nothing, as along other axes."""
+        """What a formula of the settings of a cell and N says of
+        each level; nan where it says nothing, as along other axes.
+        """
         cells = self.cells.to_dict("index")
         found = [formula(cells[row.cell], float(row.N)) if self.along == "N" else None for row in self.levels.itertuples()]
         return pd.Series(found, self.levels.index, dtype=float)
@@ -105,8 +117,10 @@ class Study:
     def thresholds(self, theta: float) -> Table:
         """The reported estimates, row i for cell i, with the settings of the cell and five columns more.
 
-        `state`: crosses, plateau, not reached, above; `tried`: the last level before the crossing of a censored cell;
-        `in_law`: it counts in the law; `law`: the critical value that the law gives it; `rejected`: the diagnostics reject that law.
+        `state`: crosses, plateau, not reached, above; `tried`: the last level before
+        the crossing of a censored cell; `in_law`: it counts in the law; `law`: the
+        critical value that the law gives it; `rejected`: the diagnostics reject that
+        law.
         """
         found = with_states(reported(self.fit.thresholds, theta))
         found["in_law"] = (found["state"] == "crosses") & ~found["warning"].str.contains("not in the law")
@@ -123,12 +137,16 @@ class Study:
         return found.join(self.cells[[name for name in self.cells if name not in found]])
 
     def rejected(self, theta: float) -> list[str]:
-        """The families whose law the diagnostics reject: their cells are farther from it than the noise explains."""
+        """The families whose law the diagnostics reject: their
+        cells are farther from it than the noise explains.
+        """
         found = reported(self.fit.exponents, theta)
         return list(found.loc[found["rejected"], "part"].unique())
 
     def exponents_of(self, formula: Callable[[Any, float], float | None], theta: float) -> dict[tuple[str, str], float]:
-        """Exponents, by (part, axis), of the law through the critical values of a formula, over the cells of the reported law."""
+        """Exponents, by (part, axis), of the law through the critical
+        values of a formula, over the cells of the reported law.
+        """
         out, critical = {}, np.array([formula(cell, theta) for cell in self.cells.to_dict("records")], dtype=float)
         for family, mine in self._by_family(self.thresholds(theta)):
             inside = mine["in_law"].to_numpy()
@@ -176,7 +194,9 @@ def reported(table: Table, theta: float) -> Table:
 
 
 def with_states(found: Table) -> Table:
-    """Thresholds with the columns `state`, what the estimate comes to, and `tried`, the level beyond which a censored one lies."""
+    """Thresholds with the columns `state`, what the estimate comes
+    to, and `tried`, the level beyond which a censored one lies.
+    """
     plateau = found["warning"].str.contains("plateau")
     states = np.select([found["censored"] == "no", found["censored"] == "left", plateau], ["crosses", "above", "plateau"], "not reached")
     tried = found["N_above"].where(found["censored"] == "left", found["N_below"])
@@ -213,7 +233,9 @@ def _laid_out(frame: Table, families: list[cells.Family]) -> tuple[Table, Table,
 
 
 def _locked_from(levels: Table, along: str) -> Table:
-    """By cell, the level from which on attention is locked: 0 if it is everywhere, inf if nowhere, nan if it was not measured."""
+    """By cell, the level from which on attention is locked: 0 if
+    it is everywhere, inf if nowhere, nan if it was not measured.
+    """
     name = next((name for name in ("attention_mass", "attention_top1") if name in levels), None)
     if name is None:
         return levels.groupby("cell")[along].first() * np.nan
@@ -236,7 +258,9 @@ def _curve(index: int, cell: cells.Cell, family: cells.Family) -> Table:
 
 
 def _with_levels(rows: Table, curves: Table, along: str) -> Table:
-    """The rows with the column `level`: the index of the nearest level of their cell, which they are part of."""
+    """The rows with the column `level`: the index of the
+    nearest level of their cell, which they are part of.
+    """
     return pd.merge_asof(
         rows.assign(_at=np.log(rows[along].astype(float))).sort_values("_at"),
         curves.assign(_at=np.log(curves[along].astype(float)), level=curves.index)[["cell", "_at", "level"]].sort_values("_at"),
@@ -246,9 +270,11 @@ def _with_levels(rows: Table, curves: Table, along: str) -> Table:
 
 @dataclass(frozen=True)
 class Roles:
-    """`x` of the figure of critical values, what makes `lines`, what makes `panels`, and the two axes of each phase diagram.
+    """`x` of the figure of critical values, what makes `lines`,
+    what makes `panels`, and the two axes of each phase diagram.
 
-    `against` is arithmetic on axes that accuracy is drawn against. The first `n_chosen` panels were asked for.
+    `against` is arithmetic on axes that accuracy is drawn against. The first `n_chosen`
+    panels were asked for.
     """
 
     x: str | None
@@ -259,7 +285,9 @@ class Roles:
     n_chosen: int = 0
 
     def lines_and_panels(self, table: Table, axes: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Where neither stands along x: of `lines` and `x` the one with more values makes the lines, and all other axes panels."""
+        """Where neither stands along x: of `lines` and `x` the one
+        with more values makes the lines, and all other axes panels.
+        """
         candidates = [axis for axis in (self.lines, self.x) if axis in axes]
         lines = max(candidates, key=lambda axis: table[axis].nunique(), default=None)
         return arranged(table, lines, [axis for axis in axes if axis != lines])
@@ -268,7 +296,9 @@ class Roles:
 def roles(
     families: Sequence[cells.Family], x: str | None = None, lines: str | None = None, panels: Names = (), phases: Sequence[Names] = ()
 ) -> Roles:
-    """The choices that were made, and good ones for the rest; raises UsageError with everything that is wrong."""
+    """The choices that were made, and good ones for the
+    rest; raises UsageError with everything that is wrong.
+    """
     axes, along = varying(families), families[0].along
     at = [{along: 1} | cell.at for family in families for cell in family.cells]
     against = x if x is not None and x not in at[0] and columns_in(x) != {x} else None
@@ -291,7 +321,9 @@ def roles(
 
 
 def swept(x: str, axes: Sequence[str], table: Table) -> str | None:
-    """Of the axes that arithmetic along x is made of, the one with most values: it makes neither lines nor panels."""
+    """Of the axes that arithmetic along x is made of, the
+    one with most values: it makes neither lines nor panels.
+    """
     inside = [axis for axis in axes if axis != x and axis in columns_in(x)]
     return max(inside, key=lambda axis: table[axis].nunique(), default=None)
 

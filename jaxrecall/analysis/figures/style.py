@@ -1,7 +1,8 @@
-"""How every figure looks: colours that read in grey and to colour-blind eyes, labels, numbers as a paper prints them, and files.
+"""How every figure looks: colours that read in grey and to
+colour-blind eyes, labels, numbers as a paper prints them, and files.
 
-Brightness, marker and dash carry what colour carries. matplotlib is imported when something is drawn. The same figure gives
-the same bytes: no dates, no random ids.
+Brightness, marker and dash carry what colour carries. matplotlib is imported when
+something is drawn. The same figure gives the same bytes: no dates, no random ids.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ class NotDrawn(Exception):
 
 @dataclass(frozen=True)
 class Picture:
-    """A drawn figure, its file name, its heading, and a caption, made from the data, that says what to see in it."""
+    """A drawn figure, its file name, its heading, and a
+    caption, made from the data, that says what to see in it.
+    """
 
     name: str
     title: str
@@ -76,7 +79,9 @@ def spread(items: list[Any], most: int) -> list[Any]:
 
 
 def distinguishing(groups: Sequence[Mapping[str, Any]], by: Sequence[str]) -> list[str]:
-    """The columns that name the groups: those that vary, and no more than needed where they are more than MAX_NAMED."""
+    """The columns that name the groups: those that vary, and
+    no more than needed where they are more than MAX_NAMED.
+    """
     names = [name for name in by if len({str(values[name]) for values in groups}) > 1] or list(by)
     for name in reversed(names):
         fewer = [other for other in names if other != name]
@@ -90,7 +95,9 @@ MAX_LEGEND = 40
 
 
 def label(name: str) -> str:
-    """An axis's symbol and what it counts, in few words; the symbol alone where these would not fit under a panel."""
+    """An axis's symbol and what it counts, in few words; the
+    symbol alone where these would not fit under a panel.
+    """
     meaning = "gradient steps made" if name == "step" else FIELDS[name].metadata["legend"] if name in FIELDS else ""
     legend = re.split(r";| that | \(|: ", meaning)[0]
     return f"{name}: {legend}" if legend and len(legend) < MAX_LEGEND else name
@@ -143,7 +150,9 @@ def interval(value: float, low: float = float("nan"), high: float = float("nan")
 
 
 def told(values: Any, named: Callable[[Any], str], middle: str = "median", form: str = ".2f", most: str = "at the farthest") -> str:
-    """The middle of a column and the value farthest from 0, or the "least" if `most` says so: 0.98 in the median of 36, at ... (d = 64)."""
+    """The middle of a column and the value farthest from 0, or the
+    "least" if `most` says so: 0.98 in the median of 36, at ... (d = 64).
+    """
     values = values.astype(float).dropna()
     worst = values.idxmin() if "least" in most else values.abs().idxmax()
     return f"{values.agg(middle):{form}} in the {middle} of {len(values)}, {most} {values[worst]:{form}} ({named(worst)})"
@@ -157,7 +166,9 @@ def outline() -> list[Any]:
 
 
 def save(picture: Picture, folder: Path, formats: Sequence[str] = FORMATS[:2]) -> str:
-    """Writes `<name>.<format>` for each format; returns the figure as SVG to stand in a page, its ids its own."""
+    """Writes `<name>.<format>` for each format; returns
+    the figure as SVG to stand in a page, its ids its own.
+    """
     figure, undated = picture.figure, {"pdf": {"CreationDate": None}}
     figure.get_layout_engine().execute(figure)
     figure.set_layout_engine("none")  # laid out once, for all

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 if __name__ == "__main__":  # before the imports below, which take long
-    from ...process import start
+    from ...cli.process import start
 
     start("jaxrecall.analysis.fit.__main__")
 
@@ -13,9 +13,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from ...cli import Parser, called
+from ...cli.command import Parser, called
+from ...cli.process import INTERRUPTED, OK, USAGE
 from ...errors import Refused
-from ...process import INTERRUPTED, OK, USAGE
 from ...sweep.files import local_path
 from ...sweep.running.progress import PLAIN_EVERY_SECONDS, now_and_then
 from . import runs

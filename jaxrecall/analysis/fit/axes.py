@@ -1,10 +1,13 @@
 """The axes of a table: what its runs were requested for, not what was measured on them.
 
-A table of a sweep names the axes of its grid in `attrs["axes"]`. A table without that, as one of an older version or of another
-origin, is searched for them: every field of the point that varies, and every column from elsewhere whose values seeds share.
+A table of a sweep names the axes of its grid in `attrs["axes"]`. A table without that,
+as one of an older version or of another origin, is searched for them: every field of
+the point that varies, and every column from elsewhere whose values seeds share.
 
-Of our own simulator V, d, L and m are axes always, and the step of a row is one if several are fitted. A column that merely follows
-others is no axis: where kappa was given, gamma = kappa L^2 V / eta varies with V and L, and gamma2 with it unless it was given too.
+Of our own simulator V, d, L and m are axes always, and the step of a row is one if
+several are fitted. A column that merely follows others is no axis: where kappa was
+given, gamma = kappa L^2 V / eta varies with V and L, and gamma2 with it unless it was
+given too.
 """
 
 from __future__ import annotations
@@ -23,7 +26,9 @@ from ...model.training import RECIPE_STEPS, STARTS
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 LAW = ("V", "d", "L", "m")
-"""Axes of our simulator that get an exponent; any other axis is a factor: a constant of its own in the law for each of its values."""
+"""Axes of our simulator that get an exponent; any other axis is a
+factor: a constant of its own in the law for each of its values.
+"""
 
 DERIVED = ("kappa", "gamma", "gamma2")
 """Rates in the order in which they are taken as given if each could be computed from the others."""
@@ -44,10 +49,12 @@ def seed_columns(frame: Table) -> list[str]:
 def as_given(frame: Table) -> Table:
     """The table with its columns as a grid gives them, which is how axes are told apart.
 
-    `pool` is 0 for no pool and `batch` for all samples, as m is 0 for no MLP. `gamma2` is null where it is gamma, if that leaves
-    it fewer values; where it is a multiple of gamma, the column gamma2_over_gamma is added. A law with parameters goes by its bare
-    name, as they have columns of their own. Where accuracies were not counted, each counts as a share of one answer. Floats of
-    16 bits, which pandas cannot group by, become longer.
+    `pool` is 0 for no pool and `batch` for all samples, as m is 0 for no MLP. `gamma2`
+    is null where it is gamma, if that leaves it fewer values; where it is a multiple of
+    gamma, the column gamma2_over_gamma is added. A law with parameters goes by its bare
+    name, as they have columns of their own. Where accuracies were not counted, each
+    counts as a share of one answer. Floats of 16 bits, which pandas cannot group by,
+    become longer.
     """
     from pandas.api.types import is_numeric_dtype
 
@@ -72,7 +79,9 @@ def as_given(frame: Table) -> Table:
 
 
 def _with_optimizer(frame: Table) -> Table:
-    """The rows of the recipe alone, which has no optimiser, with what all others have; so steps may be an axis from 3 on."""
+    """The rows of the recipe alone, which has no optimiser, with
+    what all others have; so steps may be an axis from 3 on.
+    """
     if not {"steps", "start"} <= {*frame}:
         return frame
     alone = (frame["steps"] == RECIPE_STEPS) & (frame["start"] == STARTS[0])
@@ -83,7 +92,9 @@ def _with_optimizer(frame: Table) -> Table:
 
 
 def _with_file_names(frame: Table) -> Table:
-    """Files of embeddings by name and content alone, which is what counts: a sweep may go on after they were moved."""
+    """Files of embeddings by name and content alone, which
+    is what counts: a sweep may go on after they were moved.
+    """
     from pandas.api.types import infer_dtype
 
     for name in ("embedding", "embedding_out"):
@@ -96,7 +107,9 @@ def _with_file_names(frame: Table) -> Table:
 
 
 def _with_bare_names(frame: Table) -> Table:
-    """Laws by their bare name, "equicorrelated" for "equicorrelated(rho=0.3)", where the columns of their parameters say the rest."""
+    """Laws by their bare name, "equicorrelated" for "equicorrelated(rho=0.3)",
+    where the columns of their parameters say the rest.
+    """
     for name in {column.partition(".")[0]: None for column in _parameters(frame)}:
         if name not in frame or not all(isinstance(text, str) for text in frame[name].unique()):
             continue
@@ -113,7 +126,9 @@ def _parameters(frame: Table, law: str = "") -> list[str]:
 
 
 def rounded(column: Table) -> Table:
-    """A column of floats to 12 significant digits, so that values that differ by rounding alone are one value of an axis."""
+    """A column of floats to 12 significant digits, so that values
+    that differ by rounding alone are one value of an axis.
+    """
     return column.map({value: float(to_12_digits(value)) for value in column.dropna().unique()})
 
 
@@ -121,17 +136,21 @@ ALONG = "axis along which accuracy crosses: N, d, m, V, L or another number (def
 
 
 def along_of(frame: Table, asked: str | None) -> str:
-    """The axis along which accuracy crosses: the one asked for, else what the sweep of the table searched, else N. Raises FitError."""
+    """The axis along which accuracy crosses: the one asked for, else
+    what the sweep of the table searched, else N. Raises FitError.
+    """
     expect("along", asked, (str, NoneType), "the name of a column of numbers, such as N, d, m, V, L", FitError)
     return asked or frame.attrs.get("searched") or "N"
 
 
 def find_axes(frame: Table, along: str = "N") -> tuple[list[str], list[str]]:
-    """The axes of a table, as `as_given` gives it, and the fields that vary but follow others. Rounds columns of floats in place.
+    """The axes of a table, as `as_given` gives it, and the fields
+    that vary but follow others. Rounds columns of floats in place.
 
     Args:
         frame: one row per run and step.
-        along: the axis along which accuracy crosses theta, which is none of the axes of a cell.
+        along: the axis along which accuracy crosses theta, which is none of the axes of
+            a cell.
     """
     first = [] if is_own(frame) else [name for name in LAW if name != along]
     listed = frame.attrs.get("axes")
@@ -151,7 +170,9 @@ def find_axes(frame: Table, along: str = "N") -> tuple[list[str], list[str]]:
 def _distinguishing(
     frame: Table, axes: Sequence[str], fields: Sequence[str], foreign: Sequence[str], along: str
 ) -> tuple[list[str], list[str]]:
-    """`axes` and each further column that distinguishes runs which those before it do not; and the fields that vary but do not."""
+    """`axes` and each further column that distinguishes runs which
+    those before it do not; and the fields that vary but do not.
+    """
     axes, followers = list(axes), []
     names = [name for name in fields if name not in (*axes, along)]
     for name in (name for name in (*names, *foreign) if frame[name].dtype.kind == "f"):
@@ -169,7 +190,9 @@ def _distinguishing(
 
 
 def without_switches(frame: Table) -> tuple[Table, list[str]]:
-    """The table without switches that change no count, and one row of those that differ in such a switch alone."""
+    """The table without switches that change no count, and
+    one row of those that differ in such a switch alone.
+    """
     from pandas.api.types import is_hashable
 
     switches = [name for name in EXTRAS if name in frame]
@@ -181,7 +204,9 @@ def without_switches(frame: Table) -> tuple[Table, list[str]]:
 
 
 def unknown_settings(frame: Table, point: Sequence[str]) -> list[str]:
-    """Columns from elsewhere that seeds of a point share, so that they are settings, or might be. None of a table that names its axes."""
+    """Columns from elsewhere that seeds of a point share, so that they
+    are settings, or might be. None of a table that names its axes.
+    """
     if is_own(frame) or isinstance(frame.attrs.get("axes"), list) or not (names := [n for n in _foreign(frame) if n not in point]):
         return []
     points = frame.groupby([*point], dropna=False, observed=True)

@@ -1,8 +1,11 @@
-"""Cells: accuracy along an axis, usually N, at fixed values of every other, by seed, and which cells are fitted together.
+"""Cells: accuracy along an axis, usually N, at fixed values
+of every other, by seed, and which cells are fitted together.
 
-The seed is the independent unit: everything here is kept by seed. With `streams: common`, cells share their random draws. If what
-they differ in has no effect on a run, as d has none with orthogonal embeddings and L hardly any once attention is locked, they give
-the same counts, seed by seed. Such a cell is a copy: one piece of evidence, however often it is listed.
+The seed is the independent unit: everything here is kept by seed. With `streams:
+common`, cells share their random draws. If what they differ in has no effect on a run,
+as d has none with orthogonal embeddings and L hardly any once attention is locked, they
+give the same counts, seed by seed. Such a cell is a copy: one piece of evidence,
+however often it is listed.
 """
 
 from __future__ import annotations
@@ -26,7 +29,9 @@ SPREAD = 1.5
 """Levels within this factor may count as one, if no seed ran at two of them."""
 
 CHANCE = 1e-9
-"""Counts are taken for a copy if cells that share no draws would agree in all of them with less than this probability."""
+"""Counts are taken for a copy if cells that share no draws
+would agree in all of them with less than this probability.
+"""
 
 SHARED = 0.5
 """Two cells are compared if they share at least this part of the runs of the smaller."""
@@ -34,11 +39,13 @@ SHARED = 0.5
 
 @dataclass(frozen=True)
 class Cell:
-    """One curve: `at` fixes every other axis; `k` of `n` answers are right at each level, (levels, seeds), 0 of 0 where a seed is missing.
+    """One curve: `at` fixes every other axis; `k` of `n` answers are
+    right at each level, (levels, seeds), 0 of 0 where a seed is missing.
 
-    Along an axis on which accuracy falls, k counts wrong answers, which rise. Of accuracies that were not counted, n is 1.
-    `reference` is the accuracy without an MLP where the levels are its widths. `copy_of` is the `at` of an earlier cell of the family
-    that has the same runs.
+    Along an axis on which accuracy falls, k counts wrong answers, which rise. Of
+    accuracies that were not counted, n is 1. `reference` is the accuracy without an MLP
+    where the levels are its widths. `copy_of` is the `at` of an earlier cell of the
+    family that has the same runs.
     """
 
     at: dict[str, Any]
@@ -55,7 +62,9 @@ class Cell:
 
 @dataclass(frozen=True)
 class Family:
-    """Cells fitted together, as those with m = 0 or those with m > 0. `name` is the value of the column `part`."""
+    """Cells fitted together, as those with m = 0 or those
+    with m > 0. `name` is the value of the column `part`.
+    """
 
     name: str
     cells: list[Cell]
@@ -92,7 +101,8 @@ def families(frame: Table, along: str = "N") -> tuple[list[Family], list[str]]:
     """The cells of a table, m = 0 and m > 0 apart, and remarks on what was left out.
 
     Args:
-        frame: one row per run; of runs that train on, one per step, the step being an axis.
+        frame: one row per run; of runs that train on, one per step, the step being an
+            axis.
         along: the axis along which accuracy crosses theta.
 
     Raises:
@@ -136,7 +146,9 @@ def families(frame: Table, along: str = "N") -> tuple[list[Family], list[str]]:
 
 
 def _falls(frame: Table, along: str) -> bool:
-    """Whether accuracy falls along an axis; of one that is not known by whether it is higher at the smallest value than at the largest."""
+    """Whether accuracy falls along an axis; of one that is not known
+    by whether it is higher at the smallest value than at the largest.
+    """
     if along in ("N", "d", "m", *FALLING):
         return along in FALLING
     ends = [frame[frame[along] == end] for end in (frame[along].min(), frame[along].max())]
@@ -186,7 +198,9 @@ def _plain(value: Any) -> Any:
 
 
 def _merged(levels: np.ndarray, k: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Neighbouring levels that share no seed as one level at their geometric mean: a threshold search spreads its seeds over such."""
+    """Neighbouring levels that share no seed as one level at their
+    geometric mean: a threshold search spreads its seeds over such.
+    """
     start, group = 0, [0]
     for level in range(1, len(levels)):
         used = (n[start:level] > 0).any(axis=0)
@@ -202,9 +216,11 @@ def _merged(levels: np.ndarray, k: np.ndarray, n: np.ndarray) -> tuple[np.ndarra
 def _originals(rows: Table, cell: np.ndarray) -> list[int | None]:
     """The earlier cell that each cell copies, or None; `cell` numbers the cell of each row.
 
-    A cell copies another if they agree exactly in n_correct and n_test at every (seed, N) that both have. Those must be half of
-    the runs of the smaller, and hold enough counts between 0 and n_test that agreement is no accident (CHANCE). Cells of one L
-    must also agree in `draw_check`, if the table has it; the check depends on L, so between other cells it decides nothing.
+    A cell copies another if they agree exactly in n_correct and n_test at every (seed,
+    N) that both have. Those must be half of the runs of the smaller, and hold enough
+    counts between 0 and n_test that agreement is no accident (CHANCE). Cells of one L
+    must also agree in `draw_check`, if the table has it; the check depends on L, so
+    between other cells it decides nothing.
     """
     _, run = np.unique(rows[["_level", "_seed"]].to_numpy(), axis=0, return_inverse=True)
     run, shape = run.ravel(), (cell.max() + 1, run.max() + 1)

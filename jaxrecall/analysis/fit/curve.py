@@ -1,8 +1,10 @@
 """One cell's accuracy against N, for many resamplings of the seeds at once, and where it crosses theta.
 
-Row 0 of everything is the table as it is; rows 1, 2, ... are bootstrap resamplings of whole seeds, drawn once for all cells
-of a family, so that what cells share through their seeds stays shared. Accuracy climbs slowly with ln N and levels off below 1,
-so no formula for the whole curve is assumed: only the levels around theta say where it crosses.
+Row 0 of everything is the table as it is; rows 1, 2, ... are bootstrap resamplings of
+whole seeds, drawn once for all cells of a family, so that what cells share through
+their seeds stays shared. Accuracy climbs slowly with ln N and levels off below 1, so no
+formula for the whole curve is assumed: only the levels around theta say where it
+crosses.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ ONE_STEP = 0.97
 
 @dataclass(frozen=True)
 class Curve:
-    """`x` = ln N (levels,); `k` of `n` right (resamplings, levels), summed over seeds; `p` = accuracy made monotone in N (PAVA)."""
+    """`x` = ln N (levels,); `k` of `n` right (resamplings, levels),
+    summed over seeds; `p` = accuracy made monotone in N (PAVA).
+    """
 
     x: Array
     k: Array
@@ -33,7 +37,9 @@ class Curve:
 
 
 def resamplings(n_seeds: int, count: int) -> Array:
-    """How often each seed counts, (1 + count, n_seeds): once each in row 0, drawn with replacement below; always the same."""
+    """How often each seed counts, (1 + count, n_seeds): once
+    each in row 0, drawn with replacement below; always the same.
+    """
     drawn = np.random.default_rng(0).multinomial(n_seeds, np.full(n_seeds, 1 / n_seeds), size=count)
     return np.vstack([np.ones((1, n_seeds)), drawn])
 
@@ -50,14 +56,18 @@ def curve(cell: Cell, times: Array) -> Curve:
 
 
 def bracket(c: Curve, theta: float) -> tuple[Array, Array]:
-    """Index of the first level at or above theta, and side: 0 crossed, 1 never reached, -1 above it from the first level on."""
+    """Index of the first level at or above theta, and side: 0
+    crossed, 1 never reached, -1 above it from the first level on.
+    """
     above = c.p >= theta
     side = np.where(~above.any(axis=1), 1, np.where(above[:, 0], -1, 0))
     return np.where(side == 0, above.argmax(axis=1), 0), side
 
 
 def above_theta(c: Curve, theta: float, link: Callable[[Array], Array] = logit) -> Array:
-    """link(p) - link(theta), kept finite: no accuracy counts as nearer to 0 or 1 than half a right answer of one more."""
+    """link(p) - link(theta), kept finite: no accuracy counts
+    as nearer to 0 or 1 than half a right answer of one more.
+    """
     end = 0.5 / (c.n + 1)
     return link(c.p.clip(np.minimum(end, theta / 2), np.maximum(1 - end, (1 + theta) / 2))) - link(np.asarray(theta))
 
@@ -65,7 +75,8 @@ def above_theta(c: Curve, theta: float, link: Callable[[Array], Array] = logit) 
 def crossing(c: Curve, theta: float, link: Callable[[Array], Array] = logit, smooth: bool = True) -> Array:
     """ln N where accuracy is theta, between the levels that bracket it; nan where none do: (resamplings,).
 
-    smooth: a monotone cubic (PCHIP) in ln N through link(p) of all levels; otherwise a straight line between the two.
+    smooth: a monotone cubic (PCHIP) in ln N through link(p) of all levels; otherwise a
+    straight line between the two.
     """
     found = np.full(len(c.p), np.nan)
     after, side = bracket(c, theta)
@@ -90,9 +101,11 @@ def crossing(c: Curve, theta: float, link: Callable[[Array], Array] = logit, smo
 
 
 def shapes(c: Curve, theta: float) -> Array:
-    """ln N* of the table by each shape that the curve may have between two levels, (shapes,); nan if it is not crossed.
+    """ln N* of the table by each shape that the curve may have
+    between two levels, (shapes,); nan if it is not crossed.
 
-    The shapes are a monotone cubic in three links (logit, which is the estimate, cloglog, loglog) and a straight line in the accuracy.
+    The shapes are a monotone cubic in three links (logit, which is the estimate,
+    cloglog, loglog) and a straight line in the accuracy.
     """
     table = Curve(c.x, c.k[:1], c.n[:1], c.p[:1])
     found = [crossing(table, theta, link) for link in (logit, cloglog, loglog)] + [crossing(table, theta, np.asarray, smooth=False)]
@@ -100,17 +113,21 @@ def shapes(c: Curve, theta: float) -> Array:
 
 
 def step(c: Curve, theta: float) -> float:
-    """The distance in ln N of the two levels that bracket theta if the whole rise falls between them, 0 otherwise."""
+    """The distance in ln N of the two levels that bracket
+    theta if the whole rise falls between them, 0 otherwise.
+    """
     after = bracket(c, theta)[0][0]
     return float(c.x[after] - c.x[after - 1]) if one_step(c, theta) else 0.0
 
 
 def shape_error(c: Curve, theta: float) -> float:
-    """How far ln N* may be off because the curve between two levels is unknown (standard deviation); 0 if it is not crossed.
+    """How far ln N* may be off because the curve between two
+    levels is unknown (standard deviation); 0 if it is not crossed.
 
-    ln N* is taken as uniform over the range of `shapes`, standard deviation range / sqrt(12). The estimate often lies at an end of
-    the range, so its distance from the middle is added in squares. Where the whole rise falls between two levels, the crossing may
-    be anywhere there: their distance / sqrt(12) at least.
+    ln N* is taken as uniform over the range of `shapes`: standard deviation
+    range / sqrt(12). The estimate often lies at an end of the range, so its distance from the
+    middle is added in squares. Where the whole rise falls between two levels, the
+    crossing may be anywhere there: their distance / sqrt(12) at least.
     """
     if bracket(c, theta)[1][0]:
         return 0.0

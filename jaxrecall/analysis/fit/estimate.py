@@ -1,7 +1,10 @@
-"""The estimate of one family at one theta: ln N* of every cell, the law through the cells that cross, and intervals.
+"""The estimate of one family at one theta: ln N* of every
+cell, the law through the cells that cross, and intervals.
 
-Each cell's crossing is found by itself, from the levels around theta, and least squares goes through the cells. That assumes no slope,
-ceiling or shape that cells would share, so curves that level off cannot bend the exponents. The seed is the unit of the intervals.
+Each cell's crossing is found by itself, from the levels around theta, and least squares
+goes through the cells. That assumes no slope, ceiling or shape that cells would share,
+so curves that level off cannot bend the exponents. The seed is the unit of the
+intervals.
 """
 
 from __future__ import annotations
@@ -23,7 +26,9 @@ METHODS = {REPORTED: "monotone cubic through the logits of the isotonic accuracy
 """What the column `method` may hold, each with its meaning."""
 
 OPEN = 0.025
-"""A cell whose curve does not cross theta in more than this share of the resamplings has no upper (or lower) end."""
+"""A cell whose curve does not cross theta in more than
+this share of the resamplings has no upper (or lower) end.
+"""
 
 MISFIT = 0.05
 """Distance of ln N* from the law (rms) that is worth a warning, if it is also more than twice the noise."""
@@ -40,8 +45,9 @@ MIN_DRAWS = 0.5
 class Law:
     """ln N* = sum of exponent ln(axis) + one constant per combination of factor values, over `cells`.
 
-    Least squares in which a cell and its copies have the weight of one cell. Every estimate of ln N* goes through `exponents`; of
-    a joint fit, whose ln N* obey the law exactly, that returns the ratios of its coefficients.
+    Least squares in which a cell and its copies have the weight of one cell. Every
+    estimate of ln N* goes through `exponents`; of a joint fit, whose ln N* obey the law
+    exactly, that returns the ratios of its coefficients.
     """
 
     def __init__(self, cells: Sequence[Cell], axes: Sequence[str], factors: Sequence[str]):
@@ -56,12 +62,16 @@ class Law:
         self.n_distinct = len(set(self.evidence))
 
     def share(self, among: np.ndarray | slice = slice(None)) -> np.ndarray:
-        """The weight of each cell in the regression, one over the number of its copies with itself: (cells,)."""
+        """The weight of each cell in the regression, one
+        over the number of its copies with itself: (cells,).
+        """
         numbers = self.evidence[among]
         return 1 / np.bincount(numbers)[numbers] if len(numbers) else np.zeros(0)
 
     def exponents(self, y: np.ndarray) -> np.ndarray:
-        """Least squares through ln N*, (resamplings, cells) -> (resamplings, axes); nan where the cells do not determine it."""
+        """Least squares through ln N*, (resamplings, cells) ->
+        (resamplings, axes); nan where the cells do not determine it.
+        """
         out = np.full((len(y), len(self.axes)), np.nan)
         known = ~np.isnan(y)
         for pattern in np.unique(known, axis=0) if y.size else []:
@@ -70,7 +80,9 @@ class Law:
         return out
 
     def weights(self, among: np.ndarray | slice = slice(None)) -> np.ndarray:
-        """The weight of each cell in each exponent, (axes, cells); nan for an axis that is constant or moves with others."""
+        """The weight of each cell in each exponent, (axes, cells);
+        nan for an axis that is constant or moves with others.
+        """
         first = self.design.shape[1] - len(self.axes)
         if not self.design[among].size:
             return np.full((len(self.axes), len(self.design[among])), np.nan)
@@ -83,17 +95,21 @@ class Law:
         return weights
 
     def residuals(self, y: np.ndarray) -> np.ndarray:
-        """How far ln N* lies from the law, (resamplings, cells); a cell and its copies together have the square of one cell."""
+        """How far ln N* lies from the law, (resamplings, cells); a
+        cell and its copies together have the square of one cell.
+        """
         root = np.sqrt(self.share())
         design, y = self.design * root[:, None], y * root
         return y - y @ (design @ np.linalg.pinv(design, rcond=1e-9)).T
 
 
 def interval(y: np.ndarray, n_seeds: int, shape: float = 0.0) -> tuple[float, float]:
-    """95 % interval of an estimate from itself, y[0], and its resamplings, y[1:]; nan with fewer than MIN_SEEDS_FOR_INTERVAL seeds.
+    """95 % interval of an estimate from itself, y[0], and its
+    resamplings, y[1:]; nan with fewer than MIN_SEEDS_FOR_INTERVAL seeds.
 
-    Half width: t with S - 1 degrees of freedom times the bootstrap standard error times sqrt(S / (S - 1)), joined in squares
-    by 1.96 times `shape`, an error that resampling cannot show.
+    Half width: t with S - 1 degrees of freedom times the bootstrap standard error times
+    sqrt(S / (S - 1)), joined in squares by 1.96 times `shape`, an error that resampling
+    cannot show.
     """
     drawn = y[1:][~np.isnan(y[1:])]
     if n_seeds < MIN_SEEDS_FOR_INTERVAL or np.isnan(y[0]) or len(drawn) < max(2, MIN_DRAWS * len(y[1:])):
@@ -112,8 +128,9 @@ class Misfit(NamedTuple):
 
 @dataclass(frozen=True)
 class Estimates:
-    """Of the table (row 0) and of its resamplings, (resamplings, cells): `y` = ln N*, nan where there is none; `side` as `bracket`
-    gives it. `shape` is the error of ln N* from the unknown shape of each curve, (cells,).
+    """Of the table (row 0) and of its resamplings, (resamplings, cells): `y` = ln N*,
+    nan where there is none; `side` as `bracket` gives it. `shape` is the error of ln N*
+    from the unknown shape of each curve, (cells,).
     """
 
     family: Family
@@ -156,10 +173,12 @@ class Estimates:
         return replace(self, family=part, curves=[self.curves[i] for i in at], **arrays)
 
     def shape_deviation(self, weights: np.ndarray) -> np.ndarray:
-        """Standard deviation that the unknown shape of the curves gives weights @ ln N* of the law's cells, (..., cells) -> (...).
+        """Standard deviation that the unknown shape of the curves gives
+        weights @ ln N* of the law's cells, (..., cells) -> (...).
 
-        All curves are taken to have one shape, whichever it is, so its error cancels in part: range over the shapes / sqrt(12).
-        Where a rise falls between two levels, the cells err independently, and a cell and its copies as one.
+        All curves are taken to have one shape, whichever it is, so its error cancels in
+        part: range over the shapes / sqrt(12). Where a rise falls between two levels,
+        the cells err independently, and a cell and its copies as one.
         """
         by_shape, steps = self._shapes
         weights = np.nan_to_num(weights)
@@ -168,14 +187,18 @@ class Estimates:
 
     @cached_property
     def _shapes(self) -> tuple[np.ndarray, np.ndarray]:
-        """Of the cells in the law: ln N* by shape, (cells, shapes), and the step that the whole rise falls into, (cells,)."""
+        """Of the cells in the law: ln N* by shape, (cells, shapes),
+        and the step that the whole rise falls into, (cells,).
+        """
         mine = [c for c, is_in in zip(self.curves, self.inside, strict=True) if is_in]
         by_shape = np.array([shapes(c, self.theta) for c in mine]).reshape(len(mine), -1) if mine else np.zeros((0, 1))
         return by_shape, np.array([step(c, self.theta) for c in mine])
 
     @cached_property
     def misfit(self) -> Misfit | None:
-        """How far the cells lie from the law; None with no more distinct cells than unknowns, or without resamplings."""
+        """How far the cells lie from the law; None with no more
+        distinct cells than unknowns, or without resamplings.
+        """
         free = self.law.n_distinct - self.law.rank
         if free < 1:
             return None

@@ -33,7 +33,8 @@ Rows = tuple[list[tables.Row], list[tables.Row], list[tables.Row]]
 class Fit:
     """Three tables (pandas), as the command writes them, and remarks on rows and columns that were left out.
 
-    It unpacks as `thresholds, exponents, diagnostics = fit(frame)`, and prints as a summary.
+    It unpacks as `thresholds, exponents, diagnostics = fit(frame)`, and prints as a
+    summary.
     """
 
     thresholds: Any
@@ -63,19 +64,26 @@ def fit(
 ) -> Fit:
     """Thresholds, exponents and diagnostics of a table of runs, as `load` and `run` return it.
 
-    Any other table needs columns V, N, d, L, m, seed, n_test, n_correct, or the column `of` in place of the last two.
+    Any other table needs columns V, N, d, L, m, seed, n_test, n_correct, or the column
+    `of` in place of the last two.
 
     Args:
         frame: one row per run, of runs that train on one per recorded step.
         thetas: accuracies to cross, fractions.
         resamples: bootstrap resamplings of the seeds, 100 to 1000000.
-        on_progress: called with the curves estimated so far and in all, as often as there are thetas.
-        where: restricts the law to the cells for which an expression of the axes holds, such as "L**2 > 10 * V**1.5 * d**0.5";
-            several give a law each, named in the column `regime`.
-        along: the axis along which accuracy crosses theta: N, d, m, V, L or any other column of numbers greater than 0; unless given
-            that of a search, else N. Along m, rows with m = 0 are no level; their accuracy is the column `reference` of the thresholds.
-        step: which rows of runs that train on: "last", a step, several steps, or "all"; with several, `step` is an axis.
-        of: the column that crosses theta: the accuracy, or any other column of fractions that was measured, such as "attention_mass".
+        on_progress: called with the curves estimated so far and in all, as often as
+            there are thetas.
+        where: restricts the law to the cells for which an expression of the axes holds,
+            such as "L**2 > 10 * V**1.5 * d**0.5"; several give a law each, named in the
+            column `regime`.
+        along: the axis along which accuracy crosses theta: N, d, m, V, L or any other
+            column of numbers greater than 0; unless given that of a search, else N.
+            Along m, rows with m = 0 are no level; their accuracy is the column
+            `reference` of the thresholds.
+        step: which rows of runs that train on: "last", a step, several steps, or "all";
+            with several, `step` is an axis.
+        of: the column that crosses theta: the accuracy, or any other column of
+            fractions that was measured, such as "attention_mass".
 
     Raises:
         FitError: with one line per problem.
@@ -133,10 +141,12 @@ def fractions(thetas: Any) -> list[float]:
 
 
 def regimes(families: Sequence[Family], where: Sequence[str]) -> list[dict[str, Family]]:
-    """For each family the regimes, by expression, each as a family of its cells; all its cells if there is no expression.
+    """For each family the regimes, by expression, each as a
+    family of its cells; all its cells if there is no expression.
 
-    An expression uses the axes of the cells and the arithmetic of a grid file. Raises FitError if it cannot be read, or holds for
-    no cell at all; a regime without cells in one of the families is left out there.
+    An expression uses the axes of the cells and the arithmetic of a grid file. Raises
+    FitError if it cannot be read, or holds for no cell at all; a regime without cells
+    in one of the families is left out there.
     """
     if not where:
         return [{ALL: family} for family in families]

@@ -60,7 +60,9 @@ def latex(table: Table, *, caption: str | None = None, label: str | None = None)
 
 
 def _thresholds(table: Table) -> tuple[list[str], list[list[str]], str]:
-    """The heads of the columns, the rows and a caption: the axes that vary, then the critical value with its interval."""
+    """The heads of the columns, the rows and a caption: the
+    axes that vary, then the critical value with its interval.
+    """
     axes = [name for name in list(table)[: list(table).index("theta")] if name not in ("method", "axis", "critical", "outcome")]
     varying = [name for name in (*axes, "theta") if table[name].nunique(dropna=False) > 1]
     along, accuracy = str(table["axis"].iloc[0]), table.attrs.get("of") or "accuracy"
@@ -80,7 +82,9 @@ def _thresholds(table: Table) -> tuple[list[str], list[list[str]], str]:
 
 
 def _exponents(table: Table) -> tuple[list[str], list[list[str]], str]:
-    """The heads of the columns, the rows and a caption: which law, then the exponent of each axis with its interval."""
+    """The heads of the columns, the rows and a caption: which
+    law, then the exponent of each axis with its interval.
+    """
     varying = [name for name in ("along", "part", "regime", "theta") if table[name].nunique(dropna=False) > 1]
     heads = [_head(name) for name in varying] + ["axis", "exponent", "cells"]
     records = table.to_dict("records")
@@ -113,7 +117,9 @@ def _environment(heads: Sequence[str], rows: Sequence[Sequence[str]], caption: s
 
 
 def _critical(row: dict[str, Any]) -> str:
-    """17\\,400 [8500, 35\\,600]; a bound where accuracy does not cross, and how a search ended where it found nothing."""
+    """17\\,400 [8500, 35\\,600]; a bound where accuracy does
+    not cross, and how a search ended where it found nothing.
+    """
     value = row["critical"]
     if is_missing(value):
         side = row.get("censored")

@@ -1,4 +1,6 @@
-"""A table of runs, read and checked: what a fit needs of it, which steps are fitted, and one line for everything that is wrong."""
+"""A table of runs, read and checked: what a fit needs of it,
+which steps are fitted, and one line for everything that is wrong.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ TYPES: dict[str, tuple[Any, str]] = {"str": (str, "text"), "bool": ((bool, np.bo
 
 
 def read(path: Path, *others: Path) -> tuple[Table, list[str]]:
-    """The rows of results folders or of any one Parquet file, and remarks on them; raises FitError or StoreError."""
+    """The rows of results folders or of any one Parquet
+    file, and remarks on them; raises FitError or StoreError.
+    """
     if others or is_folder(path):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
@@ -69,9 +73,11 @@ def read(path: Path, *others: Path) -> tuple[Table, list[str]]:
 
 
 def at_steps(frame: Table, step: Steps) -> Table:
-    """The rows of these steps; raises FitError for a step that no row has. A table without the column has one row per run.
+    """The rows of these steps; raises FitError for a step that
+    no row has. A table without the column has one row per run.
 
-    The last step is that of each point, not of each run: a run that has no row there, as rows were left out, is left out too.
+    The last step is that of each point, not of each run: a run that has no row there,
+    as rows were left out, is left out too.
     """
     wanted = [step] if isinstance(step, (str, int)) else as_list("step", step, "a step, a list of steps, 'last' or 'all'", FitError)
     if wanted == [ALL] or (wanted == [LAST] and "step" not in frame):
@@ -108,9 +114,11 @@ def parsed(words: Sequence[str]) -> Steps:
 
 
 def crossing(frame: Table, of: str) -> Table:
-    """The table with another column in place of its accuracy, in the attribute "of" where it is none of counts; raises FitError.
+    """The table with another column in place of its accuracy, in
+    the attribute "of" where it is none of counts; raises FitError.
 
-    An accuracy of the vocabulary is counted: n_correct = accuracy V of n_test = V. Any other fraction counts as a share of one answer.
+    An accuracy of the vocabulary is counted: n_correct = accuracy V of n_test = V. Any
+    other fraction counts as a share of one answer.
     """
     if of in ("accuracy", frame.attrs.get("accuracy")):
         return frame
@@ -134,9 +142,11 @@ def crossing(frame: Table, of: str) -> Table:
 
 
 def checked(frame: Table, along: str = "N") -> tuple[Table, list[str]]:
-    """The rows that have an accuracy, with columns as a grid gives them, and how many have none; raises FitError with every problem.
+    """The rows that have an accuracy, with columns as a grid gives
+    them, and how many have none; raises FitError with every problem.
 
-    A table of our simulator needs the columns NEEDED. One of a user's own needs its accuracy, counted or not, the seed and `along`.
+    A table of our simulator needs the columns NEEDED. One of a user's own needs its
+    accuracy, counted or not, the seed and `along`.
     """
     from pandas.api.types import is_numeric_dtype
 

@@ -1,7 +1,9 @@
-"""Estimates become rows: thresholds, one per cell and theta, exponents, one per law, axis and theta, and diagnostics.
+"""Estimates become rows: thresholds, one per cell and theta,
+exponents, one per law, axis and theta, and diagnostics.
 
-What is not known is null, with the reason in `warning`. An interval's end is 0 or infinite where the resamplings cannot
-rule out that the curve never crosses on that side. Diagnostics say what an interval alone does not: local slopes, misfit, dispersion.
+What is not known is null, with the reason in `warning`. An interval's end is 0 or
+infinite where the resamplings cannot rule out that the curve never crosses on that
+side. Diagnostics say what an interval alone does not: local slopes, misfit, dispersion.
 """
 
 from __future__ import annotations
@@ -75,8 +77,9 @@ DIAGNOSTICS = {
 COARSE = 4.0
 FAR = 10.0
 FLAT = 0.5
-"""A curve that does not reach theta has levelled off if it would need FAR times more N at its last slope, and that slope
-is below FLAT times its steepest; both in logits against ln N."""
+"""A curve that does not reach theta has levelled off if it would need FAR times more N
+at its last slope, and that slope is below FLAT times its steepest; both in logits
+against ln N."""
 
 
 def thresholds(e: Estimates) -> list[Row]:
@@ -112,7 +115,9 @@ def _copied(cell: Cell) -> str | None:
 
 
 def _threshold_warnings(e: Estimates, i: int) -> list[str]:
-    """What to be careful about in a cell: the shape of its curve, its seeds, resamplings that do not cross."""
+    """What to be careful about in a cell: the shape of
+    its curve, its seeds, resamplings that do not cross.
+    """
     here = (e.family.cells[i].n > 0).any(axis=0)
     warnings = _curve_warnings(e.curves[i], e, int(e.side[0, i]))
     if here.sum() < MIN_SEEDS_FOR_INTERVAL:
@@ -182,7 +187,9 @@ def exponents(e: Estimates, regime: str = "") -> list[Row]:
 
 
 def _exponent_warning(e: Estimates, axis: str, n_seeds: int) -> str:
-    """Why the cells that cross do not determine this exponent, or how sure it is; empty if there is nothing to say."""
+    """Why the cells that cross do not determine this exponent,
+    or how sure it is; empty if there is nothing to say.
+    """
     n = f"{len(e.cells)} of {len(e.family.cells)} cells cross theta"
     if len({cell.at[axis] for cell in e.cells}) < 2:
         return f"{n}{f', all at one {axis}' if e.cells else ''}"
@@ -194,7 +201,9 @@ def _exponent_warning(e: Estimates, axis: str, n_seeds: int) -> str:
 
 
 def diagnose(e: Estimates, exponents: Sequence[Row]) -> list[Row]:
-    """Everything about one family at one theta, warnings last; `exponents` are its rows of the exponents table."""
+    """Everything about one family at one theta, warnings
+    last; `exponents` are its rows of the exponents table.
+    """
     rows = [_row("warning", "", np.nan, text) for text in _law_warnings(e, exponents)]
     if e.family.law and e.inside.any():
         rows = [*_local_slopes(e), *_misfit(e), *rows]
@@ -202,7 +211,9 @@ def diagnose(e: Estimates, exponents: Sequence[Row]) -> list[Row]:
 
 
 def dispersion(family: Family) -> Row:
-    """Variance between seeds over binomial variance, mean over points with 2 seeds or more and some right, some wrong."""
+    """Variance between seeds over binomial variance, mean over
+    points with 2 seeds or more and some right, some wrong.
+    """
     total, free = 0.0, 0
     counted = [cell for cell in family.cells if cell.n.max() > 1]  # not so where a table has accuracies alone
     for cell in counted:
@@ -241,7 +252,9 @@ def _misfit(e: Estimates) -> list[Row]:
 
 
 def _matched(cells: Sequence[Any], axis: str, low: Any, high: Any) -> np.ndarray:
-    """Weights of the mean difference between cells that differ only in axis = high against low; pairs of copies count as one."""
+    """Weights of the mean difference between cells that differ
+    only in axis = high against low; pairs of copies count as one.
+    """
     index = {tuple(cell.at.items()): i for i, cell in enumerate(cells)}
     pairs, number = [], evidence(cells)
     for i, cell in enumerate(cells):
@@ -275,7 +288,9 @@ def _law_warnings(e: Estimates, exponents: Sequence[Row]) -> list[str]:
 
 
 def frames(axes: Sequence[str], thresholds: list[Row], exponents: list[Row], diagnostics: list[Row], of: str) -> tuple[Any, Any, Any]:
-    """The rows of a fit as three tables of pandas, with the columns that users rely on. The attribute "of" says what crosses theta."""
+    """The rows of a fit as three tables of pandas, with the columns
+    that users rely on. The attribute "of" says what crosses theta.
+    """
     import pandas as pd
 
     whole = all(isinstance(row[name], (int, np.integer, type(None))) for row in thresholds for name in ("N_below", "N_above"))

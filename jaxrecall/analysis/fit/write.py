@@ -1,4 +1,6 @@
-"""What a fit has found: a few lines of text, a table for a notebook, and files, Parquet with the meaning of each column or LaTeX."""
+"""What a fit has found: a few lines of text, a table for a notebook,
+and files, Parquet with the meaning of each column or LaTeX.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ SHOWN = ("part", "regime", "theta", "axis", "exponent", "lo", "hi", "n_cells", "
 
 
 def summary(thresholds: Table, exponents: Table, diagnostics: Table) -> Iterator[str]:
-    """For each theta: how many cells cross, the reported exponents with their intervals, and every warning."""
+    """For each theta: how many cells cross, the reported
+    exponents with their intervals, and every warning.
+    """
     for theta, mine in thresholds[thresholds["record"]].groupby("theta", sort=False):
         yield f"theta = {theta:g}: {crossings(mine)}"
         for row in exponents[exponents["record"] & (exponents["theta"] == theta)].itertuples():
@@ -36,7 +40,9 @@ def summary(thresholds: Table, exponents: Table, diagnostics: Table) -> Iterator
 
 
 def crossings(thresholds: Table) -> str:
-    """How many of the cells cross, count in the law, are censored or are copies; `thresholds` has one row for each cell."""
+    """How many of the cells cross, count in the law, are censored
+    or are copies; `thresholds` has one row for each cell.
+    """
     n, n_distinct = len(thresholds), int(thresholds["copy_of"].isna().sum())
     cells = f"{n} cell{'s' * (n > 1)}" + (f", of which {n - n_distinct} repeat the counts of another" if n_distinct < n else "")
     counts = thresholds["censored"].value_counts()
@@ -65,8 +71,8 @@ def _two(value: float) -> str:
 
 
 def default_folder(tables: Sequence[Path], of: str = "accuracy", along: str | None = None) -> Path:
-    """The results folder itself, or FILE-fit beside a file; another accuracy or axis has its own folder there. Raises UsageError
-    for several."""
+    """The results folder itself, or FILE-fit beside a file; another accuracy or axis
+    has its own folder there. Raises UsageError for several."""
     if len(tables) > 1:
         raise UsageError(f"--out: nothing given; needed with {len(tables)} folders, as in --out laws")
     path = tables[0]
@@ -89,9 +95,11 @@ def check_folder(out: Path) -> None:
 
 
 def write(found: Any, out: Path, with_latex: bool = False) -> dict[Path, int]:
-    """Writes each table of a `Fit` whole or not at all; returns the files, each with its number of rows. Raises FitError.
+    """Writes each table of a `Fit` whole or not at all; returns
+    the files, each with its number of rows. Raises FitError.
 
-    `with_latex` writes the thresholds and the exponents as LaTeX too; a table without rows has no such file.
+    `with_latex` writes the thresholds and the exponents as LaTeX too; a table without
+    rows has no such file.
     """
     written = {}
     try:

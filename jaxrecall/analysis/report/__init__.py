@@ -1,4 +1,6 @@
-"""A report: one HTML page with figures, tables and provenance, and the figures beside it. `page` makes the HTML."""
+"""A report: one HTML page with figures, tables and
+provenance, and the figures beside it. `page` makes the HTML.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ OURS = ("accuracy", "critical-", "phase", "collapse", "noise", "agreement", "dec
 """How the names of figures begin."""
 
 PICTURES: dict[str, Callable[[Study, Roles], Iterator[Picture]]] = curves.FIGURES | critical.FIGURES | maps.FIGURES | noise.FIGURES
-"""What a report draws, in its order. Each module lists its own figures, so that one more is written in one file."""
+"""What a report draws, in its order. Each module lists
+its own figures, so that one more is written in one file.
+"""
 
 OnProgress = Callable[[str, int, int], None]
 """Is called with the present step, the parts done and all parts."""
@@ -34,7 +38,9 @@ OnProgress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Report:
-    """The page, the folder of its figures, what they are, which were left out and why, and remarks on the rows and the fit."""
+    """The page, the folder of its figures, what they are, which
+    were left out and why, and remarks on the rows and the fit.
+    """
 
     page: Path
     folder: Path
@@ -105,9 +111,11 @@ def _studied(asked: Namespace, table: Path, step: runs.Steps, on_progress: OnPro
 def draw(
     study: Study, roles: Roles, folder: Path, on_progress: OnProgress = lambda *step: None, formats: Sequence[str] = FORMATS[:2]
 ) -> tuple[list[tuple[Picture, str]], list[tuple[str, str]]]:
-    """Draws every figure that the table holds into `folder`; each with its SVG, and what was left out and why. Within `look`.
+    """Draws every figure that the table holds into `folder`; each
+    with its SVG, and what was left out and why. Within `look`.
 
-    Figures that an earlier call left in the folder are removed. `on_progress(what, done, of)` is called before each kind.
+    Figures that an earlier call left in the folder are removed. `on_progress(what,
+    done, of)` is called before each kind.
     """
     for old in (path for name in OURS for kind in FORMATS for path in folder.glob(f"{name}*.{kind}")):
         old.unlink()

@@ -1,4 +1,5 @@
-"""Embeddings given as an array, such as the table of a trained model: V of its R rows and d of its D columns, chosen for each seed.
+"""Embeddings given as an array, such as the table of a trained
+model: V of its R rows and d of its D columns, chosen for each seed.
 
 With x (R, D) the rows of the file, mu their mean, and x - mu rotated once and for all
 (random signs that are always the same, then the orthonormal discrete cosine transform),
@@ -188,7 +189,9 @@ def prepared(x: np.ndarray) -> Content:
 
 @contextmanager
 def paths_from(folder: Path) -> Iterator[None]:
-    """Meanwhile relative paths are those from a folder, that of a grid file, before those from the current one."""
+    """Meanwhile relative paths are those from a folder,
+    that of a grid file, before those from the current one.
+    """
     token = _folder.set(folder)
     try:
         yield

@@ -1,4 +1,5 @@
-"""Embedding laws: how rows of embeddings are made of independent standard normals. What a law must say, and the plain ones.
+"""Embedding laws: how rows of embeddings are made of independent
+standard normals. What a law must say, and the plain ones.
 
 `structured` has more, and `array` makes rows of a file.
 """
@@ -18,7 +19,9 @@ from .law import Law, register
 
 @dataclass(frozen=True)
 class Moments:
-    """What the formulas in `theory/` need to know of a law; the mean squared length of a row is 1 in every case."""
+    """What the formulas in `theory/` need to know of a law;
+    the mean squared length of a row is 1 in every case.
+    """
 
     overlap: bool
     """True: rows are independent and their directions uniform, so that cosines between
@@ -43,7 +46,9 @@ class Draws(NamedTuple):
     """(n, width) independent N(0, 1) entries, addressed by row: a prefix in V and in d."""
 
     shared: Any
-    """(law.n_shared, width) independent N(0, 1) entries that all rows of this table share; those of other tables are others."""
+    """(law.n_shared, width) independent N(0, 1) entries that all
+    rows of this table share; those of other tables are others.
+    """
 
     V: Any
     d: Any
@@ -56,11 +61,15 @@ class Draws(NamedTuple):
 
 
 Orders = Callable[[int, int], Any]
-"""The r-th random order of 0..n-1 of a table, (n,) integers, by r and n: `Draws` of a law that chooses among n things."""
+"""The r-th random order of 0..n-1 of a table, (n,) integers,
+by r and n: `Draws` of a law that chooses among n things.
+"""
 
 
 class EmbeddingLaw(Law):
-    """How rows of embeddings are made. The same code serves NumPy and JAX through `xp`; in a program parameters are arrays."""
+    """How rows of embeddings are made. The same code serves NumPy
+    and JAX through `xp`; in a program parameters are arrays.
+    """
 
     field: ClassVar[str] = "embedding"
     n_shared: ClassVar[int] = 0
@@ -70,14 +79,20 @@ class EmbeddingLaw(Law):
     """Normals of each row, besides its d."""
 
     on_host: ClassVar[bool] = False
-    """Whether `from_host` makes the rows, which `draws.given` then holds; a program takes them as an argument."""
+    """Whether `from_host` makes the rows, which `draws.given`
+    then holds; a program takes them as an argument.
+    """
 
     moments: ClassVar[Moments | None] = None
-    """What theory needs to know; the formulas refuse a law that leaves it out, the locked-attention surrogate does not."""
+    """What theory needs to know; the formulas refuse a law that
+    leaves it out, the locked-attention surrogate does not.
+    """
 
     @abstractmethod
     def rows(self, draws: Draws, xp: Any) -> Any:
-        """(n, width) rows of Z_in or Z_out; what is returned for padding is dropped, but it must be finite."""
+        """(n, width) rows of Z_in or Z_out; what is returned
+        for padding is dropped, but it must be finite.
+        """
 
     def from_host(self, orders: Orders, V: int, d: int) -> Any:
         """(V, d) float32 rows of Z_in or Z_out, a NumPy array, where `on_host` is true."""
@@ -98,7 +113,8 @@ class EmbeddingLaw(Law):
 
 @lru_cache(1024)
 def problems_of_rows(law: EmbeddingLaw, V: int, d: int) -> list[Problem]:
-    """Whether a law from outside the package makes the first and the last row of each table, tried with NumPy.
+    """Whether a law from outside the package makes the
+    first and the last row of each table, tried with NumPy.
 
     NumPy raises where a law looks up a row that it does not have; a compiled program
     would take the last one in its place.
@@ -123,7 +139,9 @@ def problems_of_rows(law: EmbeddingLaw, V: int, d: int) -> list[Problem]:
 
 
 def numpy_draws(law: EmbeddingLaw, table: str, row: Any, normals: Any, sizes: tuple[int, int], rng: Any) -> Draws:
-    """What the law makes rows of, with NumPy's random numbers; `sizes` are V and d, and all rows must be there for a law with `on_host`."""
+    """What the law makes rows of, with NumPy's random numbers; `sizes`
+    are V and d, and all rows must be there for a law with `on_host`.
+    """
     V, d = sizes
     shared, own = (rng.standard_normal(shape).astype(normals.dtype) for shape in ((law.n_shared, d), (len(row), law.n_own)))
     given = law.from_host(lambda r, n: rng.permutation(n), V, d) if law.on_host and table in ("Z_in", "Z_out") else None
@@ -136,11 +154,15 @@ def isotropic(draws: Draws, xp: Any) -> Any:
 
 
 class Rescaled(EmbeddingLaw):
-    """A law whose rows are the normals over a length. A compiled program divides once for all such laws of this package."""
+    """A law whose rows are the normals over a length. A compiled
+    program divides once for all such laws of this package.
+    """
 
     @abstractmethod
     def length(self, draws: Draws, xp: Any) -> Any:
-        """(n, 1), or one number for all rows; what it is for rows of zeros, which are padding, does not matter."""
+        """(n, 1), or one number for all rows; what it is for
+        rows of zeros, which are padding, does not matter.
+        """
 
     def rows(self, draws: Draws, xp: Any) -> Any:
         return draws.normals / self.length(draws, xp)
@@ -195,7 +217,9 @@ class Orthogonal(EmbeddingLaw):
 @register
 @dataclass(frozen=True)
 class Equicorrelated(EmbeddingLaw):
-    """A direction in common: z_v = (sqrt(1 - rho) n_v + sqrt(rho) g) / sqrt(d), n_v and g standard normal. Ours.
+    """A direction in common (ours), with n_v and g standard normal:
+
+        z_v = (sqrt(1 - rho) n_v + sqrt(rho) g) / sqrt(d)
 
     Two rows of one table have the mean inner product rho. Z_in and Z_out have
     directions of their own; z_trig and z_eos are isotropic.

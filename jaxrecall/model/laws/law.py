@@ -39,7 +39,9 @@ class Law:
     """Short name of a law of this package, where it is not that of the class in small letters."""
 
     reads_file: ClassVar[bool] = False
-    """Whether its text may name a file that holds something else the next time; then the law's own text says what it held."""
+    """Whether its text may name a file that holds something else
+    the next time; then the law's own text says what it held.
+    """
 
     def __post_init__(self) -> None:
         problems: list[Problem] = []
@@ -61,11 +63,14 @@ class Law:
         return str(self)
 
     def static_text(self) -> str:
-        """The text with float parameters at their defaults, or at a value that stands for any: what a compiled program depends on."""
+        """The text with float parameters at their defaults, or at a
+        value that stands for any: what a compiled program depends on.
+        """
         return str(replace(self, **{f.name: _any_value(f) for f in fields(self) if isinstance(getattr(self, f.name), float)}))
 
     def traced(self, of: str = "") -> dict[str, float]:
-        """The float parameters by dotted name, as "embedding.rho": one compiled program serves all their values.
+        """The float parameters by dotted name, as "embedding.rho":
+        one compiled program serves all their values.
 
         `of` is the field of the point, where it is another one than that of the class,
         as embedding_out is.
@@ -98,7 +103,9 @@ LAWS: dict[str, dict[str, type[Law]]] = {"embedding": {}, "tokens": {}, "activat
 """The laws of each field by short name: those of the package, and aliases that `register` added."""
 
 _local: dict[str, type[Law]] = {}
-"""Classes that were used as objects, by `module:Class`: the latest of those that a notebook defines again, or a function makes."""
+"""Classes that were used as objects, by `module:Class`: the latest
+of those that a notebook defines again, or a function makes.
+"""
 
 
 def register(law: AnyLaw, name: str | None = None) -> AnyLaw:

@@ -109,7 +109,9 @@ def _words(law: TokenLaw, V: int) -> list[int]:
 
 
 def tables(laws: Sequence[TokenLaw], V: int) -> np.ndarray | None:
-    """(1 or 2, 2, V): alias tables of the informative tokens and, where it is another one, of the noise; None if all tokens are uniform."""
+    """(1 or 2, 2, V): alias tables of the informative tokens and, where
+    it is another one, of the noise; None if all tokens are uniform.
+    """
     distinct = tuple(dict.fromkeys(laws))
     return None if distinct == (Uniform(),) else np.stack([alias_table(law, V) for law in distinct])
 
@@ -125,6 +127,8 @@ def n_frequent(V: int) -> int:
 
 
 def rare_and_frequent(law: TokenLaw, V: int) -> np.ndarray:
-    """(2, V) bool: the rarer half of the vocabulary, and its most frequent tenth; of equally frequent tokens the first count as more so."""
+    """(2, V) bool: the rarer half of the vocabulary, and its most
+    frequent tenth; of equally frequent tokens the first count as more so.
+    """
     rank = np.argsort(np.argsort(-shares(law, V), kind="stable"))
     return np.stack([rank >= V - n_rare(V), rank < n_frequent(V)])

@@ -92,7 +92,9 @@ def samples_of_step(realization: Realization, point: Point, step: int) -> tuple[
 
 
 def start(realization: Realization, point: Point) -> tuple[np.ndarray | None, Parameters]:
-    """V1 of the recipe if it was followed, and the parameters that the optimizer starts from, by name, in float64."""
+    """V1 of the recipe if it was followed, and the parameters
+    that the optimizer starts from, by name, in float64.
+    """
     r = in_float64(realization)
     V1, V_mat, W_KQ = None, np.zeros((point.d, point.p)), np.zeros((point.d, point.d))
     if point.start == "three_step":

@@ -1,4 +1,5 @@
-"""The columns that switches add, to read: float64, in NumPy. `diagnose` splits the noise of the scores, `decoders` reads labels off step 1.
+"""The columns that switches add, to read: float64, in NumPy. `diagnose`
+splits the noise of the scores, `decoders` reads labels off step 1.
 
 The score of token v is s(v) = z_in(v)^T w, w = W_KQ z_eos; what it varies over the
 vocabulary competes with the trigger's score z_trig^T w. By Gram-Schmidt, w is the sum
@@ -38,7 +39,9 @@ from .steps import ThreeStep, in_float64, three_step
 
 
 def diagnose(realization: Realization, point: Point, learned: ThreeStep, redraws: np.ndarray) -> dict[str, Any]:
-    """The noise columns of the run's row, from `three_step` and `realization.redraws`, W_in drawn again (n, m, d)."""
+    """The noise columns of the run's row, from `three_step`
+    and `realization.redraws`, W_in drawn again (n, m, d).
+    """
     r = in_float64(realization)
     mean_w = learned.w
     if point.m:
@@ -49,7 +52,9 @@ def diagnose(realization: Realization, point: Point, learned: ThreeStep, redraws
 
 
 def split(r: Realization, w: np.ndarray, mean_w: np.ndarray) -> np.ndarray:
-    """(4, d): w as the sum of its parts, in the order of NOISES; `mean_w` is its mean over redraws of W_in."""
+    """(4, d): w as the sum of its parts, in the order of
+    NOISES; `mean_w` is its mean over redraws of W_in.
+    """
     zbar = r.Z_in.mean(0)
     Sigma_c = np.cov(r.Z_in, rowvar=False, ddof=0).reshape(len(zbar), -1)
     drift = Sigma_c @ zbar
@@ -65,7 +70,9 @@ def split(r: Realization, w: np.ndarray, mean_w: np.ndarray) -> np.ndarray:
 
 
 def noise_columns(covariances: np.ndarray, trigger: float) -> dict[str, float | None]:
-    """The noise columns from the covariances (4, 4) of the parts' scores and the trigger's score; null where that is 0."""
+    """The noise columns from the covariances (4, 4) of the
+    parts' scores and the trigger's score; null where that is 0.
+    """
     with np.errstate(divide="ignore", invalid="ignore"):
         relative = np.asarray(covariances, np.float64) / np.float64(trigger) ** 2
     defined = bool(np.isfinite(relative).all())
@@ -81,7 +88,9 @@ UNRESOLVED = 1e-5
 def decoder_columns(
     point: Point, perm: np.ndarray, G1: np.ndarray, Z_in: np.ndarray, Z_out: np.ndarray, z_trig: np.ndarray
 ) -> dict[str, float | None]:
-    """The decoder columns: fractions of the vocabulary recovered from G1 (d, d); arrays may be padded; null if G1 overflowed."""
+    """The decoder columns: fractions of the vocabulary recovered
+    from G1 (d, d); arrays may be padded; null if G1 overflowed.
+    """
     names = "matched_accuracy", "whitened_accuracy", "assignment_accuracy"
     V, d = point.V, point.d
     if not np.isfinite(G1).all():

@@ -1,4 +1,6 @@
-"""What is measured of a trained model, to read: full batch, float64, in NumPy. The simulator measures the same, streamed."""
+"""What is measured of a trained model, to read: full batch,
+float64, in NumPy. The simulator measures the same, streamed.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from .steps import EMBEDDINGS, ThreeStep, attend, batch_of_step, features, in_fl
 
 
 def measure(realization: Realization, point: Point, learned: ThreeStep | Descended) -> dict[str, Any]:
-    """The metric columns of a run's row, in float64, from its draws and what `three_step` or `descend` learned.
+    """The metric columns of a run's row, in float64, from
+    its draws and what `three_step` or `descend` learned.
 
     They are in the order of the table; undefined numbers are None.
 
@@ -47,7 +50,9 @@ def measure(realization: Realization, point: Point, learned: ThreeStep | Descend
 
 
 def over_sequences(r: Realization, point: Point, w: np.ndarray, answers: np.ndarray) -> dict[str, Any]:
-    """The columns that are counts or means over the test sequences; logits are answers phi, (V, p) times (p,)."""
+    """The columns that are counts or means over the test
+    sequences; logits are answers phi, (V, p) times (p,).
+    """
     x, ell, y, row = r.test_tokens, r.test_positions, r.test_labels, np.arange(point.n_test)
     h, a = attend(r, point, x, ell, w)
     logits = features(r, point, h)[0] @ answers.T

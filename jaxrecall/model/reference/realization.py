@@ -28,7 +28,9 @@ else:
 
 
 class Realization(NamedTuple):
-    """Draws of one (point, seed), float32 and int32; with fresh_batches train_* has a leading axis, a batch a step."""
+    """Draws of one (point, seed), float32 and int32; with
+    fresh_batches train_* has a leading axis, a batch a step.
+    """
 
     Z_in: Float[Drawn, "V d"]  # input embeddings
     Z_out: Float[Drawn, "V d"]  # output embeddings
@@ -53,7 +55,8 @@ class Realization(NamedTuple):
 
 
 def realize(point: Point, seed: int) -> Realization:
-    """Every random draw of the run (point, seed): the numbers that `simulate` streams, held in memory as NumPy arrays.
+    """Every random draw of the run (point, seed): the numbers
+    that `simulate` streams, held in memory as NumPy arrays.
 
     Memory: about 4 N L bytes, with fresh batches that for each step. The dtypes do not depend on JAX_ENABLE_X64. Raises ValueError
     for a point with a pool, or with batches for further steps, whose samples are more than MAX_TOKENS numbers, and for a pool that is
@@ -137,11 +140,15 @@ def batches(point: Point) -> int:
 
 
 MAX_TOKENS = 2**26
-"""Tokens that `realize` writes out for a point with a pool, or with a batch for each of many steps: 256 MB."""
+"""Tokens that `realize` writes out for a point with a
+pool, or with a batch for each of many steps: 256 MB.
+"""
 
 
 def _check_writable(point: Point) -> None:
-    """Raises ValueError unless the samples of a point with a pool, or of many fresh batches, can be written out."""
+    """Raises ValueError unless the samples of a point with
+    a pool, or of many fresh batches, can be written out.
+    """
     tokens = (point.N * batches(point) + point.n_test) * point.L
     if tokens > MAX_TOKENS and (point.pool or batches(point) > 3):
         sizes = f"N={point.N}, L={point.L}" + (f", steps={point.steps} with fresh_batches" if batches(point) > 3 else "")
@@ -163,7 +170,8 @@ def redraws(point: Point, seed: int) -> np.ndarray:
 
 
 def run_keys(runs: Sequence[Run]) -> tuple[np.ndarray, np.ndarray]:
-    """(n, 10, 2), (n, 3, 2) uint32: keys of the named streams of n runs, and of the samples of their gradient steps.
+    """(n, 10, 2), (n, 3, 2) uint32: keys of the named streams
+    of n runs, and of the samples of their gradient steps.
 
     Streams are those of root_seed and seed, and of the point id too where they are
     independent. Without fresh batches every step reads batch 0.
@@ -206,7 +214,9 @@ def _items(streams: Array, steps: Array, N: int, n_blocks: int) -> Array:
 def _samples(
     of_tokens: Array, of_positions: Array, perm: Array, law: Array | None, noise: Array | None, V: int, L: int, n: int
 ) -> tuple[Array, Array, Array]:
-    """Tokens (n, L), positions and labels (n,); token 0 of a stream is informative, and changes places with that at its position."""
+    """Tokens (n, L), positions and labels (n,); token 0 of a stream
+    is informative, and changes places with that at its position.
+    """
     tokens = _tokens(of_tokens, law, V, L if noise is None else 1, n)
     if noise is not None:
         tokens = jnp.concatenate([tokens, noise], axis=1)

@@ -83,7 +83,9 @@ def pull_on_w(r: Realization, point: Point, V1: np.ndarray, x: np.ndarray, ell: 
 
 
 def attend(r: Realization, point: Point, x: np.ndarray, ell: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Attention outputs h (N, d) and softmax weights (N, L) of tokens x (N, L) with the informative ones at ell (N,)."""
+    """Attention outputs h (N, d) and softmax weights (N, L)
+    of tokens x (N, L) with the informative ones at ell (N,).
+    """
     is_ell = ell[:, None] == np.arange(x.shape[1])
     a = softmax((r.Z_in @ w)[x] + is_ell * (r.z_trig @ w), axis=1)
     h = np.zeros((len(x), point.d))

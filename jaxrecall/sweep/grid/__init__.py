@@ -79,7 +79,9 @@ class Grid:
 
     @property
     def searched(self) -> str:
-        """The field that a search varies, or where its axis is a helper the last field that follows it; empty without a search."""
+        """The field that a search varies, or where its axis is a
+        helper the last field that follows it; empty without a search.
+        """
         return self.axes[-1] if self.search else ""
 
 
@@ -108,7 +110,8 @@ def rebuilt(resolved: dict[str, Any], simulator: Any = None) -> Grid:
 
 
 def as_grid(given: GridLike, seeds: int | Iterable[int] | None = None, simulator: Any = None) -> Grid:
-    """The grid that `given` stands for: a dict with the keys of a grid file, the path of one, a point, or a list of points.
+    """The grid that `given` stands for: a dict with the keys of
+    a grid file, the path of one, a point, or a list of points.
 
     Args:
         given: tuples, ranges and NumPy arrays in it count as lists.
@@ -135,7 +138,9 @@ def as_grid(given: GridLike, seeds: int | Iterable[int] | None = None, simulator
 
 
 def _grid(document: Document, on_progress: OnProgress = lambda done, of: None, simulator: Any = None) -> Grid:
-    """The grid that a document describes, whose paths are relative to its folder; raises GridError with a line for each error."""
+    """The grid that a document describes, whose paths are relative
+    to its folder; raises GridError with a line for each error.
+    """
     given = document.data.get("simulator") if simulator is None else simulator
     document.data.setdefault("name", Path(document.path).stem)
     with paths_from(Path(document.path).parent):
@@ -217,7 +222,9 @@ def _as_seeds(seeds: int | Iterable[int]) -> Any:
 
 
 def _as_yaml(value: Any) -> Any:
-    """`value` as YAML would give it: dicts, lists, text, numbers. The caller's own dicts and lists stay as they are."""
+    """`value` as YAML would give it: dicts, lists, text,
+    numbers. The caller's own dicts and lists stay as they are.
+    """
     if hasattr(value, "tolist"):  # NumPy's numbers and arrays, pandas' columns
         return value.tolist()
     if isinstance(value, Mapping):
@@ -233,7 +240,9 @@ def _as_yaml(value: Any) -> Any:
 
 
 def _as_file(points: Any) -> dict[str, Any]:
-    """A grid file of these points: what they have in common is the base, and each has a block for the rest."""
+    """A grid file of these points: what they have in
+    common is the base, and each has a block for the rest.
+    """
     allowed = "a dict with the keys of a grid file, its path, a Point, or a list of Points"
     points = as_list("grid", points, allowed, GridError)
     if not points or not all(hasattr(point, "as_given") for point in points):

@@ -60,11 +60,15 @@ class Names:
         return any(end != int(end) for end in ends)
 
     def value(self, point: Any, name: str) -> Any:
-        """The value of a field, or of a parameter of a law, at a point; None for a law without this parameter."""
+        """The value of a field, or of a parameter of a law,
+        at a point; None for a law without this parameter.
+        """
         return getattr(point, name) if name in self.fields else law_parameters(point).get(name)
 
     def type(self, name: str) -> str:
-        """ "int", "float", "bool" or "str"; a parameter is "int" where it is one in every registered law that has it."""
+        """ "int", "float", "bool" or "str"; a parameter is "int"
+        where it is one in every registered law that has it.
+        """
         if name not in self.fields:
             field, _, parameter = name.partition(".")
             laws = LAWS[self.fields[field].metadata["law"]].values()
@@ -85,7 +89,9 @@ class Names:
         return False
 
     def checked(self, name: str, value: Any) -> Any:
-        """A value of a field, as a point holds it; null passes where there is a default. Raises ValueError."""
+        """A value of a field, as a point holds it; null
+        passes where there is a default. Raises ValueError.
+        """
         if value is None and name not in self.required:
             return None
         problems: list[Problem] = []
@@ -158,7 +164,9 @@ def _checked_scalar(value: Any) -> Any:
 
 
 def _linspace(given: dict[str, Any]) -> list[float]:
-    """The values without repeats, exact decimals where the ends are: 0.2 to 3 in 15 gives 0.4, not 0.39999999999999997."""
+    """The values without repeats, exact decimals where the ends
+    are: 0.2 to 3 in 15 gives 0.4, not 0.39999999999999997.
+    """
     start, n_steps = _exact(given["from"]), given["num"] - 1
     step = (_exact(given["to"]) - start) / n_steps
     return _between(given, (start + i * step for i in range(1, n_steps)))

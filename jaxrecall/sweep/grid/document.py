@@ -53,7 +53,9 @@ class _Loader(yaml.BaseLoader):
 
 @dataclass
 class Document:
-    """`data` is what the file says with the `--set` values in place; `errors` holds the lines of the errors found so far."""
+    """`data` is what the file says with the `--set` values in
+    place; `errors` holds the lines of the errors found so far.
+    """
 
     path: str
     data: dict[str, Any]
@@ -61,7 +63,9 @@ class Document:
     errors: list[str] = field(default_factory=list)
 
     def origin(self, location: Location) -> str:
-        """ "grid.yaml:7" or "--set base.V=-3": where `location`, or the nearest one around it, was written."""
+        """ "grid.yaml:7" or "--set base.V=-3": where
+        `location`, or the nearest one around it, was written.
+        """
         while location and location not in self.origins:
             location = location[:-1]
         return self.origins[location] if location else self.path
@@ -124,7 +128,9 @@ def _opened(path: str, flags: int) -> int:
 
 
 class _Reader:
-    """Parses YAML text into plain data, and notes the origin of each value; an anchor is read again wherever it is used."""
+    """Parses YAML text into plain data, and notes the origin
+    of each value; an anchor is read again wherever it is used.
+    """
 
     def __init__(self, document: Document, origin: Callable[[yaml.Mark], str]):
         self.document, self.origin, self.n_values = document, origin, 0

@@ -133,7 +133,8 @@ def _too_many(document: Document, file: GridFile, n_points: int, about: str = ""
 
 
 class _Expanded:
-    """A block of the file: rows of values, and the point at each. `locations` says where each of its names is written.
+    """A block of the file: rows of values, and the point at
+    each. `locations` says where each of its names is written.
 
     `kept` takes the helpers to keep of every point that is made; of a point that
     several blocks have, those of the first.
@@ -168,7 +169,8 @@ class _Expanded:
         return self.start | {name: defaults.get(name) if value is None else value for name, value in row.items()}
 
     def line(self, values: Values) -> Line | None:
-        """The points at these values of base and axes along the searched axis, None if where lines exclude all.
+        """The points at these values of base and axes along
+        the searched axis, None if where lines exclude all.
 
         Of levels with the same point the first counts. An m of 0 that follows the axis
         is no level. Where nothing joins the axis with other fields, levels between two

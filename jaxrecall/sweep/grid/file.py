@@ -16,10 +16,14 @@ from .expr import Expression, parse
 from .schema import WRONG, Checker, Location, Schema, is_number, refuse
 
 SEARCH_MIN_SEEDS = 12
-"""Seeds that a search uses before it trusts the width of an interval: with fewer, it would stop where one is narrow by chance."""
+"""Seeds that a search uses before it trusts the width of an
+interval: with fewer, it would stop where one is narrow by chance.
+"""
 
 PER_OCTAVE = 8
-"""Levels of a search lie near 2^(k / 8), so that searches of other width, theta or range meet on the same rows."""
+"""Levels of a search lie near 2^(k / 8), so that searches
+of other width, theta or range meet on the same rows.
+"""
 
 RANGES = {"N": (64, 2**20), "d": (2, 1024), "m": (1, 4096), "V": (8, 4096), "L": (2, 4096)}
 """Ranges that are searched unless others are given."""
@@ -32,7 +36,9 @@ _UNITS = {"B": 1} | {f"{p}B": 1000 ** (i + 1) for i, p in enumerate("kMGT")} | {
 
 @dataclass(frozen=True)
 class Block:
-    """One block of points: the product of its axes over the base. Of a file with mistakes, values may be WRONG."""
+    """One block of points: the product of its axes over
+    the base. Of a file with mistakes, values may be WRONG.
+    """
 
     axes: dict[str, Any] = field(default_factory=dict)
     derive: dict[str, Expression] = field(default_factory=dict)
@@ -80,7 +86,9 @@ class Settings:
     """Precision of matrix products, as JAX names it."""
 
     part_seconds: float = 5.0
-    """Finished rows are saved this often: a kill loses little, and a day of work is still at most 17,000 files."""
+    """Finished rows are saved this often: a kill loses
+    little, and a day of work is still at most 17,000 files.
+    """
 
     fail_fast: bool = False
     """Whether the first failed chunk stops the sweep."""
@@ -104,7 +112,9 @@ class Search:
         return self.axis not in FALLING if self.rises is None else self.rises
 
     def lattice(self, names: Names) -> dict[int, float]:
-        """k -> value of the levels: 2^(k / 8) where the axis is real, else the distinct whole numbers near it."""
+        """k -> value of the levels: 2^(k / 8) where the axis
+        is real, else the distinct whole numbers near it.
+        """
         low, high = (PER_OCTAVE * math.log2(end) for end in (self.from_, self.to))
         exact = {k: 2 ** (k / PER_OCTAVE) for k in range(math.ceil(low - 1e-9), math.floor(high + 1e-9) + 1)}
         if names.is_real(self.axis, self.from_, self.to):

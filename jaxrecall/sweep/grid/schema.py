@@ -42,7 +42,8 @@ def refuse(value: Any, allowed: str) -> ValueError:
 
 
 class Checker:
-    """Reads data that a schema describes; `mistakes` are the locations of wrong values, and what is wrong there.
+    """Reads data that a schema describes; `mistakes` are
+    the locations of wrong values, and what is wrong there.
 
     Args:
         schema: a JSON Schema with its $defs.

@@ -12,10 +12,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ...cli import commit, versions
+from ...cli.command import commit, versions
+from ...cli.process import Interrupts
 from ...errors import GridError, StoreError, UsageError
 from ...model.point import Run, RunId
-from ...process import Interrupts
 from ..calibration import cores
 from ..cost import memory_limit, peak_bytes
 from ..grid import Grid
@@ -135,7 +135,9 @@ class Job:
         return {"grid": self.grid.name, "out": str(self.store.folder), "shard": shard, **started}
 
     def manifest(self) -> dict[str, Any]:
-        """The contents of manifest.json: the grid, versions, the commit if known, and the command that resumes the job."""
+        """The contents of manifest.json: the grid, versions, the
+        commit if known, and the command that resumes the job.
+        """
         return {
             "grid": self.grid.resolved,
             "code_version": self.grid.simulator.version,
@@ -244,7 +246,9 @@ def _remarks(grid: Grid, store: Store, done: Done, search: Rounds | None) -> Ite
 
 
 def _searched_before(grid: Grid, store: Store) -> bool:
-    """Whether the last sweep into the folder searched the same cells, so that its rows are of this grid, used now or not."""
+    """Whether the last sweep into the folder searched the same
+    cells, so that its rows are of this grid, used now or not.
+    """
     try:
         before = (store.read_manifest() or {})["grid"]
         return all(before.get(key) == grid.resolved.get(key) for key in CELLS)
@@ -263,7 +267,9 @@ def _check_memory(plan: Plan, limit: int) -> None:
 
 
 def _done(store: Store, simulator: str, code_version: int, precision: str) -> Done:
-    """The finished runs of the folder; raises StoreError if it holds rows of another simulator, version or precision."""
+    """The finished runs of the folder; raises StoreError if
+    it holds rows of another simulator, version or precision.
+    """
     done = store.done(code_version, precision)
     if others := done.simulators - {simulator}:
         raise StoreError(
@@ -311,7 +317,9 @@ def carry_out(job: Job, execute: Executor, progress: Progress, interrupts: Inter
 
 
 def _search(job: Job, search: Rounds, run: Callable[[Plan], None], progress: Progress) -> None:
-    """Runs rounds until every cell is finished or waits for a failed run, or the call is to stop; writes what was found."""
+    """Runs rounds until every cell is finished or waits for a
+    failed run, or the call is to stop; writes what was found.
+    """
     outcome = job.outcome
     failed: set[RunId] = set()
     while runs := [each for each in search.pending if each.id not in failed]:

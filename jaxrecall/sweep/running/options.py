@@ -68,7 +68,9 @@ class Engine:
     slurm_executor: str = "slurm"
 
     def check(self, grid: Grid, shard: Shard | None = None) -> None:
-        """Raises UsageError where it cannot carry out the grid, or the shard of it, or where submitit refuses an option."""
+        """Raises UsageError where it cannot carry out the grid,
+        or the shard of it, or where submitit refuses an option.
+        """
         if self.name == "slurm":
             if grid.search:
                 allowed = "--workers, --engine ray, --shard 0/1"
@@ -83,14 +85,17 @@ class Engine:
             raise UsageError(f"{problem} (or use one process)")
 
     def size(self, job: Job) -> int | None:
-        """The number of workers, no more than there are runs; None: as many as fit a cluster, or none but this process."""
+        """The number of workers, no more than there are runs;
+        None: as many as fit a cluster, or none but this process.
+        """
         most = max(1, job.plan.n_runs)
         if self.name == "ray" and not self.ray_address:
             return min(self.workers or cores(), most)
         return self.workers and min(self.workers, most)
 
     def facts(self, job: Job) -> dict[str, Any]:
-        """Its name, the number of workers for a job, and what each of them requests, as plain data; joins the cluster to find out.
+        """Its name, the number of workers for a job, and what each of
+        them requests, as plain data; joins the cluster to find out.
 
         Raises UsageError where no cluster is at the address.
         """
@@ -120,7 +125,8 @@ class Engine:
 
     @contextmanager
     def opened(self, job: Job, import_paths: tuple[str, ...] = ()) -> Iterator[Executor]:
-        """An executor for plans of the job; its workers, which can import from `import_paths`, are being started.
+        """An executor for plans of the job; its workers, which
+        can import from `import_paths`, are being started.
 
         Raises UsageError if they cannot be.
         """
@@ -182,7 +188,9 @@ def chosen(args: argparse.Namespace) -> Engine:
 
 
 def _malformed(args: argparse.Namespace) -> Iterator[str]:
-    """A line for each value that is not of the form of its option, and for each amount that Ray would refuse."""
+    """A line for each value that is not of the form of
+    its option, and for each amount that Ray would refuse.
+    """
     workers = [] if args.workers is None else [args.workers]
     for flag, given, pattern, allowed in (
         ("--workers", workers, rf"0{{,9}}([1-9]\d{{,2}}|{MAX_WORKERS})", WORKERS),

@@ -1,4 +1,5 @@
-"""Worker processes: of this machine (--workers), one per accelerator or each with its own cores, and of Ray (--engine ray).
+"""Worker processes: of this machine (--workers), one per
+accelerator or each with its own cores, and of Ray (--engine ray).
 
 Libraries were tried for those of this machine (concurrent.futures, loky 3.7). When one
 worker is killed they end the others, and what these had begun is lost; their workers
@@ -27,18 +28,20 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ...cli.process import SIGNALS
 from ...errors import UsageError
-from ...process import SIGNALS
 from ..calibration import cores
 from .progress import Failure
 from .scheduler import MAX_FAILED_STARTS, Workers
 from .worker import Event, Setup
 
-START = "from jaxrecall.process import start_child; start_child()"
+START = "from jaxrecall.cli.process import start_child; start_child()"
 
 CLOSE_SECONDS = 10.0
 LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""0: Ray binds to 127.0.0.1 alone, on Linux too; told --node-ip-address=127.0.0.1, it would take another address."""
+"""0: Ray binds to 127.0.0.1 alone, on Linux too; told
+--node-ip-address=127.0.0.1, it would take another address.
+"""
 
 
 class Process:
@@ -132,7 +135,9 @@ class LocalWorkers(Workers):
 
 
 def shares_of_cores(size: int) -> list[list[int]]:
-    """The cores of each worker: equal shares of those that this process may use, at least one; none if cores cannot be assigned."""
+    """The cores of each worker: equal shares of those that this
+    process may use, at least one; none if cores cannot be assigned.
+    """
     if not hasattr(os, "sched_getaffinity"):
         return [[]] * size
     mine = sorted(os.sched_getaffinity(0))
@@ -151,7 +156,9 @@ def accelerators(environment: Mapping[str, str]) -> list[str]:
 
 
 def environments(size: int, environment: Mapping[str, str], devices: list[str]) -> list[dict[str, str]]:
-    """What JAX reads when it starts: one device a worker, and its share of the memory where workers share a device."""
+    """What JAX reads when it starts: one device a worker,
+    and its share of the memory where workers share a device.
+    """
     if not devices:
         return [dict(environment)] * size
     own = {**share_of_memory(1 / -(-size // len(devices))), **environment}
@@ -203,7 +210,9 @@ class RayWorkers(Workers):
         return self.driver
 
     def _receive(self) -> Any:
-        """What the driver sends next: `joined` with size and peers, `lost` if Ray is lost, else a worker and its event."""
+        """What the driver sends next: `joined` with size and
+        peers, `lost` if Ray is lost, else a worker and its event.
+        """
         received = self._process().receive()
         if received[0] == "lost":
             self.close()
@@ -248,14 +257,18 @@ def size_on(request: Request) -> int:
 
 
 def driver(request: Request) -> Process:
-    """A new process that uses Ray. A Ray that it starts listens on the loopback interface only and asks for a token."""
+    """A new process that uses Ray. A Ray that it starts listens
+    on the loopback interface only and asks for a token.
+    """
     alone = {} if request.address else {LOOPBACK: "0", "RAY_AUTH_MODE": "token"}
     # Ray would print there what the sweep reports, too
     return Process("ray", request, {**alone, **os.environ}, stdout=subprocess.DEVNULL)
 
 
 def joined(event: Any) -> tuple[int, int]:
-    """The number of workers, and of those that share a machine, from the first event of a driver; raises UsageError."""
+    """The number of workers, and of those that share a machine,
+    from the first event of a driver; raises UsageError.
+    """
     name, *about = event
     if name == "lost":
         allowed = "on a machine of the cluster: HOST:PORT of its head, or auto; or none, to start one here"

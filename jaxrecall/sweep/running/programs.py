@@ -24,7 +24,8 @@ def lines(plan: Plan) -> list[str]:
 
 
 def labels(shapes: Sequence[Any]) -> list[str]:
-    """The sizes of each program and what it does; of programs that agree in that also all in which they differ.
+    """The sizes of each program and what it does; of programs
+    that agree in that also all in which they differ.
 
     A program of a simulator of the user's goes by its text.
     """

@@ -1,4 +1,6 @@
-"""The progress of a call: what has happened so far, and how it is shown: a live bar, a line every 30 seconds, or JSON events."""
+"""The progress of a call: what has happened so far, and how it
+is shown: a live bar, a line every 30 seconds, or JSON events.
+"""
 
 from __future__ import annotations
 
@@ -54,11 +56,12 @@ class Failure(NamedTuple):
 class Progress:
     """What has happened in a call: runs, cost, time to compile, failures.
 
-    The time left is based on the estimated cost, corrected by the measured speed. A search counts finished cells instead, as its
-    cost is not known in advance.
+    The time left is based on the estimated cost, corrected by the measured speed. A
+    search counts finished cells instead, as its cost is not known in advance.
 
     Args:
-        display: is called with this record, the name of each event, a line of text and the same as data; None: nothing is shown.
+        display: is called with this record, the name of each event, a line of text and
+            the same as data; None: nothing is shown.
     """
 
     def __init__(self, display: Display | None = None):
@@ -99,7 +102,9 @@ class Progress:
         self.tell("message", line, text=line)
 
     def tell(self, event: str, line: str = "", **facts: Any) -> None:
-        """Displays an event: besides those above `start`, `part` (a file is written), `search` (its results are) and `close`."""
+        """Displays an event: besides those above `start`, `part` (a
+        file is written), `search` (its results are) and `close`.
+        """
         if self.display:
             self.display(self, event, line, facts)
 
@@ -123,7 +128,9 @@ class Progress:
         return max(0.0, self.est_seconds - self.est_done) * elapsed / self.est_done
 
     def line(self) -> str:
-        """Runs done, time left, compile time, accuracy of the last run, and failures; short enough for 80 columns with a bar."""
+        """Runs done, time left, compile time, accuracy of the last
+        run, and failures; short enough for 80 columns with a bar.
+        """
         parts = [f"{self.done}/{self.n_runs} runs, {100 * self.share:.0f} %"]
         if self.n_cells:
             parts = [f"{self.cells_finished}/{self.n_cells} cells, round {self.round}, {self.done} runs"]
@@ -143,7 +150,9 @@ Display = Callable[[Progress, str, str, Mapping[str, Any]], None]
 
 
 class Lines:
-    """A line every 30 seconds and one at the end, for logs and pipes; `announce`: also the line that starts a sweep."""
+    """A line every 30 seconds and one at the end, for logs
+    and pipes; `announce`: also the line that starts a sweep.
+    """
 
     def __init__(self, out: TextIO, announce: bool = True):
         self.out, self.announce = out, announce
@@ -189,7 +198,9 @@ class Bar:
 
 
 class Events:
-    """Every event as a line with a JSON object: `event`, `at` (seconds since the start of the call) and the facts of that event."""
+    """Every event as a line with a JSON object: `event`, `at`
+    (seconds since the start of the call) and the facts of that event.
+    """
 
     def __init__(self, out: TextIO):
         self.out, self.start = out, time.monotonic()
@@ -207,7 +218,9 @@ class Events:
 
 
 def display(announce: bool) -> Display | None:
-    """What suits the place: a bar in a notebook or a terminal, lines elsewhere, nothing in a program without streams."""
+    """What suits the place: a bar in a notebook or a terminal,
+    lines elsewhere, nothing in a program without streams.
+    """
     if _in_notebook():
         return Bar(announce, notebook=True)
     if sys.stderr is None or sys.stderr.closed:
@@ -230,7 +243,9 @@ def _print(line: str, out: TextIO | None) -> None:
 
 
 def now_and_then(seconds: float, line: Callable[..., str], out: TextIO | None = None) -> Callable[..., None]:
-    """A function that prints `line` of its arguments on `out` (stderr), `seconds` after the last time at the earliest."""
+    """A function that prints `line` of its arguments on `out`
+    (stderr), `seconds` after the last time at the earliest.
+    """
     last = time.monotonic()
 
     def show(*arguments: Any) -> None:

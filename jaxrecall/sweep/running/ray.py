@@ -1,4 +1,6 @@
-"""The process that uses Ray for `RayWorkers`: it joins or starts Ray, and holds the actors, which hold the workers."""
+"""The process that uses Ray for `RayWorkers`: it joins or
+starts Ray, and holds the actors, which hold the workers.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ from typing import Any
 
 import ray
 
+from ...cli.process import SIGNALS
 from ...errors import in_one_line
-from ...process import SIGNALS
 from ..calibration import cores, node_cache
 from .processes import Process, Request, lost, share_of_memory
 from .worker import Event, Setup
@@ -54,7 +56,9 @@ class Actor:
 
 
 class Driver:
-    """The actors, each followed by a thread, in the process that uses Ray. `RayWorkers` calls `start`, `end` and `send`."""
+    """The actors, each followed by a thread, in the process
+    that uses Ray. `RayWorkers` calls `start`, `end` and `send`.
+    """
 
     def __init__(self, connection: Connection, request: Request):
         self.connection, self.request = connection, request
@@ -109,7 +113,9 @@ class Driver:
                 self.connection.send((worker, *event))
 
     def _report_waiting(self) -> None:
-        """Says what is waited for: room for the first worker, or a head that does not answer. Ray takes up to a minute to give it up."""
+        """Says what is waited for: room for the first worker, or a head
+        that does not answer. Ray takes up to a minute to give it up.
+        """
         silent = False
         for seconds in itertools.count(1):
             time.sleep(1.0)
@@ -127,7 +133,9 @@ class Driver:
             self.connection.send((0, "message", line))
 
     def _watch(self) -> None:
-        """Ends this process if Ray's own process of this machine has ended: then no message gets through, and Ray waits forever."""
+        """Ends this process if Ray's own process of this machine has
+        ended: then no message gets through, and Ray waits forever.
+        """
         here = ray.get_runtime_context().get_node_id()
         while any(node["NodeID"] == here and node["Alive"] for node in ray.nodes()):
             self.answered = time.monotonic()
@@ -150,7 +158,9 @@ def connect(address: str | None, n_cores: int, n_bytes: int) -> None:
 
 
 def _leave_signals() -> None:
-    """Leaves signals to the parent. A handler, unlike SIG_IGN, is not inherited by the processes that Ray starts."""
+    """Leaves signals to the parent. A handler, unlike SIG_IGN,
+    is not inherited by the processes that Ray starts.
+    """
     for number in SIGNALS:
         signal.signal(number, lambda *_: None)
 

@@ -1,4 +1,6 @@
-"""Carries out a plan in this process, and what every engine does with finished runs: save rows, report progress, record failures."""
+"""Carries out a plan in this process, and what every engine does
+with finished runs: save rows, report progress, record failures.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from ...cli.process import FAILED, INTERRUPTED, OK, Interrupts
 from ...errors import StoreError
 from ...model.point import RunId
-from ...process import FAILED, INTERRUPTED, OK, Interrupts
 from ..calibration import Measured
 from ..plan import Chunk, Plan
 from ..runners import Runner, runner_for
@@ -40,7 +42,9 @@ class Outcome:
     interrupted: bool = False
 
     accuracy: dict[RunId, float | None] = field(default_factory=dict)
-    """Accuracy of the computed runs at their last step, a fraction; None: nonfinite. A search decides by it."""
+    """Accuracy of the computed runs at their last step,
+    a fraction; None: nonfinite. A search decides by it.
+    """
 
     @property
     def failed(self) -> int:
@@ -54,7 +58,8 @@ class Outcome:
 
 
 class Saver:
-    """Takes the rows of runs as they are finished and writes them as parts every `part_seconds`, those of a run together.
+    """Takes the rows of runs as they are finished and writes
+    them as parts every `part_seconds`, those of a run together.
 
     `rows` are those that are not saved yet, of `n_runs` runs.
 
@@ -135,7 +140,9 @@ class Recorder:
         self.saver.add(traces)
 
     def failed(self, rest: Chunk, failure: Failure) -> None:
-        """Records the failure of a chunk, with its runs and the command that tries them again; `rest` is what did not finish."""
+        """Records the failure of a chunk, with its runs and the
+        command that tries them again; `rest` is what did not finish.
+        """
         first, last, n = rest.runs[0].id, rest.runs[-1].id, len(rest.runs)
         record = {**failure._asdict(), "jax_version": version("jax"), "bucket": str(rest.shape)}
         record |= {"runs": [run.id for run in rest.runs], "repeat": self.resume_command}
@@ -165,7 +172,9 @@ class Recorder:
 
 
 def execute(recorder: Recorder) -> None:
-    """Runs every chunk of the recorder's plan in this process. A chunk that fails is reported, and the others run."""
+    """Runs every chunk of the recorder's plan in this process.
+    A chunk that fails is reported, and the others run.
+    """
     with recorder.interrupts.deferred():  # JAX starts
         runner = runner_for(recorder.plan, recorder.progress)
     with recorder.interrupts.patient():

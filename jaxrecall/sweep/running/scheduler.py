@@ -31,13 +31,16 @@ LEAST_SECONDS = 0.1
 """Of work in a chunk, so that the cost of starting it does not show."""
 
 SHARES = 3
-"""A chunk is at most this part, for each worker, of what is left: large ones first, small ones at the end, when all must finish."""
+"""A chunk is at most this part, for each worker, of what is left:
+large ones first, small ones at the end, when all must finish.
+"""
 
 POLL_SECONDS = 0.2
 
 
 class Workers(ABC):
-    """Workers numbered from 0, to which chunks and STOP are sent as bytes. One that is lost has another in its place.
+    """Workers numbered from 0, to which chunks and STOP are
+    sent as bytes. One that is lost has another in its place.
 
     Args:
         size: how many there are.
@@ -89,7 +92,9 @@ class Workers(ABC):
         return min(self.failed_starts.values()) > MAX_FAILED_STARTS
 
     def execute(self, recorder: Recorder) -> None:
-        """Runs the chunks of the recorder's plan. A chunk that `TRIES` workers fail at is reported, and the others run."""
+        """Runs the chunks of the recorder's plan. A chunk that
+        `TRIES` workers fail at is reported, and the others run.
+        """
         Scheduler(self, recorder).run()
 
 
@@ -211,7 +216,9 @@ class Scheduler:
         self.recorder.failed(self.chunks[worker].part(runs), failure)
 
     def ended(self, worker: int, measured: Measured, compile_seconds: dict[Shape, float | None]) -> None:
-        """The worker's chunk has ended; what its runs took, and the seconds that each program took to compile."""
+        """The worker's chunk has ended; what its runs took,
+        and the seconds that each program took to compile.
+        """
         del self.chunks[worker]
         self.workers.idle.add(worker)
         add_times(self.measured, measured)

@@ -1,4 +1,5 @@
-"""--engine slurm: the shards of a grid as one Slurm array, by submitit; this process waits for it and reports progress.
+"""--engine slurm: the shards of a grid as one Slurm array,
+by submitit; this process waits for it and reports progress.
 
 Every task carries out a shard of the grid into the same folder. A task whose time runs
 out is queued again and resumes; calling the same command again submits the shards that
@@ -22,10 +23,10 @@ from typing import Any
 import submitit
 from submitit.helpers import Checkpointable
 
+from ...cli.process import Interrupts
 from ...errors import UsageError, in_one_line
 from ...model.columns import CODE_VERSION
 from ...model.point import RunId
-from ...process import Interrupts
 from ..calibration import node_cache
 from ..files import read_json
 from ..grid import rebuilt
@@ -40,7 +41,9 @@ MINUTES = 60
 """A task's time unless `--slurm time=` is given; then it is queued again."""
 
 SUBMITIT = {"nodes", "ntasks-per-node", "array-parallelism", "signal-delay-s"}
-"""Options that submitit reads itself, the last two of them its own; it hands all others to sbatch as they are."""
+"""Options that submitit reads itself, the last two of
+them its own; it hands all others to sbatch as they are.
+"""
 
 WHOLE = {"time", *SUBMITIT}
 SET_BY_SWEEP = ("array", "error", "output")
@@ -86,7 +89,8 @@ class ShardTask(Checkpointable):
 
 
 def sbatch_options(options: Mapping[str, str], name: str) -> dict[str, Any]:
-    """All options of an array by their name in sbatch: those given, and its time and name; True for one without a value.
+    """All options of an array by their name in sbatch: those
+    given, and its time and name; True for one without a value.
 
     Raises UsageError.
     """
@@ -103,7 +107,9 @@ def sbatch_options(options: Mapping[str, str], name: str) -> dict[str, Any]:
 
 
 def executor(kind: str, folder: Path, options: Mapping[str, str], name: str) -> Any:
-    """submitit's executor of that kind, with options as sbatch names them. Raises UsageError, also for what submitit refuses."""
+    """submitit's executor of that kind, with options as sbatch
+    names them. Raises UsageError, also for what submitit refuses.
+    """
     others = sbatch_options(options, name)
     if kind == "slurm" and not (shutil.which("sbatch") and shutil.which("srun")):
         allowed = "a machine of a Slurm cluster that submits, or --slurm-executor local to try it"
@@ -120,7 +126,8 @@ def executor(kind: str, folder: Path, options: Mapping[str, str], name: str) -> 
 
 
 def run_array(recorder: Recorder, job: Job, size: int, kind: str, options: Mapping[str, str], import_paths: tuple[str, ...]) -> None:
-    """Submits the shards that have runs of the recorder's plan and waits for them; runs count as their parts appear.
+    """Submits the shards that have runs of the recorder's
+    plan and waits for them; runs count as their parts appear.
 
     Args:
         recorder: takes what tasks have finished.
@@ -190,7 +197,9 @@ def _problem(job: Any) -> str | None:
 
 
 class Arrivals:
-    """Runs of the recorder's plan whose rows other processes write to the folder; `left` are those that have not appeared yet."""
+    """Runs of the recorder's plan whose rows other processes write
+    to the folder; `left` are those that have not appeared yet.
+    """
 
     def __init__(self, recorder: Recorder):
         self.recorder = recorder

@@ -28,7 +28,8 @@ MAX_SECONDS = 1e9
 
 
 def survey(*folders: str | Path) -> dict[str, Any]:
-    """The facts of a results folder, or of several taken together, as plain data; raises StoreError if one is not a results folder.
+    """The facts of a results folder, or of several taken together,
+    as plain data; raises StoreError if one is not a results folder.
 
     The grid is that of the last sweep, from the manifest of the first folder. `todo`
     counts the runs that the next call with this version of jaxrecall would run. Without
@@ -80,7 +81,9 @@ def _results(folder: str | Path) -> Store:
 
 
 def _version(manifest: dict[str, Any], grid: Grid | None, simulator: RecallSimulator | Simulator, found: LastValues) -> Version:
-    """The code_version and precision that the next call would have; the usual one of the rows where the manifest does not say."""
+    """The code_version and precision that the next call would have;
+    the usual one of the rows where the manifest does not say.
+    """
     usual = max(found, key=lambda version: len(found[version]), default=(simulator.version, "highest"))
     given, precision = manifest.get("grid"), manifest.get("precision")
     unknown = not grid and isinstance(given, dict) and "simulator" in given
@@ -88,7 +91,9 @@ def _version(manifest: dict[str, Any], grid: Grid | None, simulator: RecallSimul
 
 
 def _runs(grid: Grid | None, mine: dict[RunId, LastRow]) -> tuple[set[RunId], str | None]:
-    """The runs of a grid, of a search those until its next round, and how far a search is; without a grid those that there are."""
+    """The runs of a grid, of a search those until its next round,
+    and how far a search is; without a grid those that there are.
+    """
     if grid and grid.search:
         rounds = Rounds(grid, {run: accuracy for run, (*_, accuracy) in mine.items()})
         progress = f"{rounds}" + "; the runs to do are those of its next round" * bool(rounds.pending)
@@ -102,7 +107,9 @@ def _newest_part_age(stores: Sequence[Store]) -> float | None:
 
 
 def _rows(stores: Sequence[Store], accuracy: str) -> tuple[LastValues, Unreadable]:
-    """Status, seconds and accuracy of the runs in all folders, ok before others, and the files that cannot be read."""
+    """Status, seconds and accuracy of the runs in all folders,
+    ok before others, and the files that cannot be read.
+    """
     found: LastValues = {}
     unreadable: Unreadable = []
     for store in stores:

@@ -25,7 +25,9 @@ Event = tuple[Any, ...]
 """The name of a method of `Scheduler`, and its arguments but for the worker."""
 
 STOP = b""
-"""The message that ends a chunk after its current batch; any other is a pickled chunk with its plan, without the others."""
+"""The message that ends a chunk after its current batch; any
+other is a pickled chunk with its plan, without the others.
+"""
 
 
 class Setup(NamedTuple):
@@ -55,7 +57,9 @@ class Worker:
         program.start()
 
     def run(self, chunk: Chunk, plan: Plan) -> None:
-        """Runs a chunk; its last event, `ended`, says what its runs took and how long each program took to compile."""
+        """Runs a chunk; its last event, `ended`, says what its
+        runs took and how long each program took to compile.
+        """
         if self.runner is None or self.runner.plan != plan:
             self.runner = runner_for(plan, self)
         for runs, got in self.runner.rows(chunk):
@@ -79,7 +83,9 @@ class Worker:
 
 
 def main(connection: Connection) -> None:
-    """Runs the chunks that come through the connection until it is closed. An exception is the last event of the process."""
+    """Runs the chunks that come through the connection until it
+    is closed. An exception is the last event of the process.
+    """
 
     def send(*event: Any) -> None:
         try:

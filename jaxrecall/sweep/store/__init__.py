@@ -44,10 +44,14 @@ from ..files import (
 from .table import ROW, RUN, VERSION, about, last_rows, of_rows, read, to_parquet, with_about
 
 PART_BYTES, ROW_BYTES, PART_ROWS = 64 * 2**10, 512, 1000
-"""Of a part: its size without rows, each row's share, and the rows for which there must be room before any is computed."""
+"""Of a part: its size without rows, each row's share, and
+the rows for which there must be room before any is computed.
+"""
 
 STALE_SECONDS = 3600.0
-"""A file that stays in `_staging` so long was left there by a process that died: writing one takes seconds."""
+"""A file that stays in `_staging` so long was left
+there by a process that died: writing one takes seconds.
+"""
 
 
 Version = tuple[int, str]
@@ -59,7 +63,9 @@ LastValues = dict[Version, dict[RunId, tuple[Any, ...]]]
 
 @dataclass(frozen=True)
 class Done:
-    """`runs`: those of the version asked for; `foreign`: runs of each other (code_version, precision), counted."""
+    """`runs`: those of the version asked for; `foreign`:
+    runs of each other (code_version, precision), counted.
+    """
 
     runs: set[RunId]
     foreign: dict[Version, int]
@@ -69,7 +75,9 @@ class Done:
 
 
 class Store:
-    """The results folder `folder`. Nothing is made before `prepare`; every method raises StoreError, one line, what to do."""
+    """The results folder `folder`. Nothing is made before
+    `prepare`; every method raises StoreError, one line, what to do.
+    """
 
     def __init__(self, folder: str | Path):
         self.folder = local_path(folder)
@@ -82,7 +90,9 @@ class Store:
         """Of the rows, in order: Arrow type and meaning."""
 
         self.kept: Mapping[str, Mapping[str, Any]] = {}
-        """Of the helpers of a grid that are columns, which `about` names: their values by the id of a point."""
+        """Of the helpers of a grid that are columns, which
+        `about` names: their values by the id of a point.
+        """
 
     def check(self) -> None:
         """Refuses a folder that is a file or lies below one; makes nothing."""
@@ -91,7 +101,8 @@ class Store:
                 raise StoreError(f"{self.folder}: {path} is not a folder; move it away or choose another results folder (--out)")
 
     def prepare(self, manifest: dict[str, Any], n_rows: int = 0) -> None:
-        """Makes the folder, writes `manifest.json`, removes stale `_staging` files; if refused, nothing that was made stays behind.
+        """Makes the folder, writes `manifest.json`, removes stale
+        `_staging` files; if refused, nothing that was made stays behind.
 
         A folder without room for a part is refused if there are `n_rows` to compute.
         """
@@ -123,7 +134,9 @@ class Store:
                 raise StoreError(f"{self.manifest}: not JSON ({error}); delete it; the next sweep writes a new one") from error
 
     def done(self, code_version: int, precision: str) -> Done:
-        """Runs that need not run again: their last row counts, whatever its status, in a readable part or the table."""
+        """Runs that need not run again: their last row counts,
+        whatever its status, in a readable part or the table.
+        """
         tables, unreadable = self.tables([*RUN, *VERSION, "status", "step", "steps"])
         runs = _last_values(tables.values(), ())
         mine = set(runs.pop((code_version, precision), ()))
@@ -131,7 +144,9 @@ class Store:
         return Done(mine, {version: len(others) for version, others in runs.items()}, unreadable, simulators)
 
     def last_values(self, *columns: str) -> tuple[LastValues, Unreadable]:
-        """The values of these columns in the last row of every run that `load` can read, and the files that cannot be read."""
+        """The values of these columns in the last row of every run
+        that `load` can read, and the files that cannot be read.
+        """
         tables, unreadable = self.tables([*dict.fromkeys([*RUN, *VERSION, "status", *columns, "step", "steps"])])
         return _last_values(tables.values(), columns), unreadable
 
@@ -140,7 +155,8 @@ class Store:
         return read(result_files(self.folder), columns)
 
     def write(self, rows: list[dict[str, Any]]) -> Path:
-        """Writes rows as one part; returns its path. They have exactly the columns of their simulator (None for null).
+        """Writes rows as one part; returns its path. They have
+        exactly the columns of their simulator (None for null).
 
         All rows of a run go into one part, as the last of them says that the run is
         done. The name hashes which rows it holds, so the same rows written twice
@@ -167,7 +183,9 @@ class Store:
         return self.put(self.failures / f"{name}.json", json.dumps(record, indent=2).encode())
 
     def clear_failures(self, runs: Set[tuple[str, int]]) -> None:
-        """Removes the records whose every run is among `runs`: those are done by now, or about to be tried again."""
+        """Removes the records whose every run is among `runs`:
+        those are done by now, or about to be tried again.
+        """
         with storage_errors(self.failures):
             for path in self.failures.glob("*.json"):
                 try:
@@ -178,7 +196,9 @@ class Store:
                     path.unlink(missing_ok=True)
 
     def _check_room(self, n_rows: int) -> None:
-        """Refuses a folder where a file of the size of such a part cannot be written; the free space does not show a quota."""
+        """Refuses a folder where a file of the size of such a part
+        cannot be written; the free space does not show a quota.
+        """
         size = PART_BYTES + ROW_BYTES * n_rows
         trial = self.staging / f"{os.getpid()}-{secrets.token_hex(4)}-room"
         try:
@@ -204,7 +224,9 @@ class Store:
                         path.unlink()
 
     def put(self, target: Path, data: Any, check: Callable[[Path], None] = lambda staged: None) -> Path:
-        """Writes bytes or a buffer to a file of the folder, through `_staging`; `check` may refuse the file before it is renamed."""
+        """Writes bytes or a buffer to a file of the folder, through
+        `_staging`; `check` may refuse the file before it is renamed.
+        """
         with storage_errors(target):
             for folder in (self.staging, target.parent):
                 folder.mkdir(exist_ok=True)
@@ -224,7 +246,9 @@ class Store:
 
 
 class MemoryStore(Store):
-    """Holds what a results folder would hold, by the path that each file would have. No file or folder is made."""
+    """Holds what a results folder would hold, by the path
+    that each file would have. No file or folder is made.
+    """
 
     def __init__(self) -> None:
         super().__init__("memory")

@@ -1,4 +1,6 @@
-"""Reading results: every row of results folders and files as one table for pandas, or as labelled arrays of xarray."""
+"""Reading results: every row of results folders and files
+as one table for pandas, or as labelled arrays of xarray.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ MAX_EMPTY, SMALL = 100, 10**6
 """Arrays of more than SMALL values have at most MAX_EMPTY times as many as there are rows."""
 
 RATES = ("kappa", "gamma", "gamma2")
-"""Fields that follow from the others, so that they make a dimension only where nothing else tells the rows apart."""
+"""Fields that follow from the others, so that they make
+a dimension only where nothing else tells the rows apart.
+"""
 
 
 @overload
@@ -43,7 +47,8 @@ def load(path: Paths, grid: GridLike | None = ..., *, last: bool = ..., as_xarra
 
 
 def load(path: Paths, grid: GridLike | None = None, *, last: bool = False, as_xarray: bool = False) -> pd.DataFrame | xr.Dataset:
-    """All rows of a results folder, a folder of parts or a .parquet file, or of a list of them, as one tidy DataFrame.
+    """All rows of a results folder, a folder of parts or a
+    .parquet file, or of a list of them, as one tidy DataFrame.
 
     With a `grid` (a dict, a file, a point or several points, as `run` takes them) only
     the rows of its points and seeds; of a grid with a search, those of its cells at the
@@ -111,7 +116,9 @@ def _remarks(rows: pa.Table, table: pa.Table) -> Iterator[str]:
 
 
 def _requested(table: pa.Table) -> list[str]:
-    """The columns that say what was requested: the fields of the simulator, parameters of laws, and helpers of the grid."""
+    """The columns that say what was requested: the fields of
+    the simulator, parameters of laws, and helpers of the grid.
+    """
     fields, kept = about(table).get("fields"), about(table).get("kept", [])
     return [*(fields if isinstance(fields, list) else [*FIELDS, *filter(is_parameter, table.column_names)]), *kept]
 
@@ -208,7 +215,9 @@ def labelled(frame: Table, fields: Sequence[str], legends: Mapping[str, str]) ->
 
 
 def _dimensions(frame: Table, fields: Sequence[str]) -> list[str]:
-    """The axes of the grid, other fields that tell rows apart, the seed, and the step if there are several."""
+    """The axes of the grid, other fields that tell rows
+    apart, the seed, and the step if there are several.
+    """
     seeds = [name for name in ("root_seed", "seed") if name in frame and (name == "seed" or frame[name].nunique() > 1)]
     last = [*seeds, "step"] if "step" in frame and frame["step"].nunique() > 1 else seeds
     listed = [name for name in frame.attrs.get("axes", ()) if name in frame]
@@ -226,7 +235,9 @@ def _dimensions(frame: Table, fields: Sequence[str]) -> list[str]:
 
 
 def _followed(column: Table, codes: Mapping[str, np.ndarray]) -> tuple[list[str], Any]:
-    """The dimensions along which a field varies, and the rows with its values: none, the one that it follows, or all."""
+    """The dimensions along which a field varies, and the rows
+    with its values: none, the one that it follows, or all.
+    """
     mine, _ = _factorized(column)
     if (mine == mine[0]).all():
         return [], 0

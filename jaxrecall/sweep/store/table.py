@@ -65,7 +65,9 @@ _SORT = ["root_seed", "V", "N", "d", "L", "m", "embedding", "activation", *ROW, 
 
 
 def of_rows(rows: list[dict[str, Any]], columns: Mapping[str, tuple[str, str]] = COLUMNS) -> pa.Table:
-    """A table of rows with exactly these columns, and parameters of laws (None for null), sorted by run and step; raises StoreError."""
+    """A table of rows with exactly these columns, and parameters of
+    laws (None for null), sorted by run and step; raises StoreError.
+    """
     rows = [in_order(row, columns) for row in rows]
     schema = SCHEMA if columns is COLUMNS else _schema(columns)
     for name in sorted({name for row in rows for name in row.keys() - columns.keys()}):
@@ -81,7 +83,9 @@ def of_rows(rows: list[dict[str, Any]], columns: Mapping[str, tuple[str, str]] =
 
 
 def about(table: Any) -> dict[str, Any]:
-    """What a table, or a file of one, is about, under `KEY` of its metadata; nothing where that is missing or damaged."""
+    """What a table, or a file of one, is about, under `KEY`
+    of its metadata; nothing where that is missing or damaged.
+    """
     schema = table.schema_arrow if isinstance(table, pq.ParquetFile) else table.schema
     try:
         found = json.loads((schema.metadata or {}).get(KEY, b"{}"))
@@ -117,7 +121,9 @@ def _joint_facts(parts: list[dict[str, Any]], table: pa.Table) -> dict[str, Any]
 
 
 def to_parquet(table: pa.Table) -> pa.Buffer:
-    """The bytes of a file, each page with its checksum; provenance and pandas types are in the metadata of its schema."""
+    """The bytes of a file, each page with its checksum;
+    provenance and pandas types are in the metadata of its schema.
+    """
     provenance: dict[str, Any] = {**about(table), "created": datetime.now(UTC).isoformat(timespec="seconds")}
     for name in (*VERSION, "jax_version"):
         values = table[name].unique().to_pylist()
@@ -181,14 +187,18 @@ def read_file(path: Path) -> pa.Table:
 
 
 def _statuses_without_number(table: pa.Table, name: str) -> list[str]:
-    """The values of `status` where a column holds no finite number. Arrow's own functions, as NumPy or a Python value start pandas."""
+    """The values of `status` where a column holds no finite number.
+    Arrow's own functions, as NumPy or a Python value start pandas.
+    """
     column = table[name]
     finite = pc.call_function("and_kleene", [column.is_valid(), pc.call_function("is_finite", [column])])
     return table["status"].filter(pc.call_function("invert", [finite])).unique().to_pylist()
 
 
 def joined(tables: Iterable[pa.Table]) -> pa.Table:
-    """One table: the known columns in table order, null where a file lacks one, then any others. It is about what they are about."""
+    """One table: the known columns in table order, null where a file
+    lacks one, then any others. It is about what they are about.
+    """
     tables = [table for table in tables if len(table)]
     facts = [about(table) for table in tables] or [{}]
     names = {str(part.get("simulator", "jaxrecall")) for part in facts}
@@ -223,7 +233,9 @@ def in_table_order(table: pa.Table) -> pa.Table:
 
 
 def with_pandas_types(table: pa.Table) -> pa.Table:
-    """Tells pandas to read ints and bools with nulls as its nullable types; it would make floats and objects of them."""
+    """Tells pandas to read ints and bools with nulls as its
+    nullable types; it would make floats and objects of them.
+    """
     nullable = {"int64": "Int64", "bool": "boolean"}
     columns = []
     for field, column in zip(table.schema, table.columns, strict=True):

@@ -36,7 +36,8 @@ _lost: dict[int, OSError] = {}
 
 
 def start(module: str) -> NoReturn:
-    """Runs `main` of a module of the package as the whole work of this process, and ends it with the exit code that `main` returns.
+    """Runs `main` of a module of the package as the whole work of
+    this process, and ends it with the exit code that `main` returns.
 
     The module is imported here, because its imports take so long that a signal may come
     meanwhile.
@@ -64,7 +65,9 @@ def start(module: str) -> NoReturn:
 
 
 def output_error() -> OSError | None:
-    """Why some of the output could not be written; a reader that left early, as in `| head`, is no failure."""
+    """Why some of the output could not be written; a
+    reader that left early, as in `| head`, is no failure.
+    """
     error = _lost.get(1)
     return error if error and error.errno != errno.EPIPE else None
 
@@ -77,7 +80,9 @@ def collect_rarely() -> None:
 
 
 def resend_interrupts(unraisable: Any) -> None:
-    """As `sys.unraisablehook`: sends an interrupt again that came in a callback, such as a garbage collector's, where it has no effect."""
+    """As `sys.unraisablehook`: sends an interrupt again that came in
+    a callback, such as a garbage collector's, where it has no effect.
+    """
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
         threading.Timer(RESEND_SECONDS, os.kill, (os.getpid(), signal.SIGINT)).start()
     else:
@@ -114,7 +119,9 @@ class Interrupts:
 
     @contextmanager
     def patient(self, message: str = STOPPING) -> Iterator[None]:
-        """Inside it the first signal sets `requested` and is reported, but interrupts nothing, so that finished rows can be saved."""
+        """Inside it the first signal sets `requested` and is reported,
+        but interrupts nothing, so that finished rows can be saved.
+        """
         self._patient, self._told = True, message
         try:
             yield
@@ -123,7 +130,9 @@ class Interrupts:
 
     @contextmanager
     def droppable(self) -> Iterator[None]:
-        """Inside it, within `patient`, a second signal raises KeyboardInterrupt; so does one that came before it was entered."""
+        """Inside it, within `patient`, a second signal raises
+        KeyboardInterrupt; so does one that came before it was entered.
+        """
         self._droppable = True
         try:
             if self._drop:
@@ -179,7 +188,9 @@ def _ignore_signals() -> None:
 
 
 class _Stream(io.FileIO):
-    """A standard stream that loses what cannot be written: a full disk or a reader that has left must not end a sweep."""
+    """A standard stream that loses what cannot be written: a
+    full disk or a reader that has left must not end a sweep.
+    """
 
     def write(self, data: Any) -> int:
         try:
@@ -193,7 +204,8 @@ class _Stream(io.FileIO):
 
 
 def _protect_streams() -> None:
-    """Replaces the output streams of this process. Those that are closed become the null device, so that no file takes their number.
+    """Replaces the output streams of this process. Those that are
+    closed become the null device, so that no file takes their number.
 
     They take any text: what their encoding lacks, such as a byte of a path that is not
     UTF-8, is written as an escape.

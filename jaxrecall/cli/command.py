@@ -1,4 +1,6 @@
-"""The commands of the package: how one is called, how it reads its options and gives its answer, and what it runs with."""
+"""The commands of the package: how one is called, how it
+reads its options and gives its answer, and what it runs with.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +17,24 @@ from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
 from typing import Any, NoReturn
 
-from .errors import shortened
+from ..errors import shortened
 from .process import FAILED, OK, USAGE, output_error
 
 SCRIPT = "jaxrecall"
+WORDS = ("examples", "cite")
+"""Commands that are no modules: they are words of the script, and of `python -m jaxrecall`."""
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 """The clone, if the package runs from one."""
 
 GIT_SECONDS = 5
 
 
 def called(name: str, argv: Sequence[str] = ()) -> str:
-    """The shell command that calls the command `name` as this process was called: `jaxrecall sweep` or `python -m jaxrecall.sweep`.
+    """The shell command that calls the command `name` as this process
+    was called: `jaxrecall sweep` or `python -m jaxrecall.sweep`.
+
+    `examples` and `cite` are no modules of their own: `python -m jaxrecall examples`.
 
     The program has its path only where the shell would not find it by its name and it
     lies below the current folder.
@@ -35,7 +42,7 @@ def called(name: str, argv: Sequence[str] = ()) -> str:
     if Path(sys.argv[0]).stem == SCRIPT:
         words = [_program(Path(sys.argv[0])), name]
     else:
-        words = [_program(Path(sys.executable)), "-m", f"{SCRIPT}.{name}"]
+        words = [_program(Path(sys.executable)), "-m", *([SCRIPT, name] if name in WORDS else [f"{SCRIPT}.{name}"])]
     return shlex.join([*words, *argv])
 
 
@@ -66,7 +73,9 @@ def answer(text: str) -> int:
 
 
 def cache_folder() -> Path | None:
-    """Where compiled programs and measured rates are kept: $JAXRECALL_CACHE (empty: nowhere), else jaxrecall in the user's cache."""
+    """Where compiled programs and measured rates are kept:
+    $JAXRECALL_CACHE (empty: nowhere), else jaxrecall in the user's cache.
+    """
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     folder = os.environ.get("JAXRECALL_CACHE", os.path.join(home, "jaxrecall"))
     return Path(folder) if folder else None
@@ -74,7 +83,9 @@ def cache_folder() -> Path | None:
 
 @cache
 def versions() -> dict[str, str]:
-    """Package -> version, of jaxrecall, of all that it requires, and of what those require, as far as installed."""
+    """Package -> version, of jaxrecall, of all that it
+    requires, and of what those require, as far as installed.
+    """
     found: dict[str, str] = {}
     todo = ["jaxrecall"]
     while todo:
@@ -96,7 +107,9 @@ def _name(requirement: str) -> str:
 
 @cache
 def commit(root: Path = ROOT) -> str | None:
-    """The commit of the clone at `root`, with `-dirty` where files differ from it; None where there is no clone or no git."""
+    """The commit of the clone at `root`, with `-dirty` where
+    files differ from it; None where there is no clone or no git.
+    """
     if not (root / ".git").exists():
         return None
     command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]

@@ -1,24 +1,19 @@
-"""python -m jaxrecall.cite: prints BibTeX of the software and of the paper, both made from CITATION.cff."""
+"""jaxrecall cite: prints BibTeX of the software and of the paper, both made from CITATION.cff."""
 
 from __future__ import annotations
-
-if __name__ == "__main__":
-    from .process import start
-
-    start("jaxrecall.cite")
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .cli import Parser, answer, called
+from .command import Parser, answer, called
 
 
 def entries() -> list[str]:
     """BibTeX of the software and of the paper that it simulates."""
     import yaml
 
-    installed, clone = Path(__file__).parent / "CITATION.cff", Path(__file__).parent.parent / "CITATION.cff"
+    installed, clone = (folder / "CITATION.cff" for folder in Path(__file__).parents[1:3])
     told = yaml.safe_load((installed if installed.exists() else clone).read_text(encoding="utf-8"))
     [paper] = told["references"]
     software = {

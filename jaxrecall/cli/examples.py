@@ -1,4 +1,4 @@
-"""python -m jaxrecall.examples: lists the grids that come with the package, and copies one to the current folder.
+"""jaxrecall examples: lists the grids that come with the package, and copies one to the current folder.
 
 A grid of a simulator other than that of the package is copied together with the
 simulator's module, one of a given table with the table.
@@ -6,26 +6,23 @@ simulator's module, one of a given table with the table.
 
 from __future__ import annotations
 
-if __name__ == "__main__":  # before the imports below, which take long
-    from .process import start
-
-    start("jaxrecall.examples")
-
 import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from .cli import Parser, answer, called
-from .errors import UsageError, shortened, suggest
+from ..errors import UsageError, shortened, suggest
+from .command import Parser, answer, called
 from .process import OK, USAGE
 
 SCHEMA = "grid.schema.json"
 
 
 def folders() -> tuple[Path, ...]:
-    """Where the grids are: one folder inside the installed package, or `sweeps/` and `examples/` of a clone."""
-    installed, clone = Path(__file__).parent / "_examples", Path(__file__).parent.parent
+    """Where the grids are: one folder inside the installed
+    package, or `sweeps/` and `examples/` of a clone.
+    """
+    installed, clone = Path(__file__).parents[1] / "_examples", Path(__file__).parents[2]
     return (installed,) if installed.is_dir() else (clone / "sweeps", clone / "examples")
 
 
@@ -43,7 +40,8 @@ def about(path: Path) -> str:
 
 
 def copy(name: str, to: Path) -> list[Path]:
-    """Copies a grid to the folder `to`, with what it names: the schema for editors, the module of a simulator, or a table of embeddings.
+    """Copies a grid to the folder `to`, with what it names: the schema
+    for editors, the module of a simulator, or a table of embeddings.
 
     Returns:
         The new files, the grid first.
