@@ -8,14 +8,13 @@ if __name__ == "__main__":  # before the imports below, which take long
     start("jaxrecall.compact")
 
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from .cli.command import Parser, called
-from .cli.process import OK, USAGE
+from .cli.command import Parser, called, command
+from .cli.process import OK
 from .errors import StoreError
 from .sweep.files import Unreadable, holds_results, no_rows, result_files, storage_errors
 from .sweep.store import Store
@@ -106,6 +105,7 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
     return stat.st_ino, stat.st_mtime_ns, stat.st_size
 
 
+@command()
 def main(argv: Sequence[str] | None = None) -> int:
     """Parses, merges, prints; returns the exit code: 0 done, 2 refused."""
     parser = Parser(
@@ -116,11 +116,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--from", dest="others", metavar="DIR", nargs="+", default=[], help="also merge these results folders into it")
     parser.add_argument("--prune", action="store_true", help="then remove the parts whose rows are in the table")
     args = parser.parse_args(argv)
-    try:
-        result = compact(args.folder, args.prune, args.others)
-    except StoreError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return USAGE
+    result = compact(args.folder, args.prune, args.others)
     size = result.table.stat().st_size / 1e6
     removed = f"{result.n_pruned} removed" if args.prune else "kept; --prune removes them"
     print(f"{result.table}: {result.n_rows} rows, {size:.2f} MB")

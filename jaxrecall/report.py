@@ -18,9 +18,8 @@ from .analysis.fit.axes import ALONG
 from .analysis.fit.fitting import RESAMPLES
 from .analysis.report import Report, write
 from .analysis.report.page import by_reason
-from .cli.command import Parser, called
-from .cli.process import INTERRUPTED, OK, USAGE
-from .errors import Refused
+from .cli.command import Parser, called, command
+from .cli.process import OK
 from .sweep.running.progress import COUNT_EVERY_SECONDS, now_and_then
 
 SURROGATE_SEEDS = 64
@@ -53,20 +52,14 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 
+@command("interrupted; the report is not complete")
 def main(argv: Sequence[str] | None = None) -> int:
     """Parses, writes, prints; returns the exit code: 0 done, 2 refused, 130 interrupted."""
     argv = sys.argv[1:] if argv is None else list(argv)
     args = parser().parse_args(argv)
     on_progress = now_and_then(COUNT_EVERY_SECONDS, lambda what, done, of: f"{what}: {done} of {of} done")
-    try:
-        report = write(args, f"python -m jaxrecall.report {shlex.join(argv)}", on_progress)
-        print(*lines(report, args.format), sep="\n")
-    except Refused as error:
-        print(error, file=sys.stderr)
-        return USAGE
-    except KeyboardInterrupt:
-        print("interrupted; the report is not complete", file=sys.stderr)
-        return INTERRUPTED
+    report = write(args, f"python -m jaxrecall.report {shlex.join(argv)}", on_progress)
+    print(*lines(report, args.format), sep="\n")
     return OK
 
 

@@ -8,13 +8,10 @@ if __name__ == "__main__":  # before the imports below, which take long
     start("jaxrecall.status")
 
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from .cli.command import Parser, answer, called
-from .cli.process import USAGE
-from .errors import StoreError
+from .cli.command import Parser, answer, called, command
 from .model.columns import STATUSES
 from .sweep.running.progress import duration
 from .sweep.running.status import survey
@@ -46,6 +43,7 @@ def lines(facts: dict[str, Any]) -> Iterator[str]:
         yield f"to resume: {facts['command']}"
 
 
+@command()
 def main(argv: Sequence[str] | None = None) -> int:
     """Parses, surveys, prints; returns the exit code: 0 done, 2 refused."""
     parser = Parser(
@@ -55,9 +53,5 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("folders", metavar="DIR", nargs="+", help="results folder; several are taken together")
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     args = parser.parse_args(argv)
-    try:
-        facts = survey(*args.folders)
-    except StoreError as error:
-        print(error, file=sys.stderr)
-        return USAGE
+    facts = survey(*args.folders)
     return answer(json.dumps(facts) if args.json else "\n".join(lines(facts)))

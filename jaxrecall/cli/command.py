@@ -11,14 +11,14 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, wraps
 from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, ParamSpec
 
-from ..errors import shortened
-from .process import FAILED, OK, USAGE, output_error
+from ..errors import Refused, shortened
+from .process import FAILED, INTERRUPTED, OK, USAGE, output_error
 
 SCRIPT = "jaxrecall"
 WORDS = ("examples", "cite")
@@ -64,6 +64,29 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         line = " ".join(message.removeprefix("argument ").split())
         self.exit(USAGE, f"{shortened(line)}; {self.prog} --help lists what is allowed\n")
+
+
+Arguments = ParamSpec("Arguments")
+
+
+def command(interrupted: str = "interrupted") -> Callable[[Callable[Arguments, int]], Callable[Arguments, int]]:
+    """Decorates the `main` of a command: what is refused, and an interrupt, end in a message on stderr and an exit code."""
+
+    def decorated(main: Callable[Arguments, int]) -> Callable[Arguments, int]:
+        @wraps(main)
+        def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> int:
+            try:
+                return main(*args, **kwargs)
+            except Refused as error:
+                print(error, file=sys.stderr)
+                return USAGE
+            except KeyboardInterrupt:
+                print(interrupted, file=sys.stderr)
+                return INTERRUPTED
+
+        return run
+
+    return decorated
 
 
 def answer(text: str) -> int:

@@ -7,13 +7,12 @@ simulator's module, one of a given table with the table.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import UsageError, shortened, suggest
-from .command import Parser, answer, called
-from .process import OK, USAGE
+from .command import Parser, answer, called, command
+from .process import OK
 
 SCHEMA = "grid.schema.json"
 
@@ -75,6 +74,7 @@ def _run(grid: Path) -> str:
     return called("sweep", ["--grid", str(grid)])
 
 
+@command()
 def main(argv: Sequence[str] | None = None) -> int:
     """Parses, lists or copies, prints; returns the exit code: 0 done, 2 refused."""
     parser = Parser(
@@ -87,10 +87,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         width = max(map(len, grids()))
         listed = [f"{name:<{width}}  {about(path)}" for name, path in grids().items()]
         return answer("\n".join([*listed, f"\nTo copy one to the current folder: {called('examples')} quickstart"]))
-    try:
-        targets = copy(args.name, Path())
-    except UsageError as error:
-        print(error, file=sys.stderr)
-        return USAGE
+    targets = copy(args.name, Path())
     print(f"copied {', '.join(map(str, targets))}. To run it: {_run(targets[0])}")
     return OK

@@ -16,9 +16,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ..cli.command import Parser, answer, called
-from ..cli.process import INTERRUPTED, USAGE, Interrupts
-from ..errors import Refused, StoreError, UsageError, in_one_line
+from ..cli.command import Parser, answer, called, command
+from ..cli.process import INTERRUPTED, Interrupts
+from ..errors import StoreError, UsageError, in_one_line
 from ..simulator.shape import Shape
 from . import shard as sharding
 from .api import import_paths
@@ -53,6 +53,7 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 
+@command()
 def main(argv: Sequence[str] | None = None, resume_command: str = "") -> int:
     argv = sys.argv[1:] if argv is None else list(argv)
     args = parser().parse_args(argv)
@@ -60,9 +61,6 @@ def main(argv: Sequence[str] | None = None, resume_command: str = "") -> int:
     with Interrupts() as interrupts:
         try:
             return _main(args, resume_command, interrupts)
-        except Refused as error:
-            print(error, file=sys.stderr)
-            return USAGE
         except KeyboardInterrupt:
             print(interrupted(resume_command), file=sys.stderr)
             return INTERRUPTED

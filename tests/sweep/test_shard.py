@@ -165,7 +165,7 @@ def test_the_command_for_all_shards_has_no_shard(flag):
 
 def test_several_folders_are_refused_with_one_line_where_one_is_none(grid, capsys):
     assert compact(["out", "--from", "absent"]) == 2
-    assert capsys.readouterr().err.startswith("error: no rows in absent: ")
+    assert capsys.readouterr().err.startswith("no rows in absent: ")
     assert not Path("out").exists()
     assert status(["absent"]) == 2
     Path("a/parts").mkdir(parents=True)

@@ -952,7 +952,7 @@ def test_command_line_tells_errors_in_one_line(tmp_path):
     lines = [line for line in result.stderr.splitlines() if not line.startswith("import time:")]
     assert result.returncode == 2
     assert len(lines) == 1
-    assert lines[0].startswith(f"error: no rows in {tmp_path / 'none'}")
+    assert lines[0].startswith(f"no rows in {tmp_path / 'none'}")
     assert not list(tmp_path.iterdir())
     result = subprocess.run([*command, "--help"], env=environment(), capture_output=True, text=True, check=False)
     assert result.returncode == 0

@@ -10,12 +10,10 @@ if __name__ == "__main__":  # before the imports below, which take long
     start("jaxrecall.analysis.fit.__main__")
 
 import argparse
-import sys
 from collections.abc import Sequence
 
-from ...cli.command import Parser, called
-from ...cli.process import INTERRUPTED, OK, USAGE
-from ...errors import Refused
+from ...cli.command import Parser, called, command
+from ...cli.process import OK
 from ...sweep.files import local_path
 from ...sweep.running.progress import PLAIN_EVERY_SECONDS, now_and_then
 from . import runs
@@ -57,28 +55,22 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 
+@command("interrupted; nothing was written")
 def main(argv: Sequence[str] | None = None) -> int:
     """Parses, fits, writes, prints; returns the exit code: 0 done, 2 refused, 130 interrupted."""
     args = parser().parse_args(argv)
-    try:
-        paths = list(map(local_path, args.tables))
-        step = runs.parsed(args.step)
-        frame, remarks = runs.read(*paths)
-        usual, star = along_of(frame, None), f"{along_of(frame, args.along)}*"
-        out = local_path(args.out) if args.out else default_folder(paths, args.of, args.along if args.along != usual else None)
-        check_folder(out)
-        told = now_and_then(PLAIN_EVERY_SECONDS, lambda done, of: f"curves: {100 * done / of:.0f} % done")
-        found = fit(frame, args.theta, args.resamples, told, args.where, step, args.along, args.of)
-        searched = [path / SEARCH for path in paths if os.path.isfile(path / SEARCH)]
-        other = f"the search estimates {star} in another way, so its {star} differ a little: see docs/search.md"
-        remarks += [f"{path}: {other}" for path in searched]
-        print(*(f"note: {remark}" for remark in remarks), found, "", sep="\n")
-        for path, n_rows in write(found, out, args.latex).items():
-            print(f"{path.stem + ':':<13}{path} ({n_rows} rows)")
-    except Refused as error:
-        print(error, file=sys.stderr)
-        return USAGE
-    except KeyboardInterrupt:
-        print("interrupted; nothing was written", file=sys.stderr)
-        return INTERRUPTED
+    paths = list(map(local_path, args.tables))
+    step = runs.parsed(args.step)
+    frame, remarks = runs.read(*paths)
+    usual, star = along_of(frame, None), f"{along_of(frame, args.along)}*"
+    out = local_path(args.out) if args.out else default_folder(paths, args.of, args.along if args.along != usual else None)
+    check_folder(out)
+    told = now_and_then(PLAIN_EVERY_SECONDS, lambda done, of: f"curves: {100 * done / of:.0f} % done")
+    found = fit(frame, args.theta, args.resamples, told, args.where, step, args.along, args.of)
+    searched = [path / SEARCH for path in paths if os.path.isfile(path / SEARCH)]
+    other = f"the search estimates {star} in another way, so its {star} differ a little: see docs/search.md"
+    remarks += [f"{path}: {other}" for path in searched]
+    print(*(f"note: {remark}" for remark in remarks), found, "", sep="\n")
+    for path, n_rows in write(found, out, args.latex).items():
+        print(f"{path.stem + ':':<13}{path} ({n_rows} rows)")
     return OK
