@@ -59,15 +59,17 @@ def figure(
     """Any column of a table against any other, with lines and
     panels, or as colours over two axes; in the style of a report.
 
-    A table of runs, with a column `seed`, is averaged over rows alike in the columns that are used, with a band of one standard
-    deviation. Of any other table, such as the thresholds of a fit, each row is a mark: `y` with a bar from `lo` to `hi`, if there are
-    such columns, and an open mark where `censored` says that accuracy crosses nowhere.
+    A table of runs, with a column `seed`, is averaged over rows alike in the columns that are used,
+    with a band of one standard deviation. Of any other table, such as the thresholds of a fit, each
+    row is a mark: `y` with a bar from `lo` to `hi`, if there are such columns, and an open mark
+    where `censored` says that accuracy crosses nowhere.
 
     Args:
         df: runs, or thresholds of `jaxrecall.fit`.
         y: the column along y; the accuracy if None. With `colour` it is an axis.
         x: the column along x. It and, with `colour`, `y` may be arithmetic, such as "N / d".
-        lines: the column, or columns, that the lines differ in; every axis of runs that has no other place if None.
+        lines: the column, or columns, that the lines differ in; every axis of runs that has no
+            other place if None.
         panels: the column, or columns, that the panels differ in.
         colour: the column that is shown as colours over `x` and `y`; what was not tested is hatched.
         scale: of y, "fraction" (0 to 1), "log" or "linear"; what suits the values if None.
@@ -109,7 +111,8 @@ def accuracy(
         ax: where to draw; a new figure if None.
         x: the axis along x, or arithmetic such as "m * d"; that of a search, else N, if None.
         lines: the axis, or axes, that the lines differ in; every other axis that varies if None.
-        theta: an accuracy (fraction) whose fitted crossings are marked with their 95 % intervals, where x is N, d, m, V or L.
+        theta: an accuracy (fraction) whose fitted crossings are marked with their 95 % intervals,
+            where x is N, d, m, V or L.
         size: of a new figure, as for `figure`; matplotlib's own if None.
         style: as for `figure`, over your own settings.
 
@@ -119,7 +122,8 @@ def accuracy(
         >>> ax = jaxrecall.plot.accuracy(df, theta=0.5)
         >>> ax.figure.savefig("accuracy.pdf")
 
-    Raises UsageError for an axis that does not vary or that has no place, FitError for a table that lacks a column.
+    Raises UsageError for an axis that does not vary or that has no place, FitError for a table that
+    lacks a column.
     """
     _expect(df, ax, theta, x=x)
     x, given, y = along_of(df, x), _names(lines), _accuracy(df)
@@ -149,10 +153,12 @@ def critical_n(
     """Critical N*, or that of another axis, against an axis,
     log-log, with 95 % intervals, the fitted law, and theory dashed.
 
-    No law is drawn where the diagnostics of the fit reject it, and no theory where it does not cover the table.
+    No law is drawn where the diagnostics of the fit reject it, and no theory where it does not
+    cover the table.
 
     Args:
-        df: runs, one row per (point, seed), or one for each recorded step, at several N, or values of `along`.
+        df: runs, one row per (point, seed), or one for each recorded step, at several N, or values
+            of `along`.
         ax: where to draw; a new figure if None.
         x: the axis along x, or arithmetic; the first of d, L, V, m that varies if None.
         lines: the axis that the lines differ in; the next that varies if None.
@@ -167,7 +173,8 @@ def critical_n(
         >>> df = jaxrecall.load("results/quickstart")
         >>> ax = jaxrecall.plot.critical_n(df, x="d", theta=0.3)
 
-    Raises UsageError for an axis that does not vary or that has no place, FitError for a table that cannot be fitted.
+    Raises UsageError for an axis that does not vary or that has no place, FitError for a table that
+    cannot be fitted.
     """
     _expect(df, ax, theta, x=x, lines=lines, along=along)
     along = along_of(df, along)
@@ -211,7 +218,8 @@ def phase(
         >>> df = jaxrecall.load("results/quickstart")
         >>> ax = jaxrecall.plot.phase(df, "d", "N")
 
-    Raises UsageError for an unknown axis or where a pixel would hold more than one cell, FitError for a table that cannot be fitted.
+    Raises UsageError for an unknown axis or where a pixel would hold more than one cell, FitError
+    for a table that cannot be fitted.
     """
     _expect(df, ax, theta, x=expect("x", x, str, "the name of a column"), y=y)
     along = along_of(df, None)

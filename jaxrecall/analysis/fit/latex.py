@@ -24,11 +24,13 @@ UNCHECKED = "nothing checks the law"
 def latex(table: Table, *, caption: str | None = None, label: str | None = None) -> str:
     r"""A table of thresholds or of exponents as LaTeX, with the rules of the package booktabs.
 
-    A critical value has three significant digits, and its 95 % interval ends at the same place: 17\,400 [8500, 35\,600]. Columns of one
-    value are left out; the caption names the axes that are fixed.
+    A critical value has three significant digits, and its 95 % interval ends at the same place:
+    17\,400 [8500, 35\,600]. Columns of one value are left out; the caption names the axes that are
+    fixed.
 
     Args:
-        table: thresholds or exponents of a fit, the thresholds of a search, or what `fit` returned, which gives both tables.
+        table: thresholds or exponents of a fit, the thresholds of a search, or what `fit` returned,
+            which gives both tables.
         caption: in place of the caption that is made from the table, as LaTeX.
         label: in place of tab:thresholds or tab:exponents.
 

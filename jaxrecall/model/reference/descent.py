@@ -51,8 +51,8 @@ def descend(realization: Realization, point: Point) -> list[Descended]:
         start        V_mat = 0, W_KQ = 0, or from `three_step`: V_mat = V2, W_KQ = w z_eos^T / |z_eos|^2
         each step    theta <- theta + rate update(grad_theta loss),   rate = lr_attention for W_KQ and lr for all else
 
-    The whole batch is held at once: memory is 8 N L d bytes and more. A run that overflows goes on with numbers that are not finite.
-    Raises ValueError for a point without further steps.
+    The whole batch is held at once: memory is 8 N L d bytes and more. A run that overflows goes on
+    with numbers that are not finite. Raises ValueError for a point without further steps.
 
         >>> from jaxrecall import Point, descend, realize
         >>> point = Point(V=64, N=1024, d=32, L=8, gamma2=64, steps=100, lr=20, optimizer="sgd")

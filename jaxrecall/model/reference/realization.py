@@ -58,9 +58,10 @@ def realize(point: Point, seed: int) -> Realization:
     """Every random draw of the run (point, seed): the numbers
     that `simulate` streams, held in memory as NumPy arrays.
 
-    Memory: about 4 N L bytes, with fresh batches that for each step. The dtypes do not depend on JAX_ENABLE_X64. Raises ValueError
-    for a point with a pool, or with batches for further steps, whose samples are more than MAX_TOKENS numbers, and for a pool that is
-    known only as Gaussian counts.
+    Memory: about 4 N L bytes, with fresh batches that for each step. The dtypes do not depend on
+    JAX_ENABLE_X64. Raises ValueError for a point with a pool, or with batches for further steps,
+    whose samples are more than MAX_TOKENS numbers, and for a pool that is known only as Gaussian
+    counts.
 
         >>> from jaxrecall import Point, realize
         >>> draws = realize(Point(V=64, N=1024, d=32, L=8), seed=0)
@@ -74,11 +75,13 @@ def realize(point: Point, seed: int) -> Realization:
 def draws(point: Point, key: Array) -> Realization:
     """What `realize` gives, as JAX arrays and for use in functions that are compiled or vmapped over keys.
 
-    A simulator of one's own has the draws of `simulate(point, seed)` in a row with this seed, from the key that it is called with.
+    A simulator of one's own has the draws of `simulate(point, seed)` in a row with this seed, from
+    the key that it is called with.
 
     Args:
         point: its fields are Python values, for they decide the shapes.
-        key: a `jax.random` key; that of a seed is fold_in(key(root_seed), seed). The point's own root_seed is not read.
+        key: a `jax.random` key; that of a seed is fold_in(key(root_seed), seed). The point's own
+            root_seed is not read.
 
     Returns:
         The draws, float32 and int32: the integers of `realize` exactly, the embeddings to rounding.
