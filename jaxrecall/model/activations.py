@@ -131,7 +131,7 @@ def activations() -> tuple[str, ...]:
 
 
 def value_and_slope(activation: str | Activation, u: Any, xp: Any, erf: Erf) -> tuple[Any, Any]:
-    """act(u) and act'(u), elementwise, for NumPy (`xp=numpy,
-    erf=scipy.special.erf`) or JAX arrays; raises PointError.
+    """act(u) and act'(u), elementwise, for NumPy
+    (`xp=numpy, erf=scipy.special.erf`) or JAX arrays; raises PointError.
     """
     return find_law("activation", activation).value_and_slope(u, xp, erf)

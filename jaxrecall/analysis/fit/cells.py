@@ -1,11 +1,11 @@
 """Cells: accuracy along an axis, usually N, at fixed values
 of every other, by seed, and which cells are fitted together.
 
-The seed is the independent unit: everything here is kept by seed. With `streams:
-common`, cells share their random draws. If what they differ in has no effect on a run,
-as d has none with orthogonal embeddings and L hardly any once attention is locked, they
-give the same counts, seed by seed. Such a cell is a copy: one piece of evidence,
-however often it is listed.
+The seed is the independent unit: everything here is kept by seed. With
+`streams: common`, cells share their random draws. If what they differ in has no effect
+on a run, as d has none with orthogonal embeddings and L hardly any once attention is
+locked, they give the same counts, seed by seed. Such a cell is a copy: one piece of
+evidence, however often it is listed.
 """
 
 from __future__ import annotations

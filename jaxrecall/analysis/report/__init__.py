@@ -114,8 +114,8 @@ def draw(
     """Draws every figure that the table holds into `folder`; each
     with its SVG, and what was left out and why. Within `look`.
 
-    Figures that an earlier call left in the folder are removed. `on_progress(what,
-    done, of)` is called before each kind.
+    Figures that an earlier call left in the folder are removed.
+    `on_progress(what, done, of)` is called before each kind.
     """
     for old in (path for name in OURS for kind in FORMATS for path in folder.glob(f"{name}*.{kind}")):
         old.unlink()
