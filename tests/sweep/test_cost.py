@@ -125,6 +125,7 @@ def test_what_another_version_has_learned_is_ignored(tmp_path, monkeypatch):
     assert Calibration.kept() == Calibration()
 
 
+@pytest.mark.system
 def test_what_programs_take_is_the_same_on_a_busy_machine_and_on_a_quiet_one():
     """Other programs that keep all cores busy, two to a core, make runs take about three times as long."""
     point = Point(V=64, N=2**15, d=32, L=16, exact="full")

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import yaml
-from helpers import ROOT
+from helpers import ROOT, quickly
 from pandas.testing import assert_frame_equal
 
 import jaxrecall
@@ -77,10 +77,14 @@ def point_of(simulator, **given):
 
 def test_samples_beyond_N_are_not_read(monkeypatch):
     point = point_of(heads.simulator, **SMALL, N=500, H=2, positions="sinusoidal", kappa=2.0)
-    few = jax.jit(lambda key: heads.learned(point, key))(jax.random.key(1))
+
+    def learned(point):
+        return quickly(lambda key: heads.learned(point, key))(jax.random.key(1))
+
+    few = learned(point)
     monkeypatch.setattr(heads, "N_MAX", 512)
-    assert few["accuracy"] == pytest.approx(float(heads.learned(point, jax.random.key(1))["accuracy"]), abs=0.01)
-    fewer = heads.learned(point.replace(N=400), jax.random.key(1))
+    assert few["accuracy"] == pytest.approx(float(learned(point)["accuracy"]), abs=0.01)
+    fewer = learned(point.replace(N=400))
     assert abs(float(fewer["test_margin"]) / float(few["test_margin"]) - 1) > 1e-3
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import PROGRAMS
-from helpers import ROOT
+from helpers import ROOT, UNOPTIMISED
 
 NOTEBOOK = ROOT / "examples/recall.ipynb"
 SCRIPT = ROOT / "tests/typed_script.py"
@@ -33,7 +33,8 @@ def run(path: Path, folder: Path) -> None:
     """Runs the code of a file in a fresh process in a folder, every block in the same namespace."""
     for name, block in modules(path).items():
         (folder / name).write_text(block)
-    code = f"import json, sys\nnames = {{}}\nfor i, block in enumerate({blocks(path)!r}):\n"
+    code = f"from jaxrecall.simulator import program\nprogram.compile = lambda lowered, light: lowered.compile({UNOPTIMISED!r})\n"
+    code += f"names = {{}}\nfor i, block in enumerate({blocks(path)!r}):\n"
     code += f"    exec(compile(block, f'{path.name}, block {{i}}', 'exec'), names)\n"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "agg"}
     command = [sys.executable, "-W", "error", "-c", code]
