@@ -52,7 +52,6 @@ lint: .venv/installed-dev
 	$(BIN)/pyright
 
 lock: .venv/installed  ## write uv.lock and constraints.txt again; ARGS=--upgrade takes the newest versions
-	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv lock $(ARGS)
 	$(BIN)/uv export --quiet --locked --all-extras --no-hashes --no-annotate --no-header --no-emit-project --output-file constraints.txt
 
@@ -62,22 +61,26 @@ docs: .venv/installed-docs  ## build the documentation site, docs/_build/index.h
 docs-check: docs  ## open every page of the site in Chromium, in light and dark, wide and narrow, and count what is wrong
 	$(BIN)/python docs/check.py docs/_build
 
+# uv takes a third of the time of pip, which stands in where uv or the packages are not to be had that way
+install = $(BIN)/uv pip install --quiet --python $(BIN)/python --editable $(1) || $(BIN)/python -m pip install --quiet --editable $(1)
+
 .venv/installed: pyproject.toml
 	$(PYTHON) -c "import sys; sys.exit(0 if sys.version_info >= (3, 11) else 'Python >= 3.11 is needed, this is ' + sys.version.split()[0] + '; choose one with make PYTHON=python3.12')"
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --editable .
+	-$(BIN)/python -m pip install --quiet uv
+	$(call install,.)
 	touch $@
 
 .venv/installed-dev: .venv/installed
-	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	$(call install,".[dev]")
 	touch $@
 
 .venv/installed-docs: .venv/installed
-	$(BIN)/python -m pip install --quiet --editable ".[docs]"
+	$(call install,".[docs]")
 	touch $@
 
 .venv/installed-bench: .venv/installed
-	$(BIN)/python -m pip install --quiet --editable ".[bench]"
+	$(call install,".[bench]")
 	touch $@
 
 WHEELS-tpu := tpu
