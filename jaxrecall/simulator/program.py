@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -20,7 +21,7 @@ from ..cli.command import cache_folder
 from ..model.columns import CODE_VERSION, DTYPE, in_order
 from ..model.laws import Law, find_law
 from ..model.point import FIELDS, Run, law_parameters
-from .compiler import CACHE_HIT, EVENTS, ExecutionError, OutOfMemory, compile, memory_errors, without_garbage_collection
+from .compiler import CACHE_HIT, EVENTS, MAX_PROGRAMS, ExecutionError, OutOfMemory, compile, memory_errors, without_garbage_collection
 from .loops import RUNS
 from .record import Metrics, finish
 from .shape import Shape
@@ -106,7 +107,7 @@ def _laws(shape: Shape) -> tuple[type[Law], ...]:
     return *embeddings, type(find_law("activation", shape.activation))
 
 
-@functools.cache
+@lru_cache(MAX_PROGRAMS)
 def _compiled(shape: Shape, per_device: int, precision: str, devices: tuple[Any, ...], laws: tuple[type[Law], ...]) -> Program:
     batched, shapes = unlowered(shape, per_device, devices, vmapped=not on_cpu())
     start, start_cpu, hits = time.perf_counter(), time.process_time(), EVENTS[CACHE_HIT]

@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .compiler import OutOfMemory, memory_errors
+from .compiler import MAX_PROGRAMS, OutOfMemory, memory_errors
 from .program import start
 
-__all__ = ["OutOfMemory", "called", "compiled", "provenance", "start"]
+__all__ = ["MAX_PROGRAMS", "OutOfMemory", "called", "compiled", "provenance", "start"]
 
 DTYPES = {"int": np.int32, "float": np.float32, "bool": np.bool_}
 

@@ -235,6 +235,8 @@ class CustomRunner:
             self.remarks.compiling(str(program))
             start = time.perf_counter()
             fn, static, columns = self.simulator.fn, dict(program.static), list(self.own_columns)
+            if len(self.programs) == self.vmapped.MAX_PROGRAMS:
+                del self.programs[next(iter(self.programs))]
             self.programs[key] = self.vmapped.compiled(fn, static, columns, self._arguments(runs), self.precision)
             self.remarks.compiled(str(program), time.perf_counter() - start)
         return self.programs[key]

@@ -1,6 +1,9 @@
 """The same run gives the same draws and the same row alone, in company, in a larger bucket, chunked otherwise, on two devices."""
 
+import functools
 import json
+import sys
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -116,3 +119,21 @@ def test_a_program_serves_every_point_of_its_bucket_without_tracing_again():
     rows(Shape(32, 32, 0, "none", "counts"), 1)
     rows(Shape(32, 32, 0, "none", "counts"), 1, [(Point(V=5, N=9, d=3, L=2, eta=0.3, gamma=0.0, embedding="sphere", n_test=9), 3)])
     assert program._compiled.cache_info().misses - before.misses <= 2
+
+
+def n_maps() -> int:
+    return len(Path("/proc/self/maps").read_text().splitlines())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts the memory maps of a process on Linux")
+def test_programs_that_were_not_used_lately_are_released(monkeypatch):
+    """Each takes memory maps; where these ran out, after some 66 programs, LLVM ended the process."""
+    shapes = [Shape(16, 16, m, "tanh" if m else "none", "full") for m in (0, 16, 32, 48)]
+    program.compiled(shapes[0])  # what is loaded once
+    monkeypatch.setattr(program, "_compiled", functools.lru_cache(1)(program._compiled.__wrapped__))
+    found = []
+    for shape in shapes[1:]:
+        program.compiled(shape)
+        found.append(n_maps())
+    assert program.MAX_PROGRAMS < 40
+    assert found[-1] - found[0] < 100, found

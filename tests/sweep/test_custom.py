@@ -65,6 +65,26 @@ def run(simulator=compiled, grid=GRID, **options) -> pd.DataFrame:
     return jaxrecall.run(grid, simulator=simulator, progress=False, **options)
 
 
+def test_programs_that_were_not_used_lately_are_released(monkeypatch):
+    """A grid may have any number of static values; Linux gives a process memory maps for some hundred programs."""
+    from jaxrecall.simulator import vmapped
+    from jaxrecall.sweep.runners import CustomRunner
+
+    monkeypatch.setattr(vmapped, "MAX_PROGRAMS", 2)
+    held: list[int] = []
+    compiled_before = CustomRunner._compiled
+
+    def noted(runner, program, runs):
+        found = compiled_before(runner, program, runs)
+        held.append(len(runner.programs))
+        return found
+
+    monkeypatch.setattr(CustomRunner, "_compiled", noted)
+    grid = {"base": {"x": 1.0}, "blocks": [{"axes": {"size": [2, 3, 4, 5]}}]}
+    assert len(jaxrecall.run(grid, seeds=2, simulator=compiled, progress=False)) == 8
+    assert held == [1, 2, 2, 2]
+
+
 def test_rows_have_the_fields_the_columns_and_where_they_come_from():
     rows = run()
     assert rows.attrs == {"axes": ["x"], "accuracy": "accuracy", "simulator": "test_custom:compiled"}
