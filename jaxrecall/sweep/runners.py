@@ -109,11 +109,13 @@ class BatchRunner:
 
     def _batches(self, shape: Shape, runs: list[Run], width: int) -> Iterator[tuple[Costs, list[Metrics | None], float]]:
         """Batches of runs with their estimated costs, their metrics and seconds, in order."""
-        self.remarks.compiling(str(shape))
+        if is_new := shape not in self.compiled:
+            self.remarks.compiling(str(shape))
         start = time.perf_counter()
         compiled = self.program.compiled(shape, width, self.plan.settings.precision)
         self.compiled[shape] = None if compiled.was_kept else compiled.compile_seconds
-        self.remarks.compiled(str(shape), time.perf_counter() - start)
+        if is_new:
+            self.remarks.compiled(str(shape), time.perf_counter() - start)
         threads = width if self.program.on_cpu() else min(width, 2)
         # Decoders run on the host, one thread each: BLAS threads of all of them would wait for each other, and wait busily.
         # The pool's threads are daemons: an interrupted sweep does not wait for them.

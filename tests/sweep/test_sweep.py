@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -188,6 +189,20 @@ def test_programs_of_a_dry_run_have_labels_of_their_own(tmp_path, monkeypatch, c
     assert {"64x32, form counts", "64x32x32 relu, form full, embedding low_rank(rank=4)"} <= {*labels}
     assert main(["--grid", "grid.yaml", "--dry-run", "--set", "blocks.0.axes={d: [32]}"]) == 0
     assert "  program 64x32: 1 point" in capsys.readouterr().out
+
+
+def test_the_time_left_counts_programs_that_are_still_to_be_compiled():
+    from jaxrecall.sweep.running.progress import Progress
+
+    progress = Progress()
+    progress.n_runs, progress.est_seconds, progress.n_programs = 4, 4.0, 3
+    progress.compiled("16x16", 10.0)
+    progress.start = time.monotonic() - 11.0  # of which 1 s went to runs
+    progress.advanced([[{"accuracy": 0.5}]] * 2, est_seconds=2.0)
+    assert progress.eta == pytest.approx(1.0 + 2 * 10.0, abs=0.1)
+    for _ in range(3):  # workers compile some programs more than once
+        progress.compiled("16x16", 0.0)
+    assert progress.eta == pytest.approx(1.0, abs=0.1)
 
 
 def test_the_line_of_progress_says_whose_accuracy_it_is():

@@ -299,7 +299,8 @@ def carry_out(job: Job, execute: Executor, progress: Progress, interrupts: Inter
     if job.search:
         progress.n_cells, progress.cells_finished = len(job.search.cells), job.search.finished
     else:
-        progress.n_runs, progress.est_seconds = job.plan.n_runs, sum(chunk.seconds for chunk in job.plan.chunks)
+        progress.n_runs, progress.n_programs = job.plan.n_runs, len(job.plan.shapes)
+        progress.est_seconds = sum(chunk.seconds for chunk in job.plan.chunks)
     progress.tell("start", job.start_line(), **job.start_facts())
     interrupts.message = progress.message
 

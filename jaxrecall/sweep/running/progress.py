@@ -68,6 +68,7 @@ class Progress:
         self.display = display
         self.n_runs, self.est_seconds, self.accuracy_column = 0, 0.0, "accuracy"
         self.n_cells, self.cells_finished, self.round = 0, 0, 0
+        self.n_programs, self.n_compiled = 0, 0
         self.done, self.est_done, self.compile_seconds, self.n_failed = 0, 0.0, 0.0, 0
         self.accuracy: float | None = None
         self.start = time.monotonic()
@@ -80,6 +81,7 @@ class Progress:
 
     def compiled(self, program: str, seconds: float) -> None:
         self.compile_seconds += seconds
+        self.n_compiled += 1
         self.tell("compiled", program, program=program, seconds=seconds)
 
     def advanced(self, traces: Traces, est_seconds: float) -> None:
@@ -121,11 +123,12 @@ class Progress:
 
     @property
     def eta(self) -> float | None:
-        """Seconds left, without compilation; None before the first row is finished, and in a search."""
+        """Seconds left, programs still to be compiled counted; None before the first row is finished, and in a search."""
         if self.n_cells or not self.est_done:
             return None
         elapsed = time.monotonic() - self.start - self.compile_seconds
-        return max(0.0, self.est_seconds - self.est_done) * elapsed / self.est_done
+        compilation = max(0, self.n_programs - self.n_compiled) * self.compile_seconds / max(1, self.n_compiled)
+        return max(0.0, self.est_seconds - self.est_done) * elapsed / self.est_done + compilation
 
     def line(self) -> str:
         """Runs done, time left, compile time, accuracy of the last
