@@ -46,7 +46,7 @@ def import_all() -> None:
 
     collect_rarely()
     ours = [module.name for module in walk_packages(jaxrecall.__path__, "jaxrecall.")]
-    needed = [name for name in ours if not name.endswith(".__main__") and ".workers." not in name]  # Ray and Slurm take no part
+    needed = [name for name in ours if not name.endswith((".__main__", ".slurm", ".ray"))]  # Ray and Slurm take no part
     for name in ("matplotlib.pyplot", "pyarrow.parquet", *needed):
         import_module(name)
 

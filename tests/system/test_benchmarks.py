@@ -269,6 +269,12 @@ def test_the_plan_for_scale_quotes_the_saved_file():
     assert tables == [line for line in scale.plan(rows) if line]
 
 
+def test_a_timed_process_needs_neither_ray_nor_submitit():
+    """`make bench` installs neither."""
+    code = "import sys; from benchmarks.child import import_all; import_all(); assert not {'ray', 'submitit'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=300)
+
+
 @pytest.mark.slow
 def test_everything_runs_in_small(tmp_path):
     """`python -m benchmarks --tiny`, end to end."""
