@@ -61,7 +61,7 @@ docs: .venv/installed-docs  ## build the documentation site, docs/_build/index.h
 docs-check: docs  ## open every page of the site in Chromium, in light and dark, wide and narrow, and count what is wrong
 	$(BIN)/python docs/check.py docs/_build
 
-# uv takes a third of the time of pip, which stands in where uv or the packages are not to be had that way
+# uv takes a third of the time of pip; pip is the fallback where uv is missing or fails
 install = $(BIN)/uv pip install --quiet --python $(BIN)/python --editable $(1) || $(BIN)/python -m pip install --quiet --editable $(1)
 
 .venv/installed: pyproject.toml

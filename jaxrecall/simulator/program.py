@@ -7,7 +7,6 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -107,7 +106,7 @@ def _laws(shape: Shape) -> tuple[type[Law], ...]:
     return *embeddings, type(find_law("activation", shape.activation))
 
 
-@lru_cache(MAX_PROGRAMS)
+@functools.lru_cache(MAX_PROGRAMS)
 def _compiled(shape: Shape, per_device: int, precision: str, devices: tuple[Any, ...], laws: tuple[type[Law], ...]) -> Program:
     batched, shapes = unlowered(shape, per_device, devices, vmapped=not on_cpu())
     start, start_cpu, hits = time.perf_counter(), time.process_time(), EVENTS[CACHE_HIT]

@@ -233,15 +233,17 @@ class CustomRunner:
     def _compiled(self, program: Any, runs: list[Run]) -> Callable[..., Any]:
         """The program for as many runs as are vmapped."""
         key = program, self.width
-        if key not in self.programs:
+        found = self.programs.pop(key, None)
+        if found is None:
             self.remarks.compiling(str(program))
             start = time.perf_counter()
             fn, static, columns = self.simulator.fn, dict(program.static), list(self.own_columns)
             if len(self.programs) == self.vmapped.MAX_PROGRAMS:
                 del self.programs[next(iter(self.programs))]
-            self.programs[key] = self.vmapped.compiled(fn, static, columns, self._arguments(runs), self.precision)
+            found = self.vmapped.compiled(fn, static, columns, self._arguments(runs), self.precision)
             self.remarks.compiled(str(program), time.perf_counter() - start)
-        return self.programs[key]
+        self.programs[key] = found  # the one used last stands last
+        return found
 
     def _row(self, run: Run, found: dict[str, Any], seconds: float) -> dict[str, Any]:
         numbers = {name: _as_column(name, kind, found[name]) for name, (kind, _) in self.own_columns.items()}
