@@ -290,7 +290,8 @@ class Rounds:
     def _entry(self, cell: Cell) -> dict[str, Any]:
         search = cell.search
         outcome, found = (search.result or ("unfinished", None))[:2]
-        critical, lo, hi = (math.exp(x) for x in found[:3]) if found else (None, None, None)
+        critical = math.exp(found.log_x) if found else None
+        lo, hi = (math.exp(found.lo), math.exp(found.hi)) if found and math.isfinite(found.width) else (None, None)
         return {
             **{axis: self._value(cell.point, axis) for axis in self.axes},
             **cell.line.helpers,

@@ -6,17 +6,9 @@ two levels close to the crossing, one on either side, until the interval over se
 narrow enough. The next request is a deterministic function of the results so far, so a
 search repeats and resumes by the same requests.
 
-What is estimated is where the mean accuracy over seeds crosses. One seed's accuracy
-goes up and down with the level, so the first time that it crosses comes too early, and
-a seed that levels off below never does; the mean has neither fault.
-
-The fit of a whole table (`analysis/fit/curve.py`) has an estimator of its own, and each
-is kept for what the other cannot do. This one decides which runs come next, so another
-would send finished searches after new runs: the fit's does so in 586 of the 607 shipped
-ones, and takes three times as long in every round. The fit's interpolates between
-levels however far apart, where this one has no pair of levels within an octave to go
-by: so in 60 of the 62 crossings of the two shipped grids whose levels lie a factor of 4
-or more apart.
+What is estimated is where the mean accuracy over seeds crosses (`crossing.py`). One
+seed's accuracy goes up and down with the level, so the first time that it crosses comes
+too early, and a seed that levels off below never does; the mean has neither fault.
 
 Along an axis on which accuracy falls, everything here is about 1 - accuracy and
 1 - theta, which rise.
@@ -27,12 +19,11 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import isotonic_regression
-from scipy.special import logit, stdtrit
 
+from .crossing import OCTAVE, Crossing, Curve, of_runs
 from .grid.file import PER_OCTAVE, SEARCH_MIN_SEEDS
 
 FIRST_SEEDS = 4  # in a round; later a sixth of those there are
@@ -41,19 +32,11 @@ END_SEEDS = 4  # at an end of the range, before a crossing is said to lie beyond
 END_STEPS = 2 * PER_OCTAVE  # how far from an end the curve is compared, to decide whether it still rises
 FAR_OFF = 64  # times the last level: a crossing further away counts as none, the curve levels off
 
-REACH = np.log(2) + 1e-9
-"""How far from the crossing a level may lie and still be informative, in ln of the level: an octave."""
-
-HALF_OCTAVE = float(np.log(2) / 2)
+HALF_OCTAVE = OCTAVE / 2
 STRAIGHT = 0.25
-"""Width of an interval beside which a straight line over an
-octave is good enough: along d, m, V and L it is off by 2 to 5 %.
+"""Width of an interval beside which levels half an octave away
+are near enough: along d, m, V and L they are off by 2 to 5 %.
 """
-
-MIN_SLOPE = 0.1  # of logit accuracy in x: a flatter curve crosses anywhere
-MIN_INTERVAL_SEEDS = 4  # for an interval at all
-EDGE = 1e-4  # accuracies nearer to 0 or 1 have no logit to speak of
-STEPS = 5
 
 Request = tuple[float, int]
 """Level and seed."""
@@ -95,7 +78,7 @@ class Target:
 
 class Result(NamedTuple):
     outcome: str  # one of OUTCOMES
-    threshold: Threshold | None  # None where there is no interval to report
+    threshold: Crossing | None  # None where the runs do not cross
     against: bool = False
     """Whether accuracy ran against the direction that was expected."""
 
@@ -148,11 +131,14 @@ class CellSearch:
 
     def _end(self, outcome: str) -> None:
         found = self._estimate() if outcome in ("found", "budget", "seeds") else None
-        self.result = Result(outcome, found if found and math.isfinite(found.width) else None, self.against)
+        self.result = Result(outcome, found if found and found.side == 0 else None, self.against)
 
-    def _estimate(self) -> Threshold:
+    def _estimate(self) -> Crossing:
+        return self._curve().crossing(self.theta)
+
+    def _curve(self) -> Curve:
         k, seed = zip(*self.accuracy, strict=True)
-        return threshold([self._log(i) for i in k], seed, list(self.accuracy.values()), self.theta, self.target.farthest)
+        return of_runs([self._log(i) for i in k], seed, list(self.accuracy.values()))
 
     def _climb_and_close_in(self) -> Generator[list[Step], None, str]:
         """Yields the steps whose accuracy it needs to continue; returns the outcome."""
@@ -167,20 +153,20 @@ class CellSearch:
         while True:
             now = self._estimate()
             lowest, highest = (end(k for k, _ in self.accuracy) for end in (min, max))
-            centre = min(max(now.log_x / math.log(2) * PER_OCTAVE, lowest - HALF), highest + HALF)
+            centre = min(max(now.log_x / OCTAVE * PER_OCTAVE, lowest - HALF), highest + HALF)
             sure = now.n_seeds >= SEARCH_MIN_SEEDS
             if sure and (now.width <= target.width or self._between_neighbours(now)) and first <= centre <= last:
                 return "found"
             if centre < first and (sure or lowest == first) and (yield from self._mean_at(first)) >= self.theta:
                 if target.checks:
-                    yield from self._slope(first, self._nearest(first + END_STEPS))
+                    yield from self._compare(first, self._nearest(first + END_STEPS))
                 return "left"
             if centre > last and (sure or highest == last) and (yield from self._mean_at(last)) < self.theta:
-                crossing, slope = yield from self._slope(self._nearest(max(first, last - END_STEPS)), last)
-                if slope > 0 and crossing - self._log(last) < math.log(FAR_OFF):
+                yield from self._compare(self._nearest(max(first, last - END_STEPS)), last)
+                if self._curve().reach(self.theta) < math.log(FAR_OFF):
                     return "right"
                 if target.checks and not self.against:
-                    yield from self._slope(first, last)
+                    yield from self._compare(first, last)
                 return "plateau"
             if used == len(target.seeds):
                 return "seeds"
@@ -194,7 +180,7 @@ class CellSearch:
     def _nearest(self, k: int) -> int:
         return k if k in self.target.levels else min(self.ks, key=lambda other: abs(other - k))
 
-    def _between_neighbours(self, now: Threshold) -> bool:
+    def _between_neighbours(self, now: Crossing) -> bool:
         """Whether the interval lies between neighbouring whole numbers, both of which are levels."""
         if not math.isfinite(now.width):
             return False
@@ -217,23 +203,19 @@ class CellSearch:
                 break
         return mean
 
-    def _slope(self, k: int, other: int) -> Generator[list[Step], None, tuple[float, float]]:
-        """Where the line through the mean accuracies at two levels
-        crosses theta, and its slope. Notes where it falls for sure.
-        """
-        if k == other:
-            return self._log(k), 1.0  # nothing tells whether it rises
-        before, after = ([(i, seed) for seed in self.target.seeds[:END_SEEDS]] for i in (k, other))
-        yield before + after
-        gains = [self.accuracy[b] - self.accuracy[a] for a, b in zip(before, after, strict=True)]  # type: ignore[operator]
-        self.against = bool(np.mean(gains) < -max(0.02, 3 * np.std(gains, ddof=1) / math.sqrt(len(gains))))
-        return line((self._log(k), self._mean(before), self._log(other), self._mean(after)), self.theta)
+    def _compare(self, k: int, other: int) -> Generator[list[Step], None, None]:
+        """Runs a few seeds at two levels, and notes where accuracy falls from one to the other for sure."""
+        if k != other:
+            before, after = ([(i, seed) for seed in self.target.seeds[:END_SEEDS]] for i in (k, other))
+            yield before + after
+            gains = [self.accuracy[b] - self.accuracy[a] for a, b in zip(before, after, strict=True)]  # type: ignore[operator]
+            self.against = bool(np.mean(gains) < -max(0.02, 3 * np.std(gains, ddof=1) / math.sqrt(len(gains))))
 
     def _lacking(self, centre: float, slope: float | None, seeds: Sequence[int]) -> list[Step]:
         """The steps that the seeds lack: one level on either
         side of the centre, near the most informative distance.
         """
-        away = max(round(distance(slope, self.target.farthest) / math.log(2) * PER_OCTAVE), 1)
+        away = max(round(distance(slope, self.target.farthest) / OCTAVE * PER_OCTAVE), 1)
         above = min([k for k in self.ks[1:] if k >= centre] or self.ks[-1:], key=lambda k: (abs(k - centre - away), k))
         below = min([k for k in self.ks[:-1] if k < min(centre, above)] or self.ks[:1], key=lambda k: (abs(k - centre + away), -k))
         far = max(2 * away + 1, above - below)  # what is near enough stays near enough when the centre moves a little
@@ -245,86 +227,6 @@ class CellSearch:
             lacking += [(below, seed)] * (not any(centre - far <= k < centre for k in has.get(seed, ())))
             lacking += [(above, seed)] * (not any(centre <= k <= centre + far for k in has.get(seed, ())))
         return lacking
-
-
-class Threshold(NamedTuple):
-    """ln of the level x where mean accuracy crosses theta, -inf or inf
-    where all of it lies above or below; 95 % interval; seeds used.
-    """
-
-    log_x: float
-    lo: float = -np.inf
-    hi: float = np.inf
-    n_seeds: int = 0
-    slope: float | None = None  # of logit accuracy in x
-
-    @property
-    def width(self) -> float:
-        return self.hi - self.lo
-
-
-def threshold(log_x: Any, seed: Any, accuracy: Any, theta: float, farthest: float = HALF_OCTAVE) -> Threshold:
-    """The crossing of theta (fraction), given ln of the level, seed and accuracy
-    (fraction) of each run, any number of levels for a seed.
-
-    Every seed with a level on either side of the crossing, within an octave, counts
-    with one of each: those nearest to where accuracy is a logit from theta, or to
-    `farthest` away (half an octave) if that is nearer. x_-, a_- and x_+, a_+ are the
-    means over seeds of their x and accuracy:
-
-        x* = x_- + (x_+ - x_-) (logit theta - logit a_-) / (logit a_+ - logit a_-)
-
-    The interval is Student's t with S - 1 degrees of freedom on the delete-one-seed
-    jackknife: the seed is the independent unit.
-    """
-    x, at = np.unique(np.asarray(log_x, float), return_inverse=True)
-    seeds, of = np.unique(seed, return_inverse=True)
-    table = np.full((len(seeds), len(x)), np.nan)
-    table[of, at] = accuracy
-    crossing, seen = _rough_crossing(x, table, theta), []
-    if not math.isfinite(crossing):
-        return Threshold(crossing)
-    pairs, slope = np.empty((4, 0)), None
-    for _ in range(STEPS):  # the crossing decides which levels count, and they decide where it is
-        pairs = _pairs(x, table, min(max(crossing, x[0] + REACH * 1e-6), x[-1]), distance(slope, farthest))
-        if pairs.shape[1] < 2:
-            return Threshold(crossing)
-        if any(np.array_equal(pairs, before) for before in seen):
-            break
-        seen.append(pairs)
-        estimate, slope = line(pairs.mean(1), theta)
-        if not slope > MIN_SLOPE:
-            return Threshold(crossing, n_seeds=pairs.shape[1])
-        crossing += float(np.clip(estimate - crossing, -REACH, REACH))
-    S = pairs.shape[1]
-    without, slopes = line((pairs.sum(1, keepdims=True) - pairs) / (S - 1), theta)
-    if S < MIN_INTERVAL_SEEDS or not (slopes > MIN_SLOPE).all():
-        return Threshold(crossing, n_seeds=S, slope=slope)
-    error = stdtrit(S - 1, 0.975) * np.sqrt((S - 1) / S * ((without - without.mean()) ** 2).sum())
-    return Threshold(crossing, crossing - error, crossing + error, S, slope)
-
-
-def _rough_crossing(x: Any, table: Any, theta: float) -> float:
-    """Where the mean accuracy of a level, made to rise, crosses, by
-    interpolation; -inf or inf where all of it lies above or below.
-    """
-    count = (~np.isnan(table)).sum(0)
-    mean = isotonic_regression(np.nansum(table, 0) / count, weights=count).x
-    if mean[-1] < theta or mean[0] >= theta:
-        return np.inf if mean[-1] < theta else -np.inf
-    above = int(np.argmax(mean >= theta))
-    return float(np.interp(theta, mean[above - 1 : above + 1], x[above - 1 : above + 1]))
-
-
-def line(points: Any, theta: float) -> tuple[Any, Any]:
-    """Where the line through (x_-, a_-) and (x_+, a_+)
-    crosses, and its slope, in logit accuracy against x.
-    """
-    x_below, a_below, x_above, a_above = points
-    low, high = (logit(np.clip(a, EDGE, 1 - EDGE)) for a in (a_below, a_above))
-    slope = (high - low) / (x_above - x_below)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return x_below + (logit(theta) - low) / slope, slope
 
 
 def distance(slope: float | None, most: float) -> float:
@@ -339,15 +241,3 @@ def farthest(axis: str, width: float) -> float:
     an octave, or nearer where so narrow an interval is asked for that the bend of the
     curve would show. Along N it is always half an octave: the bend is slight."""
     return HALF_OCTAVE if axis == "N" else HALF_OCTAVE * min(1.0, width / STRAIGHT)
-
-
-def _pairs(x: Any, table: Any, crossing: float, away: float) -> Any:
-    """x_-, a_-, x_+, a_+ of each seed that has both, shape (4, seeds)."""
-    near = ~np.isnan(table) & (np.abs(x - crossing) <= REACH)
-    below, above = near & (x < crossing), near & (x >= crossing)
-    both = np.flatnonzero(below.any(1) & above.any(1))
-    left, right = (
-        np.argmin(np.where(side[both], np.abs(x - wanted), np.inf), axis=1)
-        for side, wanted in ((below, crossing - away), (above, crossing + away))
-    )
-    return np.stack([x[left], table[both, left], x[right], table[both, right]])

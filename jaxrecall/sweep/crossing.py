@@ -1,0 +1,256 @@
+r"""Where accuracy crosses theta: the curve of one cell, the crossing and its interval, all from the same runs.
+
+The curve is a local logistic regression of the mean accuracy over seeds (Zychaluk and
+Foster, "Model-free estimation of the psychometric function", Attention, Perception &
+Psychophysics 71, 2009; Loader, "Local Regression and Likelihood", 1999). At each level
+x, in ln of the axis, it solves
+
+    sum_i n_i K((x_i - x) / h) (a_i - p_i) (1, u_i, u_i^2) = penalty      logit p_i = b_0 + b_1 u_i + b_2 u_i^2,  u_i = (x_i - x) / h
+
+over the levels x_i with n_i runs of mean accuracy a_i, K(u) = (1 - u^2)^2 up to |u| = 1.
+The width h is an octave, or half again the distance within which as many runs lie as
+there are seeds. A small ridge shrinks the curvature b_2, and the slope b_1 where one
+level is alone. The curve at x is b_0; between levels it is a monotone cubic (PCHIP)
+through these logits. No formula for the whole curve is assumed: it may level off
+anywhere, and only runs near the crossing say where that is.
+
+The seed is the independent unit. D_s is the change of the curve where seed s is left
+out, to first order (one Newton step), so the standard error is that of the jackknife,
+and the interval holds each level at which the curve is within Student's t of theta
+(Fieller). The crossing itself is among them by construction. Nothing is iterated
+between crossing and interval, and all of it is continuous in the levels.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.interpolate import PchipInterpolator
+from scipy.special import expit, logit, stdtrit
+
+Array = Any  # numpy.ndarray of floats
+
+OCTAVE = math.log(2)
+RIDGE = np.array([0.0, 1e-3, 0.02])
+"""Penalties of b_0, b_1 and b_2, as shares of the weight of all runs."""
+
+EDGE = 1e-4
+"""Mean accuracies nearer to 0 or 1 than this count as so near."""
+
+MIN_SEEDS = 6
+"""With fewer seeds no interval is given: a standard error over so few is not reliable."""
+
+TAIL = 0.975
+PER_OCTAVE = 16  # of the curve, where it is compared with theta
+ONE_STEP = 0.8
+"""A curve that does more than this share of its whole rise between two
+levels says little, and in the end nothing, of where in between."""
+
+NORMAL = 1.96
+
+
+def cloglog(p: Array) -> Array:
+    return np.log(-np.log1p(-p))
+
+
+def loglog(p: Array) -> Array:
+    return -np.log(-np.log(p))
+
+
+class Crossing(NamedTuple):
+    """Where mean accuracy crosses theta, in ln of the level;
+    where it does not, log_x is -inf or inf, and the rest says nothing.
+    """
+
+    log_x: float
+    lo: float = -np.inf
+    hi: float = np.inf  # 95 % interval
+    n_seeds: int = 0  # that have runs near it
+    slope: float | None = None  # of logit accuracy
+    without: Array = 0.0  # change of log_x where a seed is left out, (seeds,)
+    shapes: Array = ()  # log_x by each shape that the curve may have between two levels
+    step: float = 0.0  # distance of these levels if all of the rise lies between them, 0 if little does
+    is_open: tuple[bool, bool] = (False, False)
+    """Whether the levels do not show that the curve is below theta on the left, or above it on the right."""
+
+    @property
+    def width(self) -> float:
+        return self.hi - self.lo
+
+    @property
+    def side(self) -> int:
+        """0 if it crosses, 1 if all of the curve lies below theta or falls below it at the end, -1 if above."""
+        return 0 if math.isfinite(self.log_x) else 1 if self.log_x > 0 else -1
+
+    @property
+    def shape_error(self) -> float:
+        """Standard deviation of log_x from the unknown shape of the curve between two levels.
+
+        It is taken as uniform over the range of `shapes`, range / sqrt(12); the crossing often
+        lies at an end of it, so its distance from the middle is added in squares. With a step,
+        it may be anywhere between the levels: their distance / sqrt(12) at least.
+        """
+        if not len(self.shapes):
+            return 0.0
+        off_centre = self.log_x - (np.min(self.shapes) + np.max(self.shapes)) / 2
+        return float(max(np.hypot(np.ptp(self.shapes) / 12**0.5, off_centre), self.step / 12**0.5))
+
+
+class Curve:
+    """Mean accuracy over seeds against ln of the level.
+
+    Args:
+        x: ln of the levels, ascending, (levels,).
+        accuracy: fraction of each run, which rises with x, (seeds, levels); nan where
+            there is no run.
+        edge: mean accuracies nearer to 0 or 1 than this count as so near.
+
+    Attributes:
+        mean: what was measured at each level, (levels,).
+        logits: the curve at each level, (levels,).
+    """
+
+    def __init__(self, x: Array, accuracy: Array, edge: float = EDGE):
+        self.x, self.accuracy = np.asarray(x, float), np.asarray(accuracy, float)
+        self.has = ~np.isnan(self.accuracy)
+        count = self.has.sum(axis=0)
+        self.mean = np.nansum(self.accuracy, axis=0) / count
+        apart = np.abs(self.x - self.x[:, None])
+        order = np.argsort(apart, axis=1, kind="stable")
+        enough = np.cumsum(count[order], axis=1) >= self.has.any(axis=1).sum()
+        reach = np.take_along_axis(np.take_along_axis(apart, order, 1), enough.argmax(axis=1)[:, None], 1)
+        u = (self.x - self.x[:, None]) / np.maximum(OCTAVE, 1.5 * reach)
+        self._kernel, self._powers = (1 - u**2).clip(0) ** 2, u[..., None] ** np.arange(3)
+        weights, mean = self._kernel * count, self.mean.clip(edge, 1 - edge)
+        penalty, b = RIDGE * weights.sum(axis=1, keepdims=True), np.zeros((len(u), 3))
+        b[:, 0] = logit(weights @ mean / weights.sum(axis=1))
+        for _ in range(30):  # Newton's method, at all levels at once
+            self._p = expit(np.einsum("ijk,ik->ij", self._powers, b))
+            score = np.einsum("ij,ijk->ik", weights * (mean - self._p), self._powers) - penalty * b
+            self._information = np.einsum("ij,ijk,ijl->ikl", weights * self._p * (1 - self._p), self._powers, self._powers)
+            self._information[:, range(3), range(3)] += penalty
+            step = np.linalg.solve(self._information, score[..., None])[..., 0]
+            b += step / np.maximum(1, np.abs(step).max(axis=1, keepdims=True) / 2)
+            if np.abs(step).max() < 1e-6:
+                break
+        self.logits = b[:, 0]
+
+    @cached_property
+    def smooth(self) -> Any:
+        """The curve as a function of x, its logits."""
+        return PchipInterpolator(self.x, self.logits)
+
+    @cached_property
+    def without(self) -> Array:
+        """Change of the logits where a seed is left out, (seeds, levels)."""
+        off = np.einsum("sj,ij,ijk->sik", np.nan_to_num(self.accuracy), self._kernel, self._powers, optimize=True)
+        off -= np.einsum("sj,ij,ijk->sik", self.has, self._kernel * self._p, self._powers, optimize=True)
+        variance = self._kernel * self._p * (1 - self._p)
+        mine = np.einsum("sj,ij,ijk,ijl->sikl", self.has, variance, self._powers, self._powers, optimize=True)
+        rest = self._information * (1 + 1e-3 * np.eye(3)) - mine
+        return -np.linalg.solve(rest, off[..., None])[..., 0, 0]
+
+    def crossing(self, theta: float) -> Crossing:
+        """Where the curve crosses theta upwards: of several such places the one
+        nearest to where isotonic regression crosses, which weighs all runs.
+        """
+        x, z = self.x, self.logits - logit(theta)
+        parting = int(np.cumsum([0.0, *(self.has.sum(axis=0) * (self.mean - theta))]).argmin())
+        upwards = np.flatnonzero((z[:-1] < 0) & (z[1:] >= 0))
+        if z[-1] < 0 and (parting == len(x) or not len(upwards)):
+            return Crossing(np.inf)
+        if (parting == 0 and z[0] >= 0) or not len(upwards):
+            return Crossing(-np.inf)
+        near = x[[max(parting - 1, 0), min(parting, len(x) - 1)]].mean()
+        j = int(upwards[np.abs(x[upwards] + x[upwards + 1] - 2 * near).argmin()])
+        log_x = _root(self.smooth, j, logit(theta))
+        slope = max(float(self.smooth(log_x, 1)), 1e-9)
+        without = -self._between(np.array([log_x]))[0][:, 0] / slope
+        n_seeds = int((self._weight[:, j : j + 2] > 0).any(axis=1).sum())
+        return self._with_interval(Crossing(log_x, n_seeds=n_seeds, slope=slope, without=without, **self._shapes(theta, j, log_x)), theta)
+
+    @cached_property
+    def _weight(self) -> Array:
+        """The weight of a seed in the curve at each level, (seeds, levels)."""
+        return self.has @ self._kernel.T
+
+    def _between(self, x: Array) -> tuple[Array, Array]:
+        """At any x: the change of the curve where a seed is left out, (seeds, x), and
+        how many seeds of equal weight it rests on, (x,); linear between levels."""
+        j = (np.searchsorted(self.x, x, side="right") - 1).clip(0, len(self.x) - 2)
+        part = (x - self.x[j]) / (self.x[j + 1] - self.x[j])
+        seeds = self._weight.sum(axis=0) ** 2 / (self._weight**2).sum(axis=0)
+        return tuple(of[..., j] * (1 - part) + of[..., j + 1] * part for of in (self.without, seeds))  # type: ignore[return-value]
+
+    def _with_interval(self, found: Crossing, theta: float) -> Crossing:
+        """The crossing with its 95 % interval.
+
+        On a side where the levels leave it open, it ends beyond them, where a straight line
+        through the crossing would, or nowhere.
+        """
+        if found.n_seeds < MIN_SEEDS:
+            return found
+        x, log_x = self.x, found.log_x
+        grid = np.unique(np.concatenate([np.arange(x[0], x[-1], OCTAVE / PER_OCTAVE), x, [log_x]]))
+        change, seeds = self._between(grid)
+        z, at = self.smooth(grid) - logit(theta), int(np.searchsorted(grid, log_x))
+        error = stdtrit((seeds - 2).clip(1), TAIL) * np.sqrt((seeds - 1) / seeds * (change**2).sum(axis=0))
+        below, above = np.flatnonzero(z[: at + 1] < -error[: at + 1]), at + np.flatnonzero(z[at:] > error[at:])
+        line = error[at] / found.slope
+        lo = _zero(grid, z + error, below[-1]) if len(below) else log_x - line if log_x - line < x[0] else -np.inf
+        hi = _zero(grid, z - error, above[0] - 1) if len(above) else log_x + line if log_x + line > x[-1] else np.inf
+        shape = NORMAL * found.shape_error
+        lo, hi = log_x - float(np.hypot(log_x - lo, shape)), log_x + float(np.hypot(hi - log_x, shape))
+        return found._replace(lo=lo, hi=hi, is_open=(not len(below), not len(above)))
+
+    def _shapes(self, theta: float, j: int, log_x: float) -> dict[str, Any]:
+        """The crossing between levels j and j + 1 by each shape that the curve may have there: a monotone cubic
+        in three links, of which logit is the estimate, and a straight line in the accuracy; and the step."""
+        first = max(j - 1, 0)
+        x, p = self.x[first : j + 3], expit(self.logits).clip(EDGE / 2, 1 - EDGE / 2)
+        other = [_root(PchipInterpolator(x, link(p[first : j + 3])), j - first, link(np.asarray(theta))) for link in (cloglog, loglog)]
+        (low, high), (x0, x1) = p[j : j + 2], self.x[j : j + 2]
+        share = (high - low) / (np.ptp(p) if len(p) > 2 else 1.0)
+        step = ((share - ONE_STEP) / (1 - ONE_STEP)).clip(0, 1) * np.hypot(x1 - x0, (2 * log_x - x0 - x1) * 3**0.5)
+        return {"shapes": np.array([log_x, *other, x0 + (theta - low) / (high - low) * (x1 - x0)]), "step": float(step)}
+
+    def reach(self, theta: float) -> float:
+        """How far beyond the last level, in ln of it, the curve would cross theta if it went on
+        as over its last two octaves; inf if it falls there, 0 where one level tells nothing."""
+        if len(self.x) == 1:
+            return 0.0
+        before = max(self.x[0], self.x[-1] - 2 * OCTAVE)
+        rise = self.logits[-1] - self.smooth(before)
+        return float((logit(theta) - self.logits[-1]) * (self.x[-1] - before) / rise) if rise > 0 else np.inf
+
+
+def of_runs(log_x: Array, seed: Array, accuracy: Array) -> Curve:
+    """The curve of runs, given ln of the level, seed and
+    accuracy (fraction) of each, any number of levels for a seed.
+    """
+    x, at = np.unique(np.asarray(log_x, float), return_inverse=True)
+    seeds, of = np.unique(seed, return_inverse=True)
+    table = np.full((len(seeds), len(x)), np.nan)
+    table[of, at] = accuracy
+    return Curve(x, table)
+
+
+def _root(curve: Any, j: int, level: float) -> float:
+    """Where a cubic spline that rises between its points j and j + 1 has this value, by bisection."""
+    a, b, c, d = map(float, curve.c[:, j])
+    low, high = 0.0, float(curve.x[j + 1] - curve.x[j])
+    for _ in range(50):
+        middle = (low + high) / 2
+        if ((a * middle + b) * middle + c) * middle + d >= level:
+            high = middle
+        else:
+            low = middle
+    return float(curve.x[j]) + (low + high) / 2
+
+
+def _zero(x: Array, y: Array, i: int) -> float:
+    """Where the line through the points i and i + 1 is 0."""
+    return float(x[i] - y[i] * (x[i + 1] - x[i]) / (y[i + 1] - y[i]))
