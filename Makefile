@@ -43,8 +43,8 @@ results/study/%/table.parquet: sweeps/%.yaml
 	$(BIN)/python -m jaxrecall.compact results/study/$* --prune
 
 results/study/%/report.html: results/study/%/table.parquet
-	$(BIN)/python -m jaxrecall.fit results/study/$* --theta 0.5 0.9 --resamples 200 $(FIT-$*)
-	$(BIN)/python -m jaxrecall.report results/study/$* --resamples 200 $(REPORT-$*)
+	$(BIN)/python -m jaxrecall.fit results/study/$* --theta 0.5 0.9 $(FIT-$*)
+	$(BIN)/python -m jaxrecall.report results/study/$* $(REPORT-$*)
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check

@@ -196,10 +196,11 @@ class Curve:
         x, log_x = self.x, found.log_x
         grid = np.unique(np.concatenate([np.arange(x[0], x[-1], OCTAVE / PER_OCTAVE), x, [log_x]]))
         change, seeds = self._between(grid)
-        z, at = self.smooth(grid) - logit(theta), int(np.searchsorted(grid, log_x))
-        error = stdtrit((seeds - 2).clip(1), TAIL) * np.sqrt((seeds - 1) / seeds * (change**2).sum(axis=0))
+        p, at = expit(self.smooth(grid)), int(np.searchsorted(grid, log_x))
+        z = 2 * np.arcsin(np.sqrt(p)) - 2 * np.arcsin(np.sqrt(theta))
+        error = stdtrit((seeds - 2).clip(1), TAIL) * np.sqrt((seeds - 1) / seeds * (change**2).sum(axis=0) * p * (1 - p))
         below, above = np.flatnonzero(z[: at + 1] < -error[: at + 1]), at + np.flatnonzero(z[at:] > error[at:])
-        line = error[at] / found.slope
+        line = error[at] / (found.slope * np.sqrt(theta * (1 - theta)))
         lo = _zero(grid, z + error, below[-1]) if len(below) else log_x - line if log_x - line < x[0] else -np.inf
         hi = _zero(grid, z - error, above[0] - 1) if len(above) else log_x + line if log_x + line > x[-1] else np.inf
         shape = NORMAL * found.shape_error

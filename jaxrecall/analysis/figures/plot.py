@@ -40,8 +40,6 @@ __all__ = ["accuracy", "collapse", "critical_n", "figure", "phase"]
 SCALES = ("fraction", "log", "linear")
 COLUMN_NAMES = "the name of a column, or a list of such names"
 MAX_LINES = 20
-RESAMPLES = 100
-"""Bootstrap resamplings behind the intervals of N*; `jaxrecall.fit` takes more."""
 
 
 def figure(
@@ -386,7 +384,7 @@ def _points(df: Any, y: str) -> Points:
 
 
 def _study(df: Any, theta: float, along: str) -> Study:
-    return study(df, cells.families(df, along)[0], [theta], RESAMPLES, 0, lambda done, of: None)
+    return study(df, cells.families(df, along)[0], [theta], 0, lambda done, of: None)
 
 
 def _with_few_lines(chart: Chart) -> Chart:

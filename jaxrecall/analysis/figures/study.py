@@ -165,7 +165,6 @@ def study(
     frame: Table,
     families: list[cells.Family],
     thetas: Sequence[float],
-    resamples: int,
     surrogate_seeds: int,
     on_progress: Callable[[int, int], None],
     every: Table | None = None,
@@ -177,12 +176,12 @@ def study(
     if clash := sorted({*OWN} & {*frame}):
         raise FitError(f"columns: {', '.join(clash)} has a meaning of its own in a report; rename it")
     frame, along = axes.as_given(frame), families[0].along
-    laws = fit(frame, thetas, resamples, on_progress, step=ALL, along=along)
+    laws = fit(frame, thetas, on_progress=on_progress, step=ALL, along=along)
     runs, at, levels = _laid_out(frame, families)
     traces, steps = None, every if every is None else traced(every)
     if steps is not None and steps["n_correct"].notna().any():
         of_steps, _ = cells.families(axes.as_given(steps), along)
-        traces = study(steps, of_steps, thetas, resamples, 0, on_progress)
+        traces = study(steps, of_steps, thetas, 0, on_progress)
         traces = replace(traces, axes=tuple(axis for axis in traces.axes if axis != "step"))
     named = list(dict.fromkeys(thetas))
     return Study(frame, runs, at, levels, varying(families), families, named, laws, surrogate_seeds, traces)
@@ -197,7 +196,7 @@ def with_states(found: Table) -> Table:
     """Thresholds with the columns `state`, what the estimate comes
     to, and `tried`, the level beyond which a censored one lies.
     """
-    plateau = found["warning"].str.contains("plateau")
+    plateau = found["warning"].str.contains(r"plateau|again:|(?:falls|rises): accuracy")
     states = np.select([found["censored"] == "no", found["censored"] == "left", plateau], ["crosses", "above", "plateau"], "not reached")
     tried = found["N_above"].where(found["censored"] == "left", found["N_below"])
     return found.assign(state=states, tried=tried.astype(float).mask(states == "crosses"))

@@ -1,8 +1,7 @@
 """From a table of runs to thresholds N* and the exponents of N* ~ product of axis^exponent.
 
 `runs` reads and checks rows, `axes` says what they were requested for, and `cells`
-makes curves of them. `curve` finds where one crosses theta, and `estimate` has that for
-a family of cells with its law and intervals. `tables` makes the rows, `write` and
+makes curves of them. `estimate` has where those of a family cross theta, with their law and intervals. `tables` makes the rows, `write` and
 `latex` the output. `fitting` does all of it.
 """
 

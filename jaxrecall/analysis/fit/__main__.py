@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 if __name__ == "__main__":  # before the imports below, which take long
     from ...cli.process import start
 
@@ -19,10 +17,8 @@ from ...sweep.running.progress import PLAIN_EVERY_SECONDS, now_and_then
 from . import runs
 from .axes import ALONG, along_of
 from .estimate import METHODS, REPORTED
-from .fitting import RESAMPLES, fit
+from .fitting import fit
 from .write import check_folder, default_folder, write
-
-SEARCH = "search.json"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -51,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--along", metavar="AXIS", help=ALONG)
     p.add_argument("--step", nargs="+", default=[runs.LAST], metavar="S", help=runs.STEP_HELP)
     p.add_argument("--latex", action="store_true", help="write thresholds.tex and exponents.tex too, tables for a paper (booktabs)")
-    p.add_argument("--resamples", type=int, default=RESAMPLES, metavar="B", help=f"bootstrap resamplings (default: {RESAMPLES})")
+    p.add_argument("--resamples", help=argparse.SUPPRESS)  # of earlier versions; it has no effect
     return p
 
 
@@ -62,14 +58,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     paths = list(map(local_path, args.tables))
     step = runs.parsed(args.step)
     frame, remarks = runs.read(*paths)
-    usual, star = along_of(frame, None), f"{along_of(frame, args.along)}*"
+    usual = along_of(frame, None)
     out = local_path(args.out) if args.out else default_folder(paths, args.of, args.along if args.along != usual else None)
     check_folder(out)
     told = now_and_then(PLAIN_EVERY_SECONDS, lambda done, of: f"curves: {100 * done / of:.0f} % done")
-    found = fit(frame, args.theta, args.resamples, told, args.where, step, args.along, args.of)
-    searched = [path / SEARCH for path in paths if os.path.isfile(path / SEARCH)]
-    other = f"the search estimates {star} in another way, so its {star} differ a little: see docs/search.md"
-    remarks += [f"{path}: {other}" for path in searched]
+    found = fit(frame, args.theta, on_progress=told, where=args.where, step=step, along=args.along, of=args.of)
     print(*(f"note: {remark}" for remark in remarks), found, "", sep="\n")
     for path, n_rows in write(found, out, args.latex).items():
         print(f"{path.stem + ':':<13}{path} ({n_rows} rows)")

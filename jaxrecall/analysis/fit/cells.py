@@ -25,9 +25,6 @@ from .axes import DERIVED, LAW, find_axes, is_own, seed_columns, without_switche
 from .runs import checked
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
-SPREAD = 1.5
-"""Levels within this factor may count as one, if no seed ran at two of them."""
-
 CHANCE = 1e-9
 """Counts are taken for a copy if cells that share no draws
 would agree in all of them with less than this probability.
@@ -183,7 +180,7 @@ def _cells(rows: Table, axes: list[str], falls: bool, reference: Table) -> list[
         levels, level = np.unique(mine["_level"].to_numpy(), return_inverse=True)
         k, n = np.zeros((2, len(levels), rows["_seed"].max() + 1))
         k[level, mine["_seed"]], n[level, mine["_seed"]] = mine["n_correct"], mine["n_test"]
-        levels, k, n = _merged(levels, n - k if falls else k, n)
+        k = n - k if falls else k
         original = originals[len(cells)]
         values = dict(zip(axes, map(_plain, at), strict=True)) if axes else {}
         copy_of = None if original is None else cells[original].at
@@ -195,22 +192,6 @@ def _plain(value: Any) -> Any:
     """A Python number; the same object for every nan, so that cells without a value are alike."""
     value = value.item() if isinstance(value, np.generic) else value
     return np.nan if is_missing(value) else value
-
-
-def _merged(levels: np.ndarray, k: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Neighbouring levels that share no seed as one level at their
-    geometric mean: a threshold search spreads its seeds over such.
-    """
-    start, group = 0, [0]
-    for level in range(1, len(levels)):
-        used = (n[start:level] > 0).any(axis=0)
-        if levels[level] > SPREAD * levels[start] or (used & (n[level] > 0)).any():
-            start = level
-            group.append(level)
-    weights = n.sum(axis=1)
-    means = np.add.reduceat(np.log(levels) * weights, group) / np.add.reduceat(weights, group)
-    merged = np.round(np.exp(means)).astype(np.int64) if levels.dtype.kind in "iu" else np.exp(means)
-    return merged, np.add.reduceat(k, group), np.add.reduceat(n, group)
 
 
 def _originals(rows: Table, cell: np.ndarray) -> list[int | None]:

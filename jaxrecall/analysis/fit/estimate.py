@@ -15,31 +15,17 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import norm
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
+from ...sweep.crossing import MIN_SEEDS, NORMAL, TAIL, Crossing, Curve
 from .cells import Cell, Family, evidence
-from .curve import Curve, bracket, crossing, shape_error, shapes, step
 
 REPORTED = "local"
-METHODS = {REPORTED: "monotone cubic through the logits of the isotonic accuracy, cell by cell; least squares through the cells"}
+METHODS = {REPORTED: "local logistic regression of the accuracy, cell by cell; least squares through the cells"}
 """What the column `method` may hold, each with its meaning."""
-
-OPEN = 0.025
-"""A cell whose curve does not cross theta in more than
-this share of the resamplings has no upper (or lower) end.
-"""
 
 MISFIT = 0.05
 """Distance of ln N* from the law (rms) that is worth a warning, if it is also more than twice the noise."""
-
-
-MIN_SEEDS_FOR_INTERVAL = 6
-"""With fewer seeds no interval is given: a bootstrap over so few is not reliable."""
-
-LEVEL = 0.95
-MIN_DRAWS = 0.5
-"""Share of the resamplings that must give a number for an interval to be made of them."""
 
 
 class Law:
@@ -69,8 +55,8 @@ class Law:
         return 1 / np.bincount(numbers)[numbers] if len(numbers) else np.zeros(0)
 
     def exponents(self, y: np.ndarray) -> np.ndarray:
-        """Least squares through ln N*, (resamplings, cells) ->
-        (resamplings, axes); nan where the cells do not determine it.
+        """Least squares through ln N*, (estimates, cells) ->
+        (estimates, axes); nan where the cells do not determine it.
         """
         out = np.full((len(y), len(self.axes)), np.nan)
         known = ~np.isnan(y)
@@ -95,7 +81,7 @@ class Law:
         return weights
 
     def residuals(self, y: np.ndarray) -> np.ndarray:
-        """How far ln N* lies from the law, (resamplings, cells); a
+        """How far ln N* lies from the law, (estimates, cells); a
         cell and its copies together have the square of one cell.
         """
         root = np.sqrt(self.share())
@@ -103,19 +89,22 @@ class Law:
         return y - y @ (design @ np.linalg.pinv(design, rcond=1e-9)).T
 
 
-def interval(y: np.ndarray, n_seeds: int, shape: float = 0.0) -> tuple[float, float]:
-    """95 % interval of an estimate from itself, y[0], and its
-    resamplings, y[1:]; nan with fewer than MIN_SEEDS_FOR_INTERVAL seeds.
+def squared_error(y: np.ndarray, n_seeds: int) -> np.ndarray:
+    """The jackknife's squared standard error of estimates y[0], y[1:] being
+    those without each seed: (S - 1) / S times their squared distances."""
+    return (n_seeds - 1) / n_seeds * np.nansum((y[1:] - y[0]) ** 2, axis=0)
 
-    Half width: t with S - 1 degrees of freedom times the bootstrap standard error times
-    sqrt(S / (S - 1)), joined in squares by 1.96 times `shape`, an error that resampling
-    cannot show.
+
+def interval(y: np.ndarray, n_seeds: int, shape: float = 0.0) -> tuple[float, float]:
+    """95 % interval of an estimate y[0], from those without each seed, y[1:];
+    nan with fewer than MIN_SEEDS seeds.
+
+    Half width: t with S - 1 degrees of freedom times the standard error, joined in
+    squares by 1.96 times `shape`, an error that seeds cannot show.
     """
-    drawn = y[1:][~np.isnan(y[1:])]
-    if n_seeds < MIN_SEEDS_FOR_INTERVAL or np.isnan(y[0]) or len(drawn) < max(2, MIN_DRAWS * len(y[1:])):
+    if n_seeds < MIN_SEEDS or np.isnan(y[0]):
         return np.nan, np.nan
-    tail = (1 + LEVEL) / 2
-    half = np.hypot(student.ppf(tail, n_seeds - 1) * drawn.std(ddof=1) * np.sqrt(n_seeds / (n_seeds - 1)), norm.ppf(tail) * shape)
+    half = np.hypot(stdtrit(n_seeds - 1, TAIL) * np.sqrt(squared_error(y, n_seeds)), NORMAL * shape)
     return y[0] - half, y[0] + half
 
 
@@ -128,17 +117,24 @@ class Misfit(NamedTuple):
 
 @dataclass(frozen=True)
 class Estimates:
-    """Of the table (row 0) and of its resamplings, (resamplings, cells): `y` = ln N*,
-    nan where there is none; `side` as `bracket` gives it. `shape` is the error of ln N*
-    from the unknown shape of each curve, (cells,).
-    """
+    """Where the curves of a family's cells cross one theta."""
 
     family: Family
     theta: float
     curves: Sequence[Curve]
-    side: np.ndarray
-    y: np.ndarray
-    shape: np.ndarray
+    found: Sequence[Crossing]
+
+    @cached_property
+    def side(self) -> np.ndarray:
+        """0 if it crosses, 1 if accuracy stays below, -1 above, (cells,)."""
+        return np.array([one.side for one in self.found])
+
+    @cached_property
+    def y(self) -> np.ndarray:
+        """ln N*, and ln N* without each seed, (1 + seeds, cells); nan where there is none."""
+        n_seeds = self.family.cells[0].n.shape[1]
+        columns = [np.append(0.0, np.broadcast_to(one.without, n_seeds)) + (np.nan if one.side else one.log_x) for one in self.found]
+        return np.stack(columns, axis=1)
 
     @property
     def asked(self) -> float:
@@ -148,8 +144,7 @@ class Estimates:
     @cached_property
     def inside(self) -> np.ndarray:
         """Which cells are in the law: those that cross, surely, (cells,)."""
-        sure = ((self.side[1:] != 0).mean(axis=0) <= OPEN) if len(self.side) > 1 else True
-        return (self.side[0] == 0) & sure
+        return np.array([one.side == 0 and not any(one.is_open) for one in self.found])
 
     @cached_property
     def cells(self) -> list[Cell]:
@@ -162,15 +157,14 @@ class Estimates:
 
     @property
     def exponents(self) -> np.ndarray:
-        """(resamplings, axes)"""
+        """(1 + seeds, axes)"""
         return self.law.exponents(self.y[:, self.inside])
 
     def within(self, part: Family) -> Estimates:
         """The same estimates of some of the cells."""
         among = {id(cell) for cell in part.cells}
         at = [i for i, cell in enumerate(self.family.cells) if id(cell) in among]
-        arrays = {"side": self.side[:, at], "y": self.y[:, at], "shape": self.shape[at]}
-        return replace(self, family=part, curves=[self.curves[i] for i in at], **arrays)
+        return replace(self, family=part, curves=[self.curves[i] for i in at], found=[self.found[i] for i in at])
 
     def shape_deviation(self, weights: np.ndarray) -> np.ndarray:
         """Standard deviation that the unknown shape of the curves gives
@@ -190,35 +184,32 @@ class Estimates:
         """Of the cells in the law: ln N* by shape, (cells, shapes),
         and the step that the whole rise falls into, (cells,).
         """
-        mine = [c for c, is_in in zip(self.curves, self.inside, strict=True) if is_in]
-        by_shape = np.array([shapes(c, self.theta) for c in mine]).reshape(len(mine), -1) if mine else np.zeros((0, 1))
-        return by_shape, np.array([step(c, self.theta) for c in mine])
+        mine = [one for one, is_in in zip(self.found, self.inside, strict=True) if is_in]
+        return np.array([one.shapes for one in mine]).reshape(len(mine), -1), np.array([one.step for one in mine])
 
     @cached_property
     def misfit(self) -> Misfit | None:
-        """How far the cells lie from the law; None with no more
-        distinct cells than unknowns, or without resamplings.
-        """
+        """How far the cells lie from the law; None with no more distinct cells than unknowns."""
         free = self.law.n_distinct - self.law.rank
         if free < 1:
             return None
-        off = self.law.residuals(self.y[:, self.inside])
-        drawn = ((off[1:] - off[0]) ** 2).sum(axis=1)  # what the seeds share cancels here and in off
-        noise = np.nanmean(drawn) / free + np.mean(self.shape[self.inside] ** 2) if np.isfinite(drawn).any() else np.nan
+        off = self.law.residuals(self.y[:, self.inside])  # what the seeds share cancels
+        shapes = [one.shape_error**2 for one, is_in in zip(self.found, self.inside, strict=True) if is_in]
+        noise = squared_error(off, self.n_seeds).sum() / free + np.mean(shapes)
         return Misfit(float(np.sqrt((off[0] ** 2).sum() / free)), float(np.sqrt(noise)))
+
+    @cached_property
+    def n_seeds(self) -> int:
+        """Seeds of the cells in the law."""
+        return int(np.any([(cell.n > 0).any(axis=0) for cell in self.cells], axis=0).sum()) if self.cells else 0
 
     @property
     def rejected(self) -> bool:
         """Whether the cells lie further from the law than the noise explains."""
         return self.misfit is not None and self.misfit.rms > max(2 * self.misfit.noise, MISFIT)
 
-    def is_open(self, side: int) -> np.ndarray:
-        """Cells that cross in the table but not surely: too many resamplings are `side`."""
-        return (self.side[0] == 0) & ((self.side[1:] == side).mean(axis=0) > OPEN)
 
-
-def estimate(family: Family, theta: float, curves: Sequence[Curve]) -> Estimates:
-    """Where the curves of a family's cells cross theta (fraction), in the table and in each resampling."""
-    side = np.stack([bracket(c, theta)[1] for c in curves], axis=1)
-    y = np.stack([crossing(c, theta) for c in curves], axis=1)
-    return Estimates(family, theta, curves, side, y, np.array([shape_error(c, theta) for c in curves]))
+def curve(cell: Cell, edge: float) -> Curve:
+    """The curve of a cell; accuracies nearer to 0 or 1 than `edge` count as so near."""
+    with np.errstate(invalid="ignore"):
+        return Curve(np.log(cell.N), (cell.k / cell.n).T, edge)

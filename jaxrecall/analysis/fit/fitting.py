@@ -8,17 +8,15 @@ from typing import Any
 
 from ...errors import FitError, as_list, expect, refusal, shown
 from ...model.values import as_number
+from ...sweep.crossing import EDGE
 from ...sweep.grid.expr import parse
 from . import cells, tables
 from .axes import along_of
 from .cells import Cell, Family
-from .curve import curve, resamplings
-from .estimate import Estimates, estimate
+from .estimate import Estimates, curve
 from .runs import LAST, Steps, at_steps, crossing
 from .write import html, summary
 
-RESAMPLES, LEAST_RESAMPLES, MOST_RESAMPLES = 400, 100, 1_000_000
-RESAMPLINGS = f"whole numbers from {LEAST_RESAMPLES} to {MOST_RESAMPLES}"
 MAX_THETAS = 1000
 FRACTIONS = f"fractions between 0 and 1, up to {MAX_THETAS} of them, as in 0.5 0.9"
 TEXTS = "a text or a list of texts"
@@ -55,7 +53,7 @@ class Fit:
 def fit(
     frame: Any,
     thetas: Sequence[float] = (0.5,),
-    resamples: int = RESAMPLES,
+    resamples: int | None = None,
     on_progress: Callable[[int, int], None] = lambda done, of: None,
     where: str | Sequence[str] = (),
     step: Steps = LAST,
@@ -70,7 +68,8 @@ def fit(
     Args:
         frame: one row per run, of runs that train on one per recorded step.
         thetas: accuracies to cross, fractions.
-        resamples: bootstrap resamplings of the seeds, 100 to 1000000.
+        resamples: has no effect, since intervals leave out one seed at a time; kept for
+            calls that were written before.
         on_progress: called with the curves estimated so far and in all, as often as
             there are thetas.
         where: restricts the law to the cells for which an expression of the axes holds,
@@ -90,8 +89,6 @@ def fit(
     """
     expect_table("frame", frame)
     thetas = fractions(thetas)
-    if not LEAST_RESAMPLES <= expect("resamples", resamples, int, RESAMPLINGS, FitError) <= MOST_RESAMPLES:
-        raise refusal("resamples", shown(resamples), RESAMPLINGS, FitError)
     listed = [where] if isinstance(where, str) else as_list("where", where, TEXTS, FitError, MAX_THETAS)
     where = [*dict.fromkeys(expect("where", text, str, TEXTS, FitError) for text in listed)]
     frame = crossing(frame, of)
@@ -101,13 +98,14 @@ def fit(
         raise FitError(f"columns: {', '.join(clash)} is an axis here and a column of the thresholds; rename it")
     laws = regimes(families, where)
     rows: Rows = [], [], []
+    edge = min(EDGE, *(min(theta, 1 - theta) / 2 for theta in thetas))
     done, total = 0, len(thetas) * sum(len(family.cells) for family in families)
     for family, by_regime in zip(families, laws, strict=True):
-        times = resamplings(family.cells[0].k.shape[1], resamples)
-        curves = [curve(cell, times) for cell in family.cells]
+        curves = [curve(cell, edge) for cell in family.cells]
         rows[2].append(tables.dispersion(family))
         for theta in thetas:
-            _add(rows, estimate(family, family.mirrored(theta), curves), by_regime)
+            theta = family.mirrored(theta)
+            _add(rows, Estimates(family, theta, curves, [one.crossing(theta) for one in curves]), by_regime)
             on_progress(done := done + len(curves), total)
     rows[2].extend({"part": "", "diagnostic": "remark", "subject": "", "text": remark, "regime": ""} for remark in remarks)
     what = of if of != "accuracy" else frame.attrs.get("accuracy", of)

@@ -2,8 +2,8 @@
 exponents, one per law, axis and theta, and diagnostics.
 
 What is not known is null, with the reason in `warning`. An interval's end is 0 or
-infinite where the resamplings cannot rule out that the curve never crosses on that
-side. Diagnostics say what an interval alone does not: local slopes, misfit, dispersion.
+infinite where the levels on that side do not show that the curve has crossed.
+Diagnostics say what an interval alone does not: local slopes, misfit, dispersion.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from typing import Any
 
 import numpy as np
 
+from ...sweep.crossing import MIN_SEEDS, Curve
 from .cells import Cell, Family, evidence
-from .curve import Curve, above_theta, bracket, one_step
-from .estimate import MIN_SEEDS_FOR_INTERVAL, OPEN, REPORTED, Estimates, interval
+from .estimate import REPORTED, Estimates, interval
 
 Row = dict[str, Any]
 CENSORED = {0: "no", 1: "right", -1: "left"}
+MIRRORED = ("falls", "rises", "below")
+"""Words for "rises", "falls" and "above" where accuracy falls along the axis."""
 
 THRESHOLDS = {
     "theta": "accuracy to cross, fraction",
@@ -28,8 +30,8 @@ THRESHOLDS = {
     "axis": "the axis along which accuracy crosses theta",
     "critical": "the value of the axis at which accuracy, averaged over seeds, crosses theta; null if it does not",
     "N_star": "the same along N, number of samples; null along another axis",
-    "lo": "lower end of the 95 % interval of critical; 0 if some resamplings cross below the smallest level",
-    "hi": "upper end of the 95 % interval of critical; infinite if some resamplings do not cross up to the largest level",
+    "lo": "lower end of the 95 % interval of critical; 0 if no level is surely below it",
+    "hi": "upper end of the 95 % interval of critical; infinite if no level is surely above it",
     "censored": "right: the crossing lies beyond the largest level; left: below the smallest; no: accuracy crosses theta",
     "n_seeds": "number of seeds",
     "n_levels": "number of values of the axis",
@@ -77,35 +79,36 @@ DIAGNOSTICS = {
 COARSE = 4.0
 FAR = 10.0
 FLAT = 0.5
+STEP = 0.85
 """A curve that does not reach theta has levelled off if it would need FAR times more N
 at its last slope, and that slope is below FLAT times its steepest; both in logits
-against ln N."""
+against ln N. One that does STEP of what counts as all of its rise between two levels rises within one step."""
 
 
 def thresholds(e: Estimates) -> list[Row]:
     """One row per cell of a family."""
     rows, along = [], e.family.along
     for i, cell in enumerate(e.family.cells):
-        side = int(e.side[0, i])
-        after = int(bracket(e.curves[i], e.theta)[0][0])
-        below, above = {1: (cell.N[-1], None), -1: (None, cell.N[0]), 0: (cell.N[after - 1], cell.N[after])}[side]
+        found, c, side = e.found[i], e.curves[i], int(e.side[i])
+        below, above = {1: (cell.N[-1], None), -1: (None, cell.N[0]), 0: _bracket(e, i)}[side]
         critical = np.exp(e.y[0, i])
-        low, high = _ends(e, i, below, above)
-        warning = "; ".join(_threshold_warnings(e, i))
+        low, high = np.exp([found.lo, found.hi]) if found.n_seeds >= MIN_SEEDS and side == 0 else (np.nan, np.nan)
+        low, high = 0.0 if found.is_open[0] else low, np.inf if found.is_open[1] else high
+        warning = "; ".join([*_curve_warnings(e, i), *_seed_warnings(e, i)])
         row = [e.asked, REPORTED, along, critical, critical if along == "N" else None, low, high, CENSORED[side]]
-        row += [cell.n_seeds, len(cell.N), warning, below, above, True, _copied(cell), cell.reference]
+        row += [cell.n_seeds, len(c.x), warning, below, above, True, _copied(cell), cell.reference]
         rows.append(cell.at | dict(zip(THRESHOLDS, row, strict=True)))
     return rows
 
 
-def _ends(e: Estimates, i: int, below: Any, above: Any) -> tuple[float, float]:
-    """The ends of the interval of a cell, nan where there is none."""
-    low, high = np.exp(interval(e.y[:, i], e.family.cells[i].n_seeds, e.shape[i]))
-    if np.isnan(low):
-        return low, high
-    if one_step(e.curves[i], e.theta):
-        low, high = min(low, below), max(high, above)
-    return 0.0 if e.is_open(-1)[i] else low, np.inf if e.is_open(1)[i] else high
+def _after(e: Estimates, i: int) -> int:
+    """The number of the first level beyond the crossing of a cell."""
+    return int(np.searchsorted(e.curves[i].x, e.found[i].log_x).clip(1, len(e.curves[i].x) - 1))
+
+
+def _bracket(e: Estimates, i: int) -> tuple[Any, Any]:
+    """The levels on either side of the crossing."""
+    return tuple(e.family.cells[i].N[_after(e, i) - 1 :][:2])
 
 
 def _copied(cell: Cell) -> str | None:
@@ -114,69 +117,71 @@ def _copied(cell: Cell) -> str | None:
     return ", ".join(f"{axis} = {value}" for axis, value in cell.copy_of.items() if value is not cell.at[axis] and value != cell.at[axis])
 
 
-def _threshold_warnings(e: Estimates, i: int) -> list[str]:
-    """What to be careful about in a cell: the shape of
-    its curve, its seeds, resamplings that do not cross.
-    """
-    here = (e.family.cells[i].n > 0).any(axis=0)
-    warnings = _curve_warnings(e.curves[i], e, int(e.side[0, i]))
-    if here.sum() < MIN_SEEDS_FOR_INTERVAL:
-        warnings.append(f"no interval: {here.sum()} seeds, {MIN_SEEDS_FOR_INTERVAL} are needed")
-    if (e.family.cells[i].n[:, here] == 0).any():
-        warnings.append("levels differ in their seeds")
-    if e.is_open(-1)[i] or e.is_open(1)[i]:
-        unsure = (e.side[1:, i] != 0).mean()
-        warnings.append(f"crossing not sure: {100 * unsure:.0f} % of the resamplings have none; not in the law")
+def _seed_warnings(e: Estimates, i: int) -> list[str]:
+    """What to be careful about in a cell because of its seeds."""
+    found, warnings = e.found[i], []
+    if (n := e.family.cells[i].n_seeds) < MIN_SEEDS:
+        warnings.append(f"no interval: {n} seeds, {MIN_SEEDS} are needed")
+    sides = ("above", "below") if e.family.falls else ("below", "above")
+    for is_open, side in zip(found.is_open, sides, strict=True):
+        if is_open:
+            warnings.append(f"crossing not sure: no level is surely {side} theta; not in the law")
     return warnings
 
 
-def _curve_warnings(c: Curve, e: Estimates, side: int) -> list[str]:
-    """Warnings on the shape of the table's own curve."""
-    p, raw, of, theta = c.p[0], c.k[0] / c.n[0], e.family, e.theta
-    rises, falls, above = ("falls", "rises", "below") if of.falls else ("rises", "falls", "above")
+def _curve_warnings(e: Estimates, i: int) -> list[str]:
+    """Warnings on the shape of a cell's curve. The accuracies that they name are measured means."""
+    c, of, side = e.curves[i], e.family, int(e.side[i])
+    _, falls, above = MIRRORED if of.falls else ("rises", "falls", "above")
     warnings = []
-    if len(p) == 1:
+    if len(c.x) == 1:
         warnings.append(f"one {of.along} level: no curve")
     elif side == 1:
         warnings.append(_not_reached(c, e))
     elif side == -1:
-        warnings.append(f"{above} theta from the smallest {_level(c, e, 0)} on: accuracy {of.mirrored(p[0]):.2g} there")
-    elif one_step(c, theta):
-        warnings.append(f"{rises} within one step of {of.along}: the crossing is anywhere between N_below and N_above")
+        warnings.append(f"{above} theta from the smallest on: {_measured(c, e, 0)}")
     else:
-        after = bracket(c, theta)[0][0]
-        if (step := np.exp(c.x[after] - c.x[after - 1])) > COARSE:
-            warnings.append(f"coarse: {of.along} grows by a factor {step:.3g} around theta")
-    if (against := (np.maximum.accumulate(raw) - raw).max()) > 0.1:
+        after = _after(e, i)
+        gap = c.x[after] - c.x[after - 1]
+        if e.found[i].step > STEP * gap:
+            warnings.append(
+                f"{'falls' if of.falls else 'rises'} within one step of {of.along}: the crossing is anywhere between N_below and N_above"
+            )
+        elif np.exp(gap) > COARSE:
+            warnings.append(f"coarse: {of.along} grows by a factor {np.exp(gap):.3g} around theta")
+    if (against := (np.maximum.accumulate(c.mean) - c.mean).max()) > 0.1:
         warnings.append(f"not monotone: accuracy {falls} by {against:.2g} as {of.along} grows")
     return warnings
 
 
-def _level(c: Curve, e: Estimates, i: int) -> str:
-    """ "N = 4096"."""
-    level = np.exp(c.x[i])
-    return f"{e.family.along} = {level:.0f}" if abs(level - round(level)) < 1e-6 * level else f"{e.family.along} = {level:.4g}"
+def _measured(c: Curve, e: Estimates, i: int) -> str:
+    """ "accuracy 0.43 at N = 4096"."""
+    level, along = np.exp(c.x[i]), e.family.along
+    whole = abs(level - round(level)) < 1e-6 * level
+    return f"accuracy {e.family.mirrored(c.mean[i]):.2g} at {along} = {level:{'.0f' if whole else '.4g'}}"
 
 
 def _not_reached(c: Curve, e: Estimates) -> str:
-    p, of = c.p[0], e.family
-    moves, moving = ("fall", "falling") if of.falls else ("rise", "climbing")
-    here = f"accuracy {of.mirrored(p[-1]):.2g} at the largest {_level(c, e, -1)}"
-    z = above_theta(c, e.theta)[0]
-    slopes = np.diff(z) / np.diff(c.x)
-    end = (z[-1] - z[-min(3, len(z))]) / (c.x[-1] - c.x[-min(3, len(z))])
-    if p[-1] - p[0] < 0.02:
-        return f"not reached: {here}, no {moves} with {of.along}"
-    more = -z[-1] / end if end > 0 else np.inf
-    if more > np.log(FAR) and end < FLAT * slopes.max():
-        return f"plateau: {here}, levelling off"
-    return f"not reached: {here}, still {moving}"
+    """Why a curve does not end beyond theta: it falls, rises and falls again, levels off, or still moves towards it."""
+    rises, falls, above = MIRRORED if e.family.falls else ("rises", "falls", "above")
+    last = f"{_measured(c, e, -1)}, the largest"
+    top = int(c.mean.argmax())
+    if c.mean[0] >= e.theta:
+        return f"{falls}: {_measured(c, e, 0)}, the smallest, {last}"
+    if c.mean[top] >= e.theta and c.mean[top] - c.mean[-1] > 0.1:
+        return f"{rises} {above} theta and {falls} again: {_measured(c, e, top)}, {last}"
+    if c.mean[-1] - c.mean[0] < 0.02:
+        return f"not reached: {last}; it hardly {rises} with {e.family.along}"
+    slopes = np.diff(c.logits) / np.diff(c.x)
+    if c.reach(e.theta) > np.log(FAR) and slopes[-1] < FLAT * slopes.max():
+        return f"plateau: {last}; it levels off"
+    return f"not reached: {last}; it still {rises}"
 
 
 def exponents(e: Estimates, regime: str = "") -> list[Row]:
     """The exponents of a family, or of its cells in a regime."""
     rows = []
-    n_seeds = int(np.any([(cell.n > 0).any(axis=0) for cell in e.cells], axis=0).sum()) if e.cells else 0
+    n_seeds = e.n_seeds
     shape, found = e.shape_deviation(e.law.weights()), e.exponents
     for j, axis in enumerate(e.family.law):
         low, high = interval(found[:, j], n_seeds, shape[j])
@@ -195,8 +200,8 @@ def _exponent_warning(e: Estimates, axis: str, n_seeds: int) -> str:
         return f"{n}{f', all at one {axis}' if e.cells else ''}"
     if np.isnan(e.law.weights()[e.family.law.index(axis)]).any():
         return f"{n}, and in those {axis} moves together with other axes"
-    if n_seeds < MIN_SEEDS_FOR_INTERVAL:
-        return f"no interval: {n_seeds} seeds, {MIN_SEEDS_FOR_INTERVAL} are needed"
+    if n_seeds < MIN_SEEDS:
+        return f"no interval: {n_seeds} seeds, {MIN_SEEDS} are needed"
     return "as many unknowns as cells: nothing checks the law" if e.law.n_distinct <= e.law.rank else ""
 
 
@@ -273,8 +278,8 @@ def _law_warnings(e: Estimates, exponents: Sequence[Row]) -> list[str]:
     texts = []
     if not e.inside.all():
         beyond = f"are {'below' if e.family.falls else 'above'} it from the smallest {e.family.along} on"
-        counts = {"never reach theta": (e.side[0] == 1).sum(), beyond: (e.side[0] == -1).sum()}
-        counts[f"cross theta, but over {100 * OPEN:g} % of the resamplings do not"] = (~e.inside).sum() - sum(counts.values())
+        counts = {"never reach theta": (e.side == 1).sum(), beyond: (e.side == -1).sum()}
+        counts["cross theta, but not surely"] = (~e.inside).sum() - sum(counts.values())
         why = ", ".join(f"{n} {text}" for text, n in counts.items() if n)
         texts.append(f"{(~e.inside).sum()} of {len(e.inside)} cells are not in the law: {why}")
     if e.rejected and e.misfit:

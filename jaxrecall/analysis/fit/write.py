@@ -48,7 +48,7 @@ def crossings(thresholds: Table) -> str:
     counts = thresholds["censored"].value_counts()
     cross = f"{counts.get('no', 0)} cross"
     if unsure := int(thresholds["warning"].str.contains("crossing not sure").sum()):
-        cross += f", {unsure} of them not in enough resamplings for the law"
+        cross += f", {unsure} of them not surely enough for the law"
     censored = [f"{counts[side]} censored {side}" for side in ("left", "right") if side in counts]
     return f"{cells}: {'; '.join([cross, *censored])}"
 

@@ -103,8 +103,7 @@ def _studied(asked: Namespace, table: Path, step: runs.Steps, on_progress: OnPro
     frame = runs.at_steps(every, step)
     families, _ = cells.families(frame, along_of(frame, asked.along))
     chosen = roles(families, asked.x, asked.lines, asked.panels, asked.phase)
-    resampling = partial(on_progress, "resampling")
-    found = study(frame, families, asked.theta, asked.resamples, asked.surrogate, resampling, every)
+    found = study(frame, families, asked.theta, asked.surrogate, partial(on_progress, "fitting"), every)
     return found, chosen, [*remarks, *found.fit.remarks]
 
 
