@@ -41,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
     phase = "a phase diagram's axes; repeatable (default: those of --x and --along)"
     add("--phase", metavar=("X", "Y"), nargs=2, action="append", default=[], help=phase)
     add("--step", nargs="+", default=[runs.LAST], metavar="S", help=runs.STEP_HELP)
-    add("--resamples", help=argparse.SUPPRESS)  # of earlier versions; it has no effect
+    add("--resamples", type=int, help=argparse.SUPPRESS)  # of earlier versions; it has no effect
     surrogate = f"seeds of the locked-attention surrogate; 0: none (default: {SURROGATE_SEEDS})"
     add("--surrogate", type=int, default=SURROGATE_SEEDS, metavar="S", help=surrogate)
     add("--size", metavar="SIZE", help="of each figure: column, text, or inches as in 3.4x2.6 (default: what suits its panels)")

@@ -47,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--along", metavar="AXIS", help=ALONG)
     p.add_argument("--step", nargs="+", default=[runs.LAST], metavar="S", help=runs.STEP_HELP)
     p.add_argument("--latex", action="store_true", help="write thresholds.tex and exponents.tex too, tables for a paper (booktabs)")
-    p.add_argument("--resamples", help=argparse.SUPPRESS)  # of earlier versions; it has no effect
+    p.add_argument("--resamples", type=int, help=argparse.SUPPRESS)  # of earlier versions; it has no effect
     return p
 
 
