@@ -28,7 +28,7 @@ from .grid.file import PER_OCTAVE, SEARCH_MIN_SEEDS
 
 FIRST_SEEDS = 4  # in a round; later a sixth of those there are
 HALF = PER_OCTAVE // 2  # half an octave: how far beyond what has been tried a round reaches
-END_SEEDS = 4  # at an end of the range, before a crossing is said to lie beyond it
+END_SEEDS = (4, 12, 36)  # at an end of the range, as far as needed before a crossing is said to lie beyond it
 END_STEPS = 2 * PER_OCTAVE  # how far from an end the curve is compared, to decide whether it still rises
 FAR_OFF = 64  # times the last level: a crossing further away counts as none, the curve levels off
 
@@ -157,11 +157,11 @@ class CellSearch:
             sure = now.n_seeds >= SEARCH_MIN_SEEDS
             if sure and (now.width <= target.width or self._between_neighbours(now)) and first <= centre <= last:
                 return "found"
-            if centre < first and (sure or lowest == first) and (yield from self._mean_at(first)) >= self.theta:
+            if centre < first and (sure or lowest == first) and (yield from self._side_at(first)) < 0:
                 if target.checks:
                     yield from self._compare(first, self._nearest(first + END_STEPS))
                 return "left"
-            if centre > last and (sure or highest == last) and (yield from self._mean_at(last)) < self.theta:
+            if centre > last and (sure or highest == last) and (yield from self._side_at(last)) > 0:
                 yield from self._compare(self._nearest(max(first, last - END_STEPS)), last)
                 if self._curve().reach(self.theta) < math.log(FAR_OFF):
                     return "right"
@@ -190,23 +190,21 @@ class CellSearch:
     def _mean(self, steps: Sequence[Step]) -> float:
         return float(np.mean([self.accuracy[step] for step in steps]))  # type: ignore[arg-type]
 
-    def _mean_at(self, k: int) -> Generator[list[Step], None, float]:
-        """Mean accuracy at a level, over as many seeds as are needed
-        to distinguish it from theta, at most SEARCH_MIN_SEEDS.
+    def _side_at(self, k: int) -> Generator[list[Step], None, int]:
+        """On which side of theta all of the curve lies, 0 if it crosses, after runs at a
+        level of as many seeds as are needed to distinguish the mean there from theta.
         """
-        mean = math.nan
-        for n in (END_SEEDS, SEARCH_MIN_SEEDS):
+        for n in END_SEEDS:
             yield [(k, seed) for seed in self.target.seeds[:n]]
             there = [accuracy for (level, _), accuracy in self.accuracy.items() if level == k]
-            mean = float(np.mean(there))  # type: ignore[arg-type]
-            if abs(mean - self.theta) > 3 * np.std(there, ddof=1) / math.sqrt(len(there)):  # type: ignore[arg-type]
+            if abs(np.mean(there) - self.theta) > 3 * np.std(there, ddof=1) / math.sqrt(len(there)):  # type: ignore[arg-type]
                 break
-        return mean
+        return self._estimate().side
 
     def _compare(self, k: int, other: int) -> Generator[list[Step], None, None]:
         """Runs a few seeds at two levels, and notes where accuracy falls from one to the other for sure."""
         if k != other:
-            before, after = ([(i, seed) for seed in self.target.seeds[:END_SEEDS]] for i in (k, other))
+            before, after = ([(i, seed) for seed in self.target.seeds[:FIRST_SEEDS]] for i in (k, other))
             yield before + after
             gains = [self.accuracy[b] - self.accuracy[a] for a, b in zip(before, after, strict=True)]  # type: ignore[operator]
             self.against = bool(np.mean(gains) < -max(0.02, 3 * np.std(gains, ddof=1) / math.sqrt(len(gains))))
