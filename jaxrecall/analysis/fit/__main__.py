@@ -45,6 +45,9 @@ def parser() -> argparse.ArgumentParser:
         help="a law for the cells for which EXPR holds, as in 'L**2 > 10 * V**1.5 * d**0.5'; several give a law each (default: all cells)",
     )
     p.add_argument("--along", metavar="AXIS", help=ALONG)
+    p.add_argument("--by", metavar="AXIS", help="a law for each value of an axis, such as optimizer")
+    p.add_argument("--best", metavar="AXIS", help="take the best value of an axis, such as lr, in each cell")
+    p.add_argument("--law", metavar="COLUMN", help="the law of the mean of a column, such as memory_accuracy, in place of thresholds")
     p.add_argument("--step", nargs="+", default=[runs.LAST], metavar="S", help=runs.STEP_HELP)
     p.add_argument("--latex", action="store_true", help="write thresholds.tex and exponents.tex too, tables for a paper (booktabs)")
     p.add_argument("--resamples", type=int, help=argparse.SUPPRESS)  # of earlier versions; it has no effect
@@ -62,7 +65,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     out = local_path(args.out) if args.out else default_folder(paths, args.of, args.along if args.along != usual else None)
     check_folder(out)
     told = now_and_then(PLAIN_EVERY_SECONDS, lambda done, of: f"curves: {100 * done / of:.0f} % done")
-    found = fit(frame, args.theta, on_progress=told, where=args.where, step=step, along=args.along, of=args.of)
+    found = fit(
+        frame,
+        args.theta,
+        on_progress=told,
+        where=args.where,
+        step=step,
+        along=args.along,
+        of=args.of,
+        best=args.best,
+        by=args.by,
+        law=args.law,
+    )
     print(*(f"note: {remark}" for remark in remarks), found, "", sep="\n")
     for path, n_rows in write(found, out, args.latex).items():
         print(f"{path.stem + ':':<13}{path} ({n_rows} rows)")

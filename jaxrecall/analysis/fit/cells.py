@@ -10,8 +10,8 @@ evidence, however often it is listed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -41,7 +41,8 @@ class Cell:
 
     Along an axis on which accuracy falls, k counts wrong answers, which rise. Of
     accuracies that were not counted, n is 1. `reference` is the accuracy without an MLP
-    where the levels are its widths. `copy_of` is the `at` of an earlier cell of the
+    where the levels are its widths; `best` is the value of an axis that was chosen, and
+    `told` what to be careful about in it. `copy_of` is the `at` of an earlier cell of the
     family that has the same runs.
     """
 
@@ -51,6 +52,8 @@ class Cell:
     n: np.ndarray
     copy_of: dict[str, Any] | None = None
     reference: float = np.nan
+    best: Mapping[str, Any] = field(default_factory=dict)
+    told: str = ""
 
     @property
     def n_seeds(self) -> int:
@@ -68,6 +71,12 @@ class Family:
     powers: tuple[str, ...] = LAW  # axes that get an exponent if they vary
     along: str = "N"
     falls: bool = False  # whether accuracy falls along it
+    what: str = ""  # what obeys the law, as N*
+
+    @property
+    def critical(self) -> str:
+        """What obeys the law: N*, or a column."""
+        return self.what or f"{self.along}*"
 
     def mirrored(self, accuracy: Any) -> Any:
         """What crosses for an accuracy (fraction), and back: itself, or 1 less it where accuracy falls."""

@@ -162,9 +162,10 @@ class Estimates:
 
     def within(self, part: Family) -> Estimates:
         """The same estimates of some of the cells."""
-        among = {id(cell) for cell in part.cells}
-        at = [i for i, cell in enumerate(self.family.cells) if id(cell) in among]
-        return replace(self, family=part, curves=[self.curves[i] for i in at], found=[self.found[i] for i in at])
+        among = {tuple(cell.at.items()) for cell in part.cells}
+        at = [i for i, cell in enumerate(self.family.cells) if tuple(cell.at.items()) in among]
+        cells, curves, found = ([column[i] for i in at] for column in (self.family.cells, self.curves or self.found, self.found))
+        return replace(self, family=replace(part, cells=cells), curves=curves, found=found)
 
     def shape_deviation(self, weights: np.ndarray) -> np.ndarray:
         """Standard deviation that the unknown shape of the curves gives
@@ -213,3 +214,8 @@ def curve(cell: Cell, edge: float) -> Curve:
     """The curve of a cell; accuracies nearer to 0 or 1 than `edge` count as so near."""
     with np.errstate(invalid="ignore"):
         return Curve(np.log(cell.N), (cell.k / cell.n).T, edge)
+
+
+def crossings(family: Family, theta: float, curves: Sequence[Curve]) -> Estimates:
+    """Where the curves of a family's cells cross theta (fraction)."""
+    return Estimates(family, theta, curves, [one.crossing(theta) for one in curves])

@@ -7,14 +7,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import FitError, as_list, expect, refusal, shown
-from ...model.values import as_number
+from ...model.values import as_number, is_missing
 from ...sweep.crossing import EDGE
 from ...sweep.grid.expr import parse
-from . import cells, tables
+from . import best as choice
+from . import cells, means, tables
 from .axes import along_of
 from .cells import Cell, Family
-from .estimate import Estimates, curve
-from .runs import LAST, Steps, at_steps, crossing
+from .estimate import Estimates, crossings, curve
+from .runs import LAST, Steps, at_steps, crossing, measured
 from .write import html, summary
 
 MAX_THETAS = 1000
@@ -59,6 +60,9 @@ def fit(
     step: Steps = LAST,
     along: str | None = None,
     of: str = "accuracy",
+    best: str | None = None,
+    by: str | None = None,
+    law: str | None = None,
 ) -> Fit:
     """Thresholds, exponents and diagnostics of a table of runs, as `load` and `run` return it.
 
@@ -83,6 +87,12 @@ def fit(
             with several, `step` is an axis.
         of: the column that crosses theta: the accuracy, or any other column of
             fractions that was measured, such as "attention_mass".
+        best: an axis, such as a rate, of which each cell takes the value whose mean over
+            seeds is largest at each level; of a search the value that crosses first. It
+            is chosen anew without each seed. The value at the crossing is a column.
+        by: an axis, each value of which has a law of its own, as by `where`.
+        law: a column of numbers from 0. Instead of thresholds its mean over seeds obeys
+            the law, along the axis `along` too; points of mean 0 are left out.
 
     Raises:
         FitError: with one line per problem.
@@ -91,31 +101,52 @@ def fit(
     thetas = fractions(thetas)
     listed = [where] if isinstance(where, str) else as_list("where", where, TEXTS, FitError, MAX_THETAS)
     where = [*dict.fromkeys(expect("where", text, str, TEXTS, FitError) for text in listed)]
-    frame = crossing(frame, of)
-    families, remarks = cells.families(at_steps(frame, step), along_of(frame, along))
+    frame = crossing(frame, of) if law is None else measured(frame, law)
+    families, remarks = cells.families(at_steps(frame, step), along := along_of(frame, along))
     axes = list(families[0].cells[0].at)
     if clash := [name for name in axes if name in tables.THRESHOLDS]:
         raise FitError(f"columns: {', '.join(clash)} is an axis here and a column of the thresholds; rename it")
-    laws = regimes(families, where)
+    if law is not None:
+        points = [means.estimates(family, law) for family in families]
+        lawful = [one.family for one in points]
+    else:
+        lawful = [choice.without(family, best) for family in families] if best else families
+    laws = regimes(lawful, _by_value(lawful, by, where))
     rows: Rows = [], [], []
     edge = min(EDGE, *(min(theta, 1 - theta) / 2 for theta in thetas))
     done, total = 0, len(thetas) * sum(len(family.cells) for family in families)
-    for family, by_regime in zip(families, laws, strict=True):
-        curves = [curve(cell, edge) for cell in family.cells]
+    for i, (family, by_regime) in enumerate(zip(families, laws, strict=True)):
         rows[2].append(tables.dispersion(family))
-        for theta in thetas:
-            theta = family.mirrored(theta)
-            _add(rows, Estimates(family, theta, curves, [one.crossing(theta) for one in curves]), by_regime)
-            on_progress(done := done + len(curves), total)
+        if law is not None:
+            _add(rows, points[i], by_regime, with_thresholds=False)
+            continue
+        curves = [] if best else [curve(cell, edge) for cell in family.cells]
+        for theta in map(family.mirrored, thetas):
+            searched = frame.attrs.get("searched") == along
+            found = choice.estimates(family, theta, edge, best, searched) if best else crossings(family, theta, curves)
+            _add(rows, found, by_regime)
+            on_progress(done := done + len(family.cells), total)
     rows[2].extend({"part": "", "diagnostic": "remark", "subject": "", "text": remark, "regime": ""} for remark in remarks)
     what = of if of != "accuracy" else frame.attrs.get("accuracy", of)
-    return Fit(*tables.frames(axes, *rows, what), remarks)
+    return Fit(*tables.frames(axes, *rows, law or what), remarks)
 
 
-def _add(rows: Rows, found: Estimates, by_regime: dict[str, Family]) -> None:
+def _by_value(families: Sequence[Family], by: str | None, where: Sequence[str]) -> list[str]:
+    """The expressions of the laws: those given, for each value of an axis if there is one. Raises FitError."""
+    if by is None:
+        return list(where)
+    at = [cell.at for family in families for cell in family.cells]
+    if by not in at[0]:
+        raise FitError(f"by: got {by!r}; allowed: an axis of the table: {', '.join(at[0])}")
+    values = [value for value in dict.fromkeys(cell[by] for cell in at) if not is_missing(value)]
+    each = [f"{by} == {str(value).lower() if isinstance(value, bool) else repr(value)}" for value in values]
+    return [f"({text}) and {one}" for text in where for one in each] or each
+
+
+def _add(rows: Rows, found: Estimates, by_regime: dict[str, Family], with_thresholds: bool = True) -> None:
     """Adds the rows of a family at one theta."""
     thresholds, exponents, diagnostics = rows
-    thresholds += tables.thresholds(found)
+    thresholds += tables.thresholds(found) if with_thresholds else []
     for regime, part in by_regime.items():
         mine = found.within(part)
         exponents += (of_law := tables.exponents(mine, regime))

@@ -141,6 +141,21 @@ def crossing(frame: Table, of: str) -> Table:
     return made
 
 
+def measured(frame: Table, column: str) -> Table:
+    """The table with the mean of a column in place of its accuracy, as a
+    share of its largest value, which no exponent sees; raises FitError."""
+    if column not in frame or column in FIELDS or is_parameter(column) or column in seed_columns(frame):
+        raise FitError(f"law: got {shown(column)}; allowed: a column of numbers that was measured, such as {', '.join(OF_FRACTIONS[:2])}")
+    if problem := _no_numbers(frame[column]):
+        raise FitError(f"law: {column} {problem}")
+    if (bad := frame[column] < 0).any():
+        raise FitError(f"law: {column} is {frame[column][bad].iloc[0]:.4g} in {bad.sum()} rows; allowed: numbers from 0")
+    made = frame.assign(n_correct=frame[column] / max(frame[column].max(), 1e-300), n_test=1)
+    made = made.assign(**{column: made["n_correct"]})
+    made.attrs |= {"of": column} | ({"accuracy": column} if is_own(frame) else {})
+    return made
+
+
 def checked(frame: Table, along: str = "N") -> tuple[Table, list[str]]:
     """The rows that have an accuracy, with columns as a grid gives
     them, and how many have none; raises FitError with every problem.

@@ -46,7 +46,7 @@ THRESHOLDS = {
 
 EXPONENTS = {
     "axis": "axis of the exponent",
-    "exponent": "exponent of the axis in critical ~ product of axis^exponent",
+    "exponent": "exponent of the axis in critical, or the mean of a column, ~ product of axis^exponent",
     "lo": "lower end of the 95 % interval of the exponent",
     "hi": "upper end of the 95 % interval of the exponent",
     "method": "how the critical values were estimated",
@@ -58,7 +58,7 @@ EXPONENTS = {
     "record": "whether this is the reported method",
     "regime": "expression that holds for the cells of the law; empty if it goes through all cells",
     "rejected": "whether the cells lie further from the law than noise explains, so that no power law describes them",
-    "along": "what is critical, as N",
+    "along": "what is critical, as N; where theta is null, the column whose mean obeys the law",
 }
 """Columns of the exponents, each with its meaning."""
 
@@ -97,7 +97,7 @@ def thresholds(e: Estimates) -> list[Row]:
         warning = "; ".join([*_curve_warnings(e, i), *_seed_warnings(e, i)])
         row = [e.asked, REPORTED, along, critical, critical if along == "N" else None, low, high, CENSORED[side]]
         row += [cell.n_seeds, len(c.x), warning, below, above, True, _copied(cell), cell.reference]
-        rows.append(cell.at | dict(zip(THRESHOLDS, row, strict=True)))
+        rows.append({**cell.at, **cell.best, **dict(zip(THRESHOLDS, row, strict=True))})
     return rows
 
 
@@ -119,7 +119,7 @@ def _copied(cell: Cell) -> str | None:
 
 def _seed_warnings(e: Estimates, i: int) -> list[str]:
     """What to be careful about in a cell because of its seeds."""
-    found, warnings = e.found[i], []
+    found, warnings = e.found[i], [told] if (told := e.family.cells[i].told) else []
     if (n := e.family.cells[i].n_seeds) < MIN_SEEDS:
         warnings.append(f"no interval: {n} seeds, {MIN_SEEDS} are needed")
     sides = ("above", "below") if e.family.falls else ("below", "above")
@@ -187,7 +187,7 @@ def exponents(e: Estimates, regime: str = "") -> list[Row]:
         low, high = interval(found[:, j], n_seeds, shape[j])
         warning = _exponent_warning(e, axis, n_seeds)
         row = [axis, found[0, j], low, high, REPORTED, e.asked, e.family.name, e.law.n_distinct, n_seeds, warning]
-        rows.append(dict(zip(EXPONENTS, [*row, True, regime, e.rejected, e.family.along], strict=True)))
+        rows.append(dict(zip(EXPONENTS, [*row, True, regime, e.rejected, e.family.what or e.family.along], strict=True)))
     return rows
 
 
@@ -195,7 +195,7 @@ def _exponent_warning(e: Estimates, axis: str, n_seeds: int) -> str:
     """Why the cells that cross do not determine this exponent,
     or how sure it is; empty if there is nothing to say.
     """
-    n = f"{len(e.cells)} of {len(e.family.cells)} cells cross theta"
+    n = f"{len(e.cells)} of {len(e.family.cells)} cells {'have a mean above 0' if e.family.what else 'cross theta'}"
     if len({cell.at[axis] for cell in e.cells}) < 2:
         return f"{n}{f', all at one {axis}' if e.cells else ''}"
     if np.isnan(e.law.weights()[e.family.law.index(axis)]).any():
@@ -252,8 +252,8 @@ def _local_slopes(e: Estimates) -> list[Row]:
 def _misfit(e: Estimates) -> list[Row]:
     if not e.misfit:
         return []
-    text = f"rms distance of ln {e.family.along}* from the law; noise alone would make it {e.misfit.noise:.2g}"
-    return [_row("residual", f"ln {e.family.along}*", e.misfit.rms, text)]
+    text = f"rms distance of ln {e.family.critical} from the law; noise alone would make it {e.misfit.noise:.2g}"
+    return [_row("residual", f"ln {e.family.critical}", e.misfit.rms, text)]
 
 
 def _matched(cells: Sequence[Any], axis: str, low: Any, high: Any) -> np.ndarray:
@@ -278,14 +278,14 @@ def _law_warnings(e: Estimates, exponents: Sequence[Row]) -> list[str]:
     texts = []
     if not e.inside.all():
         beyond = f"are {'below' if e.family.falls else 'above'} it from the smallest {e.family.along} on"
-        counts = {"never reach theta": (e.side == 1).sum(), beyond: (e.side == -1).sum()}
-        counts["cross theta, but not surely"] = (~e.inside).sum() - sum(counts.values())
+        counts = {"have mean 0" if e.family.what else "never reach theta": (e.side == 1).sum(), beyond: (e.side == -1).sum()}
+        counts["rest on one seed" if e.family.what else "cross theta, but not surely"] = (~e.inside).sum() - sum(counts.values())
         why = ", ".join(f"{n} {text}" for text, n in counts.items() if n)
         texts.append(f"{(~e.inside).sum()} of {len(e.inside)} cells are not in the law: {why}")
     if e.rejected and e.misfit:
         texts.append(
-            f"no single power law: ln {e.family.along}* lies {e.misfit.rms:.2g} (rms) from it, more than twice the noise; the intervals of "
-            "the exponents do not cover that, see local_slope"
+            f"no single power law: ln {e.family.critical} lies {e.misfit.rms:.2g} (rms) from it, more than twice the noise; the intervals "
+            "of the exponents do not cover that, see local_slope"
         )
     for text in dict.fromkeys(row["warning"] for row in exponents if row["warning"]):
         texts.append(f"{', '.join(row['axis'] for row in exponents if row['warning'] == text)}: {text}")
@@ -299,7 +299,9 @@ def frames(axes: Sequence[str], thresholds: list[Row], exponents: list[Row], dia
     import pandas as pd
 
     whole = all(isinstance(row[name], (int, np.integer, type(None))) for row in thresholds for name in ("N_below", "N_above"))
-    types = {"copy_of": "string", "N_star": "float64"} | dict.fromkeys(("N_below", "N_above"), "Int64" if whole else "Float64")
+    types = {"copy_of": "string", "N_star": "float64", "record": "bool"} | dict.fromkeys(
+        ("N_below", "N_above"), "Int64" if whole else "Float64"
+    )
     made = (
         pd.DataFrame(thresholds, columns=pd.Index([*axes, *THRESHOLDS])).astype(types),
         pd.DataFrame(exponents, columns=pd.Index(list(EXPONENTS))).astype({"record": bool, "rejected": bool}),

@@ -29,14 +29,28 @@ def summary(thresholds: Table, exponents: Table, diagnostics: Table) -> Iterator
     """
     for theta, mine in thresholds[thresholds["record"]].groupby("theta", sort=False):
         yield f"theta = {theta:g}: {crossings(mine)}"
-        for row in exponents[exponents["record"] & (exponents["theta"] == theta)].itertuples():
-            if row.exponent != row.exponent:
-                yield f"  {_law(row)}: the cells that cross do not determine how {row.along}* depends on {row.axis}"
-                continue
-            ends = f"  95 % interval {_two(row.lo)} to {_two(row.hi)}" if row.lo == row.lo else ""
-            yield f"  {_law(row)}: {row.along}* ~ {row.axis}^{_two(row.exponent)}{ends}{'  (law rejected)' if row.rejected else ''}"
-        warnings = diagnostics[(diagnostics["diagnostic"] == "warning") & (diagnostics["theta"] == theta)]
-        yield from (f"  warning, {_law(row)}: {row.text}" for row in warnings.itertuples())
+        yield from _laws(exponents[exponents["theta"] == theta], diagnostics[diagnostics["theta"] == theta])
+    if not len(thresholds):
+        yield from _laws(exponents, diagnostics)
+
+
+def _laws(exponents: Table, diagnostics: Table) -> Iterator[str]:
+    """The exponents, those of the mean of a column with their local slopes, and what to be careful about."""
+    for row in exponents[exponents["record"]].itertuples():
+        what = f"{row.along}*" if row.theta == row.theta else row.along
+        if row.exponent != row.exponent:
+            yield f"  {_law(row)}: the cells do not determine how {what} depends on {row.axis}"
+            continue
+        yield f"  {_law(row)}: {what} ~ {row.axis}^{_two(row.exponent)}{_ends(row)}{'  (law rejected)' if row.rejected else ''}"
+        mine = diagnostics[(diagnostics["part"] == row.part) & (diagnostics["regime"] == row.regime) & (what == row.along)]
+        slopes = mine[(mine["diagnostic"] == "local_slope") & mine["subject"].str.startswith(f"{row.axis} ")]
+        yield from (f"    {slope.subject}: {_two(slope.value)}{_ends(slope)}" for slope in slopes.itertuples())
+    warnings = diagnostics[diagnostics["diagnostic"] == "warning"]
+    yield from (f"  warning, {_law(row)}: {row.text}" for row in warnings.itertuples())
+
+
+def _ends(row: Any) -> str:
+    return f"  95 % interval {_two(row.lo)} to {_two(row.hi)}" if row.lo == row.lo else ""
 
 
 def crossings(thresholds: Table) -> str:
