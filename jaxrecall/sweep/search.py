@@ -154,7 +154,7 @@ class CellSearch:
             now = self._estimate()
             lowest, highest = (end(k for k, _ in self.accuracy) for end in (min, max))
             centre = min(max(now.log_x / OCTAVE * PER_OCTAVE, lowest - HALF), highest + HALF)
-            sure = now.n_seeds >= SEARCH_MIN_SEEDS
+            sure = used >= SEARCH_MIN_SEEDS
             if sure and (now.width <= target.width or self._between_neighbours(now)) and first <= centre <= last:
                 return "found"
             if centre < first and (sure or lowest == first) and (yield from self._side_at(first)) < 0:
