@@ -293,7 +293,7 @@ class Rounds:
         critical, lo, hi = (math.exp(x) for x in found[:3]) if found else (None, None, None)
         return {
             **{axis: self._value(cell.point, axis) for axis in self.axes},
-            **cell.line.helpers,
+            **cell.line.names,
             "theta": search.target.theta,
             "axis": self.axis,
             "critical": critical,
