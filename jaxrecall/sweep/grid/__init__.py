@@ -82,10 +82,10 @@ class Grid:
 
     def names(self) -> dict[str, Any]:
         """The contents of names.json, nothing if no cell has a name: see `store.load.with_names`."""
-        named = [each for each in self.cells if {*each[0].values()} - {None, ""}]
-        cells = [{**names, "points": " ".join({point.point_id: None for point in points})} for names, points in named]
-        following = {self.searched or axis: [*fields] for axis, fields in self.following.items()}
-        return {"cells": cells, "following": following} if cells else {}
+        if all({*names.values()} <= {None, ""} for names, _ in self.cells):
+            return {}
+        cells = [{**names, "points": " ".join({point.point_id: None for point in points})} for names, points in self.cells]
+        return {"cells": cells, "following": {self.searched or axis: fields for axis, fields in self.following.items()}}
 
     @property
     def searched(self) -> str:
