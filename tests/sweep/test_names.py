@@ -157,6 +157,13 @@ def test_one_label_beside_others_of_the_same_axis_along_it():
     assert {row.label: row.n_levels for row in found.itertuples()} == {"": 2, "high": 2, "low": 3}
 
 
+def test_lines_of_the_axis_itself_are_no_names_of_a_cell():
+    blocks = [{"axes": {"a": [1, 4]}, "derive": {"N": f"{c} * a * V"}} for c in (4, 8)]
+    found = fit.fit(run({"base": {**BASE, "V": 16}, "seeds": 4, "blocks": blocks}, progress=False)).thresholds
+    assert len(found) == 1
+    assert "derive.N" not in found
+
+
 def test_names_are_read_from_what_the_grid_says():
     grid = as_grid(PLAIN)
     assert rebuilt(grid.resolved).names() == grid.names()

@@ -131,7 +131,7 @@ def families(frame: Table, along: str = "N") -> tuple[list[Family], list[str]]:
     scales = [axis for axis in axes if frame[axis].dtype.kind in "iuf" and (frame[axis] > 0).all()]
     powers = tuple(scales if own else [axis for axis in ("N", *LAW) if axis != along])
     falls = _falls(frame, along)
-    names = _names(frame, axes)
+    names = _names(frame, axes, along)
     parts = {"all": frame} if own else {"m = 0": frame[frame["m"] == 0], "m > 0": frame[frame["m"] > 0]}
     found = []
     for name, rows in parts.items():
@@ -195,11 +195,11 @@ def _cells(rows: Table, axes: list[str], falls: bool, reference: Table, names: S
     return cells
 
 
-def _names(frame: Table, axes: list[str]) -> list[str]:
+def _names(frame: Table, axes: list[str], along: str) -> list[str]:
     """The columns of names that are no axes and have one value in each cell; a line
-    of derive is left out where the field that it gives is an axis."""
+    of derive is left out where the field that it gives is an axis, or varies along it."""
     columns = dict.fromkeys(frame.attrs.get("names", {}).get("columns", ()))
-    names = [name for name in columns if name in frame and not {name, name.removeprefix("derive.")} & {*axes}]
+    names = [name for name in columns if name in frame and not {name, name.removeprefix("derive.")} & {*axes, along}]
     return [name for name in names if (frame.groupby(axes or (lambda _: 0), dropna=False)[name].nunique() < 2).all()]
 
 
