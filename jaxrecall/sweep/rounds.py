@@ -294,7 +294,7 @@ class Rounds:
         lo, hi = (math.exp(found.lo), math.exp(found.hi)) if found and math.isfinite(found.width) else (None, None)
         return {
             **{axis: self._value(cell.point, axis) for axis in self.axes},
-            **cell.line.helpers,
+            **cell.line.names,
             "theta": search.target.theta,
             "axis": self.axis,
             "critical": critical,

@@ -526,7 +526,7 @@ def test_a_set_takes_the_parameter_of_a_law_as_one_key(tmp_path):
         (BASE + "blocks: [3]", ["grid.yaml:2: blocks.0: got 3; allowed: a mapping"]),
         (
             BASE + "blocks: [{axis: {d: 3}}]",
-            ["grid.yaml:2: blocks.0.axis: is no known key; did you mean axes?; allowed: axes, derive, where"],
+            ["grid.yaml:2: blocks.0.axis: is no known key; did you mean axes?; allowed: axes, derive, where, label"],
         ),
         (BASE + "blocks: [{axes: {}}]", ["grid.yaml:2: blocks.0.axes: got {}; allowed: at least one axis, such as d: [32, 64]"]),
         (BASE + "blocks: [{axes: {d: []}}]", ["grid.yaml:2: blocks.0.axes.d: got an empty list"]),
@@ -628,7 +628,10 @@ def test_a_set_takes_the_parameter_of_a_law_as_one_key(tmp_path):
         ("a: 1\nb: &b [*b]", ["grid.yaml:2: is nested more than 100 deep with its anchors unfolded"]),
         ("b: !!int 3", ["grid.yaml:1: got the tag tag:yaml.org,2002:int; allowed: plain numbers"]),
         (f"b: {'9' * 5000}", ["grid.yaml:1: got '999", "allowed: numbers of up to 4300 digits"]),
-        (BASE + "blocks:\n - &a {axes: {d: 4}}\n - <<: *a", ["grid.yaml:4: blocks.1.<<: is no known key; allowed: axes, derive, where"]),
+        (
+            BASE + "blocks:\n - &a {axes: {d: 4}}\n - <<: *a",
+            ["grid.yaml:4: blocks.1.<<: is no known key; allowed: axes, derive, where, label"],
+        ),
         ("? [1]\n: 2", ["grid.yaml:1: got a list or mapping as a key"]),
         ("b: " + "[" * 1000, ["grid.yaml: is nested too deeply"]),
         (

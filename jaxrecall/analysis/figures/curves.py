@@ -17,7 +17,8 @@ import pandas as pd
 from ...model.point import FIELDS, LAW_FIELDS, SAME_AS
 from ...model.training import TRAINS
 from ...sweep.files import atomic_write
-from ..fit.axes import is_own
+from ...sweep.store.load import with_names
+from ..fit.axes import is_own, told_apart
 from . import predict
 from .axis import Axis, column, columns_in
 from .critical import NO_TRACES, crossings
@@ -106,6 +107,9 @@ def draw_sweep(
         searched: the field that it varies.
     """
     y = frame.attrs.get("accuracy", "accuracy")
+    if thresholds:
+        frame = with_names(frame, searched)
+        axes = told_apart(frame, [axis for axis in axes if axis != searched], frame.attrs.get("names", {}).get("told", ()))
     for name in {"pool", "batch"} & {*axes}:
         frame = frame.assign(**{name: frame[name].fillna(0).astype(int)})  # 0 is no pool, as m = 0 is no MLP
     drawn = frame.dropna(subset=[y])

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import UsageError, as_list, expect
+from ...sweep.store.load import with_names
 from ..fit import cells
-from ..fit.axes import LAW, along_of, as_given
+from ..fit.axes import LAW, along_of, as_given, told_apart
 from ..fit.fitting import expect_table, fractions
 from ..fit.runs import ALL, LAST, at_steps
 from . import critical, curves
@@ -125,7 +126,7 @@ def accuracy(
     """
     _expect(df, ax, theta, x=x)
     x, given, y = along_of(df, x), _names(lines), _accuracy(df)
-    df = _at_steps(df, x, *given)
+    df = with_names(_at_steps(df, x, *given), x)
     axes = _left(df, x, given)
     by = given if lines is not None else [axis for axis in axes if axis != x]
     if problems := misplaced(axes, x=[] if x == "N" or x not in axes else [x], lines=by):
@@ -295,8 +296,8 @@ def _axes(df: Any, x: str = "N") -> tuple[str, ...]:
     as the fit infers them; N counts if it is not along x.
     """
     given = df.attrs.get("axes")
-    named = [name for name in given or () if name != "N" and _varies(df, name)]
-    axes = varying(cells.families(df)[0]) if given is None else tuple(named)
+    listed = [name for name in given or () if name != "N" and _varies(df, name)]
+    axes = varying(cells.families(df)[0]) if given is None else tuple(told_apart(df, listed, df.attrs.get("names", {}).get("told", ())))
     return (*axes, "N") if x != "N" and _varies(df, "N") else axes
 
 
@@ -321,7 +322,7 @@ def _shown(df: Any, y: str, axes: Sequence[str], others: Sequence[str]) -> Any:
     for, with columns for what is arithmetic. Raises UsageError.
     """
     if "seed" in df:
-        df = as_given(_at_steps(df, *axes, *others))
+        df = as_given(with_names(_at_steps(df, *axes, *others), axes[0]))
     if y == "accuracy" and {"n_correct", "n_test"} <= {*df}:
         df = df.assign(accuracy=df["n_correct"] / df["n_test"])
     has = ", ".join(map(str, df))

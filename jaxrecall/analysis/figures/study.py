@@ -14,6 +14,7 @@ import pandas as pd
 
 from ...errors import FitError, UsageError
 from ...model.point import FIELDS
+from ...sweep.store.load import with_names
 from ..fit import axes, cells
 from ..fit.estimate import Law
 from ..fit.fitting import Fit, fit
@@ -175,7 +176,8 @@ def study(
     """
     if clash := sorted({*OWN} & {*frame}):
         raise FitError(f"columns: {', '.join(clash)} has a meaning of its own in a report; rename it")
-    frame, along = axes.as_given(frame), families[0].along
+    along = families[0].along
+    frame = axes.as_given(with_names(frame, along))
     laws = fit(frame, thetas, on_progress=on_progress, step=ALL, along=along)
     runs, at, levels = _laid_out(frame, families)
     traces, steps = None, every if every is None else traced(every)

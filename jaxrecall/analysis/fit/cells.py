@@ -10,7 +10,7 @@ evidence, however often it is listed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -41,8 +41,9 @@ class Cell:
 
     Along an axis on which accuracy falls, k counts wrong answers, which rise. Of
     accuracies that were not counted, n is 1. `reference` is the accuracy without an MLP
-    where the levels are its widths; `best` is the value of an axis that was chosen, and
-    `told` what to be careful about in it. `copy_of` is the `at` of an earlier cell of the
+    where the levels are its widths. `names` are what else the grid calls the cell, such
+    as its label, or the value of an axis that was chosen, and `told` is what to be
+    careful about in that. `copy_of` is the `at` of an earlier cell of the
     family that has the same runs.
     """
 
@@ -52,7 +53,7 @@ class Cell:
     n: np.ndarray
     copy_of: dict[str, Any] | None = None
     reference: float = np.nan
-    best: Mapping[str, Any] = field(default_factory=dict)
+    names: dict[str, Any] = field(default_factory=dict)
     told: str = ""
 
     @property
@@ -135,12 +136,13 @@ def families(frame: Table, along: str = "N") -> tuple[list[Family], list[str]]:
     scales = [axis for axis in axes if frame[axis].dtype.kind in "iuf" and (frame[axis] > 0).all()]
     powers = tuple(scales if own else [axis for axis in ("N", *LAW) if axis != along])
     falls = _falls(frame, along)
+    names = _names(frame, axes, along)
     parts = {"all": frame} if own else {"m = 0": frame[frame["m"] == 0], "m > 0": frame[frame["m"] > 0]}
     found = []
     for name, rows in parts.items():
         if len(rows):
             numbers = rows.groupby(seeds, sort=True, dropna=False).ngroup().to_numpy()
-            cells = _cells(rows.assign(_seed=numbers, _level=rows[along]), axes, falls, reference)
+            cells = _cells(rows.assign(_seed=numbers, _level=rows[along]), axes, falls, reference, names)
             found.append(Family(name, cells, powers, along, falls))
     factors = dict.fromkeys(axis for family in found for axis in family.factors)
     if factors and not any(family.law for family in found):
@@ -180,7 +182,7 @@ def _refuse_runs_twice(frame: Table, point: list[str], seeds: list[str]) -> None
     raise FitError(f"rows: {len(twice)} runs come more than once, the first at {where}{hint}; keep one row per point, seed and step")
 
 
-def _cells(rows: Table, axes: list[str], falls: bool, reference: Table) -> list[Cell]:
+def _cells(rows: Table, axes: list[str], falls: bool, reference: Table, names: Sequence[str]) -> list[Cell]:
     """The cells of a family; `_seed` numbers the seed of each row, `_level` is its value along the axis."""
     cells: list[Cell] = []
     groups = rows.groupby(axes, sort=True, dropna=False, observed=True) if axes else rows.groupby(lambda _: 0)
@@ -193,8 +195,17 @@ def _cells(rows: Table, axes: list[str], falls: bool, reference: Table) -> list[
         original = originals[len(cells)]
         values = dict(zip(axes, map(_plain, at), strict=True)) if axes else {}
         copy_of = None if original is None else cells[original].at
-        cells.append(Cell(values, levels, k, n, copy_of, _reference(reference, values) if len(reference) else np.nan))
+        told = {name: _plain(mine[name].dropna().iloc[0]) if mine[name].notna().any() else None for name in names}
+        cells.append(Cell(values, levels, k, n, copy_of, _reference(reference, values) if len(reference) else np.nan, told))
     return cells
+
+
+def _names(frame: Table, axes: list[str], along: str) -> list[str]:
+    """The columns of names that are no axes and have one value in each cell; a line
+    of derive is left out where the field that it gives is an axis, or varies along it."""
+    columns = dict.fromkeys(frame.attrs.get("names", {}).get("columns", ()))
+    names = [name for name in columns if name in frame and not {name, name.removeprefix("derive.")} & {*axes, along}]
+    return [name for name in names if (frame.groupby(axes or (lambda _: 0), dropna=False)[name].nunique() < 2).all()]
 
 
 def _plain(value: Any) -> Any:

@@ -103,7 +103,7 @@ def fit(
     where = [*dict.fromkeys(expect("where", text, str, TEXTS, FitError) for text in listed)]
     frame = crossing(frame, of) if law is None else measured(frame, law)
     families, remarks = cells.families(at_steps(frame, step), along := along_of(frame, along))
-    axes = list(families[0].cells[0].at)
+    axes = [*families[0].cells[0].at, *(name for name in families[0].cells[0].names if name not in tables.THRESHOLDS)]
     if clash := [name for name in axes if name in tables.THRESHOLDS]:
         raise FitError(f"columns: {', '.join(clash)} is an axis here and a column of the thresholds; rename it")
     if law is not None:

@@ -97,7 +97,7 @@ def thresholds(e: Estimates) -> list[Row]:
         warning = "; ".join([*_curve_warnings(e, i), *_seed_warnings(e, i)])
         row = [e.asked, REPORTED, along, critical, critical if along == "N" else None, low, high, CENSORED[side]]
         row += [cell.n_seeds, len(c.x), warning, below, above, True, _copied(cell), cell.reference]
-        rows.append({**cell.at, **cell.best, **dict(zip(THRESHOLDS, row, strict=True))})
+        rows.append(cell.at | cell.names | dict(zip(THRESHOLDS, row, strict=True)))
     return rows
 
 

@@ -97,7 +97,8 @@ def _exponents(study: Study) -> str:
 
 def _thresholds(study: Study) -> str:
     """The critical value of each cell and theta."""
-    heads, body = [*study.axes, "theta", f"{study.along}*", "theory", "seeds", "levels", "warning"], []
+    names = [*study.families[0].cells[0].names]
+    heads, body = [*study.axes, *names, "theta", f"{study.along}*", "theory", "seeds", "levels", "warning"], []
     for theta in study.thetas:
         for cell, row in study.thresholds(theta).iterrows():
             found = interval(row["critical"], row["lo"], row["hi"])
@@ -106,7 +107,7 @@ def _thresholds(study: Study) -> str:
                 found = f"{'<' if left else '>'} {text(row['N_above' if left else 'N_below'])}, censored {row['censored']}"
             theirs = predict.critical_N(study.cells.loc[cell], theta) if study.along == "N" else None
             theory = "" if theirs is None else "never" if theirs == float("inf") else rounded(theirs)
-            at = [text(study.cells[axis][cell]) for axis in study.axes]
+            at = [text(study.cells[axis][cell]) for axis in study.axes] + [text(row[name]) for name in names]
             body.append([*at, f"{theta:g}", found, theory, row["n_seeds"], row["n_levels"], row["warning"]])
     return table(heads, body) + f"<p>{'N* in samples; in' if study.along == 'N' else 'In'} brackets: the 95 % interval.</p>"
 

@@ -30,7 +30,7 @@ from ...model.point import Point
 from ..simulators import RECALL, RecallSimulator, Simulator, named
 from .axes import Names, law_parameters
 from .document import Document, read_document
-from .expand import Line, OnProgress, expand, followers
+from .expand import Line, OnProgress, expand
 from .file import GridFile, Limits, Search, Settings, json_schema, plain, read_file
 from .names import WrongNames
 
@@ -48,7 +48,8 @@ class Grid:
     file gives, with their values. `resolved` is the grid as plain data: read as a grid
     file, it gives the same grid. With a `search` each point stands for a cell, whose
     points are in `lines`. `kept` has, by the id of a point, the helpers that become
-    columns.
+    columns. `cells` are points with the names that they have beside their fields, and
+    `following` are the fields that follow a name by derive.
     """
 
     name: str
@@ -66,6 +67,8 @@ class Grid:
     simulator: RecallSimulator | Simulator = RECALL
     lines: tuple[Line, ...] = field(default=(), compare=False)
     kept: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, compare=False)
+    cells: Sequence[tuple[Mapping[str, Any], Iterable[Any]]] = field(default=(), compare=False)
+    following: Mapping[str, Sequence[str]] = field(default_factory=dict, compare=False)
 
     @property
     def n_runs(self) -> int:
@@ -76,6 +79,13 @@ class Grid:
         """The columns of the helpers that are kept, with their Arrow type and meaning."""
         names = self.resolved.get("keep", ())
         return {name: (_arrow_type([row[name] for row in self.kept.values()]), "helper of the grid") for name in names}
+
+    def names(self) -> dict[str, Any]:
+        """The contents of names.json, nothing if no cell has a name: see `store.load.with_names`."""
+        if all({*names.values()} <= {None, ""} for names, _ in self.cells):
+            return {}
+        cells = [{**names, "points": " ".join({point.point_id: None for point in points})} for names, points in self.cells]
+        return {"cells": cells, "following": {self.searched or axis: fields for axis, fields in self.following.items()}}
 
     @property
     def searched(self) -> str:
@@ -192,7 +202,7 @@ def _varying(file: GridFile, names: Names, points: tuple[Any, ...]) -> tuple[str
     """
     written = [name for block in file.blocks for name in block.locations(())]
     searched = file.search.axis if file.search else ""
-    following = {name for block in file.blocks for name in followers(block.derive, searched)}
+    following = {name for block in file.blocks for name in block.followers(searched)}
     values: dict[str, set[Any]] = {name: set() for name in dict.fromkeys(written) if name in names and name not in following}
     for name in list(values):
         for point in points:

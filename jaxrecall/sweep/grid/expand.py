@@ -54,29 +54,32 @@ class Levels(Mapping[Any, Any]):
 class Line(NamedTuple):
     """The points of a cell along the searched axis: `levels` are those that are valid,
     by k of the lattice; `bounded` says what makes others of the range invalid, empty if
-    all are valid; `helpers` are those of the cell where fields follow the axis."""
+    all are valid; `names` tell the cell from others, beside its fields."""
 
     levels: Mapping[int, Any]
     bounded: str
-    helpers: Values
+    names: Values
 
     @property
-    def name(self) -> tuple[Any, ...]:
-        """The same for lines of the same points."""
+    def identity(self) -> tuple[Any, ...]:
+        """The same for lines of the same points and names."""
         ks = [*self.levels] if isinstance(self.levels, dict) else [min(self.levels), max(self.levels)]
-        return (len(self.levels), *((k, self.levels[k].point_id) for k in ks))
+        return (*self.names.items(), len(self.levels), *((k, self.levels[k].point_id) for k in ks))
 
 
 def expand(document: Document, file: GridFile, names: Names, on_progress: OnProgress) -> dict[str, Any]:
     """The points of the grid in order, how many repeated another one, how many a where
     line excluded, and the rest that a `Grid` has of them; of a search one point of each
-    line. A search makes some points later, and their helpers to keep.
+    line. A search makes some points later, and their helpers to keep. Lines of the same
+    points are two cells if they have different names.
 
     Raises GridError with a line for each kind of invalid point, or if no point or too
     many are left.
     """
     kept: dict[str, Values] = {}
-    blocks = [_Expanded(names, file, i, block, kept) for i, block in enumerate(file.blocks or [Block()])]
+    following = file.following(names)
+    columns = ["label"] * any(block.label for block in file.blocks) + [f"derive.{name}" for name in file.differing(following)]
+    blocks = [_Expanded(names, file, i, block, kept, columns) for i, block in enumerate(file.blocks or [Block()])]
     n_raw, most = sum(block.n_raw for block in blocks), file.limits.max_runs // file.runs_each
     if most == 0 or n_raw > 20 * max(file.limits.max_runs, 1_000_000):
         raise _too_many(document, file, n_raw, " before where,")
@@ -92,7 +95,8 @@ def expand(document: Document, file: GridFile, names: Names, on_progress: OnProg
             faults.add(block, error, row, values)
             continue
         if one is not None:
-            found.setdefault(one.name if file.search else one.point_id, one)
+            found.setdefault(one.identity if file.search else one.point_id, one)
+            block.points += [one] if block.named and not file.search else []
             n_found += 1
         if len(found) > max(MAX_KEPT, most):
             raise _too_many(document, file, len(found), f" so far, of {n_raw},")
@@ -104,9 +108,12 @@ def expand(document: Document, file: GridFile, names: Names, on_progress: OnProg
     if len(found) > most:
         raise _too_many(document, file, len(found))
     lines = tuple(found.values()) if file.search else ()
+    absent = {name: None for line in lines for name in line.names}
+    lines = tuple(line._replace(names=absent | line.names) for line in lines)
+    cells = [(line.names, line.levels.values()) for line in lines] or [(block.named, block.points) for block in blocks]
     points = tuple(next(iter(line.levels.values())) for line in lines) or tuple(found.values())
     counts = {"n_duplicates": n_found - len(found), "n_excluded": n_raw - n_found}
-    return {"points": points, "lines": lines, "kept": kept, **counts}
+    return {"points": points, "lines": lines, "kept": kept, "cells": cells, "following": following, **counts}
 
 
 class _Faults(dict[tuple[Any, ...], list[Any]]):
@@ -137,12 +144,15 @@ class _Expanded:
     each. `locations` says where each of its names is written.
 
     `kept` takes the helpers to keep of every point that is made; of a point that
-    several blocks have, those of the first.
+    several blocks have, those of the first. `named` are its label and lines of derive that
+    tell it from other blocks, in `columns`; `points` are its points if there are such.
     """
 
-    def __init__(self, names: Names, file: GridFile, i: int, block: Block, kept: dict[str, Values]):
+    def __init__(self, names: Names, file: GridFile, i: int, block: Block, kept: dict[str, Values], columns: Iterable[str]):
         self.names, self.block, self.base = names, block, file.base
-        self.keep, self.kept = file.keep or (), kept
+        self.keep, self.kept, self.points = file.keep or (), kept, list[Any]()
+        texts = {"label": block.label} | {f"derive.{name}": expression.text for name, expression in block.derive.items()}
+        self.named: Values = {name: texts.get(name, "") for name in columns}
         self.start = names.defaults | {name: value for name, value in file.base.items() if value is not None}
         self.start["root_seed"] = file.root_seed
         self.location: Location = ("blocks", i) if file.blocks else ()
@@ -153,7 +163,7 @@ class _Expanded:
         if search := file.search:
             self.searched, self.lattice = search.axis, search.lattice(names)
             self.start[search.axis], self.locations[search.axis] = search.from_, ("search",)
-            self.followers = followers(block.derive, search.axis)
+            self.followers = block.followers(search.axis)
             joined = self.followers or any(search.axis in line.names for line in block.where)
             self.separate = not joined and names.kind(search.axis) not in ("size", "law")
         self.arguments = [name for name in {**self.start, **self.locations} if name in names or name == "root_seed"]
@@ -181,7 +191,7 @@ class _Expanded:
         if self.separate and len(levels) > 1:
             with suppress(PointError):
                 if None not in (levels[min(levels)], levels[max(levels)]):
-                    return Line(levels, "", {})
+                    return Line(levels, "", self._names(values))
         found: dict[str, tuple[int, Any]] = {}
         problems: list[list[Problem]] = []
         bounds: dict[str, None] = {}
@@ -197,14 +207,25 @@ class _Expanded:
             else:
                 found.setdefault(point.point_id, (k, point))
         if found:
-            helpers = {name: values[name] for name in self.block.axis_names if self.followers and name not in self.names}
-            return Line(dict(found.values()), ", ".join(bounds), helpers)
+            return Line(dict(found.values()), ", ".join(bounds), self._names(values))
         if bounds.keys() == {"where"}:
             return None
         if problems and all(problem == problems[0] for problem in problems):
             raise PointError(problems[0])
         last = f", the largest fails as {problems[-1][0]}" if problems else ""
         raise PointError([Problem(self.searched, f"no level between search.from and search.to is valid{last}")])
+
+    def _names(self, values: Values) -> Values:
+        """What tells a cell from others, beside its fields: `named`, and the helpers that
+        are the same at all levels, those to keep and, where fields follow the axis, all
+        axes. A value stands for the text of a line that the block lacks."""
+        values = dict(values)
+        for name, expression in self.block.derive.items():
+            values[name] = None if name in self.followers else _evaluated(expression, values, name, [])
+        mine = [*self.keep, *(self.block.axis_names if self.followers else ())]
+        helpers = {name: values.get(name) for name in mine if name not in self.names and name not in (*self.followers, self.searched)}
+        lines = {name: name.removeprefix("derive.") for name in self.named if name.removeprefix("derive.") not in helpers}
+        return {name: self.named[name] or str("" if (value := values.get(of)) is None else value) for name, of in lines.items()} | helpers
 
     def point(self, values: Values) -> Any:
         """The point at these values of base and axes, or None if a where line excludes it; raises PointError.
@@ -265,14 +286,6 @@ class _Expanded:
             return self.names.simulator.make_point(arguments)
         except PointError as error:
             problems += error.problems
-
-
-def followers(derive: Mapping[str, Expression], axis: str) -> set[str]:
-    """The names that are derived from an axis, directly or not."""
-    found = {axis}
-    for name, expression in derive.items():
-        found |= {name} if found & expression.names else set()
-    return found - {axis}
 
 
 def _evaluated(expression: Expression, values: Values, name: str, problems: list[Problem]) -> Any:

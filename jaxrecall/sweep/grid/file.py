@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from functools import cached_property
@@ -43,6 +43,7 @@ class Block:
     axes: dict[str, Any] = field(default_factory=dict)
     derive: dict[str, Expression] = field(default_factory=dict)
     where: list[Expression] = field(default_factory=list)
+    label: str = ""
 
     @cached_property
     def groups(self) -> list[tuple[Location, dict[str, Any]]]:
@@ -65,6 +66,13 @@ class Block:
         """Where each name of axes and derive is written in a block at `at`."""
         axes = {name: (*at, *path, name) for path, group in self.groups for name in group}
         return axes | {name: (*at, "derive", name) for name in self.derive}
+
+    def followers(self, axis: str) -> set[str]:
+        """The names that are derived from an axis, directly or not."""
+        found = {axis}
+        for name, expression in self.derive.items():
+            found |= {name} if found & expression.names else set()
+        return found - {axis}
 
 
 @dataclass(frozen=True)
@@ -145,6 +153,21 @@ class GridFile:
     def runs_each(self) -> int:
         """Runs of one point."""
         return self.search.max_runs * len(self.search.theta) if self.search else len(self.seeds)
+
+    def following(self, names: Names) -> dict[str, list[str]]:
+        """By a name that derive uses the fields that follow it; in a search by its axis alone."""
+        used = {name for block in self.blocks for expression in block.derive.values() for name in expression.names}
+        axes = [self.search.axis] if self.search else sorted(used)
+        found = {axis: sorted({name for block in self.blocks for name in block.followers(axis) if name in names}) for axis in axes}
+        return {axis: fields for axis, fields in found.items() if fields}
+
+    def differing(self, following: Mapping[str, list[str]]) -> list[str]:
+        """The lines of derive that such fields depend on, if they differ between blocks."""
+        used = {name for fields in following.values() for name in fields}
+        for name, expression in (line for block in self.blocks for line in reversed(block.derive.items())):
+            used |= expression.names if name in used else set()
+        texts = {name: {name in block.derive and block.derive[name].text for block in self.blocks} for name in sorted(used)}
+        return [name for name, each in texts.items() if len(each) > 1]
 
 
 def read_file(data: Any, names: Names) -> tuple[GridFile, list[tuple[Location, str]]]:

@@ -18,6 +18,7 @@ from ...errors import GridError, StoreError, UsageError
 from ...model.point import Run, RunId
 from ..calibration import cores
 from ..cost import memory_limit, peak_bytes
+from ..files import NAMES, is_file
 from ..grid import Grid
 from ..plan import Plan
 from ..plan import make as make_plan
@@ -294,6 +295,8 @@ def carry_out(job: Job, execute: Executor, progress: Progress, interrupts: Inter
     # of so many runs the rows at least fill what `prepare` asks room for
     first = islice((run for chunk in job.plan.chunks for run in chunk.runs), PART_ROWS if job.to_do else 0)
     job.store.prepare(job.manifest(), sum(len(run.point.recorded_steps) for run in first))
+    if (names := job.grid.names()) or is_file(job.store.folder / NAMES):
+        job.store.note("names", names)
     job.store.clear_failures(job.runs)
     progress.accuracy_column = job.grid.simulator.accuracy
     if job.search:
