@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
 from ...errors import FitError, as_list, expect, refusal, shown
@@ -14,7 +15,7 @@ from .axes import along_of
 from .cells import Cell, Family
 from .curve import curve, resamplings
 from .estimate import Estimates, estimate
-from .runs import LAST, Steps, at_steps, crossing
+from .runs import LAST, Steps, at_steps, crossing, plain_table
 from .write import html, summary
 
 RESAMPLES, LEAST_RESAMPLES, MOST_RESAMPLES = 400, 100, 1_000_000
@@ -54,7 +55,7 @@ class Fit:
 
 def fit(
     frame: Any,
-    thetas: Sequence[float] = (0.5,),
+    thetas: float | Sequence[float] = (0.5,),
     resamples: int = RESAMPLES,
     on_progress: Callable[[int, int], None] = lambda done, of: None,
     where: str | Sequence[str] = (),
@@ -69,7 +70,7 @@ def fit(
 
     Args:
         frame: one row per run, of runs that train on one per recorded step.
-        thetas: accuracies to cross, fractions.
+        thetas: the accuracy to cross, a fraction, or several.
         resamples: bootstrap resamplings of the seeds, 100 to 1000000.
         on_progress: called with the curves estimated so far and in all, as often as
             there are thetas.
@@ -88,7 +89,7 @@ def fit(
     Raises:
         FitError: with one line per problem.
     """
-    expect_table("frame", frame)
+    frame = plain_table("frame", frame)
     thetas = fractions(thetas)
     if not LEAST_RESAMPLES <= expect("resamples", resamples, int, RESAMPLINGS, FitError) <= MOST_RESAMPLES:
         raise refusal("resamples", shown(resamples), RESAMPLINGS, FitError)
@@ -124,16 +125,9 @@ def _add(rows: Rows, found: Estimates, by_regime: dict[str, Family]) -> None:
         diagnostics += [row | {"regime": regime} for row in tables.diagnose(mine, of_law)]
 
 
-def expect_table(argument: str, frame: Any) -> None:
-    """Raises FitError for what is no table of pandas."""
-    import pandas as pd
-
-    expect(argument, frame, pd.DataFrame, "a table as jaxrecall.load and jaxrecall.run return it", FitError)
-
-
 def fractions(thetas: Any) -> list[float]:
-    """Accuracies to cross, each once; raises FitError for anything else."""
-    given = as_list("theta", thetas, FRACTIONS, FitError, MAX_THETAS)
+    """Accuracies to cross, one or a list, each once; raises FitError for anything else."""
+    given = [thetas] if isinstance(thetas, Real) else as_list("theta", thetas, FRACTIONS, FitError, MAX_THETAS)
     wrong = [theta for theta in given if not 0 < (as_number(theta, float) or 0) < 1] if given else [[]]
     if wrong:
         raise refusal("theta", ", ".join(shown(theta, 40) for theta in wrong), FRACTIONS, FitError)

@@ -12,6 +12,7 @@ from ...model.columns import UNITS
 from ...model.values import is_missing
 from ...sweep.search import OUTCOMES
 from .formula import SCIENTIFIC, escaped, formula, grouped, in_formula, spelled
+from .runs import plain_table
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 DIGITS = 3
@@ -49,6 +50,7 @@ def latex(table: Table, *, caption: str | None = None, label: str | None = None)
         if caption is not None or label is not None:
             raise UsageError("caption, label: got one for two tables; allowed with found.thresholds or found.exponents")
         return f"{latex(table.thresholds)}\n{latex(table.exponents)}"
+    table = plain_table("table", table) if hasattr(table, "reset_index") else table
     columns = [*getattr(table, "columns", ())]
     kind = next((name for name in ("critical", "exponent") if name in columns), None)
     if kind is None or not {"theta", "lo", "hi"} <= {*columns}:
