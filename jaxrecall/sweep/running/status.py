@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import time
 from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
@@ -66,8 +67,24 @@ def survey(*folders: str | Path) -> dict[str, Any]:
         "bytes": sum(stat.st_size for _, stat in _stats(*(store.folder for store in stores))),
         "seconds": sum(seconds for _, seconds, _ in done if seconds is not None and 0 <= seconds <= MAX_SECONDS),
         "newest_part_age": _newest_part_age(stores),
-        "command": manifest.get("command") if todo else None,
+        **_resuming(manifest.get("command") if todo else None, stores[0].folder, grid.name if grid else ""),
     }
+
+
+def _resuming(command: Any, folder: Path, name: str) -> dict[str, Any]:
+    """The command that resumes a sweep of this name into this folder, and
+    the other folder that the sweep wrote to, if the folder was moved or copied.
+    """
+    text = command if isinstance(command, str) else ""
+    given = re.search(r"( --out[ =]|, out=)('[^']*'|[^\s)]+)", text)
+    old = os.path.normpath(given[2].strip("'") if given else f"results/{name}")
+    places = os.path.abspath(folder), os.path.realpath(folder)
+    there = os.path.realpath(old) in places or any(place.endswith(f"/{old}") for place in places)
+    if there or not (given or " --grid" in text):
+        return {"command": command, "moved_from": None}
+    start, end = given.span(2) if given else (len(text), len(text))
+    now = repr(str(folder)) if given and given[1] == ", out=" else shlex.quote(str(folder))
+    return {"command": text[:start] + ("" if given else " --out ") + now + text[end:], "moved_from": old}
 
 
 def _results(folder: str | Path) -> Store:
