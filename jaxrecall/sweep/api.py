@@ -18,6 +18,7 @@ import pandas as pd
 from ..cli.command import called
 from ..cli.process import Interrupts
 from ..errors import Interrupted, RunFailed, StoreError, UsageError, expect, shown
+from ..model.point import unusual
 from .files import local_path, read_json
 from .grid import Grid, GridLike, as_grid
 from .running.job import Job, carry_out, prepare
@@ -175,6 +176,8 @@ def thresholds(source: pd.DataFrame | str | os.PathLike[str]) -> pd.DataFrame:
 def _table_of(cells: list[dict[str, Any]]) -> pd.DataFrame:
     """One row per cell and theta."""
     table = pd.DataFrame([{name: value for name, value in cell.items() if name != "point"} for cell in cells])
+    points = [cell.get("point", {}) for cell in cells]
+    table.attrs["fixed"] = unusual({name: value for name, value in points[0].items() if all(one.get(name) == value for one in points)})
     return table.astype(dict.fromkeys(("critical", "lo", "hi", "N_star"), "float64"))
 
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ...model.point import FIELDS, LAW_FIELDS, SAME_AS
+from ...model.point import LAW_FIELDS
 from ...model.training import TRAINS
 from ...sweep.files import atomic_write
-from ..fit.axes import is_own
+from ..fit.axes import fixed
 from . import predict
 from .axis import Axis, column, columns_in
 from .critical import NO_TRACES, crossings
@@ -27,11 +27,10 @@ from .study import Roles, Study, swept
 from .style import ACCURACY, NotDrawn, Picture, settings, told
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
-NO_ACTIVATION = "none"
 LONGEST_LAW = 30
 """Letters of a law in a heading; of a longer one the name alone."""
 
-MARK = {"marker": "d", "color": "black", "markerfacecolor": "white", "markersize": 4.5, "markeredgewidth": 0.8}
+MARK = {"marker": "d", "markersize": 5.5, "markeredgecolor": "black", "markeredgewidth": 0.7}
 
 
 class Crossings(Layer):
@@ -45,7 +44,7 @@ class Crossings(Layer):
                 if row.lo > 0 and np.isfinite(row.hi):
                     style = {"color": looks["color"], "linewidth": 2.2, "solid_capstyle": "butt", "zorder": 4}
                     panel.ax.plot([row.lo, row.hi], [row.theta, row.theta], **style)
-                panel.ax.plot(row.critical, row.theta, zorder=5, **MARK)
+                panel.ax.plot(row.critical, row.theta, zorder=5, color=looks["color"], **MARK)
 
     def entries(self, chart: Chart) -> list[Any]:
         there = self.table["critical"].notna().any()
@@ -130,18 +129,10 @@ def _fixed(frame: Table) -> dict[str, Any]:
     the trigger and the laws, where these are not the usual ones.
     """
     sizes = {name: frame[name].iloc[0] for name in ("V", "N", "d", "L", "m") if name in frame and frame[name].nunique() == 1}
-    if is_own(frame):
-        return sizes
-    others = {}
-    for name in (name for name in ("pool", "trigger_in_value", *LAW_FIELDS) if name in frame and frame[name].notna().all()):
-        values = frame[name]
-        if any(str(column).startswith(f"{name}.") and frame[column].nunique(dropna=False) > 1 for column in frame):
-            values = values.astype(str).str.partition("(")[0]
-        follows = SAME_AS.get(name) in frame and frame[name].equals(frame[SAME_AS[name]])
-        if values.nunique() == 1 and values.iloc[0] not in (FIELDS[name].default, NO_ACTIVATION) and not follows:
-            value = values.iloc[0]
-            others[name] = value if len(str(value)) <= LONGEST_LAW else str(value).partition("(")[0]
-    return sizes | others
+    told = ("pool", "trigger_in_value", *LAW_FIELDS)
+    others = {name: value for name, value in fixed(frame).items() if name.partition(".")[0] in told}
+    short = {name: str(value).partition("(")[0] for name, value in others.items() if len(str(value)) > LONGEST_LAW}
+    return sizes | others | short
 
 
 def accuracy(study: Study, roles: Roles) -> Iterator[Picture]:

@@ -11,7 +11,7 @@ from ...errors import FitError, as_list, expect, refusal, shown
 from ...model.values import as_number
 from ...sweep.grid.expr import parse
 from . import cells, tables
-from .axes import along_of
+from .axes import along_of, fixed
 from .cells import Cell, Family
 from .curve import curve, resamplings
 from .estimate import Estimates, estimate
@@ -95,8 +95,8 @@ def fit(
         raise refusal("resamples", shown(resamples), RESAMPLINGS, FitError)
     listed = [where] if isinstance(where, str) else as_list("where", where, TEXTS, FitError, MAX_THETAS)
     where = [*dict.fromkeys(expect("where", text, str, TEXTS, FitError) for text in listed)]
-    frame = crossing(frame, of)
-    families, remarks = cells.families(at_steps(frame, step), along_of(frame, along))
+    counted = crossing(frame, of)
+    families, remarks = cells.families(at_steps(counted, step), along_of(frame, along))
     axes = list(families[0].cells[0].at)
     if clash := [name for name in axes if name in tables.THRESHOLDS]:
         raise FitError(f"columns: {', '.join(clash)} is an axis here and a column of the thresholds; rename it")
@@ -112,7 +112,11 @@ def fit(
             on_progress(done := done + len(curves), total)
     rows[2].extend({"part": "", "diagnostic": "remark", "subject": "", "text": remark, "regime": ""} for remark in remarks)
     what = of if of != "accuracy" else frame.attrs.get("accuracy", of)
-    return Fit(*tables.frames(axes, *rows, what), remarks)
+    found = Fit(*tables.frames(axes, *rows, what), remarks)
+    about = {"fixed": fixed(frame), "constants": [*dict.fromkeys(axis for family in families for axis in family.factors)]}
+    for table in found:
+        table.attrs |= about
+    return found
 
 
 def _add(rows: Rows, found: Estimates, by_regime: dict[str, Family]) -> None:

@@ -21,7 +21,7 @@ the float32 numbers, so the format of the file does not matter either. Other pro
 are sent the content.
 
 Files are read without running anything that they hold, and sizes are checked before
-anything is read. A .safetensors file is 8 bytes with the length of its header, the
+anything is read, of text those that its first line gives. A .safetensors file is 8 bytes with the length of its header, the
 header as JSON, which gives type, shape and place of each tensor, and the numbers
 themselves: https://github.com/huggingface/safetensors#format. Its index, where a model
 has several, is JSON whose "weight_map" gives the file of each tensor. Word vectors as
@@ -229,15 +229,10 @@ MAX_NUMBERS = 2**29
 MAX_HEADER = 100 * 10**6
 """Bytes of the header of a .safetensors file, as the format has it."""
 
-BFLOAT16 = "V2"
-"""What NumPy makes of bfloat16, which it does not know."""
-
 LEAST = float(np.finfo(np.float32).tiny)
 """The largest number of a matrix is at least this; smaller ones have few digits in float32, or none."""
 
-DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": BFLOAT16}
-
-NUMBER = re.compile(rb"[-+]?\d*\.?\d+(?:[eE][-+]?\d+)?")
+DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "V2"}
 
 
 def read(path: Path, name: str = "") -> np.ndarray:
@@ -264,10 +259,8 @@ def shard(path: Path, name: str) -> Path:
     """
     if not path.name.endswith(INDEX):
         return path
-    with _reading(path):
-        if path.stat().st_size > MAX_HEADER:
-            raise ValueError(f"an index of more than {MAX_HEADER} bytes; allowed: what safetensors writes")
-        places = dict(json.loads(path.read_bytes())["weight_map"])
+    with _reading(path), path.open("rb") as file:
+        places = dict(json.loads(file.read(MAX_HEADER))["weight_map"])
         return path.with_name(places[_chosen(places, name)])
 
 
@@ -288,7 +281,7 @@ def _reading(path: Path) -> Iterator[None]:
 def _checked(found: np.ndarray) -> np.ndarray:
     """The matrix as float32 in the order of its rows; raises ValueError."""
     _check_shape(found.shape)
-    if found.dtype == BFLOAT16:  # the upper half of float32
+    if found.dtype == "V2":  # what NumPy makes of bfloat16, the upper half of float32
         found = (found.view("<u2").astype("<u4") << 16).view("<f4")
     if found.dtype.kind not in "fiu":
         raise ValueError(f"numbers of type {found.dtype}; allowed: floats or whole numbers")
@@ -312,10 +305,6 @@ def _check_shape(shape: tuple[int, ...]) -> None:
 def _numpy(path: Path, name: str) -> np.ndarray:
     writer = "numpy.save" if path.suffix == ".npy" else "numpy.savez"
     try:
-        with path.open("rb") as file:
-            start = file.read(20)
-        if not start.startswith((b"\x93NUMPY", b"PK")):
-            raise ValueError(f"it begins with {start!r}")
         found = np.load(path, mmap_mode="r", allow_pickle=False)
         if isinstance(found, np.ndarray):
             return found
@@ -327,14 +316,12 @@ def _numpy(path: Path, name: str) -> np.ndarray:
     except ValueError as error:  # no array, one of objects, or one that ends too early
         if "; allowed: " in str(error):
             raise
-        why = "Python objects" if "bject" in str(error) else in_one_line(error)  # numpy advises to allow what objects may run
+        why = "but another format or objects" if "bject" in str(error) else in_one_line(error)  # numpy advises to run what those say
         raise ValueError(f"a file that holds no array of numbers ({why}); allowed: what {writer} writes") from None
 
 
 def _is_matrix(archive: zipfile.ZipFile, key: str) -> bool:
     """Whether an array of a .npz file has two dimensions and holds numbers, by its header alone."""
-    if f"{key}.npy" not in archive.namelist():
-        return False
     with archive.open(f"{key}.npy") as file:
         first = np.lib.format.read_magic(file) == (1, 0)
         shape, _, kind = (np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0)(file)
@@ -345,16 +332,14 @@ def _text(path: Path) -> np.ndarray:
     """The numbers of word vectors as text. A word may hold
     spaces: the last D fields of a line are its numbers.
     """
-    with path.open("rb") as file, warnings.catch_warnings():
+    with path.open("rb") as file, warnings.catch_warnings(action="ignore"):  # that of no rows, which is refused below
         first = file.readline().split()
         R, D = map(int, first) if len(first) == 2 and all(map(bytes.isdigit, first)) else (None, len(first) - 1)
-        if R is None and (D < 1 or NUMBER.fullmatch(first[0])):
+        if R is None and (D < 1 or re.fullmatch(rb"[-+]?\d*\.?\d+(?:[eE][-+]?\d+)?", first[0])):
             raise ValueError(f"a first line {b' '.join(first)[:40]!r}; allowed: a word and its numbers, or R and D before such lines")
         _check_shape((1 if R is None else R, D))
-        warnings.simplefilter("ignore")  # of a file without rows, which is said below
         lines = file if R else chain([b" ".join(first)], file)
-        columns, most = range(-D, 0), MAX_NUMBERS // D + 1
-        found = np.loadtxt(lines, usecols=columns, comments=None, ndmin=2, encoding="latin1", max_rows=most)
+        found = np.loadtxt(lines, usecols=range(-D, 0), comments=None, ndmin=2, encoding="latin1")
     if R not in (None, len(found)):
         raise ValueError(f"{len(found)} rows where its first line says {R}; allowed: a whole file")
     return found

@@ -49,6 +49,9 @@ def survey(*folders: str | Path) -> dict[str, Any]:
     done = [row for run, row in mine.items() if run in runs]
     todo = len(runs) - len(done)
     failures, no_record = _failures(stores, mine.keys())
+    name = grid.name if grid else ""
+    for failure in failures:
+        failure["repeat"] = _resuming(failure["repeat"], Path(failure["path"]).parents[1], name)["command"]
     return {
         "folder": ", ".join(str(store.folder) for store in stores),
         "grid": grid.name if grid else None,
@@ -67,7 +70,7 @@ def survey(*folders: str | Path) -> dict[str, Any]:
         "bytes": sum(stat.st_size for _, stat in _stats(*(store.folder for store in stores))),
         "seconds": sum(seconds for _, seconds, _ in done if seconds is not None and 0 <= seconds <= MAX_SECONDS),
         "newest_part_age": _newest_part_age(stores),
-        **_resuming(manifest.get("command") if todo else None, stores[0].folder, grid.name if grid else ""),
+        **_resuming(manifest.get("command") if todo else None, stores[0].folder, name),
     }
 
 
@@ -76,15 +79,13 @@ def _resuming(command: Any, folder: Path, name: str) -> dict[str, Any]:
     the other folder that the sweep wrote to, if the folder was moved or copied.
     """
     text = command if isinstance(command, str) else ""
-    given = re.search(r"( --out[ =]|, out=)('[^']*'|[^\s)]+)", text)
-    old = os.path.normpath(given[2].strip("'") if given else f"results/{name}")
-    places = os.path.abspath(folder), os.path.realpath(folder)
-    there = os.path.realpath(old) in places or any(place.endswith(f"/{old}") for place in places)
-    if there or not (given or " --grid" in text):
+    text += f" --out results/{name}" * (" --grid" in text and " --out" not in text)
+    given = re.search(r"(?:( --out[ =])|, out=)('[^']*'|[^\s)]+)", text)
+    old, places = os.path.normpath(given[2].strip("'") if given else ""), (os.path.abspath(folder), os.path.realpath(folder))
+    if not given or os.path.realpath(old) in places or any(place.endswith(f"/{old}") for place in places):
         return {"command": command, "moved_from": None}
-    start, end = given.span(2) if given else (len(text), len(text))
-    now = repr(str(folder)) if given and given[1] == ", out=" else shlex.quote(str(folder))
-    return {"command": text[:start] + ("" if given else " --out ") + now + text[end:], "moved_from": old}
+    now = shlex.quote(str(folder)) if given[1] else repr(str(folder))
+    return {"command": text[: given.start(2)] + now + text[given.end(2) :], "moved_from": old}
 
 
 def _results(folder: str | Path) -> Store:
