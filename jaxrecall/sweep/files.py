@@ -169,8 +169,7 @@ def no_rows(paths: list[Path], unreadable: Unreadable) -> StoreError:
     """The error for paths that hold no row."""
     where = ", ".join(map(str, paths)) or "an empty list of paths"
     if split := next((path for path, _ in unreadable if "=" in path.name and path.is_dir()), None):
-        one = f"pandas.read_parquet({str(split.parent)!r})"
-        use = f"{one} is a table for jaxrecall.fit.fit and jaxrecall.plot, and {one}.to_parquet('one.parquet') a file for jaxrecall fit"
+        use = f"pandas.read_parquet({str(split.parent)!r}), as fit.fit and plot take it; with .to_parquet('one.parquet') for jaxrecall fit"
         return StoreError(f"no rows in {where}: is split by a column into folders such as {split.name}; allowed: {use}")
     why = f"; unreadable: {listed(unreadable)}" if unreadable else ""
     return StoreError(

@@ -42,8 +42,7 @@ class Crossings(Layer):
         for rows, looks, _ in panel.lines(self.table[self.table["critical"].notna()]):
             for row in rows.itertuples():
                 if row.lo > 0 and np.isfinite(row.hi):
-                    style = {"color": looks["color"], "linewidth": 2.2, "solid_capstyle": "butt", "zorder": 4}
-                    panel.ax.plot([row.lo, row.hi], [row.theta, row.theta], **style)
+                    panel.ax.plot([row.lo, row.hi], [row.theta] * 2, color=looks["color"], linewidth=2.2, solid_capstyle="butt", zorder=4)
                 panel.ax.plot(row.critical, row.theta, zorder=5, color=looks["color"], **MARK)
 
     def entries(self, chart: Chart) -> list[Any]:
@@ -129,8 +128,7 @@ def _fixed(frame: Table) -> dict[str, Any]:
     the trigger and the laws, where these are not the usual ones.
     """
     sizes = {name: frame[name].iloc[0] for name in ("V", "N", "d", "L", "m") if name in frame and frame[name].nunique() == 1}
-    told = ("pool", "trigger_in_value", *LAW_FIELDS)
-    others = {name: value for name, value in fixed(frame).items() if name.partition(".")[0] in told}
+    others = {name: value for name, value in fixed(frame).items() if name.partition(".")[0] in ("pool", "trigger_in_value", *LAW_FIELDS)}
     short = {name: str(value).partition("(")[0] for name, value in others.items() if len(str(value)) > LONGEST_LAW}
     return sizes | others | short
 

@@ -38,9 +38,6 @@ Steps = str | int | Sequence[int]
 
 STEP_HELP = "rows of runs that train on: last (the last step of each point), all, or steps; several make an axis (default: last)"
 
-NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal")
-"""What pandas calls objects that are numbers."""
-
 TYPES: dict[str, tuple[Any, str]] = {"str": (str, "text"), "bool": ((bool, np.bool_), "true, false")}
 """Types of fields that are no numbers, and what to call their values."""
 
@@ -59,7 +56,7 @@ def plain_table(argument: str, frame: Any) -> Table:
     loose = frame.dtypes.astype(str).str.contains("^object|^category|^dictionary") & frame.columns.is_unique
     frame = frame.astype(dict.fromkeys(frame.columns[loose], object))
     for name in frame.columns[loose]:
-        if pd.api.types.infer_dtype(frame[name]) in NUMBERS:
+        if pd.api.types.infer_dtype(frame[name]) in ("integer", "floating", "mixed-integer-float", "decimal"):
             frame[name] = pd.to_numeric(frame[name])
     return frame
 

@@ -274,8 +274,7 @@ def _reading(path: Path) -> Iterator[None]:
     except (OSError, EOFError, LookupError, TypeError, ValueError, RecursionError, zipfile.BadZipFile) as error:
         if "; allowed: " in str(error):
             raise
-        kind = next(suffix for suffix in SUFFIXES if path.name.endswith(suffix))
-        raise ValueError(f"a file that cannot be read ({in_one_line(error)}); allowed: {kind} files") from None
+        raise ValueError(f"a file that cannot be read ({in_one_line(error)}); allowed: {path.suffix} files") from None
 
 
 def _checked(found: np.ndarray) -> np.ndarray:
