@@ -81,7 +81,8 @@ def test_the_tables_of_a_fit():
     assert [row[:2] for row in rows] == [[str(V), str(d)] for V in GRID["V"] for d in GRID["d"]]
     assert rows[0][-1].startswith("1000 [") or rows[0][-1].startswith("99") or rows[0][-1].startswith("100")
     assert (
-        "the $N$ at which accuracy crosses 0.5, with 95\\,\\% intervals over 8 seeds. Fixed: $L$ = 8, $m$ = 0, n\\_test = 1\\,000\\,000." in text
+        "the $N$ at which accuracy crosses 0.5, with 95\\,\\% intervals over 8 seeds. Fixed: $L$ = 8, $m$ = 0, n\\_test = 1\\,000\\,000."
+        in text
     )
     assert is_well_formed(text)
     assert body(exponents := jaxrecall.latex(found.exponents))[0] == ["axis", "exponent", "cells"]
@@ -200,7 +201,10 @@ def test_captions_say_what_is_fixed_and_which_axes_have_constants_of_their_own(t
 
 def test_what_follows_from_other_settings_is_not_fixed_besides_them():
     usual = (
-        with_laws().assign(embedding="gaussian", kappa=100.0, pool=None).drop(columns="embedding.rho").drop_duplicates(["d", "N", "seed"])
+        with_laws(tokens="uniform")
+        .assign(embedding="gaussian", kappa=100.0, pool=None)
+        .drop(columns="embedding.rho")
+        .drop_duplicates(["d", "N", "seed"])
     )
     assert jaxrecall.fit.fit(usual, 0.5, resamples=100).thresholds.attrs["fixed"] == {"V": 64, "L": 8, "n_test": 2000}
     given = usual.assign(kappa=usual["d"] / 7.0, embedding_out="sphere")

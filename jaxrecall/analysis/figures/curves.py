@@ -129,8 +129,7 @@ def _fixed(frame: Table) -> dict[str, Any]:
     """
     sizes = {name: frame[name].iloc[0] for name in ("V", "N", "d", "L", "m") if name in frame and frame[name].nunique() == 1}
     others = {name: value for name, value in fixed(frame).items() if name.partition(".")[0] in ("pool", "trigger_in_value", *LAW_FIELDS)}
-    short = {name: str(value).partition("(")[0] for name, value in others.items() if len(str(value)) > LONGEST_LAW}
-    return sizes | others | short
+    return sizes | {name: value if len(str(value)) <= LONGEST_LAW else str(value).partition("(")[0] for name, value in others.items()}
 
 
 def accuracy(study: Study, roles: Roles) -> Iterator[Picture]:
