@@ -98,10 +98,23 @@ MAX_LEGEND = 40
 """Characters of a label under a panel."""
 
 
+def font_of(family: Sequence[str]) -> Any:
+    """The font that matplotlib takes of a family."""
+    from matplotlib.font_manager import FontProperties, findfont, get_font
+
+    return get_font(findfont(FontProperties(family=list(family))))
+
+
+def has_letters(letters: Iterable[int]) -> bool:
+    """Whether the font in use has these letters; of another they would look foreign."""
+    import matplotlib
+
+    font = font_of(matplotlib.rcParams["font.family"])
+    return all(map(font.get_char_index, letters))
+
+
 def symbol(name: str) -> str:
     """The Greek letter of a parameter of a law, where it has one and the font in use has that; else the name."""
-    from .paper import has_letters  # which needs the colours here
-
     letter = GREEK.get(name.partition(".")[2]) if is_parameter(name) and name.partition(".")[0] not in SAME_AS else None
     return letter if letter and has_letters([ord(letter)]) else name
 
