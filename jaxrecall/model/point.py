@@ -24,7 +24,7 @@ from .laws.embedding import problems_of_rows
 from .laws.law import SAME_AS, law_names, renamed, with_parameters
 from .laws.tokens import drawn_as, shares
 from .training import MAX_STEPS, OPTIMIZERS, RECIPE_STEPS, STARTS, TRAINS, first_step, recorded_steps
-from .values import checked_value, declared, to_12_digits
+from .values import checked_value, declared, is_missing, to_12_digits
 
 Kind = Literal["size", "traced", "rate", "static", "form", "draws"]
 """How the simulator treats a field:
@@ -226,6 +226,9 @@ class Evaluation:
                 yield _clash(point, name, "steps start", ": false beyond the recipe, which its columns are about")
 
 
+KAPPA = 100.0
+"""kappa unless it or gamma is given."""
+
 LEAST_KAPPA = 2.0**-126
 """Below the least normal number of float32, scores of attention would all be 0."""
 
@@ -279,7 +282,7 @@ class Point(Evaluation, Training, Recipe, Model, Data):
         if "gamma" in given:
             gamma, kappa = self.gamma, self.gamma / per_kappa
         else:
-            kappa = self.kappa if "kappa" in given else 100.0
+            kappa = self.kappa if "kappa" in given else KAPPA
             gamma = kappa * per_kappa
         return {"gamma": gamma, "kappa": kappa, "gamma2": self.gamma2 if "gamma2" in given else gamma}
 
@@ -388,6 +391,17 @@ class Point(Evaluation, Training, Recipe, Model, Data):
         if "kappa" in changes:
             arguments.pop("gamma", None)
         return Point(**{**arguments, **changes})
+
+
+def unusual(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Of settings by name, as a row or a point has them, those that are
+    not at their defaults and do not follow from others among them.
+    """
+    usual: dict[str, Any] = {name: DEFAULTS.get(name) for name in FIELDS} | {"kappa": KAPPA, "pool": 0, "batch": 0}
+    follow = {"root_seed", *(["gamma"] if "kappa" in values else []), *(["activation"] if values.get("m") == 0 else [])}
+    follow |= {name for name, of in (*SAME_AS.items(), ("gamma2", "gamma")) if values.get(name) == values.get(of)}
+    kept = {name: value for name, value in values.items() if name not in follow and not is_missing(value)}
+    return {name: value for name, value in kept.items() if value != usual.get(name)}
 
 
 def make_point(values: Mapping[str, Any]) -> Point:

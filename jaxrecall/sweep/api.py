@@ -18,6 +18,7 @@ import pandas as pd
 from ..cli.command import called
 from ..cli.process import Interrupts
 from ..errors import Interrupted, RunFailed, StoreError, UsageError, expect, shown
+from ..model.point import unusual
 from .files import local_path, read_json
 from .grid import Grid, GridLike, as_grid
 from .running.job import Job, carry_out, prepare
@@ -175,14 +176,17 @@ def thresholds(source: pd.DataFrame | str | os.PathLike[str]) -> pd.DataFrame:
 def _table_of(cells: list[dict[str, Any]]) -> pd.DataFrame:
     """One row per cell and theta."""
     table = pd.DataFrame([{name: value for name, value in cell.items() if name != "point"} for cell in cells])
-    return table.astype(dict.fromkeys(("critical", "lo", "hi", "N_star"), "float64"))
+    table = table.astype(dict.fromkeys(("critical", "lo", "hi", "N_star"), "float64"))
+    points = [cell.get("point", {}) for cell in cells]
+    table.attrs["fixed"] = unusual({name: value for name, value in points[0].items() if all(one.get(name) == value for one in points)})
+    return table
 
 
 def _rows(job: Job) -> pd.DataFrame:
     """What the job has finished so far; of a search with its thresholds."""
     frame = frame_of(job.store.tables()[0].values(), job.runs, job.grid.axes, job.grid.names())
-    if (cells := job.table()) is not None:
-        frame.attrs[THRESHOLDS] = cells
+    if job.search:
+        frame.attrs[THRESHOLDS] = job.search.report()["cells"]
     return frame
 
 

@@ -168,6 +168,9 @@ def listed(unreadable: Unreadable, limit: int = 3) -> str:
 def no_rows(paths: list[Path], unreadable: Unreadable) -> StoreError:
     """The error for paths that hold no row."""
     where = ", ".join(map(str, paths)) or "an empty list of paths"
+    if split := next((path for path, _ in unreadable if "=" in path.name and path.is_dir()), None):
+        use = f"pandas.read_parquet({str(split.parent)!r}), as fit.fit and plot take it; with .to_parquet('one.parquet') for jaxrecall fit"
+        return StoreError(f"no rows in {where}: is split by a column into folders such as {split.name}; allowed: {use}")
     why = f"; unreadable: {listed(unreadable)}" if unreadable else ""
     return StoreError(
         f"no rows in {where}: looked for a .parquet file, or a folder with {TABLE} or {PARTS}/*.parquet{why}; has the sweep run?"

@@ -9,6 +9,7 @@ from test_fit import GRID, WIDE, fit, law, table, with_attrs
 
 import jaxrecall
 from jaxrecall.analysis.fit.formula import formula, number
+from jaxrecall.analysis.fit.write import write
 from jaxrecall.errors import UsageError
 
 cli = importlib.import_module("jaxrecall.analysis.fit.__main__")
@@ -76,10 +77,13 @@ def test_a_critical_value_and_its_interval_end_at_one_place(critical, lo, hi, sh
 def test_the_tables_of_a_fit():
     found = fit(table(GRID, law, WIDE, n_test=10**6))
     heads, *rows = body(text := jaxrecall.latex(found.thresholds))
-    assert heads == ["$V$ (tokens)", "$d$ (units)", "$N^*$ (samples)"]
+    assert heads == ["$V$ (tokens)", "$d$", "$N^*$ (samples)"]
     assert [row[:2] for row in rows] == [[str(V), str(d)] for V in GRID["V"] for d in GRID["d"]]
     assert rows[0][-1].startswith("1000 [") or rows[0][-1].startswith("99") or rows[0][-1].startswith("100")
-    assert "the $N$ at which accuracy crosses 0.5, with 95\\,\\% intervals over 8 seeds. Fixed: $L$ = 8, $m$ = 0." in text
+    assert (
+        "the $N$ at which accuracy crosses 0.5, with 95\\,\\% intervals over 8 seeds. Fixed: $L$ = 8, $m$ = 0, n\\_test = 1\\,000\\,000."
+        in text
+    )
     assert is_well_formed(text)
     assert body(exponents := jaxrecall.latex(found.exponents))[0] == ["axis", "exponent", "cells"]
     assert [(row[0], row[2]) for row in body(exponents)[1:]] == [("$V$", "9"), ("$d$", "9")]
@@ -116,7 +120,7 @@ def test_the_thresholds_of_a_search():
     assert body(jaxrecall.latex(found)) == [["$N^*$ (samples)"], ["not reached"]]
     assert "A word in place of a value" in jaxrecall.latex(found)
     along_d = rows_of(40.0, 30.0, 50.0, axis="d", eta=1e-6)
-    assert body(jaxrecall.latex(along_d))[0] == ["$d^*$ (units)"]
+    assert body(jaxrecall.latex(along_d))[0] == ["$d^*$"]
 
 
 def test_the_outcomes_of_a_search_that_occur_are_explained():
@@ -157,7 +161,9 @@ def test_a_caption_promises_no_intervals_that_the_table_lacks():
         ("(V + d) * (L - (N - 2)) / (m * 2) > V % 3", r"$\frac{(V + d) \, (L - (N - 2))}{m \cdot 2} > V \bmod 3$"),
         ("(V / d)**2 < -d**2 * -3", r"$(\frac{V}{d})^{2} < (-d^{2}) \, (-3)$"),
         ("log(V) > sqrt(L)**2 - abs(\n m)", r"$\ln(V) > (\sqrt{L})^{2} - |m|$"),
-        ("V // 4 > round(embedding.rho)", r"$\lfloor \frac{V}{4} \rfloor > \mathrm{round}(\mathrm{embedding.rho})$"),
+        ("V // 4 > round(embedding.rho)", r"$\lfloor \frac{V}{4} \rfloor > \mathrm{round}(\rho)$"),
+        ("embedding_out.rho + tokens.s < noise_tokens.s", r"$\rho_{\mathrm{out}} + s < s_{\mathrm{noise}}$"),
+        ("embedding.rank / embedding_out.my_part", r"$\frac{\mathrm{rank}}{\mathrm{my\_part}_{\mathrm{out}}}$"),
         ("trigger_in_value == true", r"$\mathrm{trigger\_in\_value} = \mbox{true}$"),
         ("d = 24 & more", r"d = 24 \& more"),
     ],
@@ -165,6 +171,54 @@ def test_a_caption_promises_no_intervals_that_the_table_lacks():
 def test_an_expression_is_typeset_as_a_formula(expression, shown):
     assert formula(expression) == shown
     assert is_well_formed(shown)
+
+
+RATES = {"eta": 1e-3, "kappa": 10.0, "gamma": 640000.0, "gamma2": 640000.0, "activation": "none", "root_seed": 0}
+LAWS = [{"embedding": f"equicorrelated(rho={rho})", "embedding.rho": rho} for rho in (0.1, 0.3)]
+
+
+def with_laws(**more):
+    made = [table({"d": [32, 64, 128]}, law, WIDE).assign(**laws, **RATES, pool=256, noise_tokens="uniform", **more) for laws in LAWS]
+    return pd.concat(made, ignore_index=True)
+
+
+def test_captions_say_what_is_fixed_and_which_axes_have_constants_of_their_own(tmp_path):
+    found = jaxrecall.fit.fit(with_laws(tokens="uniform", exact="guarded", trigger_in_value=False, n_test=2048), 0.5, resamples=100)
+    thresholds, exponents = jaxrecall.latex(found.thresholds), jaxrecall.latex(found.exponents)
+    others = "$K$ = 256, embedding = equicorrelated, trigger\\_in\\_value = false, $\\kappa$ = 10."
+    assert f"Fixed: $V$ = 64, $L$ = 8, $m$ = 0, {others}" in thresholds
+    assert body(thresholds)[0] == ["$d$", "$\\rho$", "$N^*$ (samples)"]
+    assert f"Each value of $\\rho$ has a constant of its own. Fixed: $V$ = 64, $L$ = 8, {others}" in exponents
+    assert is_well_formed(thresholds)
+    two = with_laws(), with_laws().assign(trigger_in_value=False)
+    mixed = jaxrecall.fit.fit(pd.concat([two[0].assign(trigger_in_value=True), two[1]]), 0.5, resamples=100).exponents
+    assert "Each value of trigger\\_in\\_value with each of $\\rho$ has a constant of its own." in jaxrecall.latex(mixed)
+    assert "constant of its own" not in jaxrecall.latex(fit(table(GRID, law, WIDE)).exponents)
+    for name in ("thresholds", "exponents"):  # the files know it too
+        write(found, tmp_path)
+        assert jaxrecall.latex(pd.read_parquet(tmp_path / f"{name}.parquet")) == jaxrecall.latex(getattr(found, name))
+
+
+def test_what_follows_from_other_settings_is_not_fixed_besides_them():
+    usual = (
+        with_laws(tokens="uniform")
+        .assign(embedding="gaussian", kappa=100.0, pool=None)
+        .drop(columns="embedding.rho")
+        .drop_duplicates(["d", "N", "seed"])
+    )
+    assert jaxrecall.fit.fit(usual, 0.5, resamples=100).thresholds.attrs["fixed"] == {"V": 64, "L": 8, "n_test": 2000}
+    given = usual.assign(kappa=usual["d"] / 7.0, embedding_out="sphere")
+    assert jaxrecall.fit.fit(given, 0.5, resamples=100).thresholds.attrs["fixed"] == {
+        "V": 64, "L": 8, "embedding_out": "sphere", "gamma": 640000.0, "n_test": 2000,
+    }  # fmt: skip
+
+
+def test_a_search_says_what_was_fixed():
+    grid = {"base": {"V": 16, "L": 4, "pool": 32, "kappa": 10, "n_test": 64}, "blocks": [{"axes": {"d": [8, 16]}}]}
+    found = jaxrecall.thresholds(jaxrecall.run(grid | {"search": {"axis": "N", "from": 16, "to": 256, "max_runs": 48}}, seeds=12))
+    text = jaxrecall.latex(found)
+    assert "Fixed: $V$ = 16, $L$ = 4, $K$ = 32, $\\kappa$ = 10, n\\_test = 64." in text
+    assert is_well_formed(text)
 
 
 def test_a_regime_and_a_part_are_formulas():

@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import os
+import re
 import threading
 import time
 import types
@@ -261,6 +262,17 @@ def test_max_bytes(grid, text, value):
 def test_anchors(grid):
     result = grid(BASE + "blocks:\n  - axes: &x {d: [4, 5]}\n  - axes: *x\n    derive: {N: &n 9}\n  - derive: {N: *n}\n")
     assert fields(result, "N", "d") == [(100, 4), (100, 5), (9, 4), (9, 5), (9, 32)]
+
+
+def test_keys_for_anchors_are_ignored(grid, refused):
+    keys = "x-sizes: &n [4, 5]\nx-: {V: -3, any: [thing, {where: ['1 +']}]}\n"
+    result = grid(keys + BASE + "blocks:\n  - axes: {d: *n}\n")
+    assert fields(result, "N", "d") == [(100, 4), (100, 5)]
+    assert result.resolved == grid(BASE + "blocks:\n  - axes: {d: [4, 5]}\n").resolved
+    assert as_grid({"x-note": None, "base": {"V": 64, "N": 100, "d": 32, "L": 8}}).n_runs == 1
+    assert "base.x-d: is no known key" in refused("base: {V: 64, N: 100, d: 32, L: 8, x-d: 3}")[0]
+    assert "xd: is no known key" in refused(BASE + "xd: 3")[0]
+    assert re.fullmatch(next(iter(json_schema()["patternProperties"])) + ".*", "x-sizes")
 
 
 def test_sets(grid):

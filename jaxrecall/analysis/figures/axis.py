@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...sweep.grid.expr import Expression, parse
-from .paper import drawable, has_letters, inches
-from .style import label, text
+from .paper import drawable, inches
+from .style import has_letters, label, text
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 Array = np.ndarray

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ...model.point import FIELDS, LAW_FIELDS, SAME_AS
+from ...model.point import LAW_FIELDS
 from ...model.training import TRAINS
 from ...sweep.files import atomic_write
 from ...sweep.store.load import with_names
-from ..fit.axes import is_own, told_apart
+from ..fit.axes import fixed, told_apart
 from . import predict
 from .axis import Axis, column, columns_in
 from .critical import NO_TRACES, crossings
@@ -28,11 +28,10 @@ from .study import Roles, Study, swept
 from .style import ACCURACY, NotDrawn, Picture, settings, told
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
-NO_ACTIVATION = "none"
 LONGEST_LAW = 30
 """Letters of a law in a heading; of a longer one the name alone."""
 
-MARK = {"marker": "d", "color": "black", "markerfacecolor": "white", "markersize": 4.5, "markeredgewidth": 0.8}
+MARK = {"marker": "d", "markersize": 5.5, "markeredgecolor": "black", "markeredgewidth": 0.7}
 
 
 class Crossings(Layer):
@@ -44,9 +43,8 @@ class Crossings(Layer):
         for rows, looks, _ in panel.lines(self.table[self.table["critical"].notna()]):
             for row in rows.itertuples():
                 if row.lo > 0 and np.isfinite(row.hi):
-                    style = {"color": looks["color"], "linewidth": 2.2, "solid_capstyle": "butt", "zorder": 4}
-                    panel.ax.plot([row.lo, row.hi], [row.theta, row.theta], **style)
-                panel.ax.plot(row.critical, row.theta, zorder=5, **MARK)
+                    panel.ax.plot([row.lo, row.hi], [row.theta] * 2, color=looks["color"], linewidth=2.2, solid_capstyle="butt", zorder=4)
+                panel.ax.plot(row.critical, row.theta, zorder=5, color=looks["color"], **MARK)
 
     def entries(self, chart: Chart) -> list[Any]:
         there = self.table["critical"].notna().any()
@@ -134,18 +132,8 @@ def _fixed(frame: Table) -> dict[str, Any]:
     the trigger and the laws, where these are not the usual ones.
     """
     sizes = {name: frame[name].iloc[0] for name in ("V", "N", "d", "L", "m") if name in frame and frame[name].nunique() == 1}
-    if is_own(frame):
-        return sizes
-    others = {}
-    for name in (name for name in ("pool", "trigger_in_value", *LAW_FIELDS) if name in frame and frame[name].notna().all()):
-        values = frame[name]
-        if any(str(column).startswith(f"{name}.") and frame[column].nunique(dropna=False) > 1 for column in frame):
-            values = values.astype(str).str.partition("(")[0]
-        follows = SAME_AS.get(name) in frame and frame[name].equals(frame[SAME_AS[name]])
-        if values.nunique() == 1 and values.iloc[0] not in (FIELDS[name].default, NO_ACTIVATION) and not follows:
-            value = values.iloc[0]
-            others[name] = value if len(str(value)) <= LONGEST_LAW else str(value).partition("(")[0]
-    return sizes | others
+    others = {name: value for name, value in fixed(frame).items() if name.partition(".")[0] in ("pool", "trigger_in_value", *LAW_FIELDS)}
+    return sizes | {name: value if len(str(value)) <= LONGEST_LAW else str(value).partition("(")[0] for name, value in others.items()}
 
 
 def accuracy(study: Study, roles: Roles) -> Iterator[Picture]:

@@ -22,7 +22,7 @@ import numpy as np
 from . import paper
 from .axis import Axis, column, columns_in, log_axis
 from .paper import line
-from .style import DASH, MARKERS, Picture, distinguishing, outline, settings, shades, spread, text
+from .style import DASH, MARKERS, Picture, distinguishing, outline, settings, shades, spread, symbol, text
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 ASIDE = 0.1
@@ -322,7 +322,7 @@ class Chart:
     @property
     def _title(self) -> str | None:
         """What the values in the legend are of."""
-        return self.lines[0] if len(self.lines) == 1 else None
+        return symbol(self.lines[0]) if len(self.lines) == 1 else None
 
     def on(self, ax: Any) -> Any:
         """The only panel on a user's Axes, with its legend; returns the Axes."""

@@ -7,7 +7,7 @@ matplotlib is imported when something is drawn.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import UsageError
-from .style import GREY, THIN, spread
+from .style import GREY, THIN, font_of, has_letters, spread
 
 COLUMN, PAGE = 3.4, 5.5
 """Widths of a figure, inches. On a screen that is 400 px wide a letter of a page-wide figure has 8 px."""
@@ -107,24 +107,10 @@ def inches(shown: str, name: str = "font.size") -> float:
 
 @lru_cache(maxsize=20_000)
 def _inches(shown: str, size: float, family: tuple[str, ...]) -> float:
-    font = _font(family)
+    font = font_of(family)
     font.set_size(size, 72)
     font.set_text(shown)
     return font.get_width_height()[0] / 64 / 72
-
-
-def _font(family: Sequence[str]) -> Any:
-    from matplotlib.font_manager import FontProperties, findfont, get_font
-
-    return get_font(findfont(FontProperties(family=list(family))))
-
-
-def has_letters(letters: Iterable[int]) -> bool:
-    """Whether the font in use has these letters; of another they would look foreign."""
-    import matplotlib
-
-    font = _font(matplotlib.rcParams["font.family"])
-    return all(map(font.get_char_index, letters))
 
 
 def drawable(shown: str) -> str:

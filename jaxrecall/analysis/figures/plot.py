@@ -21,8 +21,8 @@ from ...errors import UsageError, as_list, expect
 from ...sweep.store.load import with_names
 from ..fit import cells
 from ..fit.axes import LAW, along_of, as_given, told_apart
-from ..fit.fitting import expect_table, fractions
-from ..fit.runs import ALL, LAST, at_steps
+from ..fit.fitting import fractions
+from ..fit.runs import ALL, LAST, at_steps, plain_table
 from . import critical, curves
 from .axis import Axis, column, columns_in
 from .grammar import Chart, Points, averaged, scale_of
@@ -124,7 +124,7 @@ def accuracy(
     Raises UsageError for an axis that does not vary or that has no place, FitError for a table that
     lacks a column.
     """
-    _expect(df, ax, theta, x=x)
+    df = _expect(df, ax, theta, x=x)
     x, given, y = along_of(df, x), _names(lines), _accuracy(df)
     df = with_names(_at_steps(df, x, *given), x)
     axes = _left(df, x, given)
@@ -175,7 +175,7 @@ def critical_n(
     Raises UsageError for an axis that does not vary or that has no place, FitError for a table that
     cannot be fitted.
     """
-    _expect(df, ax, theta, x=x, lines=lines, along=along)
+    df = _expect(df, ax, theta, x=x, lines=lines, along=along)
     along = along_of(df, along)
     about = _study(_at_steps(df, x, lines), theta, along)
     chosen = roles(about.families, x=x, lines=lines)
@@ -220,7 +220,7 @@ def phase(
     Raises UsageError for an unknown axis or where a pixel would hold more than one cell, FitError
     for a table that cannot be fitted.
     """
-    _expect(df, ax, theta, x=expect("x", x, str, "the name of a column"), y=y)
+    df = _expect(df, ax, theta, x=expect("x", x, str, "the name of a column"), y=y)
     along = along_of(df, None)
     about = _study(_at_steps(df, x, y), theta, along)
     roles(about.families, phases=[(x, y or along)])
@@ -256,7 +256,7 @@ def collapse(
 
     Raises UsageError if fewer than two cells cross theta, FitError for a table that cannot be fitted.
     """
-    _expect(df, ax, theta, lines=lines)
+    df = _expect(df, ax, theta, lines=lines)
     about = _study(_at_steps(df, lines), theta, along_of(df, None))
     chosen = roles(about.families, lines=lines)
     unit = about.thresholds(theta)["critical"]
@@ -266,18 +266,19 @@ def collapse(
     return _on(chart, ax, size, style)
 
 
-def _expect(df: Any, ax: Any = None, theta: Any = None, **names: Any) -> None:
-    """Raises FitError or UsageError for a table, Axes, accuracy or
-    names of columns that are none; None stands for what is not given.
+def _expect(df: Any, ax: Any = None, theta: Any = None, **names: Any) -> Any:
+    """The table as `plain_table` gives it. Raises FitError or UsageError for a table, Axes,
+    accuracy or names of columns that are none; None stands for what is not given.
     """
     from matplotlib.axes import Axes
 
-    expect_table("df", df)
+    df = plain_table("df", df)
     expect("ax", ax, (Axes, NoneType), "Axes of matplotlib, or None for a new figure")
     if theta is not None:
         fractions([theta])
     for name, value in names.items():
         expect(name, value, (str, NoneType), "the name of a column")
+    return df
 
 
 def _names(axes: Any, argument: str = "lines") -> list[str]:
@@ -346,7 +347,7 @@ def _means(df: Any, y: str, x: str, by: Sequence[str]) -> Any:
 
 def _chart(df: Any, x: str, y: str | None, lines: Any, panels: list[str], colour: str | None, scale: str | None) -> Chart:
     """Means of runs along x, or the rows of any other table as marks, or colours over two axes."""
-    _expect(df, y=y, x=expect("x", x, str, "the name of a column"), colour=colour)
+    df = _expect(df, y=y, x=expect("x", x, str, "the name of a column"), colour=colour)
     if expect("scale", scale, (str, NoneType), ", ".join(SCALES)) not in (None, *SCALES):
         raise UsageError(f"scale: got {scale}; allowed: {', '.join(SCALES)}")
     given, y = _names(lines), y or _accuracy(df)

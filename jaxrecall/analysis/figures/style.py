@@ -16,7 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from ...model.point import FIELDS
+from ...model.columns import is_parameter
+from ...model.point import FIELDS, SAME_AS
+from ..fit.formula import LETTERS
 
 THIN = "\u202f"
 """A thin space, at which no line breaks."""
@@ -90,8 +92,31 @@ def distinguishing(groups: Sequence[Mapping[str, Any]], by: Sequence[str]) -> li
     return names
 
 
+GREEK: dict[str, str] = dict(zip(LETTERS.split(), "αβγδεζηθικλμνξπρστφχψω", strict=True))
+
 MAX_LEGEND = 40
 """Characters of a label under a panel."""
+
+
+def font_of(family: Sequence[str]) -> Any:
+    """The font that matplotlib takes of a family."""
+    from matplotlib.font_manager import FontProperties, findfont, get_font
+
+    return get_font(findfont(FontProperties(family=list(family))))
+
+
+def has_letters(letters: Iterable[int]) -> bool:
+    """Whether the font in use has these letters; of another they would look foreign."""
+    import matplotlib
+
+    font = font_of(matplotlib.rcParams["font.family"])
+    return all(map(font.get_char_index, letters))
+
+
+def symbol(name: str) -> str:
+    """The Greek letter of a parameter of a law, where it has one and the font in use has that; else the name."""
+    letter = GREEK.get(name.partition(".")[2]) if is_parameter(name) and name.partition(".")[0] not in SAME_AS else None
+    return letter if letter and has_letters([ord(letter)]) else name
 
 
 def label(name: str) -> str:
@@ -100,13 +125,13 @@ def label(name: str) -> str:
     """
     meaning = "gradient steps made" if name == "step" else FIELDS[name].metadata["legend"] if name in FIELDS else ""
     legend = re.split(r";| that | \(|: ", meaning)[0]
-    return f"{name}: {legend}" if legend and len(legend) < MAX_LEGEND else name
+    return f"{name}: {legend}" if legend and len(legend) < MAX_LEGEND else symbol(name)
 
 
 def settings(values: Mapping[str, Any], names: Iterable[str] | None = None) -> str:
     """d = 64, L = 8; of a column whose name begins with _ the value alone."""
     names = values if names is None else names
-    return ", ".join(text(values[name]) if name[:1] == "_" else f"{name} = {text(values[name])}" for name in names)
+    return ", ".join(text(values[name]) if name[:1] == "_" else f"{symbol(name)} = {text(values[name])}" for name in names)
 
 
 def text(value: Any) -> str:

@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="EXPR",
         nargs="+",
         default=[],
-        help="a law for the cells for which EXPR holds, as in 'L**2 > 10 * V**1.5 * d**0.5'; several give a law each (default: all cells)",
+        help="a law for the cells where EXPR holds, as in 'L**2 > 10 * V' or \"optimizer == 'muon'\"; several give a law each",
     )
     p.add_argument("--along", metavar="AXIS", help=ALONG)
     p.add_argument("--by", metavar="AXIS", help="a law for each value of an axis, such as optimizer")

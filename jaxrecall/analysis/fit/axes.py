@@ -21,7 +21,7 @@ import numpy as np
 
 from ...errors import FitError, expect
 from ...model.columns import COLUMNS
-from ...model.point import EXTRAS, FIELDS, SAME_AS, TRAINING, to_12_digits
+from ...model.point import EXTRAS, FIELDS, SAME_AS, TRAINING, to_12_digits, unusual
 from ...model.training import RECIPE_STEPS, STARTS
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
@@ -76,6 +76,13 @@ def as_given(frame: Table) -> Table:
     if ratio.nunique() == 1 or other.nunique(dropna=False) == fewest:
         return frame
     return frame.assign(gamma2=given) if given.nunique(dropna=False) == fewest else frame.assign(**{RATIO: ratio})
+
+
+def fixed(frame: Table) -> dict[str, Any]:
+    """The settings that all rows share and that are not at their defaults, of our own simulator."""
+    frame = frame.iloc[:, :0] if is_own(frame) else as_given(frame)
+    names = [name for name in (*FIELDS, *_parameters(frame)) if name in frame and frame[name].nunique(dropna=False) == 1]
+    return unusual({name: frame[name].tolist()[0] for name in names})
 
 
 def _with_optimizer(frame: Table) -> Table:

@@ -95,7 +95,8 @@ def _with_value(cell: Cell, axis: str, values: Sequence[Any], i: int) -> Cell:
     """The cell with the value that was chosen, and a warning where it is an end of a range of numbers."""
     numbers = len(values) > 1 and all(isinstance(value, (int, float)) for value in values)
     end = {0: "smallest", len(values) - 1: "largest"}.get(i) if numbers else None
-    return replace(cell, names=cell.names | {axis: values[i]}, told=f"{axis} = {values[i]:g} is the {end} tried: try beyond it" if end else "")
+    told = f"{axis} = {values[i]:g} is the {end} tried: try beyond it" if end else ""
+    return replace(cell, names=cell.names | {axis: values[i]}, told=told)
 
 
 def _chosen_anew(found: Crossing, change: Any) -> Crossing:

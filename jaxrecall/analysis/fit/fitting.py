@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
 from ...errors import FitError, as_list, expect, refusal, shown
@@ -12,10 +13,10 @@ from ...sweep.crossing import EDGE
 from ...sweep.grid.expr import parse
 from . import best as choice
 from . import cells, means, tables
-from .axes import along_of
+from .axes import along_of, fixed
 from .cells import Cell, Family
 from .estimate import Estimates, crossings, curve
-from .runs import LAST, Steps, at_steps, crossing, measured
+from .runs import LAST, Steps, at_steps, crossing, measured, plain_table
 from .write import html, summary
 
 MAX_THETAS = 1000
@@ -53,7 +54,7 @@ class Fit:
 
 def fit(
     frame: Any,
-    thetas: Sequence[float] = (0.5,),
+    thetas: float | Sequence[float] = (0.5,),
     resamples: int | None = None,
     on_progress: Callable[[int, int], None] = lambda done, of: None,
     where: str | Sequence[str] = (),
@@ -71,7 +72,7 @@ def fit(
 
     Args:
         frame: one row per run, of runs that train on one per recorded step.
-        thetas: accuracies to cross, fractions.
+        thetas: the accuracy to cross, a fraction, or several.
         resamples: has no effect, since intervals leave out one seed at a time; kept for
             calls that were written before.
         on_progress: called with the curves estimated so far and in all, as often as
@@ -97,12 +98,12 @@ def fit(
     Raises:
         FitError: with one line per problem.
     """
-    expect_table("frame", frame)
+    frame = plain_table("frame", frame)
     thetas = fractions(thetas)
     listed = [where] if isinstance(where, str) else as_list("where", where, TEXTS, FitError, MAX_THETAS)
     where = [*dict.fromkeys(expect("where", text, str, TEXTS, FitError) for text in listed)]
-    frame = crossing(frame, of) if law is None else measured(frame, law)
-    families, remarks = cells.families(at_steps(frame, step), along := along_of(frame, along))
+    counted = crossing(frame, of) if law is None else measured(frame, law)
+    families, remarks = cells.families(at_steps(counted, step), along := along_of(frame, along))
     axes = [*families[0].cells[0].at, *(name for name in families[0].cells[0].names if name not in tables.THRESHOLDS)]
     if clash := [name for name in axes if name in tables.THRESHOLDS]:
         raise FitError(f"columns: {', '.join(clash)} is an axis here and a column of the thresholds; rename it")
@@ -128,7 +129,11 @@ def fit(
             on_progress(done := done + len(family.cells), total)
     rows[2].extend({"part": "", "diagnostic": "remark", "subject": "", "text": remark, "regime": ""} for remark in remarks)
     what = of if of != "accuracy" else frame.attrs.get("accuracy", of)
-    return Fit(*tables.frames(axes, *rows, law or what), remarks)
+    found = Fit(*tables.frames(axes, *rows, law or what), remarks)
+    about = {"fixed": fixed(frame), "constants": [*dict.fromkeys(axis for family in lawful for axis in family.factors)]}
+    for table in found:
+        table.attrs |= about
+    return found
 
 
 def _by_value(families: Sequence[Family], by: str | None, where: Sequence[str]) -> list[str]:
@@ -153,16 +158,9 @@ def _add(rows: Rows, found: Estimates, by_regime: dict[str, Family], with_thresh
         diagnostics += [row | {"regime": regime} for row in tables.diagnose(mine, of_law)]
 
 
-def expect_table(argument: str, frame: Any) -> None:
-    """Raises FitError for what is no table of pandas."""
-    import pandas as pd
-
-    expect(argument, frame, pd.DataFrame, "a table as jaxrecall.load and jaxrecall.run return it", FitError)
-
-
 def fractions(thetas: Any) -> list[float]:
-    """Accuracies to cross, each once; raises FitError for anything else."""
-    given = as_list("theta", thetas, FRACTIONS, FitError, MAX_THETAS)
+    """Accuracies to cross, one or a list, each once; raises FitError for anything else."""
+    given = [thetas] if isinstance(thetas, Real) else as_list("theta", thetas, FRACTIONS, FitError, MAX_THETAS)
     wrong = [theta for theta in given if not 0 < (as_number(theta, float) or 0) < 1] if given else [[]]
     if wrong:
         raise refusal("theta", ", ".join(shown(theta, 40) for theta in wrong), FRACTIONS, FitError)

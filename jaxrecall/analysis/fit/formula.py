@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...model.columns import is_parameter
 from ...model.point import FIELDS
 from ...model.values import is_missing
 from ...sweep.grid.expr import parse, tree
@@ -15,7 +16,11 @@ from ...sweep.grid.expr import parse, tree
 SCIENTIFIC = 1e7
 """Numbers from here on are written with a power of ten."""
 
-GREEK = {name: rf"\{name}" for name in ("eta", "gamma", "kappa", "phi")} | {"gamma2": r"\gamma_2"}
+LETTERS = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau phi chi psi omega"
+GREEK = {name: rf"\{name}" for name in LETTERS.split()} | {"gamma2": r"\gamma_2"}
+OTHER = {"embedding_out": r"_{\mathrm{out}}", "noise_tokens": r"_{\mathrm{noise}}"}
+"""Indices of parameters of laws that have the same in another law."""
+
 ESCAPES = {ord(sign): rf"\{sign}" for sign in "&%$#_{}"} | {ord("\\"): r"\textbackslash{}", ord("~"): r"\~{}", ord("^"): r"\^{}"}
 ESCAPES |= {ord(sign): f"${sign}$" for sign in "<>"}
 
@@ -98,11 +103,10 @@ def _call(name: str, arguments: Sequence[ast.expr]) -> Typeset:
 
 
 def in_formula(name: str) -> str:
-    """The symbol of an axis, or its name, within a formula."""
-    symbol = (FIELDS[name].metadata["symbol"] if name in FIELDS else "") or name
-    if name == "theta":
-        return r"\theta"
-    return GREEK.get(symbol) or (symbol if len(symbol) == 1 else rf"\mathrm{{{escaped(symbol)}}}")
+    """The symbol of an axis, of a parameter of a law without the law, or its name, within a formula."""
+    law, _, own = name.partition(".") if is_parameter(name) else ("", "", name)
+    symbol = (FIELDS[name].metadata["symbol"] if name in FIELDS else "") or own
+    return (GREEK.get(symbol) or (symbol if len(symbol) == 1 else rf"\mathrm{{{escaped(symbol)}}}")) + OTHER.get(law, "")
 
 
 def spelled(value: Any) -> str:

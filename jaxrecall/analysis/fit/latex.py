@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...errors import UsageError
-from ...model.columns import UNITS
+from ...model.columns import UNITS, is_parameter
 from ...model.values import is_missing
 from ...sweep.search import OUTCOMES
 from .formula import SCIENTIFIC, escaped, formula, grouped, in_formula, spelled
+from .runs import plain_table
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 DIGITS = 3
@@ -49,6 +50,7 @@ def latex(table: Table, *, caption: str | None = None, label: str | None = None)
         if caption is not None or label is not None:
             raise UsageError("caption, label: got one for two tables; allowed with found.thresholds or found.exponents")
         return f"{latex(table.thresholds)}\n{latex(table.exponents)}"
+    table = plain_table("table", table) if hasattr(table, "reset_index") else table
     columns = [*getattr(table, "columns", ())]
     kind = next((name for name in ("critical", "exponent") if name in columns), None)
     if kind is None or not {"theta", "lo", "hi"} <= {*columns}:
@@ -73,8 +75,7 @@ def _thresholds(table: Table) -> tuple[list[str], list[list[str]], str]:
     theta = "$\\theta$" if "theta" in varying else spelled(table["theta"].iloc[0])
     what = f"{_symbol(along, star=True)}, the {_symbol(along)} at which {escaped(accuracy)} crosses {theta}"
     sentences = [f"{what}, {_intervals(table, 'critical')}."]
-    if fixed := [f"{_symbol(name)} = {spelled(table[name].iloc[0])}" for name in axes if name not in varying]:
-        sentences.append(f"Fixed: {', '.join(fixed)}.")
+    sentences += _fixed({name: table[name].iloc[0] for name in axes if name not in varying}, table, along)
     if any(cell[0].startswith(("$<$", "$>$")) for cell in (row[-1:] for row in rows)):
         sentences.append("A bound is given where the crossing lies outside of the tested values.")
     if "outcome" in table and (ended := list(table["outcome"][table["critical"].isna()].unique())):
@@ -97,6 +98,9 @@ def _exponents(table: Table) -> tuple[list[str], list[list[str]], str]:
     ]
     along, law = str(records[0]["along"]), " ".join(f"${in_formula(axis)}^{{a_{{{in_formula(axis)}}}}}$" for axis in table["axis"].unique())
     sentences = [f"Exponents of the law {_symbol(along, star=True)} $\\propto$ {law}, {_intervals(table, 'exponent')}."]
+    if constants := table.attrs.get("constants"):
+        sentences.append(f"Each value of {' with each of '.join(map(_symbol, constants))} has a constant of its own.")
+    sentences += _fixed({}, table, along)
     if "theta" not in varying:
         sentences.append(f"Accuracy crosses {spelled(records[0]['theta'])} at {_symbol(along, star=True)}.")
     if "regime" not in varying and records[0]["regime"]:
@@ -108,6 +112,13 @@ def _exponents(table: Table) -> tuple[list[str], list[list[str]], str]:
     if any(is_missing(row["exponent"]) for row in records):
         sentences.append("A dash stands where the cells do not determine the exponent.")
     return heads, rows, " ".join(sentences)
+
+
+def _fixed(first: dict[str, Any], table: Table, along: str) -> list[str]:
+    """What all cells share: some axes, and what the table says that is not in its columns."""
+    others = {name: value for name, value in table.attrs.get("fixed", {}).items() if name not in table and name != along}
+    shown = [f"{_symbol(name)} = {spelled(value)}" for name, value in (first | others).items()]
+    return [f"Fixed: {', '.join(shown)}."] if shown else []
 
 
 def _environment(heads: Sequence[str], rows: Sequence[Sequence[str]], caption: str, label: str) -> str:
@@ -180,12 +191,12 @@ def _rounded(value: float, place: int) -> str:
 def _head(name: str, star: bool = False) -> str:
     """The symbol of an axis, with its unit in brackets."""
     unit = UNITS.get(name, "1")
-    return _symbol(name, star) + (f" ({unit})" if unit not in ("1", name) else "")
+    return _symbol(name, star) + (f" ({unit})" if unit not in ("1", "units", name) else "")
 
 
 def _symbol(name: str, star: bool = False) -> str:
     symbol = in_formula(name)
-    return escaped(name) if symbol.startswith(r"\mathrm") and not star else f"${symbol}{'^*' if star else ''}$"
+    return escaped(name) if symbol.startswith(r"\mathrm") and not (star or is_parameter(name)) else f"${symbol}{'^*' if star else ''}$"
 
 
 def _intervals(table: Table, of: str) -> str:

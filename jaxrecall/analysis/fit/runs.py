@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import FitError, UsageError, as_list, shown
+from ...errors import FitError, UsageError, as_list, expect, shown
 from ...model.columns import EXTRA_COLUMNS, is_parameter
 from ...model.point import FIELDS
 from ...sweep.files import is_folder
@@ -40,6 +40,25 @@ STEP_HELP = "rows of runs that train on: last (the last step of each point), all
 
 TYPES: dict[str, tuple[Any, str]] = {"str": (str, "text"), "bool": ((bool, np.bool_), "true, false")}
 """Types of fields that are no numbers, and what to call their values."""
+
+
+def plain_table(argument: str, frame: Any) -> Table:
+    """The table without an index, whose levels are columns, and with numbers
+    in place of categories and objects; raises FitError for what is no table.
+    """
+    import pandas as pd
+
+    expect(argument, frame, pd.DataFrame, "a table as jaxrecall.load and jaxrecall.run return it", FitError)
+    index = {name: frame.index.get_level_values(i) for i, name in enumerate(frame.index.names) if name is not None}
+    frame = frame.reset_index(drop=True)
+    for i, name in enumerate(name for name in index if name not in frame):
+        frame.insert(i, name, index[name])
+    loose = frame.dtypes.astype(str).str.contains("^object|^category|^dictionary") & frame.columns.is_unique
+    frame = frame.astype(dict.fromkeys(frame.columns[loose], object))
+    for name in frame.columns[loose]:
+        if pd.api.types.infer_dtype(frame[name]) in ("integer", "floating", "mixed-integer-float", "decimal"):
+            frame[name] = pd.to_numeric(frame[name])
+    return frame
 
 
 def read(path: Path, *others: Path) -> tuple[Table, list[str]]:
@@ -69,7 +88,7 @@ def read(path: Path, *others: Path) -> tuple[Table, list[str]]:
     if isinstance(axes, list) and all(isinstance(name, str) for name in axes):
         frame.attrs["axes"] = axes
     frame.attrs |= {name: text for name, text in texts.items() if isinstance(text, str)}
-    return frame, []
+    return plain_table("table", frame), []
 
 
 def at_steps(frame: Table, step: Steps) -> Table:

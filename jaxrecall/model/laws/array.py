@@ -21,9 +21,11 @@ the float32 numbers, so the format of the file does not matter either. Other pro
 are sent the content.
 
 Files are read without running anything that they hold, and sizes are checked before
-anything is read. A .safetensors file is 8 bytes with the length of its header, the
+anything is read, of text those that its first line gives. A .safetensors file is 8 bytes with the length of its header, the
 header as JSON, which gives type, shape and place of each tensor, and the numbers
-themselves: https://github.com/huggingface/safetensors#format.
+themselves: https://github.com/huggingface/safetensors#format. Its index, where a model
+has several, is JSON whose "weight_map" gives the file of each tensor. Word vectors as
+text have a word and its D numbers on each line, after a first line "R D" or none.
 """
 
 from __future__ import annotations
@@ -34,12 +36,14 @@ import math
 import os
 import re
 import sys
+import warnings
 import zipfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -75,7 +79,7 @@ HASH = re.compile(r"(.*)#([0-9a-f]{16})", re.DOTALL)
 class Array(EmbeddingLaw):
     reads_file = True
     on_host = True
-    path: str = parameter("", "a .npy, .npz or .safetensors file of R rows and D columns")
+    path: str = parameter("", "a .npy, .npz, .safetensors, .txt or .vec file of R rows and D columns, or the index of .safetensors files")
     tensor: str = parameter("", "name of the matrix in a file that holds more than one")
     mean: float = parameter(0.0, "part of the mean row that is kept; 0 centres the rows", low=0.0, high=1.0)
 
@@ -152,7 +156,7 @@ def _place(path: str) -> Path:
 
 def _hash_of(path: Path, tensor: str) -> str:
     """The hash of the content of a file, which is among `contents` from then on; raises ValueError."""
-    version: tuple[int, ...] = ()
+    path, version = shard(path, tensor), ()
     with suppress(OSError):
         about = path.stat()
         version = about.st_mtime_ns, about.st_size, about.st_ino
@@ -215,7 +219,9 @@ def with_hashes(data: Any) -> Any:
     return data
 
 
-SUFFIXES = (".npy", ".npz", ".safetensors")
+INDEX = ".safetensors.index.json"
+
+SUFFIXES = (".npy", ".npz", ".safetensors", ".txt", ".vec", INDEX)
 
 MAX_NUMBERS = 2**29
 """Numbers of a matrix, 2 GiB in float32."""
@@ -223,7 +229,10 @@ MAX_NUMBERS = 2**29
 MAX_HEADER = 100 * 10**6
 """Bytes of the header of a .safetensors file, as the format has it."""
 
-DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+LEAST = float(np.finfo(np.float32).tiny)
+"""The largest number of a matrix is at least this; smaller ones have few digits in float32, or none."""
+
+DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "V2"}
 
 
 def read(path: Path, name: str = "") -> np.ndarray:
@@ -236,20 +245,43 @@ def read(path: Path, name: str = "") -> np.ndarray:
     Raises:
         ValueError: what is wrong with the file, and what is allowed.
     """
-    if path.suffix not in SUFFIXES:
+    if not path.name.endswith(SUFFIXES):
         raise ValueError(f"a file with the suffix {path.suffix!r}; allowed: {', '.join(SUFFIXES)}")
+    with _reading(path):
+        if path.suffix in (".txt", ".vec"):
+            return _checked(_text(path))
+        return _checked((_safetensors if path.suffix == ".safetensors" else _numpy)(path, name))
+
+
+def shard(path: Path, name: str) -> Path:
+    """The file that holds a tensor: of an index that which it
+    names, beside it; else `path` itself. Raises ValueError.
+    """
+    if not path.name.endswith(INDEX):
+        return path
+    with _reading(path), path.open("rb") as file:
+        places = dict(json.loads(file.read(MAX_HEADER))["weight_map"])
+        return path.with_name(places[_chosen(places, name)])
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Turns whatever goes wrong with a file into a ValueError that says what is allowed."""
     try:
-        found = (_safetensors if path.suffix == ".safetensors" else _numpy)(path, name)
+        yield
     except FileNotFoundError:
         raise ValueError(f"no such file as {path.absolute()}; allowed: a file that is there") from None
-    except (OSError, EOFError, KeyError, TypeError, RecursionError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, LookupError, TypeError, ValueError, RecursionError, zipfile.BadZipFile) as error:
+        if "; allowed: " in str(error):
+            raise
         raise ValueError(f"a file that cannot be read ({in_one_line(error)}); allowed: {path.suffix} files") from None
-    return _checked(found)
 
 
 def _checked(found: np.ndarray) -> np.ndarray:
     """The matrix as float32 in the order of its rows; raises ValueError."""
     _check_shape(found.shape)
+    if found.dtype == "V2":  # what NumPy makes of bfloat16, the upper half of float32
+        found = (found.view("<u2").astype("<u4") << 16).view("<f4")
     if found.dtype.kind not in "fiu":
         raise ValueError(f"numbers of type {found.dtype}; allowed: floats or whole numbers")
     with np.errstate(over="ignore"):
@@ -257,6 +289,8 @@ def _checked(found: np.ndarray) -> np.ndarray:
     if not np.isfinite(matrix).all():
         bad = np.argwhere(~np.isfinite(matrix))[0]
         raise ValueError(f"{found[tuple(bad)]} in row {bad[0]}, column {bad[1]}; allowed: finite float32 numbers")
+    if max(matrix.max(), -matrix.min()) < LEAST and (most := max(float(found.max()), -float(found.min()))):
+        raise ValueError(f"numbers of at most {most:.2g}, too small for float32; allowed: from {LEAST:.2g}, so multiply all by one number")
     return matrix
 
 
@@ -268,20 +302,46 @@ def _check_shape(shape: tuple[int, ...]) -> None:
 
 
 def _numpy(path: Path, name: str) -> np.ndarray:
+    writer = "numpy.save" if path.suffix == ".npy" else "numpy.savez"
     try:
         found = np.load(path, mmap_mode="r", allow_pickle=False)
         if isinstance(found, np.ndarray):
             return found
         with found:
-            chosen = _chosen(found.files, name)
+            chosen = _chosen(found.files if name else [key for key in found.files if _is_matrix(found.zip, key)], name)
             if found.zip.getinfo(f"{chosen}.npy").file_size > 8 * MAX_NUMBERS + 2**16:
                 raise ValueError(f"an array {chosen} of more than {MAX_NUMBERS} numbers; allowed: up to {MAX_NUMBERS}")
             return found[chosen]
     except ValueError as error:  # no array, one of objects, or one that ends too early
-        if "allowed: " in str(error):
+        if "; allowed: " in str(error):
             raise
-        writer = "numpy.save" if path.suffix == ".npy" else "numpy.savez"
-        raise ValueError(f"a file that holds no array of numbers ({in_one_line(error)}); allowed: what {writer} writes") from None
+        why = "but another format or objects" if "bject" in str(error) else in_one_line(error)  # numpy advises to run what those say
+        raise ValueError(f"a file that holds no array of numbers ({why}); allowed: what {writer} writes") from None
+
+
+def _is_matrix(archive: zipfile.ZipFile, key: str) -> bool:
+    """Whether an array of a .npz file has two dimensions and holds numbers, by its header alone."""
+    with archive.open(f"{key}.npy") as file:
+        first = np.lib.format.read_magic(file) == (1, 0)
+        shape, _, kind = (np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0)(file)
+    return len(shape) == 2 and kind.kind in "fiuV"
+
+
+def _text(path: Path) -> np.ndarray:
+    """The numbers of word vectors as text. A word may hold
+    spaces: the last D fields of a line are its numbers.
+    """
+    with path.open("rb") as file, warnings.catch_warnings(action="ignore"):  # that of no rows, which is refused below
+        first = file.readline().split()
+        R, D = map(int, first) if len(first) == 2 and all(map(bytes.isdigit, first)) else (None, len(first) - 1)
+        if R is None and (D < 1 or re.fullmatch(rb"[-+]?\d*\.?\d+(?:[eE][-+]?\d+)?", first[0])):
+            raise ValueError(f"a first line {b' '.join(first)[:40]!r}; allowed: a word and its numbers, or R and D before such lines")
+        _check_shape((1 if R is None else R, D))
+        lines = file if R else chain([b" ".join(first)], file)
+        found = np.loadtxt(lines, usecols=range(-D, 0), comments=None, ndmin=2, encoding="latin1")
+    if R not in (None, len(found)):
+        raise ValueError(f"{len(found)} rows where its first line says {R}; allowed: a whole file")
+    return found
 
 
 def _safetensors(path: Path, name: str) -> np.ndarray:
@@ -304,9 +364,7 @@ def _safetensors(path: Path, name: str) -> np.ndarray:
     kind = np.dtype(DTYPES[chosen["dtype"]])
     if not 0 <= start <= end <= size - 8 - length or end - start != math.prod(shape) * kind.itemsize:
         raise ValueError(f"a tensor {shape} at bytes {start} to {end} of {size - 8 - length}; allowed: a whole file")
-    numbers = np.memmap(path, kind, "r", 8 + length + start, shape)
-    # bfloat16 is the upper half of float32
-    return (numbers.astype("<u4") << 16).view("<f4") if chosen["dtype"] == "BF16" else numbers
+    return np.memmap(path, kind, "r", 8 + length + start, shape)
 
 
 def _chosen(names: Collection[str], name: str) -> str:

@@ -57,7 +57,9 @@ class Checker:
         self.mistakes: list[tuple[Location, str]] = []
 
     def read(self, value: Any, schema: Schema, at: Location = ()) -> Any:
-        """The value, with the defaults of keys that are not given; WRONG if it is not allowed."""
+        """The value, with the defaults of keys that are not given; WRONG
+        if it is not allowed. A schema with nothing but a description allows anything.
+        """
         n_before = len(self.mistakes)
         convert = self.convert.get(schema.get("$ref", "").removeprefix(_REFERENCE))
         schema = self._definition(schema)
@@ -68,7 +70,7 @@ class Checker:
                 value = self._list(value, schema, at)
             elif "type" not in schema and "anyOf" in schema:
                 value = self.read(value, self._alternative(value, schema["anyOf"]), at)
-            elif not convert:
+            elif not convert and schema.keys() - {"description"}:
                 value = _scalar(value, schema)
             return convert(value) if convert and len(self.mistakes) == n_before else value
         except ValueError as error:

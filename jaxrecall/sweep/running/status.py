@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import time
 from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
@@ -48,6 +49,8 @@ def survey(*folders: str | Path) -> dict[str, Any]:
     done = [row for run, row in mine.items() if run in runs]
     todo = len(runs) - len(done)
     failures, no_record = _failures(stores, mine.keys())
+    for failure in failures:
+        failure["repeat"] = _resuming(failure["repeat"], Path(failure["path"]).parents[1], grid)["command"]
     return {
         "folder": ", ".join(str(store.folder) for store in stores),
         "grid": grid.name if grid else None,
@@ -66,8 +69,22 @@ def survey(*folders: str | Path) -> dict[str, Any]:
         "bytes": sum(stat.st_size for _, stat in _stats(*(store.folder for store in stores))),
         "seconds": sum(seconds for _, seconds, _ in done if seconds is not None and 0 <= seconds <= MAX_SECONDS),
         "newest_part_age": _newest_part_age(stores),
-        "command": manifest.get("command") if todo else None,
+        **_resuming(manifest.get("command") if todo else None, stores[0].folder, grid),
     }
+
+
+def _resuming(command: Any, folder: Path, grid: Grid | None) -> dict[str, Any]:
+    """The command that resumes the sweep of a grid into this folder, and
+    the other folder that the sweep wrote to, if the folder was moved or copied.
+    """
+    text = command if isinstance(command, str) else ""
+    text += f" --out results/{grid and grid.name}" * (" --grid" in text and " --out" not in text)
+    given = re.search(r"(?:( --out[ =])|, out=)('[^']*'|[^\s)]+)", text)
+    old, places = os.path.normpath(given[2].strip("'") if given else ""), (os.path.abspath(folder), os.path.realpath(folder))
+    if not given or os.path.realpath(old) in places or any(place.endswith(f"/{old}") for place in places):
+        return {"command": command, "moved_from": None}
+    now = shlex.quote(str(folder)) if given[1] else repr(str(folder))
+    return {"command": text[: given.start(2)] + now + text[given.end(2) :], "moved_from": old}
 
 
 def _results(folder: str | Path) -> Store:
