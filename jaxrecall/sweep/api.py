@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -24,7 +24,7 @@ from .running.job import Job, carry_out, prepare
 from .running.options import MAX_WORKERS, WORKERS, Engine
 from .running.progress import Progress, display
 from .running.recorder import Outcome
-from .simulators import RecallSimulator, Simulator, add_to_path
+from .simulators import Simulator, add_to_path, not_finite
 from .store import MemoryStore, Store
 from .store.load import frame_of, n_runs_in
 
@@ -104,20 +104,9 @@ def run(
     n_runs = len(job.runs) if job else expanded.n_runs
     if problem := _problem(rows, n_runs, outcome, interrupted, store):
         raise problem
-    for message in _nonfinite(rows, expanded.simulator):
+    for message in not_finite(rows, expanded.simulator):
         warnings.warn(message, UserWarning, stacklevel=2)
     return rows
-
-
-def _nonfinite(rows: pd.DataFrame, simulator: RecallSimulator | Simulator) -> Iterator[str]:
-    """What is not finite: metrics of rows, or single columns of a simulator of the user's."""
-    own = simulator.own_columns if isinstance(simulator, Simulator) else ()
-    if nonfinite := list(rows["status"]).count("nonfinite"):
-        why = f"{simulator.accuracy} is not finite, and null" if own else "a number overflowed, and their metrics are null"
-        yield f"{nonfinite} of {len(rows)} rows have the status nonfinite: {why}"
-    for name in own:
-        if name != simulator.accuracy and (missing := list(rows[name].isna()).count(True)):
-            yield f"{name}: absent or not finite in {missing} of {len(rows)} rows, where it is null"
 
 
 def _problem(rows: pd.DataFrame, n_runs: int, outcome: Outcome, interrupted: bool, store: Store) -> Interrupted | RunFailed | None:

@@ -9,7 +9,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, make_dataclass
 from dataclasses import fields as declared_fields
 from functools import cached_property
@@ -238,7 +238,7 @@ def _problems(fn: Any, fields: Any, columns: Any, accuracy: Any, version: Any, s
     for name, of in fields.items():
         if not isinstance(of, tuple) or len(of) != 5 or of[0] not in TYPES or of[4] not in ("static", "traced"):
             lines.append(f'fields.{name}: got {shown(of)}; allowed: (type, default, low, high, "static" or "traced"), {types}')
-        elif of[0] is str and (of[4] != "static" or not isinstance(of[2], (tuple, list))):
+        elif of[0] is str and (of[4] != "static" or not isinstance(of[2], (tuple, list)) or not all(isinstance(one, str) for one in of[2])):
             lines.append(f"fields.{name}: got {shown(of)}; allowed: a text is static, and has its allowed values in place of low")
         else:
             lines += _wrong_limits(name, *of)
@@ -377,6 +377,18 @@ def named(name: str) -> Simulator:
 def add_to_path(folders: Iterable[str]) -> None:
     """Makes modules in the folders importable, after everything that is importable already."""
     sys.path += [folder for folder in folders if folder not in sys.path]
+
+
+def not_finite(rows: Any, simulator: RecallSimulator | Simulator) -> Iterator[str]:
+    """Lines about rows without finite metrics, or without
+    a number in single columns of a user's simulator."""
+    own = simulator.own_columns if isinstance(simulator, Simulator) else ()
+    if nonfinite := list(rows["status"]).count("nonfinite"):
+        why = f"{simulator.accuracy} is not finite, and null" if own else "a number overflowed, and their metrics are null"
+        yield f"{nonfinite} of {len(rows)} rows have the status nonfinite: {why}"
+    for name in own:
+        if name != simulator.accuracy and (missing := list(rows[name].isna()).count(True)):
+            yield f"{name}: absent or not finite in {missing} of {len(rows)} rows, where it is null"
 
 
 def limited_by_kappa(rows: Any, axes: Iterable[str], along: str = "N") -> str:

@@ -356,3 +356,28 @@ def test_a_machine_that_never_compiled_expects_compiling_to_take_long():
     to_get = fresh.seconds_to_get(cautious.shapes[0])
     assert cautious.shapes == usual.shapes
     assert cautious.seconds - usual.seconds == pytest.approx((CAUTION - 1) * to_get)
+
+
+BATCH = (
+    "import jax.numpy as jnp, jaxrecall\nfields = {'N': (int, None, 1, 100, 'traced')}\n"
+    "columns = {'a': (float, ''), 'time': (float, '')}\n"
+    "simulator = jaxrecall.Simulator(lambda p, k: {'a': 0.5, 'time': jnp.where(p.N == 2, jnp.inf, 1.0)}, fields, columns, accuracy='a')\n"
+)
+
+
+def test_the_command_line_names_columns_without_a_number(capsys):
+    Path("batch.py").write_text(BATCH)
+    Path("grid.yaml").write_text("simulator: batch:simulator\nseeds: 2\nblocks: [{axes: {N: [1, 2]}}]\n")
+    assert main(["--grid", "grid.yaml", "--out", "out"]) == 0
+    assert "warning: time: absent or not finite in 2 of 4 rows, where it is null" in capsys.readouterr().out
+
+
+@pytest.mark.system  # starts processes
+def test_tasks_of_an_array_are_counted_by_the_version_and_the_accuracy_of_the_simulator(capsys):
+    Path("arrayed.py").write_text(BATCH)
+    Path("grid.yaml").write_text("simulator: arrayed:simulator\nseeds: 2\nblocks: [{axes: {N: [1, 2]}}]\n")
+    local = ["--engine", "slurm", "--slurm-executor", "local", "--workers", "2"]
+    assert main(["--grid", "grid.yaml", "--out", "out", *local]) == 0
+    told = capsys.readouterr()
+    assert "4/4 runs" in told.err
+    assert "(4 runs of this grid" in told.out
