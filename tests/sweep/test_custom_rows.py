@@ -4,6 +4,9 @@ import itertools
 import json
 import math
 import re
+import subprocess
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import jax
@@ -373,11 +376,12 @@ def test_the_command_line_names_columns_without_a_number(capsys):
 
 
 @pytest.mark.system  # starts processes
-def test_tasks_of_an_array_are_counted_by_the_version_and_the_accuracy_of_the_simulator(capsys):
+@pytest.mark.skipif(find_spec("submitit") is None, reason="needs submitit: pip install '.[slurm]'")
+def test_tasks_of_an_array_are_counted_by_the_version_and_the_accuracy_of_the_simulator():
     Path("arrayed.py").write_text(BATCH)
     Path("grid.yaml").write_text("simulator: arrayed:simulator\nseeds: 2\nblocks: [{axes: {N: [1, 2]}}]\n")
     local = ["--engine", "slurm", "--slurm-executor", "local", "--workers", "2"]
-    assert main(["--grid", "grid.yaml", "--out", "out", *local]) == 0
-    told = capsys.readouterr()
-    assert "4/4 runs" in told.err
-    assert "(4 runs of this grid" in told.out
+    call = [sys.executable, "-m", "jaxrecall.sweep", "--grid", "grid.yaml", "--out", "out", *local]
+    done = subprocess.run(call, capture_output=True, text=True, check=True)
+    assert "4/4 runs" in done.stderr
+    assert "(4 runs of this grid" in done.stdout
