@@ -55,8 +55,13 @@ class Program(NamedTuple):
     @property
     def reserved_bytes(self) -> int:
         """Memory on each device that the compiler reserves for a batch."""
-        memory = self.run.memory_analysis()
-        return memory.temp_size_in_bytes + memory.argument_size_in_bytes + memory.output_size_in_bytes
+        return reserved_bytes(self.run)
+
+
+def reserved_bytes(executable: Any) -> int:
+    """Memory on each device that the compiler reserves for a call; 0 where it does not say."""
+    memory = executable.memory_analysis()
+    return memory.temp_size_in_bytes + memory.argument_size_in_bytes + memory.output_size_in_bytes if memory else 0
 
 
 def on_cpu() -> bool:

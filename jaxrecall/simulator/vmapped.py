@@ -14,11 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from .compiler import MAX_PROGRAMS, OutOfMemory, memory_errors
-from .program import start
+from .program import reserved_bytes, start
 
 __all__ = ["MAX_PROGRAMS", "OutOfMemory", "called", "compiled", "provenance", "start"]
 
-DTYPES = {"int": np.int32, "float": np.float32, "bool": np.bool_}
+DTYPES = {"int": np.int64, "float": np.float64, "bool": np.bool_}
+"""Of 32 bits unless jax_enable_x64 is on."""
 
 Words = Sequence[tuple[int, int, int]]
 """Root seed, seed and stream of each run, below 2^32."""
@@ -29,7 +30,7 @@ def run_key(words: jax.Array) -> jax.Array:
     runs with this root seed and seed, where streams are common.
     """
     root, seed, stream = words
-    common = jax.random.fold_in(jax.random.key(root), seed)
+    common = jax.random.fold_in(jax.random.key(root, impl="threefry2x32"), seed)
     return jnp.where(stream == 0, common, jax.random.fold_in(common, stream))
 
 
@@ -37,12 +38,13 @@ def arguments(traced: Mapping[str, tuple[str, Sequence[Any]]], words: Words) -> 
     """The traced fields of runs and their words as arrays, leading
     axis n; `traced` has the type and the values of each field.
     """
-    return {name: np.array(values, DTYPES[kind]) for name, (kind, values) in traced.items()}, np.array(words, np.uint32)
+    types = {kind: jax.dtypes.canonicalize_dtype(dtype) for kind, dtype in DTYPES.items()}
+    return {name: np.array(values, types[kind]) for name, (kind, values) in traced.items()}, np.array(words, np.uint32)
 
 
-def compiled(fn: Callable[..., Any], static: Mapping[str, Any], columns: Sequence[str], given: Any, precision: str) -> Any:
-    """The compiled function of arguments such as `given`,
-    which returns the columns of n runs by name, each (n,).
+def compiled(fn: Callable[..., Any], static: Mapping[str, Any], columns: Sequence[str], given: Any, precision: str, limit: int) -> Any:
+    """The compiled function of arguments such as `given`, which returns
+    the columns of n runs by name, each (n,) or (n, steps).
 
     Args:
         fn: a function of one point and its key.
@@ -50,14 +52,21 @@ def compiled(fn: Callable[..., Any], static: Mapping[str, Any], columns: Sequenc
         columns: the names that `fn` returns.
         given: what `arguments` returned for n runs.
         precision: of matrix products, as JAX names it.
+        limit: bytes that the program may take.
+
+    Raises:
+        OutOfMemory: if it takes more.
     """
 
     def one(traced: dict[str, jax.Array], words: jax.Array) -> dict[str, jax.Array]:
         found = checked(fn(SimpleNamespace(**static, **traced), run_key(words)), columns)
-        return {name: jnp.asarray(value) for name, value in found.items()}
+        return {name: jnp.asarray(jnp.nan if value is None else value) for name, value in found.items()}
 
     with jax.default_matmul_precision(precision), memory_errors():
         program = jax.jit(jax.vmap(one)).lower(*given).compile()
+    if (need := reserved_bytes(program)) > limit:
+        needs, allowed = (f"{size / 2**20:.3g} MiB" for size in (need, limit))
+        raise OutOfMemory(f"{len(given[1])} vmapped at a time need {needs} of memory; allowed: {allowed} (limits.max_bytes)")
     return functools.partial(_fetched, program)
 
 
@@ -73,12 +82,10 @@ def called(fn: Callable[..., Any], point: Any, columns: Sequence[str], words: tu
 
 
 def checked(found: Any, columns: Sequence[str]) -> dict[str, Any]:
-    """What a function returned, if it is one value for each column; raises ValueError."""
+    """What a function returned, if it has the columns; raises ValueError."""
     if not isinstance(found, Mapping) or set(found) != set(columns):
         got = f"the columns {', '.join(map(str, found))}" if isinstance(found, Mapping) else type(found).__name__
         raise ValueError(f"the simulator returned {got}; allowed: a dict with the columns {', '.join(columns)}")
-    if wrong := [name for name in columns if np.shape(found[name])]:
-        raise ValueError(f"the simulator returned {wrong[0]} of shape {np.shape(found[wrong[0]])}; allowed: one number")
     return dict(found)
 
 

@@ -28,7 +28,7 @@ from .running.job import Job, carry_out, interrupted, prepare
 from .running.options import Engine, add_options, chosen
 from .running.progress import Events, Progress, counter, display
 from .search import OUTCOMES
-from .simulators import limited_by_kappa
+from .simulators import limited_by_kappa, not_finite
 from .store.load import load
 
 WIDEST = 40
@@ -162,6 +162,8 @@ def _picture(job: Job, events: Events | None) -> None:
     for i, row in enumerate(rows or ()):
         if row["warning"]:
             print(f"warning, {i}: {row['warning']}")
+    for line in not_finite(mine, job.grid.simulator):
+        print(f"\nwarning: {line}")
     if line := limited_by_kappa(mine, axes, job.search.axis if job.search else "N"):
         print(f"\nwarning: {line}")
     print(f"\ntable:   {job.store.folder} ({len(mine)} runs of this grid; jaxrecall.load({str(job.store.folder)!r}))")

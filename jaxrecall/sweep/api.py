@@ -25,7 +25,7 @@ from .running.job import Job, carry_out, prepare
 from .running.options import MAX_WORKERS, WORKERS, Engine
 from .running.progress import Progress, display
 from .running.recorder import Outcome
-from .simulators import Simulator, add_to_path
+from .simulators import Simulator, add_to_path, not_finite
 from .store import MemoryStore, Store
 from .store.load import frame_of, n_runs_in
 
@@ -105,8 +105,7 @@ def run(
     n_runs = len(job.runs) if job else expanded.n_runs
     if problem := _problem(rows, n_runs, outcome, interrupted, store):
         raise problem
-    if nonfinite := list(rows["status"]).count("nonfinite"):
-        message = f"{nonfinite} of {len(rows)} rows have the status nonfinite: a number overflowed, and their metrics are null"
+    for message in not_finite(rows, expanded.simulator):
         warnings.warn(message, UserWarning, stacklevel=2)
     return rows
 

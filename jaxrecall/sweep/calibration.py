@@ -14,7 +14,7 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.metadata import version
@@ -94,6 +94,9 @@ def add_times(to: dict[Shape, tuple[Amounts, float]], new: Measured) -> None:
         to[shape] = before + amounts, so_far + seconds
 
 
+CAUTION = 2.0
+"""How much longer than by default a machine may take to compile on which nothing was ever compiled."""
+
 REMEMBERED = 64
 """Programs whose times are kept: those that were measured last."""
 
@@ -125,6 +128,10 @@ class Calibration:
         if not isinstance(shape, Shape):
             return 0.0
         return self.rates.load_seconds if shape in self.programs else self.rates.compile_seconds * _compile_share(shape)
+
+    def compilation(self, programs: Iterable[Any]) -> float:
+        """Seconds to get programs, for an estimate: cautious where none was ever compiled."""
+        return sum(map(self.seconds_to_get, programs)) * (1.0 if self.programs else CAUTION)
 
     def after(self, measured: Measured, compiled: Mapping[Shape, float | None]) -> Calibration:
         """With the times of programs, and the seconds that each took to compile, None

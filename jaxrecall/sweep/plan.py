@@ -113,8 +113,8 @@ class Plan:
                 "points": len({run.point.point_id for c in chunks for run in c.runs}),
                 "runs": sum(len(c.runs) for c in chunks),
                 "chunks": len(chunks),
-                "est_seconds": sum(c.seconds for c in chunks),
-                "est_peak_bytes": peak_bytes(shape),
+                "est_seconds": None if self.simulator else sum(c.seconds for c in chunks),
+                "est_peak_bytes": None if self.simulator else peak_bytes(shape),
             }
             for shape, chunks in by_shape.items()
         ]
@@ -185,9 +185,9 @@ def _estimated(groups: dict[Shape, list[Member]], known: Calibration) -> tuple[t
     chunks = tuple(chunk for shape in sorted(groups) for chunk in _chunks(shape, groups[shape], known))
     asked = {shape: _work(group) for shape, group in groups.items()}
     fallbacks = {shape.fallback: asked[shape] for shape in groups if shape.fallback}
-    seconds = sum(chunk.seconds for chunk in chunks) + sum(map(known.seconds_to_get, groups))
+    seconds = sum(chunk.seconds for chunk in chunks) + known.compilation(groups)
     again = sum(known.rates.on_all_cores(operations(shape, of)) for shape, of in fallbacks.items())
-    again += sum(map(known.seconds_to_get, fallbacks.keys() - groups.keys()))
+    again += known.compilation(fallbacks.keys() - groups.keys())
     flops = sum(operations(shape, of).flops for shape, of in asked.items())
     return chunks, flops, seconds, seconds + again
 

@@ -233,7 +233,12 @@ class Rounds:
         return self._plan(runs, program=self._program, batch=batch)
 
     def programs(self) -> list[dict[str, Any]]:
-        """The programs, before any run: what a guess says of their runs is left out."""
+        """The programs, before any run: what a guess says of their runs is left out. Of a
+        user's simulator all that its levels could need."""
+        if isinstance(self.simulator, Simulator):
+            static = {name for name, f in self.simulator.fields.items() if f.metadata["kind"] == "static"}
+            points = (point for cell in self.cells for point in (cell.points.values() if cell.following & static else [cell.point]))
+            return [{"bucket": str(program)} for program in sorted({point.program for point in points})]
         guessed = ("runs", "chunks", "est_seconds")
         return [{key: value for key, value in entry.items() if key not in guessed} for entry in self.guess.describe()]
 
@@ -264,7 +269,7 @@ class Rounds:
             seconds += known.rates.on_all_cores(amounts)
             flops += amounts.flops
             programs |= {program, program.fallback or program}
-        return seconds + sum(map(known.seconds_to_get, programs)), flops
+        return seconds + known.compilation(programs), flops
 
     def __str__(self) -> str:
         theta = ", ".join(f"{theta:g}" for theta in self.search.theta)
@@ -304,6 +309,6 @@ class Rounds:
             "outcome": outcome,
             "seeds": found.n_seeds if found else len({seed for _, seed in search.accuracy}),
             "runs": len(search.accuracy),
-            "samples": sum(getattr(cell.points[level], "N", level) for level, _ in search.completed),
+            "samples": sum(cell.points[level].N for level, _ in search.completed) if "N" in self.simulator.fields else None,
             "warning": cell.warning,
         }

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing.pool import AsyncResult, ThreadPool
 from typing import Any, Literal, overload
 
+import numpy as np
 from threadpoolctl import threadpool_limits
 
 from ..errors import MAX_LIST, PointError, Problem, as_list, expect
@@ -19,7 +20,8 @@ from ..simulator.shape import Shape
 from .calibration import add_times, cores
 from .cost import Amounts, Work, memory_limit, operations, peak_bytes, work
 from .plan import Chunk, Plan
-from .running.progress import Failure, Remarks, Traces, duration
+from .running.progress import Failure, Remarks, Rows, Traces, duration
+from .simulators import x64
 
 WIDTH = 8
 """Runs of a simulator of a user that are vmapped together; fewer are filled up, so that
@@ -181,30 +183,40 @@ class CustomRunner:
         self.precision, self.own_columns = plan.settings.precision, plan.simulator.own_columns
         self.measured: dict[Any, Any] = {}
         self.compiled: dict[Any, float | None] = {}
-        self.width = WIDTH if self.simulator.jit else 1
+        self.widths: dict[Any, int] = {}
+        """Of each program, where memory is short."""
+
         self.programs: dict[tuple[Any, int], Any] = {}
 
     def rows(self, chunk: Chunk) -> Iterator[tuple[list[Run], Traces | Failure]]:
         """Runs of the chunk and their rows, or how they failed; an exception while a
         program is made is raised.
 
-        Where memory runs out, the batches are halved.
+        Where a program needs more memory than there is, or than it may take, the batches
+        are halved.
         """
         left = list(chunk.runs)
         while left:
-            runs = left[: self.width]
+            width = self._width(chunk.shape)
+            runs = left[:width]
             try:
-                found = self._rows(chunk.shape, runs)
-            except self.vmapped.OutOfMemory:
-                if self.width == 1:
-                    raise
-                before, self.width = self.width, self.width // 2
-                self.remarks.message(f"program {chunk.shape}: out of memory with {before} runs; continuing with {self.width}")
+                found = self._found(chunk.shape, runs)
+            except self.vmapped.OutOfMemory as error:
+                if width == 1:
+                    yield left, Failure.of(error)
+                    return
+                self.widths[chunk.shape] = width // 2
+                self.remarks.message(f"program {chunk.shape}: {str(error).splitlines()[0]}; continuing with {width // 2}")
             else:
-                yield runs, found
+                yield from found
                 del left[: len(runs)]
 
-    def _rows(self, program: Any, runs: list[Run]) -> Traces | Failure:
+    def _width(self, program: Any) -> int:
+        """Runs at a time."""
+        return self.widths.get(program, WIDTH) if self.simulator.jit else 1
+
+    def _found(self, program: Any, runs: list[Run]) -> list[tuple[list[Run], Traces | Failure]]:
+        """The runs with their rows, then those that failed, together where for the same reason."""
         compiled = self._compiled(program, runs) if self.simulator.jit else None
         start = time.perf_counter()
         try:
@@ -214,25 +226,34 @@ class CustomRunner:
             else:
                 fn, columns = self.simulator.fn, list(self.own_columns)
                 numbers = [self.vmapped.called(fn, run.point, columns, _words(run), self.precision) for run in runs]
-            seconds = (time.perf_counter() - start) / len(runs)
-            return [[self._row(run, of_run, seconds)] for run, of_run in zip(runs, numbers, strict=True)]
         except self.vmapped.OutOfMemory:
             raise
         except Exception as error:  # of the user's function
-            return Failure.of(error)
+            return [(runs, Failure.of(error))]
+        seconds = (time.perf_counter() - start) / len(runs)
+        done: list[Run] = []
+        traces: list[Rows] = []
+        failed: dict[str, tuple[list[Run], Failure]] = {}
+        for run, of_run in zip(runs, numbers, strict=True):
+            try:
+                traces.append(self._trace(run, of_run, seconds))
+                done.append(run)
+            except Exception as error:  # of a value that a user's function returned
+                failed.setdefault(str(error), ([], Failure.of(error)))[0].append(run)
+        return [*([(done, traces)] if done else []), *failed.values()]
 
     def _arguments(self, runs: list[Run]) -> Any:
         """What a program takes for these runs; the last one
         is repeated where they are fewer than are vmapped.
         """
-        padded = runs + [runs[-1]] * (self.width - len(runs))
+        padded = runs + [runs[-1]] * (self._width(self.simulator.program(runs[0].point)) - len(runs))
         traced = {name: str(f.type) for name, f in self.simulator.fields.items() if f.metadata["kind"] == "traced"}
         values = {name: (kind, [getattr(run.point, name) for run in padded]) for name, kind in traced.items()}
         return self.vmapped.arguments(values, [_words(run) for run in padded])
 
     def _compiled(self, program: Any, runs: list[Run]) -> Callable[..., Any]:
         """The program for as many runs as are vmapped."""
-        key = program, self.width
+        key = program, self._width(program)
         found = self.programs.pop(key, None)
         if found is None:
             self.remarks.compiling(str(program))
@@ -240,27 +261,31 @@ class CustomRunner:
             fn, static, columns = self.simulator.fn, dict(program.static), list(self.own_columns)
             if len(self.programs) == self.vmapped.MAX_PROGRAMS:
                 del self.programs[next(iter(self.programs))]
-            found = self.vmapped.compiled(fn, static, columns, self._arguments(runs), self.precision)
+            found = self.vmapped.compiled(fn, static, columns, self._arguments(runs), self.precision, self.plan.limit)
             self.remarks.compiled(str(program), time.perf_counter() - start)
         self.programs[key] = found  # the one used last stands last
         return found
 
-    def _row(self, run: Run, found: dict[str, Any], seconds: float) -> dict[str, Any]:
-        numbers = {name: _as_column(name, kind, found[name]) for name, (kind, _) in self.own_columns.items()}
-        finite = None not in numbers.values()
-        return {
-            **run.id._asdict(),
-            **run.point.as_given(),
-            **(numbers if finite else dict.fromkeys(numbers)),
-            "step": 1,
-            "steps": 1,
-            "status": "ok" if finite else "nonfinite",
+    def _trace(self, run: Run, found: dict[str, Any], seconds: float) -> Rows:
+        """The rows of a run, one for each of its steps; raises ValueError for a value that a column cannot hold."""
+        steps, main = run.point.recorded_steps, self.simulator.accuracy
+        columns = {name: _as_column(name, kind, found[name], len(steps)) for name, (kind, _) in self.own_columns.items()}
+        columns[main] = [_as_fraction(main, value) for value in columns[main]]
+        same = {
+            "steps": steps[-1],
             "seconds": seconds,
             "simulator": self.simulator.name,
             "code_version": self.simulator.version,
-            "precision": self.precision,
+            "precision": self.simulator.precision(self.precision),
+            "x64": x64(),
             **self.vmapped.provenance(),
         }
+        rows: list[dict[str, Any]] = []
+        for step, *values in zip(steps, *columns.values(), strict=True):
+            numbers = dict(zip(columns, values, strict=True))
+            status = "nonfinite" if numbers[main] is None else "ok"
+            rows.append({**run.id._asdict(), **run.point.as_given(), **numbers, "step": step, "status": status, **same})
+        return rows
 
 
 def _words(run: Run) -> tuple[int, int, int]:
@@ -269,17 +294,38 @@ def _words(run: Run) -> tuple[int, int, int]:
     return point.root_seed, run.seed, int(point.point_id[:8], 16) if point.streams == "independent" else 0
 
 
-def _as_column(name: str, kind: str, value: Any) -> Any:
-    """A value as a column of this Arrow type holds it; None if it is not finite. Raises ValueError."""
-    if kind == "string":
-        return str(value)
+ROUNDING = 1e-6
+"""An accuracy beyond 0 or 1 by no more is that."""
+
+
+def _as_fraction(name: str, value: Any) -> Any:
+    """An accuracy as it is, but for rounding; raises ValueError if it is no fraction."""
+    if value is None or 0 <= value <= 1:
+        return value
+    if -ROUNDING <= value <= 1 + ROUNDING:
+        return min(max(value, 0.0), 1.0)
+    raise ValueError(f"the simulator returned {value:g} for the column {name}; allowed: fractions from 0 to 1")
+
+
+def _as_column(name: str, kind: str, value: Any, n: int) -> list[Any]:
+    """The values of a column at n steps, one for all or one each; raises ValueError."""
+    given = np.asarray(value)
+    if given.shape not in ((), (n,)):
+        more = f", or {n}, one for each step" if n > 1 else ""
+        raise ValueError(f"the simulator returned {name} of shape {given.shape}; allowed: one number{more}")
+    return [_as_cell(name, kind, each) for each in np.broadcast_to(given, n).tolist()]
+
+
+def _as_cell(name: str, kind: str, value: Any) -> Any:
+    """A value as a column of this Arrow type holds it; None if there is none, or it is not finite. Raises ValueError."""
+    if value is None or kind == "string":
+        return None if value is None else str(value)
     number = float(value)
     if not math.isfinite(number):
         return None
-    if (kind == "int64" and not number.is_integer()) or (kind == "bool" and number not in (0, 1)):
-        raise ValueError(
-            f"the simulator returned {number} for the column {name}; allowed: {'whole numbers' if kind == 'int64' else 'a bool'}"
-        )
+    if (kind == "int64" and not (number.is_integer() and abs(number) < 2**63)) or (kind == "bool" and number not in (0, 1)):
+        allowed = "whole numbers of int64" if kind == "int64" else "a bool"
+        raise ValueError(f"the simulator returned {number} for the column {name}; allowed: {allowed}")
     return {"int64": int, "bool": bool, "float64": float}[kind](value)
 
 

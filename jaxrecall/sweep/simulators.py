@@ -7,19 +7,25 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, make_dataclass
 from dataclasses import fields as declared_fields
 from functools import cached_property
 from importlib import import_module
+from itertools import pairwise
+from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar
+
+import numpy as np
 
 from ..errors import PointError, Problem, UsageError, shown, suggest, where_to_run
 from ..model.columns import CODE_VERSION, COLUMNS
 from ..model.laws.array import Content, contents_of
 from ..model.point import FIELDS, MAX_SEED, Point, checked_value, make_point, problem_in_workers
+from ..model.values import as_number
 from ..simulator.shape import Shape
 
 TYPES = {int: "int64", float: "float64", bool: "bool", str: "string"}
@@ -32,17 +38,20 @@ BEFORE = {
     "seed": ("int64", "seed of the run; the independent unit of any statistics"),
 }
 AFTER = {
-    "step": ("int64", "1"),
-    "steps": ("int64", "1"),
-    "status": ("string", "ok; nonfinite: a number overflowed, and the columns of the simulator are null"),
+    "step": ("int64", "the step that this row is of; 1 where a run has one row"),
+    "steps": ("int64", "the last step of the run"),
+    "status": ("string", "ok; nonfinite: the accuracy is not finite, and null"),
     "seconds": ("float64", "wall time of the run without compilation; the time of a batch is divided by its runs"),
     "simulator": ("string", "module:name of the simulator"),
     "code_version": ("int64", "version of the simulator"),
     "jax_version": ("string", "version of JAX"),
     "device_kind": ("string", "device that it ran on, as JAX names it"),
-    "precision": ("string", "precision of matrix products"),
+    "precision": ("string", "precision of matrix products, and x64 where jax_enable_x64 was on"),
+    "x64": ("bool", "whether jax_enable_x64 was on"),
 }
 RESERVED = (*BEFORE, *AFTER, "root_seed", "streams")
+
+STEPS = "whole numbers from 0, in ascending order"
 
 GAP = 0.03
 """Largest part of the attention that a locked cell may lose to noise tokens."""
@@ -65,6 +74,10 @@ class RecallSimulator:
     fields: Mapping[str, Field[Any]] = FIELDS
     columns: Mapping[str, tuple[str, str]] = COLUMNS
     accuracy: str = "accuracy"
+
+    def precision(self, asked: str) -> str:
+        """What rows say of their precision; rows of two do not mix."""
+        return asked
 
     def make_point(self, values: Mapping[str, Any]) -> Point:
         """The point with these values of its fields; raises PointError."""
@@ -110,6 +123,10 @@ class Simulator:
         version: to be raised when numbers change: rows of two versions do not mix.
         jit: whether fn is compiled and vmapped over runs of equal static fields. With
             False it is called once for each run, and is plain Python.
+        steps: of which a run has a row each, in ascending order, or a function that
+            gives those of a point. Then fn may return an array of as many numbers for a
+            column; a single number is that of all steps. The steps enter the point's
+            id.
 
     Raises:
         UsageError, with a line for everything that is wrong.
@@ -132,10 +149,12 @@ class Simulator:
         accuracy: str,
         version: int = 1,
         jit: bool = True,
+        steps: Sequence[int] | Callable[[Any], Iterable[int]] | None = None,
     ):
-        if lines := _problems(fn, fields, columns, accuracy, version):
+        if lines := _problems(fn, fields, columns, accuracy, version, steps):
             raise UsageError(lines)
         self.fn, self.accuracy, self.version, self.jit = fn, accuracy, version, bool(jit)
+        self.steps = steps if steps is None or callable(steps) else _as_steps(steps)
         self._module = sys._getframe(1).f_globals.get("__name__", "__main__")
         declared = {
             "root_seed": (int, 0, 0, MAX_SEED, "draws"),
@@ -161,6 +180,9 @@ class Simulator:
             held = [name for name, value in vars(module).items() if value is self] if module else []
             self._name = f"{Path(file).stem if file else self._module}:{[*held, self.fn.__name__][0]}"
         return self._name
+
+    def precision(self, asked: str) -> str:
+        return f"{asked}, x64" if x64() else asked
 
     def make_point(self, values: Mapping[str, Any]) -> CustomPoint:
         problems = [Problem(name, f"is no field{suggest(name, self.fields)}") for name in values if name not in self.fields]
@@ -193,7 +215,14 @@ class Simulator:
         return f"<simulator {self.name}, version {self.version}>"
 
 
-def _problems(fn: Any, fields: Any, columns: Any, accuracy: Any, version: Any) -> list[str]:
+def x64() -> bool:
+    """Whether jax_enable_x64 is on, here and now. Does not start JAX."""
+    jax = sys.modules.get("jax")
+    on = jax.config.jax_enable_x64 if jax else os.environ.get("JAX_ENABLE_X64", "")
+    return str(on).lower() in ("1", "true", "t", "yes", "y", "on")
+
+
+def _problems(fn: Any, fields: Any, columns: Any, accuracy: Any, version: Any, steps: Any) -> list[str]:
     """What is wrong with the arguments of a simulator."""
     lines = [] if callable(fn) else [f"fn: got {shown(fn)}; allowed: a function of a point and a key"]
     if type(version) is not int or version < 1:
@@ -209,22 +238,42 @@ def _problems(fn: Any, fields: Any, columns: Any, accuracy: Any, version: Any) -
     for name, of in fields.items():
         if not isinstance(of, tuple) or len(of) != 5 or of[0] not in TYPES or of[4] not in ("static", "traced"):
             lines.append(f'fields.{name}: got {shown(of)}; allowed: (type, default, low, high, "static" or "traced"), {types}')
-        elif of[0] is str and (of[4] != "static" or not isinstance(of[2], (tuple, list))):
+        elif of[0] is str and (of[4] != "static" or not isinstance(of[2], (tuple, list)) or not all(isinstance(one, str) for one in of[2])):
             lines.append(f"fields.{name}: got {shown(of)}; allowed: a text is static, and has its allowed values in place of low")
+        else:
+            lines += _wrong_limits(name, *of)
     for name, of in columns.items():
         if not isinstance(of, tuple) or len(of) != 2 or of[0] not in TYPES:
             lines.append(f"columns.{name}: got {shown(of)}; allowed: (type, meaning), {types}")
     if accuracy not in columns or columns[accuracy][0] not in (float, int):
         lines.append(f"accuracy: got {shown(accuracy)}; allowed: a column of numbers: {', '.join(map(str, columns))}")
+    if steps is not None and not callable(steps) and not _as_steps(steps):
+        lines.append(f"steps: got {shown(steps)}; allowed: {STEPS}, or a function of the point that gives them")
     return lines
+
+
+def _wrong_limits(name: str, kind: type, default: Any, low: Any, high: Any, treated: str) -> list[str]:
+    """What is wrong with the limits of a field, or with a default beyond them."""
+    given = [limit for limit in (low, high) if limit is not None and kind in (int, float)]
+    if any(not isinstance(limit, Real) or isinstance(limit, bool) or limit != limit for limit in given) or given != sorted(given):
+        return [f"fields.{name}: got the limits {shown(low)} and {shown(high)}; allowed: two numbers, the lower first, or None for none"]
+    problems: list[Problem] = []
+    if default is not None:
+        checked_value(name, default, kind.__name__, _declared(name, kind, default, low, high, treated)[2].metadata, problems)
+    return [f"fields.{name}: default: {problem.message}" for problem in problems]
+
+
+def _as_steps(given: Any) -> tuple[int, ...]:
+    """Steps, if they are STEPS; else nothing."""
+    found = tuple(as_number(step, int) for step in given) if hasattr(given, "__len__") else ()
+    return found if None not in found and all(a < b for a, b in pairwise((-1, *found))) else ()
 
 
 def _declared(name: str, kind: type, default: Any, low: Any, high: Any, treated: str) -> tuple[str, str, Any]:
     """The name, type and declaration of a field, as those of our points."""
-    most = 2**31 - 1 if kind is int and treated == "traced" else math.inf
     limits: dict[str, Any] = {"choices": lambda: tuple(low)} if kind is str else {}
     if kind in (int, float):
-        limits = {"low": -most if low is None else low, "high": most if high is None else high}
+        limits = {"low": -math.inf if low is None else low, "high": math.inf if high is None else high}
     metadata = {"kind": treated, "symbol": "", "legend": name, **limits}
     return name, kind.__name__, field(default=MISSING if default is None else default, metadata=metadata)
 
@@ -238,9 +287,24 @@ class CustomPoint:
     def __post_init__(self) -> None:
         problems: list[Problem] = []
         for name, f in self.simulator.fields.items():
-            object.__setattr__(self, name, checked_value(name, getattr(self, name), str(f.type), f.metadata, problems))
+            before, kind = len(problems), str(f.type)
+            object.__setattr__(self, name, checked_value(name, getattr(self, name), kind, f.metadata, problems))
+            if len(problems) == before and f.metadata["kind"] == "traced" and self.simulator.jit:
+                problems += _not_held(name, getattr(self, name), kind)
         if problems:
             raise PointError(problems)
+        if steps := self.simulator.steps:
+            object.__setattr__(self, "recorded_steps", self._steps(steps) if callable(steps) else steps)
+
+    def _steps(self, of: Callable[[Any], Iterable[int]]) -> tuple[int, ...]:
+        """The steps that a function gives this point; raises PointError."""
+        try:
+            got = list(of(self))
+        except Exception as error:  # whatever the function of a user raises
+            raise PointError([Problem("steps", f"{type(error).__name__}: {error}; allowed: {STEPS}")]) from error
+        if not (found := _as_steps(got)):
+            raise PointError([Problem("steps", f"got {shown(got)}; allowed: {STEPS}")])
+        return found
 
     @cached_property
     def point_id(self) -> str:
@@ -249,6 +313,7 @@ class CustomPoint:
         """
         values = {name: f"{value:.12g}" if isinstance(value, float) else value for name, value in self.as_given().items()}
         named = {"simulator": self.simulator.name, "version": self.simulator.version, "fields": values}
+        named |= {"steps": self.recorded_steps} if self.simulator.steps else {}
         return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:16]
 
     @cached_property
@@ -267,6 +332,18 @@ class CustomPoint:
 
     def __reduce__(self) -> Any:
         return Simulator.make_point, (self.simulator, self.as_given())
+
+
+def _not_held(name: str, value: Any, kind: str) -> list[Problem]:
+    """The problem of a number that the arrays of a compiled function would change."""
+    bits = 64 if x64() else 32
+    if kind == "int":
+        held, allowed = -(2 ** (bits - 1)) <= value < 2 ** (bits - 1), f"whole numbers of int{bits}"
+    else:
+        least, most = (float(getattr(np.finfo(f"float{bits}"), end)) for end in ("tiny", "max"))
+        held, allowed = not value or least <= abs(value) <= most, f"0, and magnitudes of float{bits}, from {least:.3g} to {most:.3g}"
+    hint = ". Make the field static" + ", or set JAX_ENABLE_X64=1" * (bits == 32)
+    return [] if held else [Problem(name, f"got {shown(value)} for a traced field; allowed: {allowed}{hint}")]
 
 
 @dataclass(frozen=True, order=True)
@@ -300,6 +377,18 @@ def named(name: str) -> Simulator:
 def add_to_path(folders: Iterable[str]) -> None:
     """Makes modules in the folders importable, after everything that is importable already."""
     sys.path += [folder for folder in folders if folder not in sys.path]
+
+
+def not_finite(rows: Any, simulator: RecallSimulator | Simulator) -> Iterator[str]:
+    """Lines about rows without finite metrics, or without
+    a number in single columns of a user's simulator."""
+    own = simulator.own_columns if isinstance(simulator, Simulator) else ()
+    if nonfinite := list(rows["status"]).count("nonfinite"):
+        why = f"{simulator.accuracy} is not finite, and null" if own else "a number overflowed, and their metrics are null"
+        yield f"{nonfinite} of {len(rows)} rows have the status nonfinite: {why}"
+    for name in own:
+        if name != simulator.accuracy and (missing := list(rows[name].isna()).count(True)):
+            yield f"{name}: absent or not finite in {missing} of {len(rows)} rows, where it is null"
 
 
 def limited_by_kappa(rows: Any, axes: Iterable[str], along: str = "N") -> str:

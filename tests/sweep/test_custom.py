@@ -3,6 +3,7 @@
 import functools
 import inspect
 import json
+import math
 import os
 import re
 import subprocess
@@ -148,10 +149,11 @@ def test_only_what_is_missing_runs():
 
 @pytest.mark.filterwarnings("ignore:note. out also holds")
 def test_numbers_that_are_not_finite_are_a_row():
-    with pytest.warns(UserWarning, match="3 of 6 rows have the status nonfinite"):
+    with pytest.warns(UserWarning, match="3 of 6 rows have the status nonfinite: accuracy is not finite, and null"):
         rows = run(grid=GRID | {"blocks": [{"axes": {"x": [1.0], "kind": ["plain", "nan"]}}]}, out="out")
     assert rows.groupby("kind")["status"].agg(set).to_dict() == {"nan": {"nonfinite"}, "plain": {"ok"}}
-    assert rows.loc[rows["kind"] == "nan", ["accuracy", "count"]].isna().all(axis=None)
+    assert rows.loc[rows["kind"] == "nan", "accuracy"].isna().all()
+    assert (rows["count"] == 10).all(), "of the others nothing is lost"
     run(grid=GRID | {"blocks": [{"axes": {"x": [1.0], "kind": ["plain"]}}]}, out="out")  # the rest is there
 
 
@@ -187,6 +189,19 @@ def test_an_exception_is_a_failed_run_with_its_traceback(simulator, kind, messag
         ({"accuracy": "loss"}, "accuracy: got 'loss'; allowed: a column of numbers: accuracy, count"),
         ({"version": 0}, "version: got 0; allowed: whole numbers from 1"),
         ({"fn": 3}, "fn: got 3; allowed: a function"),
+        (
+            {"fields": {"x": (float, 1.0, "0", 2.0, "traced")}},
+            "fields.x: got the limits '0' and 2.0; allowed: two numbers",
+        ),
+        ({"fields": {"x": (int, 1, 2, 0, "static")}}, "fields.x: got the limits 2 and 0; allowed: two numbers, the lower first, or None"),
+        ({"fields": {"x": (float, 1.0, math.nan, None, "static")}}, "fields.x: got the limits nan and None"),
+        ({"fields": {"x": (int, 0, 1, 9, "traced")}}, "fields.x: default: got 0; allowed: whole numbers from 1 to 9"),
+        ({"fields": {"x": (int, 1.5, None, None, "static")}}, "fields.x: default: got 1.5; allowed: whole numbers"),
+        ({"fields": {"x": (str, "c", ("a", "b"), None, "static")}}, "fields.x: default: got 'c'; allowed: a, b"),
+        ({"fields": {"x": (bool, 1, None, None, "static")}}, "fields.x: default: got 1; allowed: true, false"),
+        ({"steps": (5, 5, 10)}, r"steps: got .* allowed: whole numbers from 0, in ascending order, or a function of the point"),
+        ({"steps": ()}, "steps: got"),
+        ({"steps": 3}, "steps: got 3"),
     ],
 )
 def test_what_is_no_simulator_is_refused(arguments, message):
@@ -288,8 +303,9 @@ def test_search_fit_and_figure_of_the_example():
 
 
 def test_the_code_of_the_page_runs(folder):
-    [block] = re.findall(r"```python\n(.*?)```", (ROOT / "docs/simulators.md").read_text(), re.S)
-    (folder / "page.py").write_text(block)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/simulators.md").read_text(), re.S)
+    assert len(blocks) == 2
+    (folder / "page.py").write_text("\n".join([*blocks, "assert set(df.step) == {*range(20, 201, 20)} and len(df) == 160"]))
     done = subprocess.run([sys.executable, "page.py"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

@@ -177,11 +177,12 @@ def study(
     if clash := sorted({*OWN} & {*frame}):
         raise FitError(f"columns: {', '.join(clash)} has a meaning of its own in a report; rename it")
     along = families[0].along
-    frame = axes.as_given(with_names(frame, along))
+    frame = with_names(frame, along)
     laws = fit(frame, thetas, on_progress=on_progress, step=ALL, along=along)
+    frame = axes.as_given(frame)
     runs, at, levels = _laid_out(frame, families)
     traces, steps = None, every if every is None else traced(every)
-    if steps is not None and steps["n_correct"].notna().any():
+    if steps is not None and "n_correct" in steps and steps["n_correct"].notna().any():
         of_steps, _ = cells.families(axes.as_given(steps), along)
         traces = study(steps, of_steps, thetas, 0, on_progress)
         traces = replace(traces, axes=tuple(axis for axis in traces.axes if axis != "step"))

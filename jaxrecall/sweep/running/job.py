@@ -32,6 +32,9 @@ from .recorder import Outcome, Recorder
 Executor = Callable[[Recorder], None]
 """Carries out the plan of a recorder, which takes the rows."""
 
+UNKNOWN = "time and memory are unknown until the first batch has run"
+"""Of a simulator of the user's."""
+
 CELLS = ("root_seed", "base", "blocks", "simulator")
 """Keys of a grid that say which cells are searched."""
 
@@ -80,16 +83,18 @@ class Job:
         its axis."""
         plan, search = self.plan, self.search
         n_runs, flops, seconds = search.worst_case() if search else (plan.n_runs, plan.flops, plan.seconds)
+        programs = search.programs() if search else plan.describe()
+        known = not plan.simulator
         return {
             "points": len(self.grid.points) if search else len({run.point_id for run in self.wanted}),
             "runs": self.n_done + n_runs,
             "done": self.n_done,
             "todo": n_runs,
-            "programs": len(plan.shapes),
-            "program_list": search.programs() if search else plan.describe(),
-            "est_flops": flops,
-            "est_seconds": seconds,
-            "est_peak_bytes": plan.peak_bytes,
+            "programs": len(programs),
+            "program_list": programs,
+            "est_flops": flops if known else None,
+            "est_seconds": seconds if known else None,
+            "est_peak_bytes": plan.peak_bytes if known else None,
             **({"searches": len(search.cells), "finished": search.finished} if search else {}),
         }
 
@@ -99,10 +104,13 @@ class Job:
         if self.search and not self.to_do:
             return [f"{grid.name}: {self.search}", self.start_line()]
         if self.search:
+            to_do = f"{plural(self.n_done, 'run')} done in {self.store.folder}, at most {facts['todo']} to do in "
+            if plan.simulator:
+                each = f"up to {plural(facts['programs'], 'program')}, one for each combination of static fields"
+                return [f"{grid.name}: {self.search}", to_do + each, UNKNOWN]
             return [
                 f"{grid.name}: {self.search}",
-                f"{plural(self.n_done, 'run')} done in {self.store.folder}, at most {facts['todo']} to do in "
-                + plural(facts["programs"], "program"),
+                to_do + plural(facts["programs"], "program"),
                 f"about {duration(self.search.likely_seconds())} if cells cross in the middle of the range, "
                 f"{duration(facts['est_seconds'])} if every run were at the largest {self.search.axis}",
             ]
@@ -115,8 +123,8 @@ class Job:
             return [*lines, self.start_line()]
         lines.append(f"{self.n_done} done in {self.store.folder}, {plan.n_runs} to do")
         lines += programs.lines(plan)
-        lines.append(f"about {plan.flops:.2g} flops, {_time(plan)}, {plan.peak_bytes / 2**20:.0f} MiB of memory")
-        return lines
+        known = f"about {plan.flops:.2g} flops, {_time(plan)}, {plan.peak_bytes / 2**20:.0f} MiB of memory"
+        return [*lines, UNKNOWN if plan.simulator else known]
 
     def start_line(self) -> str:
         """The same as one line, printed when the job starts."""
@@ -126,7 +134,7 @@ class Job:
         if self.search:
             return f"{self.grid.name}: {self.search}, {plural(self.n_done, 'run')} done; rows go to {folder}"
         title = f"{self.grid.name}, {self.shard}" if self.shard else self.grid.name
-        to_do = f"{plan.n_runs} to do in {plural(len(plan.shapes), 'program')}, about {_time(plan)}"
+        to_do = f"{plan.n_runs} to do in {plural(len(plan.shapes), 'program')}, {UNKNOWN if plan.simulator else f'about {_time(plan)}'}"
         return f"{title}: {self.n_done} of {n_runs} runs done, {to_do}; rows go to {folder}"
 
     def start_facts(self) -> dict[str, Any]:
@@ -142,7 +150,7 @@ class Job:
         return {
             "grid": self.grid.resolved,
             "code_version": self.grid.simulator.version,
-            "precision": self.plan.settings.precision,
+            "precision": self.grid.simulator.precision(self.plan.settings.precision),
             "versions": versions(),
             **({"commit": known} if (known := commit()) else {}),
             "command": without_shard(self.resume_command) if self.shard else self.resume_command,
@@ -207,12 +215,13 @@ def prepare(
     store = folder if isinstance(folder, Store) else Store(folder)
     store.check()
     simulator = grid.simulator
-    done = _done(store, simulator.name, simulator.version, settings.precision)
+    precision = simulator.precision(settings.precision)
+    done = _done(store, simulator.name, simulator.version, precision)
     limit = grid.limits.max_bytes or memory_limit()
     search, wanted = None, set[RunId]()
     if grid.search:
         known = store.last_values(simulator.accuracy)[0] if done.runs else {}
-        mine = known.get((simulator.version, settings.precision), {})
+        mine = known.get((simulator.version, precision), {})
         search = Rounds(grid, {run: accuracy for run, (accuracy,) in mine.items()}, settings, pad_to, limit)
         plan, n_done = search.guess, len(search.used)
     else:
@@ -279,9 +288,10 @@ def _done(store: Store, simulator: str, code_version: int, precision: str) -> Do
         )
     if done.foreign:
         held = ", ".join(f"{n} runs of code_version {v}, precision {p}" for (v, p), n in done.foreign.items())
+        settings = "JAX_ENABLE_X64" if any("x64" in p for p in (precision, *(p for _, p in done.foreign))) else "run.precision"
         raise StoreError(
             f"{store.folder}: holds {held}; this call would add code_version {code_version}, precision {precision}. "
-            "Choose another --out, set run.precision to match, or move the old rows away."
+            f"Choose another --out, set {settings} to match, or move the old rows away."
         )
     return done
 

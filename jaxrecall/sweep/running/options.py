@@ -16,6 +16,7 @@ from ...errors import UsageError
 from ..calibration import cores
 from ..grid import Grid
 from ..shard import Shard
+from ..simulators import x64
 from .job import Executor, Job
 from .processes import LocalWorkers, RayWorkers, Request, size_on
 from .progress import plural
@@ -139,7 +140,7 @@ class Engine:
         if self.name == "local" and not size:
             yield execute
             return
-        setup = Setup(import_paths, job.grid.simulator.contents(job.grid.points))
+        setup = Setup(import_paths, job.grid.simulator.contents(job.grid.points), x64=x64())
         made = RayWorkers(self._request(job, setup)) if self.name == "ray" else LocalWorkers(size or 1, setup)
         with closing(made) as workers:
             yield workers.execute

@@ -17,8 +17,8 @@ SIZES = ("V", "d", "m")
 def lines(plan: Plan) -> list[str]:
     """One line a program: its label, what it runs, and what that costs."""
     return [
-        f"  program {label}: {', '.join(plural(entry[f'{noun}s'], noun) for noun in ('point', 'run', 'chunk'))}, "
-        f"about {duration(entry['est_seconds'])}, {entry['est_peak_bytes'] / 2**20:.0f} MiB"
+        f"  program {label}: {', '.join(plural(entry[f'{noun}s'], noun) for noun in ('point', 'run', 'chunk'))}"
+        + ("" if plan.simulator else f", about {duration(entry['est_seconds'])}, {entry['est_peak_bytes'] / 2**20:.0f} MiB")
         for label, entry in zip(labels(plan.shapes), plan.describe(), strict=True)
     ]
 

@@ -25,13 +25,12 @@ from submitit.helpers import Checkpointable
 
 from ...cli.process import Interrupts
 from ...errors import UsageError, in_one_line
-from ...model.columns import CODE_VERSION
 from ...model.point import RunId
 from ..calibration import node_cache
 from ..files import read_json
 from ..grid import rebuilt
 from ..shard import Shard, shares
-from ..simulators import add_to_path
+from ..simulators import RECALL, add_to_path
 from ..store.table import RUN, read
 from .job import Job, carry_out, prepare
 from .progress import Progress, display
@@ -212,12 +211,13 @@ class Arrivals:
         outcome, progress = self.recorder.outcome, self.recorder.progress
         paths = [path for path in self._parts() if path not in self.seen]
         self.seen.update(paths)
-        for path, table in read(paths, [*RUN, "code_version", "accuracy"])[0].items():
-            rows = [row for row in table.to_pylist() if row["code_version"] == CODE_VERSION]
+        accuracy, version = progress.accuracy_column, (self.recorder.plan.simulator or RECALL).version
+        for path, table in read(paths, [*RUN, "code_version", accuracy])[0].items():
+            rows = [row for row in table.to_pylist() if row["code_version"] == version]
             traces = {run: list(trace) for run, trace in groupby(rows, lambda row: RunId(row["point_id"], row["seed"]))}
             new = {run: trace for run, trace in traces.items() if run in self.left}
             outcome.runs += len(new)
-            outcome.accuracy |= {run: trace[-1]["accuracy"] for run, trace in new.items()}
+            outcome.accuracy |= {run: trace[-1][accuracy] for run, trace in new.items()}
             progress.advanced(list(new.values()), sum(self.left.pop(run) for run in new))
             progress.tell("part", path=str(path), rows=sum(map(len, new.values())))
 

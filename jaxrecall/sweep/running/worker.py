@@ -42,6 +42,9 @@ class Setup(NamedTuple):
     code_version: int = CODE_VERSION
     """Of the process that takes its rows."""
 
+    x64: bool = False
+    """Whether jax_enable_x64 is on there, where a program may have set it."""
+
 
 class Worker:
     """Runs chunks in this process; `send` takes the name and the arguments of an event.
@@ -97,6 +100,7 @@ def main(connection: Connection) -> None:
         setup: Setup = connection.recv()
         if setup.code_version != CODE_VERSION:
             raise RuntimeError(f"jaxrecall of code_version {CODE_VERSION} there, {setup.code_version} here")
+        os.environ["JAX_ENABLE_X64"] = str(setup.x64)  # JAX has not started
         add_to_path(setup.import_paths)
         contents.update(setup.contents)
         worker, chunks = Worker(send), SimpleQueue[bytes]()

@@ -172,6 +172,8 @@ def read_file(path: Path) -> pa.Table:
         raise ValueError("names of columns are damaged")
     fields = [SCHEMA.field(n) if n in COLUMNS and not own else table.schema.field(n) for n in names]
     table = pa.table([table[field.name].cast(field.type) for field in fields], pa.schema(fields))
+    if own and "x64" not in names:  # which was not recorded, and counts as off
+        table = table.append_column(pa.field("x64", pa.bool_()), pa.repeat(False, len(table)))
     for name in () if own else OF_OLDER_ROWS:
         if name not in names:
             table = table.append_column(SCHEMA.field(name), pa.nulls(len(table), SCHEMA.field(name).type))

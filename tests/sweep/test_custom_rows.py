@@ -1,0 +1,387 @@
+"""Rows of simulators of one's own: what numbers may be, float types and keys, several steps; and what a plan can know of them."""
+
+import itertools
+import json
+import math
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import matplotlib as mpl
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from pandas.testing import assert_frame_equal
+
+import jaxrecall
+from jaxrecall import plot
+from jaxrecall.errors import GridError, StoreError
+from jaxrecall.fit import fit
+from jaxrecall.report import main as report
+from jaxrecall.status import main as status
+from jaxrecall.sweep.__main__ import main
+from jaxrecall.sweep.calibration import CAUTION, Calibration
+
+mpl.use("agg")
+
+BOTH = pytest.mark.parametrize("jit", [True, False], ids=["compiled", "plain"])
+ANY = {"N": (int, None, 1, 10**6, "traced"), "x": (float, 1.0, None, None, "traced"), "d": (int, 4, 1, 512, "static")}
+COLUMNS = {"accuracy": (float, "fraction"), "other": (float, "another"), "whole": (int, "a whole number")}
+GRID = {"blocks": [{"axes": {"N": [1, 2, 3, 4]}}]}
+
+
+def noisy(point, key):
+    """Accuracy rises with N, and differs between seeds."""
+    rises = jnp.log(jnp.asarray(point.N, float) / 100) + 0.2 * jax.random.normal(key)
+    return {"accuracy": jax.nn.sigmoid(rises), "other": jnp.asarray(point.x, float), "whole": point.N}
+
+
+def probes(point, key):
+    """Accuracy at every fifth of T steps; the last column is no array, and the second has no number."""
+    steps = jnp.arange(5, point.T + 1, 5) / 10
+    rises = jnp.log(jnp.asarray(point.N, float) / 100) + 0.2 * jax.random.normal(key)
+    return {"accuracy": jax.nn.sigmoid(rises + steps - 1), "other": None, "whole": 2 * point.N}
+
+
+def fifths(point):
+    return range(5, point.T + 1, 5)
+
+
+def made(fn, fields=ANY, **options):
+    return jaxrecall.Simulator(fn, fields, COLUMNS, accuracy="accuracy", **options)
+
+
+WITH_T = ANY | {"T": (int, 20, 1, 100, "static")}
+
+simulator = made(noisy)
+stepped = made(probes, WITH_T, steps=fifths)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(of=simulator, grid=GRID, seeds=2, **options):
+    return jaxrecall.run(grid, simulator=of, seeds=seeds, progress=False, **options)
+
+
+def odd(**at_3):
+    """A simulator of ordinary numbers, but at N = 3."""
+    usual = {"accuracy": 0.5, "other": 1.0, "whole": 2.0}
+
+    def fn(point, key):
+        return {name: jnp.where(point.N == 3, jnp.asarray(at_3.get(name, value)), value) for name, value in usual.items()}
+
+    return fn
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("at_3", "message"),
+    [
+        ({"whole": 2.5}, "the simulator returned 2.5 for the column whole; allowed: whole numbers of int64"),
+        ({"whole": 1e30}, "for the column whole; allowed: whole numbers of int64"),
+        ({"accuracy": 55.0}, "the simulator returned 55 for the column accuracy; allowed: fractions from 0 to 1"),
+        ({"accuracy": -0.01}, "the simulator returned -0.01 for the column accuracy; allowed: fractions from 0 to 1"),
+    ],
+)
+def test_a_number_that_cannot_be_used_fails_its_own_run_alone(jit, at_3, message):
+    with pytest.raises(jaxrecall.RunFailed) as failed:
+        run(made(odd(**at_3), jit=jit), out="out")
+    assert sorted(failed.value.rows["N"]) == [1, 1, 2, 2, 4, 4]
+    assert str(failed.value).count(message) == (1 if jit else 2)
+    assert sum(len(json.loads(path.read_text())["runs"]) for path in Path("out/failures").iterdir()) == 2
+    assert len(jaxrecall.load("out")) == 6
+
+
+def test_an_accuracy_beyond_1_by_rounding_is_1():
+    assert run(made(odd(accuracy=1 + 1e-7)))["accuracy"].max() == 1
+
+
+@BOTH
+@pytest.mark.parametrize("value", [math.inf, math.nan])
+def test_a_metric_that_is_not_finite_is_null_alone_and_named(jit, value):
+    with pytest.warns(UserWarning, match=r"^other: absent or not finite in 2 of 8 rows, where it is null$"):
+        rows = run(made(odd(other=value), jit=jit), out="out")
+    assert set(rows["status"]) == {"ok"}
+    assert rows["other"].isna().tolist() == (rows["N"] == 3).tolist()
+    assert rows[["accuracy", "whole"]].notna().all(axis=None)
+    parts = set(Path("out/parts").iterdir())
+    with pytest.warns(UserWarning, match=r"^other: absent"):
+        run(made(odd(other=value), jit=jit), out="out")
+    assert set(Path("out/parts").iterdir()) == parts, "its run is done"
+
+
+@BOTH
+@pytest.mark.filterwarnings("ignore:other. absent", "ignore:whole. absent")
+def test_a_metric_may_be_absent(jit):
+    def fn(point, key):
+        return {"accuracy": 0.5, "other": None, "whole": None}
+
+    rows = run(made(fn, jit=jit))
+    assert rows[["other", "whole"]].isna().all(axis=None)
+    assert set(rows["status"]) == {"ok"}
+
+
+@pytest.mark.parametrize(
+    ("base", "message"),
+    [
+        ({"N": 3 * 10**9}, "N: got 3000000000 for a traced field; allowed: whole numbers of int32"),
+        ({"N": 1, "x": 1e-50}, "x: got 1e-50 for a traced field; allowed: 0, and magnitudes of float32, from 1.18e-38 to 3.4e"),
+        ({"N": 1, "x": -1e300}, r"x: got -1e\+300 for a traced field"),
+    ],
+)
+def test_numbers_that_arrays_would_change_are_refused_with_the_grid(base, message):
+    fields = ANY | {"N": (int, None, 1, 10**12, "traced")}
+    with pytest.raises(GridError, match=message):
+        run(made(noisy, fields), {"base": base})
+    held = run(made(lambda point, key: {"accuracy": 0.5, "other": point.x, "whole": point.N}, fields, jit=False), {"base": base}, seeds=1)
+    assert (held["whole"] == base["N"]).all(), "a function that is plain Python takes any number"
+    assert (held["other"] == base.get("x", 1.0)).all()
+    with jax.enable_x64(True):
+        held = run(made(noisy, fields), {"base": base}, seeds=1)
+    assert (held["whole"] == base["N"]).all()
+    assert (held["other"] == base.get("x", 1.0)).all()
+    run(made(noisy, fields), {"base": {"N": 1, "x": 0.0}})
+
+
+def test_keys_are_of_one_kind_whatever_jax_has_for_a_default():
+    usual = run()
+    with jax.default_prng_impl("rbg"):
+        assert_frame_equal(run().drop(columns="seconds"), usual.drop(columns="seconds"))
+
+
+def test_rows_of_two_float_types_do_not_mix(capsys):
+    rows = run(out="out")
+    assert rows.columns[-1] == "x64"
+    assert not rows["x64"].any()
+    with jax.enable_x64(True):
+        with pytest.raises(StoreError) as refused:
+            run(out="out", seeds=4)
+        doubles = run(out="doubles")
+        run(out="doubles")
+    assert str(refused.value) == (
+        "out: holds 8 runs of code_version 1, precision highest; this call would add code_version 1, precision highest, x64. "
+        "Choose another --out, set JAX_ENABLE_X64 to match, or move the old rows away."
+    )
+    assert doubles["x64"].all()
+    assert set(doubles["precision"]) == {"highest, x64"}
+    assert (doubles["accuracy"] != doubles["accuracy"].astype(np.float32)).all()
+    with pytest.raises(StoreError, match=r"holds 8 runs of code_version 1, precision highest, x64; .* set JAX_ENABLE_X64 to match"):
+        run(out="doubles")
+    with pytest.warns(UserWarning, match="8 were of another code_version or precision"):
+        jaxrecall.load(["out", "doubles"])
+    assert status(["doubles"]) == 0
+    assert "8 done" in capsys.readouterr().out
+
+
+def test_rows_without_the_column_count_as_float32():
+    run(out="out")
+    for path in Path("out/parts").iterdir():
+        pq.write_table(pq.read_table(path).drop_columns(["x64"]), path)
+    older = {path.name for path in Path("out/parts").iterdir()}
+    rows = run(out="out", seeds=3)
+    assert older < {path.name for path in Path("out/parts").iterdir()}
+    assert rows["x64"].tolist() == [False] * 12
+    assert rows["x64"].dtype == bool
+    with jax.enable_x64(True), pytest.raises(StoreError, match="set JAX_ENABLE_X64 to match"):
+        run(out="out")
+
+
+@pytest.mark.system  # starts processes
+def test_workers_have_the_float_type_of_the_call():
+    module = Path("module.py")
+    module.write_text(
+        "import jaxrecall\nfields = {'N': (int, None, 1, 10**12, 'traced')}\n"
+        "simulator = jaxrecall.Simulator(lambda p, k: {'a': p.N / (p.N + 1)}, fields, {'a': (float, '')}, accuracy='a')\n"
+    )
+    with jax.enable_x64(True):
+        rows = jaxrecall.run({"blocks": [{"axes": {"N": [1, 10**11]}}]}, seeds=4, simulator="module:simulator", workers=2, progress=False)
+    assert rows["x64"].all()
+    assert set(rows["precision"]) == {"highest, x64"}
+    assert rows["a"].max() == 1e11 / (1e11 + 1)
+
+
+@BOTH
+@pytest.mark.filterwarnings("ignore:other. absent")
+def test_a_run_has_a_row_for_each_step(jit):
+    rows = run(made(probes, WITH_T, steps=fifths, jit=jit), out="out")
+    assert len(rows) == 4 * 2 * 4
+    assert rows["step"].tolist()[:5] == [5, 10, 15, 20, 5]
+    assert set(rows["steps"]) == {20}
+    assert (rows["whole"] == 2 * rows["N"]).all(), "a single number is that of all steps"
+    assert rows.groupby(["N", "seed"])["accuracy"].is_monotonic_increasing.all()
+    last = jaxrecall.load("out", last=True)
+    assert set(last["step"]) == {20}
+    assert len(last) == 8
+    alone = run(made(probes, WITH_T, steps=(5, 10, 15, 20), jit=not jit))
+    np.testing.assert_allclose(alone["accuracy"], rows["accuracy"], rtol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:other. absent")
+def test_a_run_is_done_when_its_last_row_is_there():
+    run(stepped, out="out", seeds=1)
+    (path,) = Path("out/parts").iterdir()
+    table = pq.read_table(path)
+    pq.write_table(table.slice(0, len(table) - 1), path)  # the last run lacks its last step
+    assert len(run(stepped, out="out", seeds=1)) == 16
+    (_, other) = sorted(Path("out/parts").iterdir(), key=lambda one: one.stat().st_mtime_ns)
+    assert pq.read_table(other).num_rows == 4, "that run alone was made again, with all its rows"
+
+
+def test_steps_enter_the_id_and_one_step_of_old_does_not():
+    same = made(noisy)
+    same._name = simulator.name
+    longer = made(probes, WITH_T, steps=(5, 10, 15, 20, 25))
+    longer._name = stepped.name
+    (old,), (new,), (more,) = ({of.make_point({"N": 8}).point_id} for of in (same, stepped, longer))
+    assert old == simulator.make_point({"N": 8}).point_id
+    assert new != more
+    assert stepped.make_point({"N": 8, "T": 10}).recorded_steps == (5, 10)
+
+
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        (lambda point: [3, 2], r"steps: got \[3, 2\]; allowed: whole numbers from 0, in ascending order"),
+        (lambda point: [], r"steps: got \[\]"),
+        (lambda point: point.nothing, "steps: AttributeError: .*nothing.*; allowed: whole numbers from 0"),
+    ],
+)
+def test_steps_that_are_none_are_refused_with_the_grid(steps, message):
+    with pytest.raises(GridError, match=message):
+        run(made(probes, WITH_T, steps=steps))
+
+
+@BOTH
+def test_as_many_numbers_as_steps_or_the_run_fails(jit):
+    with pytest.raises(jaxrecall.RunFailed, match=r"returned accuracy of shape \(4,\); allowed: one number, or 3, one for each step"):
+        run(made(probes, WITH_T, steps=(1, 2, 3), jit=jit))
+
+
+@pytest.mark.filterwarnings("ignore:other. absent")
+def test_search_fit_and_figures_take_the_last_step_unless_told_otherwise(capsys):
+    grid = {"blocks": [{"axes": {"d": [4, 8], "N": [16, 32, 64, 128, 256, 512]}}]}
+    rows = run(stepped, grid, seeds=8, out="out")
+    ends = jaxrecall.load("out", last=True)
+    assert_frame_equal(fit(rows, [0.5]).thresholds, fit(ends, [0.5]).thresholds)
+    of_all = fit(rows, [0.5], step="all").thresholds
+    assert list(of_all["step"]) == [5, 10, 15, 20] * 2
+    assert of_all["N_star"].iloc[:4].is_monotonic_decreasing
+    search = {"blocks": [{"axes": {"d": [4, 8]}}], "search": {"axis": "N", "theta": 0.5, "from": 8, "to": 512}}
+    found = jaxrecall.thresholds(run(stepped, search, seeds=60))
+    assert set(found["outcome"]) == {"found"}
+    np.testing.assert_allclose(found["N_star"], of_all["N_star"].iloc[3], rtol=0.15)
+    for draw in (plot.accuracy, plot.critical_n, plot.collapse):
+        draw(rows)
+    assert report(["out"]) == 0
+    assert report(["out", "--step", "all"]) == 0
+
+
+def test_what_is_unknown_of_a_simulator_is_not_estimated(folder, capsys):
+    (folder / "unknown_costs.py").write_text(
+        "import jaxrecall\nfields = {'d': (int, 4, 1, 4096, 'static'), 'M': (int, 4, 1, 4096, 'traced')}\n"
+        "simulator = jaxrecall.Simulator(lambda p, k: {'a': p.d / (p.d + 50.0)}, fields, {'a': (float, '')}, accuracy='a')\n"
+    )
+    Path("grid.yaml").write_text("simulator: unknown_costs:simulator\nblocks: [{axes: {d: [2, 3], M: [1, 2]}}]\n")
+    search = "simulator: unknown_costs:simulator\nseeds: 60\nblocks: [{axes: {%s: [2, 3]}}]\nsearch: {axis: %s, from: 4, to: 64}\n"
+    Path("search.yaml").write_text(search % ("M", "d"))
+    Path("traced.yaml").write_text(search % ("d", "M"))
+    unknown = {"est_seconds": None, "est_flops": None, "est_peak_bytes": None}
+    levels = len({round(2 ** (k / 8)) for k in range(16, 49)})
+
+    def dry(name, *more):
+        assert main(["--grid", name, "--out", "out", "--dry-run", *more]) == 0
+        return capsys.readouterr().out
+
+    text = dry("grid.yaml")
+    assert "  program unknown_costs:simulator d=2: 2 points, 2 runs, 1 chunk\n" in text
+    assert "time and memory are unknown until the first batch has run\n" in text
+    assert "about" not in text
+    facts = json.loads(dry("grid.yaml", "--json"))
+    assert {name: facts[name] for name in unknown} == unknown
+    assert facts["program_list"][0]["est_seconds"] is facts["program_list"][0]["est_peak_bytes"] is None
+    for name, programs in (("search.yaml", levels), ("traced.yaml", 2)):
+        text = dry(name)
+        assert f"up to {programs} programs, one for each combination of static fields\ntime and memory are unknown" in text
+        assert "about" not in text
+        facts = json.loads(dry(name, "--json"))
+        assert facts["programs"] == len(facts["program_list"]) == programs
+        assert {name: facts[name] for name in unknown} == unknown
+    assert main(["--grid", "search.yaml", "--out", "out"]) == 0
+    assert jaxrecall.thresholds("out")["samples"].isna().all(), "there is no N to sum"
+    assert main(["--grid", "grid.yaml", "--out", "grid"]) == 0
+    assert "4 to do in 2 programs, time and memory are unknown until" in capsys.readouterr().out
+
+
+LIMITS = {"64MiB": [8], "24MiB": [8, 4], "12MiB": [8, 4, 2], "20KiB": [8, 4, 2, 1]}
+
+
+@pytest.mark.parametrize(("limit", "widths"), LIMITS.items())
+def test_programs_stay_below_the_limit_of_memory(limit, widths, capsys):
+    """A run squares 512 x 512 numbers, and needs some 4 MiB."""
+
+    def square(point, key):
+        drawn = jax.random.normal(key, (512, 512))
+        return {"accuracy": jnp.tanh(jnp.abs((drawn @ drawn).mean())), "other": 0, "whole": 0}
+
+    grid, refused = {"base": {"N": 1}, "limits": {"max_bytes": limit}}, ""
+    try:
+        rows = jaxrecall.run(grid, seeds=8, simulator=made(square))
+    except jaxrecall.RunFailed as failed:
+        rows, refused = failed.rows, str(failed).splitlines()[-1]
+    line = r"(\d) vmapped at a time need .* MiB of memory; allowed: .* MiB \(limits.max_bytes\); continuing with (\d)"
+    told = re.findall(line, capsys.readouterr().err)
+    assert [(int(before), int(after)) for before, after in told] == list(itertools.pairwise(widths))
+    assert len(rows) == (0 if refused else 8)
+    assert bool(refused) == (limit == "20KiB")
+    if refused:
+        assert "8 runs of program test_custom_rows:square d=4" in refused
+        assert "1 vmapped at a time need" in refused
+        assert "allowed: 0.0195 MiB (limits.max_bytes)" in refused
+
+
+def test_a_machine_that_never_compiled_expects_compiling_to_take_long():
+    from jaxrecall import Point
+    from jaxrecall.sweep import plan
+
+    shape = plan.make([(Point(V=64, N=1024, d=16, L=8), 0)]).shapes[0]
+    fresh = Calibration()
+    once = fresh.after({}, {shape: fresh.seconds_to_get(shape)})
+    other = Point(V=64, N=1024, d=100, L=8)
+    cautious, usual = (plan.make([(other, 0)], calibration=known) for known in (fresh, once))
+    to_get = fresh.seconds_to_get(cautious.shapes[0])
+    assert cautious.shapes == usual.shapes
+    assert cautious.seconds - usual.seconds == pytest.approx((CAUTION - 1) * to_get)
+
+
+BATCH = (
+    "import jax.numpy as jnp, jaxrecall\nfields = {'N': (int, None, 1, 100, 'traced')}\n"
+    "columns = {'a': (float, ''), 'time': (float, '')}\n"
+    "simulator = jaxrecall.Simulator(lambda p, k: {'a': 0.5, 'time': jnp.where(p.N == 2, jnp.inf, 1.0)}, fields, columns, accuracy='a')\n"
+)
+
+
+def test_the_command_line_names_columns_without_a_number(capsys):
+    Path("batch.py").write_text(BATCH)
+    Path("grid.yaml").write_text("simulator: batch:simulator\nseeds: 2\nblocks: [{axes: {N: [1, 2]}}]\n")
+    assert main(["--grid", "grid.yaml", "--out", "out"]) == 0
+    assert "warning: time: absent or not finite in 2 of 4 rows, where it is null" in capsys.readouterr().out
+
+
+@pytest.mark.system  # starts processes
+@pytest.mark.skipif(find_spec("submitit") is None, reason="needs submitit: pip install '.[slurm]'")
+def test_tasks_of_an_array_are_counted_by_the_version_and_the_accuracy_of_the_simulator():
+    Path("arrayed.py").write_text(BATCH)
+    Path("grid.yaml").write_text("simulator: arrayed:simulator\nseeds: 2\nblocks: [{axes: {N: [1, 2]}}]\n")
+    local = ["--engine", "slurm", "--slurm-executor", "local", "--workers", "2"]
+    call = [sys.executable, "-m", "jaxrecall.sweep", "--grid", "grid.yaml", "--out", "out", *local]
+    done = subprocess.run(call, capture_output=True, text=True, check=True)
+    assert "4/4 runs" in done.stderr
+    assert "(4 runs of this grid" in done.stdout
