@@ -178,12 +178,12 @@ class Curve:
         return self.has @ self._kernel.T
 
     def _between(self, x: Array) -> tuple[Array, Array]:
-        """At any x: the change of the curve where a seed is left out, (seeds, x), and
-        how many seeds of equal weight it rests on, (x,); linear between levels."""
+        """At any x: the change of the curve where a seed is left out, (seeds, x), linear between
+        levels, and how many seeds of equal weight it rests on at that of the two with fewer, (x,)."""
         j = (np.searchsorted(self.x, x, side="right") - 1).clip(0, len(self.x) - 2)
         part = (x - self.x[j]) / (self.x[j + 1] - self.x[j])
         seeds = self._weight.sum(axis=0) ** 2 / (self._weight**2).sum(axis=0)
-        return tuple(of[..., j] * (1 - part) + of[..., j + 1] * part for of in (self.without, seeds))  # type: ignore[return-value]
+        return self.without[:, j] * (1 - part) + self.without[:, j + 1] * part, np.minimum(seeds[j], seeds[j + 1])
 
     def _with_interval(self, found: Crossing, theta: float) -> Crossing:
         """The crossing with its 95 % interval.
