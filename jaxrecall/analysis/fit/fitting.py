@@ -102,6 +102,8 @@ def fit(
     thetas = fractions(thetas)
     listed = [where] if isinstance(where, str) else as_list("where", where, TEXTS, FitError, MAX_THETAS)
     where = [*dict.fromkeys(expect("where", text, str, TEXTS, FitError) for text in listed)]
+    if law is not None and best is not None:
+        raise FitError(f"best: got {best!r} with law; allowed: one of the two")
     counted = crossing(frame, of) if law is None else measured(frame, law)
     families, remarks = cells.families(at_steps(counted, step), along := along_of(frame, along))
     axes = [*families[0].cells[0].at, *(name for name in families[0].cells[0].names if name not in tables.THRESHOLDS)]
