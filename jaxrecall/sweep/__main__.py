@@ -19,9 +19,11 @@ from typing import Any
 from ..cli.command import Parser, answer, called, command
 from ..cli.process import INTERRUPTED, Interrupts
 from ..errors import StoreError, UsageError, in_one_line
+from ..model.columns import is_parameter
 from ..simulator.shape import Shape
 from . import shard as sharding
 from .api import import_paths
+from .files import result_files
 from .grid import json_schema, read_grid
 from .running.job import Job, carry_out, interrupted, prepare
 from .running.options import Engine, add_options, chosen
@@ -131,7 +133,8 @@ def _picture(job: Job, events: Events | None) -> None:
         return
     path = job.store.folder / "accuracy.png"
     rows = job.table()
-    axes = [name for name in job.grid.axes if name in mine]  # the parameter of a law is a column once a run with this law has finished
+    empty = mine.columns[mine.isna().all()]  # as the parameters of a law of which no run has finished
+    axes = [name for name in job.grid.axes if name in mine and not (is_parameter(name) and name in empty)]
     remark = curves.draw_sweep(mine, axes, job.grid.name, path, rows, job.grid.searched)
     if events:
         events.emit("picture", path=str(path), rows=len(mine))
@@ -156,7 +159,9 @@ def _picture(job: Job, events: Events | None) -> None:
             print(f"warning, {i}: {row['warning']}")
     if line := limited_by_kappa(mine, axes, job.search.axis if job.search else "N"):
         print(f"\nwarning: {line}")
-    print(f"\ntable:   {job.store.folder} ({len(mine)} runs of this grid; jaxrecall.load({str(job.store.folder)!r}))")
+    folder, in_table = job.store.folder, job.store.table
+    places = dict.fromkeys(str(file if file == in_table else job.store.parts) for file in result_files(folder) if file.is_file())
+    print(f"\ntable:   {' and '.join(places)} ({len(mine)} runs of this grid; jaxrecall.load({str(folder)!r}))")
     print(f"figure:  {path}" + (f" ({remark})" if remark else ""))
 
 

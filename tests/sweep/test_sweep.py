@@ -114,7 +114,7 @@ def test_the_printed_folder_holds_the_rows_before_and_after_compact(grid, capsys
     for options in (None, [], ["--prune"]):
         assert options is None or compact(["results/tiny", *options]) == 0
         assert main(["--grid", "tiny.yaml"]) == 0
-        assert "table:   results/tiny (8 runs of this grid; jaxrecall.load('results/tiny'))\n" in capsys.readouterr().out
+        assert "table:   results/tiny/parts (8 runs of this grid; jaxrecall.load('results/tiny'))\n" in capsys.readouterr().out
         assert len(load("results/tiny").drop_duplicates(["point_id", "seed"])) == 8
 
 

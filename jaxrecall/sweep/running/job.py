@@ -222,9 +222,8 @@ def prepare(
         n_done = len(wanted) - plan.n_runs
     _check_memory(plan, limit)
     store.about = simulator.about() | {"axes": list(grid.axes), "searched": grid.searched, "fixed": grid.fixed}
-    store.columns, store.kept = simulator.columns, grid.kept
+    store.columns, store.kept = grid.columns, grid.kept
     if helpers := grid.kept_columns:
-        store.columns = {**simulator.columns, **helpers}
         store.about["kept"] = [*helpers]
     return Job(grid, store, shard, pad_to, resume_command, search, wanted, n_done, plan, [*_remarks(grid, store, done, search)])
 
@@ -294,6 +293,7 @@ def carry_out(job: Job, execute: Executor, progress: Progress, interrupts: Inter
     # of so many runs the rows at least fill what `prepare` asks room for
     first = islice((run for chunk in job.plan.chunks for run in chunk.runs), PART_ROWS if job.to_do else 0)
     job.store.prepare(job.manifest(), sum(len(run.point.recorded_steps) for run in first))
+    job.store.unify(progress.message)
     job.store.clear_failures(job.runs)
     progress.accuracy_column = job.grid.simulator.accuracy
     if job.search:
@@ -312,6 +312,7 @@ def carry_out(job: Job, execute: Executor, progress: Progress, interrupts: Inter
             _search(job, job.search, run, progress)
         elif job.to_do:
             run(job.plan)
+        job.store.unify(progress.message)  # another call may have added columns meanwhile
     finally:
         progress.tell("close")
     return job.outcome

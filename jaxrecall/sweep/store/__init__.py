@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import random
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
@@ -26,6 +27,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ...cli.command import called
 from ...errors import StoreError
 from ...model.columns import COLUMNS
 from ...model.point import RunId
@@ -41,7 +43,23 @@ from ..files import (
     result_files,
     storage_errors,
 )
-from .table import ROW, RUN, VERSION, about, last_rows, of_rows, read, to_parquet, with_about
+from .table import (
+    ROW,
+    RUN,
+    VERSION,
+    Columns,
+    about,
+    alike,
+    by_schema,
+    conformed,
+    last_rows,
+    of_rows,
+    read,
+    schema_of,
+    to_parquet,
+    widest,
+    with_about,
+)
 
 PART_BYTES, ROW_BYTES, PART_ROWS = 64 * 2**10, 512, 1000
 """Of a part: its size without rows, each row's share, and
@@ -53,6 +71,8 @@ STALE_SECONDS = 3600.0
 there by a process that died: writing one takes seconds.
 """
 
+LOOKS = 10
+"""How often a process looks at most, as others may write parts with fewer columns."""
 
 Version = tuple[int, str]
 """code_version and precision."""
@@ -86,8 +106,11 @@ class Store:
         self.about: dict[str, Any] = {}
         """What the metadata of every part says; see `table.KEY`."""
 
-        self.columns: Mapping[str, tuple[str, str]] = COLUMNS
-        """Of the rows, in order: Arrow type and meaning."""
+        self.columns: Columns = COLUMNS
+        """Of the rows to write, in order."""
+
+        self.of_parts = pa.schema([])
+        """The columns of all parts, once `unify` has looked."""
 
         self.kept: Mapping[str, Mapping[str, Any]] = {}
         """Of the helpers of a grid that are columns, which
@@ -156,7 +179,8 @@ class Store:
 
     def write(self, rows: list[dict[str, Any]]) -> Path:
         """Writes rows as one part; returns its path. They have
-        exactly the columns of their simulator (None for null).
+        exactly the columns of their simulator (None for null); of
+        columns that other parts have, the part has nulls.
 
         All rows of a run go into one part, as the last of them says that the run is
         done. The name hashes which rows it holds, so the same rows written twice
@@ -165,8 +189,38 @@ class Store:
         if not rows:
             raise StoreError("rows: got none; a part holds at least one")
         table = with_about(of_rows([row | self._kept(row["point_id"]) for row in rows], self.columns), self.about)
+        table = conformed(table, widest([table.schema, self.of_parts], self._own))
         names = json.dumps(table.select([*ROW, *VERSION]).to_pylist(), sort_keys=True)
         return self.put_table(self.parts / f"{hashlib.sha256(names.encode()).hexdigest()[:16]}.parquet", table)
+
+    def unify(self, tell: Callable[[str], None]) -> None:
+        """Gives every part the columns of all parts and of the rows to write, null where it has none.
+
+        A part is replaced, whole or not at all, by one with its name and its rows, so any
+        number of processes may do this while others write. Each looks again until it
+        finds nothing to do. So when the last of them has ended, all parts are alike.
+        `tell` is told what is rewritten, or why it cannot be.
+        """
+        try:
+            for look in range(LOOKS):
+                found = by_schema(result_files(self.folder))
+                self.of_parts = widest([schema_of(self.columns), self.of_parts, *(schema for schema, _ in found)], self._own)
+                others = [path for schema, paths in found if not alike(schema, self.of_parts) for path in paths if path != self.table]
+                if not others:
+                    break
+                if not look:
+                    tell(f"{self.parts}: {len(others)} files are rewritten with the columns of all grids in the folder")
+                for path in random.sample(others, len(others)):  # of several processes each finds some done by another
+                    if not all(alike(schema, self.of_parts) for schema, _ in by_schema([path])):
+                        for table in read([path])[0].values():
+                            self.put_table(path, conformed(table, self.of_parts))
+        except (StoreError, pa.ArrowException) as error:
+            tell(f"{self.parts}: the columns of its files differ ({error}); for one table of them: {called('compact', [str(self.folder)])}")
+
+    @property
+    def _own(self) -> bool:
+        """Whether the rows are of a simulator of one's own."""
+        return "simulator" in self.about
 
     def _kept(self, point_id: str) -> dict[str, Any]:
         """The values of helpers at a point, null where it has none; all of one as text if some are."""
@@ -259,6 +313,9 @@ class MemoryStore(Store):
 
     def prepare(self, manifest: dict[str, Any], n_rows: int = 0) -> None:
         """There is nothing to make."""
+
+    def unify(self, tell: Callable[[str], None]) -> None:
+        """There is no file."""
 
     def read_manifest(self) -> None:
         """There is none."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +17,27 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ...errors import StoreError
-from ...model.columns import COLUMNS, in_order
+from ...model.columns import COLUMNS, UNITS, in_order
 from ...model.point import SAME_AS
 from ...model.training import RECIPE_STEPS, STARTS
 from ..files import Unreadable
 
-
-def _schema(columns: Mapping[str, tuple[str, str]]) -> pa.Schema:
-    return pa.schema(
-        [pa.field(name, pa.type_for_alias(kind), metadata={"description": meaning}) for name, (kind, meaning) in columns.items()]
-    )
+Columns = Mapping[str, tuple[str, ...]]
+"""Arrow type, meaning, and what is counted, if anything is."""
 
 
-SCHEMA = _schema(COLUMNS)
-"""Types of the columns; the metadata of each field is its meaning, and is kept in the files."""
+def schema_of(columns: Columns) -> pa.Schema:
+    """The schema of a table of these columns."""
+
+    def field(name: str, kind: str, meaning: str, unit: str = "") -> pa.Field:
+        unit = unit or (UNITS.get(name, "") if columns[name] == COLUMNS.get(name) else "")
+        return pa.field(name, pa.type_for_alias(kind), metadata={"description": meaning} | ({"unit": unit} if unit else {}))
+
+    return pa.schema([field(name, *told) for name, told in columns.items()])
+
+
+SCHEMA = schema_of(COLUMNS)
+"""Types of the columns; the metadata of each field is its meaning and its unit, and is kept in the files."""
 
 RUN = ["point_id", "seed"]
 ROW = [*RUN, "step"]
@@ -64,12 +73,12 @@ and, in a file, when and by which versions it was written.
 _SORT = ["root_seed", "V", "N", "d", "L", "m", "embedding", "activation", *ROW, *VERSION]
 
 
-def of_rows(rows: list[dict[str, Any]], columns: Mapping[str, tuple[str, str]] = COLUMNS) -> pa.Table:
+def of_rows(rows: list[dict[str, Any]], columns: Columns = COLUMNS) -> pa.Table:
     """A table of rows with exactly these columns, and parameters of
     laws (None for null), sorted by run and step; raises StoreError.
     """
     rows = [in_order(row, columns) for row in rows]
-    schema = SCHEMA if columns is COLUMNS else _schema(columns)
+    schema = SCHEMA if columns is COLUMNS else schema_of(columns)
     for name in sorted({name for row in rows for name in row.keys() - columns.keys()}):
         schema = schema.append(pa.field(name, pa.float64(), metadata={"description": "parameter of a law"}))
     arrays = {}
@@ -86,7 +95,7 @@ def about(table: Any) -> dict[str, Any]:
     """What a table, or a file of one, is about, under `KEY`
     of its metadata; nothing where that is missing or damaged.
     """
-    schema = table.schema_arrow if isinstance(table, pq.ParquetFile) else table.schema
+    schema = table if isinstance(table, pa.Schema) else table.schema
     try:
         found = json.loads((schema.metadata or {}).get(KEY, b"{}"))
     except (ValueError, RecursionError):
@@ -124,7 +133,7 @@ def to_parquet(table: pa.Table) -> pa.Buffer:
     """The bytes of a file, each page with its checksum;
     provenance and pandas types are in the metadata of its schema.
     """
-    provenance: dict[str, Any] = {**about(table), "created": datetime.now(UTC).isoformat(timespec="seconds")}
+    provenance: dict[str, Any] = {"created": datetime.now(UTC).isoformat(timespec="seconds"), **about(table)}
     for name in (*VERSION, "jax_version"):
         values = table[name].unique().to_pylist()
         provenance[name] = values[0] if len(values) == 1 else values
@@ -155,23 +164,43 @@ def read(paths: Iterable[Path], columns: list[str] | None = None) -> tuple[dict[
     return tables, unreadable
 
 
-def read_file(path: Path) -> pa.Table:
-    """The rows of one file; raises any exception if it is no readable part."""
+def by_schema(paths: Iterable[Path]) -> list[tuple[pa.Schema, list[Path]]]:
+    """The files that are parts, by what columns they have."""
+    found: dict[Any, tuple[pa.Schema, list[Path]]] = {}
+    for path in paths:
+        with suppress(Exception), _opened(path) as file:  # whatever a file holds; `read` gives the reason
+            found.setdefault(_types(file.schema_arrow), (file.schema_arrow, []))[1].append(path)
+    return [*found.values()]
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[pq.ParquetFile]:
+    """A file with the columns that every part has; raises any exception for any other."""
     if path.suffix != ".parquet" or not path.is_file():
         raise ValueError("not a .parquet file")
     with open(path, "rb") as bytes_, pq.ParquetFile(bytes_, page_checksum_verification=True) as file:  # a path need not be UTF-8
-        present, facts = file.schema_arrow.names, about(file)
-        own = facts.get("simulator") is not None
-        needed, measured = ([*NEEDED, "step", "steps"], [str(facts.get("accuracy"))]) if own else ([*NEEDED, *OURS], MEASURED)
-        if missing := [name for name in (*needed, *measured) if name not in present]:
+        if missing := [name for name in chain(*_required(about(file.schema_arrow))) if name not in file.schema_arrow.names]:
             raise ValueError(f"no column {', '.join(missing)}")
-        table = file.read()
-    names = table.column_names
+        yield file
+
+
+def _required(facts: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """The columns of a part about these facts in which there are
+    no nulls, and those that are numbers where status is ok.
+    """
+    own = facts.get("simulator") is not None
+    return ([*NEEDED, "step", "steps"], [str(facts.get("accuracy"))]) if own else ([*NEEDED, *OURS], MEASURED)
+
+
+def read_file(path: Path) -> pa.Table:
+    """The rows of one file; raises any exception if it is no readable part."""
+    with _opened(path) as file:
+        facts, table = about(file.schema_arrow), file.read()
+    own, (needed, measured), names = facts.get("simulator") is not None, _required(facts), table.column_names
     written = [column.get("field_name") for column in (table.schema.pandas_metadata or {}).get("columns", ())]
     if len(written) == len(names) and written != names:  # pages have checksums, names have none
         raise ValueError("names of columns are damaged")
-    fields = [SCHEMA.field(n) if n in COLUMNS and not own else table.schema.field(n) for n in names]
-    table = pa.table([table[field.name].cast(field.type) for field in fields], pa.schema(fields))
+    table = conformed(table, table.schema if own else _standard(table.schema))
     for name in () if own else OF_OLDER_ROWS:
         if name not in names:
             table = table.append_column(SCHEMA.field(name), pa.nulls(len(table), SCHEMA.field(name).type))
@@ -184,6 +213,34 @@ def read_file(path: Path) -> pa.Table:
     if lacking := [name for name in measured if "ok" in _statuses_without_number(table, name)]:
         raise ValueError(f"no number in {', '.join(lacking)} of a row with status ok")
     return with_about(table, facts)
+
+
+def _standard(schema: pa.Schema) -> pa.Schema:
+    """A schema in which the columns of this package are as in SCHEMA."""
+    return pa.schema([SCHEMA.field(field.name) if field.name in COLUMNS else field for field in schema])
+
+
+def widest(schemas: Iterable[pa.Schema], own: bool) -> pa.Schema:
+    """All columns of some parts, of a simulator of one's `own` or of this
+    package; raises an exception of Arrow where types do not go together.
+    """
+    return pa.unify_schemas([(each if own else _standard(each)).remove_metadata() for each in schemas], promote_options="permissive")
+
+
+def alike(a: pa.Schema, b: pa.Schema) -> bool:
+    """Whether two schemas have the same columns, in any order."""
+    return _types(a) == _types(b)
+
+
+def _types(schema: pa.Schema) -> frozenset[tuple[str, pa.DataType]]:
+    return frozenset((field.name, field.type) for field in schema)
+
+
+def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table with the columns of a schema, null where it has none."""
+    names = table.column_names
+    columns = [table[f.name].cast(f.type) if f.name in names else pa.nulls(len(table), f.type) for f in schema]
+    return with_about(pa.table(columns, schema.remove_metadata()), about(table))
 
 
 def _statuses_without_number(table: pa.Table, name: str) -> list[str]:
