@@ -133,8 +133,8 @@ def _picture(job: Job, events: Events | None) -> None:
         return
     path = job.store.folder / "accuracy.png"
     rows = job.table()
-    empty = mine.columns[mine.isna().all()]  # as the parameters of a law of which no run has finished
-    axes = [name for name in job.grid.axes if name in mine and not (is_parameter(name) and name in empty)]
+    shown = mine.dropna(axis="columns", how="all")  # without parameters of laws of which no run has finished
+    axes = [name for name in job.grid.axes if name in (shown if is_parameter(name) else mine)]
     remark = curves.draw_sweep(mine, axes, job.grid.name, path, rows, job.grid.searched)
     if events:
         events.emit("picture", path=str(path), rows=len(mine))

@@ -43,23 +43,7 @@ from ..files import (
     result_files,
     storage_errors,
 )
-from .table import (
-    ROW,
-    RUN,
-    VERSION,
-    Columns,
-    about,
-    alike,
-    by_schema,
-    conformed,
-    last_rows,
-    of_rows,
-    read,
-    schema_of,
-    to_parquet,
-    widest,
-    with_about,
-)
+from .table import ROW, RUN, VERSION, Columns, about, conformed, last_rows, of_rows, read, schema_of, to_parquet, unlike, with_about
 
 PART_BYTES, ROW_BYTES, PART_ROWS = 64 * 2**10, 512, 1000
 """Of a part: its size without rows, each row's share, and
@@ -189,7 +173,7 @@ class Store:
         if not rows:
             raise StoreError("rows: got none; a part holds at least one")
         table = with_about(of_rows([row | self._kept(row["point_id"]) for row in rows], self.columns), self.about)
-        table = conformed(table, widest([table.schema, self.of_parts], self._own))
+        table = conformed(table, self.of_parts)
         names = json.dumps(table.select([*ROW, *VERSION]).to_pylist(), sort_keys=True)
         return self.put_table(self.parts / f"{hashlib.sha256(names.encode()).hexdigest()[:16]}.parquet", table)
 
@@ -203,24 +187,17 @@ class Store:
         """
         try:
             for look in range(LOOKS):
-                found = by_schema(result_files(self.folder))
-                self.of_parts = widest([schema_of(self.columns), self.of_parts, *(schema for schema, _ in found)], self._own)
-                others = [path for schema, paths in found if not alike(schema, self.of_parts) for path in paths if path != self.table]
+                self.of_parts, others = unlike([self.of_parts or schema_of(self.columns)], result_files(self.folder))
+                others = [path for path in others if path != self.table]
                 if not others:
                     break
                 if not look:
                     tell(f"{self.parts}: {len(others)} files are rewritten with the columns of all grids in the folder")
                 for path in random.sample(others, len(others)):  # of several processes each finds some done by another
-                    if not all(alike(schema, self.of_parts) for schema, _ in by_schema([path])):
-                        for table in read([path])[0].values():
-                            self.put_table(path, conformed(table, self.of_parts))
+                    for table in read(unlike([self.of_parts], [path])[1])[0].values():
+                        self.put_table(path, conformed(table, self.of_parts))
         except (StoreError, pa.ArrowException) as error:
             tell(f"{self.parts}: the columns of its files differ ({error}); for one table of them: {called('compact', [str(self.folder)])}")
-
-    @property
-    def _own(self) -> bool:
-        """Whether the rows are of a simulator of one's own."""
-        return "simulator" in self.about
 
     def _kept(self, point_id: str) -> dict[str, Any]:
         """The values of helpers at a point, null where it has none; all of one as text if some are."""

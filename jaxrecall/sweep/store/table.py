@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import chain
@@ -164,13 +164,19 @@ def read(paths: Iterable[Path], columns: list[str] | None = None) -> tuple[dict[
     return tables, unreadable
 
 
-def by_schema(paths: Iterable[Path]) -> list[tuple[pa.Schema, list[Path]]]:
-    """The files that are parts, by what columns they have."""
+def unlike(known: Sequence[pa.Schema], paths: Iterable[Path]) -> tuple[pa.Schema, list[Path]]:
+    """The columns of all files that are parts, after those known, and the files that have
+    others; raises an exception of Arrow where types do not go together."""
     found: dict[Any, tuple[pa.Schema, list[Path]]] = {}
     for path in paths:
         with suppress(Exception), _opened(path) as file:  # whatever a file holds; `read` gives the reason
-            found.setdefault(_types(file.schema_arrow), (file.schema_arrow, []))[1].append(path)
-    return [*found.values()]
+            found.setdefault(_types(file.schema_arrow), (_standard(file.schema_arrow), []))[1].append(path)
+    every = pa.unify_schemas([*known, *(schema for schema, _ in found.values())], promote_options="permissive")
+    return every, [path for types, (_, of_these) in found.items() if types != _types(every) for path in of_these]
+
+
+def _types(schema: pa.Schema) -> frozenset[tuple[str, pa.DataType]]:
+    return frozenset((field.name, field.type) for field in schema)
 
 
 @contextmanager
@@ -200,7 +206,8 @@ def read_file(path: Path) -> pa.Table:
     written = [column.get("field_name") for column in (table.schema.pandas_metadata or {}).get("columns", ())]
     if len(written) == len(names) and written != names:  # pages have checksums, names have none
         raise ValueError("names of columns are damaged")
-    table = conformed(table, table.schema if own else _standard(table.schema))
+    fields = _standard(table.schema)
+    table = pa.table([table[field.name].cast(field.type) for field in fields], fields)
     for name in () if own else OF_OLDER_ROWS:
         if name not in names:
             table = table.append_column(SCHEMA.field(name), pa.nulls(len(table), SCHEMA.field(name).type))
@@ -216,31 +223,17 @@ def read_file(path: Path) -> pa.Table:
 
 
 def _standard(schema: pa.Schema) -> pa.Schema:
-    """A schema in which the columns of this package are as in SCHEMA."""
-    return pa.schema([SCHEMA.field(field.name) if field.name in COLUMNS else field for field in schema])
-
-
-def widest(schemas: Iterable[pa.Schema], own: bool) -> pa.Schema:
-    """All columns of some parts, of a simulator of one's `own` or of this
-    package; raises an exception of Arrow where types do not go together.
-    """
-    return pa.unify_schemas([(each if own else _standard(each)).remove_metadata() for each in schemas], promote_options="permissive")
-
-
-def alike(a: pa.Schema, b: pa.Schema) -> bool:
-    """Whether two schemas have the same columns, in any order."""
-    return _types(a) == _types(b)
-
-
-def _types(schema: pa.Schema) -> frozenset[tuple[str, pa.DataType]]:
-    return frozenset((field.name, field.type) for field in schema)
+    """The columns of a file as they are read: those of this package as in SCHEMA."""
+    own = about(schema).get("simulator") is not None
+    return pa.schema([SCHEMA.field(field.name) if field.name in COLUMNS and not own else field for field in schema])
 
 
 def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table with the columns of a schema, null where it has none."""
+    """The table with the columns of a schema, null where it has none; its other columns stay."""
     names = table.column_names
-    columns = [table[f.name].cast(f.type) if f.name in names else pa.nulls(len(table), f.type) for f in schema]
-    return with_about(pa.table(columns, schema.remove_metadata()), about(table))
+    wide = pa.unify_schemas([schema, table.schema.remove_metadata()], promote_options="permissive")
+    columns = [table[f.name].cast(f.type) if f.name in names else pa.nulls(len(table), f.type) for f in wide]
+    return with_about(pa.table(columns, wide), about(table))
 
 
 def _statuses_without_number(table: pa.Table, name: str) -> list[str]:
