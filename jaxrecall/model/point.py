@@ -431,16 +431,11 @@ def law_parameters(point: Point) -> dict[str, float]:
     return {name: value for field, law in _laws_with_columns(point).items() for name, value in law.numbers(field).items()}
 
 
-def parameter_legends(points: Iterable[Point]) -> dict[str, tuple[str, str]]:
-    """The legend and the unit of every such column of the rows of some points, by name, sorted."""
+def parameter_columns(points: Iterable[Point]) -> dict[str, tuple[str, str, str]]:
+    """All such columns of the rows of some points, sorted: Arrow type, legend and unit."""
     alike = {attrgetter(*LAW_FIELDS, "_given")(point): point for point in points}
-    found: dict[str, tuple[str, str]] = {}
-    for field, law in (item for point in alike.values() for item in _laws_with_columns(point).items()):
-        for name, (legend, unit) in law.legends(field).items():
-            known = found.get(name, ("", ""))[0]
-            if legend not in known:  # laws may share a parameter's name
-                found[name] = f"{known}; {legend}".removeprefix("; "), unit
-    return dict(sorted(found.items()))
+    laws = (law.columns(field) for point in alike.values() for field, law in _laws_with_columns(point).items())
+    return dict(sorted(column for columns in laws for column in columns.items()))
 
 
 def _laws_with_columns(point: Point) -> dict[str, Law]:

@@ -23,7 +23,6 @@ from ..model.columns import is_parameter
 from ..simulator.shape import Shape
 from . import shard as sharding
 from .api import import_paths
-from .files import result_files
 from .grid import json_schema, read_grid
 from .running.job import Job, carry_out, interrupted, prepare
 from .running.options import Engine, add_options, chosen
@@ -133,8 +132,7 @@ def _picture(job: Job, events: Events | None) -> None:
         return
     path = job.store.folder / "accuracy.png"
     rows = job.table()
-    shown = mine.dropna(axis="columns", how="all")  # without parameters of laws of which no run has finished
-    axes = [name for name in job.grid.axes if name in (shown if is_parameter(name) else mine)]
+    axes = [name for name in job.grid.axes if name in mine and not (is_parameter(name) and mine[name].isna().all())]  # some have no run yet
     remark = curves.draw_sweep(mine, axes, job.grid.name, path, rows, job.grid.searched)
     if events:
         events.emit("picture", path=str(path), rows=len(mine))
@@ -159,9 +157,8 @@ def _picture(job: Job, events: Events | None) -> None:
             print(f"warning, {i}: {row['warning']}")
     if line := limited_by_kappa(mine, axes, job.search.axis if job.search else "N"):
         print(f"\nwarning: {line}")
-    folder, in_table = job.store.folder, job.store.table
-    places = dict.fromkeys(str(file if file == in_table else job.store.parts) for file in result_files(folder) if file.is_file())
-    print(f"\ntable:   {' and '.join(places)} ({len(mine)} runs of this grid; jaxrecall.load({str(folder)!r}))")
+    places = [str(place) for place in (job.store.parts, job.store.table) if place.is_file() or any(place.glob("*"))]
+    print(f"\ntable:   {' and '.join(places)} ({len(mine)} runs of this grid; jaxrecall.load({str(job.store.folder)!r}))")
     print(f"figure:  {path}" + (f" ({remark})" if remark else ""))
 
 

@@ -81,11 +81,12 @@ class Law:
         """All parameters that are numbers by dotted name: the columns that a row has of them."""
         return {f"{of or self.field}.{name}": float(value) for name, value in _values(self).items() if isinstance(value, (int, float))}
 
-    def legends(self, of: str = "") -> dict[str, tuple[str, str]]:
-        """What each of these columns means and counts: its legend, and its unit."""
-        declared = {f"{of or self.field}.{f.name}": f.metadata for f in fields(self)}
-        unnamed = f"parameter of {class_name(type(self))}"
-        return {name: (declared[name].get("legend") or unnamed, declared[name].get("unit", "1")) for name in self.numbers(of)}
+    def columns(self, of: str = "") -> dict[str, tuple[str, str, str]]:
+        """The Arrow type, the legend and the unit of each of these columns."""
+        told = {f"{of or self.field}.{f.name}": f.metadata for f in fields(self)}
+        return {
+            name: ("float64", told[name].get("legend") or "parameter of a law", told[name].get("unit", "1")) for name in self.numbers(of)
+        }
 
     def with_traced(self, values: Mapping[str, Any], of: str = "") -> Any:
         """A copy with these float parameters, arrays of a traced program, which are not checked."""

@@ -26,7 +26,7 @@ from typing import Any
 
 from ...errors import MAX_LIST, GridError, UsageError, as_list, refusal, shown
 from ...model.laws.array import paths_from, with_hashes
-from ...model.point import Point, parameter_legends
+from ...model.point import Point, parameter_columns
 from ..simulators import RECALL, RecallSimulator, Simulator, named
 from .axes import Names, law_parameters
 from .document import Document, read_document
@@ -81,9 +81,8 @@ class Grid:
     def columns(self) -> dict[str, tuple[str, ...]]:
         """The columns of its rows: those of the simulator, of the helpers that are
         kept, and of the parameters of all laws, with Arrow type, meaning and unit."""
-        points = [*self.points, *(line.levels[max(line.levels)] for line in self.lines)]  # the first level of a search may be m = 0
-        told = parameter_legends(points) if Names(self.simulator).laws else {}
-        return {**self.simulator.columns, **self.kept_columns, **{name: ("float64", *about) for name, about in told.items()}}
+        of_laws = parameter_columns(self.points) if Names(self.simulator).laws else {}
+        return {**self.simulator.columns, **self.kept_columns, **of_laws}
 
     @property
     def searched(self) -> str:

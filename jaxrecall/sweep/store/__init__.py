@@ -43,7 +43,7 @@ from ..files import (
     result_files,
     storage_errors,
 )
-from .table import ROW, RUN, VERSION, Columns, about, conformed, last_rows, of_rows, read, schema_of, to_parquet, unlike, with_about
+from .table import ROW, RUN, VERSION, about, conformed, last_rows, of_rows, read, schema_of, to_parquet, unlike, with_about
 
 PART_BYTES, ROW_BYTES, PART_ROWS = 64 * 2**10, 512, 1000
 """Of a part: its size without rows, each row's share, and
@@ -90,7 +90,7 @@ class Store:
         self.about: dict[str, Any] = {}
         """What the metadata of every part says; see `table.KEY`."""
 
-        self.columns: Columns = COLUMNS
+        self.columns: Mapping[str, tuple[str, ...]] = COLUMNS
         """Of the rows to write, in order."""
 
         self.of_parts = pa.schema([])
@@ -150,12 +150,11 @@ class Store:
         simulators = frozenset(str(about(table).get("simulator", "jaxrecall")) for table in tables.values() if len(table))
         return Done(mine, {version: len(others) for version, others in runs.items()}, unreadable, simulators)
 
-    def last_values(self, *columns: str) -> tuple[LastValues, Unreadable]:
-        """The values of these columns in the last row of every run
-        that `load` can read, and the files that cannot be read.
-        """
+    def last_values(self, *columns: str) -> tuple[LastValues, Unreadable, list[pa.Table]]:
+        """The values of these columns in the last row of every run that `load` can
+        read, the files that cannot be read, and the tables with these columns."""
         tables, unreadable = self.tables([*dict.fromkeys([*RUN, *VERSION, "status", *columns, "step", "steps"])])
-        return _last_values(tables.values(), columns), unreadable
+        return _last_values(tables.values(), columns), unreadable, [*tables.values()]
 
     def tables(self, columns: list[str] | None = None) -> tuple[dict[Path, pa.Table], Unreadable]:
         """The tables by file, with all columns or those asked for, and the files that cannot be read."""
@@ -187,14 +186,13 @@ class Store:
         """
         try:
             for look in range(LOOKS):
-                self.of_parts, others = unlike([self.of_parts or schema_of(self.columns)], result_files(self.folder))
-                others = [path for path in others if path != self.table]
-                if not others:
+                self.of_parts, others = unlike(self.of_parts or schema_of(self.columns), result_files(self.folder))
+                if not (others := [path for path in others if path != self.table]):
                     break
                 if not look:
-                    tell(f"{self.parts}: {len(others)} files are rewritten with the columns of all grids in the folder")
+                    tell(f"{self.parts}: {len(others)} files lack columns of other grids in the folder, and get them")
                 for path in random.sample(others, len(others)):  # of several processes each finds some done by another
-                    for table in read(unlike([self.of_parts], [path])[1])[0].values():
+                    for table in read(unlike(self.of_parts, [path])[1])[0].values():
                         self.put_table(path, conformed(table, self.of_parts))
         except (StoreError, pa.ArrowException) as error:
             tell(f"{self.parts}: the columns of its files differ ({error}); for one table of them: {called('compact', [str(self.folder)])}")

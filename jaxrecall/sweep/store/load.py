@@ -275,7 +275,5 @@ def _about(name: str, dtype: Any, told: Mapping[bytes, bytes]) -> dict[str, str]
     """The attributes of a column: its legend, and what its numbers count."""
     legend, unit = (told.get(key, b"").decode(errors="replace") for key in (b"description", b"unit"))
     legend = legend or (COLUMNS[name][1] if name in COLUMNS else FIELDS[name].metadata["legend"] if name in FIELDS else "")
-    if not legend and is_parameter(name):
-        legend = "parameter of a law"
     named = {"long_name": legend} if legend else {}
     return named | ({"units": unit or UNITS.get(name, "1")} if dtype.kind in "iuf" else {})

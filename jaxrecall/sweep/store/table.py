@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,27 +16,20 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ...errors import StoreError
-from ...model.columns import COLUMNS, UNITS, in_order
+from ...model.columns import COLUMNS, in_order
 from ...model.point import SAME_AS
 from ...model.training import RECIPE_STEPS, STARTS
 from ..files import Unreadable
 
-Columns = Mapping[str, tuple[str, ...]]
-"""Arrow type, meaning, and what is counted, if anything is."""
 
-
-def schema_of(columns: Columns) -> pa.Schema:
-    """The schema of a table of these columns."""
-
-    def field(name: str, kind: str, meaning: str, unit: str = "") -> pa.Field:
-        unit = unit or (UNITS.get(name, "") if columns[name] == COLUMNS.get(name) else "")
-        return pa.field(name, pa.type_for_alias(kind), metadata={"description": meaning} | ({"unit": unit} if unit else {}))
-
-    return pa.schema([field(name, *told) for name, told in columns.items()])
+def schema_of(columns: Mapping[str, tuple[str, ...]]) -> pa.Schema:
+    """The schema of columns with these Arrow types and meanings, parameters of laws with their unit too."""
+    described = {name: (kind, dict(zip(("description", "unit"), told, strict=False))) for name, (kind, *told) in columns.items()}
+    return pa.schema([pa.field(name, pa.type_for_alias(kind), metadata=told) for name, (kind, told) in described.items()])
 
 
 SCHEMA = schema_of(COLUMNS)
-"""Types of the columns; the metadata of each field is its meaning and its unit, and is kept in the files."""
+"""Types of the columns; the metadata of each field is its meaning, and is kept in the files."""
 
 RUN = ["point_id", "seed"]
 ROW = [*RUN, "step"]
@@ -73,7 +65,7 @@ and, in a file, when and by which versions it was written.
 _SORT = ["root_seed", "V", "N", "d", "L", "m", "embedding", "activation", *ROW, *VERSION]
 
 
-def of_rows(rows: list[dict[str, Any]], columns: Columns = COLUMNS) -> pa.Table:
+def of_rows(rows: list[dict[str, Any]], columns: Mapping[str, tuple[str, ...]] = COLUMNS) -> pa.Table:
     """A table of rows with exactly these columns, and parameters of
     laws (None for null), sorted by run and step; raises StoreError.
     """
@@ -164,49 +156,22 @@ def read(paths: Iterable[Path], columns: list[str] | None = None) -> tuple[dict[
     return tables, unreadable
 
 
-def unlike(known: Sequence[pa.Schema], paths: Iterable[Path]) -> tuple[pa.Schema, list[Path]]:
-    """The columns of all files that are parts, after those known, and the files that have
-    others; raises an exception of Arrow where types do not go together."""
-    found: dict[Any, tuple[pa.Schema, list[Path]]] = {}
-    for path in paths:
-        with suppress(Exception), _opened(path) as file:  # whatever a file holds; `read` gives the reason
-            found.setdefault(_types(file.schema_arrow), (_standard(file.schema_arrow), []))[1].append(path)
-    every = pa.unify_schemas([*known, *(schema for schema, _ in found.values())], promote_options="permissive")
-    return every, [path for types, (_, of_these) in found.items() if types != _types(every) for path in of_these]
-
-
-def _types(schema: pa.Schema) -> frozenset[tuple[str, pa.DataType]]:
-    return frozenset((field.name, field.type) for field in schema)
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[pq.ParquetFile]:
-    """A file with the columns that every part has; raises any exception for any other."""
+def read_file(path: Path) -> pa.Table:
+    """The rows of one file; raises any exception if it is no readable part."""
     if path.suffix != ".parquet" or not path.is_file():
         raise ValueError("not a .parquet file")
     with open(path, "rb") as bytes_, pq.ParquetFile(bytes_, page_checksum_verification=True) as file:  # a path need not be UTF-8
-        if missing := [name for name in chain(*_required(about(file.schema_arrow))) if name not in file.schema_arrow.names]:
+        present, facts = file.schema_arrow.names, about(file.schema_arrow)
+        own = facts.get("simulator") is not None
+        needed, measured = ([*NEEDED, "step", "steps"], [str(facts.get("accuracy"))]) if own else ([*NEEDED, *OURS], MEASURED)
+        if missing := [name for name in (*needed, *measured) if name not in present]:
             raise ValueError(f"no column {', '.join(missing)}")
-        yield file
-
-
-def _required(facts: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """The columns of a part about these facts in which there are
-    no nulls, and those that are numbers where status is ok.
-    """
-    own = facts.get("simulator") is not None
-    return ([*NEEDED, "step", "steps"], [str(facts.get("accuracy"))]) if own else ([*NEEDED, *OURS], MEASURED)
-
-
-def read_file(path: Path) -> pa.Table:
-    """The rows of one file; raises any exception if it is no readable part."""
-    with _opened(path) as file:
-        facts, table = about(file.schema_arrow), file.read()
-    own, (needed, measured), names = facts.get("simulator") is not None, _required(facts), table.column_names
+        table = file.read()
+    names = table.column_names
     written = [column.get("field_name") for column in (table.schema.pandas_metadata or {}).get("columns", ())]
     if len(written) == len(names) and written != names:  # pages have checksums, names have none
         raise ValueError("names of columns are damaged")
-    fields = _standard(table.schema)
+    fields = _standard(table.schema, own)
     table = pa.table([table[field.name].cast(field.type) for field in fields], fields)
     for name in () if own else OF_OLDER_ROWS:
         if name not in names:
@@ -222,17 +187,32 @@ def read_file(path: Path) -> pa.Table:
     return with_about(table, facts)
 
 
-def _standard(schema: pa.Schema) -> pa.Schema:
+def unlike(known: pa.Schema, paths: Iterable[Path]) -> tuple[pa.Schema, list[Path]]:
+    """The columns known and those of all files that are parts, and the files that have others.
+
+    Raises an exception of Arrow where types do not go together.
+    """
+    found: dict[Any, tuple[pa.Schema, list[Path]]] = {}
+    for path in (path for path in paths if path.suffix == ".parquet" and path.is_file()):
+        with suppress(Exception), open(path, "rb") as file:  # whatever a file holds; `read` gives the reason
+            schema = pq.read_schema(file)
+            own = about(schema).get("simulator") is not None
+            if {*NEEDED, *(() if own else (*OURS, *MEASURED))} <= {*schema.names}:
+                found.setdefault(frozenset(zip(schema.names, schema.types, strict=True)), (_standard(schema, own), []))[1].append(path)
+    every = pa.unify_schemas([known, *(schema for schema, _ in found.values())], promote_options="permissive")
+    types = frozenset(zip(every.names, every.types, strict=True))
+    return every, [path for others, (_, of_these) in found.items() if others != types for path in of_these]
+
+
+def _standard(schema: pa.Schema, own: bool) -> pa.Schema:
     """The columns of a file as they are read: those of this package as in SCHEMA."""
-    own = about(schema).get("simulator") is not None
     return pa.schema([SCHEMA.field(field.name) if field.name in COLUMNS and not own else field for field in schema])
 
 
 def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """The table with the columns of a schema, null where it has none; its other columns stay."""
-    names = table.column_names
     wide = pa.unify_schemas([schema, table.schema.remove_metadata()], promote_options="permissive")
-    columns = [table[f.name].cast(f.type) if f.name in names else pa.nulls(len(table), f.type) for f in wide]
+    columns = [table[f.name].cast(f.type) if f.name in table.column_names else pa.nulls(len(table), f.type) for f in wide]
     return with_about(pa.table(columns, wide), about(table))
 
 
