@@ -83,10 +83,9 @@ class Law:
 
     def columns(self, of: str = "") -> dict[str, tuple[str, str, str]]:
         """The Arrow type, the legend and the unit of each of these columns."""
-        told = {f"{of or self.field}.{f.name}": f.metadata for f in fields(self)}
-        return {
-            name: ("float64", told[name].get("legend") or "parameter of a law", told[name].get("unit", "1")) for name in self.numbers(of)
-        }
+        of_law = {f"{of or self.field}.{f.name}": f.metadata for f in fields(self)}
+        told = {name: of_law[name] for name in self.numbers(of)}
+        return {name: ("float64", about.get("legend") or "parameter of a law", about.get("unit", "1")) for name, about in told.items()}
 
     def with_traced(self, values: Mapping[str, Any], of: str = "") -> Any:
         """A copy with these float parameters, arrays of a traced program, which are not checked."""
