@@ -81,8 +81,7 @@ class Grid:
     def columns(self) -> dict[str, tuple[str, ...]]:
         """The columns of its rows: those of the simulator, of the helpers that are
         kept, and of the parameters of all laws, with Arrow type, meaning and unit."""
-        of_laws = parameter_columns(self.points) if Names(self.simulator).laws else {}
-        return {**self.simulator.columns, **self.kept_columns, **of_laws}
+        return {**self.simulator.columns, **self.kept_columns, **(parameter_columns(self.points) if Names(self.simulator).laws else {})}
 
     @property
     def searched(self) -> str:

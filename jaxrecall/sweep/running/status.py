@@ -111,9 +111,7 @@ def _newest_part_age(stores: Sequence[Store]) -> float | None:
 def _rows(stores: Sequence[Store], accuracy: str) -> tuple[LastValues, Unreadable, list[str]]:
     """Status, seconds and accuracy of the runs in all folders, ok before others, the
     files that cannot be read, and lines for those that were made from other rows."""
-    found: LastValues = {}
-    unreadable: Unreadable = []
-    stale: list[str] = []
+    found, unreadable, stale = LastValues(), Unreadable(), list[str]()
     for store in stores:
         rows, not_read, tables = store.last_values("status", "seconds", accuracy)
         unreadable += not_read

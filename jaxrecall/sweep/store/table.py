@@ -200,8 +200,7 @@ def unlike(known: pa.Schema, paths: Iterable[Path]) -> tuple[pa.Schema, list[Pat
             if {*NEEDED, *(() if own else (*OURS, *MEASURED))} <= {*schema.names}:
                 found.setdefault(frozenset(zip(schema.names, schema.types, strict=True)), (_standard(schema, own), []))[1].append(path)
     every = pa.unify_schemas([known, *(schema for schema, _ in found.values())], promote_options="permissive")
-    types = frozenset(zip(every.names, every.types, strict=True))
-    return every, [path for others, (_, of_these) in found.items() if others != types for path in of_these]
+    return every, [path for types, (_, these) in found.items() if types ^ {*zip(every.names, every.types, strict=True)} for path in these]
 
 
 def _standard(schema: pa.Schema, own: bool) -> pa.Schema:
