@@ -135,10 +135,10 @@ def is_parameter(name: str) -> bool:
 
 
 def in_order(row: dict[str, Any], columns: Mapping[str, Any] = COLUMNS) -> dict[str, Any]:
-    """`row` with the columns in table order, then parameters of laws;
-    raises KeyError on a missing one, ValueError on one too many.
-    """
+    """`row` with the columns in table order, then other parameters of laws; a parameter
+    that its laws lack is None. Raises KeyError on any other missing column, ValueError
+    on one too many."""
     parameters = {name: value for name, value in row.items() if is_parameter(name)}
     if unknown := row.keys() - columns.keys() - parameters.keys():
         raise ValueError(f"row: no such columns: {', '.join(sorted(unknown))}")
-    return {name: row[name] for name in columns} | parameters
+    return {name: row.get(name) if is_parameter(name) else row[name] for name in columns} | parameters

@@ -15,11 +15,12 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from ..errors import PointError, Problem, shown, suggest
 from .activations import Activation, activations
-from .laws import LAWS, EmbeddingLaw, TokenLaw, find_law
+from .laws import LAWS, EmbeddingLaw, Law, TokenLaw, find_law
 from .laws.embedding import problems_of_rows
 from .laws.law import SAME_AS, law_names, renamed, with_parameters
 from .laws.tokens import drawn_as, shares
@@ -441,10 +442,22 @@ def law_parameters(point: Point) -> dict[str, float]:
     Those of embedding_out and noise_tokens are among them where it is given or differs
     from embedding or tokens.
     """
+    return {name: value for field, law in _laws_with_columns(point).items() for name, value in law.numbers(field).items()}
+
+
+def parameter_columns(points: Iterable[Point]) -> dict[str, tuple[str, str, str]]:
+    """All such columns of the rows of some points, sorted: Arrow type, legend and unit."""
+    alike = {attrgetter(*LAW_FIELDS, "_given")(point): point for point in points}
+    laws = (law.columns(field) for point in alike.values() for field, law in _laws_with_columns(point).items())
+    return dict(sorted(column for columns in laws for column in columns.items()))
+
+
+def _laws_with_columns(point: Point) -> dict[str, Law]:
+    """The laws whose parameters are columns, by field."""
     names = ["embedding", "tokens", "activation"]
     given: Collection[str] = point._given  # type: ignore[attr-defined]
     names += [name for name, of in SAME_AS.items() if getattr(point, name) != getattr(point, of) or name in given]
-    return {name: value for field in names for name, value in find_law(field, getattr(point, field)).numbers(field).items()}
+    return {name: find_law(name, getattr(point, name)) for name in names}
 
 
 def problem_in_workers(point: Point) -> str | None:

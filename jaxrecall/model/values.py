@@ -29,7 +29,9 @@ def declared(kind: str, legend: str, default: Any = MISSING, symbol: str = "", c
 
 
 def parameter(default: Any, legend: str = "", **limits: Any) -> Any:
-    """A parameter of a law, a field of a frozen dataclass; `limits` are low, high, open_low and open_high."""
+    """A parameter of a law, a field of a frozen dataclass; `limits` are low, high, open_low and open_high.
+    `unit` is what it counts, if it is not a plain number.
+    """
     return declared("traced", legend, default, **limits)
 
 

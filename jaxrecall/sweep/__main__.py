@@ -20,6 +20,7 @@ from typing import Any
 from ..cli.command import Parser, answer, called, command
 from ..cli.process import INTERRUPTED, Interrupts
 from ..errors import StoreError, UsageError, in_one_line
+from ..model.columns import is_parameter
 from ..simulator.shape import Shape
 from . import shard as sharding
 from .api import import_paths
@@ -135,7 +136,7 @@ def _picture(job: Job, events: Events | None) -> None:
         return
     path = job.store.folder / "accuracy.png"
     rows = job.table()
-    axes = [name for name in job.grid.axes if name in mine]  # the parameter of a law is a column once a run with this law has finished
+    axes = [name for name in job.grid.axes if name in mine and not (is_parameter(name) and mine[name].isna().all())]  # some have no run yet
     remark = curves.draw_sweep(mine, axes, job.grid.name, path, rows, job.grid.searched)
     if events:
         events.emit("picture", path=str(path), rows=len(mine))
@@ -166,7 +167,8 @@ def _picture(job: Job, events: Events | None) -> None:
         print(f"\nwarning: {line}")
     if line := limited_by_kappa(mine, axes, job.search.axis if job.search else "N"):
         print(f"\nwarning: {line}")
-    print(f"\ntable:   {job.store.folder} ({len(mine)} runs of this grid; jaxrecall.load({str(job.store.folder)!r}))")
+    places = [str(place) for place in (job.store.parts, job.store.table) if place.is_file() or any(place.glob("*"))]
+    print(f"\ntable:   {' and '.join(places)} ({len(mine)} runs of this grid; jaxrecall.load({str(job.store.folder)!r}))")
     print(f"figure:  {path}" + (f" ({remark})" if remark else ""))
 
 

@@ -111,10 +111,11 @@ def test_runs_that_take_no_shortcut_are_announced_where_they_take_long(grid, cap
 
 @pytest.mark.filterwarnings("ignore:dropped 8 rows")
 def test_the_printed_folder_holds_the_rows_before_and_after_compact(grid, capsys):
-    for options in (None, [], ["--prune"]):
+    places = "parts", "parts and results/tiny/table.parquet", "table.parquet"
+    for options, place in zip((None, [], ["--prune"]), places, strict=True):
         assert options is None or compact(["results/tiny", *options]) == 0
         assert main(["--grid", "tiny.yaml"]) == 0
-        assert "table:   results/tiny (8 runs of this grid; jaxrecall.load('results/tiny'))\n" in capsys.readouterr().out
+        assert f"table:   results/tiny/{place} (8 runs of this grid; jaxrecall.load('results/tiny'))\n" in capsys.readouterr().out
         assert len(load("results/tiny").drop_duplicates(["point_id", "seed"])) == 8
 
 

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 
 from ...cli.command import Parser, called, command
 from ...cli.process import OK
-from ...sweep.files import local_path
+from ...sweep.files import is_folder, local_path
 from ...sweep.running.progress import PLAIN_EVERY_SECONDS, now_and_then
+from ...sweep.store.age import older, seen
 from . import runs
 from .axes import ALONG, along_of
 from .estimate import METHODS, REPORTED
@@ -78,6 +79,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         law=args.law,
     )
     print(*(f"note: {remark}" for remark in remarks), found, "", sep="\n")
-    for path, n_rows in write(found, out, args.latex).items():
+    rows = seen([frame]) if is_folder(paths[0]) else {"rows": len(frame)}
+    for path, n_rows in write(found, out, args.latex, rows).items():
         print(f"{path.stem + ':':<13}{path} ({n_rows} rows)")
+    for line in older(paths[0], rows) if len(paths) == 1 else ():
+        print(f"note: {line}")
     return OK

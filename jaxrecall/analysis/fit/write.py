@@ -4,6 +4,7 @@ and files, Parquet with the meaning of each column or LaTeX.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -13,6 +14,8 @@ from typing import Any
 from ...errors import FitError, UsageError
 from ...model.point import FIELDS
 from ...sweep.files import atomic_write, holds_results
+from ...sweep.store.age import comment
+from ...sweep.store.table import KEY
 from .latex import latex
 from .tables import DIAGNOSTICS, EXPONENTS, THRESHOLDS
 
@@ -108,10 +111,11 @@ def check_folder(out: Path) -> None:
         raise UsageError(f"{out}: cannot be written ({nearest} is not a folder, or not writable); choose another --out")
 
 
-def write(found: Any, out: Path, with_latex: bool = False) -> dict[Path, int]:
+def write(found: Any, out: Path, with_latex: bool = False, rows: Mapping[str, Any] | None = None) -> dict[Path, int]:
     """Writes each table of a `Fit` whole or not at all; returns
     the files, each with its number of rows. Raises FitError.
 
+    `rows` is what they say of the rows that they were made from.
     `with_latex` writes the thresholds and the exponents as LaTeX too; a table without
     rows has no such file.
     """
@@ -120,18 +124,18 @@ def write(found: Any, out: Path, with_latex: bool = False) -> dict[Path, int]:
         out.mkdir(parents=True, exist_ok=True)
         for name, columns in COLUMNS.items():
             table = getattr(found, name)
-            atomic_write(out / f"{name}.parquet", _parquet(table, columns))
+            atomic_write(out / f"{name}.parquet", _parquet(table, columns, rows or {}))
             written[out / f"{name}.parquet"] = len(table)
         for name in ("thresholds", "exponents") if with_latex else ():
             if len(table := getattr(found, name)):
-                atomic_write(out / f"{name}.tex", latex(table).encode())
+                atomic_write(out / f"{name}.tex", f"% {comment(rows or {})}\n{latex(table)}".encode())
                 written[out / f"{name}.tex"] = len(table)
     except OSError as error:
         raise FitError(f"{out}: cannot be written ({error.strerror or error}); choose another --out") from error
     return written
 
 
-def _parquet(table: Any, columns: Mapping[str, str]) -> Any:
+def _parquet(table: Any, columns: Mapping[str, str], rows: Mapping[str, Any]) -> Any:
     """The bytes of a file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -140,5 +144,5 @@ def _parquet(table: Any, columns: Mapping[str, str]) -> Any:
     about = {name: FIELDS[name].metadata["legend"] for name in table if name in FIELDS} | dict(columns)
     fields = [field.with_metadata({"description": about[field.name]}) if field.name in about else field for field in made.schema]
     sink = pa.BufferOutputStream()
-    pq.write_table(made.cast(pa.schema(fields, made.schema.metadata)), sink)
+    pq.write_table(made.cast(pa.schema(fields, {**made.schema.metadata, KEY: json.dumps(rows)})), sink)
     return sink.getvalue()

@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ...errors import FitError, UsageError
 from ...sweep.files import atomic_write, holds_results, local_path
 from ...sweep.running.status import survey
 from ...sweep.store import Store
+from ...sweep.store.age import comment, older, seen
 from ..figures import critical, curves, maps, noise, predict
 from ..figures.paper import look
 from ..figures.study import Roles, Study, roles, study
@@ -65,7 +67,8 @@ def write(asked: Namespace, command: str, on_progress: OnProgress) -> Report:
     out = local_path(asked.out) if asked.out else usual
     folder = _figures_beside(out)
     _check(asked)
-    found, chosen, remarks = _studied(asked, table, step, on_progress)
+    found, chosen, remarks, every = _studied(asked, table, step, on_progress)
+    rows = seen([every]) if is_folder else {"rows": len(every)}
     facts, manifest = (survey(table), Store(table).read_manifest()) if is_folder else (None, None)
     title = f"{(facts and facts['grid']) or beside(table, '').name}: how critical {found.along} scales"
     try:
@@ -74,10 +77,10 @@ def write(asked: Namespace, command: str, on_progress: OnProgress) -> Report:
             drawn, left_out = draw(found, chosen, folder, on_progress, asked.format)
         tables = sections(found, remarks, facts, manifest, command)
         html = page(title, summary(found, step), drawn, left_out, tables, folder.name, asked.format)
-        atomic_write(out, html.encode(errors="backslashreplace"))
+        atomic_write(out, html.replace("<head>", f"<head><!-- {comment(rows)} -->", 1).encode(errors="backslashreplace"))
     except OSError as error:
         raise FitError(f"{out}: cannot be written ({error.strerror or error}); choose another --out") from error
-    return Report(out, folder, [picture for picture, _ in drawn], left_out, remarks)
+    return Report(out, folder, [picture for picture, _ in drawn], left_out, [*remarks, *older(table, rows)])
 
 
 def _figures_beside(out: Path) -> Path:
@@ -97,14 +100,14 @@ def _check(asked: Namespace) -> None:
         pass
 
 
-def _studied(asked: Namespace, table: Path, step: runs.Steps, on_progress: OnProgress) -> tuple[Study, Roles, list[str]]:
-    """The fitted table, which axis goes where, and remarks on rows and fit."""
+def _studied(asked: Namespace, table: Path, step: runs.Steps, on_progress: OnProgress) -> tuple[Study, Roles, list[str], Any]:
+    """The fitted table, which axis goes where, remarks on rows and fit, and all rows."""
     every, remarks = runs.read(table)
     frame = runs.at_steps(every, step)
     families, _ = cells.families(frame, along_of(frame, asked.along))
     chosen = roles(families, asked.x, asked.lines, asked.panels, asked.phase)
     found = study(frame, families, asked.theta, asked.surrogate, partial(on_progress, "fitting"), every)
-    return found, chosen, [*remarks, *found.fit.remarks]
+    return found, chosen, [*remarks, *found.fit.remarks], every
 
 
 def draw(

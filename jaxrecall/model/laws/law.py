@@ -81,6 +81,12 @@ class Law:
         """All parameters that are numbers by dotted name: the columns that a row has of them."""
         return {f"{of or self.field}.{name}": float(value) for name, value in _values(self).items() if isinstance(value, (int, float))}
 
+    def columns(self, of: str = "") -> dict[str, tuple[str, str, str]]:
+        """The Arrow type, the legend and the unit of each of these columns."""
+        of_law = {f"{of or self.field}.{f.name}": f.metadata for f in fields(self)}
+        told = {name: of_law[name] for name in self.numbers(of)}
+        return {name: ("float64", about.get("legend") or "parameter of a law", about.get("unit", "1")) for name, about in told.items()}
+
     def with_traced(self, values: Mapping[str, Any], of: str = "") -> Any:
         """A copy with these float parameters, arrays of a traced program, which are not checked."""
         other = copy.copy(self)

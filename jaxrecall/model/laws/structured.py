@@ -26,7 +26,7 @@ class Clustered(EmbeddingLaw):
     they are equicorrelated with rho = 1 - spread.
     """
 
-    clusters: int = parameter(16, "clusters of a table", low=1, high=65536)
+    clusters: int = parameter(16, "clusters of a table", unit="clusters", low=1, high=65536)
     spread: float = parameter(0.5, "part of the mean squared length that lies within clusters", low=0.0, high=1.0)
 
     @property
@@ -60,7 +60,7 @@ class LowRank(EmbeddingLaw):
     """
 
     name = "low_rank"
-    rank: int = parameter(16, "directions that the rows of a table are near to", low=1, high=65536)
+    rank: int = parameter(16, "directions that the rows of a table are near to", unit="directions", low=1, high=65536)
     noise: float = parameter(0.0, "part of the mean squared length that is isotropic", low=0.0, high=1.0)
 
     @property

@@ -26,7 +26,7 @@ from typing import Any
 
 from ...errors import MAX_LIST, GridError, UsageError, as_list, refusal, shown
 from ...model.laws.array import paths_from, with_hashes
-from ...model.point import Point
+from ...model.point import Point, parameter_columns
 from ..simulators import RECALL, RecallSimulator, Simulator, named
 from .axes import Names, law_parameters
 from .document import Document, read_document
@@ -86,6 +86,12 @@ class Grid:
             return {}
         cells = [{**names, "points": " ".join({point.point_id: None for point in points})} for names, points in self.cells]
         return {"cells": cells, "following": {self.searched or axis: fields for axis, fields in self.following.items()}}
+
+    @property
+    def columns(self) -> dict[str, tuple[str, ...]]:
+        """The columns of its rows: those of the simulator, of the helpers that are
+        kept, and of the parameters of all laws, with Arrow type, meaning and unit."""
+        return {**self.simulator.columns, **self.kept_columns, **(parameter_columns(self.points) if Names(self.simulator).laws else {})}
 
     @property
     def searched(self) -> str:

@@ -232,9 +232,8 @@ def prepare(
         n_done = len(wanted) - plan.n_runs
     _check_memory(plan, limit)
     store.about = simulator.about() | {"axes": list(grid.axes), "searched": grid.searched, "fixed": grid.fixed}
-    store.columns, store.kept = simulator.columns, grid.kept
+    store.columns, store.kept = grid.columns, grid.kept
     if helpers := grid.kept_columns:
-        store.columns = {**simulator.columns, **helpers}
         store.about["kept"] = [*helpers]
     return Job(grid, store, shard, pad_to, resume_command, search, wanted, n_done, plan, [*_remarks(grid, store, done, search)])
 
@@ -307,6 +306,7 @@ def carry_out(job: Job, execute: Executor, progress: Progress, interrupts: Inter
     job.store.prepare(job.manifest(), sum(len(run.point.recorded_steps) for run in first))
     if (names := job.grid.names()) or is_file(job.store.folder / NAMES):
         job.store.note("names", names)
+    job.store.unify(progress.message)
     job.store.clear_failures(job.runs)
     progress.accuracy_column = job.grid.simulator.accuracy
     if job.search:
@@ -325,6 +325,7 @@ def carry_out(job: Job, execute: Executor, progress: Progress, interrupts: Inter
             _search(job, job.search, run, progress)
         elif job.to_do:
             run(job.plan)
+        job.store.unify(progress.message)  # another call may have added columns meanwhile
     finally:
         progress.tell("close")
     return job.outcome

@@ -20,6 +20,7 @@ from ..grid import Grid, rebuilt
 from ..rounds import Rounds
 from ..simulators import RECALL, RecallSimulator, Simulator, add_to_path
 from ..store import LastValues, Store, Version
+from ..store.age import older, seen
 
 LastRow = tuple[str, float | None, float | None]
 """Status, seconds and accuracy."""
@@ -42,7 +43,7 @@ def survey(*folders: str | Path) -> dict[str, Any]:
     if any(_manifest(store)[0].get("grid") != manifest.get("grid") for store in stores[1:]):
         remark = f"the folders hold different grids; the runs to do are counted for the grid of {stores[0].folder}"
     simulator = grid.simulator if grid else RECALL
-    found, unreadable = _rows(stores, simulator.accuracy)
+    found, unreadable, stale = _rows(stores, simulator.accuracy)
     version = _version(manifest, grid, simulator, found)
     mine = found.pop(version, {})
     runs, progress = _runs(grid, mine)
@@ -66,6 +67,7 @@ def survey(*folders: str | Path) -> dict[str, Any]:
         "other_versions": [{"code_version": v, "precision": p, "rows": len(others)} for (v, p), others in sorted(found.items())],
         "failures": failures,
         "unreadable": [{"path": str(path), "reason": reason} for path, reason in [*unreadable, *no_record]],
+        "older": stale,
         "bytes": sum(stat.st_size for _, stat in _stats(*(store.folder for store in stores))),
         "seconds": sum(seconds for _, seconds, _ in done if seconds is not None and 0 <= seconds <= MAX_SECONDS),
         "newest_part_age": _newest_part_age(stores),
@@ -123,19 +125,18 @@ def _newest_part_age(stores: Sequence[Store]) -> float | None:
     return max(0.0, min(ages)) if ages else None
 
 
-def _rows(stores: Sequence[Store], accuracy: str) -> tuple[LastValues, Unreadable]:
-    """Status, seconds and accuracy of the runs in all folders,
-    ok before others, and the files that cannot be read.
-    """
-    found: LastValues = {}
-    unreadable: Unreadable = []
+def _rows(stores: Sequence[Store], accuracy: str) -> tuple[LastValues, Unreadable, list[str]]:
+    """Status, seconds and accuracy of the runs in all folders, ok before others, the
+    files that cannot be read, and lines for those that were made from other rows."""
+    found, unreadable, stale = LastValues(), Unreadable(), list[str]()
     for store in stores:
-        rows, not_read = store.last_values("status", "seconds", accuracy)
+        rows, not_read, tables = store.last_values("status", "seconds", accuracy)
         unreadable += not_read
+        stale += older(store.folder, seen(tables))
         for version, runs in rows.items():
             before = found.setdefault(version, {})
             before |= {run: row for run, row in runs.items() if run not in before or row[0] == "ok"}
-    return found, unreadable
+    return found, unreadable, stale
 
 
 def _manifest(store: Store) -> tuple[dict[str, Any], Grid | None, str | None]:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import random
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
@@ -27,6 +28,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ...cli.command import called
 from ...errors import StoreError
 from ...model.columns import COLUMNS
 from ...model.point import RunId
@@ -42,7 +44,7 @@ from ..files import (
     result_files,
     storage_errors,
 )
-from .table import ROW, RUN, VERSION, about, last_rows, of_rows, read, to_parquet, with_about
+from .table import ROW, RUN, VERSION, about, conformed, last_rows, of_rows, read, schema_of, to_parquet, unlike, with_about
 
 PART_BYTES, ROW_BYTES, PART_ROWS = 64 * 2**10, 512, 1000
 """Of a part: its size without rows, each row's share, and
@@ -54,6 +56,8 @@ STALE_SECONDS = 3600.0
 there by a process that died: writing one takes seconds.
 """
 
+LOOKS = 10
+"""How often a process looks at most, as others may write parts with fewer columns."""
 
 Version = tuple[int, str]
 """code_version and precision."""
@@ -87,8 +91,11 @@ class Store:
         self.about: dict[str, Any] = {}
         """What the metadata of every part says; see `table.KEY`."""
 
-        self.columns: Mapping[str, tuple[str, str]] = COLUMNS
-        """Of the rows, in order: Arrow type and meaning."""
+        self.columns: Mapping[str, tuple[str, ...]] = COLUMNS
+        """Of the rows to write, in order."""
+
+        self.of_parts = pa.schema([])
+        """The columns of all parts, once `unify` has looked."""
 
         self.kept: Mapping[str, Mapping[str, Any]] = {}
         """Of the helpers of a grid that are columns, which
@@ -144,12 +151,11 @@ class Store:
         simulators = frozenset(str(about(table).get("simulator", "jaxrecall")) for table in tables.values() if len(table))
         return Done(mine, {version: len(others) for version, others in runs.items()}, unreadable, simulators)
 
-    def last_values(self, *columns: str) -> tuple[LastValues, Unreadable]:
-        """The values of these columns in the last row of every run
-        that `load` can read, and the files that cannot be read.
-        """
+    def last_values(self, *columns: str) -> tuple[LastValues, Unreadable, list[pa.Table]]:
+        """The values of these columns in the last row of every run that `load` can
+        read, the files that cannot be read, and the tables with these columns."""
         tables, unreadable = self.tables([*dict.fromkeys([*RUN, *VERSION, "status", *columns, "step", "steps"])])
-        return _last_values(tables.values(), columns), unreadable
+        return _last_values(tables.values(), columns), unreadable, [*tables.values()]
 
     def tables(self, columns: list[str] | None = None) -> tuple[dict[Path, pa.Table], Unreadable]:
         """The tables by file, with all columns or those asked for, and the files that cannot be read."""
@@ -157,7 +163,8 @@ class Store:
 
     def write(self, rows: list[dict[str, Any]]) -> Path:
         """Writes rows as one part; returns its path. They have
-        exactly the columns of their simulator (None for null).
+        exactly the columns of their simulator (None for null); of
+        columns that other parts have, the part has nulls.
 
         All rows of a run go into one part, as the last of them says that the run is
         done. The name hashes which rows it holds, so the same rows written twice
@@ -166,8 +173,30 @@ class Store:
         if not rows:
             raise StoreError("rows: got none; a part holds at least one")
         table = with_about(of_rows([row | self._kept(row["point_id"]) for row in rows], self.columns), self.about)
+        table = conformed(table, self.of_parts)
         names = json.dumps(table.select([*ROW, *VERSION]).to_pylist(), sort_keys=True)
         return self.put_table(self.parts / f"{hashlib.sha256(names.encode()).hexdigest()[:16]}.parquet", table)
+
+    def unify(self, tell: Callable[[str], None]) -> None:
+        """Gives every part the columns of all parts and of the rows to write, null where it has none.
+
+        A part is replaced, whole or not at all, by one with its name and its rows, so any
+        number of processes may do this while others write. Each looks again until it
+        finds nothing to do. So when the last of them has ended, all parts are alike.
+        `tell` is told what is rewritten, or why it cannot be.
+        """
+        try:
+            for look in range(LOOKS):
+                self.of_parts, others = unlike(self.of_parts or schema_of(self.columns), result_files(self.folder))
+                if not (others := [path for path in others if path != self.table]):
+                    break
+                if not look:
+                    tell(f"{self.parts}: {len(others)} files lack columns of other grids in the folder, and get them")
+                for path in random.sample(others, len(others)):  # of several processes each finds some done by another
+                    for table in read(unlike(self.of_parts, [path])[1])[0].values():
+                        self.put_table(path, conformed(table, self.of_parts))
+        except (StoreError, pa.ArrowException) as error:
+            tell(f"{self.parts}: the columns of its files differ ({error}); for one table of them: {called('compact', [str(self.folder)])}")
 
     def _kept(self, point_id: str) -> dict[str, Any]:
         """The values of helpers at a point, null where it has none; all of one as text if some are."""
@@ -260,6 +289,9 @@ class MemoryStore(Store):
 
     def prepare(self, manifest: dict[str, Any], n_rows: int = 0) -> None:
         """There is nothing to make."""
+
+    def unify(self, tell: Callable[[str], None]) -> None:
+        """There is no file."""
 
     def read_manifest(self) -> None:
         """There is none."""

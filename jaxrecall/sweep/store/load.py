@@ -105,7 +105,7 @@ def load(path: Paths, grid: GridLike | None = None, *, last: bool = False, as_xa
     for text in _remarks(rows, table):
         warnings.warn(text, UserWarning, stacklevel=2)
     frame = _frame(table, wanted.axes if wanted else None, wanted.names() if wanted else names_in(paths))
-    return labelled(frame, [*_requested(table), *({"label"} & {*frame})], _legends(table)) if as_xarray else frame
+    return labelled(frame, [*_requested(table), *({"label"} & {*frame})], _told(table)) if as_xarray else frame
 
 
 def _remarks(rows: pa.Table, table: pa.Table) -> Iterator[str]:
@@ -127,9 +127,9 @@ def _requested(table: pa.Table) -> list[str]:
     return [*(fields if isinstance(fields, list) else [*FIELDS, *filter(is_parameter, table.column_names)]), *kept]
 
 
-def _legends(table: pa.Table) -> dict[str, str]:
-    """The meaning of each column that says one."""
-    return {field.name: field.metadata[b"description"].decode() for field in table.schema if b"description" in (field.metadata or {})}
+def _told(table: pa.Table) -> dict[str, dict[bytes, bytes]]:
+    """What each column says of itself: its meaning as description, and its unit."""
+    return {field.name: field.metadata or {} for field in table.schema}
 
 
 def frame_of(tables: Iterable[pa.Table], runs: Collection[RunId], axes: Sequence[str] | None = None, names: Names = None) -> pd.DataFrame:
@@ -227,14 +227,14 @@ def _check_xarray() -> None:
         raise UsageError(f"as_xarray: got True, and {told}") from error
 
 
-def labelled(frame: Table, fields: Sequence[str], legends: Mapping[str, str]) -> xr.Dataset:
+def labelled(frame: Table, fields: Sequence[str], told: Mapping[str, Mapping[bytes, bytes]]) -> xr.Dataset:
     """The rows of a table as a Dataset.
 
     Args:
         frame: as `load` returns it.
         fields: the columns that say what was requested. They are coordinates: along a
             dimension each, along the one that they follow, or along all.
-        legends: meaning by column; of other columns it is that of the package.
+        told: description and unit by column; of other columns those of the package.
 
     Raises:
         StoreError: if several rows have the same coordinates, or the rows fill too
@@ -260,7 +260,7 @@ def labelled(frame: Table, fields: Sequence[str], legends: Mapping[str, str]) ->
     full = xr.Dataset({name: ("row", column) for name, column in columns.items()}, xr.Coordinates.from_pandas_multiindex(index, "row"))
     found = full.unstack("row").assign_coords(values).assign_coords(few).set_coords([*following])
     for name, variable in found.variables.items():
-        variable.attrs = _about(str(name), variable.dtype, legends)
+        variable.attrs = _about(str(name), variable.dtype, told.get(str(name), {}))
     about = {name: value if isinstance(value, str) else json.dumps(value) for name, value in frame.attrs.items()}
     return found.assign_attrs(about | {"axes": json.dumps(frame.attrs.get("axes", []))})
 
@@ -322,10 +322,9 @@ def _plain(column: Table) -> np.ndarray:
     return column.to_numpy(float, na_value=np.nan) if column.isna().any() else column.to_numpy(column.dtype.numpy_dtype)
 
 
-def _about(name: str, dtype: Any, legends: Mapping[str, str]) -> dict[str, str]:
+def _about(name: str, dtype: Any, told: Mapping[bytes, bytes]) -> dict[str, str]:
     """The attributes of a column: its legend, and what its numbers count."""
-    legend = legends.get(name) or (COLUMNS[name][1] if name in COLUMNS else FIELDS[name].metadata["legend"] if name in FIELDS else "")
-    if not legend and is_parameter(name):
-        legend = "parameter of a law"
-    told = {"long_name": legend} if legend else {}
-    return told | ({"units": UNITS.get(name, "1")} if dtype.kind in "iuf" else {})
+    legend, unit = (told.get(key, b"").decode(errors="replace") for key in (b"description", b"unit"))
+    legend = legend or (COLUMNS[name][1] if name in COLUMNS else FIELDS[name].metadata["legend"] if name in FIELDS else "")
+    named = {"long_name": legend} if legend else {}
+    return named | ({"units": unit or UNITS.get(name, "1")} if dtype.kind in "iuf" else {})

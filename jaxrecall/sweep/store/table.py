@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,13 +22,13 @@ from ...model.training import RECIPE_STEPS, STARTS
 from ..files import Unreadable
 
 
-def _schema(columns: Mapping[str, tuple[str, str]]) -> pa.Schema:
-    return pa.schema(
-        [pa.field(name, pa.type_for_alias(kind), metadata={"description": meaning}) for name, (kind, meaning) in columns.items()]
-    )
+def schema_of(columns: Mapping[str, tuple[str, ...]]) -> pa.Schema:
+    """The schema of columns with these Arrow types and meanings, parameters of laws with their unit too."""
+    described = {name: (kind, dict(zip(("description", "unit"), told, strict=False))) for name, (kind, *told) in columns.items()}
+    return pa.schema([pa.field(name, pa.type_for_alias(kind), metadata=told) for name, (kind, told) in described.items()])
 
 
-SCHEMA = _schema(COLUMNS)
+SCHEMA = schema_of(COLUMNS)
 """Types of the columns; the metadata of each field is its meaning, and is kept in the files."""
 
 RUN = ["point_id", "seed"]
@@ -64,12 +65,12 @@ and, in a file, when and by which versions it was written.
 _SORT = ["root_seed", "V", "N", "d", "L", "m", "embedding", "activation", *ROW, *VERSION]
 
 
-def of_rows(rows: list[dict[str, Any]], columns: Mapping[str, tuple[str, str]] = COLUMNS) -> pa.Table:
+def of_rows(rows: list[dict[str, Any]], columns: Mapping[str, tuple[str, ...]] = COLUMNS) -> pa.Table:
     """A table of rows with exactly these columns, and parameters of
     laws (None for null), sorted by run and step; raises StoreError.
     """
     rows = [in_order(row, columns) for row in rows]
-    schema = SCHEMA if columns is COLUMNS else _schema(columns)
+    schema = SCHEMA if columns is COLUMNS else schema_of(columns)
     for name in sorted({name for row in rows for name in row.keys() - columns.keys()}):
         schema = schema.append(pa.field(name, pa.float64(), metadata={"description": "parameter of a law"}))
     arrays = {}
@@ -86,7 +87,7 @@ def about(table: Any) -> dict[str, Any]:
     """What a table, or a file of one, is about, under `KEY`
     of its metadata; nothing where that is missing or damaged.
     """
-    schema = table.schema_arrow if isinstance(table, pq.ParquetFile) else table.schema
+    schema = table if isinstance(table, pa.Schema) else table.schema
     try:
         found = json.loads((schema.metadata or {}).get(KEY, b"{}"))
     except (ValueError, RecursionError):
@@ -124,7 +125,7 @@ def to_parquet(table: pa.Table) -> pa.Buffer:
     """The bytes of a file, each page with its checksum;
     provenance and pandas types are in the metadata of its schema.
     """
-    provenance: dict[str, Any] = {**about(table), "created": datetime.now(UTC).isoformat(timespec="seconds")}
+    provenance: dict[str, Any] = {"created": datetime.now(UTC).isoformat(timespec="seconds"), **about(table)}
     for name in (*VERSION, "jax_version"):
         values = table[name].unique().to_pylist()
         provenance[name] = values[0] if len(values) == 1 else values
@@ -160,7 +161,7 @@ def read_file(path: Path) -> pa.Table:
     if path.suffix != ".parquet" or not path.is_file():
         raise ValueError("not a .parquet file")
     with open(path, "rb") as bytes_, pq.ParquetFile(bytes_, page_checksum_verification=True) as file:  # a path need not be UTF-8
-        present, facts = file.schema_arrow.names, about(file)
+        present, facts = file.schema_arrow.names, about(file.schema_arrow)
         own = facts.get("simulator") is not None
         needed, measured = ([*NEEDED, "step", "steps"], [str(facts.get("accuracy"))]) if own else ([*NEEDED, *OURS], MEASURED)
         if missing := [name for name in (*needed, *measured) if name not in present]:
@@ -170,10 +171,12 @@ def read_file(path: Path) -> pa.Table:
     written = [column.get("field_name") for column in (table.schema.pandas_metadata or {}).get("columns", ())]
     if len(written) == len(names) and written != names:  # pages have checksums, names have none
         raise ValueError("names of columns are damaged")
-    fields = [SCHEMA.field(n) if n in COLUMNS and not own else table.schema.field(n) for n in names]
-    table = pa.table([table[field.name].cast(field.type) for field in fields], pa.schema(fields))
-    if own and "x64" not in names:  # which was not recorded, and counts as off
-        table = table.append_column(pa.field("x64", pa.bool_()), pa.repeat(False, len(table)))
+    fields = _standard(table.schema, own)
+    table = pa.table([table[field.name].cast(field.type) for field in fields], fields)
+    if own and ("x64" not in names or table["x64"].null_count):  # which was not recorded, and counts as off
+        rest = table.drop_columns("x64") if "x64" in names else table
+        known = table["x64"] if "x64" in names else pa.nulls(len(table), pa.bool_())
+        table = rest.append_column(pa.field("x64", pa.bool_()), pc.call_function("coalesce", [known, pa.scalar(False)]))
     for name in () if own else OF_OLDER_ROWS:
         if name not in names:
             table = table.append_column(SCHEMA.field(name), pa.nulls(len(table), SCHEMA.field(name).type))
@@ -186,6 +189,34 @@ def read_file(path: Path) -> pa.Table:
     if lacking := [name for name in measured if "ok" in _statuses_without_number(table, name)]:
         raise ValueError(f"no number in {', '.join(lacking)} of a row with status ok")
     return with_about(table, facts)
+
+
+def unlike(known: pa.Schema, paths: Iterable[Path]) -> tuple[pa.Schema, list[Path]]:
+    """The columns known and those of all files that are parts, and the files that have others.
+
+    Raises an exception of Arrow where types do not go together.
+    """
+    found: dict[Any, tuple[pa.Schema, list[Path]]] = {}
+    for path in (path for path in paths if path.suffix == ".parquet" and path.is_file()):
+        with suppress(Exception), open(path, "rb") as file:  # whatever a file holds; `read` gives the reason
+            schema = pq.read_schema(file)
+            own = about(schema).get("simulator") is not None
+            if {*NEEDED, *(() if own else (*OURS, *MEASURED))} <= {*schema.names}:
+                found.setdefault(frozenset(zip(schema.names, schema.types, strict=True)), (_standard(schema, own), []))[1].append(path)
+    every = pa.unify_schemas([known, *(schema for schema, _ in found.values())], promote_options="permissive")
+    return every, [path for types, (_, these) in found.items() if types ^ {*zip(every.names, every.types, strict=True)} for path in these]
+
+
+def _standard(schema: pa.Schema, own: bool) -> pa.Schema:
+    """The columns of a file as they are read: those of this package as in SCHEMA."""
+    return pa.schema([SCHEMA.field(field.name) if field.name in COLUMNS and not own else field for field in schema])
+
+
+def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table with the columns of a schema, null where it has none; its other columns stay."""
+    wide = pa.unify_schemas([schema, table.schema.remove_metadata()], promote_options="permissive")
+    columns = [table[f.name].cast(f.type) if f.name in table.column_names else pa.nulls(len(table), f.type) for f in wide]
+    return with_about(pa.table(columns, wide), about(table))
 
 
 def _statuses_without_number(table: pa.Table, name: str) -> list[str]:
