@@ -115,26 +115,26 @@ def test_the_drawn_truth_is_where_the_mean_of_very_many_seeds_crosses():
 
 def measured(means, levels=(64, 128, 256, 512, 1024, 2048), seeds=8, along="N", **options):
     """The only threshold of a table of these mean accuracies, each seed's a little off."""
-    off = np.linspace(-0.01, 0.01, seeds)
+    at = {"V": 64, "d": 32, "L": 8, "m": 0, "N": 4096, "n_test": 10**5}
     rows = [
-        {"V": 64, "d": 32, "L": 8, "m": 0, "N": 4096}
-        | {along: level, "seed": seed, "n_test": 10**5, "n_correct": round(10**5 * (mean + by))}
+        at | {along: level, "seed": seed, "n_correct": round(10**5 * (mean + by))}
         for level, mean in zip(levels, means, strict=True)
-        for seed, by in enumerate(off)
+        for seed, by in enumerate(np.linspace(-0.01, 0.01, seeds))
     ]
     (found,) = fit(pd.DataFrame(rows), along=along, **options).thresholds.to_dict("records")
     return found
 
 
-FALLS = "not monotone: accuracy falls by"
 SHAPES = {
     "falls": (
         (0.9, 0.8, 0.6, 0.3, 0.1, 0.04),
-        f"falls: accuracy 0.9 at N = 64, the smallest, accuracy 0.04 at N = 2048, the largest; {FALLS} 0.86",
+        "falls: accuracy 0.9 at N = 64, the smallest, accuracy 0.04 at N = 2048, the largest; "
+        "not monotone: accuracy falls by 0.86 as N grows",
     ),
     "rises and falls again": (
         (0.1, 0.3, 0.62, 0.3, 0.1, 0.04),
-        f"rises above theta and falls again: accuracy 0.62 at N = 256, accuracy 0.04 at N = 2048, the largest; {FALLS} 0.58",
+        "rises above theta and falls again: accuracy 0.62 at N = 256, accuracy 0.04 at N = 2048, the largest; "
+        "not monotone: accuracy falls by 0.58 as N grows",
     ),
     "plateau": ((0.02, 0.1, 0.3, 0.36, 0.37, 0.37), "plateau: accuracy 0.37 at N = 2048, the largest; it levels off"),
     "still rises": ((0.02, 0.04, 0.08, 0.14, 0.24, 0.38), "not reached: accuracy 0.38 at N = 2048, the largest; it still rises"),
@@ -628,9 +628,8 @@ def test_what_falls_along_an_axis_crosses_where_what_rises_would():
         (found, _, _), (other, _, _) = fit(frame, [theta], along="V"), fit(rising, [1 - theta])
         assert found[["critical", "lo", "hi"]].to_numpy(float) == pytest.approx(other[["critical", "lo", "hi"]].to_numpy(float))
         assert (found["theta"] == theta).all()
-    assert (
-        fit(frame[frame["V"] > 4000], along="V").thresholds["warning"].str.startswith("below theta from the smallest on: accuracy ").all()
-    )
+    below = fit(frame[frame["V"] > 4000], along="V").thresholds["warning"]
+    assert below.str.startswith("below theta from the smallest on: accuracy ").all()
 
 
 def test_the_command_reads_one_trace_along_an_axis_and_knows_what_a_search_varied(tmp_path, capsys):
