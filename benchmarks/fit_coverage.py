@@ -17,11 +17,9 @@ import numpy as np
 from scipy.special import expit, logit
 
 from jaxrecall.analysis.fit.cells import Cell, Family
-from jaxrecall.analysis.fit.curve import cloglog, curve, loglog, resamplings
-from jaxrecall.analysis.fit.estimate import Law, estimate
+from jaxrecall.analysis.fit.estimate import Estimates, curve
 from jaxrecall.analysis.fit.tables import exponents, thresholds
-
-from .fit_regressions import by_method, joint
+from jaxrecall.sweep.crossing import EDGE, cloglog, loglog
 
 SHAPES = {
     "logit": (expit, logit),
@@ -141,13 +139,18 @@ class Checked:
         return f"{len(self.held):5} replicates: exponents {cover.mean():.1f} % [{axes}], thresholds {thresholds:.1f} %"
 
 
-def check(setting: Setting, replicates: int, resamples: int = 100, seed: int = 0) -> Checked:
+def estimates(family: Family, theta: float) -> Estimates:
+    """Where the curves of a family cross theta (fraction)."""
+    curves = [curve(cell, EDGE) for cell in family.cells]
+    return Estimates(family, theta, curves, [c.crossing(theta) for c in curves])
+
+
+def check(setting: Setting, replicates: int, seed: int = 0) -> Checked:
     """Draws and fits `replicates` tables. Every one must determine the law: a null exponent raises ValueError."""
     found = []
     for replicate in range(replicates):
         truth = draw(np.random.default_rng((seed, replicate)), setting)
-        times = resamplings(truth.family.cells[0].k.shape[1], resamples)
-        e = estimate(truth.family, setting.theta, [curve(c, times) for c in truth.family.cells])
+        e = estimates(truth.family, setting.theta)
         rows = exponents(e)
         lo, hi, value = (np.array([row[name] for row in rows]) for name in ("lo", "hi", "exponent"))
         if np.isnan(lo).any():
@@ -155,22 +158,9 @@ def check(setting: Setting, replicates: int, resamples: int = 100, seed: int = 0
         crossed = [(row, star) for row, star in zip(thresholds(e), truth.N_star, strict=True) if row["censored"] == "no"]
         held = [row["lo"] <= star <= row["hi"] for row, star in crossed]
         inside = (lo <= truth.exponents) & (truth.exponents <= hi)
-        found.append((times.shape[1], len(truth.family.cells[0].N), inside, value - truth.exponents, hi - lo, np.mean(held)))
+        S, T = truth.family.cells[0].k.T.shape
+        found.append((S, T, inside, value - truth.exponents, hi - lo, np.mean(held)))
     return Checked(*(np.array(column, dtype=float) for column in zip(*found, strict=True)))
-
-
-def compare(setting: Setting, replicates: int, seed: int = 0) -> dict[str, np.ndarray]:
-    """Errors of the exponents by method, (replicates, axes), and of one regression through all cells and levels."""
-    errors: dict[str, list[np.ndarray]] = {}
-    for replicate in range(replicates):
-        truth = draw(np.random.default_rng((seed, replicate)), setting)
-        curves = [curve(c, np.ones((1, c.k.shape[1]))) for c in truth.family.cells]
-        e = estimate(truth.family, setting.theta, curves)
-        law = Law(truth.family.cells, truth.family.law, truth.family.factors)
-        y = joint(curves, law, setting.theta, everywhere=True)
-        for name, found in (by_method(e) | {"everywhere": law.exponents(y)}).items():
-            errors.setdefault(name, []).append(found[0] - truth.exponents)
-    return {name: np.array(column) for name, column in errors.items()}
 
 
 SETTINGS = {
@@ -196,10 +186,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"  {S:2} seeds  {checked[checked.seeds == S].line()}")
         for T in setting.levels:
             print(f"  {T:2} levels {checked[checked.levels == T].line()}", flush=True)
-        for method, errors in compare(setting, -(-args.replicates // 4)).items():
-            rms, bias = np.sqrt(np.nanmean(errors**2, axis=0)), np.nanmean(errors, axis=0)
-            listed = ", ".join(f"{axis} {r:.3f} ({b:+.3f})" for axis, r, b in zip(AXES, rms, bias, strict=True))
-            print(f"  {method:<11}{len(errors):5} replicates: rms error (bias) of exponents {listed}", flush=True)
     return 0
 
 

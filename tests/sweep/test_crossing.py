@@ -1,0 +1,220 @@
+"""The estimate of a crossing: known curves are read off, and what changes nothing in the runs changes nothing in it."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.special import expit, logit
+from scipy.stats import norm
+
+from jaxrecall.sweep.crossing import MIN_SEEDS, Crossing, Curve, of_runs
+
+ALONG = ("log_x", "lo", "hi")
+
+
+def octaves(low, high, step):
+    """ln of levels that are `step` eighths of an octave apart."""
+    return np.log(2) * np.arange(8 * low, 8 * high + 1, step) / 8
+
+
+def table(x, seeds, middle=7.0, slope=1.3, spread=0.0, noise=0.0, seed=0, top=1.0):
+    """Accuracies (seeds, levels): each seed's curve is shifted, and each run again."""
+    rng = np.random.default_rng(seed)
+    shift = spread * rng.normal(size=(seeds, 1)) + noise * rng.normal(size=(seeds, len(x)))
+    return top * expit(slope * (np.asarray(x) + shift - middle))
+
+
+def listed(x, accuracy):
+    """The runs of a table: ln of the level, seed and accuracy of each."""
+    seed, level = np.nonzero(~np.isnan(accuracy))
+    return np.asarray(x)[level], seed, accuracy[seed, level]
+
+
+def some_tables(n, rng):
+    """Tables of all kinds: few and many levels and seeds, gaps, humps, ceilings, seeds at one level alone."""
+    for _ in range(n):
+        levels, seeds = int(rng.integers(2, 13)), int(rng.integers(1, 25))
+        x = 7 + rng.uniform(0.5, 4) * np.sort(rng.uniform(-1, 1, levels))
+        accuracy = table(
+            x, seeds, 7 + rng.normal(), rng.uniform(0.3, 8), *rng.uniform(0, 1, 2), int(rng.integers(10**6)), rng.uniform(0.4, 1)
+        )
+        accuracy = rng.binomial(64, accuracy) / 64
+        if rng.random() < 0.5:
+            accuracy[rng.random(accuracy.shape) < 0.5] = np.nan
+            accuracy[rng.integers(seeds, size=levels), range(levels)] = rng.random(levels)
+        yield x, accuracy, float(rng.choice([0.2, 0.5, 0.8]))
+
+
+@pytest.mark.parametrize("theta", [0.2, 0.5, 0.9])
+@pytest.mark.parametrize("step", [1, 4, 8])
+def test_a_curve_without_noise_is_read_off_exactly(theta, step):
+    x = octaves(5, 15, step)
+    found = Curve(x, table(x, 6)).crossing(theta)
+    shrunk = 0 if theta == 0.5 or step == 8 else 5e-3  # by the small penalty of the slope, where the curve is not steepest
+    assert found.log_x == pytest.approx(7 + logit(theta) / 1.3, abs=2e-6 + shrunk)
+    assert found.slope == pytest.approx(1.3, rel=0.02)
+    assert (found.n_seeds, found.side, found.is_open) == (6, 0, (False, False))
+    assert found.lo < found.log_x < found.hi  # seeds agree, but what lies between the levels is unknown
+    assert found.width < 0.02 * step**2
+
+
+def test_the_curve_follows_the_measured_means_where_it_levels_off():
+    """One logistic curve through all levels would lie far from these."""
+    x = octaves(3, 16, 4)
+    mean = 0.1 + 0.55 * expit(3 * (x - 7))
+    curve = Curve(x, np.tile(mean, (6, 1)))
+    assert abs(expit(curve.logits) - mean).max() < 0.04
+    assert expit(curve.smooth(curve.crossing(0.5).log_x)) == pytest.approx(0.5)
+    assert curve.crossing(0.5).log_x == pytest.approx(np.interp(0.5, mean, x), abs=0.06)
+    assert curve.crossing(0.7).log_x == math.inf
+
+
+def test_the_order_of_runs_says_nothing():
+    x = np.log([600, 900, 1300, 1900])
+    runs = listed(x, table(x, 12, spread=0.4, noise=0.2))
+    found = of_runs(*runs).crossing(0.5)
+    order = np.random.default_rng(1).permutation(len(runs[0]))
+    again = of_runs(*(column[order] for column in runs)).crossing(0.5)
+    assert again[:5] == pytest.approx(found[:5], abs=1e-12)
+    assert again.without == pytest.approx(found.without, abs=1e-12)
+
+
+def test_levels_far_away_change_nothing():
+    """More runs at 16 and at 2^20 than near the crossing; of the interval only the unknown shape sees the next level."""
+    x = octaves(9, 11, 2)
+    near = table(x, 12, spread=0.4, noise=0.2)
+    far = np.log([16.0, 2.0**20])
+    wide = np.full((40, len(x) + 2), np.nan)
+    wide[:12, 1:-1] = near
+    wide[:, [0, -1]] = [0.0, 0.6]
+    found, other = Curve(x, near).crossing(0.5), Curve([far[0], *x, far[1]], wide).crossing(0.5)
+    assert other[:5] == pytest.approx(found[:5], abs=1e-9)
+
+
+def test_a_curve_on_one_side_of_theta_does_not_cross():
+    x = np.log([100, 200, 400])
+    for middle, side in ((9.0, 1), (2.0, -1)):
+        found = Curve(x, table(x, 9, middle)).crossing(0.5)
+        assert (found.log_x, found.side) == (side * math.inf, side)
+    falling = Curve(x, 1 - table(x, 9, 5.3)).crossing(0.5)
+    assert falling.side == 1
+    assert Curve([5.0], [[0.3]] * 7).crossing(0.5).side == 1
+    assert Curve([5.0], [[0.7]] * 7).crossing(0.5).side == -1
+
+
+def test_there_is_no_interval_of_few_seeds():
+    x = octaves(8, 12, 4)
+    for seeds in (1, 3, MIN_SEEDS - 1, MIN_SEEDS):
+        found = Curve(x, table(x, seeds, spread=0.3)).crossing(0.5)
+        assert found.n_seeds == seeds
+        assert math.isfinite(found.log_x)
+        assert math.isfinite(found.width) == (seeds >= MIN_SEEDS)
+    far = np.full((12, len(x)), np.nan)
+    far[:4], far[4:, 0] = table(x, 4, spread=0.3), 0.01
+    assert Curve(x, far).crossing(0.5).n_seeds == 4  # eight more are too far away to say anything
+
+
+def test_an_end_that_no_level_vouches_for_is_open():
+    x = np.log([800, 1600])
+    found = Curve(x, table(x, 20, slope=0.05, noise=1.5, seed=3)).crossing(0.5)
+    assert found.is_open == (True, True)
+    flat = np.tile([0.1, 0.3, 0.49, 0.5, 0.51], (8, 1)) + 0.1 * np.random.default_rng(0).normal(size=(8, 1))
+    found = Curve(octaves(6, 10, 8), flat).crossing(0.5)
+    assert found.is_open == (False, True)
+
+
+def test_the_point_is_in_its_interval_whatever_the_table():
+    crossings = [(accuracy, Curve(x, accuracy).crossing(theta)) for x, accuracy, theta in some_tables(300, np.random.default_rng(0))]
+    finite = [(accuracy, found) for accuracy, found in crossings if found.side == 0]
+    assert len(finite) > 100
+    for accuracy, found in finite:
+        assert found.lo <= found.log_x <= found.hi
+        assert found.width > 0
+        assert not math.isnan(found.width)
+        assert (found.width < math.inf) <= (found.n_seeds >= MIN_SEEDS)
+        assert found.without.shape == (len(accuracy),)
+        assert np.isfinite(found.without).all()
+    assert sum(found.width < math.inf for _, found in finite) > 60
+
+
+def nudged(x, i, by):
+    """The levels with one of them moved, in order, and the order."""
+    moved = x.copy()
+    moved[i] += by
+    order = np.argsort(moved)
+    return moved[order], order
+
+
+def test_a_level_that_moves_by_a_hair_moves_the_result_by_a_hair():
+    """Also across another level, which was half a hair away."""
+    hair, moves = 1e-9, []
+    for x, accuracy, theta in some_tables(300, np.random.default_rng(1)):
+        for i in range(len(x)):
+            other = np.random.default_rng(i).integers(len(x))
+            start = x.copy()
+            if other != i and i % 2:
+                start[i] = x[other] - hair / 2
+            at, order = nudged(start, i, 0.0)
+            before = Curve(at, accuracy[:, order]).crossing(theta)
+            at, order = nudged(start, i, hair)
+            after = Curve(at, accuracy[:, order]).crossing(theta)
+            assert after.side == before.side
+            if before.side == 0:
+                moves.append(
+                    [getattr(after, name) - getattr(before, name) if math.isfinite(getattr(before, name)) else 0 for name in ALONG]
+                )
+    assert len(moves) > 800
+    assert (np.abs(moves).max(axis=0) < [1e-6, 1e-5, 1e-5]).all()  # ends are known less, where the curve is flat
+
+
+def test_the_interval_is_that_of_students_t_where_seeds_differ_by_a_shift():
+    """The jackknife of a mean is its standard error."""
+    x = octaves(9, 11, 1)
+    shifts = 0.02 * np.random.default_rng(0).normal(size=(10, 1))
+    found = Curve(x, expit(1.3 * (x - 7 - shifts))).crossing(0.5)
+    assert found.log_x == pytest.approx(7 + shifts.mean(), abs=1e-4)
+    half = 2.306 * shifts.std(ddof=1) / math.sqrt(10)  # t with 8 degrees of freedom: the curve has a slope too
+    assert found.width / 2 == pytest.approx(half, rel=0.03)
+    assert found.without == pytest.approx((shifts.mean() - shifts[:, 0]) / 9, abs=2e-4)
+
+
+def test_what_is_unknown_between_two_levels_is_in_the_interval():
+    """Normal over the shapes that the curve may have, and anywhere if all of the rise is there."""
+    x = np.log([100, 200, 400, 800])
+    found = Curve(x, np.tile([0.02, 0.1, 0.7, 0.9], (8, 1))).crossing(0.5)
+    uniform = np.linspace(found.shapes.min(), found.shapes.max(), 10001)
+    assert found.shape_error == pytest.approx(np.sqrt(((uniform - found.log_x) ** 2).mean()), rel=1e-3)
+    assert found.width / 2 == pytest.approx(norm.ppf(0.975) * found.shape_error, rel=0.01)
+    jump = Curve(x, np.tile([0.0, 0.0, 1.0, 1.0], (8, 1))).crossing(0.5)
+    assert jump.step == pytest.approx(math.log(2), rel=0.05)
+    assert jump.shape_error >= math.log(2) / math.sqrt(12) * 0.95
+    assert jump.lo < x[1] + 0.01
+    assert jump.hi > x[2] - 0.01
+    assert Crossing(math.inf).shape_error == 0
+
+
+def test_one_lucky_run_does_not_hide_the_seeds_beyond_it():
+    """A run at 5000 crosses, and eight seeds beyond it say that the mean does not before some 8000."""
+    pairs = [(range(4), ((4000, 0.40), (8000, 0.44))), (range(4, 8), ((6000, 0.46), (8000, 0.56)))]
+    runs = [(math.log(N), seed, mean) for seeds, pair in pairs for seed in seeds for N, mean in pair]
+    found = of_runs(*zip(*runs, (math.log(5000), 8, 0.9), strict=True)).crossing(0.5)
+    assert found.log_x > math.log(7000)
+
+
+def test_of_several_crossings_it_takes_the_one_that_the_runs_support():
+    """A hump of a few seeds well before the rise of all."""
+    x = octaves(4, 14, 8)
+    accuracy = table(x, 20, middle=8.0, slope=3.0)
+    accuracy[:2, 1] = 0.9
+    accuracy[2:, 1] = np.nan
+    curve = Curve(x, accuracy)
+    assert expit(curve.logits).max() > 0.9
+    assert curve.crossing(0.5).log_x == pytest.approx(8.0, abs=0.1)
+
+
+def test_how_far_a_curve_is_from_theta_beyond_its_last_level():
+    x = octaves(6, 10, 4)
+    assert Curve(x, table(x, 6, middle=8.0)).reach(0.5) == pytest.approx(8 - x[-1], rel=0.03)
+    assert Curve(x, 1 - table(x, 6, middle=8.0)).reach(0.9) == math.inf
+    assert Curve(x, table(x, 6, middle=5.0, slope=8.0, top=0.4)).reach(0.5) > 5
+    assert Curve(x[:1], [[0.3]] * 6).reach(0.5) == 0
