@@ -14,9 +14,7 @@ first used; JAX starts with the first run. docs/python.md has a tour.
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -94,29 +92,6 @@ if not TYPE_CHECKING:  # with it, type checkers would accept any name
         if name not in _HOME:
             raise AttributeError(f"module 'jaxrecall' has no attribute {name!r}; it has {', '.join(__all__)}")
         return getattr(import_module(f".{_HOME[name]}", __name__), name)
-
-
-_MOVED = {
-    "laws": "jaxrecall.model.laws",
-    "laws.embedding": "jaxrecall.model.laws",
-    "laws.activation": "jaxrecall.model.activations",
-    "reference": "jaxrecall.model.reference",
-    "reference.steps": "jaxrecall.model.reference.steps",
-}
-"""Documented modules of before, and where their names are now."""
-
-
-class _Moved(ModuleType):
-    """In place of a module that is gone: whatever is looked up in it, the error names the new module."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        old = self.__name__
-        raise ImportError(f"{old}.{name}: {old} is now {_MOVED[old.partition('.')[2]]}, where laws are classes; see docs/extending.md")
-
-
-sys.modules.update({f"{__name__}.{old}": _Moved(f"{__name__}.{old}") for old in _MOVED})
 
 
 def __dir__() -> list[str]:

@@ -120,11 +120,6 @@ def may_group_steps(point: Point) -> bool:
     return point.trains_on and point.exact == "guarded" and not unknown_fields(point, KNOWN)
 
 
-def register(form: object) -> None:
-    """Forms of other packages are no longer taken: raises NotImplementedError."""
-    raise NotImplementedError("forms.register: no longer taken; allowed: a simulator of your own, jaxrecall.run(grid, simulator=...)")
-
-
 GAIN = {"none": 0.64, "relu": 0.4, "tanh": 0.55, "gelu": 0.25}
 """Measured error over the leading order, by activation. No others are foreseen."""
 

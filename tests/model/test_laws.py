@@ -256,20 +256,6 @@ def test_a_class_that_is_defined_again_takes_the_place_of_the_first():
         assert logits == pytest.approx(streamed(point, 0, Shape.rounded(point))[1]["trigger_score"], rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "from jaxrecall.laws.embedding import register",
-        "from jaxrecall.laws import embedding",
-        "from jaxrecall.laws.activation import ACTIVATIONS",
-        "from jaxrecall.reference.steps import attend",
-    ],
-)
-def test_documented_modules_of_before_name_the_new_one(line):
-    with pytest.raises(ImportError, match=r"is now jaxrecall\.model\.(laws|activations|reference)"):
-        exec(line)
-
-
 def test_what_other_processes_cannot_import_is_told():
     @dataclasses.dataclass(frozen=True)
     class Local(Signs):

@@ -171,11 +171,6 @@ def test_a_point_with_a_field_that_no_shortcut_knows_runs_exact(changes, monkeyp
     assert forms.form_for(point.replace(trigger_in_value=False), 32) == exact
 
 
-def test_registering_a_form_says_what_has_come_instead():
-    with pytest.raises(NotImplementedError, match=r"forms\.register: .*simulator="):
-        forms.register(object())
-
-
 def test_shortcuts_have_looked_at_every_field():
     assert not FIELDS.keys() - forms.KNOWN
     assert not forms.BOUNDED & (forms.OF_ANY_VALUE | forms.AFTER_RECIPE)
