@@ -93,7 +93,7 @@ def setting(row):
     return f"{after}, {row['embedding']}{layer}"
 
 
-TOLD = {"right": "beyond 512", "left": "below 4", "plateau": "above it to 512", "seeds": "not resolved", "budget": "not resolved"}
+TOLD = {"right": "beyond 512", "left": "below 4", "plateau": "above it to 512", **dict.fromkeys(("seeds", "budget", "undecided"), "not resolved")}
 
 
 def storage():

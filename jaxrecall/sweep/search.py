@@ -48,6 +48,7 @@ OUTCOMES = {
     "found": "the interval is as narrow as `width` requires, or lies between neighbouring whole numbers",
     "budget": "`max_runs` were used before the interval was narrow enough",
     "seeds": "all seeds were used before the interval was narrow enough",
+    "undecided": "`max_runs` or all seeds were used, and accuracy does not cross theta in the runs so far",
     "left": "the crossing lies below the smallest level",
     "right": "the crossing lies beyond the largest level: accuracy has not reached theta there, and still moves towards it",
     "plateau": "accuracy levels off before theta",
@@ -78,7 +79,7 @@ class Target:
 
 class Result(NamedTuple):
     outcome: str  # one of OUTCOMES
-    threshold: Crossing | None  # None where the runs do not cross
+    threshold: Crossing | None  # of found, budget and seeds
     against: bool = False
     """Whether accuracy ran against the direction that was expected."""
 
@@ -131,7 +132,9 @@ class CellSearch:
 
     def _end(self, outcome: str) -> None:
         found = self._estimate() if outcome in ("found", "budget", "seeds") else None
-        self.result = Result(outcome, found if found and found.side == 0 else None, self.against)
+        if found and found.side:
+            outcome, found = "undecided", None
+        self.result = Result(outcome, found, self.against)
 
     def _estimate(self) -> Crossing:
         return self._curve().crossing(self.theta)

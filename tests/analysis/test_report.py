@@ -41,7 +41,7 @@ GRID = {"d": [32, 64, 128], "L": [8, 16]}
 def studied(frame, thetas=(0.5,), **choices):
     last = at_steps(frame, LAST)
     families, _ = cells.families(last, along_of(last, None))
-    return study(last, families, thetas, 100, 0, lambda *_: None, frame), roles(families, **choices)
+    return study(last, families, thetas, 0, lambda *_: None, frame), roles(families, **choices)
 
 
 def drawn(frame, *kinds, thetas=(0.5,), render=False, **choices):
