@@ -115,7 +115,7 @@ class Curve:
 
     def __init__(self, x: Array, accuracy: Array, edge: float = EDGE):
         self.x, self.accuracy = np.asarray(x, float), np.asarray(accuracy, float)
-        self.has = ~np.isnan(self.accuracy)
+        self.has, self._edge = ~np.isnan(self.accuracy), edge
         count = self.has.sum(axis=0)
         self.mean = np.nansum(self.accuracy, axis=0) / count
         apart = np.abs(self.x - self.x[:, None])
@@ -211,7 +211,7 @@ class Curve:
         """The crossing between levels j and j + 1 by each shape that the curve may have there: a monotone cubic
         in three links, of which logit is the estimate, and a straight line in the accuracy; and the step."""
         first = max(j - 1, 0)
-        x, p = self.x[first : j + 3], expit(self.logits).clip(EDGE / 2, 1 - EDGE / 2)
+        x, p = self.x[first : j + 3], expit(self.logits).clip(self._edge / 2, 1 - self._edge / 2)
         other = [_root(PchipInterpolator(x, link(p[first : j + 3])), j - first, link(np.asarray(theta))) for link in (cloglog, loglog)]
         (low, high), (x0, x1) = p[j : j + 2], self.x[j : j + 2]
         share = (high - low) / (np.ptp(p) if len(p) > 2 else 1.0)
@@ -228,7 +228,12 @@ class Curve:
         return float((logit(theta) - self.logits[-1]) * (self.x[-1] - before) / rise) if rise > 0 else np.inf
 
 
-def of_runs(log_x: Array, seed: Array, accuracy: Array) -> Curve:
+def edge_of(*thetas: float) -> float:
+    """How near to 0 or 1 a mean accuracy may count, where these are to be crossed."""
+    return min(EDGE, *(min(theta, 1 - theta) / 2 for theta in thetas))
+
+
+def of_runs(log_x: Array, seed: Array, accuracy: Array, edge: float = EDGE) -> Curve:
     """The curve of runs, given ln of the level, seed and
     accuracy (fraction) of each, any number of levels for a seed.
     """
@@ -236,7 +241,7 @@ def of_runs(log_x: Array, seed: Array, accuracy: Array) -> Curve:
     seeds, of = np.unique(seed, return_inverse=True)
     table = np.full((len(seeds), len(x)), np.nan)
     table[of, at] = accuracy
-    return Curve(x, table)
+    return Curve(x, table, edge)
 
 
 def _root(curve: Any, j: int, level: float) -> float:

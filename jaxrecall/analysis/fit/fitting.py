@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import FitError, as_list, expect, refusal, shown
 from ...model.values import as_number
-from ...sweep.crossing import EDGE
+from ...sweep.crossing import edge_of
 from ...sweep.grid.expr import parse
 from . import cells, tables
 from .axes import along_of
@@ -98,10 +98,9 @@ def fit(
         raise FitError(f"columns: {', '.join(clash)} is an axis here and a column of the thresholds; rename it")
     laws = regimes(families, where)
     rows: Rows = [], [], []
-    edge = min(EDGE, *(min(theta, 1 - theta) / 2 for theta in thetas))
     done, total = 0, len(thetas) * sum(len(family.cells) for family in families)
     for family, by_regime in zip(families, laws, strict=True):
-        curves = [curve(cell, edge) for cell in family.cells]
+        curves = [curve(cell, edge_of(*thetas)) for cell in family.cells]
         rows[2].append(tables.dispersion(family))
         for theta in thetas:
             theta = family.mirrored(theta)
