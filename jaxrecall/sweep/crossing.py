@@ -209,12 +209,18 @@ class Curve:
 
     def _shapes(self, theta: float, j: int, log_x: float) -> dict[str, Any]:
         """The crossing between levels j and j + 1 by each shape that the curve may have there: a monotone cubic
-        in three links, of which logit is the estimate, and a straight line in the accuracy; and the step."""
+        in three links, of which logit is the estimate, and a straight line in the accuracy; and the step.
+
+        The curve blurs a jump between levels much nearer than an octave. What was measured
+        shows it, pooled within an eighth of an octave.
+        """
         first = max(j - 1, 0)
         x, p = self.x[first : j + 3], expit(self.logits).clip(self._edge / 2, 1 - self._edge / 2)
         other = [_root(PchipInterpolator(x, link(p[first : j + 3])), j - first, link(np.asarray(theta))) for link in (cloglog, loglog)]
         (low, high), (x0, x1) = p[j : j + 2], self.x[j : j + 2]
-        share = (high - low) / (np.ptp(p) if len(p) > 2 else 1.0)
+        beside = (1 - 8 / OCTAVE * np.abs(self.x - self.x[j : j + 2, None])).clip(0) * self.has.sum(axis=0)
+        jump = np.diff(beside @ self.mean / beside.sum(axis=1))[0]
+        share = max((high - low) / np.ptp(p), jump / np.ptp(expit(self.logits))) if len(p) > 2 else high - low
         step = ((share - ONE_STEP) / (1 - ONE_STEP)).clip(0, 1) * np.hypot(x1 - x0, (2 * log_x - x0 - x1) * 3**0.5)
         return {"shapes": np.array([log_x, *other, x0 + (theta - low) / (high - low) * (x1 - x0)]), "step": float(step)}
 

@@ -193,6 +193,17 @@ def test_what_is_unknown_between_two_levels_is_in_the_interval():
     assert Crossing(math.inf).shape_error == 0
 
 
+@pytest.mark.parametrize("factor", [1.4, 1.6, 2.5])
+@pytest.mark.parametrize("top", [1.0, 0.7])
+def test_a_jump_may_be_anywhere_between_its_levels(factor, top):
+    """Although the smooth curve blurs it where levels are nearer than an octave."""
+    x = 5 + math.log(factor) * np.arange(8)
+    found = Curve(x, np.tile([0.0, 0.0, 0.0, 0.001, top, top, top, top], (8, 1))).crossing(0.5)
+    assert found.lo < x[3] + 0.02
+    assert found.hi > x[4] - 0.02
+    assert found.width < 1.8 * math.log(factor)
+
+
 def test_one_lucky_run_does_not_hide_the_seeds_beyond_it():
     """A run at 5000 crosses, and eight seeds beyond it say that the mean does not before some 8000."""
     pairs = [(range(4), ((4000, 0.40), (8000, 0.44))), (range(4, 8), ((6000, 0.46), (8000, 0.56)))]
