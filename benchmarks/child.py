@@ -156,7 +156,7 @@ def pool_size(tiny: bool, N: int, L: int, cache: str) -> dict[str, Any]:
     return _size((TINY if tiny else FULL).pool.replace(N=N, L=L), cache)
 
 
-def fit(seeds: int, resamples: int) -> dict[str, Any]:
+def fit(seeds: int) -> dict[str, Any]:
     """`jaxrecall.fit.fit` of a table that follows a law: 120 cells, 16 levels, `seeds` seeds."""
     import numpy as np
     import pandas as pd
@@ -171,7 +171,7 @@ def fit(seeds: int, resamples: int) -> dict[str, Any]:
     right = rng.binomial(2048, 1 / (1 + np.exp(-1.5 * (np.log(frame["N"]) - star))))
     frame = frame.assign(m=0, n_test=2048, n_correct=right)
     start = time.perf_counter()
-    fit(frame, [0.5], resamples)
+    fit(frame, [0.5])
     return {"rows": len(frame), "seconds": time.perf_counter() - start, "peak_bytes": peak_bytes()}
 
 

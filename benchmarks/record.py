@@ -81,7 +81,7 @@ ASKED = (
     ),
     Asked("two-workers", "engines", "two workers on two cores / one worker on one, steady state", "1.7x", "1.9x"),
     Asked("ray", "engines", "Ray, two actors: time over that of two workers, less one", "15 %", "5 %", (PERCENT,), True),
-    Asked("fit", "fit", "fit of 10^6 rows, 200 resamplings: seconds; peak GiB", "60; 4", "30; 1", (COUNT, NUMBER), True),
+    Asked("fit", "fit", "fit of 10^6 rows: seconds; peak GiB", "60; 4", "30; 1", (COUNT, NUMBER), True),
     Asked("parts-written", "scale", "parts of 1000 rows written per second, each fsynced and read back", "", "", (SHORT,)),
     Asked("parts-read", "scale", "parts of 1000 rows listed and read per second, to know what is done", "", "", (SHORT,)),
     Asked("rows-compacted", "scale", "rows compacted per second", "", "", (SHORT,)),

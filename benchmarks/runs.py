@@ -151,7 +151,7 @@ def by_program(sweep: Sweep, cells: Sequence[tuple[int, int, int]], shapes: Sequ
 
 def fit(bench: Bench) -> dict[str, Measured]:
     """Thresholds and exponents of a large table, in a process of its own; with --tiny of a small one."""
-    done = clock.fresh("fit", seeds=8 if bench.tiny else 521, resamples=100 if bench.tiny else 200)
+    done = clock.fresh("fit", seeds=8 if bench.tiny else 521)
     bench.log(f"{done['rows']} rows in {done['seconds']:.1f} s")
     return {"fit": Measured([done["seconds"], done["peak_bytes"] / 2**30], note=f"{done['rows']} rows, 120 cells, 16 levels")}
 

@@ -93,7 +93,8 @@ def setting(row):
     return f"{after}, {row['embedding']}{layer}"
 
 
-TOLD = {"right": "beyond 512", "left": "below 4", "plateau": "above it to 512", **dict.fromkeys(("seeds", "budget", "undecided"), "not resolved")}
+TOLD = {"right": "beyond 512", "left": "below 4", "plateau": "above it to 512"}
+TOLD |= dict.fromkeys(("seeds", "budget", "undecided"), "not resolved")
 
 
 def storage():

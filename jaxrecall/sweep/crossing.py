@@ -74,7 +74,7 @@ class Crossing(NamedTuple):
     shapes: Array = ()  # log_x by each shape that the curve may have between two levels
     step: float = 0.0  # distance of these levels if all of the rise lies between them, 0 if little does
     is_open: tuple[bool, bool] = (False, False)
-    """Whether the levels do not show that the curve is below theta on the left, or above it on the right."""
+    """Whether no level shows that the curve is below theta on the left, or above it on the right."""
 
     @property
     def width(self) -> float:
@@ -115,7 +115,7 @@ class Curve:
 
     def __init__(self, x: Array, accuracy: Array, edge: float = EDGE):
         self.x, self.accuracy = np.asarray(x, float), np.asarray(accuracy, float)
-        self.has = ~np.isnan(self.accuracy)
+        self.has, self._edge = ~np.isnan(self.accuracy), edge
         count = self.has.sum(axis=0)
         self.mean = np.nansum(self.accuracy, axis=0) / count
         apart = np.abs(self.x - self.x[:, None])
@@ -198,23 +198,30 @@ class Curve:
         change, seeds = self._between(grid)
         p, at = expit(self.smooth(grid)), int(np.searchsorted(grid, log_x))
         z = 2 * np.arcsin(np.sqrt(p)) - 2 * np.arcsin(np.sqrt(theta))
-        error = stdtrit((seeds - 2).clip(1), TAIL) * np.sqrt((seeds - 1) / seeds * (change**2).sum(axis=0) * p * (1 - p))
+        one = np.sqrt((seeds - 1) / seeds * (change**2).sum(axis=0) * p * (1 - p))
+        error, sure = stdtrit((seeds - 2).clip(1), TAIL) * one, np.abs(z) > NORMAL * one
         below, above = np.flatnonzero(z[: at + 1] < -error[: at + 1]), at + np.flatnonzero(z[at:] > error[at:])
         line = error[at] / (found.slope * np.sqrt(theta * (1 - theta)))
         lo = _zero(grid, z + error, below[-1]) if len(below) else log_x - line if log_x - line < x[0] else -np.inf
         hi = _zero(grid, z - error, above[0] - 1) if len(above) else log_x + line if log_x + line > x[-1] else np.inf
         shape = NORMAL * found.shape_error
         lo, hi = log_x - float(np.hypot(log_x - lo, shape)), log_x + float(np.hypot(hi - log_x, shape))
-        return found._replace(lo=lo, hi=hi, is_open=(not len(below), not len(above)))
+        return found._replace(lo=lo, hi=hi, is_open=(not sure[: at + 1].any(), not sure[at:].any()))
 
     def _shapes(self, theta: float, j: int, log_x: float) -> dict[str, Any]:
         """The crossing between levels j and j + 1 by each shape that the curve may have there: a monotone cubic
-        in three links, of which logit is the estimate, and a straight line in the accuracy; and the step."""
+        in three links, of which logit is the estimate, and a straight line in the accuracy; and the step.
+
+        The curve blurs a jump between levels much nearer than an octave. What was measured
+        shows it, pooled within an eighth of an octave.
+        """
         first = max(j - 1, 0)
-        x, p = self.x[first : j + 3], expit(self.logits).clip(EDGE / 2, 1 - EDGE / 2)
+        x, p = self.x[first : j + 3], expit(self.logits).clip(self._edge / 2, 1 - self._edge / 2)
         other = [_root(PchipInterpolator(x, link(p[first : j + 3])), j - first, link(np.asarray(theta))) for link in (cloglog, loglog)]
         (low, high), (x0, x1) = p[j : j + 2], self.x[j : j + 2]
-        share = (high - low) / (np.ptp(p) if len(p) > 2 else 1.0)
+        beside = (1 - 8 / OCTAVE * np.abs(self.x - self.x[j : j + 2, None])).clip(0) * self.has.sum(axis=0)
+        jump = np.diff(beside @ self.mean / beside.sum(axis=1))[0]
+        share = max((high - low) / np.ptp(p), jump / np.ptp(expit(self.logits))) if len(p) > 2 else high - low
         step = ((share - ONE_STEP) / (1 - ONE_STEP)).clip(0, 1) * np.hypot(x1 - x0, (2 * log_x - x0 - x1) * 3**0.5)
         return {"shapes": np.array([log_x, *other, x0 + (theta - low) / (high - low) * (x1 - x0)]), "step": float(step)}
 
@@ -228,7 +235,12 @@ class Curve:
         return float((logit(theta) - self.logits[-1]) * (self.x[-1] - before) / rise) if rise > 0 else np.inf
 
 
-def of_runs(log_x: Array, seed: Array, accuracy: Array) -> Curve:
+def edge_of(*thetas: float) -> float:
+    """How near to 0 or 1 a mean accuracy may count, where these are to be crossed."""
+    return min(EDGE, *(min(theta, 1 - theta) / 2 for theta in thetas))
+
+
+def of_runs(log_x: Array, seed: Array, accuracy: Array, edge: float = EDGE) -> Curve:
     """The curve of runs, given ln of the level, seed and
     accuracy (fraction) of each, any number of levels for a seed.
     """
@@ -236,7 +248,7 @@ def of_runs(log_x: Array, seed: Array, accuracy: Array) -> Curve:
     seeds, of = np.unique(seed, return_inverse=True)
     table = np.full((len(seeds), len(x)), np.nan)
     table[of, at] = accuracy
-    return Curve(x, table)
+    return Curve(x, table, edge)
 
 
 def _root(curve: Any, j: int, level: float) -> float:

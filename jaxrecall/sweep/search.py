@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .crossing import OCTAVE, Crossing, Curve, of_runs
+from .crossing import OCTAVE, Crossing, Curve, edge_of, of_runs
 from .grid.file import PER_OCTAVE, SEARCH_MIN_SEEDS
 
 FIRST_SEEDS = 4  # in a round; later a sixth of those there are
@@ -141,7 +141,7 @@ class CellSearch:
 
     def _curve(self) -> Curve:
         k, seed = zip(*self.accuracy, strict=True)
-        return of_runs([self._log(i) for i in k], seed, list(self.accuracy.values()))
+        return of_runs([self._log(i) for i in k], seed, list(self.accuracy.values()), edge_of(self.theta))
 
     def _climb_and_close_in(self) -> Generator[list[Step], None, str]:
         """Yields the steps whose accuracy it needs to continue; returns the outcome."""

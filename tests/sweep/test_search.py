@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import ROOT
-from scipy.special import expit
+from scipy.special import expit, logit
 
 from jaxrecall import load, run, thresholds
 from jaxrecall.analysis.fit import fit
@@ -153,6 +153,16 @@ def test_it_stops_at_the_budget_and_when_seeds_are_used_up():
     assert {seed for _, seed in used.completed} == {5, 3, *range(10, 30)}
     assert 0.05 < used.result.threshold.width < math.inf
     assert Cell().search(seeds=range(50, 350)).result.outcome == "found"
+
+
+@pytest.mark.parametrize("theta", [2e-5, 1 - 2e-5])
+def test_theta_may_be_nearer_to_the_ends_than_means_usually_count(theta):
+    search = CellSearch(Target(theta, lattice(64, 2**20), 0.3, 2000, range(300)))
+    while search.pending:
+        shifted = [math.log(N) - 9 + 0.3 * math.sin(seed) for N, seed in search.pending]
+        search.update([float(expit(1.5 * x + logit(theta))) for x in shifted])
+    assert search.result.outcome == "found"
+    assert search.result.threshold.log_x == pytest.approx(9, abs=0.2)
 
 
 def test_a_nonfinite_run_ends_it():

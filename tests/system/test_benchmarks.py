@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from helpers import ROOT, relative
 
-from benchmarks import estimates, guard, record, runs, scale, search, work
+from benchmarks import crossings, estimates, guard, record, runs, scale, search, work
 from benchmarks.record import ASKED, Measured, Record, reached
 from jaxrecall import Point, descend, realize, simulate, three_step
 from jaxrecall.model.reference.metrics import measure
@@ -297,3 +297,19 @@ def test_everything_runs_in_small(tmp_path):
     assert rows["programs"]["values"] == [1, 1]
     assert rows["second"]["values"] == [0]
     assert {term["form"] for term in rows["R1-floor"]["floor"]} == {"guarded", "full"}
+
+
+def test_crossings_print_their_figures(capsys):
+    assert crossings.main(["--replicates", "3"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if "replicates" in line]
+    assert len(lines) == 2 * len(crossings.FAMILIES)
+    assert all("point in 100.0 %" in line or "none with an interval" in line for line in lines)
+
+
+@pytest.mark.parametrize("family", crossings.FAMILIES)
+def test_the_mean_of_very_many_seeds_crosses_at_the_truth(family):
+    cell = crossings.draw(family, np.random.default_rng(1), 0)
+    of_seed = np.random.default_rng(2).normal(size=(2, 10**5))
+    assert cell.accuracy(cell.truth(), of_seed).mean() == pytest.approx(cell.theta, abs=0.01)
+    runs = [cell.run(np.exp(cell.truth()), seed) for seed in range(1000)]
+    assert np.mean(runs) == pytest.approx(cell.theta, abs=5 * np.std(runs) / 1000**0.5)

@@ -41,7 +41,7 @@ class Crossings(Layer):
 
     def draw(self, panel: Panel) -> None:
         for rows, looks, _ in panel.lines(self.table[self.table["critical"].notna()]):
-            for row in rows.itertuples():
+            for row in rows.astype({"lo": float, "hi": float}).itertuples():
                 if row.lo > 0 and np.isfinite(row.hi):
                     panel.ax.plot([row.lo, row.hi], [row.theta] * 2, color=looks["color"], linewidth=2.2, solid_capstyle="butt", zorder=4)
                 panel.ax.plot(row.critical, row.theta, zorder=5, color=looks["color"], **MARK)

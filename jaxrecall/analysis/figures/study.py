@@ -24,6 +24,9 @@ from .axis import columns_in, expression
 from .grammar import arranged, banded
 from .style import settings
 
+SPREAD = 1.5
+"""Levels within this factor may be drawn as one, if no seed ran at two of them."""
+
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 Names = Sequence[str]
 ORDER = ("d", "L", "V", "m")
@@ -253,10 +256,27 @@ def _locked_from(levels: Table, along: str) -> Table:
 
 
 def _curve(index: int, cell: cells.Cell, family: cells.Family) -> Table:
+    N, k, n = _merged(cell.N, cell.k, cell.n)
     with np.errstate(invalid="ignore", divide="ignore"):
-        sd = np.nanstd(cell.k / cell.n, axis=1)
-    means = {"accuracy": family.mirrored(cell.k.sum(1) / cell.n.sum(1)), "sd": sd, "n_seeds": (cell.n > 0).sum(1)}
-    return banded(pd.DataFrame({"cell": index, family.along: cell.N, **means}), "accuracy")
+        sd = np.nanstd(k / n, axis=1)
+    means = {"accuracy": family.mirrored(k.sum(1) / n.sum(1)), "sd": sd, "n_seeds": (n > 0).sum(1)}
+    return banded(pd.DataFrame({"cell": index, family.along: N, **means}), "accuracy")
+
+
+def _merged(levels: np.ndarray, k: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Neighbouring levels that share no seed as one level at their
+    geometric mean: a threshold search spreads its seeds over such.
+    """
+    start, group = 0, [0]
+    for level in range(1, len(levels)):
+        used = (n[start:level] > 0).any(axis=0)
+        if levels[level] > SPREAD * levels[start] or (used & (n[level] > 0)).any():
+            start = level
+            group.append(level)
+    weights = n.sum(axis=1)
+    means = np.exp(np.add.reduceat(np.log(levels) * weights, group) / np.add.reduceat(weights, group))
+    whole = np.round(means).astype(np.int64) if levels.dtype.kind in "iu" else means
+    return whole, np.add.reduceat(k, group), np.add.reduceat(n, group)
 
 
 def _with_levels(rows: Table, curves: Table, along: str) -> Table:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...errors import FitError, as_list, expect, refusal, shown
 from ...model.values import as_number, is_missing
-from ...sweep.crossing import EDGE
+from ...sweep.crossing import edge_of
 from ...sweep.grid.expr import parse
 from . import best as choice
 from . import cells, means, tables
@@ -116,8 +116,8 @@ def fit(
         lawful = [choice.without(family, best) for family in families] if best else families
     laws = regimes(lawful, _by_value(lawful, by, where))
     rows: Rows = [], [], []
-    edge = min(EDGE, *(min(theta, 1 - theta) / 2 for theta in thetas))
     done, total = 0, len(thetas) * sum(len(family.cells) for family in families)
+    edge = edge_of(*thetas)
     for i, (family, by_regime) in enumerate(zip(families, laws, strict=True)):
         rows[2].append(tables.dispersion(family))
         if law is not None:

@@ -1,0 +1,167 @@
+"""python -m benchmarks.crossings: do crossings and their intervals hold what they say? Searches and tables whose truth is known.
+
+Each replicate draws a cell of a family anew. A seed shifts its curve, and in some cells its ceiling; answers are overdispersed
+besides. The truth is where the mean over all seeds crosses theta. A search runs as the package runs it; a table has levels around
+the truth, often with the crossing near an end. Both are read by the same estimator.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxrecall.sweep.crossing import Crossing, Curve
+from jaxrecall.sweep.grid.axes import Names
+from jaxrecall.sweep.grid.file import Search
+from jaxrecall.sweep.search import CellSearch, Target, farthest
+
+from .fit_coverage import SHAPES, STEP
+
+FAMILIES = {
+    "steep": "logit accuracy rises by 5 to 20 where N grows by e",
+    "slow": "by 0.4 to 0.9; seeds differ by up to a factor e",
+    "ceiling": "accuracy levels off at 0.55 to 1, theta 0.5",
+    "few seeds": "6 to 8",
+    "integer": "the crossing lies at 4 to 24, so levels are neighbouring whole numbers",
+    "falling": "accuracy falls",
+}
+WIDTH, MAX_RUNS, MANY_SEEDS = 0.3, 400, 200
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Accuracy against ln of the level; everything that a run depends on besides level and seed."""
+
+    key: int
+    theta: float
+    shape: str
+    slope: float
+    middle: float
+    spread: float  # standard deviation of the seeds' shifts, in ln of the level
+    ceiling: float = 1.0
+    ceiling_spread: float = 0.0
+    correlation: float = 0.0  # of the answers of one run, beta-binomial
+    n_test: int = 2048
+    falls: bool = False
+
+    def accuracy(self, x: float, of_seed: np.ndarray) -> np.ndarray:
+        """The expected accuracy of seeds, given the two normal numbers of each, (2, ...) -> (...)."""
+        top = (self.ceiling + self.ceiling_spread * of_seed[1]).clip(0.02, 1)
+        rising = 0.01 + (top - 0.01) * SHAPES[self.shape][0](self.slope * (x - self.middle - self.spread * of_seed[0]))
+        return 1 - rising if self.falls else rising
+
+    def run(self, level: float, seed: int) -> float:
+        p = float(self.accuracy(math.log(level), np.random.default_rng((self.key, seed)).normal(size=2)))
+        rng = np.random.default_rng((self.key, seed, round(1e4 * math.log(level))))
+        if self.correlation:
+            one = 1 / self.correlation - 1
+            p = rng.beta(max(p * one, 1e-3), max((1 - p) * one, 1e-3))
+        return rng.binomial(self.n_test, p) / self.n_test
+
+    def truth(self) -> float:
+        """Where the mean over all seeds crosses theta, in ln of the level, by bisection."""
+        nodes, weights = np.polynomial.hermite_e.hermegauss(41)
+        of_seed, weight = np.array(np.meshgrid(nodes, nodes)), np.outer(weights, weights) / weights.sum() ** 2
+        low, high = self.middle - 30, self.middle + 30
+        for _ in range(50):
+            x = (low + high) / 2
+            beyond = ((self.accuracy(x, of_seed) * weight).sum() >= self.theta) != self.falls
+            low, high = (low, x) if beyond else (x, high)
+        return x
+
+
+def draw(family: str, rng: np.random.Generator, key: int) -> Cell:
+    slope = {"steep": (5, 20), "slow": (0.4, 0.9), "ceiling": (1, 4), "integer": (3, 12)}.get(family, (1, 3))
+    spread = {"steep": (0.02, 0.3), "slow": (0.2, 1.0), "integer": (0.02, 0.15)}.get(family, (0.1, 0.5))
+    flat = family == "ceiling"
+    return Cell(
+        key=key,
+        theta=0.5 if flat else float(rng.choice([0.25, 0.5, 0.5, 0.8])),
+        shape=str(rng.choice(list(SHAPES))),
+        slope=rng.uniform(*slope),
+        middle=rng.uniform(math.log(4), math.log(24)) if family == "integer" else rng.uniform(6.5, 10),
+        spread=rng.uniform(*spread),
+        ceiling=rng.uniform(0.55, 1) if flat else 1.0,
+        ceiling_spread=float(rng.choice([0, 0.03])) if flat else 0.0,
+        correlation=float(rng.choice([0, 0.02, 0.1])),
+        n_test=int(rng.choice([256, 2048])),
+        falls=family == "falling",
+    )
+
+
+class Read(NamedTuple):
+    """What was read off one search or table, and the truth; `found` is None if nothing crosses."""
+
+    truth: float
+    found: Crossing | None
+    runs: int
+    gap: float = math.inf  # the widest distance of neighbouring levels
+
+
+def searched(family: str, replicates: int) -> Iterator[Read]:
+    """Searches as the package runs them."""
+    rng = np.random.default_rng(sum(map(ord, family)))
+    axis, low, high = ("d", 2, 256) if family == "integer" else ("N", 64, 2**20)
+    for key in range(replicates):
+        cell = draw(family, rng, key)
+        levels = Search(axis, (cell.theta,), low, high, WIDTH, MAX_RUNS).lattice(Names())
+        seeds = range(int(rng.integers(6, 9)) if family == "few seeds" else MANY_SEEDS)
+        search = CellSearch(Target(cell.theta, levels, WIDTH, MAX_RUNS, seeds, not cell.falls, farthest=farthest(axis, WIDTH)))
+        while search.result is None:
+            search.update([cell.run(level, seed) for level, seed in search.pending])
+        yield Read(cell.truth(), search.result.threshold, len(search.accuracy))
+
+
+def tabled(family: str, replicates: int) -> Iterator[Read]:
+    """Tables as a dense grid gives them, every seed at every level."""
+    rng = np.random.default_rng(sum(map(ord, family)) + 1)
+    for key in range(replicates):
+        cell = draw(family, rng, 10**6 + key)
+        truth, n, seeds = cell.truth(), int(rng.choice(list(STEP))), 6 if family == "few seeds" else int(rng.choice([8, 12, 16, 24]))
+        step = math.log(STEP[n])
+        x = truth + (rng.normal(0, 0.18) * n + np.arange(n) - (n - 1) / 2) * step
+        levels = np.unique(np.exp(x).round().clip(2))
+        accuracy = np.array([[cell.run(level, seed) for level in levels] for seed in range(seeds)])
+        found = Curve(np.log(levels), 1 - accuracy if cell.falls else accuracy).crossing(1 - cell.theta if cell.falls else cell.theta)
+        sure = found.side == 0 and not any(found.is_open)
+        yield Read(truth, found if sure else None, accuracy.size, np.diff(np.log(levels)).max())
+
+
+def line(read: Sequence[Read]) -> str:
+    """How well the crossings that come with an interval, and these, hold the truth."""
+    known = [(one, one.found) for one in read if one.found and math.isfinite(one.found.width)]
+    if not known:
+        return f"{len(read):5} replicates, none with an interval"
+    held = np.array([found.lo <= one.truth <= found.hi for one, found in known])
+    error = np.array([found.log_x - one.truth for one, found in known])
+    width, gap = np.array([(found.width, one.gap) for one, found in known]).T
+    inside = [found.lo <= found.log_x <= found.hi for _, found in known]
+    wide = width > 3 * gap
+    shares = {"truth in": held, "point in": inside, "off by 3 half widths": abs(error) > 1.5 * width}
+    shares |= {f"of {wide.sum()} wider than 3 steps": held[wide]} if wide.any() else {}
+    listed = ", ".join(f"{name} {100 * np.mean(share):.1f} %" for name, share in shares.items())
+    bias = f"bias {error.mean():+.3f} ({error.std() / math.sqrt(len(error)):.3f})"
+    runs = np.median([one.runs for one in read])
+    share = f"{100 * len(known) / len(read):.0f} % with an interval"
+    return f"{len(read):5} replicates, {share}: {listed}, {bias}, median width {np.median(width):.2f}, {runs:.0f} runs"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    p = argparse.ArgumentParser(prog="python -m benchmarks.crossings", description="How good crossings and their intervals are.")
+    p.add_argument("--replicates", type=int, default=300, metavar="R", help="searches and tables per family (default: 300)")
+    args = p.parse_args(argv)
+    print(f"crossings against known truths; searches for a width of {WIDTH}; bias of ln N* with its standard error")
+    for family, meaning in FAMILIES.items():
+        print(f"{family}: {meaning}")
+        for kind, read in (("searches", searched), ("tables  ", tabled)):
+            print(f"  {kind} {line([*read(family, args.replicates)])}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
