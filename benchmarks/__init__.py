@@ -20,8 +20,8 @@ Beside it, compiled and not run: `python -m benchmarks.accelerators`, or `make a
     accelerators.py        compiles the variants for accelerators that are not here
     h100.textproto         one of them, as its compiler wants it described
 
-Of the fit: `python -m benchmarks.fit_coverage`.
+With known truths: `python -m benchmarks.crossings` and `python -m benchmarks.fit_coverage`.
 
-    fit_regressions.py     other estimates, to check the reported one by
-    fit_coverage.py        how often 95 % intervals hold the truth
+    crossings.py           how good crossings and their intervals are, of searches and of tables
+    fit_coverage.py        how often 95 % intervals of exponents and thresholds hold the truth
 """
