@@ -10,12 +10,15 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from jaxrecall.sweep.crossing import Crossing, Curve
+from jaxrecall.analysis.fit import best
+from jaxrecall.analysis.fit.cells import Cell as Runs
+from jaxrecall.analysis.fit.cells import Family
+from jaxrecall.sweep.crossing import EDGE, Crossing, Curve
 from jaxrecall.sweep.grid.axes import Names
 from jaxrecall.sweep.grid.file import Search
 from jaxrecall.sweep.search import CellSearch, Target, farthest
@@ -132,6 +135,23 @@ def tabled(family: str, replicates: int) -> Iterator[Read]:
         yield Read(truth, found if sure else None, accuracy.size, np.diff(np.log(levels)).max())
 
 
+def best_rates(curvature: tuple[float, float], replicates: int, of_search: bool) -> Iterator[Read]:
+    """The best of 5 rates by `fit --best`, 8 seeds: N* is least at a rate between them, and rises with ln of the rate squared."""
+    rng, rates, S = np.random.default_rng(1), np.array([0.01, 0.03, 0.1, 0.3, 1.0]), 8
+    for key in range(replicates):
+        cell = replace(draw("", rng, 2 * 10**6 + key), theta=0.5)
+        off = rng.uniform(*curvature) * (np.log(rates / 0.1) / 1.15 - rng.uniform(-1.5, 1.5)) ** 2
+        cells = [replace(cell, key=10 * cell.key + i, middle=cell.middle + one) for i, one in enumerate(off)]
+        shift, steps = rng.uniform(-0.35, 0.35), np.array([-1.5, -0.35, 0.35, 1.0]) if of_search else np.arange(-4, 5) * math.log(2)
+        made = []
+        for rate, one in zip(rates, cells, strict=True):
+            levels = np.unique(np.exp((one.truth() if of_search else cell.middle + shift) + steps).round())
+            k = one.n_test * np.array([[one.run(level, seed) for seed in range(S)] for level in levels])
+            made.append(Runs({"lr": float(rate)}, levels, k, np.full_like(k, one.n_test)))
+        (found,) = best.estimates(Family("", made), 0.5, EDGE, "lr", of_search).found
+        yield Read(min(one.truth() for one in cells), found if found.side == 0 and not any(found.is_open) else None, 0)
+
+
 def line(read: Sequence[Read]) -> str:
     """How well the crossings that come with an interval, and these, hold the truth."""
     known = [(one, one.found) for one in read if one.found and math.isfinite(one.found.width)]
@@ -160,6 +180,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{family}: {meaning}")
         for kind, read in (("searches", searched), ("tables  ", tabled)):
             print(f"  {kind} {line([*read(family, args.replicates)])}", flush=True)
+    for what, curvature in (("hardly differ", (0.005, 0.04)), ("differ", (0.05, 0.4))):
+        print(f"best of 5 rates that {what}, 8 seeds")
+        for of_search, kind in ((False, "tables  "), (True, "searches")):
+            print(f"  {kind} {line([*best_rates(curvature, args.replicates, of_search)])}", flush=True)
     return 0
 
 
