@@ -128,10 +128,10 @@ class Curve:
         penalty, b = RIDGE * weights.sum(axis=1, keepdims=True), np.zeros((len(u), 3))
         b[:, 0] = logit(weights @ mean / weights.sum(axis=1))
         for _ in range(30):  # Newton's method, at all levels at once
-            self._p = expit(np.einsum("ijk,ik->ij", self._powers, b))
-            score = np.einsum("ij,ijk->ik", weights * (mean - self._p), self._powers) - penalty * b
-            self._information = np.einsum("ij,ijk,ijl->ikl", weights * self._p * (1 - self._p), self._powers, self._powers)
-            self._information[:, range(3), range(3)] += penalty
+            self._p = expit((self._powers @ b[..., None])[..., 0])
+            score = ((weights * (mean - self._p))[:, None] @ self._powers)[:, 0] - penalty * b
+            curved = self._powers * (weights * self._p * (1 - self._p))[..., None]
+            self._information = curved.transpose(0, 2, 1) @ self._powers + penalty[:, None] * np.eye(3)
             step = np.linalg.solve(self._information, score[..., None])[..., 0]
             b += step / np.maximum(1, np.abs(step).max(axis=1, keepdims=True) / 2)
             if np.abs(step).max() < 1e-6:
@@ -139,18 +139,22 @@ class Curve:
         self.logits = b[:, 0]
 
     @cached_property
-    def smooth(self) -> Any:
-        """The curve as a function of x, its logits."""
-        return PchipInterpolator(self.x, self.logits)
+    def _links(self) -> Any:
+        """The curve as functions of x: its logits, and the same curve through cloglog and loglog of it."""
+        p = expit(self.logits).clip(self._edge / 2, 1 - self._edge / 2)
+        return PchipInterpolator(self.x, np.stack([self.logits, cloglog(p), loglog(p)], axis=1))
+
+    def smooth(self, x: Array) -> Array:
+        """The logits of the curve at any x."""
+        return self._links(x)[..., 0]
 
     @cached_property
     def without(self) -> Array:
         """Change of the logits where a seed is left out, (seeds, levels)."""
-        off = np.einsum("sj,ij,ijk->sik", np.nan_to_num(self.accuracy), self._kernel, self._powers, optimize=True)
-        off -= np.einsum("sj,ij,ijk->sik", self.has, self._kernel * self._p, self._powers, optimize=True)
-        variance = self._kernel * self._p * (1 - self._p)
-        mine = np.einsum("sj,ij,ijk,ijl->sikl", self.has, variance, self._powers, self._powers, optimize=True)
-        rest = self._information * (1 + 1e-3 * np.eye(3)) - mine
+        moments = self._powers * self._kernel[..., None]
+        off = np.tensordot(np.nan_to_num(self.accuracy), moments, (1, 1)) - np.tensordot(self.has, moments * self._p[..., None], (1, 1))
+        curved = (moments * (self._p * (1 - self._p))[..., None])[..., None] * self._powers[:, :, None]
+        rest = self._information * (1 + 1e-3 * np.eye(3)) - np.tensordot(self.has, curved, (1, 1))
         return -np.linalg.solve(rest, off[..., None])[..., 0, 0]
 
     def crossing(self, theta: float) -> Crossing:
@@ -166,8 +170,8 @@ class Curve:
             return Crossing(-np.inf)
         near = x[[max(parting - 1, 0), min(parting, len(x) - 1)]].mean()
         j = int(upwards[np.abs(x[upwards] + x[upwards + 1] - 2 * near).argmin()])
-        log_x = _root(self.smooth, j, logit(theta))
-        slope = max(float(self.smooth(log_x, 1)), 1e-9)
+        log_x = _root(self._links, j, 0, logit(theta))
+        slope = max(float(self._links(log_x, 1)[0]), 1e-9)
         without = -self._between(np.array([log_x]))[0][:, 0] / slope
         n_seeds = int((self._weight[:, j : j + 2] > 0).any(axis=1).sum())
         return self._with_interval(Crossing(log_x, n_seeds=n_seeds, slope=slope, without=without, **self._shapes(theta, j, log_x)), theta)
@@ -215,13 +219,12 @@ class Curve:
         The curve blurs a jump between levels much nearer than an octave. What was measured
         shows it, pooled within an eighth of an octave.
         """
-        first = max(j - 1, 0)
-        x, p = self.x[first : j + 3], expit(self.logits).clip(self._edge / 2, 1 - self._edge / 2)
-        other = [_root(PchipInterpolator(x, link(p[first : j + 3])), j - first, link(np.asarray(theta))) for link in (cloglog, loglog)]
+        p, levels = expit(self.logits), [cloglog(np.asarray(theta)), loglog(np.asarray(theta))]
+        other = [_root(self._links, j, i + 1, level) for i, level in enumerate(levels)]
         (low, high), (x0, x1) = p[j : j + 2], self.x[j : j + 2]
         beside = (1 - 8 / OCTAVE * np.abs(self.x - self.x[j : j + 2, None])).clip(0) * self.has.sum(axis=0)
         jump = np.diff(beside @ self.mean / beside.sum(axis=1))[0]
-        share = max((high - low) / np.ptp(p), jump / np.ptp(expit(self.logits))) if len(p) > 2 else high - low
+        share = max(high - low, jump) / np.ptp(p) if len(p) > 2 else high - low
         step = ((share - ONE_STEP) / (1 - ONE_STEP)).clip(0, 1) * np.hypot(x1 - x0, (2 * log_x - x0 - x1) * 3**0.5)
         return {"shapes": np.array([log_x, *other, x0 + (theta - low) / (high - low) * (x1 - x0)]), "step": float(step)}
 
@@ -251,17 +254,17 @@ def of_runs(log_x: Array, seed: Array, accuracy: Array, edge: float = EDGE) -> C
     return Curve(x, table, edge)
 
 
-def _root(curve: Any, j: int, level: float) -> float:
-    """Where a cubic spline that rises between its points j and j + 1 has this value, by bisection."""
-    a, b, c, d = map(float, curve.c[:, j])
-    low, high = 0.0, float(curve.x[j + 1] - curve.x[j])
+def _root(curves: Any, j: int, i: int, level: float) -> float:
+    """Where the i-th of some cubic splines, which rises between its points j and j + 1, has this value, by bisection."""
+    a, b, c, d = map(float, curves.c[:, j, i])
+    low, high = 0.0, float(curves.x[j + 1] - curves.x[j])
     for _ in range(50):
         middle = (low + high) / 2
         if ((a * middle + b) * middle + c) * middle + d >= level:
             high = middle
         else:
             low = middle
-    return float(curve.x[j]) + (low + high) / 2
+    return float(curves.x[j]) + (low + high) / 2
 
 
 def _zero(x: Array, y: Array, i: int) -> float:
