@@ -149,7 +149,7 @@ def test_every_picture_is_on_the_page_and_in_both_files(folder):
 
 def test_the_page_has_the_tables_and_where_they_come_from(folder):
     text = (folder / "report.html").read_text()
-    rows = fit(jaxrecall.load(folder), [0.3, 0.9], 100)
+    rows = fit(jaxrecall.load(folder), [0.3, 0.9])
     for value in rows.thresholds["N_star"].dropna():
         assert rounded(value) in text
     for value in rows.exponents["exponent"].dropna():
@@ -183,7 +183,7 @@ def test_a_results_folder_is_fitted_in_place_and_stays_one(swept, tmp_path, caps
         assert fit_cli.main([str(out), "--theta", "0.3", "0.4", "--resamples", "100"]) == 0
         told = capsys.readouterr().out
         assert "theta = 0.4:" in told
-        assert "N* ~ d^" in told
+        assert "theta = 0.3: 3 cells: 3 cross" in told
         thresholds.append(pd.read_parquet(out / "thresholds.parquet"))
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -380,14 +380,12 @@ def test_decoders_stand_beside_the_three_steps():
 
 def test_a_search_gives_levels_as_the_fit_sees_them():
     frame = table({"d": [32, 64]}, law)
-    frame["N"] = (frame["N"] * 2 ** (frame["seed"] / 40)).round().astype(int)
+    frame["N"] = (frame["N"] * 2 ** ((frame["seed"] == 7) / 8)).round().astype(int)
     about, _ = studied(frame)
-    assert len(about.levels) == 2 * len(LEVELS)
-    assert (about.levels["n_seeds"] == 8).all()
+    assert about.levels.groupby("N")["n_seeds"].max().tolist() == [7, 1] * len(LEVELS)
     pictures, _ = drawn(frame, "accuracy against N")
     assert "of 2 cells 2 cross" in pictures["accuracy"].caption
-    few = frame[(frame["seed"] == 0) | (frame["N"] > 500)]
-    assert "few seeds" in labels(drawn(few, "accuracy against N")[0]["accuracy"])
+    assert "few seeds" in labels(pictures["accuracy"])
 
 
 # widths are close together, as theory is asked at every whole number between them, 17 at the most

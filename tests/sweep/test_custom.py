@@ -292,13 +292,13 @@ def test_search_fit_and_figure_of_the_example():
     assert len(EXAMPLE.read_text().splitlines()) < 60
     search = {"blocks": [{"axes": {"d": [8, 16]}}], "search": {"axis": "N", "theta": 0.8, "from": 16, "to": 4096, "width": 0.25}}
     search["root_seed"] = 1
-    rows = run(perceptron.simulator, search, seeds=100, out="searched")
+    rows = run(perceptron.simulator, search, seeds=200, out="searched")
     found = jaxrecall.thresholds(rows)
     assert list(found["outcome"]) == ["found", "found"]
     assert 1.6 < found["N_star"][1] / found["N_star"][0] < 2.7, "the number of samples grows as d"
     assert rows.attrs["axes"] == ["d", "N"]
     assert_frame_equal(jaxrecall.thresholds("searched"), found)
-    again = run(perceptron.simulator, search, seeds=100, out="searched")
+    again = run(perceptron.simulator, search, seeds=200, out="searched")
     assert_frame_equal(again, rows)
 
 
