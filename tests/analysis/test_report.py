@@ -378,14 +378,16 @@ def test_decoders_stand_beside_the_three_steps():
     assert f"matched filter {(-gain / 2).mean():+.2f} in the mean of {len(gain)}, at the farthest {(-gain / 2).min():+.2f}" in said
 
 
-def test_a_search_gives_levels_as_the_fit_sees_them():
+def test_neighbouring_levels_of_a_search_are_drawn_as_one():
     frame = table({"d": [32, 64]}, law)
-    frame["N"] = (frame["N"] * 2 ** ((frame["seed"] == 7) / 8)).round().astype(int)
+    frame["N"] = (frame["N"] * 2 ** (frame["seed"] / 40)).round().astype(int)
     about, _ = studied(frame)
-    assert about.levels.groupby("N")["n_seeds"].max().tolist() == [7, 1] * len(LEVELS)
+    assert len(about.levels) == 2 * len(LEVELS)
+    assert (about.levels["n_seeds"] == 8).all()
     pictures, _ = drawn(frame, "accuracy against N")
     assert "of 2 cells 2 cross" in pictures["accuracy"].caption
-    assert "few seeds" in labels(pictures["accuracy"])
+    few = frame[(frame["seed"] == 0) | (frame["N"] > 500)]
+    assert "few seeds" in labels(drawn(few, "accuracy against N")[0]["accuracy"])
 
 
 # widths are close together, as theory is asked at every whole number between them, 17 at the most
