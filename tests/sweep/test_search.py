@@ -140,7 +140,16 @@ def test_a_curve_that_never_crosses_costs_a_few_runs_at_the_end():
 def test_a_curve_that_stays_just_below_theta_is_told_before_the_seeds_are_used_up(top):
     searches = [Cell(key, top=top, spread=0.6, noise=0.5).search() for key in range(15)]
     assert {search.result.outcome for search in searches} <= {"right", "plateau", "found"}
-    assert np.median([sum(N for N, _ in search.completed) for search in searches]) < 25 * 2**17
+    assert np.median([sum(N for N, _ in search.completed) for search in searches]) < 50 * 2**17  # of 300 seeds
+
+
+def test_seeds_and_budget_have_a_critical_value_and_other_cells_are_undecided():
+    """Accuracy levels off near theta, and eight seeds cannot tell on which side."""
+    results = [Cell(key, top=0.52, spread=0.6, noise=0.5).search(seeds=range(8)).result for key in range(40)]
+    results += [Cell(key, spread=0.6, noise=0.5).search(max_runs=30 + key).result for key in range(10)]
+    assert {result.outcome for result in results} == {"seeds", "budget", "undecided"}
+    assert all((result.threshold is None) == (result.outcome == "undecided") for result in results)
+    assert all(math.isfinite(result.threshold.log_x) for result in results if result.threshold)
 
 
 def test_it_stops_at_the_budget_and_when_seeds_are_used_up():
