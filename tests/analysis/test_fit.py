@@ -128,13 +128,11 @@ def measured(means, levels=(64, 90, 128, 181, 256, 362, 512, 724), seeds=8, alon
 SHAPES = {
     "falls": (
         (0.9, 0.8, 0.6, 0.3, 0.1, 0.04),
-        "falls: accuracy 0.9 at N = 64, the smallest, accuracy 0.04 at N = 362, the largest; "
-        "not monotone: accuracy falls by 0.86 as N grows",
+        "falls: accuracy 0.9 at N = 64, the smallest, accuracy 0.04 at N = 362, the largest",
     ),
     "rises and falls again": (
         (0.1, 0.3, 0.62, 0.3, 0.1, 0.04),
-        "rises above theta and falls again: accuracy 0.62 at N = 128, accuracy 0.04 at N = 362, the largest; "
-        "not monotone: accuracy falls by 0.58 as N grows",
+        "rises above theta and falls again: accuracy 0.62 at N = 128, accuracy 0.04 at N = 362, the largest",
     ),
     "plateau": ((0.02, 0.1, 0.3, 0.36, 0.37, 0.37, 0.37, 0.37), "plateau: accuracy 0.37 at N = 724, the largest; it levels off"),
     "still rises": ((0.02, 0.04, 0.08, 0.14, 0.24, 0.38), "not reached: accuracy 0.38 at N = 362, the largest; it still rises"),

@@ -149,7 +149,8 @@ def _curve_warnings(e: Estimates, i: int) -> list[str]:
             )
         elif np.exp(gap) > COARSE:
             warnings.append(f"coarse: {of.along} grows by a factor {np.exp(gap):.3g} around theta")
-    if (against := (np.maximum.accumulate(c.mean) - c.mean).max()) > 0.1:
+    told = any(text.startswith(falls) or "again:" in text for text in warnings)
+    if (against := (np.maximum.accumulate(c.mean) - c.mean).max()) > 0.1 and not told:
         warnings.append(f"not monotone: accuracy {falls} by {against:.2g} as {of.along} grows")
     return warnings
 
