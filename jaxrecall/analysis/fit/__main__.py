@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     step = runs.parsed(args.step)
     frame, remarks = runs.read(*paths)
     usual = along_of(frame, None)
-    out = local_path(args.out) if args.out else default_folder(paths, args.of, args.along if args.along != usual else None)
+    out = local_path(args.out) if args.out else default_folder(paths, args.law or args.of, args.along if args.along != usual else None)
     check_folder(out)
     told = now_and_then(PLAIN_EVERY_SECONDS, lambda done, of: f"curves: {100 * done / of:.0f} % done")
     found = fit(
