@@ -127,8 +127,9 @@ class Curve:
         u = (self.x - self.x[:, None]) / np.maximum(OCTAVE, 1.5 * reach)
         self._kernel, self._powers = (1 - u**2).clip(0) ** 2, u[..., None] ** np.arange(3)
         weights, mean = self._kernel * count, self.mean.clip(edge, 1 - edge)
-        penalty, b = RIDGE * weights.sum(axis=1, keepdims=True), np.zeros((len(u), 3))
-        b[:, 0] = logit(weights @ mean / weights.sum(axis=1))
+        total, b = weights.sum(axis=1), np.zeros((len(u), 3))
+        middle = weights @ mean / total
+        penalty, b[:, 0] = RIDGE * (4 * total * middle * (1 - middle))[:, None], logit(middle)
         for _ in range(30):  # Newton's method, at all levels at once
             self._p = expit((self._powers @ b[..., None])[..., 0])
             score = ((weights * (mean - self._p))[:, None] @ self._powers)[:, 0] - penalty * b
