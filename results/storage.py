@@ -93,8 +93,7 @@ def setting(row):
     return f"{after}, {row['embedding']}{layer}"
 
 
-TOLD = {"right": "beyond 512", "left": "below 4", "plateau": "above it to 512"}
-TOLD |= dict.fromkeys(("seeds", "budget", "undecided"), "not resolved")
+TOLD = {"right": "beyond 512", "left": "below 4", "plateau": "above it to 512", "undecided": "undecided"}
 
 
 def storage():
@@ -111,7 +110,8 @@ def storage():
                 line += [TOLD[one["outcome"]], ""]
                 continue
             V = float(one["critical"])
-            line += [f"{V:.0f} [{one['lo']:.0f}, {one['hi']:.0f}]", f"{bits(V) / cell['entries']:.2f}, {bits(V) / trained(cell, V):.2f}"]
+            interval = f" [{one['lo']:.0f}, {one['hi']:.0f}]" if one["lo"] > 0 else ", no interval"
+            line += [f"{V:.0f}{interval}", f"{bits(V) / cell['entries']:.2f}, {bits(V) / trained(cell, V):.2f}"]
         most = cell["recalled"] / cell["entries"], cell["recalled"] / trained(cell, cell["peak"])
         more = "at least " if cell["beyond"] else ""
         body.append([*line, f"{more}{most[0]:.2f}, {most[1]:.2f} (V = {cell['peak']})"])

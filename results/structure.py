@@ -168,7 +168,7 @@ def structure_laws():
 def found_or(cell):
     """N* to three digits, or why there is none."""
     if not cell["N_star"] > 0:
-        return {"right": "none to 1e9", "plateau": "levels off"}.get(cell["outcome"], "not resolved")
+        return {"right": "none to 1e9", "plateau": "levels off"}.get(cell["outcome"], cell["outcome"])
     return f"{cell['N_star']:.3g}".replace("e+0", "e")
 
 

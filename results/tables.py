@@ -48,8 +48,8 @@ def embeddings():
 def found_interval(row):
     """What a search found in a cell."""
     if not row["N_star"] > 0:
-        return {"right": "none to 1e12", "plateau": "levels off"}.get(row["outcome"], "not found")
-    return f"{short(row['N_star'])} [{short(row['lo'])}, {short(row['hi'])}]"
+        return {"right": "none to 1e12", "plateau": "levels off"}.get(row["outcome"], row["outcome"])
+    return short(row["N_star"]) + (f" [{short(row['lo'])}, {short(row['hi'])}]" if row["lo"] > 0 else ", no interval")
 
 
 def short(number):

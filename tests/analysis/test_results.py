@@ -14,6 +14,7 @@ from jaxrecall.analysis.figures.predict import _predicted
 from jaxrecall.model.columns import CODE_VERSION
 from jaxrecall.model.laws.tokens import shares
 from jaxrecall.sweep.grid import read_grid
+from jaxrecall.sweep.search import OUTCOMES
 
 README = (ROOT / "results/README.md").read_text()
 POOL, THEORY = ((ROOT / f"docs/{page}.md").read_text() for page in ("pool", "theory"))
@@ -50,7 +51,7 @@ def test_a_search_has_finished_every_cell_of_its_grid(name):
     grid, folder = read_grid(ROOT / f"sweeps/{name}.yaml"), ROOT / "results/study" / name
     found = json.loads((folder / "search.json").read_text())
     assert len(found["cells"]) == len(grid.points) * len(grid.search.theta)
-    assert {cell["outcome"] for cell in found["cells"]} <= {"found", "seeds", "budget", "plateau", "left", "right", "nonfinite"}
+    assert {cell["outcome"] for cell in found["cells"]} <= {*OUTCOMES} - {"unfinished"}
     rows = jaxrecall.load(folder)
     assert set(rows["code_version"]) == {CODE_VERSION}
     assert set(rows["seed"]) <= set(grid.seeds)
