@@ -150,7 +150,7 @@ class CellSearch:
         for i, k in enumerate(octaves):
             step = (k, target.seeds[i % len(target.seeds)])  # each level its own seed: one that never crosses must not lead the climb
             yield [step]
-            if self._mean([step]) >= self.theta:
+            if self.accuracy[step] >= self.theta:  # type: ignore[operator]
                 break
         used = 0
         while True:
@@ -189,9 +189,6 @@ class CellSearch:
             return False
         below, above = math.floor(math.exp(now.lo) + 1e-9), math.ceil(math.exp(now.hi) - 1e-9)
         return above - below == 1 and {below, above} <= {*self.target.levels.values()}
-
-    def _mean(self, steps: Sequence[Step]) -> float:
-        return float(np.mean([self.accuracy[step] for step in steps]))  # type: ignore[arg-type]
 
     def _side_at(self, k: int) -> Generator[list[Step], None, int]:
         """On which side of theta all of the curve lies, 0 if it crosses, after runs at a

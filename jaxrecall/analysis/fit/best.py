@@ -14,12 +14,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtrit
 
 from ...errors import FitError
-from ...sweep.crossing import MIN_SEEDS, NORMAL, TAIL, Crossing, Curve
+from ...sweep.crossing import MIN_SEEDS, Crossing, Curve
 from .cells import Cell, Family
-from .estimate import Estimates, curve, squared_error
+from .estimate import Estimates, curve, interval
 
 Option = tuple[Any, Cell]
 """A value of the axis, and the runs with it."""
@@ -106,6 +105,5 @@ def _chosen_anew(found: Crossing, change: Any) -> Crossing:
     found = found._replace(without=change, is_open=open_ends)
     if found.n_seeds < MIN_SEEDS:
         return found
-    error = np.sqrt(squared_error(np.append(0.0, change), found.n_seeds))
-    half = float(np.hypot(stdtrit(found.n_seeds - 1, TAIL) * error, NORMAL * found.shape_error))
-    return found._replace(lo=found.log_x - half, hi=found.log_x + half)
+    lo, hi = interval(found.log_x + np.append(0.0, change), found.n_seeds, found.shape_error)
+    return found._replace(lo=lo, hi=hi)

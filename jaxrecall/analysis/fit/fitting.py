@@ -117,7 +117,7 @@ def fit(
     laws = regimes(lawful, _by_value(lawful, by, where))
     rows: Rows = [], [], []
     done, total = 0, len(thetas) * sum(len(family.cells) for family in families)
-    edge = edge_of(*thetas)
+    edge, searched = edge_of(*thetas), frame.attrs.get("searched") == along
     for i, (family, by_regime) in enumerate(zip(families, laws, strict=True)):
         rows[2].append(tables.dispersion(family))
         if law is not None:
@@ -125,7 +125,6 @@ def fit(
             continue
         curves = [] if best else [curve(cell, edge) for cell in family.cells]
         for theta in map(family.mirrored, thetas):
-            searched = frame.attrs.get("searched") == along
             found = choice.estimates(family, theta, edge, best, searched) if best else crossings(family, theta, curves)
             _add(rows, found, by_regime)
             on_progress(done := done + len(family.cells), total)

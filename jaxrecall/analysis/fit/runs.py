@@ -143,7 +143,7 @@ def crossing(frame: Table, of: str) -> Table:
         return frame
     _refuse_columns_twice(frame)
     allowed = f"allowed: accuracy, {', '.join(OF_FRACTIONS)}, or any other column of fractions that was measured"
-    if of not in frame or of in FIELDS or is_parameter(of) or of in seed_columns(frame):
+    if not _is_measured(frame, of):
         raise FitError(f"of: got {of!r}, {'which was not measured' if of in frame else 'which is no column of the table'}; {allowed}")
     counted = of in OF_VOCABULARY and "V" in frame and not is_own(frame)
     if problems := [f"{name}: {problem}" for name in (of, *(["V"] if counted else [])) if (problem := _no_numbers(frame[name]))]:
@@ -160,10 +160,15 @@ def crossing(frame: Table, of: str) -> Table:
     return made
 
 
+def _is_measured(frame: Table, column: str) -> bool:
+    """Whether the table has the column, and it is no setting, no parameter of a law and no seed."""
+    return column in frame and column not in FIELDS and not is_parameter(column) and column not in seed_columns(frame)
+
+
 def measured(frame: Table, column: str) -> Table:
     """The table with the mean of a column in place of its accuracy, as a
     share of its largest value, which no exponent sees; raises FitError."""
-    if column not in frame or column in FIELDS or is_parameter(column) or column in seed_columns(frame):
+    if not _is_measured(frame, column):
         raise FitError(f"law: got {shown(column)}; allowed: a column of numbers that was measured, such as {', '.join(OF_FRACTIONS[:2])}")
     if problem := _no_numbers(frame[column]):
         raise FitError(f"law: {column} {problem}")

@@ -132,7 +132,7 @@ def _seed_warnings(e: Estimates, i: int) -> list[str]:
 def _curve_warnings(e: Estimates, i: int) -> list[str]:
     """Warnings on the shape of a cell's curve. The accuracies that they name are measured means."""
     c, of, side = e.curves[i], e.family, int(e.side[i])
-    _, falls, above = MIRRORED if of.falls else ("rises", "falls", "above")
+    rises, falls, above = MIRRORED if of.falls else ("rises", "falls", "above")
     warnings = []
     if len(c.x) == 1:
         warnings.append(f"one {of.along} level: no curve")
@@ -144,9 +144,7 @@ def _curve_warnings(e: Estimates, i: int) -> list[str]:
         after = _after(e, i)
         gap = c.x[after] - c.x[after - 1]
         if e.found[i].step > STEP * gap:
-            warnings.append(
-                f"{'falls' if of.falls else 'rises'} within one step of {of.along}: the crossing is anywhere between N_below and N_above"
-            )
+            warnings.append(f"{rises} within one step of {of.along}: the crossing is anywhere between N_below and N_above")
         elif np.exp(gap) > COARSE:
             warnings.append(f"coarse: {of.along} grows by a factor {np.exp(gap):.3g} around theta")
     told = any(text.startswith(falls) or "again:" in text for text in warnings)
