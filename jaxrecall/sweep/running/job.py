@@ -6,9 +6,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -144,16 +144,37 @@ class Job:
         return {"grid": self.grid.name, "out": str(self.store.folder), "shard": shard, **started}
 
     def manifest(self) -> dict[str, Any]:
-        """The contents of manifest.json: the grid, versions, the
-        commit if known, and the command that resumes the job.
-        """
+        """The contents of manifest.json: the grid, its runs as far as they are known,
+        versions, the commit if known, and the command that resumes the job."""
         return {
             "grid": self.grid.resolved,
+            "plan": self.recorded(),
             "code_version": self.grid.simulator.version,
             "precision": self.grid.simulator.precision(self.plan.settings.precision),
             "versions": versions(),
             **({"commit": known} if (known := commit()) else {}),
             "command": without_shard(self.resume_command) if self.shard else self.resume_command,
+        }
+
+    def recorded(self) -> dict[str, Any]:
+        """What `status` counts by, so that it need not make the grid again: all runs of the
+        grid, of every shard, each with its seeds and the ids of the points that have them;
+        of a search those until its next round, and how far it is."""
+        search, by_seeds = self.search, dict[tuple[int, ...] | range, list[str]]()
+        if search:
+            seeds_of: dict[str, list[int]] = {}
+            for point_id, seed in self.runs:
+                seeds_of.setdefault(point_id, []).append(seed)
+            for point_id, seeds in seeds_of.items():
+                by_seeds.setdefault(tuple(sorted(seeds)), []).append(point_id)
+        else:
+            seeds = self.grid.seeds
+            by_seeds[seeds if isinstance(seeds, range) else tuple(seeds)] = [point.point_id for point in self.grid.points]
+        told = "; the runs to do are those of its next round" * bool(search and search.pending)
+        return {
+            "points": len(self.grid.points),
+            "progress": f"{search}{told}" if search else None,
+            "runs": [[as_listed(seeds), " ".join(ids)] for seeds, ids in by_seeds.items()],
         }
 
     def table(self) -> list[dict[str, Any]] | None:
@@ -174,6 +195,12 @@ class Job:
         elif outcome.failed:
             lines.append(f"{plural(outcome.failed, 'chunk')} failed, see {self.store.failures}. To try them again: {again}")
         return lines
+
+
+def as_listed(seeds: Sequence[int]) -> dict[str, int] | list[int]:
+    """Seeds as a plan lists them: the first and how many, where they follow each other."""
+    follow = all(b == a + 1 for a, b in pairwise(seeds)) if not isinstance(seeds, range) else seeds.step == 1
+    return {"start": seeds[0], "count": len(seeds)} if follow and seeds else [*seeds]
 
 
 def interrupted(resume_command: str) -> str:
@@ -341,6 +368,7 @@ def _search(job: Job, search: Rounds, run: Callable[[Plan], None], progress: Pro
         progress.round, progress.n_runs = progress.round + 1, progress.n_runs + len(runs)
         run(search.plan(runs))
         search.update(outcome.accuracy)
+        job.store.note("manifest", job.manifest())
         progress.cells_finished = search.finished
         failed |= {each.id for each in runs} - outcome.accuracy.keys()
         if outcome.interrupted or outcome.unsaved or (outcome.failed and job.plan.settings.fail_fast):
