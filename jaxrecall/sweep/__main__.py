@@ -19,7 +19,7 @@ from typing import Any
 
 from ..cli.command import Parser, answer, called, command
 from ..cli.process import INTERRUPTED, Interrupts
-from ..errors import StoreError, UsageError, in_one_line
+from ..errors import StoreError, UsageError, in_one_line, printable
 from ..model.columns import is_parameter
 from ..simulator.shape import Shape
 from . import shard as sharding
@@ -87,7 +87,7 @@ def _main(args: argparse.Namespace, resume_command: str, interrupts: Interrupts)
     by.check(grid, shard)
     job = prepare(grid, args.out or Path("results") / grid.name, shard, pad_to, args.fail_fast, resume_command)
     for remark in job.remarks:
-        print(remark, file=sys.stderr)
+        print(printable(remark), file=sys.stderr)
     if args.dry_run:
         if args.json:
             return answer(json.dumps(job.facts() | by.facts(job)))

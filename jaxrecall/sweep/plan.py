@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 from ..errors import UsageError
 from ..model.point import Point, Run
 from ..simulator.shape import Shape
-from .calibration import Calibration, cores
-from .cost import Work, memory_limit, operations, peak_bytes, work
+from .calibration import Calibration
+from .cost import Work, operations, peak_bytes, work
 from .grid.file import Settings
+from .machine import cores, memory_limit
 from .simulators import Simulator
 
 CHUNK_SECONDS = 20.0
@@ -152,7 +153,7 @@ def make(
         pad_to: sizes (V, d, m) of one program for all.
         calibration: rates of the machine; those that were measured on this one unless
             given.
-        limit: bytes that a program may take; 80 % of this machine's memory unless
+        limit: bytes that a program may take; 80 % of what this process may use unless
             given.
         settings: how the plan is carried out.
         program: the program of each point.

@@ -14,8 +14,9 @@ from jaxrecall.errors import PointError
 from jaxrecall.model.point import Point
 from jaxrecall.simulator.shape import Shape
 from jaxrecall.sweep import calibration, plan
-from jaxrecall.sweep.calibration import Calibration, Rates, cores
+from jaxrecall.sweep.calibration import Calibration, Rates
 from jaxrecall.sweep.cost import Amounts, operations, peak_bytes, work
+from jaxrecall.sweep.machine import cores
 from jaxrecall.sweep.runners import runner_for, simulate
 from jaxrecall.sweep.running.progress import Progress
 

@@ -16,10 +16,10 @@ from ...cli.command import commit, versions
 from ...cli.process import Interrupts
 from ...errors import GridError, StoreError, UsageError
 from ...model.point import Run, RunId
-from ..calibration import cores
-from ..cost import memory_limit, peak_bytes
+from ..cost import peak_bytes
 from ..files import NAMES, is_file
 from ..grid import Grid
+from ..machine import cores, described, memory_described, memory_limit
 from ..plan import Plan
 from ..plan import make as make_plan
 from ..rounds import Rounds
@@ -124,7 +124,7 @@ class Job:
         lines.append(f"{self.n_done} done in {self.store.folder}, {plan.n_runs} to do")
         lines += programs.lines(plan)
         known = f"about {plan.flops:.2g} flops, {_time(plan)}, {plan.peak_bytes / 2**20:.0f} MiB of memory"
-        return [*lines, UNKNOWN if plan.simulator else known]
+        return [*lines, UNKNOWN if plan.simulator else known, described()]
 
     def start_line(self) -> str:
         """The same as one line, printed when the job starts."""
@@ -296,8 +296,9 @@ def _check_memory(plan: Plan, limit: int) -> None:
     """Raises GridError where a program needs more bytes than the limit."""
     if plan.peak_bytes > limit:
         largest = max(plan.shapes, key=peak_bytes)
+        allowed = memory_described() if limit == memory_limit() else f"{limit / 2**20:.0f} MiB"
         raise GridError(
-            f"limits.max_bytes: program {largest} needs about {plan.peak_bytes / 2**20:.0f} MiB; allowed: {limit / 2**20:.0f} MiB. "
+            f"limits.max_bytes: program {largest} needs about {plan.peak_bytes / 2**20:.0f} MiB; allowed: {allowed}. "
             "Lower V, d or m, or raise limits.max_bytes."
         )
 

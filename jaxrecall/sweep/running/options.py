@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import UsageError
-from ..calibration import cores
 from ..grid import Grid
+from ..machine import cores
 from ..shard import Shard
 from ..simulators import x64
 from .job import Executor, Job

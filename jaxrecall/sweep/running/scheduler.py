@@ -14,8 +14,9 @@ from dataclasses import replace
 
 from ...model.point import Run, RunId
 from ...simulator.shape import Shape
-from ..calibration import Measured, add_times, cores
+from ..calibration import Measured, add_times
 from ..cost import Amounts
+from ..machine import cores
 from ..plan import CHUNK_RUNS, CHUNK_SECONDS, Chunk
 from .progress import Failure, Traces
 from .recorder import Recorder
