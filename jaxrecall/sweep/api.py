@@ -96,7 +96,7 @@ def run(
             job = prepare(expanded, store, resume_command=_resume_command(grid, expanded, out))
             for remark in job.remarks:
                 warnings.warn(remark, UserWarning, stacklevel=2)
-            with (by if job.to_do else Engine()).opened(job, paths) as execute:
+            with (by if job.to_do else Engine()).opened(job, interrupts, paths) as execute:
                 outcome = carry_out(job, execute, Progress(display(announce=False) if progress else None), interrupts)
             interrupted = outcome.interrupted
         except KeyboardInterrupt:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from jaxrecall.sweep.running.status import survey
@@ -149,3 +150,45 @@ def test_what_it_says_does_not_reach_the_terminal_as_commands(theirs, tmp_path, 
         assert "\\x1b[2J" in told or words[0] == "report"
         assert not {"\x1b", "\x07", "\u202e"} & {*told}
         assert not [line for line in told.splitlines() if line.startswith("to resume: curl")]
+
+
+ODD_FACTS = [
+    {"axes": [{}]},
+    {"axes": [[1]]},
+    {"axes": 5},
+    {"axes": {"N": 1}},
+    {"kept": 5},
+    {"kept": [None]},
+    {"fields": ["nope"]},
+    {"fields": [["V"]]},
+    {"fixed": []},
+    {"fixed": "V"},
+    {"searched": ["N"]},
+    {"simulator": 5},
+    {"accuracy": {}},
+    {"created": 3},
+    {"dropped": 7},
+    {"axes": ["nope"], "kept": ["nope"], "fixed": {"nope": [{}]}, "accuracy": "nope", "searched": "nope"},
+]
+
+
+@pytest.mark.parametrize("facts", ODD_FACTS, ids=str)
+def test_odd_metadata_of_a_part_keeps_no_other_from_being_read(theirs, tmp_path, facts, recwarn):
+    from jaxrecall import compact, load
+    from jaxrecall.analysis.fit.__main__ import main as fit
+    from jaxrecall.sweep.store.table import KEY, about
+
+    store = Store(shutil.copytree(theirs / "law" / "results", tmp_path / "results"))
+    tables, _ = store.tables()
+    n = sum(map(len, tables.values()))
+    path, table = next(iter(tables.items()))
+    pq.write_table(table.replace_schema_metadata({KEY: json.dumps(about(table) | facts).encode()}), path)
+    assert len(load(store.folder)) == n
+    told = [str(warning.message) for warning in recwarn]
+    names = [name for name in facts if facts.get("axes") != ["nope"]]
+    assert told == [f"metadata of some files cannot be used and is left out: {name}" for name in names]
+    assert fit([str(store.folder), "--of", "accuracy"]) == 0
+    compact.compact(store.folder, prune=True)
+    assert "dropped" not in about(pq.read_schema(store.table))
+    assert len(load(store.folder)) == n
+    assert not [*store.parts.iterdir()]

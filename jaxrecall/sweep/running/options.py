@@ -12,7 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ...errors import UsageError
+from ...cli.process import Interrupts
+from ...errors import UsageError, in_one_line
 from ..grid import Grid
 from ..machine import cores
 from ..shard import Shard
@@ -125,11 +126,11 @@ class Engine:
         return f"runs in {plural(workers, 'worker')} of this machine" if workers else "runs in this process"
 
     @contextmanager
-    def opened(self, job: Job, import_paths: tuple[str, ...] = ()) -> Iterator[Executor]:
+    def opened(self, job: Job, interrupts: Interrupts, import_paths: tuple[str, ...] = ()) -> Iterator[Executor]:
         """An executor for plans of the job; its workers, which
         can import from `import_paths`, are being started.
 
-        Raises UsageError if they cannot be.
+        Raises UsageError if they cannot be, or if JAX does not start in this process.
         """
         size = self.size(job)
         if self.name == "slurm":
@@ -138,6 +139,9 @@ class Engine:
             yield partial(run_array, job=job, size=size or 1, kind=self.slurm_executor, options=self.slurm, import_paths=import_paths)
             return
         if self.name == "local" and not size:
+            with interrupts.deferred():
+                if job.to_do:
+                    start_jax()
             yield execute
             return
         setup = Setup(import_paths, job.grid.simulator.contents(job.grid.points), x64=x64())
@@ -151,6 +155,15 @@ class Engine:
         usual = 1 if self.ray_address else max(1, cores() // (size or 1))
         resources = {"CPU": float(usual), **self.resources}
         return Request(self.ray_address, size, resources, setup, job.plan.n_runs)
+
+
+def start_jax() -> None:
+    """Starts JAX in this process; raises UsageError where its settings let no run succeed."""
+    try:
+        from ...simulator.program import start
+    except ValueError as error:  # of a variable that JAX reads when it is imported
+        raise UsageError(f"JAX cannot be imported: {in_one_line(error)}") from error
+    start()
 
 
 def _assigned(named: tuple[str, Any]) -> str:
