@@ -1,14 +1,13 @@
 """What of this machine a process may use: the least of what the machine has and of every limit that is set.
 
-Containers and batch systems limit a process by cgroups, of which it sees its own and
-their parents, by `ulimit -v`, and by what Slurm was asked for. A limit that cannot be
-read counts as none.
+Containers and batch systems limit a process by cgroups, its own and their parents, by
+`ulimit -v`, and by what Slurm was asked for. A limit that cannot be read counts as none.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -19,6 +18,9 @@ SHARE = 0.8
 
 ROOT = Path("/")
 """Where proc and sys are."""
+
+FILES = {"memory": ("memory.max", "memory.limit_in_bytes"), "cpu": ("cpu.max", "cpu.cfs_quota_us")}
+"""The limits of a controller, in cgroups of version 2 and 1."""
 
 
 class Limit(NamedTuple):
@@ -34,20 +36,32 @@ def memory_limit() -> int:
 
 
 def cores() -> int:
-    """Cores that this process may use, of a part of one all of it."""
+    """Cores that this process may use, rounded; at least one."""
     return max(1, round(processors().amount))
 
 
 @cache
 def memory() -> Limit:
     """The memory that this process may use, bytes."""
-    return min(_memory_limits())
+    import resource
+
+    limits = [Limit(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), "this machine"), *_of_cgroups("memory")]
+    if (soft := resource.getrlimit(resource.RLIMIT_AS)[0]) != resource.RLIM_INFINITY:
+        limits.append(Limit(soft, "ulimit -v"))
+    per_cpu = _of_slurm("SLURM_MEM_PER_CPU") * (_of_slurm("SLURM_CPUS_ON_NODE") or _of_slurm("SLURM_CPUS_PER_TASK"))
+    if mib := _of_slurm("SLURM_MEM_PER_NODE") or per_cpu:
+        limits.append(Limit(mib * 2**20, "this Slurm job"))
+    return min(limits)
 
 
 @cache
 def processors() -> Limit:
     """The cores that this process may use; a quota may be a part of one."""
-    return min(_core_limits())
+    n = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    limits = [Limit(n, "this machine" if n == os.cpu_count() else "the affinity of this process"), *_of_cgroups("cpu")]
+    if asked := _of_slurm("SLURM_CPUS_PER_TASK"):
+        limits.append(Limit(asked, "this Slurm job"))
+    return min(limits)
 
 
 def memory_described() -> str:
@@ -61,61 +75,28 @@ def described() -> str:
     return f"limits: memory {memory_described()}; cores {cores()}, of {processors().source}"
 
 
-def _memory_limits() -> Iterator[Limit]:
-    if hasattr(os, "sysconf"):
-        yield Limit(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), "this machine")
-    with suppress(ImportError):  # not on Windows
-        import resource
-
-        soft, _ = resource.getrlimit(resource.RLIMIT_AS)
-        if soft != resource.RLIM_INFINITY:
-            yield Limit(soft, "ulimit -v")
-    for folder, is_v2 in _cgroups("memory"):
-        yield from _number(folder / ("memory.max" if is_v2 else "memory.limit_in_bytes"), int)
-    with suppress(KeyError, ValueError):
-        if mib := int(os.environ["SLURM_MEM_PER_NODE"]):  # 0 stands for all memory
-            yield Limit(mib * 2**20, "SLURM_MEM_PER_NODE")
-    with suppress(KeyError, ValueError):
-        n = int(os.environ.get("SLURM_CPUS_ON_NODE") or os.environ["SLURM_CPUS_PER_TASK"])
-        if mib := n * int(os.environ["SLURM_MEM_PER_CPU"]):
-            yield Limit(mib * 2**20, "SLURM_MEM_PER_CPU")
+def _of_slurm(name: str) -> int:
+    """The number in a variable, 0 if there is none; 0 for memory stands for all of it."""
+    text = os.environ.get(name, "")
+    return int(text) if text.isdecimal() else 0
 
 
-def _core_limits() -> Iterator[Limit]:
-    n = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    yield Limit(n, "the affinity of this process" if n < (os.cpu_count() or 1) else "this machine")
-    for folder, is_v2 in _cgroups("cpu"):
-        if is_v2:
-            yield from _number(folder / "cpu.max", lambda text: int(text.split()[0]) / int(text.split()[1]))
-        else:
-            with suppress(OSError, ValueError, ZeroDivisionError):
-                period = int((folder / "cpu.cfs_period_us").read_text(encoding="ascii"))
-                yield from _number(folder / "cpu.cfs_quota_us", lambda text, period=period: int(text) / period)
-    with suppress(KeyError, ValueError):
-        if n := int(os.environ["SLURM_CPUS_PER_TASK"]):
-            yield Limit(n, "SLURM_CPUS_PER_TASK")
-
-
-def _number(path: Path, read: Callable[[str], float]) -> Iterator[Limit]:
-    """The amount in a file of a cgroup; none where it says `max`, or -1."""
-    with suppress(OSError, ValueError, IndexError, ZeroDivisionError):
-        if (amount := read(path.read_text(encoding="ascii"))) > 0:
-            yield Limit(amount, f"{path}")
-
-
-def _cgroups(controller: str) -> Iterator[tuple[Path, bool]]:
-    """The cgroups of this process that a controller may limit, with their parents, and whether they are of version 2.
+def _of_cgroups(controller: str) -> Iterator[Limit]:
+    """The limits of a controller for the cgroups of this process and their parents.
 
     In a container the path that the kernel tells may not be there; then its root is the
     container's own.
     """
     lines = list[str]()
     with suppress(OSError, UnicodeError):
-        lines = (ROOT / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
-    for _, names, path in (line.split(":", 2) for line in lines if line.count(":") >= 2):
-        if names and controller not in names.split(","):
-            continue
-        for mount in [names, controller] if names else ["", "unified"]:
-            top = ROOT / "sys/fs/cgroup" / mount
-            inner = [top / part for part in (Path(path.lstrip("/")), *Path(path.lstrip("/")).parents)]
-            yield from ((folder, not names) for folder in dict.fromkeys([*inner, top]) if ".." not in folder.parts)
+        lines = (ROOT / "proc/self/cgroup").read_text("utf-8").splitlines()
+    for _, names, path in (line.split(":", 2) for line in lines if line.count(":") > 1):
+        parts = [part for part in path.split("/") if part]
+        mounts = ("", "unified") if not names else (names, controller) if controller in names.split(",") else ()
+        inner = [Path(mount, *parts[:n]) for mount in mounts for n in range(len(parts) + 1) if ".." not in parts[:n]]
+        for file in (ROOT / "sys/fs/cgroup" / folder / name for folder in inner for name in FILES[controller]):
+            with suppress(OSError, ValueError, ZeroDivisionError):  # such as the word max
+                words = file.read_text("utf-8").split()
+                words += file.with_name("cpu.cfs_period_us").read_text("utf-8").split() if "quota" in file.name else ["1"]
+                if (amount := int(words[0]) / int(words[1])) > 0:  # -1 stands for none
+                    yield Limit(amount, str(file))

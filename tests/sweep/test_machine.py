@@ -63,6 +63,7 @@ def limits(monkeypatch, tmp_path):
         monkeypatch.delenv(name)
     monkeypatch.setattr(machine, "ROOT", tmp_path)
     monkeypatch.setattr(os, "sysconf", lambda name: {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": OF_HOST[0] // 4096}[name])
+    monkeypatch.setattr(os, "cpu_count", lambda: OF_HOST[1])
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(OF_HOST[1])))
     monkeypatch.setattr(resource, "getrlimit", lambda what: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
@@ -95,7 +96,7 @@ def test_the_least_limit_of_its_cgroups_counts(limits, name):
         ({"SLURM_MEM_PER_NODE": "4096", "SLURM_CPUS_PER_TASK": "3"}, 4 * GIB, 3),
         ({"SLURM_MEM_PER_CPU": "1024", "SLURM_CPUS_PER_TASK": "3"}, 3 * GIB, 3),
         ({"SLURM_MEM_PER_CPU": "1024", "SLURM_CPUS_ON_NODE": "5"}, 5 * GIB, 48),
-        ({"SLURM_MEM_PER_NODE": "0", "SLURM_CPUS_PER_TASK": "two", "SLURM_MEM_PER_CPU": ""}, *OF_HOST),
+        ({"SLURM_MEM_PER_NODE": "0", "SLURM_CPUS_PER_TASK": "two", "SLURM_MEM_PER_CPU": "-1"}, *OF_HOST),
     ],
 )
 def test_what_slurm_was_asked_for_counts(limits, monkeypatch, given, memory, cores):
@@ -171,7 +172,7 @@ def test_the_limits_of_a_real_cgroup_are_read():
     try:
         done = subprocess.run([sys.executable, "-c", IN_CGROUP, *map(str, made)], capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
-        assert done.stdout.split() == [str(2 * GIB), f"{made[0]}/memory.limit_in_bytes", "1.0", f"{made[1]}/cpu.cfs_quota_us", "ok"]
+        assert done.stdout.split() == [f"{2 * GIB}.0", f"{made[0]}/memory.limit_in_bytes", "1.0", f"{made[1]}/cpu.cfs_quota_us", "ok"]
     finally:
         for folder in made:
             folder.rmdir()

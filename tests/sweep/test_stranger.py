@@ -140,7 +140,7 @@ def test_what_it_says_does_not_reach_the_terminal_as_commands(theirs, tmp_path, 
 
     store = Store(shutil.copytree(theirs / "law" / "results", tmp_path / "results"))
     manifest = store.read_manifest()
-    manifest["plan"]["runs"].append([[0], "absent"])
+    manifest["plan"]["runs"].append(["0", "absent"])
     store.manifest.write_text(json.dumps(manifest | {"command": EVIL}))
     store.record_failure("odd", {"runs": [["absent", 0]], **dict.fromkeys(("error", "host", "bucket", "repeat"), EVIL)})
     (store.parts / f"{os.fsdecode(b'a')}{EVIL.replace('/', '')}.parquet").write_bytes(b"no")

@@ -6,9 +6,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import islice, pairwise
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -158,24 +158,17 @@ class Job:
 
     def recorded(self) -> dict[str, Any]:
         """What `status` counts by, so that it need not make the grid again: all runs of the
-        grid, of every shard, each with its seeds and the ids of the points that have them;
-        of a search those until its next round, and how far it is."""
-        search, by_seeds = self.search, dict[tuple[int, ...] | range, list[str]]()
-        if search:
-            seeds_of: dict[str, list[int]] = {}
-            for point_id, seed in self.runs:
-                seeds_of.setdefault(point_id, []).append(seed)
-            for point_id, seeds in seeds_of.items():
-                by_seeds.setdefault(tuple(sorted(seeds)), []).append(point_id)
-        else:
-            seeds = self.grid.seeds
-            by_seeds[seeds if isinstance(seeds, range) else tuple(seeds)] = [point.point_id for point in self.grid.points]
+        grid, of every shard, as seeds and the ids of the points that have them; of a search
+        those until its next round, and how far it is."""
+        search, by_seeds = self.search, dict[tuple[int, ...], list[str]]()
+        seeds_of: dict[str, Any] = {} if search else {point.point_id: self.grid.seeds for point in self.grid.points}
+        for point_id, seed in sorted(self.runs) if search else ():
+            seeds_of.setdefault(point_id, []).append(seed)
+        for point_id, seeds in seeds_of.items():
+            by_seeds.setdefault(tuple(seeds), []).append(point_id)
         told = "; the runs to do are those of its next round" * bool(search and search.pending)
-        return {
-            "points": len(self.grid.points),
-            "progress": f"{search}{told}" if search else None,
-            "runs": [[as_listed(seeds), " ".join(ids)] for seeds, ids in by_seeds.items()],
-        }
+        runs = [[" ".join(map(str, seeds)), " ".join(ids)] for seeds, ids in by_seeds.items()]
+        return {"points": len(self.grid.points), "progress": f"{search}{told}" if search else None, "runs": runs}
 
     def table(self) -> list[dict[str, Any]] | None:
         """What a search found, one row per cell and theta; None for a sweep."""
@@ -195,12 +188,6 @@ class Job:
         elif outcome.failed:
             lines.append(f"{plural(outcome.failed, 'chunk')} failed, see {self.store.failures}. To try them again: {again}")
         return lines
-
-
-def as_listed(seeds: Sequence[int]) -> dict[str, int] | list[int]:
-    """Seeds as a plan lists them: the first and how many, where they follow each other."""
-    follow = all(b == a + 1 for a, b in pairwise(seeds)) if not isinstance(seeds, range) else seeds.step == 1
-    return {"start": seeds[0], "count": len(seeds)} if follow and seeds else [*seeds]
 
 
 def interrupted(resume_command: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ...errors import StoreError
 from ...model.columns import CODE_VERSION, STATUSES
-from ...model.point import MAX_SEED, RunId
+from ...model.point import RunId
 from ..files import Unreadable, holds_results, is_file, read_json
 from ..store import LastValues, Store, Version
 from ..store.age import older, seen
@@ -138,20 +138,12 @@ def _manifest(store: Store) -> tuple[dict[str, Any], dict[str, Any] | None, str 
         if plan is None:
             again = "the command of the sweep with --dry-run counts them, and without it also records them"
             return manifest, None, f"{store.manifest}: does not list the runs of {name}, as it is of an earlier version; {again}"
-        runs = {point: _seeds(seeds) for seeds, points in plan["runs"] for point in points.split()}
+        listed = [({*map(int, seeds.split())}, points.split()) for seeds, points in plan["runs"]]
+        runs = {point: seeds for seeds, points in listed for point in points}
         progress = None if plan["progress"] is None else str(plan["progress"])
         return manifest, {"name": name, "points": int(plan["points"]), "progress": progress, "runs": runs}, None
     except (TypeError, KeyError, AttributeError, ValueError, OverflowError):
         return {}, None, f"{store.manifest}: is not the manifest of a sweep"
-
-
-def _seeds(listed: Any) -> range | frozenset[int]:
-    """The seeds that a plan lists as {"start", "count"} or one by one; raises ValueError for more than there are."""
-    if not isinstance(listed, dict):
-        return frozenset(map(int, listed))
-    if not 0 <= listed["count"] <= MAX_SEED:
-        raise ValueError("count")
-    return range(listed["start"], listed["start"] + listed["count"])
 
 
 def _failures(stores: Sequence[Store], done: Container[RunId]) -> tuple[list[dict[str, Any]], list[tuple[Path, str]]]:
