@@ -53,6 +53,7 @@ KEY = b"jaxrecall"
 
     axes        the fields that the grid varies, in its order
     kept        the helpers of the grid that are columns, if any
+    xla_flags   the options in XLA_FLAGS of the processes that made the rows, if any
     searched    the field that a search varies, empty without a search
     fixed       the other fields that the grid gives, with their values
     simulator   the name of a simulator of one's own
@@ -105,8 +106,9 @@ def _joint_facts(parts: list[dict[str, Any]], table: pa.Table) -> dict[str, Any]
     order of the files' age, then the fields that differ from grid to grid. No axes
     where a part has none, as it has no grid or was written by an older version."""
     facts = {name: value for name, value in parts[0].items() if name in ("simulator", "fields", "accuracy")}
-    kept = dict.fromkeys(str(name) for part in parts for name in part.get("kept", ()) or ())
-    facts |= {"kept": [*kept]} if kept else {}
+    for name in ("kept", "xla_flags"):
+        if found := dict.fromkeys(str(one) for part in parts if isinstance(part.get(name), list) for one in part[name]):
+            facts[name] = [*found]
     if not all(isinstance(part.get("axes"), list) and isinstance(part.get("fixed"), dict) for part in parts):
         return facts
     if len(searched := {str(part.get("searched", "")) for part in parts}) == 1:
