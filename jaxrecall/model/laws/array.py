@@ -319,7 +319,7 @@ def _numpy(path: Path, name: str) -> np.ndarray:
     except ValueError as error:  # no array, one of objects, or one that ends too early
         if "; allowed: " in str(error):
             raise
-        why = "but another format or objects" if "bject" in str(error) else in_one_line(error)  # numpy advises to run what those say
+        why = "but another format or objects" if re.search("bject|pickle", str(error)) else in_one_line(error)  # numpy advises to run what those say
         raise ValueError(f"a file that holds no array of numbers ({why}); allowed: what {writer} writes") from None
 
 
