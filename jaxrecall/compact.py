@@ -89,7 +89,7 @@ def compaction_lock(store: Store) -> Iterator[None]:
 
     with storage_errors(store.staging):
         store.staging.mkdir(exist_ok=True)
-        with open(store.staging / "compact.lock", "w") as file:
+        with open(store.staging / "compact.lock", "wb") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:

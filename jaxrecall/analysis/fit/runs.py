@@ -263,4 +263,6 @@ def _no_numbers(column: Table) -> str | None:
 
 
 def _holds(values: Table, allowed: str) -> str:
-    return f"holds {shown(values.tolist()[0], 60)} ({values.dtype}); allowed: {allowed}"
+    value = values.tolist()[0]
+    kind = "str" if isinstance(value, str) else values.dtype  # pandas 2 calls text object
+    return f"holds {shown(value, 60)} ({kind}); allowed: {allowed}"

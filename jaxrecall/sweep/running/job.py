@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ...cli.command import commit, versions
+from ...cli.command import commit, versions, xla_flags
 from ...cli.process import Interrupts
 from ...errors import GridError, StoreError, UsageError
 from ...model.point import Run, RunId
@@ -124,6 +124,7 @@ class Job:
         lines.append(f"{self.n_done} done in {self.store.folder}, {plan.n_runs} to do")
         lines += programs.lines(plan)
         known = f"about {plan.flops:.2g} flops, {_time(plan)}, {plan.peak_bytes / 2**20:.0f} MiB of memory"
+        known += f" in {plan.workers} workers" if plan.workers > 1 else ""
         return [*lines, UNKNOWN if plan.simulator else known, described()]
 
     def start_line(self) -> str:
@@ -152,7 +153,7 @@ class Job:
             "code_version": self.grid.simulator.version,
             "precision": self.grid.simulator.precision(self.plan.settings.precision),
             "versions": versions(),
-            **({"commit": known} if (known := commit()) else {}),
+            **{name: found for name, found in (("xla_flags", " ".join(xla_flags())), ("commit", commit())) if found},
             "command": without_shard(self.resume_command) if self.shard else self.resume_command,
         }
 
@@ -247,8 +248,7 @@ def prepare(
     _check_memory(plan, limit)
     store.about = simulator.about() | {"axes": list(grid.axes), "searched": grid.searched, "fixed": grid.fixed}
     store.columns, store.kept = grid.columns, grid.kept
-    if helpers := grid.kept_columns:
-        store.about["kept"] = [*helpers]
+    store.about |= {name: [*found] for name, found in (("kept", grid.kept_columns), ("xla_flags", xla_flags())) if found}
     return Job(grid, store, shard, pad_to, resume_command, search, wanted, n_done, plan, [*_remarks(grid, store, done, search)])
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +20,7 @@ from ..machine import cores
 from ..shard import Shard
 from ..simulators import x64
 from .job import Executor, Job
-from .processes import LocalWorkers, RayWorkers, Request, size_on
+from .processes import LocalWorkers, RayWorkers, Request, accelerators, size_on
 from .progress import plural
 from .recorder import execute
 from .worker import Setup
@@ -87,13 +88,31 @@ class Engine:
             raise UsageError(f"{problem} (or use one process)")
 
     def size(self, job: Job) -> int | None:
-        """The number of workers, no more than there are runs;
-        None: as many as fit a cluster, or none but this process.
+        """The number of workers, no more than there are runs,
+        and on this machine than go into its memory; None: as many as fit a cluster, or
+        none but this process.
         """
         most = max(1, job.plan.n_runs)
+        if self.shares_memory:
+            most = min(most, job.plan.most_workers)
         if self.name == "ray" and not self.ray_address:
             return min(self.workers or cores(), most)
         return self.workers and min(self.workers, most)
+
+    @property
+    def shares_memory(self) -> bool:
+        """Whether the workers share the memory of this machine, and have no accelerators of their own."""
+        return self.name != "slurm" and not self.ray_address and not accelerators(os.environ)
+
+    def share(self, job: Job) -> None:
+        """Divides memory and cores between the workers; the job has a remark if fewer start than were asked for."""
+        if not self.shares_memory:
+            return
+        size, asked = self.size(job) or 1, min(self.workers or 1, job.plan.n_runs)
+        job.plan = replace(job.plan, workers=size)
+        if size < asked:
+            room = f"the memory limit of {job.plan.limit / 2**20:.0f} MiB has room for a run in no more"
+            job.remarks.append(f"--workers: got {self.workers}; {size} start, as {room} (limits.max_bytes raises it)")
 
     def facts(self, job: Job) -> dict[str, Any]:
         """Its name, the number of workers for a job, and what each of

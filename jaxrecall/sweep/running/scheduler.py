@@ -107,7 +107,7 @@ class Scheduler:
     def __init__(self, workers: Workers, recorder: Recorder):
         plan = recorder.plan
         self.workers, self.recorder, self.progress = workers, recorder, recorder.progress
-        self.plan = replace(plan.without_chunks, limit=plan.limit // workers.peers)
+        self.plan = replace(plan.without_chunks, limit=plan.limit // workers.peers, workers=1)
         self.waiting: dict[Shape, deque[Run]] = {}
         """Runs that no worker has, by program."""
 

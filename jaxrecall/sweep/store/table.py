@@ -53,6 +53,7 @@ KEY = b"jaxrecall"
 
     axes        the fields that the grid varies, in its order
     kept        the helpers of the grid that are columns, if any
+    xla_flags   the options in XLA_FLAGS of the processes that made the rows, if any
     searched    the field that a search varies, empty without a search
     fixed       the other fields that the grid gives, with their values
     simulator   the name of a simulator of one's own
@@ -90,11 +91,9 @@ def _usable(facts: dict[str, Any], names: list[str]) -> dict[str, Any]:
         return isinstance(value, list) and all(isinstance(each, str) for each in value)
 
     checks: dict[str, Callable[[Any], bool]] = {
-        "axes": texts,
-        "kept": texts,
+        **dict.fromkeys(("axes", "kept", "dropped", "xla_flags"), texts),
         "fixed": lambda value: isinstance(value, dict),
         "fields": lambda value: texts(value) and {*value} <= {*names},
-        "dropped": texts,
         **dict.fromkeys(("searched", "simulator", "accuracy", "created"), lambda value: isinstance(value, str)),
     }
     wrong = [name for name, check in checks.items() if facts.get(name) is not None and not check(facts[name])]
@@ -124,9 +123,9 @@ def _joint_facts(parts: list[dict[str, Any]], table: pa.Table) -> dict[str, Any]
     order of the files' age, then the fields that differ from grid to grid. No axes
     where a part has none, as it has no grid or was written by an older version."""
     facts = {name: value for name, value in parts[0].items() if name in ("simulator", "fields", "accuracy")}
-    kept = dict.fromkeys(name for part in parts for name in part.get("kept") or ())
-    dropped = dict.fromkeys(name for part in parts for name in part.get("dropped", ()))
-    facts |= ({"kept": [*kept]} if kept else {}) | ({"dropped": [*dropped]} if dropped else {})
+    for name in ("kept", "dropped", "xla_flags"):
+        if found := dict.fromkeys(one for part in parts for one in part.get(name) or ()):
+            facts[name] = [*found]
     if any(part.get(name) is None for part in parts for name in ("axes", "fixed")):
         return facts
     if len(searched := {part.get("searched") or "" for part in parts}) == 1:
