@@ -20,11 +20,11 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from ..errors import PointError, Problem, shown, suggest
 from .activations import Activation, activations
-from .laws import LAWS, EmbeddingLaw, Law, TokenLaw, find_law
+from .laws import LAWS, EmbeddingLaw, Law, OptimizerLaw, TokenLaw, find_law
 from .laws.embedding import problems_of_rows
-from .laws.law import SAME_AS, law_names, renamed, with_parameters
+from .laws.law import OF_FUNCTIONS, SAME_AS, law_names, renamed, with_parameters
 from .laws.tokens import drawn_as, shares
-from .training import MAX_STEPS, OPTIMIZERS, RECIPE_STEPS, STARTS, TRAINS, first_step, recorded_steps
+from .training import MAX_STEPS, RECIPE_STEPS, STARTS, TRAINS, first_step, recorded_steps
 from .values import checked_value, declared, is_missing, to_12_digits
 
 Kind = Literal["size", "traced", "rate", "static", "form", "draws"]
@@ -166,9 +166,7 @@ class Training:
         high=MAX_STEPS,
     )
     start: str = declared("static", "where the optimizer starts: from the model of the recipe, or from zero", STARTS[0], choices=STARTS)
-    optimizer: str | None = declared(
-        "static", "optimizer of further steps (sgd unless given); none: the recipe alone", None, choices=OPTIMIZERS
-    )
+    optimizer: str | None = _law("static", "optimizer of further steps (sgd unless given); none: the recipe alone", None, "optimizer")
     lr: float | None = declared("rate", "learning rate of further steps", None, low=0.0, open_low=True)
     lr_attention: float | None = declared("rate", "learning rate of W_KQ in further steps; lr unless given", None, low=0.0)
     trains: str | None = declared(
@@ -329,6 +327,11 @@ class Point(Evaluation, Training, Recipe, Model, Data):
         return find_law("activation", self.activation)
 
     @property
+    def optimizer_law(self) -> OptimizerLaw:
+        """The optimiser of a point that trains on."""
+        return find_law("optimizer", self.optimizer)
+
+    @property
     def token_laws(self) -> tuple[TokenLaw, TokenLaw]:
         """The laws that informative tokens and noise are
         drawn by: uniform where all tokens are equally likely.
@@ -341,7 +344,7 @@ class Point(Evaluation, Training, Recipe, Model, Data):
         that is off its default, so that a field which a later version adds moves no id.
         kappa never does, since gamma carries it."""
         values = {name: getattr(self, name) for name in FIELDS}
-        values |= {name: find_law(name, values[name]).identity() for name in LAW_FIELDS}
+        values |= {name: find_law(name, values[name]).identity() for name in LAW_FIELDS if values[name] is not None}
         always = [name for record in self.records for name in record.in_id]
         if self.trains_on:
             always += [name for name in TRAINING if name != "batch"]
@@ -426,13 +429,15 @@ def make_point(values: Mapping[str, Any]) -> Point:
             continue
         family = LAW_FIELDS[field]
         try:
-            law = find_law(field, given.get(field) or given.get(family) or DEFAULTS[family])
+            law = find_law(field, given.get(field) or given.get(family) or DEFAULTS[family] or "sgd")
             given[field] = with_parameters(law, {parameter: value})
         except PointError as error:
             problems += renamed(error.problems, field)
     if problems:
         raise PointError(problems)
-    return Point(**given)
+    point = Point(**given)
+    point.__dict__["_given"] |= {f"{field}.{parameter}" for field, parameter, _ in parameters}
+    return point
 
 
 def law_parameters(point: Point) -> dict[str, float]:
@@ -442,19 +447,19 @@ def law_parameters(point: Point) -> dict[str, float]:
     Those of embedding_out and noise_tokens are among them where it is given or differs
     from embedding or tokens.
     """
-    return {name: value for field, law in _laws_with_columns(point).items() for name, value in law.numbers(field).items()}
+    return {name: value for field, law in _laws_with_columns(point).items() for name, value in law.numbers(field, point._given).items()}
 
 
 def parameter_columns(points: Iterable[Point]) -> dict[str, tuple[str, str, str]]:
     """All such columns of the rows of some points, sorted: Arrow type, legend and unit."""
     alike = {attrgetter(*LAW_FIELDS, "_given")(point): point for point in points}
-    laws = (law.columns(field) for point in alike.values() for field, law in _laws_with_columns(point).items())
+    laws = (law.columns(field, point._given) for point in alike.values() for field, law in _laws_with_columns(point).items())
     return dict(sorted(column for columns in laws for column in columns.items()))
 
 
 def _laws_with_columns(point: Point) -> dict[str, Law]:
     """The laws whose parameters are columns, by field."""
-    names = ["embedding", "tokens", "activation"]
+    names = ["embedding", "tokens", "activation", *(["optimizer"] if point.trains_on else [])]
     given: Collection[str] = point._given  # type: ignore[attr-defined]
     names += [name for name, of in SAME_AS.items() if getattr(point, name) != getattr(point, of) or name in given]
     return {name: find_law(name, getattr(point, name)) for name in names}
@@ -462,11 +467,12 @@ def _laws_with_columns(point: Point) -> dict[str, Law]:
 
 def problem_in_workers(point: Point) -> str | None:
     """Why other processes cannot run the point, or None: they must be able to import its laws."""
-    for name in LAW_FIELDS:
+    for name in (name for name in LAW_FIELDS if getattr(point, name) is not None):
         law = find_law(name, getattr(point, name))
         if (module := type(law).__module__) == "__main__" or "<locals>" in type(law).__qualname__:
             where = "a script or a notebook" if module == "__main__" else "a function"
-            return f"{name}: got {law}, which is defined in {where}; other processes need a class at the top of a module of its own"
+            what = "a function or a class" if name in OF_FUNCTIONS else "a class"
+            return f"{name}: got {law}, which is defined in {where}; other processes need {what} at the top of a module of its own"
     return None
 
 

@@ -1,5 +1,5 @@
-"""Training beyond the three steps of the paper: its optimisers,
-what they train, and the steps that a run records. All ours.
+"""Training beyond the three steps of the paper: what it trains, at
+which rates, and the steps that a run records. All ours.
 
 A run that trains on starts from the model after the three steps, or from V_mat = 0 and
 W_KQ = 0, and descends the same loss by an optimiser of optax until `steps` gradient
@@ -8,11 +8,10 @@ steps are made in total. Each recorded step is a row of its own.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from functools import cache
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import Any
+
+from .laws import OptimizerLaw
 
 RECIPE_STEPS = 3
 """Gradient steps of the paper's recipe."""
@@ -23,52 +22,22 @@ STARTS = ("three_step", "zero")
 """Where further steps start: from the recipe's model, or from zero."""
 
 
-class Optimizer(NamedTuple):
-    """An optimiser of optax, with the settings that optax
-    has by default unless given. Rates multiply its updates.
-    """
-
-    factory: str
-    """Name in optax of the function of a rate that makes it."""
-
-    settings: Mapping[str, float] = MappingProxyType({})
-    elementwise: bool = True
-    """Whether it may scale each entry of W_KQ by itself. One that does not moves W_KQ
-    along z_eos^T alone, so w = W_KQ z_eos is all of it, and is trained in its place."""
-    gain: float = math.inf
-    """How far apart two runs move an entry in a step at most, mean over steps, at rate
-    1, for each unit by which their gradients differ. A finite one lets steps with
-    locked attention read weighted tokens."""
-
-
-GAIN_OF_ADAM = 4.2e8
-"""m / (sqrt v + epsilon): m moves by 1 / epsilon, sqrt
-v by as much times |m| / sqrt v, which is at most 3.2.
-"""
-
-OPTIMIZERS = {
-    "sgd": Optimizer("sgd", elementwise=False, gain=1.0),
-    "momentum": Optimizer("sgd", {"momentum": 0.9}, elementwise=False, gain=10.0),
-    "adam": Optimizer("adam", gain=GAIN_OF_ADAM),
-    "adamw": Optimizer("adamw", gain=GAIN_OF_ADAM),
-}
-"""Optimisers by name. One more entry is one more optimiser, and right without `elementwise` and `gain`.
-
-By the defaults of optax adam and adamw have beta1 0.9, beta2 0.999, epsilon 1e-8, and
-adamw weight decay 1e-4.
-"""
-
-
-@cache
-def updates(name: str) -> Any:
-    """The optax.GradientTransformation of an optimiser at rate 1, so that one program serves all rates."""
-    import optax
-
-    return getattr(optax, OPTIMIZERS[name].factory)(1.0, **OPTIMIZERS[name].settings)
-
-
 TRAINS = {"VW": (), "V": (), "VWZ": ("Z_in", "Z_out", "z_trig"), "VWZM": ("Z_in", "Z_out", "z_trig", "W_in")}
 """What may be trained, by name: V_mat always, W_KQ in all but V, and these embeddings and layers."""
+
+
+def transformation(point: Any) -> Any:
+    """The optax.GradientTransformation of the further steps of a Point, for parameters by name.
+
+    V_mat, W_KQ (d, d) and the embeddings and layers that are trained have their rates in it, and
+    its updates are added to them. Equal settings give the same object.
+    """
+    return _transformation(point.optimizer_law, point.lr, point.lr_attention, point.trains, point.further_steps)
+
+
+@lru_cache(64)
+def _transformation(law: OptimizerLaw, lr: float, lr_attention: float, trains: str, steps: int) -> Any:
+    return law.descent({"V_mat": lr, "W_KQ": lr_attention} | dict.fromkeys(TRAINS[trains], lr), steps)
 
 
 def recorded_steps(start: str, steps: int) -> tuple[int, ...]:

@@ -28,11 +28,12 @@ def declared(kind: str, legend: str, default: Any = MISSING, symbol: str = "", c
     return field(default=default, metadata={"kind": kind, "symbol": symbol, "legend": legend, **limits})
 
 
-def parameter(default: Any, legend: str = "", **limits: Any) -> Any:
+def parameter(default: Any, legend: str = "", kind: str = "traced", **limits: Any) -> Any:
     """A parameter of a law, a field of a frozen dataclass; `limits` are low, high, open_low and open_high.
-    `unit` is what it counts, if it is not a plain number.
+    `unit` is what it counts, if it is not a plain number. All values of a float share a compiled program
+    unless its kind is "static".
     """
-    return declared("traced", legend, default, **limits)
+    return declared(kind, legend, default, **limits)
 
 
 def is_missing(value: Any) -> bool:

@@ -117,7 +117,8 @@ def _shortcut_may_pay(point: Point) -> bool:
 
 def may_group_steps(point: Point) -> bool:
     """Whether further steps may take the samples of a token together where attention is locked."""
-    return point.trains_on and point.exact == "guarded" and not unknown_fields(point, KNOWN)
+    asked = point.trains_on and point.exact == "guarded" and not unknown_fields(point, KNOWN)
+    return asked and point.optimizer_law.gain < inf
 
 
 GAIN = {"none": 0.64, "relu": 0.4, "tanh": 0.55, "gelu": 0.25}

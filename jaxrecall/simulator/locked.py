@@ -16,7 +16,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from ..model import keys
-from ..model.training import MAX_STEPS, OPTIMIZERS
+from ..model.laws import find_law
+from ..model.training import MAX_STEPS
 from . import gradient, pairs
 from .forward import Scores, activations, features
 from .gradient import Parameters, State
@@ -51,7 +52,7 @@ def may_group(world: World, params: Parameters, w: Array, scores: Scores) -> Arr
     moves a parameter by up to rate and `gain` times as much. Over MAX_STEPS steps that
     must be within TOLERANCE of the norm of every parameter.
     """
-    run, optimizer = world.run, OPTIMIZERS[world.shape.optimizer]
+    run, optimizer = world.run, find_law("optimizer", world.shape.optimizer)
     lead = nats_ahead(world, scores) - jnp.log(run.L.astype(f32))
     moved = jnp.log(jnp.maximum(run.lr, run.lr_attention)) + jnp.log(f32(optimizer.gain * MAX_STEPS / TOLERANCE))
     least = jnp.min(jnp.stack([norm(parameter) for parameter in params.values()]))

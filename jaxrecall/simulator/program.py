@@ -121,8 +121,8 @@ def compiled(shape: Shape, per_device: int = LOOPED, precision: str = "highest")
 
 def _laws(shape: Shape) -> tuple[type[Law], ...]:
     """The classes of a program's laws: a notebook may define one again under its name."""
-    embeddings = (type(find_law("embedding", text)) for text in shape.embedding_laws.values())
-    return *embeddings, type(find_law("activation", shape.activation))
+    texts = {**shape.embedding_laws, "activation": shape.activation, "optimizer": shape.optimizer}
+    return tuple(type(find_law(name, text)) for name, text in texts.items() if text)
 
 
 @functools.lru_cache(MAX_PROGRAMS)

@@ -81,6 +81,9 @@ class Shape:
     factors below. The plan chooses it for little work of the recipe.
     """
 
+    exact_sizes: bool = False
+    """Whether V, d and m are those of the point: its optimiser sees the zero rows and columns of padding."""
+
     def __post_init__(self) -> None:
         if not self.tile:
             most = 1 if self.optimizer else 4  # many steps over few samples
@@ -124,8 +127,9 @@ class Shape:
 
     @property
     def variant(self) -> tuple[Any, ...]:
-        """What two programs must share, besides sizes, for one to hold the other's points."""
-        return self.form, self.m > 0, *(getattr(self, name) for name in (*_STATIC, "embedding", "batched", "groups"))
+        """What two programs must share, besides sizes, for one to hold the other's points; sizes too where they are exact."""
+        sizes = (self.V, self.d, self.m) if self.exact_sizes else ()
+        return self.form, self.m > 0, *(getattr(self, name) for name in (*_STATIC, "embedding", "batched", "groups")), sizes
 
     def fits(self, point: Point) -> bool:
         """Whether the program can run the point."""
@@ -145,8 +149,11 @@ class Shape:
 
     @staticmethod
     def sized(point: Point, V: int, d: int, m: int) -> Shape:
-        """The shape of these sizes for the point, whether it fits or not."""
-        return Shape(V, d, m, form=form_for(point, V).name, **_static_fields(point))
+        """The shape of these sizes for the point, whether it fits or not; of its own sizes where these must be exact."""
+        fields = _static_fields(point)
+        if fields["exact_sizes"]:
+            V, d, m = point.V, point.d, point.m
+        return Shape(V, d, m, form=form_for(point, V).name, **fields)
 
     @staticmethod
     def rounded(point: Point) -> Shape:
@@ -184,7 +191,9 @@ def _static_fields(point: Point) -> dict[str, Any]:
     law, out = point.embedding_laws
     values["embedding"] = "" if law in TOGETHER and law == out else law.static_text()
     values["embedding_out"] = "" if law == out else out.static_text()
+    values["optimizer"] = point.optimizer_law.static_text() if point.trains_on else None
     return {name: nothing[name] if value is None else value for name, value in values.items()} | {
         "batched": point.batch is not None,
         "groups": may_group_steps(point),
+        "exact_sizes": point.trains_on and not point.optimizer_law.padding_safe,
     }

@@ -17,7 +17,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from ..model.training import MAX_RECORDED, MAX_STEPS, OPTIMIZERS, TRAINS, first_step, recorded_steps, updates
+from ..model.laws import OptimizerLaw, find_law
+from ..model.training import MAX_RECORDED, MAX_STEPS, TRAINS, first_step, recorded_steps
 from . import counts, gradient, locked, pairs, record, shortcut, stream
 from .forms import FORMS
 from .forward import attention_scores, zero_if_rounding
@@ -95,7 +96,8 @@ def further(world: World, trained: Trained) -> dict[str, Any]:
     fixed_w = trained.rate * trained.w
     stepping = world if world.shape.pool or world.shape.batched else with_noise_tokens(world)
     params = start(world, trained)
-    optimizer = updates(world.shape.optimizer)
+    rates = {name: rate_of(world, name) for name in params}
+    optimizer = law_of(world).descent(rates, world.run.steps - first)
     gradient_at = (grouped_where_locked if world.shape.groups else exact_at)(stepping, fixed_w)
 
     def one(step: Array, state: tuple[Parameters, Any, Array]) -> tuple[Parameters, Any, Array]:
@@ -104,7 +106,7 @@ def further(world: World, trained: Trained) -> dict[str, Any]:
         slope = zero_attention_if_rounding(world, params, slope)
         with jax.numpy_dtype_promotion("standard"):  # optax mixes types
             moves, memory = optimizer.update(slope, memory, params)
-        return {name: params[name] + rate_of(world, name) * move for name, move in moves.items()}, memory, n_read + read
+        return {name: params[name] + move for name, move in moves.items()}, memory, n_read + read
 
     def until_recorded(c: Array, carry: Any) -> Any:
         done, state, records = carry
@@ -201,18 +203,29 @@ def wanted_of(params: Parameters) -> list[str]:
 
 def of_parameters(world: World, found: Parameters, params: Parameters) -> Parameters:
     """The gradient by parameter; a step along g z_eos^T moves w = W_KQ z_eos along g."""
-    return {name: found["w"][:, None] * world.e.z_eos[None] if name == "W_KQ" else found[name] for name in params}
+    return {name: found["w"][:, None] * query(world)[None] if name == "W_KQ" else found[name] for name in params}
 
 
 def start(world: World, trained: Trained) -> Parameters:
     """The parameters at the first further step, with the factors that `Trained` leaves out."""
-    e, w = world.e, trained.rate * trained.w
+    w, z = trained.rate * trained.w, query(world)
     attention: Parameters = {}
     if world.shape.trains != "V":
-        in_full = OPTIMIZERS[world.shape.optimizer].elementwise
-        attention = {"W_KQ": w[:, None] * (e.z_eos / jnp.sum(e.z_eos * e.z_eos))[None]} if in_full else {"w": w}
-    more = {name: getattr(e, name) for name in TRAINS[world.shape.trains]}
+        as_vector = law_of(world).attention == "vector"
+        attention = {"w": w} if as_vector else {"W_KQ": w[:, None] * (z / jnp.sum(z * z))[None]}
+    more = {name: getattr(world.e, name) for name in TRAINS[world.shape.trains]}
     return {"V_mat": world.run.scale * trained.V2, **attention, **more}
+
+
+def law_of(world: World) -> OptimizerLaw:
+    """The optimiser of the run."""
+    return find_law("optimizer", world.shape.optimizer).with_traced(world.run.numbers)
+
+
+def query(world: World) -> Array:
+    """z_eos as W_KQ (d, d) or (d, 1) meets it: its length alone, (1,), in the basis that starts with it."""
+    z_eos = world.e.z_eos
+    return norm(z_eos)[None] if law_of(world).attention == "column" else z_eos
 
 
 def untrained(world: World) -> Trained:
@@ -236,4 +249,4 @@ def moved(world: World, params: Parameters) -> World:
 
 def attention_of(world: World, params: Parameters, fixed_w: Array) -> Array:
     """w = W_KQ z_eos, `fixed_w` where it is not trained."""
-    return params["W_KQ"] @ world.e.z_eos if "W_KQ" in params else params.get("w", fixed_w)
+    return params["W_KQ"] @ query(world) if "W_KQ" in params else params.get("w", fixed_w)

@@ -167,7 +167,7 @@ def _number(name: str, point: Point) -> float:
 def traced_parameters(shape: Shape) -> dict[str, float]:
     """The float parameters of the laws of a program by dotted name, with their defaults."""
     laws = [(name, find_law("embedding", text)) for name, text in shape.embedding_laws.items()]
-    laws.append(("activation", find_law("activation", shape.activation)))
+    laws += [(name, find_law(name, text)) for name in ("activation", "optimizer") if (text := getattr(shape, name))]
     return {name: value for field, law in laws for name, value in law.traced(field).items()}
 
 

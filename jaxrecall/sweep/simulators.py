@@ -16,6 +16,7 @@ from functools import cached_property
 from importlib import import_module
 from itertools import pairwise
 from numbers import Real
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -24,7 +25,7 @@ import numpy as np
 from ..errors import PointError, Problem, UsageError, shown, suggest, where_to_run
 from ..model.columns import CODE_VERSION, COLUMNS
 from ..model.laws.array import Content, contents_of
-from ..model.point import FIELDS, MAX_SEED, Point, checked_value, make_point, problem_in_workers
+from ..model.point import FIELDS, LAW_FIELDS, MAX_SEED, Point, checked_value, make_point, problem_in_workers
 from ..model.values import as_number
 from ..simulator.shape import Shape
 
@@ -93,7 +94,7 @@ class RecallSimulator:
 
     def problem_in_workers(self, points: Iterable[Point]) -> str | None:
         """Why other processes cannot run these points, in one line; None if they can."""
-        one_each = {(point.embedding, point.embedding_out, point.activation, point.tokens, point.noise_tokens): point for point in points}
+        one_each = {attrgetter(*LAW_FIELDS)(point): point for point in points}
         return next(filter(None, map(problem_in_workers, one_each.values())), None)
 
     def contents(self, points: Iterable[Point]) -> Mapping[str, Content]:

@@ -98,7 +98,7 @@ class Model:
             if given.get(name) == given.get(of, FIELDS[of].default):
                 given.pop(name, None)
         axes = {name: value for name, value in given.items() if name in FIELDS or name not in COLUMNS}
-        known = {*FIELDS_OF_MODEL, *IRRELEVANT, *(TRAINING if any_training else ())}
+        known = {*FIELDS_OF_MODEL, *IRRELEVANT, *(name for name in axes if any_training and name.partition(".")[0] in TRAINING)}
         for name in unknown_names(axes, known):
             allowed = f"{FIELDS[name].default!r}" if name in FIELDS else "no such column"
             allowed = f"that of {SAME_AS[name]}" if name in SAME_AS else allowed

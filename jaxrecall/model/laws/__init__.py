@@ -1,9 +1,9 @@
-"""Laws with parameters that a point chooses among: of the embeddings and of the tokens.
+"""Laws with parameters that a point chooses among: of the embeddings, of the tokens, and the optimisers.
 
 `law` has the text that names a law, `embedding` what an embedding law must say and the
 plain ones, `tokens` the same of the tokens. Embedding laws with structure are in
-`structured`, and those of a file in `array`. Activations are laws too:
-`model/activations.py`. To add one, write a frozen dataclass and decorate it with
+`structured`, those of a file in `array`, and optimisers in `optimizers`. Activations
+are laws too: `model/activations.py`. To add one, write a frozen dataclass and decorate it with
 `register`, or name it as `module:Class`.
 """
 
@@ -26,6 +26,7 @@ from .embedding import (
     numpy_draws,
 )
 from .law import LAWS, Law, find_law, register
+from .optimizers import OptimizerLaw
 from .tokens import TokenLaw, Uniform, Zipf
 
 for _module in pkgutil.iter_modules(__path__):  # laws register themselves

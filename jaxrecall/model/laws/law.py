@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import ast
 import copy
+import inspect
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
@@ -30,7 +31,7 @@ PACKAGE = __name__.partition(".")[0]
 
 @dataclass(frozen=True)
 class Law:
-    """A law: one of the fields `embedding`, `tokens` or `activation` of a point holds its text.
+    """A law: one of the fields `embedding`, `tokens`, `activation` or `optimizer` of a point holds its text.
 
     Raises PointError for a parameter that is out of range or of the wrong type. Limits
     are declared with `parameter`.
@@ -44,6 +45,9 @@ class Law:
     """Whether its text may name a file that holds something else
     the next time; then the law's own text says what it held.
     """
+
+    always_columns: ClassVar[bool] = True
+    """Whether rows have columns of all its numbers; else of those off their defaults, or named by a grid."""
 
     def __post_init__(self) -> None:
         problems: list[Problem] = []
@@ -65,28 +69,34 @@ class Law:
         return str(self)
 
     def static_text(self) -> str:
-        """The text with float parameters at their defaults, or at a
+        """The text with traced parameters at their defaults, or at a
         value that stands for any: what a compiled program depends on.
         """
-        return str(replace(self, **{f.name: _any_value(f) for f in fields(self) if isinstance(getattr(self, f.name), float)}))
+        return str(replace(self, **{f.name: _any_value(f) for f in fields(self) if self._is_traced(f)}))
+
+    def _is_traced(self, f: Field[Any]) -> bool:
+        """Whether a parameter is a float that is not declared static."""
+        return isinstance(getattr(self, f.name), float) and f.metadata.get("kind") != "static"
 
     def traced(self, of: str = "") -> dict[str, float]:
-        """The float parameters by dotted name, as "embedding.rho":
+        """The float parameters by dotted name, as "embedding.rho", but static ones:
         one compiled program serves all their values.
 
         `of` is the field of the point, where it is another one than that of the class,
         as embedding_out is.
         """
-        return {f"{of or self.field}.{name}": value for name, value in _values(self).items() if isinstance(value, float)}
+        return {f"{of or self.field}.{f.name}": getattr(self, f.name) for f in fields(self) if self._is_traced(f)}
 
-    def numbers(self, of: str = "") -> dict[str, float]:
-        """All parameters that are numbers by dotted name: the columns that a row has of them."""
-        return {f"{of or self.field}.{name}": float(value) for name, value in _values(self).items() if isinstance(value, (int, float))}
+    def numbers(self, of: str = "", named: Collection[str] = ()) -> dict[str, float]:
+        """Parameters that are numbers by dotted name: the columns that a row has of them. A grid has named some."""
+        every = {f"{of or self.field}.{f.name}": (getattr(self, f.name), f.default) for f in fields(self)}
+        shown = {name: value for name, (value, usual) in every.items() if self.always_columns or name in named or value != usual}
+        return {name: float(value) for name, value in shown.items() if isinstance(value, (int, float))}
 
-    def columns(self, of: str = "") -> dict[str, tuple[str, str, str]]:
+    def columns(self, of: str = "", named: Collection[str] = ()) -> dict[str, tuple[str, str, str]]:
         """The Arrow type, the legend and the unit of each of these columns."""
         of_law = {f"{of or self.field}.{f.name}": f.metadata for f in fields(self)}
-        told = {name: of_law[name] for name in self.numbers(of)}
+        told = {name: of_law[name] for name in self.numbers(of, named)}
         return {name: ("float64", about.get("legend") or "parameter of a law", about.get("unit", "1")) for name, about in told.items()}
 
     def with_traced(self, values: Mapping[str, Any], of: str = "") -> Any:
@@ -107,8 +117,11 @@ AnyLaw = TypeVar("AnyLaw", bound=type[Law])
 SAME_AS = {"embedding_out": "embedding", "noise_tokens": "tokens"}
 """Fields of a point that hold a law, and the field whose law they have unless given."""
 
-LAWS: dict[str, dict[str, type[Law]]] = {"embedding": {}, "tokens": {}, "activation": {}}
+LAWS: dict[str, dict[str, type[Law]]] = {"embedding": {}, "tokens": {}, "activation": {}, "optimizer": {}}
 """The laws of each field by short name: those of the package, and aliases that `register` added."""
+
+OF_FUNCTIONS: dict[str, Callable[[Any, str, str], type[Law]]] = {}
+"""Fields whose law may be a function, and what makes a class of it and of its module and name."""
 
 _local: dict[str, type[Law]] = {}
 """Classes that were used as objects, by `module:Class`: the latest
@@ -162,10 +175,10 @@ def find_law(field: str, given: Any) -> Any:
     """The law that a text, an alias or an object names.
 
     Args:
-        field: embedding, tokens or activation, or a field that has a law of one of
-            them.
-        given: a text such as "equicorrelated(rho=0.3)" or "mymodule:MyLaw", a law, or
-            its class.
+        field: embedding, tokens, activation or optimizer, or a field that has a law of
+            one of them.
+        given: a text such as "equicorrelated(rho=0.3)" or "mymodule:MyLaw", a law, its
+            class, or, for an optimizer, a function.
 
     Raises:
         PointError: there is no such law, it has no such parameter, or the value of one
@@ -176,6 +189,8 @@ def find_law(field: str, given: Any) -> Any:
             return find_law(SAME_AS[field], given)
         except PointError as error:
             raise PointError(renamed(error.problems, field)) from None
+    if field in OF_FUNCTIONS and inspect.isfunction(given):
+        given = OF_FUNCTIONS[field](given, given.__module__, given.__qualname__)
     if isinstance(given, type) and issubclass(given, Law):
         given = _made(given, {})
     if isinstance(given, Law):
@@ -184,23 +199,24 @@ def find_law(field: str, given: Any) -> Any:
         name = class_name(type(given))
         if ":" in name and _local.get(name) is not type(given):
             _local[name] = type(given)
-            _parsed.cache_clear()
         return given
     if not isinstance(given, str):
         raise _error(field, given)
-    law = _parsed(field, given)
-    return _parse(field, given) if law.reads_file and str(law) != given else law
+    head = given.partition("(")[0].strip()
+    named = LAWS[field].get(head) or _imported(field, head, given)
+    law = _parsed(named, given)
+    return _parse(named, given) if law.reads_file and str(law) != given else law
 
 
-def _parse(field: str, text: str) -> Any:
-    head, bracket, arguments = text.partition("(")
-    law = LAWS[field].get(head.strip()) or _imported(field, head.strip(), text)
+def _parse(law: type[Law], text: str) -> Any:
+    """The law of this class with the arguments of the text."""
+    _, bracket, arguments = text.partition("(")
     given: dict[str, Any] = {}
     if bracket:
         try:
             given = _arguments(law, f"law({arguments}")
         except (SyntaxError, ValueError, RecursionError, MemoryError):
-            raise _error(field, text) from None
+            raise _error(law.field, text) from None
     return _made(law, given)
 
 
@@ -212,7 +228,8 @@ def _arguments(law: type[Law], text: str) -> dict[str, Any]:
     call = ast.parse(text, mode="eval").body
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
         raise ValueError("not one call")
-    given = {f.name: ast.literal_eval(value) for f, value in zip(fields(law), call.args, strict=False)}
+    places = [f for f in fields(law) if not f.kw_only]
+    given = {f.name: ast.literal_eval(value) for f, value in zip(places, call.args, strict=False)}
     given |= {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
     if len(given) != len(call.args) + len(call.keywords):
         raise ValueError("an argument too many")
@@ -244,7 +261,7 @@ def _made(law: type[Law], values: Mapping[str, Any]) -> Any:
 
 
 def _imported(field: str, path: str, text: str) -> type[Law]:
-    """The class of a law from outside the package, `module:Class`."""
+    """The class of a law from outside the package, `module:Class` or `module:function`."""
     module, colon, name = path.partition(":")
     if path in _local:
         return _local[path]
@@ -258,6 +275,8 @@ def _imported(field: str, path: str, text: str) -> type[Law]:
             found = getattr(found, part)
     except Exception as error:  # whatever a module does when it is imported
         raise _error(field, text, f", which cannot be imported: {error}{where_to_run(module, error)}") from None
+    if field in OF_FUNCTIONS and inspect.isfunction(found):
+        return OF_FUNCTIONS[field](found, module, name)
     if not (isinstance(found, type) and issubclass(found, Law) and getattr(found, "field", None) == field):
         raise _error(field, text)
     return found
@@ -266,7 +285,7 @@ def _imported(field: str, path: str, text: str) -> type[Law]:
 def _error(field: str, given: Any, why: str = "") -> PointError:
     name = given.partition("(")[0].strip() if isinstance(given, str) else ""
     why = why or (suggest(name, LAWS[field]) if name and name not in LAWS[field] else "")
-    allowed = f"{', '.join(LAWS[field])}, or your own as module:Class"
+    allowed = f"{', '.join(LAWS[field])}, or your own as module:Class{' or module:function' if field in OF_FUNCTIONS else ''}"
     return PointError([Problem(field, f"got {shown(given)}{why}; allowed: {allowed}")])
 
 

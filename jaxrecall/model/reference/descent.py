@@ -17,7 +17,7 @@ from jax import Array
 from .. import recall as model
 from ..point import Point
 from ..task import Embeddings
-from ..training import TRAINS, first_step, updates
+from ..training import TRAINS, first_step, transformation
 from .realization import Realization, expect_both
 from .steps import EMBEDDINGS, batch_of_step, in_float64, three_step
 
@@ -62,13 +62,13 @@ def descend(realization: Realization, point: Point) -> list[Descended]:
     expect_both(realization, point)
     if not point.trains_on:
         raise ValueError(f"point: got steps={point.steps}, start='three_step', the recipe alone; allowed: steps > 3, or start='zero'")
-    optimizer = updates(point.optimizer or "")
+    optimizer = transformation(point)
     model_of = {"activation": point.activation, "trigger_in_value": point.trigger_in_value}
     found = []
     with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):  # optax mixes types
         V1, held = start(realization, point)
-        rates = {"V_mat": point.lr, "W_KQ": point.lr_attention} | dict.fromkeys(TRAINS[point.trains or ""], point.lr)
-        moved = {name: held.pop(name) for name, rate in rates.items() if rate}  # a rate of 0 is that of W_KQ alone
+        trained = ("V_mat", *(("W_KQ",) if point.lr_attention else ()), *TRAINS[point.trains or ""])
+        moved = {name: held.pop(name) for name in trained}
         state = optimizer.init(moved)
         for step in range(first_step(point.start), point.steps + 1):
             if step in point.recorded_steps:
@@ -78,7 +78,7 @@ def descend(realization: Realization, point: Point) -> list[Descended]:
                 found.append(Descended(step, float(loss), float(test_loss), V1, **now))
             if step < point.steps:
                 batch = samples_of_step(realization, point, step)
-                moved, state = _step(moved, held, state, rates, batch, optimizer=optimizer, **model_of)
+                moved, state = _step(moved, held, state, batch, optimizer=optimizer, **model_of)
     return found
 
 
@@ -113,9 +113,9 @@ def _loss(moved: Parameters, held: Parameters, batch: tuple[Any, ...], activatio
 
 @partial(jax.jit, static_argnames=("optimizer", "activation", "trigger_in_value"))
 def _step(
-    moved: Parameters, held: Parameters, state: Any, rates: Parameters, batch: tuple[Any, ...], optimizer: Any, **model_of: Any
+    moved: Parameters, held: Parameters, state: Any, batch: tuple[Any, ...], optimizer: Any, **model_of: Any
 ) -> tuple[Parameters, Any]:
     """What moves after one step of the optimizer, and the optimizer's state."""
     gradient = jax.grad(_loss)(moved, held, batch, **model_of)
     moves, state = optimizer.update(gradient, state, moved)
-    return {name: moved[name] + rates[name] * moves[name] for name in moved}, state
+    return jax.tree.map(jax.numpy.add, moved, moves), state

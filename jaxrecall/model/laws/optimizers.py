@@ -1,0 +1,254 @@
+"""Optimisers of further steps, as laws: those of optax, a polar factor, and functions or classes of one's own.
+
+A law gives the optax transformation of a rate. It also says what the simulator may do with it:
+whether the zero rows and columns of padding change an update, and in what form W_KQ is trained.
+A law that says nothing is right: it runs without padding and sees W_KQ in full. All is ours but
+the optimisers themselves.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, make_dataclass
+from functools import lru_cache
+from operator import attrgetter
+from typing import Any, ClassVar, Literal
+
+from ...errors import PointError, Problem, shown
+from ..values import parameter
+from .law import OF_FUNCTIONS, Law, register
+
+SCHEDULES = ("constant", "linear", "cosine")
+"""Courses of a rate after its warmup."""
+
+
+def _setting(default: Any, legend: str = "", **limits: Any) -> Any:
+    """A parameter that is a constant of the program: 1 - b2 in float32 would have lost digits of b2."""
+    return parameter(default, legend, kind="static", **limits)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerLaw(Law):
+    """An optimiser: `transformation(rate)` is that of optax, for parameters by name.
+
+    `schedule` and `warmup` are the factor by which rates change with the steps of the optimiser.
+    """
+
+    field: ClassVar[str] = "optimizer"
+    always_columns: ClassVar[bool] = False
+
+    padding_safe: ClassVar[bool] = False
+    """Whether zero rows and columns around a gradient change nothing but add zeros to its update.
+    A law of which this is not said runs in programs of exact sizes."""
+
+    attention: ClassVar[Literal["matrix", "column", "vector"]] = "matrix"
+    """In what form W_KQ is trained, whose gradient is g z_eos^T. As a whole matrix; as its one
+    column in a basis that starts with z_eos, for a law whose update of G Q is that of G times Q
+    for every rotation Q; or as the vector w = W_KQ z_eos, for a law that is linear in gradients."""
+
+    of_optax: ClassVar[str] = ""
+    """Name in optax of the function of a rate that makes it, which has the law's own parameters."""
+
+    schedule: str = _setting("constant", "course of the rate after the warmup, to 0 at the last step", choices=SCHEDULES)
+    warmup: int = _setting(0, "steps over which the rate rises from 0", unit="steps", low=0, high=10**6)
+
+    def transformation(self, rate: float) -> Any:
+        """The optax.GradientTransformation at a rate, by which its updates are multiplied."""
+        import optax.contrib
+
+        return attrgetter(self.of_optax)(optax)(rate, **self.own)
+
+    @property
+    def own(self) -> dict[str, Any]:
+        """The parameters by name, without those of the schedule."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f not in fields(OptimizerLaw)}
+
+    @property
+    def gain(self) -> float:
+        """How far apart two runs move an entry in a step at most, mean over steps, at rate 1,
+        for each unit by which their gradients differ. A finite one lets steps with locked
+        attention read weighted tokens."""
+        return math.inf
+
+    def flops(self, rows: int, columns: int) -> float:
+        """Floating-point operations of a step on a matrix, beyond some for each entry: for estimates of time."""
+        return 0.0
+
+    def descent(self, rates: Mapping[str, Any], steps: Any) -> Any:
+        """The transformation of parameters with a rate each, by name, over so many steps of the schedule."""
+        import optax
+
+        made = self.transformation(1.0)
+        if not isinstance(made, optax.GradientTransformation):
+            raise PointError([Problem("optimizer", f"got {self}, which returns {shown(made)}; allowed: an optax.GradientTransformation")])
+        scheduled = [optax.scale_by_schedule(lambda count: self._share(count, steps))] if self.warmup or self.schedule != "constant" else []
+        scaled = optax.stateless(lambda moves, _: {name: rates[name] * move for name, move in moves.items()})
+        return optax.chain(made, *scheduled, scaled)
+
+    def _share(self, count: Any, steps: Any) -> Any:
+        """The part of its rate that step `count`, from 0 on, has: as optax.warmup_cosine_decay_schedule."""
+        import jax.numpy as jnp
+
+        done = jnp.clip((count - self.warmup) / jnp.maximum(steps - self.warmup, 1), 0, 1)
+        after = {"constant": jnp.ones_like(done), "linear": 1 - done, "cosine": (1 + jnp.cos(jnp.pi * done)) / 2}[self.schedule]
+        return jnp.where(count < self.warmup, count / max(self.warmup, 1), after)
+
+
+@register
+@dataclass(frozen=True)
+class Sgd(OptimizerLaw):
+    """theta <- theta - rate gradient."""
+
+    of_optax, padding_safe, attention = "sgd", True, "vector"
+
+    @property
+    def gain(self) -> float:
+        return 1.0
+
+
+@register
+@dataclass(frozen=True)
+class Momentum(OptimizerLaw):
+    """sgd along the sum of the gradients so far, each `momentum` times as heavy as the next."""
+
+    of_optax, padding_safe, attention = "sgd", True, "vector"
+    momentum: float = _setting(0.9, "weight of a gradient over that of the next", low=0.0, high=1.0, open_high=True)
+    nesterov: bool = _setting(False, "whether the step looks one gradient ahead")
+
+    @property
+    def gain(self) -> float:
+        return 1 / (1 - self.momentum)
+
+
+DECAY = {"low": 0.0, "high": 1.0, "open_high": True}
+LEAST_EPS = 1e-30
+"""Padding has gradients of 0, and 0 / (0 + eps) must be 0 in float32."""
+
+
+@register
+@dataclass(frozen=True)
+class Adam(OptimizerLaw):
+    """mean of the gradients / (root of the mean of their squares + eps), entry by entry."""
+
+    of_optax, padding_safe = "adam", True
+    b1: float = _setting(0.9, "decay rate of the mean of gradients", **DECAY)
+    b2: float = _setting(0.999, "decay rate of the mean of their squares", **DECAY)
+    eps: float = _setting(1e-8, "what is added to the root of that mean", low=LEAST_EPS)
+    nesterov: bool = _setting(False, "whether the step looks one gradient ahead")
+
+    @property
+    def gain(self) -> float:
+        """m moves by 1 / eps, sqrt v by as much times |m| / sqrt v, which is at most 3.2 at the usual decay rates."""
+        return 4.2 / self.eps if (self.b1, self.b2, self.nesterov) == (0.9, 0.999, False) else math.inf
+
+
+@register
+@dataclass(frozen=True)
+class AdamW(Adam):
+    """adam, and each entry decays at the rate times `weight_decay`."""
+
+    of_optax = "adamw"
+    weight_decay: float = _setting(1e-4, "part of itself that an entry loses in a step at rate 1", low=0.0)
+
+
+@register
+@dataclass(frozen=True)
+class SignSgd(OptimizerLaw):
+    """The sign of every entry of the gradient."""
+
+    of_optax, padding_safe = "sign_sgd", True
+
+
+@register
+@dataclass(frozen=True)
+class Lion(OptimizerLaw):
+    """The sign of every entry of a mean of gradients (Chen et al., arXiv:2302.06675)."""
+
+    of_optax, padding_safe = "lion", True
+    b1: float = _setting(0.9, "weight of the mean against the gradient of the step", **DECAY)
+    b2: float = _setting(0.99, "decay rate of the mean of gradients", **DECAY)
+    weight_decay: float = _setting(1e-3, "part of itself that an entry loses in a step at rate 1", low=0.0)
+
+
+@register
+@dataclass(frozen=True)
+class Muon(OptimizerLaw):
+    """The mean of gradients, its singular values brought near 1 by Newton-Schulz steps (Jordan, 2024).
+
+    optax multiplies the update of a matrix by max(1, columns/rows)^(1/2), of which padding has others.
+    """
+
+    of_optax, attention = "contrib.muon", "column"
+    beta: float = _setting(0.95, "decay rate of the mean of gradients", **DECAY)
+    nesterov: bool = _setting(True, "whether the step looks one gradient ahead")
+    ns_steps: int = _setting(5, "Newton-Schulz steps", unit="steps", low=0, high=100)
+    weight_decay: float = _setting(0.0, "part of itself that an entry loses in a step at rate 1", low=0.0)
+
+    def flops(self, rows: int, columns: int) -> float:
+        side = min(rows, columns)
+        return self.ns_steps * side**2 * (4 * max(rows, columns) + 2 * side)
+
+
+FLOPS_OF_SVD = 200.0
+"""Of a singular value decomposition, over side^2 times the other side: measured, at the speed of matrix products."""
+
+
+@register
+@dataclass(frozen=True)
+class Polar(OptimizerLaw):
+    """The gradient G = U S V^T with each singular value s replaced: U h(S) V^T, h(s) = s / sqrt(s^2 + lam^2).
+
+    h(s) = 0 where s is rounding: at most max(rows, columns) eps times the largest, which counts
+    the rows and columns that are not all zero. A vector is a matrix of one column. With lam = 0 it
+    is muon without momentum and without error.
+    """
+
+    padding_safe, attention = True, "column"
+    lam: float = parameter(0.0, "singular values below it are damped", low=0.0)
+
+    def transformation(self, rate: float) -> Any:
+        import jax
+        import optax
+
+        return optax.stateless(lambda gradient, _: jax.tree.map(lambda G: -rate * self.factor(G), gradient))
+
+    def factor(self, G: Any) -> Any:
+        """U h(S) V^T."""
+        import jax.numpy as jnp
+
+        U, s, Vt = jnp.linalg.svd(G.reshape(len(G), -1), full_matrices=False)
+        size = jnp.maximum(*(jnp.sum(jnp.any(G.reshape(len(G), -1) != 0, axis=axis)) for axis in (0, 1)))
+        h = jnp.where(s > size * jnp.finfo(G.dtype).eps * s[0], s / jnp.hypot(s, self.lam), 0)
+        return ((U * h) @ Vt).reshape(G.shape)
+
+    def flops(self, rows: int, columns: int) -> float:
+        return FLOPS_OF_SVD * min(rows, columns) ** 2 * max(rows, columns)
+
+
+TYPES = (bool, int, float, str)
+"""Of the parameters of a function that a text may give."""
+
+
+@lru_cache(256)
+def of_function(function: Callable[..., Any], module: str, name: str) -> type[OptimizerLaw]:
+    """The law of a function of a rate, and of parameters, that returns an optax transformation.
+
+    Its parameters with a default of a plain type are those of the law. Raises PointError for a
+    parameter without a default, and for one that has the name of one of the schedule.
+    """
+    declared = [*inspect.signature(function).parameters.values()]
+    given = [p for p in declared[1:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    taken = [f.name for f in fields(OptimizerLaw)]
+    takes_rate = declared and declared[0].kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    if not takes_rate or any(p.default is p.empty or p.name in taken for p in given):
+        allowed = f"a rate, then parameters with defaults, none of them called {' or '.join(taken)}"
+        got = shown(f"{module}:{name}({', '.join(map(str, declared))})")
+        raise PointError([Problem("optimizer", f"got {got}; allowed: a function of {allowed}")])
+    plain = [(p.name, type(p.default).__name__, _setting(p.default)) for p in given if type(p.default) in TYPES]
+    methods = {"transformation": lambda self, rate: function(rate, **self.own), "__module__": module, "__qualname__": name}
+    return make_dataclass(name, plain, bases=(OptimizerLaw,), namespace=methods, frozen=True)
+
+
+OF_FUNCTIONS["optimizer"] = of_function
