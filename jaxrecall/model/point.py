@@ -447,13 +447,17 @@ def law_parameters(point: Point) -> dict[str, float]:
     Those of embedding_out and noise_tokens are among them where it is given or differs
     from embedding or tokens.
     """
-    return {name: value for field, law in _laws_with_columns(point).items() for name, value in law.numbers(field, point._given).items()}
+    return {
+        name: value
+        for field, law in _laws_with_columns(point).items()
+        for name, value in law.numbers(field, point.__dict__["_given"]).items()
+    }
 
 
 def parameter_columns(points: Iterable[Point]) -> dict[str, tuple[str, str, str]]:
     """All such columns of the rows of some points, sorted: Arrow type, legend and unit."""
     alike = {attrgetter(*LAW_FIELDS, "_given")(point): point for point in points}
-    laws = (law.columns(field, point._given) for point in alike.values() for field, law in _laws_with_columns(point).items())
+    laws = (law.columns(field, point.__dict__["_given"]) for point in alike.values() for field, law in _laws_with_columns(point).items())
     return dict(sorted(column for columns in laws for column in columns.items()))
 
 

@@ -50,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--set", metavar="PATH=VALUE", action="append", default=[], help="override an entry of the grid: base.V=512; repeatable")
     p.add_argument("--dry-run", action="store_true", help="show what would run and its estimated cost; run nothing")
     p.add_argument("--json", action="store_true", help="with --dry-run: print one JSON object and nothing else")
-    p.add_argument("--pad-to", "--bucket", metavar="VxD[xM]", help="run every point in one program of these padded sizes")
+    p.add_argument("--pad-to", "--bucket", metavar="VxD[xM]", help="run every point that may be padded in one program of these sizes")
     p.add_argument("--json-log", action="store_true", help="print progress on stdout as JSON events, one object per line, and nothing else")
     p.add_argument("--fail-fast", action="store_true", help="stop at the first failed chunk")
     p.add_argument("--print-schema", action="store_true", help="print the JSON Schema of grid files")

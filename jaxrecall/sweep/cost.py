@@ -73,6 +73,7 @@ class Work(NamedTuple):
     stepped_words: int = 0  # random words for them
     recorded: int = 0  # rows of runs that train on
     grouped: int = 0  # further steps that read tokens with weights
+    further: int = 0  # all further steps
 
     def __add__(self, other: Work) -> Work:  # type: ignore[override]
         return Work(*map(operator.add, self, other))
@@ -91,7 +92,7 @@ def work(point: Any, runs: int = 1, grouped: bool | None = None) -> Work:
     evaluated = n_test + n_rows * _whole(min(point.N, point.n_test), BLOCK)
     labels = evaluated * _whole(point.V, LABELS)
     grouped = point.trains_on and (expected_grouped(point) if grouped is None else grouped)
-    further = _further_work(point, n_rows, grouped) if point.trains_on else ()
+    further = (*_further_work(point, n_rows, grouped), point.further_steps) if point.trains_on else ()
     if point.pool is None:
         return Work(1, samples, samples * point.L, evaluated, evaluated * point.L, labels, 0, *further).times(runs)
     batches, limit = 3 if point.fresh_batches else 1, point.in_the_limit
@@ -126,7 +127,7 @@ def expected_grouped(point: Point) -> bool:
 
 
 def _further_work(point: Point, n_rows: int, grouped: bool) -> tuple[int, int, int, int, int]:
-    """The fields of Work from `stepped` on, of a run that trains on."""
+    """The fields of Work from `stepped` to `grouped`, of a run that trains on."""
     if grouped:
         drawn = point.batch or (point.N if point.fresh_batches else 0)
         return 0, 0, 2 * point.further_steps * _whole(drawn, BLOCK), n_rows, point.further_steps
@@ -218,7 +219,8 @@ def _pairs(shape: Shape, work: Work, steps: int) -> Amounts:
 
 def _further_steps(shape: Shape, work: Work) -> Amounts:
     """Steps of an optimiser: forward and back, which costs twice as much; over all
-    pairs with a pool, formed once more for the way back."""
+    pairs with a pool, formed once more for the way back. Updates by matrix products or
+    decompositions count for V_mat alone."""
     V, d, m, K = shape.V, shape.d, shape.m, shape.pool
     of_logits = 2 * V * d + 4 * m * d  # an MLP's features, and its answers
     of_values = 2 * V * d if "Z_in" in TRAINS[shape.trains] else 0
@@ -228,6 +230,7 @@ def _further_steps(shape: Shape, work: Work) -> Amounts:
         activations=3 * tokens * m,
         flops=tokens * (3 * of_logits + of_values) + work.grouped * 6 * V * d * (m or d),
     )
+    grouped += Amounts(flops=work.further * find_law("optimizer", shape.optimizer).flops(d, m or d))
     if K:
         pairs = work.stepped * V * K
         tables = work.stepped * 4 * 2 * (K * V * d + V * K * d + (V + K) * m * d)

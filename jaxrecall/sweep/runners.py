@@ -406,7 +406,9 @@ def _rows(point: Point, runs: Sequence[Run]) -> list[list[Row]]:
         compiled = program.compiled(shape)
         for i in range(0, len(left), compiled.batch):
             batch = left[i : i + compiled.batch]
-            found |= {run: metrics for run, metrics in zip(batch, program.execute(compiled, batch)[0], strict=True) if metrics}
+            with threadpool_limits(1, user_api="blas"):  # threads of a decomposition wait busily for each other
+                metrics = program.execute(compiled, batch)[0]
+            found |= {run: rows for run, rows in zip(batch, metrics, strict=True) if rows}
         shape = shape.fallback
     whole = (program.rows(run, found[run], Shape.rounded(point), "highest", None) for run in runs)
     return [[{name: value for name, value in row.items() if name not in ("seconds", "bucket")} for row in of_run] for of_run in whole]

@@ -98,7 +98,7 @@ def test_parameters_by_dotted_name():
     assert law_parameters(Point(**SMALL)) == {}
     for wrong, message in (
         ({"embedding.rho": 0.3}, r"embedding\.rho: got 0\.3; parameters of gaussian: none"),
-        ({"colour.hue": 1}, r"colour\.hue: got 1; fields with parameters: tokens, noise_tokens, embedding, embedding_out, activation"),
+        ({"colour.hue": 1}, r"colour\.hue: got 1; fields with parameters: tokens, noise_tokens, embedding, embedding_out, activation, optimizer"),
         ({"embedding": "equicorrelated", "embedding.rho": 2}, r"embedding\.rho: got 2; allowed"),
     ):
         with pytest.raises(PointError, match=message):
