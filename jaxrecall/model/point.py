@@ -87,7 +87,7 @@ class Data:
     tokens: str = _law("static", "law of the tokens", "uniform", "tokens")
     noise_tokens: str | None = _law("static", "law of the noise tokens; tokens unless given", None, "tokens")
     fresh_batches: bool = declared("traced", "each of the three steps draws its own N samples", False)
-    label_noise: float = declared("traced", "fraction of training labels that are drawn anew, uniformly", 0.0, low=0.0, high=1)
+    label_noise: float = declared("traced", "fraction of training labels that are drawn anew, uniformly", 0.0, low=0, high=1)
     streams: str = declared("draws", "points share random numbers, or each has its own", "common", choices=("common", "independent"))
     pool: int | None = declared(
         "static", "noise sequences that the samples share; none: each sample has its own", None, "K", low=1, high=65536
