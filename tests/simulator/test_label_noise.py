@@ -4,18 +4,20 @@ import random
 
 import jax
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from attack.points import check, numbers, switches
 from scipy.stats import chisquare
 
 from jaxrecall import Point, draws, realize, simulate, theory, three_step
 from jaxrecall.errors import PointError, TheoryError
-from jaxrecall.model.columns import NOISES
+from jaxrecall.model.columns import COLUMNS, NOISES
 from jaxrecall.model.point import Run
 from jaxrecall.model.reference.extras import diagnose
 from jaxrecall.model.reference.realization import redraws
 from jaxrecall.simulator import program
 from jaxrecall.simulator.shape import Shape
+from jaxrecall.sweep.store.table import of_rows, read_file
 
 SMALL = {"V": 12, "N": 300, "d": 10, "L": 4, "n_test": 200, "kappa": 20.0, "gamma2": 10.0, "label_noise": 0.3}
 LARGE = Point(V=12, N=40_960, d=4, L=2, n_test=50)
@@ -48,6 +50,8 @@ def test_labels_are_drawn_anew_uniformly_with_this_probability(noise):
     offset = (r.train_labels - clean_labels(r))[wrong] % point.V  # in 1..V-1, whatever the token is
     assert chisquare(np.bincount(offset, minlength=point.V)[1:]).pvalue > 1e-3
     assert chisquare(np.bincount(r.train_labels[wrong], minlength=point.V)).pvalue > 1e-3
+    tokens = r.train_tokens[np.arange(point.N), r.train_positions]
+    assert chisquare(np.bincount(tokens[wrong], minlength=point.V)).pvalue > 1e-3
     halves = wrong.reshape(-1, 2, 256)  # the two words of a cipher
     assert abs(halves[:, 0].mean() - halves[:, 1].mean()) < 4 * (2 * expected * (1 - expected) / point.N) ** 0.5 + 1e-12
 
@@ -70,6 +74,12 @@ def test_labels_depend_on_their_address_alone():
 def test_ids_of_points_without_noise_stay():
     assert Point(V=64, N=1024, d=32, L=8).point_id == Point(V=64, N=1024, d=32, L=8, label_noise=-0.0).point_id == "1b6b3ad224741ad3"
     assert Point(V=64, N=1024, d=32, L=8, label_noise=0.3).point_id != "1b6b3ad224741ad3"
+
+
+def test_rows_of_before_have_no_noise(tmp_path):
+    older = of_rows([dict.fromkeys(COLUMNS) | simulate(Point(**SMALL | {"label_noise": 0}), 0)]).drop_columns("label_noise")
+    pq.write_table(older, tmp_path / "older.parquet")
+    assert read_file(tmp_path / "older.parquet")["label_noise"].to_pylist() == [0.0]
 
 
 # --- training and metrics
