@@ -72,7 +72,7 @@ def noisy_labels(blocks: keys.Addresses, labels: Array, V: Array | int, label_no
 
     They have a stream of their own, so the noise moves no other draw; samples that are noisy stay so where there is more.
     """
-    chosen, drawn = keys.words(blocks._replace(key=keys.further(blocks.key, keys.LABELS)), np.arange(2))
+    chosen, drawn = keys.words(blocks._replace(key=keys.further(blocks.key, keys.LABELS)), jnp.arange(2, dtype=jnp.uint32))
     uniform = (chosen >> jnp.uint32(8)).astype(jnp.float32) * jnp.float32(2**-24)
     return jnp.where(uniform < jnp.float32(label_noise), keys.below(drawn, V), labels)
 
