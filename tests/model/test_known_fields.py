@@ -40,7 +40,7 @@ LAST = {"Data": "pool", "Model": "trigger_in_value", "Recipe": "exact", "Trainin
 TAKES = {
     "gradients": {},
     "metrics": {},
-    "steps": {"steps": 9, "lr": 1},
+    "steps": {"start": "zero", "lr": 1},  # three steps, all of them the optimiser's
     "pool": {"pool": 4},
     "diagnose": {"diagnose": True},
     "decoders": {"decoders": True},
@@ -97,6 +97,12 @@ def test_shortcuts_and_theory_do_not_take_a_field_that_all_parts_cover(with_toy,
     monkeypatch.setitem(known_fields.FIELDS, "toy", with_toy.FIELDS["toy"])
     with pytest.raises(TheoryError, match=r"^toy: got 0\.3; covered by theory: 0\.0$"):
         theory.Model.from_fields({"V": 8, "d": 4, "L": 2, "toy": 0.3})
+
+
+def test_settings_of_an_optimizer_that_does_nothing_are_no_concern_of_any_part():
+    idle = {"optimizer": "adam", "lr": 0.3, "batch": 4}
+    for part in ("pool", "diagnose", "decoders"):
+        Point(V=8, N=16, d=4, L=2, **idle, **TAKES[part])
 
 
 def test_what_is_covered_are_fields_and_every_field_is_covered():
