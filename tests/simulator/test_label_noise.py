@@ -130,8 +130,8 @@ def random_points(chance, n: int):
     while len(found) < n:
         fields = fixed | numbers(chance)
         fields["fresh_batches"] = "batch" not in fixed and chance.random() < 0.3
-        if "steps" in fixed:  # logits of 1e10 nats, as gamma2 = gamma gives, leave rounding where a gradient of attention vanishes
-            fields["gamma2"] = 10 ** chance.uniform(-2, 3)
+        if "steps" in fixed:  # logits of 1e10 nats, as gamma2 = gamma gives, and many large steps blow rounding up, without noise too
+            fields |= {"gamma2": 10 ** chance.uniform(-2, 3), "lr": fields["lr"] / 100, "steps": 4 + fields["steps"] % 9}
         fields = {name: value for name, value in fields.items() if name not in ("steps", "lr") or "steps" in fixed}
         try:
             Point(**fields)
