@@ -67,6 +67,16 @@ def tokens(blocks: keys.Addresses, position: Array | int, V: Array | int, tables
     return jnp.where(word < first, cell, other.astype(jnp.int32))
 
 
+def noisy_labels(blocks: keys.Addresses, labels: Array, V: Array | int, label_noise: Array | float) -> Array:
+    """`labels` (n,) of the samples of `blocks`, each drawn anew with probability `label_noise`, uniformly.
+
+    They have a stream of their own, so the noise moves no other draw; samples that are noisy stay so where there is more.
+    """
+    chosen, drawn = keys.words(blocks._replace(key=keys.further(blocks.key, keys.LABELS)), jnp.arange(2, dtype=jnp.uint32))
+    uniform = (chosen >> jnp.uint32(8)).astype(jnp.float32) * jnp.float32(2**-24)
+    return jnp.where(uniform < jnp.float32(label_noise), keys.below(drawn, V), labels)
+
+
 class Embeddings(eqx.Module):
     """Frozen parameters of the model; rows and columns beyond V, d, m are zero."""
 

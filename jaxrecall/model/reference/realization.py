@@ -117,14 +117,15 @@ def _drawn(point: Point, streams: np.ndarray | Array) -> Realization:
     law = tables(point.token_laws, point.V)
 
     def samples(name: str, n: int, step: int | None = None) -> tuple[Array, ...]:
+        noise = None if step is None else point.label_noise or None
         of_tokens, of_positions = (keys.stream(streams, stream) for stream in (name, f"{name}_position"))
         if step is not None:
             of_tokens, of_positions = (keys.fold(key, jnp.uint32(step)) for key in (of_tokens, of_positions))
         if step is None or point.pool is None:
-            return _samples(of_tokens, of_positions, perm, law, None, V=point.V, L=point.L, n=n)
+            return _samples(of_tokens, of_positions, perm, law, None, noise, V=point.V, L=point.L, n=n)
         pool = _tokens(keys.further(of_tokens, keys.POOL), None, V=point.V, L=point.L, n=point.pool)[:, 1:]
         rows = _tokens(of_tokens, None, V=point.pool, L=2, n=n)[:, 1]
-        return *_samples(of_tokens, of_positions, perm, law, pool[rows], V=point.V, L=point.L, n=n), pool, rows
+        return *_samples(of_tokens, of_positions, perm, law, pool[rows], noise, V=point.V, L=point.L, n=n), pool, rows
 
     train = samples("train", point.N, 0)
     if point.fresh_batches:
@@ -215,7 +216,7 @@ def _items(streams: Array, steps: Array, N: int, n_blocks: int) -> Array:
 
 @partial(jax.jit, static_argnames=("V", "L", "n"))
 def _samples(
-    of_tokens: Array, of_positions: Array, perm: Array, law: Array | None, noise: Array | None, V: int, L: int, n: int
+    of_tokens: Array, of_positions: Array, perm: Array, law: Array | None, noise: Array | None, label_noise: Any, V: int, L: int, n: int
 ) -> tuple[Array, Array, Array]:
     """Tokens (n, L), positions and labels (n,); token 0 of a stream
     is informative, and changes places with that at its position.
@@ -227,7 +228,11 @@ def _samples(
     informative, displaced = tokens[:, :1], jnp.take_along_axis(tokens, positions, axis=1)
     place = jnp.arange(L, dtype=jnp.int32)[None]
     tokens = jnp.where(place == positions, informative, jnp.where(place == 0, displaced, tokens))
-    return tokens, positions[:, 0], perm[informative[:, 0]]
+    labels = perm[informative[:, 0]]
+    if label_noise is not None:
+        blocks = keys.blocks(of_tokens, 0, -(-n // BLOCK))
+        labels = task.noisy_labels(blocks, jnp.pad(labels, (0, -n % BLOCK)), V, label_noise)[:n]
+    return tokens, positions[:, 0], labels
 
 
 @partial(jax.jit, static_argnames=("V", "L", "n"))
