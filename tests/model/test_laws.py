@@ -152,9 +152,9 @@ def test_fields_keep_the_type_that_they_are_annotated_with(monkeypatch):
     """Seen before: every traced field became an int32."""
     field = dataclasses.field(default=0.0, metadata={"kind": "traced", "low": 0.0})
     field.type, field.name = "float", "temperature"
+    point = Point(**SMALL)
     monkeypatch.setitem(points.FIELDS, "temperature", field)
     monkeypatch.setattr(world, "TRACED", (*world.TRACED, "temperature"))
-    point = Point(**SMALL)
     object.__setattr__(point, "temperature", 0.6)
     numbers = arguments([points.Run(point, 0)], Shape.sized(point, 16, 16, 0)).numbers
     assert numbers["temperature"].dtype == np.float32
