@@ -53,6 +53,22 @@ class Realization(NamedTuple):
         """The same embeddings and W_in as `jaxrecall.model` takes them."""
         return Embeddings(*(None if array is None else jnp.asarray(array) for array in self[:5]))  # type: ignore[arg-type]
 
+    @property
+    def batches(self) -> tuple[Any, Any, Any]:
+        """What each of the three steps reads, tokens, positions and labels: the same samples unless batches are fresh."""
+        train = self.train_tokens, self.train_positions, self.train_labels
+        first, second, third = (train if self.train_labels.ndim == 1 else tuple(part[step] for part in train) for step in range(3))
+        return first, second, third
+
+    @property
+    def test(self) -> tuple[Any, Any, Any]:
+        """Tokens, positions and labels of the test sequences."""
+        return self.test_tokens, self.test_positions, self.test_labels
+
+    def astype(self, dtype: Any) -> Realization:
+        """The same draws with embeddings and W_in of another dtype, in which all that follows is computed."""
+        return self._replace(**{name: None if a is None else a.astype(dtype) for name, a in zip(self._fields, self[:5], strict=False)})
+
 
 def realize(point: Point, seed: int) -> Realization:
     """Every random draw of the run (point, seed): the numbers
@@ -69,7 +85,8 @@ def realize(point: Point, seed: int) -> Realization:
     """
     expect("point", point, Point, "a jaxrecall.Point", PointError)
     streams = run_keys([Run(point, checked_seed(seed))])[0][0]
-    return Realization(*(None if array is None else np.array(array) for array in _drawn(point, streams)))  # type: ignore[arg-type]
+    with jax.ensure_compile_time_eval():  # numbers also where another function is being traced
+        return Realization(*(None if array is None else np.array(array) for array in _drawn(point, streams)))  # type: ignore[arg-type]
 
 
 def draws(point: Point, key: Array) -> Realization:
