@@ -71,10 +71,9 @@ def descend(realization: Realization, point: Point) -> list[Descended]:
         rates = {"V_mat": point.lr, "W_KQ": point.lr_attention} | dict.fromkeys(TRAINS[point.trains or ""], point.lr)
         rates = {name: rate for name, rate in rates.items() if rate}  # a rate of 0 is that of W_KQ alone
         moved = {name: held.pop(name) for name in rates}
-        train = realization.train_tokens, realization.train_positions, realization.train_labels
-        first, recorded = first_step(point.start), np.array(point.recorded_steps)
-        made = recorded - first, point.further_steps
-        kept = _train(moved, held, rates, train, realization.train_items, first, *made, optimizer=point.optimizer or "", **model_of)
+        first = first_step(point.start)
+        recorded = np.array(point.recorded_steps) - first
+        kept = _train(moved, held, rates, realization, recorded, first, optimizer=point.optimizer or "", **model_of)
         for i, step in enumerate(point.recorded_steps):
             now = held | {name: np.asarray(values[i]) for name, values in kept.items()}
             batch = batch_of_step(realization, point, max(step - 1, 0))
@@ -111,16 +110,16 @@ def _loss(moved: Parameters, held: Parameters, batch: tuple[Any, ...], activatio
 
 @partial(jax.jit, static_argnames=("optimizer", "activation", "trigger_in_value"))
 def _train(
-    moved: Parameters, held: Parameters, rates: Parameters, train: Any, items: Any, first: Any, recorded: Any, steps: Any, **static: Any
+    moved: Parameters, held: Parameters, rates: Parameters, r: Realization, recorded: Array, first: Array, optimizer: str, **model_of: Any
 ) -> Parameters:
-    """What moves, after each of the numbers of steps in `recorded`."""
-    optimizer = static.pop("optimizer")
+    """What moves, after each of the numbers of further steps in `recorded`; `first` steps were made before."""
+    train = r.train_tokens, r.train_positions, r.train_labels
 
     def batch_of(t: Any) -> Any:
-        samples = train if train[2].ndim == 1 else tuple(part[first + t] for part in train)
-        return samples if items is None else tuple(part[items[t]] for part in samples)
+        samples = train if r.train_labels.ndim == 1 else tuple(part[first + t] for part in train)
+        return samples if r.train_items is None else tuple(part[r.train_items[t]] for part in samples)
 
     def loss(moved: Parameters, batch: Any) -> Array:
-        return _loss(moved, held, batch, **static)
+        return _loss(moved, held, batch, **model_of)
 
-    return functional.train(loss, moved, batch_of, transformation(optimizer, rates), steps, recorded)[1]
+    return functional.train(loss, moved, batch_of, transformation(optimizer, rates), recorded[-1], recorded)[1]
