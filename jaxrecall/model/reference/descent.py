@@ -84,8 +84,11 @@ def descend(realization: Realization, point: Point) -> list[Descended]:
 
 def transformation(optimizer: str, rates: Parameters) -> Any:
     """The optax transformation by which an optimiser moves what `rates` names: its updates at rate 1, times these."""
-    scaled = optax.stateless(lambda moves, _: {name: rates[name] * move for name, move in moves.items()})
-    return optax.chain(updates(optimizer), scaled)
+
+    def scale(moves: Any, _: Any) -> Any:
+        return {name: rate * moves[name] for name, rate in rates.items()}
+
+    return optax.chain(updates(optimizer), optax.stateless(scale))
 
 
 def start(realization: Realization, point: Point) -> tuple[np.ndarray | None, Parameters]:
