@@ -194,10 +194,12 @@ def _table(
     key = keys.stream(streams, stream)
     shared = keys.normals(keys.rows(keys.further(key, SHARED), law.n_shared), width)
     own = keys.normals(keys.rows(keys.further(key, OWN), n), law.n_own)
+    in_float64 = any(isinstance(value, Array) and value.dtype == jnp.float64 and not value.weak_type for value in vars(law).values())
+    normals, shared, own = (a.astype(jnp.float64) if in_float64 else a for a in (normals, shared, own))
     draws = Draws(name, jnp.arange(n, dtype=jnp.int32)[:, None], normals, shared, *sizes, own, given)
     with jax.default_matmul_precision("highest"):  # draws depend on no setting
         rows = law.make(draws, jnp)
-    return jnp.where(real, rows, jnp.float32(0))
+    return jnp.where(real, rows, jnp.zeros_like(rows))
 
 
 SHARED, OWN = range(2)
