@@ -266,11 +266,11 @@ class Point(Evaluation, Training, Recipe, Model, Data):
             raise PointError([Problem("kappa", f"resolves to {values['kappa']}; allowed: 0, and numbers from {LEAST_KAPPA:.2g}")])
 
     def __eq__(self, other: object) -> bool:
-        """Whether all fields are equal, and so is what follows from others: JAX keeps compiled functions by static points."""
+        """Whether all fields are equal, and whether gamma and gamma2 follow: JAX keeps compiled functions by static points."""
         if not isinstance(other, Point):
             return NotImplemented
-        follows = [point.as_given().keys() - {"kappa", "lr_attention"} for point in (self, other)]
-        return follows[0] == follows[1] and all(getattr(self, name) == getattr(other, name) for name in FIELDS)
+        given = [point.as_given().keys() & {"gamma", "gamma2"} for point in (self, other)]
+        return given[0] == given[1] and all(getattr(self, name) == getattr(other, name) for name in FIELDS)
 
     def _resolved_rates(self, given: set[str]) -> dict[str, float]:
         """gamma, kappa and gamma2 as numbers."""

@@ -199,7 +199,7 @@ def _table(
     draws = Draws(name, jnp.arange(n, dtype=jnp.int32)[:, None], normals, shared, *sizes, own, given)
     with jax.default_matmul_precision("highest"):  # draws depend on no setting
         rows = law.make(draws, jnp)
-    return jnp.where(real, rows, jnp.zeros_like(rows))
+    return jnp.where(real, rows, 0)
 
 
 SHARED, OWN = range(2)

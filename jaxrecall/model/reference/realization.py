@@ -86,7 +86,7 @@ def realize(point: Point, seed: int) -> Realization:
     """
     expect("point", point, Point, "a jaxrecall.Point", PointError)
     streams = run_keys([Run(point, checked_seed(seed))])[0][0]
-    with jax.ensure_compile_time_eval():  # numbers also where another function is being traced
+    with jax.core.eval_context():  # numbers also where another function is being traced
         return Realization(*(None if array is None else np.array(array) for array in _drawn(point, streams)))  # type: ignore[arg-type]
 
 
@@ -101,7 +101,8 @@ def draws(point: Point, key: Array, parameters: Mapping[str, Any] = MappingProxy
         key: a `jax.random` key; that of a seed is fold_in(key(root_seed), seed). The point's own
             root_seed is not read.
         parameters: float parameters of the laws of the embeddings by dotted name, in place of the point's own. JAX may
-            trace them; they are not checked. An array of float64 makes such embeddings in float64.
+            trace them; they are not checked. Those of `embedding` are of both sides where these have the same law. An
+            array of float64 makes such embeddings in float64.
 
     Returns:
         The draws, float32 and int32: the integers of `realize` exactly, the embeddings to rounding.
@@ -133,8 +134,8 @@ def _all_parameters(point: Point, given: Mapping[str, Any]) -> dict[str, Any]:
     allowed = f"float parameters of the laws of embeddings, here {', '.join(known) or 'none'}; all else, such as sizes, is the point's"
     if problems := [Problem(name, f"got {shown(value)}; allowed: {allowed}") for name, value in given.items() if name not in known]:
         raise PointError(problems)
-    follow = {} if "embedding_out" in point.as_given() else {name.replace("embedding.", "embedding_out."): given[name] for name in given}
-    return known | follow | dict(given) if given else {}
+    both = given if point.embedding_laws[0] == point.embedding_laws[1] else {}
+    return known | {name.replace("embedding.", "embedding_out."): value for name, value in both.items()} | dict(given) if given else {}
 
 
 def _drawn(point: Point, streams: np.ndarray | Array, parameters: Mapping[str, Any] = MappingProxyType({})) -> Realization:
