@@ -76,6 +76,9 @@ class Shape:
     groups: bool = False
     """Whether further steps may take the samples of a token together where attention is locked."""
 
+    noisy: bool = False
+    """Whether some labels of the samples are drawn anew."""
+
     light: bool = False
     """On a CPU, compiled in less time and slower to run, by the
     factors below. The plan chooses it for little work of the recipe.
@@ -129,7 +132,7 @@ class Shape:
     def variant(self) -> tuple[Any, ...]:
         """What two programs must share, besides sizes, for one to hold the other's points; sizes too where they are exact."""
         sizes = (self.V, self.d, self.m) if self.exact_sizes else ()
-        return self.form, self.m > 0, *(getattr(self, name) for name in (*_STATIC, "embedding", "batched", "groups")), sizes
+        return self.form, self.m > 0, *(getattr(self, name) for name in (*_STATIC, "embedding", "batched", "groups", "noisy")), sizes
 
     def fits(self, point: Point) -> bool:
         """Whether the program can run the point."""
@@ -196,4 +199,5 @@ def _static_fields(point: Point) -> dict[str, Any]:
         "batched": point.batch is not None,
         "groups": may_group_steps(point),
         "exact_sizes": point.trains_on and not point.optimizer_law.padding_safe,
+        "noisy": point.label_noise > 0,
     }

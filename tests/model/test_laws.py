@@ -98,7 +98,10 @@ def test_parameters_by_dotted_name():
     assert law_parameters(Point(**SMALL)) == {}
     for wrong, message in (
         ({"embedding.rho": 0.3}, r"embedding\.rho: got 0\.3; parameters of gaussian: none"),
-        ({"colour.hue": 1}, r"colour\.hue: got 1; fields with parameters: tokens, noise_tokens, embedding, embedding_out, activation, optimizer"),
+        (
+            {"colour.hue": 1},
+            r"colour\.hue: got 1; fields with parameters: tokens, noise_tokens, embedding, embedding_out, activation, optimizer",
+        ),
         ({"embedding": "equicorrelated", "embedding.rho": 2}, r"embedding\.rho: got 2; allowed"),
     ):
         with pytest.raises(PointError, match=message):
@@ -152,9 +155,9 @@ def test_fields_keep_the_type_that_they_are_annotated_with(monkeypatch):
     """Seen before: every traced field became an int32."""
     field = dataclasses.field(default=0.0, metadata={"kind": "traced", "low": 0.0})
     field.type, field.name = "float", "temperature"
+    point = Point(**SMALL)
     monkeypatch.setitem(points.FIELDS, "temperature", field)
     monkeypatch.setattr(world, "TRACED", (*world.TRACED, "temperature"))
-    point = Point(**SMALL)
     object.__setattr__(point, "temperature", 0.6)
     numbers = arguments([points.Run(point, 0)], Shape.sized(point, 16, 16, 0)).numbers
     assert numbers["temperature"].dtype == np.float32

@@ -57,7 +57,8 @@ def test_an_optimiser_that_padding_changes_runs_in_a_program_of_its_own_sizes():
     own = Shape.tight(narrow)
     for program in (Shape.rounded(narrow), plan.program_for(narrow, Shape.tight(wide)), *plan.make([(narrow, 0)], (64, 32, 128)).shapes):
         assert program == own
-    assert own.fits(narrow) and not Shape.tight(wide).fits(narrow)
+    assert own.fits(narrow)
+    assert not Shape.tight(wide).fits(narrow)
     assert Shape.tight(narrow.replace(optimizer="polar")).m == 48
 
 

@@ -140,7 +140,7 @@ def test_workers_share_the_memory_limit(tmp_path, capsys, monkeypatch):
         facts = json.loads(capsys.readouterr().out)
         assert main([*call, *words]) == 0
         told = capsys.readouterr()
-        return facts["est_peak_bytes"], facts["workers"], told.out.splitlines()[-2:], told.err.splitlines()
+        return facts["est_peak_bytes"], facts["workers"], told.out.splitlines()[-3::2], told.err.splitlines()
 
     one, *_ = planned("--set", "seeds=1", "--set", "blocks=[{axes: {N: [16]}}]")
     assert planned()[:2] == (4 * one, None)

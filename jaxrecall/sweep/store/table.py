@@ -45,7 +45,7 @@ MEASURED = ["n_correct", "accuracy"]
 other that is missing was added later and reads as null, or as what it is for every
 older row."""
 
-OF_OLDER_ROWS = {"steps": RECIPE_STEPS, "start": STARTS[0], "step": RECIPE_STEPS, "tokens": "uniform", **SAME_AS}
+OF_OLDER_ROWS = {"steps": RECIPE_STEPS, "start": STARTS[0], "step": RECIPE_STEPS, "tokens": "uniform", "label_noise": 0.0, **SAME_AS}
 """What columns hold in rows from before they were there; the name of a column stands for its values."""
 
 KEY = b"jaxrecall"
