@@ -212,7 +212,7 @@ class Polar(OptimizerLaw):
             U, s, Vt = jnp.linalg.svd(columns, full_matrices=False)
             size = jnp.maximum(*(jnp.sum(jnp.any(columns != 0, axis=axis)) for axis in (0, 1)))
             h = jnp.where(s > size * jnp.finfo(G.dtype).eps * s[0], s / jnp.hypot(s, self.lam), 0)
-            return -rate * ((U * h) @ Vt).reshape(G.shape)
+            return -rate * ((U * h[None]) @ Vt).reshape(G.shape)
 
         return optax.stateless(lambda gradient, _: jax.tree.map(of_matrix, gradient))
 
