@@ -142,36 +142,37 @@ def through_logits(world: World, state: State, wanted: Collection[str]) -> Sums:
     of its own, and those of a sample are their mean under attention.
 
     No h is formed, so the cost of a sample does not depend on d. With A (V, n), the
-    attention on each token of each sample, the gradient follows from A r (V, V), from
-    its part on the informative tokens, and from A c.
+    attention on each noise token of each sample, the gradient follows from A r (V, V), from
+    its part on the informative tokens, and from A c. Slopes are less that of the informative
+    token, so that attention on it alone has no slope at all, however large the logits are.
     """
     e, V, with_w = world.e, world.shape.V, "w" in wanted
     scores = state.scores
     assert scores is not None
     answers = e.Z_out @ state.V_mat
-    of_token, of_trigger = e.Z_in @ answers.T, answers @ e.z_trig
+    of_token, of_trigger = e.Z_in @ answers.T, in_value(world) * (answers @ e.z_trig)
 
     def tile(blocks: keys.Addresses, real: Array) -> Parameters:
         x0 = world.tokens(blocks, 0)
         seen = attend(world, blocks, x0, scores, Values(of_token, of_trigger))
+        A = attention_by_token(world, blocks, x0, scores, seen._replace(mass=jnp.zeros_like(seen.mass)))
         p = probabilities(world, state.rate * seen.h)
         r = masked(real, p - is_label(world, label_of(world, x0, blocks)).astype(f32))
-        A = attention_by_token(world, blocks, x0, scores, seen)
-        on_x0 = scatter_add(jnp.zeros((V, V), f32), x0, seen.mass[:, None] * r)
-        c = jnp.sum(r * seen.h, axis=1)
-        return {"r": A @ r, "r_of_x0": on_x0} | ({"c": A @ c, "c_of_x0": seen.mass @ c} if with_w else {})
+        sums = {"r": A @ r, "r_of_x0": scatter_add(jnp.zeros((V, V), f32), x0, seen.mass[:, None] * r)}
+        if not with_w:
+            return sums
+        own = gather(of_token, x0) + of_trigger[None]
+        of_own, less_own = jnp.sum(r * own, axis=1), jnp.sum(r * (seen.h - own), axis=1)
+        by_x0 = scatter_add(jnp.zeros(V, f32), x0, seen.mass * less_own)
+        return sums | {"c": (A @ (of_own + less_own))[:V] + by_x0, "c_of_x0": jnp.sum(by_x0)}
 
     def gradient(mean: Parameters) -> Parameters:
         r, r_of_x0 = mean["r"][:V], mean["r_of_x0"]
         on_x0 = in_value(world) * jnp.sum(r_of_x0, axis=0)
-        by_answers = r.T @ e.Z_in + on_x0[:, None] * e.z_trig[None]
-        found = {"V_mat": e.Z_out.T @ by_answers}
+        found = {"V_mat": e.Z_out.T @ ((r + r_of_x0).T @ e.Z_in + on_x0[:, None] * e.z_trig[None])}
         if not with_w:
             return found
-        along_trigger = in_value(world) * (r_of_x0 @ of_trigger)
-        S = jnp.sum(r * of_token, axis=1) + along_trigger - mean["c"][:V]
-        trigger = jnp.sum(r_of_x0 * of_token) + jnp.sum(along_trigger) - mean["c_of_x0"]
-        return through_keys(world, state, S, trigger, found)
+        return through_keys(world, state, jnp.sum(r * of_token, axis=1) - mean["c"], -mean["c_of_x0"], found)
 
     return Sums(tile, gradient)
 

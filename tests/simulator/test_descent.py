@@ -297,6 +297,14 @@ def test_rounding_is_no_slope_of_saturated_attention(kw):
     assert row["loss"] == pytest.approx(last(point, 1).loss, rel=2e-4)
 
 
+def test_rounding_is_no_slope_of_saturated_attention_where_logits_are_large():
+    """Each seed would have another loss: rounding of logits of 1e7, times the rate, is what attention would follow."""
+    point = Point(V=29, d=21, N=34, L=12, embedding="power_law(alpha=1)", fresh_batches=True, steps=20, optimizer="momentum", lr=0.91)
+    seeds = [3, 5, 8, 10]
+    exact = [last(point, seed).loss for seed in seeds]
+    np.testing.assert_allclose([row["loss"] for row in simulate(point.replace(exact="full"), seeds)], exact, rtol=2e-5)
+
+
 @pytest.mark.parametrize("kw", [{"batch": 600}, {"fresh_batches": True, "start": "zero"}], ids=str)
 def test_batches_agree(kw):
     """More than a block of samples, and a last block that is not full."""
