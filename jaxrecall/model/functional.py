@@ -116,7 +116,9 @@ def three_step(realization: Realization, point: Point, rates: Rates | None = Non
         >>> jax.jit(lambda kappa: three_step(draws(point, key), point, rates(point, kappa=kappa)))(50.0)
     """
     expect_both(realization, point)
-    rates = Rates(point.eta, point.gamma, point.gamma2) if rates is None else expect("rates", rates, Rates, "what jaxrecall.rates returns")
+    if rates is None:
+        rates = Rates(point.eta, point.gamma, point.gamma2)
+    expect("rates", rates, Rates, "what jaxrecall.rates returns", PointError)
     if not in_jax(realization, rates):
         return steps.three_step(realization, point, rates)
     e = realization.embeddings
