@@ -94,7 +94,9 @@ def _usable(facts: dict[str, Any], names: list[str]) -> dict[str, Any]:
         **dict.fromkeys(("axes", "kept", "dropped", "xla_flags"), texts),
         "fixed": lambda value: isinstance(value, dict),
         "fields": lambda value: texts(value) and {*value} <= {*names},
-        **dict.fromkeys(("searched", "simulator", "accuracy", "created"), lambda value: isinstance(value, str)),
+        "accuracy": lambda value: value in names or (isinstance(value, str) and facts.get("simulator") is not None),
+        "searched": lambda value: value in ("", *names),
+        **dict.fromkeys(("simulator", "created"), lambda value: isinstance(value, str)),
     }
     wrong = [name for name, check in checks.items() if facts.get(name) is not None and not check(facts[name])]
     found = {name: value for name, value in facts.items() if name not in wrong}
