@@ -183,8 +183,7 @@ def read_file(path: Path) -> pa.Table:
     if path.suffix != ".parquet" or not path.is_file():
         raise ValueError("not a .parquet file")
     with open(path, "rb") as bytes_, pq.ParquetFile(bytes_, page_checksum_verification=True) as file:  # a path need not be UTF-8
-        present = file.schema_arrow.names
-        facts = about(file.schema_arrow)
+        present, facts = file.schema_arrow.names, about(file.schema_arrow)
         own = facts.get("simulator") is not None
         needed, measured = ([*NEEDED, "step", "steps"], [str(facts.get("accuracy"))]) if own else ([*NEEDED, *OURS], MEASURED)
         if missing := [name for name in (*needed, *measured) if name not in present]:
