@@ -176,7 +176,7 @@ def start_jax() -> None:
     """Starts JAX in this process; raises UsageError where its settings let no run succeed."""
     try:
         from ...simulator.program import start
-    except ValueError as error:  # of a variable that JAX reads when it is imported
+    except (ImportError, ValueError) as error:  # of too little memory, or of a variable that JAX reads
         raise UsageError(f"JAX cannot be imported: {in_one_line(error)}") from error
     start()
 
