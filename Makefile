@@ -23,11 +23,11 @@ WARNINGS := Deprecation PendingDeprecation Future
 versions: $(VERSIONS:%=versions-%)  ## quickstart, fit, report, tests/model and tests/analysis at the lowest and at the newest versions; versions-lowest-3.11 for one
 
 versions-%: .venv-%/resolved  # what other packages deprecate is told, and is no error
-	rm -rf results/$@
+	rm -rf .venv-$*/results
 	.venv-$*/bin/python -c "from jaxrecall.cli.command import versions; print('$*:', *map('=='.join, versions().items()))"
-	.venv-$*/bin/python -m jaxrecall.sweep --grid sweeps/quickstart.yaml --out results/$@
-	.venv-$*/bin/python -m jaxrecall.fit results/$@ --theta 0.5
-	.venv-$*/bin/python -m jaxrecall.report results/$@
+	.venv-$*/bin/python -m jaxrecall.sweep --grid sweeps/quickstart.yaml --out .venv-$*/results
+	.venv-$*/bin/python -m jaxrecall.fit .venv-$*/results --theta 0.5
+	.venv-$*/bin/python -m jaxrecall.report .venv-$*/results
 	.venv-$*/bin/python -m pytest -q -n 2 --dist loadfile $(WARNINGS:%=-W default::%Warning) tests/model tests/analysis $(ARGS)
 
 bench: .venv/installed-bench  ## set up, run the peers side by side, save results/benchmarks.md; ARGS="--only R1" for parts

@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from .errors import shortened, suggest
 
     if first in ("--help", "-h", "help"):
-        return answer(HELP)
+        return answer(*HELP.splitlines())
     if first == "--version":
         from . import __version__
         from .model.columns import CODE_VERSION

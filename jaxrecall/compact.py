@@ -13,9 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from .cli.command import Parser, called, command
-from .cli.process import OK
-from .errors import StoreError, printable
+from .cli.command import Parser, answer, called, command
+from .errors import StoreError
 from .sweep.files import Unreadable, holds_results, no_rows, result_files, storage_errors
 from .sweep.store import Store
 from .sweep.store.load import names_in
@@ -122,8 +121,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     result = compact(args.folder, args.prune, args.others)
     size = result.table.stat().st_size / 1e6
     removed = f"{result.n_pruned} removed" if args.prune else "kept; --prune removes them"
-    print(f"{result.table}: {result.n_rows} rows, {size:.2f} MB")
-    print(f"{result.n_parts} parts merged ({removed}), {result.n_dropped} duplicates dropped")
-    for path, why in result.unreadable:
-        print(printable(f"cannot be read, left unchanged: {path} ({why})"))
-    return OK
+    answer(f"{result.table}: {result.n_rows} rows, {size:.2f} MB")
+    left = (f"cannot be read, left unchanged: {path} ({why})" for path, why in result.unreadable)
+    return answer(f"{result.n_parts} parts merged ({removed}), {result.n_dropped} duplicates dropped", *left)

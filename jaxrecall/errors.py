@@ -150,8 +150,8 @@ def refusal(argument: str, got: str, allowed: str, error: type[PointError] | typ
     return PointError([Problem(argument, message)]) if issubclass(error, PointError) else error(f"{argument}: {message}")
 
 
-UNPRINTED = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""Control characters, and those that change the direction of text: a terminal obeys them."""
+UNPRINTED = re.compile(r"[\x00-\x1f\x80-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""Control characters, and those that change the direction of text: a terminal obeys them. JSON holds none of them."""
 
 
 def printable(line: str) -> str:

@@ -17,9 +17,7 @@ from .analysis.fit import runs
 from .analysis.fit.axes import ALONG
 from .analysis.report import Report, write
 from .analysis.report.page import by_reason
-from .cli.command import Parser, called, command
-from .cli.process import OK
-from .errors import printable
+from .cli.command import Parser, answer, called, command
 from .sweep.running.progress import COUNT_EVERY_SECONDS, now_and_then
 
 SURROGATE_SEEDS = 64
@@ -61,8 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
     on_progress = now_and_then(COUNT_EVERY_SECONDS, lambda what, done, of: f"{what}: {done} of {of} done")
     report = write(args, f"python -m jaxrecall.report {shlex.join(argv)}", on_progress)
-    print(*map(printable, lines(report, args.format)), sep="\n")
-    return OK
+    return answer(*lines(report, args.format))
 
 
 def lines(report: Report, formats: Sequence[str]) -> Iterator[str]:

@@ -49,4 +49,4 @@ def _entry(start: str, fields: Mapping[str, Any]) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Parses, prints; returns the exit code."""
     Parser(prog=called("cite"), description="Print BibTeX of the software and of the paper.").parse_args(argv)
-    return answer("\n\n".join(entries()))
+    return answer(*"\n\n".join(entries()).splitlines())

@@ -17,7 +17,7 @@ from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
 from typing import Any, NoReturn, ParamSpec
 
-from ..errors import Refused, shortened
+from ..errors import Refused, printable, shortened
 from .process import FAILED, INTERRUPTED, OK, USAGE, output_error
 
 SCRIPT = "jaxrecall"
@@ -99,9 +99,10 @@ def command(interrupted: str = "interrupted") -> Callable[[Callable[Arguments, i
     return decorated
 
 
-def answer(text: str) -> int:
-    """Prints what a command was called for; returns its exit code, FAILED if it could not be written."""
-    print(text, flush=True)
+def answer(*lines: str) -> int:
+    """Prints lines of what a command was called for, with control characters as escapes, since what a file holds may
+    be in them; returns the exit code, FAILED if they could not be written."""
+    print("".join(f"{printable(line)}\n" for line in lines), end="", flush=True)
     return FAILED if output_error() else OK
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from ..errors import UsageError, shortened, suggest
 from .command import Parser, answer, called, command
-from .process import OK
 
 SCHEMA = "grid.schema.json"
 
@@ -86,7 +85,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.name is None:
         width = max(map(len, grids()))
         listed = [f"{name:<{width}}  {about(path)}" for name, path in grids().items()]
-        return answer("\n".join([*listed, f"\nTo copy one to the current folder: {called('examples')} quickstart"]))
+        return answer(*listed, "", f"To copy one to the current folder: {called('examples')} quickstart")
     targets = copy(args.name, Path())
-    print(f"copied {', '.join(map(str, targets))}. To run it: {_run(targets[0])}")
-    return OK
+    return answer(f"copied {', '.join(map(str, targets))}. To run it: {_run(targets[0])}")

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from ..errors import UsageError
 from .point import BLOCK
 
 STREAMS = {
@@ -59,12 +60,10 @@ def streams(run: Array) -> Array:
 
 
 def check_partitionable() -> None:
-    """Raises RuntimeError if JAX would draw numbers that depend on array sizes."""
+    """Raises UsageError if JAX would draw numbers that depend on array sizes."""
     if not jax.config.jax_threefry_partitionable:  # type: ignore[attr-defined]
-        raise RuntimeError(
-            "jax_threefry_partitionable: got False; allowed: True. Without it a draw would depend on array sizes. "
-            "Unset JAX_THREEFRY_PARTITIONABLE or call jax.config.update('jax_threefry_partitionable', True)."
-        )
+        why = "Without it a draw would depend on array sizes. To set it, unset JAX_THREEFRY_PARTITIONABLE or update jax.config"
+        raise UsageError(f"jax_threefry_partitionable: got False; allowed: True. {why}")
 
 
 def stream(streams: Any, name: str) -> Any:

@@ -84,10 +84,7 @@ def start() -> None:
     """
     if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
         raise UsageError("JAX_DISABLE_JIT: got True (jax_disable_jit); allowed: False, as runs are compiled")
-    try:
-        check_partitionable()
-    except RuntimeError as error:
-        raise UsageError(str(error)) from None
+    check_partitionable()
     if (folder := cache_folder()) and not jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
         jax.config.update("jax_compilation_cache_dir", str(folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)

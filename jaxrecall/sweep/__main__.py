@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None, resume_command: str = "") -> int:
 
 def _main(args: argparse.Namespace, resume_command: str, interrupts: Interrupts) -> int:
     if args.print_schema:
-        return answer(json.dumps(json_schema(), indent=2))
+        return answer(*json.dumps(json_schema(), indent=2).splitlines())
     if not args.grid:
         raise UsageError(f"--grid: nothing given; allowed: a grid file, as in --grid quickstart.yaml ({called('examples')} lists some)")
     if args.json and not args.dry_run:
@@ -92,7 +92,7 @@ def _main(args: argparse.Namespace, resume_command: str, interrupts: Interrupts)
     if args.dry_run:
         if args.json:
             return answer(json.dumps(job.facts() | by.facts(job)))
-        return answer("\n".join([*job.describe(), *([by.describe(job)] if job.to_do else [])]))
+        return answer(*job.describe(), *([by.describe(job)] if job.to_do else []))
     return _sweep(job, by, paths, Events(sys.stdout) if args.json_log else None, interrupts)
 
 

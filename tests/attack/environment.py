@@ -30,17 +30,18 @@ SAME += "TRANSFER_GUARD=disallow DEFAULT_PRNG_IMPL=rbg LOG_COMPILES=1 DEFAULT_MA
 SAME += "ENABLE_COMPILATION_CACHE=0 ENABLE_CUSTOM_PRNG=1 LEGACY_PRNG_KEY=error DEBUG_KEY_REUSE=1 USE_SHARDY_PARTITIONER=0 "
 SAME += "EXPLAIN_CACHE_MISSES=1 PLATFORMS=cpu,cuda"
 CLOSE = ("XLA_FLAGS=--xla_force_host_platform_device_count=4", "XLA_FLAGS=--xla_cpu_enable_fast_math=true")
-REFUSED = "PLATFORMS=cuda PLATFORMS=wrong DISABLE_JIT=1 THREEFRY_PARTITIONABLE=0 ENABLE_X64=maybe"
+REFUSED = "PLATFORMS=cuda PLATFORMS=tpu PLATFORMS=wrong DISABLE_JIT=1 THREEFRY_PARTITIONABLE=0 ENABLE_X64=maybe"
 SETTINGS = [(f"JAX_{one}", "same") for one in SAME.split()] + [(one, "close") for one in CLOSE]
 SETTINGS += [(f"JAX_{one}", "refused") for one in REFUSED.split()]
 """Variables, and how the rows under them compare with those without."""
 
+SWEEP = ["sweep", "--grid", "tiny.yaml", "--out"]
 LOCALES = [{"LC_ALL": name} for name in ("C", "POSIX", "tr_TR.UTF-8", "none.such")]
 LOCALES += [{"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, {"PYTHONIOENCODING": "ascii"}]
 FOLDER = "r\u00e9sultats \u2603"
 COMMANDS = {
-    "sweep": ["sweep", "--grid", "tiny.yaml", "--out", FOLDER],
-    "dry run": ["sweep", "--grid", "tiny.yaml", "--out", FOLDER, "--dry-run"],
+    "sweep": [*SWEEP, FOLDER],
+    "dry run": [*SWEEP, FOLDER, "--dry-run"],
     "status": ["status", FOLDER],
     "fit": ["fit", FOLDER, "--theta", "0.1", "--latex"],
     "report": ["report", FOLDER, "--surrogate", "0", "--format", "svg", "png"],
@@ -116,17 +117,20 @@ def in_turn(tries: Tries, attempt: Callable[..., None], ways: list[tuple[Any, ..
 def settings(tries: Tries) -> None:
     def attempt(one: Any, home: Path, setting: str, expected: str, workers: list[str]) -> None:
         name, _, value = setting.partition("=")
-        out = home / "out"
+        out, undisturbed = home / "out", home / "undisturbed"
         shutil.rmtree(out, ignore_errors=True)
-        done = told(home, ["sweep", "--grid", "tiny.yaml", "--out", "out", *workers], {"JAXRECALL_CACHE": "", name: value})
-        if expected == "refused":
+        if not undisturbed.exists():
+            assert told(home, [*SWEEP, "undisturbed"], {"JAXRECALL_CACHE": ""}).returncode == 0
+        done = told(home, [*SWEEP, "out", *workers], {"JAXRECALL_CACHE": "", name: value})
+        if expected == "refused" and not (workers and name == "JAX_ENABLE_X64"):  # workers are told whether it is on
             refused_in_a_line(done, name.encode())
-            assert not out.exists()
+            assert not [*out.rglob("*.parquet")]
+            assert workers or not out.exists()
             one.refused()
             return
         assert done.returncode == 0, done.stderr[-1500:]
-        rows, whole = (load(folder).drop(columns="seconds") for folder in (out, home / "tiny"))
-        if expected == "same":
+        rows, whole = (load(folder).drop(columns="seconds") for folder in (out, undisturbed))
+        if expected != "close":
             compare(one, rows, whole)
         else:
             pd.testing.assert_frame_equal(rows, whole, rtol=1e-4)

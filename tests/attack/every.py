@@ -12,7 +12,7 @@ ATTACKS = (
     Attack("kills", "kill-search-workers", "the same with two workers", "attack.kills:search_workers", 5, 100),
     Attack("kills", "kill-training", "120 steps of training with two workers, killed and resumed", "attack.kills:training", 6, 100),
     Attack("kills", "permissions", "no permission at any level, all commands, resumed", "attack.permissions:every_level", 5, 450),
-    Attack("environment", "jax-settings", "settings of JAX and XLA by variables", "attack.environment:settings", 8, 48),
+    Attack("environment", "jax-settings", "settings of JAX and XLA by variables", "attack.environment:settings", 8, 50),
     Attack("environment", "locales", "all commands in other locales", "attack.environment:locales", 3, 36),
     Attack("environment", "encodings", "encodings of grid files", "attack.environment:encodings", 1, 8),
     Attack("environment", "limits", "limits of the process, commands then resumed", "attack.environment:limits", 6, 63),

@@ -85,7 +85,7 @@ def limits(monkeypatch, tmp_path):
 def test_the_least_limit_of_its_cgroups_counts(limits, name):
     files, memory, cores = TREES[name]
     limits(files)
-    assert (machine.memory().amount, machine.processors().amount) == (memory, cores)
+    assert (machine.memory()[0], machine.processors()[0]) == (memory, cores)
     assert machine.memory_limit() == int(0.8 * memory)
     assert machine.cores() == max(1, round(cores))
 
@@ -103,7 +103,7 @@ def test_what_slurm_was_asked_for_counts(limits, monkeypatch, given, memory, cor
     for name, value in given.items():
         monkeypatch.setenv(name, value)
     limits({})
-    assert (machine.memory().amount, machine.processors().amount) == (memory, cores)
+    assert (machine.memory()[0], machine.processors()[0]) == (memory, cores)
 
 
 def test_the_address_space_counts(limits, monkeypatch):

@@ -10,9 +10,7 @@ if __name__ == "__main__":  # before the imports below, which take long
 import argparse
 from collections.abc import Sequence
 
-from ...cli.command import Parser, called, command
-from ...cli.process import OK
-from ...errors import printable
+from ...cli.command import Parser, answer, called, command
 from ...sweep.files import is_folder, local_path
 from ...sweep.running.progress import PLAIN_EVERY_SECONDS, now_and_then
 from ...sweep.store.age import older, seen
@@ -79,10 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         by=args.by,
         law=args.law,
     )
-    print(*(printable(f"note: {remark}") for remark in remarks), *map(printable, str(found).split("\n")), "", sep="\n")
+    answer(*(f"note: {remark}" for remark in remarks), *str(found).split("\n"), "")
     rows = seen([frame]) if is_folder(paths[0]) else {"rows": len(frame)}
-    for path, n_rows in write(found, out, args.latex, rows).items():
-        print(f"{path.stem + ':':<13}{path} ({n_rows} rows)")
-    for line in older(paths[0], rows) if len(paths) == 1 else ():
-        print(printable(f"note: {line}"))
-    return OK
+    answer(*(f"{path.stem + ':':<13}{path} ({n_rows} rows)" for path, n_rows in write(found, out, args.latex, rows).items()))
+    return answer(*(f"note: {line}" for line in (older(paths[0], rows) if len(paths) == 1 else ())))

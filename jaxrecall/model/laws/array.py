@@ -35,7 +35,6 @@ import json
 import math
 import os
 import re
-import stat
 import sys
 import warnings
 import zipfile
@@ -270,7 +269,7 @@ def shard(path: Path, name: str) -> Path:
 def _reading(path: Path) -> Iterator[None]:
     """Turns whatever goes wrong with a file into a ValueError that says what is allowed."""
     try:
-        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would wait forever, a device may have no end
+        if path.exists() and not path.is_file():  # a pipe would wait forever, a device may have no end
             raise ValueError("not a regular file")
         yield
     except FileNotFoundError:
@@ -319,9 +318,8 @@ def _numpy(path: Path, name: str) -> np.ndarray:
     except ValueError as error:  # no array, one of objects, or one that ends too early
         if "; allowed: " in str(error):
             raise
-        why = (
-            "but another format or objects" if re.search("bject|pickle", str(error)) else in_one_line(error)
-        )  # numpy advises to run what those say
+        odd = re.search("bject|pickle", str(error))  # numpy advises to run what those say
+        why = "but another format or objects" if odd else in_one_line(error)
         raise ValueError(f"a file that holds no array of numbers ({why}); allowed: what {writer} writes") from None
 
 

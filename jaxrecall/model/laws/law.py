@@ -15,9 +15,7 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from functools import lru_cache
 from importlib import import_module
@@ -129,19 +127,6 @@ of those that a notebook defines again, or a function makes.
 """
 
 
-_importing: ContextVar[bool] = ContextVar("importing", default=True)
-
-
-@contextmanager
-def without_imports() -> Iterator[None]:
-    """Inside it a text finds laws of modules that are imported already, and imports none: the text may be a stranger's."""
-    token = _importing.set(False)
-    try:
-        yield
-    finally:
-        _importing.reset(token)
-
-
 def register(law: AnyLaw, name: str | None = None) -> AnyLaw:
     """Adds a short name for a law, by default its own; usable as a decorator.
 
@@ -236,6 +221,12 @@ def _arguments(law: type[Law], text: str) -> dict[str, Any]:
     return given
 
 
+def not_imported(text: Any) -> str:
+    """The module that a text names a law of and that is not imported yet; empty if there is none."""
+    module, colon, _ = str(text).partition("(")[0].strip().partition(":")
+    return module if colon and module not in sys.modules else ""
+
+
 def with_parameters(law: Law, values: Mapping[str, Any]) -> Any:
     """The law with other values of some parameters; raises PointError."""
     return _made(type(law), _values(law) | dict(values))
@@ -267,8 +258,6 @@ def _imported(field: str, path: str, text: str) -> type[Law]:
         return _local[path]
     if not colon or not name:
         raise _error(field, text)
-    if module not in sys.modules and _importing.get() is False:
-        raise _error(field, text, f", whose module {module} is not imported for a table that names it")
     try:
         found: Any = sys.modules.get(module) or import_module(module)
         for part in name.split("."):

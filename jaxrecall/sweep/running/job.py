@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -161,15 +161,13 @@ class Job:
         """What `status` counts by, so that it need not make the grid again: all runs of the
         grid, of every shard, as seeds and the ids of the points that have them; of a search
         those until its next round, and how far it is."""
-        search, by_seeds = self.search, dict[tuple[int, ...], list[str]]()
-        seeds_of: dict[str, Any] = {} if search else {point.point_id: self.grid.seeds for point in self.grid.points}
-        for point_id, seed in sorted(self.runs) if search else ():
-            seeds_of.setdefault(point_id, []).append(seed)
-        for point_id, seeds in seeds_of.items():
-            by_seeds.setdefault(tuple(seeds), []).append(point_id)
-        told = "; the runs to do are those of its next round" * bool(search and search.pending)
-        runs = [[" ".join(map(str, seeds)), " ".join(ids)] for seeds, ids in by_seeds.items()]
-        return {"points": len(self.grid.points), "progress": f"{search}{told}" if search else None, "runs": runs}
+        points, progress = self.grid.points, None
+        runs = [[" ".join(map(str, self.grid.seeds)), " ".join(point.point_id for point in points)]]
+        if self.search:
+            by_point = groupby(sorted(self.runs), lambda run: run.point_id)
+            runs = [[" ".join(str(run.seed) for run in found), point_id] for point_id, found in by_point]
+            progress = f"{self.search}" + "; the runs to do are those of its next round" * bool(self.search.pending)
+        return {"points": len(points), "progress": progress, "runs": runs}
 
     def table(self) -> list[dict[str, Any]] | None:
         """What a search found, one row per cell and theta; None for a sweep."""

@@ -92,12 +92,9 @@ class Engine:
         and on this machine than go into its memory; None: as many as fit a cluster, or
         none but this process.
         """
-        most = max(1, job.plan.n_runs)
-        if self.shares_memory:
-            most = min(most, job.plan.most_workers)
-        if self.name == "ray" and not self.ray_address:
-            return min(self.workers or cores(), most)
-        return self.workers and min(self.workers, most)
+        asked = self.workers or (cores() if self.name == "ray" and not self.ray_address else None)
+        room = job.plan.most_workers if self.shares_memory else MAX_WORKERS
+        return asked and max(1, min(asked, job.plan.n_runs, room))
 
     @property
     def shares_memory(self) -> bool:
@@ -106,11 +103,10 @@ class Engine:
 
     def share(self, job: Job) -> None:
         """Divides memory and cores between the workers; the job has a remark if fewer start than were asked for."""
-        if not self.shares_memory:
-            return
-        size, asked = self.size(job) or 1, min(self.workers or 1, job.plan.n_runs)
-        job.plan = replace(job.plan, workers=size)
-        if size < asked:
+        size = self.size(job) or 1
+        if self.shares_memory:
+            job.plan = replace(job.plan, workers=size)
+        if size < min(self.workers or 1, job.plan.n_runs):
             room = f"the memory limit of {job.plan.limit / 2**20:.0f} MiB has room for a run in no more"
             job.remarks.append(f"--workers: got {self.workers}; {size} start, as {room} (limits.max_bytes raises it)")
 
@@ -180,7 +176,7 @@ def start_jax() -> None:
     """Starts JAX in this process; raises UsageError where its settings let no run succeed."""
     try:
         from ...simulator.program import start
-    except ValueError as error:  # of a variable that JAX reads when it is imported
+    except (ImportError, ValueError) as error:  # of too little memory, or of a variable that JAX reads
         raise UsageError(f"JAX cannot be imported: {in_one_line(error)}") from error
     start()
 

@@ -79,13 +79,12 @@ class Workers(ABC):
     @abstractmethod
     def close(self) -> None: ...
 
-    def replace(self, worker: int, reason: str, again: bool = True) -> None:
-        """Ends it, and starts another in its place unless too many there never became
-        ready, or not `again`."""
+    def replace(self, worker: int, reason: str) -> None:
+        """Ends it, and starts another in its place unless too many there never became ready."""
         self.end(worker)
         self.idle.discard(worker)
         self.reason = reason
-        self.failed_starts[worker] = self.failed_starts[worker] + 1 if again else MAX_FAILED_STARTS + 1
+        self.failed_starts[worker] += 1
         if self.failed_starts[worker] <= MAX_FAILED_STARTS:
             self.start(worker)
 
@@ -227,11 +226,12 @@ class Scheduler:
         add_times(self.measured, measured)
         self.compile_seconds |= compile_seconds
 
-    def refused(self, worker: int, line: str) -> None:
+    def refused(self, worker: int, failure: Failure) -> None:
         """The worker cannot run anything, nor could another in its place; raises UsageError where none has."""
-        self.workers.replace(worker, line, again=False)
+        self.workers.failed_starts[worker] = MAX_FAILED_STARTS
+        self.lost(worker, failure)
         if self.workers.gone and not self.recorder.outcome.runs:
-            raise UsageError(line)
+            raise UsageError(failure.line)
 
     def lost(self, worker: int, failure: Failure) -> None:
         """The worker has died or reported an exception, after which a device may refuse

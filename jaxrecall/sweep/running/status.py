@@ -35,24 +35,21 @@ def survey(*folders: str | Path) -> dict[str, Any]:
     Raises StoreError if one of them is not a results folder.
     """
     stores = [_results(folder) for folder in folders]
-    manifest, plan, remark = _manifest(stores[0])
+    manifest, plan = _manifest(stores[0])
     if any(_manifest(store)[0].get("grid") != manifest.get("grid") for store in stores[1:]):
-        remark = f"the folders hold different grids; the runs to do are counted for the grid of {stores[0].folder}"
+        plan["remark"] = f"the folders hold different grids; the runs to do are counted for the grid of {stores[0].folder}"
     found, unreadable, stale = _rows(stores)
     version = _version(manifest, found)
-    mine = found.pop(version, {})
-    done = [row for run, row in mine.items() if plan is None or run.seed in plan["runs"].get(run.point_id, ())]
-    n_runs = sum(map(len, plan["runs"].values())) if plan else None
-    todo = n_runs - len(done) if n_runs is not None else None
-    name = plan["name"] if plan else None
+    mine, name, runs = found.pop(version, {}), plan["grid"], plan["runs"]
+    done = [row for run, row in mine.items() if runs is None or run.seed in runs.get(run.point_id, ())]
+    n_runs = None if runs is None else sum(map(len, runs.values()))
+    todo = None if n_runs is None else n_runs - len(done)
     failures, no_record = _failures(stores, mine.keys())
     for failure in failures:
         failure["repeat"] = _resuming(failure["repeat"], Path(failure["path"]).parents[1], name)["command"]
     return {
         "folder": ", ".join(str(store.folder) for store in stores),
-        "grid": name,
-        "remark": remark or (plan and plan["progress"]),
-        "points": plan and plan["points"],
+        **plan,
         "runs": n_runs,
         "done": len(done),
         "todo": todo,
@@ -100,9 +97,9 @@ def _version(manifest: Mapping[str, Any], found: LastValues) -> Version:
     does not say those of most rows. The version of a simulator of one's own is that of the last call.
     """
     usual = max(found, key=lambda version: len(found[version]), default=(CODE_VERSION, "highest"))
-    version, precision = manifest.get("code_version"), manifest.get("precision")
-    own = isinstance(grid := manifest.get("grid"), dict) and "simulator" in grid
+    grid, version, precision = map(manifest.get, ("grid", "code_version", "precision"))
     theirs = version if isinstance(version, int) else usual[0]
+    own = isinstance(grid, dict) and "simulator" in grid
     return theirs if own else CODE_VERSION, precision if isinstance(precision, str) else usual[1]
 
 
@@ -125,25 +122,25 @@ def _rows(stores: Sequence[Store]) -> tuple[LastValues, Unreadable, list[str]]:
     return found, unreadable, stale
 
 
-def _manifest(store: Store) -> tuple[dict[str, Any], dict[str, Any] | None, str | None]:
-    """The manifest, its plan with the seeds by point, and what is wrong with them."""
+def _manifest(store: Store) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The manifest, and what it says of its plan: the name of the grid, a remark, the number of points, and their seeds."""
+    unknown: dict[str, Any] = dict.fromkeys(("grid", "remark", "points", "runs"))
     try:
         manifest = store.read_manifest()
-    except StoreError as error:
-        return {}, None, str(error)
-    if manifest is None:
-        return {}, None, f"{store.manifest}: is missing, so the runs to do are unknown"
-    try:
+        if manifest is None:
+            return {}, unknown | {"remark": f"{store.manifest}: is missing, so the runs to do are unknown"}
         name, plan = str(manifest["grid"]["name"]), manifest.get("plan")
         if plan is None:
             again = "the command of the sweep with --dry-run counts them, and without it also records them"
-            return manifest, None, f"{store.manifest}: does not list the runs of {name}, as it is of an earlier version; {again}"
+            why = f"{store.manifest}: does not list the runs of {name}, as it is of an earlier version; {again}"
+            return manifest, unknown | {"remark": why}
         listed = [({*map(int, seeds.split())}, points.split()) for seeds, points in plan["runs"]]
-        runs = {point: seeds for seeds, points in listed for point in points}
-        progress = None if plan["progress"] is None else str(plan["progress"])
-        return manifest, {"name": name, "points": int(plan["points"]), "progress": progress, "runs": runs}, None
+        runs, told = {point: seeds for seeds, points in listed for point in points}, plan["progress"]
+        return manifest, {"grid": name, "remark": told and str(told), "points": int(plan["points"]), "runs": runs}
+    except StoreError as error:
+        return {}, unknown | {"remark": str(error)}
     except (TypeError, KeyError, AttributeError, ValueError, OverflowError):
-        return {}, None, f"{store.manifest}: is not the manifest of a sweep"
+        return {}, unknown | {"remark": f"{store.manifest}: is not the manifest of a sweep"}
 
 
 def _failures(stores: Sequence[Store], done: Container[RunId]) -> tuple[list[dict[str, Any]], list[tuple[Path, str]]]:

@@ -109,11 +109,8 @@ def main(connection: Connection) -> None:
         send("ready")
         while True:
             worker.run(*pickle.loads(chunks.get()))
-    except UsageError as error:
-        send("refused", str(error))
-        os._exit(1)
     except Exception as error:
-        send("lost", Failure.of(error))
+        send("refused" if isinstance(error, UsageError) else "lost", Failure.of(error))
         os._exit(1)
 
 

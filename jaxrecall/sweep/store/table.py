@@ -94,7 +94,9 @@ def _usable(facts: dict[str, Any], names: list[str]) -> dict[str, Any]:
         **dict.fromkeys(("axes", "kept", "dropped", "xla_flags"), texts),
         "fixed": lambda value: isinstance(value, dict),
         "fields": lambda value: texts(value) and {*value} <= {*names},
-        **dict.fromkeys(("searched", "simulator", "accuracy", "created"), lambda value: isinstance(value, str)),
+        "accuracy": lambda value: value in names or (isinstance(value, str) and facts.get("simulator") is not None),
+        "searched": lambda value: value in ("", *names),
+        **dict.fromkeys(("simulator", "created"), lambda value: isinstance(value, str)),
     }
     wrong = [name for name, check in checks.items() if facts.get(name) is not None and not check(facts[name])]
     found = {name: value for name, value in facts.items() if name not in wrong}
@@ -181,8 +183,7 @@ def read_file(path: Path) -> pa.Table:
     if path.suffix != ".parquet" or not path.is_file():
         raise ValueError("not a .parquet file")
     with open(path, "rb") as bytes_, pq.ParquetFile(bytes_, page_checksum_verification=True) as file:  # a path need not be UTF-8
-        present = file.schema_arrow.names
-        facts = about(file.schema_arrow)
+        present, facts = file.schema_arrow.names, about(file.schema_arrow)
         own = facts.get("simulator") is not None
         needed, measured = ([*NEEDED, "step", "steps"], [str(facts.get("accuracy"))]) if own else ([*NEEDED, *OURS], MEASURED)
         if missing := [name for name in (*needed, *measured) if name not in present]:
