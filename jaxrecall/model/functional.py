@@ -114,7 +114,7 @@ def three_step(realization: Realization, point: Point, rates: Rates | None = Non
         >>> point = Point(V=64, N=1024, d=32, L=8)
         >>> V1, w, V2 = three_step(realize(point, seed=0), point)
         >>> key = jax.random.key(0)
-        >>> jax.jit(lambda kappa: three_step(draws(point, key), point, rates(point, kappa=kappa)))(50.0)
+        >>> jax.vmap(lambda kappa: three_step(draws(point, key), point, rates(point, kappa=kappa)).V2)(jnp.array([20.0, 50.0]))
     """
     expect_both(realization, point)
     rates = Rates(point.eta, point.gamma, point.gamma2) if rates is None else rates

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.core import Tracer
+from jax.core import Tracer, eval_context
 from jaxtyping import Float, Int
 
 from ...errors import PointError, Problem, expect, shown
@@ -85,7 +85,7 @@ def realize(point: Point, seed: int) -> Realization:
     """
     expect("point", point, Point, "a jaxrecall.Point", PointError)
     streams = run_keys([Run(point, checked_seed(seed))])[0][0]
-    with jax.ensure_compile_time_eval():  # numbers also where another function is being traced
+    with eval_context():  # numbers also where another function is being traced, and the same ones
         return Realization(*(None if array is None else np.array(array) for array in _drawn(point, streams)))  # type: ignore[arg-type]
 
 
