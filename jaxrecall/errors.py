@@ -175,6 +175,8 @@ def in_one_line(error: BaseException, most: int = 200) -> str:
 
 def where_to_run(module: str, error: BaseException) -> str:
     """How to have a module found, after an exception that came of importing it; nothing if it was found."""
+    if module.endswith(".py"):
+        return f"; a module is named without .py: {module.removesuffix('.py')}"
     missing = isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}.")
     return f"; run in the folder that holds {module.replace('.', '/')}.py, or put it on PYTHONPATH" if missing else ""
 
