@@ -14,7 +14,7 @@ from ..model import keys
 from ..model.point import BLOCK
 from . import pool_draws
 from .forward import Attended, NoiseAttention, Scores, attend, attend_to_counts, attention_scores, features, shares_of
-from .loops import gather, repeat, token_counts, unless_zero, whole
+from .loops import gather, repeat, scatter_add, token_counts, unless_zero, whole
 from .shape import LABELS
 from .world import Trained, World, batch_of_step, centred, f32, i32, in_value, values
 
@@ -36,6 +36,8 @@ def reader(world: World, scores: Scores, unread: Array) -> Reader:
     """
     if world.shape.pool:
         return _with_pool(world, scores, unread)
+    if world.shape.memory:
+        return _of_tokens(world)
 
     def informative(which: Array, blocks: keys.Blocks) -> Array:
         return world.tokens(blocks, 0)
@@ -78,6 +80,20 @@ def _with_pool(world: World, scores: Scores, unread: Array) -> Reader:
     return Reader(informative, attended)
 
 
+def _of_tokens(world: World) -> Reader:
+    """A sequence is its informative token."""
+    trained_on = pool_draws.token_reader(world, batch_of_step(world, 2))
+
+    def informative(which: Array, blocks: keys.Blocks) -> Array:
+        return lax.cond(which == TRAIN, lambda: trained_on(blocks), lambda: world.tokens(blocks, 0))
+
+    def attended(which: Array, blocks: keys.Blocks) -> tuple[Array, Attended]:
+        x = informative(which, blocks)
+        return x, Attended(gather(values(world), x), jnp.ones(len(x), f32), jnp.ones(len(x), bool))
+
+    return Reader(informative, attended)
+
+
 MEMORY, STEP1 = 2, 3
 """Sets of items that are recalled: test and train sequences,
 every token through V2, and through V1 without the trigger.
@@ -105,6 +121,7 @@ class Sums(NamedTuple):
     compared: Comparison  # (3,) or (5,) each: int32, int32, float32
     top1: Array  # int32
     mass: Array  # float32
+    by_rank: Array  # (V,) int32: correct items of the most frequent token, the next and so on; (0,) where tokens are uniform
 
 
 def measure(world: World, trained: Trained) -> dict[str, Array]:
@@ -112,10 +129,10 @@ def measure(world: World, trained: Trained) -> dict[str, Array]:
 
     A number under the name of a column goes to the row as it is. Where attention is
     locked, a sequence is recalled as its informative token is: tokens are then counted
-    as often as sequences hold them, and no sequence is read.
+    as often as sequences hold them, and no sequence is read. So it is at L = 1.
     """
     run = world.run
-    by_token = jnp.bool_(False) if trained.locked is None else trained.locked
+    by_token = jnp.bool_(world.shape.memory) if trained.locked is None else trained.locked
     sums = over_sets(world, trained, by_token)
 
     def over_sequences(part: Array) -> Array:
@@ -131,9 +148,10 @@ def measure(world: World, trained: Trained) -> dict[str, Array]:
         "n_top1": jnp.where(by_token, run.n_test, sums.top1[TEST]),
         "mass": jnp.where(by_token, run.n_test.astype(f32), sums.mass[TEST]),
         "margin": margin[0],
-        "n_memory": sums.compared.correct[MEMORY, 0],
+        "recalled": sums.compared.correct[MEMORY, 0],
         "n_step1": sums.compared.correct[STEP1, 0],
         "n_by_frequency": sums.compared.correct[MEMORY, 3:],
+        "recalled_top": recalled_top(sums.by_rank[MEMORY], run.V),
         **of_scores(world, trained.w),
         "finite": finite,
         "draw_check": draw_check(world),
@@ -154,11 +172,24 @@ def over_sets(world: World, trained: Trained, by_token: Array) -> Sums:
         which, key, n = of
         return token_counts(world, key, n, lambda blocks: read.informative(which, blocks))
 
-    groups = [run.token_laws.groups] if run.token_laws else []
+    groups = [rare_and_frequent(run.token_laws.ranks, run.V)] if run.token_laws else []
     often = jnp.concatenate([jnp.ones((1, world.shape.V), i32), lax.map(times, (jnp.arange(2), batches, counted)), *groups])
-    sets = jnp.arange(4), batches[jnp.array([0, 1, 0, 0])], jnp.concatenate([n - counted, jnp.stack([run.V, run.V])])
+    n_step1 = run.V if world.shape.start == "three_step" else i32(0)
+    sets = jnp.arange(4), batches[jnp.array([0, 1, 0, 0])], jnp.concatenate([n - counted, jnp.stack([run.V, n_step1])])
     # mapped rather than written out for each set: it compiles once
     return lax.map(lambda of: recall(world, read, maps, often, *of), sets)
+
+
+def rare_and_frequent(ranks: Array, V: Array) -> Array:
+    """(2, V) int32: 1 for informative tokens of the rarer half, and of the most frequent tenth."""
+    return jnp.stack([ranks >= V - V // 2, ranks < (V + 9) // 10]).astype(i32)
+
+
+def recalled_top(by_rank: Array, V: Array) -> Array:
+    """The largest k such that 90 % of the k most frequent tokens are recalled."""
+    k = 1 + jnp.arange(len(by_rank), dtype=i32)
+    enough = (10 * jnp.cumsum(by_rank, dtype=i32) >= 9 * k) & (k <= V)
+    return jnp.max(jnp.where(enough, k, 0), initial=0)
 
 
 def of_scores(world: World, w: Array) -> dict[str, Array]:
@@ -210,11 +241,13 @@ def recall(world: World, read: Reader, maps: Array, often: Array, which: Array, 
             ),
             jnp.sum((real & is_top).astype(i32), dtype=i32),
             jnp.sum(jnp.where(real, mass, f32(0))),
+            scatter_add(zero.by_rank, gather(ranks, v), (real & compared.correct).astype(i32)) if ranks is not None else zero.by_rank,
         )
         return jax.tree.map(jnp.add, sums, new)
 
-    none = jnp.zeros(len(often), i32)
-    zero = Sums(Comparison(none, none, none.astype(f32)), i32(0), f32(0))
+    none, ranks = jnp.zeros(len(often), i32), world.run.token_laws and world.run.token_laws.ranks
+    by_rank = jnp.zeros(0 if ranks is None else world.shape.V, i32)
+    zero = Sums(Comparison(none, none, none.astype(f32)), i32(0), f32(0), by_rank)
     return repeat(world, 0, whole(n, BLOCK), block, zero)
 
 

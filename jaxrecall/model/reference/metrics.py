@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...errors import PointError, expect
-from ..columns import COLUMNS
-from ..laws.tokens import Uniform, rare_and_frequent
+from ..columns import ATTENTION_COLUMNS, COLUMNS
+from ..laws.tokens import Uniform, rare_and_frequent, ranks
 from ..point import Point
 from .descent import Descended
 from .realization import Realization, expect_both
@@ -46,6 +46,7 @@ def measure(realization: Realization, point: Point, learned: ThreeStep | Descend
     found = over_sequences(r, point, w, answers) | over_vocabulary(r, point, answers) | of_scores(r, w) | traced
     found["step1_memory_accuracy"] = None if step1 is None else float((step1.argmax(1) == r.perm).mean())
     found["train_accuracy"] = float((train_labels == labels).mean())
+    found |= dict.fromkeys(ATTENTION_COLUMNS) if point.L == 1 else {}
     return {name: found[name] for name in COLUMNS if name in found}
 
 
@@ -76,13 +77,17 @@ def over_vocabulary(r: Realization, point: Point, answers: np.ndarray) -> dict[s
     """The fractions of the vocabulary that are recalled with attention exactly on the token."""
     exact = r.Z_in + point.trigger_in_value * r.z_trig
     recalled = (features(r, point, exact)[0] @ answers.T).argmax(1) == r.perm
-    by_frequency = [None] * 2
+    by_frequency, top = [None] * 2, None
     if (law := point.token_laws[0]) != Uniform():
         by_frequency = [float(recalled[group].mean()) for group in rare_and_frequent(law, point.V)]
+        enough = 10 * recalled[ranks(law, point.V).argsort()].cumsum() >= 9 * np.arange(1, point.V + 1)
+        top = int(np.flatnonzero(enough).max(initial=-1)) + 1
     return {
         "memory_accuracy": float(recalled.mean()),
         "rare_memory_accuracy": by_frequency[0],
         "frequent_memory_accuracy": by_frequency[1],
+        "recalled": int(recalled.sum()),
+        "recalled_top": top,
     }
 
 
