@@ -137,12 +137,12 @@ def _picture(job: Job, events: Events | None) -> None:
     path = job.store.folder / "accuracy.png"
     rows = job.table()
     axes = [name for name in job.grid.axes if name in mine and not (is_parameter(name) and mine[name].isna().all())]  # some have no run yet
-    remark = curves.draw_sweep(mine, axes, job.grid.name, path, rows, job.grid.searched)
+    remark = curves.draw_sweep(mine, axes, job.grid.name, path, rows, job.grid.searched, job.search and job.search.search.of)
     if events:
         events.emit("picture", path=str(path), rows=len(mine))
         return
     if rows:
-        heading = f"{rows[0]['axis']} at which the mean accuracy over seeds crosses theta, and its 95 % interval"
+        heading = f"{rows[0]['axis']} at which the mean {job.grid.crosses} over seeds crosses theta, and its 95 % interval"
         number, table = _short, pd.DataFrame(rows).drop(columns=["axis", "N_star", "warning"]).apply(cut)
     else:
         x, line, panels = curves.places(axes)

@@ -25,7 +25,7 @@ from .critical import NO_TRACES, crossings
 from .grammar import Chart, Layer, Line, Panel, Rule, arranged, averaged, scale_of, with_reference
 from .paper import line, look
 from .study import Roles, Study, swept
-from .style import ACCURACY, NotDrawn, Picture, settings, told
+from .style import ACCURACY, NotDrawn, Picture, accuracy_label, settings, told
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 LONGEST_LAW = 30
@@ -89,7 +89,13 @@ def places(axes: Sequence[str], searched: str = "") -> tuple[str, str | None, li
 
 
 def draw_sweep(
-    frame: Table, axes: Sequence[str], title: str, path: Path, thresholds: Sequence[Mapping[str, Any]] | None = None, searched: str = ""
+    frame: Table,
+    axes: Sequence[str],
+    title: str,
+    path: Path,
+    thresholds: Sequence[Mapping[str, Any]] | None = None,
+    searched: str = "",
+    of: str | None = None,
 ) -> str | None:
     """Draws the rows of a sweep along its axes, as PNG at
     `path`. Returns a remark where something is not drawn.
@@ -103,8 +109,9 @@ def draw_sweep(
         thresholds: what a search found, if the sweep is one: its axes, theta, axis,
             critical, lo and hi.
         searched: the field that it varies.
+        of: the column of fractions that is drawn; the accuracy if None.
     """
-    y = frame.attrs.get("accuracy", "accuracy")
+    y = of or frame.attrs.get("accuracy", "accuracy")
     if thresholds:
         frame = with_names(frame, searched)
         axes = told_apart(frame, [axis for axis in axes if axis != searched], frame.attrs.get("names", {}).get("told", ()))
@@ -114,7 +121,7 @@ def draw_sweep(
     x, lines, panels = places(axes, searched)
     levels = averaged(frame, [*panels, *([lines] if lines else []), x], y)
     by, panels = arranged(levels, lines, panels)
-    shown = chart(levels, x, by, panels, y, thresholds=pd.DataFrame(thresholds) if thresholds else None)
+    shown = chart(levels, x, by, panels, y, accuracy_label(of), thresholds=pd.DataFrame(thresholds) if thresholds else None)
     fixed = {name: value for name, value in _fixed(frame).items() if name not in (*axes, x)}
     upto = "up to " if thresholds else ""  # a search runs other seeds at other levels
     band = f"mean over {upto}{drawn['seed'].nunique()} seeds, band = one standard deviation"

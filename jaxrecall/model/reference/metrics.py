@@ -10,7 +10,7 @@ import numpy as np
 
 from ...errors import PointError, expect
 from ..columns import ATTENTION_COLUMNS, COLUMNS
-from ..laws.tokens import Uniform, rare_and_frequent, ranks
+from ..laws.tokens import Uniform, ranks, rare_and_frequent
 from ..point import Point
 from .descent import Descended
 from .realization import Realization, expect_both
