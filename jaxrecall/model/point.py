@@ -103,7 +103,7 @@ class Data:
             most = f": up to {(2**31 - 1) // point.V}, so that V pool is below 2^31"
             yield _clash(point, "pool", "V", most, "V * pool < 2**31")
         if point.N > MAX_STREAMED and not (point.pool or point.is_memory):
-            yield _clash(point, "N", "L pool", f": up to {MAX_STREAMED}, for its samples are read one by one", f"N <= {MAX_STREAMED}")
+            yield _clash(point, "N", " ".join(unknown_fields(point, OF_MEMORY)), f": up to {MAX_STREAMED}", f"N <= {MAX_STREAMED}")
         uneven = [name for name in ("tokens", "noise_tokens") if getattr(point, name) != "uniform"]
         for name in EXTRAS if uneven else ():
             if getattr(point, name):

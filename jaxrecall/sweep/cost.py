@@ -94,7 +94,9 @@ def work(point: Any, runs: int = 1, grouped: bool | None = None) -> Work:
     grouped = point.trains_on and (expected_grouped(point) if grouped is None else grouped)
     further = _further_work(point, n_rows, grouped) if point.trains_on else ()
     if point.pool is None:
-        return Work(1, samples, samples * point.L, evaluated, evaluated * point.L, labels, 0, *further).times(runs)
+        gaussian = point.V if point.in_the_limit else 0
+        samples = 0 if gaussian else samples
+        return Work(1, samples, samples * point.L, evaluated, evaluated * point.L, labels, gaussian, *further).times(runs)
     batches, limit = 3 if point.fresh_batches else 1, point.in_the_limit
     drawn = {  # words one by one, or counts in their limit
         "samples": (batches * samples, batches * point.V * point.pool),
@@ -114,6 +116,8 @@ def expected_grouped(point: Point) -> bool:
     """Whether the further steps of a point are expected to read tokens with weights: by
     theory the trigger is ahead of the range of the tokens' scores, by enough, and
     embeddings that are trained move neither."""
+    if point.is_memory:
+        return True
     if not may_group_steps(point) or TRAINS[point.trains or ""] or point.start == "zero" or point.V > (point.batch or point.N):
         return False
     from ..theory import Model, score_noise
@@ -129,7 +133,7 @@ def expected_grouped(point: Point) -> bool:
 def _further_work(point: Point, n_rows: int, grouped: bool) -> tuple[int, int, int, int, int]:
     """The fields of Work from `stepped` on, of a run that trains on."""
     if grouped:
-        drawn = point.batch or (point.N if point.fresh_batches else 0)
+        drawn = point.batch or (point.N if point.fresh_batches and not point.in_the_limit else 0)
         return 0, 0, 2 * point.further_steps * _whole(drawn, BLOCK), n_rows, point.further_steps
     if point.pool:
         return point.further_steps, 0, 0, n_rows, 0
@@ -173,6 +177,8 @@ def _recipe(shape: Shape, work: Work) -> Amounts:
     if shape.pool:
         draws = Amounts(normals=work.gaussian, words=2 * samples + tokens, scatters=samples + tokens)
         return draws + _pairs(shape, work, 3) + (_softmax(shape, runs * V * shape.pool, 4) if exact else _error_bounds(shape, work))
+    if shape.form == "memory":
+        return Amounts(normals=work.gaussian, words=3 * tokens, scatters=3 * tokens) + _softmax(shape, runs * V, 1)
     if shape.form == "counts":
         tables = Amounts(lookups=runs * V**2, flops=runs * 8 * V * d * (V + d))
         read = Amounts(words=5 * tokens, lookups=3 * tokens, scatters=3 * tokens, exponentials=2 * tokens)
