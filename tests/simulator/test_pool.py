@@ -17,6 +17,7 @@ from jaxrecall import Point, load, realize, simulate, three_step
 from jaxrecall.analysis.fit import fit
 from jaxrecall.errors import PointError
 from jaxrecall.model import point as law
+from jaxrecall.model.laws.tokens import shares
 from jaxrecall.model.point import Run
 from jaxrecall.model.reference.extras import diagnose
 from jaxrecall.model.reference.realization import redraws
@@ -39,6 +40,9 @@ SWITCHES = [
     {"kappa": 1e5, "N": 3000},
     {"N": 60, "L": 2},
     {"N": 20000, "V": 5},
+    {"tokens": "zipf(s=1.2)"},
+    {"tokens": "zipf", "noise_tokens": "uniform", "fresh_batches": True, "trigger_in_value": False, "L": 3},
+    {"noise_tokens": "zipf(s=2)", "N": 3000},
 ]
 
 
@@ -187,6 +191,30 @@ def test_counts_of_the_limit_have_the_moments_of_the_multinomial(monkeypatch):
     binomial = np.stack([8 + 0 * p, 8 * (1 - p), (1 - p) * (1 - 2 * p) / 8**0.5, (1 - p) ** (8 / p)], axis=1)
     assert (abs(exact - binomial) <= 0.02 * binomial + [0, 0, 0.02, 1e-4]).all(), exact
     assert (abs(gaussian - binomial) <= 0.02 * binomial + [0, 0, 0.02, 1e-3]).all(), gaussian
+
+
+@pytest.mark.parametrize("N", [8 * 40 * 64 * 52, 10**12])
+def test_counts_of_tokens_that_are_not_equally_frequent(N):
+    """Pairs, and tokens of the pool, of which each tenth has the squared deviation of the multinomial; means from 0.6 on are among them."""
+    point = Point(V=40, N=N, d=4, L=8 * 40 * 8, pool=1024, tokens="zipf(s=2)", noise_tokens="zipf(s=1.5)")
+    assert point.in_the_limit == ("samples", "noise", "test")[: 2 + (point.n_test * (point.L - 1) > 2**20)]
+    p, q = (shares(of, 40) for of in point.token_laws)
+    pairs_of, tokens = [], []
+    for seed in range(4):
+        world = drawn(point, seed, Shape.sized(point, 48, 16, 0))
+        tokens.append(np.asarray(jax.jit(pool_draws.noise_counts)(world, world.run.batches[0]), np.float64))
+        E = np.asarray(jax.jit(pool_draws.deviations)(world, world.run.batches[0]), np.float64)
+        pairs_of.append((E[:40] + 1 / (40 * 1024)) * N)
+        assert not E[40:].any()
+        assert not tokens[-1][:, 40:].any()
+    np.testing.assert_allclose([each.sum() for each in pairs_of], N, rtol=1e-5)
+    np.testing.assert_allclose([each.sum(1) for each in tokens], point.L - 1, rtol=1e-5)
+    for counts, mean in ((np.stack(pairs_of), N * p[:, None] / 1024), (np.concatenate(tokens)[:, :40].T[None], (point.L - 1) * q[:, None])):
+        share = mean / (N if counts.shape[2] == 1024 else point.L - 1)
+        each = ((counts - mean) ** 2 / (mean * (1 - share))).mean((0, 2))
+        off = (each - 1) / np.sqrt((2 + 1 / mean[:, 0]) / (counts.size / 40))
+        assert abs(off).max() < 4, off
+        assert abs(off[-4:].sum() / 2) < 3.5, off  # the rarest tenth by itself
 
 
 @pytest.mark.parametrize("kappa", [100.0, 3.0])
@@ -365,6 +393,8 @@ def test_a_search_goes_beyond_what_runs_without_a_pool_can(tmp_path, capsys):
 # --- the law without a pool
 
 CONVERGES = [
+    {"V": 64, "N": 4096, "d": 64, "L": 8, "tokens": "zipf(s=0.7)", "kappa": 20.0},
+    {"V": 128, "N": 16384, "d": 64, "L": 64, "tokens": "zipf", "noise_tokens": "uniform"},
     {"V": 64, "N": 2048, "d": 64, "L": 8},
     {"V": 64, "N": 8192, "d": 64, "L": 128},
     {"V": 64, "N": 4096, "d": 64, "L": 32, "kappa": 2.0, "trigger_in_value": False},
