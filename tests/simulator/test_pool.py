@@ -323,7 +323,7 @@ def test_known_ids_and_draws_stay():
         ({"pool": 0}, "pool: got 0; allowed: whole numbers from 1 to 65536"),
         ({"pool": 1.5}, "pool: got 1.5; allowed: whole numbers from 1 to 65536"),
         ({"pool": 65537}, "pool: got 65537; allowed: whole numbers from 1 to 65536"),
-        ({"N": 2**30 + 1}, "N: got 1073741825; allowed: whole numbers from 1 to 1073741824, with a pool to 1000000000000000"),
+        ({"N": 2**30 + 1}, "N: got 1073741825; allowed: whole numbers from 1 to 1073741824, with a pool or at L = 1 to 1000000000000000"),
         ({"L": 65537}, "L: got 65537; allowed: whole numbers from 1 to 65536, with a pool to 1000000000"),
         ({"N": 10**15 + 1, "pool": 4}, "N: got 1000000000000001; allowed: whole numbers from 1 to 1000000000000000"),
         ({"pool": 4, "decoders": True}, "decoders: got true with pool=4; allowed: false with a pool"),
