@@ -185,7 +185,7 @@ def test_a_field_that_is_not_known_is_no_memory(monkeypatch):
     assert Shape.rounded(point).form == "memory"
     assert Shape.rounded(point.replace(trigger_in_value=False)).form in ("counts", "full")
     assert point.replace(N=MAX_STREAMED + 1).in_the_limit == ("samples",)
-    with pytest.raises(PointError, match="^N: got 1073741825 with trigger_in_value=false; allowed: up to 1073741824"):
+    with pytest.raises(PointError, match=r"^N: got 1073741825 with trigger_in_value=false; allowed: up to 1073741824"):
         point.replace(N=MAX_STREAMED + 1, trigger_in_value=False)
 
 
