@@ -2,7 +2,7 @@ SHELL := bash
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: sweep test test-all attack bench accelerators study docs docs-check lint lock clean
+.PHONY: sweep test test-all attack versions bench accelerators study docs docs-check lint lock clean
 
 sweep: .venv/installed  ## set up, run the small shipped grid, end with a table and a picture
 	$(BIN)/python -m jaxrecall.sweep --grid sweeps/quickstart.yaml
@@ -15,6 +15,20 @@ test-all: .venv/installed-dev  ## all tests: also those that take minutes, kill 
 
 attack: .venv/installed-dev  ## try to make the package fail for 30 minutes, save docs/attack.md; ARGS="--hours 3" for the full counts
 	PYTHONPATH=.:tests $(BIN)/python -m attack $(ARGS)
+
+VERSIONS := lowest-3.11 newest-3.12 newest-3.13
+RESOLUTION-lowest := --resolution lowest-direct
+WARNINGS := Deprecation PendingDeprecation Future
+
+versions: $(VERSIONS:%=versions-%)  ## quickstart, fit, report, tests/model and tests/analysis at the lowest and at the newest versions; versions-lowest-3.11 for one
+
+versions-%: .venv-%/resolved  # what other packages deprecate is told, and is no error
+	rm -rf results/$@
+	.venv-$*/bin/python -c "from jaxrecall.cli.command import versions; print('$*:', *map('=='.join, versions().items()))"
+	.venv-$*/bin/python -m jaxrecall.sweep --grid sweeps/quickstart.yaml --out results/$@
+	.venv-$*/bin/python -m jaxrecall.fit results/$@ --theta 0.5
+	.venv-$*/bin/python -m jaxrecall.report results/$@
+	.venv-$*/bin/python -m pytest -q -n 2 --dist loadfile $(WARNINGS:%=-W default::%Warning) tests/model tests/analysis $(ARGS)
 
 bench: .venv/installed-bench  ## set up, run the peers side by side, save results/benchmarks.md; ARGS="--only R1" for parts
 	$(BIN)/python -m benchmarks $(ARGS)
@@ -36,7 +50,7 @@ study: .venv/installed-dev  ## run the shipped studies, two at a time, and draw 
 	$(MAKE) --jobs 2 $(REPORTED:%=results/study/%/report.html) $(DRAWN:%=results/study/%/table.parquet)
 	$(BIN)/python results/figures.py
 
-.PRECIOUS: results/study/%/table.parquet
+.PRECIOUS: results/study/%/table.parquet .venv-%/resolved
 
 results/study/%/table.parquet: sweeps/%.yaml
 	@set -o pipefail; $(BIN)/python -m jaxrecall.sweep --grid $< --out results/study/$* 2>&1 | sed "s/^/$*: /"
@@ -91,5 +105,11 @@ WHEELS-cuda := cuda12
 	.venv-$*/bin/python -m pip install --quiet --editable . "jax[$(WHEELS-$*)]==$$($(BIN)/python -c 'import jax; print(jax.__version__)')"
 	touch $@
 
+.venv-%/resolved: .venv/installed pyproject.toml  # uv finds the Python, or downloads it; dev leaves what is there as it is
+	$(BIN)/uv venv --quiet --clear --python $(lastword $(subst -, ,$*)) .venv-$*
+	$(BIN)/uv pip install --quiet --python .venv-$*/bin/python $(RESOLUTION-$(firstword $(subst -, ,$*))) --editable .
+	$(BIN)/uv pip install --quiet --python .venv-$*/bin/python --editable ".[dev]"
+	touch $@
+
 clean:
-	rm -rf .venv .venv-tpu .venv-cuda
+	rm -rf .venv .venv-*

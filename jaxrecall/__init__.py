@@ -24,11 +24,12 @@ if TYPE_CHECKING:
     from .analysis.fit.latex import latex
     from .errors import Interrupted, RunFailed
     from .model import recall as model
+    from .model.functional import Rates, rates, recipe, soft_accuracy, three_step, train
     from .model.point import Point
     from .model.reference.descent import Descended, descend
     from .model.reference.metrics import measure
     from .model.reference.realization import Realization, draws, realize
-    from .model.reference.steps import ThreeStep, three_step
+    from .model.reference.steps import ThreeStep
     from .sweep.api import run, thresholds
     from .sweep.runners import simulate
     from .sweep.simulators import Simulator
@@ -40,6 +41,7 @@ __all__ = [
     "Descended",
     "Interrupted",
     "Point",
+    "Rates",
     "Realization",
     "RunFailed",
     "Simulator",
@@ -53,12 +55,16 @@ __all__ = [
     "measure",
     "model",
     "plot",
+    "rates",
     "realize",
+    "recipe",
     "run",
     "simulate",
+    "soft_accuracy",
     "theory",
     "three_step",
     "thresholds",
+    "train",
 ]
 
 _MODULES = {"fit": "fit", "model": "model", "plot": "analysis.figures.plot", "theory": "theory"}
@@ -67,6 +73,7 @@ _HOME = {
     "Descended": "model.reference.descent",
     "Interrupted": "errors",
     "Point": "model.point",
+    "Rates": "model.functional",
     "Realization": "model.reference.realization",
     "RunFailed": "errors",
     "Simulator": "sweep.simulators",
@@ -76,11 +83,15 @@ _HOME = {
     "latex": "analysis.fit.latex",
     "load": "sweep.store.load",
     "measure": "model.reference.metrics",
+    "rates": "model.functional",
     "realize": "model.reference.realization",
+    "recipe": "model.functional",
     "run": "sweep.api",
     "simulate": "sweep.runners",
-    "three_step": "model.reference.steps",
+    "soft_accuracy": "model.functional",
+    "three_step": "model.functional",
     "thresholds": "sweep.api",
+    "train": "model.functional",
 }
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from .cli.command import Parser, called, command
 from .cli.process import OK
-from .errors import StoreError
+from .errors import StoreError, printable
 from .sweep.files import Unreadable, holds_results, no_rows, result_files, storage_errors
 from .sweep.store import Store
 from .sweep.store.load import names_in
@@ -89,7 +89,7 @@ def compaction_lock(store: Store) -> Iterator[None]:
 
     with storage_errors(store.staging):
         store.staging.mkdir(exist_ok=True)
-        with open(store.staging / "compact.lock", "w") as file:
+        with open(store.staging / "compact.lock", "wb") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
@@ -125,5 +125,5 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"{result.table}: {result.n_rows} rows, {size:.2f} MB")
     print(f"{result.n_parts} parts merged ({removed}), {result.n_dropped} duplicates dropped")
     for path, why in result.unreadable:
-        print(f"cannot be read, left unchanged: {path} ({why})")
+        print(printable(f"cannot be read, left unchanged: {path} ({why})"))
     return OK

@@ -150,10 +150,20 @@ def refusal(argument: str, got: str, allowed: str, error: type[PointError] | typ
     return PointError([Problem(argument, message)]) if issubclass(error, PointError) else error(f"{argument}: {message}")
 
 
+UNPRINTED = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""Control characters, and those that change the direction of text: a terminal obeys them."""
+
+
+def printable(line: str) -> str:
+    """The line with its control characters as escapes: a file may hold any text, and a terminal obeys it."""
+    return UNPRINTED.sub(lambda found: ascii(found[0])[1:-1], line)
+
+
 def shortened(line: str) -> str:
     """The line with its long words cut, and without its middle
     if it is too long: what is allowed stands at the end.
     """
+    line = "\n".join(map(printable, line.split("\n")))
     line = re.sub(rf"\S{{{MAX_WORD},}}", lambda word: f"{word[0][: MAX_WORD - 100]}...", line)
     return line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 505]} ... {line[-500:]}"
 

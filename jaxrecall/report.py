@@ -19,6 +19,7 @@ from .analysis.report import Report, write
 from .analysis.report.page import by_reason
 from .cli.command import Parser, called, command
 from .cli.process import OK
+from .errors import printable
 from .sweep.running.progress import COUNT_EVERY_SECONDS, now_and_then
 
 SURROGATE_SEEDS = 64
@@ -47,6 +48,8 @@ def parser() -> argparse.ArgumentParser:
     add("--size", metavar="SIZE", help="of each figure: column, text, or inches as in 3.4x2.6 (default: what suits its panels)")
     formats = f"formats of the figures beside the page, of {', '.join(FORMATS)} (default: {' '.join(FORMATS[:2])})"
     add("--format", nargs="+", choices=FORMATS, default=FORMATS[:2], metavar="F", help=formats)
+    trust = "a module, or its .py file, to import: rows name laws of it, and theory is drawn for those (default: nothing is imported)"
+    add("--trust", metavar="MODULE", action="append", default=[], help=trust)
     add("--style", metavar="FILE", help="a style file of matplotlib (.mplstyle), or the name of one of its styles")
     return p
 
@@ -58,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
     on_progress = now_and_then(COUNT_EVERY_SECONDS, lambda what, done, of: f"{what}: {done} of {of} done")
     report = write(args, f"python -m jaxrecall.report {shlex.join(argv)}", on_progress)
-    print(*lines(report, args.format), sep="\n")
+    print(*map(printable, lines(report, args.format)), sep="\n")
     return OK
 
 
@@ -67,8 +70,10 @@ def lines(report: Report, formats: Sequence[str]) -> Iterator[str]:
     for remark in report.remarks:
         yield f"note: {remark}"
     for picture in report.pictures:
-        yield f"{picture.title}\n  {picture.caption}"
+        yield picture.title
+        yield f"  {picture.caption}"
     for what, why in by_reason(report.left_out):
         yield f"left out: {what}: {why}"
-    yield f"\npage:     {report.page} ({report.page.stat().st_size / 1e6:.2f} MB)"
+    yield ""
+    yield f"page:     {report.page} ({report.page.stat().st_size / 1e6:.2f} MB)"
     yield f"figures:  {report.folder} ({len(report.pictures)} as {', '.join(formats)})"

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from .cli.command import Parser, answer, called, command
+from .errors import printable
 from .model.columns import STATUSES
 from .sweep.running.progress import duration
 from .sweep.running.status import survey
@@ -56,4 +57,4 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     args = parser.parse_args(argv)
     facts = survey(*args.folders)
-    return answer(json.dumps(facts) if args.json else "\n".join(lines(facts)))
+    return answer(json.dumps(facts) if args.json else "\n".join(map(printable, lines(facts))))

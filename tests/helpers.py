@@ -94,7 +94,20 @@ def autodiff_three_step(r: Realization, point: Point) -> ThreeStep:
         return ThreeStep(np.asarray(V1), np.asarray(W1 @ e.z_eos), np.asarray(V2))
 
 
-UNOPTIMISED = compiler.LIGHT | {"xla_llvm_disable_expensive_passes": True, "xla_backend_optimization_level": 0}
+def known(options: dict[str, Any]) -> dict[str, Any]:
+    """The options that this version of XLA has."""
+
+    def is_known(name: str) -> bool:
+        try:
+            jax.jit(lambda x: x, compiler_options={name: options[name]}).lower(0.0).compile()
+        except jax.errors.JaxRuntimeError:
+            return False
+        return True
+
+    return {name: value for name, value in options.items() if is_known(name)}
+
+
+UNOPTIMISED = known(compiler.LIGHT | {"xla_llvm_disable_expensive_passes": True, "xla_backend_optimization_level": 0})
 """Options of light programs, and no optimisation of machine code: a test runs a program for moments and waits long for its
 compilation."""
 

@@ -47,9 +47,19 @@ def called(name: str, argv: Sequence[str] = ()) -> str:
 
 
 def _program(path: Path) -> str:
-    if shutil.which(path.name) == str(path) or not path.is_relative_to(Path.cwd()):
+    if shutil.which(path.name) == str(path) or not path.is_relative_to(absolute()):
         return path.name
-    return str(path.relative_to(Path.cwd()))
+    return str(path.relative_to(absolute()))
+
+
+def absolute(path: str | os.PathLike[str] = "") -> Path:
+    """A path from the root, that of the current folder
+    unless given; as it is where the current folder was deleted.
+    """
+    try:
+        return Path(path).absolute()
+    except FileNotFoundError:
+        return Path(path)
 
 
 class Parser(argparse.ArgumentParser):
@@ -96,11 +106,12 @@ def answer(text: str) -> int:
 
 
 def cache_folder() -> Path | None:
-    """Where compiled programs and measured rates are kept:
-    $JAXRECALL_CACHE (empty: nowhere), else jaxrecall in the user's cache.
+    """Where compiled programs and measured rates are kept: $JAXRECALL_CACHE (empty:
+    nowhere), else jaxrecall in the user's cache, if the user has a home.
     """
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    folder = os.environ.get("JAXRECALL_CACHE", os.path.join(home, "jaxrecall"))
+    home = os.environ.get("HOME", "~") and os.path.expanduser("~/.cache")
+    user = os.environ.get("XDG_CACHE_HOME") or (home if os.path.isabs(home) else "")
+    folder = os.environ.get("JAXRECALL_CACHE", user and os.path.join(user, "jaxrecall"))
     return Path(folder) if folder else None
 
 
@@ -128,6 +139,11 @@ def _name(requirement: str) -> str:
     return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", requirement)[0]).lower()
 
 
+def xla_flags() -> list[str]:
+    """The options in XLA_FLAGS, sorted: some of them change the last digits of a row."""
+    return sorted(os.environ.get("XLA_FLAGS", "").split())
+
+
 @cache
 def commit(root: Path = ROOT) -> str | None:
     """The commit of the clone at `root`, with `-dirty` where
@@ -137,7 +153,7 @@ def commit(root: Path = ROOT) -> str | None:
         return None
     command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=GIT_SECONDS)
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=GIT_SECONDS)
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip() or None

@@ -219,7 +219,7 @@ def _protect_streams() -> None:
     for number, name in ((1, "stdout"), (2, "stderr")):
         old = getattr(sys, name)
         if old is None:
-            new: Any = open(os.devnull, "w", errors="backslashreplace")  # noqa: SIM115  lives as long as the process
+            new: Any = open(os.devnull, "w", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115  lives as long as the process
         else:
             raw = _Stream(number, "w", closefd=False)
             buffer: Any = raw if old.write_through else io.BufferedWriter(raw)  # with PYTHONUNBUFFERED there is no buffer

@@ -121,6 +121,7 @@ COLUMNS: dict[str, tuple[str, str]] = {
     **_TRACED,
     **_fields("tokens", "embedding_out", "noise_tokens"),
     **_BY_FREQUENCY,
+    **_fields("label_noise"),
     **_RECALLED,
 }
 """name -> (Arrow type name, meaning), in table order. A new column goes to the end."""

@@ -79,9 +79,9 @@ def further(stream: Any, r: Any) -> Any:
     return fold(stream, jnp.uint32(2**31) + jnp.asarray(r, jnp.uint32))
 
 
-POOL, POOL_COUNTS, PAIR_COUNTS = range(3)
-"""Further streams of a batch of samples: the tokens of its pool,
-and normals for Gaussian counts; test sequences have the second.
+POOL, POOL_COUNTS, PAIR_COUNTS, LABELS = range(4)
+"""Further streams of a batch of samples: the tokens of its pool, normals
+for Gaussian counts, and noise of labels; test sequences have the second.
 """
 
 

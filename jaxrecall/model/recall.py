@@ -3,8 +3,9 @@
     k_j = z_in(x_j) + 1{j = ell} z_trig,   v_j = k_j or z_in(x_j),   a = softmax_j(k_j^T W_KQ z_eos),   h = sum_j a_j v_j
     f = V_mat h   or   f = V_mat act(W_in h) / sqrt(m),     logits = Z_out f,     loss = mean cross-entropy (nats)
 
-Faster code is tested against this model; `reference/steps.py` descends its loss. JAX transforms it
-like any function.
+Sums over the tokens of a sequence are taken over the vocabulary, so that no key or value is formed: a batch takes memory
+for N (V + L) numbers, not for N L d. Faster code is tested against this model; `functional.py` and `reference/` descend
+its loss. JAX transforms it like any function.
 
     >>> import jax, jax.numpy as jnp
     >>> from jaxrecall import Point, model, realize
@@ -37,15 +38,18 @@ class Recall(eqx.Module):
 
     def __call__(self, tokens: Array, position: Array) -> Array:
         """Logits (V,) of one sequence: tokens (L,) with the informative one at `position`."""
-        z, e = self.embeddings.Z_in[tokens], self.embeddings
-        is_ell = jnp.arange(tokens.shape[0], dtype=position.dtype) == position
-        k = z + jnp.where(is_ell[:, None], e.z_trig[None], 0)
-        v = k if self.trigger_in_value else z
-        a = jax.nn.softmax(k @ self.W_KQ @ e.z_eos)
-        phi = h = a @ v
+        e, a = self.embeddings, self.attention(tokens, position)
+        by_token = jnp.zeros(e.Z_in.shape[0], a.dtype).at[tokens].add(a)
+        phi = h = by_token @ e.Z_in + (a[position] * e.z_trig if self.trigger_in_value else 0)
         if e.W_in is not None:
             phi = value_and_slope(self.activation, e.W_in @ h, jnp, jax.scipy.special.erf)[0] * e.W_in.shape[0] ** -0.5
-        return e.Z_out @ self.V_mat @ phi
+        return e.Z_out @ (self.V_mat @ phi)
+
+    def attention(self, tokens: Array, position: Array) -> Array:
+        """Softmax weights (L,) of the tokens of one sequence."""
+        e, w = self.embeddings, self.W_KQ @ self.embeddings.z_eos
+        is_ell = jnp.arange(tokens.shape[0], dtype=position.dtype) == position
+        return jax.nn.softmax((e.Z_in @ w)[tokens] + jnp.where(is_ell, e.z_trig @ w, 0))
 
 
 def loss(model: Recall, tokens: Array, positions: Array, labels: Array) -> Array:

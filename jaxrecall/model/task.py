@@ -67,6 +67,16 @@ def tokens(blocks: keys.Addresses, position: Array | int, V: Array | int, tables
     return jnp.where(word < first, cell, other.astype(jnp.int32))
 
 
+def noisy_labels(blocks: keys.Addresses, labels: Array, V: Array | int, label_noise: Array | float) -> Array:
+    """`labels` (n,) of the samples of `blocks`, each drawn anew with probability `label_noise`, uniformly.
+
+    They have a stream of their own, so the noise moves no other draw; samples that are noisy stay so where there is more.
+    """
+    chosen, drawn = keys.words(blocks._replace(key=keys.further(blocks.key, keys.LABELS)), jnp.arange(2, dtype=jnp.uint32))
+    uniform = (chosen >> jnp.uint32(8)).astype(jnp.float32) * jnp.float32(2**-24)
+    return jnp.where(uniform < jnp.float32(label_noise), keys.below(drawn, V), labels)
+
+
 class Embeddings(eqx.Module):
     """Frozen parameters of the model; rows and columns beyond V, d, m are zero."""
 
@@ -184,10 +194,12 @@ def _table(
     key = keys.stream(streams, stream)
     shared = keys.normals(keys.rows(keys.further(key, SHARED), law.n_shared), width)
     own = keys.normals(keys.rows(keys.further(key, OWN), n), law.n_own)
+    in_float64 = any(isinstance(value, Array) and value.dtype == jnp.float64 and not value.weak_type for value in vars(law).values())
+    normals, shared, own = (a.astype(jnp.float64) if in_float64 else a for a in (normals, shared, own))
     draws = Draws(name, jnp.arange(n, dtype=jnp.int32)[:, None], normals, shared, *sizes, own, given)
     with jax.default_matmul_precision("highest"):  # draws depend on no setting
         rows = law.make(draws, jnp)
-    return jnp.where(real, rows, jnp.float32(0))
+    return jnp.where(real, rows, 0)
 
 
 SHARED, OWN = range(2)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from ..model import keys
+from ..model import keys, task
 from ..model.activations import Activation
 from ..model.laws import find_law
 from .loops import gather, longest, norm, over_positions, unless_zero, whole, with_padding_row
@@ -288,6 +288,9 @@ def is_label(world: World, y: Array) -> Array:
     return y[:, None] == jnp.arange(world.shape.V, dtype=i32)[None]
 
 
-def label_of(world: World, x: Array) -> Array:
-    """(n,) int32: the label pi(x) of informative tokens x (n,)."""
-    return gather(world.perm, x)
+def label_of(world: World, x: Array, train: keys.Addresses | None = None) -> Array:
+    """(n,) int32: the label pi(x) of informative tokens x (n,), or that which the samples `train` have of it."""
+    labels = gather(world.perm, x)
+    if train is None or not world.shape.noisy:
+        return labels
+    return task.noisy_labels(train, labels, world.run.V, world.run.label_noise)

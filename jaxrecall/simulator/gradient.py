@@ -155,7 +155,7 @@ def through_logits(world: World, state: State, wanted: Collection[str]) -> Sums:
         x0 = world.tokens(blocks, 0)
         seen = attend(world, blocks, x0, scores, Values(of_token, of_trigger))
         p = probabilities(world, state.rate * seen.h)
-        r = masked(real, p - is_label(world, label_of(world, x0)).astype(f32))
+        r = masked(real, p - is_label(world, label_of(world, x0, blocks)).astype(f32))
         A = attention_by_token(world, blocks, x0, scores, seen)
         on_x0 = scatter_add(jnp.zeros((V, V), f32), x0, seen.mass[:, None] * r)
         c = jnp.sum(r * seen.h, axis=1)
@@ -191,7 +191,7 @@ def _slopes_of_tile(world: World, state: State, wanted: Collection[str], answers
     x0 = world.tokens(blocks, 0)
     seen = attend_evenly(world, blocks) if state.scores is None else attend(world, blocks, x0, state.scores)
     phi, slope = features(world, seen.h)
-    out, y, new = phi @ V_mat.T if mlp else phi, label_of(world, x0), {}
+    out, y, new = phi @ V_mat.T if mlp else phi, label_of(world, x0, blocks), {}
     p = probabilities(world, state.rate * (out @ answers.T))
     # attention alone needs the slope by h and not that by the outputs
     table = answers if mlp or with_Z or not with_V else e.Z_out

@@ -13,12 +13,18 @@ from jax import Array, lax
 from ..model import keys
 from ..model.point import BLOCK
 from . import pool_draws
-from .forward import Attended, NoiseAttention, Scores, attend, attend_to_counts, attention_scores, features, shares_of
+from .forward import Attended, NoiseAttention, Scores, attend, attend_to_counts, attention_scores, features, label_of, shares_of
 from .loops import gather, repeat, scatter_add, token_counts, unless_zero, whole
 from .shape import LABELS
 from .world import Trained, World, batch_of_step, centred, f32, i32, in_value, values
 
 TEST, TRAIN = range(2)
+
+
+def labels(world: World, which: Array, blocks: keys.Blocks, x: Array) -> Array:
+    """(n,): the labels of items x of set `which`; those of TRAIN may be noisy."""
+    clean = label_of(world, x)
+    return jnp.where(which == TRAIN, label_of(world, x, blocks), clean) if world.shape.noisy else clean
 
 
 class Reader(NamedTuple):
@@ -230,7 +236,7 @@ def recall(world: World, read: Reader, maps: Array, often: Array, which: Array, 
 
         v, h, mass, is_top = lax.cond(is_sequence, sequences, tokens)
         phi, _ = features(world, h)
-        compared = compare(world, phi if world.e.W_in is None else phi @ matrix.T, answers, gather(world.perm, v))
+        compared = compare(world, phi if world.e.W_in is None else phi @ matrix.T, answers, labels(world, which, keys.blocks(key, c, 1), v))
         real = item < n
         times = jnp.where(real[None], jnp.where(is_sequence, i32(1), often[:, v]), 0)
         new = Sums(

@@ -17,7 +17,9 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from ..cli.command import cache_folder
+from ..errors import UsageError, in_one_line
 from ..model.columns import CODE_VERSION, DTYPE, in_order
+from ..model.keys import check_partitionable
 from ..model.laws import Law, find_law
 from ..model.point import FIELDS, Run, law_parameters
 from .compiler import CACHE_HIT, EVENTS, MAX_PROGRAMS, ExecutionError, OutOfMemory, compile, memory_errors, without_garbage_collection
@@ -77,12 +79,24 @@ def start() -> None:
     """Starts JAX on the local devices; compiled programs are kept
     in `cache_folder()`, so that a second process compiles nothing.
 
-    A folder that JAX already has (JAX_COMPILATION_CACHE_DIR) stays.
+    A folder that JAX already has (JAX_COMPILATION_CACHE_DIR) stays. Raises UsageError
+    for settings of JAX under which no run can succeed.
     """
+    if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
+        raise UsageError("JAX_DISABLE_JIT: got True (jax_disable_jit); allowed: False, as runs are compiled")
+    try:
+        check_partitionable()
+    except RuntimeError as error:
+        raise UsageError(str(error)) from None
     if (folder := cache_folder()) and not jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
         jax.config.update("jax_compilation_cache_dir", str(folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
-    jax.local_devices()  # a device that does not start is found out before there is anything to lose
+    try:
+        jax.local_devices()  # a device that does not start is found out before there is anything to lose
+    except Exception as error:  # of whatever class the plugin of a device raises
+        given = jax.config.jax_platforms  # type: ignore[attr-defined]
+        allowed = "unset, or a platform that starts here, such as cpu"
+        raise UsageError(f"JAX_PLATFORMS: got {given}, which does not start here ({in_one_line(error)}); allowed: {allowed}") from error
 
 
 def compiled(shape: Shape, per_device: int = LOOPED, precision: str = "highest") -> Program:
@@ -115,7 +129,7 @@ def _laws(shape: Shape) -> tuple[type[Law], ...]:
 def _compiled(shape: Shape, per_device: int, precision: str, devices: tuple[Any, ...], laws: tuple[type[Law], ...]) -> Program:
     batched, shapes = unlowered(shape, per_device, devices, vmapped=not on_cpu())
     start, start_cpu, hits = time.perf_counter(), time.process_time(), EVENTS[CACHE_HIT]
-    with jax.default_matmul_precision(precision):
+    with jax.default_matmul_precision(precision), jax.set_mesh(shapes[1].sharding.mesh):  # a caller may have set another
         with without_garbage_collection():
             lowered = batched.lower(*shapes)
         run = compile(lowered, light=shape.light and on_cpu())

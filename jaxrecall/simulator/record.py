@@ -24,7 +24,7 @@ from ..model.point import BLOCK, REDRAWS, Point
 from ..model.reference.extras import decoder_columns, noise_columns
 from . import metrics, pairs
 from .forms import Form
-from .forward import features, features_of, is_label, label_of, scores_under
+from .forward import features, features_of, is_label, scores_under
 from .gradient import mapped, output_maps
 from .loops import norm, over_vocabulary, repeat, token_counts, unless_zero, whole
 from .metrics import TEST, TRAIN, reader
@@ -96,7 +96,8 @@ def train_and_test(world: World, V_mat: Array, w: Array) -> tuple[Array, Array]:
     def mean_loss(which: Array, key: Array, n: Array) -> Array:
         def block(c: Array, total: Array) -> Array:
             v, seen = read.attended(which, keys.blocks(key, c, 1))
-            losses = cross_entropy(world, V_mat, features(world, seen.h)[0], label_of(world, v))
+            y = metrics.labels(world, which, keys.blocks(key, c, 1), v)
+            losses = cross_entropy(world, V_mat, features(world, seen.h)[0], y)
             real = c * BLOCK + jnp.arange(BLOCK, dtype=i32) < n
             return total + jnp.sum(jnp.where(real, losses, f32(0)))
 

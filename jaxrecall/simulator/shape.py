@@ -76,6 +76,9 @@ class Shape:
     groups: bool = False
     """Whether further steps may take the samples of a token together where attention is locked."""
 
+    noisy: bool = False
+    """Whether some labels of the samples are drawn anew."""
+
     light: bool = False
     """On a CPU, compiled in less time and slower to run, by the
     factors below. The plan chooses it for little work of the recipe.
@@ -130,7 +133,7 @@ class Shape:
     @property
     def variant(self) -> tuple[Any, ...]:
         """What two programs must share, besides sizes, for one to hold the other's points."""
-        return self.form, self.m > 0, *(getattr(self, name) for name in (*_STATIC, "embedding", "batched", "groups"))
+        return self.form, self.m > 0, *(getattr(self, name) for name in (*_STATIC, "embedding", "batched", "groups", "noisy"))
 
     def fits(self, point: Point) -> bool:
         """Whether the program can run the point."""
@@ -192,4 +195,5 @@ def _static_fields(point: Point) -> dict[str, Any]:
     return {name: nothing[name] if value is None else value for name, value in values.items()} | {
         "batched": point.batch is not None,
         "groups": may_group_steps(point),
+        "noisy": point.label_noise > 0,
     }

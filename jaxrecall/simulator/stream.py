@@ -26,7 +26,7 @@ def step1(world: World) -> tuple[Array, None]:
     def tile(blocks: keys.Blocks, real: Array, G: Array) -> Array:
         x0 = world.tokens(blocks, 0)
         phi, _ = features(world, mean_value(world, blocks))
-        return G + transposed_product(masked(real, gather(table, label_of(world, x0))), phi)
+        return G + transposed_product(masked(real, gather(table, label_of(world, x0, blocks))), phi)
 
     return over_samples(world, batch_of_step(world, 0), run.N, tile, zeros_dp(world)) / run.N.astype(f32), None
 
@@ -44,7 +44,7 @@ def step2(world: World, A: Array, counts: None) -> tuple[Array, Array]:
         x0 = world.tokens(blocks, 0)
         h = mean_value(world, blocks)
         phi, slope = features(world, h)
-        b = gather(A, label_of(world, x0))
+        b = gather(A, label_of(world, x0, blocks))
         b = masked(real, b if e.W_in is None else (b * slope) @ e.W_in)
         along_h = jnp.sum(b * h, axis=1)
 
@@ -76,7 +76,7 @@ def step3(world: World, scores: Scores, T: Array, n: Array) -> tuple[Array, Arra
         G, phi2 = carry
         x0 = world.tokens(blocks, 0)
         phi, _ = features(world, attend(world, blocks, x0, scores).h)
-        return G + transposed_product(masked(real, gather(T, label_of(world, x0))), phi), phi2 + jnp.sum(masked(real, phi * phi))
+        return G + transposed_product(masked(real, gather(T, label_of(world, x0, blocks))), phi), phi2 + jnp.sum(masked(real, phi * phi))
 
     G, phi2 = over_samples(world, batch_of_step(world, 2), n, tile, (zeros_dp(world), f32(0)))
     return G / run.N.astype(f32), phi2 / run.N.astype(f32)

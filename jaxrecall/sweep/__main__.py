@@ -19,7 +19,7 @@ from typing import Any
 
 from ..cli.command import Parser, answer, called, command
 from ..cli.process import INTERRUPTED, Interrupts
-from ..errors import StoreError, UsageError, in_one_line
+from ..errors import UsageError, in_one_line, printable
 from ..model.columns import is_parameter
 from ..simulator.shape import Shape
 from . import shard as sharding
@@ -86,8 +86,9 @@ def _main(args: argparse.Namespace, resume_command: str, interrupts: Interrupts)
     grid, shard = read_grid(args.grid, args.set, counter("points of the grid")), sharding.chosen(args.shard)
     by.check(grid, shard)
     job = prepare(grid, args.out or Path("results") / grid.name, shard, pad_to, args.fail_fast, resume_command)
+    by.share(job)
     for remark in job.remarks:
-        print(remark, file=sys.stderr)
+        print(printable(remark), file=sys.stderr)
     if args.dry_run:
         if args.json:
             return answer(json.dumps(job.facts() | by.facts(job)))
@@ -98,14 +99,14 @@ def _main(args: argparse.Namespace, resume_command: str, interrupts: Interrupts)
 def _sweep(job: Job, by: Engine, paths: tuple[str, ...], events: Events | None, interrupts: Interrupts) -> int:
     """Runs what is missing, reports problems, draws the figure; returns the exit code."""
     try:
-        with (by if job.to_do else Engine()).opened(job, paths) as execute:
+        with (by if job.to_do else Engine()).opened(job, interrupts, paths) as execute:
             code = carry_out(job, execute, Progress(events or display(announce=True)), interrupts).exit_code
         for line in job.problems():
             print(line, file=sys.stderr)
         if job.has_picture():
             try:
                 _picture(job, events)
-            except (StoreError, ImportError, MemoryError, OSError) as error:
+            except Exception as error:  # of what draws, its settings or the disk: the rows are there
                 print(
                     f"the figure could not be made: {in_one_line(error)}. Finished runs are kept. To try again: {job.resume_command}",
                     file=sys.stderr,

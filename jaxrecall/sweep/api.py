@@ -9,13 +9,12 @@ import os
 import sys
 import warnings
 from collections.abc import Iterable
-from pathlib import Path
 from types import NoneType
 from typing import Any
 
 import pandas as pd
 
-from ..cli.command import called
+from ..cli.command import absolute, called
 from ..cli.process import Interrupts
 from ..errors import Interrupted, RunFailed, StoreError, UsageError, expect, shown
 from ..model.point import unusual
@@ -94,9 +93,10 @@ def run(
     with Interrupts() as interrupts:
         try:
             job = prepare(expanded, store, resume_command=_resume_command(grid, expanded, out))
+            by.share(job)
             for remark in job.remarks:
                 warnings.warn(remark, UserWarning, stacklevel=2)
-            with (by if job.to_do else Engine()).opened(job, paths) as execute:
+            with (by if job.to_do else Engine()).opened(job, interrupts, paths) as execute:
                 outcome = carry_out(job, execute, Progress(display(announce=False) if progress else None), interrupts)
             interrupted = outcome.interrupted
         except KeyboardInterrupt:
@@ -192,8 +192,8 @@ def _rows(job: Job) -> pd.DataFrame:
 def import_paths(grid: str | os.PathLike[str] | None = None) -> tuple[str, ...]:
     """Makes the current folder and that of a grid file importable here; returns all
     folders that this process imports from, which workers are given."""
-    folders = [Path.cwd()] + ([local_path(os.fspath(grid)).absolute().parent] if grid is not None else [])
-    add_to_path(map(str, folders))
+    folders = [absolute()] + ([absolute(local_path(os.fspath(grid))).parent] if grid is not None else [])
+    add_to_path(str(folder) for folder in folders if folder.is_absolute())  # Python cannot import from a folder that was deleted
     return tuple(filter(None, sys.path))
 
 

@@ -29,6 +29,7 @@ from ..simulator.forms import FORMS
 from ..simulator.shape import LIGHT_COMPILE, Shape
 from .cost import PRIMITIVES, Amounts, Work, operations
 from .files import atomic_write, read_json
+from .machine import cores
 
 TRAINING_COMPILE = 1.7
 """Time to compile a program of runs that train on, over that of one without further steps."""
@@ -208,8 +209,3 @@ def _compile_share(shape: Shape) -> float:
 def _calibration_file() -> Path | None:
     folder = cache_folder()
     return folder and folder / f"calibration-jax-{version('jax')}.json"
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -8,7 +8,6 @@ MLP.
 from __future__ import annotations
 
 import operator
-import os
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -279,11 +278,6 @@ def peak_bytes(shape: Any) -> int:
         floats += 5 * trained + 6 * V * (d + K) + shape.tile * (4 * V + 2 * d) * (2 if with_Z else 1)
         floats += 0 if K else (5 * V * V if shape.through_logits else 0) + (0 if shape.batched else STORED_TOKENS)
     return 4 * floats
-
-
-def memory_limit() -> int:
-    """80 % of this machine's memory, bytes."""
-    return int(0.8 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
 def _whole(n: int, size: int) -> int:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from ..errors import StoreError, shown
+from ..errors import StoreError, printable, shown
 
 Unreadable = list[tuple[Path, str]]
 """Files that are no readable part, each with the reason."""
@@ -161,7 +161,7 @@ def entries(folder: Path) -> list[Path]:
 
 def listed(unreadable: Unreadable, limit: int = 3) -> str:
     """The first few unreadable files, each with the reason."""
-    shown = [f"{path.name} ({why})" for path, why in unreadable[:limit]]
+    shown = [printable(f"{path.name} ({why})") for path, why in unreadable[:limit]]
     return ", ".join(shown + [f"and {len(unreadable) - limit} more"] * (len(unreadable) > limit))
 
 

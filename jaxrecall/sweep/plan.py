@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 from ..errors import UsageError
 from ..model.point import Point, Run
 from ..simulator.shape import Shape
-from .calibration import Calibration, cores
-from .cost import Work, memory_limit, operations, peak_bytes, work
+from .calibration import Calibration
+from .cost import Work, operations, peak_bytes, work
 from .grid.file import Settings
+from .machine import cores, memory_limit
 from .simulators import Simulator
 
 CHUNK_SECONDS = 20.0
@@ -66,6 +67,7 @@ class Plan:
     batch: int | None  # vmapped runs on an accelerator; None: half a second's work
     n_runs: int
     simulator: Any = None  # one of a user; None: that of this package
+    workers: int = 1  # processes that share the limit and the cores
 
     @property
     def without_chunks(self) -> Plan:
@@ -80,12 +82,17 @@ class Plan:
 
     @property
     def peak_bytes(self) -> int:
-        """Of the largest program, with as many runs at a time as there will be."""
-        return max((peak_bytes(shape) * self.width(shape) for shape in self.shapes), default=0)
+        """Of the largest program, with as many runs at a time as there will be, in all workers."""
+        return max((peak_bytes(shape) * self.width(shape) * self.workers for shape in self.shapes), default=0)
+
+    @property
+    def most_workers(self) -> int:
+        """How many processes have room for a run of the largest program each."""
+        return max(1, self.limit // (max(map(peak_bytes, self.shapes), default=0) or 1))
 
     def width(self, shape: Shape) -> int:
-        """Runs at a time on a CPU: one per core, as far as memory goes."""
-        return max(1, min(cores(), self.n_runs, self.limit // (peak_bytes(shape) or 1)))
+        """Runs of a worker at a time on a CPU: one per core, as far as memory goes."""
+        return max(1, min(-(-cores() // self.workers), self.n_runs, self.limit // self.workers // (peak_bytes(shape) or 1)))
 
     def vmapped_width(self, shape: Shape, memory: int, seconds: float) -> int:
         """Vmapped runs on each accelerator with `memory` bytes, a power of two: what
@@ -152,7 +159,7 @@ def make(
         pad_to: sizes (V, d, m) of one program for all.
         calibration: rates of the machine; those that were measured on this one unless
             given.
-        limit: bytes that a program may take; 80 % of this machine's memory unless
+        limit: bytes that a program may take; 80 % of what this process may use unless
             given.
         settings: how the plan is carried out.
         program: the program of each point.

@@ -17,8 +17,9 @@ from threadpoolctl import threadpool_limits
 from ..errors import MAX_LIST, PointError, Problem, as_list, expect
 from ..model.point import MAX_SEED, Point, Run, checked_seed
 from ..simulator.shape import Shape
-from .calibration import add_times, cores
-from .cost import Amounts, Work, memory_limit, operations, peak_bytes, work
+from .calibration import add_times
+from .cost import Amounts, Work, operations, peak_bytes, work
+from .machine import cores, memory_described, memory_limit
 from .plan import Chunk, Plan
 from .running.progress import Failure, Remarks, Rows, Traces, duration
 from .simulators import x64
@@ -389,7 +390,7 @@ def _check_memory(point: Point) -> None:
     if need > limit:
         name = max(("V", "d", "m"), key=lambda size: getattr(point, size))
         sizes = ", ".join(f"{size}={getattr(point, size)}" for size in ("V", "d", "m"))
-        message = f"got {sizes}, which needs about {need / 2**20:.0f} MiB; allowed: {limit / 2**20:.0f} MiB, 80 % of this machine's memory"
+        message = f"got {sizes}, which needs about {need / 2**20:.0f} MiB; allowed: {memory_described()}"
         raise PointError([Problem(name, message)])
 
 

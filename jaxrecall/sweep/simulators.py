@@ -379,6 +379,19 @@ def add_to_path(folders: Iterable[str]) -> None:
     sys.path += [folder for folder in folders if folder not in sys.path]
 
 
+def trusted(module: str) -> None:
+    """Imports a module that `--trust` names, or its .py file, so that laws of it are known; raises UsageError."""
+    path = Path(module)
+    if path.suffix == ".py":
+        add_to_path([str(path.absolute().parent)])
+        module = path.stem
+    try:
+        import_module(module)
+    except Exception as error:  # whatever the module of a user raises
+        why = f"{type(error).__name__}: {error}"
+        raise UsageError(f"--trust: got {path}, which cannot be imported ({why}); allowed: a module, or its .py file") from error
+
+
 def not_finite(rows: Any, simulator: RecallSimulator | Simulator) -> Iterator[str]:
     """Lines about rows without finite metrics, or without
     a number in single columns of a user's simulator."""

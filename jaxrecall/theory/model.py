@@ -14,6 +14,7 @@ from ..errors import PointError, TheoryError, shown
 from ..model.activations import activations
 from ..model.columns import COLUMNS
 from ..model.laws import LAWS, EmbeddingLaw, Moments, find_law
+from ..model.laws.law import without_imports
 from ..model.point import EVALUATION, FIELDS, SAME_AS, TRAINING, Point, unknown_names
 from ..model.training import RECIPE_STEPS, STARTS
 from ..model.values import as_number, is_missing
@@ -106,7 +107,8 @@ class Model:
             raise TheoryError(f"{', '.join(missing)}: not given; theory needs V, d and L")
         if given.get("m") and "activation" not in given:
             raise TheoryError(f"activation: not given with m={given['m']}; theory assumes none")
-        return cls(**{name: given[name] for name in FIELDS_OF_MODEL if name in given})
+        with without_imports():
+            return cls(**{name: given[name] for name in FIELDS_OF_MODEL if name in given})
 
     def replace(self, **changes: Any) -> Model:
         """A changed copy; as for a `Point`, the activation

@@ -85,7 +85,7 @@ def test_theta_may_be_one_number():
 
 
 def test_objects_that_are_no_numbers_are_still_refused():
-    with pytest.raises(FitError, match=r"d: holds 'a' \(object\); allowed: whole numbers from 1"):
+    with pytest.raises(FitError, match=r"d: holds 'a' \(str\); allowed: whole numbers from 1"):
         jaxrecall.fit.fit(PLAIN.assign(d=pd.Series(["a", 32] * (len(PLAIN) // 2), dtype=object)))
 
 

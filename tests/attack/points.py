@@ -59,6 +59,7 @@ LIMITS: dict[str, list[Any]] = {
     "activation": [*ACTIVATIONS, "none"],
     "embedding": [*EMBEDDINGS],
     "fresh_batches": [True],
+    "label_noise": [0.0, 1e-30, 1.0],
     "trigger_in_value": [False],
     "exact": ["full"],
     "streams": ["independent"],

@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 
 from attack.tries import Tries, Try
-from attack.victims import ALL, GRID, INTERRUPTED, SIGNALLED
+from attack.victims import GRID, INTERRUPTED, PLACES, REFUSED, REFUSING, SETTINGS, SIGNALLED
 from jaxrecall import load, run
 
 RUN = ["point_id", "seed", "step"]
@@ -51,9 +51,19 @@ def check(one: Try, rows: pd.DataFrame, whole: pd.DataFrame, part: bool = False)
 @prepared
 def places(tries: Tries, home: Path, whole: pd.DataFrame) -> None:
     """Each place where `run` may be called from, in turn."""
+    in_turn(tries, home, whole, list(PLACES))
+
+
+@prepared
+def settings(tries: Tries, home: Path, whole: pd.DataFrame) -> None:
+    """Each setting in which `run` may be called, in turn."""
+    in_turn(tries, home, whole, list(SETTINGS))
+
+
+def in_turn(tries: Tries, home: Path, whole: pd.DataFrame, names: list[str]) -> None:
     n = 0
     while tries.more():
-        name, out = list(ALL)[n % len(ALL)], home / str(n)
+        name, out = names[n % len(names)], home / str(n)
         n += 1
         out.mkdir()
         with tries.one(f"run in {name}") as one:
@@ -63,7 +73,10 @@ def places(tries: Tries, home: Path, whole: pd.DataFrame) -> None:
             except subprocess.TimeoutExpired:
                 one.hangs(f"no end after {SECONDS} s")
                 continue
-            assert told.returncode == 0, (told.returncode, told.stderr[-1500:])
+            assert told.returncode == (REFUSED if name in REFUSING else 0), (told.returncode, told.stderr[-1500:])
+            if name in REFUSING:
+                one.refused()
+                continue
             tables = [pd.read_parquet(path) for path in sorted(out.glob("*.parquet"))]
             assert len(tables) >= 2
             for table in tables:

@@ -154,6 +154,6 @@ def test_the_plan_counts_what_the_host_takes(sizes):
 
 
 def test_an_mlp_is_refused():
-    with pytest.raises(PointError, match=r"decoders: got true with m=4; allowed: false with an MLP") as error:
+    with pytest.raises(PointError, match=r"decoders: got true with m=4; allowed where m == 0") as error:
         POINT.replace(m=4)
     assert error.value.problems[0].where == "m == 0 or not decoders"

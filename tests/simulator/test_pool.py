@@ -326,7 +326,7 @@ def test_known_ids_and_draws_stay():
         ({"N": 2**30 + 1}, "N: got 1073741825; allowed: whole numbers from 1 to 1073741824, with a pool or at L = 1 to 1000000000000000"),
         ({"L": 65537}, "L: got 65537; allowed: whole numbers from 1 to 65536, with a pool to 1000000000"),
         ({"N": 10**15 + 1, "pool": 4}, "N: got 1000000000000001; allowed: whole numbers from 1 to 1000000000000000"),
-        ({"pool": 4, "decoders": True}, "decoders: got true with pool=4; allowed: false with a pool"),
+        ({"pool": 4, "decoders": True}, "decoders: got true with pool=4; allowed where not pool"),
         ({"V": 65536, "pool": 65536}, "pool: got 65536 with V=65536; allowed: up to 32767"),
     ],
     ids=str,

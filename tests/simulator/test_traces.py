@@ -33,6 +33,7 @@ from jaxrecall.sweep.__main__ import main as sweep
 from jaxrecall.sweep.grid import read_grid
 from jaxrecall.sweep.grid.file import Settings
 from jaxrecall.sweep.rounds import Rounds
+from jaxrecall.sweep.running.job import prepare
 from jaxrecall.sweep.running.progress import Events, Progress
 from jaxrecall.sweep.running.recorder import Recorder
 from jaxrecall.sweep.store import PART_ROWS, Store
@@ -244,7 +245,7 @@ def test_status_and_searches_count_runs(tmp_path, monkeypatch, capsys):
     Path("late.yaml").write_text("base: {V: 20, N: 96, d: 12, L: 3, steps: 7, lr: 0.5}\nseeds: 3\n")
     grid = read_grid("late.yaml")
     store = Store("results/late")
-    store.prepare({"grid": grid.resolved, "precision": "highest", "command": "again"})
+    store.prepare(prepare(grid, store, resume_command="again").manifest())
     point_id = grid.points[0].point_id
     written = trace(0, *STEPS, point_id=point_id, seconds=2.0) + trace(1, *STEPS, point_id=point_id, seconds=2.0)[:2]
     store.write(written + trace(2, *STEPS, point_id=point_id, seconds=2.0, status="nonfinite")[1:])

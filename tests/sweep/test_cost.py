@@ -13,9 +13,10 @@ import pytest
 from jaxrecall.errors import PointError
 from jaxrecall.model.point import Point
 from jaxrecall.simulator.shape import Shape
-from jaxrecall.sweep import calibration, plan
-from jaxrecall.sweep.calibration import Calibration, Rates, cores
+from jaxrecall.sweep import calibration, machine, plan
+from jaxrecall.sweep.calibration import Calibration, Rates
 from jaxrecall.sweep.cost import Amounts, operations, peak_bytes, work
+from jaxrecall.sweep.machine import cores
 from jaxrecall.sweep.runners import runner_for, simulate
 from jaxrecall.sweep.running.progress import Progress
 
@@ -181,8 +182,10 @@ def test_width_is_bounded_by_memory():
 
 
 def test_simulate_refuses_a_point_that_does_not_fit_in_memory(monkeypatch):
-    monkeypatch.setattr("jaxrecall.sweep.runners.memory_limit", lambda: 2**30)
-    with pytest.raises(PointError, match=r"^d: got V=2, d=65536, m=0, which needs about \d+ MiB; allowed: 1024 MiB"):
+    monkeypatch.setattr(machine, "memory", lambda: machine.Limit(2**30 / machine.SHARE, "this test"))
+    with pytest.raises(
+        PointError, match=r"^d: got V=2, d=65536, m=0, which needs about \d+ MiB; allowed: 1024 MiB, 80 % of the 1280 MiB of this test"
+    ):
         simulate(Point(V=2, N=1, d=65536, L=1), seed=0)
 
 

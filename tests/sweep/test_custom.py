@@ -258,7 +258,7 @@ def test_a_grid_file_names_it_and_the_command_line_sweeps_it(folder, capsys):
     assert "nothing:here" in capsys.readouterr().err
 
 
-def test_status_finds_the_simulator_beside_the_grid_file_or_says_that_it_cannot(folder):
+def test_status_counts_without_the_module_of_the_simulator(folder):
     there = folder / "there"
     there.mkdir()
     (there / "mine.py").write_text(EXAMPLE.read_text())
@@ -266,14 +266,9 @@ def test_status_finds_the_simulator_beside_the_grid_file_or_says_that_it_cannot(
     (there / "grid.yaml").write_text(yaml.safe_dump(grid))
     call = functools.partial(subprocess.run, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
     call([sys.executable, "-m", "jaxrecall.sweep", "--grid", "there/grid.yaml", "--out", "out"])
+    (there / "mine.py").unlink()
     told = call([sys.executable, "-m", "jaxrecall.status", "out"]).stdout
     assert told.startswith("mine: 2 points, 4 runs in out\n4 done, 0 to do\n")
-    (there / "mine.py").unlink()
-    remark, *others = call([sys.executable, "-m", "jaxrecall.status", "out"]).stdout.splitlines()
-    assert remark.startswith("out/manifest.json: holds a grid that this version cannot read (")
-    assert "simulator: mine:simulator cannot be imported (ModuleNotFoundError" in remark
-    assert others[0] == "4 done"
-    assert len(others) == 2, others
 
 
 @pytest.mark.system  # starts two processes

@@ -581,7 +581,7 @@ def test_the_valid_part_of_a_range_is_searched(tmp_path, sets, levels, bounded):
             "search: 1 of 1 point cannot be simulated, the first at V=256: d: no level between",
         ),
         (["search={axis: d, from: 33, to: 34}"], "d: no level between search.from and search.to is valid"),
-        (["search.axis=md"], "search.axis: got 'md'; did you mean m?; allowed: V, N, L, pool, d, m,"),
+        (["search.axis=md"], "search.axis: got 'md'; did you mean m?; allowed: V, N, L, label_noise, pool, d, m,"),
     ],
 )
 def test_a_range_without_a_level_and_an_axis_that_nothing_follows_are_refused(tmp_path, sets, told):

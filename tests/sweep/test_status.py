@@ -21,6 +21,7 @@ from jaxrecall.report import main as report
 from jaxrecall.status import survey
 from jaxrecall.sweep.__main__ import main as sweep
 from jaxrecall.sweep.grid import Grid, read_grid
+from jaxrecall.sweep.running.job import prepare
 from jaxrecall.sweep.store import Store
 from jaxrecall.sweep.store.age import seen
 from jaxrecall.sweep.store.load import load
@@ -51,9 +52,9 @@ def grid(tmp_path, monkeypatch) -> Grid:
 
 @pytest.fixture
 def store(grid) -> Store:
-    store = Store("results/small")
-    store.prepare({"grid": grid.resolved, "precision": "highest", "command": COMMAND})
-    return store
+    job = prepare(grid, "results/small", resume_command=COMMAND)
+    job.store.prepare(job.manifest())
+    return job.store
 
 
 def of_grid(grid: Grid, **changes: object) -> list[dict]:
@@ -170,7 +171,17 @@ MANIFESTS = {
     "{": "manifest.json: not JSON",
     "[1]": "manifest.json: is not the manifest of a sweep",
     '{"command": "x"}': "manifest.json: is not the manifest of a sweep",
-    '{"grid": {"name": "small", "base": {"W": 1}}}': "manifest.json: holds a grid that this version cannot read (manifest.json: base.W",
+    '{"grid": {"name": "small"}}': "manifest.json: does not list the runs of small, as it is of an earlier version",
+    **{
+        f'{{"grid": {{"name": "small"}}, "plan": {plan}}}': "manifest.json: is not the manifest of a sweep"
+        for plan in (
+            "[]",
+            '{"points": 1, "progress": null, "runs": [[[0], ["a"]]]}',
+            '{"points": 1, "progress": null, "runs": [["zero", "a"]]}',
+            '{"points": 1e400, "progress": null, "runs": []}',
+            '{"points": "many", "progress": null, "runs": []}',
+        )
+    },
 }
 
 

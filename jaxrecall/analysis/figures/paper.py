@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ...errors import UsageError
+from ...errors import UsageError, in_one_line
 from .style import GREY, THIN, font_of, has_letters, spread
 
 COLUMN, PAGE = 3.4, 5.5
@@ -69,10 +69,14 @@ def look(size: str | None = None, style: Any = None, ours: bool = True) -> Itera
         ours: whether the look of a report stands beneath, instead of the user's
             settings.
 
-    Raises UsageError for a size or a style that there is not.
+    Raises UsageError for a size or a style that there is not, and for settings that
+    matplotlib cannot use.
     """
-    from matplotlib import style as styles
-
+    try:
+        from matplotlib import style as styles
+    except Exception as error:  # it reads its settings as it is imported
+        allowed = "an MPLBACKEND and a matplotlibrc that it can use"
+        raise UsageError(f"matplotlib: cannot be imported ({in_one_line(error)}); allowed: {allowed}") from error
     found, given = sized(size), [style] if style else []
     with ExitStack() as stack:
         try:

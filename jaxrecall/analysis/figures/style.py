@@ -208,7 +208,7 @@ def save(picture: Picture, folder: Path, formats: Sequence[str] = FORMATS[:2]) -
     for kind in formats:
         path = folder / f"{picture.name}.{kind}"
         if kind == "svg":
-            path.write_text(svg)
+            path.write_text(svg, "utf-8")
         else:
             figure.savefig(path, metadata=undated.get(kind))
     svg = svg[svg.index("<svg") :]

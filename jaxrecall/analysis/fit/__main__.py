@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from ...cli.command import Parser, called, command
 from ...cli.process import OK
+from ...errors import printable
 from ...sweep.files import is_folder, local_path
 from ...sweep.running.progress import PLAIN_EVERY_SECONDS, now_and_then
 from ...sweep.store.age import older, seen
@@ -78,10 +79,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         by=args.by,
         law=args.law,
     )
-    print(*(f"note: {remark}" for remark in remarks), found, "", sep="\n")
+    print(*(printable(f"note: {remark}") for remark in remarks), *map(printable, str(found).split("\n")), "", sep="\n")
     rows = seen([frame]) if is_folder(paths[0]) else {"rows": len(frame)}
     for path, n_rows in write(found, out, args.latex, rows).items():
         print(f"{path.stem + ':':<13}{path} ({n_rows} rows)")
     for line in older(paths[0], rows) if len(paths) == 1 else ():
-        print(f"note: {line}")
+        print(printable(f"note: {line}"))
     return OK

@@ -84,10 +84,8 @@ def read(path: Path, *others: Path) -> tuple[Table, list[str]]:
         raise FitError(
             f"{path}: cannot be read ({' '.join(str(error).split())[:200]}); allowed: a results folder or a .parquet file"
         ) from error
-    axes, texts = about(table).get("axes"), {name: about(table).get(name) for name in ("accuracy", "searched")}
-    if isinstance(axes, list) and all(isinstance(name, str) for name in axes):
-        frame.attrs["axes"] = axes
-    frame.attrs |= {name: text for name, text in texts.items() if isinstance(text, str)}
+    facts = about(table)
+    frame.attrs |= {name: facts[name] for name in ("axes", "accuracy", "searched") if facts.get(name) is not None}
     return plain_table("table", frame), []
 
 
@@ -265,4 +263,6 @@ def _no_numbers(column: Table) -> str | None:
 
 
 def _holds(values: Table, allowed: str) -> str:
-    return f"holds {shown(values.tolist()[0], 60)} ({values.dtype}); allowed: {allowed}"
+    value = values.tolist()[0]
+    kind = "str" if isinstance(value, str) else values.dtype  # pandas 2 calls text object
+    return f"holds {shown(value, 60)} ({kind}); allowed: {allowed}"

@@ -144,5 +144,6 @@ def _parquet(table: Any, columns: Mapping[str, str], rows: Mapping[str, Any]) ->
     about = {name: FIELDS[name].metadata["legend"] for name in table if name in FIELDS} | dict(columns)
     fields = [field.with_metadata({"description": about[field.name]}) if field.name in about else field for field in made.schema]
     sink = pa.BufferOutputStream()
-    pq.write_table(made.cast(pa.schema(fields, {**made.schema.metadata, KEY: json.dumps(rows)})), sink)
+    metadata = {**made.schema.metadata, "PANDAS_ATTRS": json.dumps(table.attrs), KEY: json.dumps(rows)}
+    pq.write_table(made.cast(pa.schema(fields, metadata)), sink)
     return sink.getvalue()

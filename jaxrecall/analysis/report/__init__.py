@@ -15,6 +15,7 @@ from typing import Any
 from ...errors import FitError, UsageError
 from ...sweep.files import atomic_write, holds_results, local_path
 from ...sweep.running.status import survey
+from ...sweep.simulators import trusted
 from ...sweep.store import Store
 from ...sweep.store.age import comment, older, seen
 from ..figures import critical, curves, maps, noise, predict
@@ -96,6 +97,8 @@ def _check(asked: Namespace) -> None:
     """Raises UsageError for what would be refused only after the fit."""
     if asked.surrogate < 0:
         raise UsageError(f"--surrogate: {asked.surrogate}; allowed: a number of seeds, or 0 for none")
+    for module in asked.trust:
+        trusted(module)
     with look(asked.size, asked.style):
         pass
 

@@ -23,7 +23,7 @@ from ..figures.style import Picture, interval, rounded, text
 from ..fit.estimate import METHODS, REPORTED
 
 OPEN_ROWS = 24
-TEMPLATE = Template(Path(__file__).with_name("page.html").read_text())
+TEMPLATE = Template(Path(__file__).with_name("page.html").read_text("utf-8"))
 Section = tuple[str, str]
 """A heading and its HTML."""
 
@@ -155,7 +155,8 @@ def _provenance(study: Study, manifest: Mapping[str, Any], command: str) -> str:
     manifest = manifest if isinstance(manifest, dict) else {}
     if isinstance(versions := manifest.get("versions"), dict):
         facts["versions"] = ", ".join(f"{name} {version}" for name, version in versions.items())
-    facts |= {name: manifest[key] for name, key in (("commit", "commit"), ("sweep", "command")) if key in manifest}
+    stated = {"commit": "commit", "xla_flags": "XLA_FLAGS", "command": "sweep"}
+    facts |= {name: manifest[key] for key, name in stated.items() if key in manifest}
     facts["this report"] = command
     grid = yaml.safe_dump(json.loads(json.dumps(manifest["grid"])), sort_keys=False, width=120) if "grid" in manifest else ""
     return table(["", ""], [*facts.items()]) + (folded("The grid as it was resolved", f"<pre>{escape(grid)}</pre>") if grid else "")

@@ -35,6 +35,7 @@ import json
 import math
 import os
 import re
+import stat
 import sys
 import warnings
 import zipfile
@@ -49,6 +50,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...cli.command import absolute
 from ...errors import PointError, Problem, in_one_line, shown
 from ..values import parameter
 from .embedding import Draws, EmbeddingLaw, Orders
@@ -129,7 +131,7 @@ class Array(EmbeddingLaw):
                     if path and _hash_of(folder / path, self.tensor) == self.hash:
                         break
             else:
-                raise ValueError(f"no file with this content as {Path(path).absolute()}; allowed: the file that was read before")
+                raise ValueError(f"no file with this content as {absolute(path)}; allowed: the file that was read before")
         return contents[self.hash]
 
     def from_host(self, orders: Orders, V: int, d: int) -> np.ndarray:
@@ -160,7 +162,7 @@ def _hash_of(path: Path, tensor: str) -> str:
     with suppress(OSError):
         about = path.stat()
         version = about.st_mtime_ns, about.st_size, about.st_ino
-    return _hash(path.absolute(), tensor, version)
+    return _hash(absolute(path), tensor, version)
 
 
 @lru_cache(256)
@@ -268,9 +270,11 @@ def shard(path: Path, name: str) -> Path:
 def _reading(path: Path) -> Iterator[None]:
     """Turns whatever goes wrong with a file into a ValueError that says what is allowed."""
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would wait forever, a device may have no end
+            raise ValueError("not a regular file")
         yield
     except FileNotFoundError:
-        raise ValueError(f"no such file as {path.absolute()}; allowed: a file that is there") from None
+        raise ValueError(f"no such file as {absolute(path)}; allowed: a file that is there") from None
     except (OSError, EOFError, LookupError, TypeError, ValueError, RecursionError, zipfile.BadZipFile) as error:
         if "; allowed: " in str(error):
             raise
@@ -315,7 +319,9 @@ def _numpy(path: Path, name: str) -> np.ndarray:
     except ValueError as error:  # no array, one of objects, or one that ends too early
         if "; allowed: " in str(error):
             raise
-        why = "but another format or objects" if "bject" in str(error) else in_one_line(error)  # numpy advises to run what those say
+        why = (
+            "but another format or objects" if re.search("bject|pickle", str(error)) else in_one_line(error)
+        )  # numpy advises to run what those say
         raise ValueError(f"a file that holds no array of numbers ({why}); allowed: what {writer} writes") from None
 
 

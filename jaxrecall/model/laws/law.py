@@ -14,7 +14,9 @@ import copy
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from functools import lru_cache
 from importlib import import_module
@@ -112,6 +114,19 @@ _local: dict[str, type[Law]] = {}
 """Classes that were used as objects, by `module:Class`: the latest
 of those that a notebook defines again, or a function makes.
 """
+
+
+_importing: ContextVar[bool] = ContextVar("importing", default=True)
+
+
+@contextmanager
+def without_imports() -> Iterator[None]:
+    """Inside it a text finds laws of modules that are imported already, and imports none: the text may be a stranger's."""
+    token = _importing.set(False)
+    try:
+        yield
+    finally:
+        _importing.reset(token)
 
 
 def register(law: AnyLaw, name: str | None = None) -> AnyLaw:
@@ -235,6 +250,8 @@ def _imported(field: str, path: str, text: str) -> type[Law]:
         return _local[path]
     if not colon or not name:
         raise _error(field, text)
+    if module not in sys.modules and _importing.get() is False:
+        raise _error(field, text, f", whose module {module} is not imported for a table that names it")
     try:
         found: Any = sys.modules.get(module) or import_module(module)
         for part in name.split("."):

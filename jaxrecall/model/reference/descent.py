@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import optax
 from jax import Array
 
+from .. import functional
 from .. import recall as model
 from ..point import Point
 from ..task import Embeddings
@@ -62,33 +64,31 @@ def descend(realization: Realization, point: Point) -> list[Descended]:
     expect_both(realization, point)
     if not point.trains_on:
         raise ValueError(f"point: got steps={point.steps}, start='three_step', the recipe alone; allowed: steps > 3, or start='zero'")
-    optimizer = updates(point.optimizer or "")
     model_of = {"activation": point.activation, "trigger_in_value": point.trigger_in_value}
     found = []
-    with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):  # optax mixes types
+    with jax.enable_x64(True):
         V1, held = start(realization, point)
         rates = {"V_mat": point.lr, "W_KQ": point.lr_attention} | dict.fromkeys(TRAINS[point.trains or ""], point.lr)
-        moved = {name: held.pop(name) for name, rate in rates.items() if rate}  # a rate of 0 is that of W_KQ alone
-        state = optimizer.init(moved)
-        for step in range(first_step(point.start), point.steps + 1):
-            if step in point.recorded_steps:
-                now = jax.tree.map(np.asarray, held | moved)
-                loss = _loss(moved, held, batch_of_step(realization, point, max(step - 1, 0)), **model_of)
-                test_loss = _loss(moved, held, (realization.test_tokens, realization.test_positions, realization.test_labels), **model_of)
-                found.append(Descended(step, float(loss), float(test_loss), V1, **now))
-            if step < point.steps:
-                batch = samples_of_step(realization, point, step)
-                moved, state = _step(moved, held, state, rates, batch, optimizer=optimizer, **model_of)
+        rates = {name: rate for name, rate in rates.items() if rate}  # a rate of 0 is that of W_KQ alone
+        moved = {name: held.pop(name) for name in rates}
+        first = first_step(point.start)
+        recorded = np.array(point.recorded_steps) - first
+        kept = _train(moved, held, rates, realization, recorded, first, optimizer=point.optimizer or "", **model_of)
+        for i, step in enumerate(point.recorded_steps):
+            now = held | {name: np.asarray(values[i]) for name, values in kept.items()}
+            batch = batch_of_step(realization, point, max(step - 1, 0))
+            loss, test_loss = (float(_loss(now, {}, samples, **model_of)) for samples in (batch, realization.test))
+            found.append(Descended(step, loss, test_loss, V1, **now))
     return found
 
 
-def samples_of_step(realization: Realization, point: Point, step: int) -> tuple[np.ndarray, ...]:
-    """Tokens, positions and labels that a further step reads: those of its batch, or of all samples."""
-    samples = batch_of_step(realization, point, step)
-    if realization.train_items is None:
-        return samples
-    items = realization.train_items[step - first_step(point.start)]
-    return tuple(part[items] for part in samples)
+def transformation(optimizer: str, rates: Parameters) -> Any:
+    """The optax transformation by which an optimiser moves what `rates` names: its updates at rate 1, times these."""
+
+    def scale(moves: Any, _: Any) -> Any:
+        return {name: rate * moves[name] for name, rate in rates.items()}
+
+    return optax.chain(updates(optimizer), optax.stateless(scale))
 
 
 def start(realization: Realization, point: Point) -> tuple[np.ndarray | None, Parameters]:
@@ -112,10 +112,17 @@ def _loss(moved: Parameters, held: Parameters, batch: tuple[Any, ...], activatio
 
 
 @partial(jax.jit, static_argnames=("optimizer", "activation", "trigger_in_value"))
-def _step(
-    moved: Parameters, held: Parameters, state: Any, rates: Parameters, batch: tuple[Any, ...], optimizer: Any, **model_of: Any
-) -> tuple[Parameters, Any]:
-    """What moves after one step of the optimizer, and the optimizer's state."""
-    gradient = jax.grad(_loss)(moved, held, batch, **model_of)
-    moves, state = optimizer.update(gradient, state, moved)
-    return {name: moved[name] + rates[name] * moves[name] for name in moved}, state
+def _train(
+    moved: Parameters, held: Parameters, rates: Parameters, r: Realization, recorded: Array, first: Array, optimizer: str, **model_of: Any
+) -> Parameters:
+    """What moves, after each of the numbers of further steps in `recorded`; `first` steps were made before."""
+    train = r.train_tokens, r.train_positions, r.train_labels
+
+    def batch_of(t: Any) -> Any:
+        samples = train if r.train_labels.ndim == 1 else tuple(part[first + t] for part in train)
+        return samples if r.train_items is None else tuple(part[r.train_items[t]] for part in samples)
+
+    def loss(moved: Parameters, batch: Any) -> Array:
+        return _loss(moved, held, batch, **model_of)
+
+    return functional.train(loss, moved, batch_of, transformation(optimizer, rates), recorded[-1], recorded)[1]

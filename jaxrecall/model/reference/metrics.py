@@ -1,27 +1,46 @@
-"""What is measured of a trained model, to read: full batch,
-float64, in NumPy. The simulator measures the same, streamed.
+"""What is measured of a trained model, to read: full batch, in NumPy and float64, or in JAX.
+
+The simulator measures the same, streamed.
 """
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from ...errors import PointError, expect
-from ..columns import ATTENTION_COLUMNS, COLUMNS
+from ..columns import ATTENTION_COLUMNS, COLUMNS, EXTRA_COLUMNS, TRACE_COLUMNS
+from ..functional import in_jax, predict
 from ..laws.tokens import Uniform, ranks, rare_and_frequent
-from ..point import Point
+from ..point import FIELDS, Point
+from ..training import RECIPE_STEPS
 from .descent import Descended
 from .realization import Realization, expect_both
 from .steps import EMBEDDINGS, ThreeStep, attend, batch_of_step, features, in_float64
 
+OF_THE_RUN = ("point_id", "seed", "status", "form", "draw_check", "seconds")
+OF_THE_RUN += ("code_version", "jax_version", "device_kind", "dtype", "precision", "bucket")
+"""Columns that say which run a row is, and how it was computed."""
+
+UNMEASURED = (*OF_THE_RUN, *FIELDS, *EXTRA_COLUMNS)
+"""Columns that `measure` does not give; `reference/extras.py` has those that switches add."""
+
+MEASURED = tuple(name for name in COLUMNS if name not in UNMEASURED)
+"""Columns that it gives, all of them always."""
+
 
 def measure(realization: Realization, point: Point, learned: ThreeStep | Descended) -> dict[str, Any]:
-    """The metric columns of a run's row, in float64, from
-    its draws and what `three_step` or `descend` learned.
+    """The metric columns of a run's row, from its draws and what `three_step` or `descend` learned.
 
-    They are in the order of the table; undefined numbers are None.
+    They are in the order of the table. Of a row's columns it leaves out those of the point, those that say how the run
+    was computed (status, form, draw_check, seconds, versions, device_kind, dtype, precision, bucket), and those that the
+    switches `diagnose` and `decoders` add.
+
+    Where draws or what was learned are arrays of JAX, the numbers are too, in their dtype, and nan where undefined. Else
+    they are of NumPy in float64, and None where undefined. Columns that a row of this point has empty are None in both.
 
     Examples:
         >>> from jaxrecall import Point, measure, realize, simulate, three_step
@@ -31,96 +50,106 @@ def measure(realization: Realization, point: Point, learned: ThreeStep | Descend
     """
     expect_both(realization, point)
     expect("learned", learned, (ThreeStep, Descended), "what jaxrecall.three_step returns, or one of what descend returns", PointError)
-    r, w = in_float64(realization), learned.w
-    step1 = None if learned.V1 is None else features(r, point, r.Z_in)[0] @ learned.V1.T @ r.Z_out.T
+    traced, w = in_jax(realization, learned), learned.w
+    xp, r = (jnp, realization) if traced else (np, in_float64(realization))
+    tokens = np.arange(point.V, dtype=np.int32)[:, None], np.zeros(point.V, np.int32)
+    found: dict[str, Any] = dict.fromkeys(TRACE_COLUMNS) | {"step": RECIPE_STEPS, "step1_memory_accuracy": None}
+    if learned.V1 is not None:
+        labels = _predict(r._replace(z_trig=0 * r.z_trig), point, learned.V1, w, *tokens, traced)[0].argmax(1)
+        found["step1_memory_accuracy"] = (labels == r.perm).mean()
+    V_mat, last = (learned.V2, 2) if isinstance(learned, ThreeStep) else (learned.V_mat, max(learned.step - 1, 0))
     if isinstance(learned, Descended):
-        V_mat, last, traced = learned.V_mat, max(learned.step - 1, 0), trace(learned)
         r = r._replace(**{name: getattr(learned, name) for name in EMBEDDINGS})
-    else:
-        V_mat, last, traced = learned.V2, 2, {}
-    answers = r.Z_out @ (V_mat / (np.abs(V_mat).max() or 1.0))  # (V, p); no metric sees the scale
-    n_train = min(point.N, point.n_test)
-    x, ell, labels = (part[:n_train] for part in batch_of_step(r, point, last))
-    h = attend(r, point, x, ell, w)[0]
-    train_labels = (features(r, point, h)[0] @ answers.T).argmax(1)
-    found = over_sequences(r, point, w, answers) | over_vocabulary(r, point, answers) | of_scores(r, w) | traced
-    found["step1_memory_accuracy"] = None if step1 is None else float((step1.argmax(1) == r.perm).mean())
-    found["train_accuracy"] = float((train_labels == labels).mean())
+        found |= trace(learned)
+    scale = abs(V_mat).max()
+    V_mat = V_mat / xp.where(scale > 0, scale, 1)  # no metric sees the scale
+    x, ell, y = (part[: min(point.N, point.n_test)] for part in batch_of_step(r, point, last))
+    found["train_accuracy"] = (_predict(r, point, V_mat, w, x, ell, traced)[0].argmax(1) == y).mean()
+    found |= over_sequences(r, point, w, *_predict(r, point, V_mat, w, *r.test[:2], traced), xp)
+    found |= over_vocabulary(r, point, _predict(r, point, V_mat, w, *tokens, traced)[0], xp) | of_scores(r, w, xp)
+    if not traced:
+        found = {name: value.item() if isinstance(value, np.generic | np.ndarray) else value for name, value in found.items()}
+        found |= {name: None for name in ("snr", "trigger_cosine") if np.isnan(found[name])}
     found |= dict.fromkeys(ATTENTION_COLUMNS) if point.L == 1 else {}
-    return {name: found[name] for name in COLUMNS if name in found}
+    return {name: found[name] for name in MEASURED}
 
 
-def over_sequences(r: Realization, point: Point, w: np.ndarray, answers: np.ndarray) -> dict[str, Any]:
-    """The columns that are counts or means over the test
-    sequences; logits are answers phi, (V, p) times (p,).
-    """
-    x, ell, y, row = r.test_tokens, r.test_positions, r.test_labels, np.arange(point.n_test)
+def _predict(r: Realization, point: Point, V_mat: Any, w: Any, x: Any, ell: Any, traced: bool) -> tuple[Any, Any]:
+    """Logits (n, V) and attention (n, L) of sequences; those of one token are read with attention exactly on it."""
+    if traced:
+        return predict(r, point, V_mat, w, x, ell)
     h, a = attend(r, point, x, ell, w)
-    logits = features(r, point, h)[0] @ answers.T
-    top, std, others = logits.max(1), logits.std(1), logits.copy()
-    others[row, y] = -np.inf
-    margin = np.divide(logits[row, y] - others.max(1), std, out=np.zeros_like(std), where=std > 0)
-    rest = np.where(np.arange(point.L) == ell[:, None], -np.inf, (r.Z_in @ w)[x])
-    own = (r.Z_in @ w)[x[row, ell]] + r.z_trig @ w
-    n_correct = int((logits.argmax(1) == y).sum())
+    return features(r, point, h)[0] @ (r.Z_out @ V_mat).T, a
+
+
+def over_sequences(r: Realization, point: Point, w: Any, logits: Any, a: Any, xp: ModuleType) -> dict[str, Any]:
+    """The columns that are counts or means over the test sequences, of their logits (n, V) and attention (n, L)."""
+    x, ell, y = r.test
+    is_label = xp.arange(point.V)[None] == y[:, None]
+    own, others = (xp.where(is_label, logits, 0.0).sum(1), xp.where(is_label, -xp.inf, logits).max(1))
+    std = logits.std(1)
+    is_ell = xp.arange(point.L)[None] == ell[:, None]
+    scores = (r.Z_in @ w)[x]
+    informative = xp.where(is_ell, scores, 0.0).sum(1) + r.z_trig @ w
+    n_correct = (logits.argmax(1) == y).sum()
     return {
         "n_correct": n_correct,
         "accuracy": n_correct / point.n_test,
-        "attention_mass": float(a[row, ell].mean()),
-        "attention_top1": float((own > rest.max(1)).mean()),
-        "test_margin": float(margin.mean()),
-        "n_tied": int(((logits == top[:, None]).sum(1) > 1).sum()),
+        "attention_mass": xp.where(is_ell, a, 0.0).sum(1).mean(),
+        "attention_top1": (informative > xp.where(is_ell, -xp.inf, scores).max(1)).mean(),
+        "test_margin": xp.where(std > 0, (own - others) / xp.where(std > 0, std, 1), 0.0).mean(),
+        "n_tied": ((logits == logits.max(1, keepdims=True)).sum(1) > 1).sum(),
     }
 
 
-def over_vocabulary(r: Realization, point: Point, answers: np.ndarray) -> dict[str, Any]:
-    """The fractions of the vocabulary that are recalled with attention exactly on the token."""
-    exact = r.Z_in + point.trigger_in_value * r.z_trig
-    recalled = (features(r, point, exact)[0] @ answers.T).argmax(1) == r.perm
+def over_vocabulary(r: Realization, point: Point, logits: Any, xp: ModuleType) -> dict[str, Any]:
+    """How much of the vocabulary is recalled with attention exactly on the token."""
+    recalled = logits.argmax(1) == r.perm
     by_frequency, top = [None] * 2, None
     if (law := point.token_laws[0]) != Uniform():
-        by_frequency = [float(recalled[group].mean()) for group in rare_and_frequent(law, point.V)]
-        enough = 10 * recalled[ranks(law, point.V).argsort()].cumsum() >= 9 * np.arange(1, point.V + 1)
-        top = int(np.flatnonzero(enough).max(initial=-1)) + 1
+        by_frequency = [recalled[group].mean() for group in rare_and_frequent(law, point.V)]
+        k = np.arange(1, point.V + 1)
+        top = xp.where(10 * recalled[ranks(law, point.V).argsort()].cumsum() >= 9 * k, k, 0).max()
     return {
-        "memory_accuracy": float(recalled.mean()),
+        "memory_accuracy": recalled.mean(),
         "rare_memory_accuracy": by_frequency[0],
         "frequent_memory_accuracy": by_frequency[1],
-        "recalled": int(recalled.sum()),
+        "recalled": recalled.sum(),
         "recalled_top": top,
     }
 
 
-def of_scores(r: Realization, w: np.ndarray) -> dict[str, Any]:
-    """The columns of what the trigger and the tokens add to an attention logit."""
-    scale = np.abs(w).max()
-    unit = w / scale if scale > 0 else w
-    trigger_score, score_std = scale * (r.z_trig @ unit), scale * (r.Z_in @ unit).std()
+def of_scores(r: Realization, w: Any, xp: ModuleType) -> dict[str, Any]:
+    """The columns of what the trigger and the tokens add to an attention logit; nan where they are undefined."""
+    scale = abs(w).max()
+    unit = w / xp.where(scale > 0, scale, 1)
+    trigger, std = r.z_trig @ unit, (r.Z_in @ unit).std()
+    lengths = xp.linalg.norm(r.z_trig) * xp.linalg.norm(unit)
     return {
-        "trigger_score": float(trigger_score),
-        "score_std": float(score_std),
-        "snr": float(trigger_score / score_std) if score_std > 0 else None,
-        "trigger_cosine": float(r.z_trig @ unit / np.linalg.norm(r.z_trig) / np.linalg.norm(unit)) if scale > 0 else None,
+        "trigger_score": scale * trigger,
+        "score_std": scale * std,
+        "snr": xp.where(std > 0, trigger / xp.where(std > 0, std, 1), xp.nan),
+        "trigger_cosine": xp.where(scale > 0, trigger / xp.where(scale > 0, lengths, 1), xp.nan),
     }
 
 
 def trace(learned: Descended) -> dict[str, Any]:
     """The columns that only a run beyond the recipe has."""
 
-    def norm(rows: np.ndarray) -> float:
-        return float((rows**2).sum(1).mean() ** 0.5)
+    def norm(rows: Any) -> Any:
+        return (rows**2).sum(1).mean() ** 0.5
 
-    def overlap(rows: np.ndarray) -> float:
-        unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    def overlap(rows: Any) -> Any:
+        unit = rows / (rows**2).sum(1, keepdims=True) ** 0.5
         between = (unit @ unit.T)[~np.eye(len(unit), dtype=bool)]
-        return float((between**2).mean() ** 0.5)
+        return (between**2).mean() ** 0.5
 
     return {
         "step": learned.step,
         "loss": learned.loss,
         "test_loss": learned.test_loss,
-        "V_norm": float(np.linalg.norm(learned.V_mat)),
-        "W_norm": float(np.linalg.norm(learned.W_KQ)),
+        "V_norm": (learned.V_mat**2).sum() ** 0.5,
+        "W_norm": (learned.W_KQ**2).sum() ** 0.5,
         "Z_in_norm": norm(learned.Z_in),
         "Z_out_norm": norm(learned.Z_out),
         "Z_in_overlap": overlap(learned.Z_in),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -13,7 +14,7 @@ from jax import Array
 from jax.core import Tracer
 from jaxtyping import Float, Int
 
-from ...errors import PointError, expect
+from ...errors import PointError, Problem, expect, shown
 from .. import keys, task
 from ..laws import TOGETHER, EmbeddingLaw
 from ..laws.tokens import tables
@@ -53,6 +54,22 @@ class Realization(NamedTuple):
         """The same embeddings and W_in as `jaxrecall.model` takes them."""
         return Embeddings(*(None if array is None else jnp.asarray(array) for array in self[:5]))  # type: ignore[arg-type]
 
+    @property
+    def batches(self) -> tuple[Any, Any, Any]:
+        """What each of the three steps reads, tokens, positions and labels: the same samples unless batches are fresh."""
+        train = self.train_tokens, self.train_positions, self.train_labels
+        first, second, third = (train if self.train_labels.ndim == 1 else tuple(part[step] for part in train) for step in range(3))
+        return first, second, third
+
+    @property
+    def test(self) -> tuple[Any, Any, Any]:
+        """Tokens, positions and labels of the test sequences."""
+        return self.test_tokens, self.test_positions, self.test_labels
+
+    def astype(self, dtype: Any) -> Realization:
+        """The same draws with embeddings and W_in of another dtype, in which all that follows is computed."""
+        return self._replace(**{name: None if a is None else a.astype(dtype) for name, a in zip(self._fields, self[:5], strict=False)})
+
 
 def realize(point: Point, seed: int) -> Realization:
     """Every random draw of the run (point, seed): the numbers
@@ -69,10 +86,11 @@ def realize(point: Point, seed: int) -> Realization:
     """
     expect("point", point, Point, "a jaxrecall.Point", PointError)
     streams = run_keys([Run(point, checked_seed(seed))])[0][0]
-    return Realization(*(None if array is None else np.array(array) for array in _drawn(point, streams)))  # type: ignore[arg-type]
+    with jax.core.eval_context():  # numbers also where another function is being traced
+        return Realization(*(None if array is None else np.array(array) for array in _drawn(point, streams)))  # type: ignore[arg-type]
 
 
-def draws(point: Point, key: Array) -> Realization:
+def draws(point: Point, key: Array, parameters: Mapping[str, Any] = MappingProxyType({})) -> Realization:
     """What `realize` gives, as JAX arrays and for use in functions that are compiled or vmapped over keys.
 
     A simulator of one's own has the draws of `simulate(point, seed)` in a row with this seed, from
@@ -82,12 +100,16 @@ def draws(point: Point, key: Array) -> Realization:
         point: its fields are Python values, for they decide the shapes.
         key: a `jax.random` key; that of a seed is fold_in(key(root_seed), seed). The point's own
             root_seed is not read.
+        parameters: float parameters of the laws of the embeddings by dotted name, in place of the point's own. JAX may
+            trace them; they are not checked. Those of `embedding` are of both sides where these have the same law. An
+            array of float64 makes such embeddings in float64.
 
     Returns:
         The draws, float32 and int32: the integers of `realize` exactly, the embeddings to rounding.
 
     Raises:
         ValueError: as `realize`, and in a compiled function for embeddings from a file.
+        PointError: a parameter that the laws lack, or that is a size.
 
     Examples:
         >>> import jax
@@ -95,16 +117,28 @@ def draws(point: Point, key: Array) -> Realization:
         >>> point = Point(V=64, N=1024, d=32, L=8)
         >>> draws(point, jax.random.fold_in(jax.random.key(0), 5)).Z_in  # realize(point, seed=5).Z_in
         >>> jax.vmap(lambda key: draws(point, key).perm)(jax.random.split(jax.random.key(0), 8))  # (8, 64)
+        >>> draws(point.replace(embedding="equicorrelated"), jax.random.key(0), {"embedding.rho": jax.numpy.float32(0.3)})
     """
     expect("point", point, Point, "a jaxrecall.Point", PointError)
     run = jax.random.key_data(expect("key", key, Array, "a key of jax.random"))
     if point.streams == "independent":
         for half in halves_of_id(point):
             run = keys.fold(run, jnp.uint32(half))
-    return _drawn(point, keys.streams(run))
+    return _drawn(point, keys.streams(run), _all_parameters(point, parameters))
 
 
-def _drawn(point: Point, streams: np.ndarray | Array) -> Realization:
+def _all_parameters(point: Point, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Those given and all other float parameters of the laws of the embeddings, if any are given; raises PointError."""
+    Z_in, Z_out = (law.traced(name) for name, law in zip(("embedding", "embedding_out"), point.embedding_laws, strict=True))
+    known = Z_in | Z_out
+    allowed = f"float parameters of the laws of embeddings, here {', '.join(known) or 'none'}; all else, such as sizes, is the point's"
+    if problems := [Problem(name, f"got {shown(value)}; allowed: {allowed}") for name, value in given.items() if name not in known]:
+        raise PointError(problems)
+    both = given if point.embedding_laws[0] == point.embedding_laws[1] else {}
+    return known | {name.replace("embedding.", "embedding_out."): value for name, value in both.items()} | dict(given) if given else {}
+
+
+def _drawn(point: Point, streams: np.ndarray | Array, parameters: Mapping[str, Any] = MappingProxyType({})) -> Realization:
     """The draws from the keys of the named streams, (10, 2)."""
     _check_writable(point)
     laws = point.embedding_laws
@@ -112,19 +146,20 @@ def _drawn(point: Point, streams: np.ndarray | Array) -> Realization:
         raise ValueError(f"embedding: got {point.embedding}, whose rows are made on the host; allowed in compiled functions: other laws")
     given = task.on_host(laws, np.asarray(streams), point.V, point.d) if any(law.on_host for law in laws) else {}
     streams = jnp.asarray(streams)
-    e = _embeddings(streams, given, laws, V=point.V, d=point.d, m=point.m)
+    e = _embeddings(streams, given, dict(parameters), laws, V=point.V, d=point.d, m=point.m)
     perm = _permutation(streams, V=point.V)
     law = tables(point.token_laws, point.V)
 
     def samples(name: str, n: int, step: int | None = None) -> tuple[Array, ...]:
+        noise = None if step is None else point.label_noise or None
         of_tokens, of_positions = (keys.stream(streams, stream) for stream in (name, f"{name}_position"))
         if step is not None:
             of_tokens, of_positions = (keys.fold(key, jnp.uint32(step)) for key in (of_tokens, of_positions))
         if step is None or point.pool is None:
-            return _samples(of_tokens, of_positions, perm, law, None, V=point.V, L=point.L, n=n)
+            return _samples(of_tokens, of_positions, perm, law, None, noise, V=point.V, L=point.L, n=n)
         pool = _tokens(keys.further(of_tokens, keys.POOL), law, V=point.V, L=point.L, n=point.pool)[:, 1:]
         rows = _tokens(of_tokens, None, V=point.pool, L=2, n=n)[:, 1]
-        return *_samples(of_tokens, of_positions, perm, law, pool[rows], V=point.V, L=point.L, n=n), pool, rows
+        return *_samples(of_tokens, of_positions, perm, law, pool[rows], noise, V=point.V, L=point.L, n=n), pool, rows
 
     train = samples("train", point.N, 0)
     if point.fresh_batches:
@@ -203,9 +238,13 @@ _permutation = jax.jit(lambda streams, V: task.permutation(streams, V, V), stati
 
 
 @partial(jax.jit, static_argnames=("laws", "V", "d", "m"))
-def _embeddings(streams: Array, given: dict[str, Array], laws: tuple[EmbeddingLaw, EmbeddingLaw], V: int, d: int, m: int) -> Embeddings:
+def _embeddings(
+    streams: Array, given: dict[str, Array], parameters: dict[str, Any], laws: tuple[EmbeddingLaw, EmbeddingLaw], V: int, d: int, m: int
+) -> Embeddings:
     together = laws[0] in TOGETHER and laws[1] == laws[0]
     place = TOGETHER.index(laws[0]) if together else 0
+    if parameters:
+        laws = laws[0].with_traced(parameters), laws[1].with_traced(parameters, "embedding_out")
     return task.draw_embeddings(streams, place, V, d, m, (V, d, m), None if together else laws, given)
 
 
@@ -216,7 +255,7 @@ def _items(streams: Array, steps: Array, N: int, n_blocks: int) -> Array:
 
 @partial(jax.jit, static_argnames=("V", "L", "n"))
 def _samples(
-    of_tokens: Array, of_positions: Array, perm: Array, law: Array | None, noise: Array | None, V: int, L: int, n: int
+    of_tokens: Array, of_positions: Array, perm: Array, law: Array | None, noise: Array | None, label_noise: Any, V: int, L: int, n: int
 ) -> tuple[Array, Array, Array]:
     """Tokens (n, L), positions and labels (n,); token 0 of a stream
     is informative, and changes places with that at its position.
@@ -228,7 +267,11 @@ def _samples(
     informative, displaced = tokens[:, :1], jnp.take_along_axis(tokens, positions, axis=1)
     place = jnp.arange(L, dtype=jnp.int32)[None]
     tokens = jnp.where(place == positions, informative, jnp.where(place == 0, displaced, tokens))
-    return tokens, positions[:, 0], perm[informative[:, 0]]
+    labels = perm[informative[:, 0]]
+    if label_noise is not None:
+        blocks = keys.blocks(of_tokens, 0, -(-n // BLOCK))
+        labels = task.noisy_labels(blocks, jnp.pad(labels, (0, -n % BLOCK)), V, label_noise)[:n]
+    return tokens, positions[:, 0], labels
 
 
 @partial(jax.jit, static_argnames=("V", "L", "n"))

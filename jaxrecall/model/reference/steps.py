@@ -13,49 +13,50 @@ from scipy.special import erf, softmax
 
 from ..activations import value_and_slope
 from ..point import Point
-from .realization import Realization, expect_both
+from .realization import Drawn, Realization, expect_both
 
 EMBEDDINGS = ("Z_in", "Z_out", "z_trig", "z_eos", "W_in")
 
 
 class ThreeStep(NamedTuple):
-    """What the three steps learn, float64."""
+    """What the three steps learn: float64 in NumPy, in JAX of the dtype of the embeddings."""
 
-    V1: np.ndarray  # (d, p) V_mat after step 1, p = d or m
-    w: np.ndarray  # (d,) W_KQ z_eos after step 2
-    V2: np.ndarray  # (d, p) V_mat after step 3
+    V1: Drawn  # (d, p) V_mat after step 1, p = d or m
+    w: Drawn  # (d,) W_KQ z_eos after step 2
+    V2: Drawn  # (d, p) V_mat after step 3
 
 
-def three_step(realization: Realization, point: Point) -> ThreeStep:
+def three_step(realization: Realization, point: Point, rates: tuple[float, float, float] | None = None) -> ThreeStep:
     """The recipe of the paper from V_mat = 0, W_KQ = 0, by full-batch gradients of the cross-entropy:
 
         V1 = V0 - eta    grad_V loss(V0, W0)
         W1 = W0 - gamma  grad_W loss(V1, W0)
         V2 = V1 - gamma2 grad_V loss(V1, W1)
 
+    `rates` are eta, gamma and gamma2, those of the point unless given.
     W_KQ enters through w = W_KQ z_eos alone, and grad_W = grad_w z_eos^T, so w1 = -gamma |z_eos|^2 grad_w.
     Memory: 8 N (V + d + m + L) bytes. Source: arXiv:2603.15923; the closed forms are ours.
 
-        >>> from jaxrecall import Point, realize, three_step
+        >>> from jaxrecall import Point, realize
         >>> point = Point(V=64, N=1024, d=32, L=8)
         >>> V1, w, V2 = three_step(realize(point, seed=0), point)
     """
     expect_both(realization, point)
+    eta, gamma, gamma2 = rates or (point.eta, point.gamma, point.gamma2)
     r, uniform = in_float64(realization), np.zeros(point.d)
-    batches = [batch_of_step(r, point, step) for step in range(3)]
 
     # Step 1: at V_mat = 0 the prediction is uniform, at w = 0 attention is.
-    x, ell, y = batches[0]
+    x, ell, y = r.batches[0]
     phi, _ = features(r, point, attend(r, point, x, ell, uniform)[0])
-    V1 = point.eta / point.N * (r.Z_out[y] - r.Z_out.mean(0)).T @ phi
+    V1 = eta / point.N * (r.Z_out[y] - r.Z_out.mean(0)).T @ phi
 
     # Step 2: W_KQ moves by g z_eos^T, and so w = W_KQ z_eos by |z_eos|^2 g.
-    w = point.gamma * (r.z_eos @ r.z_eos) / (point.N * point.L) * pull_on_w(r, point, V1, *batches[1])
+    w = gamma * (r.z_eos @ r.z_eos) / (point.N * point.L) * pull_on_w(r, point, V1, *r.batches[1])
 
     # Step 3: the gradient of step 1 again, with the attention and the predictions learned since.
-    x, ell, y = batches[2]
+    x, ell, y = r.batches[2]
     phi, _ = features(r, point, attend(r, point, x, ell, w)[0])
-    V2 = V1 + point.gamma2 / point.N * pull_on_outputs(r, V1, phi, y).T @ phi
+    V2 = V1 + gamma2 / point.N * pull_on_outputs(r, V1, phi, y).T @ phi
     return ThreeStep(V1, w, V2)
 
 
@@ -106,7 +107,7 @@ def features(r: Realization, point: Point, h: np.ndarray) -> tuple[np.ndarray, n
 
 def in_float64(r: Realization) -> Realization:
     """The realization with float64 embeddings."""
-    return r._replace(**{name: None if (a := getattr(r, name)) is None else a.astype(np.float64) for name in EMBEDDINGS})
+    return r.astype(np.float64)
 
 
 def batch_of_step(r: Realization, point: Point, step: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

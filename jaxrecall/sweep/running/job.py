@@ -12,14 +12,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ...cli.command import commit, versions
+from ...cli.command import commit, versions, xla_flags
 from ...cli.process import Interrupts
 from ...errors import GridError, StoreError, UsageError
 from ...model.point import Run, RunId
-from ..calibration import cores
-from ..cost import memory_limit, peak_bytes
+from ..cost import peak_bytes
 from ..files import NAMES, is_file
 from ..grid import Grid
+from ..machine import cores, described, memory_described, memory_limit
 from ..plan import Plan
 from ..plan import make as make_plan
 from ..rounds import Rounds, as_known
@@ -124,7 +124,8 @@ class Job:
         lines.append(f"{self.n_done} done in {self.store.folder}, {plan.n_runs} to do")
         lines += programs.lines(plan)
         known = f"about {plan.flops:.2g} flops, {_time(plan)}, {plan.peak_bytes / 2**20:.0f} MiB of memory"
-        return [*lines, UNKNOWN if plan.simulator else known]
+        known += f" in {plan.workers} workers" if plan.workers > 1 else ""
+        return [*lines, UNKNOWN if plan.simulator else known, described()]
 
     def start_line(self) -> str:
         """The same as one line, printed when the job starts."""
@@ -144,17 +145,31 @@ class Job:
         return {"grid": self.grid.name, "out": str(self.store.folder), "shard": shard, **started}
 
     def manifest(self) -> dict[str, Any]:
-        """The contents of manifest.json: the grid, versions, the
-        commit if known, and the command that resumes the job.
-        """
+        """The contents of manifest.json: the grid, its runs as far as they are known,
+        versions, the commit if known, and the command that resumes the job."""
         return {
             "grid": self.grid.resolved,
+            "plan": self.recorded(),
             "code_version": self.grid.simulator.version,
             "precision": self.grid.simulator.precision(self.plan.settings.precision),
             "versions": versions(),
-            **({"commit": known} if (known := commit()) else {}),
+            **{name: found for name, found in (("xla_flags", " ".join(xla_flags())), ("commit", commit())) if found},
             "command": without_shard(self.resume_command) if self.shard else self.resume_command,
         }
+
+    def recorded(self) -> dict[str, Any]:
+        """What `status` counts by, so that it need not make the grid again: all runs of the
+        grid, of every shard, as seeds and the ids of the points that have them; of a search
+        those until its next round, and how far it is."""
+        search, by_seeds = self.search, dict[tuple[int, ...], list[str]]()
+        seeds_of: dict[str, Any] = {} if search else {point.point_id: self.grid.seeds for point in self.grid.points}
+        for point_id, seed in sorted(self.runs) if search else ():
+            seeds_of.setdefault(point_id, []).append(seed)
+        for point_id, seeds in seeds_of.items():
+            by_seeds.setdefault(tuple(seeds), []).append(point_id)
+        told = "; the runs to do are those of its next round" * bool(search and search.pending)
+        runs = [[" ".join(map(str, seeds)), " ".join(ids)] for seeds, ids in by_seeds.items()]
+        return {"points": len(self.grid.points), "progress": f"{search}{told}" if search else None, "runs": runs}
 
     def table(self) -> list[dict[str, Any]] | None:
         """What a search found, one row per cell and theta; None for a sweep."""
@@ -233,8 +248,7 @@ def prepare(
     _check_memory(plan, limit)
     store.about = simulator.about() | {"axes": list(grid.axes), "searched": grid.searched, "fixed": grid.fixed}
     store.columns, store.kept = grid.columns, grid.kept
-    if helpers := grid.kept_columns:
-        store.about["kept"] = [*helpers]
+    store.about |= {name: [*found] for name, found in (("kept", grid.kept_columns), ("xla_flags", xla_flags())) if found}
     return Job(grid, store, shard, pad_to, resume_command, search, wanted, n_done, plan, [*_remarks(grid, store, done, search)])
 
 
@@ -269,8 +283,9 @@ def _check_memory(plan: Plan, limit: int) -> None:
     """Raises GridError where a program needs more bytes than the limit."""
     if plan.peak_bytes > limit:
         largest = max(plan.shapes, key=peak_bytes)
+        allowed = memory_described() if limit == memory_limit() else f"{limit / 2**20:.0f} MiB"
         raise GridError(
-            f"limits.max_bytes: program {largest} needs about {plan.peak_bytes / 2**20:.0f} MiB; allowed: {limit / 2**20:.0f} MiB. "
+            f"limits.max_bytes: program {largest} needs about {plan.peak_bytes / 2**20:.0f} MiB; allowed: {allowed}. "
             "Lower V, d or m, or raise limits.max_bytes."
         )
 
@@ -341,6 +356,7 @@ def _search(job: Job, search: Rounds, run: Callable[[Plan], None], progress: Pro
         progress.round, progress.n_runs = progress.round + 1, progress.n_runs + len(runs)
         run(search.plan(runs))
         search.update(outcome.accuracy)
+        job.store.note("manifest", job.manifest())
         progress.cells_finished = search.finished
         failed |= {each.id for each in runs} - outcome.accuracy.keys()
         if outcome.interrupted or outcome.unsaved or (outcome.failed and job.plan.settings.fail_fast):

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ...errors import UsageError
-from ..calibration import cores
+from ...cli.process import Interrupts
+from ...errors import UsageError, in_one_line
 from ..grid import Grid
+from ..machine import cores
 from ..shard import Shard
 from ..simulators import x64
 from .job import Executor, Job
-from .processes import LocalWorkers, RayWorkers, Request, size_on
+from .processes import LocalWorkers, RayWorkers, Request, accelerators, size_on
 from .progress import plural
 from .recorder import execute
 from .worker import Setup
@@ -86,13 +88,31 @@ class Engine:
             raise UsageError(f"{problem} (or use one process)")
 
     def size(self, job: Job) -> int | None:
-        """The number of workers, no more than there are runs;
-        None: as many as fit a cluster, or none but this process.
+        """The number of workers, no more than there are runs,
+        and on this machine than go into its memory; None: as many as fit a cluster, or
+        none but this process.
         """
         most = max(1, job.plan.n_runs)
+        if self.shares_memory:
+            most = min(most, job.plan.most_workers)
         if self.name == "ray" and not self.ray_address:
             return min(self.workers or cores(), most)
         return self.workers and min(self.workers, most)
+
+    @property
+    def shares_memory(self) -> bool:
+        """Whether the workers share the memory of this machine, and have no accelerators of their own."""
+        return self.name != "slurm" and not self.ray_address and not accelerators(os.environ)
+
+    def share(self, job: Job) -> None:
+        """Divides memory and cores between the workers; the job has a remark if fewer start than were asked for."""
+        if not self.shares_memory:
+            return
+        size, asked = self.size(job) or 1, min(self.workers or 1, job.plan.n_runs)
+        job.plan = replace(job.plan, workers=size)
+        if size < asked:
+            room = f"the memory limit of {job.plan.limit / 2**20:.0f} MiB has room for a run in no more"
+            job.remarks.append(f"--workers: got {self.workers}; {size} start, as {room} (limits.max_bytes raises it)")
 
     def facts(self, job: Job) -> dict[str, Any]:
         """Its name, the number of workers for a job, and what each of
@@ -125,11 +145,11 @@ class Engine:
         return f"runs in {plural(workers, 'worker')} of this machine" if workers else "runs in this process"
 
     @contextmanager
-    def opened(self, job: Job, import_paths: tuple[str, ...] = ()) -> Iterator[Executor]:
+    def opened(self, job: Job, interrupts: Interrupts, import_paths: tuple[str, ...] = ()) -> Iterator[Executor]:
         """An executor for plans of the job; its workers, which
         can import from `import_paths`, are being started.
 
-        Raises UsageError if they cannot be.
+        Raises UsageError if they cannot be, or if JAX does not start in this process.
         """
         size = self.size(job)
         if self.name == "slurm":
@@ -138,6 +158,9 @@ class Engine:
             yield partial(run_array, job=job, size=size or 1, kind=self.slurm_executor, options=self.slurm, import_paths=import_paths)
             return
         if self.name == "local" and not size:
+            with interrupts.deferred():
+                if job.to_do:
+                    start_jax()
             yield execute
             return
         setup = Setup(import_paths, job.grid.simulator.contents(job.grid.points), x64=x64())
@@ -151,6 +174,15 @@ class Engine:
         usual = 1 if self.ray_address else max(1, cores() // (size or 1))
         resources = {"CPU": float(usual), **self.resources}
         return Request(self.ray_address, size, resources, setup, job.plan.n_runs)
+
+
+def start_jax() -> None:
+    """Starts JAX in this process; raises UsageError where its settings let no run succeed."""
+    try:
+        from ...simulator.program import start
+    except ValueError as error:  # of a variable that JAX reads when it is imported
+        raise UsageError(f"JAX cannot be imported: {in_one_line(error)}") from error
+    start()
 
 
 def _assigned(named: tuple[str, Any]) -> str:

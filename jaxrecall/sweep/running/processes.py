@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 from ...cli.process import SIGNALS
 from ...errors import UsageError
-from ..calibration import cores
+from ..machine import cores
 from .progress import Failure
 from .scheduler import MAX_FAILED_STARTS, Workers
 from .worker import Event, Setup

@@ -14,6 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TextIO
 
+from ...errors import printable
+
 PLAIN_EVERY_SECONDS = 30.0
 COUNT_EVERY_SECONDS = 5.0
 NOTEBOOK_WIDTH = 100
@@ -108,7 +110,7 @@ class Progress:
         file is written), `search` (its results are) and `close`.
         """
         if self.display:
-            self.display(self, event, line, facts)
+            self.display(self, event, printable(line), facts)
 
     @property
     def has_begun(self) -> bool:

@@ -21,7 +21,8 @@ import ray
 
 from ...cli.process import SIGNALS
 from ...errors import in_one_line
-from ..calibration import cores, node_cache
+from ..calibration import node_cache
+from ..machine import cores
 from .processes import Process, Request, lost, share_of_memory
 from .worker import Event, Setup
 

@@ -12,10 +12,12 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import replace
 
+from ...errors import UsageError
 from ...model.point import Run, RunId
 from ...simulator.shape import Shape
-from ..calibration import Measured, add_times, cores
+from ..calibration import Measured, add_times
 from ..cost import Amounts
+from ..machine import cores
 from ..plan import CHUNK_RUNS, CHUNK_SECONDS, Chunk
 from .progress import Failure, Traces
 from .recorder import Recorder
@@ -77,12 +79,13 @@ class Workers(ABC):
     @abstractmethod
     def close(self) -> None: ...
 
-    def replace(self, worker: int, reason: str) -> None:
-        """Ends it, and starts another in its place unless too many there never became ready."""
+    def replace(self, worker: int, reason: str, again: bool = True) -> None:
+        """Ends it, and starts another in its place unless too many there never became
+        ready, or not `again`."""
         self.end(worker)
         self.idle.discard(worker)
         self.reason = reason
-        self.failed_starts[worker] += 1
+        self.failed_starts[worker] = self.failed_starts[worker] + 1 if again else MAX_FAILED_STARTS + 1
         if self.failed_starts[worker] <= MAX_FAILED_STARTS:
             self.start(worker)
 
@@ -104,7 +107,7 @@ class Scheduler:
     def __init__(self, workers: Workers, recorder: Recorder):
         plan = recorder.plan
         self.workers, self.recorder, self.progress = workers, recorder, recorder.progress
-        self.plan = replace(plan.without_chunks, limit=plan.limit // workers.peers)
+        self.plan = replace(plan.without_chunks, limit=plan.limit // workers.peers, workers=1)
         self.waiting: dict[Shape, deque[Run]] = {}
         """Runs that no worker has, by program."""
 
@@ -223,6 +226,12 @@ class Scheduler:
         self.workers.idle.add(worker)
         add_times(self.measured, measured)
         self.compile_seconds |= compile_seconds
+
+    def refused(self, worker: int, line: str) -> None:
+        """The worker cannot run anything, nor could another in its place; raises UsageError where none has."""
+        self.workers.replace(worker, line, again=False)
+        if self.workers.gone and not self.recorder.outcome.runs:
+            raise UsageError(line)
 
     def lost(self, worker: int, failure: Failure) -> None:
         """The worker has died or reported an exception, after which a device may refuse

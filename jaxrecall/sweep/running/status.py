@@ -6,60 +6,56 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from ...errors import GridError, StoreError, UsageError
-from ...model.columns import STATUSES
-from ...model.point import Run, RunId
+from ...errors import StoreError
+from ...model.columns import CODE_VERSION, STATUSES
+from ...model.point import RunId
 from ..files import Unreadable, holds_results, is_file, read_json
-from ..grid import Grid, rebuilt
-from ..rounds import Rounds
-from ..simulators import RECALL, RecallSimulator, Simulator, add_to_path
 from ..store import LastValues, Store, Version
 from ..store.age import older, seen
-
-LastRow = tuple[str, float | None, float | None]
-"""Status, seconds and accuracy."""
 
 MAX_SECONDS = 1e9
 """No run takes so long: a larger number, or NaN, is damage and is left out of the sum."""
 
 
 def survey(*folders: str | Path) -> dict[str, Any]:
-    """The facts of a results folder, or of several taken together,
-    as plain data; raises StoreError if one is not a results folder.
+    """The facts of a results folder, or of several taken together, as plain data.
 
-    The grid is that of the last sweep, from the manifest of the first folder. `todo`
-    counts the runs that the next call with this version of jaxrecall would run. Without
-    a grid `points`, `runs` and `todo` are None, and every row of this version counts as
-    done.
+    Nothing that a file in a folder names is imported: which runs there are was written
+    into the manifest by the last sweep, and counts for the first of the folders. `todo`
+    counts the runs that the next call with this version of jaxrecall would run, of a
+    search those of its next round. Where the manifest does not say, `points`, `runs` and
+    `todo` are None, and every row of this version counts as done.
+
+    Raises StoreError if one of them is not a results folder.
     """
     stores = [_results(folder) for folder in folders]
-    manifest, grid, remark = _manifest(stores[0])
+    manifest, plan, remark = _manifest(stores[0])
     if any(_manifest(store)[0].get("grid") != manifest.get("grid") for store in stores[1:]):
         remark = f"the folders hold different grids; the runs to do are counted for the grid of {stores[0].folder}"
-    simulator = grid.simulator if grid else RECALL
-    found, unreadable, stale = _rows(stores, simulator.accuracy)
-    version = _version(manifest, grid, simulator, found)
+    found, unreadable, stale = _rows(stores)
+    version = _version(manifest, found)
     mine = found.pop(version, {})
-    runs, progress = _runs(grid, mine)
-    done = [row for run, row in mine.items() if run in runs]
-    todo = len(runs) - len(done)
+    done = [row for run, row in mine.items() if plan is None or run.seed in plan["runs"].get(run.point_id, ())]
+    n_runs = sum(map(len, plan["runs"].values())) if plan else None
+    todo = n_runs - len(done) if n_runs is not None else None
+    name = plan["name"] if plan else None
     failures, no_record = _failures(stores, mine.keys())
     for failure in failures:
-        failure["repeat"] = _resuming(failure["repeat"], Path(failure["path"]).parents[1], grid)["command"]
+        failure["repeat"] = _resuming(failure["repeat"], Path(failure["path"]).parents[1], name)["command"]
     return {
         "folder": ", ".join(str(store.folder) for store in stores),
-        "grid": grid.name if grid else None,
-        "remark": remark or progress,
-        "points": len(grid.points) if grid else None,
-        "runs": len(runs) if grid else None,
+        "grid": name,
+        "remark": remark or (plan and plan["progress"]),
+        "points": plan and plan["points"],
+        "runs": n_runs,
         "done": len(done),
-        "todo": todo if grid else None,
+        "todo": todo,
         **{status: sum(row[0] == status for row in done) for status in STATUSES if status != "ok"},
         "code_version": version[0],
         "precision": version[1],
@@ -69,18 +65,18 @@ def survey(*folders: str | Path) -> dict[str, Any]:
         "unreadable": [{"path": str(path), "reason": reason} for path, reason in [*unreadable, *no_record]],
         "older": stale,
         "bytes": sum(stat.st_size for _, stat in _stats(*(store.folder for store in stores))),
-        "seconds": sum(seconds for _, seconds, _ in done if seconds is not None and 0 <= seconds <= MAX_SECONDS),
+        "seconds": sum(seconds for _, seconds in done if seconds is not None and 0 <= seconds <= MAX_SECONDS),
         "newest_part_age": _newest_part_age(stores),
-        **_resuming(manifest.get("command") if todo else None, stores[0].folder, grid),
+        **_resuming(None if todo == 0 else manifest.get("command"), stores[0].folder, name),
     }
 
 
-def _resuming(command: Any, folder: Path, grid: Grid | None) -> dict[str, Any]:
+def _resuming(command: Any, folder: Path, name: str | None) -> dict[str, Any]:
     """The command that resumes the sweep of a grid into this folder, and
     the other folder that the sweep wrote to, if the folder was moved or copied.
     """
     text = command if isinstance(command, str) else ""
-    text += f" --out results/{grid and grid.name}" * (" --grid" in text and " --out" not in text)
+    text += f" --out results/{name}" * (" --grid" in text and " --out" not in text)
     given = re.search(r"(?:( --out[ =])|, out=)('[^']*'|[^\s)]+)", text)
     old, places = os.path.normpath(given[2].strip("'") if given else ""), (os.path.abspath(folder), os.path.realpath(folder))
     if not given or os.path.realpath(old) in places or any(place.endswith(f"/{old}") for place in places):
@@ -99,25 +95,15 @@ def _results(folder: str | Path) -> Store:
     )
 
 
-def _version(manifest: dict[str, Any], grid: Grid | None, simulator: RecallSimulator | Simulator, found: LastValues) -> Version:
-    """The code_version and precision that the next call would have;
-    the usual one of the rows where the manifest does not say.
+def _version(manifest: Mapping[str, Any], found: LastValues) -> Version:
+    """The code_version and precision that the next call would have, where the manifest
+    does not say those of most rows. The version of a simulator of one's own is that of the last call.
     """
-    usual = max(found, key=lambda version: len(found[version]), default=(simulator.version, "highest"))
-    given, precision = manifest.get("grid"), manifest.get("precision")
-    unknown = not grid and isinstance(given, dict) and "simulator" in given
-    return usual[0] if unknown else simulator.version, precision if isinstance(precision, str) else usual[1]
-
-
-def _runs(grid: Grid | None, mine: dict[RunId, LastRow]) -> tuple[set[RunId], str | None]:
-    """The runs of a grid, of a search those until its next round,
-    and how far a search is; without a grid those that there are.
-    """
-    if grid and grid.search:
-        rounds = Rounds(grid, {run: accuracy for run, (*_, accuracy) in mine.items()})
-        progress = f"{rounds}" + "; the runs to do are those of its next round" * bool(rounds.pending)
-        return rounds.used | {run.id for run in rounds.pending}, progress
-    return {Run(point, seed).id for point in grid.points for seed in grid.seeds} if grid else set(mine), None
+    usual = max(found, key=lambda version: len(found[version]), default=(CODE_VERSION, "highest"))
+    version, precision = manifest.get("code_version"), manifest.get("precision")
+    own = isinstance(grid := manifest.get("grid"), dict) and "simulator" in grid
+    theirs = version if isinstance(version, int) else usual[0]
+    return theirs if own else CODE_VERSION, precision if isinstance(precision, str) else usual[1]
 
 
 def _newest_part_age(stores: Sequence[Store]) -> float | None:
@@ -125,12 +111,12 @@ def _newest_part_age(stores: Sequence[Store]) -> float | None:
     return max(0.0, min(ages)) if ages else None
 
 
-def _rows(stores: Sequence[Store], accuracy: str) -> tuple[LastValues, Unreadable, list[str]]:
-    """Status, seconds and accuracy of the runs in all folders, ok before others, the
-    files that cannot be read, and lines for those that were made from other rows."""
+def _rows(stores: Sequence[Store]) -> tuple[LastValues, Unreadable, list[str]]:
+    """Status and seconds of the runs in all folders, ok before others, the files
+    that cannot be read, and lines for those that were made from other rows."""
     found, unreadable, stale = LastValues(), Unreadable(), list[str]()
     for store in stores:
-        rows, not_read, tables = store.last_values("status", "seconds", accuracy)
+        rows, not_read, tables = store.last_values("status", "seconds")
         unreadable += not_read
         stale += older(store.folder, seen(tables))
         for version, runs in rows.items():
@@ -139,27 +125,25 @@ def _rows(stores: Sequence[Store], accuracy: str) -> tuple[LastValues, Unreadabl
     return found, unreadable, stale
 
 
-def _manifest(store: Store) -> tuple[dict[str, Any], Grid | None, str | None]:
-    """The manifest, its grid, and what is wrong with them."""
+def _manifest(store: Store) -> tuple[dict[str, Any], dict[str, Any] | None, str | None]:
+    """The manifest, its plan with the seeds by point, and what is wrong with them."""
     try:
         manifest = store.read_manifest()
-        if manifest is None:
-            return {}, None, f"{store.manifest}: is missing, so the runs to do are unknown"
-        add_to_path([os.getcwd(), *_grid_folder(manifest.get("command"))])  # for a simulator of one's own
-        return manifest, rebuilt(manifest["grid"]), None
     except StoreError as error:
         return {}, None, str(error)
-    except (GridError, UsageError) as error:
-        return manifest or {}, None, f"{store.manifest}: holds a grid that this version cannot read ({error.lines[0]})"
-    except (TypeError, KeyError, AttributeError):
+    if manifest is None:
+        return {}, None, f"{store.manifest}: is missing, so the runs to do are unknown"
+    try:
+        name, plan = str(manifest["grid"]["name"]), manifest.get("plan")
+        if plan is None:
+            again = "the command of the sweep with --dry-run counts them, and without it also records them"
+            return manifest, None, f"{store.manifest}: does not list the runs of {name}, as it is of an earlier version; {again}"
+        listed = [({*map(int, seeds.split())}, points.split()) for seeds, points in plan["runs"]]
+        runs = {point: seeds for seeds, points in listed for point in points}
+        progress = None if plan["progress"] is None else str(plan["progress"])
+        return manifest, {"name": name, "points": int(plan["points"]), "progress": progress, "runs": runs}, None
+    except (TypeError, KeyError, AttributeError, ValueError, OverflowError):
         return {}, None, f"{store.manifest}: is not the manifest of a sweep"
-
-
-def _grid_folder(command: Any) -> list[str]:
-    """The folder of the grid file in a command, if there is one."""
-    found = re.search(r"--grid[ =](\S+)", command) if isinstance(command, str) else None
-    folder = os.path.abspath(os.path.dirname(found[1].strip("'\""))) if found else ""
-    return [folder] if os.path.isdir(folder) else []
 
 
 def _failures(stores: Sequence[Store], done: Container[RunId]) -> tuple[list[dict[str, Any]], list[tuple[Path, str]]]:

@@ -14,6 +14,7 @@ from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
+from ...errors import UsageError
 from ...model.columns import CODE_VERSION
 from ...model.laws.array import Content, contents
 from ..plan import Chunk, Plan
@@ -108,6 +109,9 @@ def main(connection: Connection) -> None:
         send("ready")
         while True:
             worker.run(*pickle.loads(chunks.get()))
+    except UsageError as error:
+        send("refused", str(error))
+        os._exit(1)
     except Exception as error:
         send("lost", Failure.of(error))
         os._exit(1)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 import pyarrow as pa
 
-from ...errors import StoreError, UsageError, as_list, expect
+from ...errors import StoreError, UsageError, as_list, expect, printable
 from ...model.columns import COLUMNS, UNITS, is_parameter
 from ...model.point import FIELDS, RunId
 from ..files import NAMES, entries, holds_results, is_file, listed, local_path, no_rows, read_json, result_files
@@ -110,6 +110,8 @@ def load(path: Paths, grid: GridLike | None = None, *, last: bool = False, as_xa
 
 def _remarks(rows: pa.Table, table: pa.Table) -> Iterator[str]:
     """What to know of a table that was made of these rows."""
+    if odd := about(rows).get("dropped"):
+        yield printable(f"metadata of some files cannot be used and is left out: {', '.join(odd)}")
     if dropped := len(rows) - len(table):
         others = len(rows.group_by([*ROW, *VERSION]).aggregate([])) - len(table)
         text = f"dropped {dropped} rows: one is kept per (point_id, seed, step), ok before others, then the newest code_version"

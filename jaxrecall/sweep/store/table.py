@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -45,7 +45,7 @@ MEASURED = ["n_correct", "accuracy"]
 other that is missing was added later and reads as null, or as what it is for every
 older row."""
 
-OF_OLDER_ROWS = {"steps": RECIPE_STEPS, "start": STARTS[0], "step": RECIPE_STEPS, "tokens": "uniform", **SAME_AS}
+OF_OLDER_ROWS = {"steps": RECIPE_STEPS, "start": STARTS[0], "step": RECIPE_STEPS, "tokens": "uniform", "label_noise": 0.0, **SAME_AS}
 """What columns hold in rows from before they were there; the name of a column stands for its values."""
 
 KEY = b"jaxrecall"
@@ -53,6 +53,7 @@ KEY = b"jaxrecall"
 
     axes        the fields that the grid varies, in its order
     kept        the helpers of the grid that are columns, if any
+    xla_flags   the options in XLA_FLAGS of the processes that made the rows, if any
     searched    the field that a search varies, empty without a search
     fixed       the other fields that the grid gives, with their values
     simulator   the name of a simulator of one's own
@@ -83,16 +84,33 @@ def of_rows(rows: list[dict[str, Any]], columns: Mapping[str, tuple[str, ...]] =
     return pa.table(arrays, schema=schema).sort_by([(name, "ascending") for name in ROW])
 
 
+def _usable(facts: dict[str, Any], names: list[str]) -> dict[str, Any]:
+    """The facts of a table with these columns that are what `KEY` says; `dropped` names those that are not."""
+
+    def texts(value: Any) -> bool:
+        return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+    checks: dict[str, Callable[[Any], bool]] = {
+        **dict.fromkeys(("axes", "kept", "dropped", "xla_flags"), texts),
+        "fixed": lambda value: isinstance(value, dict),
+        "fields": lambda value: texts(value) and {*value} <= {*names},
+        **dict.fromkeys(("searched", "simulator", "accuracy", "created"), lambda value: isinstance(value, str)),
+    }
+    wrong = [name for name, check in checks.items() if facts.get(name) is not None and not check(facts[name])]
+    found = {name: value for name, value in facts.items() if name not in wrong}
+    return found | {"dropped": [*found.get("dropped", ()), *wrong]} if wrong else found
+
+
 def about(table: Any) -> dict[str, Any]:
-    """What a table, or a file of one, is about, under `KEY`
-    of its metadata; nothing where that is missing or damaged.
+    """What a table, or a file of one, is about, under `KEY` of its metadata, as far as
+    that can be used; nothing where it is missing or damaged.
     """
     schema = table if isinstance(table, pa.Schema) else table.schema
     try:
         found = json.loads((schema.metadata or {}).get(KEY, b"{}"))
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return _usable(found, schema.names) if isinstance(found, dict) else {}
 
 
 def with_about(table: pa.Table, facts: dict[str, Any]) -> pa.Table:
@@ -105,13 +123,14 @@ def _joint_facts(parts: list[dict[str, Any]], table: pa.Table) -> dict[str, Any]
     order of the files' age, then the fields that differ from grid to grid. No axes
     where a part has none, as it has no grid or was written by an older version."""
     facts = {name: value for name, value in parts[0].items() if name in ("simulator", "fields", "accuracy")}
-    kept = dict.fromkeys(str(name) for part in parts for name in part.get("kept", ()) or ())
-    facts |= {"kept": [*kept]} if kept else {}
-    if not all(isinstance(part.get("axes"), list) and isinstance(part.get("fixed"), dict) for part in parts):
+    for name in ("kept", "dropped", "xla_flags"):
+        if found := dict.fromkeys(one for part in parts for one in part.get(name) or ()):
+            facts[name] = [*found]
+    if any(part.get(name) is None for part in parts for name in ("axes", "fixed")):
         return facts
-    if len(searched := {str(part.get("searched", "")) for part in parts}) == 1:
+    if len(searched := {part.get("searched") or "" for part in parts}) == 1:
         facts |= {"searched": searched.pop()}
-    parts = sorted(parts, key=lambda part: str(part.get("created", "")))
+    parts = sorted(parts, key=lambda part: part.get("created") or "")
     axes = dict.fromkeys(name for part in parts for name in part["axes"])
     fixed = {name: value for part in reversed(parts) for name, value in part["fixed"].items() if name not in axes}
     for name in fixed:
@@ -126,6 +145,7 @@ def to_parquet(table: pa.Table) -> pa.Buffer:
     provenance and pandas types are in the metadata of its schema.
     """
     provenance: dict[str, Any] = {"created": datetime.now(UTC).isoformat(timespec="seconds"), **about(table)}
+    provenance.pop("dropped", None)
     for name in (*VERSION, "jax_version"):
         values = table[name].unique().to_pylist()
         provenance[name] = values[0] if len(values) == 1 else values
@@ -161,7 +181,8 @@ def read_file(path: Path) -> pa.Table:
     if path.suffix != ".parquet" or not path.is_file():
         raise ValueError("not a .parquet file")
     with open(path, "rb") as bytes_, pq.ParquetFile(bytes_, page_checksum_verification=True) as file:  # a path need not be UTF-8
-        present, facts = file.schema_arrow.names, about(file.schema_arrow)
+        present = file.schema_arrow.names
+        facts = about(file.schema_arrow)
         own = facts.get("simulator") is not None
         needed, measured = ([*NEEDED, "step", "steps"], [str(facts.get("accuracy"))]) if own else ([*NEEDED, *OURS], MEASURED)
         if missing := [name for name in (*needed, *measured) if name not in present]:

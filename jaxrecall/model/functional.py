@@ -1,0 +1,198 @@
+"""The model as functions, to be composed, differentiated and vmapped: the three steps, and any optimiser's steps.
+
+    V1 = V_mat - eta    grad_V loss(V_mat, W_KQ, batch 1)
+    W1 = W_KQ  - gamma  grad_W loss(V1,    W_KQ, batch 2)
+    V2 = V1    - gamma2 grad_V loss(V1,    W1,   batch 3)
+
+Everything here is pure, and nothing is compiled: jit, vmap and grad are the caller's. A `Point` is static; rates, draws and
+what is learned are arrays, in whose dtype all is computed. `reference/steps.py` is an independent judge in NumPy, and
+`simulator/` takes the same steps streamed and faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from ..errors import PointError, Problem, expect
+from . import recall as model
+from .point import Point
+from .reference import steps
+from .reference.realization import Realization, expect_both
+from .reference.steps import ThreeStep
+
+
+class Rates(NamedTuple):
+    """The rates of the three steps: numbers, or arrays that JAX traces."""
+
+    eta: Any
+    gamma: Any
+    gamma2: Any
+
+
+def rates(point: Point, *, eta: Any = None, gamma: Any = None, gamma2: Any = None, kappa: Any = None) -> Rates:
+    """The rates of a point, or those that follow from others in place of its own, which JAX may trace.
+
+    They follow as in `Point.replace`: gamma = kappa L^2 V / eta unless gamma was given, here or to the point, and
+    gamma2 = gamma unless gamma2 was. Numbers are not checked, as those of a point are.
+
+        >>> jax.grad(lambda kappa: rates(point, kappa=kappa).gamma)(100.0)  # L^2 V / eta
+    """
+    expect("point", point, Point, "a jaxrecall.Point", PointError)
+    if not (kappa is None or gamma is None):
+        raise PointError([Problem("kappa", "got both kappa and gamma; give one, the other follows")])
+    given = point.as_given()
+    eta = point.eta if eta is None else eta
+    if gamma is None and kappa is None:
+        gamma = given.get("gamma")
+    if gamma is None:
+        gamma = (point.kappa if kappa is None else kappa) * (float(point.L**2 * point.V) / eta)
+    return Rates(eta, gamma, given.get("gamma2", gamma) if gamma2 is None else gamma2)
+
+
+Loss = Callable[..., Any]
+
+
+def recipe(loss: Loss, V_mat: Any, W_KQ: Any, batches: Sequence[Any], rates: Rates, chunk: int | None = None) -> tuple[Any, Any, Any]:
+    """The three steps over any loss of any parameters: V1, W1 and V2.
+
+    Args:
+        loss: a scalar function loss(V_mat, W_KQ, batch).
+        V_mat, W_KQ: pytrees of arrays, where the steps start.
+        batches: what each of the three steps reads, as `Realization.batches`: pytrees of arrays, samples first.
+        rates: of the steps; cast to the dtype of what they scale.
+        chunk: samples whose gradient is taken at a time, where the loss is a mean over samples. Memory, also that of a
+            derivative of the whole, is then that of one chunk. None takes the batch at once, and allows any loss.
+    """
+
+    def step(params: Any, rate: Any, loss: Loss, batch: Any) -> Any:
+        slopes = gradient(loss, params, batch, chunk)
+        return jax.tree.map(lambda p, slope: p - jnp.asarray(rate, p.dtype) * slope, params, slopes)
+
+    first, second, third = batches
+    V1 = step(V_mat, rates.eta, lambda V, batch: loss(V, W_KQ, batch), first)
+    W1 = step(W_KQ, rates.gamma, lambda W, batch: loss(V1, W, batch), second)
+    V2 = step(V1, rates.gamma2, lambda V, batch: loss(V, W1, batch), third)
+    return V1, W1, V2
+
+
+def gradient(loss: Loss, params: Any, batch: Any, chunk: int | None = None) -> Any:
+    """The gradient of loss(params, batch) by `params`; with a chunk, the sum over chunks weighted by their samples."""
+    n = len(jax.tree.leaves(batch)[0])
+    if chunk is None or chunk >= n:
+        return jax.grad(loss)(params, batch)
+
+    @partial(jax.checkpoint, static_argnums=2, prevent_cse=False)  # in a derivative, a chunk is computed again
+    def add(total: Any, first: Any, size: int) -> Any:
+        samples = jax.tree.map(lambda a: lax.dynamic_slice_in_dim(a, first, size), batch)
+        return jax.tree.map(lambda sum, slope: sum + size / n * slope, total, jax.grad(loss)(params, samples))
+
+    starts = jnp.arange(n // chunk, dtype=jnp.int32) * chunk
+    total, _ = lax.scan(lambda total, first: (add(total, first, chunk), None), jax.tree.map(jnp.zeros_like, params), starts)
+    return add(total, n - n % chunk, n % chunk) if n % chunk else total
+
+
+def three_step(realization: Realization, point: Point, rates: Rates | None = None, chunk: int | None = 1024) -> ThreeStep:
+    """What the three steps of the recipe learn from V_mat = 0, W_KQ = 0.
+
+    Where draws or rates are arrays of JAX, by `recipe` along the gradient of `jaxrecall.model.loss`, in the dtype of the
+    embeddings. Else in NumPy and float64, by the closed form of `reference/steps.py`.
+
+    Args:
+        realization: the draws of `realize` or `draws`, or your own.
+        rates: in place of the point's, as from `jaxrecall.rates`.
+        chunk: samples that JAX takes at a time; None takes all at once.
+
+    Examples:
+        >>> from jaxrecall import Point, draws, rates, realize, three_step
+        >>> point = Point(V=64, N=1024, d=32, L=8)
+        >>> V1, w, V2 = three_step(realize(point, seed=0), point)
+        >>> key = jax.random.key(0)
+        >>> jax.jit(lambda kappa: three_step(draws(point, key), point, rates(point, kappa=kappa)))(50.0)
+    """
+    expect_both(realization, point)
+    rates = Rates(point.eta, point.gamma, point.gamma2) if rates is None else expect("rates", rates, Rates, "what jaxrecall.rates returns")
+    if not in_jax(realization, rates):
+        return steps.three_step(realization, point, rates)
+    e = realization.embeddings
+
+    def loss(V_mat: Array, W_KQ: Array, batch: Any) -> Array:
+        return model.loss(model.Recall(V_mat, W_KQ, e, point.activation, point.trigger_in_value), *batch)
+
+    V0, W0 = jnp.zeros((point.d, point.p), e.Z_in.dtype), jnp.zeros((point.d, point.d), e.Z_in.dtype)
+    with jax.default_matmul_precision("highest"):
+        V1, W1, V2 = recipe(loss, V0, W0, realization.batches, rates, chunk)
+        return ThreeStep(V1, W1 @ e.z_eos, V2)
+
+
+def in_jax(*trees: Any) -> bool:
+    """Whether any leaf is an array of JAX, traced or not."""
+    return any(isinstance(leaf, Array) for leaf in jax.tree.leaves(trees))
+
+
+def predict(realization: Realization, point: Point, V_mat: Any, w: Any, tokens: Any, positions: Any) -> tuple[Array, Array]:
+    """Logits (n, V) and attention (n, L) of sequences (n, L), by a model with this V_mat and w = W_KQ z_eos."""
+    e = realization.embeddings
+    W_KQ = jnp.outer(w, e.z_eos) / (e.z_eos @ e.z_eos)
+    recall = model.Recall(V_mat, W_KQ, e, point.activation, point.trigger_in_value)
+    return jax.vmap(recall)(tokens, positions), jax.vmap(recall.attention)(tokens, positions)
+
+
+def soft_accuracy(realization: Realization, point: Point, learned: ThreeStep, temperature: Any = 0.1) -> Array:
+    """Test accuracy with a gradient: mean over test sequences of softmax(logits / (temperature s)) at the label.
+
+    s is the standard deviation of the logits of a sequence, so the scale of V_mat does not matter. It is `accuracy`
+    where the temperature goes to 0. Always in JAX.
+    """
+    expect_both(realization, point)
+    tokens, positions, labels = realization.test
+    with jax.default_matmul_precision("highest"):
+        logits, _ = predict(realization, point, learned.V2 / jnp.max(jnp.abs(learned.V2)), learned.w, tokens, positions)
+    variance = jnp.var(logits, axis=1, keepdims=True)
+    scale = temperature * jnp.sqrt(jnp.where(variance > 0, variance, 1))
+    return jnp.mean(jnp.take_along_axis(jax.nn.softmax(logits / scale), labels[:, None], axis=1))
+
+
+def train(
+    loss: Loss, params: Any, batch_of: Callable[[Any], Any], optimizer: Any, steps: Any, record: Sequence[int] | Array = ()
+) -> tuple[Any, Any]:
+    """Descends any loss by any optimiser of optax: the parameters after `steps` steps, and at the steps in `record`.
+
+    Args:
+        loss: a scalar function loss(params, batch).
+        params: a pytree of arrays, where it starts.
+        batch_of: what step t = 0, 1, ... reads, batch_of(t); t is traced.
+        optimizer: an `optax.GradientTransformation`.
+        steps: how many. JAX may trace it; then there are no derivatives of the whole.
+        record: numbers of steps made, from 0 on, after which the parameters are kept.
+
+    Returns:
+        The parameters, and the kept ones: the same pytree with a leading axis, one entry for each of `record`.
+    """
+    import optax
+
+    marks = jnp.asarray(record, jnp.int32)
+
+    def keep(kept: Any, params: Any, made: Any) -> Any:
+        if not len(marks):
+            return kept
+        place = jnp.where(jnp.any(marks == made), jnp.argmax(marks == made), len(marks))
+        return jax.tree.map(lambda all, one: all.at[place].set(one, mode="drop"), kept, params)
+
+    @jax.checkpoint
+    def step(t: Any, state: Any) -> Any:
+        params, memory, kept = state
+        slopes = jax.grad(loss)(params, batch_of(t))
+        with jax.numpy_dtype_promotion("standard"):  # optax mixes types
+            updates, memory = optimizer.update(slopes, memory, params)
+            params = optax.apply_updates(params, updates)
+        return params, memory, keep(kept, params, t + 1)
+
+    kept = keep(jax.tree.map(lambda p: jnp.zeros((len(marks), *p.shape), p.dtype), params), params, 0)
+    params, _, kept = lax.fori_loop(0, steps, step, (params, optimizer.init(params), kept))
+    return params, kept

@@ -1,0 +1,184 @@
+"""Where commands are run: folders that are gone, settings of matplotlib and XLA, odd files, encodings, and memory that workers share."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from helpers import ROOT
+from test_any_folder import GRID, make_results
+
+from jaxrecall import compact, report
+from jaxrecall.cli.command import cache_folder
+from jaxrecall.model.point import Point
+from jaxrecall.simulator.shape import Shape
+from jaxrecall.sweep.__main__ import main
+from jaxrecall.sweep.cost import peak_bytes
+from jaxrecall.sweep.store.table import about
+
+IN_A_FOLDER_THAT_IS_GONE = 'mkdir gone && cd gone && rmdir ../gone && exec "$@"'
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return make_results(tmp_path_factory.mktemp("made"))
+
+
+@pytest.fixture
+def results(made, tmp_path) -> Path:
+    """A results folder, and its grid beside it."""
+    (tmp_path / "tiny.yaml").write_text(GRID)
+    return shutil.copytree(made, tmp_path / "tiny")
+
+
+def called(folder: Path, *words: object, shell: str = "", **env: str) -> subprocess.CompletedProcess[str]:
+    """`python` and these words, in a process of its own in a folder."""
+    around = ["bash", "-c", shell, "bash"] if shell else []
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "JAXRECALL_CACHE": "", **env}
+    line = [*around, sys.executable, *map(str, words)]
+    return subprocess.run(line, cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False)
+
+
+COMMANDS = {
+    "dry run": "sweep --grid {0}.yaml --out {0} --dry-run",
+    "sweep": "sweep --grid {0}.yaml --out {0}",
+    "status": "status {0}",
+    "fit": "fit {0} --theta 0.1",
+    "report": "report {0} --surrogate 0 --format svg",
+    "compact": "compact {0}",
+    "cite": "cite",
+    "examples": "examples",
+}
+RUN = "import jaxrecall; jaxrecall.run('{0}.yaml', out='{0}', progress=False)"
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, "run"])
+def test_the_current_folder_may_be_gone(results, name):
+    """All paths are absolute. Nothing is missing, so no sweep starts JAX."""
+    words = ["-m", "jaxrecall", *COMMANDS[name].format(results).split()] if name in COMMANDS else ["-c", RUN.format(results)]
+    done = called(results.parent, *words, shell=IN_A_FOLDER_THAT_IS_GONE)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+
+
+def test_a_relative_path_from_a_folder_that_is_gone_is_refused(results):
+    for words in (["sweep", "--grid", "tiny.yaml"], ["sweep", "--grid", results.with_suffix(".yaml")], ["fit", "tiny"]):
+        done = called(results.parent, "-m", "jaxrecall", *words, shell=IN_A_FOLDER_THAT_IS_GONE)
+        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+    law = """import jaxrecall; jaxrecall.Point(V=8, N=8, d=4, L=2, embedding='array(path="x.npy")')"""
+    done = called(results.parent, "-c", law, shell=IN_A_FOLDER_THAT_IS_GONE)
+    assert "no such file as x.npy; allowed: a file that is there" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("setting", ["MPLBACKEND", "MATPLOTLIBRC"])
+def test_settings_that_matplotlib_cannot_use_cost_no_row_and_no_exit_code(results, setting):
+    (results.parent / "bad").write_bytes(b"figure.dpi: \xff\n")
+    env = {setting: "nosuch" if setting == "MPLBACKEND" else str(results.parent / "bad")}
+    done = called(results.parent, "-m", "jaxrecall", "sweep", "--grid", "tiny.yaml", "--out", "tiny", **env)
+    assert done.returncode == 0
+    assert "the figure could not be made: " in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+    done = called(results.parent, "-m", "jaxrecall", "report", "tiny", **env)
+    assert done.returncode == 2
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith("matplotlib: cannot be imported (")
+    assert line.endswith("; allowed: an MPLBACKEND and a matplotlibrc that it can use")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz", "txt", "safetensors", "safetensors.index.json"])
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_an_embedding_file_is_a_regular_file(tmp_path, suffix, kind):
+    path = tmp_path / f"f.{suffix}"
+    os.mkfifo(path) if kind == "pipe" else path.symlink_to("/dev/zero")
+    law = json.dumps(f'array(path="f.{suffix}")')
+    (tmp_path / "g.yaml").write_text(f"base: {{V: 8, N: 8, d: 4, L: 2, embedding: {law}}}\n")
+    code = (
+        "import signal, sys; signal.alarm(20); from jaxrecall.sweep.__main__ import main; sys.exit(main(['--grid', 'g.yaml', '--dry-run']))"
+    )
+    done = called(tmp_path, "-c", code)
+    assert done.returncode == 2, done.stderr
+    assert "a file that cannot be read (not a regular file); allowed: ." in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("home", "user", "cache"),
+    [("/h", "", "/h/.cache/jaxrecall"), ("", "/u", "/u/jaxrecall"), ("", "", None), ("here", "", None), ("/h", "/u", "/u/jaxrecall")],
+)
+def test_who_has_no_home_keeps_nothing(monkeypatch, home, user, cache):
+    monkeypatch.delenv("JAXRECALL_CACHE", raising=False)
+    monkeypatch.setenv("HOME", home)
+    monkeypatch.setenv("XDG_CACHE_HOME", user)
+    assert cache_folder() == (cache and Path(cache))
+
+
+ENCODED = """
+import sys, warnings
+warnings.filterwarnings("error", category=EncodingWarning, module=r"jaxrecall\\b")
+from jaxrecall.__main__ import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_text_is_read_or_written_in_the_encoding_of_the_locale(results, name):
+    done = called(results.parent, "-X", "warn_default_encoding", "-c", ENCODED, *COMMANDS[name].format(results).split())
+    assert (done.returncode, done.stderr.count("jaxrecall/")) == (0, 0), done.stderr
+
+
+def test_workers_share_the_memory_limit(tmp_path, capsys, monkeypatch):
+    """As many start as have room for a run each; a dry run counts the memory of all."""
+    monkeypatch.setattr("jaxrecall.sweep.plan.cores", lambda: 4)
+    (tmp_path / "tiny.yaml").write_text(GRID)
+    call = ["--grid", str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out"), "--dry-run"]
+
+    def planned(*words: str) -> tuple[int, int, list[str], list[str]]:
+        assert main([*call, *words, "--json"]) == 0
+        facts = json.loads(capsys.readouterr().out)
+        assert main([*call, *words]) == 0
+        told = capsys.readouterr()
+        return facts["est_peak_bytes"], facts["workers"], told.out.splitlines()[-3::2], told.err.splitlines()
+
+    one, *_ = planned("--set", "seeds=1", "--set", "blocks=[{axes: {N: [16]}}]")
+    assert planned()[:2] == (4 * one, None)
+    assert planned("--workers", "2")[:2] == (4 * one, 2)  # two runs at a time in each
+    assert planned("--workers", "4")[:2] == (4 * one, 4)
+    tight = ["--set", f"limits.max_bytes={int(2.5 * one)}"]
+    assert planned(*tight, "--workers", "2")[:2] == (2 * one, 2)  # it would be 4 runs without the limit
+    peak, workers, said, warned = planned(*tight, "--workers", "3")
+    assert (peak, workers) == (2 * one, 2)
+    assert said[0].endswith(" MiB of memory in 2 workers")
+    assert said[1] == "runs in 2 workers of this machine"
+    assert len(warned) == 1
+    assert warned[0].startswith("--workers: got 3; 2 start, as the memory limit of ")
+
+
+def test_workers_on_accelerators_are_as_many_as_asked_for(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("jaxrecall.sweep.running.options.accelerators", lambda environment: ["0"])
+    (tmp_path / "tiny.yaml").write_text(GRID)
+    least = peak_bytes(Shape.rounded(Point(V=16, L=4, d=4, N=64, n_test=256, exact="full")))
+    call = ["--grid", str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out"), "--set", f"limits.max_bytes={least}"]
+    assert main([*call, "--workers", "3", "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["workers"] == 3
+
+
+def test_options_of_xla_are_in_the_provenance(tmp_path, capsys, monkeypatch):
+    """Some of them change digits. XLA has started, so that these change nothing here."""
+    (tmp_path / "tiny.yaml").write_text(GRID)
+    call = ["--grid", str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out")]
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    assert main([*call, "--set", "seeds=1"]) == 0
+    assert "xla_flags" not in json.loads((tmp_path / "out/manifest.json").read_text())
+    assert [about(pq.read_schema(path)).get("xla_flags") for path in (tmp_path / "out/parts").iterdir()] == [None]
+    monkeypatch.setenv("XLA_FLAGS", "--xla_b=2   --xla_a=1")
+    assert main(call) == 0
+    assert json.loads((tmp_path / "out/manifest.json").read_text())["xla_flags"] == "--xla_a=1 --xla_b=2"
+    told = [about(pq.read_schema(path)).get("xla_flags", []) for path in (tmp_path / "out/parts").iterdir()]
+    assert sorted(told) == [[], ["--xla_a=1", "--xla_b=2"]]
+    assert compact.main([str(tmp_path / "out"), "--prune"]) == 0
+    assert about(pq.read_schema(tmp_path / "out/table.parquet"))["xla_flags"] == ["--xla_a=1", "--xla_b=2"]
+    assert report.main([str(tmp_path / "out"), "--surrogate", "0"]) == 0
+    assert "<td>XLA_FLAGS</td><td>--xla_a=1 --xla_b=2</td>" in (tmp_path / "out/report.html").read_text()

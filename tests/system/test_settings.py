@@ -1,0 +1,60 @@
+"""Settings of JAX under which no run can succeed are refused in one line, before anything runs; others change nothing."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from helpers import combinations, python
+
+GRID = {"name": "tiny", "base": {"V": 8, "d": 4, "L": 4, "n_test": 32}, "seeds": 2, "blocks": [{"axes": {"N": [4, 8]}}]}
+REFUSED = {
+    "JAX_PLATFORMS=wrong": "JAX_PLATFORMS: got wrong, which does not start here (",
+    "JAX_PLATFORMS=cuda": "JAX_PLATFORMS: got cuda, which does not start here (",
+    "JAX_DISABLE_JIT=1": "JAX_DISABLE_JIT: got True (jax_disable_jit); allowed: False",
+    "JAX_THREEFRY_PARTITIONABLE=0": "jax_threefry_partitionable: got False; allowed: True",
+    "JAX_ENABLE_X64=maybe": "JAX cannot be imported: invalid truth value 'maybe' for environment 'JAX_ENABLE_X64'",
+}
+
+
+def often(setting: str, workers: int) -> bool:
+    return workers == 0 or setting == "JAX_PLATFORMS=wrong"
+
+
+@pytest.mark.parametrize(("setting", "workers"), combinations(REFUSED, [0, 2], often=often))
+def test_a_setting_that_lets_no_run_succeed_is_one_line(tmp_path, setting, workers):
+    if setting.startswith("JAX_ENABLE_X64") and workers:
+        pytest.skip("a worker is told whether x64 is on, and does not read the variable")
+    if setting == "JAX_PLATFORMS=cuda" and os.path.exists("/dev/nvidia0"):
+        pytest.skip("this machine has such a device")
+    (tmp_path / "tiny.yaml").write_text(json.dumps(GRID))
+    words = ["--grid", "tiny.yaml", "--out", "out", *(["--workers", str(workers)] if workers else [])]
+    name, _, value = setting.partition("=")
+    environment = {**os.environ, name: value}
+    done = subprocess.run(
+        [sys.executable, "-m", "jaxrecall.sweep", *words], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+    assert done.stderr.startswith(REFUSED[setting])
+    assert not list(tmp_path.rglob("*.parquet"))
+    assert workers or not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("axis", ["x", "run"])
+def test_a_mesh_that_a_program_has_set_changes_nothing(axis):
+    code = f"""
+import jax, jaxrecall
+grid = {GRID!r}
+before = jaxrecall.run(grid, progress=False)
+jax.clear_caches()
+from jaxrecall.simulator import program
+program._compiled.cache_clear()
+jax.set_mesh(jax.make_mesh((1,), ({axis!r},)))
+after = jaxrecall.run(grid, progress=False)
+assert before.drop(columns="seconds").equals(after.drop(columns="seconds"))
+assert jaxrecall.simulate(jaxrecall.Point(V=8, d=4, L=4, N=4, n_test=32), 0)["accuracy"] == before["accuracy"][0]
+assert jax.sharding.get_abstract_mesh().axis_names == ({axis!r},)
+"""
+    done = python(code)
+    assert done.returncode == 0, done.stderr
