@@ -86,11 +86,6 @@ _BY_FREQUENCY = {
     "frequent_memory_accuracy": ("float64", "memory_accuracy over the most frequent tenth of the vocabulary; null for uniform tokens"),
 }
 
-_RECALLED = {
-    "recalled": ("int64", "tokens of the vocabulary that are recalled: memory_accuracy V"),
-    "recalled_top": ("int64", "largest k such that 90 % of the k most frequent tokens are recalled; null for uniform tokens"),
-}
-
 _POINT_TYPES = {"int": "int64", "int | None": "int64", "float": "float64", "float | None": "float64", "bool": "bool"}
 
 
@@ -122,7 +117,8 @@ COLUMNS: dict[str, tuple[str, str]] = {
     **_fields("tokens", "embedding_out", "noise_tokens"),
     **_BY_FREQUENCY,
     **_fields("label_noise"),
-    **_RECALLED,
+    "recalled": ("int64", "tokens of the vocabulary that are recalled: memory_accuracy V"),
+    "recalled_top": ("int64", "largest k such that 90 % of the k most frequent tokens are recalled; null for uniform tokens"),
 }
 """name -> (Arrow type name, meaning), in table order. A new column goes to the end."""
 

@@ -20,10 +20,10 @@ from ..model.training import MAX_STEPS, OPTIMIZERS
 from . import gradient, pairs
 from .forward import Scores, activations, features
 from .gradient import Parameters, State
-from .loops import longest, masked, n_of_step, norm, over_step, over_vocabulary, scatter_add, transposed_product
-from .pool_draws import token_parts, token_reader
+from .loops import longest, n_of_step, norm, over_step, over_vocabulary, scatter_add
+from .pool_draws import drawn_tokens, token_parts
 from .shortcut import LOCKED_NATS, nats_ahead
-from .world import World, batch_of_step, centred, f32, i32, stream_of_step, values, zeros_dp
+from .world import World, f32, i32, stream_of_step, values
 
 TOLERANCE = 2.0**-20
 """Most that dropping all other tokens may change a trained
@@ -38,24 +38,12 @@ def shares(world: World, step: Array) -> Array:
     stream = stream_of_step(world, step)
     if world.shape.memory and not world.shape.batched:
         return token_parts(world, stream)
-    informative = token_reader(world, stream) if world.shape.memory else lambda blocks: world.tokens(blocks, 0)
 
     def tile(blocks: keys.Addresses, real: Array, counts: Array) -> Array:
-        return scatter_add(counts, informative(blocks), real.astype(i32))
+        x = drawn_tokens(world, stream, blocks) if world.shape.memory else world.tokens(blocks, 0)
+        return scatter_add(counts, x, real.astype(i32))
 
     return over_step(world, step, tile, jnp.zeros(world.shape.V, i32)).astype(f32) / n_of_step(world).astype(f32)
-
-
-def step1(world: World) -> Array:
-    """G1 = sum_x n_x/N (z_out(pi x) - mean z_out) phi(v_x)^T at L = 1: predictions are uniform at the start."""
-    weights, T = token_parts(world, batch_of_step(world, 0)), centred(world, world.e.Z_out)
-
-    def rows(v: Array, real: Array, G: Array) -> Array:
-        phi, _ = features(world, values(world).at[v].get(mode="clip"))
-        toward = T.at[world.perm.at[v].get(mode="clip")].get(mode="clip")
-        return G + transposed_product(masked(real, toward) * weights.at[v].get(mode="clip")[:, None], phi)
-
-    return over_vocabulary(world, rows, zeros_dp(world))
 
 
 def may_group(world: World, params: Parameters, w: Array, scores: Scores) -> Array:
@@ -121,7 +109,7 @@ def over_tokens(world: World, state: State, wanted: Collection[str], weights: Ar
     def held(parameters: Parameters, v: Array, weight: Array) -> Array:
         here = replace(world, e=replace(world.e, **{name: value for name, value in parameters.items() if name != "V_mat"}))
         phi, _ = features(here, values(here).at[v].get(mode="clip"))
-        logits = gradient.mapped(gradient.output_maps(here, parameters["V_mat"]), phi)
+        logits = gradient.mapped(gradient.output_maps(here, parameters.get("V_mat", state.V_mat)), phi)
         return weight @ gradient.slope_along(world, logits, world.perm.at[v].get(mode="clip"), state.rate)
 
     def rows(v: Array, real: Array, so_far: Parameters) -> Parameters:

@@ -14,7 +14,7 @@ from ..model import keys
 from ..model.point import BLOCK
 from . import pool_draws
 from .forward import Attended, NoiseAttention, Scores, attend, attend_to_counts, attention_scores, features, label_of, shares_of
-from .loops import gather, repeat, scatter_add, token_counts, unless_zero, whole
+from .loops import gather, repeat, token_counts, unless_zero, whole
 from .shape import LABELS
 from .world import Trained, World, batch_of_step, centred, f32, i32, in_value, values
 
@@ -42,11 +42,12 @@ def reader(world: World, scores: Scores, unread: Array) -> Reader:
     """
     if world.shape.pool:
         return _with_pool(world, scores, unread)
-    if world.shape.memory:
-        return _of_tokens(world)
 
     def informative(which: Array, blocks: keys.Blocks) -> Array:
-        return world.tokens(blocks, 0)
+        if not world.shape.memory:
+            return world.tokens(blocks, 0)
+        of_step = batch_of_step(world, 2)
+        return lax.cond(which == TRAIN, lambda: pool_draws.drawn_tokens(world, of_step, blocks), lambda: world.tokens(blocks, 0))
 
     def attended(which: Array, blocks: keys.Blocks) -> tuple[Array, Attended]:
         x0 = informative(which, blocks)
@@ -86,20 +87,6 @@ def _with_pool(world: World, scores: Scores, unread: Array) -> Reader:
     return Reader(informative, attended)
 
 
-def _of_tokens(world: World) -> Reader:
-    """A sequence is its informative token."""
-    trained_on = pool_draws.token_reader(world, batch_of_step(world, 2))
-
-    def informative(which: Array, blocks: keys.Blocks) -> Array:
-        return lax.cond(which == TRAIN, lambda: trained_on(blocks), lambda: world.tokens(blocks, 0))
-
-    def attended(which: Array, blocks: keys.Blocks) -> tuple[Array, Attended]:
-        x = informative(which, blocks)
-        return x, Attended(gather(values(world), x), jnp.ones(len(x), f32), jnp.ones(len(x), bool))
-
-    return Reader(informative, attended)
-
-
 MEMORY, STEP1 = 2, 3
 """Sets of items that are recalled: test and train sequences,
 every token through V2, and through V1 without the trigger.
@@ -127,7 +114,7 @@ class Sums(NamedTuple):
     compared: Comparison  # (3,) or (5,) each: int32, int32, float32
     top1: Array  # int32
     mass: Array  # float32
-    by_rank: Array  # (V,) int32: correct items of the most frequent token, the next and so on; (0,) where tokens are uniform
+    most: Array  # int32: the largest k such that 90 % of the first k items are correct
 
 
 def measure(world: World, trained: Trained) -> dict[str, Array]:
@@ -157,7 +144,7 @@ def measure(world: World, trained: Trained) -> dict[str, Array]:
         "recalled": sums.compared.correct[MEMORY, 0],
         "n_step1": sums.compared.correct[STEP1, 0],
         "n_by_frequency": sums.compared.correct[MEMORY, 3:],
-        "recalled_top": recalled_top(sums.by_rank[MEMORY], run.V),
+        "recalled_top": sums.most[MEMORY],
         **of_scores(world, trained.w),
         "finite": finite,
         "draw_check": draw_check(world),
@@ -178,24 +165,12 @@ def over_sets(world: World, trained: Trained, by_token: Array) -> Sums:
         which, key, n = of
         return token_counts(world, key, n, lambda blocks: read.informative(which, blocks))
 
-    groups = [rare_and_frequent(run.token_laws.ranks, run.V)] if run.token_laws else []
+    groups = [run.token_laws.groups] if run.token_laws else []
     often = jnp.concatenate([jnp.ones((1, world.shape.V), i32), lax.map(times, (jnp.arange(2), batches, counted)), *groups])
     n_step1 = run.V if world.shape.start == "three_step" else i32(0)
     sets = jnp.arange(4), batches[jnp.array([0, 1, 0, 0])], jnp.concatenate([n - counted, jnp.stack([run.V, n_step1])])
     # mapped rather than written out for each set: it compiles once
     return lax.map(lambda of: recall(world, read, maps, often, *of), sets)
-
-
-def rare_and_frequent(ranks: Array, V: Array) -> Array:
-    """(2, V) int32: 1 for informative tokens of the rarer half, and of the most frequent tenth."""
-    return jnp.stack([ranks >= V - V // 2, ranks < (V + 9) // 10]).astype(i32)
-
-
-def recalled_top(by_rank: Array, V: Array) -> Array:
-    """The largest k such that 90 % of the k most frequent tokens are recalled."""
-    k = 1 + jnp.arange(len(by_rank), dtype=i32)
-    enough = (10 * jnp.cumsum(by_rank, dtype=i32) >= 9 * k) & (k <= V)
-    return jnp.max(jnp.where(enough, k, 0), initial=0)
 
 
 def of_scores(world: World, w: Array) -> dict[str, Array]:
@@ -215,7 +190,7 @@ def recall(world: World, read: Reader, maps: Array, often: Array, which: Array, 
     """Sums over the n items of set `which`: sequences of the
     stream `key`, or tokens, counted as `often` (3 or 5, V) says.
 
-    `maps` (2, d, p) are V2 and V1, up to scale. A block of items at a time.
+    Tokens come in the order of their frequency. `maps` (2, d, p) are V2 and V1, up to scale. A block of items at a time.
     """
     matrix = maps[(which == STEP1).astype(i32)]
     # an MLP's answers go by way of the d dimensions, which are fewer than the m
@@ -232,6 +207,7 @@ def recall(world: World, read: Reader, maps: Array, often: Array, which: Array, 
 
         def tokens() -> tuple[Array, Array, Array, Array]:
             v = jnp.minimum(item, world.run.V - 1)
+            v = gather(laws.by_frequency, v) if laws else v
             return v, gather(value, v), jnp.ones(BLOCK, f32), jnp.ones(BLOCK, bool)
 
         v, h, mass, is_top = lax.cond(is_sequence, sequences, tokens)
@@ -247,13 +223,14 @@ def recall(world: World, read: Reader, maps: Array, often: Array, which: Array, 
             ),
             jnp.sum((real & is_top).astype(i32), dtype=i32),
             jnp.sum(jnp.where(real, mass, f32(0))),
-            scatter_add(zero.by_rank, gather(ranks, v), (real & compared.correct).astype(i32)) if ranks is not None else zero.by_rank,
+            i32(0),
         )
-        return jax.tree.map(jnp.add, sums, new)
+        so_far = sums.compared.correct[0] + jnp.cumsum((real & compared.correct).astype(i32), dtype=i32)
+        most = jnp.max(jnp.where(real & (10 * so_far >= 9 * (item + 1)), item + 1, sums.most))
+        return jax.tree.map(jnp.add, sums, new)._replace(most=most)
 
-    none, ranks = jnp.zeros(len(often), i32), world.run.token_laws and world.run.token_laws.ranks
-    by_rank = jnp.zeros(0 if ranks is None else world.shape.V, i32)
-    zero = Sums(Comparison(none, none, none.astype(f32)), i32(0), f32(0), by_rank)
+    none, laws = jnp.zeros(len(often), i32), world.run.token_laws
+    zero = Sums(Comparison(none, none, none.astype(f32)), i32(0), f32(0), i32(0))
     return repeat(world, 0, whole(n, BLOCK), block, zero)
 
 

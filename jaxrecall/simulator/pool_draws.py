@@ -17,7 +17,6 @@ without a pool.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import accumulate
 
@@ -187,10 +186,11 @@ def shares_of_draws(g: Array, p: Array, n: Array, axes: tuple[int, ...]) -> Arra
     few = mean < MIN_MEAN
     small = lax.cond(jnp.any(few & (p > 0)), lambda: jnp.where(few, poisson_quantile(g, mean) / n, f32(0)), lambda: jnp.zeros_like(g))
     large = jnp.where(few, f32(0), jnp.maximum(p + jnp.sqrt(p / n) * fluctuation(g, jnp.sqrt(mean)), f32(0)))
-    small_part, large_part = small, large
-    for axis in reversed(axes):
-        small_part, large_part = (jnp.sum(part, axis, keepdims=True) for part in (small_part, large_part))
-    return small + large * ((1 - small_part) / large_part)
+
+    def total(part: Array) -> Array:
+        return jnp.sum(jnp.sum(part, axes[-1], keepdims=True), axes[0], keepdims=True)
+
+    return small + large * ((1 - total(small)) / total(large))
 
 
 MOST = 32
@@ -210,24 +210,25 @@ def poisson_quantile(g: Array, mean: Array) -> Array:
 
 def token_parts(world: World, key: Array) -> Array:
     """(V,): the part of the N samples of a stream, of one token each, that is each token."""
-    run = world.run
 
-    def gaussian() -> Array:
-        g = keys.normals(keys.further(key, keys.PAIR_COUNTS)[None], world.shape.V)[0]
-        return shares_of_draws(g, token_shares(world)[0], run.samples, (0,))
+    def counted() -> Array:
+        return token_counts(world, key, world.run.drawn_samples).astype(f32) / world.run.samples
 
-    return lax.cond(run.drawn_samples < 0, gaussian, lambda: token_counts(world, key, run.drawn_samples).astype(f32) / run.samples)
+    return lax.cond(world.run.drawn_samples < 0, lambda: parts_of_the_limit(world, key), counted)
 
 
-def token_reader(world: World, key: Array) -> Callable[[keys.Addresses], Array]:
-    """A function that gives the tokens at addresses in a stream of samples of one token
+def parts_of_the_limit(world: World, key: Array) -> Array:
+    """The same from Gaussian counts."""
+    g = keys.normals(keys.further(key, keys.PAIR_COUNTS)[None], world.shape.V)[0]
+    return shares_of_draws(g, token_shares(world)[0], world.run.samples, (0,))
+
+
+def drawn_tokens(world: World, key: Array, blocks: keys.Addresses) -> Array:
+    """The tokens at addresses in a stream of samples of one token
     each: those that were drawn, or as many drawn from their Gaussian counts.
     """
-    in_the_limit = world.run.drawn_samples < 0
-    cumulated = lax.cond(in_the_limit, lambda: jnp.cumsum(token_parts(world, key)), lambda: jnp.zeros(world.shape.V, f32))
 
-    def by_counts(blocks: keys.Addresses) -> Array:
-        u = keys.words(blocks, 0).astype(f32) * f32(2**-32)
-        return jnp.searchsorted(cumulated, jnp.minimum(u, f32(1 - 2**-23)) * cumulated[-1], side="right").astype(i32)
+    def from_counts() -> Array:
+        return inverse(jnp.cumsum(parts_of_the_limit(world, key))[None], keys.words(blocks, 0).astype(f32) * f32(2**-32))
 
-    return lambda blocks: lax.cond(in_the_limit, lambda: by_counts(blocks), lambda: world.tokens(blocks, 0))
+    return lax.cond(world.run.drawn_samples < 0, from_counts, lambda: world.tokens(blocks, 0))

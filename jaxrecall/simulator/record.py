@@ -104,14 +104,14 @@ def train_and_test(world: World, V_mat: Array, w: Array) -> tuple[Array, Array]:
         return repeat(world, 0, whole(n, BLOCK), block, f32(0)) / n.astype(f32)
 
     test_key, train_key = keys.stream(run.streams, "test"), batch_of_step(world, 2)
-    if world.shape.memory:
-        often = jnp.stack([token_parts(world, train_key), token_counts(world, test_key, run.n_test).astype(f32) / run.n_test.astype(f32)])
-        train, test = over_tokens(world, V_mat, often)
-        return train, test
     if world.shape.pool:
         return over_pairs(world, V_mat, w), mean_loss(i32(TEST), test_key, run.n_test)
-    sets = jnp.array([TRAIN, TEST], i32), jnp.stack([train_key, test_key]), jnp.stack([run.N, run.n_test])
-    train, test = lax.map(lambda of: mean_loss(*of), sets)
+    if world.shape.memory:
+        of_test = token_counts(world, test_key, run.n_test).astype(f32) / run.n_test.astype(f32)
+        train, test = over_tokens(world, V_mat, jnp.stack([token_parts(world, train_key), of_test]))
+    else:
+        sets = jnp.array([TRAIN, TEST], i32), jnp.stack([train_key, test_key]), jnp.stack([run.N, run.n_test])
+        train, test = lax.map(lambda of: mean_loss(*of), sets)
     return train, test
 
 

@@ -70,9 +70,8 @@ def first_steps(world: World) -> tuple[Array, Array]:
 
 def _exact_first_steps(world: World) -> tuple[Array, Array]:
     """G1 and w_hat."""
-    if world.shape.memory:
-        return locked.step1(world), jnp.zeros(world.shape.d, f32)
-    G1, _ = SAMPLES[FORMS[world.shape.form].samples].step1(world)  # at V_mat = 0 predictions are uniform
+    samples = SAMPLES.get(FORMS[world.shape.form].samples)  # at V_mat = 0 predictions are uniform
+    G1 = samples.step1(world)[0] if samples else -_exact_gradient(world, State(zeros_dp(world)), "V_mat", 0)
     slope = _exact_gradient(world, State(G1, world.run.eta), "w", 1)
     w_hat = -jnp.sum(world.e.z_eos * world.e.z_eos) * slope
     w_hat = jnp.where(world.run.L > 1, w_hat, f32(0))  # a lone token has all the attention

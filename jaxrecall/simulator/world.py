@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float32, Int32, Shaped, UInt32
 
 from ..model import keys, task
 from ..model.laws import TOGETHER, find_law
-from ..model.laws.tokens import alias_table, ranks, shares
+from ..model.laws.tokens import alias_table, by_frequency, rare_and_frequent, shares
 from ..model.point import FIELDS, Point, Run, law_parameters, of_kind
 from ..model.reference.realization import run_keys
 from ..model.task import Embeddings
@@ -35,8 +35,12 @@ class TokenLaws(eqx.Module):
     """`laws.tokens.alias_table` of each."""
     shares: Float32[Any, "*runs laws V"]
     """Probabilities."""
-    ranks: Int32[Any, "*runs V"]
-    """How many tokens are informative more often than each: `laws.tokens.ranks`."""
+    groups: Int32[Any, "*runs 2 V"]
+    """1 for informative tokens of the rarer half, and of the
+    most frequent tenth: `laws.tokens.rare_and_frequent`.
+    """
+    by_frequency: Int32[Any, "*runs V"]
+    """Tokens, the most often informative first."""
 
 
 class Arguments(eqx.Module):
@@ -122,7 +126,8 @@ def token_laws(points: Sequence[Point], shape: Shape) -> TokenLaws | None:
     return TokenLaws(
         padded(lambda p: [alias_table(law, p.V) for law in p.token_laws[:n_laws]], (n_laws, 2), np.uint32),
         padded(lambda p: [shares(law, p.V) for law in p.token_laws[:n_laws]], (n_laws,), np.float32),
-        padded(lambda p: ranks(p.token_laws[0], p.V), (), np.int32),
+        padded(lambda p: rare_and_frequent(p.token_laws[0], p.V), (2,), np.int32),
+        padded(lambda p: by_frequency(p.token_laws[0], p.V), (), np.int32),
     )
 
 

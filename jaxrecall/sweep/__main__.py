@@ -135,10 +135,11 @@ def _picture(job: Job, events: Events | None) -> None:
     mine = frame[[run in runs for run in zip(frame["point_id"], frame["seed"], strict=True)]]
     if mine.empty:
         return
+    mine.attrs["accuracy"] = job.grid.crosses
     path = job.store.folder / "accuracy.png"
     rows = job.table()
     axes = [name for name in job.grid.axes if name in mine and not (is_parameter(name) and mine[name].isna().all())]  # some have no run yet
-    remark = curves.draw_sweep(mine, axes, job.grid.name, path, rows, job.grid.searched, job.search and job.search.search.of)
+    remark = curves.draw_sweep(mine, axes, job.grid.name, path, rows, job.grid.searched)
     if events:
         events.emit("picture", path=str(path), rows=len(mine))
         return

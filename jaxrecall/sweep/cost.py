@@ -93,8 +93,7 @@ def work(point: Any, runs: int = 1, grouped: bool | None = None) -> Work:
     grouped = point.trains_on and (expected_grouped(point) if grouped is None else grouped)
     further = _further_work(point, n_rows, grouped) if point.trains_on else ()
     if point.pool is None:
-        gaussian = point.V if point.in_the_limit else 0
-        samples = 0 if gaussian else samples
+        samples, gaussian = (0, point.V) if point.in_the_limit else (samples, 0)
         return Work(1, samples, samples * point.L, evaluated, evaluated * point.L, labels, gaussian, *further).times(runs)
     batches, limit = 3 if point.fresh_batches else 1, point.in_the_limit
     drawn = {  # words one by one, or counts in their limit

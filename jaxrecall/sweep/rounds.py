@@ -200,13 +200,10 @@ class Rounds:
     def _fraction(self, name: RunId) -> float | None:
         """The known accuracy of a run; raises GridError where a row has none, or none from 0 to 1."""
         value = self._known[name]
-        if value is not None and not 0 <= value <= 1:
-            got = "null" if math.isnan(value) else f"{value:g}"
-            raise GridError(
-                f"search.of: got {self.search.of}, which is {got} in a row ({name.point_id}, seed {name.seed}); "
-                "allowed: a column that has a fraction from 0 to 1 in every row"
-            )
-        return value
+        if value is None or 0 <= value <= 1:
+            return value
+        row = f"{'null' if math.isnan(value) else format(value, 'g')} in a row ({name.point_id}, seed {name.seed})"
+        raise GridError(f"search.of: got {self.search.of}, which is {row}; allowed: a column that is a fraction from 0 to 1 in every row")
 
     @cached_property
     def _programs(self) -> dict[Any, Any]:

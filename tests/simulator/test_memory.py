@@ -16,8 +16,8 @@ from jaxrecall.model import point as law
 from jaxrecall.model.columns import ATTENTION_COLUMNS
 from jaxrecall.model.laws.tokens import shares
 from jaxrecall.model.point import MAX_DRAWS, MAX_SAMPLES, MAX_STREAMED, Run
+from jaxrecall.model.reference.metrics import over_vocabulary
 from jaxrecall.simulator import pool_draws, program
-from jaxrecall.simulator.metrics import recalled_top
 from jaxrecall.simulator.shape import Shape
 
 SMALL = {"V": 30, "N": 900, "d": 14, "L": 1, "n_test": 600}
@@ -27,7 +27,7 @@ ROWS = ("recalled", "recalled_top", "rare_memory_accuracy", "frequent_memory_acc
 
 
 def sized(point: Point) -> Shape:
-    return Shape.sized(point, 32, 16, 32 if point.m else 0)
+    return Shape.sized(point, 32 if point.V <= 32 else 704, 16 if point.d <= 16 else 32, 32 if point.m else 0)
 
 
 # --- rows against the reference
@@ -39,6 +39,7 @@ RECIPES = [
     {"trigger_in_value": False, "fresh_batches": True, "N": 7},
     {**ZIPF, "eta": 50.0, "gamma2": 20.0},
     {**ZIPF, "fresh_batches": True, "trigger_in_value": False},
+    {"V": 700, "d": 30, "N": 9000, "tokens": "own_laws:Shuffled(s=1.2)", "eta": 50.0, "gamma2": 20.0},  # more than a block of tokens
     {**MLP, "eta": 20.0, "gamma2": 30.0, "fresh_batches": True},
     pytest.param({**MLP, **ZIPF, "eta": 20.0, "gamma2": 30.0, "trigger_in_value": False}, marks=pytest.mark.slow),
 ]
@@ -86,13 +87,17 @@ def test_further_steps_agree_with_the_reference(changes):
             assert row[name] == pytest.approx(reference[name]), (name, row["step"])
 
 
-@pytest.mark.parametrize("V", [7, 40])
-def test_the_most_frequent_that_are_recalled(V):
-    chance = np.random.default_rng(V)
-    for often in (0, 0.3, 0.9, 1):
-        found = chance.random(V) < often
-        expected = max([k for k in range(1, V + 1) if 10 * found[:k].sum() >= 9 * k], default=0)
-        assert int(recalled_top(jnp.array([*found, 1, 1, 1], jnp.int32), jnp.int32(V))) == expected
+@pytest.mark.parametrize("often", [0, 0.3, 0.9, 1])
+def test_the_most_frequent_that_are_recalled(often):
+    point = Point(**{**SMALL, "V": 40, "tokens": "own_laws:Shuffled"})
+    r, p = realize(point, 0), shares(point.token_laws[0], 40)
+    recalled = np.random.default_rng(0).random(40) < often
+    logits = np.eye(40)[np.where(recalled, r.perm, (r.perm + 1) % 40)]
+    top = [recalled[np.sort(-p)[k - 1] >= -p] for k in range(1, 41)]
+    expected = max([k for k in range(1, 41) if len(top[k - 1]) == k and 10 * top[k - 1].sum() >= 9 * k], default=0)
+    for xp in (np, jnp):
+        found = over_vocabulary(r, point, xp.asarray(logits), xp)
+        assert (found["recalled"], found["recalled_top"]) == (recalled.sum(), expected)
 
 
 # --- counts
@@ -144,7 +149,7 @@ def test_train_samples_are_drawn_by_the_counts():
     key = world.run.batches[0]
     weights = np.asarray(pool_draws.token_parts(world, key))
     assert (weights[11:] == 0).any()
-    read = pool_draws.token_reader(world, key)(pool_draws.keys.blocks(key, 0, 200))
+    read = pool_draws.drawn_tokens(world, key, pool_draws.keys.blocks(key, 0, 200))
     often = np.bincount(np.asarray(read), minlength=16)
     assert not often[weights == 0].any()
     np.testing.assert_allclose(often / often.sum(), weights, atol=4 * 0.5 / math.sqrt(200 * 512))

@@ -711,7 +711,7 @@ def test_a_row_without_a_fraction_ends_the_search(tmp_path, of, got):
 def test_a_column_that_is_not_there_is_refused():
     with pytest.raises(
         GridError,
-        match=r"search\.of: got 'memory_acuracy'; did you mean memory_accuracy\?.* allowed: a column of fractions, such as accuracy",
+        match=r"search\.of: got 'memory_acuracy'; did you mean memory_accuracy\?.* allowed: a column of fractions",
     ):
         as_grid({"base": {"V": 8, "d": 4, "L": 2}, "seeds": 12, "search": {"axis": "N", "of": "memory_acuracy"}})
     assert (

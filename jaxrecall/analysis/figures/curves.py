@@ -89,29 +89,22 @@ def places(axes: Sequence[str], searched: str = "") -> tuple[str, str | None, li
 
 
 def draw_sweep(
-    frame: Table,
-    axes: Sequence[str],
-    title: str,
-    path: Path,
-    thresholds: Sequence[Mapping[str, Any]] | None = None,
-    searched: str = "",
-    of: str | None = None,
+    frame: Table, axes: Sequence[str], title: str, path: Path, thresholds: Sequence[Mapping[str, Any]] | None = None, searched: str = ""
 ) -> str | None:
     """Draws the rows of a sweep along its axes, as PNG at
     `path`. Returns a remark where something is not drawn.
 
     Args:
-        frame: rows of a sweep; `frame.attrs["accuracy"]` names their accuracy if that
-            is not "accuracy".
+        frame: rows of a sweep; `frame.attrs["accuracy"]` names their accuracy, or what
+            else crosses theta, if that is not "accuracy".
         axes: the fields that the grid varies, in its order.
         title: the heading, usually the name of the grid.
         path: the PNG file.
         thresholds: what a search found, if the sweep is one: its axes, theta, axis,
             critical, lo and hi.
         searched: the field that it varies.
-        of: the column of fractions that is drawn; the accuracy if None.
     """
-    y = of or frame.attrs.get("accuracy", "accuracy")
+    y = frame.attrs.get("accuracy", "accuracy")
     if thresholds:
         frame = with_names(frame, searched)
         axes = told_apart(frame, [axis for axis in axes if axis != searched], frame.attrs.get("names", {}).get("told", ()))
@@ -121,7 +114,7 @@ def draw_sweep(
     x, lines, panels = places(axes, searched)
     levels = averaged(frame, [*panels, *([lines] if lines else []), x], y)
     by, panels = arranged(levels, lines, panels)
-    shown = chart(levels, x, by, panels, y, accuracy_label(of), thresholds=pd.DataFrame(thresholds) if thresholds else None)
+    shown = chart(levels, x, by, panels, y, accuracy_label(y), thresholds=pd.DataFrame(thresholds) if thresholds else None)
     fixed = {name: value for name, value in _fixed(frame).items() if name not in (*axes, x)}
     upto = "up to " if thresholds else ""  # a search runs other seeds at other levels
     band = f"mean over {upto}{drawn['seed'].nunique()} seeds, band = one standard deviation"

@@ -121,7 +121,7 @@ def symbol(name: str) -> str:
 
 def accuracy_label(of: str | None) -> str:
     """The label of what crosses theta: the accuracy, or another column of fractions."""
-    return f"{of} (fraction)" if of else ACCURACY
+    return ACCURACY if of in (None, "accuracy") else f"{of} (fraction)"
 
 
 def label(name: str) -> str:

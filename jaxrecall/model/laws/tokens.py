@@ -128,12 +128,12 @@ def n_frequent(V: int) -> int:
 
 def rare_and_frequent(law: TokenLaw, V: int) -> np.ndarray:
     """(2, V) bool: the rarer half of the vocabulary, and its most frequent tenth."""
-    rank = ranks(law, V)
+    rank = np.argsort(by_frequency(law, V))
     return np.stack([rank >= V - n_rare(V), rank < n_frequent(V)])
 
 
-def ranks(law: TokenLaw, V: int) -> np.ndarray:
-    """(V,): how many tokens are more frequent than each; of
-    equally frequent ones the first count as more so.
+def by_frequency(law: TokenLaw, V: int) -> np.ndarray:
+    """(V,): the tokens, the most frequent first; of equally
+    frequent ones the first count as more so.
     """
-    return np.argsort(np.argsort(-shares(law, V), kind="stable"))
+    return np.argsort(-shares(law, V), kind="stable")

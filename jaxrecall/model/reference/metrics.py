@@ -14,7 +14,7 @@ import numpy as np
 from ...errors import PointError, expect
 from ..columns import ATTENTION_COLUMNS, COLUMNS, EXTRA_COLUMNS, TRACE_COLUMNS
 from ..functional import in_jax, predict
-from ..laws.tokens import Uniform, ranks, rare_and_frequent
+from ..laws.tokens import Uniform, by_frequency, rare_and_frequent
 from ..point import FIELDS, Point
 from ..training import RECIPE_STEPS
 from .descent import Descended
@@ -105,15 +105,15 @@ def over_sequences(r: Realization, point: Point, w: Any, logits: Any, a: Any, xp
 def over_vocabulary(r: Realization, point: Point, logits: Any, xp: ModuleType) -> dict[str, Any]:
     """How much of the vocabulary is recalled with attention exactly on the token."""
     recalled = logits.argmax(1) == r.perm
-    by_frequency, top = [None] * 2, None
+    groups, top = [None] * 2, None
     if (law := point.token_laws[0]) != Uniform():
-        by_frequency = [recalled[group].mean() for group in rare_and_frequent(law, point.V)]
+        groups = [recalled[group].mean() for group in rare_and_frequent(law, point.V)]
         k = np.arange(1, point.V + 1)
-        top = xp.where(10 * recalled[ranks(law, point.V).argsort()].cumsum() >= 9 * k, k, 0).max()
+        top = xp.where(10 * recalled[by_frequency(law, point.V)].cumsum() >= 9 * k, k, 0).max()
     return {
         "memory_accuracy": recalled.mean(),
-        "rare_memory_accuracy": by_frequency[0],
-        "frequent_memory_accuracy": by_frequency[1],
+        "rare_memory_accuracy": groups[0],
+        "frequent_memory_accuracy": groups[1],
         "recalled": recalled.sum(),
         "recalled_top": top,
     }

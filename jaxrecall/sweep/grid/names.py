@@ -51,11 +51,9 @@ class WrongNames:
             yield from self._missing()
 
     def _in_search(self) -> Found:
-        if self.of is not None and self.of not in (known := self._fractions()):
-            yield (
-                ("search", "of"),
-                f"got {self.of!r}{suggest(self.of, known)}; allowed: a column of fractions, such as {', '.join(known[:3])}",
-            )
+        columns = getattr(self.names.simulator, "columns", [self.of])
+        if self.of is not None and self.of not in columns:
+            yield ("search", "of"), f"got {self.of!r}{suggest(self.of, columns)}; allowed: a column of fractions"
         if self.searched is None or self.names.is_number(self.searched):
             return
         derived = ((e.names for e in block.derive.values() if e is not WRONG) for block in self.blocks.values())
@@ -63,12 +61,6 @@ class WrongNames:
             numbers = self.names.numbers
             allowed = f"allowed: {', '.join(numbers)}, or a helper that derive uses in every block"
             yield ("search", "axis"), f"got {self.searched!r}{suggest(self.searched, numbers)}; {allowed}"
-
-    def _fractions(self) -> list[str]:
-        """The columns that may cross theta: the accuracy, and other real numbers that are measured."""
-        columns = getattr(self.names.simulator, "columns", {})
-        real = [name for name, (kind, *_) in columns.items() if kind == "float64" and name not in (*self.names.fields, "seconds")]
-        return [*dict.fromkeys([self.names.simulator.accuracy, *real])] if columns else []
 
     def _in_keep(self) -> Found:
         columns = getattr(self.names.simulator, "columns", self.names.fields)
