@@ -47,7 +47,7 @@ SECTIONS = {
     "Understand": "gallery how-it-works glossary theory training tokens ../results/README",
     "Run sweeps": "grid-files embeddings running search pool",
     "Use results": "table fit report",
-    "Write code": "python ../examples/recall extending simulators api",
+    "Write code": "functions python ../examples/recall extending simulators api",
     "Scale up": "gpu cluster scale accelerators speed ../results/benchmarks ../results/accelerators",
     "Project": "attack ../CONTRIBUTING ../CHANGELOG",
 }

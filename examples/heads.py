@@ -70,37 +70,29 @@ def value_maps(point, key):
 def learned(point, key):
     """Trains the heads on N samples, and measures them on test sequences."""
     d, H = point.d, point.H
-    draws = jaxrecall.draws(jaxrecall.Point(V=point.V, N=N_MAX, d=d, L=point.L, n_test=point.n_test), key)
+    plain = jaxrecall.Point(V=point.V, N=N_MAX, d=d, L=point.L, n_test=point.n_test)
+    draws = jaxrecall.draws(plain, key)
     more = jax.random.normal(jax.random.fold_in(key, TRIGGERS), (point.triggers - 1, d)) / d**0.5
     which = jax.random.bits(jax.random.fold_in(key, WHICH), (N_MAX + point.n_test,)) % point.triggers
-    train = draws.train_tokens, draws.train_positions, draws.train_labels, which[:N_MAX]
-    test = draws.test_tokens, draws.test_positions, draws.test_labels, which[N_MAX:]
+    train, test = (*draws.batches[0], which[:N_MAX]), (*draws.test, which[N_MAX:])
     weights = jnp.where(jnp.arange(N_MAX) < point.N, 1.0, 0.0) / point.N
 
     fixed = {"Z_in": draws.Z_in, "Z_out": draws.Z_out, "z_eos": draws.z_eos, "z_trig": jnp.concatenate([draws.z_trig[None], more])}
     fixed |= {"p": positions(point, key), "U": value_maps(point, key)}
     fixed |= {"in_value": {"trigger": 1.0 * point.trigger_in_value, "positions": 1.0 * point.positions_in_value}}
-    trained = {"V": jnp.zeros((H, d, fixed["U"].shape[1])), "W": jnp.zeros((H, d, d))}
 
-    def gradient(trained):
-        return jax.grad(loss)(trained, fixed, train, weights)
+    def mean(trained, samples):
+        return loss(trained, fixed, samples, weights)
 
-    gamma = point.kappa * point.L**2 * point.V / point.eta
-    gamma2 = jnp.where(point.gamma2 > 0, point.gamma2, gamma)
-    for name, rate in (("V", point.eta), ("W", gamma), ("V", gamma2)):
-        trained |= {name: trained[name] - rate * gradient(trained)[name]}
+    rates = jaxrecall.rates(plain, eta=point.eta, kappa=point.kappa)
+    rates = rates._replace(gamma2=jnp.where(point.gamma2 > 0, point.gamma2, rates.gamma))
+    V, W = jnp.zeros((H, d, fixed["U"].shape[1])), jnp.zeros((H, d, d))
+    _, W, V = jaxrecall.recipe(lambda V, W, samples: mean({"V": V, "W": W}, samples), V, W, [train] * 3, rates)
 
-    if point.positions == "learned":
-        trained |= {"p": fixed["p"]}
+    trained = {"V": V, "W": W} | ({"p": fixed["p"]} if point.positions == "learned" else {})
     optimizer = {"sgd": optax.sgd, "adam": optax.adam}[point.optimizer](point.lr)
-
-    def step(_, state):
-        trained, memory = state
-        moves, memory = optimizer.update(gradient(trained), memory)
-        return optax.apply_updates(trained, moves), memory
-
-    trained, _ = jax.lax.fori_loop(0, point.further, step, (trained, optimizer.init(trained)))
-    return measured(fixed | trained, test) | {"loss": loss(trained, fixed, train, weights), "parameters": trained["V"].size + H * d}
+    trained, _ = jaxrecall.train(mean, trained, lambda t: train, optimizer, point.further)
+    return measured(fixed | trained, test) | {"loss": mean(trained, train), "parameters": V.size + H * d}
 
 
 def measured(model, test):

@@ -76,17 +76,15 @@ def learned(point, key):
     samples = jax.vmap(sample, (None, None, 0))(point, answers, words)
     tokens, r, right = (part[N_MAX:] for part in samples)
     fixed, trained = tables(point, tables_key)
-    optimizer = optax.adam(point.lr)
 
-    def step(t, state):
-        trained, memory = state
+    def batch_of(t):
         batch = (t * point.batch + jnp.arange(point.batch)) % point.N
-        gradient = jax.grad(loss)(trained, fixed, samples[0][batch], samples[2][batch])
-        moves, memory = optimizer.update(gradient, memory)
-        return optax.apply_updates(trained, moves), memory
+        return samples[0][batch], samples[2][batch]
 
-    trained, _ = jax.lax.fori_loop(0, point.updates, step, (trained, optimizer.init(trained)))
+    def mean(trained, batch):
+        return loss(trained, fixed, *batch)
 
+    trained, _ = jaxrecall.train(mean, trained, batch_of, optax.adam(point.lr), point.updates)
     found, attention = jax.vmap(logits, (None, None, 0))(trained, fixed, tokens)
     answer = jnp.argmax(found, axis=1)
     is_signal = (tokens < point.S + point.R)[:, None]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .analysis.fit.latex import latex
     from .errors import Interrupted, RunFailed
     from .model import recall as model
-    from .model.functional import Rates, rates, recipe, soft_accuracy, three_step, train
+    from .model.functional import Rates, predict, rates, recipe, soft_accuracy, three_step, train
     from .model.point import Point
     from .model.reference.descent import Descended, descend
     from .model.reference.metrics import measure
@@ -55,6 +55,7 @@ __all__ = [
     "measure",
     "model",
     "plot",
+    "predict",
     "rates",
     "realize",
     "recipe",
@@ -83,6 +84,7 @@ _HOME = {
     "latex": "analysis.fit.latex",
     "load": "sweep.store.load",
     "measure": "model.reference.metrics",
+    "predict": "model.functional",
     "rates": "model.functional",
     "realize": "model.reference.realization",
     "recipe": "model.functional",

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from ..errors import PointError, Problem, expect
@@ -116,7 +117,8 @@ def three_step(realization: Realization, point: Point, rates: Rates | None = Non
         >>> jax.jit(lambda kappa: three_step(draws(point, key), point, rates(point, kappa=kappa)))(50.0)
     """
     expect_both(realization, point)
-    rates = Rates(point.eta, point.gamma, point.gamma2) if rates is None else expect("rates", rates, Rates, "what jaxrecall.rates returns")
+    rates = Rates(point.eta, point.gamma, point.gamma2) if rates is None else rates
+    expect("rates", rates, Rates, "what jaxrecall.rates returns", PointError)
     if not in_jax(realization, rates):
         return steps.three_step(realization, point, rates)
     e = realization.embeddings
@@ -135,12 +137,24 @@ def in_jax(*trees: Any) -> bool:
     return any(isinstance(leaf, Array) for leaf in jax.tree.leaves(trees))
 
 
-def predict(realization: Realization, point: Point, V_mat: Any, w: Any, tokens: Any, positions: Any) -> tuple[Array, Array]:
-    """Logits (n, V) and attention (n, L) of sequences (n, L), by a model with this V_mat and w = W_KQ z_eos."""
+def predict(realization: Realization, point: Point, V_mat: Any, w: Any, tokens: Any, positions: Any) -> tuple[Any, Any]:
+    """Logits (n, V) and attention (n, L) of sequences by a model with this V_mat and w = W_KQ z_eos; in JAX as `three_step` is.
+
+    Args:
+        realization: the draws, of which the embeddings are used.
+        V_mat, w: as in what `three_step` returns.
+        tokens, positions: (n, L), and (n,) where the informative ones stand.
+    """
+    expect_both(realization, point)
+    if not in_jax(realization, V_mat, w):
+        r = realization.astype(np.float64)
+        h, attention = steps.attend(r, point, tokens, positions, w)
+        return steps.features(r, point, h)[0] @ (r.Z_out @ V_mat).T, attention
     e = realization.embeddings
-    W_KQ = jnp.outer(w, e.z_eos) / (e.z_eos @ e.z_eos)
-    recall = model.Recall(V_mat, W_KQ, e, point.activation, point.trigger_in_value)
-    return jax.vmap(recall)(tokens, positions), jax.vmap(recall.attention)(tokens, positions)
+    with jax.default_matmul_precision("highest"):
+        W_KQ = jnp.outer(w, e.z_eos) / (e.z_eos @ e.z_eos)
+        recall = model.Recall(V_mat, W_KQ, e, point.activation, point.trigger_in_value)
+        return jax.vmap(recall)(tokens, positions), jax.vmap(recall.attention)(tokens, positions)
 
 
 def soft_accuracy(realization: Realization, point: Point, learned: ThreeStep, temperature: Any = 0.1) -> Array:
@@ -151,8 +165,7 @@ def soft_accuracy(realization: Realization, point: Point, learned: ThreeStep, te
     """
     expect_both(realization, point)
     tokens, positions, labels = realization.test
-    with jax.default_matmul_precision("highest"):
-        logits, _ = predict(realization, point, learned.V2 / jnp.max(jnp.abs(learned.V2)), learned.w, tokens, positions)
+    logits, _ = predict(realization, point, learned.V2 / jnp.max(jnp.abs(learned.V2)), learned.w, tokens, positions)
     variance = jnp.var(logits, axis=1, keepdims=True)
     scale = temperature * jnp.sqrt(jnp.where(variance > 0, variance, 1))
     return jnp.mean(jnp.take_along_axis(jax.nn.softmax(logits / scale), labels[:, None], axis=1))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -19,7 +20,7 @@ from ..point import FIELDS, Point
 from ..training import RECIPE_STEPS
 from .descent import Descended
 from .realization import Realization, expect_both
-from .steps import EMBEDDINGS, ThreeStep, attend, batch_of_step, features, in_float64
+from .steps import EMBEDDINGS, ThreeStep, batch_of_step, in_float64
 
 OF_THE_RUN = ("point_id", "seed", "status", "form", "draw_check", "seconds")
 OF_THE_RUN += ("code_version", "jax_version", "device_kind", "dtype", "precision", "bucket")
@@ -52,10 +53,10 @@ def measure(realization: Realization, point: Point, learned: ThreeStep | Descend
     expect("learned", learned, (ThreeStep, Descended), "what jaxrecall.three_step returns, or one of what descend returns", PointError)
     traced, w = in_jax(realization, learned), learned.w
     xp, r = (jnp, realization) if traced else (np, in_float64(realization))
-    tokens = np.arange(point.V, dtype=np.int32)[:, None], np.zeros(point.V, np.int32)
+    tokens = np.arange(point.V, dtype=np.int32)[:, None], np.zeros(point.V, np.int32)  # attention is exactly on one alone
     found: dict[str, Any] = dict.fromkeys(TRACE_COLUMNS) | {"step": RECIPE_STEPS, "step1_memory_accuracy": None}
     if learned.V1 is not None:
-        labels = _predict(r._replace(z_trig=0 * r.z_trig), point, learned.V1, w, *tokens, traced)[0].argmax(1)
+        labels = predict(r._replace(z_trig=0 * r.z_trig), point, learned.V1, w, *tokens)[0].argmax(1)
         found["step1_memory_accuracy"] = (labels == r.perm).mean()
     V_mat, last = (learned.V2, 2) if isinstance(learned, ThreeStep) else (learned.V_mat, max(learned.step - 1, 0))
     if isinstance(learned, Descended):
@@ -64,22 +65,15 @@ def measure(realization: Realization, point: Point, learned: ThreeStep | Descend
     scale = abs(V_mat).max()
     V_mat = V_mat / xp.where(scale > 0, scale, 1)  # no metric sees the scale
     x, ell, y = (part[: min(point.N, point.n_test)] for part in batch_of_step(r, point, last))
-    found["train_accuracy"] = (_predict(r, point, V_mat, w, x, ell, traced)[0].argmax(1) == y).mean()
-    found |= over_sequences(r, point, w, *_predict(r, point, V_mat, w, *r.test[:2], traced), xp)
-    found |= over_vocabulary(r, point, _predict(r, point, V_mat, w, *tokens, traced)[0], xp) | of_scores(r, w, xp)
+    found["train_accuracy"] = (predict(r, point, V_mat, w, x, ell)[0].argmax(1) == y).mean()
+    with jax.default_matmul_precision("highest"):
+        found |= over_sequences(r, point, w, *predict(r, point, V_mat, w, *r.test[:2]), xp)
+        found |= over_vocabulary(r, point, predict(r, point, V_mat, w, *tokens)[0], xp) | of_scores(r, w, xp)
     if not traced:
         found = {name: value.item() if isinstance(value, np.generic | np.ndarray) else value for name, value in found.items()}
         found |= {name: None for name in ("snr", "trigger_cosine") if np.isnan(found[name])}
     found |= dict.fromkeys(ATTENTION_COLUMNS) if point.L == 1 else {}
     return {name: found[name] for name in MEASURED}
-
-
-def _predict(r: Realization, point: Point, V_mat: Any, w: Any, x: Any, ell: Any, traced: bool) -> tuple[Any, Any]:
-    """Logits (n, V) and attention (n, L) of sequences; those of one token are read with attention exactly on it."""
-    if traced:
-        return predict(r, point, V_mat, w, x, ell)
-    h, a = attend(r, point, x, ell, w)
-    return features(r, point, h)[0] @ (r.Z_out @ V_mat).T, a
 
 
 def over_sequences(r: Realization, point: Point, w: Any, logits: Any, a: Any, xp: ModuleType) -> dict[str, Any]:

@@ -55,11 +55,10 @@ class Realization(NamedTuple):
         return Embeddings(*(None if array is None else jnp.asarray(array) for array in self[:5]))  # type: ignore[arg-type]
 
     @property
-    def batches(self) -> tuple[Any, Any, Any]:
+    def batches(self) -> tuple[Any, ...]:
         """What each of the three steps reads, tokens, positions and labels: the same samples unless batches are fresh."""
         train = self.train_tokens, self.train_positions, self.train_labels
-        first, second, third = (train if self.train_labels.ndim == 1 else tuple(part[step] for part in train) for step in range(3))
-        return first, second, third
+        return (train,) * 3 if self.train_labels.ndim == 1 else tuple(tuple(part[step] for part in train) for step in range(3))
 
     @property
     def test(self) -> tuple[Any, Any, Any]:
@@ -86,7 +85,7 @@ def realize(point: Point, seed: int) -> Realization:
     """
     expect("point", point, Point, "a jaxrecall.Point", PointError)
     streams = run_keys([Run(point, checked_seed(seed))])[0][0]
-    with jax.core.eval_context():  # numbers also where another function is being traced
+    with jax.ensure_compile_time_eval():  # numbers also where another function is being traced
         return Realization(*(None if array is None else np.array(array) for array in _drawn(point, streams)))  # type: ignore[arg-type]
 
 
