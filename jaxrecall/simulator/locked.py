@@ -1,9 +1,10 @@
 """Further steps where attention is locked, and all steps at L = 1: a sample is
 then its informative token, so V weighted tokens stand for all samples.
 
-At L = 1 that is exact. Elsewhere a step reads weighted tokens only where a bound allows it, which is computed from the
-attention logits and the parameters of that step, and where they are no more than its
-samples. Otherwise it reads its samples. Sums and bounds are ours.
+At L = 1 that is exact. Elsewhere a step reads weighted tokens only where a bound allows
+it, which is computed from the attention logits and the parameters of that step, and
+where they are no more than its samples. Otherwise it reads its samples. Sums and bounds
+are ours.
 """
 
 from __future__ import annotations

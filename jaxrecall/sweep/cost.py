@@ -90,7 +90,7 @@ def work(point: Any, runs: int = 1, grouped: bool | None = None) -> Work:
     n_test = n_rows * _whole(point.n_test, BLOCK)
     evaluated = n_test + n_rows * _whole(min(point.N, point.n_test), BLOCK)
     labels = evaluated * _whole(point.V, LABELS)
-    grouped = point.trains_on and (expected_grouped(point) if grouped is None else grouped)
+    grouped = point.trains_on and (point.is_memory or expected_grouped(point) if grouped is None else grouped)
     further = _further_work(point, n_rows, grouped) if point.trains_on else ()
     if point.pool is None:
         samples, gaussian = (0, point.V) if point.in_the_limit else (samples, 0)
@@ -114,8 +114,6 @@ def expected_grouped(point: Point) -> bool:
     """Whether the further steps of a point are expected to read tokens with weights: by
     theory the trigger is ahead of the range of the tokens' scores, by enough, and
     embeddings that are trained move neither."""
-    if point.is_memory:
-        return True
     if not may_group_steps(point) or TRAINS[point.trains or ""] or point.start == "zero" or point.V > (point.batch or point.N):
         return False
     from ..theory import Model, score_noise

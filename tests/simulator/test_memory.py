@@ -209,9 +209,7 @@ def test_what_cannot_be_is_refused():
 @pytest.mark.slow
 @pytest.mark.parametrize(("s", "expected"), [(1.2, (6, 10, 16, 24)), (1.5, (5, 7, 10, 13)), (2.0, (3, 5, 7, 8))])
 def test_items_recalled_by_a_step_of_gradient_descent(s, expected):
-    """About d^(1 / (2 s)) of them, for d of 32 to 256: the expected numbers are those of a prototype
-    of the population gradient, 3 seeds and V up to 8192.
-    """
+    """For d of 32, 64, 128 and 256. The expected numbers are those of a prototype of the population gradient, 3 seeds and V up to 8192."""
     found = []
     for d in (32, 64, 128, 256):
         point = Point(V=1024, N=10**12, d=d, L=1, n_test=512, tokens=f"zipf(s={s})", start="zero", steps=1, lr=1.0, trigger_in_value=False)

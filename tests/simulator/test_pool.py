@@ -393,8 +393,6 @@ def test_a_search_goes_beyond_what_runs_without_a_pool_can(tmp_path, capsys):
 # --- the law without a pool
 
 CONVERGES = [
-    {"V": 64, "N": 4096, "d": 64, "L": 8, "tokens": "zipf(s=0.7)", "kappa": 20.0},
-    {"V": 128, "N": 16384, "d": 64, "L": 64, "tokens": "zipf", "noise_tokens": "uniform"},
     {"V": 64, "N": 2048, "d": 64, "L": 8},
     {"V": 64, "N": 8192, "d": 64, "L": 128},
     {"V": 64, "N": 4096, "d": 64, "L": 32, "kappa": 2.0, "trigger_in_value": False},
@@ -402,23 +400,57 @@ CONVERGES = [
 ]
 
 
+def differences(with_pool: Point, n: int, first: int = 0) -> dict[str, float]:
+    """The metrics with a pool less those without, in standard errors, over n seeds that share embeddings, permutation and tokens."""
+    tables = []
+    for point in (with_pool, with_pool.replace(pool=None)):
+        shape, rows = Shape.tight(point), {}
+        while len(rows) < n:
+            compiled, left = program.compiled(shape), [seed for seed in range(first, first + n) if seed not in rows]
+            for i in range(0, len(left), compiled.batch):
+                some = left[i : i + compiled.batch]
+                traces, _ = program.execute(compiled, [Run(point, seed) for seed in some])
+                rows |= {seed: trace[-1] for seed, trace in zip(some, traces, strict=True) if trace}
+            shape = shape.fallback or shape
+        tables.append(pd.DataFrame([rows[seed] for seed in sorted(rows)]))
+    names = ("accuracy", "memory_accuracy", "step1_memory_accuracy", "train_accuracy", "test_margin", "snr", "attention_mass")
+    found = {}
+    for name in names:
+        off = (tables[0][name].astype(float) - tables[1][name].astype(float)).dropna()
+        found[name] = off.mean() / (off.std() / n**0.5) if off.any() else 0.0
+    return found
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("at", CONVERGES, ids=str)
 def test_a_pool_converges_to_the_law_without(at):
-    """64 seeds that share embeddings, permutation and informative tokens; differences in units of their standard error."""
-    tables = []
-    for changes in ({"pool": 1024}, {}):
-        point = Point(**at, **changes, n_test=1024)
-        compiled = program.compiled(Shape.tight(point))
-        rows = []
-        for start in range(0, 64, compiled.batch):
-            rows += executed(compiled, [Run(point, seed) for seed in range(start, min(64, start + compiled.batch))])
-        assert all(rows)
-        tables.append(pd.DataFrame(rows))
-    for name in ("snr", "accuracy", "memory_accuracy", "step1_memory_accuracy", "train_accuracy", "attention_mass", "test_margin"):
-        off = tables[0][name].astype(float) - tables[1][name].astype(float)
-        error = off.std() / 8
-        assert abs(off.mean()) <= 3 * error, (name, off.mean() / error)
+    """64 seeds; differences in units of their standard error."""
+    found = differences(Point(**at, pool=1024, n_test=1024), 64)
+    assert max(map(abs, found.values())) <= 3, found
+
+
+ZIPF = [
+    {"V": 64, "N": 2048, "d": 64, "L": 8, "tokens": "zipf(s=0.5)"},
+    {"V": 64, "N": 4096, "d": 64, "L": 8, "tokens": "zipf(s=0.7)", "kappa": 20.0},
+    {"V": 32, "N": 2**21, "d": 32, "L": 2, "tokens": "zipf"},
+    {"V": 128, "N": 16384, "d": 64, "L": 32, "tokens": "zipf", "noise_tokens": "uniform"},
+    {"V": 64, "N": 4096, "d": 64, "L": 32, "noise_tokens": "zipf", "kappa": 3.0},
+    {"V": 64, "N": 8192, "d": 48, "L": 64, "tokens": "zipf(s=1.5)", "trigger_in_value": False},
+    {"V": 32, "N": 2048, "d": 32, "L": 300, "tokens": "zipf(s=2)"},
+    {"V": 32, "N": 1024, "d": 32, "L": 4, "tokens": "zipf", "steps": 20, "lr": 5.0, "kappa": 10.0, "gamma2": 10.0},
+    {"V": 256, "N": 2**21, "d": 64, "L": 1, "tokens": "zipf", "pool": 64},
+    {"V": 256, "N": 10**12, "d": 64, "L": 1, "tokens": "zipf(s=1.5)", "eta": 30.0, "gamma2": 30.0, "pool": 64},
+]
+"""At L = 1 a pool of any size is exact."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at", ZIPF, ids=str)
+def test_a_pool_of_tokens_that_are_not_equally_frequent_converges(at):
+    """Accuracy within 2.5 standard errors at ten points, and 60 other differences within 3.5; 48 seeds."""
+    found = differences(Point(**{"pool": 4096, **at}, n_test=1024), 48, first=1000)
+    assert abs(found["accuracy"]) <= 2.5, found
+    assert max(map(abs, found.values())) <= 3.5, found
 
 
 def test_a_form_knows_whether_its_points_have_a_pool():

@@ -275,8 +275,10 @@ def collapse(
 
 
 def _expect(df: Any, ax: Any = None, theta: Any = None, of: Any = None, **names: Any) -> Any:
-    """The table as `plain_table` gives it, with the column `of` in place of the accuracy. Raises FitError or UsageError for a table, Axes,
-    accuracy or names of columns that are none; None stands for what is not given.
+    """The table as `plain_table` gives it, with the column `of` in place of the accuracy.
+
+    Raises FitError or UsageError for a table, Axes, accuracy or names of columns that are
+    none; None stands for what is not given.
     """
     from matplotlib.axes import Axes
 
