@@ -202,6 +202,8 @@ def test_a_figure_takes_any_column_of_fractions(name, frame):
     assert [xy(line).tolist() for line in of.lines] == [xy(line).tolist() for line in expected.lines] != []
     if name in ("accuracy", "collapse"):
         assert (of.get_ylabel(), expected.get_ylabel()) == ("memory_accuracy (fraction)", "test accuracy (fraction)")
+    if name == "phase":
+        assert "mean memory_accuracy (fraction)" in [ax.get_ylabel() for ax in of.figure.axes]
     with pytest.raises(FitError, match="of: score is 2 in"):
         draw(frame.assign(score=2.0), of="score")
 

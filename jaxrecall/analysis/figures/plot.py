@@ -127,7 +127,7 @@ def accuracy(
     lacks a column.
     """
     df = _expect(df, ax, theta, of, x=x)
-    x, given, y = along_of(df, x), _names(lines), of or _accuracy(df)
+    x, given, y = along_of(df, x), _names(lines), _accuracy(df)
     df = with_names(_at_steps(df, x, *given), x)
     axes = _left(df, x, given)
     by = given if lines is not None else [axis for axis in axes if axis != x]
