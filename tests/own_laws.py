@@ -47,3 +47,11 @@ class Zipf(TokenLaw):
 
     def probabilities(self, V, xp):
         return (xp.arange(V) + 1.0) ** -self.s
+
+
+@dataclass(frozen=True)
+class Shuffled(Zipf):
+    """The same of other tokens, so that the most frequent are not the first."""
+
+    def probabilities(self, V, xp):
+        return super().probabilities(V, xp)[xp.arange(V) * 11 % V]

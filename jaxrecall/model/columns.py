@@ -36,7 +36,7 @@ _MEASURED = {
     "n_tied": ("int64", "test sequences whose largest logit is shared exactly; the first label wins"),
     "status": (
         "string",
-        "ok; nonfinite: a number overflowed, metrics are null; degenerate: w = 0 (as at L = 1), snr and trigger_cosine are null",
+        "ok; nonfinite: a number overflowed, metrics are null; degenerate: w = 0 at L > 1, snr and trigger_cosine are null",
     ),
     "form": ("string", "which form of the computation ran"),
     "draw_check": ("int64", "32-bit hash of the first random draws of the run; equal draws have equal hashes"),
@@ -97,6 +97,9 @@ def _fields(*names: str) -> dict[str, tuple[str, str]]:
 EXTRA_COLUMNS = (*_DIAGNOSED, *_DECODED)
 """Columns that are null unless the point asks for them."""
 
+ATTENTION_COLUMNS = ("attention_mass", "attention_top1", "trigger_score", "score_std", "snr", "trigger_cosine")
+"""Columns that are null at L = 1, where there is nothing to attend to."""
+
 TRACE_COLUMNS = tuple(name for name in _TRACED if name != "step")
 """Columns that are null for the recipe alone."""
 
@@ -114,12 +117,14 @@ COLUMNS: dict[str, tuple[str, str]] = {
     **_fields("tokens", "embedding_out", "noise_tokens"),
     **_BY_FREQUENCY,
     **_fields("label_noise"),
+    "recalled": ("int64", "tokens of the vocabulary that are recalled: memory_accuracy V"),
+    "recalled_top": ("int64", "largest k such that 90 % of the k most frequent tokens are recalled; null for uniform tokens"),
 }
 """name -> (Arrow type name, meaning), in table order. A new column goes to the end."""
 
 UNITS = {
     **dict.fromkeys(("N", "n_test", "n_correct", "n_tied", "batch"), "samples"),
-    **dict.fromkeys(("V", "L"), "tokens"),
+    **dict.fromkeys(("V", "L", "recalled", "recalled_top"), "tokens"),
     **dict.fromkeys(("d", "m"), "units"),
     **dict.fromkeys(("trigger_score", "score_std", "loss", "test_loss"), "nats"),
     **dict.fromkeys(("steps", "step"), "steps"),

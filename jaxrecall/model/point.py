@@ -25,7 +25,7 @@ from .laws.embedding import problems_of_rows
 from .laws.law import OF_FUNCTIONS, SAME_AS, law_names, renamed, with_parameters
 from .laws.tokens import drawn_as, shares
 from .training import MAX_STEPS, RECIPE_STEPS, STARTS, TRAINS, first_step, recorded_steps
-from .values import checked_value, declared, is_missing, to_12_digits
+from .values import as_number, checked_value, declared, is_missing, to_12_digits
 
 Kind = Literal["size", "traced", "rate", "static", "form", "draws"]
 """How the simulator treats a field:
@@ -47,14 +47,19 @@ REDRAWS = 8
 """How often `diagnose` draws W_in again."""
 
 MAX_DRAWS = 2**20
-"""Draws of a pool that are always made one by one."""
+"""Draws of a pool, or of samples of one token each, that are always made one by one."""
 
 MIN_MEAN = 8
 """Draws a cell below which they are made one by one however many they are. At a mean of
-8 a cell stays empty with probability 2.4e-4 in the limit, against 3.4e-4."""
+8 a cell stays empty with probability 2.4e-4 in the limit, against 3.4e-4. Where cells are
+not equally likely, those with a smaller mean have counts of their exact law."""
+
+MAX_STREAMED = 2**30
+"""Largest N of samples that are read one by one."""
 
 MAX_SAMPLES, MAX_LENGTH = 10**15, 10**9
-"""Largest N and L with a pool, whose cost they do not raise; in float32 they scale other numbers alone."""
+"""Largest N and L with a pool, whose cost they do not raise; in float32 they scale other
+numbers alone. At L = 1 the largest N is the same."""
 
 
 def _law(kind: Kind, legend: str, default: str | None, family: str, symbol: str = "") -> Any:
@@ -82,7 +87,7 @@ class Data:
 
     root_seed: int = declared("draws", "root of every random number", 0, low=0, high=MAX_SEED)
     V: int = declared("size", "vocabulary size, tokens and labels", low=2, high=65536)
-    N: int = declared("traced", "samples that each gradient step averages over", low=1, high=2**30, high_with_pool=MAX_SAMPLES)
+    N: int = declared("traced", "samples that each gradient step averages over", low=1, high=MAX_STREAMED, high_with_pool=MAX_SAMPLES)
     L: int = declared("traced", "sequence length, tokens", low=1, high=65536, high_with_pool=MAX_LENGTH)
     tokens: str = _law("static", "law of the tokens", "uniform", "tokens")
     noise_tokens: str | None = _law("static", "law of the noise tokens; tokens unless given", None, "tokens")
@@ -98,6 +103,8 @@ class Data:
         if point.pool and point.V * point.pool >= 2**31:
             most = f": up to {(2**31 - 1) // point.V}, so that V pool is below 2^31"
             yield _clash(point, "pool", "V", most, "V * pool < 2**31")
+        if point.N > MAX_STREAMED and not (point.pool or point.is_memory):
+            yield _clash(point, "N", " ".join(unknown_fields(point, OF_MEMORY)), f": up to {MAX_STREAMED}", f"N <= {MAX_STREAMED}")
         for name in ("tokens", "noise_tokens"):
             try:
                 shares(find_law(name, getattr(point, name)), point.V)
@@ -244,7 +251,8 @@ class Point(Evaluation, Training, Recipe, Model, Data):
         pool = values["pool"] is not None
         for name, default in DEFAULTS.items():
             if values[name] is not default:
-                values[name] = checked_field(name, values[name], pool, problems)
+                many = pool or (name == "N" and as_number(values["L"], int) == 1)
+                values[name] = checked_field(name, values[name], many, problems)
         if {"kappa", "gamma"} <= given:
             problems.append(Problem("kappa", f"got kappa={self.kappa!r} and gamma={self.gamma!r}; give one, the other follows"))
         if not problems:
@@ -359,13 +367,20 @@ class Point(Evaluation, Training, Recipe, Model, Data):
         """The id that independent streams are drawn by: asking for more columns changes no draw."""
         return self.replace(**dict.fromkeys(EXTRAS, False)).point_id if any(getattr(self, name) for name in EXTRAS) else self.point_id
 
+    @property
+    def is_memory(self) -> bool:
+        """Whether the model is an associative memory: L = 1, where a sample is its informative
+        token, and no field that might make more of it.
+        """
+        return self.L == 1 and self.pool is None and not unknown_fields(self, OF_MEMORY)
+
     @cached_property
     def in_the_limit(self) -> tuple[str, ...]:
-        """Which counts of a point with a pool are drawn from their
-        Gaussian limit: samples, noise (of the pool), test (sequences).
+        """Which counts are drawn from their Gaussian limit: samples, of an associative memory
+        too, and with a pool noise (of the pool) and test (sequences).
         """
         if self.pool is None:
-            return ()
+            return ("samples",) if self.is_memory and in_the_limit(self.N, self.V) else ()
         counts = {
             "samples": in_the_limit(self.N, self.V * self.pool),
             "noise": in_the_limit(self.pool * (self.L - 1), self.pool * self.V),
@@ -562,11 +577,12 @@ def checked_seed(seed: Any) -> int:
     return value
 
 
-def checked_field(name: str, value: Any, has_pool: bool, problems: list[Problem], fields: Mapping[str, Any] | None = None) -> Any:
+def checked_field(name: str, value: Any, has_many: bool, problems: list[Problem], fields: Mapping[str, Any] | None = None) -> Any:
     """`value` as the plain Python type of the field, a law as its
     text, or an entry in `problems`; joint limits are not checked.
 
-    `fields` are those of another simulator.
+    `has_many` is whether samples are counts, so that N may be large; `fields` are those
+    of another simulator.
     """
     declared = (fields or FIELDS)[name]
     limits: Mapping[str, Any] = declared.metadata
@@ -576,7 +592,7 @@ def checked_field(name: str, value: Any, has_pool: bool, problems: list[Problem]
         except PointError as error:
             problems += error.problems
             return value
-    if has_pool and "high_with_pool" in limits:
+    if has_many and "high_with_pool" in limits:
         limits = {**limits, "high": limits["high_with_pool"]}
     return checked_value(name, value, getattr(declared.type, "__name__", str(declared.type)), limits, problems)
 
@@ -606,7 +622,7 @@ COVERED: dict[str, frozenset[str]] = {
     "gradients": _EVERYWHERE | _FURTHER | _TOKENS | {"batch", "label_noise"},
     "metrics": _EVERYWHERE | _FURTHER | _TOKENS | {"batch", "label_noise"},
     "steps": _EVERYWHERE | _FURTHER | _TOKENS | {"batch", "label_noise"},
-    "pool": _EVERYWHERE | _FURTHER,  # its counts are by token, and every step reads all of its pairs
+    "pool": _EVERYWHERE | _FURTHER | _TOKENS,  # its counts are by token, and every step reads all of its pairs
     "diagnose": _EVERYWHERE | {"label_noise"},  # about w after the recipe; a direction of the mean bias for uniform tokens
     "decoders": _EVERYWHERE - {"m", "pool"},  # from sums over tokens that are drawn one by one, with the labels of pi
 }
@@ -614,6 +630,9 @@ COVERED: dict[str, frozenset[str]] = {
 every point; further steps; the forms with a pool; the diagnosis and the decoders. Names are written out, so that a field
 which is added to a point is refused off its default by each part until somebody has looked there. Shortcuts and formulas
 list theirs in `simulator/forms.py` and `theory/model.py`."""
+
+OF_MEMORY = _EVERYWHERE | _FURTHER | _TOKENS | {"batch"}
+"""Fields of an associative memory: whatever they are, a sample at L = 1 is its token, with the label of pi."""
 
 TRAINING = tuple(f.name for f in fields(Training))
 """Fields of further steps."""

@@ -63,7 +63,7 @@ def checked_value(name: str, value: Any, kind: str, limits: Mapping[str, Any], p
         checked = as_number(value, int if kind.startswith("int") else float)
         mend = None if checked is None else _condition(name, checked, limits)
     if checked is None or mend:
-        problems.append(Problem(name, f"got {shown(value)}{_allowed(value, kind, limits)}", mend))
+        problems.append(Problem(name, f"got {shown(value)}{_allowed(name, value, kind, limits)}", mend))
         return value
     return checked
 
@@ -78,7 +78,7 @@ def _condition(name: str, number: float, limits: Mapping[str, Any]) -> str | Non
     return None
 
 
-def _allowed(value: Any, kind: str, limits: Mapping[str, Any]) -> str:
+def _allowed(name: str, value: Any, kind: str, limits: Mapping[str, Any]) -> str:
     """What is allowed in place of a value, as "; allowed: whole numbers from 2 to 65536"."""
     if "choices" in limits:
         names = limits["choices"]()
@@ -93,7 +93,7 @@ def _allowed(value: Any, kind: str, limits: Mapping[str, Any]) -> str:
     if high < math.inf:
         allowed += f" to below {high}" if limits.get("open_high") else f" to {high}"
     if (larger := limits.get("high_with_pool", high)) > high:
-        allowed += f", with a pool to {larger}"
+        allowed += f", with a pool{' or at L = 1' if name == 'N' else ''} to {larger}"
     return f"; allowed: {allowed}"
 
 

@@ -8,6 +8,7 @@ A form is how sums over samples are formed, and which predictions its gradients 
     full       stream    exact        every sample with its softmax
     pool       pairs     uniform      with a pool: samples enter through counts of (token, noise sequence) pairs
     pool-full  pairs     exact        every pair with its softmax, weighted
+    memory     tokens    exact        L = 1: every token of the vocabulary with its softmax, weighted
 
 Uniform predictions are p = 1/V in all three steps, but for the softmax in step 3 where
 attention is locked. Forms with them are shortcuts: they compute a bound on their own
@@ -61,7 +62,7 @@ class Form(NamedTuple):
     """A way of training a run."""
 
     name: str
-    samples: Literal["stream", "counts", "pairs"]
+    samples: Literal["stream", "counts", "pairs", "tokens"]
     exact: bool
     """Whether it has exact predictions, and so no bound that could reject a run."""
 
@@ -87,6 +88,7 @@ FORMS: dict[str, Form] = {
         Form("counts", "counts", exact=False),
         Form("uniform", "stream", exact=False),
         Form("full", "stream", exact=True),
+        Form("memory", "tokens", exact=True),
     )
 }
 
@@ -100,6 +102,8 @@ def polynomial_products(degree: int) -> tuple[int, int]:
 
 def form_for(point: Point, V: int) -> Form:
     """The cheapest form that covers the point in a program of V padded tokens."""
+    if point.is_memory:
+        return FORMS["memory"]
     if point.pool is not None:
         return FORMS["pool" if _shortcut_may_pay(point) else "pool-full"]
     if not _shortcut_may_pay(point) or point.N * point.L >= 2**31:  # tokens are counted in 32 bits
@@ -116,9 +120,9 @@ def _shortcut_may_pay(point: Point) -> bool:
 
 
 def may_group_steps(point: Point) -> bool:
-    """Whether further steps may take the samples of a token together where attention is locked."""
-    asked = point.trains_on and point.exact == "guarded" and not unknown_fields(point, KNOWN)
-    return asked and point.optimizer_law.gain < inf
+    """Whether further steps may take the samples of a token together where attention is locked, as it is at L = 1."""
+    guarded = point.trains_on and point.exact == "guarded" and not unknown_fields(point, KNOWN)
+    return (point.trains_on and point.is_memory) or (guarded and point.optimizer_law.gain < inf)
 
 
 GAIN = {"none": 0.64, "relu": 0.4, "tanh": 0.55, "gelu": 0.25}

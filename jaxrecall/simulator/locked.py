@@ -1,9 +1,10 @@
-"""Further steps where attention is locked: a sample is then its
-informative token, so V weighted tokens stand for all samples.
+"""Further steps where attention is locked, and all steps at L = 1: a sample is
+then its informative token, so V weighted tokens stand for all samples.
 
-A step reads weighted tokens only where a bound allows it, which is computed from the
-attention logits and the parameters of that step, and where they are no more than its
-samples. Otherwise it reads its samples. Sums and bounds are ours.
+At L = 1 that is exact. Elsewhere a step reads weighted tokens only where a bound allows
+it, which is computed from the attention logits and the parameters of that step, and
+where they are no more than its samples. Otherwise it reads its samples. Sums and bounds
+are ours.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from . import gradient, pairs
 from .forward import Scores, activations, features
 from .gradient import Parameters, State
 from .loops import longest, n_of_step, norm, over_step, over_vocabulary, scatter_add
+from .pool_draws import drawn_tokens, token_parts
 from .shortcut import LOCKED_NATS, nats_ahead
-from .world import World, f32, i32, values
+from .world import World, f32, i32, stream_of_step, values
 
 TOLERANCE = 2.0**-20
 """Most that dropping all other tokens may change a trained
@@ -35,9 +37,13 @@ def shares(world: World, step: Array) -> Array:
     """(V,): the part of the samples of further step `step` that has each informative token."""
     if world.shape.pool:
         return pairs.shares(world)
+    stream = stream_of_step(world, step)
+    if world.shape.memory and not world.shape.batched:
+        return token_parts(world, stream)
 
     def tile(blocks: keys.Addresses, real: Array, counts: Array) -> Array:
-        return scatter_add(counts, world.tokens(blocks, 0), real.astype(i32))
+        x = drawn_tokens(world, stream, blocks) if world.shape.memory else world.tokens(blocks, 0)
+        return scatter_add(counts, x, real.astype(i32))
 
     return over_step(world, step, tile, jnp.zeros(world.shape.V, i32)).astype(f32) / n_of_step(world).astype(f32)
 
@@ -105,8 +111,8 @@ def over_tokens(world: World, state: State, wanted: Collection[str], weights: Ar
     def held(parameters: Parameters, v: Array, weight: Array) -> Array:
         here = replace(world, e=replace(world.e, **{name: value for name, value in parameters.items() if name != "V_mat"}))
         phi, _ = features(here, values(here).at[v].get(mode="clip"))
-        logits = gradient.mapped(gradient.output_maps(here, parameters["V_mat"]), phi)
-        return weight @ gradient.slope_along(world, logits, world.perm.at[v].get(mode="clip"))
+        logits = gradient.mapped(gradient.output_maps(here, parameters.get("V_mat", state.V_mat)), phi)
+        return weight @ gradient.slope_along(world, logits, world.perm.at[v].get(mode="clip"), state.rate)
 
     def rows(v: Array, real: Array, so_far: Parameters) -> Parameters:
         weight = jnp.where(real, weights.at[v].get(mode="clip"), f32(0))

@@ -44,7 +44,10 @@ def reader(world: World, scores: Scores, unread: Array) -> Reader:
         return _with_pool(world, scores, unread)
 
     def informative(which: Array, blocks: keys.Blocks) -> Array:
-        return world.tokens(blocks, 0)
+        if not world.shape.memory:
+            return world.tokens(blocks, 0)
+        of_step = batch_of_step(world, 2)
+        return lax.cond(which == TRAIN, lambda: pool_draws.drawn_tokens(world, of_step, blocks), lambda: world.tokens(blocks, 0))
 
     def attended(which: Array, blocks: keys.Blocks) -> tuple[Array, Attended]:
         x0 = informative(which, blocks)
@@ -111,6 +114,7 @@ class Sums(NamedTuple):
     compared: Comparison  # (3,) or (5,) each: int32, int32, float32
     top1: Array  # int32
     mass: Array  # float32
+    most: Array  # int32: the largest k such that 90 % of the first k items are correct
 
 
 def measure(world: World, trained: Trained) -> dict[str, Array]:
@@ -118,10 +122,10 @@ def measure(world: World, trained: Trained) -> dict[str, Array]:
 
     A number under the name of a column goes to the row as it is. Where attention is
     locked, a sequence is recalled as its informative token is: tokens are then counted
-    as often as sequences hold them, and no sequence is read.
+    as often as sequences hold them, and no sequence is read. So it is at L = 1.
     """
     run = world.run
-    by_token = jnp.bool_(False) if trained.locked is None else trained.locked
+    by_token = jnp.bool_(world.shape.memory) if trained.locked is None else trained.locked
     sums = over_sets(world, trained, by_token)
 
     def over_sequences(part: Array) -> Array:
@@ -137,9 +141,10 @@ def measure(world: World, trained: Trained) -> dict[str, Array]:
         "n_top1": jnp.where(by_token, run.n_test, sums.top1[TEST]),
         "mass": jnp.where(by_token, run.n_test.astype(f32), sums.mass[TEST]),
         "margin": margin[0],
-        "n_memory": sums.compared.correct[MEMORY, 0],
+        "recalled": sums.compared.correct[MEMORY, 0],
         "n_step1": sums.compared.correct[STEP1, 0],
         "n_by_frequency": sums.compared.correct[MEMORY, 3:],
+        "recalled_top": sums.most[MEMORY],
         **of_scores(world, trained.w),
         "finite": finite,
         "draw_check": draw_check(world),
@@ -162,7 +167,8 @@ def over_sets(world: World, trained: Trained, by_token: Array) -> Sums:
 
     groups = [run.token_laws.groups] if run.token_laws else []
     often = jnp.concatenate([jnp.ones((1, world.shape.V), i32), lax.map(times, (jnp.arange(2), batches, counted)), *groups])
-    sets = jnp.arange(4), batches[jnp.array([0, 1, 0, 0])], jnp.concatenate([n - counted, jnp.stack([run.V, run.V])])
+    n_step1 = run.V if world.shape.start == "three_step" else i32(0)
+    sets = jnp.arange(4), batches[jnp.array([0, 1, 0, 0])], jnp.concatenate([n - counted, jnp.stack([run.V, n_step1])])
     # mapped rather than written out for each set: it compiles once
     return lax.map(lambda of: recall(world, read, maps, often, *of), sets)
 
@@ -184,7 +190,7 @@ def recall(world: World, read: Reader, maps: Array, often: Array, which: Array, 
     """Sums over the n items of set `which`: sequences of the
     stream `key`, or tokens, counted as `often` (3 or 5, V) says.
 
-    `maps` (2, d, p) are V2 and V1, up to scale. A block of items at a time.
+    Tokens come in the order of their frequency. `maps` (2, d, p) are V2 and V1, up to scale. A block of items at a time.
     """
     matrix = maps[(which == STEP1).astype(i32)]
     # an MLP's answers go by way of the d dimensions, which are fewer than the m
@@ -201,6 +207,7 @@ def recall(world: World, read: Reader, maps: Array, often: Array, which: Array, 
 
         def tokens() -> tuple[Array, Array, Array, Array]:
             v = jnp.minimum(item, world.run.V - 1)
+            v = gather(laws.by_frequency, v) if laws else v
             return v, gather(value, v), jnp.ones(BLOCK, f32), jnp.ones(BLOCK, bool)
 
         v, h, mass, is_top = lax.cond(is_sequence, sequences, tokens)
@@ -216,11 +223,14 @@ def recall(world: World, read: Reader, maps: Array, often: Array, which: Array, 
             ),
             jnp.sum((real & is_top).astype(i32), dtype=i32),
             jnp.sum(jnp.where(real, mass, f32(0))),
+            i32(0),
         )
-        return jax.tree.map(jnp.add, sums, new)
+        so_far = sums.compared.correct[0] + jnp.cumsum((real & compared.correct).astype(i32), dtype=i32)
+        most = jnp.max(jnp.where(real & (10 * so_far >= 9 * (item + 1)), item + 1, sums.most))
+        return jax.tree.map(jnp.add, sums, new)._replace(most=most)
 
-    none = jnp.zeros(len(often), i32)
-    zero = Sums(Comparison(none, none, none.astype(f32)), i32(0), f32(0))
+    none, laws = jnp.zeros(len(often), i32), world.run.token_laws
+    zero = Sums(Comparison(none, none, none.astype(f32)), i32(0), f32(0), i32(0))
     return repeat(world, 0, whole(n, BLOCK), block, zero)
 
 

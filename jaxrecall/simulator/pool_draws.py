@@ -7,6 +7,9 @@ Cornish and Fisher: mean, variance and skewness of a Poisson count, the sum held
 
     count = mean + x - (mean of x over the cells),     x = sqrt(mean) g + (g^2 - 1) / 6,     mean = n / cells
 
+`shares_of_draws` has the counts of cells that are not equally likely, and those of
+samples at L = 1, which are their informative tokens.
+
 `in_the_limit` in `model/point.py` says where. A batch of samples has its pool and its
 pairs from its own key; the informative token of a sample is that of the same sample
 without a pool.
@@ -15,14 +18,15 @@ without a pool.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import accumulate
 
 import jax.numpy as jnp
 from jax import Array, lax
 
 from ..model import keys
-from ..model.point import BLOCK
-from .loops import add_tokens, gather, masked, over_samples, repeat, scatter_add
-from .world import Pools, World, batch_of_step, f32, i32
+from ..model.point import BLOCK, MIN_MEAN
+from .loops import add_tokens, gather, masked, over_samples, repeat, scatter_add, token_counts
+from .world import Pools, World, batch_of_step, f32, i32, token_shares
 
 
 def with_pools(world: World) -> World:
@@ -75,6 +79,8 @@ def deviations(world: World, key: Array) -> Array:
 
     def gaussian() -> Array:
         g = keys.normals(keys.rows(keys.further(key, keys.PAIR_COUNTS), V), K)
+        if run.token_laws:
+            return shares_of_draws(g, token_shares(world)[0][:, None] / K, run.samples, (0, 1)) - mean
         x = jnp.where(real, fluctuation(g, jnp.sqrt(run.samples * mean)), f32(0))
         return (x - jnp.sum(x) * mean) * jnp.sqrt(mean) * lax.rsqrt(run.samples)
 
@@ -154,8 +160,10 @@ def gaussian_counts(world: World, normals: Array) -> Array:
     """(n, V) float32: counts of L - 1 tokens in the limit
     of many, from standard normals (n, V); none is negative.
     """
-    real, V = (world.no_label == 0)[None], world.run.V.astype(f32)
-    mean = (world.run.L - 1).astype(f32) / V
+    real, V, n = (world.no_label == 0)[None], world.run.V.astype(f32), (world.run.L - 1).astype(f32)
+    if world.run.token_laws:
+        return n * shares_of_draws(normals, token_shares(world)[1][None], n, (1,))
+    mean = n / V
     x = jnp.where(real, fluctuation(normals, jnp.sqrt(mean)), f32(0))
     counts = mean + jnp.sqrt(mean) * (x - jnp.sum(x, axis=1, keepdims=True) / V)
     return jnp.where(real, jnp.maximum(counts, f32(0)), f32(0))
@@ -164,3 +172,63 @@ def gaussian_counts(world: World, normals: Array) -> Array:
 def fluctuation(g: Array, root_mean: Array) -> Array:
     """x / sqrt(mean) of counts, from standard normals g and sqrt(mean)."""
     return g + (g * g - 1) / (6 * root_mean)
+
+
+def shares_of_draws(g: Array, p: Array, n: Array, axes: tuple[int, ...]) -> Array:
+    """The parts of n draws that fall on each cell, of probabilities p, from standard
+    normals g of which each row along `axes` is one table of counts.
+
+    A count of mean n p from MIN_MEAN on is that of the limit, and the smaller ones are
+    quantiles of their exact law; the larger ones are scaled so that all add up to n. So
+    the smaller ones, which are a small part of all, differ independently.
+    """
+    mean = n * p
+    few = mean < MIN_MEAN
+    small = lax.cond(jnp.any(few & (p > 0)), lambda: jnp.where(few, poisson_quantile(g, mean) / n, f32(0)), lambda: jnp.zeros_like(g))
+    large = jnp.where(few, f32(0), jnp.maximum(p + jnp.sqrt(p / n) * fluctuation(g, jnp.sqrt(mean)), f32(0)))
+
+    def total(part: Array) -> Array:
+        return jnp.sum(jnp.sum(part, axes[-1], keepdims=True), axes[0], keepdims=True)
+
+    return small + large * ((1 - total(small)) / total(large))
+
+
+MOST = 32
+"""A count of mean up to MIN_MEAN is below it, but for a chance of 2e-10, less than the normals resolve."""
+
+
+def poisson_quantile(g: Array, mean: Array) -> Array:
+    """The count of a mean up to MIN_MEAN whose place in its law is that of a standard
+    normal g in its own. It is a Poisson count: that of n draws on a cell of probability
+    p is another one with a chance of at most p."""
+    mean = jnp.minimum(mean, f32(MIN_MEAN))
+    chances = jnp.stack(list(accumulate(range(1, MOST), lambda p, k: p * mean / k, initial=jnp.exp(-mean))))
+    at_least = jnp.cumsum(chances[::-1], axis=0)[::-1]  # the smallest first
+    above = lax.erfc(g * f32(0.5**0.5)) / 2
+    return sum(((above < at_least[k]).astype(f32) for k in range(1, MOST)), start=jnp.zeros_like(g))
+
+
+def token_parts(world: World, key: Array) -> Array:
+    """(V,): the part of the N samples of a stream, of one token each, that is each token."""
+
+    def counted() -> Array:
+        return token_counts(world, key, world.run.drawn_samples).astype(f32) / world.run.samples
+
+    return lax.cond(world.run.drawn_samples < 0, lambda: parts_of_the_limit(world, key), counted)
+
+
+def parts_of_the_limit(world: World, key: Array) -> Array:
+    """The same from Gaussian counts."""
+    g = keys.normals(keys.further(key, keys.PAIR_COUNTS)[None], world.shape.V)[0]
+    return shares_of_draws(g, token_shares(world)[0], world.run.samples, (0,))
+
+
+def drawn_tokens(world: World, key: Array, blocks: keys.Addresses) -> Array:
+    """The tokens at addresses in a stream of samples of one token
+    each: those that were drawn, or as many drawn from their Gaussian counts.
+    """
+
+    def from_counts() -> Array:
+        return inverse(jnp.cumsum(parts_of_the_limit(world, key))[None], keys.words(blocks, 0).astype(f32) * f32(2**-32))
+
+    return lax.cond(world.run.drawn_samples < 0, from_counts, lambda: world.tokens(blocks, 0))

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from ..model import keys, task
-from ..model.columns import COLUMNS, EXTRA_COLUMNS, TRACE_COLUMNS
+from ..model.columns import ATTENTION_COLUMNS, COLUMNS, EXTRA_COLUMNS, TRACE_COLUMNS
 from ..model.laws.tokens import Uniform, n_frequent, n_rare
 from ..model.point import BLOCK, REDRAWS, Point
 from ..model.reference.extras import decoder_columns, noise_columns
@@ -26,10 +26,10 @@ from . import metrics, pairs
 from .forms import Form
 from .forward import features, features_of, is_label, scores_under
 from .gradient import mapped, output_maps
-from .loops import norm, repeat, unless_zero, whole
+from .loops import norm, over_vocabulary, repeat, token_counts, unless_zero, whole
 from .metrics import TEST, TRAIN, reader
-from .pool_draws import pool_of_step, weights_of
-from .world import Trained, World, batch_of_step, centred, f32, i32
+from .pool_draws import pool_of_step, token_parts, weights_of
+from .world import Trained, World, batch_of_step, centred, f32, i32, values
 
 
 def after_recipe(world: World, trained: Trained, first_steps: Callable[[World], tuple[Array, Array]]) -> dict[str, Any]:
@@ -106,9 +106,24 @@ def train_and_test(world: World, V_mat: Array, w: Array) -> tuple[Array, Array]:
     test_key, train_key = keys.stream(run.streams, "test"), batch_of_step(world, 2)
     if world.shape.pool:
         return over_pairs(world, V_mat, w), mean_loss(i32(TEST), test_key, run.n_test)
-    sets = jnp.array([TRAIN, TEST], i32), jnp.stack([train_key, test_key]), jnp.stack([run.N, run.n_test])
-    train, test = lax.map(lambda of: mean_loss(*of), sets)
+    if world.shape.memory:
+        of_test = token_counts(world, test_key, run.n_test).astype(f32) / run.n_test.astype(f32)
+        train, test = over_tokens(world, V_mat, jnp.stack([token_parts(world, train_key), of_test]))
+    else:
+        sets = jnp.array([TRAIN, TEST], i32), jnp.stack([train_key, test_key]), jnp.stack([run.N, run.n_test])
+        train, test = lax.map(lambda of: mean_loss(*of), sets)
     return train, test
+
+
+def over_tokens(world: World, V_mat: Array, weights: Array) -> Array:
+    """The losses (n,) of tokens with all the attention, weighted (n, V)."""
+
+    def rows(v: Array, real: Array, total: Array) -> Array:
+        phi, _ = features(world, values(world).at[v].get(mode="clip"))
+        losses = cross_entropy(world, V_mat, phi, world.perm.at[v].get(mode="clip"))
+        return total + jnp.sum(jnp.where(real, weights.at[:, v].get(mode="clip") * losses[None], f32(0)), axis=1)
+
+    return over_vocabulary(world, rows, jnp.zeros(len(weights), f32))
 
 
 def over_pairs(world: World, V_mat: Array, w: Array) -> Array:
@@ -195,14 +210,14 @@ def finish(raw: dict[str, Any], point: Point, form: Form) -> list[Metrics] | Non
         return None
     label = form.label(point, raw["locked"])
     if point.trains_on:
-        return _trace(raw["trace"], point, "" if point.start == "zero" else f"{label}, ")
+        return _trace(raw["trace"], point, "" if point.start == "zero" and not point.is_memory else f"{label}, ")
     scale = point.gamma * point.eta * float(raw["w_scale"])
     row = dict.fromkeys((*EXTRA_COLUMNS, *TRACE_COLUMNS)) | _measured(raw, point, scale)
     if point.diagnose:
         row |= noise_columns(raw["noise"], float(raw["trigger"]) if scale else 0.0)
     if point.decoders:
         row |= decoder_columns(point, **raw["decoded"])
-    return [_judged(row, bool(raw["finite"]), scale) | _named(raw, point.steps, label)]
+    return [_judged(row, bool(raw["finite"]), scale, point) | _named(raw, point.steps, label)]
 
 
 def _trace(raw: dict[str, Any], point: Point, recipe: str) -> list[Metrics]:
@@ -216,7 +231,7 @@ def _trace(raw: dict[str, Any], point: Point, recipe: str) -> list[Metrics]:
         row["step1_memory_accuracy"] = None if point.start == "zero" else int(raw["n_step1"][0]) / point.V
         finite = bool(now["finite"]) and all(math.isfinite(row[name]) for name in TRACE_COLUMNS)
         grouped = step > point.recorded_steps[0] and not now["n_read"]
-        rows.append(_judged(row, finite, scale) | _named(now, step, f"{recipe}{'locked ' if grouped else ''}descent"))
+        rows.append(_judged(row, finite, scale, point) | _named(now, step, f"{recipe}{'locked ' if grouped else ''}descent"))
     return rows
 
 
@@ -228,7 +243,7 @@ def _measured(raw: dict[str, Any], point: Point, scale: float) -> Metrics:
     given = {name: int(raw[name]) if COLUMNS[name][0] == "int64" else float(raw[name]) for name in COLUMNS if name in raw}
     return given | {
         "accuracy": given["n_correct"] / point.n_test,
-        "memory_accuracy": int(raw["n_memory"]) / point.V,
+        "memory_accuracy": given["recalled"] / point.V,
         "step1_memory_accuracy": int(raw["n_step1"]) / point.V,
         "train_accuracy": int(raw["n_train_correct"]) / min(point.N, point.n_test),
         "attention_mass": float(raw["mass"]) / point.n_test,
@@ -243,18 +258,22 @@ def _measured(raw: dict[str, Any], point: Point, scale: float) -> Metrics:
 
 
 def _by_frequency(raw: dict[str, Any], point: Point) -> Metrics:
-    """The columns of rare and of frequent tokens; null where tokens are uniform."""
+    """The columns of rare and of frequent tokens; null, as `recalled_top`, where tokens are uniform."""
     names = "rare_memory_accuracy", "frequent_memory_accuracy"
     if point.token_laws[0] == Uniform():
-        return dict.fromkeys(names)
+        return dict.fromkeys((*names, "recalled_top"))
     sizes = n_rare(point.V), n_frequent(point.V)
     return {name: int(n) / size for name, n, size in zip(names, raw["n_by_frequency"], sizes, strict=True)}
 
 
-def _judged(row: Metrics, finite: bool, scale: float) -> Metrics:
-    """The row with its status: metrics are null if a number overflowed, and those of a direction if w = 0."""
+def _judged(row: Metrics, finite: bool, scale: float, point: Point) -> Metrics:
+    """The row with its status: metrics are null if a number overflowed,
+    those of a direction if w = 0, and those of attention at L = 1.
+    """
     if not finite or not math.isfinite(scale):
         return dict.fromkeys(row) | {"status": "nonfinite"}
+    if point.L == 1:
+        return row | dict.fromkeys(ATTENTION_COLUMNS)
     if scale == 0:
         return row | {"snr": None, "trigger_cosine": None, "status": "degenerate"}
     return row

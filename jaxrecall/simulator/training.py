@@ -24,7 +24,7 @@ from .forms import FORMS
 from .forward import attention_scores, zero_if_rounding
 from .gradient import Parameters, State
 from .loops import longest, n_of_step, norm, over_samples, over_step, with_noise_tokens
-from .pool_draws import with_pools
+from .pool_draws import token_parts, with_pools
 from .world import Trained, World, batch_of_step, centred, f32, i32, stream_of_step, trained, zeros_dp
 
 SAMPLES: dict[str, shortcut.Samples] = {"stream": stream, "counts": counts, "pairs": pairs}
@@ -71,7 +71,8 @@ def first_steps(world: World) -> tuple[Array, Array]:
 
 def _exact_first_steps(world: World) -> tuple[Array, Array]:
     """G1 and w_hat."""
-    G1, _ = SAMPLES[FORMS[world.shape.form].samples].step1(world)  # at V_mat = 0 predictions are uniform
+    samples = SAMPLES.get(FORMS[world.shape.form].samples)  # at V_mat = 0 predictions are uniform
+    G1 = samples.step1(world)[0] if samples else -_exact_gradient(world, State(zeros_dp(world)), "V_mat", 0)
     slope = _exact_gradient(world, State(G1, world.run.eta), "w", 1)
     w_hat = -jnp.sum(world.e.z_eos * world.e.z_eos) * slope
     w_hat = jnp.where(world.run.L > 1, w_hat, f32(0))  # a lone token has all the attention
@@ -82,6 +83,8 @@ def _exact_gradient(world: World, state: State, name: str, step: int) -> Array:
     """The gradient with respect to one parameter in a step of the recipe."""
     if world.shape.pool:
         return gradient.over_pairs(world, state, [name], step)[name]
+    if world.shape.memory:
+        return locked.over_tokens(world, state, [name], token_parts(world, batch_of_step(world, step)))[name]
     sums = gradient.through_outputs(world, state, [name])
     fold = partial(over_samples, world, batch_of_step(world, step), world.run.N)
     return gradient.mean_over(world, sums, [name], world.run.N, fold)[name]
@@ -94,7 +97,7 @@ def further(world: World, trained: Trained) -> dict[str, Any]:
     first = first_step(world.shape.start)
     candidates = jnp.array(recorded_steps(world.shape.start, MAX_STEPS), i32)
     fixed_w = trained.rate * trained.w
-    stepping = world if world.shape.pool or world.shape.batched else with_noise_tokens(world)
+    stepping = world if world.shape.pool or world.shape.batched or world.shape.memory else with_noise_tokens(world)
     params = start(world, trained)
     rates = {name: rate_of(world, name) for name in params}
     optimizer = law_of(world).descent(rates, world.run.steps - first)
@@ -140,13 +143,16 @@ def grouped_where_locked(world: World, fixed_w: Array) -> GradientAt:
         w = attention_of(world, params, fixed_w)
         here = moved(world, params)
         state = gradient.at_parameters(here, params["V_mat"], w)
-        assert state.scores
-        grouped = locked.may_group(here, params, w, state.scores)
 
         def by_token() -> Parameters:
             new = jnp.bool_(world.shape.batched) | world.run.fresh_batches
             now = lax.cond(new, lambda: locked.shares(world, step), lambda: shares)
             return of_parameters(world, locked.over_tokens(here, state, wanted_of(params), now), params)
+
+        if world.shape.memory:
+            return by_token(), i32(0)
+        assert state.scores
+        grouped = locked.may_group(here, params, w, state.scores)
 
         def by_sample() -> Parameters:
             return gradient_of_step(locked.unread(world, grouped), params, fixed_w, step)

@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float32, Int32, Shaped, UInt32
 
 from ..model import keys, task
 from ..model.laws import TOGETHER, find_law
-from ..model.laws.tokens import alias_table, rare_and_frequent, shares
+from ..model.laws.tokens import alias_table, by_frequency, rare_and_frequent, shares
 from ..model.point import FIELDS, Point, Run, law_parameters, of_kind
 from ..model.reference.realization import run_keys
 from ..model.task import Embeddings
@@ -39,6 +39,8 @@ class TokenLaws(eqx.Module):
     """1 for informative tokens of the rarer half, and of the
     most frequent tenth: `laws.tokens.rare_and_frequent`.
     """
+    by_frequency: Int32[Any, "*runs V"]
+    """Tokens, the most often informative first."""
 
 
 class Arguments(eqx.Module):
@@ -56,7 +58,7 @@ class Arguments(eqx.Module):
     and, for a point with a pool, how many pairs of a token and a noise sequence, tokens
     of a noise sequence and noise tokens of a test sequence are drawn one by one (int32;
     -1: their counts are from the Gaussian limit): drawn_samples, drawn_noise,
-    drawn_test. N is at most 2^31 - 1 among the integers.
+    drawn_test. Of an associative memory drawn_samples are the tokens. N is at most 2^31 - 1 among the integers.
     """
 
     streams: UInt32[Any, "*runs 10 2"]
@@ -125,6 +127,7 @@ def token_laws(points: Sequence[Point], shape: Shape) -> TokenLaws | None:
         padded(lambda p: [alias_table(law, p.V) for law in p.token_laws[:n_laws]], (n_laws, 2), np.uint32),
         padded(lambda p: [shares(law, p.V) for law in p.token_laws[:n_laws]], (n_laws,), np.float32),
         padded(lambda p: rare_and_frequent(p.token_laws[0], p.V), (2,), np.int32),
+        padded(lambda p: by_frequency(p.token_laws[0], p.V), (), np.int32),
     )
 
 
@@ -152,7 +155,7 @@ DRAWN: dict[str, Callable[[Point], int]] = {
     "drawn_noise": lambda p: -1 if "noise" in p.in_the_limit else p.L - 1,
     "drawn_test": lambda p: -1 if "test" in p.in_the_limit else p.L - 1,
 }
-"""What is drawn one by one of a point with a pool, -1 where counts are Gaussian."""
+"""What is drawn one by one of a point whose samples are counted, -1 where counts are Gaussian."""
 
 MAX_INT = 2**31 - 1
 

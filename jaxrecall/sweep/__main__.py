@@ -135,6 +135,7 @@ def _picture(job: Job, events: Events | None) -> None:
     mine = frame[[run in runs for run in zip(frame["point_id"], frame["seed"], strict=True)]]
     if mine.empty:
         return
+    mine.attrs["accuracy"] = job.grid.crosses
     path = job.store.folder / "accuracy.png"
     rows = job.table()
     axes = [name for name in job.grid.axes if name in mine and not (is_parameter(name) and mine[name].isna().all())]  # some have no run yet
@@ -143,7 +144,7 @@ def _picture(job: Job, events: Events | None) -> None:
         events.emit("picture", path=str(path), rows=len(mine))
         return
     if rows:
-        heading = f"{rows[0]['axis']} at which the mean accuracy over seeds crosses theta, and its 95 % interval"
+        heading = f"{rows[0]['axis']} at which the mean {job.grid.crosses} over seeds crosses theta, and its 95 % interval"
         number, table = _short, pd.DataFrame(rows).drop(columns=["axis", "N_star", "warning"]).apply(cut)
     else:
         x, line, panels = curves.places(axes)

@@ -91,10 +91,11 @@ def work(point: Any, runs: int = 1, grouped: bool | None = None) -> Work:
     n_test = n_rows * _whole(point.n_test, BLOCK)
     evaluated = n_test + n_rows * _whole(min(point.N, point.n_test), BLOCK)
     labels = evaluated * _whole(point.V, LABELS)
-    grouped = point.trains_on and (expected_grouped(point) if grouped is None else grouped)
+    grouped = point.trains_on and (point.is_memory or expected_grouped(point) if grouped is None else grouped)
     further = (*_further_work(point, n_rows, grouped), point.further_steps) if point.trains_on else ()
     if point.pool is None:
-        return Work(1, samples, samples * point.L, evaluated, evaluated * point.L, labels, 0, *further).times(runs)
+        samples, gaussian = (0, point.V) if point.in_the_limit else (samples, 0)
+        return Work(1, samples, samples * point.L, evaluated, evaluated * point.L, labels, gaussian, *further).times(runs)
     batches, limit = 3 if point.fresh_batches else 1, point.in_the_limit
     drawn = {  # words one by one, or counts in their limit
         "samples": (batches * samples, batches * point.V * point.pool),
@@ -129,7 +130,7 @@ def expected_grouped(point: Point) -> bool:
 def _further_work(point: Point, n_rows: int, grouped: bool) -> tuple[int, int, int, int, int]:
     """The fields of Work from `stepped` to `grouped`, of a run that trains on."""
     if grouped:
-        drawn = point.batch or (point.N if point.fresh_batches else 0)
+        drawn = point.batch or (point.N if point.fresh_batches and not point.in_the_limit else 0)
         return 0, 0, 2 * point.further_steps * _whole(drawn, BLOCK), n_rows, point.further_steps
     if point.pool:
         return point.further_steps, 0, 0, n_rows, 0
@@ -173,6 +174,8 @@ def _recipe(shape: Shape, work: Work) -> Amounts:
     if shape.pool:
         draws = Amounts(normals=work.gaussian, words=2 * samples + tokens, scatters=samples + tokens)
         return draws + _pairs(shape, work, 3) + (_softmax(shape, runs * V * shape.pool, 4) if exact else _error_bounds(shape, work))
+    if shape.form == "memory":
+        return Amounts(normals=work.gaussian, words=3 * tokens, scatters=3 * tokens) + _softmax(shape, runs * V, 1)
     if shape.form == "counts":
         tables = Amounts(lookups=runs * V**2, flops=runs * 8 * V * d * (V + d))
         read = Amounts(words=5 * tokens, lookups=3 * tokens, scatters=3 * tokens, exponentials=2 * tokens)

@@ -14,6 +14,7 @@ from functools import cache, cached_property
 from itertools import zip_longest
 from typing import Any
 
+from ..errors import GridError
 from ..model.point import Run, RunId
 from .calibration import Calibration
 from .cost import operations, work
@@ -45,7 +46,12 @@ PADDED = 1.25
 """Padding that lengthens a run by less than this factor is no reason for another program."""
 
 Known = dict[RunId, float | None]
-"""Accuracy of runs; None: nonfinite."""
+"""Accuracy of runs, or what else crosses theta; None: nonfinite, NaN: a row without it."""
+
+
+def as_known(value: float | None, status: str) -> float | None:
+    """An accuracy as `Known` holds it, from its column and that of the status."""
+    return math.nan if value is None and status != "nonfinite" else value
 
 
 class Cell:
@@ -187,9 +193,17 @@ class Rounds:
                     pending |= missing
                     self._homes |= {cell.points[level]: (cell, level, cell.home) for level, _ in requests}
                     break
-                cell.search.update([self._known[name] for name in runs])
+                cell.search.update([self._fraction(name) for name in runs])
                 self.used.update(runs)
         return list(pending.values())
+
+    def _fraction(self, name: RunId) -> float | None:
+        """The known accuracy of a run; raises GridError where a row has none, or none from 0 to 1."""
+        value = self._known[name]
+        if value is None or 0 <= value <= 1:
+            return value
+        row = f"{'null' if math.isnan(value) else format(value, 'g')} in a row ({name.point_id}, seed {name.seed})"
+        raise GridError(f"search.of: got {self.search.of}, which is {row}; allowed: a column that is a fraction from 0 to 1 in every row")
 
     @cached_property
     def _programs(self) -> dict[Any, Any]:

@@ -192,6 +192,22 @@ def test_a_figure_of_any_column_has_means_bands_and_panels(frame):
     assert drawn is plt.gcf()
 
 
+@pytest.mark.parametrize("name", CALLS)
+def test_a_figure_takes_any_column_of_fractions(name, frame):
+    """Lines and pixels are those of a table whose accuracy it is; theory, which is of accuracy, is left out."""
+    draw = {**CALLS, "phase": lambda df, **kw: plot.phase(df, "d", "N", **kw)}[name]
+    counts = (frame["n_correct"] / frame["n_test"] * frame["V"]).round()
+    of = draw(frame.assign(n_correct=0, memory_accuracy=counts / frame["V"]), of="memory_accuracy")
+    expected = draw(frame.assign(n_correct=counts, n_test=frame["V"]), **({"theory": False} if name in ("critical_n", "phase") else {}))
+    assert [xy(line).tolist() for line in of.lines] == [xy(line).tolist() for line in expected.lines] != []
+    if name in ("accuracy", "collapse"):
+        assert (of.get_ylabel(), expected.get_ylabel()) == ("memory_accuracy (fraction)", "test accuracy (fraction)")
+    if name == "phase":
+        assert "mean memory_accuracy (fraction)" in [ax.get_ylabel() for ax in of.figure.axes]
+    with pytest.raises(FitError, match="of: score is 2 in"):
+        draw(frame.assign(score=2.0), of="score")
+
+
 def test_colours_over_two_axes_are_means_and_what_was_not_tested_is_hatched(frame):
     frame = frame[(frame["d"] > 32) | (frame["N"] > 100)].assign(snr=lambda f: f["N"] * (1 + f["seed"]))
     drawn = plot.figure(frame, "N / d", x="d", colour="snr")

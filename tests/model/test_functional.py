@@ -154,14 +154,16 @@ def test_any_optimiser_of_optax_trains_and_steps_are_recorded():
     np.testing.assert_allclose(params, by_hand, atol=1e-6)
 
 
-def test_measure_gives_every_column_or_names_it():
+@pytest.mark.parametrize("changes", [{}, {"L": 1, "tokens": "zipf", "gamma2": 20.0}], ids=str)
+def test_measure_gives_every_column_or_names_it(changes):
+    point = POINT.replace(**changes)
     assert {*MEASURED, *UNMEASURED} == {*COLUMNS}
-    r = in_jax(POINT, 0, np.float32)
-    traced = jax.jit(lambda r: measure(r, POINT, three_step(r, POINT)))(r)
-    plain = measure(realize(POINT, 0), POINT, three_step(realize(POINT, 0), POINT))
+    r = in_jax(point, 0, np.float32)
+    traced = jax.jit(lambda r: measure(r, point, three_step(r, point)))(r)
+    plain = measure(realize(point, 0), point, three_step(realize(point, 0), point))
     assert {*traced} == {*plain}  # a compiled function sorts them
     assert [*plain] == [*MEASURED]
-    row = simulate(POINT, 0)
+    row = simulate(point, 0)
     for name, value in plain.items():
         assert (traced[name] is None) == (value is None) == (row[name] is None), name
         if value is not None:

@@ -129,9 +129,9 @@ def test_what_is_covered_are_fields_and_every_field_is_covered():
             "start == 'three_step' or not diagnose",
         ),
         (
-            {"pool": 4, "noise_tokens": "zipf"},
-            "pool: got 4 with noise_tokens='zipf'; allowed where noise_tokens == tokens",
-            "noise_tokens == tokens or not pool",
+            {"diagnose": True, "noise_tokens": "zipf"},
+            "diagnose: got true with noise_tokens='zipf'; allowed where noise_tokens == tokens",
+            "noise_tokens == tokens or not diagnose",
         ),
     ],
     ids=str,

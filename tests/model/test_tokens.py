@@ -189,7 +189,7 @@ def test_the_package_has_the_law_of_a_users_own():
     assert {name for name in ours if ours[name] != own[name]} == {"point_id", "tokens", "noise_tokens"}
 
 
-@pytest.mark.parametrize("kw", [{"pool": 16}, {"diagnose": True}, {"decoders": True}], ids=str)
+@pytest.mark.parametrize("kw", [{"diagnose": True}, {"decoders": True}], ids=str)
 @pytest.mark.parametrize("name", ["tokens", "noise_tokens"])
 def test_what_knows_uniform_tokens_alone_refuses_others(name, kw):
     with pytest.raises(PointError, match=rf"got .* with {name}='zipf\(s=2\)'; allowed where {name} == ('uniform'|tokens)$") as error:

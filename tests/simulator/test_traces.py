@@ -64,7 +64,7 @@ def store(tmp_path) -> Store:
 def recorded(**changes: object) -> dict:
     """What a program might record of POINT: every number differs from step to step."""
     i = np.arange(MAX_RECORDED, dtype=np.float32)
-    counts = ("n_correct", "n_tied", "n_top1", "n_train_correct", "n_memory", "n_step1")
+    counts = ("n_correct", "n_tied", "n_top1", "n_train_correct", "recalled", "n_step1")
     raw = {name: (10 * k + i).astype(np.int32) for k, name in enumerate(counts)}
     raw |= {name: 100 * k + i + 1 for k, name in enumerate(("mass", "margin", "w_scale", "trigger", "score_std", "trigger_cosine"))}
     raw |= {"loss": 3 - i / 8, "test_loss": 4 - i / 8, "norms": np.arange(6, dtype=np.float32) + 10 * i[:, None]}

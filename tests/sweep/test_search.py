@@ -15,7 +15,7 @@ import pytest
 from helpers import ROOT
 from scipy.special import expit, logit
 
-from jaxrecall import load, run, thresholds
+from jaxrecall import Simulator, load, run, thresholds
 from jaxrecall.analysis.fit import fit
 from jaxrecall.cli.process import Interrupts
 from jaxrecall.errors import GridError
@@ -23,7 +23,7 @@ from jaxrecall.simulator import program
 from jaxrecall.status import survey
 from jaxrecall.sweep.__main__ import main
 from jaxrecall.sweep.crossing import of_runs
-from jaxrecall.sweep.grid import read_grid
+from jaxrecall.sweep.grid import as_grid, read_grid
 from jaxrecall.sweep.grid.axes import Names
 from jaxrecall.sweep.grid.file import PER_OCTAVE, Search
 from jaxrecall.sweep.rounds import Rounds
@@ -671,3 +671,50 @@ def test_the_search_agrees_with_its_own_rows_and_with_many_more_seeds(monkeypatc
     assert abs(math.log(found["critical"] / 58.56)) < 0.2
     assert found["lo"] < 58.56 < found["hi"]
     assert [found[name] for name in ENDS] == pytest.approx([fitted[name] for name in ENDS], rel=1e-9)
+
+
+# another column than accuracy
+
+LOGISTIC = Simulator(
+    lambda point, key: {"accuracy": 0.0, "share": 1 / (1 + (point.x / 20) ** -2), "gap": math.nan, "size": 2 * point.x},
+    {"x": (float, 1.0, 1, 1000, "traced")},
+    {"accuracy": (float, "0"), "share": (float, "of 1"), "gap": (float, "none"), "size": (float, "x")},
+    accuracy="accuracy",
+    jit=False,
+)
+
+
+def by_column(of):
+    return {"seeds": 12, "search": {"axis": "x", "from": 1, "to": 512, "theta": 0.5, "of": of}}
+
+
+@pytest.mark.filterwarnings("ignore:gap")
+def test_a_search_looks_at_the_column_that_it_is_given(tmp_path):
+    """The rows of one search serve the other, and the search by accuracy, which is 0, finds nothing."""
+    for _ in range(2):
+        frame = run(by_column("share"), simulator=LOGISTIC, progress=False, out=tmp_path / "out")
+        (found,) = thresholds(tmp_path / "out").itertuples()
+        assert (found.outcome, round(found.critical)) == ("found", 20)
+    assert len(frame) < 100
+    run(by_column("accuracy"), simulator=LOGISTIC, progress=False, out=tmp_path / "out")
+    assert list(thresholds(tmp_path / "out")["outcome"]) == ["plateau"]
+
+
+@pytest.mark.filterwarnings("ignore:gap")
+@pytest.mark.parametrize(("of", "got"), [("gap", "null"), ("size", "2")])
+def test_a_row_without_a_fraction_ends_the_search(tmp_path, of, got):
+    for _ in range(2):  # also where the rows are in the folder
+        with pytest.raises(GridError, match=rf"^search\.of: got {of}, which is {got}.* in a row \(\w+, seed \d+\); allowed"):
+            run(by_column(of), simulator=LOGISTIC, progress=False, out=tmp_path / "out")
+
+
+def test_a_column_that_is_not_there_is_refused():
+    with pytest.raises(
+        GridError,
+        match=r"search\.of: got 'memory_acuracy'; did you mean memory_accuracy\?.* allowed: a column of fractions",
+    ):
+        as_grid({"base": {"V": 8, "d": 4, "L": 2}, "seeds": 12, "search": {"axis": "N", "of": "memory_acuracy"}})
+    assert (
+        as_grid({"base": {"V": 8, "d": 4, "L": 1}, "seeds": 12, "search": {"axis": "N", "of": "memory_accuracy"}}).crosses
+        == "memory_accuracy"
+    )

@@ -231,7 +231,7 @@ def _allowed(name: str) -> str:
     if "low" not in limits:
         return ", ".join(limits["choices"]() if "choices" in limits else ("true", "false"))
     if "high" in limits:
-        larger = f", {limits['high_with_pool']} with a pool" if "high_with_pool" in limits else ""
+        larger = f", {limits['high_with_pool']} with a pool{' or at L = 1' if name == 'N' else ''}" if "high_with_pool" in limits else ""
         return f"{limits['low']} to {limits['high']}{larger}"
     return f"{'>' if limits.get('open_low') else '>='} {limits['low']:g}"
 

@@ -15,7 +15,7 @@ from . import predict
 from .axis import Axis, column
 from .grammar import OPEN, Chart, Line, Points, Rule, with_reference
 from .study import LOCKED, Roles, Study, reported
-from .style import ACCURACY, NotDrawn, Picture, interval, settings, text, told
+from .style import NotDrawn, Picture, accuracy_label, interval, settings, text, told
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 Formula = Callable[[Mapping[str, Any], float], float | None]
@@ -186,7 +186,7 @@ def collapse(study: Study, roles: Roles) -> Iterator[Picture]:
     yield shown.picture("collapse", "Data collapse", " ".join(sentences))
 
 
-def collapse_chart(study: Study, units: Mapping[str, Table], lines: str | None, theta: float) -> Chart:
+def collapse_chart(study: Study, units: Mapping[str, Table], lines: str | None, theta: float, of: str | None = None) -> Chart:
     """The curve of every cell that has a unit, against the axis
     of the levels in units of it; a panel for each kind of unit.
     """
@@ -197,7 +197,7 @@ def collapse_chart(study: Study, units: Mapping[str, Table], lines: str | None, 
     curves = Line(table, style={"markersize": 2.5, "linewidth": 0.8}, each="cell")
     cross = [Rule(table, "theta", style=DOTTED), Rule(table, "one", style=DOTTED, vertical=True)]
     axis = Axis.make("ratio", table, f"{study.along} / {star}", ticks=False)
-    return Chart([curves, *cross], axis, ACCURACY, lines=[lines] if lines else [], panels=["_unit"])
+    return Chart([curves, *cross], axis, accuracy_label(of), lines=[lines] if lines else [], panels=["_unit"])
 
 
 def _spread(study: Study, table: Table, unit: str) -> str:

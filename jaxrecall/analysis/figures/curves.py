@@ -25,7 +25,7 @@ from .critical import NO_TRACES, crossings
 from .grammar import Chart, Layer, Line, Panel, Rule, arranged, averaged, scale_of, with_reference
 from .paper import line, look
 from .study import Roles, Study, swept
-from .style import ACCURACY, NotDrawn, Picture, settings, told
+from .style import ACCURACY, NotDrawn, Picture, accuracy_label, settings, told
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 LONGEST_LAW = 30
@@ -95,8 +95,8 @@ def draw_sweep(
     `path`. Returns a remark where something is not drawn.
 
     Args:
-        frame: rows of a sweep; `frame.attrs["accuracy"]` names their accuracy if that
-            is not "accuracy".
+        frame: rows of a sweep; `frame.attrs["accuracy"]` names their accuracy, or what
+            else crosses theta, if that is not "accuracy".
         axes: the fields that the grid varies, in its order.
         title: the heading, usually the name of the grid.
         path: the PNG file.
@@ -114,7 +114,7 @@ def draw_sweep(
     x, lines, panels = places(axes, searched)
     levels = averaged(frame, [*panels, *([lines] if lines else []), x], y)
     by, panels = arranged(levels, lines, panels)
-    shown = chart(levels, x, by, panels, y, thresholds=pd.DataFrame(thresholds) if thresholds else None)
+    shown = chart(levels, x, by, panels, y, accuracy_label(y), thresholds=pd.DataFrame(thresholds) if thresholds else None)
     fixed = {name: value for name, value in _fixed(frame).items() if name not in (*axes, x)}
     upto = "up to " if thresholds else ""  # a search runs other seeds at other levels
     band = f"mean over {upto}{drawn['seed'].nunique()} seeds, band = one standard deviation"

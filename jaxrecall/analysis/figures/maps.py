@@ -14,7 +14,7 @@ from .axis import Axis, borders, column
 from .critical import theory_layers
 from .grammar import Chart, Layer, Panel, Points, where
 from .study import Roles, Study
-from .style import ACCURACY, UNTESTED, NotDrawn, Picture, outline
+from .style import UNTESTED, NotDrawn, Picture, accuracy_label, outline
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 NEAR = 1.6
@@ -168,12 +168,12 @@ def phase(study: Study, roles: Roles) -> Iterator[Picture]:
     yield from pictures(study, roles, "phase", "Phase diagram", sentence, lambda x, y: phase_chart(study, x, y))
 
 
-def phase_chart(study: Study, x: str, y: str, with_theory: bool = True) -> Chart:
+def phase_chart(study: Study, x: str, y: str, with_theory: bool = True, of: str | None = None) -> Chart:
     """Mean accuracy and, over the axis of the levels, the fitted and
     theory's crossing of the first theta; else the line of that theta.
     """
     theta = study.thetas[0]
-    pixels = Pixels(study.levels, name=f"mean {ACCURACY}", mark=theta)
+    pixels = Pixels(study.levels, name=f"mean {accuracy_label(of)}", mark=theta)
     chart = over(study, x, y, [pixels])
     if y != study.along or y in chart.x.used:  # where no cell has a place along x for its critical value
         return replace(chart, layers=[replace(pixels, contour=True)])

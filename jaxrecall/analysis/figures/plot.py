@@ -22,14 +22,14 @@ from ...sweep.store.load import with_names
 from ..fit import cells
 from ..fit.axes import LAW, along_of, as_given, told_apart
 from ..fit.fitting import fractions
-from ..fit.runs import ALL, LAST, at_steps, plain_table
+from ..fit.runs import ALL, LAST, at_steps, crossing, plain_table
 from . import critical, curves
 from .axis import Axis, column, columns_in
 from .grammar import Chart, Points, averaged, scale_of
 from .maps import Pixels, phase_chart
 from .paper import look, paper, sized
 from .study import Study, misplaced, roles, study, swept, varying, with_states
-from .style import label
+from .style import accuracy_label, label
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -100,6 +100,7 @@ def accuracy(
     x: str | None = None,
     lines: str | Sequence[str] | None = None,
     theta: float | None = None,
+    of: str | None = None,
     size: str | None = None,
     style: str | Path | None = None,
 ) -> Axes:
@@ -112,6 +113,7 @@ def accuracy(
         lines: the axis, or axes, that the lines differ in; every other axis that varies if None.
         theta: an accuracy (fraction) whose fitted crossings are marked with their 95 % intervals,
             where x is N, d, m, V or L.
+        of: the column of fractions that is drawn, and crosses theta; the accuracy if None.
         size: of a new figure, as for `figure`; matplotlib's own if None.
         style: as for `figure`, over your own settings.
 
@@ -124,7 +126,7 @@ def accuracy(
     Raises UsageError for an axis that does not vary or that has no place, FitError for a table that
     lacks a column.
     """
-    df = _expect(df, ax, theta, x=x)
+    df = _expect(df, ax, theta, of, x=x)
     x, given, y = along_of(df, x), _names(lines), _accuracy(df)
     df = with_names(_at_steps(df, x, *given), x)
     axes = _left(df, x, given)
@@ -133,7 +135,7 @@ def accuracy(
         raise UsageError(problems)
     _one_value(df, [axis for axis in axes if axis not in (x, *by)], "lines")
     marks = _study(df, theta, x).thresholds(theta) if theta is not None and x in ("N", *LAW) else None
-    chart = curves.chart(_means(_shown(df, y, [x], by), y, x, by), x, by, y=y, thresholds=marks)
+    chart = curves.chart(_means(_shown(df, y, [x], by), y, x, by), x, by, y=y, label=accuracy_label(of), thresholds=marks)
     return _on(_with_few_lines(chart), ax, size, style)
 
 
@@ -146,6 +148,7 @@ def critical_n(
     theta: float = 0.5,
     theory: bool = True,
     along: str | None = None,
+    of: str | None = None,
     size: str | None = None,
     style: str | Path | None = None,
 ) -> Axes:
@@ -162,8 +165,9 @@ def critical_n(
         x: the axis along x, or arithmetic; the first of d, L, V, m that varies if None.
         lines: the axis that the lines differ in; the next that varies if None.
         theta: the accuracy (fraction) that N* is for.
-        theory: whether to draw theory too, which takes a second or two; along N alone.
+        theory: whether to draw theory too, which takes a second or two; along N and of accuracy alone.
         along: the axis along which accuracy crosses; that of a search, else N, if None.
+        of: the column of fractions that is drawn, and crosses theta; the accuracy if None.
         size: of a new figure, as for `figure`; matplotlib's own if None.
         style: as for `figure`, over your own settings.
 
@@ -175,7 +179,7 @@ def critical_n(
     Raises UsageError for an axis that does not vary or that has no place, FitError for a table that
     cannot be fitted.
     """
-    df = _expect(df, ax, theta, x=x, lines=lines, along=along)
+    df = _expect(df, ax, theta, of, x=x, lines=lines, along=along)
     along = along_of(df, along)
     about = _study(_at_steps(df, x, lines), theta, along)
     chosen = roles(about.families, x=x, lines=lines)
@@ -184,7 +188,7 @@ def critical_n(
     if x not in (None, chosen.x):
         raise UsageError(f"x: {x!r} has {along}; allowed: other axes, and arithmetic on them")
     _one_value(about.rows, chosen.panels)
-    chart = critical.chart(about, chosen.x, chosen.lines, [], theta, theory)
+    chart = critical.chart(about, chosen.x, chosen.lines, [], theta, theory and of is None)
     return _on(chart, ax, size, style)
 
 
@@ -196,6 +200,7 @@ def phase(
     *,
     theta: float = 0.5,
     theory: bool = True,
+    of: str | None = None,
     size: str | None = None,
     style: str | Path | None = None,
 ) -> Axes:
@@ -208,7 +213,8 @@ def phase(
         y: the same; that of a search, else N, if None.
         ax: where to draw; a new figure if None.
         theta: the accuracy (fraction) whose crossing is drawn.
-        theory: whether to draw theory too, which takes a second or two.
+        theory: whether to draw theory too, which takes a second or two; of accuracy alone.
+        of: the column of fractions that is drawn, and crosses theta; the accuracy if None.
         size: of a new figure, as for `figure`; matplotlib's own if None.
         style: as for `figure`, over your own settings.
 
@@ -220,11 +226,11 @@ def phase(
     Raises UsageError for an unknown axis or where a pixel would hold more than one cell, FitError
     for a table that cannot be fitted.
     """
-    df = _expect(df, ax, theta, x=expect("x", x, str, "the name of a column"), y=y)
+    df = _expect(df, ax, theta, of, x=expect("x", x, str, "the name of a column"), y=y)
     along = along_of(df, None)
     about = _study(_at_steps(df, x, y), theta, along)
     roles(about.families, phases=[(x, y or along)])
-    chart = phase_chart(about, x, y or along, theory)
+    chart = phase_chart(about, x, y or along, theory and of is None, of)
     _one_value(about.rows, chart.panels)
     return _on(chart, ax, size, style)
 
@@ -235,6 +241,7 @@ def collapse(
     *,
     lines: str | None = None,
     theta: float = 0.5,
+    of: str | None = None,
     size: str | None = None,
     style: str | Path | None = None,
 ) -> Axes:
@@ -246,6 +253,7 @@ def collapse(
         ax: where to draw; a new figure if None.
         lines: the axis that colours stand for; the first of d, L, V, m that varies if None.
         theta: the accuracy (fraction) that N* is for. Cells that do not cross it are left out.
+        of: the column of fractions that is drawn, and crosses theta; the accuracy if None.
         size: of a new figure, as for `figure`; matplotlib's own if None.
         style: as for `figure`, over your own settings.
 
@@ -256,19 +264,21 @@ def collapse(
 
     Raises UsageError if fewer than two cells cross theta, FitError for a table that cannot be fitted.
     """
-    df = _expect(df, ax, theta, lines=lines)
+    df = _expect(df, ax, theta, of, lines=lines)
     about = _study(_at_steps(df, lines), theta, along_of(df, None))
     chosen = roles(about.families, lines=lines)
     unit = about.thresholds(theta)["critical"]
     if (n := int(unit.notna().sum())) < 2:
         raise UsageError(f"theta: {n} of {len(unit)} cells cross accuracy {theta:g}; needed: 2, choose another theta")
-    chart = critical.collapse_chart(about, {critical.OWN_UNIT: unit}, lines or chosen.x, theta)
+    chart = critical.collapse_chart(about, {critical.OWN_UNIT: unit}, lines or chosen.x, theta, of)
     return _on(chart, ax, size, style)
 
 
-def _expect(df: Any, ax: Any = None, theta: Any = None, **names: Any) -> Any:
-    """The table as `plain_table` gives it. Raises FitError or UsageError for a table, Axes,
-    accuracy or names of columns that are none; None stands for what is not given.
+def _expect(df: Any, ax: Any = None, theta: Any = None, of: Any = None, **names: Any) -> Any:
+    """The table as `plain_table` gives it, with the column `of` in place of the accuracy.
+
+    Raises FitError or UsageError for a table, Axes, accuracy or names of columns that are
+    none; None stands for what is not given.
     """
     from matplotlib.axes import Axes
 
@@ -278,7 +288,7 @@ def _expect(df: Any, ax: Any = None, theta: Any = None, **names: Any) -> Any:
         fractions([theta])
     for name, value in names.items():
         expect(name, value, (str, NoneType), "the name of a column")
-    return df
+    return df if of is None else crossing(df, expect("of", of, str, "the name of a column"))
 
 
 def _names(axes: Any, argument: str = "lines") -> list[str]:

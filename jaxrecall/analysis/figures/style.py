@@ -119,6 +119,11 @@ def symbol(name: str) -> str:
     return letter if letter and has_letters([ord(letter)]) else name
 
 
+def accuracy_label(of: str | None) -> str:
+    """The label of what crosses theta: the accuracy, or another column of fractions."""
+    return ACCURACY if of in (None, "accuracy") else f"{of} (fraction)"
+
+
 def label(name: str) -> str:
     """An axis's symbol and what it counts, in few words; the
     symbol alone where these would not fit under a panel.

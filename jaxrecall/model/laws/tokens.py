@@ -127,8 +127,13 @@ def n_frequent(V: int) -> int:
 
 
 def rare_and_frequent(law: TokenLaw, V: int) -> np.ndarray:
-    """(2, V) bool: the rarer half of the vocabulary, and its most
-    frequent tenth; of equally frequent tokens the first count as more so.
-    """
-    rank = np.argsort(np.argsort(-shares(law, V), kind="stable"))
+    """(2, V) bool: the rarer half of the vocabulary, and its most frequent tenth."""
+    rank = np.argsort(by_frequency(law, V))
     return np.stack([rank >= V - n_rare(V), rank < n_frequent(V)])
+
+
+def by_frequency(law: TokenLaw, V: int) -> np.ndarray:
+    """(V,): the tokens, the most frequent first; of equally
+    frequent ones the first count as more so.
+    """
+    return np.argsort(-shares(law, V), kind="stable")

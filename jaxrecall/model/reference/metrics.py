@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...errors import PointError, expect
-from ..columns import COLUMNS, EXTRA_COLUMNS, TRACE_COLUMNS
+from ..columns import ATTENTION_COLUMNS, COLUMNS, EXTRA_COLUMNS, TRACE_COLUMNS
 from ..functional import in_jax, predict
-from ..laws.tokens import Uniform, rare_and_frequent
+from ..laws.tokens import Uniform, by_frequency, rare_and_frequent
 from ..point import FIELDS, Point
 from ..training import RECIPE_STEPS
 from .descent import Descended
@@ -68,10 +68,11 @@ def measure(realization: Realization, point: Point, learned: ThreeStep | Descend
     found["train_accuracy"] = (predict(r, point, V_mat, w, x, ell)[0].argmax(1) == y).mean()
     with jax.default_matmul_precision("highest"):
         found |= over_sequences(r, point, w, *predict(r, point, V_mat, w, *r.test[:2]), xp)
-        found |= over_vocabulary(r, point, predict(r, point, V_mat, w, *tokens)[0]) | of_scores(r, w, xp)
+        found |= over_vocabulary(r, point, predict(r, point, V_mat, w, *tokens)[0], xp) | of_scores(r, w, xp)
     if not traced:
         found = {name: value.item() if isinstance(value, np.generic | np.ndarray) else value for name, value in found.items()}
         found |= {name: None for name in ("snr", "trigger_cosine") if np.isnan(found[name])}
+    found |= dict.fromkeys(ATTENTION_COLUMNS) if point.L == 1 else {}
     return {name: found[name] for name in MEASURED}
 
 
@@ -95,16 +96,20 @@ def over_sequences(r: Realization, point: Point, w: Any, logits: Any, a: Any, xp
     }
 
 
-def over_vocabulary(r: Realization, point: Point, logits: Any) -> dict[str, Any]:
-    """The fractions of the vocabulary that are recalled with attention exactly on the token."""
+def over_vocabulary(r: Realization, point: Point, logits: Any, xp: ModuleType) -> dict[str, Any]:
+    """How much of the vocabulary is recalled with attention exactly on the token."""
     recalled = logits.argmax(1) == r.perm
-    by_frequency = [None] * 2
+    groups, top = [None] * 2, None
     if (law := point.token_laws[0]) != Uniform():
-        by_frequency = [recalled[group].mean() for group in rare_and_frequent(law, point.V)]
+        groups = [recalled[group].mean() for group in rare_and_frequent(law, point.V)]
+        k = np.arange(1, point.V + 1)
+        top = xp.where(10 * recalled[by_frequency(law, point.V)].cumsum() >= 9 * k, k, 0).max()
     return {
         "memory_accuracy": recalled.mean(),
-        "rare_memory_accuracy": by_frequency[0],
-        "frequent_memory_accuracy": by_frequency[1],
+        "rare_memory_accuracy": groups[0],
+        "frequent_memory_accuracy": groups[1],
+        "recalled": recalled.sum(),
+        "recalled_top": top,
     }
 
 

@@ -156,7 +156,7 @@ def _drawn(point: Point, streams: np.ndarray | Array, parameters: Mapping[str, A
             of_tokens, of_positions = (keys.fold(key, jnp.uint32(step)) for key in (of_tokens, of_positions))
         if step is None or point.pool is None:
             return _samples(of_tokens, of_positions, perm, law, None, noise, V=point.V, L=point.L, n=n)
-        pool = _tokens(keys.further(of_tokens, keys.POOL), None, V=point.V, L=point.L, n=point.pool)[:, 1:]
+        pool = _tokens(keys.further(of_tokens, keys.POOL), law, V=point.V, L=point.L, n=point.pool)[:, 1:]
         rows = _tokens(of_tokens, None, V=point.pool, L=2, n=n)[:, 1]
         return *_samples(of_tokens, of_positions, perm, law, pool[rows], noise, V=point.V, L=point.L, n=n), pool, rows
 
@@ -195,7 +195,8 @@ def _check_writable(point: Point) -> None:
         raise ValueError(f"batch, steps: got {sizes}, {items} samples to write out; allowed: up to {MAX_TOKENS}, 256 MB")
     if point.in_the_limit:
         raise ValueError(
-            f"N, L: got N={point.N}, L={point.L} with V={point.V}, pool={point.pool}, so that the {', '.join(point.in_the_limit)} are "
+            f"N, L: got N={point.N}, L={point.L} with V={point.V}{f', pool={point.pool}' if point.pool else ''}, so that the "
+            f"{', '.join(point.in_the_limit)} are "
             f"drawn as Gaussian counts and cannot be written out; allowed: up to {MAX_DRAWS} draws, or under {MIN_MEAN} a count"
         )
 

@@ -94,6 +94,11 @@ class Grid:
         return {**self.simulator.columns, **self.kept_columns, **(parameter_columns(self.points) if Names(self.simulator).laws else {})}
 
     @property
+    def crosses(self) -> str:
+        """The column of fractions that a search looks at, and figures show."""
+        return (self.search and self.search.of) or self.simulator.accuracy
+
+    @property
     def searched(self) -> str:
         """The field that a search varies, or where its axis is a
         helper the last field that follows it; empty without a search.

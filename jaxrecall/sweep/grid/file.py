@@ -113,6 +113,8 @@ class Search:
     width: float
     max_runs: int
     rises: bool | None = None
+    of: str | None = None
+    """The column of fractions that crosses theta; None is the accuracy."""
 
     @property
     def rising(self) -> bool:
@@ -209,7 +211,7 @@ def _search(given: dict[str, Any]) -> Search:
     if not low < high:
         raise ValueError(f"got from={low}, to={high}; allowed: from below to")
     theta = tuple(theta) if isinstance(theta, list) else (theta,)
-    return Search(axis, theta, low, high, given["width"], given["max_runs"], given.get("rises"))
+    return Search(axis, theta, low, high, given["width"], given["max_runs"], given.get("rises"), given.get("of"))
 
 
 def _seeds(given: Any) -> Sequence[int]:

@@ -29,8 +29,8 @@ class WrongNames:
         if "blocks" not in document.data:
             self.blocks = {(): Block()}
         search = document.data.get("search")
-        axis = search.get("axis") if isinstance(search, dict) else None
-        self.searched = axis if isinstance(axis, str) else None
+        axis, of = (search.get("axis"), search.get("of")) if isinstance(search, dict) else (None, None)
+        self.searched, self.of = (name if isinstance(name, str) else None for name in (axis, of))
 
     def __iter__(self) -> Found:
         yield from self._misplaced(("base",), {name: ("base", name) for name in self.given})
@@ -51,6 +51,9 @@ class WrongNames:
             yield from self._missing()
 
     def _in_search(self) -> Found:
+        columns = getattr(self.names.simulator, "columns", [self.of])
+        if self.of is not None and self.of not in columns:
+            yield ("search", "of"), f"got {self.of!r}{suggest(self.of, columns)}; allowed: a column of fractions"
         if self.searched is None or self.names.is_number(self.searched):
             return
         derived = ((e.names for e in block.derive.values() if e is not WRONG) for block in self.blocks.values())

@@ -22,7 +22,7 @@ from ..grid import Grid
 from ..machine import cores, described, memory_described, memory_limit
 from ..plan import Plan
 from ..plan import make as make_plan
-from ..rounds import Rounds
+from ..rounds import Rounds, as_known
 from ..shard import Shard, without_shard
 from ..store import PART_ROWS, Done, Store
 from . import programs
@@ -233,9 +233,9 @@ def prepare(
     limit = grid.limits.max_bytes or memory_limit()
     search, wanted = None, set[RunId]()
     if grid.search:
-        known = store.last_values(simulator.accuracy)[0] if done.runs else {}
+        known = store.last_values(grid.crosses, "status")[0] if done.runs else {}
         mine = known.get((simulator.version, precision), {})
-        search = Rounds(grid, {run: accuracy for run, (accuracy,) in mine.items()}, settings, pad_to, limit)
+        search = Rounds(grid, {run: as_known(*values) for run, values in mine.items()}, settings, pad_to, limit)
         plan, n_done = search.guess, len(search.used)
     else:
         runs = shard.of(grid.points, grid.seeds) if shard else [Run(point, seed) for point in grid.points for seed in grid.seeds]
@@ -321,7 +321,7 @@ def carry_out(job: Job, execute: Executor, progress: Progress, interrupts: Inter
         job.store.note("names", names)
     job.store.unify(progress.message)
     job.store.clear_failures(job.runs)
-    progress.accuracy_column = job.grid.simulator.accuracy
+    progress.accuracy_column = job.grid.crosses
     if job.search:
         progress.n_cells, progress.cells_finished = len(job.search.cells), job.search.finished
     else:

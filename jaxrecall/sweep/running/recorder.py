@@ -16,6 +16,7 @@ from ...errors import StoreError
 from ...model.point import RunId
 from ..calibration import Measured
 from ..plan import Chunk, Plan
+from ..rounds import as_known
 from ..runners import Runner, runner_for
 from ..store import Store
 from .progress import Failure, Progress, Traces, duration, plural
@@ -42,8 +43,8 @@ class Outcome:
     interrupted: bool = False
 
     accuracy: dict[RunId, float | None] = field(default_factory=dict)
-    """Accuracy of the computed runs at their last step,
-    a fraction; None: nonfinite. A search decides by it.
+    """Accuracy of the computed runs at their last step, or what
+    else a search decides by, as `rounds.Known` has it.
     """
 
     @property
@@ -134,7 +135,7 @@ class Recorder:
     def finished(self, ids: Sequence[RunId], traces: Traces, chunk: Chunk) -> None:
         """Takes the rows of runs of the chunk."""
         self.outcome.runs += len(traces)
-        accuracies = [trace[-1][self.progress.accuracy_column] for trace in traces]
+        accuracies = [as_known(trace[-1][self.progress.accuracy_column], trace[-1]["status"]) for trace in traces]
         self.outcome.accuracy.update(zip(ids, accuracies, strict=True))
         self.progress.advanced(traces, chunk.seconds * len(traces) / len(chunk.runs))
         self.saver.add(traces)
