@@ -41,6 +41,16 @@ def test_a_setting_that_lets_no_run_succeed_is_one_line(tmp_path, setting, worke
     assert workers or not (tmp_path / "out").exists()
 
 
+def test_a_jax_that_does_not_fit_into_memory_is_one_line(tmp_path):
+    why = "libjax_common.so: failed to map segment from shared object"  # under `ulimit -v`
+    (tmp_path / "jax.py").write_text(f"raise ImportError({why!r})\n")
+    (tmp_path / "tiny.yaml").write_text(json.dumps(GRID))
+    command = [sys.executable, "-m", "jaxrecall.sweep", "--grid", "tiny.yaml", "--out", "out"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stderr) == (2, f"JAX cannot be imported: {why}\n")
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("axis", ["x", "run"])
 def test_a_mesh_that_a_program_has_set_changes_nothing(axis):
     code = f"""
