@@ -94,6 +94,8 @@ def start() -> None:
         given = jax.config.jax_platforms  # type: ignore[attr-defined]
         allowed = "unset, or a platform that starts here, such as cpu"
         raise UsageError(f"JAX_PLATFORMS: got {given}, which does not start here ({in_one_line(error)}); allowed: {allowed}") from error
+    if isinstance(jax.device_put(0), jax.core.Tracer):
+        raise UsageError("jaxrecall: got a call inside jax.jit; allowed: outside of it, as runs are compiled by themselves")
 
 
 def compiled(shape: Shape, per_device: int = LOOPED, precision: str = "highest") -> Program:

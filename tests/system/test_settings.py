@@ -5,8 +5,12 @@ import os
 import subprocess
 import sys
 
+import jax
 import pytest
 from helpers import combinations, python
+
+from jaxrecall import run
+from jaxrecall.errors import UsageError
 
 GRID = {"name": "tiny", "base": {"V": 8, "d": 4, "L": 4, "n_test": 32}, "seeds": 2, "blocks": [{"axes": {"N": [4, 8]}}]}
 REFUSED = {
@@ -39,6 +43,21 @@ def test_a_setting_that_lets_no_run_succeed_is_one_line(tmp_path, setting, worke
     assert done.stderr.startswith(REFUSED[setting])
     assert not list(tmp_path.rglob("*.parquet"))
     assert workers or not (tmp_path / "out").exists()
+
+
+def test_a_jax_that_does_not_fit_into_memory_is_one_line(tmp_path):
+    why = "libjax_common.so: failed to map segment from shared object"  # under `ulimit -v`
+    (tmp_path / "jax.py").write_text(f"raise ImportError({why!r})\n")
+    (tmp_path / "tiny.yaml").write_text(json.dumps(GRID))
+    command = [sys.executable, "-m", "jaxrecall.sweep", "--grid", "tiny.yaml", "--out", "out"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stderr) == (2, f"JAX cannot be imported: {why}\n")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_call_inside_jit_is_one_line():
+    with pytest.raises(UsageError, match=r"^jaxrecall: got a call inside jax.jit; allowed: outside of it"):
+        jax.jit(lambda x: len(run(GRID, progress=False)) * x)(1.0)
 
 
 @pytest.mark.parametrize("axis", ["x", "run"])
