@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import core, lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -94,7 +94,7 @@ def start() -> None:
         given = jax.config.jax_platforms  # type: ignore[attr-defined]
         allowed = "unset, or a platform that starts here, such as cpu"
         raise UsageError(f"JAX_PLATFORMS: got {given}, which does not start here ({in_one_line(error)}); allowed: {allowed}") from error
-    if isinstance(jax.device_put(0), jax.core.Tracer):
+    if isinstance(jax.device_put(0), core.Tracer):
         raise UsageError("jaxrecall: got a call inside jax.jit; allowed: outside of it, as runs are compiled by themselves")
 
 
