@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import chain, product
 
 from jaxrecall.simulator.forms import FORMS
 from jaxrecall.simulator.shape import Shape
@@ -16,7 +16,8 @@ def variants(size: int) -> list[Shape]:
     shapes: list[Shape] = []
     activations = ("relu", "gelu", "tanh", "quadratic", "identity")
     without_pool_first = sorted(FORMS.values(), key=lambda form: form.samples == "pairs")
-    for extras, form, mlp in product((False, True), without_pool_first, (False, True)):
+    others = [form for form in without_pool_first if form.name != "memory"]  # last, so that the others keep their turns
+    for extras, form, mlp in chain(*(product((False, True), forms, (False, True)) for forms in (others, [FORMS["memory"]]))):
         if mlp and form.samples == "counts":
             continue  # counts of tokens do not suffice for an MLP
         activation = activations[sum(shape.m > 0 for shape in shapes) % len(activations)] if mlp else "none"

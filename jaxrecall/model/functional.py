@@ -69,6 +69,8 @@ def recipe(loss: Loss, V_mat: Any, W_KQ: Any, batches: Sequence[Any], rates: Rat
         rates: of the steps; cast to the dtype of what they scale.
         chunk: samples whose gradient is taken at a time, where the loss is a mean over samples. Memory, also that of a
             derivative of the whole, is then that of one chunk. None takes the batch at once, and allows any loss.
+
+        >>> V1, W1, V2 = recipe(loss, V_mat, W_KQ, r.batches, rates(point))
     """
 
     def step(params: Any, rate: Any, loss: Loss, batch: Any) -> Any:
@@ -144,6 +146,8 @@ def predict(realization: Realization, point: Point, V_mat: Any, w: Any, tokens: 
         realization: the draws, of which the embeddings are used.
         V_mat, w: as in what `three_step` returns.
         tokens, positions: (n, L), and (n,) where the informative ones stand.
+
+        >>> logits, attention = predict(r, point, learned.V2, learned.w, *r.test[:2])
     """
     expect_both(realization, point)
     if not in_jax(realization, V_mat, w):
@@ -162,6 +166,8 @@ def soft_accuracy(realization: Realization, point: Point, learned: ThreeStep, te
 
     s is the standard deviation of the logits of a sequence, so the scale of V_mat does not matter. It is `accuracy`
     where the temperature goes to 0. Always in JAX.
+
+        >>> jax.grad(lambda kappa: soft_accuracy(r, point, three_step(r, point, rates(point, kappa=kappa))))(50.0)
     """
     expect_both(realization, point)
     tokens, positions, labels = realization.test
@@ -186,6 +192,8 @@ def train(
 
     Returns:
         The parameters, and the kept ones: the same pytree with a leading axis, one entry for each of `record`.
+
+        >>> params, kept = train(loss, params, lambda t: batch, optax.adam(0.01), steps=100, record=[0, 100])
     """
     import optax
 

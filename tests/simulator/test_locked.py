@@ -73,9 +73,10 @@ def test_trained_embeddings_agree_as_long_as_attention_is_locked(case):
 
 
 def test_a_gradient_that_vanishes_does_not_move_attention():
-    """adam makes steps of any gradient, those of rounding too: the exact form in float32 leaves the reference, weighted tokens do not."""
+    """adam makes steps of any gradient, those of rounding too: none are left, from weighted tokens or from samples."""
     point = later(optimizer="adam")
-    assert errors(point)[1] < 2e-5 < errors(point.replace(exact="full"))[1]
+    assert errors(point)[1] < 2e-5
+    assert errors(point.replace(exact="full"))[1] < 2e-5
 
 
 @pytest.mark.parametrize("case", [{}, {"optimizer": "adam"}, {"pool": 20}, {"batch": 100}], ids=str)

@@ -182,7 +182,7 @@ def test_width_is_bounded_by_memory():
 
 
 def test_simulate_refuses_a_point_that_does_not_fit_in_memory(monkeypatch):
-    monkeypatch.setattr(machine, "memory", lambda: machine.Limit(2**30 / machine.SHARE, "this test"))
+    monkeypatch.setattr(machine, "memory", lambda: (2**30 / machine.SHARE, "this test"))
     with pytest.raises(
         PointError, match=r"^d: got V=2, d=65536, m=0, which needs about \d+ MiB; allowed: 1024 MiB, 80 % of the 1280 MiB of this test"
     ):

@@ -377,7 +377,7 @@ def test_a_file_size_limit_keeps_finished_parts(store):
         import resource
         store = Store(sys.argv[1])
         store.write(rows(0))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (80_000, 80_000))
         try:
             store.write(rows(*range(5000)))
         except StoreError as error:
