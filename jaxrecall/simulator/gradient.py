@@ -161,7 +161,7 @@ def through_logits(world: World, state: State, wanted: Collection[str]) -> Sums:
         sums = {"r": A @ r, "r_of_x0": scatter_add(jnp.zeros((V, V), f32), x0, seen.mass[:, None] * r)}
         if not with_w:
             return sums
-        own = gather(of_token, x0) + of_trigger[None]
+        own = gather(with_padding_row(of_token), x0) + of_trigger[None]  # the rows that attention starts from
         of_own, less_own = jnp.sum(r * own, axis=1), jnp.sum(r * (seen.h - own), axis=1)
         by_x0 = scatter_add(jnp.zeros(V, f32), x0, seen.mass * less_own)
         return sums | {"c": (A @ (of_own + less_own))[:V] + by_x0, "c_of_x0": jnp.sum(by_x0)}

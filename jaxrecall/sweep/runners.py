@@ -8,6 +8,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from multiprocessing.pool import AsyncResult, ThreadPool
 from typing import Any, Literal, overload
 
@@ -406,7 +407,8 @@ def _rows(point: Point, runs: Sequence[Run]) -> list[list[Row]]:
         compiled = program.compiled(shape)
         for i in range(0, len(left), compiled.batch):
             batch = left[i : i + compiled.batch]
-            with threadpool_limits(1, user_api="blas"):  # threads of a decomposition wait busily for each other
+            decomposes = point.trains_on and point.optimizer_law.attention == "column"
+            with threadpool_limits(1, user_api="blas") if decomposes else nullcontext():  # its threads wait busily for each other
                 metrics = program.execute(compiled, batch)[0]
             found |= {run: rows for run, rows in zip(batch, metrics, strict=True) if rows}
         shape = shape.fallback
