@@ -39,8 +39,8 @@ class Rates(NamedTuple):
 def rates(point: Point, *, eta: Any = None, gamma: Any = None, gamma2: Any = None, kappa: Any = None) -> Rates:
     """The rates of a point, or those that follow from others in place of its own, which JAX may trace.
 
-    They follow as in `Point.replace`: gamma = kappa L^2 V / eta unless gamma was given, here or to the point, and
-    gamma2 = gamma unless gamma2 was. Numbers are not checked, as those of a point are.
+    They follow as in `Point.replace`: gamma = kappa L^2 V / eta unless gamma was given, here, or to the point while kappa
+    is not given here. gamma2 = gamma unless gamma2 was given. Numbers are not checked, as those of a point are.
 
         >>> jax.grad(lambda kappa: rates(point, kappa=kappa).gamma)(100.0)  # L^2 V / eta
     """
