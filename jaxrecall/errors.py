@@ -81,6 +81,10 @@ class RunFailed(RuntimeError):
         super().__init__(message)
 
 
+class OutOfMemory(RuntimeError):
+    """A program, or its compilation, asked for more memory than there is, or than it may take."""
+
+
 class FitError(Refused):
     """A table, or a use of it, that no law can be fitted to."""
 

@@ -12,11 +12,9 @@ from typing import Any
 
 import jax
 
+from ..errors import OutOfMemory
+
 ExecutionError = jax.errors.JaxRuntimeError
-
-
-class OutOfMemory(RuntimeError):
-    """A program, or its compilation, asked for more memory than there is."""
 
 
 OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "YNNPACK operation failed")  # the second is how matrix products say it on a CPU

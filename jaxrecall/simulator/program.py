@@ -19,18 +19,18 @@ from jax.sharding import PartitionSpec as P
 
 from ..cli.command import cache_folder
 from ..errors import UsageError, in_one_line
-from ..model.columns import CODE_VERSION, DTYPE, in_order
+from ..model.columns import CODE_VERSION, COLUMNS, DTYPE, in_order
 from ..model.keys import check_partitionable
 from ..model.laws import Law, find_law
 from ..model.point import FIELDS, Run, law_parameters
-from .compiler import CACHE_HIT, EVENTS, MAX_PROGRAMS, ExecutionError, OutOfMemory, compile, memory_errors, without_garbage_collection
+from .compiler import CACHE_HIT, EVENTS, MAX_PROGRAMS, compile, memory_errors, without_garbage_collection
 from .loops import RUNS
 from .record import Metrics, finish
 from .shape import Shape
 from .training import run as train_and_measure
 from .world import IDLE, Arguments, arguments, draw
 
-__all__ = ["ExecutionError", "OutOfMemory", "Program", "compiled", "execute", "memory_of_device", "on_cpu", "rows", "start"]
+__all__ = ["Program", "compiled", "execute", "memory_of_device", "on_cpu", "rows", "start"]
 
 LOOPED = 16
 """Runs a call on a CPU. They are looped over, as many
@@ -208,4 +208,5 @@ def rows(run: Run, metrics: Sequence[Metrics], shape: Shape, precision: str, sec
         "precision": precision,
         "bucket": str(shape),
     }
-    return [in_order({**run.id._asdict(), **fields, **of_row, **provenance}) for of_row in metrics]
+    columns = COLUMNS | {column.name: column.declared for column in shape.columns}
+    return [in_order({**run.id._asdict(), **fields, **of_row, **provenance}, columns) for of_row in metrics]

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from ..errors import UsageError
 from ..model import keys, task
 from ..model.columns import ATTENTION_COLUMNS, COLUMNS, EXTRA_COLUMNS, TRACE_COLUMNS
 from ..model.laws.tokens import Uniform, n_frequent, n_rare
@@ -28,6 +29,7 @@ from .forward import features, features_of, is_label, scores_under
 from .gradient import mapped, output_maps
 from .loops import norm, over_vocabulary, repeat, token_counts, unless_zero, whole
 from .metrics import TEST, TRAIN, reader
+from .own import Drawn, Learned
 from .pool_draws import pool_of_step, token_parts, weights_of
 from .world import Trained, World, batch_of_step, centred, f32, i32, values
 
@@ -46,6 +48,7 @@ def after_recipe(world: World, trained: Trained, first_steps: Callable[[World], 
     if world.shape.decoders:
         e = world.e
         raw["decoded"] = {"perm": world.perm, "G1": trained.V1, "Z_in": e.Z_in, "Z_out": e.Z_out, "z_trig": e.z_trig}
+    raw["own"] = own_columns(world, trained.V1, trained.rate * trained.w, world.run.scale * trained.V2)
     return raw | {"errors": errors, "locked": trained.locked}
 
 
@@ -65,9 +68,22 @@ def at_step(world: World, params: dict[str, Array], w: Array, V1: Array, last: A
         "loss": loss,
         "test_loss": test_loss,
         "norms": norms(world, params, w),
+        "own": own_columns(world, V1, w, V_mat),
         "finite": raw["finite"] & jnp.all(finite),
         "draw_check": draws,
     }
+
+
+def own_columns(world: World, V1: Array, w: Array, V_mat: Array) -> dict[str, Array]:
+    """The columns of the user's own, of a model at its true scale but for V1, which is over eta."""
+    e = world.e
+    draws = Drawn(e.Z_in, e.Z_out, e.z_trig, e.z_eos, e.W_in, world.perm)
+    found = {column.name: jnp.asarray(column.fn(draws, Learned(world.run.eta * V1, w, V_mat))) for column in world.shape.columns}
+    for column in world.shape.columns:
+        value, (kind, _) = found[column.name], column.declared
+        if value.shape or not jnp.issubdtype(value.dtype, {"int64": jnp.integer, "bool": jnp.bool_}.get(kind, jnp.floating)):
+            raise UsageError(f"columns.{column.name}: {column.path} returned {value.dtype} {value.shape}; allowed: one {kind}")
+    return found
 
 
 NORMS = ("V_norm", "W_norm", "Z_in_norm", "Z_out_norm", "Z_in_overlap", "Z_out_overlap")
@@ -224,7 +240,7 @@ def _trace(raw: dict[str, Any], point: Point, recipe: str) -> list[Metrics]:
     """A row for each recorded step; every array of `raw` has their axis first, and w at its true scale."""
     rows = []
     for i, step in enumerate(point.recorded_steps):
-        now = {name: values[i] for name, values in raw.items()}
+        now = jax.tree.map(lambda values, i=i: values[i], raw)
         scale = float(now["w_scale"])
         row: Metrics = dict.fromkeys(EXTRA_COLUMNS) | _measured(now, point, scale) | dict(zip(NORMS, map(float, now["norms"]), strict=True))
         # step 1 of the recipe is over when a trace begins
@@ -254,6 +270,7 @@ def _measured(raw: dict[str, Any], point: Point, scale: float) -> Metrics:
         "test_margin": float(raw["margin"]) / point.n_test,
         "status": "ok",
         **_by_frequency(raw, point),
+        **{name: value if math.isfinite(value := of.item()) else None for name, of in raw["own"].items()},
     }
 
 

@@ -13,10 +13,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .compiler import MAX_PROGRAMS, OutOfMemory, memory_errors
+from ..errors import OutOfMemory
+from .compiler import MAX_PROGRAMS, memory_errors
 from .program import reserved_bytes, start
 
-__all__ = ["MAX_PROGRAMS", "OutOfMemory", "called", "compiled", "provenance", "start"]
+__all__ = ["called", "compiled", "provenance", "start"]
 
 DTYPES = {"int": np.int64, "float": np.float64, "bool": np.bool_}
 """Of 32 bits unless jax_enable_x64 is on."""
@@ -42,31 +43,36 @@ def arguments(traced: Mapping[str, tuple[str, Sequence[Any]]], words: Words) -> 
     return {name: np.array(values, types[kind]) for name, (kind, values) in traced.items()}, np.array(words, np.uint32)
 
 
-def compiled(fn: Callable[..., Any], static: Mapping[str, Any], columns: Sequence[str], given: Any, precision: str, limit: int) -> Any:
-    """The compiled function of arguments such as `given`, which returns
-    the columns of n runs by name, each (n,) or (n, steps).
+@functools.lru_cache(MAX_PROGRAMS)
+def compiled(simulator: Any, static: tuple[tuple[str, Any], ...], width: int, precision: str, limit: int, x64: bool) -> Callable[..., Any]:
+    """The compiled function of a simulator for `width` runs, compiled once a process.
 
     Args:
-        fn: a function of one point and its key.
+        simulator: one of a user.
         static: the static fields, which are Python values in the program.
-        columns: the names that `fn` returns.
-        given: what `arguments` returned for n runs.
+        width: how many runs are vmapped.
         precision: of matrix products, as JAX names it.
         limit: bytes that the program may take.
+        x64: whether jax_enable_x64 is on.
+
+    Returns:
+        A function of what `arguments` returns for so many runs. It returns the columns by
+        name, each (width,) or (width, steps).
 
     Raises:
         OutOfMemory: if it takes more.
     """
+    given = arguments({name: (kind, [0] * width) for name, kind in simulator.traced.items()}, [(0, 0, 0)] * width)
 
     def one(traced: dict[str, jax.Array], words: jax.Array) -> dict[str, jax.Array]:
-        found = checked(fn(SimpleNamespace(**static, **traced), run_key(words)), columns)
+        found = checked(simulator.fn(SimpleNamespace(**dict(static), **traced), run_key(words)), list(simulator.own_columns))
         return {name: jnp.asarray(jnp.nan if value is None else value) for name, value in found.items()}
 
     with jax.default_matmul_precision(precision), memory_errors():
         program = jax.jit(jax.vmap(one)).lower(*given).compile()
     if (need := reserved_bytes(program)) > limit:
         needs, allowed = (f"{size / 2**20:.3g} MiB" for size in (need, limit))
-        raise OutOfMemory(f"{len(given[1])} vmapped at a time need {needs} of memory; allowed: {allowed} (limits.max_bytes)")
+        raise OutOfMemory(f"{width} vmapped at a time need {needs} of memory; allowed: {allowed} (limits.max_bytes)")
     return functools.partial(_fetched, program)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from ...errors import FitError, UsageError
 from ...sweep.files import atomic_write, holds_results, local_path
 from ...sweep.running.status import survey
-from ...sweep.simulators import trusted
+from ...sweep.simulators.custom import trusted
 from ...sweep.store import Store
 from ...sweep.store.age import comment, older, seen
 from ..figures import critical, curves, maps, noise, predict
