@@ -27,7 +27,6 @@ from typing import Any
 from ...errors import MAX_LIST, GridError, UsageError, as_list, refusal, shown
 from ...model.laws.array import paths_from, with_hashes
 from ...model.point import Point, parameter_columns
-from ...simulator.own import own_columns
 from ..simulators import SimulatorLike
 from ..simulators.custom import named
 from ..simulators.recall import RECALL, RecallSimulator
@@ -215,9 +214,9 @@ def _simulator(document: Document, given: Any) -> Any:
         if isinstance(columns, dict) and columns:
             if given is not None:
                 raise UsageError("columns: got with a simulator of your own, which has its columns; allowed: without it")
-            found = own_columns(columns)
-            document.data["columns"] = {column.name: column.path for column in found}
-            return RecallSimulator(found)
+            with_columns = RecallSimulator.with_columns(columns)
+            document.data["columns"] = {column.name: column.path for column in with_columns.columns}
+            return with_columns
         return named(given) if isinstance(given, str) else given
     except UsageError as error:
         places = (line.partition(": ") for line in error.lines)

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 from ...errors import MAX_LIST, PointError, Problem, UsageError, as_list, expect
 from ...model.columns import CODE_VERSION, COLUMNS
 from ...model.point import FIELDS, LAW_FIELDS, MAX_SEED, Point, Run, checked_seed, make_point, problem_in_workers
-from ...simulator.own import OwnColumn
+from ...simulator.own import OwnColumn, own_columns
 from ...simulator.shape import Shape
 from ..machine import memory_described, memory_limit
 from . import OURS, Cost, Facts, Loaded, Room, Row, Rows, Sizes, grouped
@@ -37,6 +37,11 @@ class RecallSimulator:
     """
 
     columns: tuple[OwnColumn, ...] = ()
+
+    @staticmethod
+    def with_columns(given: Mapping[str, Any]) -> RecallSimulator:
+        """With columns of these functions, or import paths of functions, by name; raises UsageError."""
+        return RecallSimulator(own_columns(given))
 
     @property
     def facts(self) -> Facts:
