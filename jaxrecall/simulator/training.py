@@ -225,7 +225,7 @@ def start(world: World, trained: Trained) -> Parameters:
 
 def law_of(world: World) -> OptimizerLaw:
     """The optimiser of the run."""
-    return find_law("optimizer", world.shape.optimizer).with_traced(world.run.numbers)
+    return find_law("optimizer", world.shape.optimizer).with_traced(world.run.parameters)
 
 
 def query(world: World) -> Array:
