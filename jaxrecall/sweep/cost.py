@@ -222,8 +222,7 @@ def _pairs(shape: Shape, work: Work, steps: int) -> Amounts:
 
 def _further_steps(shape: Shape, work: Work) -> Amounts:
     """Steps of an optimiser: forward and back, which costs twice as much; over all
-    pairs with a pool, formed once more for the way back. Updates by matrix products or
-    decompositions count for V_mat alone."""
+    pairs with a pool, formed once more for the way back."""
     V, d, m, K = shape.V, shape.d, shape.m, shape.pool
     of_logits = 2 * V * d + 4 * m * d  # an MLP's features, and its answers
     of_values = 2 * V * d if "Z_in" in TRAINS[shape.trains] else 0
@@ -233,7 +232,6 @@ def _further_steps(shape: Shape, work: Work) -> Amounts:
         activations=3 * tokens * m,
         flops=tokens * (3 * of_logits + of_values) + work.grouped * 6 * V * d * (m or d),
     )
-    grouped += Amounts(flops=work.further * find_law("optimizer", shape.optimizer).flops(d, m or d))
     if K:
         pairs = work.stepped * V * K
         tables = work.stepped * 4 * 2 * (K * V * d + V * K * d + (V + K) * m * d)

@@ -85,17 +85,14 @@ class Law:
         """
         return {f"{of or self.field}.{f.name}": getattr(self, f.name) for f in fields(self) if self._is_traced(f)}
 
-    def numbers(self, of: str = "", named: Collection[str] = ()) -> dict[str, float]:
-        """Parameters that are numbers by dotted name: the columns that a row has of them. A grid has named some."""
-        every = {f"{of or self.field}.{f.name}": (getattr(self, f.name), f.default) for f in fields(self)}
-        shown = {name: value for name, (value, usual) in every.items() if self.always_columns or name in named or value != usual}
-        return {name: float(value) for name, value in shown.items() if isinstance(value, (int, float))}
-
-    def columns(self, of: str = "", named: Collection[str] = ()) -> dict[str, tuple[str, str, str]]:
-        """The Arrow type, the legend and the unit of each of these columns."""
-        of_law = {f"{of or self.field}.{f.name}": f.metadata for f in fields(self)}
-        told = {name: of_law[name] for name in self.numbers(of, named)}
-        return {name: ("float64", about.get("legend") or "parameter of a law", about.get("unit", "1")) for name, about in told.items()}
+    def numbers(self, of: str = "", named: Collection[str] = ()) -> dict[str, tuple[float, str, str]]:
+        """The parameters that are columns of a row by dotted name, those in `named` too: value, legend and unit."""
+        every = {f"{of or self.field}.{f.name}": (getattr(self, f.name), f) for f in fields(self)}
+        return {
+            name: (float(value), f.metadata.get("legend") or "parameter of a law", f.metadata.get("unit", "1"))
+            for name, (value, f) in every.items()
+            if isinstance(value, int | float) and (self.always_columns or name in named or value != f.default)
+        }
 
     def with_traced(self, values: Mapping[str, Any], of: str = "") -> Any:
         """A copy with these float parameters, arrays of a traced program, which are not checked."""

@@ -72,10 +72,6 @@ class OptimizerLaw(Law):
         attention read weighted tokens."""
         return math.inf
 
-    def flops(self, rows: int, columns: int) -> float:
-        """Floating-point operations of a step on a matrix, beyond some for each entry: for estimates of time."""
-        return 0.0
-
     def descent(self, rates: Mapping[str, Any], steps: Any) -> Any:
         """The transformation of parameters with a rate each, by name, over so many steps of the schedule."""
         import optax
@@ -179,15 +175,6 @@ class Muon(OptimizerLaw):
     nesterov: bool = _setting(True, "whether the step looks one gradient ahead")
     ns_steps: int = _setting(5, "Newton-Schulz steps", unit="steps", low=0, high=100)
 
-    def flops(self, rows: int, columns: int) -> float:
-        side = min(rows, columns)
-        return self.ns_steps * side**2 * (4 * max(rows, columns) + 2 * side)
-
-
-FLOPS_OF_SVD = 300.0
-"""Time of a singular value decomposition, over side^2 times the other side, as operations of
-a matrix product: 240 to 510 were measured on one core, from 64 x 64 to 128 x 128."""
-
 
 @register
 @dataclass(frozen=True)
@@ -215,9 +202,6 @@ class Polar(OptimizerLaw):
             return -rate * ((U * h[None]) @ Vt).reshape(G.shape)
 
         return optax.stateless(lambda gradient, _: jax.tree.map(of_matrix, gradient))
-
-    def flops(self, rows: int, columns: int) -> float:
-        return FLOPS_OF_SVD * min(rows, columns) ** 2 * max(rows, columns)
 
 
 TYPES = (bool, int, float, str)
