@@ -45,13 +45,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import NamedTuple
 
 import numpy as np
 
 from ...cli.command import absolute
 from ...errors import PointError, Problem, in_one_line, shown
-from ..values import parameter
+from ..values import Numbers, parameter
 from .embedding import Draws, EmbeddingLaw, Orders
 from .law import Law, class_name, find_law, register
 
@@ -141,7 +142,7 @@ class Array(EmbeddingLaw):
         chosen = found.rows[rows][:, columns] + np.float32(self.mean) * found.mean[columns]
         return chosen * np.float32(np.sqrt(D / d) / length)
 
-    def rows(self, draws: Draws, xp: Any) -> Any:
+    def rows(self, draws: Draws, xp: ModuleType) -> Numbers:
         return draws.given
 
     def _problem(self, about: str) -> Problem:
@@ -209,7 +210,7 @@ def contents_of(laws: Iterable[Law]) -> Mapping[str, Content]:
     return {law.hash: law.content() for law in laws if isinstance(law, Array)}
 
 
-def with_hashes(data: Any) -> Any:
+def with_hashes(data: object) -> object:
     """Plain data with the hash of its content in the text of each array that can be read."""
     if isinstance(data, dict):
         return {name: with_hashes(value) for name, value in data.items()}
