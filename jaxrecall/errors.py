@@ -89,7 +89,7 @@ class TheoryError(ValueError):
     """Arguments that no formula here covers."""
 
 
-def shown(value: Any, most: int = 200) -> str:
+def shown(value: object, most: int = 200) -> str:
     """`value` as Python writes it, cut after `most` characters."""
     try:
         text = repr(value)

@@ -24,13 +24,14 @@ bounds and the expected error are ours.
 from __future__ import annotations
 
 from math import inf, sqrt
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from ..model.laws import Uniform
 from ..model.laws.tokens import shares
 from ..model.point import EVALUATION, Point, unknown_fields
+from ..model.values import Numbers
 
 MAX_COUNTED_V = 2048
 """Widest padded vocabulary for which a program keeps a V x V table of token counts (16 MiB)."""
@@ -67,13 +68,13 @@ class Form(NamedTuple):
     exact: bool
     """Whether it has exact predictions, and so no bound that could reject a run."""
 
-    def accepts(self, errors: tuple[Any, Any] | None) -> bool:
+    def accepts(self, errors: tuple[Numbers, Numbers] | None) -> bool:
         """Whether the bounds on the errors of steps 2 and 3
         let a run stand; one that is not a number does not.
         """
         return errors is None or bool(errors[0] <= TOLERANCE[0] and errors[1] <= TOLERANCE[1])
 
-    def label(self, point: Point, locked: Any) -> str:
+    def label(self, point: Point, locked: Numbers | None) -> str:
         """The column `form`: what trained, whether attention was found
         to be locked (None: not asked), which counts are Gaussian.
         """

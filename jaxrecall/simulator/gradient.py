@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+from jaxtyping import PyTree
 
 from ..model import keys
 from ..model.point import BLOCK
@@ -103,7 +104,7 @@ def over_pairs(world: World, state: State, wanted: Collection[str], step: int) -
 
     (own, shared), pull_back = jax.vjp(tables, values)
 
-    def token(total: Any, x: tuple[pairs.Own, Array, Array]) -> tuple[Any, pairs.Own]:
+    def token(total: PyTree, x: tuple[pairs.Own, Array, Array]) -> tuple[PyTree, pairs.Own]:
         by_own, by_shared = jax.grad(held, (0, 1))(x[0], shared, *x[1:])
         return jax.tree.map(jnp.add, total, by_shared), by_own
 
