@@ -100,7 +100,7 @@ def compiled(shape: Shape, width: int, devices: Any, known: dict[str, Any]) -> d
     if known.items() >= made_of.items():
         return known
     start, start_cpu = time.perf_counter(), time.process_time()
-    done = lowered.compile()
+    done: Any = lowered.compile()
     seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - start_cpu
     memory, text = done.memory_analysis(), done.as_text()
     return {

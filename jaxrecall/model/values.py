@@ -105,7 +105,7 @@ def _allowed(name: str, value: object, kind: str, limits: Limits) -> str:
     return f"; allowed: {allowed}"
 
 
-def as_number(value: Any, kind: type) -> int | float | None:
+def as_number(value: Any, kind: type) -> Any:
     """`value` as an exact int or finite float, or None; 1e5 is a whole number, True is none."""
     if isinstance(value, (bool, str)) or value is None:
         return None

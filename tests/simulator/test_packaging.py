@@ -8,8 +8,8 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from jax.sharding import Mesh
 from helpers import assert_same_metrics, executed, python, relative, streamed
+from jax.sharding import Mesh
 
 from jaxrecall import simulate
 from jaxrecall.model.point import Point
