@@ -10,16 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+from jaxtyping import PyTree
 
 from ..errors import UsageError
 from ..model import keys, task
-from ..model.columns import ATTENTION_COLUMNS, COLUMNS, EXTRA_COLUMNS, TRACE_COLUMNS
+from ..model.columns import ATTENTION_COLUMNS, COLUMNS, EXTRA_COLUMNS, TRACE_COLUMNS, Row
 from ..model.laws.tokens import Uniform, n_frequent, n_rare
 from ..model.point import BLOCK, REDRAWS, Point
 from ..model.reference.extras import decoder_columns, noise_columns
@@ -33,13 +33,16 @@ from .own import Drawn, Learned
 from .pool_draws import pool_of_step, token_parts, weights_of
 from .world import Trained, World, batch_of_step, centred, f32, i32, values
 
+Raw = dict[str, PyTree]
+"""What a program returns of a run: columns and what they follow from."""
 
-def after_recipe(world: World, trained: Trained, first_steps: Callable[[World], tuple[Array, Array]]) -> dict[str, Any]:
+
+def after_recipe(world: World, trained: Trained, first_steps: Callable[[World], tuple[Array, Array]]) -> Raw:
     """Raw metrics of the model, and the bounds on its error; `finish` makes columns of them.
 
     `first_steps` trains steps 1 and 2 alone, for redraws of W_in.
     """
-    raw: dict[str, Any] = metrics.measure(world, trained)
+    raw: Raw = metrics.measure(world, trained)
     errors = trained.errors
     if world.shape.diagnose:
         mean_w, error = over_redraws(world, first_steps) if world.shape.m else (trained.w, jnp.float32(0))
@@ -212,11 +215,7 @@ def covariances(world: World, w_hat: Array, mean_w: Array) -> Array:
     return scores.T @ scores / world.run.V.astype(f32)
 
 
-Metrics = dict[str, Any]
-"""The metric columns of a row."""
-
-
-def finish(raw: dict[str, Any], point: Point, form: Form) -> list[Metrics] | None:
+def finish(raw: Raw, point: Point, form: Form) -> list[Row] | None:
     """The metric columns of each row of a run, in order of
     step, from a program's counts and sums; ratios in float64.
 
@@ -236,13 +235,13 @@ def finish(raw: dict[str, Any], point: Point, form: Form) -> list[Metrics] | Non
     return [_judged(row, bool(raw["finite"]), scale, point) | _named(raw, point.steps, label)]
 
 
-def _trace(raw: dict[str, Any], point: Point, recipe: str) -> list[Metrics]:
+def _trace(raw: Raw, point: Point, recipe: str) -> list[Row]:
     """A row for each recorded step; every array of `raw` has their axis first, and w at its true scale."""
     rows = []
     for i, step in enumerate(point.recorded_steps):
         now = jax.tree.map(lambda values, i=i: values[i], raw)
         scale = float(now["w_scale"])
-        row: Metrics = dict.fromkeys(EXTRA_COLUMNS) | _measured(now, point, scale) | dict(zip(NORMS, map(float, now["norms"]), strict=True))
+        row: Row = dict.fromkeys(EXTRA_COLUMNS) | _measured(now, point, scale) | dict(zip(NORMS, map(float, now["norms"]), strict=True))
         # step 1 of the recipe is over when a trace begins
         row["step1_memory_accuracy"] = None if point.start == "zero" else int(raw["n_step1"][0]) / point.V
         finite = bool(now["finite"]) and all(math.isfinite(row[name]) for name in TRACE_COLUMNS)
@@ -251,7 +250,7 @@ def _trace(raw: dict[str, Any], point: Point, recipe: str) -> list[Metrics]:
     return rows
 
 
-def _measured(raw: dict[str, Any], point: Point, scale: float) -> Metrics:
+def _measured(raw: Raw, point: Point, scale: float) -> Row:
     """What every row has: numbers that `raw` has by the
     name of their column, and ratios; `scale` is that of w.
     """
@@ -274,7 +273,7 @@ def _measured(raw: dict[str, Any], point: Point, scale: float) -> Metrics:
     }
 
 
-def _by_frequency(raw: dict[str, Any], point: Point) -> Metrics:
+def _by_frequency(raw: Raw, point: Point) -> Row:
     """The columns of rare and of frequent tokens; null, as `recalled_top`, where tokens are uniform."""
     names = "rare_memory_accuracy", "frequent_memory_accuracy"
     if point.token_laws[0] == Uniform():
@@ -283,7 +282,7 @@ def _by_frequency(raw: dict[str, Any], point: Point) -> Metrics:
     return {name: int(n) / size for name, n, size in zip(names, raw["n_by_frequency"], sizes, strict=True)}
 
 
-def _judged(row: Metrics, finite: bool, scale: float, point: Point) -> Metrics:
+def _judged(row: Row, finite: bool, scale: float, point: Point) -> Row:
     """The row with its status: metrics are null if a number overflowed,
     those of a direction if w = 0, and those of attention at L = 1.
     """
@@ -296,5 +295,5 @@ def _judged(row: Metrics, finite: bool, scale: float, point: Point) -> Metrics:
     return row
 
 
-def _named(raw: dict[str, Any], step: int, label: str) -> Metrics:
+def _named(raw: Raw, step: int, label: str) -> Row:
     return {"form": label, "draw_check": int(raw["draw_check"]), "step": step}

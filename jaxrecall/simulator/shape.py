@@ -140,7 +140,7 @@ class Shape:
         return None if self.trained_by.exact else replace(self, form="pool-full" if self.pool else "full")
 
     @property
-    def variant(self) -> tuple[Any, ...]:
+    def variant(self) -> tuple[object, ...]:
         """What two programs must share, besides sizes, for one to hold the other's points; sizes too where they are exact."""
         sizes = (self.V, self.d, self.m) if self.exact_sizes else ()
         return self.form, self.m > 0, *(getattr(self, name) for name in (*_STATIC, "embedding", "batched", "groups", "noisy")), sizes

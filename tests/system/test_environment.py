@@ -50,7 +50,6 @@ COMMANDS = {
     "fit": "fit {0} --theta 0.1",
     "report": "report {0} --surrogate 0 --format svg",
     "compact": "compact {0}",
-    "cite": "cite",
     "examples": "examples",
 }
 RUN = "import jaxrecall; jaxrecall.run('{0}.yaml', out='{0}', progress=False)"
