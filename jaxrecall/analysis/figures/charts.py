@@ -83,7 +83,7 @@ def critical(runs: Runs, found: Fit, theta: float, x: str, lines: Sequence[str],
     if len(law) and axis.kind != "names":
         layers.append(Line(law.drop(columns="n_seeds"), "law", "law, fitted", LAW, each="part"))
     layers += theory_line(stars, axis) if theory else []
-    named = f"critical {runs.along}* at accuracy {theta:g}" + " (samples)" * (runs.along == "N")
+    named = f"{runs.along}* at accuracy {theta:g}" + " (samples)" * (runs.along == "N")
     return Chart(layers, axis, named, lines=lines, panels=panels, scale="log")
 
 

@@ -36,7 +36,7 @@ OPEN = {
 }
 """What a censored cell comes to: its open mark and its entry in the legend."""
 
-HOLLOW: dict[str, Any] = {"linestyle": "none", "markerfacecolor": "white"}
+HOLLOW: dict[str, Any] = {"linestyle": "none", "markerfacecolor": "white", "markersize": 4.5}
 THEORY: dict[str, Any] = {"linestyle": DASH, "marker": "none", "linewidth": 0.9}
 
 

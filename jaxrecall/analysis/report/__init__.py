@@ -27,7 +27,7 @@ from ..fit.axes import along_of, is_own
 from ..fit.fitting import Fit
 from ..fit.runs import at_steps, parsed, read, traced
 from ..fit.write import beside, check_folder
-from .page import page, sections
+from .page import exponents, page, provenance, thresholds, warnings
 
 OURS = ("accuracy", "critical-", "phase", "collapse", "noise", "agreement", "decoders", "trace")
 """How the names of figures begin, of earlier versions too."""
@@ -41,9 +41,6 @@ CONVENTIONS = (
 TRACED = ("accuracy", "attention_mass", "test_loss", "loss", "Z_in_overlap", "Z_out_overlap", "Z_in_norm", "Z_out_norm")
 """Columns that are drawn against the step, each in a figure of its own."""
 
-OnProgress = Callable[[str, int, int], None]
-"""Is called with the present step, the parts done and all parts."""
-
 
 @dataclass(frozen=True)
 class Report:
@@ -55,7 +52,7 @@ class Report:
     remarks: list[str]
 
 
-def write(asked: Namespace, command: str, on_progress: OnProgress) -> Report:
+def write(asked: Namespace, command: str, on_progress: Callable[[str, int, int], None]) -> Report:
     """Writes the report of a results folder or of a Parquet file.
 
     Args:
@@ -80,9 +77,10 @@ def write(asked: Namespace, command: str, on_progress: OnProgress) -> Report:
     runs = Runs.of(frame, along_of(frame, asked.along))
     _places(runs, asked)
     found = runs.fitted(asked.theta, partial(on_progress, "fitting"))
+    remarks = [*remarks, *found.remarks]
     rows = seen([every]) if is_folder else {"rows": len(every)}
-    facts, manifest = (survey(table), Store(table).read_manifest()) if is_folder else (None, None)
-    title = f"{(facts and facts['grid']) or beside(table, '').name}: how critical {runs.along} scales"
+    facts, manifest = (survey(table), Store(table).read_manifest()) if is_folder else ({}, {})
+    title = f"{facts.get('grid') or beside(table, '').name}: how critical {runs.along} scales"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for old in (path for name in OURS for kind in FORMATS for path in folder.glob(f"{name}*.{kind}")):
@@ -93,12 +91,13 @@ def write(asked: Namespace, command: str, on_progress: OnProgress) -> Report:
                 on_progress(f"drawing {name}", 0, 0)
                 picture = Picture(name, heading, chart.figure(), chart.remark)
                 drawn.append((picture, save(picture, folder, asked.format)))
-        tables = sections(runs, found, [*remarks, *found.remarks], facts, manifest, command)
-        html = page(title, summary(runs), drawn, tables, folder.name, asked.format)
+        sections = {"Exponents": exponents(found), "Thresholds": thresholds(runs, found)}
+        sections |= {"Warnings and remarks": warnings(found, remarks), "Provenance": provenance(runs, facts, manifest, command)}
+        html = page(title, summary(runs), drawn, sections, folder.name, asked.format)
         atomic_write(out, html.replace("<head>", f"<head><!-- {comment(rows)} -->", 1).encode(errors="backslashreplace"))
     except OSError as error:
         raise FitError(f"{out}: cannot be written ({error.strerror or error}); choose another --out") from error
-    return Report(out, folder, [picture for picture, _ in drawn], [*remarks, *found.remarks, *older(table, rows)])
+    return Report(out, folder, [picture for picture, _ in drawn], [*remarks, *older(table, rows)])
 
 
 def _places(runs: Runs, asked: Namespace) -> tuple[str | None, list[str], list[str]]:

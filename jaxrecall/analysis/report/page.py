@@ -12,35 +12,27 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-import pandas as pd
 import yaml
-from pandas.api.types import is_numeric_dtype
 
-from ...sweep.running.status import MAX_SECONDS
 from ..figures.runs import Runs
 from ..figures.style import PAGE, Picture, interval, rounded, text
 from ..fit.fitting import Fit
 
 OPEN_ROWS = 24
 TEMPLATE = Template(Path(__file__).with_name("page.html").read_text("utf-8"))
-Section = tuple[str, str]
-"""A heading and its HTML."""
 
 
-def page(title: str, summary: str, figures: Sequence[tuple[Picture, str]], sections: Sequence[Section], *files: Any) -> str:
-    """The whole page: figures with their SVG, and sections. `files` are the folder and the formats of the figures beside it."""
-    listed = [(picture.name, picture.title) for picture, _ in figures] + [(_id(heading), heading) for heading, _ in sections]
+def page(title: str, summary: str, figures: Sequence[tuple[Picture, str]], sections: Mapping[str, str], *files: Any) -> str:
+    """The whole page: figures with their SVG, and sections by heading. `files` are the folder and the formats of the figures."""
+    ids = {heading: f"section-{heading.lower().replace(' ', '-')}" for heading in sections}
+    listed = {picture.name: picture.title for picture, _ in figures} | {anchor: heading for heading, anchor in ids.items()}
     return TEMPLATE.substitute(
         title=escape(title),
         summary=escape(summary),
-        contents="".join(f'<li><a href="#{anchor}">{escape(heading)}</a></li>' for anchor, heading in listed),
+        contents="".join(f'<li><a href="#{anchor}">{escape(heading)}</a></li>' for anchor, heading in listed.items()),
         figures="".join(_figure(picture, svg, *files) for picture, svg in figures),
-        sections="".join(f'<h2 id="{_id(heading)}">{escape(heading)}</h2>{content}\n' for heading, content in sections),
+        sections="".join(f'<h2 id="{ids[heading]}">{escape(heading)}</h2>{content}\n' for heading, content in sections.items()),
     )
-
-
-def _id(heading: str) -> str:
-    return f"section-{heading.lower().replace(' ', '-')}"
 
 
 def _figure(picture: Picture, svg: str, folder: str, formats: Sequence[str]) -> str:
@@ -51,20 +43,7 @@ def _figure(picture: Picture, svg: str, folder: str, formats: Sequence[str]) -> 
     return f"{heading}\n<figure>{drawn}<figcaption>{caption}</figcaption></figure>\n"
 
 
-def sections(
-    runs: Runs, found: Fit, remarks: Sequence[str], facts: Mapping[str, Any] | None, manifest: Mapping[str, Any] | None, command: str
-) -> list[Section]:
-    """The sections of tables."""
-    return [
-        ("Exponents", _exponents(found)),
-        ("Thresholds", _thresholds(runs, found)),
-        ("Warnings and remarks", _warnings(found, remarks)),
-        ("Failures", _failures(facts)),
-        ("Provenance", _provenance(runs, manifest or {}, command)),
-    ]
-
-
-def _exponents(found: Fit) -> str:
+def exponents(found: Fit) -> str:
     """Critical values ~ product of axis^exponent."""
     heads = ["part", "theta", "axis", "exponent", "cells", "seeds", "warning"]
     body = [
@@ -76,7 +55,7 @@ def _exponents(found: Fit) -> str:
     return table(heads, body) + "<p>In brackets: the 95 % interval.</p>"
 
 
-def _thresholds(runs: Runs, found: Fit) -> str:
+def thresholds(runs: Runs, found: Fit) -> str:
     """The critical value of each cell and theta."""
     names, body = [*found.thresholds.columns[: found.thresholds.columns.get_loc("theta")]], []
     names = [name for name in names if name in runs.axes or name not in runs.sizes]
@@ -92,52 +71,42 @@ def _thresholds(runs: Runs, found: Fit) -> str:
     return table(heads, body) + f"<p>{'N* in samples; in' if runs.along == 'N' else 'In'} brackets: the 95 % interval.</p>"
 
 
-def _warnings(found: Fit, remarks: Sequence[str]) -> str:
+def warnings(found: Fit, remarks: Sequence[str]) -> str:
     """Every warning of the fit, and remarks on the rows."""
     warned = found.diagnostics[found.diagnostics["diagnostic"] == "warning"]
     items = [*remarks, *(f"{row.part}, theta = {row.theta:g}: {row.text}" for row in warned.itertuples())]
     return "<ul>" + "".join(f"<li>{escape(item)}</li>" for item in items) + "</ul>" if items else "<p>None.</p>"
 
 
-def _failures(facts: Mapping[str, Any] | None) -> str:
-    """Chunks that failed, with the command that repeats each."""
-    if facts is None:
-        return "<p>A file says nothing of failures.</p>"
-    names = {"runs": "runs", "missing": "of them missing", "host": "host", "error": "error", "repeat": "to try again"}
-    body = [[str(failure[name]).partition("\n")[0] for name in names] for failure in facts["failures"]]
-    bad = [f"{facts[status]} rows {status}" for status in ("nonfinite", "degenerate") if facts.get(status)]
-    bad += [f"unreadable: {file['path']} ({file['reason']})" for file in facts["unreadable"]]
-    bad += [f"{facts['todo']} runs of the grid are still to do"] if facts["todo"] else []
-    unfinished = f"<p>{escape('; '.join(bad))}.</p>" if bad else ""
-    return (table([*names.values()], body) if body else "<p>No chunk has failed.</p>") + unfinished
-
-
-def _provenance(runs: Runs, manifest: Mapping[str, Any], command: str) -> str:
+def provenance(runs: Runs, facts: Mapping[str, Any], manifest: Any, command: str) -> str:
     """What was run, with what, and the command that made this page."""
-    rows, facts = runs.given, {}
-    statuses = [f"{n} {status}" for status, n in rows["status"].value_counts().items()] if "status" in rows else []
-    facts["rows"] = f"{len(rows)} ({', '.join(statuses)})" if statuses else len(rows)
-    facts["seeds"] = f"{rows['seed'].nunique()}, from {rows['seed'].min()} to {rows['seed'].max()}"
+    rows = runs.given
+    told: dict[str, Any] = {"rows": len(rows), "seeds": f"{rows['seed'].nunique()}, from {rows['seed'].min()} to {rows['seed'].max()}"}
+    if "status" in rows:
+        told["rows"] = f"{len(rows)} ({', '.join(f'{n} {status}' for status, n in rows['status'].value_counts().items())})"
     for name in ("root_seed", "code_version", "precision", "dtype", "jax_version", "device_kind", "form"):
         if name in rows:
-            facts[name] = ", ".join(f"{value} ({n} rows)" for value, n in rows[name].value_counts().sort_index().items())
-    if "seconds" in rows and is_numeric_dtype(rows["seconds"]):
-        facts["simulated for"] = f"{rows['seconds'][rows['seconds'].between(0, MAX_SECONDS)].sum():.1f} s"
+            told[name] = ", ".join(f"{value} ({n} rows)" for value, n in rows[name].value_counts().sort_index().items())
+    if failed := len(facts.get("failures", ())):
+        told["failed chunks"] = f"{failed}, which the command status lists"
+    if todo := facts.get("todo"):
+        told["runs still to do"] = todo
     manifest = manifest if isinstance(manifest, dict) else {}
     if isinstance(versions := manifest.get("versions"), dict):
-        facts["versions"] = ", ".join(f"{name} {version}" for name, version in versions.items())
+        told["versions"] = ", ".join(f"{name} {version}" for name, version in versions.items())
     stated = {"commit": "commit", "xla_flags": "XLA_FLAGS", "command": "sweep"}
-    facts |= {name: manifest[key] for key, name in stated.items() if key in manifest}
-    facts["this report"] = command
+    told |= {name: manifest[key] for key, name in stated.items() if key in manifest}
+    told["this report"] = command
     grid = yaml.safe_dump(json.loads(json.dumps(manifest["grid"])), sort_keys=False, width=120) if "grid" in manifest else ""
-    return table(["", ""], [*facts.items()]) + (_folded("The grid as it was resolved", f"<pre>{escape(grid)}</pre>") if grid else "")
+    return table(["", ""], [*told.items()]) + (_folded("The grid as it was resolved", f"<pre>{escape(grid)}</pre>") if grid else "")
 
 
 def table(heads: Sequence[str], body: Sequence[Sequence[Any]]) -> str:
     """An HTML table, folded away if it is long."""
-    rows = pd.DataFrame([[str(cell) for cell in row] for row in body], columns=[*heads], dtype=str)
-    with pd.option_context("display.max_colwidth", None):
-        whole = f'<div class="wide">{rows.to_html(index=False, border=0)}</div>'
+    lines = [[f"<td>{escape(str(cell))}</td>" for cell in row] for row in body]
+    rows = "".join(f"<tr>{''.join(line)}</tr>\n" for line in lines)
+    head = "".join(f"<th>{escape(name)}</th>" for name in heads)
+    whole = f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>\n{rows}</tbody></table></div>'
     return _folded(f"{len(body)} rows", whole) if len(body) > OPEN_ROWS else whole
 
 
