@@ -164,7 +164,7 @@ class Shape:
     @property
     def compile_seconds(self) -> float:
         """On a core of a usual machine."""
-        return TRAINING_COMPILE_SECONDS if self.optimizer else COMPILE_SECONDS
+        return (TRAINING_COMPILE_SECONDS if self.optimizer else COMPILE_SECONDS) * (LIGHT_COMPILE if self.light else 1.0)
 
     @property
     def kin(self) -> tuple[Any, ...]:
@@ -181,7 +181,7 @@ class Shape:
     def label(self) -> str:
         """Sizes, and every choice that is not the usual one: 64x32x128 relu pool 64."""
         usual = {f.name: f.default for f in fields(self) if f.name not in ("V", "d", "m", "tile")} | {"activation": "none"}
-        said = [(name, getattr(self, name)) for name in usual if name != "columns" and getattr(self, name) != usual[name]]
+        said = [(name, getattr(self, name)) for name in usual if name not in ("columns", "light") and getattr(self, name) != usual[name]]
         return " ".join(
             [str(self), *(name if value is True else value if isinstance(value, str) else f"{name} {value}" for name, value in said)]
         )

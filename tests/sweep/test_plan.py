@@ -73,6 +73,15 @@ def test_a_merged_shape_has_the_tile_of_its_own_sizes():
     assert larger(small, large) == larger(large, small) == large
 
 
+def test_little_work_runs_in_a_light_program_and_much_in_one_that_is_not():
+    little, much = (plan.make([(Point(V=64, N=N, d=32, L=8), seed) for seed in range(4)]) for N in (1024, 10**8))
+    assert [shape.light for shape in (*little.peaks, *much.peaks)] == [True, False]
+    (light,) = little.peaks
+    assert light.fallback == replace(light, form="full")
+    (training,) = plan.make([(Point(V=64, N=1024, d=32, L=8, steps=4, lr=0.1), 0)]).peaks
+    assert not training.light
+
+
 def test_dear_compilation_shares_programs_and_cheap_compilation_does_not(monkeypatch):
     runs = grid(V=[64, 256], N=[1024, 16384], d=[16, 128], L=[8, 64], exact=["guarded"])
 

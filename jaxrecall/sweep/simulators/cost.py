@@ -24,7 +24,7 @@ from ...model.laws import find_law
 from ...model.point import BLOCK, REDRAWS, Point
 from ...model.training import TRAINS
 from ...simulator.forms import may_group_steps, polynomial_products
-from ...simulator.shape import LABELS, STORED_TOKENS, Shape
+from ...simulator.shape import LABELS, LIGHT_RUN, STORED_TOKENS, Shape
 
 TILE = 4 * BLOCK
 """Samples per iteration of most programs."""
@@ -153,7 +153,8 @@ def amount(shape: Shape, work: Work) -> Amount:
     evaluation += Amount(2 * pairs * d, work.evaluated_tokens + EXPONENTIAL * pairs) if K else Amount(0, ROW * work.evaluated_tokens * d)
     recipe = Amount() if shape.start == "zero" else _recipe(shape, work)
     redraws = recipe.times(REDRAWS * 2 / 3) if shape.diagnose and m else Amount()  # two steps for each
-    return evaluation + recipe + redraws + (_further_steps(shape, work) if shape.optimizer else Amount())
+    total = evaluation + recipe + redraws + (_further_steps(shape, work) if shape.optimizer else Amount())
+    return total._replace(tokens=total.tokens * (LIGHT_RUN if shape.light else 1.0))
 
 
 def _recipe(shape: Shape, work: Work) -> Amount:

@@ -48,8 +48,8 @@ def merged(points: Mapping[Point, int]) -> dict[Shape, list[Point]]:
     """The points, each of which has so many runs, of each program.
 
     Shapes of the same variant are merged until every merge would cost more than a
-    compilation. Then a shape goes to a program that another one may fall back on, which
-    may have to be compiled in any case, where that costs less.
+    compilation. Then a shape is compiled lightly, or goes to a program that another one
+    may fall back on, which may have to be compiled in any case, where that costs less.
     """
     asked = {point: work(point, runs) for point, runs in points.items()}
     tight = sorted(grouped(points, Shape.tight).items(), key=lambda item: item[0].variant)
@@ -60,12 +60,13 @@ def merged(points: Mapping[Point, int]) -> dict[Shape, list[Point]]:
     fallbacks: set[Shape] = set()
     for shape, of in sorted(groups.items(), key=lambda item: item[0].fallback is None):
         total = sum((asked[point] for point in of), Work())
-        candidates = {shape: 1.0} | {
-            other: 0.5 for other in sorted(fallbacks) if other.variant == shape.variant and larger(other, shape) == other
-        }
+        light = [] if shape.optimizer else [replace(shape, light=True)]  # steps of an optimiser take nearly twice as long in one
+        candidates = dict.fromkeys([shape, *light], 1.0)
+        candidates |= {other: 0.5 for other in sorted(fallbacks) if other.variant == shape.variant and larger(other, shape) == other}
         cost = {each: amount(each, total).seconds / cores() + share * each.compile_seconds for each, share in candidates.items()}
-        chosen.setdefault(min(candidates, key=cost.__getitem__), []).extend(of)
-        fallbacks |= {shape.fallback} if shape.fallback else set()
+        cheapest = min(candidates, key=cost.__getitem__)
+        chosen.setdefault(cheapest, []).extend(of)
+        fallbacks |= {cheapest.fallback} if cheapest.fallback else set()
     return chosen
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from operator import attrgetter
 from typing import Any, Literal, overload
@@ -56,7 +56,7 @@ class RecallSimulator:
                 raise UsageError("--bucket: got with columns of your own, which are computed without padding; allowed: without it")
             return grouped(points, lambda point: Shape.with_columns(point, self.columns))
         if isinstance(sizes, Shape):
-            return grouped(points, lambda point: Shape.sized(point, sizes.V, sizes.d, sizes.m))
+            return grouped(points, lambda point: replace(Shape.sized(point, sizes.V, sizes.d, sizes.m), light=sizes.light))
         if sizes == "own":
             return grouped(points, Shape.tight)
         return grouped(points, padded(points, sizes)) if sizes else merged(points)
