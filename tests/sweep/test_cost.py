@@ -18,7 +18,8 @@ from jaxrecall.sweep.calibration import Calibration, Rates
 from jaxrecall.sweep.cost import Amounts, operations, peak_bytes, work
 from jaxrecall.sweep.machine import cores
 from jaxrecall.sweep.runners import runner_for, simulate
-from jaxrecall.sweep.running.progress import Progress
+from jaxrecall.sweep.running.record import Record
+from jaxrecall.sweep.store import MemoryStore
 
 LARGE = Shape(256, 128, 0, "none", "counts")
 
@@ -131,7 +132,7 @@ def test_what_programs_take_is_the_same_on_a_busy_machine_and_on_a_quiet_one():
     """Other programs that keep all cores busy, two to a core, make runs take about three times as long."""
     point = Point(V=64, N=2**15, d=32, L=16, exact="full")
     made = plan.make([(point, seed) for seed in range(8)], (64, 32, 0), Calibration())
-    runner = runner_for(made, Progress())
+    runner = runner_for(made, Record(MemoryStore()))
 
     def seconds() -> float:
         runner.measured.clear()
