@@ -21,7 +21,7 @@ from .clock import medians
 from .record import Measured
 
 SEEDS = 80
-ONE, TWO, RAY = "one worker, one core", "two workers, two cores", "two Ray actors, two cores"
+ONE, TWO, RAY = "one worker, one core", "two workers, two cores", "two Ray tasks, two cores"
 
 
 def steady_seconds(grid: Path, out: Path, cache: Path, cores: list[int], *arguments: str) -> tuple[float, int]:

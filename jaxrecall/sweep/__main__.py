@@ -27,7 +27,7 @@ from .grid import json_schema, read_grid
 from .remarks import limited_by_kappa, not_finite
 from .running.job import Job, carry_out, interrupted, prepare
 from .running.options import Engine, add_options, chosen
-from .running.progress import Events, Progress, counter, display
+from .running.progress import Events, counter, display
 from .search import OUTCOMES
 from .simulators.merging import as_sizes
 from .store.load import load
@@ -84,7 +84,7 @@ def _main(args: argparse.Namespace, resume_command: str, interrupts: Interrupts)
     by = chosen(args)
     paths = import_paths(args.grid)
     grid, shard = read_grid(args.grid, args.set, counter("points of the grid")), sharding.chosen(args.shard)
-    by.check(grid, shard)
+    by.check(grid)
     job = prepare(grid, args.out or Path("results") / grid.name, shard, pad_to, args.fail_fast, resume_command)
     by.share(job)
     for remark in job.remarks:
@@ -100,24 +100,22 @@ def _sweep(job: Job, by: Engine, paths: tuple[str, ...], events: Events | None, 
     """Runs what is missing, reports problems, draws the figure; returns the exit code."""
     try:
         with (by if job.to_do else Engine()).opened(job, interrupts, paths) as execute:
-            code = carry_out(job, execute, Progress(events or display(announce=True)), interrupts).exit_code
+            code = carry_out(job, execute, events or display(announce=True), interrupts).exit_code
         for line in job.problems():
             print(line, file=sys.stderr)
         if job.has_picture():
             try:
                 _picture(job, events)
             except Exception as error:  # of what draws, its settings or the disk: the rows are there
-                print(
-                    f"the figure could not be made: {in_one_line(error)}. Finished runs are kept. To try again: {job.resume_command}",
-                    file=sys.stderr,
-                )
+                again = f"Finished runs are kept. To try again: {job.record.resume_command}"
+                print(f"the figure could not be made: {in_one_line(error)}. {again}", file=sys.stderr)
     except KeyboardInterrupt:
-        print(interrupted(job.resume_command), file=sys.stderr)
+        print(interrupted(job.record.resume_command), file=sys.stderr)
         code = INTERRUPTED
     if events:
-        outcome = job.outcome
-        facts = {"unsaved": outcome.unsaved, "failed": outcome.failed, "interrupted": code == INTERRUPTED, "command": job.resume_command}
-        events.emit("done", exit_code=code, runs_executed=outcome.runs, seconds=events.elapsed, **facts)
+        record = job.record
+        facts = {"runs_executed": record.runs, "unsaved": record.unsaved, "failed": len(record.failures), "seconds": events.elapsed}
+        events.emit("done", exit_code=code, **facts, interrupted=code == INTERRUPTED, command=record.resume_command)
     return code
 
 
@@ -137,7 +135,7 @@ def _picture(job: Job, events: Events | None) -> None:
         return
     mine.attrs["accuracy"] = job.grid.crosses
     path = job.store.folder / "accuracy.png"
-    rows = job.table()
+    rows = job.search.table() if job.search else None
     axes = [name for name in job.grid.axes if name in mine and not (is_parameter(name) and mine[name].isna().all())]  # some have no run yet
     remark = curves.draw_sweep(mine, axes, job.grid.name, path, rows, job.grid.searched)
     if events:

@@ -23,8 +23,8 @@ from .grid import Grid, GridLike, as_grid
 from .remarks import not_finite
 from .running.job import Job, carry_out, prepare
 from .running.options import MAX_WORKERS, WORKERS, Engine
-from .running.progress import Progress, display
-from .running.recorder import Outcome
+from .running.progress import display
+from .running.record import Record
 from .simulators.custom import Simulator, add_to_path
 from .store import MemoryStore, Store
 from .store.load import frame_of, n_runs_in
@@ -101,20 +101,19 @@ def run(
             for remark in job.remarks:
                 warnings.warn(remark, UserWarning, stacklevel=2)
             with (by if job.to_do else Engine()).opened(job, interrupts, paths) as execute:
-                outcome = carry_out(job, execute, Progress(display(announce=False) if progress else None), interrupts)
-            interrupted = outcome.interrupted
+                carry_out(job, execute, display(announce=False) if progress else None, interrupts)
         except KeyboardInterrupt:
-            interrupted, outcome = True, Outcome()
+            interrupts.requested = True
         rows = _rows(job) if job else frame_of([], (), ())
-    n_runs = len(job.runs) if job else expanded.n_runs
-    if problem := _problem(rows, n_runs, outcome, interrupted, store):
+    n_runs, record = (len(job.runs), job.record) if job else (expanded.n_runs, Record(store))
+    if problem := _problem(rows, n_runs, record, interrupts.requested, store):
         raise problem
     for message in not_finite(rows, expanded.simulator.facts):
         warnings.warn(message, UserWarning, stacklevel=2)
     return rows
 
 
-def _problem(rows: pd.DataFrame, n_runs: int, outcome: Outcome, interrupted: bool, store: Store) -> Interrupted | RunFailed | None:
+def _problem(rows: pd.DataFrame, n_runs: int, record: Record, interrupted: bool, store: Store) -> Interrupted | RunFailed | None:
     """The exception of a call of which not all runs are finished."""
     kept = not isinstance(store, MemoryStore)
     finished = f"{n_runs_in(rows)} of {n_runs} runs are finished; their rows are in `rows` of this exception"
@@ -122,8 +121,8 @@ def _problem(rows: pd.DataFrame, n_runs: int, outcome: Outcome, interrupted: boo
     again = "The same call " + ("computes the others" if kept else "starts from the beginning; with out= it would resume")
     if interrupted:
         return Interrupted(f"{finished} (in a notebook: sys.last_value.rows). {again}", rows)
-    lost = [f"{outcome.unsaved} finished runs could not be saved and are lost"] if outcome.unsaved else []
-    lines = [*lost, *outcome.failures]
+    lost = [f"{record.unsaved} finished runs could not be saved and are lost"] if record.unsaved else []
+    lines = [*lost, *record.failures]
     return RunFailed("\n".join([f"{finished}. {again}", *lines]), rows) if lines else None
 
 

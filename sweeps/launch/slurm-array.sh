@@ -4,7 +4,7 @@
 #     sbatch sweeps/launch/slurm-array.sh sweeps/capacity.yaml results/capacity
 #
 # A task reads its share from SLURM_ARRAY_TASK_ID and SLURM_ARRAY_TASK_COUNT, so --shard is not given. Submit the same line again
-# to run what is missing; any number of tasks may share the folder. (--engine slurm writes and submits such an array itself.)
+# to run what is missing; any number of tasks may share the folder.
 
 #SBATCH --job-name=jaxrecall
 #SBATCH --array=0-15               # 16 shares; from 0 or elsewhere, but without gaps

@@ -23,7 +23,7 @@ CALLS = Calls("commands")
 COMMANDS = {"sweep": sweep, "status": status, "fit": fit, "report": report, "compact": compact, "examples": examples}
 OPTIONS = {
     "sweep": "--grid --out --set --json --bucket --json-log --fail-fast --print-schema --workers --shard --engine --worker-resource "
-    "--slurm --slurm-executor --ray-address --no-such",
+    "--ray-address --no-such",
     "status": "--json",
     "fit": "--theta --resamples --where --of --along --step --out --drop",
     "report": "--theta --resamples --where --of --along --step --out --surrogate --x --lines --panels --phase",
@@ -31,7 +31,7 @@ OPTIONS = {
     "examples": "--to",
 }
 ODD = ["", " ", "-", "--", "-1", "0", "1", "2", "3/2", "1/0", "1/2", "1e3", "nan", "inf", "-inf", "1e400", "N", "d", "V", "d=", "=", "x"]
-ODD += ["9" * 30, "9" * 5000, "a" * 300, "a" * 10_000, "base.V=3", "seeds=2", "base.V=[1,", "local", "ray", "slurm", "cpu=1", "time=x"]
+ODD += ["9" * 30, "9" * 5000, "a" * 300, "a" * 10_000, "base.V=3", "seeds=2", "base.V=[1,", "local", "ray", "cpu=1", "time=x"]
 ODD += ["16x4", "0x0", "9" * 20 + "x4", "$x_{", "é𝟙\u202e", "\udcff", "\x1b[31m", "a\nb", "\x00", "V > 3", "__import__('os')", "**", "last"]
 ODD += ["array-parallelism=x", "timeout-min=5", "additional-parameters=x", "job-name=a", "GPU=1", "CPU=" + "9" * 20, "all", "3", "file:///"]
 PATHS = [

@@ -34,8 +34,8 @@ from jaxrecall.sweep.grid import read_grid
 from jaxrecall.sweep.grid.file import Settings
 from jaxrecall.sweep.rounds import Rounds
 from jaxrecall.sweep.running.job import prepare
-from jaxrecall.sweep.running.progress import Events, Progress
-from jaxrecall.sweep.running.recorder import Recorder
+from jaxrecall.sweep.running.progress import Events
+from jaxrecall.sweep.running.record import Record
 from jaxrecall.sweep.store import PART_ROWS, Store
 from jaxrecall.sweep.store.load import frame_of, load
 from jaxrecall.sweep.store.table import SCHEMA
@@ -204,40 +204,22 @@ def test_runs_are_counted_and_rows_of_a_run_go_into_one_part(store):
     plan = planning.make(runs, settings=Settings(part_seconds=0))
     chunk = plan.chunks[0]
     out = io.StringIO()
-    progress = Progress(Events(out))
-    progress.n_runs, progress.est_seconds = 3, sum(chunk.seconds for chunk in plan.chunks)
-    recorder = Recorder(plan, store, progress, Interrupts(), "again")
+    record = Record(store, Settings(part_seconds=0), display=Events(out), n_runs=3, est_seconds=chunk.seconds)
     traces = [trace(i, *STEPS, point_id=POINT.point_id) for i in range(3)]
-    recorder.finished([run.id for run in runs[:2]], traces[:2], chunk)
+    record.take(chunk.part(runs[:2]), traces[:2])
     events = [json.loads(line) for line in out.getvalue().splitlines()]
     assert [(event["event"], event["rows"]) for event in events] == [("batch", 6), ("part", 6)]
     assert (events[0]["runs_executed"], events[0]["todo"], events[0]["accuracy"]) == (2, 1, 0.007)
-    assert progress.est_done == pytest.approx(progress.est_seconds * 2 / 3)
+    assert record.est_done == pytest.approx(record.est_seconds * 2 / 3)
     for path in (store.parts, store.staging):  # neither can be written any more
         path.rename(path.with_name(f"{path.name}-away"))
         path.write_text("")
-    recorder.saver.stop = lambda: True
-    recorder.finished([runs[2].id], traces[2:], chunk)
-    recorder.close()
-    assert (recorder.outcome.runs, recorder.outcome.unsaved) == (3, 1)
-    assert set(recorder.outcome.accuracy.values()) == {0.007}
+    record.interrupts.requested = True  # so that it does not wait
+    record.take(chunk.part(runs[2:]), traces[2:])
+    assert (record.runs, record.unsaved) == (3, 1)
+    assert set(record.accuracy.values()) == {0.007}
     [part] = (store.folder / "parts-away").iterdir()
     assert len(pq.read_table(part)) == 6
-
-
-def test_slurm_counts_runs_as_their_parts_appear(store):
-    pytest.importorskip("submitit")
-    from jaxrecall.sweep.running.slurm import Arrivals
-
-    runs = [Run(POINT, seed) for seed in range(3)]
-    out = io.StringIO()
-    recorder = Recorder(planning.make(runs), store, Progress(Events(out)), Interrupts(), "")
-    arrivals, outcome = Arrivals(recorder), recorder.outcome
-    store.write([found for i in range(2) for found in trace(i, *STEPS, point_id=POINT.point_id)])
-    arrivals.report()
-    assert (outcome.runs, arrivals.left.keys()) == (2, {runs[2].id})
-    assert outcome.accuracy == {run.id: 0.007 for run in runs[:2]}
-    assert [json.loads(line)["rows"] for line in out.getvalue().splitlines()] == [6, 6]
 
 
 def test_status_and_searches_count_runs(tmp_path, monkeypatch, capsys):
@@ -272,7 +254,7 @@ def test_room_for_the_rows_of_a_part_is_asked_for(tmp_path, monkeypatch):
 
     for grid in (["seeds=2"], [f"seeds={PART_ROWS}"]):
         made = job.prepare(read_grid(tmp_path / "late.yaml", grid), tmp_path / "out")
-        job.carry_out(made, lambda recorder: None, Progress(), Interrupts())
+        job.carry_out(made, lambda plan, record: None, None, Interrupts())
     assert asked == [6, 3 * PART_ROWS]
 
 

@@ -23,15 +23,18 @@ import pytest
 from helpers import ROOT
 from test_store import in_namespace, rows
 
-from jaxrecall import load
+from jaxrecall import Point, load
 from jaxrecall.cli.command import called
 from jaxrecall.cli.process import Interrupts
 from jaxrecall.errors import StoreError
 from jaxrecall.model.columns import COLUMNS
+from jaxrecall.model.point import Run
 from jaxrecall.status import survey
-from jaxrecall.sweep.running import recorder
-from jaxrecall.sweep.running.progress import Events, Progress
-from jaxrecall.sweep.running.recorder import Saver
+from jaxrecall.sweep.grid.file import Settings
+from jaxrecall.sweep.plan import Chunk
+from jaxrecall.sweep.running import record
+from jaxrecall.sweep.running.progress import Events, Failure
+from jaxrecall.sweep.running.record import Record
 from jaxrecall.sweep.store import PART_BYTES, ROW_BYTES, Store
 
 SMALL = """
@@ -218,7 +221,7 @@ def test_two_sweeps_of_one_folder_at_once(small, uninterrupted, tmp_path):
 
 # --- a disk that refuses
 
-QUICK = "from jaxrecall.sweep.running import recorder; recorder.WAITS = (0.05, 0.1)"
+QUICK = "from jaxrecall.sweep.running import record; record.WAITS = (0.05, 0.1)"
 
 
 def check_refused(events: list[dict[str, Any]], err: str, why: str) -> int:
@@ -320,11 +323,13 @@ def test_a_folder_deleted_in_mid_run_is_told_and_not_made_again(small, tmp_path)
 
 
 class Log:
-    """What a saver reports."""
+    """What a record tells."""
 
     def __init__(self) -> None:
         self.out = io.StringIO()
-        self.progress = Progress(Events(self.out))
+
+    def record(self, store: Store, part_seconds: float) -> Record:
+        return Record(store, Settings(part_seconds=part_seconds), "again", display=Events(self.out))
 
     def __getitem__(self, kind: str) -> list[dict[str, Any]]:
         events = map(json.loads, self.out.getvalue().splitlines())
@@ -338,9 +343,10 @@ def store(tmp_path) -> Store:
     return store
 
 
-def traces(*which: int) -> list[list[dict[str, Any]]]:
-    """The rows of runs of one row each."""
-    return [[row] for row in rows(*which)]
+def part(*which: int) -> tuple[Chunk, list[list[dict[str, Any]]]]:
+    """Runs with one row each."""
+    runs = tuple(Run(Point(V=20, N=100, d=8, L=3), i) for i in which)
+    return Chunk("20x12", runs, 1.0), [[row] for row in rows(*which)]
 
 
 @pytest.fixture
@@ -348,36 +354,38 @@ def log() -> Log:
     return Log()
 
 
-def test_the_log_counts_and_names_what_failed(log):
-    log.progress.failed("failed: all of it", 1.0, 3, Path("failures/x.json"))
-    log.progress.failed("failed: and the rest", 1.0, 1, None)
-    assert [(event["runs"], event["details"], event["text"]) for event in log["failed"]] == [
-        (3, "failures/x.json", "failed: all of it"),
-        (1, None, "failed: and the rest"),
-    ]
+def test_the_log_counts_and_names_what_failed(store, log):
+    r = log.record(store, 1000)
+    for runs, why in (((0, 1, 2), "no good"), ((3,), "worse")):
+        r.take(part(*runs)[0], Failure(f"ValueError: {why}", "", "box"))
+    assert [event["runs"] for event in log["failed"]] == [3, 1]
+    assert [why in event["text"] for why, event in zip(("no good", "worse"), log["failed"], strict=True)] == [True, True]
+    paths = sorted(map(str, store.failures.iterdir()))
+    assert sorted(event["details"] for event in log["failed"]) == paths
+    assert (len(r.failures), r.exit_code) == (2, 3)
 
 
 @pytest.fixture
 def quick(monkeypatch) -> None:
-    monkeypatch.setattr(recorder, "WAITS", (0.01, 0.02, 0.03))
+    monkeypatch.setattr(record, "WAITS", (0.01, 0.02, 0.03))
 
 
 def test_a_part_is_written_when_it_is_due_and_when_it_ends(store, log):
-    s = Saver(store, log.progress, part_seconds=1000)
-    s.add(traces(0, 1))
-    s.add(traces(2))
+    s = log.record(store, 1000)
+    s.take(*part(0, 1))
+    s.take(*part(2))
     assert log["part"] == []
     s.due = time.monotonic()
-    s.add(traces(3))
+    s.take(*part(3))
     assert [part["rows"] for part in log["part"]] == [4]
-    s.add(traces(4))
-    s.write()
-    s.write()
+    s.take(*part(4))
+    s.save(now=True)
+    s.save(now=True)
     assert [part["rows"] for part in log["part"]] == [4, 1]
     assert len(load(store.folder)) == 5
-    every = Saver(store, log.progress, part_seconds=0)
-    every.add(traces(5))
-    every.add(traces(6))
+    every = log.record(store, 0)
+    every.take(*part(5))
+    every.take(*part(6))
     assert [part["rows"] for part in log["part"]] == [4, 1, 1, 1]
 
 
@@ -394,10 +402,10 @@ def test_a_disk_that_comes_back_gets_every_row(store, log, monkeypatch):
         return write(self, rows)
 
     monkeypatch.setattr(Store, "write", comes_back)
-    s = Saver(store, log.progress, part_seconds=0)
+    s = log.record(store, 0)
     for first in (0, 2):
         store.folder.rename(away)
-        s.add(traces(first, first + 1))
+        s.take(*part(first, first + 1))
         assert s.rows == []
         assert not s.gave_up
     assert tries == [2] * 6, "another outage gets all its tries"
@@ -411,12 +419,12 @@ def test_a_disk_that_stays_away_ends_it_after_so_many_tries(store, log, monkeypa
     write = Store.write
     monkeypatch.setattr(Store, "write", lambda self, rows: (tries.append(len(rows)), write(self, rows))[1])
     shutil.rmtree(store.folder)
-    s = Saver(store, log.progress, part_seconds=0)
-    s.add(traces(0, 1))
+    s = log.record(store, 0)
+    s.take(*part(0, 1))
     assert s.gave_up
     assert tries == [2, 2, 2, 2]
-    s.add(traces(2))
-    s.write()
+    s.take(*part(2))
+    s.save(now=True)
     assert len(s.rows) == 3
     assert len(tries) == 4
     assert len(log["message"]) == 1
@@ -424,11 +432,12 @@ def test_a_disk_that_stays_away_ends_it_after_so_many_tries(store, log, monkeypa
 
 
 def test_nobody_waits_for_a_disk_who_was_asked_to_stop(store, log, monkeypatch):
-    monkeypatch.setattr(recorder, "WAITS", (1000.0,) * 3)
+    monkeypatch.setattr(record, "WAITS", (1000.0,) * 3)
     store.folder.rename(store.folder.with_name("away"))
-    s = Saver(store, log.progress, part_seconds=0, stop=lambda: True)
+    s = log.record(store, 0)
+    s.interrupts.requested = True
     start = time.monotonic()
-    s.add(traces(0, 1))
+    s.take(*part(0, 1))
     assert s.gave_up
     assert time.monotonic() - start < 100
     assert len(s.rows) == 2

@@ -28,7 +28,6 @@ from jaxrecall.sweep.grid.axes import Names
 from jaxrecall.sweep.grid.file import PER_OCTAVE, Search
 from jaxrecall.sweep.rounds import Rounds
 from jaxrecall.sweep.running.job import carry_out, prepare
-from jaxrecall.sweep.running.progress import Progress
 from jaxrecall.sweep.search import CellSearch, Target, farthest
 
 
@@ -402,7 +401,7 @@ FAILS = """
 import resource, sys
 import jax
 from jaxrecall.sweep import main
-import jaxrecall.sweep.running.recorder
+import jaxrecall.sweep.running.record
 jax.numpy.zeros(3)
 size = int(next(line for line in open("/proc/self/status") if line.startswith("VmSize")).split()[1]) * 1024
 resource.setrlimit(resource.RLIMIT_AS, (size + 4 * 10**9,) * 2)  # a real lack of memory: one program asks for more
@@ -461,20 +460,20 @@ def test_a_cell_stays_in_its_program_whatever_the_round(tmp_path):
     path.write_text(GRID.split("blocks")[0].replace("V: 8, ", "").replace("1024", "1048576") + MANY)
     job, plans = prepare(read_grid(path), tmp_path / "out"), []
 
-    def execute(recorder):
-        plans.append(plan := recorder.plan)
+    def execute(plan, record):
+        plans.append(plan)
         runs = [run for chunk in plan.chunks for run in chunk.runs]
         done = [run for run in runs if run.point.V != 300]  # those fail
         accuracy = {run.id: Cell(run.point.V).accuracy(run.point.N, run.seed) for run in done}
-        recorder.outcome.runs += len(done)
-        recorder.outcome.failures += ["V = 300"] * (len(done) < len(runs))
-        recorder.outcome.accuracy |= accuracy
+        record.runs += len(done)
+        record.failures += ["V = 300"] * (len(done) < len(runs))
+        record.accuracy |= accuracy
 
-    outcome, rounds = carry_out(job, execute, progress := Progress(), Interrupts()), job.search
+    record, rounds = carry_out(job, execute, None, Interrupts()), job.search
     assert rounds
-    assert (outcome.runs, outcome.failed) == (len(rounds.used), 1)
-    assert outcome.accuracy.keys() == rounds.used
-    assert progress.cells_finished == 3
+    assert (record.runs, len(record.failures)) == (len(rounds.used), 1)
+    assert record.accuracy.keys() == rounds.used
+    assert rounds.finished == 3
     assert json.loads((tmp_path / "out/search.json").read_text())["cells"] == rounds.report()["cells"]
     assert [cell.search.result and cell.search.result.outcome for cell in rounds.cells] == ["found", "found", None, "found"]
     assert len(rounds.guess.peaks) > 1

@@ -17,8 +17,13 @@ from helpers import METRICS, ROOT, assert_same_metrics, python
 from jaxrecall import Point, load, simulate
 from jaxrecall.compact import main as compact
 from jaxrecall.model.columns import CODE_VERSION, COLUMNS, EXTRA_COLUMNS, TRACE_COLUMNS
+from jaxrecall.model.point import Run
 from jaxrecall.simulator import program
 from jaxrecall.sweep.__main__ import main
+from jaxrecall.sweep.grid.file import Settings
+from jaxrecall.sweep.plan import Chunk
+from jaxrecall.sweep.running.record import Record
+from jaxrecall.sweep.store import MemoryStore
 
 GRID = """
 name: tiny
@@ -192,28 +197,34 @@ def test_programs_of_a_dry_run_have_labels_of_their_own(tmp_path, monkeypatch, c
     assert "  program 64x32 counts: 1 point" in capsys.readouterr().out
 
 
-def test_the_time_left_counts_programs_that_are_still_to_be_compiled():
-    from jaxrecall.sweep.running.progress import Progress
+def a_record(n: int) -> tuple[Record, Chunk]:
+    """Of n runs that take a second each."""
+    point = Point(V=20, N=100, d=8, L=3)
+    chunk = Chunk("16x16", tuple(Run(point, seed) for seed in range(n)), float(n))
+    return Record(MemoryStore(), Settings(part_seconds=1000), n_runs=n, est_seconds=float(n)), chunk
 
-    progress = Progress()
-    progress.n_runs, progress.est_seconds, progress.n_programs = 4, 4.0, 3
-    progress.compiled("16x16", 10.0)
-    progress.start = time.monotonic() - 11.0  # of which 1 s went to runs
-    progress.advanced([[{"accuracy": 0.5}]] * 2, est_seconds=2.0)
-    assert progress.eta == pytest.approx(1.0 + 2 * 10.0, abs=0.1)
+
+def traces(*accuracy: float) -> list[list[dict[str, object]]]:
+    return [[{"accuracy": each, "status": "ok"}] for each in accuracy]
+
+
+def test_the_time_left_counts_programs_that_are_still_to_be_compiled():
+    record, chunk = a_record(4)
+    record.n_programs = 3
+    record.compiled("16x16", 10.0)
+    record.start = time.monotonic() - 11.0  # of which 1 s went to runs
+    record.take(chunk.part(chunk.runs[:2]), traces(0.5, 0.5))
+    assert record.eta == pytest.approx(1.0 + 2 * 10.0, abs=0.1)
     for _ in range(3):  # workers compile some programs more than once
-        progress.compiled("16x16", 0.0)
-    assert progress.eta == pytest.approx(1.0, abs=0.1)
+        record.compiled("16x16", 0.0)
+    assert record.eta == pytest.approx(1.0, abs=0.1)
 
 
 def test_the_line_of_progress_says_whose_accuracy_it_is():
-    from jaxrecall.sweep.running.progress import Progress
-
-    progress = Progress()
-    progress.n_runs = 4
-    progress.advanced([[{"accuracy": 0.25}], [{"accuracy": 0.5}]], 1.0)
-    assert "2/4 runs" in progress.line()
-    assert "last accuracy 0.50" in progress.line()
+    record, chunk = a_record(4)
+    record.take(chunk.part(chunk.runs[:2]), traces(0.25, 0.5))
+    assert "2/4 runs" in record.summary()
+    assert "last accuracy 0.50" in record.summary()
 
 
 def test_programs_traced_are_programs_planned_and_traced_once(grid, capsys, monkeypatch):
@@ -270,20 +281,20 @@ def test_a_grid_is_run_from_python_without_a_word(grid, capsys):
     from jaxrecall.cli.process import Interrupts
     from jaxrecall.sweep.grid import read_grid
     from jaxrecall.sweep.running.job import carry_out, prepare
-    from jaxrecall.sweep.running.progress import Progress
-    from jaxrecall.sweep.running.recorder import Outcome, execute
+    from jaxrecall.sweep.running.record import execute
 
     the_grid = read_grid("tiny.yaml")
     job = prepare(the_grid, "out", pad_to=(20, 12, 0))
     assert not Path("out").exists()
-    outcome = carry_out(job, execute, progress := Progress(), Interrupts())
-    assert (outcome.runs, outcome.exit_code, progress.done) == (8, 0, 8)
+    outcome = carry_out(job, execute, None, Interrupts())
+    assert (outcome.runs, outcome.exit_code, outcome.unsaved) == (8, 0, 0)
     frame = load("out")
     assert set(frame["bucket"]) == {"20x12"}
     assert outcome.accuracy == dict(zip(zip(frame.point_id, frame.seed, strict=True), frame.accuracy, strict=True))
     again = prepare(the_grid, "out")
     assert not again.to_do
-    assert carry_out(again, execute, Progress(), Interrupts()) == Outcome()
+    outcome = carry_out(again, execute, None, Interrupts())
+    assert (outcome.runs, outcome.exit_code, outcome.accuracy) == (0, 0, {})
     assert capsys.readouterr() == ("", "")
 
 
@@ -395,7 +406,7 @@ FAILS = """
 import resource, sys
 import jax
 from jaxrecall.sweep import main
-import jaxrecall.sweep.running.recorder
+import jaxrecall.sweep.running.record
 jax.numpy.zeros(3)
 size = int(next(line for line in open("/proc/self/status") if line.startswith("VmSize")).split()[1]) * 1024
 resource.setrlimit(resource.RLIMIT_AS, (size + 4 * 10**9,) * 2)  # a real lack of memory: one program asks for more

@@ -170,7 +170,7 @@ COMMANDS += [["sweep", *SWEEP[1:], "--dry-run", "--out", "file:///a%00b"]]
 COMMANDS += [["fit", "t.parquet", option, value] for option in ("--step", "--resamples", "--theta") for value in (DIGITS, LETTERS)]
 COMMANDS += [["fit", "t.parquet", option, LETTERS] for option in ("--where", "--along", "--of")]
 COMMANDS += [["report", "t.parquet", "--surrogate", DIGITS]]
-OPTIONS = ("--workers", "--shard", "--set", "--engine", "--worker-resource", "--slurm", "--pad-to", "--slurm-executor")
+OPTIONS = ("--workers", "--shard", "--set", "--engine", "--worker-resource", "--pad-to", "--ray-address")
 COMMANDS += [[*SWEEP, f"{option}=--"] for option in OPTIONS]
 COMMANDS += [[*SWEEP, option, value] for option in OPTIONS for value in (DIGITS, LETTERS)]
 COMMANDS += [[*SWEEP, "--workers", "0" * 5000 + "5"], [*SWEEP, f"--{LETTERS}"], ["fit", "t.parquet", "--resamples=--"]]

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
 from ...cli.command import commit, versions, xla_flags
-from ...cli.process import Interrupts
+from ...cli.process import INTERRUPTED, Interrupts
 from ...errors import GridError, StoreError, UsageError
 from ...model.point import Run, RunId
 from ..files import NAMES, is_file
@@ -26,11 +26,11 @@ from ..rounds import Rounds, as_known
 from ..shard import Shard, without_shard
 from ..simulators import Facts
 from ..store import PART_ROWS, Done, Store
-from .progress import Progress, duration, plural
-from .recorder import Outcome, Recorder
+from .progress import Display, duration, plural
+from .record import Record
 
-Executor = Callable[[Recorder], None]
-"""Carries out the plan of a recorder, which takes the rows."""
+Executor = Callable[[Plan, Record], None]
+"""Carries out a plan; the record takes the rows."""
 
 UNKNOWN = "time and memory are unknown until the first batch has run"
 """Of a simulator of the user's."""
@@ -47,7 +47,6 @@ class Job:
     store: Store
     shard: Shard | None
     pad_to: tuple[int, int, int] | None
-    resume_command: str
 
     search: Rounds | None
     """The searches of all cells, where the grid has a `search`."""
@@ -64,8 +63,8 @@ class Job:
     remarks: list[str]
     """Lines to print before the job starts."""
 
-    outcome: Outcome = field(default_factory=Outcome)
-    """Of everything that was carried out, also if a signal ends the call."""
+    record: Record
+    """Of what was carried out, also if a signal ends the call."""
 
     @property
     def runs(self) -> set[RunId]:
@@ -100,39 +99,27 @@ class Job:
 
     def describe(self) -> list[str]:
         """The same as lines of text, for a dry run."""
-        grid, plan, facts = self.grid, self.plan, self.facts()
-        if self.search and not self.to_do:
-            return [f"{grid.name}: {self.search}", self.start_line()]
-        if self.search:
-            to_do = f"{plural(self.n_done, 'run')} done in {self.store.folder}, at most {facts['todo']} to do in "
-            if not plan.simulator.facts.is_ours:
-                each = f"up to {plural(facts['programs'], 'program')}, one for each combination of static fields"
-                return [f"{grid.name}: {self.search}", to_do + each, UNKNOWN]
-            return [
-                f"{grid.name}: {self.search}",
-                to_do + plural(facts["programs"], "program"),
-                f"about {duration(self.search.likely_seconds())} if cells cross in the middle of the range, "
-                f"{duration(facts['est_seconds'])} if every run were at the largest {self.search.axis}",
-            ]
-        left_out = [f", {n} {why}" for n, why in ((grid.n_excluded, "excluded by where"), (grid.n_duplicates, "duplicates dropped")) if n]
-        product = f"{plural(len(grid.points), 'point')} x {plural(len(grid.seeds), 'seed')} = {plural(grid.n_runs, 'run')}"
-        lines = [f"{grid.name}: {product}{''.join(left_out)}"]
-        if self.shard:
+        grid, plan, facts, search = self.grid, self.plan, self.facts(), self.search
+        title = f"{plural(len(grid.points), 'point')} x {plural(len(grid.seeds), 'seed')} = {plural(grid.n_runs, 'run')}"
+        title += f", {grid.n_excluded} excluded by where" * bool(grid.n_excluded)
+        title += f", {grid.n_duplicates} duplicates dropped" * bool(grid.n_duplicates)
+        lines = [f"{grid.name}: {search or title}"]
+        if self.shard and not search:
             lines.append(f"{self.shard}: {len(self.wanted)} of these runs")
         if not self.to_do:
             return [*lines, self.start_line()]
-        lines.append(f"{self.n_done} done in {self.store.folder}, {plan.n_runs} to do")
-        for entry in plan.describe():
-            counts = ", ".join(plural(entry[f"{noun}s"], noun) for noun in ("point", "run", "chunk"))
-            known = (
-                ""
-                if entry["est_seconds"] is None
-                else f", about {duration(entry['est_seconds'])}, {entry['est_peak_bytes'] / 2**20:.0f} MiB"
-            )
-            lines.append(f"  program {entry['program']}: {counts}{known}")
-        known = f"about {plan.flops:.2g} flops, {_time(plan)}, {plan.peak_bytes / 2**20:.0f} MiB of memory"
-        known += f" in {plan.workers} workers" if plan.workers > 1 else ""
-        return [*lines, known if plan.simulator.facts.is_ours else UNKNOWN, described()]
+        at_most, programs = "at most " * bool(search), plural(facts["programs"], "program")
+        lines.append(f"{self.n_done} done in {self.store.folder}, {at_most}{facts['todo']} to do in {programs}")
+        lines += [] if search else [_program_line(entry) for entry in facts["program_list"]]
+        if not plan.simulator.facts.is_ours:
+            lines.append(UNKNOWN)
+        elif search:
+            all_at_most = f"{duration(facts['est_seconds'])} if every run were at the largest {search.axis}"
+            lines.append(f"about {duration(search.likely_seconds())} if cells cross in the middle of the range, {all_at_most}")
+        else:
+            each = f" in {plan.workers} workers" * (plan.workers > 1)
+            lines.append(f"about {plan.flops:.2g} flops, {_time(plan)}, {plan.peak_bytes / 2**20:.0f} MiB of memory{each}")
+        return [*lines, *([] if search else [described()])]
 
     def start_line(self) -> str:
         """The same as one line, printed when the job starts."""
@@ -146,15 +133,10 @@ class Job:
         to_do = f"{plan.n_runs} to do in {plural(len(plan.peaks), 'program')}, {about}"
         return f"{title}: {self.n_done} of {n_runs} runs done, {to_do}; rows go to {folder}"
 
-    def start_facts(self) -> dict[str, Any]:
-        """The same as plain data."""
-        facts, shard = self.facts(), str(self.shard) if self.shard and not self.search else None
-        started = {name: facts[name] for name in ("runs", "done", "todo", "programs", "est_seconds")}
-        return {"grid": self.grid.name, "out": str(self.store.folder), "shard": shard, **started}
-
     def manifest(self) -> dict[str, Any]:
         """The contents of manifest.json: the grid, its runs as far as they are known,
         versions, the commit if known, and the command that resumes the job."""
+        again = self.record.resume_command
         return {
             "grid": self.grid.resolved,
             "plan": self.recorded(),
@@ -162,7 +144,7 @@ class Job:
             "precision": self.grid.simulator.facts.precision(self.plan.settings.precision),
             "versions": versions(),
             **{name: found for name, found in (("xla_flags", " ".join(xla_flags())), ("commit", commit())) if found},
-            "command": without_shard(self.resume_command) if self.shard else self.resume_command,
+            "command": without_shard(again) if self.shard else again,
         }
 
     def recorded(self) -> dict[str, Any]:
@@ -177,29 +159,32 @@ class Job:
             progress = f"{self.search}" + "; the runs to do are those of its next round" * bool(self.search.pending)
         return {"points": len(points), "progress": progress, "runs": runs}
 
-    def table(self) -> list[dict[str, Any]] | None:
-        """What a search found, one row per cell and theta; None for a sweep."""
-        return self.search.table() if self.search else None
-
     def has_picture(self) -> bool:
         """Whether there are rows to draw; the whole grid's picture is for the call without --shard."""
-        return self.n_done + self.outcome.runs > self.outcome.unsaved and (not self.shard or self.search is not None)
+        return self.n_done + self.record.runs > self.record.unsaved and (not self.shard or self.search is not None)
 
     def problems(self) -> list[str]:
         """One line for each kind of loss or failure, with the command that resumes the job."""
-        lines, outcome, again = [], self.outcome, self.resume_command
-        if outcome.unsaved:
-            lines.append(f"{outcome.unsaved} finished runs could not be saved and are lost. To compute just those again: {again}")
-        if outcome.interrupted:
+        lines, record, again = [], self.record, self.record.resume_command
+        if record.unsaved:
+            lines.append(f"{record.unsaved} finished runs could not be saved and are lost. To compute just those again: {again}")
+        if record.exit_code == INTERRUPTED:
             lines.append(interrupted(again))
-        elif outcome.failed:
-            lines.append(f"{plural(outcome.failed, 'chunk')} failed, see {self.store.failures}. To try them again: {again}")
+        elif record.failures:
+            lines.append(f"{plural(len(record.failures), 'chunk')} failed, see {self.store.failures}. To try them again: {again}")
         return lines
 
 
 def interrupted(resume_command: str) -> str:
     """The line for a call that a signal ended."""
     return f"interrupted; finished runs are kept. To resume: {resume_command}"
+
+
+def _program_line(entry: dict[str, Any]) -> str:
+    """What a program runs, and what that costs if it is known."""
+    counts = ", ".join(plural(entry[f"{noun}s"], noun) for noun in ("point", "run", "chunk"))
+    seconds, memory = entry["est_seconds"], entry["est_peak_bytes"]
+    return f"  program {entry['program']}: {counts}" + ("" if seconds is None else f", about {duration(seconds)}, {memory / 2**20:.0f} MiB")
 
 
 def _time(plan: Plan) -> str:
@@ -235,31 +220,29 @@ def prepare(
     settings = replace(grid.settings, fail_fast=fail_fast)
     store = folder if isinstance(folder, Store) else Store(folder)
     store.check()
-    simulator = grid.simulator.facts
-    precision = simulator.precision(settings.precision)
-    done = _done(store, simulator, precision)
+    facts = grid.simulator.facts
+    precision = facts.precision(settings.precision)
+    done = _done(store, facts, precision)
     limit = grid.limits.max_bytes or memory_limit()
     search, wanted = None, set[RunId]()
     if grid.search:
         known = store.last_values(grid.crosses, "status")[0] if done.runs else {}
-        mine = known.get((simulator.version, precision), {})
+        mine = known.get((facts.version, precision), {})
         search = Rounds(grid, {run: as_known(*values) for run, values in mine.items()}, settings, pad_to, limit)
         plan, n_done = search.guess, len(search.used)
     else:
-        runs = (
-            shard.of(grid.points, grid.seeds, grid.simulator)
-            if shard
-            else [Run(point, seed) for point in grid.points for seed in grid.seeds]
-        )
+        every = (Run(point, seed) for point in grid.points for seed in grid.seeds)
+        runs = shard.of(grid.points, grid.seeds, grid.simulator) if shard else [*every]
         wanted = {run.id for run in runs}
         missing = [run for run in runs if run.id not in done.runs]
         plan = make_plan(missing, pad_to, limit, settings, simulator=grid.simulator)
         n_done = len(wanted) - plan.n_runs
     _check_memory(plan, limit)
-    store.about = simulator.about() | {"axes": list(grid.axes), "searched": grid.searched, "fixed": grid.fixed}
+    store.about = facts.about() | {"axes": list(grid.axes), "searched": grid.searched, "fixed": grid.fixed}
     store.columns, store.kept = grid.columns, grid.kept
     store.about |= {name: [*found] for name, found in (("kept", grid.kept_columns), ("xla_flags", xla_flags())) if found}
-    return Job(grid, store, shard, pad_to, resume_command, search, wanted, n_done, plan, [*_remarks(grid, store, done, search)])
+    record = Record(store, settings, resume_command, grid.crosses, search)
+    return Job(grid, store, shard, pad_to, search, wanted, n_done, plan, [*_remarks(grid, store, done, search)], record)
 
 
 def _remarks(grid: Grid, store: Store, done: Done, search: Rounds | None) -> Iterator[str]:
@@ -328,56 +311,52 @@ def _done(store: Store, facts: Facts, precision: str) -> Done:
     return done
 
 
-def carry_out(job: Job, execute: Executor, progress: Progress, interrupts: Interrupts) -> Outcome:
+def carry_out(job: Job, execute: Executor, display: Display | None, interrupts: Interrupts) -> Record:
     """Creates the results folder if needed, and runs what is missing in it, round by round.
 
     Raises StoreError, also where a part would not fit on the disk, and
     KeyboardInterrupt where a signal comes before anything runs.
     """
+    record, store, plan = job.record, job.store, job.plan
+    record.display, record.interrupts = display, interrupts
     # of so many runs the rows at least fill what `prepare` asks room for
-    first = islice((run for chunk in job.plan.chunks for run in chunk.runs), PART_ROWS if job.to_do else 0)
-    job.store.prepare(job.manifest(), sum(len(run.point.recorded_steps) for run in first))
-    if (names := job.grid.names()) or is_file(job.store.folder / NAMES):
-        job.store.note("names", names)
-    job.store.unify(progress.message)
-    job.store.clear_failures(job.runs)
-    progress.accuracy_column = job.grid.crosses
-    if job.search:
-        progress.n_cells, progress.cells_finished = len(job.search.cells), job.search.finished
-    else:
-        progress.n_runs, progress.n_programs = job.plan.n_runs, len(job.plan.peaks)
-        progress.est_seconds = sum(chunk.seconds for chunk in job.plan.chunks)
-    progress.tell("start", job.start_line(), **job.start_facts())
-    interrupts.message = progress.message
-
-    def run(plan: Plan) -> None:
-        execute(Recorder(plan, job.store, progress, interrupts, job.resume_command, job.outcome))
-
+    first = islice((run for chunk in plan.chunks for run in chunk.runs), PART_ROWS if job.to_do else 0)
+    store.prepare(job.manifest(), sum(len(run.point.recorded_steps) for run in first))
+    if (names := job.grid.names()) or is_file(store.folder / NAMES):
+        store.note("names", names)
+    store.unify(record.message)
+    store.clear_failures(job.runs)
+    if not job.search:
+        record.n_runs, record.n_programs = plan.n_runs, len(plan.peaks)
+        record.est_seconds = sum(chunk.seconds for chunk in plan.chunks)
+    started, facts = ("runs", "done", "todo", "programs", "est_seconds"), job.facts()
+    about = {"grid": job.grid.name, "out": str(store.folder), "shard": str(job.shard) if job.shard and not job.search else None}
+    record.tell("start", job.start_line(), **about, **{name: facts[name] for name in started})
+    interrupts.message = record.message
     try:
         if job.search:
-            _search(job, job.search, run, progress)
+            _search(job, job.search, execute)
         elif job.to_do:
-            run(job.plan)
-        job.store.unify(progress.message)  # another call may have added columns meanwhile
+            execute(plan, record)
+        store.unify(record.message)  # another call may have added columns meanwhile
     finally:
-        progress.tell("close")
-    return job.outcome
+        record.tell("close")
+    return record
 
 
-def _search(job: Job, search: Rounds, run: Callable[[Plan], None], progress: Progress) -> None:
+def _search(job: Job, search: Rounds, execute: Executor) -> None:
     """Runs rounds until every cell is finished or waits for a
     failed run, or the call is to stop; writes what was found.
     """
-    outcome = job.outcome
+    record = job.record
     failed: set[RunId] = set()
     while runs := [each for each in search.pending if each.id not in failed]:
-        progress.round, progress.n_runs = progress.round + 1, progress.n_runs + len(runs)
-        run(search.plan(runs))
-        search.update(outcome.accuracy)
+        record.round, record.n_runs = record.round + 1, record.n_runs + len(runs)
+        execute(search.plan(runs), record)
+        search.update(record.accuracy)
         job.store.note("manifest", job.manifest())
-        progress.cells_finished = search.finished
-        failed |= {each.id for each in runs} - outcome.accuracy.keys()
-        if outcome.interrupted or outcome.unsaved or (outcome.failed and job.plan.settings.fail_fast):
+        failed |= {each.id for each in runs} - record.accuracy.keys()
+        if record.stopping or record.unsaved:
             break
     path = job.store.note("search", search.report())
-    progress.tell("search", path=str(path), searches=len(search.cells), finished=search.finished)
+    record.tell("search", path=str(path), searches=len(search.cells), finished=search.finished)

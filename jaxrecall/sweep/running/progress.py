@@ -1,5 +1,5 @@
-"""The progress of a call: what has happened so far, and how it
-is shown: a live bar, a line every 30 seconds, or JSON events.
+"""How the progress of a call is told: what went wrong, and a
+live bar, a line every 30 seconds, or JSON events.
 """
 
 from __future__ import annotations
@@ -11,10 +11,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TextIO
-
-from ...errors import printable
 
 PLAIN_EVERY_SECONDS = 30.0
 COUNT_EVERY_SECONDS = 5.0
@@ -54,103 +51,27 @@ class Failure(NamedTuple):
         return message.splitlines()[0]
 
 
-class Progress:
-    """What has happened in a call: runs, cost, time to compile, failures.
+class Shown(NamedTuple):
+    """An event of a call, and how far the call is."""
 
-    The time left is based on the estimated cost, corrected by the measured speed. A
-    search counts finished cells instead, as its cost is not known in advance.
+    event: str
+    """`start`, `compiling`, `compiled`, `batch` (runs are finished), `part` (a file is
+    written), `message`, `failed`, `search` (its results are written) or `close`."""
 
-    Args:
-        display: is called with this record, the name of each event, a line of text and
-            the same as data; None: nothing is shown.
-    """
+    line: str
+    """What a person is told."""
 
-    def __init__(self, display: Display | None = None):
-        self.display = display
-        self.n_runs, self.est_seconds, self.accuracy_column = 0, 0.0, "accuracy"
-        self.n_cells, self.cells_finished, self.round = 0, 0, 0
-        self.n_programs, self.n_compiled = 0, 0
-        self.done, self.est_done, self.compile_seconds, self.n_failed = 0, 0.0, 0.0, 0
-        self.accuracy: float | None = None
-        self.start = time.monotonic()
+    facts: Mapping[str, object]
+    """What a program is told."""
 
-    def compiling(self, program: str) -> None:
-        """A program is being compiled, or loaded. The time before the first one does not count."""
-        if not self.has_begun:
-            self.start = time.monotonic()
-        self.tell("compiling", f"compiling {program}", program=program)
+    summary: str
+    """Of the call so far; empty before anything has happened."""
 
-    def compiled(self, program: str, seconds: float) -> None:
-        self.compile_seconds += seconds
-        self.n_compiled += 1
-        self.tell("compiled", program, program=program, seconds=seconds)
-
-    def advanced(self, traces: Traces, est_seconds: float) -> None:
-        """Runs are finished; they were estimated to take `est_seconds`."""
-        self.done += len(traces)
-        self.est_done += est_seconds
-        known = [trace[-1][self.accuracy_column] for trace in traces if trace[-1][self.accuracy_column] is not None]
-        self.accuracy = known[-1] if known else self.accuracy
-        counts: dict[str, Any] = {"rows": sum(map(len, traces)), "runs_executed": self.done, "todo": self.n_runs - self.done}
-        self.tell("batch", **counts, accuracy=self.accuracy, eta=self.eta)
-
-    def failed(self, line: str, est_seconds: float, n_runs: int, details: Path | None) -> None:
-        """A chunk failed; the estimated cost of the rest of it is no longer counted."""
-        self.n_failed += 1
-        self.est_seconds -= est_seconds
-        self.tell("failed", line, runs=n_runs, details=details and str(details), text=line)
-
-    def message(self, line: str) -> None:
-        """Any other message."""
-        self.tell("message", line, text=line)
-
-    def tell(self, event: str, line: str = "", **facts: Any) -> None:
-        """Displays an event: besides those above `start`, `part` (a
-        file is written), `search` (its results are) and `close`.
-        """
-        if self.display:
-            self.display(self, event, printable(line), facts)
-
-    @property
-    def has_begun(self) -> bool:
-        return bool(self.done or self.n_failed or self.compile_seconds)
-
-    @property
-    def share(self) -> float:
-        """The part of the cells that is finished, or of the cost."""
-        if self.n_cells:
-            return self.cells_finished / self.n_cells
-        return self.est_done / self.est_seconds if self.est_seconds > 0 else 1.0
-
-    @property
-    def eta(self) -> float | None:
-        """Seconds left, programs still to be compiled counted; None before the first row is finished, and in a search."""
-        if self.n_cells or not self.est_done:
-            return None
-        elapsed = time.monotonic() - self.start - self.compile_seconds
-        compilation = max(0, self.n_programs - self.n_compiled) * self.compile_seconds / max(1, self.n_compiled)
-        return max(0.0, self.est_seconds - self.est_done) * elapsed / self.est_done + compilation
-
-    def line(self) -> str:
-        """Runs done, time left, compile time, accuracy of the last
-        run, and failures; short enough for 80 columns with a bar.
-        """
-        parts = [f"{self.done}/{self.n_runs} runs, {100 * self.share:.0f} %"]
-        if self.n_cells:
-            parts = [f"{self.cells_finished}/{self.n_cells} cells, round {self.round}, {self.done} runs"]
-        if (eta := self.eta) is not None:
-            parts.append(f"{duration(eta)} left")
-        if self.compile_seconds >= 0.1:
-            parts.append(f"compiled {duration(self.compile_seconds)}")
-        if self.accuracy is not None:
-            parts.append(f"last accuracy {self.accuracy:.2f}")
-        if self.n_failed:
-            parts.append(f"{self.n_failed} failed")
-        return ", ".join(parts)
+    share: float
+    """The part of the work that is done."""
 
 
-Display = Callable[[Progress, str, str, Mapping[str, Any]], None]
-"""Shows an event: (progress, name of the event, line of text, facts)."""
+Display = Callable[[Shown], None]
 
 
 class Lines:
@@ -160,17 +81,17 @@ class Lines:
 
     def __init__(self, out: TextIO, announce: bool = True):
         self.out, self.announce = out, announce
-        self.now_and_then = now_and_then(PLAIN_EVERY_SECONDS, Progress.line, out)
+        self.now_and_then = now_and_then(PLAIN_EVERY_SECONDS, lambda summary: summary, out)
 
-    def __call__(self, progress: Progress, event: str, line: str, facts: Mapping[str, Any]) -> None:
-        if event == "start" and self.announce:
-            print(line, flush=True)
-        elif event in ("message", "failed"):
-            _print(line, self.out)
-        elif event in ("compiled", "batch"):
-            self.now_and_then(progress)
-        elif event == "close" and progress.has_begun:
-            _print(progress.line(), self.out)
+    def __call__(self, shown: Shown) -> None:
+        if shown.event == "start" and self.announce:
+            print(shown.line, flush=True)
+        elif shown.event in ("message", "failed"):
+            _print(shown.line, self.out)
+        elif shown.event in ("compiled", "batch"):
+            self.now_and_then(shown.summary)
+        elif shown.event == "close" and shown.summary:
+            _print(shown.summary, self.out)
 
 
 class Bar:
@@ -178,25 +99,26 @@ class Bar:
 
     def __init__(self, announce: bool = True, notebook: bool = False):
         from rich.console import Console
-        from rich.progress import BarColumn, TextColumn
-        from rich.progress import Progress as RichBar
+        from rich.progress import BarColumn, Progress, TextColumn
 
         # of itself rich asks for widgets in a notebook, which may be missing
-        terminal: dict[str, Any] = {"file": sys.stdout, "force_terminal": True, "force_jupyter": False, "width": NOTEBOOK_WIDTH}
+        console = Console(stderr=True)
+        if notebook:
+            console = Console(file=sys.stdout, force_terminal=True, force_jupyter=False, width=NOTEBOOK_WIDTH)
         columns = (TextColumn("{task.description}"), BarColumn(bar_width=10), TextColumn("{task.fields[line]}"))
-        console = Console(**terminal) if notebook else Console(stderr=True)
-        self.bar = RichBar(*columns, console=console, refresh_per_second=2 if notebook else 10)
+        self.bar = Progress(*columns, console=console, refresh_per_second=2 if notebook else 10)
         self.task, self.announce = self.bar.add_task("sweep", total=1.0, line=""), announce
 
-    def __call__(self, progress: Progress, event: str, line: str, facts: Mapping[str, Any]) -> None:
+    def __call__(self, shown: Shown) -> None:
+        event = shown.event
         if event == "start" and self.announce:
-            print(line, flush=True)
-        if event in ("compiling", "batch"):  # rows of other processes come without programs
+            print(shown.line, flush=True)
+        if event == "compiling":
             self.bar.start()
-        about = {"description": "sweep" if event == "close" else line} if event in ("compiling", "compiled", "close") else {}
-        self.bar.update(self.task, completed=progress.share, line=progress.line(), **about)  # type: ignore[arg-type]
+        doing = "sweep" if event == "close" else shown.line if event in ("compiling", "compiled") else None
+        self.bar.update(self.task, completed=shown.share, line=shown.summary, description=doing)
         if event in ("message", "failed"):
-            self.bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
+            self.bar.console.print(shown.line, markup=False, highlight=False, soft_wrap=True)
         if event == "close":
             self.bar.stop()
 
@@ -209,11 +131,11 @@ class Events:
     def __init__(self, out: TextIO):
         self.out, self.start = out, time.monotonic()
 
-    def __call__(self, progress: Progress, event: str, line: str, facts: Mapping[str, Any]) -> None:
-        if event != "close":
-            self.emit(event, **facts)
+    def __call__(self, shown: Shown) -> None:
+        if shown.event != "close":
+            self.emit(shown.event, **shown.facts)
 
-    def emit(self, event: str, **facts: Any) -> None:
+    def emit(self, event: str, **facts: object) -> None:
         _print(json.dumps({"event": event, "at": self.elapsed, **facts}), self.out)
 
     @property
@@ -225,17 +147,12 @@ def display(announce: bool) -> Display | None:
     """What suits the place: a bar in a notebook or a terminal,
     lines elsewhere, nothing in a program without streams.
     """
-    if _in_notebook():
+    ipython = sys.modules.get("IPython")
+    if ipython and hasattr(ipython, "get_ipython") and hasattr(ipython.get_ipython(), "kernel"):
         return Bar(announce, notebook=True)
     if sys.stderr is None or sys.stderr.closed:
         return None
     return Bar(announce) if sys.stderr.isatty() else Lines(sys.stderr, announce)
-
-
-def _in_notebook() -> bool:
-    """Whether this process is a notebook's kernel."""
-    ipython = sys.modules.get("IPython")
-    return hasattr(ipython.get_ipython(), "kernel") if ipython and hasattr(ipython, "get_ipython") else False
 
 
 def _print(line: str, out: TextIO | None) -> None:
@@ -252,7 +169,7 @@ def now_and_then(seconds: float, line: Callable[..., str], out: TextIO | None = 
     """
     last = time.monotonic()
 
-    def show(*arguments: Any) -> None:
+    def show(*arguments: object) -> None:
         nonlocal last
         if time.monotonic() - last >= seconds:
             last = time.monotonic()

@@ -1,38 +1,143 @@
-"""The process that uses Ray for `RayWorkers`: it joins or
-starts Ray, and holds the actors, which hold the workers.
+"""Workers that are tasks of Ray: a chunk is a task, whose rows come back a batch at a time.
+
+Ray starts the processes that run tasks, and finds out which of them, and which nodes,
+are lost. A task that is lost is followed by another with the rest of its runs. The head
+of a cluster, and Ray on this machine, must live as long as the sweep. Every node needs
+this version of jaxrecall, and nothing else.
 """
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
 import os
 import signal
 import socket
+import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from multiprocessing.connection import Connection
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
-import ray
-
 from ...cli.process import SIGNALS
-from ...errors import in_one_line
+from ...errors import UsageError, in_one_line
 from ..machine import cores
-from .processes import Process, Request, lost, share_of_memory
-from .worker import Event, Setup
+from ..plan import Plan
+from .pool import Place, Pool
+from .processes import share_of_memory, with_package
+from .progress import Failure
+from .record import Record
+from .worker import Event, Setup, Worker, last_event
 
-CONNECT_SECONDS = 10.0
-NO_PLACE_SECONDS = 30
-WATCH_SECONDS = 2.0
-SILENT_SECONDS = 10.0
+ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "token"}
+"""Of a Ray that is started here. With the first, Ray binds to 127.0.0.1 alone, on Linux
+too; told --node-ip-address=127.0.0.1, it would take another address."""
+
 NO_TOKEN = "it asks for a token: RAY_AUTH_MODE=token must be set here, and ~/.ray/auth_token must be that of the cluster"
 STORE_BYTES = 100 * 2**20  # of a local Ray's object store: rows are small
+CONNECT_SECONDS, SENT_SECONDS = 10.0, 1.0
+
+
+class RayPool(Pool):
+    """Tasks that each hold the resources of a request, on the Ray at `address` or on one
+    that is started here; `size` at a time, or as many as fit, and no more than `most`.
+
+    Raises UsageError if there is no Ray.
+    """
+
+    def __init__(self, setup: Setup, address: str | None, size: int | None, most: int, resources: Mapping[str, float]):
+        self.ray = connected(address, math.ceil(max(cores(), (size or 1) * resources["CPU"])))
+        offer = self.ray.cluster_resources()
+        fitting = min(int(offer.get(name, 0) / amount) for name, amount in resources.items() if amount)
+        self.no_room = "" if fitting else f"no room for a worker yet: each needs {_listed(resources)}; Ray has {_listed(offer, resources)}"
+        special = {name: amount for name, amount in resources.items() if name not in ("CPU", "GPU")}
+        options = {"num_cpus": resources["CPU"], "num_gpus": resources.get("GPU", 0), "resources": special, "max_retries": 0}
+        environment = share_of_memory(resources.get("GPU", 1.0)) | ({"JAXRECALL_CACHE": node_cache()} if address else {})
+        self.task = self.ray.remote(run_chunk).options(**options, num_returns="streaming")
+        self.arguments = setup._replace(cores=resources["CPU"]), environment
+        self.tasks: dict[int, Any] = {}
+        super().__init__(size or max(1, min(fitting, most)), resources["CPU"])
+
+    def start(self, place: Place) -> None:
+        place.ready = True
+
+    def give(self, place: Place, message: bytes) -> None:
+        self.tasks[place.number] = self.task.remote(*self.arguments, message)
+
+    def events(self, seconds: float) -> Iterator[tuple[Place, Event]]:
+        if self.no_room:
+            yield self.places[0], ("message", self.no_room)
+            self.no_room = ""
+        ready, _ = self.ray.wait(list(self.tasks.values()), timeout=seconds)
+        for i in [i for i, task in self.tasks.items() if task in ready]:
+            try:
+                events = self.ray.get(next(self.tasks[i]))
+            except StopIteration:
+                events = [("ended",)]
+                del self.tasks[i]
+            except self.ray.exceptions.RayError as error:
+                events = [("lost", Failure(f"lost: {in_one_line(error)}", "", ""))]
+            yield from ((self.places[i], event) for event in events)
+
+    def execute(self, plan: Plan, record: Record) -> None:
+        with redirect_stdout(sys.stderr):  # Ray prints there what the sweep tells, too
+            super().execute(plan, record)
+
+    def end(self, place: Place) -> None:
+        if task := self.tasks.pop(place.number, None):
+            self.ray.cancel(task, force=True)
+
+    def close(self) -> None:
+        self.ray.shutdown()
+
+
+def connected(address: str | None, n_cores: int) -> Any:
+    """Ray, joined at the address or started here; raises UsageError."""
+    if address is None:
+        os.environ.update({**ALONE, **with_package(os.environ)})
+    how: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    try:
+        import ray  # after its variables
+
+        if address is None:
+            how |= {"num_cpus": n_cores, "include_dashboard": False, "object_store_memory": STORE_BYTES}
+        elif address != "auto":
+            host, _, port = address.rpartition(":")
+            socket.create_connection((host, int(port)), CONNECT_SECONDS).close()  # Ray itself would try for many minutes
+        ray.init(address=address or "local", **how)
+    except Exception as error:
+        refused = "AuthenticationError" in repr(error) + repr(error.__cause__)
+        where = f"no Ray at {address}" if address else "no Ray could be started here"
+        allowed = "on a machine of the cluster: HOST:PORT of its head, or auto; or none, to start one here"
+        raise UsageError(f"--ray-address: {where} ({NO_TOKEN if refused else in_one_line(error)}); allowed: {allowed}") from error
+    finally:
+        for number, handler in handlers.items():  # Ray has set its own
+            signal.signal(number, handler)
+    return ray
+
+
+_workers: dict[Setup, Worker] = {}
+_events: list[Event] = []
+"""Of a process of Ray, which runs many tasks: it compiles a program once."""
+
+
+def run_chunk(setup: Setup, environment: Mapping[str, str], message: bytes) -> Iterator[list[Event]]:
+    """A task: the events of a pickled chunk, batch by batch."""
+    try:
+        if setup not in _workers:
+            os.environ.update({**environment, **os.environ})
+            _workers[setup] = Worker(setup, _events.append)
+        for event in _workers[setup].rows(message):
+            yield [*_events, event]
+            _events.clear()
+    except Exception as error:
+        yield [*_events, last_event(error)]
+        time.sleep(SENT_SECONDS)
+        os._exit(1)
 
 
 def node_cache() -> str:
@@ -47,159 +152,5 @@ def node_cache() -> str:
     return ""
 
 
-class Actor:
-    """Holds a worker process on its node, which ends with it."""
-
-    def place(self) -> tuple[str, str]:
-        """The node's id and its host name."""
-        return ray.get_runtime_context().get_node_id(), socket.gethostname()
-
-    def events(self, slot: int, resources: Mapping[str, float], own_cache: bool, setup: Setup) -> Iterator[Event]:
-        """Starts the process on the `slot`-th share of this node's cores; its events, until it is lost."""
-        n, mine = max(1, int(resources["CPU"])), sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-        share = {mine[(slot * n + i) % len(mine)] for i in range(n if mine else 0)}
-        env = share_of_memory(resources.get("GPU", 1.0)) | ({"JAXRECALL_CACHE": node_cache()} if own_cache else {})
-        self.process = Process("worker", setup, {**env, **os.environ}, share)
-        event: Event = ()
-        while event[:1] != ("lost",):
-            event = self.process.receive()
-            yield event
-
-    def send(self, message: bytes) -> None:
-        self.process.send(message)
-
-
-class Driver:
-    """The actors, each followed by a thread, in the process
-    that uses Ray. `RayWorkers` calls `start`, `end` and `send`.
-    """
-
-    def __init__(self, connection: Connection, request: Request):
-        self.connection, self.request = connection, request
-        needed, self.offer = request.resources, ray.cluster_resources()
-        fitting = min(int(self.offer.get(name, 0) / amount) for name, amount in needed.items() if amount)
-        self.size = request.size or max(1, min(fitting, request.most))
-        special = {name: amount for name, amount in needed.items() if name not in ("CPU", "GPU")}
-        options = {"num_cpus": needed["CPU"], "num_gpus": needed.get("GPU", 0), "resources": special}
-        self.kind = ray.remote(Actor).options(**options, max_concurrency=2, max_restarts=0)
-        self.setup = ray.put(request.setup)
-        self.actors: dict[int, Any] = {}
-        self.places: dict[int, tuple[str, int]] = {}
-        """The node of each worker, and its share of the cores there."""
-
-        self.lock = threading.Lock()
-        self.answered = time.monotonic()
-        connection.send(("joined", self.size, math.ceil(self.size / max(1, sum(node["Alive"] for node in ray.nodes())))))
-        threading.Thread(target=self._watch, daemon=True).start()
-        threading.Thread(target=self._report_waiting, daemon=True).start()
-
-    def start(self, worker: int) -> None:
-        actor = self.actors[worker] = self.kind.remote()
-        threading.Thread(target=self._follow, args=(worker, actor), daemon=True).start()
-
-    def end(self, worker: int) -> None:
-        with self.lock:
-            self.places.pop(worker, None)
-            actor = self.actors.pop(worker, None)
-        if actor:
-            ray.kill(actor)
-
-    def send(self, worker: int, message: bytes) -> None:
-        self.actors[worker].send.remote(message)
-
-    def _follow(self, worker: int, actor: Any) -> None:
-        """Passes the events of an actor on, from its start to its loss."""
-        host = ""
-        try:
-            node, host = ray.get(actor.place.remote())
-            with self.lock:
-                taken = {slot for other, slot in self.places.values() if other == node}
-                slot = next(i for i in range(self.size) if i not in taken)
-                self.places[worker] = node, slot
-            for event in actor.events.remote(slot, self.request.resources, self.request.address is not None, self.setup):
-                self._report(worker, actor, ray.get(event))
-        except Exception as error:
-            self._report(worker, actor, lost(in_one_line(error), host))
-
-    def _report(self, worker: int, actor: Any, event: Event) -> None:
-        with self.lock:
-            if self.actors.get(worker) is actor:
-                self.connection.send((worker, *event))
-
-    def _report_waiting(self) -> None:
-        """Says what is waited for: room for the first worker, or a head
-        that does not answer. Ray takes up to a minute to give it up.
-        """
-        silent = False
-        for seconds in itertools.count(1):
-            time.sleep(1.0)
-            if seconds == NO_PLACE_SECONDS and not self.places:
-                needed = self.request.resources
-                offer = {name: self.offer[name] for name in sorted(self.offer) if name in {"CPU", "GPU", "TPU", *needed}}
-                self._message(f"no room for a worker yet: each needs {_listed(needed)}; the cluster has {_listed(offer)}")
-            was, silent = silent, time.monotonic() - self.answered > SILENT_SECONDS
-            if silent and not was:
-                wait = "waiting for it, which Ray does for up to a minute; finished rows are kept"
-                self._message(f"the head of Ray has not answered for {SILENT_SECONDS:.0f} s; {wait}")
-
-    def _message(self, line: str) -> None:
-        with self.lock:
-            self.connection.send((0, "message", line))
-
-    def _watch(self) -> None:
-        """Ends this process if Ray's own process of this machine has
-        ended: then no message gets through, and Ray waits forever.
-        """
-        here = ray.get_runtime_context().get_node_id()
-        while any(node["NodeID"] == here and node["Alive"] for node in ray.nodes()):
-            self.answered = time.monotonic()
-            time.sleep(WATCH_SECONDS)
-        with self.lock:
-            self.connection.send(lost("the Ray node of this machine has died"))
-            os._exit(1)
-
-
-def connect(address: str | None, n_cores: int, n_bytes: int) -> None:
-    """Joins the cluster at `address`, or starts one here, with room for `n_bytes` that workers are sent."""
-    how: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    if address is None:
-        how |= {"num_cpus": n_cores, "include_dashboard": False, "object_store_memory": STORE_BYTES + 2 * n_bytes}
-    elif address != "auto":
-        host, _, port = address.rpartition(":")
-        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()  # Ray itself would try for many minutes
-    ray.init(address=address or "local", **how)
-
-
-def _leave_signals() -> None:
-    """Leaves signals to the parent. A handler, unlike SIG_IGN,
-    is not inherited by the processes that Ray starts.
-    """
-    for number in SIGNALS:
-        signal.signal(number, lambda *_: None)
-
-
-def _listed(amounts: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {amount:g}" for name, amount in amounts.items()) or "nothing"
-
-
-def main(connection: Connection) -> None:
-    _leave_signals()
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-    request: Request = connection.recv()
-    where = f"no Ray at {request.address}" if request.address else "no Ray could be started here"
-    try:
-        n_bytes = sum(content.rows.nbytes for content in request.setup.contents.values())
-        connect(request.address, math.ceil(max(cores(), (request.size or 1) * request.resources["CPU"])), n_bytes)
-        _leave_signals()  # Ray has set handlers of its own
-        driver = Driver(connection, request)
-    except Exception as error:
-        refused = "AuthenticationError" in repr(error) + repr(error.__cause__)
-        connection.send(lost(f"{where} ({NO_TOKEN if refused else in_one_line(error)})"))
-        os._exit(1)
-    with suppress(EOFError, OSError):
-        while True:
-            method, *arguments = connection.recv()
-            getattr(driver, method)(*arguments)
-    ray.shutdown()
-    os._exit(0)
+def _listed(amounts: Mapping[str, float], names: Mapping[str, float] | None = None) -> str:
+    return ", ".join(f"{name} {amount:g}" for name, amount in amounts.items() if not names or name in names) or "nothing"

@@ -1,4 +1,4 @@
-"""What a worker process does: it runs one chunk after another, and reports events.
+"""What a worker does: it runs one chunk after another, and tells what happens.
 
 Chunks arrive as bytes and are unpickled here alone, so that only workers need the
 modules that they name.
@@ -8,118 +8,98 @@ from __future__ import annotations
 
 import os
 import pickle
-import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from multiprocessing.connection import Connection
-from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from ...errors import UsageError
 from ...model.columns import CODE_VERSION
-from ...model.laws.array import Content, contents
+from ..machine import cores
 from ..plan import Chunk, Plan
 from ..runners import Runner
 from ..simulators.custom import add_to_path
 from .progress import Failure
 
 Event = tuple[Any, ...]
-"""The name of a method of `Scheduler`, and its arguments but for the worker."""
-
-STOP = b""
-"""The message that ends a chunk after its current batch; any
-other is a pickled chunk with its plan, without the others.
-"""
+"""What a worker tells: a name, and what belongs to it. `Spread.take` has them all."""
 
 
 class Setup(NamedTuple):
-    """What a worker process is told first."""
+    """What a worker is told first."""
 
-    import_paths: Iterable[str]
+    import_paths: Iterable[str] = ()
     """Folders from which it can import, besides the usual ones."""
 
-    contents: Mapping[str, Content]
-    """Of the files that laws name, by hash: they need not be on its machine."""
+    x64: bool = False
+    """Whether jax_enable_x64 is on in the process that takes its rows, where a program may have set it."""
+
+    cores: float = 0.0
+    """That it may use, of those of its process; 0: all."""
 
     code_version: int = CODE_VERSION
     """Of the process that takes its rows."""
 
-    x64: bool = False
-    """Whether jax_enable_x64 is on there, where a program may have set it."""
-
 
 class Worker:
-    """Runs chunks in this process; `send` takes the name and the arguments of an event.
+    """Runs chunks in this process, which starts JAX; `tell` takes the events that come between rows."""
 
-    `stopping`, once set, ends a chunk after its current batch.
-    """
+    def __init__(self, setup: Setup, tell: Callable[[Event], None]):
+        if setup.code_version != CODE_VERSION:
+            raise RuntimeError(f"jaxrecall of code_version {CODE_VERSION} there, {setup.code_version} here")
+        os.environ["JAX_ENABLE_X64"] = str(setup.x64)  # JAX has not started
+        add_to_path(setup.import_paths)
+        from ...simulator import program
 
-    def __init__(self, send: Callable[..., None]):
-        from ...simulator import program  # starts JAX
-
-        self.send, self.stopping = send, False
-        self.runner: Runner | None = None
         program.start()
+        self.tell, self.workers = tell, max(1, int(cores() / setup.cores)) if setup.cores else 1
+        self.plan: Plan | None = None
 
-    def run(self, chunk: Chunk, plan: Plan) -> None:
-        """Runs a chunk; its last event, `ended`, says what its
-        runs took and how long each program took to compile.
-        """
-        if self.runner is None or self.runner.plan != plan:
-            self.runner = Runner(plan, self)
+    def rows(self, message: bytes) -> Iterator[Event]:
+        """Runs a pickled chunk with its plan, batch by batch."""
+        chunk, plan = self.unpickled(message)
+        if self.plan != plan:
+            self.plan, self.runner = plan, Runner(plan, self)
         for runs, got in self.runner.rows(chunk):
-            if isinstance(got, Failure):
-                self.send("failed", [run.id for run in runs], got)
-            else:
-                self.send("finished", got)
-            if self.stopping:
-                break
-        self.send("ended")
+            yield "took", [run.id for run in runs], got
+
+    def unpickled(self, message: bytes) -> tuple[Chunk, Plan]:
+        chunk, plan = pickle.loads(message)
+        return chunk, replace(plan, workers=self.workers)
 
     def compiling(self, program: str) -> None:
-        self.send("compiling", program)
+        self.tell(("compiling", program))
 
     def compiled(self, program: str, seconds: float) -> None:
-        self.send("compiled", program, seconds)
+        self.tell(("compiled", program, seconds))
 
     def message(self, line: str) -> None:
-        self.send("message", line)
+        self.tell(("message", line))
+
+
+def last_event(error: Exception) -> Event:
+    """Of a worker that ends with an exception, after which a device may refuse everything."""
+    return "refused" if isinstance(error, UsageError) else "lost", Failure.of(error)
 
 
 def main(connection: Connection) -> None:
-    """Runs the chunks that come through the connection until it
-    is closed. An exception is the last event of the process.
-    """
+    """Runs the chunks that come through the connection until it is closed."""
 
-    def send(*event: Any) -> None:
+    def tell(event: Event) -> None:
         try:
             connection.send(event)
         except OSError:
             os._exit(0)  # the parent is gone, or wants no more
 
     try:
-        setup: Setup = connection.recv()
-        if setup.code_version != CODE_VERSION:
-            raise RuntimeError(f"jaxrecall of code_version {CODE_VERSION} there, {setup.code_version} here")
-        os.environ["JAX_ENABLE_X64"] = str(setup.x64)  # JAX has not started
-        add_to_path(setup.import_paths)
-        contents.update(setup.contents)
-        worker, chunks = Worker(send), SimpleQueue[bytes]()
-        threading.Thread(target=_listen, args=(connection, worker, chunks), daemon=True).start()
-        send("ready")
+        worker = Worker(connection.recv(), tell)
+        tell(("ready",))
         while True:
-            worker.run(*pickle.loads(chunks.get()))
+            for event in worker.rows(connection.recv_bytes()):
+                tell(event)
+            tell(("ended",))
+    except EOFError:
+        os._exit(0)
     except Exception as error:
-        send("refused" if isinstance(error, UsageError) else "lost", Failure.of(error))
+        tell(last_event(error))
         os._exit(1)
-
-
-def _listen(connection: Connection, worker: Worker, chunks: SimpleQueue[bytes]) -> None:
-    while True:
-        try:
-            message = connection.recv()
-        except (EOFError, OSError):
-            os._exit(0)
-        if message == STOP:
-            worker.stopping = True
-        else:
-            chunks.put(message)

@@ -1,0 +1,208 @@
+"""A plan carried out by a pool of workers: each takes some runs of one program when it is free.
+
+Rows come back a batch at a time and are saved by this process, so a worker that dies
+takes its batches in flight with it and nothing else; the rest of its runs go to another.
+"""
+
+from __future__ import annotations
+
+import pickle
+from abc import ABC, abstractmethod
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...errors import UsageError
+from ...model.point import Run, RunId
+from ..machine import cores
+from ..plan import Chunk, Plan
+from .progress import Failure, plural
+from .record import Record
+from .worker import Event
+
+TRIES = 3
+"""Workers that a run may cost, by an exception or by their death, before it counts as failed."""
+
+MAX_FAILED_STARTS = 3
+"""Times in a row that a worker may die before it is ready; then no other is started in its place."""
+
+LEAST_SECONDS, MOST_SECONDS, MOST_RUNS = 0.1, 20.0, 4096
+"""Of a chunk. The cost of starting it shows in a smaller one; a larger one comes back late."""
+
+SHARES = 3
+"""A chunk is at most this part, for each worker, of what is left:
+large ones first, small ones at the end, when all must finish.
+"""
+
+POLL_SECONDS = 0.2
+
+
+@dataclass
+class Place:
+    """Of one worker after another, and what the present one does."""
+
+    number: int
+    ready: bool = False
+    failed_starts: int = 0
+    program: Any = None
+    """The last one."""
+
+    chunk: Chunk | None = None
+    left: dict[RunId, Run] = field(default_factory=dict)
+    """Runs of the chunk that are not finished."""
+
+
+class Pool(ABC):
+    """So many workers, of `cores` cores each. One that is lost has another in its place."""
+
+    def __init__(self, size: int, cores: float):
+        self.places, self.cores = [Place(i) for i in range(size)], cores
+        for place in self.places:
+            self.start(place)
+
+    @abstractmethod
+    def start(self, place: Place) -> None:
+        """Starts a worker, which is ready from now on or tells so later."""
+
+    @abstractmethod
+    def give(self, place: Place, message: bytes) -> None:
+        """Gives a worker a pickled chunk with its plan."""
+
+    @abstractmethod
+    def events(self, seconds: float) -> Iterable[tuple[Place, Event]]:
+        """The events that have arrived; waits at most `seconds` for the first."""
+
+    @abstractmethod
+    def end(self, place: Place) -> None:
+        """Ends a worker immediately."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def share(self, plan: Plan) -> Plan:
+        """What a worker needs to know of a plan."""
+        return plan.without_chunks
+
+    def execute(self, plan: Plan, record: Record) -> None:
+        """Runs the chunks of a plan. Runs that `TRIES` workers fail at are reported, and the others run."""
+        Spread(self, plan, record).run()
+
+
+class Spread:
+    """One plan carried out by a pool."""
+
+    def __init__(self, pool: Pool, plan: Plan, record: Record):
+        self.pool, self.plan, self.record = pool, pool.share(plan), record
+        self.waiting: dict[Any, deque[Run]] = {}
+        """Runs that no worker has, by program."""
+
+        for chunk in plan.chunks:
+            self.waiting.setdefault(chunk.program, deque()).extend(chunk.runs)
+        self.seconds_left = sum(chunk.seconds for chunk in plan.chunks)
+        """The estimate for these runs, on all cores of this machine."""
+
+        self.cost = Counter[RunId]()
+        """Workers that were lost with a run."""
+
+    def run(self) -> None:
+        interrupts = self.record.interrupts
+        with interrupts.patient():
+            while self._has_more():
+                try:
+                    with interrupts.droppable():
+                        events = list(self.pool.events(POLL_SECONDS))
+                except KeyboardInterrupt:
+                    break
+                for place, event in events:
+                    self.take(place, event)
+                self.record.save()
+            self.record.save(now=True)
+
+    def _has_more(self) -> bool:
+        """Gives chunks to free workers; whether there is anything to wait for."""
+        places = self.pool.places
+        if self.record.stopping:
+            return any(place.chunk for place in places) and not self.record.gave_up
+        for place in places:
+            if self.waiting and place.ready and not place.chunk:
+                self._give(place)
+        while self.waiting and self._none_starts():
+            chunk = self._next(next(iter(self.waiting)), float("inf"))
+            self.record.failed(chunk, Failure(f"no worker starts: {self.reason}", "", ""))
+        return bool(self.waiting) or any(place.chunk for place in places)
+
+    def _none_starts(self) -> bool:
+        return all(place.failed_starts > MAX_FAILED_STARTS for place in self.pool.places)
+
+    def _give(self, place: Place) -> None:
+        """Gives a worker its next chunk, of its last program, or else of the one that the
+        fewest others run, so that few compile it. It is small enough that others do not
+        wait for it at the end."""
+        speed = self.pool.cores / cores()
+        seconds = min(max(self.seconds_left / (SHARES * len(self.pool.places)), LEAST_SECONDS * speed), MOST_SECONDS * speed)
+        users = Counter(other.chunk.program for other in self.pool.places if other.chunk)
+        if place.program not in self.waiting:
+            place.program = min(self.waiting, key=lambda program: users[program])
+        place.chunk = self._next(place.program, seconds)
+        place.left = {run.id: run for run in place.chunk.runs}
+        self.pool.give(place, pickle.dumps((place.chunk, self.plan)))
+
+    def _next(self, program: Any, seconds: float) -> Chunk:
+        """Waiting runs of a program that take about `seconds` on all cores of this machine."""
+        runs, taken, total = self.waiting[program], [], 0.0
+        while runs and len(taken) < MOST_RUNS:
+            cost = self.plan.seconds_of(runs[0], program) / cores()
+            if taken and total + cost > seconds:
+                break
+            taken.append(runs.popleft())
+            total += cost
+        self.seconds_left -= total
+        if not runs:
+            del self.waiting[program]
+        return Chunk(program, tuple(taken), total)
+
+    def take(self, place: Place, event: Event) -> None:
+        """Takes an event of a worker. One that is to stop is ended with its batch."""
+        match event:
+            case ("ready",):
+                place.ready, place.failed_starts = True, 0
+            case "compiling", program:
+                self.record.compiling(program)
+            case "compiled", program, seconds:
+                self.record.compiled(program, seconds / len(self.pool.places))  # of the time of all
+            case "message", line:
+                self.record.message(f"worker {place.number}: {line}")
+            case "took", ids, got if place.chunk:
+                self.record.take(place.chunk.part([place.left.pop(run) for run in ids]), got)
+                if self.record.stopping:
+                    self.pool.end(place)
+                    place.ready, place.chunk = False, None
+            case ("ended",):
+                place.chunk, place.failed_starts = None, 0
+            case "refused", failure:
+                place.failed_starts = MAX_FAILED_STARTS
+                self._lost(place, failure)
+                if self._none_starts() and not self.record.runs:
+                    raise UsageError(failure.line)
+            case "lost", failure:
+                self._lost(place, failure)
+
+    def _lost(self, place: Place, failure: Failure) -> None:
+        """A worker has died or raised an exception. Another one takes its place, and its
+        runs wait again, but for those that have cost too many workers."""
+        chunk, runs, self.reason = place.chunk, list(place.left.values()), failure.line
+        self.pool.end(place)
+        place.ready, place.chunk, place.left = False, None, {}
+        place.failed_starts += 1
+        if place.failed_starts <= MAX_FAILED_STARTS and not self.record.stopping:
+            self.pool.start(place)
+        if not chunk:
+            return
+        self.cost.update(run.id for run in runs)
+        if given_up := [run for run in runs if self.cost[run.id] == TRIES]:
+            self.record.failed(chunk.part(given_up), failure)
+        if again := [run for run in runs if self.cost[run.id] < TRIES]:
+            self.record.message(f"worker {place.number}: {failure.line}; another one takes its {plural(len(again), 'run')}")
+            self.waiting.setdefault(chunk.program, deque()).extendleft(reversed(again))
+            self.seconds_left += chunk.part(again).seconds

@@ -1,0 +1,239 @@
+"""The record of a call: its finished runs, whose rows are saved,
+its failures, and how far it is. Runs in this process.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any
+
+from ...cli.process import FAILED, INTERRUPTED, OK, Interrupts
+from ...errors import StoreError, printable
+from ...model.point import Run, RunId
+from ..grid.file import Settings
+from ..plan import Chunk, Plan
+from ..rounds import Rounds, as_known
+from ..runners import Runner
+from ..store import Store
+from .progress import Display, Failure, Shown, Traces, duration, plural
+
+WAITS = (1.0, 2.0, 5.0, 10.0, 20.0, 40.0)
+"""Seconds from one refused write to the next try; the last refusal gives up."""
+
+POLL_SECONDS = 0.05
+
+
+@dataclass
+class Record:
+    """What has happened in a call, whatever carries it out, told to a display.
+
+    Rows are written as parts every `part_seconds`, those of a run together. A refused
+    write is reported immediately and retried at growing intervals; after the last try
+    `gave_up` is true, and rows that are not saved are lost when the process ends.
+
+    The time left is based on the estimated cost, corrected by the measured speed. A
+    search counts finished cells instead, as its cost is not known in advance.
+    """
+
+    store: Store
+    settings: Settings = field(default_factory=Settings)
+    resume_command: str = ""
+    accuracy_column: str = "accuracy"
+    search: Rounds | None = None
+    display: Display | None = None
+    interrupts: Interrupts = field(default_factory=Interrupts)
+
+    n_runs: int = 0
+    """To be computed, as far as known."""
+
+    est_seconds: float = 0.0
+    """That they take."""
+
+    n_programs: int = 0
+    round: int = 0
+    runs: int = 0
+    """Computed."""
+
+    unsaved: int = 0
+    """Of those, the ones whose rows are not saved."""
+
+    failures: list[str] = field(default_factory=list)
+    """One line for each chunk that failed."""
+
+    accuracy: dict[RunId, float | None] = field(default_factory=dict)
+    """Accuracy of the computed runs at their last step, or what
+    else a search decides by, as `rounds.Known` has it.
+    """
+
+    last: float | None = None
+    """The last of these that is a number."""
+
+    gave_up: bool = False
+    est_done: float = 0.0
+    compile_seconds: float = 0.0
+    n_compiled: int = 0
+
+    def __post_init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self.start = time.monotonic()
+        self.due = self.start + self.settings.part_seconds
+
+    @property
+    def exit_code(self) -> int:
+        if self.interrupts.requested:
+            return INTERRUPTED
+        return FAILED if self.failures or self.unsaved else OK
+
+    @property
+    def stopping(self) -> bool:
+        """Whether no more chunks should start."""
+        return self.interrupts.requested or self.gave_up or (self.settings.fail_fast and bool(self.failures))
+
+    def compiling(self, program: str) -> None:
+        """A program is being compiled, or loaded. The time before the first one does not count."""
+        if not self.has_begun:
+            self.start = time.monotonic()
+        self.tell("compiling", f"compiling {program}", program=program)
+
+    def compiled(self, program: str, seconds: float) -> None:
+        self.start = min(self.start, time.monotonic() - seconds)  # a task of Ray tells of both at its first batch
+        self.compile_seconds += seconds
+        self.n_compiled += 1
+        self.tell("compiled", program, program=program, seconds=seconds)
+
+    def message(self, line: str) -> None:
+        self.tell("message", line, text=line)
+
+    def take(self, part: Chunk, got: Traces | Failure) -> None:
+        """Takes the rows of runs, part of a chunk, or how they failed."""
+        if isinstance(got, Failure):
+            self.failed(part, got)
+            return
+        for run, trace in zip(part.runs, got, strict=True):
+            value = trace[-1][self.accuracy_column]
+            self.accuracy[run.id] = as_known(value, trace[-1]["status"])
+            self.last = self.last if value is None else value
+            self.rows += trace
+        self.runs += len(got)
+        self.unsaved += len(got)
+        self.est_done += part.seconds
+        counts = {"rows": sum(map(len, got)), "runs_executed": self.runs, "todo": self.n_runs - self.runs}
+        self.tell("batch", "", **counts, accuracy=self.last, eta=self.eta)
+        self.save()
+
+    def failed(self, rest: Chunk, failure: Failure) -> None:
+        """Records a failure, with its runs and the command that tries them again."""
+        first, last, n = rest.runs[0].id, rest.runs[-1].id, len(rest.runs)
+        record = {**failure._asdict(), "jax_version": version("jax"), "bucket": str(rest.program)}
+        record |= {"runs": [run.id for run in rest.runs], "repeat": self.resume_command}
+        path = None
+        try:
+            path = self.store.record_failure(f"{first.point_id}-{first.seed}-{n}", record)
+            details = f"details: {path}; " if path else ""
+        except StoreError as refused:
+            details = f"details could not be written: {refused}; "
+        line = (
+            f"failed: {plural(n, 'run')} of program {rest.program}, {first.point_id} seed {first.seed} to {last.point_id} seed "
+            f"{last.seed}: {failure.line} ({details}to try again: {self.resume_command})"
+        )
+        self.failures.append(line)
+        self.est_seconds -= rest.seconds
+        self.tell("failed", line, runs=n, details=path and str(path), text=line)
+
+    def save(self, now: bool = False) -> None:
+        """Writes the unsaved rows if a part is due, or `now`; while the
+        disk refuses, waits and retries as long as tries are left.
+        """
+        if not self.rows or self.gave_up or not (now or time.monotonic() >= self.due):
+            return
+        for n_refused, wait in enumerate((*WAITS, 0.0)):
+            try:
+                path = self.store.write(self.rows)
+            except StoreError as error:
+                if not n_refused:
+                    self.message(f"{error}. The sweep waits, and saving is retried for {duration(sum(WAITS))}")
+                end = time.monotonic() + wait
+                while time.monotonic() < end and not self.interrupts.requested:
+                    time.sleep(POLL_SECONDS)
+                continue
+            if n_refused:
+                self.message(f"saving works again: {len(self.rows)} rows written")
+            self.tell("part", path=str(path), rows=len(self.rows))
+            self.rows, self.unsaved = [], 0
+            self.due = time.monotonic() + self.settings.part_seconds
+            return
+        self.gave_up = True
+
+    def tell(self, event: str, line: str = "", **facts: object) -> None:
+        """Displays an event; see `Shown`."""
+        if self.display:
+            self.display(Shown(event, printable(line), facts, self.summary() if self.has_begun else "", self.share))
+
+    @property
+    def has_begun(self) -> bool:
+        return bool(self.runs or self.failures or self.compile_seconds)
+
+    @property
+    def share(self) -> float:
+        """The part of the cells that is finished, or of the cost."""
+        if self.search:
+            return self.search.finished / len(self.search.cells)
+        return self.est_done / self.est_seconds if self.est_seconds > 0 else 1.0
+
+    @property
+    def eta(self) -> float | None:
+        """Seconds left, programs still to be compiled counted; None before the first row is finished, and in a search."""
+        if self.search or not self.est_done:
+            return None
+        elapsed = time.monotonic() - self.start - self.compile_seconds
+        compilation = max(0, self.n_programs - self.n_compiled) * self.compile_seconds / max(1, self.n_compiled)
+        return max(0.0, self.est_seconds - self.est_done) * elapsed / self.est_done + compilation
+
+    def summary(self) -> str:
+        """Runs done, time left, compile time, accuracy of the last
+        run, and failures; short enough for 80 columns with a bar.
+        """
+        parts = [f"{self.runs}/{self.n_runs} runs, {100 * self.share:.0f} %"]
+        if self.search:
+            parts = [f"{self.search.finished}/{len(self.search.cells)} cells, round {self.round}, {self.runs} runs"]
+        if (eta := self.eta) is not None:
+            parts.append(f"{duration(eta)} left")
+        if self.compile_seconds >= 0.1:
+            parts.append(f"compiled {duration(self.compile_seconds)}")
+        if self.last is not None:
+            parts.append(f"last accuracy {self.last:.2f}")
+        if self.failures:
+            parts.append(f"{len(self.failures)} failed")
+        return ", ".join(parts)
+
+
+def execute(plan: Plan, record: Record) -> None:
+    """Runs every chunk of a plan in this process. A chunk that fails is reported, and the others run."""
+    with record.interrupts.deferred():  # JAX starts
+        runner = Runner(plan, record)
+    with record.interrupts.patient():
+        for chunk in plan.chunks:
+            if record.stopping:
+                break
+            _run(chunk, runner.rows(chunk), record)
+            record.save(now=True)
+
+
+def _run(chunk: Chunk, batches: Iterator[tuple[list[Run], Traces | Failure]], record: Record) -> None:
+    """Runs a chunk until it is finished, fails or is to stop."""
+    left = {run.id: run for run in chunk.runs}
+    while left and not record.stopping:
+        try:
+            with record.interrupts.droppable():
+                runs, got = next(batches)
+        except KeyboardInterrupt:
+            return
+        except Exception as error:
+            record.failed(chunk.part(list(left.values())), Failure.of(error))
+            return
+        for run in runs:
+            del left[run.id]
+        record.take(chunk.part(runs), got)
