@@ -1,4 +1,4 @@
-"""The model as functions, to be composed, differentiated and vmapped: the three steps, and any optimiser's steps.
+"""The model as functions, to be composed, differentiated and vmapped.
 
     V1 = V_mat - eta    grad_V loss(V_mat, W_KQ, batch 1)
     W1 = W_KQ  - gamma  grad_W loss(V1,    W_KQ, batch 2)
@@ -37,7 +37,7 @@ class Rates(NamedTuple):
 
 
 def rates(point: Point, *, eta: Any = None, gamma: Any = None, gamma2: Any = None, kappa: Any = None) -> Rates:
-    """The rates of a point, or those that follow from others in place of its own, which JAX may trace.
+    """The rates of a point, or those that follow from others, which JAX may trace.
 
     They follow as in `Point.replace`: gamma = kappa L^2 V / eta unless gamma was given, here, or to the point while kappa
     is not given here. gamma2 = gamma unless gamma2 was given. Numbers are not checked, as those of a point are.
@@ -85,7 +85,10 @@ def recipe(loss: Loss, V_mat: Any, W_KQ: Any, batches: Sequence[Any], rates: Rat
 
 
 def gradient(loss: Loss, params: Any, batch: Any, chunk: int | None = None) -> Any:
-    """The gradient of loss(params, batch) by `params`; with a chunk, the sum over chunks weighted by their samples."""
+    """The gradient of loss(params, batch) by `params`.
+
+    With a chunk, the sum over chunks weighted by their samples.
+    """
     n = len(jax.tree.leaves(batch)[0])
     if chunk is None or chunk >= n:
         return jax.grad(loss)(params, batch)
@@ -140,7 +143,7 @@ def in_jax(*trees: Any) -> bool:
 
 
 def predict(realization: Realization, point: Point, V_mat: Any, w: Any, tokens: Any, positions: Any) -> tuple[Any, Any]:
-    """Logits (n, V) and attention (n, L) of sequences by a model with this V_mat and w = W_KQ z_eos; in JAX as `three_step` is.
+    """Logits (n, V) and attention (n, L) of sequences by a model; in JAX as `three_step` is.
 
     Args:
         realization: the draws, of which the embeddings are used.
@@ -162,7 +165,9 @@ def predict(realization: Realization, point: Point, V_mat: Any, w: Any, tokens: 
 
 
 def soft_accuracy(realization: Realization, point: Point, learned: ThreeStep, temperature: Any = 0.1) -> Array:
-    """Test accuracy with a gradient: mean over test sequences of softmax(logits / (temperature s)) at the label.
+    """Test accuracy with a gradient: mean of softmax(logits / (temperature s)) at the label.
+
+    The mean is over test sequences.
 
     s is the standard deviation of the logits of a sequence, so the scale of V_mat does not matter. It is `accuracy`
     where the temperature goes to 0. Always in JAX.
@@ -180,7 +185,7 @@ def soft_accuracy(realization: Realization, point: Point, learned: ThreeStep, te
 def train(
     loss: Loss, params: Any, batch_of: Callable[[Any], Any], optimizer: Any, steps: Any, record: Sequence[int] | Array = ()
 ) -> tuple[Any, Any]:
-    """Descends any loss by any optimiser of optax: the parameters after `steps` steps, and at the steps in `record`.
+    """Descends any loss by any optimiser of optax; returns the parameters, also at some steps.
 
     Args:
         loss: a scalar function loss(params, batch).

@@ -1,5 +1,6 @@
-"""Training beyond the three steps of the paper: what it trains, at
-which rates, and the steps that a run records. All ours.
+"""Training beyond the paper's three steps: what it trains, at which rates, what it records.
+
+All is ours.
 
 A run that trains on starts from the model after the three steps, or from V_mat = 0 and
 W_KQ = 0, and descends the same loss by an optimiser of optax until `steps` gradient

@@ -1,6 +1,4 @@
-"""What compiled programs need of XLA: its options, its errors
-of memory, and whether it found a program in its cache.
-"""
+"""What compiled programs need of XLA: options, errors of memory, hits of its cache."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Sizes at which the accuracy of theory crosses a value, and
-what limits it. Ours, not the paper's: docs/theory.md, section 5.
+"""Sizes at which the accuracy of theory crosses a value, and what limits it.
+
+Ours, not the paper's: docs/theory.md, section 5.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ FALLING = ("V", "L")
 
 
 def critical_N(model: Model, theta: float = 0.5) -> float:
-    """Smallest N (samples) at which `accuracy` reaches theta
-    (fraction), inf if it never does; docs/theory.md, section 5.1.
+    """Smallest N (samples) at which `accuracy` reaches theta; docs/theory.md, section 5.1.
+
+    theta is a fraction. It is inf if accuracy never does.
 
     Derived, with no fitted constant. Its error against simulations is in the same
     section. Raises TheoryError.
@@ -45,7 +47,9 @@ def critical_N(model: Model, theta: float = 0.5) -> float:
 
 
 def critical(model: Model, axis: str, theta: float = 0.5, N: float | None = None) -> float:
-    """The size along `axis` at which `accuracy` crosses theta, all else equal; docs/theory.md, section 5.2.
+    """The size along `axis` at which `accuracy` crosses theta; docs/theory.md, section 5.2.
+
+    All else is equal.
 
     Args:
         model: its own size along the axis does not matter. With axis m, an activation

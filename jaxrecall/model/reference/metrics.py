@@ -77,7 +77,10 @@ def measure(realization: Realization, point: Point, learned: ThreeStep | Descend
 
 
 def over_sequences(r: Realization, point: Point, w: Any, logits: Any, a: Any, xp: ModuleType) -> dict[str, Any]:
-    """The columns that are counts or means over the test sequences, of their logits (n, V) and attention (n, L)."""
+    """The columns that are counts or means over the test sequences.
+
+    They are of their logits (n, V) and attention (n, L).
+    """
     x, ell, y = r.test
     is_label = xp.arange(point.V)[None] == y[:, None]
     own, others = (xp.where(is_label, logits, 0.0).sum(1), xp.where(is_label, -xp.inf, logits).max(1))
@@ -114,7 +117,10 @@ def over_vocabulary(r: Realization, point: Point, logits: Any, xp: ModuleType) -
 
 
 def of_scores(r: Realization, w: Any, xp: ModuleType) -> dict[str, Any]:
-    """The columns of what the trigger and the tokens add to an attention logit; nan where they are undefined."""
+    """The columns of what the trigger and the tokens add to an attention logit.
+
+    Nan where they are undefined.
+    """
     scale = abs(w).max()
     unit = w / xp.where(scale > 0, scale, 1)
     trigger, std = r.z_trig @ unit, (r.Z_in @ unit).std()
