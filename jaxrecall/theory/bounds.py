@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import gammaln, lambertw
 
 from .locked import KeyOverlaps, cosine, nodes, recall, squared_length
-from .model import Model, check_N, check_theta
+from .model import Model, check_model, check_N, check_theta
 
 
 def information(model: Model, N: float) -> float:
@@ -20,7 +20,7 @@ def information(model: Model, N: float) -> float:
     Raises TheoryError but for gaussian embeddings, m = 0, one batch and the trigger in
     the value path.
     """
-    check_N(N)
+    check_N(model, N)
     formula = "the information formula"
     model.require(formula, m=0, trigger_in_value=True, fresh_batches=False)
     model.require_law(formula, lambda moments: moments.overlap and moments.random_length)
@@ -46,7 +46,7 @@ def matched_filter_accuracy(model: Model, N: float) -> float:
 
     Raises TheoryError but for m = 0 and embeddings that overlap.
     """
-    check_N(N)
+    check_N(model, N)
     formula = "the matched filter's formula"
     model.require(formula, m=0)
     model.require_law(formula, lambda moments: moments.overlap)
@@ -64,14 +64,14 @@ def seen(model: Model, N: float) -> float:
 
     Raises TheoryError with fresh batches, of which each step has N samples more.
     """
-    check_N(N)
+    check_N(model, N)
     model.require("the fraction of labels seen", fresh_batches=False)
     return float(-np.expm1(N * np.log1p(-1 / model.V)))
 
 
 def seen_N(model: Model, theta: float = 0.5) -> float:
     """The N at which `seen` is theta."""
-    check_theta(theta)
+    check_theta(model, theta)
     model.require("the fraction of labels seen", fresh_batches=False)
     return float(np.log1p(-theta) / np.log1p(-1 / model.V))
 
@@ -81,4 +81,5 @@ def parameters_per_bit(model: Model) -> float:
 
     They are d^2, or d m with an MLP.
     """
+    check_model(model)
     return model.d * (model.m or model.d) / float(gammaln(model.V + 1) / np.log(2))

@@ -61,7 +61,7 @@ def locked_accuracy(model: Model, N: float, stray: float = 0.0, stored: float = 
     `stray` and `stored` tell of samples whose attention is elsewhere, as in `recall`;
     orthogonal attention-only models ignore both. Raises TheoryError.
     """
-    check_N(N, infinite=True)
+    check_N(model, N, infinite=True)
     if not model.moments.overlap and not model.m:
         return orthogonal_accuracy(model, N)
     return recall(model, N, key_overlaps(model), stray, stored)

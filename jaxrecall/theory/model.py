@@ -168,19 +168,27 @@ MAX_N = 1e30
 """Powers of N and V are finite up to here."""
 
 
-def check_N(N: float, infinite: bool = False) -> None:
-    """Raises TheoryError for what is no number of samples.
+def check_N(model: Model, N: float, infinite: bool = False) -> None:
+    """Raises TheoryError for what is no model, and for what is no number of samples.
 
     Infinitely many are one where a formula has that limit.
     """
+    check_model(model)
     if not (1 <= as_float(N) <= MAX_N or (infinite and as_float(N) == math.inf)):
         raise TheoryError(f"N: got {shown(N)}; allowed: from 1 to {MAX_N:g}{', and infinity' * infinite}")
 
 
-def check_theta(theta: float) -> None:
-    """Raises TheoryError for what is no accuracy to reach."""
+def check_theta(model: Model, theta: float) -> None:
+    """Raises TheoryError for what is no model, and for what is no accuracy to reach."""
+    check_model(model)
     if not 0 < as_float(theta) < 1:
         raise TheoryError(f"theta: got {shown(theta)}; allowed: fractions between 0 and 1")
+
+
+def check_model(model: object) -> None:
+    """Raises TheoryError for what is no model, as a point is none."""
+    if not isinstance(model, Model):
+        raise TheoryError(f"model: got {shown(model)}; allowed: a theory.Model, of a point that of Model.from_point(point)")
 
 
 def as_float(value: object) -> float:

@@ -67,7 +67,7 @@ def score_noise(model: Model, N: float) -> ScoreNoise:
 
     Raises TheoryError for L = 1 and for an MLP that the formula does not cover.
     """
-    check_N(N)
+    check_N(model, N)
     if model.L < 2:
         raise TheoryError(f"L: got {model.L}; allowed: from 2, a single token has no rival")
     if not has_score_noise(model):

@@ -66,7 +66,7 @@ def locked_fraction(model: Model, N: float) -> float:
 
 def locked_tokens(model: Model, N: float) -> tuple[np.ndarray, float]:
     """`locked_part` of a model with N samples."""
-    check_N(N)
+    check_N(model, N)
     T, a = trigger(model, N)
     score = model.kappa * (1 - 1 / model.L) * gains(model).total * (T + a / model.d)
     if score <= 0:  # attention is pushed away from the trigger

@@ -35,7 +35,7 @@ def logits_from_counts(
     trigger_in_value: bool = True,
     activation: str = "none",
 ) -> np.ndarray:
-    """(V, V) logits of label (column) for each token (row), up to scale:
+    """(V, V) logits of label (column) for each token (row), up to scale.
 
         sum_w n_w (z_out(pi w) - mean z_out) phi(key w)^T,  read by z_out(u) and phi(key v)
 
@@ -62,7 +62,7 @@ def locked(model: Model, N: float, seeds: int | Iterable[int]) -> np.ndarray:
     takes every label equally often. Any embedding law will do: its own rows are drawn.
     Raises TheoryError.
     """
-    check_N(N, infinite=True)
+    check_N(model, N, infinite=True)
     model.require("the surrogate", fresh_batches=False)
     return np.array([_accuracy(model, N, seed) for seed in (range(seeds) if isinstance(seeds, int) else seeds)])
 
@@ -75,7 +75,7 @@ def critical_N(model: Model, theta: float = 0.5, seeds: int = 64) -> float:
     Bisection over levels four to the octave, then a straight line in logit accuracy
     against ln N. It costs about 9 `locked`. Raises TheoryError.
     """
-    check_theta(theta)
+    check_theta(model, theta)
 
     def mean(N: float) -> float:
         return float(locked(model, N, seeds).mean())

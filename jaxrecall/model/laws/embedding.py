@@ -231,7 +231,7 @@ class Orthogonal(EmbeddingLaw):
 @register
 @dataclass(frozen=True)
 class Equicorrelated(EmbeddingLaw):
-    """A direction in common (ours), with n_v and g standard normal:
+    """A direction in common (ours); n_v and g are standard normal.
 
         z_v = (sqrt(1 - rho) n_v + sqrt(rho) g) / sqrt(d)
 
