@@ -4,9 +4,10 @@
     W1 = W_KQ  - gamma  grad_W loss(V1,    W_KQ, batch 2)
     V2 = V1    - gamma2 grad_V loss(V1,    W1,   batch 3)
 
-Everything here is pure, and nothing is compiled: jit, vmap and grad are the caller's. A `Point` is static; rates, draws and
-what is learned are arrays, in whose dtype all is computed. `reference/steps.py` is an independent judge in NumPy, and
-`simulator/` takes the same steps streamed and faster.
+Everything here is pure, and nothing is compiled: jit, vmap and grad are the caller's. A `Point` is
+static; rates, draws and what is learned are arrays, in whose dtype all is computed.
+`reference/steps.py` is an independent judge in NumPy, and `simulator/` takes the same steps
+streamed and faster.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ class Rates(NamedTuple):
 def rates(point: Point, *, eta: Any = None, gamma: Any = None, gamma2: Any = None, kappa: Any = None) -> Rates:
     """The rates of a point, or those that follow from others, which JAX may trace.
 
-    They follow as in `Point.replace`: gamma = kappa L^2 V / eta unless gamma was given, here, or to the point while kappa
-    is not given here. gamma2 = gamma unless gamma2 was given. Numbers are not checked, as those of a point are.
+    They follow as in `Point.replace`: gamma = kappa L^2 V / eta unless gamma was given, here, or to
+    the point while kappa is not given here. gamma2 = gamma unless gamma2 was given. Numbers are not
+    checked, as those of a point are.
 
         >>> jax.grad(lambda kappa: rates(point, kappa=kappa).gamma)(100.0)  # L^2 V / eta
     """
@@ -65,10 +67,12 @@ def recipe(loss: Loss, V_mat: Any, W_KQ: Any, batches: Sequence[Any], rates: Rat
     Args:
         loss: a scalar function loss(V_mat, W_KQ, batch).
         V_mat, W_KQ: pytrees of arrays, where the steps start.
-        batches: what each of the three steps reads, as `Realization.batches`: pytrees of arrays, samples first.
+        batches: what each of the three steps reads, as `Realization.batches`: pytrees of arrays,
+            samples first.
         rates: of the steps; cast to the dtype of what they scale.
-        chunk: samples whose gradient is taken at a time, where the loss is a mean over samples. Memory, also that of a
-            derivative of the whole, is then that of one chunk. None takes the batch at once, and allows any loss.
+        chunk: samples whose gradient is taken at a time, where the loss is a mean over samples.
+            Memory, also that of a derivative of the whole, is then that of one chunk. None takes
+            the batch at once, and allows any loss.
 
         >>> V1, W1, V2 = recipe(loss, V_mat, W_KQ, r.batches, rates(point))
     """
@@ -106,8 +110,9 @@ def gradient(loss: Loss, params: Any, batch: Any, chunk: int | None = None) -> A
 def three_step(realization: Realization, point: Point, rates: Rates | None = None, chunk: int | None = 1024) -> ThreeStep:
     """What the three steps of the recipe learn from V_mat = 0, W_KQ = 0.
 
-    Where draws or rates are arrays of JAX, by `recipe` along the gradient of `jaxrecall.model.loss`, in the dtype of the
-    embeddings. Else in NumPy and float64, by the closed form of `reference/steps.py`.
+    Where draws or rates are arrays of JAX, by `recipe` along the gradient of
+    `jaxrecall.model.loss`, in the dtype of the embeddings. Else in NumPy and float64, by the closed
+    form of `reference/steps.py`.
 
     Args:
         realization: the draws of `realize` or `draws`, or your own.
@@ -169,8 +174,8 @@ def soft_accuracy(realization: Realization, point: Point, learned: ThreeStep, te
 
     The mean is over test sequences.
 
-    s is the standard deviation of the logits of a sequence, so the scale of V_mat does not matter. It is `accuracy`
-    where the temperature goes to 0. Always in JAX.
+    s is the standard deviation of the logits of a sequence, so the scale of V_mat does not matter.
+    It is `accuracy` where the temperature goes to 0. Always in JAX.
 
         >>> jax.grad(lambda kappa: soft_accuracy(r, point, three_step(r, point, rates(point, kappa=kappa))))(50.0)
     """
@@ -196,7 +201,8 @@ def train(
         record: numbers of steps made, from 0 on, after which the parameters are kept.
 
     Returns:
-        The parameters, and the kept ones: the same pytree with a leading axis, one entry for each of `record`.
+        The parameters, and the kept ones: the same pytree with a leading axis, one entry for each
+        of `record`.
 
         >>> params, kept = train(loss, params, lambda t: batch, optax.adam(0.01), steps=100, record=[0, 100])
     """

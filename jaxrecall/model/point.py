@@ -225,9 +225,10 @@ LEAST_KAPPA = 2.0**-126
 class Point(Evaluation, Training, Recipe, Model, Data):
     """One point of the parameter space, checked and resolved: rates are numbers, never None.
 
-    Give `kappa` or `gamma`, not both: gamma = kappa L^2 V / eta. `gamma2` defaults to gamma. `m = 0` is the
-    attention-only model and sets `activation` to "none". Laws are given as text or as objects, and held as text:
-    `embedding="equicorrelated(rho=0.3)"`. `replace` makes a changed copy.
+    Give `kappa` or `gamma`, not both: gamma = kappa L^2 V / eta. `gamma2` defaults to gamma.
+    `m = 0` is the attention-only model and sets `activation` to "none". Laws are given as text or
+    as objects, and held as text: `embedding="equicorrelated(rho=0.3)"`. `replace` makes a changed
+    copy.
 
     Raises PointError, which lists everything that is wrong, not only the first thing.
 
@@ -342,7 +343,8 @@ class Point(Evaluation, Training, Recipe, Model, Data):
     def identity(self) -> dict[str, Any]:
         """What enters the id, by field: `in_id` of each record, and all else off its default.
 
-        So a field that a later version adds moves no id. kappa never enters, since gamma carries it.
+        So a field that a later version adds moves no id. kappa never enters, since gamma carries
+        it.
         """
         values = {name: getattr(self, name) for name in FIELDS}
         values |= {name: find_law(name, values[name]).identity() for name in LAW_FIELDS if values[name] is not None}
@@ -617,10 +619,11 @@ COVERED: dict[str, frozenset[str]] = {
     "diagnose": _EVERYWHERE | {"label_noise"},  # about w after the recipe; a direction of the mean bias for uniform tokens
     "decoders": _EVERYWHERE - {"m", "pool"},  # from sums over tokens that are drawn one by one, with the labels of pi
 }
-"""The fields that each part of the simulation covers, in the simulator and in the reference: exact gradients and metrics of
-every point; further steps; the forms with a pool; the diagnosis and the decoders. Names are written out, so that a field
-which is added to a point is refused off its default by each part until somebody has looked there. Shortcuts and formulas
-list theirs in `simulator/forms.py` and `theory/model.py`."""
+"""The fields that each part of the simulation covers, in the simulator and in the reference: exact
+gradients and metrics of every point; further steps; the forms with a pool; the diagnosis and the
+decoders. Names are written out, so that a field which is added to a point is refused off its
+default by each part until somebody has looked there. Shortcuts and formulas list theirs in
+`simulator/forms.py` and `theory/model.py`."""
 
 OF_MEMORY = _EVERYWHERE | _FURTHER | _TOKENS | {"batch"}
 """Fields of an associative memory: whatever they are, a sample at L = 1 is its token, with the label of pi."""

@@ -71,7 +71,8 @@ def tokens(blocks: keys.Addresses, position: Array | int, V: Array | int, tables
 def noisy_labels(blocks: keys.Addresses, labels: Array, V: Array | int, label_noise: Array | float) -> Array:
     """`labels` (n,) of samples, each drawn anew with probability `label_noise`, uniformly.
 
-    They have a stream of their own, so the noise moves no other draw; samples that are noisy stay so where there is more.
+    They have a stream of their own, so the noise moves no other draw; samples that are noisy stay
+    so where there is more.
     """
     chosen, drawn = keys.words(blocks._replace(key=keys.further(blocks.key, keys.LABELS)), jnp.arange(2, dtype=jnp.uint32))
     uniform = (chosen >> jnp.uint32(8)).astype(jnp.float32) * jnp.float32(2**-24)

@@ -198,7 +198,8 @@ def recall(world: World, read: Reader, maps: Array, often: Array, which: Array, 
 
     Items are sequences of the stream `key`, or tokens.
 
-    Tokens come in the order of their frequency. `maps` (2, d, p) are V2 and V1, up to scale. A block of items at a time.
+    Tokens come in the order of their frequency. `maps` (2, d, p) are V2 and V1, up to scale. A
+    block of items at a time.
     """
     matrix = maps[(which == STEP1).astype(i32)]
     # an MLP's answers go by way of the d dimensions, which are fewer than the m

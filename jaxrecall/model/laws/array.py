@@ -21,12 +21,12 @@ What counts is the content: `path` is extended by its hash,
 the float32 numbers, so the format of the file does not matter either. Other processes
 and machines read the file themselves, and refuse one with another content.
 
-Files are read without running anything that they hold, and sizes are checked before
-anything is read, of text those that its first line gives. A .safetensors file is 8 bytes with the length of its header, the
-header as JSON, which gives type, shape and place of each tensor, and the numbers
-themselves: https://github.com/huggingface/safetensors#format. Its index, where a model
-has several, is JSON whose "weight_map" gives the file of each tensor. Word vectors as
-text have a word and its D numbers on each line, after a first line "R D" or none.
+Files are read without running anything that they hold, and sizes are checked before anything is
+read, of text those that its first line gives. A .safetensors file is 8 bytes with the length of its
+header, the header as JSON, which gives type, shape and place of each tensor, and the numbers
+themselves: https://github.com/huggingface/safetensors#format. Its index, where a model has several,
+is JSON whose "weight_map" gives the file of each tensor. Word vectors as text have a word and its D
+numbers on each line, after a first line "R D" or none.
 """
 
 from __future__ import annotations

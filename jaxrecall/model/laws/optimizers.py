@@ -181,7 +181,8 @@ class Muon(OptimizerLaw):
 
     Jordan, 2024.
 
-    optax multiplies the update of a matrix by max(1, columns/rows)^(1/2), of which padding has others.
+    optax multiplies the update of a matrix by max(1, columns/rows)^(1/2), of which padding has
+    others.
     """
 
     of_optax, attention = "contrib.muon", "column"

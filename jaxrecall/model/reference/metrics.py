@@ -36,12 +36,13 @@ MEASURED = tuple(name for name in COLUMNS if name not in UNMEASURED)
 def measure(realization: Realization, point: Point, learned: ThreeStep | Descended) -> dict[str, Any]:
     """The metric columns of a run's row, from its draws and what `three_step` or `descend` learned.
 
-    They are in the order of the table. Of a row's columns it leaves out those of the point, those that say how the run
-    was computed (status, form, draw_check, seconds, versions, device_kind, dtype, precision, bucket), and those that the
-    switches `diagnose` and `decoders` add.
+    They are in the order of the table. Of a row's columns it leaves out those of the point, those
+    that say how the run was computed (status, form, draw_check, seconds, versions, device_kind,
+    dtype, precision, bucket), and those that the switches `diagnose` and `decoders` add.
 
-    Where draws or what was learned are arrays of JAX, the numbers are too, in their dtype, and nan where undefined. Else
-    they are of NumPy in float64, and None where undefined. Columns that a row of this point has empty are None in both.
+    Where draws or what was learned are arrays of JAX, the numbers are too, in their dtype, and nan
+    where undefined. Else they are of NumPy in float64, and None where undefined. Columns that a row
+    of this point has empty are None in both.
 
     Examples:
         >>> from jaxrecall import Point, measure, realize, simulate, three_step

@@ -109,9 +109,10 @@ def draws(point: Point, key: Array, parameters: Mapping[str, Any] = MappingProxy
         point: its fields are Python values, for they decide the shapes.
         key: a `jax.random` key; that of a seed is fold_in(key(root_seed), seed). The point's own
             root_seed is not read.
-        parameters: float parameters of the laws of the embeddings by dotted name, in place of the point's own. JAX may
-            trace them; they are not checked. Those of `embedding` are of both sides where these have the same law. An
-            array of float64 makes such embeddings in float64.
+        parameters: float parameters of the laws of the embeddings by dotted name, in place of the
+            point's own. JAX may trace them; they are not checked. Those of `embedding` are of both
+            sides where these have the same law. An array of float64 makes such embeddings in
+            float64.
 
     Returns:
         The draws, float32 and int32: the integers of `realize` exactly, the embeddings to rounding.

@@ -35,9 +35,9 @@ def three_step(realization: Realization, point: Point, rates: tuple[float, float
         W1 = W0 - gamma  grad_W loss(V1, W0)
         V2 = V1 - gamma2 grad_V loss(V1, W1)
 
-    `rates` are eta, gamma and gamma2, those of the point unless given.
-    W_KQ enters through w = W_KQ z_eos alone, and grad_W = grad_w z_eos^T, so w1 = -gamma |z_eos|^2 grad_w.
-    Memory: 8 N (V + d + m + L) bytes. Source: arXiv:2603.15923; the closed forms are ours.
+    `rates` are eta, gamma and gamma2, those of the point unless given. W_KQ enters through w = W_KQ
+    z_eos alone, and grad_W = grad_w z_eos^T, so w1 = -gamma |z_eos|^2 grad_w. Memory: 8 N (V + d +
+    m + L) bytes. Source: arXiv:2603.15923; the closed forms are ours.
 
         >>> from jaxrecall import Point, realize
         >>> point = Point(V=64, N=1024, d=32, L=8)
