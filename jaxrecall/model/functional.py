@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jaxtyping import PyTree
 
 from ..errors import PointError, Problem, expect
 from . import recall as model
@@ -27,17 +28,27 @@ from .point import Point
 from .reference import steps
 from .reference.realization import Realization, expect_both
 from .reference.steps import ThreeStep
+from .values import Numbers
+
+if TYPE_CHECKING:
+    import optax
+
+
+Rate = float | Array
+"""A number, or an array that JAX may trace."""
 
 
 class Rates(NamedTuple):
     """The rates of the three steps: numbers, or arrays that JAX traces."""
 
-    eta: Any
-    gamma: Any
-    gamma2: Any
+    eta: Rate
+    gamma: Rate
+    gamma2: Rate
 
 
-def rates(point: Point, *, eta: Any = None, gamma: Any = None, gamma2: Any = None, kappa: Any = None) -> Rates:
+def rates(
+    point: Point, *, eta: Rate | None = None, gamma: Rate | None = None, gamma2: Rate | None = None, kappa: Rate | None = None
+) -> Rates:
     """The rates of a point, or those that follow from others, which JAX may trace.
 
     They follow as in `Point.replace`: gamma = kappa L^2 V / eta unless gamma was given, here, or to
@@ -58,10 +69,12 @@ def rates(point: Point, *, eta: Any = None, gamma: Any = None, gamma2: Any = Non
     return Rates(eta, gamma, given.get("gamma2", gamma) if gamma2 is None else gamma2)
 
 
-Loss = Callable[..., Any]
+Loss = Callable[..., Array]
 
 
-def recipe(loss: Loss, V_mat: Any, W_KQ: Any, batches: Sequence[Any], rates: Rates, chunk: int | None = None) -> tuple[Any, Any, Any]:
+def recipe(
+    loss: Loss, V_mat: PyTree, W_KQ: PyTree, batches: Sequence[PyTree], rates: Rates, chunk: int | None = None
+) -> tuple[PyTree, ...]:
     """The three steps over any loss of any parameters: V1, W1 and V2.
 
     Args:
@@ -77,7 +90,7 @@ def recipe(loss: Loss, V_mat: Any, W_KQ: Any, batches: Sequence[Any], rates: Rat
         >>> V1, W1, V2 = recipe(loss, V_mat, W_KQ, r.batches, rates(point))
     """
 
-    def step(params: Any, rate: Any, loss: Loss, batch: Any) -> Any:
+    def step(params: PyTree, rate: Rate, loss: Loss, batch: PyTree) -> PyTree:
         slopes = gradient(loss, params, batch, chunk)
         return jax.tree.map(lambda p, slope: p - jnp.asarray(rate, p.dtype) * slope, params, slopes)
 
@@ -88,7 +101,7 @@ def recipe(loss: Loss, V_mat: Any, W_KQ: Any, batches: Sequence[Any], rates: Rat
     return V1, W1, V2
 
 
-def gradient(loss: Loss, params: Any, batch: Any, chunk: int | None = None) -> Any:
+def gradient(loss: Loss, params: PyTree, batch: PyTree, chunk: int | None = None) -> PyTree:
     """The gradient of loss(params, batch) by `params`.
 
     With a chunk, the sum over chunks weighted by their samples.
@@ -98,7 +111,7 @@ def gradient(loss: Loss, params: Any, batch: Any, chunk: int | None = None) -> A
         return jax.grad(loss)(params, batch)
 
     @partial(jax.checkpoint, static_argnums=2, prevent_cse=False)  # in a derivative, a chunk is computed again
-    def add(total: Any, first: Any, size: int) -> Any:
+    def add(total: PyTree, first: Array | int, size: int) -> PyTree:
         samples = jax.tree.map(lambda a: lax.dynamic_slice_in_dim(a, first, size), batch)
         return jax.tree.map(lambda sum, slope: sum + size / n * slope, total, jax.grad(loss)(params, samples))
 
@@ -133,7 +146,7 @@ def three_step(realization: Realization, point: Point, rates: Rates | None = Non
         return steps.three_step(realization, point, rates)
     e = realization.embeddings
 
-    def loss(V_mat: Array, W_KQ: Array, batch: Any) -> Array:
+    def loss(V_mat: Array, W_KQ: Array, batch: Sequence[Array]) -> Array:
         return model.loss(model.Recall(V_mat, W_KQ, e, point.activation, point.trigger_in_value), *batch)
 
     V0, W0 = jnp.zeros((point.d, point.p), e.Z_in.dtype), jnp.zeros((point.d, point.d), e.Z_in.dtype)
@@ -142,12 +155,14 @@ def three_step(realization: Realization, point: Point, rates: Rates | None = Non
         return ThreeStep(V1, W1 @ e.z_eos, V2)
 
 
-def in_jax(*trees: Any) -> bool:
+def in_jax(*trees: PyTree) -> bool:
     """Whether any leaf is an array of JAX, traced or not."""
     return any(isinstance(leaf, Array) for leaf in jax.tree.leaves(trees))
 
 
-def predict(realization: Realization, point: Point, V_mat: Any, w: Any, tokens: Any, positions: Any) -> tuple[Any, Any]:
+def predict(
+    realization: Realization, point: Point, V_mat: Numbers, w: Numbers, tokens: Numbers, positions: Numbers
+) -> tuple[Numbers, Numbers]:
     """Logits (n, V) and attention (n, L) of sequences by a model; in JAX as `three_step` is.
 
     Args:
@@ -169,7 +184,7 @@ def predict(realization: Realization, point: Point, V_mat: Any, w: Any, tokens: 
         return jax.vmap(recall)(tokens, positions), jax.vmap(recall.attention)(tokens, positions)
 
 
-def soft_accuracy(realization: Realization, point: Point, learned: ThreeStep, temperature: Any = 0.1) -> Array:
+def soft_accuracy(realization: Realization, point: Point, learned: ThreeStep, temperature: Rate = 0.1) -> Array:
     """Test accuracy with a gradient: mean of softmax(logits / (temperature s)) at the label.
 
     The mean is over test sequences.
@@ -188,8 +203,13 @@ def soft_accuracy(realization: Realization, point: Point, learned: ThreeStep, te
 
 
 def train(
-    loss: Loss, params: Any, batch_of: Callable[[Any], Any], optimizer: Any, steps: Any, record: Sequence[int] | Array = ()
-) -> tuple[Any, Any]:
+    loss: Loss,
+    params: PyTree,
+    batch_of: Callable[[Array], PyTree],
+    optimizer: optax.GradientTransformation,
+    steps: int | Array,
+    record: Sequence[int] | Array = (),
+) -> tuple[PyTree, PyTree]:
     """Descends any loss by any optimiser of optax; returns the parameters, also at some steps.
 
     Args:
@@ -210,14 +230,14 @@ def train(
 
     marks = jnp.asarray(record, jnp.int32)
 
-    def keep(kept: Any, params: Any, made: Any) -> Any:
+    def keep(kept: PyTree, params: PyTree, made: Array | int) -> PyTree:
         if not len(marks):
             return kept
         place = jnp.where(jnp.any(marks == made), jnp.argmax(marks == made), len(marks))
         return jax.tree.map(lambda all, one: all.at[place].set(one, mode="drop"), kept, params)
 
     @jax.checkpoint
-    def step(t: Any, state: Any) -> Any:
+    def step(t: Array, state: PyTree) -> PyTree:
         params, memory, kept = state
         slopes = jax.grad(loss)(params, batch_of(t))
         with jax.numpy_dtype_promotion("standard"):  # optax mixes types

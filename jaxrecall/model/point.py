@@ -25,7 +25,7 @@ from .laws.embedding import problems_of_rows
 from .laws.law import OF_FUNCTIONS, SAME_AS, law_names, renamed, with_parameters
 from .laws.tokens import drawn_as, shares
 from .training import MAX_STEPS, RECIPE_STEPS, STARTS, TRAINS, first_step, recorded_steps
-from .values import as_number, checked_value, declared, is_missing, to_12_digits
+from .values import Limits, as_number, checked_value, declared, is_missing, to_12_digits
 
 Kind = Literal["size", "traced", "rate", "static", "form", "draws"]
 """How the simulator treats a field:
@@ -486,7 +486,7 @@ def problem_in_workers(point: Point) -> str | None:
     return None
 
 
-def unknown_names(values: Mapping[str, Any], known: Collection[str] = ()) -> tuple[str, ...]:
+def unknown_names(values: Mapping[str, object], known: Collection[str] = ()) -> tuple[str, ...]:
     """The names of `values` that have a value off the default, leaving out `known`.
 
     None and NaN are no values.
@@ -501,7 +501,7 @@ def unknown_names(values: Mapping[str, Any], known: Collection[str] = ()) -> tup
     """
     skipped = {*known, *(name for name, of in SAME_AS.items() if values.get(name) == values.get(of))}
 
-    def is_default(name: str, value: Any) -> bool:
+    def is_default(name: str, value: object) -> bool:
         no_mlp = name == "activation" and value == "none"
         return no_mlp or value is None or value != value or (name in FIELDS and value == FIELDS[name].default)
 
@@ -562,7 +562,7 @@ class Run(NamedTuple):
         return RunId(self.point.point_id, self.seed)
 
 
-def checked_seed(seed: Any) -> int:
+def checked_seed(seed: object) -> int:
     """`seed` as an int in 0..2^32-1; raises PointError."""
     problems: list[Problem] = []
     value = checked_value("seed", seed, "int", {"low": 0, "high": MAX_SEED}, problems)
@@ -571,7 +571,7 @@ def checked_seed(seed: Any) -> int:
     return value
 
 
-def checked_field(name: str, value: Any, has_many: bool, problems: list[Problem], fields: Mapping[str, Any] | None = None) -> Any:
+def checked_field(name: str, value: object, has_many: bool, problems: list[Problem], fields: Mapping[str, Any] | None = None) -> Any:
     """`value` as the plain Python type of the field, a law as its text, or an entry in `problems`.
 
     Joint limits are not checked.
@@ -580,7 +580,7 @@ def checked_field(name: str, value: Any, has_many: bool, problems: list[Problem]
     of another simulator.
     """
     declared = (fields or FIELDS)[name]
-    limits: Mapping[str, Any] = declared.metadata
+    limits: Limits = declared.metadata
     if value is not None and limits.get("law") in LAWS:
         try:
             return str(find_law(name, value))

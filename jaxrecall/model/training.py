@@ -10,14 +10,12 @@ steps are made in total. Each recorded step is a row of its own.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .laws import OptimizerLaw
 
 if TYPE_CHECKING:
     import optax
-
-    from .point import Point
 
 RECIPE_STEPS = 3
 """Gradient steps of the paper's recipe."""
@@ -32,7 +30,7 @@ TRAINS = {"VW": (), "V": (), "VWZ": ("Z_in", "Z_out", "z_trig"), "VWZM": ("Z_in"
 """What may be trained, by name: V_mat always, W_KQ in all but V, and these embeddings and layers."""
 
 
-def transformation(point: Point) -> optax.GradientTransformation:
+def transformation(point: Any) -> optax.GradientTransformation:
     """The optax.GradientTransformation of the further steps of a Point, for parameters by name.
 
     V_mat, W_KQ (d, d) and the embeddings and layers that are trained have their rates in it, and

@@ -94,7 +94,7 @@ def start(realization: Realization, point: Point) -> tuple[np.ndarray | None, Pa
 
 
 @partial(jax.jit, static_argnames=("activation", "trigger_in_value"))
-def _loss(moved: Parameters, held: Parameters, batch: tuple[Any, ...], activation: str, trigger_in_value: bool) -> Array:
+def _loss(moved: Parameters, held: Parameters, batch: tuple[Array, ...], activation: str, trigger_in_value: bool) -> Array:
     """The plain loss, as a function of what moves."""
     theta = held | moved
     embeddings = Embeddings(*(theta[name] for name in EMBEDDINGS))
@@ -114,7 +114,7 @@ def _train(
         samples = r.samples(first + t)
         return samples if r.train_items is None else tuple(part[r.train_items[t]] for part in samples)
 
-    def loss(moved: Parameters, batch: Any) -> Array:
+    def loss(moved: Parameters, batch: tuple[Array, ...]) -> Array:
         return _loss(moved, held, batch, **model_of)
 
     return functional.train(loss, moved, batch_of, optimizer, recorded[-1], recorded)[1]

@@ -27,7 +27,6 @@ and decoders are ours.
 from __future__ import annotations
 
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -39,7 +38,7 @@ from .realization import Realization
 from .steps import ThreeStep, in_float64, three_step
 
 
-def diagnose(realization: Realization, point: Point, learned: ThreeStep, redraws: np.ndarray) -> dict[str, Any]:
+def diagnose(realization: Realization, point: Point, learned: ThreeStep, redraws: np.ndarray) -> dict[str, float | None]:
     """The noise columns of the run's row, from `three_step` and redraws of W_in (n, m, d)."""
     r = in_float64(realization)
     mean_w = learned.w

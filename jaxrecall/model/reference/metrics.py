@@ -6,18 +6,18 @@ The simulator measures the same, streamed.
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ...errors import PointError, expect
-from ..columns import ATTENTION_COLUMNS, COLUMNS, EXTRA_COLUMNS, TRACE_COLUMNS
+from ..columns import ATTENTION_COLUMNS, COLUMNS, EXTRA_COLUMNS, TRACE_COLUMNS, Row
 from ..functional import in_jax, predict
 from ..laws.tokens import Uniform, by_frequency, rare_and_frequent
 from ..point import FIELDS, Point
 from ..training import RECIPE_STEPS
+from ..values import Numbers
 from .descent import Descended
 from .realization import Realization, expect_both
 from .steps import EMBEDDINGS, ThreeStep, in_float64
@@ -33,7 +33,7 @@ MEASURED = tuple(name for name in COLUMNS if name not in UNMEASURED)
 """Columns that it gives, all of them always."""
 
 
-def measure(realization: Realization, point: Point, learned: ThreeStep | Descended) -> dict[str, Any]:
+def measure(realization: Realization, point: Point, learned: ThreeStep | Descended) -> Row:
     """The metric columns of a run's row, from its draws and what `three_step` or `descend` learned.
 
     They are in the order of the table. Of a row's columns it leaves out those of the point, those
@@ -55,7 +55,7 @@ def measure(realization: Realization, point: Point, learned: ThreeStep | Descend
     traced, w = in_jax(realization, learned), learned.w
     xp, r = (jnp, realization) if traced else (np, in_float64(realization))
     tokens = np.arange(point.V, dtype=np.int32)[:, None], np.zeros(point.V, np.int32)  # attention is exactly on one alone
-    found: dict[str, Any] = dict.fromkeys(TRACE_COLUMNS) | {"step": RECIPE_STEPS, "step1_memory_accuracy": None}
+    found: Row = dict.fromkeys(TRACE_COLUMNS) | {"step": RECIPE_STEPS, "step1_memory_accuracy": None}
     if learned.V1 is not None:
         labels = predict(r._replace(z_trig=0 * r.z_trig), point, learned.V1, w, *tokens)[0].argmax(1)
         found["step1_memory_accuracy"] = (labels == r.perm).mean()
@@ -77,7 +77,7 @@ def measure(realization: Realization, point: Point, learned: ThreeStep | Descend
     return {name: found[name] for name in MEASURED}
 
 
-def over_sequences(r: Realization, point: Point, w: Any, logits: Any, a: Any, xp: ModuleType) -> dict[str, Any]:
+def over_sequences(r: Realization, point: Point, w: Numbers, logits: Numbers, a: Numbers, xp: ModuleType) -> Row:
     """The columns that are counts or means over the test sequences.
 
     They are of their logits (n, V) and attention (n, L).
@@ -100,7 +100,7 @@ def over_sequences(r: Realization, point: Point, w: Any, logits: Any, a: Any, xp
     }
 
 
-def over_vocabulary(r: Realization, point: Point, logits: Any, xp: ModuleType) -> dict[str, Any]:
+def over_vocabulary(r: Realization, point: Point, logits: Numbers, xp: ModuleType) -> Row:
     """How much of the vocabulary is recalled with attention exactly on the token."""
     recalled = logits.argmax(1) == r.perm
     groups, top = [None] * 2, None
@@ -117,7 +117,7 @@ def over_vocabulary(r: Realization, point: Point, logits: Any, xp: ModuleType) -
     }
 
 
-def of_scores(r: Realization, w: Any, xp: ModuleType) -> dict[str, Any]:
+def of_scores(r: Realization, w: Numbers, xp: ModuleType) -> Row:
     """The columns of what the trigger and the tokens add to an attention logit.
 
     Nan where they are undefined.
@@ -134,13 +134,13 @@ def of_scores(r: Realization, w: Any, xp: ModuleType) -> dict[str, Any]:
     }
 
 
-def trace(learned: Descended) -> dict[str, Any]:
+def trace(learned: Descended) -> Row:
     """The columns that only a run beyond the recipe has."""
 
-    def norm(rows: Any) -> Any:
+    def norm(rows: np.ndarray) -> float:
         return (rows**2).sum(1).mean() ** 0.5
 
-    def overlap(rows: Any) -> Any:
+    def overlap(rows: np.ndarray) -> float:
         unit = rows / (rows**2).sum(1, keepdims=True) ** 0.5
         between = (unit @ unit.T)[~np.eye(len(unit), dtype=bool)]
         return (between**2).mean() ** 0.5

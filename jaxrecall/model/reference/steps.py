@@ -13,6 +13,7 @@ from scipy.special import erf, softmax
 
 from ..activations import value_and_slope
 from ..point import Point
+from ..values import Numbers
 from .realization import Drawn, Realization, expect_both
 
 EMBEDDINGS = ("Z_in", "Z_out", "z_trig", "z_eos", "W_in")
@@ -26,7 +27,7 @@ class ThreeStep(NamedTuple):
     V2: Drawn  # (d, p) V_mat after step 3
 
 
-def three_step(realization: Realization, point: Point, rates: tuple[float, float, float] | None = None) -> ThreeStep:
+def three_step(realization: Realization, point: Point, rates: tuple[Numbers, ...] | None = None) -> ThreeStep:
     """The recipe of the paper from V_mat = 0, W_KQ = 0, by full-batch gradients.
 
     The loss is the cross-entropy:
