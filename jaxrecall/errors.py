@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
-MAX_LINES, MAX_LINE = 100, 2000
-"""Lines of a message, and characters of a line, at most."""
+MAX_LINES, MAX_LINE, MAX_WORD = 100, 2000, 300
+"""Lines of a message, and characters of a line and of a word in it, at most."""
 
 MAX_LIST = 1_000_000
 """Values of a list, at most."""
@@ -162,8 +162,9 @@ def printable(line: str) -> str:
 
 
 def shortened(line: str) -> str:
-    """The line without its middle if it is too long: what is allowed stands at the end."""
+    """The line with long words cut, and without its middle: what is allowed stands at the end."""
     line = "\n".join(map(printable, line.split("\n")))
+    line = re.sub(rf"\S{{{MAX_WORD},}}", lambda word: f"{word[0][: MAX_WORD - 100]}...", line)
     return line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 505]} ... {line[-500:]}"
 
 
