@@ -36,7 +36,10 @@ HELP = __doc__ or ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Calls the command that the first word names with the other words; returns its exit code, 2 for an unknown word."""
+    """Calls the command that the first word names with the other words.
+
+    Returns its exit code, 2 for an unknown word.
+    """
     first, *rest = (sys.argv[1:] if argv is None else list(argv)) or ["--help"]
     if first in MODULES:
         return import_module(f".{MODULES[first]}", __package__).main(rest)

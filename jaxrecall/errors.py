@@ -1,6 +1,4 @@
-"""The exceptions of the package: each message names the
-argument, the value received and the values allowed.
-"""
+"""The exceptions of the package: messages name the argument, its value and what is allowed."""
 
 from __future__ import annotations
 
@@ -14,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
-MAX_LINES, MAX_LINE = 100, 2000
-"""Lines of a message, and characters of a line, at most."""
+MAX_LINES, MAX_LINE, MAX_WORD = 100, 2000, 300
+"""Lines of a message, and characters of a line and of a word in it, at most."""
 
 MAX_LIST = 1_000_000
 """Values of a list, at most."""
@@ -23,8 +21,9 @@ MAX_LIST = 1_000_000
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong with one argument; `where`
-    is a grid condition that would exclude such points.
+    """One thing that is wrong with one argument.
+
+    `where` is a grid condition that would exclude such points.
     """
 
     argument: str
@@ -159,23 +158,30 @@ UNPRINTED = re.compile(r"[\x00-\x1f\x80-\x9f\u200e\u200f\u2028-\u202e\u2066-\u20
 
 
 def printable(line: str) -> str:
-    """The line with its control characters as escapes: a file may hold any text, and a terminal obeys it."""
+    """The line with its control characters as escapes, which a terminal would obey.
+
+    A file may hold any text.
+    """
     return UNPRINTED.sub(lambda found: ascii(found[0])[1:-1], line)
 
 
 def shortened(line: str) -> str:
-    """The line without its middle if it is too long: what is allowed stands at the end."""
+    """The line with long words cut, and without its middle: what is allowed stands at the end."""
     line = "\n".join(map(printable, line.split("\n")))
+    line = re.sub(rf"\S{{{MAX_WORD},}}", lambda word: f"{word[0][: MAX_WORD - 100]}...", line)
     return line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 505]} ... {line[-500:]}"
 
 
 def in_one_line(error: BaseException, most: int = 200) -> str:
-    """What an exception says, cut after `most` characters; the name of its class if it says nothing."""
+    """What an exception says, cut after `most` characters.
+
+    The name of its class if it says nothing.
+    """
     return " ".join(str(error).split())[:most] or type(error).__name__
 
 
 def where_to_run(module: str, error: BaseException) -> str:
-    """How to have a module found, after an exception that came of importing it; nothing if it was found."""
+    """How to have a module found, after an exception of importing it; nothing if it was found."""
     if module.endswith(".py"):
         return f"; a module is named without .py: {module.removesuffix('.py')}"
     missing = isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}.")

@@ -1,12 +1,12 @@
 """Draws the figures of the searched studies: python results/figures.py"""
 
 import numpy as np
+from jaxrecall.analysis.figures.paper import PAGE, above, line, look
 from law import REGIMES, SIZES, STUDY, on_all_cores, predicted, regime, searched
 from matplotlib.figure import Figure
 
 from jaxrecall import load
 from jaxrecall.analysis.figures.axis import log_axis
-from jaxrecall.analysis.figures.paper import PAGE, above, line, look
 from jaxrecall.analysis.figures.style import DASH, GREY, MARKERS, Picture, save, shades
 from jaxrecall.theory import Model, accuracy, critical_N, seen
 

@@ -5,11 +5,11 @@ from functools import cache
 import numpy as np
 import pandas as pd
 from figures import canvas
+from jaxrecall.analysis.figures.paper import above, line
 from law import STUDY, markdown, searched
 from scipy.special import logit
 
 from jaxrecall import load
-from jaxrecall.analysis.figures.paper import above, line
 from jaxrecall.analysis.figures.style import DASH, Picture
 
 EDGE = 1 / (2 * np.log(2))

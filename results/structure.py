@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 from figures import canvas
+from jaxrecall.analysis.figures.paper import above, line
 from law import markdown, on_all_cores, searched
 from scipy.special import stdtrit
 
 import jaxrecall
 from jaxrecall.analysis.figures.axis import log_axis
-from jaxrecall.analysis.figures.paper import above, line
 from jaxrecall.analysis.figures.style import DASH, GREY, MARKERS, Picture, shades
 from jaxrecall.errors import TheoryError
 from jaxrecall.model.laws import find_law

@@ -4,13 +4,13 @@ from functools import cache
 
 import numpy as np
 from figures import canvas
+from jaxrecall.analysis.figures.paper import above, line
 from law import STUDY, markdown, on_all_cores, regression, searched
 from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch
 
 from jaxrecall import load
 from jaxrecall.analysis.figures.axis import log_axis
-from jaxrecall.analysis.figures.paper import above, line
 from jaxrecall.analysis.figures.style import DASH, MARKERS, Picture, shades
 from jaxrecall.theory import Model, critical, limiting_noise, locked_fraction
 

@@ -6,11 +6,11 @@ from functools import cache
 
 import numpy as np
 from figures import canvas
+from jaxrecall.analysis.figures.paper import above, line
 from law import STUDY, markdown
 
 import jaxrecall
 from jaxrecall.analysis.figures.axis import log_axis
-from jaxrecall.analysis.figures.paper import above, line
 from jaxrecall.analysis.figures.style import ACCURACY, DASH, MARKERS, Picture, shades
 from jaxrecall.analysis.fit import fit
 from jaxrecall.model.laws.tokens import Zipf, shares

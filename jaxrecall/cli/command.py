@@ -1,6 +1,4 @@
-"""The commands of the package: how one is called, how it
-reads its options and gives its answer, and what it runs with.
-"""
+"""The commands of the package: how one is called, reads its options and gives its answer."""
 
 from __future__ import annotations
 
@@ -31,8 +29,9 @@ GIT_SECONDS = 5
 
 
 def called(name: str, argv: Sequence[str] = ()) -> str:
-    """The shell command that calls the command `name` as this process
-    was called: `jaxrecall sweep` or `python -m jaxrecall.sweep`.
+    """The shell command that calls the command `name` as this process was called.
+
+    It is `jaxrecall sweep` or `python -m jaxrecall.sweep`.
 
     `examples` is not a module, so it is `python -m jaxrecall examples`.
 
@@ -53,8 +52,9 @@ def _program(path: Path) -> str:
 
 
 def absolute(path: str | os.PathLike[str] = "") -> Path:
-    """A path from the root, that of the current folder
-    unless given; as it is where the current folder was deleted.
+    """A path from the root, that of the current folder unless given.
+
+    As it is where the current folder was deleted.
     """
     try:
         return Path(path).absolute()
@@ -80,7 +80,10 @@ Arguments = ParamSpec("Arguments")
 
 
 def command(interrupted: str = "interrupted") -> Callable[[Callable[Arguments, int]], Callable[Arguments, int]]:
-    """Decorates the `main` of a command: what is refused, and an interrupt, end in a message on stderr and an exit code."""
+    """Decorates the `main` of a command: what is refused ends in a message and an exit code.
+
+    So does an interrupt.
+    """
 
     def decorated(main: Callable[Arguments, int]) -> Callable[Arguments, int]:
         @wraps(main)
@@ -100,15 +103,18 @@ def command(interrupted: str = "interrupted") -> Callable[[Callable[Arguments, i
 
 
 def answer(*lines: str) -> int:
-    """Prints lines of what a command was called for, with control characters as escapes, since what a file holds may
-    be in them; returns the exit code, FAILED if they could not be written."""
+    """Prints lines, control characters as escapes; returns the exit code.
+
+    What a file holds may be in them. The code is FAILED if they could not be written.
+    """
     print("".join(f"{printable(line)}\n" for line in lines), end="", flush=True)
     return FAILED if output_error() else OK
 
 
 def cache_folder() -> Path | None:
-    """Where compiled programs and measured rates are kept: $JAXRECALL_CACHE (empty:
-    nowhere), else jaxrecall in the user's cache, if the user has a home.
+    """Where compiled programs are kept: $JAXRECALL_CACHE, else in the user's cache.
+
+    With an empty variable, and for a user without a home, it is None: nowhere.
     """
     home = os.environ.get("HOME", "~") and os.path.expanduser("~/.cache")
     user = os.environ.get("XDG_CACHE_HOME") or (home if os.path.isabs(home) else "")
@@ -118,8 +124,9 @@ def cache_folder() -> Path | None:
 
 @cache
 def versions() -> dict[str, str]:
-    """Package -> version, of jaxrecall, of all that it
-    requires, and of what those require, as far as installed.
+    """Package -> version, of jaxrecall, all that it requires, and what those require.
+
+    Packages that are not installed are left out.
     """
     found: dict[str, str] = {}
     todo = ["jaxrecall"]
@@ -147,8 +154,9 @@ def xla_flags() -> list[str]:
 
 @cache
 def commit(root: Path = ROOT) -> str | None:
-    """The commit of the clone at `root`, with `-dirty` where
-    files differ from it; None where there is no clone or no git.
+    """The commit of the clone at `root`, with `-dirty` where files differ from it.
+
+    None where there is no clone or no git.
     """
     if not (root / ".git").exists():
         return None

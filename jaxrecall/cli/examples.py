@@ -1,4 +1,6 @@
-"""jaxrecall examples: lists the grids that come with the package, and copies one to the current folder.
+"""jaxrecall examples: lists the grids that come with the package, and copies one.
+
+It goes to the current folder.
 
 A grid of a simulator other than that of the package is copied together with the
 simulator's module, one of a given table with the table.
@@ -17,8 +19,9 @@ SCHEMA = "grid.schema.json"
 
 
 def folders() -> tuple[Path, ...]:
-    """Where the grids are: one folder inside the installed
-    package, or `sweeps/` and `examples/` of a clone.
+    """Where the grids are: a folder of the installed package, or two of a clone.
+
+    Those of a clone are `sweeps/` and `examples/`.
     """
     installed, clone = Path(__file__).parents[1] / "_examples", Path(__file__).parents[2]
     return (installed,) if installed.is_dir() else (clone / "sweeps", clone / "examples")
@@ -38,8 +41,9 @@ def about(path: Path) -> str:
 
 
 def copy(name: str, to: Path) -> list[Path]:
-    """Copies a grid to the folder `to`, with what it names: the schema
-    for editors, the module of a simulator, or a table of embeddings.
+    """Copies a grid to the folder `to`, with what it names.
+
+    That is the schema for editors, the module of a simulator, or a table of embeddings.
 
     Returns:
         The new files, the grid first.

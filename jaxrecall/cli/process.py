@@ -39,8 +39,9 @@ _lost: dict[int, OSError] = {}
 
 
 def start(module: str) -> NoReturn:
-    """Runs `main` of a module of the package as the whole work of
-    this process, and ends it with the exit code that `main` returns.
+    """Runs `main` of a module of the package as the whole work of this process.
+
+    It ends the process with the exit code that `main` returns.
 
     The module is imported here, because its imports take so long that a signal may come
     meanwhile.
@@ -68,23 +69,27 @@ def start(module: str) -> NoReturn:
 
 
 def output_error() -> OSError | None:
-    """Why some of the output could not be written; a
-    reader that left early, as in `| head`, is no failure.
+    """Why some of the output could not be written.
+
+    A reader that left early, as in `| head`, is no failure.
     """
     error = _lost.get(1)
     return error if error and error.errno != errno.EPIPE else None
 
 
 def collect_rarely() -> None:
-    """Makes Python look for cycles of objects less often. Imports and tracing leave
-    many objects that live on, and looking through them again and again takes a tenth of
-    the time of a short command."""
+    """Makes Python look for cycles of objects less often.
+
+    Imports and tracing leave many objects that live on, and looking through them again and
+    again takes a tenth of the time of a short command.
+    """
     gc.set_threshold(50_000, 20, 20)
 
 
 def resend_interrupts(unraisable: sys.UnraisableHookArgs) -> None:
-    """As `sys.unraisablehook`: sends an interrupt again that came in
-    a callback, such as a garbage collector's, where it has no effect.
+    """As `sys.unraisablehook`: sends an interrupt again that had no effect.
+
+    It came in a callback, such as a garbage collector's.
     """
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
         threading.Timer(RESEND_SECONDS, os.kill, (os.getpid(), signal.SIGINT)).start()
@@ -93,7 +98,9 @@ def resend_interrupts(unraisable: sys.UnraisableHookArgs) -> None:
 
 
 class Interrupts:
-    """A signal raises KeyboardInterrupt; while runs are in progress the first one only requests a stop.
+    """A signal raises KeyboardInterrupt.
+
+    While runs are in progress the first one only requests a stop.
 
     A context manager; on exit the earlier signal handlers are restored. `requested` is
     true once a signal has come. Signals that are ignored, as under nohup, stay so, and
@@ -122,8 +129,9 @@ class Interrupts:
 
     @contextmanager
     def patient(self, message: str = STOPPING) -> Iterator[None]:
-        """Inside it the first signal sets `requested` and is reported,
-        but interrupts nothing, so that finished rows can be saved.
+        """Inside it the first signal sets `requested` and is reported, but interrupts nothing.
+
+        So finished rows can be saved.
         """
         self._patient, self._told = True, message
         try:
@@ -133,8 +141,9 @@ class Interrupts:
 
     @contextmanager
     def droppable(self) -> Iterator[None]:
-        """Inside it, within `patient`, a second signal raises
-        KeyboardInterrupt; so does one that came before it was entered.
+        """Inside it, within `patient`, a second signal raises KeyboardInterrupt.
+
+        So does one that came before it was entered.
         """
         self._droppable = True
         try:
@@ -191,8 +200,9 @@ def _ignore_signals() -> None:
 
 
 class _Stream(io.FileIO):
-    """A standard stream that loses what cannot be written: a
-    full disk or a reader that has left must not end a sweep.
+    """A standard stream that loses what cannot be written.
+
+    A full disk or a reader that has left must not end a sweep.
     """
 
     def write(self, data: Buffer) -> int:
@@ -207,8 +217,9 @@ class _Stream(io.FileIO):
 
 
 def _protect_streams() -> None:
-    """Replaces the output streams of this process. Those that are
-    closed become the null device, so that no file takes their number.
+    """Replaces the output streams of this process.
+
+    Those that are closed become the null device, so that no file takes their number.
 
     They take any text: what their encoding lacks, such as a byte of a path that is not
     UTF-8, is written as an escape.

@@ -1,6 +1,4 @@
-"""The MLP's activations, for NumPy and JAX alike: the
-value act(u) and the slope act'(u) of each, elementwise.
-"""
+"""The MLP's activations, for NumPy and JAX alike: the value and the slope of each."""
 
 from __future__ import annotations
 
@@ -17,21 +15,21 @@ Erf = Callable[[Numbers], Numbers]
 
 
 class Activation(Law):
-    """A nonlinearity of the MLP. The same code serves NumPy
-    and JAX through `xp`; in a program parameters are arrays.
+    """A nonlinearity of the MLP. The same code serves NumPy and JAX through `xp`.
+
+    In a program parameters are arrays.
     """
 
     field: ClassVar[str] = "activation"
 
     @abstractmethod
     def value_and_slope(self, u: Numbers, xp: ModuleType, erf: Erf) -> tuple[Numbers, Numbers]:
-        """act(u) and act'(u), elementwise; `xp` is numpy or
-        jax.numpy, and `erf` the error function for its arrays.
-        """
+        """act(u) and act'(u), elementwise; `xp` is numpy or jax.numpy, `erf` its error function."""
 
     def coefficients(self, xp: ModuleType) -> Sequence[Numbers] | None:
-        """c with act(u) = c[0] + c[1] u + c[2] u^2 + ..., absent
-        powers as the number 0; None if it is no polynomial.
+        """c with act(u) = c[0] + c[1] u + c[2] u^2 + ...; None if it is no polynomial.
+
+        An absent power has the number 0.
 
         Sums over all pairs of a pool are matrix products where it is one.
         """
@@ -85,9 +83,7 @@ class Quadratic(Activation):
 @register
 @dataclass(frozen=True)
 class Cubic(Activation):
-    """(u^3 - 3u) / sqrt 6: linear at the small inputs of
-    uniform attention, without a linear part where u ~ N(0, 1).
-    """
+    """(u^3 - 3u) / sqrt 6: linear at small inputs, without a linear part where u ~ N(0, 1)."""
 
     def value_and_slope(self, u: Numbers, xp: ModuleType, erf: Erf) -> tuple[Numbers, Numbers]:
         return (u * u - 3) * u * 6**-0.5, (u * u - 1) * 1.5**0.5
@@ -99,8 +95,9 @@ class Cubic(Activation):
 @register
 @dataclass(frozen=True)
 class Mixed(Activation):
-    """sqrt(1 - linear^2) (u^2 - 1) / sqrt 2 + linear u: quadratic
-    with a linear part, of mean square 1 where u ~ N(0, 1).
+    """sqrt(1 - linear^2) (u^2 - 1) / sqrt 2 + linear u: quadratic with a linear part.
+
+    Its mean square is 1 where u ~ N(0, 1).
     """
 
     linear: float = parameter(0.3, "linear part of the activation", low=-1.0, high=1.0)
@@ -132,7 +129,8 @@ def activations() -> tuple[str, ...]:
 
 
 def value_and_slope(activation: str | Activation, u: Numbers, xp: ModuleType, erf: Erf) -> tuple[Numbers, Numbers]:
-    """act(u) and act'(u), elementwise, for NumPy
-    (`xp=numpy, erf=scipy.special.erf`) or JAX arrays; raises PointError.
+    """act(u) and act'(u), elementwise, for arrays of NumPy or JAX; raises PointError.
+
+    For NumPy `xp` is numpy and `erf` that of scipy.special.
     """
     return find_law("activation", activation).value_and_slope(u, xp, erf)

@@ -138,15 +138,19 @@ UNITS = {
 
 
 def is_parameter(name: str) -> bool:
-    """Whether a column holds a parameter of a law, as `embedding.rho` does. Such
-    columns are float64, null for other laws, and come after all others."""
+    """Whether a column holds a parameter of a law, as `embedding.rho` does.
+
+    Such columns are float64, null for other laws, and come after all others.
+    """
     return name.partition(".")[0] in LAW_FIELDS and "." in name
 
 
 def in_order(row: Row, columns: Mapping[str, object] = COLUMNS) -> Row:
-    """`row` with the columns in table order, then other parameters of laws; a parameter
-    that its laws lack is None. Raises KeyError on any other missing column, ValueError
-    on one too many."""
+    """`row` with the columns in table order, then other parameters of laws.
+
+    A parameter that its laws lack is None. Raises KeyError on any other missing column,
+    ValueError on one too many.
+    """
     parameters = {name: value for name, value in row.items() if is_parameter(name)}
     if unknown := row.keys() - columns.keys() - parameters.keys():
         raise ValueError(f"row: no such columns: {', '.join(sorted(unknown))}")

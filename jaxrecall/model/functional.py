@@ -1,24 +1,26 @@
-"""The model as functions, to be composed, differentiated and vmapped: the three steps, and any optimiser's steps.
+"""The model as functions, to be composed, differentiated and vmapped.
 
     V1 = V_mat - eta    grad_V loss(V_mat, W_KQ, batch 1)
     W1 = W_KQ  - gamma  grad_W loss(V1,    W_KQ, batch 2)
     V2 = V1    - gamma2 grad_V loss(V1,    W1,   batch 3)
 
-Everything here is pure, and nothing is compiled: jit, vmap and grad are the caller's. A `Point` is static; rates, draws and
-what is learned are arrays, in whose dtype all is computed. `reference/steps.py` is an independent judge in NumPy, and
-`simulator/` takes the same steps streamed and faster.
+Everything here is pure, and nothing is compiled: jit, vmap and grad are the caller's. A `Point` is
+static; rates, draws and what is learned are arrays, in whose dtype all is computed.
+`reference/steps.py` is an independent judge in NumPy, and `simulator/` takes the same steps
+streamed and faster.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jaxtyping import PyTree
 
 from ..errors import PointError, Problem, expect
 from . import recall as model
@@ -26,21 +28,32 @@ from .point import Point
 from .reference import steps
 from .reference.realization import Realization, expect_both
 from .reference.steps import ThreeStep
+from .values import Numbers
+
+if TYPE_CHECKING:
+    import optax
+
+
+Rate = float | Array
+"""A number, or an array that JAX may trace."""
 
 
 class Rates(NamedTuple):
     """The rates of the three steps: numbers, or arrays that JAX traces."""
 
-    eta: Any
-    gamma: Any
-    gamma2: Any
+    eta: Rate
+    gamma: Rate
+    gamma2: Rate
 
 
-def rates(point: Point, *, eta: Any = None, gamma: Any = None, gamma2: Any = None, kappa: Any = None) -> Rates:
-    """The rates of a point, or those that follow from others in place of its own, which JAX may trace.
+def rates(
+    point: Point, *, eta: Rate | None = None, gamma: Rate | None = None, gamma2: Rate | None = None, kappa: Rate | None = None
+) -> Rates:
+    """The rates of a point, or those that follow from others, which JAX may trace.
 
-    They follow as in `Point.replace`: gamma = kappa L^2 V / eta unless gamma was given, here, or to the point while kappa
-    is not given here. gamma2 = gamma unless gamma2 was given. Numbers are not checked, as those of a point are.
+    They follow as in `Point.replace`: gamma = kappa L^2 V / eta unless gamma was given, here, or to
+    the point while kappa is not given here. gamma2 = gamma unless gamma2 was given. Numbers are not
+    checked, as those of a point are.
 
         >>> jax.grad(lambda kappa: rates(point, kappa=kappa).gamma)(100.0)  # L^2 V / eta
     """
@@ -56,24 +69,28 @@ def rates(point: Point, *, eta: Any = None, gamma: Any = None, gamma2: Any = Non
     return Rates(eta, gamma, given.get("gamma2", gamma) if gamma2 is None else gamma2)
 
 
-Loss = Callable[..., Any]
+Loss = Callable[..., Array]
 
 
-def recipe(loss: Loss, V_mat: Any, W_KQ: Any, batches: Sequence[Any], rates: Rates, chunk: int | None = None) -> tuple[Any, Any, Any]:
+def recipe(
+    loss: Loss, V_mat: PyTree, W_KQ: PyTree, batches: Sequence[PyTree], rates: Rates, chunk: int | None = None
+) -> tuple[PyTree, ...]:
     """The three steps over any loss of any parameters: V1, W1 and V2.
 
     Args:
         loss: a scalar function loss(V_mat, W_KQ, batch).
         V_mat, W_KQ: pytrees of arrays, where the steps start.
-        batches: what each of the three steps reads, as `Realization.batches`: pytrees of arrays, samples first.
+        batches: what each of the three steps reads, as `Realization.batches`: pytrees of arrays,
+            samples first.
         rates: of the steps; cast to the dtype of what they scale.
-        chunk: samples whose gradient is taken at a time, where the loss is a mean over samples. Memory, also that of a
-            derivative of the whole, is then that of one chunk. None takes the batch at once, and allows any loss.
+        chunk: samples whose gradient is taken at a time, where the loss is a mean over samples.
+            Memory, also that of a derivative of the whole, is then that of one chunk. None takes
+            the batch at once, and allows any loss.
 
         >>> V1, W1, V2 = recipe(loss, V_mat, W_KQ, r.batches, rates(point))
     """
 
-    def step(params: Any, rate: Any, loss: Loss, batch: Any) -> Any:
+    def step(params: PyTree, rate: Rate, loss: Loss, batch: PyTree) -> PyTree:
         slopes = gradient(loss, params, batch, chunk)
         return jax.tree.map(lambda p, slope: p - jnp.asarray(rate, p.dtype) * slope, params, slopes)
 
@@ -84,14 +101,17 @@ def recipe(loss: Loss, V_mat: Any, W_KQ: Any, batches: Sequence[Any], rates: Rat
     return V1, W1, V2
 
 
-def gradient(loss: Loss, params: Any, batch: Any, chunk: int | None = None) -> Any:
-    """The gradient of loss(params, batch) by `params`; with a chunk, the sum over chunks weighted by their samples."""
+def gradient(loss: Loss, params: PyTree, batch: PyTree, chunk: int | None = None) -> PyTree:
+    """The gradient of loss(params, batch) by `params`.
+
+    With a chunk, the sum over chunks weighted by their samples.
+    """
     n = len(jax.tree.leaves(batch)[0])
     if chunk is None or chunk >= n:
         return jax.grad(loss)(params, batch)
 
     @partial(jax.checkpoint, static_argnums=2, prevent_cse=False)  # in a derivative, a chunk is computed again
-    def add(total: Any, first: Any, size: int) -> Any:
+    def add(total: PyTree, first: Array | int, size: int) -> PyTree:
         samples = jax.tree.map(lambda a: lax.dynamic_slice_in_dim(a, first, size), batch)
         return jax.tree.map(lambda sum, slope: sum + size / n * slope, total, jax.grad(loss)(params, samples))
 
@@ -103,8 +123,9 @@ def gradient(loss: Loss, params: Any, batch: Any, chunk: int | None = None) -> A
 def three_step(realization: Realization, point: Point, rates: Rates | None = None, chunk: int | None = 1024) -> ThreeStep:
     """What the three steps of the recipe learn from V_mat = 0, W_KQ = 0.
 
-    Where draws or rates are arrays of JAX, by `recipe` along the gradient of `jaxrecall.model.loss`, in the dtype of the
-    embeddings. Else in NumPy and float64, by the closed form of `reference/steps.py`.
+    Where draws or rates are arrays of JAX, by `recipe` along the gradient of
+    `jaxrecall.model.loss`, in the dtype of the embeddings. Else in NumPy and float64, by the closed
+    form of `reference/steps.py`.
 
     Args:
         realization: the draws of `realize` or `draws`, or your own.
@@ -125,7 +146,7 @@ def three_step(realization: Realization, point: Point, rates: Rates | None = Non
         return steps.three_step(realization, point, rates)
     e = realization.embeddings
 
-    def loss(V_mat: Array, W_KQ: Array, batch: Any) -> Array:
+    def loss(V_mat: Array, W_KQ: Array, batch: Sequence[Array]) -> Array:
         return model.loss(model.Recall(V_mat, W_KQ, e, point.activation, point.trigger_in_value), *batch)
 
     V0, W0 = jnp.zeros((point.d, point.p), e.Z_in.dtype), jnp.zeros((point.d, point.d), e.Z_in.dtype)
@@ -134,13 +155,15 @@ def three_step(realization: Realization, point: Point, rates: Rates | None = Non
         return ThreeStep(V1, W1 @ e.z_eos, V2)
 
 
-def in_jax(*trees: Any) -> bool:
+def in_jax(*trees: PyTree) -> bool:
     """Whether any leaf is an array of JAX, traced or not."""
     return any(isinstance(leaf, Array) for leaf in jax.tree.leaves(trees))
 
 
-def predict(realization: Realization, point: Point, V_mat: Any, w: Any, tokens: Any, positions: Any) -> tuple[Any, Any]:
-    """Logits (n, V) and attention (n, L) of sequences by a model with this V_mat and w = W_KQ z_eos; in JAX as `three_step` is.
+def predict(
+    realization: Realization, point: Point, V_mat: Numbers, w: Numbers, tokens: Numbers, positions: Numbers
+) -> tuple[Numbers, Numbers]:
+    """Logits (n, V) and attention (n, L) of sequences by a model; in JAX as `three_step` is.
 
     Args:
         realization: the draws, of which the embeddings are used.
@@ -161,11 +184,13 @@ def predict(realization: Realization, point: Point, V_mat: Any, w: Any, tokens: 
         return jax.vmap(recall)(tokens, positions), jax.vmap(recall.attention)(tokens, positions)
 
 
-def soft_accuracy(realization: Realization, point: Point, learned: ThreeStep, temperature: Any = 0.1) -> Array:
-    """Test accuracy with a gradient: mean over test sequences of softmax(logits / (temperature s)) at the label.
+def soft_accuracy(realization: Realization, point: Point, learned: ThreeStep, temperature: Rate = 0.1) -> Array:
+    """Test accuracy with a gradient: mean of softmax(logits / (temperature s)) at the label.
 
-    s is the standard deviation of the logits of a sequence, so the scale of V_mat does not matter. It is `accuracy`
-    where the temperature goes to 0. Always in JAX.
+    The mean is over test sequences.
+
+    s is the standard deviation of the logits of a sequence, so the scale of V_mat does not matter.
+    It is `accuracy` where the temperature goes to 0. Always in JAX.
 
         >>> jax.grad(lambda kappa: soft_accuracy(r, point, three_step(r, point, rates(point, kappa=kappa))))(50.0)
     """
@@ -178,9 +203,14 @@ def soft_accuracy(realization: Realization, point: Point, learned: ThreeStep, te
 
 
 def train(
-    loss: Loss, params: Any, batch_of: Callable[[Any], Any], optimizer: Any, steps: Any, record: Sequence[int] | Array = ()
-) -> tuple[Any, Any]:
-    """Descends any loss by any optimiser of optax: the parameters after `steps` steps, and at the steps in `record`.
+    loss: Loss,
+    params: PyTree,
+    batch_of: Callable[[Array], PyTree],
+    optimizer: optax.GradientTransformation,
+    steps: int | Array,
+    record: Sequence[int] | Array = (),
+) -> tuple[PyTree, PyTree]:
+    """Descends any loss by any optimiser of optax; returns the parameters, also at some steps.
 
     Args:
         loss: a scalar function loss(params, batch).
@@ -191,7 +221,8 @@ def train(
         record: numbers of steps made, from 0 on, after which the parameters are kept.
 
     Returns:
-        The parameters, and the kept ones: the same pytree with a leading axis, one entry for each of `record`.
+        The parameters, and the kept ones: the same pytree with a leading axis, one entry for each
+        of `record`.
 
         >>> params, kept = train(loss, params, lambda t: batch, optax.adam(0.01), steps=100, record=[0, 100])
     """
@@ -199,14 +230,14 @@ def train(
 
     marks = jnp.asarray(record, jnp.int32)
 
-    def keep(kept: Any, params: Any, made: Any) -> Any:
+    def keep(kept: PyTree, params: PyTree, made: Array | int) -> PyTree:
         if not len(marks):
             return kept
         place = jnp.where(jnp.any(marks == made), jnp.argmax(marks == made), len(marks))
         return jax.tree.map(lambda all, one: all.at[place].set(one, mode="drop"), kept, params)
 
     @jax.checkpoint
-    def step(t: Any, state: Any) -> Any:
+    def step(t: Array, state: PyTree) -> PyTree:
         params, memory, kept = state
         slopes = jax.grad(loss)(params, batch_of(t))
         with jax.numpy_dtype_promotion("standard"):  # optax mixes types

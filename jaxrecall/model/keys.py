@@ -1,5 +1,6 @@
-"""Addressed random numbers: root seed -> seed -> named
-stream -> (block of 512 samples, position) or row index.
+"""Addressed random numbers: root seed -> seed -> stream -> (block of 512 samples, position).
+
+Rows of tables have their index for an address, instead of a block and a position.
 
 Keys are never chained, so a number depends on its address alone: padding, batching,
 sharding and the order of work change no draw. Keys and normals are those of
@@ -38,8 +39,9 @@ STREAMS = {
 
 
 def run_streams(root_seed: ArrayLike, seed: ArrayLike, tag: ArrayLike, independent: ArrayLike) -> np.ndarray:
-    """(n, 10, 2) uint32: key data of the named streams of n runs,
-    by address; arguments (n,), tag (n, 2), uint32 and bool.
+    """(n, 10, 2) uint32: key data of the named streams of n runs, by address.
+
+    Arguments are (n,), `tag` is (n, 2), uint32 and bool.
 
     With `independent`, the two 32-bit halves of the point id, `tag`, are folded in
     after the seed.
@@ -54,8 +56,9 @@ def run_streams(root_seed: ArrayLike, seed: ArrayLike, tag: ArrayLike, independe
 
 
 def streams(run: Array) -> Array:
-    """(10, 2) uint32: key data of the named streams of a
-    run, from its own (2,), in a compiled function too.
+    """(10, 2) uint32: key data of the named streams of a run, from its own (2,).
+
+    It may be called in a compiled function.
     """
     check_partitionable()
     return fold(run, jnp.arange(len(STREAMS), dtype=jnp.uint32))
@@ -74,8 +77,9 @@ def stream(streams: Numbers, name: str) -> Numbers:
 
 
 def further(stream: Array, r: Array | int) -> Array:
-    """(2,) uint32: key data of the r-th further stream of a stream;
-    its address is above that of any row or block of samples.
+    """(2,) uint32: key data of the r-th further stream of a stream.
+
+    Its address is above that of any row or block of samples.
     """
     return fold(stream, jnp.uint32(2**31) + jnp.asarray(r, jnp.uint32))
 
@@ -92,16 +96,18 @@ def fold_on_host(key: np.ndarray, address: np.ndarray) -> np.ndarray:
 
 
 def fold(key: Array, address: Array) -> Array:
-    """(..., 2) uint32: what `jax.random.fold_in` gives for every
-    address (...,) uint32 under the key data (2,) or (..., 2).
+    """(..., 2) uint32: what `jax.random.fold_in` gives for every address (...,) uint32.
+
+    The key data are (2,) or (..., 2).
     """
     folded = jnp.stack(threefry2x32(key[..., 0], key[..., 1], jnp.zeros_like(address), address), axis=-1)
     return lax.optimization_barrier(folded)  # else XLA derives the keys again inside everything that uses them
 
 
 def normals(key: Array, width: int) -> Array:
-    """(rows, width) float32 standard normals of the row keys
-    (rows, 2); a number does not depend on `rows` or `width`.
+    """(rows, width) float32 standard normals of the row keys (rows, 2).
+
+    A number does not depend on `rows` or `width`.
     """
     lane = jnp.arange(width, dtype=jnp.uint32)[None]
     x0, x1 = threefry2x32(key[:, :1], key[:, 1:], jnp.zeros_like(lane), lane)
@@ -142,8 +148,7 @@ Addresses = Blocks | Items
 
 
 def words(blocks: Addresses, position: Array | int) -> Array:
-    """(..., count * 512) uint32: the random word of every
-    sample of the blocks at each `position` (...,) below 2^24.
+    """(..., count * 512) uint32: the random words of samples at each `position` below 2^24.
 
     Of single items it is (..., n), and takes twice the work.
 
@@ -166,8 +171,9 @@ def words(blocks: Addresses, position: Array | int) -> Array:
 
 
 def threefry2x32(k0: Numbers, k1: Numbers, x0: Numbers, x1: Numbers) -> tuple[Numbers, Numbers]:
-    """The two output words of threefry-2x32 with 20 rounds;
-    arguments are uint32 arrays, of NumPy or JAX, and broadcast.
+    """The two output words of threefry-2x32 with 20 rounds.
+
+    Arguments are uint32 arrays, of NumPy or JAX, and broadcast.
     """
     return (_traced_once if isinstance(x0, Array) else _rounds)(k0, k1, x0, x1)
 
@@ -189,8 +195,9 @@ _traced_once = jax.jit(_rounds)
 
 
 def below_many(word: Array, n: Array | int) -> Array:
-    """floor(word n / 2^32) as int32, for 1 <= n <= 2^31 - 1,
-    in 16-bit halves: the relative bias is at most n / 2^32.
+    """floor(word n / 2^32) as int32, for 1 <= n <= 2^31 - 1: relative bias up to n / 2^32.
+
+    It is formed in 16-bit halves.
     """
     n = jnp.uint32(n)
     (a1, a0), (b1, b0) = ((x >> jnp.uint32(16), x & jnp.uint32(0xFFFF)) for x in (word, n))

@@ -25,7 +25,7 @@ from .laws.embedding import problems_of_rows
 from .laws.law import OF_FUNCTIONS, SAME_AS, law_names, renamed, with_parameters
 from .laws.tokens import drawn_as, shares
 from .training import MAX_STEPS, RECIPE_STEPS, STARTS, TRAINS, first_step, recorded_steps
-from .values import as_number, checked_value, declared, is_missing, to_12_digits
+from .values import Limits, as_number, checked_value, declared, is_missing, to_12_digits
 
 Kind = Literal["size", "traced", "rate", "static", "form", "draws"]
 """How the simulator treats a field:
@@ -79,8 +79,9 @@ def _clash(point: Point, name: str, others: str, allowed: str, where: str | None
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """The samples: how many, how long, and how they are drawn. Off
-    their defaults, the pool and the laws of tokens enter the id too.
+    """The samples: how many, how long, and how they are drawn.
+
+    Off their defaults, the pool and the laws of tokens enter the id too.
     """
 
     in_id: ClassVar = ("root_seed", "V", "N", "L", "fresh_batches", "streams")
@@ -114,8 +115,9 @@ class Data:
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """The transformer: its sizes and laws, each of which says what of
-    it enters the id. embedding_out enters where it is another one.
+    """The transformer: its sizes and laws, each of which says what of it enters the id.
+
+    embedding_out enters where it is another one.
     """
 
     in_id: ClassVar = ("d", "m", "embedding", "activation", "trigger_in_value")
@@ -138,8 +140,9 @@ class Model:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """The three steps: their rates, and whether shortcuts are
-    allowed. All enter the id but kappa, which gamma carries.
+    """The three steps: their rates, and whether shortcuts are allowed.
+
+    All enter the id but kappa, which gamma carries.
     """
 
     in_id: ClassVar = ("eta", "gamma", "gamma2", "exact")
@@ -153,7 +156,7 @@ class Recipe:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """Steps of an optimiser, after the three of the recipe or in place of them; in the id where there are any."""
+    """Steps of an optimiser, after the recipe or in place of it; in the id if there are any."""
 
     in_id: ClassVar = ("steps", "start", "optimizer", "lr", "lr_attention", "trains")
 
@@ -199,8 +202,9 @@ class Training:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """What is measured: test sequences, and switches that add
-    columns and change no other; those that are on enter the id.
+    """What is measured: test sequences, and switches that add columns and change no other.
+
+    Those that are on enter the id.
     """
 
     in_id: ClassVar = ("n_test",)
@@ -219,12 +223,12 @@ LEAST_KAPPA = 2.0**-126
 
 @dataclass(frozen=True, kw_only=True)
 class Point(Evaluation, Training, Recipe, Model, Data):
-    """One point of the parameter space, checked and resolved:
-    `gamma`, `kappa` and `gamma2` are numbers, never None.
+    """One point of the parameter space, checked and resolved: rates are numbers, never None.
 
-    Give `kappa` or `gamma`, not both: gamma = kappa L^2 V / eta. `gamma2` defaults to gamma. `m = 0` is the
-    attention-only model and sets `activation` to "none". Laws are given as text or as objects, and held as text:
-    `embedding="equicorrelated(rho=0.3)"`. `replace` makes a changed copy.
+    Give `kappa` or `gamma`, not both: gamma = kappa L^2 V / eta. `gamma2` defaults to gamma.
+    `m = 0` is the attention-only model and sets `activation` to "none". Laws are given as text or
+    as objects, and held as text: `embedding="equicorrelated(rho=0.3)"`. `replace` makes a changed
+    copy.
 
     Raises PointError, which lists everything that is wrong, not only the first thing.
 
@@ -265,7 +269,10 @@ class Point(Evaluation, Training, Recipe, Model, Data):
             raise PointError([Problem("kappa", f"resolves to {values['kappa']}; allowed: 0, and numbers from {LEAST_KAPPA:.2g}")])
 
     def __eq__(self, other: object) -> bool:
-        """Whether all fields are equal, and whether gamma and gamma2 follow: JAX keeps compiled functions by static points."""
+        """Whether all fields are equal, and whether gamma and gamma2 follow.
+
+        JAX keeps compiled functions by static points.
+        """
         if not isinstance(other, Point):
             return NotImplemented
         given = [point.as_given().keys() & {"gamma", "gamma2"} for point in (self, other)]
@@ -329,16 +336,15 @@ class Point(Evaluation, Training, Recipe, Model, Data):
 
     @property
     def token_laws(self) -> tuple[TokenLaw, TokenLaw]:
-        """The laws that informative tokens and noise are
-        drawn by: uniform where all tokens are equally likely.
-        """
+        """The laws of informative tokens and of noise, uniform where all are equally likely."""
         law, noise = (drawn_as(find_law("tokens", text), self.V) for text in (self.tokens, self.noise_tokens))
         return law, noise
 
     def identity(self) -> dict[str, Any]:
-        """What enters the id, by field: `in_id` of each record, and each other field that is off its default.
+        """What enters the id, by field: `in_id` of each record, and all else off its default.
 
-        So a field that a later version adds moves no id. kappa never enters, since gamma carries it.
+        So a field that a later version adds moves no id. kappa never enters, since gamma carries
+        it.
         """
         values = {name: getattr(self, name) for name in FIELDS}
         values |= {name: find_law(name, values[name]).identity() for name in LAW_FIELDS if values[name] is not None}
@@ -361,15 +367,18 @@ class Point(Evaluation, Training, Recipe, Model, Data):
 
     @property
     def is_memory(self) -> bool:
-        """Whether the model is an associative memory: L = 1, where a sample is its informative
-        token, and no field that might make more of it.
+        """Whether the model is an associative memory: L = 1, a sample is its informative token.
+
+        No field may make more of it.
         """
         return self.L == 1 and self.pool is None and not unknown_fields(self, OF_MEMORY)
 
     @cached_property
     def in_the_limit(self) -> tuple[str, ...]:
-        """Which counts are drawn from their Gaussian limit: samples, of an associative memory
-        too, and with a pool noise (of the pool) and test (sequences).
+        """Which counts are drawn from their Gaussian limit.
+
+        They are samples, of an associative memory too, and with a pool noise (of the pool)
+        and test (sequences).
         """
         if self.pool is None:
             return ("samples",) if self.is_memory and in_the_limit(self.N, self.V) else ()
@@ -381,9 +390,7 @@ class Point(Evaluation, Training, Recipe, Model, Data):
         return tuple(name for name, is_limit in counts.items() if is_limit)
 
     def as_given(self) -> dict[str, Any]:
-        """Arguments that rebuild this point: of the fields
-        that follow from others only those that were given.
-        """
+        """Arguments that rebuild this point: of fields that follow only those that were given."""
         derived = set(FOLLOWING) - self._given
         return {name: getattr(self, name) for name in FIELDS if name not in derived}
 
@@ -400,8 +407,9 @@ class Point(Evaluation, Training, Recipe, Model, Data):
 
 
 def unusual(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Of settings by name, as a row or a point has them, those that are
-    not at their defaults and do not follow from others among them.
+    """Of settings by name those that are not at their defaults and do not follow from others.
+
+    They are as a row or a point has them.
     """
     usual: dict[str, Any] = {name: DEFAULTS.get(name) for name in FIELDS} | {"kappa": KAPPA, "pool": 0, "batch": 0}
     follow = {"root_seed", *(["gamma"] if "kappa" in values else []), *(["activation"] if values.get("m") == 0 else [])}
@@ -411,8 +419,7 @@ def unusual(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def make_point(values: Mapping[str, Any]) -> Point:
-    """The point of these fields, among which may be
-    parameters of laws by dotted name: {"embedding.rho": 0.3}.
+    """The point of these fields and parameters of laws, as {"embedding.rho": 0.3}.
 
     Args:
         values: fields of a point by name; a parameter replaces that of the law given,
@@ -443,8 +450,9 @@ def make_point(values: Mapping[str, Any]) -> Point:
 
 
 def law_parameters(point: Point) -> dict[str, float]:
-    """The numeric parameters of the laws of a point by dotted
-    name, as {"embedding.rho": 0.3}: columns of its rows.
+    """The numeric parameters of the laws of a point by dotted name: columns of its rows.
+
+    They are as {"embedding.rho": 0.3}.
 
     Those of embedding_out and noise_tokens are among them where it is given or differs
     from embedding or tokens.
@@ -478,9 +486,10 @@ def problem_in_workers(point: Point) -> str | None:
     return None
 
 
-def unknown_names(values: Mapping[str, Any], known: Collection[str] = ()) -> tuple[str, ...]:
-    """The names of `values` that have a value: neither None, nor NaN,
-    nor the default of the field of a point; leaving out `known`.
+def unknown_names(values: Mapping[str, object], known: Collection[str] = ()) -> tuple[str, ...]:
+    """The names of `values` that have a value off the default, leaving out `known`.
+
+    None and NaN are no values.
 
     The activation `none`, that of a model without an MLP, counts as a default, and so
     does a law like that of the field it follows. A field without a default, such as V,
@@ -492,7 +501,7 @@ def unknown_names(values: Mapping[str, Any], known: Collection[str] = ()) -> tup
     """
     skipped = {*known, *(name for name, of in SAME_AS.items() if values.get(name) == values.get(of))}
 
-    def is_default(name: str, value: Any) -> bool:
+    def is_default(name: str, value: object) -> bool:
         no_mlp = name == "activation" and value == "none"
         return no_mlp or value is None or value != value or (name in FIELDS and value == FIELDS[name].default)
 
@@ -500,8 +509,7 @@ def unknown_names(values: Mapping[str, Any], known: Collection[str] = ()) -> tup
 
 
 def unknown_fields(point: Point, known: Collection[str]) -> tuple[str, ...]:
-    """The fields of a point that are off their default and
-    not among `known`, in the order of their declaration.
+    """The fields of a point that are off their default and not among `known`, in order.
 
     >>> from jaxrecall import Point
     >>> unknown_fields(Point(V=64, N=1024, d=32, L=8, pool=16), known={"V", "N", "d", "L", "gamma", "gamma2", "kappa"})  # ('pool',)
@@ -510,7 +518,7 @@ def unknown_fields(point: Point, known: Collection[str]) -> tuple[str, ...]:
 
 
 def _uncovered(point: Point) -> Iterable[Problem]:
-    """For each part of the simulation that a point takes, the first field off its default that the part does not cover."""
+    """For each part that a point takes, the first field off its default that it does not cover."""
     off = unknown_fields(point, () if point.trains_on else TRAINING)
     taken = {*COVERED.keys() - FIELDS.keys(), *off, *(["steps"] if point.trains_on else [])}
     for part, covered in COVERED.items():
@@ -532,9 +540,7 @@ def _usual(name: str) -> str:
 
 
 def in_the_limit(draws: int, cells: int) -> bool:
-    """Whether the counts of so many draws on so many cells, as a
-    pool leaves of its samples, are drawn from the Gaussian limit.
-    """
+    """Whether the counts of so many draws on so many cells are from the Gaussian limit."""
     return draws > MAX_DRAWS and draws >= MIN_MEAN * cells
 
 
@@ -556,7 +562,7 @@ class Run(NamedTuple):
         return RunId(self.point.point_id, self.seed)
 
 
-def checked_seed(seed: Any) -> int:
+def checked_seed(seed: object) -> int:
     """`seed` as an int in 0..2^32-1; raises PointError."""
     problems: list[Problem] = []
     value = checked_value("seed", seed, "int", {"low": 0, "high": MAX_SEED}, problems)
@@ -565,15 +571,16 @@ def checked_seed(seed: Any) -> int:
     return value
 
 
-def checked_field(name: str, value: Any, has_many: bool, problems: list[Problem], fields: Mapping[str, Any] | None = None) -> Any:
-    """`value` as the plain Python type of the field, a law as its
-    text, or an entry in `problems`; joint limits are not checked.
+def checked_field(name: str, value: object, has_many: bool, problems: list[Problem], fields: Mapping[str, Any] | None = None) -> Any:
+    """`value` as the plain Python type of the field, a law as its text, or an entry in `problems`.
+
+    Joint limits are not checked.
 
     `has_many` is whether samples are counts, so that N may be large; `fields` are those
     of another simulator.
     """
     declared = (fields or FIELDS)[name]
-    limits: Mapping[str, Any] = declared.metadata
+    limits: Limits = declared.metadata
     if value is not None and limits.get("law") in LAWS:
         try:
             return str(find_law(name, value))
@@ -612,10 +619,11 @@ COVERED: dict[str, frozenset[str]] = {
     "diagnose": _EVERYWHERE | {"label_noise"},  # about w after the recipe; a direction of the mean bias for uniform tokens
     "decoders": _EVERYWHERE - {"m", "pool"},  # from sums over tokens that are drawn one by one, with the labels of pi
 }
-"""The fields that each part of the simulation covers, in the simulator and in the reference: exact gradients and metrics of
-every point; further steps; the forms with a pool; the diagnosis and the decoders. Names are written out, so that a field
-which is added to a point is refused off its default by each part until somebody has looked there. Shortcuts and formulas
-list theirs in `simulator/forms.py` and `theory/model.py`."""
+"""The fields that each part of the simulation covers, in the simulator and in the reference: exact
+gradients and metrics of every point; further steps; the forms with a pool; the diagnosis and the
+decoders. Names are written out, so that a field which is added to a point is refused off its
+default by each part until somebody has looked there. Shortcuts and formulas list theirs in
+`simulator/forms.py` and `theory/model.py`."""
 
 OF_MEMORY = _EVERYWHERE | _FURTHER | _TOKENS | {"batch"}
 """Fields of an associative memory: whatever they are, a sample at L = 1 is its token, with the label of pi."""

@@ -1,11 +1,11 @@
-"""The model, written plainly: one layer, one head, one sequence; the loss that the three steps descend.
+"""The model, written plainly: one layer, one head, one sequence, and its loss.
 
     k_j = z_in(x_j) + 1{j = ell} z_trig,   v_j = k_j or z_in(x_j),   a = softmax_j(k_j^T W_KQ z_eos),   h = sum_j a_j v_j
     f = V_mat h   or   f = V_mat act(W_in h) / sqrt(m),     logits = Z_out f,     loss = mean cross-entropy (nats)
 
-Sums over the tokens of a sequence are taken over the vocabulary, so that no key or value is formed: a batch takes memory
-for N (V + L) numbers, not for N L d. Faster code is tested against this model; `functional.py` and `reference/` descend
-its loss. JAX transforms it like any function.
+Sums over the tokens of a sequence are taken over the vocabulary, so that no key or value is formed:
+a batch takes memory for N (V + L) numbers, not for N L d. Faster code is tested against this model;
+`functional.py` and `reference/` descend its loss. JAX transforms it like any function.
 
     >>> import jax, jax.numpy as jnp
     >>> from jaxrecall import Point, model, realize

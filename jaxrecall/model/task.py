@@ -1,5 +1,4 @@
-"""What a run draws: the permutation of the vocabulary, samples
-of L tokens, the embeddings, and the MLP's fixed first layer.
+"""What a run draws: the permutation, samples, the embeddings, and the MLP's first layer.
 
 The model has no positions, so token 0 of a stream is the informative one and the
 simulator never moves it; only `realize` swaps it to position ell. Embeddings are drawn
@@ -24,8 +23,9 @@ from .laws import TOGETHER, Draws, EmbeddingLaw, Rescaled
 
 
 def permutation(streams: Array, V: Array | int, V_pad: int) -> Array:
-    """(V_pad,) int32: a uniform permutation pi of 0..V-1,
-    label of token v at index v; entries from V on are padding.
+    """(V_pad,) int32: a uniform permutation pi of 0..V-1, label of token v at index v.
+
+    Entries from V on are padding.
 
     Items are sorted by two random words each (their row keys), so that equal keys
     (chance V^2 / 2^65) do not bend the law.
@@ -38,8 +38,9 @@ def permutation(streams: Array, V: Array | int, V_pad: int) -> Array:
 
 
 def batch_items(streams: Array, step: Array | int, blocks: tuple[Array | int, int], N: Array | int) -> Array:
-    """(512 * count,) uint32: which of N samples the batch of
-    gradient step `step` holds, drawn evenly with replacement.
+    """(512 * count,) uint32: which of N samples the batch of a gradient step holds.
+
+    They are drawn evenly with replacement.
 
     `blocks` is (first, count): the places of the batch, 512 a block.
     """
@@ -48,8 +49,9 @@ def batch_items(streams: Array, step: Array | int, blocks: tuple[Array | int, in
 
 
 def tokens(blocks: keys.Addresses, position: Array | int, V: Array | int, tables: Array | None = None) -> Array:
-    """(..., 512 * count) int32: tokens at each `position`
-    (...,) of the samples of `blocks`; 0 is informative.
+    """(..., 512 * count) int32: tokens at each `position` (...,) of the samples of `blocks`.
+
+    0 is informative.
 
     Tokens are uniform, or drawn by alias tables (1 or 2, 2, V), the last one for noise:
     see `laws.tokens`.
@@ -67,9 +69,10 @@ def tokens(blocks: keys.Addresses, position: Array | int, V: Array | int, tables
 
 
 def noisy_labels(blocks: keys.Addresses, labels: Array, V: Array | int, label_noise: Array | float) -> Array:
-    """`labels` (n,) of the samples of `blocks`, each drawn anew with probability `label_noise`, uniformly.
+    """`labels` (n,) of samples, each drawn anew with probability `label_noise`, uniformly.
 
-    They have a stream of their own, so the noise moves no other draw; samples that are noisy stay so where there is more.
+    They have a stream of their own, so the noise moves no other draw; samples that are noisy stay
+    so where there is more.
     """
     chosen, drawn = keys.words(blocks._replace(key=keys.further(blocks.key, keys.LABELS)), jnp.arange(2, dtype=jnp.uint32))
     uniform = (chosen >> jnp.uint32(8)).astype(jnp.float32) * jnp.float32(2**-24)
@@ -88,8 +91,9 @@ class Embeddings(eqx.Module):
 
 
 def redrawn_first_layer(streams: Array, r: Array | int, d: Array | int, m: Array | int, pad: tuple[int, int]) -> Array:
-    """The r-th independent copy of W_in, padded to `pad`
-    = (m_pad, d_pad); a prefix in m and in d, as W_in is.
+    """The r-th independent copy of W_in, padded to `pad` = (m_pad, d_pad).
+
+    A prefix in m and in d, as W_in is.
     """
     m_pad, d_pad = pad
     real = (jnp.arange(m_pad, dtype=jnp.int32)[:, None] < m) & (jnp.arange(d_pad, dtype=jnp.int32)[None] < d)
@@ -107,8 +111,9 @@ def draw_embeddings(
     own: tuple[EmbeddingLaw, EmbeddingLaw] | None = None,
     given: Mapping[str, Array] = MappingProxyType({}),
 ) -> Embeddings:
-    """Embeddings of one run, padded to `pad` = (V_pad, d_pad, m_pad),
-    by the laws `own`, or by that at the place `law` of TOGETHER.
+    """Embeddings of one run, padded to `pad` = (V_pad, d_pad, m_pad).
+
+    They are by the laws `own`, or by that at the place `law` of TOGETHER.
 
     Every law makes its rows of the same normals, and one program serves all of
     TOGETHER. W_in has entries N(0, 1). With the same streams, gaussian and sphere
@@ -140,8 +145,9 @@ def draw_embeddings(
 
 
 def on_host(laws: tuple[EmbeddingLaw, EmbeddingLaw], streams: np.ndarray, V: int, d: int) -> dict[str, np.ndarray]:
-    """(V, d) float32 rows of the tables that the laws of Z_in and
-    of Z_out make on the host, by stream; nothing for other laws.
+    """(V, d) float32 rows of the tables that laws make on the host, by stream.
+
+    They are those of Z_in and of Z_out; nothing for other laws.
     """
     return {
         name: law.from_host(partial(_order, tuple(map(int, keys.stream(streams, name)))), V, d)
@@ -152,8 +158,9 @@ def on_host(laws: tuple[EmbeddingLaw, EmbeddingLaw], streams: np.ndarray, V: int
 
 @lru_cache(64)
 def _order(stream: tuple[int, int], r: int, n: int) -> np.ndarray:
-    """(n,) a random order of 0..n-1, by a random word of 64
-    bits each; points of a sweep share those of their seeds.
+    """(n,) a random order of 0..n-1, by a random word of 64 bits each.
+
+    Points of a sweep share those of their seeds.
 
     The words are those of Philox, whose stream NumPy keeps the same, under the key of
     the stream and r.
@@ -163,8 +170,9 @@ def _order(stream: tuple[int, int], r: int, n: int) -> np.ndarray:
 
 
 def _together(law: Array | int, draws: Draws, real: Array | np.ndarray) -> Array:
-    """The rows of all tables by the law at this place of
-    TOGETHER; a row's number is that of its unit vector.
+    """The rows of all tables by the law at this place of TOGETHER.
+
+    A row's number is that of its unit vector.
     """
 
     def rescaled() -> Array:

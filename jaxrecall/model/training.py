@@ -1,5 +1,6 @@
-"""Training beyond the three steps of the paper: what it trains, at
-which rates, and the steps that a run records. All ours.
+"""Training beyond the paper's three steps: what it trains, at which rates, what it records.
+
+All is ours.
 
 A run that trains on starts from the model after the three steps, or from V_mat = 0 and
 W_KQ = 0, and descends the same loss by an optimiser of optax until `steps` gradient
@@ -9,14 +10,12 @@ steps are made in total. Each recorded step is a row of its own.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .laws import OptimizerLaw
 
 if TYPE_CHECKING:
     import optax
-
-    from .point import Point
 
 RECIPE_STEPS = 3
 """Gradient steps of the paper's recipe."""
@@ -31,7 +30,7 @@ TRAINS = {"VW": (), "V": (), "VWZ": ("Z_in", "Z_out", "z_trig"), "VWZM": ("Z_in"
 """What may be trained, by name: V_mat always, W_KQ in all but V, and these embeddings and layers."""
 
 
-def transformation(point: Point) -> optax.GradientTransformation:
+def transformation(point: Any) -> optax.GradientTransformation:
     """The optax.GradientTransformation of the further steps of a Point, for parameters by name.
 
     V_mat, W_KQ (d, d) and the embeddings and layers that are trained have their rates in it, and

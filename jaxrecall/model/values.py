@@ -37,9 +37,10 @@ def declared(kind: str, legend: str, default: object = MISSING, symbol: str = ""
 
 
 def parameter(default: object, legend: str = "", kind: str = "traced", **limits: Any) -> Any:
-    """A parameter of a law, a field of a frozen dataclass; `limits` are low, high, open_low and open_high.
-    `unit` is what it counts, if it is not a plain number. All values of a float share a compiled program
-    unless its kind is "static".
+    """A parameter of a law, a field of a frozen dataclass.
+
+    `limits` are low, high, open_low and open_high. `unit` is what it counts, if it is not a
+    plain number. All values of a float share a compiled program unless its kind is "static".
     """
     return declared(kind, legend, default, **limits)
 
@@ -57,8 +58,9 @@ def to_12_digits(value: float) -> str:
 
 
 def checked_value(name: str, value: object, kind: str, limits: Limits, problems: list[Problem]) -> Any:
-    """`value` as the plain Python type `kind` (int, float, bool
-    or str, or one of these or None), or an entry in `problems`.
+    """`value` as the plain Python type `kind`, or an entry in `problems`.
+
+    The kind is int, float, bool or str, or one of these or None.
     """
     mend = None
     if "choices" in limits:

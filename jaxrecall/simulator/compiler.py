@@ -1,6 +1,4 @@
-"""What compiled programs need of XLA: its options, its errors
-of memory, and whether it found a program in its cache.
-"""
+"""What compiled programs need of XLA: options, errors of memory, hits of its cache."""
 
 from __future__ import annotations
 
@@ -20,8 +18,8 @@ ExecutionError = jax.errors.JaxRuntimeError
 OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "YNNPACK operation failed")  # the second is how matrix products say it on a CPU
 
 MAX_PROGRAMS = 24
-"""How many compiled programs a process keeps: those that it used last. On a CPU, a program takes up to
-1,300 memory maps. Linux allows a process 65,530, and LLVM aborts it when they run out."""
+"""How many compiled programs a process keeps: those that it used last. On a CPU, a program takes up
+to 1,300 memory maps. Linux allows a process 65,530, and LLVM aborts it when they run out."""
 
 LIGHT = {"xla_cpu_use_fusion_emitters": False, "xla_disable_hlo_passes": "tree_reduction_rewriter"}
 """Options of XLA for light programs on a CPU. Kernels come straight from HLO, not by

@@ -1,5 +1,6 @@
-"""The sums of the recipe from counts of tokens, where predictions
-are uniform and there is no MLP: how often tokens meet is enough.
+"""The sums of the recipe from counts of tokens, with uniform predictions and no MLP.
+
+How often tokens meet is enough.
 
 The sums are ours; the bounds on their error are those of `shortcut`.
 """
@@ -30,8 +31,9 @@ def step1(world: World) -> tuple[Array, Array]:
 
 
 def co_occurrences(world: World, key: Array) -> Array:
-    """(V, V) int32: how often token u occurs in the samples
-    of a stream whose informative token is x, itself counted.
+    """(V, V) int32: how often token u occurs in samples whose informative token is x.
+
+    The informative one is itself counted.
     """
     run, V = world.run, world.shape.V
 
@@ -48,8 +50,9 @@ def informative(world: World, C: Array) -> Array:
 
 
 def step1_from_counts(world: World, C: Array) -> Array:
-    """G1 = 1/(N L) sum_x (z_out(pi x) - mean z_out) (sum_u
-    C[x, u] z_in(u) + n_x z_trig)^T; exact, in another order.
+    """G1 = 1/(N L) sum_x (z_out(pi x) - mean z_out) (sum_u C[x, u] z_in(u) + n_x z_trig)^T.
+
+    Exact, in another order.
     """
     run, e = world.run, world.e
     table = gather(centred(world, e.Z_out), world.perm)
@@ -58,8 +61,9 @@ def step1_from_counts(world: World, C: Array) -> Array:
 
 
 def step2(world: World, A: Array, C: Array) -> tuple[Array, Array]:
-    """w_hat and a bound on mean |h|^2, with A the centred answers: b depends on the
-    informative token alone, so sums over keys are sums over counts.
+    """w_hat and a bound on mean |h|^2, with A the centred answers, from counts of keys.
+
+    b depends on the informative token alone, so sums over keys are sums over counts.
 
     What is left for the samples is sum_i (b_i^T h_i) sum_j k_ij: B[x, u] = b_x^T
     z_in(u) added up over a sample is L b_i^T h_i, and a token's key then enters as
@@ -86,8 +90,9 @@ def step2(world: World, A: Array, C: Array) -> tuple[Array, Array]:
 
 
 def mean_square_bound(world: World) -> Array:
-    """What the mean of |h|^2 over the N samples of a batch under uniform attention
-    stays below: its expectation and six standard deviations.
+    """What the mean of |h|^2 over N samples stays below under uniform attention.
+
+    It is its expectation and six standard deviations.
 
     h is a constant and the sum of L independent rows of Z_in over L, the informative
     one and L - 1 of noise, each less its mean. So |h|^2 is a sum of a linear and a
@@ -108,8 +113,9 @@ def mean_square_bound(world: World) -> Array:
 
 
 def step3(world: World, scores: Scores, T: Array, n: Array) -> tuple[Array, Array]:
-    """G2 = 1/N sum_x (z_out(pi x) - mean z_out) (sum_u W[x,
-    u] z_in(u) + W_x z_trig)^T, and a bound on mean |h|^2.
+    """G2 from the attention that informative tokens pay to others, and a bound on mean |h|^2.
+
+    G2 = 1/N sum_x (z_out(pi x) - mean z_out) (sum_u W[x, u] z_in(u) + W_x z_trig)^T.
 
     W[x, u] adds up the attention that samples with the informative token x pay to
     tokens u, W_x to the informative one. By convexity |h|^2 is at most the mean of

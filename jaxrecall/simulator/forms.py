@@ -69,14 +69,16 @@ class Form(NamedTuple):
     """Whether it has exact predictions, and so no bound that could reject a run."""
 
     def accepts(self, errors: tuple[Numbers, Numbers] | None) -> bool:
-        """Whether the bounds on the errors of steps 2 and 3
-        let a run stand; one that is not a number does not.
+        """Whether the bounds on the errors of steps 2 and 3 let a run stand.
+
+        One that is not a number does not.
         """
         return errors is None or bool(errors[0] <= TOLERANCE[0] and errors[1] <= TOLERANCE[1])
 
     def label(self, point: Point, locked: Numbers | None) -> str:
-        """The column `form`: what trained, whether attention was found
-        to be locked (None: not asked), which counts are Gaussian.
+        """The column `form`: what trained, whether attention was locked, which counts are Gaussian.
+
+        `locked` is None where it was not asked.
         """
         trained = self.name if locked is None else f"{self.name}+{'locked' if locked else self.name}"
         return trained + (f", gaussian {' '.join(point.in_the_limit)}" if point.in_the_limit else "")
@@ -96,8 +98,9 @@ FORMS: dict[str, Form] = {
 
 
 def polynomial_products(degree: int) -> tuple[int, int]:
-    """Matrix products (V, K) x (K, m) that step 1 takes with a
-    pool and a polynomial activation of this degree, and step 2.
+    """Matrix products that steps 1 and 2 take with a pool and a polynomial activation.
+
+    They are of (V, K) with (K, m).
     """
     return degree + 2 * degree - 1, 3 * degree - 1
 
@@ -114,15 +117,16 @@ def form_for(point: Point, V: int) -> Form:
 
 
 def _shortcut_may_pay(point: Point) -> bool:
-    """Whether the recipe is run, shortcuts are allowed and know
-    the point, and most runs are expected to meet their bound.
-    """
+    """Whether shortcuts are allowed, cover the point, and most runs should meet their bound."""
     asked = point.start != "zero" and point.exact == "guarded"
     return asked and not unknown_fields(point, KNOWN) and step2_error(point) <= TOLERANCE[0]
 
 
 def may_group_steps(point: Point) -> bool:
-    """Whether further steps may take the samples of a token together where attention is locked, as it is at L = 1."""
+    """Whether further steps may take the samples of a token together.
+
+    They do where attention is locked, as it is at L = 1.
+    """
     guarded = point.trains_on and point.exact == "guarded" and not unknown_fields(point, KNOWN)
     return (point.trains_on and point.is_memory) or (guarded and point.optimizer_law.gain < inf)
 

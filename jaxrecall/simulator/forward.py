@@ -1,6 +1,4 @@
-"""The forward pass of one run over a tile of samples: attention,
-uniform or learned, features of the MLP, and predictions.
-"""
+"""The forward pass of a tile of samples: attention, features of the MLP, and predictions."""
 
 from __future__ import annotations
 
@@ -27,9 +25,11 @@ def mean_value(world: World, blocks: keys.Addresses) -> Array:
 
 
 class Scores(NamedTuple):
-    """What attention logits (nats) are made of: the score z_in(v)^T w of every token v,
-    (V,), and what the trigger adds to that of the informative token, z_trig^T w. The
-    columns `score_std` and `trigger_score` are of these."""
+    """What attention logits (nats) are made of: the score of every token, and of the trigger.
+
+    z_in(v)^T w is (V,), z_trig^T w is added for the informative token. The columns `score_std`
+    and `trigger_score` are of these.
+    """
 
     token: Array
     trigger: Array
@@ -58,8 +58,9 @@ def scores_under(world: World, w: Array) -> Scores:
 
 
 class NoiseAttention(NamedTuple):
-    """Softmax attention among the noise tokens of each sequence
-    alone; all their weights are relative to that of the largest.
+    """Softmax attention among the noise tokens of each sequence alone.
+
+    All their weights are relative to that of the largest.
     """
 
     value: Array  # (n, d) mean value
@@ -77,7 +78,9 @@ def attend_to_counts(world: World, counts: Array, scores: Scores) -> NoiseAttent
 
 @jax.custom_jvp
 def weighted_mean(logits: Array, counts: Array, Z: Array) -> tuple[Array, Array]:
-    """Mean (n, d) of the rows of Z (V, d) under counts exp(logits) (n, V), and the sum (n,) of these weights.
+    """Mean (n, d) of the rows of Z (V, d) under counts exp(logits) (n, V), and their sum (n,).
+
+    The sum is that of these weights.
 
     Its derivative, as that of `shares_of`, is zero and not rounding where one token has
     all the weight: the gradient of a trained key multiplies it by w, which can be 1e6.
@@ -103,8 +106,9 @@ def _weights(logits: Array, counts: Array) -> Array:
 
 @jax.custom_jvp
 def shares_of(own: Array, total: Array, top: Array) -> tuple[Array, Array]:
-    """Softmax weight on the informative token, whose attention
-    logit is `own`, and on all noise tokens together.
+    """Softmax weight on the informative token, and on all noise tokens together.
+
+    `own` is the attention logit of the informative token.
 
     `total` and `top` are those of NoiseAttention; the three have one rank.
     """
@@ -122,8 +126,9 @@ def _(at: tuple[Array, ...], by: tuple[Array, ...]) -> tuple[tuple[Array, Array]
 
 
 class Values(NamedTuple):
-    """What attention averages: of every token, (V, k),
-    and of the trigger, (k,), where that is in the values.
+    """What attention averages: of every token, (V, k), and of the trigger, (k,).
+
+    The trigger counts where it is in the values.
     """
 
     token: Array
@@ -139,8 +144,9 @@ class Attended(NamedTuple):
 
 
 def attend(world: World, blocks: keys.Addresses, x0: Array, scores: Scores, values: Values | None = None) -> Attended:
-    """Softmax attention in one pass over positions: a running
-    maximum, every sum rescaled when it grows. x0 is position 0.
+    """Softmax attention in one pass over positions: a running maximum; x0 is position 0.
+
+    Every sum is rescaled when the maximum grows.
 
     Values are those of the model unless given.
     """
@@ -170,8 +176,9 @@ COLUMNS = 32
 
 
 class ColumnBlocks(NamedTuple):
-    """A table (V, k) with a padding row, whole or in blocks of columns;
-    sums of its rows have the shape (n, k) or (blocks, n, COLUMNS).
+    """A table (V, k) with a padding row, whole or in blocks of columns.
+
+    Sums of its rows have the shape (n, k) or (blocks, n, COLUMNS).
     """
 
     rows: Array  # (blocks (V + 1), COLUMNS), or (V + 1, k)
@@ -180,8 +187,9 @@ class ColumnBlocks(NamedTuple):
 
     @staticmethod
     def split(world: World, table: Array) -> ColumnBlocks:
-        """In blocks where sequences are measured alone, in programs
-        that train from counts; whole where all samples are read.
+        """In blocks where sequences are measured alone; whole where all samples are read.
+
+        They are measured alone in programs that train from counts.
         """
         V, k = table.shape
         rows = with_padding_row(table)
@@ -220,8 +228,9 @@ def attend_evenly(world: World, blocks: keys.Addresses) -> Attended:
 
 
 def attention_gradient(world: World, keys_sum: Array, total: Array | None = None) -> Array:
-    """w_hat from the sum over samples and positions of b^T (v - h)
-    k; samples have weights that sum to `total`, N unless given.
+    """w_hat from the sum over samples and positions of b^T (v - h) k.
+
+    Samples have weights that sum to `total`, N unless given.
     """
     run, e = world.run, world.e
     mean = keys_sum / (run.N.astype(f32) if total is None else total)
@@ -235,8 +244,9 @@ ROUNDING = 2.0**-21
 
 
 def zero_if_rounding(world: World, w_hat: Array, A: Array) -> Array:
-    """w_hat, or zero where the samples leave attention untrained and
-    what is there is rounding, as if all tokens of each sample are equal.
+    """w_hat, or zero where the samples leave attention untrained and it is rounding.
+
+    So it is if all tokens of each sample are equal.
 
     The informative token alone pushes by up to |z_eos|^2 max |b| |v - h| |k| / L. Here
     b has the norms of the centred answers A (V, p) of G1, values and keys have those of
@@ -249,8 +259,9 @@ def zero_if_rounding(world: World, w_hat: Array, A: Array) -> Array:
 
 
 def features(world: World, h: Array) -> tuple[Array, Array]:
-    """phi (n, p), what V_mat reads, and act'(W_in h) / sqrt(m);
-    zero on padded units. Without an MLP it is h, and one.
+    """phi (n, p), what V_mat reads, and act'(W_in h) / sqrt(m); zero on padded units.
+
+    Without an MLP it is h, and one.
     """
     return features_of(world, h if world.e.W_in is None else h @ world.e.W_in.T)
 
@@ -289,7 +300,7 @@ def is_label(world: World, y: Array) -> Array:
 
 
 def label_of(world: World, x: Array, train: keys.Addresses | None = None) -> Array:
-    """(n,) int32: the label pi(x) of informative tokens x (n,), or that which the samples `train` have of it."""
+    """(n,) int32: the label pi(x) of informative tokens x, or that of the samples `train`."""
     labels = gather(world.perm, x)
     if train is None or not world.shape.noisy:
         return labels

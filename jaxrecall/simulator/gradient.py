@@ -66,8 +66,9 @@ class Sums(NamedTuple):
 
 
 def mean_over(world: World, sums: Sums, wanted: Collection[str], n: Array, fold: Callable[..., Parameters]) -> Parameters:
-    """The gradient with respect to `wanted`, of the mean
-    loss of the n samples that `fold(body, start)` goes over.
+    """The gradient of the mean loss of the n samples that `fold(body, start)` goes over.
+
+    It is with respect to `wanted`.
     """
 
     def tile(blocks: keys.Addresses, real: Array, so_far: Parameters) -> Parameters:
@@ -80,8 +81,9 @@ def mean_over(world: World, sums: Sums, wanted: Collection[str], n: Array, fold:
 
 
 def over_pairs(world: World, state: State, wanted: Collection[str], step: int) -> Parameters:
-    """The gradient with respect to `wanted`, of the mean
-    loss of all pairs of gradient step 0, 1 or 2, weighted.
+    """The gradient of the mean loss of all pairs of a gradient step, weighted.
+
+    It is with respect to `wanted`, of step 0, 1 or 2.
 
     It is that of the sum of r^T logits with r held, which is the gradient of the loss.
     """
@@ -114,8 +116,9 @@ def over_pairs(world: World, state: State, wanted: Collection[str], step: int) -
 
 
 def slope_along(world: World, logits: Array, y: Array, rate: Array | float = 1.0) -> Array:
-    """(n,): r^T logits with r held, whose gradient is
-    that of the loss of logits (n, V) with labels y (n,).
+    """(n,): r^T logits with r held, whose gradient is that of the loss.
+
+    Logits are (n, V), labels y (n,).
     """
     r = probabilities(world, rate * logits) - is_label(world, y).astype(f32)
     return jnp.sum(lax.stop_gradient(r) * logits, axis=1)
@@ -138,8 +141,9 @@ def mapped(maps: Maps, phi: Array) -> Array:
 
 
 def through_logits(world: World, state: State, wanted: Collection[str]) -> Sums:
-    """V_mat and w without an MLP: each token of the vocabulary has logits
-    of its own, and those of a sample are their mean under attention.
+    """V_mat and w without an MLP: logits of a sample are a mean of those of its tokens.
+
+    Each token of the vocabulary has logits of its own, and attention takes the mean.
 
     No h is formed, so the cost of a sample does not depend on d. With A (V, n), the
     attention on each noise token of each sample, the gradient follows from A r (V, V), from
@@ -232,7 +236,10 @@ a tile of samples, no longer fits in the cache of a CPU.
 
 
 def by_attention(world: World, blocks: keys.Addresses, x0: Array, scores: Scores | None, seen: Attended, b: Array) -> Parameters:
-    """Slopes by the attention logit of each token (V + 1,), and of the trigger, from those by h, b (n, d)."""
+    """Slopes by the attention logit of each token (V + 1,), and of the trigger.
+
+    They follow from those by h, b (n, d).
+    """
     V, Z_in = world.shape.V, with_padding_row(world.e.Z_in)
     sample, last = jnp.arange(len(x0), dtype=i32), i32(V - 1)
     weight = weight_on(world, scores, seen)
@@ -273,8 +280,9 @@ def attention_on_noise(world: World, blocks: keys.Addresses, scores: Scores | No
 
 
 def through_keys(world: World, state: State, S: Array, trigger: Array, found: Parameters) -> Parameters:
-    """`found` with the gradient of w, and with what embeddings get
-    as keys: S (V,) and `trigger` are slopes by attention logits.
+    """`found` with the gradient of w, and with what embeddings get as keys.
+
+    S (V,) and `trigger` are slopes by attention logits.
     """
     of_w = S @ world.e.Z_in + trigger * world.e.z_trig
     if state.w is None:

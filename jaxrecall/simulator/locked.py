@@ -1,5 +1,6 @@
-"""Further steps where attention is locked, and all steps at L = 1: a sample is
-then its informative token, so V weighted tokens stand for all samples.
+"""Further steps where attention is locked, and all steps at L = 1, from weighted tokens.
+
+A sample is then its informative token, so V weighted tokens stand for all samples.
 
 At L = 1 that is exact. Elsewhere a step reads weighted tokens only where a bound allows
 it, which is computed from the attention logits and the parameters of that step, and
@@ -67,8 +68,9 @@ def may_group(world: World, params: Parameters, w: Array, scores: Scores) -> Arr
 
 
 def log_size(world: World, params: Parameters, w: Array) -> Array:
-    """Log of a bound on what other tokens add to the gradient of any
-    parameter, over their part s of attention, to leading order in s.
+    """Log of a bound on what other tokens add to any gradient, over their part of attention.
+
+    It is to leading order in that part, s.
 
     Let D be above every difference of two values or keys, B above |W_in| times phi' or
     phi'' (1 without an MLP), F above |phi|, and O above the rows of Z_out. Others move
@@ -92,7 +94,10 @@ def log_size(world: World, params: Parameters, w: Array) -> Array:
 
 
 def unread(world: World, grouped: Array) -> World:
-    """The world, with a single sample if grouped and runs are vmapped: these compute both kinds of a step."""
+    """The world, with a single sample if grouped and runs are vmapped.
+
+    These compute both kinds of a step.
+    """
     if not world.vmapped:
         return world
     name = "batch" if world.shape.batched else "N"
@@ -100,8 +105,9 @@ def unread(world: World, grouped: Array) -> World:
 
 
 def over_tokens(world: World, state: State, wanted: Collection[str], weights: Array) -> Parameters:
-    """The gradient with respect to `wanted` of the mean loss
-    of tokens with weights (V,), each with all the attention.
+    """The gradient of the mean loss of tokens with weights (V,), each with all the attention.
+
+    It is with respect to `wanted`.
 
     It is that of the sum of r^T logits with r held fixed, as in `gradient.over_pairs`.
     With respect to w it is zero.

@@ -50,22 +50,25 @@ RUNS = "runs"
 
 
 def repeat(world: World, first: int, end: Array, body: Callable[[Array, Carry], Carry], start: Carry) -> Carry:
-    """Folds `body(i, carry)` over i from `first` to `end`
-    - 1; of vmapped runs, to the largest `end` of all.
+    """Folds `body(i, carry)` over i from `first` to `end` - 1.
+
+    Of vmapped runs, to the largest `end` of all.
     """
     return lax.fori_loop(first, lax.pmax(end, RUNS) if world.vmapped else end, body, start)
 
 
 def over_samples(world: World, key: Array, n: Array, body: Body[keys.Blocks, Carry], start: Carry) -> Carry:
-    """Folds `body(blocks, real, carry)` over the first n
-    samples of a stream; `real` (tile,) masks those past n.
+    """Folds `body(blocks, real, carry)` over the first n samples of a stream.
+
+    `real` (tile,) masks those past n.
     """
     return _over_tiles(world, n, lambda first, count: keys.blocks(key, first, count), body, start)
 
 
 def over_chosen(world: World, step: Array, n: Array, body: Body[keys.Items, Carry], start: Carry) -> Carry:
-    """`over_samples` of the n samples that the batch of
-    gradient step `step` holds, of the N of the first batch.
+    """`over_samples` of the n samples that the batch of gradient step `step` holds.
+
+    They are of the N of the first batch.
     """
 
     def items(first: Array, count: int) -> keys.Items:
@@ -75,7 +78,7 @@ def over_chosen(world: World, step: Array, n: Array, body: Body[keys.Items, Carr
 
 
 def over_step(world: World, step: Array, body: Body[keys.Addresses, Carry], start: Carry) -> Carry:
-    """`over_samples` of the samples that further step `step` reads: those of its batch, or all N."""
+    """`over_samples` of the samples of further step `step`: those of its batch, or all N."""
     if world.shape.batched:
         return over_chosen(world, step, world.run.batch, body, start)
     return over_samples(world, stream_of_step(world, step), world.run.N, body, start)
@@ -87,7 +90,8 @@ def n_of_step(world: World) -> Array:
 
 
 def _over_tiles(world: World, n: Array, addresses: Callable[[Array, int], Of], body: Body[Of, Carry], start: Carry) -> Carry:
-    """Folds `body(addresses, real, carry)` over n samples;
+    """Folds `body(addresses, real, carry)` over n samples.
+
     `addresses(first, count)` gives those of some blocks of samples.
     """
     tile = world.shape.tile
@@ -101,8 +105,9 @@ def _over_tiles(world: World, n: Array, addresses: Callable[[Array, int], Of], b
 
 
 def over_positions(world: World, blocks: keys.Addresses, first: int, body: Callable[[Array, Carry], Carry], start: Carry) -> Carry:
-    """Folds `body(x, carry)` over the tokens x (POSITIONS,
-    tile) of a few positions at a time, from `first` on.
+    """Folds `body(x, carry)` over the tokens x (POSITIONS, tile) of a few positions at a time.
+
+    It starts from `first`.
 
     Past L a token is the empty one, V_pad: see `with_padding_row`.
     """
@@ -123,8 +128,9 @@ def _tokens(world: World, blocks: keys.Addresses, first: Array) -> Array:
 
 
 def with_noise_tokens(world: World) -> World:
-    """The world with the noise tokens of the first batch, for
-    loops that read them many times; none if they are too many.
+    """The world with the noise tokens of the first batch, for loops that read them many times.
+
+    None if they are too many.
 
     Vmapped runs draw them instead: a tile of theirs is large.
     """
@@ -154,8 +160,9 @@ def _stored_tokens(world: World, stored: NoiseTokens, blocks: keys.Blocks, g: Ar
 def add_tokens(
     world: World, blocks: keys.Blocks, first: int, end: Array, what: Callable[[Array], tuple[Array, Array]], table: Array
 ) -> Array:
-    """`table` with the amounts added that `what` gives for the
-    tokens x (tile,) of each position from `first` to `end` - 1.
+    """`table` with the amounts that `what` gives for tokens x (tile,) of each position.
+
+    Positions are `first` to `end` - 1.
 
     `what` gives places in the table, and an amount for each.
     """
@@ -170,8 +177,9 @@ def add_tokens(
 
 
 def sum_tokens(world: World, blocks: keys.Blocks, first: int, end: Array, what: Callable[[Array], Array], start: Array) -> Array:
-    """`start` (tile,) and the sum of what `what` gives for the
-    tokens x (tile,) of each position from `first` to `end` - 1.
+    """`start` (tile,) and the sum of what `what` gives for tokens x (tile,) of each position.
+
+    Positions are `first` to `end` - 1.
     """
 
     def add(x: Array, here: Array | None, total: Array) -> Array:
@@ -183,9 +191,11 @@ def sum_tokens(world: World, blocks: keys.Blocks, first: int, end: Array, what: 
 
 
 def _over_tokens(world: World, blocks: keys.Blocks, first: int, end: Array, body: Add[Carry], start: Carry) -> Carry:
-    """Folds `body(x, here, carry)` over the tokens x (tile,) of a position at a time,
-    and `here` is None; of vmapped runs, over x (n, tile), n = VMAPPED_POSITIONS, and
-    `here` (n, 1) masks positions from `end` on."""
+    """Folds `body(x, here, carry)` over the tokens x (tile,) of a position; `here` is None.
+
+    Of vmapped runs x is (n, tile), n = VMAPPED_POSITIONS, and `here` (n, 1) masks positions
+    from `end` on.
+    """
     size = VMAPPED_POSITIONS
     if not world.vmapped:
         return lax.fori_loop(first, end, lambda j, carry: body(world.tokens(blocks, j), None, carry), start)
@@ -198,8 +208,9 @@ def _over_tokens(world: World, blocks: keys.Blocks, first: int, end: Array, body
 
 
 def over_vocabulary(world: World, body: Body[Array, Carry], start: Carry) -> Carry:
-    """Folds `body(v, real, carry)` over the vocabulary, a
-    tile of tokens v at a time; `real` masks those past V.
+    """Folds `body(v, real, carry)` over the vocabulary, a tile of tokens v at a time.
+
+    `real` masks those past V.
     """
     size = min(world.shape.tile, world.shape.V)
 
@@ -229,8 +240,9 @@ def token_counts(world: World, key: Array, n: Array, informative: Callable[[keys
 
 
 def gather(table: Array, index: Array) -> Array:
-    """Rows of `table` at drawn tokens or their labels; unsigned,
-    because JAX looks for negative indices among others.
+    """Rows of `table` at drawn tokens or their labels.
+
+    Unsigned, because JAX looks for negative indices among others.
     """
     return table.at[index.astype(jnp.uint32)].get(mode="promise_in_bounds")
 
@@ -251,8 +263,9 @@ def transposed_product(a: Array, b: Array) -> Array:
 
 
 def whole(n: Array, size: int) -> Array:
-    """How many times `size` covers n >= 0; unsigned, because a
-    division that looks at signs compiles to several kernels.
+    """How many times `size` covers n >= 0.
+
+    Unsigned, because a division that looks at signs compiles to several kernels.
     """
     return ((n.astype(jnp.uint32) + jnp.uint32(size - 1)) // jnp.uint32(size)).astype(i32)
 

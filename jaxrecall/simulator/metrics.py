@@ -1,5 +1,7 @@
-"""The metrics of one trained run: float32, padded, a block of sequences or tokens at a
-time. `model/reference/metrics.py` has the same to read."""
+"""The metrics of one trained run: float32, padded, a block at a time.
+
+`model/reference/metrics.py` has the same to read.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +39,9 @@ class Reader(NamedTuple):
 
 
 def reader(world: World, scores: Scores, unread: Array) -> Reader:
-    """Of the sequences of a run under learned attention;
-    where none is to be read, `unread` saves what prepares it.
+    """Of the sequences of a run under learned attention.
+
+    Where none is to be read, `unread` saves what prepares it.
     """
     if world.shape.pool:
         return _with_pool(world, scores, unread)
@@ -106,10 +109,11 @@ class Comparison(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Sums over the items of a set. Entry 0 of each `compared` weights items equally;
-    entries 1 and 2 weight tokens by how often the test and train sequences hold them.
-    Where tokens are not uniform, entries 3 and 4 are of the rare and of the frequent
-    ones."""
+    """Sums over the items of a set. Entry 0 of each `compared` weights items equally.
+
+    Entries 1 and 2 weight tokens by how often the test and train sequences hold them. Where
+    tokens are not uniform, entries 3 and 4 are of the rare and of the frequent ones.
+    """
 
     compared: Comparison  # (3,) or (5,) each: int32, int32, float32
     top1: Array  # int32
@@ -118,7 +122,7 @@ class Sums(NamedTuple):
 
 
 def measure(world: World, trained: Trained) -> dict[str, Array]:
-    """Counts (int32) and sums (float32) behind the metric columns; `record.finish` makes columns of them.
+    """Counts (int32) and sums (float32) behind the metric columns, made by `record.finish`.
 
     A number under the name of a column goes to the row as it is. Where attention is
     locked, a sequence is recalled as its informative token is: tokens are then counted
@@ -174,7 +178,10 @@ def over_sets(world: World, trained: Trained, by_token: Array) -> Sums:
 
 
 def of_scores(world: World, w: Array) -> dict[str, Array]:
-    """What the trigger and the tokens add to an attention logit, for w over its largest entry, `w_scale`."""
+    """What the trigger and the tokens add to an attention logit, for w over its largest entry.
+
+    That is `w_scale`.
+    """
     e, scale = world.e, jnp.max(jnp.abs(w))
     unit = w / unless_zero(scale)
     scores = centred(world, (e.Z_in @ unit)[:, None])
@@ -187,10 +194,12 @@ def of_scores(world: World, w: Array) -> dict[str, Array]:
 
 
 def recall(world: World, read: Reader, maps: Array, often: Array, which: Array, key: Array, n: Array) -> Sums:
-    """Sums over the n items of set `which`: sequences of the
-    stream `key`, or tokens, counted as `often` (3 or 5, V) says.
+    """Sums over the n items of set `which`, counted as `often` (3 or 5, V) says.
 
-    Tokens come in the order of their frequency. `maps` (2, d, p) are V2 and V1, up to scale. A block of items at a time.
+    Items are sequences of the stream `key`, or tokens.
+
+    Tokens come in the order of their frequency. `maps` (2, d, p) are V2 and V1, up to scale. A
+    block of items at a time.
     """
     matrix = maps[(which == STEP1).astype(i32)]
     # an MLP's answers go by way of the d dimensions, which are fewer than the m
@@ -235,8 +244,9 @@ def recall(world: World, read: Reader, maps: Array, often: Array, which: Array, 
 
 
 def compare(world: World, out: Array, answers: Array, y: Array) -> Comparison:
-    """Logits out @ answers^T, of mean zero, against labels
-    y (n,): a few labels at a time, and none past V.
+    """Logits out @ answers^T, of mean zero, against labels y (n,).
+
+    A few labels are taken at a time, and none past V.
     """
     width = min(world.shape.V, LABELS)
 
@@ -287,8 +297,9 @@ def narrow_product(world: World, a: Array, b: Array) -> Array:
 
 
 def draw_check(world: World) -> Array:
-    """uint32 hash of first draws: the permutation, two tokens
-    of the first block of each batch, the keys of all streams.
+    """uint32 hash of first draws: the permutation, tokens of each batch, keys of all streams.
+
+    The tokens are two of the first block.
 
     Equal for every N, shape, tile and device count.
     """

@@ -1,5 +1,6 @@
-"""The sums of the recipe over pairs, where predictions are
-uniform: with a pool, a sample is a token x and a noise sequence k.
+"""The sums of the recipe over pairs of a token and a noise sequence, with a pool.
+
+Predictions are uniform, and a sample is a token x and a noise sequence k.
 
 All pairs are summed over with their weights, the part of the samples that is such a
 pair, 1 / (V K) + E[x, k]: cost and memory depend on neither N nor L. What does not
@@ -66,8 +67,9 @@ def attended(world: World, counts: Array, scores: Scores) -> Attended:
 
 
 def gradient(world: World, step: int, scores: Scores, T: Array) -> tuple[Array, Array]:
-    """G = sum over pairs of their weight (z_out(pi x) - mean
-    z_out) phi(h)^T, and a bound on the mean of |phi|^2.
+    """G = sum over pairs of weight (z_out(pi x) - mean z_out) phi(h)^T, and a bound on |phi|^2.
+
+    The bound is on its mean.
 
     T is Z_out, centred. Without an MLP |h|^2 is at most the mean of |v|^2 under the
     attention, by convexity.
@@ -90,7 +92,7 @@ def gradient(world: World, step: int, scores: Scores, T: Array) -> tuple[Array, 
 
 
 def step2_of_values(world: World, b: Array) -> Array:
-    """w_hat without an MLP, from b (V, d) by informative token, whose sum over the tokens is zero."""
+    """w_hat without an MLP, from b (V, d) by informative token, of sum zero over the tokens."""
     counts, E = pool_of_step(world, 1)
     run, mean = world.run, mean_weight(world)
     noise = attended(world, counts, unlearned_scores(world))
@@ -106,8 +108,10 @@ def step2_of_values(world: World, b: Array) -> Array:
 
 
 def keys_gradient(world: World, counts: Array, B: Array, own: Array, of_token: Array, of_noise: Array, g: Array) -> Array:
-    """w_hat from sums of b over pairs: B (K, d) of b itself, `own`
-    (V,) of b^T v_x; and of b^T h by token (V,) and sequence (K,).
+    """w_hat from sums over pairs of b, of b^T v_x and of b^T h.
+
+    B (K, d) is of b itself, `own` (V,) of b^T v_x, and of b^T h are those by token (V,) and
+    sequence (K,).
 
     A key is weighted by b^T (v - h): noise token u of sequence k by B_k^T z_u as often
     as it occurs, less of_noise_k.
@@ -127,7 +131,7 @@ class Token(NamedTuple):
 
 
 def over_tokens(world: World, a: Attended, weights: Array, body: Callable[..., PyTree], start: PyTree, *more: Array) -> PyTree:
-    """Scans `body(carry, token, ...)` over the vocabulary, with the rows of any further tables (V, ...).
+    """Scans `body(carry, token, ...)` over the vocabulary, with rows of further tables (V, ...).
 
     u of (x, k) is own[x, k] u(v_x) + other[x, k] u(noise_k): a pair costs p, not d p.
     Memory: a few (K, p).
@@ -142,7 +146,7 @@ def over_tokens(world: World, a: Attended, weights: Array, body: Callable[..., P
 
 
 class Own(NamedTuple):
-    """What the pairs of a token do not share with those of another: rows of tables over the vocabulary."""
+    """What the pairs of a token do not share with others: rows of tables over the vocabulary."""
 
     mine: Array  # (K,) weight on the token
     other: Array  # (K,) weight on the noise sequence
@@ -185,7 +189,7 @@ def evenly_attended(world: World, a: Attended, weights: Array) -> Polynomials:
 
 
 def step2_of_features(world: World, b: Array) -> Array:
-    """w_hat with an MLP, from b (V, p) by informative token: what the loss wants added to the features."""
+    """w_hat with an MLP, from b (V, p) by informative token, wanted of the features."""
     counts, E = pool_of_step(world, 1)
     a, W_in = attended(world, counts, unlearned_scores(world)), world.e.W_in
     assert W_in is not None
@@ -223,7 +227,7 @@ class Polynomials(NamedTuple):
     n: Array  # (K, m) hidden units of the noise sequences' mean values
 
     def tables(self, c: Coefficients) -> list[Array]:
-        """(K, m) each, the last (K, 1): the coefficients of a polynomial of own u + other n as one of u."""
+        """(K, m) each, the last (K, 1): coefficients by u of a polynomial of own u + other n."""
         y, degree = self.other * self.n, len(c) - 1
         found = [c[degree] * self.own**degree]
         for a in reversed(range(degree)):
@@ -236,13 +240,17 @@ class Polynomials(NamedTuple):
         return sum(self.u**a * (self.weights @ table) for a, table in enumerate(self.tables(c)))  # type: ignore[return-value]
 
     def over_tokens(self, c: Coefficients, wanted: Array) -> Array:
-        """(K, m): for each noise sequence, the sum over tokens of weight, `wanted` (V, m) and polynomial."""
+        """(K, m): for each noise sequence, the sum over tokens of weight and polynomial.
+
+        Each is times `wanted` (V, m).
+        """
         tables = enumerate(self.tables(c))
         return sum(table * (self.weights.T @ (wanted * self.u**a)) for a, table in tables)  # type: ignore[return-value]
 
     def over_units(self, c: Coefficients, wanted: Array) -> Array:
-        """(V, K): for each pair, weight times the sum over
-        hidden units of `wanted` (V or 1, m) and polynomial.
+        """(V, K): for each pair, weight times a sum over hidden units.
+
+        The sum is of `wanted` (V or 1, m) and polynomial.
         """
         *tables, last = self.tables(c)
         total = jnp.sum(wanted * self.u ** len(tables), axis=1)[:, None] * last.T

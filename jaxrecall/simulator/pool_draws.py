@@ -1,5 +1,4 @@
-"""What is drawn of a point with a pool, as counts: pairs of a
-token and a noise sequence, tokens of the pool, test sequences.
+"""What is drawn of a point with a pool, as counts: pairs, tokens of the pool, test sequences.
 
 n draws that fall evenly on cells are made one by one while they are few, or few for
 each cell. Beyond, their counts are had from standard normals g, by the expansion of
@@ -43,7 +42,10 @@ def with_pools(world: World) -> World:
 
 
 def pool_of_step(world: World, step: int) -> tuple[Array, Array]:
-    """Token counts of the pool (K, V) and deviations E of the pairs (V, K) of gradient step 0, 1 or 2."""
+    """Token counts of the pool (K, V) and deviations E of the pairs (V, K) of a gradient step.
+
+    Steps are 0, 1 or 2.
+    """
     assert world.pools
     which = step * world.run.fresh_batches.astype(i32)
     return world.pools.noise[which], world.pools.deviations[which]
@@ -71,8 +73,9 @@ def noise_counts(world: World, key: Array) -> Array:
 
 
 def deviations(world: World, key: Array) -> Array:
-    """(V, K) float32: the part of the samples that have
-    informative token x and noise sequence k, less 1 / (V K).
+    """(V, K) float32: the part of the samples that is each pair, less 1 / (V K).
+
+    A pair is an informative token x and a noise sequence k.
     """
     run, shape, real = world.run, world.shape, (world.no_label == 0)[:, None]
     V, K, mean = shape.V, shape.pool, mean_weight(world)
@@ -101,9 +104,11 @@ def drawn_pairs(world: World, blocks: keys.Blocks) -> tuple[Array, Array]:
 
 
 def cumulated_pairs(world: World) -> tuple[Array, Array]:
-    """What `pairs` draws by where counts are Gaussian: shares of the samples of the
-    last step, cumulated over tokens (V,), and for each token over the sequences of the
-    pool (V, K)."""
+    """What `pairs` draws by where counts are Gaussian: cumulated shares of the samples.
+
+    Those of the last step are cumulated over tokens (V,), and for each token over the sequences
+    of the pool (V, K).
+    """
     shares = jnp.maximum(weights_of(world, pool_of_step(world, 2)[1]), f32(0))
 
     def cumulated() -> tuple[Array, Array]:
@@ -113,12 +118,10 @@ def cumulated_pairs(world: World) -> tuple[Array, Array]:
 
 
 def pairs(world: World, blocks: keys.Blocks, cumulated: tuple[Array, Array]) -> tuple[Array, Array]:
-    """The samples of `blocks` of the last step: those that
-    were drawn, or as many drawn from their Gaussian counts.
-    """
+    """The samples of `blocks` of the last step, or as many drawn from their Gaussian counts."""
 
     def from_counts() -> tuple[Array, Array]:
-        """A token by its share of the samples, then a sequence of the pool among the samples of the token."""
+        """A token by its share of the samples, then a sequence of the pool among its samples."""
         u = keys.words(blocks, jnp.arange(2, dtype=jnp.uint32)).astype(f32) * f32(2**-32)
         of_tokens, of_sequences = cumulated
         x = inverse(of_tokens[None], u[0])
@@ -128,8 +131,9 @@ def pairs(world: World, blocks: keys.Blocks, cumulated: tuple[Array, Array]) -> 
 
 
 def inverse(cumulated: Array, u: Array) -> Array:
-    """(n,) int32: the places where cumulated weights (n or 1, places)
-    pass the parts u (n,) of their sum; one of positive weight.
+    """(n,) int32: the places where cumulated weights pass the parts u (n,) of their sum.
+
+    Weights are (n or 1, places). A place has positive weight.
     """
     part = jnp.minimum(u, f32(1 - 2**-23))[:, None] * cumulated[:, -1:]
     return jnp.sum((cumulated <= part).astype(i32), axis=1, dtype=i32)
@@ -147,8 +151,9 @@ def test_counts(world: World, blocks: keys.Blocks) -> Array:
 
 
 def counted(world: World, blocks: keys.Blocks, n: int, length: Array) -> Array:
-    """(n, V) float32: how often each token occurs at positions
-    1 to `length` of the first n sequences of `blocks`.
+    """(n, V) float32: how often each token occurs at positions 1 to `length`.
+
+    They are those of the first n sequences of `blocks`.
     """
     V = world.shape.V
     row = jnp.arange(n, dtype=i32) * V
@@ -157,8 +162,9 @@ def counted(world: World, blocks: keys.Blocks, n: int, length: Array) -> Array:
 
 
 def gaussian_counts(world: World, normals: Array) -> Array:
-    """(n, V) float32: counts of L - 1 tokens in the limit
-    of many, from standard normals (n, V); none is negative.
+    """(n, V) float32: counts of L - 1 tokens in the limit of many, from normals (n, V).
+
+    None is negative.
     """
     real, V, n = (world.no_label == 0)[None], world.run.V.astype(f32), (world.run.L - 1).astype(f32)
     if world.run.token_laws:
@@ -175,8 +181,9 @@ def fluctuation(g: Array, root_mean: Array) -> Array:
 
 
 def shares_of_draws(g: Array, p: Array, n: Array, axes: tuple[int, ...]) -> Array:
-    """The parts of n draws that fall on each cell, of probabilities p, from standard
-    normals g of which each row along `axes` is one table of counts.
+    """The parts of n draws that fall on each cell, of probabilities p, from normals g.
+
+    Each row of g along `axes` is one table of counts.
 
     A count of mean n p from MIN_MEAN on is that of the limit, and the smaller ones are
     quantiles of their exact law; the larger ones are scaled so that all add up to n. So
@@ -198,9 +205,11 @@ MOST = 32
 
 
 def poisson_quantile(g: Array, mean: Array) -> Array:
-    """The count of a mean up to MIN_MEAN whose place in its law is that of a standard
-    normal g in its own. It is a Poisson count: that of n draws on a cell of probability
-    p is another one with a chance of at most p."""
+    """The Poisson count whose place in its law is that of a standard normal g in its own.
+
+    Its mean is up to MIN_MEAN. That of n draws on a cell of probability p is another one with a
+    chance of at most p.
+    """
     mean = jnp.minimum(mean, f32(MIN_MEAN))
     chances = jnp.stack(list(accumulate(range(1, MOST), lambda p, k: p * mean / k, initial=jnp.exp(-mean))))
     at_least = jnp.cumsum(chances[::-1], axis=0)[::-1]  # the smallest first
@@ -224,8 +233,9 @@ def parts_of_the_limit(world: World, key: Array) -> Array:
 
 
 def drawn_tokens(world: World, key: Array, blocks: keys.Addresses) -> Array:
-    """The tokens at addresses in a stream of samples of one token
-    each: those that were drawn, or as many drawn from their Gaussian counts.
+    """The tokens at addresses in a stream of samples of one token each.
+
+    They are those that were drawn, or as many drawn from their Gaussian counts.
     """
 
     def from_counts() -> Array:

@@ -1,5 +1,6 @@
-"""Compiled programs: the only place with vmap over runs, and
-devices. One program serves every point that fits its shape.
+"""Compiled programs: the only place with vmap over runs, and devices.
+
+One program serves every point that fits its shape.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ MAX_GIVEN = 2**15
 
 
 class Program(NamedTuple):
-    """A compiled program: `run` maps a batch of runs (leading
-    axis `batch`), of which some are active, to their raw metrics.
+    """A compiled program: `run` maps a batch of runs, some of them active, to raw metrics.
+
+    The leading axis is `batch`.
     """
 
     shape: Shape
@@ -79,8 +81,9 @@ def memory_of_device() -> int | None:
 
 
 def start() -> None:
-    """Starts JAX on the local devices; compiled programs are kept
-    in `cache_folder()`, so that a second process compiles nothing.
+    """Starts JAX on the local devices; compiled programs are kept in `cache_folder()`.
+
+    So a second process compiles nothing.
 
     A folder that JAX already has (JAX_COMPILATION_CACHE_DIR) stays. Raises UsageError
     for settings of JAX under which no run can succeed.
@@ -102,8 +105,7 @@ def start() -> None:
 
 
 def compiled(shape: Shape, per_device: int = LOOPED, precision: str = "highest") -> Program:
-    """The program of a shape for batches of up to `per_device`
-    runs on each local device; compiled once a process.
+    """The program of a shape for up to `per_device` runs on each device, compiled once.
 
     On a CPU a program with decoders, or with large tables for arguments, takes one run
     a call: batches would add the tables up. On an accelerator it takes fewer runs where
@@ -140,7 +142,9 @@ def _compiled(shape: Shape, per_device: int, precision: str, mesh: Mesh, laws: t
 
 
 def unlowered(shape: Shape, per_device: int, mesh: Mesh, vmapped: bool) -> tuple[Wrapped, tuple[PyTree, jax.ShapeDtypeStruct]]:
-    """The jitted function of a program and the shapes of its arguments, for devices that need not be here.
+    """The jitted function of a program and its arguments, for devices that need not be here.
+
+    Of the arguments it has the shapes.
 
     A CPU is fastest on one run at a time, each with its own number of tiles; an
     accelerator needs them vmapped.
@@ -158,8 +162,9 @@ def unlowered(shape: Shape, per_device: int, mesh: Mesh, vmapped: bool) -> tuple
 
 
 def looped(one: Callable[[Arguments], Raw], runs: Arguments, active: jax.Array) -> Raw:
-    """`one` for each of the runs, one after the other; the
-    active ones come first, and zeros stand for the others.
+    """`one` for each of the runs, one after the other.
+
+    The active ones come first, and zeros stand for the others.
     """
 
     def body(i: jax.Array, out: Raw) -> Raw:
@@ -177,7 +182,7 @@ def simulate_run(run: Arguments, shape: Shape, vmapped: bool = False) -> Raw:
 
 
 def execute(program: Program, runs: Sequence[Run]) -> tuple[list[list[Row] | None], float]:
-    """Metric columns of the rows of at most `program.batch` runs, in their order, and the seconds it took.
+    """Metric columns of the rows of up to `program.batch` runs, in order, and the seconds taken.
 
     None stands for a run that the error bound of the form rejects: it is for
     `shape.fallback`. Raises OutOfMemory.

@@ -1,5 +1,4 @@
-"""What a run leaves: metrics, losses, norms and the noise of
-its scores on the device, and the columns that follow from them.
+"""What a run leaves: metrics, losses, norms, the noise of its scores, and their columns.
 
 `after_recipe` and `at_step` return raw numbers, `finish` makes rows of them. The noise
 split is to read in `model/reference/extras.py`.
@@ -56,8 +55,9 @@ def after_recipe(world: World, trained: Trained, first_steps: Callable[[World], 
 
 
 def at_step(world: World, params: dict[str, Array], w: Array, V1: Array, last: Array) -> dict[str, Array]:
-    """Raw metrics, losses and norms of a model with parameters at
-    their true scale; `last` is the stream of the last samples.
+    """Raw metrics, losses and norms of a model with parameters at their true scale.
+
+    `last` is the stream of the last samples.
 
     The embeddings of the world are those that were trained.
     """
@@ -165,8 +165,9 @@ def cross_entropy(world: World, V_mat: Array, phi: Array, y: Array) -> Array:
 
 
 def over_redraws(world: World, first_steps: Callable[[World], tuple[Array, Array]]) -> tuple[Array, Array]:
-    """Mean of w_hat over redraws of W_in with data and embeddings
-    held, and the largest error bound of step 2 among them.
+    """Mean of w_hat over redraws of W_in, and the largest error bound of step 2 among them.
+
+    Data and embeddings are held.
 
     `first_steps` gives w_hat and the error of steps 1 and 2, in the form of the run
     itself; an exact form has error 0.
@@ -184,7 +185,9 @@ def over_redraws(world: World, first_steps: Callable[[World], tuple[Array, Array
 
 
 def split(world: World, w: Array, mean_w: Array) -> Array:
-    """(4, d): w as the sum of its parts, in the order of NOISES; `mean_w` is its mean over redraws of W_in.
+    """(4, d): w as the sum of its parts, in the order of NOISES.
+
+    `mean_w` is its mean over redraws of W_in.
 
     Along z_trig; of the rest along Sigma_c zbar, the covariance of the rows of Z_in
     times their mean; of the rest, what differs from the mean over redraws; and that
@@ -207,8 +210,9 @@ def split(world: World, w: Array, mean_w: Array) -> Array:
 
 
 def covariances(world: World, w_hat: Array, mean_w: Array) -> Array:
-    """(4, 4): covariances over the vocabulary of the scores
-    of the parts, for w_hat scaled to a largest entry of 1.
+    """(4, 4): covariances over the vocabulary of the scores of the parts of w.
+
+    w_hat is scaled to a largest entry of 1.
     """
     scale = unless_zero(jnp.max(jnp.abs(w_hat)))
     scores = centred(world, world.e.Z_in) @ split(world, w_hat / scale, mean_w / scale).T
@@ -216,8 +220,9 @@ def covariances(world: World, w_hat: Array, mean_w: Array) -> Array:
 
 
 def finish(raw: Raw, point: Point, form: Form) -> list[Row] | None:
-    """The metric columns of each row of a run, in order of
-    step, from a program's counts and sums; ratios in float64.
+    """The metric columns of each row of a run, in order of step, from a program's counts and sums.
+
+    Ratios in float64.
 
     None stands for a run that the error bound of its form rejects.
     """
@@ -236,7 +241,10 @@ def finish(raw: Raw, point: Point, form: Form) -> list[Row] | None:
 
 
 def _trace(raw: Raw, point: Point, recipe: str) -> list[Row]:
-    """A row for each recorded step; every array of `raw` has their axis first, and w at its true scale."""
+    """A row for each recorded step.
+
+    Every array of `raw` has their axis first, and w at its true scale.
+    """
     rows = []
     for i, step in enumerate(point.recorded_steps):
         now = jax.tree.map(lambda values, i=i: values[i], raw)
@@ -251,8 +259,9 @@ def _trace(raw: Raw, point: Point, recipe: str) -> list[Row]:
 
 
 def _measured(raw: Raw, point: Point, scale: float) -> Row:
-    """What every row has: numbers that `raw` has by the
-    name of their column, and ratios; `scale` is that of w.
+    """What every row has: numbers that `raw` has by the name of their column, and ratios.
+
+    `scale` is that of w.
     """
     trigger, std = float(raw["trigger"]), float(raw["score_std"])
     given = {name: int(raw[name]) if COLUMNS[name][0] == "int64" else float(raw[name]) for name in COLUMNS if name in raw}
@@ -274,7 +283,10 @@ def _measured(raw: Raw, point: Point, scale: float) -> Row:
 
 
 def _by_frequency(raw: Raw, point: Point) -> Row:
-    """The columns of rare and of frequent tokens; null, as `recalled_top`, where tokens are uniform."""
+    """The columns of rare and of frequent tokens.
+
+    Null, as `recalled_top`, where tokens are uniform.
+    """
     names = "rare_memory_accuracy", "frequent_memory_accuracy"
     if point.token_laws[0] == Uniform():
         return dict.fromkeys((*names, "recalled_top"))
@@ -283,8 +295,10 @@ def _by_frequency(raw: Raw, point: Point) -> Row:
 
 
 def _judged(row: Row, finite: bool, scale: float, point: Point) -> Row:
-    """The row with its status: metrics are null if a number overflowed,
-    those of a direction if w = 0, and those of attention at L = 1.
+    """The row with its status: metrics that mean nothing are null.
+
+    They are all if a number overflowed, those of a direction if w = 0, and those of attention
+    at L = 1.
     """
     if not finite or not math.isfinite(scale):
         return dict.fromkeys(row) | {"status": "nonfinite"}

@@ -1,5 +1,6 @@
-"""What is static in a compiled program, as plain data: padded sizes,
-and the choices that select code. One serves every point that fits.
+"""What is static in a compiled program, as plain data: padded sizes, and choices of code.
+
+One program serves every point that fits.
 """
 
 from __future__ import annotations
@@ -101,8 +102,9 @@ class Shape:
 
     @property
     def through_logits(self) -> bool:
-        """Whether further steps go through the logits of the
-        vocabulary, and no sample needs its attention output h (d,).
+        """Whether further steps go through the logits of the vocabulary.
+
+        Then no sample needs its attention output h (d,).
 
         Not where embeddings are trained: rounding in the slopes by attention logits
         times w would then be the gradient of keys that locked attention does not have.
@@ -111,15 +113,17 @@ class Shape:
 
     @property
     def embedding_laws(self) -> dict[str, str]:
-        """Texts of the laws of its own embeddings by field; one where
-        Z_in and Z_out have the same, none for those that share a program.
+        """Texts of the laws of its own embeddings by field.
+
+        One where Z_in and Z_out have the same, none for those that share a program.
         """
         return {name: text for name in ("embedding", "embedding_out") if (text := getattr(self, name))}
 
     @property
     def given_tables(self) -> tuple[str, ...]:
-        """Streams of the tables that are made on the host,
-        z_in and z_out, which the program takes as arguments.
+        """Streams of the tables that are made on the host, which the program takes as arguments.
+
+        They are z_in and z_out.
         """
         laws = [find_law("embedding", text) for text in self.embedding_laws.values()]
         return tuple(name for name, law in zip(("z_in", "z_out"), laws[:1] + laws[-1:], strict=False) if law.on_host)
@@ -136,12 +140,18 @@ class Shape:
 
     @property
     def fallback(self) -> Shape | None:
-        """The program for runs that the error bound of this form rejects; None for an exact form."""
+        """The program for runs that the error bound of this form rejects.
+
+        None for an exact form.
+        """
         return None if self.trained_by.exact else replace(self, form="pool-full" if self.pool else "full")
 
     @property
     def variant(self) -> tuple[object, ...]:
-        """What two programs must share, besides sizes, for one to hold the other's points; sizes too where they are exact."""
+        """What two programs must share, besides sizes, for one to hold the other's points.
+
+        Sizes too where they are exact.
+        """
         sizes = (self.V, self.d, self.m) if self.exact_sizes else ()
         return self.form, self.m > 0, *(getattr(self, name) for name in (*_STATIC, "embedding", "batched", "groups", "noisy")), sizes
 
@@ -151,10 +161,11 @@ class Shape:
         return sizes and replace(Shape.sized(point, self.V, self.d, self.m), tile=self.tile, light=self.light) == self
 
     def vmapped(self, width: int) -> Shape:
-        """The shape with the tile for `width` vmapped runs on an accelerator, where
-        every iteration of a loop starts kernels: the fewer the runs, the more samples
-        of each at a time, as long as a (tile, widest) float32 array stays within 16
-        MiB."""
+        """The shape with the tile for `width` vmapped runs on an accelerator.
+
+        Every iteration of a loop starts kernels there: the fewer the runs, the more samples
+        of each at a time, as long as a (tile, widest) float32 array stays within 16 MiB.
+        """
         tile = min(VMAPPED_SAMPLES // width, 2**22 // max(self.V, self.d, self.m))
         return replace(self, tile=max(self.tile, tile // BLOCK * BLOCK))
 
@@ -188,7 +199,10 @@ class Shape:
 
     @staticmethod
     def sized(point: Point, V: int, d: int, m: int) -> Shape:
-        """The shape of these sizes for the point, whether it fits or not; of its own sizes where these must be exact."""
+        """The shape of these sizes for the point, whether it fits or not.
+
+        Of its own sizes where these must be exact.
+        """
         fields = _static_fields(point)
         if fields["exact_sizes"]:
             V, d, m = point.V, point.d, point.m

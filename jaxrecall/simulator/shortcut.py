@@ -1,4 +1,4 @@
-"""The three steps with p = 1/V instead of the softmax over labels, and a computed bound on the error.
+"""The three steps with p = 1/V instead of the softmax over labels, and a bound on the error.
 
 In step 1 p = 1/V exactly, as V_mat is 0. In step 2, and in step 3 where attention is
 open, it is an approximation: the logits of V1, of order eta / (L V), are small. So no
@@ -52,8 +52,9 @@ class Samples(Protocol):
 
 
 def train(world: World, samples: Samples) -> Trained:
-    """The three steps of the recipe with bounds on their error,
-    step 3 from the vocabulary alone where attention is locked.
+    """The three steps of the recipe with bounds on their error.
+
+    Step 3 is from the vocabulary alone where attention is locked.
     """
     G1, A, w_hat, phi2_step2 = _first_steps(world, samples)
     T = centred(world, world.e.Z_out)
@@ -84,8 +85,9 @@ def _first_steps(world: World, samples: Samples) -> tuple[Array, Array, Array, A
 
 
 def softmax_errors(world: World, G1: Array, A: Array, T: Array, phi2_step2: Array, phi2_step3: Array) -> tuple[Array, Array]:
-    """Bounds on |A^T (p - 1/V)| in step 2 and |T^T (p - 1/V)| in step
-    3, means over samples relative to the r.m.s. norm of A[y], of T[y].
+    """Bounds on |A^T (p - 1/V)| in step 2 and |T^T (p - 1/V)| in step 3, relative means.
+
+    They are means over samples, relative to the r.m.s. norm of A[y], of T[y].
 
     A is Z_out G1, T is Z_out, both centred; phi2 is the mean of |phi|^2 over samples.
     The r.m.s. is that of labels y with the probabilities of their tokens. With x the
@@ -126,15 +128,13 @@ def radius_bound(M: Array) -> Array:
 
 
 def is_locked(world: World, w_hat: Array) -> Array:
-    """Whether the informative token is ahead of any other by LOCKED_NATS + ln L, whatever the tokens are."""
+    """Whether the informative token is ahead by LOCKED_NATS + ln L, whatever the tokens are."""
     scores = attention_scores(world, w_hat, world.run.attention_rate)
     return nats_ahead(world, scores) >= LOCKED_NATS + jnp.log(world.run.L.astype(f32))
 
 
 def nats_ahead(world: World, scores: Scores) -> Array:
-    """The least lead of an informative token's attention
-    logit over any other, whatever the tokens are (nats).
-    """
+    """The least lead (nats) of an informative token's logit over any other, for all tokens."""
     real = world.no_label == 0
     lowest = jnp.min(jnp.where(real, scores.token, f32(math.inf)))
     highest = jnp.max(jnp.where(real, scores.token, f32(-math.inf)))
@@ -142,8 +142,9 @@ def nats_ahead(world: World, scores: Scores) -> Array:
 
 
 def step3_locked(world: World, A: Array, T: Array, shares: Array | None) -> Array:
-    """G2 = 1/N sum_x n_x T^T (e_{pi x} - p_x) phi(v_x)^T: with locked
-    attention a sample is its informative token. p_x is the softmax.
+    """G2 = 1/N sum_x n_x T^T (e_{pi x} - p_x) phi(v_x)^T, p_x the softmax.
+
+    With locked attention a sample is its informative token.
 
     A is Z_out G1, T is Z_out. Centring them changes neither the softmax nor T^T (e -
     p). Where the bound on step 2 holds, logits are too small for exp to overflow, so

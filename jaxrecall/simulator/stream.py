@@ -1,5 +1,6 @@
-"""The sums of the recipe over samples as they are drawn,
-a tile at a time, where predictions are uniform: float32.
+"""The sums of the recipe over samples as they are drawn, a tile at a time, in float32.
+
+Predictions are uniform.
 
 `model/reference/steps.py` has the same steps to read. Rates are factored out: V1 = eta
 G1, w = gamma eta w_hat, V2 = eta G1 + gamma2 G2.
@@ -17,8 +18,9 @@ from .world import World, batch_of_step, centred, f32, in_value, zeros_dp
 
 
 def step1(world: World) -> tuple[Array, None]:
-    """G1 = 1/N sum_i (z_out(y_i) - mean z_out) phi(h_i)^T:
-    predictions and attention are uniform at the start.
+    """G1 = 1/N sum_i (z_out(y_i) - mean z_out) phi(h_i)^T, with uniform attention.
+
+    Predictions are uniform at the start, too.
     """
     run, e = world.run, world.e
     table = centred(world, e.Z_out)
@@ -32,7 +34,9 @@ def step1(world: World) -> tuple[Array, None]:
 
 
 def step2(world: World, A: Array, counts: None) -> tuple[Array, Array]:
-    """w_hat = |z_eos|^2 / (N L) sum_i sum_j b_i^T (v_ij - h_i) k_ij, with b_i = J_phi^T A[y_i]; mean |phi|^2.
+    """w_hat = |z_eos|^2 / (N L) sum_ij b_i^T (v_ij - h_i) k_ij, and mean |phi|^2.
+
+    b_i is J_phi^T A[y_i].
 
     A (V, p) is Z_out G1, centred. The sum over keys needs one scalar per token,
     scattered into S: it is Z_in^T S and the trigger's share.
@@ -66,7 +70,9 @@ def step2(world: World, A: Array, counts: None) -> tuple[Array, Array]:
 
 
 def step3(world: World, scores: Scores, T: Array, n: Array) -> tuple[Array, Array]:
-    """G2 = 1/N sum_i T[y_i] phi(h_i)^T under learned attention, T (V, d) Z_out centred; mean |phi|^2.
+    """G2 = 1/N sum_i T[y_i] phi(h_i)^T under learned attention, and mean |phi|^2.
+
+    T (V, d) is Z_out, centred.
 
     The first n samples alone are read.
     """

@@ -1,4 +1,4 @@
-"""Training: `recipe` takes the three steps, `further` those of an optimiser after them, or from zero.
+"""Training: `recipe` takes the three steps, `further` those of an optimiser.
 
 The recipe has rates of its own, and takes exact gradients or shortcuts (`forms`).
 Further steps are by an optimiser of optax, and the model is recorded now and then. They
@@ -38,9 +38,7 @@ GradientAt = Callable[[Parameters, Array], tuple[Parameters, Array]]
 
 
 def run(world: World) -> tuple[Trained, record.Raw]:
-    """The model after the recipe, or untrained if the
-    run starts from zero, and the raw metrics of the run.
-    """
+    """The model after the recipe, or untrained at a start from zero, and the raw metrics."""
     shape = world.shape
     if shape.pool:
         world = with_pools(world)
@@ -65,8 +63,9 @@ def recipe(world: World) -> Trained:
 
 
 def first_steps(world: World) -> tuple[Array, Array]:
-    """w_hat from steps 1 and 2 alone, and the bound on
-    the error of step 2, which is 0 with exact gradients.
+    """w_hat from steps 1 and 2 alone, and the bound on the error of step 2.
+
+    It is 0 with exact gradients.
     """
     form = FORMS[world.shape.form]
     return (_exact_first_steps(world)[1], f32(0)) if form.exact else shortcut.first_steps(world, SAMPLES[form.samples])
@@ -94,8 +93,9 @@ def _exact_gradient(world: World, state: State, name: str, step: int) -> Array:
 
 
 def further(world: World, trained: Trained) -> record.Raw:
-    """Raw metrics at every recorded step, each with a leading axis
-    MAX_RECORDED; `trained` is the model after the recipe, or zero.
+    """Raw metrics at every recorded step, each with a leading axis MAX_RECORDED.
+
+    `trained` is the model after the recipe, or zero.
     """
     first = first_step(world.shape.start)
     candidates = jnp.array(recorded_steps(world.shape.start, MAX_STEPS), i32)
@@ -137,8 +137,9 @@ def exact_at(world: World, fixed_w: Array) -> GradientAt:
 
 
 def grouped_where_locked(world: World, fixed_w: Array) -> GradientAt:
-    """A function that computes the gradient from V weighted tokens
-    where attention is locked, and from the samples elsewhere.
+    """A function that computes the gradient from weighted tokens where attention is locked.
+
+    Elsewhere it does from the samples.
     """
     shares = locked.shares(world, i32(0))
 
@@ -187,9 +188,10 @@ terms is rounding in float32: 16 times the unit roundoff.
 
 
 def zero_attention_if_rounding(world: World, params: Parameters, slope: Parameters) -> Parameters:
-    """The gradient, but zero for attention that was never trained if that gradient is
-    rounding, as it is where all tokens of each sample are equal. So w stays 0, and no
-    optimiser scales rounding up.
+    """The gradient, but zero for untrained attention whose gradient is rounding.
+
+    So it is where all tokens of each sample are equal. Then w stays 0, and no optimiser scales
+    rounding up.
 
     The gradient of w is a mean of b^T (v - h) k, and that of V_mat one of q phi^T with
     b = V_mat^T q. So the first is summed from terms of up to |V_mat| |grad V_mat| |k|
@@ -232,7 +234,10 @@ def law_of(world: World) -> OptimizerLaw:
 
 
 def query(world: World) -> Array:
-    """z_eos as W_KQ (d, d) or (d, 1) meets it: its length alone, (1,), in the basis that starts with it."""
+    """z_eos as W_KQ (d, d) or (d, 1) meets it: (d,), or its length alone.
+
+    That is in the basis that starts with it.
+    """
     z_eos = world.e.z_eos
     return norm(z_eos)[None] if law_of(world).attention == "column" else z_eos
 

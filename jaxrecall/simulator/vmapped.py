@@ -1,6 +1,4 @@
-"""A function of a point and a key over several runs:
-compiled and vmapped, or called for one run after the other.
-"""
+"""A function of a point and a key over several runs, vmapped or one after the other."""
 
 from __future__ import annotations
 
@@ -32,8 +30,9 @@ Given = tuple[dict[str, np.ndarray], np.ndarray]
 
 
 def run_key(words: jax.Array) -> jax.Array:
-    """The key of a run from its three words: that of our own
-    runs with this root seed and seed, where streams are common.
+    """The key of a run from its three words.
+
+    Where streams are common it is that of our own runs with this root seed and seed.
     """
     root, seed, stream = words
     common = jax.random.fold_in(jax.random.key(root, impl="threefry2x32"), seed)
@@ -41,8 +40,9 @@ def run_key(words: jax.Array) -> jax.Array:
 
 
 def arguments(traced: Mapping[str, tuple[str, Sequence[float]]], words: Words) -> Given:
-    """The traced fields of runs and their words as arrays, leading
-    axis n; `traced` has the type and the values of each field.
+    """The traced fields of runs and their words as arrays, leading axis n.
+
+    `traced` has the type and the values of each field.
     """
     types = {kind: jax.dtypes.canonicalize_dtype(dtype) for kind, dtype in DTYPES.items()}
     return {name: np.array(values, types[kind]) for name, (kind, values) in traced.items()}, np.array(words, np.uint32)

@@ -1,5 +1,4 @@
-"""One run on the device: the arguments of its program, the frozen
-part that it draws from them, and what training makes of it.
+"""One run on the device: its arguments, what it draws from them, what training makes of it.
 
 All is float32, padded to a shape.
 """
@@ -34,7 +33,7 @@ else:
 
 
 class TokenLaws(eqx.Module):
-    """The laws of the tokens of a run: of the informative ones and, where it is another one, of the noise."""
+    """The laws of the informative tokens of a run, and of the noise where it is another one."""
 
     tables: UInt32[Numbers, "*runs laws 2 V"]
     """`laws.tokens.alias_table` of each."""
@@ -49,7 +48,9 @@ class TokenLaws(eqx.Module):
 
 
 class Arguments(eqx.Module):
-    """One run as the arguments of a program, every one traced: keys, fields of the point, and what follows from its rates.
+    """One run as the arguments of a program: keys, fields of the point, what rates give.
+
+    Every one is traced.
 
     Products and ratios of rates are formed in float64 and held to the range of float32.
     """
@@ -192,8 +193,9 @@ IDLE = Run(Point(V=2, N=1, d=1, L=1, n_test=1), 0)
 
 
 class Pools(eqx.Module):
-    """The samples of the three gradient steps of a point with a
-    pool; those of later steps are unused unless batches are fresh.
+    """The samples of the three gradient steps of a point with a pool.
+
+    Those of later steps are unused unless batches are fresh.
     """
 
     noise: Float32[Array, "3 K V"]
@@ -212,7 +214,7 @@ class NoiseTokens(eqx.Module):
 
 
 class World(eqx.Module):
-    """The drawn but untrained part of a run: embeddings, permutation, and the mask of the padding."""
+    """The drawn but untrained part of a run: embeddings, permutation, mask of the padding."""
 
     run: Arguments
     e: Embeddings
@@ -228,8 +230,9 @@ class World(eqx.Module):
     """
 
     def tokens(self, blocks: keys.Addresses, position: Array | int) -> Array:
-        """(..., 512 * count) int32: tokens at each `position` of the
-        samples of `blocks`, by the law of the run; 0 is informative.
+        """(..., 512 * count) int32: tokens at each `position` of samples; 0 is informative.
+
+        They are drawn by the law of the run.
         """
         return task.tokens(blocks, position, self.run.V, self.run.token_laws and self.run.token_laws.tables)
 

@@ -1,4 +1,4 @@
-"""Closed formulas for what the three steps learn, limits of any training, and draws of locked recall.
+"""Closed formulas for what the three steps learn, limits of any training, locked recall.
 
 Ours, not the paper's: docs/theory.md.
 

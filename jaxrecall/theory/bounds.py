@@ -1,5 +1,4 @@
-"""What the gradient at initialization tells about the permutation
-pi, and what bounds recall however long a model trains.
+"""What the gradient at initialization tells about pi, and what bounds recall at any time.
 
 Ours, not the paper's: docs/theory.md, sections 7 and 8.
 """
@@ -10,17 +9,18 @@ import numpy as np
 from scipy.special import gammaln, lambertw
 
 from .locked import KeyOverlaps, cosine, nodes, recall, squared_length
-from .model import Model, check_N, check_theta
+from .model import Model, check_model, check_N, check_theta
 
 
 def information(model: Model, N: float) -> float:
-    """Information (nats) of the initial gradient on pi, as if
-    it were a Gaussian channel; docs/theory.md, section 7.1.
+    """Information (nats) of the initial gradient on pi; docs/theory.md, section 7.1.
+
+    It is that of a Gaussian channel.
 
     Raises TheoryError but for gaussian embeddings, m = 0, one batch and the trigger in
     the value path.
     """
-    check_N(N)
+    check_N(model, N)
     formula = "the information formula"
     model.require(formula, m=0, trigger_in_value=True, fresh_batches=False)
     model.require_law(formula, lambda moments: moments.overlap and moments.random_length)
@@ -28,8 +28,9 @@ def information(model: Model, N: float) -> float:
 
 
 def fano_ceiling(model: Model, N: float) -> float:
-    """Largest expected fraction of pi that any decoder recovers
-    from that `information`; docs/theory.md, section 7.2.
+    """Largest fraction of pi that any decoder recovers; docs/theory.md, section 7.2.
+
+    It is expected, from that `information`.
 
     Raises TheoryError as `information` does.
     """
@@ -39,12 +40,13 @@ def fano_ceiling(model: Model, N: float) -> float:
 
 
 def matched_filter_accuracy(model: Model, N: float) -> float:
-    """Fraction of pi that argmax_u z_out(u)^T G z_in(v) recovers,
-    the column `step1_memory_accuracy`; docs/theory.md, section 7.3.
+    """Fraction of pi that a matched filter recovers; docs/theory.md, section 7.3.
+
+    It takes argmax_u z_out(u)^T G z_in(v): the column `step1_memory_accuracy`.
 
     Raises TheoryError but for m = 0 and embeddings that overlap.
     """
-    check_N(N)
+    check_N(model, N)
     formula = "the matched filter's formula"
     model.require(formula, m=0)
     model.require_law(formula, lambda moments: moments.overlap)
@@ -56,24 +58,28 @@ def matched_filter_accuracy(model: Model, N: float) -> float:
 
 
 def seen(model: Model, N: float) -> float:
-    """Expected fraction of the labels that N samples hold, 1 - (1 - 1/V)^N; docs/theory.md, section 8.
+    """Expected fraction of the labels that N samples hold; docs/theory.md, section 8.
+
+    It is 1 - (1 - 1/V)^N.
 
     Raises TheoryError with fresh batches, of which each step has N samples more.
     """
-    check_N(N)
+    check_N(model, N)
     model.require("the fraction of labels seen", fresh_batches=False)
     return float(-np.expm1(N * np.log1p(-1 / model.V)))
 
 
 def seen_N(model: Model, theta: float = 0.5) -> float:
     """The N at which `seen` is theta."""
-    check_theta(theta)
+    check_theta(model, theta)
     model.require("the fraction of labels seen", fresh_batches=False)
     return float(np.log1p(-theta) / np.log1p(-1 / model.V))
 
 
 def parameters_per_bit(model: Model) -> float:
-    """Parameters of V_mat, d^2 or d m with an MLP, over the
-    log2 V! bits of the permutation; docs/theory.md, section 8.
+    """Parameters of V_mat over the log2 V! bits of pi; docs/theory.md, section 8.
+
+    They are d^2, or d m with an MLP.
     """
+    check_model(model)
     return model.d * (model.m or model.d) / float(gammaln(model.V + 1) / np.log(2))

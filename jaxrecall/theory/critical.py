@@ -1,5 +1,6 @@
-"""Sizes at which the accuracy of theory crosses a value, and
-what limits it. Ours, not the paper's: docs/theory.md, section 5.
+"""Sizes at which the accuracy of theory crosses a value, and what limits it.
+
+Ours, not the paper's: docs/theory.md, section 5.
 """
 
 from __future__ import annotations
@@ -28,13 +29,14 @@ FALLING = ("V", "L")
 
 
 def critical_N(model: Model, theta: float = 0.5) -> float:
-    """Smallest N (samples) at which `accuracy` reaches theta
-    (fraction), inf if it never does; docs/theory.md, section 5.1.
+    """Smallest N (samples) at which `accuracy` reaches theta; docs/theory.md, section 5.1.
+
+    theta is a fraction. It is inf if accuracy never does.
 
     Derived, with no fitted constant. Its error against simulations is in the same
     section. Raises TheoryError.
     """
-    check_theta(theta)
+    check_theta(model, theta)
 
     def excess(log_N: float) -> float:
         return accuracy(model, math.exp(log_N)) - theta
@@ -45,7 +47,9 @@ def critical_N(model: Model, theta: float = 0.5) -> float:
 
 
 def critical(model: Model, axis: str, theta: float = 0.5, N: float | None = None) -> float:
-    """The size along `axis` at which `accuracy` crosses theta, all else equal; docs/theory.md, section 5.2.
+    """The size along `axis` at which `accuracy` crosses theta; docs/theory.md, section 5.2.
+
+    All else is equal.
 
     Args:
         model: its own size along the axis does not matter. With axis m, an activation
@@ -64,14 +68,14 @@ def critical(model: Model, axis: str, theta: float = 0.5, N: float | None = None
         TheoryError: axis, theta or N is out of range, or a formula does not cover the
             model.
     """
-    check_theta(theta)
+    check_theta(model, theta)
     if not isinstance(axis, str) or axis not in RANGES:
         raise TheoryError(f"axis: got {shown(axis)}; allowed: {', '.join(RANGES)}")
     if axis == "N":
         return critical_N(model, theta)
     if N is None:
         raise TheoryError(f"N: not given; critical along {axis} needs it")
-    check_N(N)
+    check_N(model, N)
     if axis in ("d", "V"):
         model.require_law(f"critical along {axis}", lambda moments: moments.overlap)
     return _crossing(partial(_excess, model, axis, theta, N), axis)
@@ -122,7 +126,7 @@ def limiting_noise(model: Model, N: float, locks: float = 0.9) -> str:
     Raises:
         TheoryError: a formula does not cover the model.
     """
-    check_N(N)
+    check_N(model, N)
     if model.L > 1 and has_score_noise(model) and locked_fraction(model, N) < locks:
         return score_noise(model, N).leading
     without = {"counts": locked_accuracy(model, math.inf)}

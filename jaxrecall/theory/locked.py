@@ -1,5 +1,6 @@
-"""Recall by a model whose attention is locked on the informative
-token. Ours, not the paper's: docs/theory.md, section 3.
+"""Recall by a model whose attention is locked on the informative token.
+
+Ours, not the paper's: docs/theory.md, section 3.
 
 Step 3 then sees the samples through their label counts alone. An *attention key* is
 what attention reads for a token, z_in(v), with z_trig where the trigger is in the value
@@ -43,7 +44,10 @@ class Nodes(NamedTuple):
 
 
 class KeyOverlaps(NamedTuple):
-    """Overlaps omega(w, v) = phi(key w)^T phi(key v) of attention keys at the nodes, (NODES,) each."""
+    """Overlaps omega(w, v) = phi(key w)^T phi(key v) of attention keys, (NODES,) each.
+
+    They are those at the nodes.
+    """
 
     own: np.ndarray  # omega(v, v) less the mean of omega(w, v) over w
     shared: np.ndarray  # that mean: the part that all keys share
@@ -52,20 +56,21 @@ class KeyOverlaps(NamedTuple):
 
 
 def locked_accuracy(model: Model, N: float, stray: float = 0.0, stored: float = 1.0) -> float:
-    """Test accuracy (fraction) with attention locked on the informative token; docs/theory.md, section 3.
+    """Test accuracy (fraction) with locked attention; docs/theory.md, section 3.
 
     `stray` and `stored` tell of samples whose attention is elsewhere, as in `recall`;
     orthogonal attention-only models ignore both. Raises TheoryError.
     """
-    check_N(N, infinite=True)
+    check_N(model, N, infinite=True)
     if not model.moments.overlap and not model.m:
         return orthogonal_accuracy(model, N)
     return recall(model, N, key_overlaps(model), stray, stored)
 
 
 def recall(model: Model, N: float, k: KeyOverlaps, stray: float, stored: float = 1.0) -> float:
-    """Fraction of the stored vocabulary that label counts and
-    random embeddings let a model recall whose key overlaps are `k`.
+    """Fraction of the stored vocabulary that a model recalls whose key overlaps are `k`.
+
+    Label counts and random embeddings let it.
 
     `stray` is the summed square weight, per sample, of tokens that occur with a label
     where they do not belong, over N times the square weight of the right token.
@@ -107,8 +112,9 @@ def recall(model: Model, N: float, k: KeyOverlaps, stray: float, stored: float =
 
 @lru_cache(maxsize=64)
 def output_embeddings(d: int, moments: Moments) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """At the nodes, (NODES,) each: |z_out(v)|^2, the own logit's
-    standard normal, and |Q|^2 over its mean but for the own label.
+    """|z_out(v)|^2, the own logit's standard normal, and |Q|^2 over its mean, at the nodes.
+
+    They are (NODES,) each. |Q|^2 is but for the own label.
     """
     u = nodes()
     xi = ndtri(u.own_logit) if moments.random_length else np.sqrt(d) * cosine(u.own_logit, d)
@@ -116,8 +122,9 @@ def output_embeddings(d: int, moments: Moments) -> tuple[np.ndarray, np.ndarray,
 
 
 def orthogonal_accuracy(model: Model, N: float) -> float:
-    """Attention-only with orthogonal embeddings: the logits of
-    v are the counts, its own doubled by the trigger's share.
+    """Attention-only with orthogonal embeddings: the logits of v are the counts.
+
+    Its own is doubled by the trigger's share.
     """
     V = model.V
     if not model.trigger_in_value:
@@ -146,8 +153,9 @@ def _key_overlaps(d: int, m: int, moments: Moments, trigger_in_value: bool, acti
 
 
 def _feature_overlaps(A: np.ndarray, B: np.ndarray, X: np.ndarray, d: int, m: int, moments: Moments, activation: str) -> KeyOverlaps:
-    """The same behind an MLP, from A = |z_in(v)|^2,
-    B = |z_trig|^2 (0 out of the value path) and X = z_in(v) . z_trig.
+    """The same behind an MLP, from A = |z_in(v)|^2, B = |z_trig|^2 and X = z_in(v) . z_trig.
+
+    B is 0 with the trigger out of the value path.
 
     A few neurons are drawn one by one: their sum is far from normal. Of more than
     NEURONS, the deviation of those from the mean counts.
@@ -156,8 +164,9 @@ def _feature_overlaps(A: np.ndarray, B: np.ndarray, X: np.ndarray, d: int, m: in
     to_trigger, to_key = np.sqrt(B)[:, None], np.sqrt(np.maximum(A[:, None] - tilt**2, 0))
 
     def means(along: np.ndarray, across: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        """Means over neurons, from their W_in along z_trig and along
-        the rest of the key: own, shared, finite-width spread, F_jk.
+        """Means over neurons: own, shared, finite-width spread, F_jk.
+
+        W_in is given along z_trig and along the rest of the key.
         """
         v = value_and_slope(activation, (to_trigger + tilt) * along + to_key * across, np, erf)[0]
         e, variance, third = other_tokens(activation, to_trigger * along)
@@ -188,8 +197,9 @@ HERMITE = ((1, 0), (0, 1), (2, 0), (1, 1), (0, 2), (3, 0), (2, 1), (1, 2), (0, 3
 
 @cache
 def drawn_neurons() -> np.ndarray:
-    """(2, NODES, NEURONS) rows of W_in along z_trig and along the
-    rest of a key: of each neuron a Latin hypercube over the nodes.
+    """(2, NODES, NEURONS) rows of W_in along z_trig and along the rest of a key.
+
+    Of each neuron they are a Latin hypercube over the nodes.
     """
     rng = np.random.default_rng(0)
     strata = rng.permuted(np.tile(np.arange(NODES)[:, None], 2 * NEURONS), axis=0)
@@ -197,8 +207,9 @@ def drawn_neurons() -> np.ndarray:
 
 
 def other_tokens(activation: str, y: np.ndarray) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
-    """E He_k(g) act(y + g) for k = 0 to 3, and the second and
-    third central moments of act(y + g), with g ~ N(0, 1).
+    """E He_k(g) act(y + g) for k = 0 to 3, and the moments of act(y + g), with g ~ N(0, 1).
+
+    The moments are the second and the third central one.
 
     This is what a neuron does on other tokens.
     """
@@ -253,8 +264,9 @@ def upper_tail(z: np.ndarray, mean: np.ndarray, d: int, moments: Moments) -> np.
 
 
 def normal_from_skewed(z: np.ndarray, skewness: np.ndarray) -> np.ndarray:
-    """The standard normal value that is as rare as z of a shifted
-    gamma variable of mean 0 and variance 1 (Wilson and Hilferty).
+    """The standard normal value that is as rare as z of a shifted gamma variable.
+
+    That has mean 0 and variance 1 (Wilson and Hilferty).
     """
     if not skewness.any():
         return z
@@ -263,8 +275,9 @@ def normal_from_skewed(z: np.ndarray, skewness: np.ndarray) -> np.ndarray:
 
 
 def counts(mean: float) -> tuple[np.ndarray, np.ndarray]:
-    """Poisson counts over their mean, and their probabilities;
-    where there are more than LEVELS, means of neighbours.
+    """Poisson counts over their mean, and their probabilities.
+
+    Where there are more than LEVELS, means of neighbours.
     """
     if mean == np.inf:
         return np.ones(1), np.ones(1)

@@ -22,8 +22,9 @@ from ..model.values import as_number, is_missing
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """A model, checked, with the fields and the defaults
-    of a `Point`. N is an argument of each formula instead.
+    """A model, checked, with the fields and the defaults of a `Point`.
+
+    N is an argument of each formula instead.
 
     Raises TheoryError, which names the field, its value and the values allowed.
     """
@@ -72,8 +73,9 @@ class Model:
 
     @classmethod
     def from_fields(cls, values: Mapping[str, Any], *, any_training: bool = False) -> Model:
-        """The model of a row or a cell of a table: fields of a point
-        and other axes by name, None or NaN where one has no value.
+        """The model of a row or a cell of a table.
+
+        It has fields of a point and other axes by name, None or NaN where one has no value.
 
         Args:
             values: at least V, d and L. A `step` says which step of a run that trains
@@ -114,8 +116,10 @@ class Model:
         return cls(**{name: given[name] for name in FIELDS_OF_MODEL if name in given})
 
     def replace(self, **changes: object) -> Model:
-        """A changed copy; as for a `Point`, the activation
-        that m = 0 removed is the default again with an MLP.
+        """A changed copy.
+
+        As for a `Point`, the activation that m = 0 removed is the default again with an
+        MLP.
         """
         if changes.get("m") and self.activation == "none":
             changes = {"activation": Model.activation, **changes}
@@ -136,7 +140,7 @@ class Model:
         return moments
 
     def require(self, formula: str, **values: object) -> None:
-        """Raises TheoryError unless these fields have these values, which are what `formula` covers."""
+        """Raises TheoryError unless these fields have the values that `formula` covers."""
         for name, value in values.items():
             if getattr(self, name) != value:
                 raise TheoryError(f"{name}: got {getattr(self, name)!r}; covered by {formula}: {value!r}")
@@ -164,18 +168,27 @@ MAX_N = 1e30
 """Powers of N and V are finite up to here."""
 
 
-def check_N(N: float, infinite: bool = False) -> None:
-    """Raises TheoryError for what is no number of samples;
-    infinitely many are one where a formula has that limit.
+def check_N(model: Model, N: float, infinite: bool = False) -> None:
+    """Raises TheoryError for what is no model, and for what is no number of samples.
+
+    Infinitely many are one where a formula has that limit.
     """
+    check_model(model)
     if not (1 <= as_float(N) <= MAX_N or (infinite and as_float(N) == math.inf)):
         raise TheoryError(f"N: got {shown(N)}; allowed: from 1 to {MAX_N:g}{', and infinity' * infinite}")
 
 
-def check_theta(theta: float) -> None:
-    """Raises TheoryError for what is no accuracy to reach."""
+def check_theta(model: Model, theta: float) -> None:
+    """Raises TheoryError for what is no model, and for what is no accuracy to reach."""
+    check_model(model)
     if not 0 < as_float(theta) < 1:
         raise TheoryError(f"theta: got {shown(theta)}; allowed: fractions between 0 and 1")
+
+
+def check_model(model: object) -> None:
+    """Raises TheoryError for what is no model, as a point is none."""
+    if not isinstance(model, Model):
+        raise TheoryError(f"model: got {shown(model)}; allowed: a theory.Model, of a point that of Model.from_point(point)")
 
 
 def as_float(value: object) -> float:

@@ -1,4 +1,6 @@
-"""Noise of the attention scores after step 2, term by term. Ours, not the paper's: docs/theory.md, section 2.
+"""Noise of the attention scores after step 2, term by term; docs/theory.md, section 2.
+
+Ours, not the paper's.
 
 The letters are those of that section: c, lambda (here `rate`, N/V), k, t, R, M_1 to
 M_3, T and a.
@@ -18,8 +20,9 @@ from .model import Model, check_N
 
 
 class ScoreNoise(NamedTuple):
-    """Standard deviations over the vocabulary of z_in(v)^T w
-    after step 2, in units of the trigger's score z_trig^T w.
+    """Standard deviations over the vocabulary of z_in(v)^T w after step 2.
+
+    They are in units of the trigger's score z_trig^T w.
     """
 
     mean_bias: float
@@ -39,8 +42,9 @@ class ScoreNoise(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What the terms of the noise share; `signal` is the trigger's
-    score without noise, in the units of the counts' variances.
+    """What the terms of the noise share.
+
+    `signal` is the trigger's score without noise, in the units of the counts' variances.
     """
 
     c: float  # V / d, or 0 if embeddings do not overlap
@@ -59,11 +63,11 @@ class Terms(NamedTuple):
 
 
 def score_noise(model: Model, N: float) -> ScoreNoise:
-    """Noise of the attention scores with N samples, split by where it comes from; docs/theory.md, section 2.
+    """Noise of the attention scores with N samples, by source; docs/theory.md, section 2.
 
     Raises TheoryError for L = 1 and for an MLP that the formula does not cover.
     """
-    check_N(N)
+    check_N(model, N)
     if model.L < 2:
         raise TheoryError(f"L: got {model.L}; allowed: from 2, a single token has no rival")
     if not has_score_noise(model):
@@ -85,7 +89,7 @@ def overlap(model: Model) -> float:
 
 
 def trigger(model: Model, N: float) -> tuple[float, float]:
-    """T and a of w = T z_trig + a Sigma_c z_trig + noise, in units of a trigger's score without noise."""
+    """T and a of w = T z_trig + a Sigma_c z_trig + noise, over a trigger's score without noise."""
     t, again = int(model.trigger_in_value), 0 if model.fresh_batches else model.V / N * gains(model).itself
     return 1 + t * again, t * (1 + (model.L + 1) * again) * model.moments.overlap
 
@@ -151,15 +155,17 @@ def overlapped_counts(model: Model, s: Terms) -> float:
 
 
 def fourth_moment(c: float) -> float:
-    """tr K^4 / V of K = Z_in Z_in^T: how noise along Sigma_c
-    z_u, summed over tokens u, spreads over the scores.
+    """tr K^4 / V of K = Z_in Z_in^T: how noise along Sigma_c z_u spreads over the scores.
+
+    It is summed over tokens u.
     """
     return 1 + c * (6 + c * (6 + c))
 
 
 def through_the_mean(model: Model, s: Terms) -> float:
-    """What a sample writes by itself, and counts of labels
-    through the part of the activation that all samples share.
+    """What a sample writes by itself, and label counts through the mean of the activation.
+
+    All samples share that mean.
     """
     if model.fresh_batches:
         return 0.0
@@ -218,7 +224,10 @@ class ActivationMoments(NamedTuple):
 
 
 def moments_of(model: Model) -> ActivationMoments:
-    """Those of the activation at s^2 = 1/L + (1 - 1/L)/V + t/L^2, the mean squared length of a mean value."""
+    """Those of the activation at s^2 = 1/L + (1 - 1/L)/V + t/L^2.
+
+    That is the mean squared length of a mean value.
+    """
     L = model.L
     return activation_moments(model.activation, (1 / L + (1 - 1 / L) / model.V + model.trigger_in_value / L**2) ** 0.5)
 

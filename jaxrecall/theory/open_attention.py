@@ -1,4 +1,7 @@
-"""Accuracy, whether attention is locked or not. Ours, not the paper's: docs/theory.md, section 4."""
+"""Accuracy, whether attention is locked or not; docs/theory.md, section 4.
+
+Ours, not the paper's.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,9 @@ GROUPS = 8
 
 
 class ScoreDistribution(NamedTuple):
-    """How the scores of tokens and trigger are distributed, in standard
-    deviations of the tokens' scores; docs/theory.md, section 4.2.
+    """How the scores of tokens and trigger are distributed; docs/theory.md, section 4.2.
+
+    They are in standard deviations of the tokens' scores.
     """
 
     snr: float  # of the trigger
@@ -34,8 +38,9 @@ class ScoreDistribution(NamedTuple):
 
 
 def accuracy(model: Model, N: float) -> float:
-    """Test accuracy (fraction) after three steps with N samples,
-    attention locked, open or in between; docs/theory.md, section 4.
+    """Test accuracy (fraction) after three steps with N samples; docs/theory.md, section 4.
+
+    Attention may be locked, open or in between.
 
     It is `locked_accuracy` where L = 1 or score noise is not covered. Derived, with no
     fitted constant. Raises TheoryError.
@@ -52,15 +57,16 @@ def accuracy(model: Model, N: float) -> float:
 
 
 def locked_fraction(model: Model, N: float) -> float:
-    """Part of the tokens that get more than half of the
-    attention, mean over seeds; docs/theory.md, section 4.
+    """Part of the tokens that get more than half of the attention; docs/theory.md, section 4.
+
+    It is the mean over seeds.
     """
     return float(locked_tokens(model, N)[0].mean())
 
 
 def locked_tokens(model: Model, N: float) -> tuple[np.ndarray, float]:
     """`locked_part` of a model with N samples."""
-    check_N(N)
+    check_N(model, N)
     T, a = trigger(model, N)
     score = model.kappa * (1 - 1 / model.L) * gains(model).total * (T + a / model.d)
     if score <= 0:  # attention is pushed away from the trigger
@@ -87,8 +93,9 @@ def score_distribution(model: Model, noise: ScoreNoise) -> ScoreDistribution:
 
 
 def variation(c: float, V: int) -> float:
-    """How much the mean bias of one seed is larger than
-    that of another: standard deviation of its logarithm.
+    """How much larger the mean bias of one seed is than that of another.
+
+    It is the standard deviation of its logarithm.
     """
     orders = range(1, 9)
     narayana = [sum(math.comb(n, k) * math.comb(n, k - 1) * c ** (k - 1) for k in range(1, n + 1)) / n for n in orders]
@@ -99,8 +106,9 @@ def variation(c: float, V: int) -> float:
 
 
 def locked_part(score: float, of: ScoreDistribution, V: int, L: int) -> tuple[np.ndarray, float]:
-    """(SEEDS,) the part of the tokens that get more than half
-    of the attention, and N times `stray` of their samples.
+    """(SEEDS,) the part of the tokens that lock, and N times `stray` of their samples.
+
+    A token locks that gets more than half of the attention.
 
     `score` is the trigger's, in nats. The rivals' sum is that of a random energy model:
     the largest term, or the mean. A seed has one size of the noise, one exposure of the

@@ -1,5 +1,6 @@
-"""Recall with locked attention, drawn from what it then depends
-on: embeddings and label counts. docs/theory.md, section 6.
+"""Recall with locked attention, drawn from what it then depends on; docs/theory.md, section 6.
+
+It depends on embeddings and label counts.
 
 Ours, and exact for eta -> 0: step 3 then sees the samples through their label counts
 alone, so that a draw costs V^2 (d + m) at any N and L. The draws are NumPy's own,
@@ -34,7 +35,7 @@ def logits_from_counts(
     trigger_in_value: bool = True,
     activation: str = "none",
 ) -> np.ndarray:
-    """(V, V) logits of label (column) for each token (row), up to scale:
+    """(V, V) logits of label (column) for each token (row), up to scale.
 
         sum_w n_w (z_out(pi w) - mean z_out) phi(key w)^T,  read by z_out(u) and phi(key v)
 
@@ -53,26 +54,28 @@ def features(Z_in: np.ndarray, z_trig: np.ndarray, W_in: np.ndarray | None, trig
 
 
 def locked(model: Model, N: float, seeds: int | Iterable[int]) -> np.ndarray:
-    """(n,) memory accuracy (fraction of the vocabulary) with
-    attention locked, one for each seed (a number means 0..n-1).
+    """(n,) memory accuracy (fraction) with attention locked, one for each seed.
+
+    A number of seeds means 0..n-1.
 
     A seed has the same embeddings at every N, and counts that grow with it; N = inf
     takes every label equally often. Any embedding law will do: its own rows are drawn.
     Raises TheoryError.
     """
-    check_N(N, infinite=True)
+    check_N(model, N, infinite=True)
     model.require("the surrogate", fresh_batches=False)
     return np.array([_accuracy(model, N, seed) for seed in (range(seeds) if isinstance(seeds, int) else seeds)])
 
 
 def critical_N(model: Model, theta: float = 0.5, seeds: int = 64) -> float:
-    """N (samples) at which memory accuracy, averaged over seeds
-    0..seeds-1, crosses theta; inf where N = inf is not enough.
+    """N (samples) at which memory accuracy, averaged over seeds 0..seeds-1, crosses theta.
+
+    Inf where N = inf is not enough.
 
     Bisection over levels four to the octave, then a straight line in logit accuracy
     against ln N. It costs about 9 `locked`. Raises TheoryError.
     """
-    check_theta(theta)
+    check_theta(model, theta)
 
     def mean(N: float) -> float:
         return float(locked(model, N, seeds).mean())
@@ -107,8 +110,9 @@ def _accuracy(model: Model, N: float, seed: int) -> float:
 
 
 def _counts(V: int, N: float, rng: np.random.Generator) -> np.ndarray:
-    """(V,) how often each token is the informative one in N samples,
-    drawn level upon level; inf takes every label equally often.
+    """(V,) how often each token is the informative one in N samples, drawn level upon level.
+
+    Inf takes every label equally often.
     """
     if N == math.inf:
         return np.ones(V)

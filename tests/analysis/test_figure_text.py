@@ -15,13 +15,13 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+from jaxrecall.analysis.figures.paper import look
 from matplotlib.text import Text
 from test_fit import law, table
 from test_report import drawn, simple_theory
 from test_report_traces import traced
 
 from jaxrecall.analysis.figures import plot
-from jaxrecall.analysis.figures.paper import look
 
 COUNTS = (2, 9, 10, 40)
 TEXTS = ("gaussian", "sphere", "orthogonal", "hadamard")

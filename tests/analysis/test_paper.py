@@ -13,11 +13,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+from jaxrecall.analysis.figures.paper import look
 from test_fit import LEVELS, law, table
 from test_report import simple_theory, studied
 
 from jaxrecall.analysis.figures import plot
-from jaxrecall.analysis.figures.paper import look
 from jaxrecall.analysis.figures.style import grouped, interval, rounded
 from jaxrecall.analysis.fit import fit
 from jaxrecall.analysis.report import PICTURES, draw

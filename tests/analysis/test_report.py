@@ -15,15 +15,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers import python
+from jaxrecall.analysis.figures.maps import Pixels, pixels
+from jaxrecall.analysis.figures.paper import look
+from jaxrecall.analysis.figures.study import roles, study
 from test_fit import LEVELS, law, table
 
 import jaxrecall
 from jaxrecall.analysis.figures import critical, curves, maps, noise, predict
 from jaxrecall.analysis.figures.axis import Axis
 from jaxrecall.analysis.figures.grammar import Chart, arranged, averaged, where
-from jaxrecall.analysis.figures.maps import Pixels, pixels
-from jaxrecall.analysis.figures.paper import look
-from jaxrecall.analysis.figures.study import roles, study
 from jaxrecall.analysis.figures.style import NotDrawn, distinguishing, rounded
 from jaxrecall.analysis.fit import cells, fit
 from jaxrecall.analysis.fit.axes import along_of

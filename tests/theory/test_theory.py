@@ -432,6 +432,13 @@ def is_refused_for_its_law(model):
     return False
 
 
+@pytest.mark.parametrize("name", [name for name in theory.__all__ if name not in ("Model", "ScoreNoise", "surrogate")])
+def test_a_point_in_place_of_a_model_is_refused(name):
+    others = {"critical": ["d", 0.5, 100], "critical_N": [], "seen_N": [], "parameters_per_bit": []}
+    with pytest.raises(TheoryError, match=r"^model: got Point\(.*allowed: a theory\.Model, of a point that of Model\.from_point"):
+        getattr(theory, name)(Point(V=64, N=1024, d=32, L=8), *others.get(name, [100]))
+
+
 @pytest.mark.parametrize("wrong", ["0.5", None, [0.5], {}, 0.5j, np.array([0.5, 0.6]), math.nan, 10**400], ids=repr)
 @pytest.mark.parametrize(
     ("argument", "call"),

@@ -1,4 +1,4 @@
-"""Laws with parameters that a point chooses among: of the embeddings, of the tokens, and the optimisers.
+"""Laws with parameters: of the embeddings, of the tokens, and the optimisers.
 
 `law` has the text that names a law, `embedding` what an embedding law must say and the
 plain ones, `tokens` the same of the tokens. Embedding laws with structure are in

@@ -1,5 +1,6 @@
-"""Embeddings given as an array, such as the table of a trained
-model: V of its R rows and d of its D columns, chosen for each seed.
+"""Embeddings given as an array, such as the table of a trained model.
+
+V of its R rows and d of its D columns are chosen for each seed.
 
 With x (R, D) the rows of the file, mu their mean, and x - mu rotated once and for all
 (random signs that are always the same, then the orthonormal discrete cosine transform),
@@ -20,12 +21,12 @@ What counts is the content: `path` is extended by its hash,
 the float32 numbers, so the format of the file does not matter either. Other processes
 and machines read the file themselves, and refuse one with another content.
 
-Files are read without running anything that they hold, and sizes are checked before
-anything is read, of text those that its first line gives. A .safetensors file is 8 bytes with the length of its header, the
-header as JSON, which gives type, shape and place of each tensor, and the numbers
-themselves: https://github.com/huggingface/safetensors#format. Its index, where a model
-has several, is JSON whose "weight_map" gives the file of each tensor. Word vectors as
-text have a word and its D numbers on each line, after a first line "R D" or none.
+Files are read without running anything that they hold, and sizes are checked before anything is
+read, of text those that its first line gives. A .safetensors file is 8 bytes with the length of its
+header, the header as JSON, which gives type, shape and place of each tensor, and the numbers
+themselves: https://github.com/huggingface/safetensors#format. Its index, where a model has several,
+is JSON whose "weight_map" gives the file of each tensor. Word vectors as text have a word and its D
+numbers on each line, after a first line "R D" or none.
 """
 
 from __future__ import annotations
@@ -157,7 +158,10 @@ def _place(path: str) -> Path:
 
 
 def _hash_of(path: Path, tensor: str) -> str:
-    """The hash of the content of a file, which is among `contents` from then on; raises ValueError."""
+    """The hash of the content of a file, which is among `contents` from then on.
+
+    Raises ValueError.
+    """
     path, version = shard(path, tensor), ()
     with suppress(OSError):
         about = path.stat()
@@ -195,9 +199,7 @@ def prepared(x: np.ndarray) -> Content:
 
 @contextmanager
 def paths_from(folder: Path) -> Iterator[None]:
-    """Meanwhile relative paths are those from a folder,
-    that of a grid file, before those from the current one.
-    """
+    """Meanwhile relative paths are looked up in a folder, before the current one."""
     token = _folder.set(folder)
     try:
         yield
@@ -256,8 +258,9 @@ def read(path: Path, name: str = "") -> np.ndarray:
 
 
 def shard(path: Path, name: str) -> Path:
-    """The file that holds a tensor: of an index that which it
-    names, beside it; else `path` itself. Raises ValueError.
+    """The file that holds a tensor: of an index that which it names, else `path` itself.
+
+    Raises ValueError.
     """
     if not path.name.endswith(INDEX):
         return path
@@ -317,8 +320,9 @@ def _numpy(path: Path, name: str) -> np.ndarray:
 
 
 def _text(path: Path) -> np.ndarray:
-    """The numbers of word vectors as text. A word may hold
-    spaces: the last D fields of a line are its numbers.
+    """The numbers of word vectors as text.
+
+    A word may hold spaces: the last D fields of a line are its numbers.
     """
     with path.open("rb") as file, warnings.catch_warnings(action="ignore"):  # that of no rows, which is refused below
         first = file.readline().split()
@@ -350,7 +354,10 @@ def _safetensors(path: Path, name: str) -> np.ndarray:
 
 
 def _chosen(names: Collection[str], name: str) -> str:
-    """The name of the array to read; raises ValueError unless it is there, or without a name the only one."""
+    """The name of the array to read.
+
+    Raises ValueError unless it is there, or without a name the only one.
+    """
     likely = sorted(names, key=lambda each: "emb" not in each)
     listed = ", ".join(likely[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
     if name in names:

@@ -1,5 +1,6 @@
-"""Embedding laws: how rows of embeddings are made of independent
-standard normals. What a law must say, and the plain ones.
+"""Embedding laws: how rows of embeddings are made of independent standard normals.
+
+This file has what a law must say, and the plain laws.
 
 `structured` has more, and `array` makes rows of a file.
 """
@@ -22,8 +23,9 @@ from .law import Law, register
 
 @dataclass(frozen=True)
 class Moments:
-    """What the formulas in `theory/` need to know of a law;
-    the mean squared length of a row is 1 in every case.
+    """What the formulas in `theory/` need to know of a law.
+
+    The mean squared length of a row is 1 in every case.
     """
 
     overlap: bool
@@ -37,7 +39,10 @@ class Moments:
 
 
 class Draws(NamedTuple):
-    """What a law makes the rows of one table of. Columns from d on are padding, and so are rows of zeros."""
+    """What a law makes the rows of one table of.
+
+    Columns from d on are padding, and so are rows of zeros.
+    """
 
     table: str
     """Z_in, Z_out, z_trig or z_eos."""
@@ -70,8 +75,9 @@ by r and n: `Draws` of a law that chooses among n things.
 
 
 class EmbeddingLaw(Law):
-    """How rows of embeddings are made. The same code serves NumPy
-    and JAX through `xp`; in a program parameters are arrays.
+    """How rows of embeddings are made. The same code serves NumPy and JAX through `xp`.
+
+    In a program parameters are arrays.
     """
 
     field: ClassVar[str] = "embedding"
@@ -93,8 +99,9 @@ class EmbeddingLaw(Law):
 
     @abstractmethod
     def rows(self, draws: Draws, xp: ModuleType) -> Numbers:
-        """(n, width) rows of Z_in or Z_out; what is returned
-        for padding is dropped, but it must be finite.
+        """(n, width) rows of Z_in or Z_out.
+
+        What is returned for padding is dropped, but it must be finite.
         """
 
     def from_host(self, orders: Orders, V: int, d: int) -> np.ndarray:
@@ -116,8 +123,9 @@ class EmbeddingLaw(Law):
 
 @lru_cache(1024)
 def problems_of_rows(law: EmbeddingLaw, V: int, d: int) -> list[Problem]:
-    """Whether a law from outside the package makes the
-    first and the last row of each table, tried with NumPy.
+    """Whether a law from outside the package makes the rows of each table, tried with NumPy.
+
+    The first and the last row of each are made.
 
     NumPy raises where a law looks up a row that it does not have; a compiled program
     would take the last one in its place.
@@ -142,8 +150,9 @@ def problems_of_rows(law: EmbeddingLaw, V: int, d: int) -> list[Problem]:
 def numpy_draws(
     law: EmbeddingLaw, table: str, row: np.ndarray, normals: np.ndarray, sizes: tuple[int, int], rng: np.random.Generator
 ) -> Draws:
-    """What the law makes rows of, with NumPy's random numbers; `sizes`
-    are V and d, and all rows must be there for a law with `on_host`.
+    """What the law makes rows of, with NumPy's random numbers; `sizes` are V and d.
+
+    All rows must be there for a law with `on_host`.
     """
     V, d = sizes
     shared, own = (rng.standard_normal(shape).astype(normals.dtype) for shape in ((law.n_shared, d), (len(row), law.n_own)))
@@ -157,14 +166,16 @@ def isotropic(draws: Draws, xp: ModuleType) -> Numbers:
 
 
 class Rescaled(EmbeddingLaw):
-    """A law whose rows are the normals over a length. A compiled
-    program divides once for all such laws of this package.
+    """A law whose rows are the normals over a length.
+
+    A compiled program divides once for all such laws of this package.
     """
 
     @abstractmethod
     def length(self, draws: Draws, xp: ModuleType) -> Numbers:
-        """(n, 1), or one number for all rows; what it is for
-        rows of zeros, which are padding, does not matter.
+        """(n, 1), or one number for all rows.
+
+        What it is for rows of zeros, which are padding, does not matter.
         """
 
     def rows(self, draws: Draws, xp: ModuleType) -> Numbers:
@@ -220,7 +231,7 @@ class Orthogonal(EmbeddingLaw):
 @register
 @dataclass(frozen=True)
 class Equicorrelated(EmbeddingLaw):
-    """A direction in common (ours), with n_v and g standard normal:
+    """A direction in common (ours); n_v and g are standard normal.
 
         z_v = (sqrt(1 - rho) n_v + sqrt(rho) g) / sqrt(d)
 

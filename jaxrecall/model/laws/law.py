@@ -29,7 +29,7 @@ PACKAGE = __name__.partition(".")[0]
 
 @dataclass(frozen=True)
 class Law:
-    """A law: one of the fields `embedding`, `tokens`, `activation` or `optimizer` of a point holds its text.
+    """A law, whose text a field of a point holds: embedding, tokens, activation or optimizer.
 
     Raises PointError for a parameter that is out of range or of the wrong type. Limits
     are declared with `parameter`.
@@ -67,8 +67,9 @@ class Law:
         return str(self)
 
     def static_text(self) -> str:
-        """The text with traced parameters at their defaults, or at a
-        value that stands for any: what a compiled program depends on.
+        """The text without the values of traced parameters: what a compiled program depends on.
+
+        These are at their defaults, or at a value that stands for any.
         """
         return str(replace(self, **{f.name: _any_value(f) for f in fields(self) if self._is_traced(f)}))
 
@@ -77,8 +78,9 @@ class Law:
         return isinstance(getattr(self, f.name), float) and f.metadata.get("kind") != "static"
 
     def traced(self, of: str = "") -> dict[str, float]:
-        """The float parameters by dotted name, as "embedding.rho", but static ones:
-        one compiled program serves all their values.
+        """The float parameters by dotted name, as "embedding.rho", but static ones.
+
+        One compiled program serves all their values.
 
         `of` is the field of the point, where it is another one than that of the class,
         as embedding_out is.
@@ -86,7 +88,10 @@ class Law:
         return {f"{of or self.field}.{f.name}": getattr(self, f.name) for f in fields(self) if self._is_traced(f)}
 
     def numbers(self, of: str = "", named: Collection[str] = ()) -> dict[str, tuple[float, str, str]]:
-        """The parameters that are columns of a row by dotted name, those in `named` too: value, legend and unit."""
+        """The parameters that are columns of a row by dotted name: value, legend and unit.
+
+        Those in `named` are columns even at their defaults.
+        """
         every = {f"{of or self.field}.{f.name}": (getattr(self, f.name), f) for f in fields(self)}
         return {
             name: (float(value), f.metadata.get("legend") or "parameter of a law", f.metadata.get("unit", "1"))
@@ -206,7 +211,10 @@ _parsed = lru_cache(4096)(_parse)
 
 
 def _arguments(law: type[Law], text: str) -> dict[str, object]:
-    """The literal arguments of a call, by parameter; raises ValueError or SyntaxError for anything else."""
+    """The literal arguments of a call, by parameter.
+
+    Raises ValueError or SyntaxError for anything else.
+    """
     call = ast.parse(text, mode="eval").body
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
         raise ValueError("not one call")
@@ -219,7 +227,10 @@ def _arguments(law: type[Law], text: str) -> dict[str, object]:
 
 
 def not_imported(text: object) -> str:
-    """The module that a text names a law of and that is not imported yet; empty if there is none."""
+    """The module that a text names a law of and that is not imported yet.
+
+    Empty if there is none.
+    """
     module, colon, _ = str(text).partition("(")[0].strip().partition(":")
     return module if colon and module not in sys.modules else ""
 
@@ -230,7 +241,10 @@ def with_parameters(law: Law, values: Mapping[str, object]) -> Law:
 
 
 def _made(law: type[Law], values: Mapping[str, object]) -> Law:
-    """A law of this class with these parameters, the others at their defaults; raises PointError."""
+    """A law of this class with these parameters, the others at their defaults.
+
+    Raises PointError.
+    """
     names, text = [f.name for f in fields(law)], class_name(law)
     allowed = ", ".join(names) or "none, it has no parameters"
     problems = [
@@ -276,7 +290,7 @@ def _error(field: str, given: object, why: str = "") -> PointError:
 
 
 def renamed(problems: Iterable[Problem], field: str) -> list[Problem]:
-    """Problems of a law by the name of the field that has it, as embedding_out.rho for embedding.rho."""
+    """Problems of a law by the field that has it, as embedding_out.rho for embedding.rho."""
     law = SAME_AS.get(field, field)
     return [replace(p, argument=re.sub(rf"^{law}\b", field, p.argument), where=p.where and p.where.replace(law, field)) for p in problems]
 

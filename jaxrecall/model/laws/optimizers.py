@@ -1,4 +1,4 @@
-"""Optimisers of further steps, as laws: those of optax, a polar factor, and functions or classes of one's own.
+"""Optimisers of further steps, as laws: those of optax, a polar factor, and one's own.
 
 A law gives the optax transformation of a rate. It also says what the simulator may do with it:
 whether the zero rows and columns of padding change an update, and in what form W_KQ is trained.
@@ -29,7 +29,7 @@ SCHEDULES = ("constant", "linear", "cosine")
 
 
 def _setting(default: object, legend: str = "", **limits: object) -> Any:
-    """A parameter that is a constant of the program: 1 - b2 in float32 would have lost digits of b2."""
+    """A parameter that is a constant of the program: 1 - b2 would lose digits in float32."""
     return parameter(default, legend, kind="static", **limits)
 
 
@@ -71,13 +71,15 @@ class OptimizerLaw(Law):
 
     @property
     def gain(self) -> float:
-        """How far apart two runs move an entry in a step at most, mean over steps, at rate 1,
-        for each unit by which their gradients differ. A finite one lets steps with locked
-        attention read weighted tokens."""
+        """How far two runs part in a step, for each unit by which their gradients differ.
+
+        It is the most that an entry moves apart, mean over steps, at rate 1. A finite one
+        lets steps with locked attention read weighted tokens.
+        """
         return math.inf
 
     def descent(self, rates: Mapping[str, Numbers], steps: Numbers) -> Any:
-        """The transformation of parameters with a rate each, by name, over so many steps of the schedule."""
+        """The transformation of parameters with a rate each, over so many steps of the schedule."""
         import optax
 
         made = self.transformation(1.0)
@@ -88,7 +90,10 @@ class OptimizerLaw(Law):
         return optax.chain(made, *scheduled, optax.stateless(scaled))
 
     def _share(self, count: Numbers, steps: Numbers) -> Array:
-        """The part of its rate that step `count`, from 0 on, has: as optax.warmup_cosine_decay_schedule."""
+        """The part of its rate that step `count` has, counted from 0.
+
+        As optax.warmup_cosine_decay_schedule.
+        """
         import jax.numpy as jnp
 
         done = jnp.clip((count - self.warmup) / jnp.maximum(steps - self.warmup, 1), 0, 1)
@@ -134,7 +139,10 @@ class Adam(OptimizerLaw):
 
     @property
     def gain(self) -> float:
-        """m moves by 1 / eps, sqrt v by as much times |m| / sqrt v, which is at most 3.2 at the usual decay rates."""
+        """m moves by 1 / eps, sqrt v by as much times |m| / sqrt v, at most 3.2 as is usual.
+
+        That is at the usual decay rates.
+        """
         return 4.2 / self.eps if (self.b1, self.b2) == (0.9, 0.999) else math.inf
 
 
@@ -169,9 +177,12 @@ class Lion(OptimizerLaw):
 @register
 @dataclass(frozen=True)
 class Muon(OptimizerLaw):
-    """The mean of gradients, its singular values brought near 1 by Newton-Schulz steps (Jordan, 2024).
+    """The mean of gradients, its singular values brought near 1 by Newton-Schulz steps.
 
-    optax multiplies the update of a matrix by max(1, columns/rows)^(1/2), of which padding has others.
+    Jordan, 2024.
+
+    optax multiplies the update of a matrix by max(1, columns/rows)^(1/2), of which padding has
+    others.
     """
 
     of_optax, attention = "contrib.muon", "column"
@@ -183,7 +194,9 @@ class Muon(OptimizerLaw):
 @register
 @dataclass(frozen=True)
 class Polar(OptimizerLaw):
-    """The gradient G = U S V^T with each singular value s replaced: U h(S) V^T, h(s) = s / sqrt(s^2 + lam^2).
+    """G = U S V^T with each singular value s replaced by h(s) = s / sqrt(s^2 + lam^2).
+
+    The step is along U h(S) V^T.
 
     h(s) = 0 where s is rounding: at most max(rows, columns) eps times the largest, which counts
     the rows and columns that are not all zero. A vector is a matrix of one column. With lam = 0 it

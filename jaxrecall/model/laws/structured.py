@@ -84,7 +84,9 @@ class LowRank(EmbeddingLaw):
 @register
 @dataclass(frozen=True)
 class PowerLaw(EmbeddingLaw):
-    """Entry i of a row is N(0, l_i), l_i = i^-alpha / (1 + 2^-alpha + ... + d^-alpha): a power-law spectrum.
+    """Entry i of a row is N(0, l_i), with l_i ~ i^-alpha: a power-law spectrum.
+
+    The l_i add up to 1: l_i = i^-alpha / (1 + 2^-alpha + ... + d^-alpha).
 
     Such spectra are those of learned representations (Ghosh et al., "Investigating
     power laws in deep representation learning", arXiv:2202.05808). The eigenvectors are

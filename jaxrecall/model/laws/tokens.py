@@ -45,9 +45,11 @@ class Uniform(TokenLaw):
 @register
 @dataclass(frozen=True)
 class Zipf(TokenLaw):
-    """Token v has probability ~ (v + 1)^-s, as words of natural language do with s near
-    1 (Zipf, "Human behavior and the principle of least effort", 1949). With s = 0
-    tokens are uniform, and the same numbers are drawn."""
+    """Token v has probability ~ (v + 1)^-s, as words of natural language do with s near 1.
+
+    Zipf, "Human behavior and the principle of least effort", 1949. With s = 0 tokens are
+    uniform, and the same numbers are drawn.
+    """
 
     s: float = parameter(1.0, "exponent: p_v ~ (v + 1)^-s", low=0.0, high=10.0)
 
@@ -110,8 +112,9 @@ def _words(law: TokenLaw, V: int) -> list[int]:
 
 
 def tables(laws: Sequence[TokenLaw], V: int) -> np.ndarray | None:
-    """(1 or 2, 2, V): alias tables of the informative tokens and, where
-    it is another one, of the noise; None if all tokens are uniform.
+    """(1 or 2, 2, V): alias tables of the informative tokens and of the noise.
+
+    One is of both where they have the same law. None if all tokens are uniform.
     """
     distinct = tuple(dict.fromkeys(laws))
     return None if distinct == (Uniform(),) else np.stack([alias_table(law, V) for law in distinct])
@@ -134,7 +137,8 @@ def rare_and_frequent(law: TokenLaw, V: int) -> np.ndarray:
 
 
 def by_frequency(law: TokenLaw, V: int) -> np.ndarray:
-    """(V,): the tokens, the most frequent first; of equally
-    frequent ones the first count as more so.
+    """(V,): the tokens, the most frequent first.
+
+    Of equally frequent ones the first count as more so.
     """
     return np.argsort(-shares(law, V), kind="stable")

@@ -1,4 +1,4 @@
-"""Training beyond the recipe, to read: the plain model and its loss, by jax.grad and optax in float64.
+"""Training beyond the recipe, to read: the plain loss, by jax.grad and optax in float64.
 
 The simulator takes the same steps in float32, and where W_KQ moves along z_eos^T alone
 it keeps only w = W_KQ z_eos. Here W_KQ is the whole d x d matrix, so this judges that
@@ -42,7 +42,7 @@ class Descended(NamedTuple):
 
     @property
     def w(self) -> np.ndarray:
-        """(d,) W_KQ z_eos"""
+        """(d,) W_KQ z_eos."""
         return self.W_KQ @ self.z_eos
 
 
@@ -81,8 +81,9 @@ def descend(realization: Realization, point: Point) -> list[Descended]:
 
 
 def start(realization: Realization, point: Point) -> tuple[np.ndarray | None, Parameters]:
-    """V1 of the recipe if it was followed, and the parameters
-    that the optimizer starts from, by name, in float64.
+    """V1 of the recipe if it was followed, and what the optimizer starts from, by name.
+
+    All are float64.
     """
     r = in_float64(realization)
     V1, V_mat, W_KQ = None, np.zeros((point.d, point.p)), np.zeros((point.d, point.d))
@@ -93,7 +94,7 @@ def start(realization: Realization, point: Point) -> tuple[np.ndarray | None, Pa
 
 
 @partial(jax.jit, static_argnames=("activation", "trigger_in_value"))
-def _loss(moved: Parameters, held: Parameters, batch: tuple[Any, ...], activation: str, trigger_in_value: bool) -> Array:
+def _loss(moved: Parameters, held: Parameters, batch: tuple[Array, ...], activation: str, trigger_in_value: bool) -> Array:
     """The plain loss, as a function of what moves."""
     theta = held | moved
     embeddings = Embeddings(*(theta[name] for name in EMBEDDINGS))
@@ -104,13 +105,16 @@ def _loss(moved: Parameters, held: Parameters, batch: tuple[Any, ...], activatio
 def _train(
     moved: Parameters, held: Parameters, r: Realization, recorded: Array, first: Array, optimizer: Any, **model_of: Any
 ) -> Parameters:
-    """What moves, after each of the numbers of further steps in `recorded`; `first` steps were made before."""
+    """What moves, after each of the numbers of further steps in `recorded`.
+
+    `first` steps were made before.
+    """
 
     def batch_of(t: Array) -> tuple[Array, ...]:
         samples = r.samples(first + t)
         return samples if r.train_items is None else tuple(part[r.train_items[t]] for part in samples)
 
-    def loss(moved: Parameters, batch: Any) -> Array:
+    def loss(moved: Parameters, batch: tuple[Array, ...]) -> Array:
         return _loss(moved, held, batch, **model_of)
 
     return functional.train(loss, moved, batch_of, optimizer, recorded[-1], recorded)[1]

@@ -1,5 +1,6 @@
-"""The columns that switches add, to read: float64, in NumPy. `diagnose`
-splits the noise of the scores, `decoders` reads labels off step 1.
+"""The columns that switches add, to read: float64, in NumPy.
+
+`diagnose` splits the noise of the scores, `decoders` reads labels off step 1.
 
 The score of token v is s(v) = z_in(v)^T w, w = W_KQ z_eos; what it varies over the
 vocabulary competes with the trigger's score z_trig^T w. By Gram-Schmidt, w is the sum
@@ -26,7 +27,6 @@ and decoders are ours.
 from __future__ import annotations
 
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -38,10 +38,8 @@ from .realization import Realization
 from .steps import ThreeStep, in_float64, three_step
 
 
-def diagnose(realization: Realization, point: Point, learned: ThreeStep, redraws: np.ndarray) -> dict[str, Any]:
-    """The noise columns of the run's row, from `three_step`
-    and `realization.redraws`, W_in drawn again (n, m, d).
-    """
+def diagnose(realization: Realization, point: Point, learned: ThreeStep, redraws: np.ndarray) -> dict[str, float | None]:
+    """The noise columns of the run's row, from `three_step` and redraws of W_in (n, m, d)."""
     r = in_float64(realization)
     mean_w = learned.w
     if point.m:
@@ -52,8 +50,9 @@ def diagnose(realization: Realization, point: Point, learned: ThreeStep, redraws
 
 
 def split(r: Realization, w: np.ndarray, mean_w: np.ndarray) -> np.ndarray:
-    """(4, d): w as the sum of its parts, in the order of
-    NOISES; `mean_w` is its mean over redraws of W_in.
+    """(4, d): w as the sum of its parts, in the order of NOISES.
+
+    `mean_w` is its mean over redraws of W_in.
     """
     zbar = r.Z_in.mean(0)
     Sigma_c = np.cov(r.Z_in, rowvar=False, ddof=0).reshape(len(zbar), -1)
@@ -70,8 +69,9 @@ def split(r: Realization, w: np.ndarray, mean_w: np.ndarray) -> np.ndarray:
 
 
 def noise_columns(covariances: np.ndarray, trigger: float) -> dict[str, float | None]:
-    """The noise columns from the covariances (4, 4) of the
-    parts' scores and the trigger's score; null where that is 0.
+    """The noise columns from the covariances (4, 4) of the parts' scores and the trigger's score.
+
+    Null where that is 0.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         relative = np.asarray(covariances, np.float64) / np.float64(trigger) ** 2
@@ -88,8 +88,9 @@ UNRESOLVED = 1e-5
 def decoder_columns(
     point: Point, perm: np.ndarray, G1: np.ndarray, Z_in: np.ndarray, Z_out: np.ndarray, z_trig: np.ndarray
 ) -> dict[str, float | None]:
-    """The decoder columns: fractions of the vocabulary recovered
-    from G1 (d, d); arrays may be padded; null if G1 overflowed.
+    """The decoder columns: fractions recovered from G1 (d, d); null if it overflowed.
+
+    Arrays may be padded.
     """
     names = "matched_accuracy", "whitened_accuracy", "assignment_accuracy"
     V, d = point.V, point.d
@@ -107,7 +108,9 @@ def matched(G1: np.ndarray, Z_in: np.ndarray, Z_out: np.ndarray) -> np.ndarray:
 
 
 def whitened(point: Point, G1: np.ndarray, Z_in: np.ndarray, Z_out: np.ndarray, z_trig: np.ndarray) -> np.ndarray:
-    """(V, V) tokens by labels: log-likelihood of a pair, up to a factor, if all else in G1 is Gaussian.
+    """(V, V) tokens by labels: log-likelihood of a pair, if all else in G1 is Gaussian.
+
+    It is up to a factor.
 
         score(v, u) = z_in(v)^T B z - h(v) h(u) / (2 L V),     z = G1^T A z_c(u)
         A = (Z_c^T Z_c)^-1,     B = (Z_in^T Z_in + rho g g^T)^-1,     rho = L^2 V^2 / (N + (L - 1) V)

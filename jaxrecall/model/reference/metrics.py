@@ -6,18 +6,18 @@ The simulator measures the same, streamed.
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ...errors import PointError, expect
-from ..columns import ATTENTION_COLUMNS, COLUMNS, EXTRA_COLUMNS, TRACE_COLUMNS
+from ..columns import ATTENTION_COLUMNS, COLUMNS, EXTRA_COLUMNS, TRACE_COLUMNS, Row
 from ..functional import in_jax, predict
 from ..laws.tokens import Uniform, by_frequency, rare_and_frequent
 from ..point import FIELDS, Point
 from ..training import RECIPE_STEPS
+from ..values import Numbers
 from .descent import Descended
 from .realization import Realization, expect_both
 from .steps import EMBEDDINGS, ThreeStep, in_float64
@@ -33,15 +33,16 @@ MEASURED = tuple(name for name in COLUMNS if name not in UNMEASURED)
 """Columns that it gives, all of them always."""
 
 
-def measure(realization: Realization, point: Point, learned: ThreeStep | Descended) -> dict[str, Any]:
+def measure(realization: Realization, point: Point, learned: ThreeStep | Descended) -> Row:
     """The metric columns of a run's row, from its draws and what `three_step` or `descend` learned.
 
-    They are in the order of the table. Of a row's columns it leaves out those of the point, those that say how the run
-    was computed (status, form, draw_check, seconds, versions, device_kind, dtype, precision, bucket), and those that the
-    switches `diagnose` and `decoders` add.
+    They are in the order of the table. Of a row's columns it leaves out those of the point, those
+    that say how the run was computed (status, form, draw_check, seconds, versions, device_kind,
+    dtype, precision, bucket), and those that the switches `diagnose` and `decoders` add.
 
-    Where draws or what was learned are arrays of JAX, the numbers are too, in their dtype, and nan where undefined. Else
-    they are of NumPy in float64, and None where undefined. Columns that a row of this point has empty are None in both.
+    Where draws or what was learned are arrays of JAX, the numbers are too, in their dtype, and nan
+    where undefined. Else they are of NumPy in float64, and None where undefined. Columns that a row
+    of this point has empty are None in both.
 
     Examples:
         >>> from jaxrecall import Point, measure, realize, simulate, three_step
@@ -54,7 +55,7 @@ def measure(realization: Realization, point: Point, learned: ThreeStep | Descend
     traced, w = in_jax(realization, learned), learned.w
     xp, r = (jnp, realization) if traced else (np, in_float64(realization))
     tokens = np.arange(point.V, dtype=np.int32)[:, None], np.zeros(point.V, np.int32)  # attention is exactly on one alone
-    found: dict[str, Any] = dict.fromkeys(TRACE_COLUMNS) | {"step": RECIPE_STEPS, "step1_memory_accuracy": None}
+    found: Row = dict.fromkeys(TRACE_COLUMNS) | {"step": RECIPE_STEPS, "step1_memory_accuracy": None}
     if learned.V1 is not None:
         labels = predict(r._replace(z_trig=0 * r.z_trig), point, learned.V1, w, *tokens)[0].argmax(1)
         found["step1_memory_accuracy"] = (labels == r.perm).mean()
@@ -76,8 +77,11 @@ def measure(realization: Realization, point: Point, learned: ThreeStep | Descend
     return {name: found[name] for name in MEASURED}
 
 
-def over_sequences(r: Realization, point: Point, w: Any, logits: Any, a: Any, xp: ModuleType) -> dict[str, Any]:
-    """The columns that are counts or means over the test sequences, of their logits (n, V) and attention (n, L)."""
+def over_sequences(r: Realization, point: Point, w: Numbers, logits: Numbers, a: Numbers, xp: ModuleType) -> Row:
+    """The columns that are counts or means over the test sequences.
+
+    They are of their logits (n, V) and attention (n, L).
+    """
     x, ell, y = r.test
     is_label = xp.arange(point.V)[None] == y[:, None]
     own, others = (xp.where(is_label, logits, 0.0).sum(1), xp.where(is_label, -xp.inf, logits).max(1))
@@ -96,7 +100,7 @@ def over_sequences(r: Realization, point: Point, w: Any, logits: Any, a: Any, xp
     }
 
 
-def over_vocabulary(r: Realization, point: Point, logits: Any, xp: ModuleType) -> dict[str, Any]:
+def over_vocabulary(r: Realization, point: Point, logits: Numbers, xp: ModuleType) -> Row:
     """How much of the vocabulary is recalled with attention exactly on the token."""
     recalled = logits.argmax(1) == r.perm
     groups, top = [None] * 2, None
@@ -113,8 +117,11 @@ def over_vocabulary(r: Realization, point: Point, logits: Any, xp: ModuleType) -
     }
 
 
-def of_scores(r: Realization, w: Any, xp: ModuleType) -> dict[str, Any]:
-    """The columns of what the trigger and the tokens add to an attention logit; nan where they are undefined."""
+def of_scores(r: Realization, w: Numbers, xp: ModuleType) -> Row:
+    """The columns of what the trigger and the tokens add to an attention logit.
+
+    Nan where they are undefined.
+    """
     scale = abs(w).max()
     unit = w / xp.where(scale > 0, scale, 1)
     trigger, std = r.z_trig @ unit, (r.Z_in @ unit).std()
@@ -127,13 +134,13 @@ def of_scores(r: Realization, w: Any, xp: ModuleType) -> dict[str, Any]:
     }
 
 
-def trace(learned: Descended) -> dict[str, Any]:
+def trace(learned: Descended) -> Row:
     """The columns that only a run beyond the recipe has."""
 
-    def norm(rows: Any) -> Any:
+    def norm(rows: np.ndarray) -> float:
         return (rows**2).sum(1).mean() ** 0.5
 
-    def overlap(rows: Any) -> Any:
+    def overlap(rows: np.ndarray) -> float:
         unit = rows / (rows**2).sum(1, keepdims=True) ** 0.5
         between = (unit @ unit.T)[~np.eye(len(unit), dtype=bool)]
         return (between**2).mean() ** 0.5

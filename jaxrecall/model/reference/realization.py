@@ -29,8 +29,9 @@ else:
 
 
 class Realization(NamedTuple):
-    """Draws of one (point, seed), float32 and int32; with
-    fresh_batches train_* has a leading axis, a batch a step.
+    """Draws of one (point, seed), float32 and int32.
+
+    With fresh_batches train_* has a leading axis, a batch a step.
     """
 
     Z_in: Float[Drawn, "V d"]  # input embeddings
@@ -56,11 +57,17 @@ class Realization(NamedTuple):
 
     @property
     def batches(self) -> tuple[Any, ...]:
-        """What each of the three steps reads, tokens, positions and labels: the same samples unless batches are fresh."""
+        """What each of the three steps reads: tokens, positions and labels.
+
+        The samples are the same unless batches are fresh.
+        """
         return tuple(self.samples(step) for step in range(3))
 
     def samples(self, step: Any) -> tuple[Any, Any, Any]:
-        """Tokens, positions and labels of the samples of a gradient step, counted from 0; JAX may trace it."""
+        """Tokens, positions and labels of the samples of a gradient step, counted from 0.
+
+        JAX may trace it.
+        """
         train = self.train_tokens, self.train_positions, self.train_labels
         return train if self.train_labels.ndim == 1 else (train[0][step], train[1][step], train[2][step])
 
@@ -70,13 +77,12 @@ class Realization(NamedTuple):
         return self.test_tokens, self.test_positions, self.test_labels
 
     def astype(self, dtype: Any) -> Realization:
-        """The same draws with embeddings and W_in of another dtype, in which all that follows is computed."""
+        """The same draws with embeddings and W_in of another dtype, in which all is computed."""
         return self._replace(**{name: None if a is None else a.astype(dtype) for name, a in zip(self._fields, self[:5], strict=False)})
 
 
 def realize(point: Point, seed: int) -> Realization:
-    """Every random draw of the run (point, seed): the numbers
-    that `simulate` streams, held in memory as NumPy arrays.
+    """Every random draw of the run (point, seed): what `simulate` streams, as NumPy arrays.
 
     Memory: about 4 N L bytes, with fresh batches that for each step. The dtypes do not depend on
     JAX_ENABLE_X64. Raises ValueError for a point with a pool, or with batches for further steps,
@@ -94,7 +100,7 @@ def realize(point: Point, seed: int) -> Realization:
 
 
 def draws(point: Point, key: Array, parameters: Mapping[str, Any] = MappingProxyType({})) -> Realization:
-    """What `realize` gives, as JAX arrays and for use in functions that are compiled or vmapped over keys.
+    """What `realize` gives, as JAX arrays and in functions that are compiled or vmapped.
 
     A simulator of one's own has the draws of `simulate(point, seed)` in a row with this seed, from
     the key that it is called with.
@@ -103,9 +109,10 @@ def draws(point: Point, key: Array, parameters: Mapping[str, Any] = MappingProxy
         point: its fields are Python values, for they decide the shapes.
         key: a `jax.random` key; that of a seed is fold_in(key(root_seed), seed). The point's own
             root_seed is not read.
-        parameters: float parameters of the laws of the embeddings by dotted name, in place of the point's own. JAX may
-            trace them; they are not checked. Those of `embedding` are of both sides where these have the same law. An
-            array of float64 makes such embeddings in float64.
+        parameters: float parameters of the laws of the embeddings by dotted name, in place of the
+            point's own. JAX may trace them; they are not checked. Those of `embedding` are of both
+            sides where these have the same law. An array of float64 makes such embeddings in
+            float64.
 
     Returns:
         The draws, float32 and int32: the integers of `realize` exactly, the embeddings to rounding.
@@ -131,7 +138,7 @@ def draws(point: Point, key: Array, parameters: Mapping[str, Any] = MappingProxy
 
 
 def _all_parameters(point: Point, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Those given and all other float parameters of the laws of the embeddings, if any are given; raises PointError."""
+    """Those given and all other float parameters of embedding laws, if any; raises PointError."""
     Z_in, Z_out = (law.traced(name) for name, law in zip(("embedding", "embedding_out"), point.embedding_laws, strict=True))
     known = Z_in | Z_out
     allowed = f"float parameters of the laws of embeddings, here {', '.join(known) or 'none'}; all else, such as sizes, is the point's"
@@ -187,9 +194,7 @@ pool, or with a batch for each of many steps: 256 MB.
 
 
 def _check_writable(point: Point) -> None:
-    """Raises ValueError unless the samples of a point with
-    a pool, or of many fresh batches, can be written out.
-    """
+    """Raises ValueError unless the samples of a pool or of fresh batches can be written out."""
     tokens = (point.N * batches(point) + point.n_test) * point.L
     if tokens > MAX_TOKENS and (point.pool or batches(point) > 3):
         sizes = f"N={point.N}, L={point.L}" + (f", steps={point.steps} with fresh_batches" if batches(point) > 3 else "")
@@ -212,8 +217,9 @@ def redraws(point: Point, seed: int) -> np.ndarray:
 
 
 def run_keys(runs: Sequence[Run]) -> tuple[np.ndarray, np.ndarray]:
-    """(n, 10, 2), (n, 3, 2) uint32: keys of the named streams
-    of n runs, and of the samples of their gradient steps.
+    """(n, 10, 2), (n, 3, 2) uint32: keys of the streams of n runs, and of the three steps.
+
+    The second are of the samples of each step.
 
     Streams are those of root_seed and seed, and of the point id too where they are
     independent. Without fresh batches every step reads batch 0.
@@ -260,8 +266,9 @@ def _items(streams: Array, steps: Array, N: int, n_blocks: int) -> Array:
 def _samples(
     of_tokens: Array, of_positions: Array, perm: Array, law: Array | None, noise: Array | None, label_noise: Any, V: int, L: int, n: int
 ) -> tuple[Array, Array, Array]:
-    """Tokens (n, L), positions and labels (n,); token 0 of a stream
-    is informative, and changes places with that at its position.
+    """Tokens (n, L), positions and labels (n,).
+
+    Token 0 of a stream is informative, and changes places with that at its position.
     """
     tokens = _tokens(of_tokens, law, V, L if noise is None else 1, n)
     if noise is not None:

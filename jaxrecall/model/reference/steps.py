@@ -13,6 +13,7 @@ from scipy.special import erf, softmax
 
 from ..activations import value_and_slope
 from ..point import Point
+from ..values import Numbers
 from .realization import Drawn, Realization, expect_both
 
 EMBEDDINGS = ("Z_in", "Z_out", "z_trig", "z_eos", "W_in")
@@ -26,16 +27,18 @@ class ThreeStep(NamedTuple):
     V2: Drawn  # (d, p) V_mat after step 3
 
 
-def three_step(realization: Realization, point: Point, rates: tuple[float, float, float] | None = None) -> ThreeStep:
-    """The recipe of the paper from V_mat = 0, W_KQ = 0, by full-batch gradients of the cross-entropy:
+def three_step(realization: Realization, point: Point, rates: tuple[Numbers, ...] | None = None) -> ThreeStep:
+    """The recipe of the paper from V_mat = 0, W_KQ = 0, by full-batch gradients.
+
+    The loss is the cross-entropy:
 
         V1 = V0 - eta    grad_V loss(V0, W0)
         W1 = W0 - gamma  grad_W loss(V1, W0)
         V2 = V1 - gamma2 grad_V loss(V1, W1)
 
-    `rates` are eta, gamma and gamma2, those of the point unless given.
-    W_KQ enters through w = W_KQ z_eos alone, and grad_W = grad_w z_eos^T, so w1 = -gamma |z_eos|^2 grad_w.
-    Memory: 8 N (V + d + m + L) bytes. Source: arXiv:2603.15923; the closed forms are ours.
+    `rates` are eta, gamma and gamma2, those of the point unless given. W_KQ enters through w = W_KQ
+    z_eos alone, and grad_W = grad_w z_eos^T, so w1 = -gamma |z_eos|^2 grad_w. Memory: 8 N (V + d +
+    m + L) bytes. Source: arXiv:2603.15923; the closed forms are ours.
 
         >>> from jaxrecall import Point, realize
         >>> point = Point(V=64, N=1024, d=32, L=8)
@@ -61,12 +64,15 @@ def three_step(realization: Realization, point: Point, rates: tuple[float, float
 
 
 def pull_on_outputs(r: Realization, V_mat: np.ndarray, phi: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """(N, d): minus the gradient of each sample's loss by V_mat phi_i, z_out(y_i) - sum_u p_i(u) z_out(u)."""
+    """(N, d): minus the gradient of each sample's loss by V_mat phi_i.
+
+    It is z_out(y_i) - sum_u p_i(u) z_out(u).
+    """
     return r.Z_out[y] - softmax(phi @ V_mat.T @ r.Z_out.T, axis=1) @ r.Z_out
 
 
 def pull_on_w(r: Realization, point: Point, V1: np.ndarray, x: np.ndarray, ell: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """(d,): minus N L times the gradient of the loss by w, at w = 0: sum_ij b_i^T (v_ij - h_i) k_ij.
+    """(d,): minus N L times the gradient by w, at w = 0: sum_ij b_i^T (v_ij - h_i) k_ij.
 
     b_i is minus the gradient of a sample's loss by h_i.
     """
@@ -84,8 +90,9 @@ def pull_on_w(r: Realization, point: Point, V1: np.ndarray, x: np.ndarray, ell: 
 
 
 def attend(r: Realization, point: Point, x: np.ndarray, ell: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Attention outputs h (N, d) and softmax weights (N, L)
-    of tokens x (N, L) with the informative ones at ell (N,).
+    """Attention outputs h (N, d) and weights (N, L) of tokens x (N, L).
+
+    The informative ones are at ell (N,).
     """
     is_ell = ell[:, None] == np.arange(x.shape[1])
     a = softmax((r.Z_in @ w)[x] + is_ell * (r.z_trig @ w), axis=1)
