@@ -58,6 +58,9 @@ class Pool(ABC):
 
     def __init__(self, size: int, cores: float):
         self.places, self.cores = [Place(i) for i in range(size)], cores
+        self.reason = ""
+        """Why the last worker was lost."""
+
         for place in self.places:
             self.start(place)
 
@@ -129,7 +132,7 @@ class Spread:
                 self._give(place)
         while self.waiting and self._none_starts():
             chunk = self._next(next(iter(self.waiting)), float("inf"))
-            self.record.failed(chunk, Failure(f"no worker starts: {self.reason}", "", ""))
+            self.record.failed(chunk, Failure(f"no worker starts: {self.pool.reason}", "", ""))
         return bool(self.waiting) or any(place.chunk for place in places)
 
     def _none_starts(self) -> bool:
@@ -191,7 +194,7 @@ class Spread:
     def _lost(self, place: Place, failure: Failure) -> None:
         """A worker has died or raised an exception. Another one takes its place, and its
         runs wait again, but for those that have cost too many workers."""
-        chunk, runs, self.reason = place.chunk, list(place.left.values()), failure.line
+        chunk, runs, self.pool.reason = place.chunk, list(place.left.values()), failure.line
         self.pool.end(place)
         place.ready, place.chunk, place.left = False, None, {}
         place.failed_starts += 1

@@ -54,9 +54,8 @@ class RayPool(Pool):
         self.no_room = "" if fitting else f"no room for a worker yet: each needs {_listed(resources)}; Ray has {_listed(offer, resources)}"
         special = {name: amount for name, amount in resources.items() if name not in ("CPU", "GPU")}
         options = {"num_cpus": resources["CPU"], "num_gpus": resources.get("GPU", 0), "resources": special, "max_retries": 0}
-        environment = share_of_memory(resources.get("GPU", 1.0)) | ({"JAXRECALL_CACHE": node_cache()} if address else {})
         self.task = self.ray.remote(run_chunk).options(**options, num_returns="streaming")
-        self.arguments = setup._replace(cores=resources["CPU"]), environment
+        self.arguments = setup._replace(cores=resources["CPU"]), resources.get("GPU", 1.0), address is not None
         self.tasks: dict[int, Any] = {}
         super().__init__(size or max(1, min(fitting, most)), resources["CPU"])
 
@@ -125,11 +124,12 @@ _events: list[Event] = []
 """Of a process of Ray, which runs many tasks: it compiles a program once."""
 
 
-def run_chunk(setup: Setup, environment: Mapping[str, str], message: bytes) -> Iterator[list[Event]]:
+def run_chunk(setup: Setup, devices: float, own_cache: bool, message: bytes) -> Iterator[list[Event]]:
     """A task: the events of a pickled chunk, batch by batch."""
     try:
         if setup not in _workers:
-            os.environ.update({**environment, **os.environ})
+            cache = {"JAXRECALL_CACHE": node_cache()} if own_cache else {}
+            os.environ.update({**share_of_memory(devices), **cache, **os.environ})
             _workers[setup] = Worker(setup, _events.append)
         for event in _workers[setup].rows(message):
             yield [*_events, event]
