@@ -20,7 +20,6 @@ from ...errors import TheoryError
 from ...model.values import is_missing
 from ...theory import Model, surrogate
 from ...theory.noise import has_score_noise
-from ..fit.axes import RATIO
 from .style import DASH
 
 NOISES = {"leakage": "trigger leakage", "mean_bias": "mean bias", "mlp": "MLP noise", "gradient": "gradient noise"}
@@ -28,7 +27,7 @@ NOISES = {"leakage": "trigger leakage", "mean_bias": "mean bias", "mlp": "MLP no
 POINTS = 8
 """Theory is evaluated at this many places at least along a line, and interpolated between them."""
 
-NO_FIELD = ("part", RATIO, "foreign", "locked_from")
+NO_FIELD = ("part", "foreign", "locked_from")
 """Columns of cells that are no settings of a model."""
 
 THEORY, ASSUMES = "theory", "theory, assumes locked attention"

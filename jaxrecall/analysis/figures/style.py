@@ -18,7 +18,7 @@ import numpy as np
 
 from ...model.columns import is_parameter
 from ...model.point import FIELDS, SAME_AS
-from ..fit.formula import LETTERS
+from ..fit.latex import LETTERS
 
 THIN = "\u202f"
 """A thin space, at which no line breaks."""

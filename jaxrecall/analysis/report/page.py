@@ -20,7 +20,7 @@ from ..figures import predict
 from ..figures.paper import PAGE
 from ..figures.study import Study, reported
 from ..figures.style import Picture, interval, rounded, text
-from ..fit.estimate import METHODS, REPORTED
+from ..fit.estimate import METHOD_TEXT
 
 OPEN_ROWS = 24
 TEMPLATE = Template(Path(__file__).with_name("page.html").read_text("utf-8"))
@@ -92,7 +92,7 @@ def _exponents(study: Study) -> str:
             body.append([row.part, f"{theta:g}", row.axis, found, theory, row.n_cells, row.n_seeds, row.warning])
     if not body:
         return "<p>No other axis of V, N, d, L, m varies, so there is no exponent.</p>"
-    return table(heads, body) + f"<p>In brackets: the 95 % interval. Method: {escape(METHODS[REPORTED])}.</p>"
+    return table(heads, body) + f"<p>In brackets: the 95 % interval. Method: {escape(METHOD_TEXT)}.</p>"
 
 
 def _thresholds(study: Study) -> str:
