@@ -122,8 +122,8 @@ def test_the_command_takes_them_all(frame, tmp_path, capsys):
     [
         ({"best": "rate"}, "best: got 'rate'; allowed: an axis of the table: V, d, L, m, optimizer, lr"),
         ({"by": "rate"}, "by: got 'rate'; allowed: an axis of the table: V, d, L, m, optimizer, lr"),
-        ({"law": "items"}, "law: got 'items'; allowed: a column of numbers that was measured"),
-        ({"law": "d"}, "law: got 'd'; allowed: a column of numbers that was measured"),
+        ({"law": "items"}, "law: got 'items', which is no column of the table; allowed: a column of numbers from 0"),
+        ({"law": "d"}, "law: got 'd', which was not measured; allowed: a column of numbers from 0"),
         ({"law": "memory_accuracy", "best": "lr"}, "best: got 'lr' with law; allowed: one of the two"),
     ],
 )

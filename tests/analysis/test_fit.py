@@ -558,8 +558,7 @@ def test_a_rate_that_follows_from_others_is_no_factor():
         both = pd.concat([rates(frame), rates(frame, kappa=2.0)])
         assert families(both)[0][0].factors == ("kappa",)
         assert families(pd.concat([both, rates(frame, eta=1e-2)]))[0][0].factors == ("eta", "kappa")
-    small = both.assign(gamma2=both["gamma"] / 10)
-    assert families(pd.concat([both, small]))[0][0].factors == ("gamma2_over_gamma", "kappa")
+    assert families(both.assign(gamma2=both["gamma"] / 10))[0][0].factors == ("kappa",)
     (family,), _ = families(pd.concat([rates(frame), rates(frame).assign(gamma2=5.0)]))
     assert family.factors == ("gamma2",)
     assert len(family.cells) == 8
@@ -584,11 +583,7 @@ def test_a_fit_unpacks_and_prints():
     thresholds, exponents, diagnostics = found
     assert (thresholds is found.thresholds, exponents is found.exponents, diagnostics is found.diagnostics) == (True,) * 3
     assert repr(found).splitlines()[:2] == ["theta = 0.5: 9 cells: 9 cross", "  m = 0: N* ~ V^2.00  95 % interval 2.00 to 2.00"]
-    html = found._repr_html_()
-    assert html.count("<tr") == 3
-    assert "theta = 0.5: 9 cells: 9 cross" in html
-    nothing = fit(table(seeds=1))
-    assert "1 cell: 1 cross" in nothing._repr_html_()
+    assert "1 cell: 1 cross" in repr(fit(table(seeds=1)))
 
 
 def along_m():

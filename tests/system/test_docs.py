@@ -15,8 +15,7 @@ from helpers import ROOT
 from benchmarks import documented
 from jaxrecall.__main__ import MODULES as COMMANDS
 from jaxrecall.analysis.fit import fit
-from jaxrecall.analysis.fit.estimate import METHODS, REPORTED
-from jaxrecall.analysis.fit.write import COLUMNS as FIT_COLUMNS
+from jaxrecall.analysis.fit.tables import DIAGNOSTICS, EXPONENTS, MEANINGS, THRESHOLDS
 from jaxrecall.model.columns import COLUMNS
 from jaxrecall.model.point import FIELDS
 from jaxrecall.sweep.__main__ import main as sweep
@@ -249,12 +248,13 @@ def test_columns_and_parameters_are_those_declared():
     assert "| `accuracy` | float64 | n_correct / n_test |" in column_table()
 
 
-def test_columns_and_methods_of_the_fit_are_those_declared():
-    declared = [f"| `{name}` | {meaning} |" for columns in FIT_COLUMNS.values() for name, meaning in columns.items()]
-    assert [line for line in table(section("docs/fit.md", "## Output")) if line.startswith("| `")] == declared
-    heading, *named = re.findall(r"^\| (?:method|`(\w+)`( \(reported\))?) \|", section("docs/fit.md", "## Methods"), re.M)
-    assert heading == ("", "")
-    assert named == [(name, " (reported)" if name == REPORTED else "") for name in METHODS]
+def test_columns_of_the_fit_are_those_declared():
+    output = section("docs/fit.md", "## Output")
+    assert [line for line in table(output) if line.startswith("| `")] == [f"| `{name}` | {meaning} |" for name, meaning in MEANINGS.items()]
+    for name, columns in (("thresholds", THRESHOLDS), ("exponents", EXPONENTS), ("diagnostics", DIAGNOSTICS)):
+        listed = re.search(rf"`{name}.parquet`[^:]*: (.*?)\.(?: |\n)", output, re.S)
+        assert listed is not None
+        assert re.findall(r"\w+", listed[1]) == columns
 
 
 def test_the_page_of_the_search_names_every_outcome():

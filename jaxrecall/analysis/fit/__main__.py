@@ -16,7 +16,7 @@ from ...sweep.running.progress import PLAIN_EVERY_SECONDS, now_and_then
 from ...sweep.store.age import older, seen
 from . import runs
 from .axes import ALONG, along_of
-from .estimate import METHODS, REPORTED
+from .estimate import METHOD_TEXT
 from .fitting import fit
 from .write import check_folder, default_folder, write
 
@@ -25,32 +25,24 @@ def parser() -> argparse.ArgumentParser:
     p = Parser(
         prog=called("fit"),
         description="Finds where accuracy crosses theta, as N*, cell by cell, and the exponents of N* ~ product of axis^exponent.",
-        epilog=f"Method: {METHODS[REPORTED]}.",
+        epilog=f"Method: {METHOD_TEXT}.",
     )
-    tables = "results folders, several taken together, or any one table with columns " + ", ".join(runs.NEEDED)
-    p.add_argument("tables", metavar="DIR|FILE.parquet", nargs="+", help=tables)
-    p.add_argument(
-        "--out",
-        metavar="DIR",
-        help="where the three tables go (default: the results folder or FILE-fit beside a file, COLUMN there with --of)",
-    )
-    some = f"{', '.join(runs.OF_FRACTIONS)} or another (default: accuracy)"
-    p.add_argument("--of", metavar="COLUMN", default="accuracy", help=f"the column of fractions that crosses theta: {some}")
-    p.add_argument("--theta", type=float, nargs="+", default=[0.5], metavar="T", help="accuracies to cross, fractions (default: 0.5)")
-    p.add_argument(
-        "--where",
-        metavar="EXPR",
-        nargs="+",
-        default=[],
-        help="a law for the cells where EXPR holds, as in 'L**2 > 10 * V' or \"optimizer == 'muon'\"; several give a law each",
-    )
-    p.add_argument("--along", metavar="AXIS", help=ALONG)
-    p.add_argument("--by", metavar="AXIS", help="a law for each value of an axis, such as optimizer")
-    p.add_argument("--best", metavar="AXIS", help="take the best value of an axis, such as lr, in each cell")
-    p.add_argument("--law", metavar="COLUMN", help="the law of the mean of a column, such as memory_accuracy, in place of thresholds")
-    p.add_argument("--step", nargs="+", default=[runs.LAST], metavar="S", help=runs.STEP_HELP)
-    p.add_argument("--latex", action="store_true", help="write thresholds.tex and exponents.tex too, tables for a paper (booktabs)")
-    p.add_argument("--resamples", type=int, help=argparse.SUPPRESS)  # of earlier versions; it has no effect
+    add, needed, fractions = p.add_argument, ", ".join(runs.NEEDED), ", ".join(runs.OF_FRACTIONS)
+    where = "a law for the cells where EXPR holds, as in 'L**2 > 10 * V' or \"optimizer == 'muon'\"; several give a law each"
+    out = "where the three tables go (default: the results folder or FILE-fit beside a file, COLUMN there with --of)"
+    table = f"results folders, several taken together, or any one table with columns {needed}"
+    add("tables", metavar="DIR|FILE.parquet", nargs="+", help=table)
+    add("--out", metavar="DIR", help=out)
+    add("--of", metavar="COLUMN", default="accuracy", help=f"the fraction that crosses theta: {fractions} or another (default: accuracy)")
+    add("--theta", type=float, nargs="+", default=[0.5], metavar="T", help="accuracies to cross, fractions (default: 0.5)")
+    add("--where", metavar="EXPR", nargs="+", default=[], help=where)
+    add("--along", metavar="AXIS", help=ALONG)
+    add("--by", metavar="AXIS", help="a law for each value of an axis, such as optimizer")
+    add("--best", metavar="AXIS", help="take the best value of an axis, such as lr, in each cell")
+    add("--law", metavar="COLUMN", help="the law of the mean of a column, such as memory_accuracy, in place of thresholds")
+    add("--step", nargs="+", default=[runs.LAST], metavar="S", help=runs.STEP_HELP)
+    add("--latex", action="store_true", help="write thresholds.tex and exponents.tex too, tables for a paper (booktabs)")
+    add("--resamples", type=int, help=argparse.SUPPRESS)  # of earlier versions; it has no effect
     return p
 
 
@@ -61,22 +53,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     paths = list(map(local_path, args.tables))
     step = runs.parsed(args.step)
     frame, remarks = runs.read(*paths)
-    usual = along_of(frame, None)
-    out = local_path(args.out) if args.out else default_folder(paths, args.law or args.of, args.along if args.along != usual else None)
+    along = args.along if args.along != along_of(frame, None) else None
+    out = local_path(args.out) if args.out else default_folder(paths, args.law or args.of, along)
     check_folder(out)
     told = now_and_then(PLAIN_EVERY_SECONDS, lambda done, of: f"curves: {100 * done / of:.0f} % done")
-    found = fit(
-        frame,
-        args.theta,
-        on_progress=told,
-        where=args.where,
-        step=step,
-        along=args.along,
-        of=args.of,
-        best=args.best,
-        by=args.by,
-        law=args.law,
-    )
+    asked = {name: getattr(args, name) for name in ("where", "along", "of", "best", "by", "law")}
+    found = fit(frame, args.theta, on_progress=told, step=step, **asked)
     answer(*(f"note: {remark}" for remark in remarks), *str(found).split("\n"), "")
     rows = seen([frame]) if is_folder(paths[0]) else {"rows": len(frame)}
     answer(*(f"{path.stem + ':':<13}{path} ({n_rows} rows)" for path, n_rows in write(found, out, args.latex, rows).items()))

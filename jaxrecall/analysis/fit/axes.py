@@ -25,15 +25,17 @@ from ...model.point import EXTRAS, FIELDS, SAME_AS, TRAINING, to_12_digits, unus
 from ...model.training import RECIPE_STEPS, STARTS
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
+Value = Any  # of an axis: a number, text, true or false; nan where there is none
+
 LAW = ("V", "d", "L", "m")
 """Axes of our simulator that get an exponent; any other axis is a
 factor: a constant of its own in the law for each of its values.
 """
 
-DERIVED = ("kappa", "gamma", "gamma2")
+RATES = ("kappa", "gamma", "gamma2")
 """Rates in the order in which they are taken as given if each could be computed from the others."""
 
-RATIO = "gamma2_over_gamma"
+ALONG = "axis along which accuracy crosses: N, d, m, V, L or another number (default: that of a search, else N)"
 
 
 def is_own(frame: Table) -> bool:
@@ -46,17 +48,24 @@ def seed_columns(frame: Table) -> list[str]:
     return ["root_seed", "seed"] if "root_seed" in frame else ["seed"]
 
 
+def along_of(frame: Table, asked: str | None) -> str:
+    """The axis along which accuracy crosses: the one asked for, else that of a search, else N; raises FitError."""
+    expect("along", asked, (str, NoneType), "the name of a column of numbers, such as N, d, m, V, L", FitError)
+    return asked or frame.attrs.get("searched") or "N"
+
+
 def as_given(frame: Table) -> Table:
     """The table with its columns as a grid gives them, which is how axes are told apart.
 
     `pool` is 0 for no pool and `batch` for all samples, as m is 0 for no MLP. `gamma2`
-    is null where it is gamma, if that leaves it fewer values; where it is a multiple of
-    gamma, the column gamma2_over_gamma is added. A law with parameters goes by its bare
-    name, as they have columns of their own. Where accuracies were not counted, each
-    counts as a share of one answer. Floats of 16 bits, which pandas cannot group by,
-    become longer.
+    is null where it is gamma, if that leaves it fewer values. A law with parameters goes
+    by its bare name, as they have columns of their own, and a file of embeddings by its
+    name without its folder, as a sweep may go on after it was moved. Rows of the recipe
+    alone, which have no optimiser, have what all others have, so that steps may be an axis
+    from 3 on. Where accuracies were not counted, each counts as a share of one answer.
+    Floats of 16 bits, which pandas cannot group by, become longer.
     """
-    from pandas.api.types import is_numeric_dtype
+    from pandas.api.types import infer_dtype, is_numeric_dtype
 
     frame = frame.astype({name: np.float64 for name, kind in frame.dtypes.items() if kind == np.float16})
     if is_own(frame):
@@ -64,66 +73,34 @@ def as_given(frame: Table) -> Table:
         counted = {"n_correct", "n_test"} <= {*frame} or accuracy not in frame
         return frame if counted else frame.assign(n_correct=frame[accuracy], n_test=1)
     frame = frame.drop(columns=[name for name, of in SAME_AS.items() if {name, of} <= {*frame} and frame[name].equals(frame[of])])
-    frame = _with_optimizer(_with_bare_names(_with_file_names(frame)))
-    for name in ("pool", "batch"):
-        if name in frame and is_numeric_dtype(frame[name]):
-            frame = frame.assign(**{name: frame[name].fillna(0).astype(np.int64)})
-    if not all(name in frame and is_numeric_dtype(frame[name]) for name in ("gamma", "gamma2")) or RATIO in frame:
-        return frame
-    ratio = rounded((frame["gamma2"] / frame["gamma"]).fillna(1.0))
-    given, other = frame["gamma2"].mask(ratio == 1), rounded(frame["gamma2"])
-    fewest = min(column.nunique(dropna=False) for column in (ratio, given, other))
-    if ratio.nunique() == 1 or other.nunique(dropna=False) == fewest:
-        return frame
-    return frame.assign(gamma2=given) if given.nunique(dropna=False) == fewest else frame.assign(**{RATIO: ratio})
+    for name in {"embedding", "embedding_out"} & {*frame}:
+        if infer_dtype(frame[name], skipna=True) in ("string", "categorical"):
+            short = {text: re.sub(r'path="(?:[^"]*/)?([^"/]*)"', r'path="\1"', str(text)) for text in frame[name].dropna().unique()}
+            frame = frame.assign(**{name: frame[name].map(short)}) if [*short] != [*short.values()] else frame
+    for name in {column.partition(".")[0] for column in _parameters(frame)} & {*frame}:
+        if all(isinstance(text, str) for text in frame[name].unique()):
+            bare = frame.assign(**{name: frame[name].str.partition("(")[0]})
+            is_told = bare.groupby([name, *_parameters(frame, name)], dropna=False).ngroups == frame[name].nunique()
+            frame = bare if is_told else frame
+    if {"steps", "start"} <= {*frame}:
+        alone = (frame["steps"] == RECIPE_STEPS) & (frame["start"] == STARTS[0])
+        for name in (name for name in TRAINING if name in frame and frame[name].isna().equals(alone)):
+            if len(values := frame[name].dropna().unique()) == 1:
+                frame = frame.assign(**{name: values[0]})
+    for name in (name for name in ("pool", "batch") if name in frame and is_numeric_dtype(frame[name])):
+        frame = frame.assign(**{name: frame[name].fillna(0).astype(np.int64)})
+    if all(name in frame and is_numeric_dtype(frame[name]) for name in ("gamma", "gamma2")):
+        own = frame["gamma2"].mask(rounded(frame["gamma2"] / frame["gamma"]).fillna(1) == 1)
+        if own.notna().any() and own.nunique(dropna=False) < rounded(frame["gamma2"]).nunique(dropna=False):
+            frame = frame.assign(gamma2=own)
+    return frame
 
 
-def fixed(frame: Table) -> dict[str, Any]:
+def fixed(frame: Table) -> dict[str, Value]:
     """The settings that all rows share and that are not at their defaults, of our own simulator."""
     frame = frame.iloc[:, :0] if is_own(frame) else as_given(frame)
     names = [name for name in (*FIELDS, *_parameters(frame)) if name in frame and frame[name].nunique(dropna=False) == 1]
     return unusual({name: frame[name].tolist()[0] for name in names})
-
-
-def _with_optimizer(frame: Table) -> Table:
-    """The rows of the recipe alone, which has no optimiser, with
-    what all others have; so steps may be an axis from 3 on.
-    """
-    if not {"steps", "start"} <= {*frame}:
-        return frame
-    alone = (frame["steps"] == RECIPE_STEPS) & (frame["start"] == STARTS[0])
-    for name in (name for name in TRAINING if name in frame and frame[name].isna().equals(alone)):
-        if len(values := frame[name].dropna().unique()) == 1:
-            frame = frame.assign(**{name: values[0]})
-    return frame
-
-
-def _with_file_names(frame: Table) -> Table:
-    """Files of embeddings by name and content alone, which
-    is what counts: a sweep may go on after they were moved.
-    """
-    from pandas.api.types import infer_dtype
-
-    for name in ("embedding", "embedding_out"):
-        if name not in frame or infer_dtype(frame[name], skipna=True) not in ("string", "categorical"):
-            continue
-        names = {text: re.sub(r'path="(?:[^"]*/)?([^"/]*)"', r'path="\1"', str(text)) for text in frame[name].unique()}
-        if any(text != short for text, short in names.items()):
-            frame = frame.assign(**{name: frame[name].map(names)})
-    return frame
-
-
-def _with_bare_names(frame: Table) -> Table:
-    """Laws by their bare name, "equicorrelated" for "equicorrelated(rho=0.3)",
-    where the columns of their parameters say the rest.
-    """
-    for name in {column.partition(".")[0]: None for column in _parameters(frame)}:
-        if name not in frame or not all(isinstance(text, str) for text in frame[name].unique()):
-            continue
-        bare = frame.assign(**{name: frame[name].str.partition("(")[0]})
-        if bare.groupby([name, *_parameters(frame, name)], dropna=False).ngroups == frame[name].nunique():
-            frame = bare
-    return frame
 
 
 def _parameters(frame: Table, law: str = "") -> list[str]:
@@ -137,17 +114,6 @@ def rounded(column: Table) -> Table:
     that differ by rounding alone are one value of an axis.
     """
     return column.map({value: float(to_12_digits(value)) for value in column.dropna().unique()})
-
-
-ALONG = "axis along which accuracy crosses: N, d, m, V, L or another number (default: that of a search, else N)"
-
-
-def along_of(frame: Table, asked: str | None) -> str:
-    """The axis along which accuracy crosses: the one asked for, else
-    what the sweep of the table searched, else N. Raises FitError.
-    """
-    expect("along", asked, (str, NoneType), "the name of a column of numbers, such as N, d, m, V, L", FitError)
-    return asked or frame.attrs.get("searched") or "N"
 
 
 def find_axes(frame: Table, along: str = "N") -> tuple[list[str], list[str]]:
@@ -165,15 +131,14 @@ def find_axes(frame: Table, along: str = "N") -> tuple[list[str], list[str]]:
     first = told_apart(frame, first, [name for name in names["told"] if name != "label"])
     listed = frame.attrs.get("axes")
     if isinstance(listed, list):
-        with_ratio = [(RATIO, axis) if axis == "gamma2" else (axis,) for axis in (*listed, "step")]
-        fields = [name for group in with_ratio for axis in group for name in (axis, *_parameters(frame, axis))]
-        with_fields, followers = _distinguishing(frame, first, [name for name in dict.fromkeys(fields) if name in frame], [], along)
-        found = told_apart(frame, with_fields, names["told"]), followers
-        if is_own(frame) or not frame.duplicated([*found[0], along, *seed_columns(frame)]).any():
-            return found  # otherwise the table holds rows of other grids, or columns that were added to it
-    out = {*LAW, along, "root_seed", "n_test", *DERIVED}
-    fields = [name for name in (*FIELDS, "step", RATIO, *_parameters(frame)) if name in frame and name not in out]
-    fields += [name for name in DERIVED if name in frame]
+        fields = dict.fromkeys(name for axis in (*listed, "step") for name in (axis, *_parameters(frame, axis)) if name in frame)
+        axes, followers = _distinguishing(frame, first, [*fields], [], along)
+        axes = told_apart(frame, axes, names["told"])
+        if is_own(frame) or not frame.duplicated([*axes, along, *seed_columns(frame)]).any():
+            return axes, followers  # otherwise the table holds rows of other grids, or columns that were added to it
+    out = {*LAW, along, "root_seed", "n_test", *RATES}
+    fields = [name for name in (*FIELDS, "step", *_parameters(frame)) if name in frame and name not in out]
+    fields += [name for name in RATES if name in frame]
     fields.sort(key=lambda name: frame[name].nunique(dropna=False))
     return _distinguishing(frame, first, fields, [name for name in _foreign(frame) if name not in (*fields, along)], along)
 

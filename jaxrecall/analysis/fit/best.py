@@ -94,7 +94,7 @@ def _with_value(cell: Cell, axis: str, values: Sequence[Any], i: int) -> Cell:
     """The cell with the value that was chosen, and a warning where it is an end of a range of numbers."""
     numbers = len(values) > 1 and all(isinstance(value, (int, float)) for value in values)
     end = {0: "smallest", len(values) - 1: "largest"}.get(i) if numbers else None
-    told = f"{axis} = {values[i]:g} is the {end} tried: try beyond it" if end else ""
+    told = f"{axis} = {values[i]:g} is the {end} tried" if end else ""
     return replace(cell, names=cell.names | {axis: values[i]}, told=told)
 
 

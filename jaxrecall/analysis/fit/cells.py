@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -21,10 +20,9 @@ from ...errors import FitError
 from ...model.values import is_missing
 from ...sweep.grid.file import FALLING
 from ...sweep.remarks import limited_by_kappa
-from .axes import DERIVED, LAW, find_axes, is_own, seed_columns, without_switches
+from .axes import LAW, RATES, Table, Value, find_axes, is_own, seed_columns, without_switches
 from .runs import checked
 
-Table = Any  # pandas.DataFrame, whose own types say less than Any
 CHANCE = 1e-9
 """Counts are taken for a copy if cells that share no draws
 would agree in all of them with less than this probability.
@@ -32,6 +30,9 @@ would agree in all of them with less than this probability.
 
 SHARED = 0.5
 """Two cells are compared if they share at least this part of the runs of the smaller."""
+
+
+Key = tuple[tuple[str, Value], ...]
 
 
 @dataclass(frozen=True)
@@ -47,14 +48,19 @@ class Cell:
     family that has the same runs.
     """
 
-    at: dict[str, Any]
+    at: dict[str, Value]
     N: np.ndarray
     k: np.ndarray
     n: np.ndarray
-    copy_of: dict[str, Any] | None = None
+    copy_of: dict[str, Value] | None = None
     reference: float = np.nan
-    names: dict[str, Any] = field(default_factory=dict)
+    names: dict[str, Value] = field(default_factory=dict)
     told: str = ""
+
+    @property
+    def key(self) -> Key:
+        """The same for cells of the same values."""
+        return tuple(self.at.items())
 
     @property
     def n_seeds(self) -> int:
@@ -79,7 +85,7 @@ class Family:
         """What obeys the law: N*, or a column."""
         return self.what or f"{self.along}*"
 
-    def mirrored(self, accuracy: Any) -> Any:
+    def mirrored(self, accuracy: Value) -> Value:
         """What crosses for an accuracy (fraction), and back: itself, or 1 less it where accuracy falls."""
         return 1 - accuracy if self.falls else accuracy
 
@@ -100,8 +106,9 @@ class Family:
 
 def evidence(cells: Sequence[Cell]) -> np.ndarray:
     """A number for each cell, the same for a cell and its copies, (cells,)."""
-    numbers: dict[Any, int] = {}
-    return np.array([numbers.setdefault(tuple((cell.copy_of or cell.at).items()), len(numbers)) for cell in cells], dtype=int)
+    originals = [tuple((cell.copy_of or cell.at).items()) for cell in cells]
+    numbers = {original: i for i, original in enumerate(dict.fromkeys(originals))}
+    return np.array([numbers[original] for original in originals], dtype=int)
 
 
 def families(frame: Table, along: str = "N") -> tuple[list[Family], list[str]]:
@@ -116,34 +123,30 @@ def families(frame: Table, along: str = "N") -> tuple[list[Family], list[str]]:
         FitError: with every problem of the table.
     """
     frame, remarks = checked(frame, along)
-    own = is_own(frame)
+    own, seeds = is_own(frame), seed_columns(frame)
     if not own:
         frame, dropped = without_switches(frame)
         remarks += dropped
     if along not in frame or frame[along].dtype.kind not in "iuf":
         raise FitError(f"along: got {along!r}; allowed: a column of numbers, such as N, d, m, V, L")
-    with_m, reference = (frame[frame["m"] > 0], frame[frame["m"] == 0]) if along == "m" and not own else (frame, frame.iloc[:0])
-    if not len(frame := with_m.copy()) or not (frame[along] > 0).all():
+    without = np.zeros(len(frame), bool) if own or along != "m" else (frame["m"] == 0).to_numpy()
+    frame, reference = frame[~without].copy(), frame[without]
+    if not len(frame) or not (frame[along] > 0).all():
         raise FitError(f"along: {along} is {'0 in all' if not len(frame) else '0 or less in some'} rows; allowed: numbers greater than 0")
     axes, followers = find_axes(frame, along)
-    if told := [name for name in followers if name not in DERIVED]:
+    if told := [name for name in followers if name not in RATES]:
         others = ", ".join(axis for axis in axes if frame[axis].nunique(dropna=False) > 1)
         remarks.append(f"{', '.join(told)}: varies, but its values follow from those of {others or along}, so it is no axis of its own")
     if line := "" if own else limited_by_kappa(frame, axes, along):
         remarks.append(line)
-    seeds = seed_columns(frame)
     _refuse_runs_twice(frame, [*axes, along], seeds)
     scales = [axis for axis in axes if frame[axis].dtype.kind in "iuf" and (frame[axis] > 0).all()]
     powers = tuple(scales if own else [axis for axis in ("N", *LAW) if axis != along])
-    falls = _falls(frame, along)
-    names = _names(frame, axes, along)
-    parts = {"all": frame} if own else {"m = 0": frame[frame["m"] == 0], "m > 0": frame[frame["m"] > 0]}
-    found = []
-    for name, rows in parts.items():
-        if len(rows):
-            numbers = rows.groupby(seeds, sort=True, dropna=False).ngroup().to_numpy()
-            cells = _cells(rows.assign(_seed=numbers, _level=rows[along]), axes, falls, reference, names)
-            found.append(Family(name, cells, powers, along, falls))
+    falls, names = _falls(frame, along), _names(frame, axes, along)
+    parts, found = {"all": frame} if own else {"m = 0": frame[frame["m"] == 0], "m > 0": frame[frame["m"] > 0]}, []
+    for name, rows in ((name, rows) for name, rows in parts.items() if len(rows)):
+        numbered = rows.assign(_seed=rows.groupby(seeds, dropna=False).ngroup(), _level=rows[along])
+        found.append(Family(name, _cells(numbered, axes, falls, reference, names), powers, along, falls))
     factors = dict.fromkeys(axis for family in found for axis in family.factors)
     if factors and not any(family.law for family in found):
         scaled = "axes of numbers greater than 0" if own else ", ".join(powers)
@@ -164,7 +167,7 @@ def _falls(frame: Table, along: str) -> bool:
     return bool(first > last)
 
 
-def _reference(rows: Table, at: dict[str, Any]) -> float:
+def _reference(rows: Table, at: dict[str, Value]) -> float:
     """The mean accuracy of rows without an MLP at the values of a cell; they have no activation."""
     for axis, value in at.items():
         if axis not in ("m", "activation") and axis in rows:
@@ -186,17 +189,15 @@ def _cells(rows: Table, axes: list[str], falls: bool, reference: Table, names: S
     """The cells of a family; `_seed` numbers the seed of each row, `_level` is its value along the axis."""
     cells: list[Cell] = []
     groups = rows.groupby(axes, sort=True, dropna=False, observed=True) if axes else rows.groupby(lambda _: 0)
-    originals = _originals(rows, groups.ngroup().to_numpy())
-    for at, mine in groups:
+    for (at, mine), original in zip(groups, _originals(rows, groups.ngroup().to_numpy()), strict=True):
         levels, level = np.unique(mine["_level"].to_numpy(), return_inverse=True)
         k, n = np.zeros((2, len(levels), rows["_seed"].max() + 1))
         k[level, mine["_seed"]], n[level, mine["_seed"]] = mine["n_correct"], mine["n_test"]
-        k = n - k if falls else k
-        original = originals[len(cells)]
         values = dict(zip(axes, map(_plain, at), strict=True)) if axes else {}
         copy_of = None if original is None else cells[original].at
         told = {name: _plain(mine[name].dropna().iloc[0]) if mine[name].notna().any() else None for name in names}
-        cells.append(Cell(values, levels, k, n, copy_of, _reference(reference, values) if len(reference) else np.nan, told))
+        accuracy = _reference(reference, values) if len(reference) else np.nan
+        cells.append(Cell(values, levels, n - k if falls else k, n, copy_of, accuracy, told))
     return cells
 
 
@@ -208,7 +209,7 @@ def _names(frame: Table, axes: list[str], along: str) -> list[str]:
     return [name for name in names if (frame.groupby(axes or (lambda _: 0), dropna=False)[name].nunique() < 2).all()]
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Value) -> Value:
     """A Python number; the same object for every nan, so that cells without a value are alike."""
     value = value.item() if isinstance(value, np.generic) else value
     return np.nan if is_missing(value) else value

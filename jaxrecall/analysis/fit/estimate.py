@@ -9,7 +9,7 @@ intervals.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -18,11 +18,11 @@ import numpy as np
 from scipy.special import stdtrit
 
 from ...sweep.crossing import MIN_SEEDS, NORMAL, TAIL, Crossing, Curve
-from .cells import Cell, Family, evidence
+from .cells import Cell, Family, Key, evidence
 
-REPORTED = "local"
-METHODS = {REPORTED: "local logistic regression of the accuracy, cell by cell; least squares through the cells"}
-"""What the column `method` may hold, each with its meaning."""
+METHOD = "local"
+METHOD_TEXT = "local logistic regression of the accuracy, cell by cell; least squares through the cells"
+"""What the column `method` holds, and its meaning."""
 
 MISFIT = 0.05
 """Distance of ln N* from the law (rms) that is worth a warning, if it is also more than twice the noise."""
@@ -160,12 +160,11 @@ class Estimates:
         """(1 + seeds, axes)"""
         return self.law.exponents(self.y[:, self.inside])
 
-    def within(self, part: Family) -> Estimates:
+    def within(self, keys: Collection[Key]) -> Estimates:
         """The same estimates of some of the cells."""
-        among = {tuple(cell.at.items()) for cell in part.cells}
-        at = [i for i, cell in enumerate(self.family.cells) if tuple(cell.at.items()) in among]
+        at = [i for i, cell in enumerate(self.family.cells) if cell.key in keys]
         cells, curves, found = ([column[i] for i in at] for column in (self.family.cells, self.curves or self.found, self.found))
-        return replace(self, family=replace(part, cells=cells), curves=curves, found=found)
+        return replace(self, family=replace(self.family, cells=cells), curves=curves, found=found)
 
     def shape_deviation(self, weights: np.ndarray) -> np.ndarray:
         """Standard deviation that the unknown shape of the curves gives

@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from numbers import Real
-from typing import Any
 
 from ...errors import FitError, as_list, expect, refusal, shown
 from ...model.values import as_number, is_missing
 from ...sweep.crossing import edge_of
-from ...sweep.grid.expr import parse
+from ...sweep.grid.expr import Expression, parse
 from . import best as choice
 from . import cells, means, tables
-from .axes import along_of, fixed
-from .cells import Cell, Family
+from .axes import Table, Value, along_of, fixed
+from .cells import Family, Key
 from .estimate import Estimates, crossings, curve
 from .runs import LAST, Steps, at_steps, crossing, measured, plain_table
-from .write import html, summary
+from .write import summary
 
 MAX_THETAS = 1000
 FRACTIONS = f"fractions between 0 and 1, up to {MAX_THETAS} of them, as in 0.5 0.9"
 TEXTS = "a text or a list of texts"
-ALL = ""
-"""The regime of a law through all cells."""
-
-Rows = tuple[list[tables.Row], list[tables.Row], list[tables.Row]]
-"""Of the thresholds, the exponents and the diagnostics."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -37,23 +31,20 @@ class Fit:
     summary.
     """
 
-    thresholds: Any
-    exponents: Any
-    diagnostics: Any
+    thresholds: Table
+    exponents: Table
+    diagnostics: Table
     remarks: list[str]
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Table]:
         return iter((self.thresholds, self.exponents, self.diagnostics))
 
     def __repr__(self) -> str:
-        return "\n".join([*(f"note: {remark}" for remark in self.remarks), *summary(*self)])
-
-    def _repr_html_(self) -> str:
-        return html(self.exponents, repr(self).splitlines())
+        return "\n".join([*(f"note: {remark}" for remark in self.remarks), *summary(self)])
 
 
 def fit(
-    frame: Any,
+    frame: Table,
     thetas: float | Sequence[float] = (0.5,),
     resamples: int | None = None,
     on_progress: Callable[[int, int], None] = lambda done, of: None,
@@ -101,7 +92,7 @@ def fit(
     frame = plain_table("frame", frame)
     thetas = fractions(thetas)
     listed = [where] if isinstance(where, str) else as_list("where", where, TEXTS, FitError, MAX_THETAS)
-    where = [*dict.fromkeys(expect("where", text, str, TEXTS, FitError) for text in listed)]
+    texts = [*dict.fromkeys(expect("where", text, str, TEXTS, FitError) for text in listed)]
     if law is not None and best is not None:
         raise FitError(f"best: got {best!r} with law; allowed: one of the two")
     counted = crossing(frame, of) if law is None else measured(frame, law)
@@ -109,57 +100,38 @@ def fit(
     axes = [*families[0].cells[0].at, *(name for name in families[0].cells[0].names if name not in tables.THRESHOLDS)]
     if clash := [name for name in axes if name in tables.THRESHOLDS]:
         raise FitError(f"columns: {', '.join(clash)} is an axis here and a column of the thresholds; rename it")
-    if law is not None:
-        points = [means.estimates(family, law) for family in families]
-        lawful = [one.family for one in points]
-    else:
-        lawful = [choice.without(family, best) for family in families] if best else families
-    laws = regimes(lawful, _by_value(lawful, by, where))
-    rows: Rows = [], [], []
-    done, total = 0, len(thetas) * sum(len(family.cells) for family in families)
+    points = [means.estimates(family, law) for family in families] if law is not None else []
+    lawful = [one.family for one in points] or [choice.without(family, best) if best else family for family in families]
+    laws = _regimes(lawful, texts, by)
     edge, searched = edge_of(*thetas), frame.attrs.get("searched") == along
-    for i, (family, by_regime) in enumerate(zip(families, laws, strict=True)):
-        rows[2].append(tables.dispersion(family))
-        if law is not None:
-            _add(rows, points[i], by_regime, with_thresholds=False)
-            continue
+
+    def estimated(i: int) -> Iterator[Estimates]:
+        family = families[i]
         curves = [] if best else [curve(cell, edge) for cell in family.cells]
         for theta in map(family.mirrored, thetas):
-            found = choice.estimates(family, theta, edge, best, searched) if best else crossings(family, theta, curves)
-            _add(rows, found, by_regime)
+            yield choice.estimates(family, theta, edge, best, searched) if best else crossings(family, theta, curves)
+
+    thresholds, exponents, diagnostics = list[tables.Row](), list[tables.Row](), list[tables.Row]()
+    done, total = 0, len(thetas) * sum(len(family.cells) for family in families)
+    for i, family in enumerate(families):
+        diagnostics.append(tables.dispersion(family))
+        for found in [points[i]] if points else estimated(i):
+            thresholds += [] if points else tables.thresholds(found)
+            for regime, keys in laws[i].items():
+                mine = found.within(keys)
+                exponents += (rows := tables.exponents(mine, regime))
+                diagnostics += [row | {"regime": regime} for row in tables.diagnose(mine, rows)]
             on_progress(done := done + len(family.cells), total)
-    rows[2].extend({"part": "", "diagnostic": "remark", "subject": "", "text": remark, "regime": ""} for remark in remarks)
-    what = of if of != "accuracy" else frame.attrs.get("accuracy", of)
-    found = Fit(*tables.frames(axes, *rows, law or what), remarks)
-    about = {"fixed": fixed(frame), "constants": [*dict.fromkeys(axis for family in lawful for axis in family.factors)]}
-    for table in found:
-        table.attrs |= about
-    return found
+    diagnostics += [{"part": "", "diagnostic": "remark", "subject": "", "text": remark, "regime": ""} for remark in remarks]
+    made = Fit(*tables.frames(axes, thresholds, exponents, diagnostics), remarks)
+    what = law or (of if of != "accuracy" else frame.attrs.get("accuracy", of))
+    constants = [*dict.fromkeys(axis for family in lawful for axis in family.factors)]
+    for table in made:
+        table.attrs |= {"of": what, "fixed": fixed(frame), "constants": constants}
+    return made
 
 
-def _by_value(families: Sequence[Family], by: str | None, where: Sequence[str]) -> list[str]:
-    """The expressions of the laws: those given, for each value of an axis if there is one. Raises FitError."""
-    if by is None:
-        return list(where)
-    at = [cell.at for family in families for cell in family.cells]
-    if by not in at[0]:
-        raise FitError(f"by: got {by!r}; allowed: an axis of the table: {', '.join(at[0])}")
-    values = [value for value in dict.fromkeys(cell[by] for cell in at) if not is_missing(value)]
-    each = [f"{by} == {str(value).lower() if isinstance(value, bool) else repr(value)}" for value in values]
-    return [f"({text}) and {one}" for text in where for one in each] or each
-
-
-def _add(rows: Rows, found: Estimates, by_regime: dict[str, Family], with_thresholds: bool = True) -> None:
-    """Adds the rows of a family at one theta."""
-    thresholds, exponents, diagnostics = rows
-    thresholds += tables.thresholds(found) if with_thresholds else []
-    for regime, part in by_regime.items():
-        mine = found.within(part)
-        exponents += (of_law := tables.exponents(mine, regime))
-        diagnostics += [row | {"regime": regime} for row in tables.diagnose(mine, of_law)]
-
-
-def fractions(thetas: Any) -> list[float]:
+def fractions(thetas: float | Sequence[float]) -> list[float]:
     """Accuracies to cross, one or a list, each once; raises FitError for anything else."""
     given = [thetas] if isinstance(thetas, Real) else as_list("theta", thetas, FRACTIONS, FitError, MAX_THETAS)
     wrong = [theta for theta in given if not 0 < (as_number(theta, float) or 0) < 1] if given else [[]]
@@ -168,32 +140,43 @@ def fractions(thetas: Any) -> list[float]:
     return list(dict.fromkeys(map(float, given)))
 
 
-def regimes(families: Sequence[Family], where: Sequence[str]) -> list[dict[str, Family]]:
-    """For each family the regimes, by expression, each as a
-    family of its cells; all its cells if there is no expression.
+def _regimes(families: Sequence[Family], where: Sequence[str], by: str | None) -> list[dict[str, set[Key]]]:
+    """For each family the cells of each law, by the expression that holds for them; "" for a law through all cells.
 
-    An expression uses the axes of the cells and the arithmetic of a grid file. Raises
-    FitError if it cannot be read, or holds for no cell at all; a regime without cells
-    in one of the families is left out there.
+    There is a law for each expression, and for each value of the axis `by` if there is
+    one. Raises FitError for an expression that cannot be read, or holds for no cell at all.
     """
+    axes = families[0].cells[0].at
+    if by is not None:
+        if by not in axes:
+            raise FitError(f"by: got {by!r}; allowed: an axis of the table: {', '.join(axes)}")
+        values = dict.fromkeys(value for family in families for cell in family.cells if not is_missing(value := cell.at[by]))
+        each = [f"{by} == {str(value).lower() if isinstance(value, bool) else repr(value)}" for value in values]
+        where = [f"({text}) and {one}" for text in where for one in each] or each
     if not where:
-        return [{ALL: family} for family in families]
-    found = [{text: [cell for cell in family.cells if holds(text, cell)] for text in where} for family in families]
-    if empty := [text for text in where if not any(by_text[text] for by_text in found)]:
+        return [{"": {cell.key for cell in family.cells}} for family in families]
+    read = {text: _read(text, [*axes]) for text in where}
+    found = [{text: {cell.key for cell in family.cells if _holds(read[text], cell.at)} for text in where} for family in families]
+    if empty := [text for text in where if not any(laws[text] for laws in found)]:
         raise FitError([f"where: {text!r} holds for no cell" for text in empty])
-    pairs = zip(families, found, strict=True)
-    return [{text: replace(family, cells=mine) for text, mine in by_text.items() if mine} for family, by_text in pairs]
+    return [{text: keys for text, keys in laws.items() if keys} for laws in found]
 
 
-def holds(text: str, cell: Cell) -> bool:
-    """Whether an expression holds for the cell; raises FitError."""
+def _read(text: str, axes: Sequence[str]) -> Expression:
     try:
         expression = parse(text, calls=True)
-        if unknown := sorted(expression.names - {*cell.at}):
-            raise ValueError(f"{text!r}: {', '.join(unknown)} is no axis; allowed: {', '.join(cell.at)}")
-        value = expression.evaluate(cell.at)
-        if not isinstance(value, bool):
-            raise ValueError(f"{text!r}: gives {value!r}; allowed: true or false")
     except ValueError as error:
         raise FitError(f"where: {error}") from None
+    if unknown := sorted(expression.names - {*axes}):
+        raise FitError(f"where: {text!r}: {', '.join(unknown)} is no axis; allowed: {', '.join(axes)}")
+    return expression
+
+
+def _holds(expression: Expression, at: dict[str, Value]) -> bool:
+    try:
+        value = expression.evaluate(at)
+    except ValueError as error:
+        raise FitError(f"where: {error}") from None
+    if not isinstance(value, bool):
+        raise FitError(f"where: {expression.text!r}: gives {value!r}; allowed: true or false")
     return value

@@ -4,22 +4,33 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
 
 from ...errors import UsageError
-from ...model.columns import UNITS, is_parameter
+from ...model.point import FIELDS
 from ...model.values import is_missing
-from ...sweep.search import OUTCOMES
-from .formula import SCIENTIFIC, escaped, formula, grouped, in_formula, spelled
+from .axes import Table, Value
 from .runs import plain_table
 
-Table = Any  # pandas.DataFrame, whose own types say less than Any
-DIGITS = 3
-"""Significant digits of a critical value; its interval ends at the same place."""
+LETTERS = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau phi chi psi omega"
+SYMBOLS = {name: rf"\{name}" for name in LETTERS.split()} | {"gamma2": r"\gamma_2"}
+ESCAPES = {ord(sign): rf"\{sign}" for sign in "&%$#_{}"} | {ord("\\"): r"\textbackslash{}", ord("~"): r"\~{}", ord("^"): r"\^{}"}
+COMPARED = {ord(sign): f"${sign}$" for sign in "<>"}
+"""Signs that a typewriter font has and others lack."""
 
-UNCHECKED = "nothing checks the law"
-"""The warning of exponents says so where a law has as many unknowns as cells."""
+NO_AXES = ("method", "axis", "critical", "outcome")
+"""Columns of a search's thresholds that stand before theta and are no axes."""
+
+NOTES = {
+    r"^\$[<>]": "A bound is given where the crossing lies outside of the tested values.",
+    r"^[a-z]": "A word in place of a value says how the search of that cell ended.",
+    r"\\dag": "A dagger marks laws from which the cells lie further than noise explains.",
+    r"\\ddag": "A double dagger marks exponents of a law with as many unknowns as cells, so that nothing checks it.",
+    "^--$": "A dash stands where the cells do not determine the exponent.",
+}
+"""What a caption says of a value, by a pattern in it."""
 
 
 def latex(table: Table, *, caption: str | None = None, label: str | None = None) -> str:
@@ -51,160 +62,108 @@ def latex(table: Table, *, caption: str | None = None, label: str | None = None)
             raise UsageError("caption, label: got one for two tables; allowed with found.thresholds or found.exponents")
         return f"{latex(table.thresholds)}\n{latex(table.exponents)}"
     table = plain_table("table", table) if hasattr(table, "reset_index") else table
-    columns = [*getattr(table, "columns", ())]
-    kind = next((name for name in ("critical", "exponent") if name in columns), None)
-    if kind is None or not {"theta", "lo", "hi"} <= {*columns}:
-        got = ", ".join(map(str, columns)) or type(table).__name__
+    names = [*getattr(table, "columns", ())]
+    if not {"theta", "lo", "hi"} <= {*names} or not {"critical", "exponent"} & {*names}:
+        got = ", ".join(map(str, names)) or type(table).__name__
         raise UsageError(f"table: got {got}; allowed: thresholds or exponents of a fit, or thresholds of a search")
     if not len(table):
         raise UsageError("table: no rows; allowed: at least one row")
-    made, name = (_thresholds, "thresholds") if kind == "critical" else (_exponents, "exponents")
-    heads, rows, told = made(table)
-    return _environment(heads, rows, caption or told, label or f"tab:{name}")
+    is_law = "exponent" in names
+    settings = (
+        ["along", "part", "regime", "theta"] if is_law else [name for name in names[: names.index("theta") + 1] if name not in NO_AXES]
+    )
+    varying = [name for name in settings if table[name].nunique(dropna=False) > 1]
+    same = {name: table[name].iloc[0] for name in settings if name not in varying}
+    along = symbol(str(table["along" if is_law else "axis"].iloc[0]), "^*")
+    values = list(map(_exponent if is_law else _critical, table.to_dict("records")))
+    columns = {symbol(name): [_cell(name, value) for value in table[name]] for name in varying}
+    columns |= (
+        {"axis": [*map(symbol, table["axis"])], "exponent": values, "cells": [*map(str, table["n_cells"])]} if is_law else {along: values}
+    )
+    notes = [note for pattern, note in NOTES.items() if any(re.search(pattern, value) for value in values)]
+    told = " ".join([*_caption(table, "Exponents of " * is_law + along, same), *notes])
+    return _environment(columns, caption or told, label or ("tab:exponents" if is_law else "tab:thresholds"))
 
 
-def _thresholds(table: Table) -> tuple[list[str], list[list[str]], str]:
-    """The heads of the columns, the rows and a caption: the
-    axes that vary, then the critical value with its interval.
-    """
-    axes = [name for name in list(table)[: list(table).index("theta")] if name not in ("method", "axis", "critical", "outcome")]
-    varying = [name for name in (*axes, "theta") if table[name].nunique(dropna=False) > 1]
-    along, accuracy = str(table["axis"].iloc[0]), table.attrs.get("of") or "accuracy"
-    heads = [_head(name) for name in varying] + [_head(along, star=True)]
-    rows = [[*(spelled(row[name]) for name in varying), _critical(row)] for row in table.to_dict("records")]
-    theta = "$\\theta$" if "theta" in varying else spelled(table["theta"].iloc[0])
-    what = f"{_symbol(along, star=True)}, the {_symbol(along)} at which {escaped(accuracy)} crosses {theta}"
-    sentences = [f"{what}, {_intervals(table, 'critical')}."]
-    sentences += _fixed({name: table[name].iloc[0] for name in axes if name not in varying}, table, along)
-    if any(cell[0].startswith(("$<$", "$>$")) for cell in (row[-1:] for row in rows)):
-        sentences.append("A bound is given where the crossing lies outside of the tested values.")
-    if "outcome" in table and (ended := list(table["outcome"][table["critical"].isna()].unique())):
-        meanings = "".join(f"; ``{_outcome(one)}'': {_meaning(one)}" for one in ended if one in OUTCOMES)
-        sentences.append(f"A word in place of a value says how the search of that cell ended{meanings}.")
-    return heads, rows, " ".join(sentences)
+def _caption(table: Table, what: str, same: Mapping[str, Value]) -> list[str]:
+    """What the table shows, and what all of its rows share."""
+    theta = _cell("theta", same["theta"]) if "theta" in same else r"$\theta$"
+    with_intervals = "with 95\\,\\% intervals" if table["lo"].notna().any() else "without intervals"
+    found = [f"{what}, where {escaped(table.attrs.get('of') or 'accuracy')} crosses {theta}, {with_intervals}."]
+    found += [f"Cells with {_cell('regime', same['regime'])}."] if same.get("regime") else []
+    if "exponent" in table and (constants := table.attrs.get("constants")):
+        found.append(f"Each value of {' with each of '.join(map(symbol, constants))} has a constant of its own.")
+    fixed = {name: value for name, value in same.items() if name not in ("theta", "along", "part", "regime")}
+    fixed |= {name: value for name, value in table.attrs.get("fixed", {}).items() if name not in table and symbol(name, "^*") not in what}
+    return found + ([f"Fixed: {', '.join(f'{symbol(name)} = {_cell(name, value)}' for name, value in fixed.items())}."] if fixed else [])
 
 
-def _exponents(table: Table) -> tuple[list[str], list[list[str]], str]:
-    """The heads of the columns, the rows and a caption: which
-    law, then the exponent of each axis with its interval.
-    """
-    varying = [name for name in ("along", "part", "regime", "theta") if table[name].nunique(dropna=False) > 1]
-    heads = [_head(name) for name in varying] + ["axis", "exponent", "cells"]
-    records = table.to_dict("records")
-    law_of = {name: lambda text: formula(text.replace(" = ", " == ")) for name in ("part", "regime")}
-    rows = [
-        [*(law_of.get(name, spelled)(row[name]) for name in varying), _symbol(row["axis"]), _exponent(row), spelled(row["n_cells"])]
-        for row in records
-    ]
-    along, law = str(records[0]["along"]), " ".join(f"${in_formula(axis)}^{{a_{{{in_formula(axis)}}}}}$" for axis in table["axis"].unique())
-    sentences = [f"Exponents of the law {_symbol(along, star=True)} $\\propto$ {law}, {_intervals(table, 'exponent')}."]
-    if constants := table.attrs.get("constants"):
-        sentences.append(f"Each value of {' with each of '.join(map(_symbol, constants))} has a constant of its own.")
-    sentences += _fixed({}, table, along)
-    if "theta" not in varying:
-        sentences.append(f"Accuracy crosses {spelled(records[0]['theta'])} at {_symbol(along, star=True)}.")
-    if "regime" not in varying and records[0]["regime"]:
-        sentences.append(f"Cells with {formula(records[0]['regime'])}.")
-    if any(row["rejected"] for row in records):
-        sentences.append("A dagger marks laws from which the cells lie further than noise explains.")
-    if any(map(_is_unchecked, records)):
-        sentences.append("A double dagger marks exponents of a law with as many unknowns as cells, so that nothing checks it.")
-    if any(is_missing(row["exponent"]) for row in records):
-        sentences.append("A dash stands where the cells do not determine the exponent.")
-    return heads, rows, " ".join(sentences)
-
-
-def _fixed(first: dict[str, Any], table: Table, along: str) -> list[str]:
-    """What all cells share: some axes, and what the table says that is not in its columns."""
-    others = {name: value for name, value in table.attrs.get("fixed", {}).items() if name not in table and name != along}
-    shown = [f"{_symbol(name)} = {spelled(value)}" for name, value in (first | others).items()]
-    return [f"Fixed: {', '.join(shown)}."] if shown else []
-
-
-def _environment(heads: Sequence[str], rows: Sequence[Sequence[str]], caption: str, label: str) -> str:
-    numbers = [all(re.match(r"\$?[-<>.\d]", row[i]) for row in rows) for i in range(len(heads))]
+def _environment(columns: Mapping[str, Sequence[str]], caption: str, label: str) -> str:
+    sides = "".join("r" if all(re.match(r"\$?[-<>.\d]", cell) for cell in cells) else "l" for cells in columns.values())
+    rows = (f"    {' & '.join(row)} \\\\" for row in zip(*columns.values(), strict=True))
     lines = ["% needs \\usepackage{booktabs}", r"\begin{table}", r"  \centering", f"  \\caption{{{caption}}}", f"  \\label{{{label}}}"]
-    lines += [f"  \\begin{{tabular}}{{{''.join('r' if number else 'l' for number in numbers)}}}", r"    \toprule"]
-    lines += [f"    {' & '.join(heads)} \\\\", r"    \midrule", *(f"    {' & '.join(row)} \\\\" for row in rows)]
+    lines += [f"  \\begin{{tabular}}{{{sides}}}", r"    \toprule", f"    {' & '.join(columns)} \\\\", r"    \midrule", *rows]
     return "\n".join([*lines, r"    \bottomrule", r"  \end{tabular}", r"\end{table}", ""])
 
 
-def _critical(row: dict[str, Any]) -> str:
-    """17\\,400 [8500, 35\\,600]; a bound where accuracy does
-    not cross, and how a search ended where it found nothing.
-    """
-    value = row["critical"]
-    if is_missing(value):
-        side = row.get("censored")
-        if side in ("right", "left"):
-            sign, end = (">", row["N_below"]) if side == "right" else ("<", row["N_above"])
-            return f"${sign}$ {spelled(end)}"
-        return _outcome(row.get("outcome", "--"))
-    place = math.floor(math.log10(value)) - DIGITS + 1
-    return _with_interval(_rounded(value, place), row, lambda end: _rounded(end, place))
+def _critical(row: Mapping[str, Value]) -> str:
+    """A value with its interval, a bound where accuracy does not cross, or how a search ended."""
+    if not is_missing(value := row["critical"]):
+        place = math.floor(math.log10(value)) - 2
+        return _with_interval(row, value, lambda end: number(end, place))
+    if (side := row.get("censored")) in ("right", "left"):
+        return f"$>$ {number(row['N_below'])}" if side == "right" else f"$<$ {number(row['N_above'])}"
+    return escaped(str(row.get("outcome", "--")).replace("_", " "))
 
 
-def _outcome(outcome: Any) -> str:
-    return escaped(str(outcome).replace("_", " "))
-
-
-def _meaning(outcome: str) -> str:
-    """What an outcome means, with its names of settings and of theta as LaTeX."""
-    return re.sub(r"`(.*?)`", r"\\texttt{\1}", escaped(OUTCOMES[outcome])).replace("theta", r"$\theta$").replace(";", ",")
-
-
-def _exponent(row: dict[str, Any]) -> str:
-    if is_missing(row["exponent"]):
+def _exponent(row: Mapping[str, Value]) -> str:
+    if is_missing(value := row["exponent"]):
         return "--"
-    mark = r"\textsuperscript{\dag}" if row["rejected"] else r"\textsuperscript{\ddag}" if _is_unchecked(row) else ""
-    return _with_interval(_decimals(row["exponent"]), row, _decimals) + mark
+    unchecked = "nothing checks the law" in str(row.get("warning"))
+    mark = r"\textsuperscript{\dag}" if row["rejected"] else r"\textsuperscript{\ddag}" if unchecked else ""
+    return _with_interval(row, value, lambda end: re.sub("^-.*", r"$\g<0>$", f"{round(end, 2) + 0.0:.2f}")) + mark
 
 
-def _is_unchecked(row: dict[str, Any]) -> bool:
-    return not is_missing(row["exponent"]) and UNCHECKED in str(row.get("warning"))
+def _with_interval(row: Mapping[str, Value], value: float, form: Callable[[float], str]) -> str:
+    ends = ["$\\infty$" if math.isinf(end) else form(end) for end in (row["lo"], row["hi"]) if not is_missing(end)]
+    return f"{form(value)} [{', '.join(ends)}]" if ends else form(value)
 
 
-def _with_interval(shown: str, row: dict[str, Any], form: Any) -> str:
-    if is_missing(row["lo"]):
-        return shown
-    low, high = ("$\\infty$" if math.isinf(end) else form(end) for end in (row["lo"], row["hi"]))
-    return f"{shown} [{low}, {high}]"
+def number(value: float, place: int | None = None) -> str:
+    """A number in full, or rounded at a power of ten but to one digit at least, as 17\\,400 or $1.5 \\times 10^{7}$."""
+    power = math.floor(math.log10(abs(value))) if value else 0
+    is_long = value != 0 and not 1e-3 <= abs(value) < 1e7
+    if place is None:
+        digits, _, _ = np.format_float_scientific(value, trim="-").partition("e")
+        digits = digits if is_long else f"{value:.6f}".rstrip("0").rstrip(".")
+    else:
+        place = min(place, power)
+        digits = f"{value / 10**power:.{power - place}f}" if is_long else f"{round(value, -place):.{max(0, -place) if value else 0}f}"
+    if is_long:
+        return f"${digits} \\times 10^{{{power}}}$"
+    whole, dot, rest = digits.partition(".")
+    return (f"{int(whole):,}".replace(",", r"\,") if len(whole) > 4 else whole) + dot + rest
 
 
-def _decimals(value: float) -> str:
-    """Two decimals; the sign of a number is that of formulas."""
-    shown = f"{round(value, 2) + 0.0:.2f}"
-    return f"${shown}$" if shown[0] == "-" else shown
+def _cell(name: str, value: Value) -> str:
+    """A setting: a part as a formula, an expression as it was given, and a number in full."""
+    if name in ("part", "along"):
+        return f"${value}$" if name == "part" else symbol(value)
+    if name == "regime":
+        return rf"\texttt{{{value.translate(ESCAPES)}}}"
+    if is_missing(value):
+        return "--"
+    return str(value).lower() if isinstance(value, (bool, np.bool_)) else escaped(value) if isinstance(value, str) else number(value)
 
 
-def _rounded(value: float, place: int) -> str:
-    """A number greater than 0, or 0, rounded at a power of ten, but to one digit at least."""
-    if not value:
-        return "0"
-    place = min(place, math.floor(math.log10(value)))
-    if value >= SCIENTIFIC:
-        power = math.floor(math.log10(value))
-        return f"${value / 10**power:.{power - place}f} \\times 10^{{{power}}}$"
-    return grouped(f"{round(value, -place):.{max(0, -place)}f}")
+def symbol(name: str, mark: str = "") -> str:
+    """The symbol of an axis, or its name."""
+    short = (FIELDS[name].metadata["symbol"] if name in FIELDS else "") or name
+    if short not in SYMBOLS and len(short) > 1:
+        return escaped(name) + (f"${mark}$" if mark else "")
+    return f"${SYMBOLS.get(short, short)}{mark}$"
 
 
-def _head(name: str, star: bool = False) -> str:
-    """The symbol of an axis, with its unit in brackets."""
-    unit = UNITS.get(name, "1")
-    return _symbol(name, star) + (f" ({unit})" if unit not in ("1", "units", name) else "")
-
-
-def _symbol(name: str, star: bool = False) -> str:
-    symbol = in_formula(name)
-    return escaped(name) if symbol.startswith(r"\mathrm") and not (star or is_parameter(name)) else f"${symbol}{'^*' if star else ''}$"
-
-
-def _intervals(table: Table, of: str) -> str:
-    """with 95 % intervals over 8 seeds"""
-    found = table["lo"][table[of].notna()]
-    given = "without intervals" if len(found) and found.isna().all() else "with 95\\,\\% intervals"
-    name = next((name for name in ("n_seeds", "seeds") if name in table), None)
-    if name is None:
-        return given
-    least, most = int(table[name].min()), int(table[name].max())
-    return f"{given} over {least if least == most else f'{least} to {most}'} seeds"
+def escaped(text: str) -> str:
+    """Text with LaTeX's special signs written out."""
+    return str(text).translate(ESCAPES | COMPARED)

@@ -19,11 +19,13 @@ from ...model.point import FIELDS
 from ...sweep.files import is_folder
 from ...sweep.store.load import load, with_names
 from ...sweep.store.table import about
-from .axes import as_given, is_own, seed_columns
+from .axes import Table, as_given, is_own, seed_columns
 
-Table = Any  # pandas.DataFrame, whose own types say less than Any
 NEEDED = {"V": 2, "N": 1, "d": 1, "L": 1, "m": 0, "seed": 0, "n_test": 1, "n_correct": 0}
 """Columns that a table of our simulator must have, each with the least value allowed; whole numbers all."""
+
+SIZES = ("V", "N", "d", "L", "m", "seed")
+"""Those that are no counts."""
 
 OF_FRACTIONS = ("memory_accuracy", "train_accuracy", "attention_mass", "attention_top1", "matched_accuracy", "assignment_accuracy")
 """Some columns that may cross theta in place of accuracy."""
@@ -139,41 +141,43 @@ def crossing(frame: Table, of: str) -> Table:
     """
     if of in ("accuracy", frame.attrs.get("accuracy")):
         return frame
-    _refuse_columns_twice(frame)
     allowed = f"allowed: accuracy, {', '.join(OF_FRACTIONS)}, or any other column of fractions that was measured"
-    if not _is_measured(frame, of):
-        raise FitError(f"of: got {of!r}, {'which was not measured' if of in frame else 'which is no column of the table'}; {allowed}")
-    counted = of in OF_VOCABULARY and "V" in frame and not is_own(frame)
-    if problems := [f"{name}: {problem}" for name in (of, *(["V"] if counted else [])) if (problem := _no_numbers(frame[name]))]:
-        raise FitError(problems)
-    if frame[of].isna().all():
-        hint = "; the sweep asks for it by decoders: true" if of in EXTRA_COLUMNS else ""
-        raise FitError(f"of: {of} is null in all rows{hint}")
-    if (bad := ~frame[of].dropna().between(0, 1)).any():
-        raise FitError(f"of: {of} is {frame[of].dropna()[bad].iloc[0]:.4g} in {bad.sum()} rows; {allowed}")
-    if counted:
-        return frame.assign(n_correct=(frame[of] * frame["V"]).round(), n_test=frame["V"])
-    made = frame.assign(n_correct=frame[of].astype(float), n_test=1)
-    made.attrs |= {"of": of} | ({"accuracy": of} if is_own(frame) else {})
-    return made
-
-
-def _is_measured(frame: Table, column: str) -> bool:
-    """Whether the table has the column, and it is no setting, no parameter of a law and no seed."""
-    return column in frame and column not in FIELDS and not is_parameter(column) and column not in seed_columns(frame)
+    values = _measured(frame, "of", of, allowed, 1)
+    if values.isna().all():
+        raise FitError(f"of: {of} is null in all rows{'; the sweep asks for it by decoders: true' if of in EXTRA_COLUMNS else ''}")
+    if of not in OF_VOCABULARY or "V" not in frame or is_own(frame):
+        return _of_shares(frame, of)
+    if problem := _no_numbers(frame["V"]):
+        raise FitError(f"V: {problem}")
+    return frame.assign(n_correct=(values * frame["V"]).round(), n_test=frame["V"])
 
 
 def measured(frame: Table, column: str) -> Table:
     """The table with the mean of a column in place of its accuracy, as a
     share of its largest value, which no exponent sees; raises FitError."""
-    if not _is_measured(frame, column):
-        raise FitError(f"law: got {shown(column)}; allowed: a column of numbers that was measured, such as {', '.join(OF_FRACTIONS[:2])}")
-    if problem := _no_numbers(frame[column]):
-        raise FitError(f"law: {column} {problem}")
-    if (bad := frame[column] < 0).any():
-        raise FitError(f"law: {column} is {frame[column][bad].iloc[0]:.4g} in {bad.sum()} rows; allowed: numbers from 0")
-    made = frame.assign(n_correct=frame[column] / max(frame[column].max(), 1e-300), n_test=1)
-    made = made.assign(**{column: made["n_correct"]})
+    allowed = f"allowed: a column of numbers from 0 that was measured, such as {', '.join(OF_FRACTIONS[:2])}"
+    values = _measured(frame, "law", column, allowed, np.inf)
+    return _of_shares(frame.assign(**{column: values / max(values.max(), 1e-300)}), column)
+
+
+def _measured(frame: Table, argument: str, name: str, allowed: str, high: float) -> Table:
+    """A column of numbers from 0 that is no setting, no parameter of a law and no seed; raises FitError."""
+    _refuse_columns_twice(frame)
+    if name not in frame or name in FIELDS or is_parameter(name) or name in seed_columns(frame):
+        raise FitError(
+            f"{argument}: got {shown(name)}, which {'was not measured' if name in frame else 'is no column of the table'}; {allowed}"
+        )
+    if problem := _no_numbers(frame[name]):
+        raise FitError(f"{name}: {problem}")
+    found = frame[name].dropna()
+    if (bad := ~found.between(0, high)).any():
+        raise FitError(f"{argument}: {name} is {found[bad].iloc[0]:.4g} in {bad.sum()} rows; {allowed}")
+    return frame[name]
+
+
+def _of_shares(frame: Table, column: str) -> Table:
+    """The table with a column of fractions as shares of one answer."""
+    made = frame.assign(n_correct=frame[column].astype(float), n_test=1)
     made.attrs |= {"of": column} | ({"accuracy": column} if is_own(frame) else {})
     return made
 
@@ -188,56 +192,53 @@ def checked(frame: Table, along: str = "N") -> tuple[Table, list[str]]:
     from pandas.api.types import is_numeric_dtype
 
     _refuse_columns_twice(frame)
-    counts = [name for name in ("n_test", "n_correct") if name in frame]
-    of = frame.attrs.get("of")
-    measured = [of] if of else counts if len(counts) == 2 else [frame.attrs.get("accuracy")]
-    ours = [name for name in NEEDED if name not in ("n_test", "n_correct")]
-    needed = [along, "seed", *measured] if is_own(frame) else [*ours, of] if of else [*NEEDED]
+    counts = ["n_test", "n_correct"]
+    of = frame.attrs.get("of") or (frame.attrs["accuracy"] if is_own(frame) and not {*counts} <= {*frame} else None)
+    needed = [*([along, "seed"] if is_own(frame) else SIZES), *([of] if of else counts)]
     if missing := [str(name) for name in needed if name not in frame]:
         raise FitError(f"columns: no {', '.join(missing)}; needed: {', '.join(map(str, needed))}")
     if not len(frame):
         raise FitError("rows: the table is empty; has the sweep run?")
     frame, remarks = as_given(with_names(frame, along).copy()), []
     if is_numeric_dtype(frame["n_correct"]) and (gone := frame["n_correct"].isna()).any():
-        what = needed[-1]
+        what = of or "n_correct"
         why = f" (status {', '.join(sorted(set(frame['status'][gone].astype(str))))})" if "status" in frame else ""
         remarks.append(f"{gone.sum()} of {len(frame)} rows have no {what}{why} and were left out")
         frame = frame[~gone]
         if not len(frame):
             raise FitError(f"{what}: null in all rows{why}; there is nothing to fit")
-    if problems := _problems(frame, needed):
+    if problems := _problems(frame, needed, of):
         raise FitError(problems)
     return frame, remarks
 
 
-def _problems(frame: Table, needed: list[Any]) -> list[str]:
+def _problems(frame: Table, needed: Sequence[str], of: str | None) -> list[str]:
     """What is wrong with the values of a table; makes columns of whole numbers int64."""
     fields = [] if is_own(frame) else [name for name in FIELDS if name in frame and name not in NEEDED]
     problems = [f"{name}: {problem}" for name in fields if (problem := _not_of_field(frame, name))]
-    for name in (name for name in needed if name in NEEDED):
-        problems += [f"{name}: {problem}" for problem in _made_whole(frame, name)]
-    if not problems and needed[-1] not in NEEDED:
-        values = frame[needed[-1]]
-        if problem := _no_numbers(values):
-            problems.append(f"{needed[-1]}: {problem}")
-        elif (bad := ~values.between(0, 1)).any():
-            problems.append(f"{needed[-1]}: {values[bad].iloc[0]:g} in {bad.sum()} rows; allowed: fractions from 0 to 1")
-    elif not problems and (bad := frame["n_correct"] > frame["n_test"]).any():
-        problems.append(f"n_correct: more than n_test in {bad.sum()} rows; allowed: 0 to n_test")
-    return problems
+    problems += [f"{name}: {problem}" for name in needed if name in NEEDED and (problem := _made_whole(frame, name))]
+    if problems:
+        return problems
+    if of is None:
+        bad = frame["n_correct"] > frame["n_test"]
+        return [f"n_correct: more than n_test in {bad.sum()} rows; allowed: 0 to n_test"] if bad.any() else []
+    if problem := _no_numbers(frame[of]):
+        return [f"{of}: {problem}"]
+    bad = ~frame[of].between(0, 1)
+    return [f"{of}: {frame[of][bad].iloc[0]:g} in {bad.sum()} rows; allowed: fractions from 0 to 1"] if bad.any() else []
 
 
-def _made_whole(frame: Table, name: str) -> list[str]:
+def _made_whole(frame: Table, name: str) -> str:
     """What is wrong with a column that should hold whole numbers; it becomes int64."""
     from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
     low = NEEDED[name]
     if not is_numeric_dtype(frame[name]) or is_bool_dtype(frame[name]):
-        return [_holds(frame[name], f"whole numbers from {low}")]
+        return _holds(frame[name], f"whole numbers from {low}")
     values = frame[name].to_numpy(np.float64, na_value=np.nan)
     bad = ~((values >= low) & (values == np.round(values)) & (values < 2**53))
     frame[name] = np.where(bad, 0, values).astype(np.int64)
-    return [f"{values[bad][0]:g} in {bad.sum()} rows; allowed: whole numbers from {low}"] if bad.any() else []
+    return f"{values[bad][0]:g} in {bad.sum()} rows; allowed: whole numbers from {low}" if bad.any() else ""
 
 
 def _refuse_columns_twice(frame: Table) -> None:

@@ -8,73 +8,86 @@ Diagnostics say what an interval alone does not: local slopes, misfit, dispersio
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
-from ...sweep.crossing import MIN_SEEDS, Curve
+from ...sweep.crossing import MIN_SEEDS, Crossing, Curve
+from .axes import Table, Value
 from .cells import Cell, Family, evidence
-from .estimate import REPORTED, Estimates, interval
+from .estimate import METHOD, Estimates, interval
 
-Row = dict[str, Any]
+Row = dict[str, Value]
 CENSORED = {0: "no", 1: "right", -1: "left"}
-MIRRORED = ("falls", "rises", "below")
-"""Words for "rises", "falls" and "above" where accuracy falls along the axis."""
 
-THRESHOLDS = {
+MEANINGS = {
     "theta": "accuracy to cross, fraction",
     "method": "how critical was estimated",
-    "axis": "the axis along which accuracy crosses theta",
+    "axis": "of a threshold the axis along which accuracy crosses theta, of an exponent its axis",
     "critical": "the value of the axis at which accuracy, averaged over seeds, crosses theta; null if it does not",
     "N_star": "the same along N, number of samples; null along another axis",
-    "lo": "lower end of the 95 % interval of critical; 0 if no level is surely below it",
-    "hi": "upper end of the 95 % interval of critical; infinite if no level is surely above it",
+    "lo": "lower end of the 95 % interval; of critical 0 if no level is surely below it",
+    "hi": "upper end of the 95 % interval; of critical infinite if no level is surely above it",
     "censored": "right: the crossing lies beyond the largest level; left: below the smallest; no: accuracy crosses theta",
     "n_seeds": "number of seeds",
     "n_levels": "number of values of the axis",
-    "warning": "what to be careful about, empty if nothing",
+    "warning": "what to be careful about, or why there is no exponent or no interval; empty if nothing",
     "N_below": "largest tested value of the axis below the crossing",
     "N_above": "smallest tested value of the axis above the crossing",
     "record": "whether this is the reported method",
     "copy_of": "the cell with exactly the same counts, by the axes in which it differs, as in L = 8; null for every other cell",
     "reference": "along m the mean accuracy at m = 0; null along other axes",
-}
-"""Columns of the thresholds after the axes, each with its meaning."""
-
-EXPONENTS = {
-    "axis": "axis of the exponent",
     "exponent": "exponent of the axis in critical, or the mean of a column, ~ product of axis^exponent",
-    "lo": "lower end of the 95 % interval of the exponent",
-    "hi": "upper end of the 95 % interval of the exponent",
-    "method": "how the critical values were estimated",
-    "theta": "accuracy to cross, fraction",
     "part": "m = 0 or m > 0, which are fitted apart",
     "n_cells": "number of cells in the law; a cell and its copies count as one",
-    "n_seeds": "number of seeds",
-    "warning": "why there is no exponent or no interval, empty if nothing",
-    "record": "whether this is the reported method",
     "regime": "expression that holds for the cells of the law; empty if it goes through all cells",
     "rejected": "whether the cells lie further from the law than noise explains, so that no power law describes them",
     "along": "what is critical, as N; where theta is null, the column whose mean obeys the law",
-}
-"""Columns of the exponents, each with its meaning."""
-
-DIAGNOSTICS = {
-    "part": "m = 0 or m > 0, which are fitted apart",
-    "theta": "accuracy to cross, fraction",
     "diagnostic": "local_slope, residual, dispersion, warning or remark",
     "subject": "what the value describes",
     "value": "the value",
-    "lo": "lower end of its 95 % interval",
-    "hi": "upper end of its 95 % interval",
     "text": "explanation, or the warning in words",
-    "regime": "expression that holds for the cells of the law; empty if it goes through all cells",
 }
-"""Columns of the diagnostics, each with its meaning."""
+"""What each column holds."""
 
+_NAMES = {
+    "thresholds": "theta method axis critical N_star lo hi censored n_seeds n_levels warning N_below N_above record copy_of reference",
+    "exponents": "axis exponent lo hi method theta part n_cells n_seeds warning record regime rejected along",
+    "diagnostics": "part theta diagnostic subject value lo hi text regime",
+}
+THRESHOLDS, EXPONENTS, DIAGNOSTICS = (names.split() for names in _NAMES.values())
+"""Columns of the three tables, those of the thresholds after the axes."""
+
+WARNINGS = {
+    "one level": "one {along} level: no curve",
+    "falls": "falls: {first}, the smallest, {last}, the largest",
+    "falls again": "rises above theta and falls again: {top}, {last}, the largest",
+    "flat": "not reached: {last}, the largest; it hardly rises with {along}",
+    "plateau": "plateau: {last}, the largest; it levels off",
+    "still rises": "not reached: {last}, the largest; it still rises",
+    "above": "above theta from the smallest on: {first}",
+    "one step": "rises within one step of {along}: the crossing is anywhere between N_below and N_above",
+    "coarse": "coarse: {along} grows by a factor {factor:.3g} around theta",
+    "not monotone": "not monotone: accuracy falls by {drop:.2g} as {along} grows",
+    "at the end": "{told}: try beyond it",
+    "few seeds": f"no interval: {{n_seeds}} seeds, {MIN_SEEDS} are needed",
+    "not surely below": "crossing not sure: no level is surely below theta; not in the law",
+    "not surely above": "crossing not sure: no level is surely above theta; not in the law",
+    "no cell": "{inside} of {cells} cells {have}",
+    "one value": "{inside} of {cells} cells {have}, all at one {axis}",
+    "together": "{inside} of {cells} cells {have}, and in those {axis} moves together with other axes",
+    "unchecked": "as many unknowns as cells: nothing checks the law",
+    "not in the law": "{out} of {cells} cells are not in the law: {why}",
+    "no power law": "no single power law: ln {critical} lies {rms:.2g} (rms) from it, more than twice the noise; the intervals "
+    "of the exponents do not cover that, see local_slope",
+}
+"""What to be careful about, by what is so. The accuracies that a warning names are measured means."""
+
+MIRRORED = {"rises": "falls", "falls": "rises", "above": "below", "below": "above"}
+"""Words of the warnings of a cell where accuracy falls along the axis."""
 
 COARSE = 4.0
 FAR = 10.0
@@ -88,27 +101,21 @@ against ln N. One that does STEP of what counts as all of its rise between two l
 def thresholds(e: Estimates) -> list[Row]:
     """One row per cell of a family."""
     rows, along = [], e.family.along
-    for i, cell in enumerate(e.family.cells):
-        found, c, side = e.found[i], e.curves[i], int(e.side[i])
-        below, above = {1: (cell.N[-1], None), -1: (None, cell.N[0]), 0: _bracket(e, i)}[side]
-        critical = np.exp(e.y[0, i])
-        low, high = np.exp([found.lo, found.hi]) if found.n_seeds >= MIN_SEEDS and side == 0 else (np.nan, np.nan)
+    for cell, found, c in zip(e.family.cells, e.found, e.curves, strict=True):
+        after = _after(found, c)
+        below, above = {1: (cell.N[-1], None), -1: (None, cell.N[0]), 0: tuple(cell.N[after - 1 :][:2])}[found.side]
+        critical = np.nan if found.side else np.exp(found.log_x)
+        low, high = np.exp([found.lo, found.hi]) if found.n_seeds >= MIN_SEEDS and not found.side else (np.nan, np.nan)
         low, high = 0.0 if found.is_open[0] else low, np.inf if found.is_open[1] else high
-        warning = "; ".join([*_curve_warnings(e, i), *_seed_warnings(e, i)])
-        row = [e.asked, REPORTED, along, critical, critical if along == "N" else None, low, high, CENSORED[side]]
-        row += [cell.n_seeds, len(c.x), warning, below, above, True, _copied(cell), cell.reference]
+        row = [e.asked, METHOD, along, critical, critical if along == "N" else None, low, high, CENSORED[found.side], cell.n_seeds]
+        row += [len(c.x), "; ".join(_warnings(e, cell, found, c)), below, above, True, _copied(cell), cell.reference]
         rows.append(cell.at | cell.names | dict(zip(THRESHOLDS, row, strict=True)))
     return rows
 
 
-def _after(e: Estimates, i: int) -> int:
-    """The number of the first level beyond the crossing of a cell."""
-    return int(np.searchsorted(e.curves[i].x, e.found[i].log_x).clip(1, len(e.curves[i].x) - 1))
-
-
-def _bracket(e: Estimates, i: int) -> tuple[Any, Any]:
-    """The levels on either side of the crossing."""
-    return tuple(e.family.cells[i].N[_after(e, i) - 1 :][:2])
+def _after(found: Crossing, c: Curve) -> int:
+    """The number of the first level beyond a crossing."""
+    return int(np.searchsorted(c.x, found.log_x).clip(1, max(len(c.x) - 1, 1)))
 
 
 def _copied(cell: Cell) -> str | None:
@@ -117,100 +124,85 @@ def _copied(cell: Cell) -> str | None:
     return ", ".join(f"{axis} = {value}" for axis, value in cell.copy_of.items() if value is not cell.at[axis] and value != cell.at[axis])
 
 
-def _seed_warnings(e: Estimates, i: int) -> list[str]:
-    """What to be careful about in a cell because of its seeds."""
-    found, warnings = e.found[i], [told] if (told := e.family.cells[i].told) else []
-    if (n := e.family.cells[i].n_seeds) < MIN_SEEDS:
-        warnings.append(f"no interval: {n} seeds, {MIN_SEEDS} are needed")
-    sides = ("above", "below") if e.family.falls else ("below", "above")
-    for is_open, side in zip(found.is_open, sides, strict=True):
-        if is_open:
-            warnings.append(f"crossing not sure: no level is surely {side} theta; not in the law")
-    return warnings
+def _warnings(e: Estimates, cell: Cell, found: Crossing, c: Curve) -> Iterator[str]:
+    """What to be careful about in a cell."""
+    along, after, shape = e.family.along, _after(found, c), _shape(e.theta, found, c)
+    drop = (np.maximum.accumulate(c.mean) - c.mean).max()
+    holds = {
+        shape: shape != "",
+        "not monotone": drop > 0.1 and shape not in ("falls", "falls again"),
+        "at the end": cell.told,
+        "few seeds": cell.n_seeds < MIN_SEEDS,
+        "not surely below": found.is_open[0],
+        "not surely above": found.is_open[1],
+    }
+    measured = {
+        name: f"accuracy {e.family.mirrored(c.mean[i]):.2g} at {along} = {_level(np.exp(c.x[i]))}"
+        for name, i in (("first", 0), ("top", int(c.mean.argmax())), ("last", -1))
+    }
+    facts = {"along": along, "factor": np.exp(np.ptp(c.x[after - 1 :][:2])), "drop": drop, "told": cell.told, "n_seeds": cell.n_seeds}
+    for text in (WARNINGS[name] for name, is_so in holds.items() if is_so):
+        words = re.sub("rises|falls|above|below", lambda word: MIRRORED[word[0]], text) if e.family.falls else text
+        yield words.format(**facts, **measured)
 
 
-def _curve_warnings(e: Estimates, i: int) -> list[str]:
-    """Warnings on the shape of a cell's curve. The accuracies that they name are measured means."""
-    c, of, side = e.curves[i], e.family, int(e.side[i])
-    rises, falls, above = MIRRORED if of.falls else ("rises", "falls", "above")
-    warnings = []
+def _level(value: float) -> str:
+    """A level of an axis, whole where it is near a whole number."""
+    return f"{value:{'.0f' if abs(value - round(value)) < 1e-6 * value else '.4g'}}"
+
+
+def _shape(theta: float, found: Crossing, c: Curve) -> str:
+    """The warning on the shape of a curve, empty if it simply crosses theta."""
     if len(c.x) == 1:
-        warnings.append(f"one {of.along} level: no curve")
-    elif side == 1:
-        warnings.append(_not_reached(c, e))
-    elif side == -1:
-        warnings.append(f"{above} theta from the smallest on: {_measured(c, e, 0)}")
-    else:
-        after = _after(e, i)
-        gap = c.x[after] - c.x[after - 1]
-        if e.found[i].step > STEP * gap:
-            warnings.append(f"{rises} within one step of {of.along}: the crossing is anywhere between N_below and N_above")
-        elif np.exp(gap) > COARSE:
-            warnings.append(f"coarse: {of.along} grows by a factor {np.exp(gap):.3g} around theta")
-    told = any(text.startswith(falls) or "again:" in text for text in warnings)
-    if (against := (np.maximum.accumulate(c.mean) - c.mean).max()) > 0.1 and not told:
-        warnings.append(f"not monotone: accuracy {falls} by {against:.2g} as {of.along} grows")
-    return warnings
-
-
-def _measured(c: Curve, e: Estimates, i: int) -> str:
-    """ "accuracy 0.43 at N = 4096"."""
-    level, along = np.exp(c.x[i]), e.family.along
-    whole = abs(level - round(level)) < 1e-6 * level
-    return f"accuracy {e.family.mirrored(c.mean[i]):.2g} at {along} = {level:{'.0f' if whole else '.4g'}}"
-
-
-def _not_reached(c: Curve, e: Estimates) -> str:
-    """Why a curve does not end beyond theta: it falls, rises and falls again, levels off, or still moves towards it."""
-    rises, falls, above = MIRRORED if e.family.falls else ("rises", "falls", "above")
-    last = f"{_measured(c, e, -1)}, the largest"
-    top = int(c.mean.argmax())
-    if c.mean[0] >= e.theta:
-        return f"{falls}: {_measured(c, e, 0)}, the smallest, {last}"
-    if c.mean[top] >= e.theta and c.mean[top] - c.mean[-1] > 0.1:
-        return f"{rises} {above} theta and {falls} again: {_measured(c, e, top)}, {last}"
-    if c.mean[-1] - c.mean[0] < 0.02:
-        return f"not reached: {last}; it hardly {rises} with {e.family.along}"
+        return "one level"
+    if found.side == -1:
+        return "above"
+    if found.side == 0:
+        gap = np.ptp(c.x[_after(found, c) - 1 :][:2])
+        return "one step" if found.step > STEP * gap else "coarse" if np.exp(gap) > COARSE else ""
+    first, top, last = c.mean[0], c.mean.max(), c.mean[-1]
+    if first >= theta:
+        return "falls"
+    if top >= theta and top - last > 0.1:
+        return "falls again"
+    if last - first < 0.02:
+        return "flat"
     slopes = np.diff(c.logits) / np.diff(c.x)
-    if c.reach(e.theta) > np.log(FAR) and slopes[-1] < FLAT * slopes.max():
-        return f"plateau: {last}; it levels off"
-    return f"not reached: {last}; it still {rises}"
+    return "plateau" if c.reach(theta) > np.log(FAR) and slopes[-1] < FLAT * slopes.max() else "still rises"
 
 
 def exponents(e: Estimates, regime: str = "") -> list[Row]:
     """The exponents of a family, or of its cells in a regime."""
-    rows = []
-    n_seeds = e.n_seeds
+    rows, n_seeds = [], e.n_seeds
     shape, found = e.shape_deviation(e.law.weights()), e.exponents
     for j, axis in enumerate(e.family.law):
-        low, high = interval(found[:, j], n_seeds, shape[j])
-        warning = _exponent_warning(e, axis, n_seeds)
-        row = [axis, found[0, j], low, high, REPORTED, e.asked, e.family.name, e.law.n_distinct, n_seeds, warning]
-        rows.append(dict(zip(EXPONENTS, [*row, True, regime, e.rejected, e.family.what or e.family.along], strict=True)))
+        row = [axis, found[0, j], *interval(found[:, j], n_seeds, shape[j]), METHOD, e.asked, e.family.name, e.law.n_distinct, n_seeds]
+        row += [_unknown(e, axis), True, regime, e.rejected, e.family.what or e.family.along]
+        rows.append(dict(zip(EXPONENTS, row, strict=True)))
     return rows
 
 
-def _exponent_warning(e: Estimates, axis: str, n_seeds: int) -> str:
-    """Why the cells that cross do not determine this exponent,
-    or how sure it is; empty if there is nothing to say.
-    """
-    n = f"{len(e.cells)} of {len(e.family.cells)} cells {'have a mean above 0' if e.family.what else 'cross theta'}"
-    if len({cell.at[axis] for cell in e.cells}) < 2:
-        return f"{n}{f', all at one {axis}' if e.cells else ''}"
-    if np.isnan(e.law.weights()[e.family.law.index(axis)]).any():
-        return f"{n}, and in those {axis} moves together with other axes"
-    if n_seeds < MIN_SEEDS:
-        return f"no interval: {n_seeds} seeds, {MIN_SEEDS} are needed"
-    return "as many unknowns as cells: nothing checks the law" if e.law.n_distinct <= e.law.rank else ""
+def _unknown(e: Estimates, axis: str) -> str:
+    """Why the cells that cross do not determine an exponent, or how sure it is; empty if there is nothing to say."""
+    have = "have a mean above 0" if e.family.what else "cross theta"
+    facts = {"inside": len(e.cells), "cells": len(e.family.cells), "have": have, "axis": axis, "n_seeds": e.n_seeds}
+    holds = {
+        "no cell": not e.cells,
+        "one value": len({cell.at[axis] for cell in e.cells}) < 2,
+        "together": bool(np.isnan(e.law.weights()[e.family.law.index(axis)]).any()),
+        "few seeds": e.n_seeds < MIN_SEEDS,
+        "unchecked": e.law.n_distinct <= e.law.rank,
+    }
+    return next((WARNINGS[name].format(**facts) for name, is_so in holds.items() if is_so), "")
 
 
 def diagnose(e: Estimates, exponents: Sequence[Row]) -> list[Row]:
-    """Everything about one family at one theta, warnings
-    last; `exponents` are its rows of the exponents table.
-    """
-    rows = [_row("warning", "", np.nan, text) for text in _law_warnings(e, exponents)]
-    if e.family.law and e.inside.any():
-        rows = [*_local_slopes(e), *_misfit(e), *rows]
+    """All about one family at one theta, warnings last; `exponents` are its rows of the exponents table."""
+    rows = _local_slopes(e) if e.family.law and e.inside.any() else []
+    if e.family.law and e.misfit:
+        text = f"rms distance of ln {e.family.critical} from the law; noise alone would make it {e.misfit.noise:.2g}"
+        rows.append(_row("residual", f"ln {e.family.critical}", e.misfit.rms, text))
+    rows += [_row("warning", "", np.nan, text) for text in _of_law(e, exponents)]
     return [{"part": e.family.name, "theta": e.asked} | row for row in rows]
 
 
@@ -248,23 +240,13 @@ def _local_slopes(e: Estimates) -> list[Row]:
     return rows
 
 
-def _misfit(e: Estimates) -> list[Row]:
-    if not e.misfit:
-        return []
-    text = f"rms distance of ln {e.family.critical} from the law; noise alone would make it {e.misfit.noise:.2g}"
-    return [_row("residual", f"ln {e.family.critical}", e.misfit.rms, text)]
-
-
-def _matched(cells: Sequence[Any], axis: str, low: Any, high: Any) -> np.ndarray:
+def _matched(cells: Sequence[Cell], axis: str, low: Value, high: Value) -> np.ndarray:
     """Weights of the mean difference between cells that differ
     only in axis = high against low; pairs of copies count as one.
     """
-    index = {tuple(cell.at.items()): i for i, cell in enumerate(cells)}
-    pairs, number = [], evidence(cells)
-    for i, cell in enumerate(cells):
-        if cell.at[axis] == low:
-            other = index.get(tuple((cell.at | {axis: high}).items()))
-            pairs += [(i, other)] if other is not None else []
+    index, number = {cell.key: i for i, cell in enumerate(cells)}, evidence(cells)
+    pairs = [(i, index.get(tuple((cell.at | {axis: high}).items()))) for i, cell in enumerate(cells) if cell.at[axis] == low]
+    pairs = [(i, other) for i, other in pairs if other is not None]
     times = Counter((number[i], number[other]) for i, other in pairs)
     weights = np.zeros(len(cells))
     for i, other in pairs:
@@ -273,39 +255,30 @@ def _matched(cells: Sequence[Any], axis: str, low: Any, high: Any) -> np.ndarray
     return weights
 
 
-def _law_warnings(e: Estimates, exponents: Sequence[Row]) -> list[str]:
-    texts = []
-    if not e.inside.all():
+def _of_law(e: Estimates, exponents: Sequence[Row]) -> Iterator[str]:
+    """What to be careful about in a law."""
+    if out := int((~e.inside).sum()):
+        below, above = int((e.side == 1).sum()), int((e.side == -1).sum())
         beyond = f"are {'below' if e.family.falls else 'above'} it from the smallest {e.family.along} on"
-        counts = {"have mean 0" if e.family.what else "never reach theta": (e.side == 1).sum(), beyond: (e.side == -1).sum()}
-        counts["rest on one seed" if e.family.what else "cross theta, but not surely"] = (~e.inside).sum() - sum(counts.values())
+        never, unsure = ("have mean 0", "rest on one seed") if e.family.what else ("never reach theta", "cross theta, but not surely")
+        counts = {never: below, beyond: above, unsure: out - below - above}
         why = ", ".join(f"{n} {text}" for text, n in counts.items() if n)
-        texts.append(f"{(~e.inside).sum()} of {len(e.inside)} cells are not in the law: {why}")
+        yield WARNINGS["not in the law"].format(out=out, cells=len(e.inside), why=why)
     if e.rejected and e.misfit:
-        texts.append(
-            f"no single power law: ln {e.family.critical} lies {e.misfit.rms:.2g} (rms) from it, more than twice the noise; the intervals "
-            "of the exponents do not cover that, see local_slope"
-        )
+        yield WARNINGS["no power law"].format(critical=e.family.critical, rms=e.misfit.rms)
     for text in dict.fromkeys(row["warning"] for row in exponents if row["warning"]):
-        texts.append(f"{', '.join(row['axis'] for row in exponents if row['warning'] == text)}: {text}")
-    return texts
+        yield f"{', '.join(row['axis'] for row in exponents if row['warning'] == text)}: {text}"
 
 
-def frames(axes: Sequence[str], thresholds: list[Row], exponents: list[Row], diagnostics: list[Row], of: str) -> tuple[Any, Any, Any]:
-    """The rows of a fit as three tables of pandas, with the columns
-    that users rely on. The attribute "of" says what crosses theta.
-    """
+def frames(axes: Sequence[str], thresholds: list[Row], exponents: list[Row], diagnostics: list[Row]) -> tuple[Table, Table, Table]:
+    """The rows of a fit as three tables of pandas, with the columns that users rely on."""
     import pandas as pd
 
-    whole = all(isinstance(row[name], (int, np.integer, type(None))) for row in thresholds for name in ("N_below", "N_above"))
-    types = {"copy_of": "string", "N_star": "float64", "record": "bool"} | dict.fromkeys(
-        ("N_below", "N_above"), "Int64" if whole else "Float64"
-    )
-    made = (
+    levels = ("N_below", "N_above")
+    whole = all(isinstance(row[name], (int, np.integer, type(None))) for row in thresholds for name in levels)
+    types = {"copy_of": "string", "N_star": "float64", "record": "bool"} | dict.fromkeys(levels, "Int64" if whole else "Float64")
+    return (
         pd.DataFrame(thresholds, columns=pd.Index([*axes, *THRESHOLDS])).astype(types),
-        pd.DataFrame(exponents, columns=pd.Index(list(EXPONENTS))).astype({"record": bool, "rejected": bool}),
-        pd.DataFrame(diagnostics, columns=pd.Index(list(DIAGNOSTICS))),
+        pd.DataFrame(exponents, columns=pd.Index(EXPONENTS)).astype({"record": bool, "rejected": bool}),
+        pd.DataFrame(diagnostics, columns=pd.Index(DIAGNOSTICS)),
     )
-    for table in made:
-        table.attrs["of"] = of
-    return made

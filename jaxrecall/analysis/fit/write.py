@@ -1,13 +1,10 @@
-"""What a fit has found: a few lines of text, a table for a notebook,
-and files, Parquet with the meaning of each column or LaTeX.
-"""
+"""What a fit has found: a few lines of text, and files, Parquet with the meaning of each column or LaTeX."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -16,66 +13,46 @@ from ...model.point import FIELDS
 from ...sweep.files import atomic_write, holds_results
 from ...sweep.store.age import comment
 from ...sweep.store.table import KEY
+from .axes import Table
 from .latex import latex
-from .tables import DIAGNOSTICS, EXPONENTS, THRESHOLDS
+from .tables import MEANINGS
 
-Table = Any  # pandas.DataFrame, whose own types say less than Any
-COLUMNS = {"thresholds": THRESHOLDS, "exponents": EXPONENTS, "diagnostics": DIAGNOSTICS}
-
-SHOWN = ("part", "regime", "theta", "axis", "exponent", "lo", "hi", "n_cells", "n_seeds", "rejected", "warning")
-"""Columns of the exponents in a notebook."""
+Fit = Any
+"""That of `fitting`, which prints by this module."""
 
 
-def summary(thresholds: Table, exponents: Table, diagnostics: Table) -> Iterator[str]:
-    """For each theta: how many cells cross, the reported
-    exponents with their intervals, and every warning.
+def summary(found: Fit) -> Iterator[str]:
+    """For each theta how many cells cross, the exponents with their
+    intervals, those of the mean of a column with their local slopes, and every warning.
     """
-    for theta, mine in thresholds[thresholds["record"]].groupby("theta", sort=False):
-        yield f"theta = {theta:g}: {crossings(mine)}"
-        yield from _laws(exponents[exponents["theta"] == theta], diagnostics[diagnostics["theta"] == theta])
-    if not len(thresholds):
-        yield from _laws(exponents, diagnostics)
+    thresholds, exponents, diagnostics = found
+    for theta in dict.fromkeys(thresholds["theta"]) or [None]:
+        if theta is not None:
+            yield f"theta = {theta:g}: {_crossings(thresholds[thresholds['theta'] == theta])}"
+        said = diagnostics if theta is None else diagnostics[diagnostics["theta"] == theta]
+        for row in (exponents if theta is None else exponents[exponents["theta"] == theta]).itertuples():
+            what = row.along if theta is None else f"{row.along}*"
+            if row.exponent != row.exponent:
+                yield f"  {_law(row)}: the cells do not determine how {what} depends on {row.axis}"
+                continue
+            yield f"  {_law(row)}: {what} ~ {row.axis}^{_two(row.exponent)}{_ends(row)}{'  (law rejected)' if row.rejected else ''}"
+            mine = said[(said["part"] == row.part) & (said["regime"] == row.regime) & (said["diagnostic"] == "local_slope")]
+            for slope in mine[mine["subject"].str.startswith(f"{row.axis} ")].itertuples() if theta is None else ():
+                yield f"    {slope.subject}: {_two(slope.value)}{_ends(slope)}"
+        yield from (f"  warning, {_law(row)}: {row.text}" for row in said[said["diagnostic"] == "warning"].itertuples())
 
 
-def _laws(exponents: Table, diagnostics: Table) -> Iterator[str]:
-    """The exponents, those of the mean of a column with their local slopes, and what to be careful about."""
-    for row in exponents[exponents["record"]].itertuples():
-        what = f"{row.along}*" if row.theta == row.theta else row.along
-        if row.exponent != row.exponent:
-            yield f"  {_law(row)}: the cells do not determine how {what} depends on {row.axis}"
-            continue
-        yield f"  {_law(row)}: {what} ~ {row.axis}^{_two(row.exponent)}{_ends(row)}{'  (law rejected)' if row.rejected else ''}"
-        mine = diagnostics[(diagnostics["part"] == row.part) & (diagnostics["regime"] == row.regime) & (what == row.along)]
-        slopes = mine[(mine["diagnostic"] == "local_slope") & mine["subject"].str.startswith(f"{row.axis} ")]
-        yield from (f"    {slope.subject}: {_two(slope.value)}{_ends(slope)}" for slope in slopes.itertuples())
-    warnings = diagnostics[diagnostics["diagnostic"] == "warning"]
-    yield from (f"  warning, {_law(row)}: {row.text}" for row in warnings.itertuples())
+def _crossings(thresholds: Table) -> str:
+    """How many of the cells cross, count in the law, are censored or are copies."""
+    n, n_copies = len(thresholds), int(thresholds["copy_of"].notna().sum())
+    cells = f"{n} cell{'s' * (n > 1)}" + (f", of which {n_copies} repeat the counts of another" if n_copies else "")
+    counts, unsure = thresholds["censored"].value_counts(), int(thresholds["warning"].str.contains("crossing not sure").sum())
+    cross = f"{counts.get('no', 0)} cross" + (f", {unsure} of them not surely enough for the law" if unsure else "")
+    return f"{cells}: {'; '.join([cross, *(f'{counts[side]} censored {side}' for side in ('left', 'right') if side in counts)])}"
 
 
 def _ends(row: Any) -> str:
     return f"  95 % interval {_two(row.lo)} to {_two(row.hi)}" if row.lo == row.lo else ""
-
-
-def crossings(thresholds: Table) -> str:
-    """How many of the cells cross, count in the law, are censored
-    or are copies; `thresholds` has one row for each cell.
-    """
-    n, n_distinct = len(thresholds), int(thresholds["copy_of"].isna().sum())
-    cells = f"{n} cell{'s' * (n > 1)}" + (f", of which {n - n_distinct} repeat the counts of another" if n_distinct < n else "")
-    counts = thresholds["censored"].value_counts()
-    cross = f"{counts.get('no', 0)} cross"
-    if unsure := int(thresholds["warning"].str.contains("crossing not sure").sum()):
-        cross += f", {unsure} of them not surely enough for the law"
-    censored = [f"{counts[side]} censored {side}" for side in ("left", "right") if side in counts]
-    return f"{cells}: {'; '.join([cross, *censored])}"
-
-
-def html(exponents: Table, lines: list[str]) -> str:
-    """The reported exponents as a table, and the lines below it that are no exponents."""
-    table = exponents.loc[exponents["record"], list(SHOWN)]
-    table = table.loc[:, [name for name in SHOWN if name not in ("regime", "warning") or (table[name] != "").any()]]
-    notes = "".join(f"<br>{escape(line.strip())}" for line in lines if "* ~" not in line)
-    return table.to_html(index=False, float_format="{:.3g}".format, border=0) + f"<p>{notes.removeprefix('<br>')}</p>"
 
 
 def _law(row: Any) -> str:
@@ -111,7 +88,7 @@ def check_folder(out: Path) -> None:
         raise UsageError(f"{out}: cannot be written ({nearest} is not a folder, or not writable); choose another --out")
 
 
-def write(found: Any, out: Path, with_latex: bool = False, rows: Mapping[str, Any] | None = None) -> dict[Path, int]:
+def write(found: Fit, out: Path, with_latex: bool = False, rows: Mapping[str, Any] | None = None) -> dict[Path, int]:
     """Writes each table of a `Fit` whole or not at all; returns
     the files, each with its number of rows. Raises FitError.
 
@@ -119,29 +96,27 @@ def write(found: Any, out: Path, with_latex: bool = False, rows: Mapping[str, An
     `with_latex` writes the thresholds and the exponents as LaTeX too; a table without
     rows has no such file.
     """
-    written = {}
+    tables, about = dict(zip(("thresholds", "exponents", "diagnostics"), found, strict=True)), rows or {}
+    files = {f"{name}.parquet": (_parquet(table, about), len(table)) for name, table in tables.items()}
+    for name in ("thresholds", "exponents") if with_latex else ():
+        if n := len(tables[name]):
+            files[f"{name}.tex"] = f"% {comment(about)}\n{latex(tables[name])}".encode(), n
     try:
         out.mkdir(parents=True, exist_ok=True)
-        for name, columns in COLUMNS.items():
-            table = getattr(found, name)
-            atomic_write(out / f"{name}.parquet", _parquet(table, columns, rows or {}))
-            written[out / f"{name}.parquet"] = len(table)
-        for name in ("thresholds", "exponents") if with_latex else ():
-            if len(table := getattr(found, name)):
-                atomic_write(out / f"{name}.tex", f"% {comment(rows or {})}\n{latex(table)}".encode())
-                written[out / f"{name}.tex"] = len(table)
+        for name, (content, _) in files.items():
+            atomic_write(out / name, content)
     except OSError as error:
         raise FitError(f"{out}: cannot be written ({error.strerror or error}); choose another --out") from error
-    return written
+    return {out / name: n for name, (_, n) in files.items()}
 
 
-def _parquet(table: Any, columns: Mapping[str, str], rows: Mapping[str, Any]) -> Any:
+def _parquet(table: Table, rows: Mapping[str, Any]) -> bytes:
     """The bytes of a file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     made = pa.Table.from_pandas(table, preserve_index=False)
-    about = {name: FIELDS[name].metadata["legend"] for name in table if name in FIELDS} | dict(columns)
+    about = {name: FIELDS[name].metadata["legend"] for name in table if name in FIELDS} | MEANINGS
     fields = [field.with_metadata({"description": about[field.name]}) if field.name in about else field for field in made.schema]
     sink = pa.BufferOutputStream()
     metadata = {**made.schema.metadata, "PANDAS_ATTRS": json.dumps(table.attrs), KEY: json.dumps(rows)}

@@ -22,7 +22,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from ...errors import MAX_LIST, GridError, UsageError, as_list, refusal, shown
 from ...model.laws.array import paths_from, with_hashes
@@ -30,15 +29,17 @@ from ...model.point import Point, parameter_columns
 from ..simulators import SimulatorLike
 from ..simulators.custom import named
 from ..simulators.recall import RECALL, RecallSimulator
-from .axes import Names, law_parameters
+from .axes import AnyPoint, Names, law_parameters
 from .document import Document, read_document
 from .expand import Line, OnProgress, expand
 from .file import GridFile, Limits, Search, Settings, json_schema, plain, read_file
 from .names import WrongNames
+from .schema import Plain
 
 __all__ = ["Grid", "GridLike", "Limits", "Search", "as_grid", "json_schema", "read_grid", "rebuilt"]
 
-GridLike = Mapping[str, Any] | str | os.PathLike[str] | Point | Sequence[Point]
+GridLike = Mapping[str, Plain] | str | os.PathLike[str] | Point | Sequence[Point]
+GivenSimulator = SimulatorLike | str | None
 
 
 @dataclass(frozen=True)
@@ -57,19 +58,19 @@ class Grid:
     name: str
     root_seed: int
     seeds: Sequence[int]  # a range where the file gives a count, which may be very large in a search
-    points: tuple[Any, ...]
+    points: tuple[AnyPoint, ...]
     n_duplicates: int
     n_excluded: int
     axes: tuple[str, ...]
-    fixed: dict[str, Any]
+    fixed: dict[str, Plain]
     limits: Limits
     settings: Settings
     search: Search | None
-    resolved: dict[str, Any]
+    resolved: dict[str, Plain]
     simulator: SimulatorLike = RECALL
     lines: tuple[Line, ...] = field(default=(), compare=False)
-    kept: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, compare=False)
-    cells: Sequence[tuple[Mapping[str, Any], Iterable[Any]]] = field(default=(), compare=False)
+    kept: Mapping[str, Mapping[str, Plain]] = field(default_factory=dict, compare=False)
+    cells: Sequence[tuple[Mapping[str, Plain], Iterable[AnyPoint]]] = field(default=(), compare=False)
     following: Mapping[str, Sequence[str]] = field(default_factory=dict, compare=False)
 
     @property
@@ -82,7 +83,7 @@ class Grid:
         names = self.resolved.get("keep", ())
         return {name: (_arrow_type([row[name] for row in self.kept.values()]), "helper of the grid") for name in names}
 
-    def names(self) -> dict[str, Any]:
+    def names(self) -> dict[str, Plain]:
         """The contents of names.json, nothing if no cell has a name: see `store.load.with_names`."""
         if all({*names.values()} <= {None, ""} for names, _ in self.cells):
             return {}
@@ -112,7 +113,9 @@ class Grid:
         return self.axes[-1] if self.search else ""
 
 
-def read_grid(path: str | Path, sets: Sequence[str] = (), on_progress: OnProgress = lambda done, of: None, simulator: Any = None) -> Grid:
+def read_grid(
+    path: str | Path, sets: Sequence[str] = (), on_progress: OnProgress = lambda done, of: None, simulator: GivenSimulator = None
+) -> Grid:
     """The grid in a YAML file.
 
     Args:
@@ -130,12 +133,14 @@ def read_grid(path: str | Path, sets: Sequence[str] = (), on_progress: OnProgres
     return _grid(read_document(path, sets), on_progress, simulator)
 
 
-def rebuilt(resolved: dict[str, Any], simulator: Any = None) -> Grid:
+def rebuilt(resolved: dict[str, Plain], simulator: GivenSimulator = None) -> Grid:
     """The grid that `Grid.resolved` was taken from; raises GridError if this version reads it otherwise."""
     return _grid(Document("manifest.json", copy.deepcopy(resolved)), simulator=simulator)
 
 
-def as_grid(given: GridLike, seeds: int | Iterable[int] | None = None, simulator: Any = None, columns: Any = None) -> Grid:
+def as_grid(
+    given: GridLike, seeds: int | Iterable[int] | None = None, simulator: GivenSimulator = None, columns: Mapping[str, object] | None = None
+) -> Grid:
     """The grid that `given` stands for: a dict with the keys of
     a grid file, the path of one, a point, or a list of points.
 
@@ -167,7 +172,7 @@ def as_grid(given: GridLike, seeds: int | Iterable[int] | None = None, simulator
     return _grid(document, simulator=simulator)
 
 
-def _grid(document: Document, on_progress: OnProgress = lambda done, of: None, simulator: Any = None) -> Grid:
+def _grid(document: Document, on_progress: OnProgress = lambda done, of: None, simulator: GivenSimulator = None) -> Grid:
     """The grid that a document describes, whose paths are relative
     to its folder; raises GridError with a line for each error.
     """
@@ -199,7 +204,7 @@ def _grid(document: Document, on_progress: OnProgress = lambda done, of: None, s
     )
 
 
-def _arrow_type(values: Sequence[Any]) -> str:
+def _arrow_type(values: Sequence[Plain]) -> str:
     """The type of a column that holds all these values, of which None is null."""
     kinds = {type(value) for value in values if value is not None}
     if kinds == {int} and all(abs(value) < 2**63 for value in values if value is not None):
@@ -207,7 +212,7 @@ def _arrow_type(values: Sequence[Any]) -> str:
     return "bool" if kinds == {bool} else "float64" if kinds <= {int, float} else "string"
 
 
-def _simulator(document: Document, given: Any) -> Any:
+def _simulator(document: Document, given: GivenSimulator) -> SimulatorLike | None:
     """The simulator of a document, or at an import path; columns of one's own become paths in the document. Raises GridError."""
     columns = document.data.get("columns")
     try:
@@ -223,7 +228,7 @@ def _simulator(document: Document, given: Any) -> Any:
         raise GridError([document.line(tuple(place.split(".")), message) for place, _, message in places]) from None
 
 
-def _varying(file: GridFile, names: Names, points: tuple[Any, ...]) -> tuple[str, ...]:
+def _varying(file: GridFile, names: Names, points: tuple[AnyPoint, ...]) -> tuple[str, ...]:
     """The fields in axes and derive that take more than one value over the points, in the order of the file.
 
     A law counts by its name without its numeric parameters, which count on their own.
@@ -232,7 +237,7 @@ def _varying(file: GridFile, names: Names, points: tuple[Any, ...]) -> tuple[str
     written = [name for block in file.blocks for name in block.locations(())]
     searched = file.search.axis if file.search else ""
     following = {name for block in file.blocks for name in block.followers(searched)}
-    values: dict[str, set[Any]] = {name: set() for name in dict.fromkeys(written) if name in names and name not in following}
+    values: dict[str, set[Plain]] = {name: set() for name in dict.fromkeys(written) if name in names and name not in following}
     for name in list(values):
         for point in points:
             value = names.value(point, name)
@@ -246,21 +251,21 @@ def _varying(file: GridFile, names: Names, points: tuple[Any, ...]) -> tuple[str
     return (*varying, searched) if searched else tuple(varying)
 
 
-def _fixed(file: GridFile, names: Names, points: tuple[Any, ...]) -> dict[str, Any]:
+def _fixed(file: GridFile, names: Names, points: tuple[AnyPoint, ...]) -> dict[str, Plain]:
     """The fields that the file gives and that have one value over the points, with this value."""
     given = dict.fromkeys([*file.base, *(name for block in file.blocks for name in block.locations(()))])
     values = {name: {getattr(point, name) for point in points} for name in given if name in names.fields}
     return {name: found.pop() for name, found in values.items() if len(found) == 1}
 
 
-def _as_seeds(seeds: int | Iterable[int]) -> Any:
+def _as_seeds(seeds: int | Iterable[int]) -> Plain:
     """The seeds as a grid file gives them; a range stays one, however long it is."""
     if isinstance(seeds, range) and seeds and seeds.step == 1:
         return {"start": seeds[0], "count": seeds[-1] - seeds[0] + 1}
     return _as_yaml(seeds if isinstance(seeds, Iterable) else {"count": seeds})
 
 
-def _as_yaml(value: Any) -> Any:
+def _as_yaml(value: Plain) -> Plain:
     """`value` as YAML would give it: dicts, lists, text,
     numbers. The caller's own dicts and lists stay as they are.
     """
@@ -278,7 +283,7 @@ def _as_yaml(value: Any) -> Any:
     return value
 
 
-def _as_file(points: Any) -> dict[str, Any]:
+def _as_file(points: object) -> dict[str, Plain]:
     """A grid file of these points: what they have in
     common is the base, and each has a block for the rest.
     """

@@ -16,9 +16,12 @@ from typing import Any
 from ...errors import Problem
 from ...model.laws import LAWS
 from ...model.point import checked_field, law_parameters
+from ..simulators import SimulatorLike
 from ..simulators.recall import RECALL
 from .expr import MAX_BITS
-from .schema import Schema, refuse
+from .schema import Plain, Schema, refuse
+
+AnyPoint = Any  # a Point, or what `point` of a simulator of one's own returns
 
 MAX_AXIS = 1_000_000
 """Values of an axis, at most."""
@@ -32,9 +35,9 @@ _JSON_TYPES = {"int": "integer", "float": "number", "bool": "boolean"}
 class Names:
     """The fields of a simulator as a grid uses them."""
 
-    def __init__(self, simulator: Any = None):
+    def __init__(self, simulator: SimulatorLike | None = None):
         self.simulator = simulator or RECALL
-        self.fields: dict[str, Field[Any]] = dict(self.simulator.facts.fields)
+        self.fields: dict[str, Field[object]] = dict(self.simulator.facts.fields)
         self.laws = {name for name, f in self.fields.items() if f.metadata.get("law")}
         self.required = [name for name, f in self.fields.items() if f.default is MISSING]
         self.defaults = {name: f.default for name, f in self.fields.items() if f.default is not MISSING and f.default is not None}
@@ -59,7 +62,7 @@ class Names:
             return self.type(name) == "float"
         return any(end != int(end) for end in ends)
 
-    def value(self, point: Any, name: str) -> Any:
+    def value(self, point: AnyPoint, name: str) -> Plain:
         """The value of a field, or of a parameter of a law,
         at a point; None for a law without this parameter.
         """
@@ -74,7 +77,7 @@ class Names:
             laws = LAWS[self.fields[field].metadata["law"]].values()
             kinds = {str(f.type) for law in laws for f in dataclasses.fields(law) if f.name == parameter}  # type: ignore[arg-type]
             return "int" if kinds == {"int"} else "float"
-        declared: Any = self.fields[name].type
+        declared = self.fields[name].type
         return getattr(declared, "__name__", str(declared)).removesuffix(" | None")
 
     def choices(self) -> set[str]:
@@ -88,7 +91,7 @@ class Names:
                 return self.checked(name, text) == text
         return False
 
-    def checked(self, name: str, value: Any) -> Any:
+    def checked(self, name: str, value: Plain) -> Plain:
         """A value of a field, as a point holds it; null
         passes where there is a default. Raises ValueError.
         """
@@ -130,7 +133,7 @@ class Names:
         found |= {"description": limits["legend"], "default": self.defaults.get(name)}
         return {key: value for key, value in found.items() if value not in (-math.inf, math.inf, None)}
 
-    def converters(self) -> dict[str, Callable[[Any], Any]]:
+    def converters(self) -> dict[str, Callable[[Plain], object]]:
         """What makes values of the definitions of the schema that concern fields and axes."""
         checks = {name: partial(self.checked, name) for name in self.fields if name != "root_seed"} | {"Scalar": _checked_scalar}
         axes = {f"{name}-axis": partial(_as_axis, check) for name, check in checks.items()}
@@ -143,7 +146,7 @@ def _axis_of(name: str) -> Schema:
     return {"anyOf": [one, many, {"$ref": "#/$defs/Spacing"}]}
 
 
-def _as_axis(check: Callable[[Any], Any], value: Any) -> tuple[Any, ...]:
+def _as_axis(check: Callable[[Plain], Plain], value: Plain) -> tuple[Plain, ...]:
     """The values of an axis, of which those of a spacing have not been checked."""
     if not isinstance(value, tuple):
         return tuple(value) if isinstance(value, list) else (value,)
@@ -154,7 +157,7 @@ def _as_axis(check: Callable[[Any], Any], value: Any) -> tuple[Any, ...]:
         raise ValueError(f"one of its values is wrong: {error}{hint}") from None
 
 
-def _checked_scalar(value: Any) -> Any:
+def _checked_scalar(value: Plain) -> Plain:
     """A value of a helper, or of a parameter of a law; raises ValueError."""
     if isinstance(value, (dict, list)) or (isinstance(value, float) and not math.isfinite(value)):
         raise refuse(value, "numbers, text, true, false, null")
@@ -163,7 +166,7 @@ def _checked_scalar(value: Any) -> Any:
     return value
 
 
-def _linspace(given: dict[str, Any]) -> list[float]:
+def _linspace(given: dict[str, Plain]) -> list[float]:
     """The values without repeats, exact decimals where the ends
     are: 0.2 to 3 in 15 gives 0.4, not 0.39999999999999997.
     """
@@ -172,7 +175,7 @@ def _linspace(given: dict[str, Any]) -> list[float]:
     return _between(given, (start + i * step for i in range(1, n_steps)))
 
 
-def _geometric(given: dict[str, Any]) -> list[float]:
+def _geometric(given: dict[str, Plain]) -> list[float]:
     first, last = given["from"], given["to"]
     if first <= 0 or last <= 0:
         raise ValueError(f"got from={first!r}, to={last!r}; allowed: values above 0, the ends themselves and not exponents")
@@ -180,7 +183,7 @@ def _geometric(given: dict[str, Any]) -> list[float]:
     return _between(given, (Fraction(f"{first ** (1 - share) * last**share:.15g}") for share in shares))
 
 
-def _range(given: dict[str, Any]) -> list[float]:
+def _range(given: dict[str, Plain]) -> list[float]:
     start, stop, step = (_exact(given[name]) for name in ("from", "to", "step"))
     n_steps = (stop - start) / step if step else -1
     if not 0 <= n_steps < MAX_AXIS:
@@ -189,7 +192,7 @@ def _range(given: dict[str, Any]) -> list[float]:
     return [_plain(start + i * step) for i in range(int(n_steps) + 1)]
 
 
-def _between(given: dict[str, Any], inner: Iterable[Fraction]) -> list[float]:
+def _between(given: dict[str, Plain], inner: Iterable[Fraction]) -> list[float]:
     """The first value, those in between and the last one, without repeats if they are rounded."""
     values = [given["from"], *map(_plain, inner), given["to"]]
     return list(dict.fromkeys(map(round, values))) if given.get("round") else values

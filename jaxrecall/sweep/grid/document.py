@@ -14,13 +14,12 @@ import select
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from ...errors import GridError, shown
 from ...model.point import LAW_FIELDS
-from .schema import Location
+from .schema import Location, Plain
 
 MAX_FILE_BYTES, MAX_VALUES, MAX_DEPTH = 16 * 2**20, 500_000, 100
 PIPE_SECONDS = 10.0
@@ -34,7 +33,7 @@ _INTEGER = re.compile(rf"[-+]?(?:{_DIGITS}|0x[0-9a-fA-F]+)")
 _FLOAT = re.compile(rf"[-+]?(?:(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:[eE][-+]?[0-9]+)?|\.inf|\.nan)")
 
 
-def _scalar(text: str) -> Any:
+def _scalar(text: str) -> Plain:
     """The value of text without quotes; raises ValueError for a number with more digits than Python reads."""
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
@@ -46,7 +45,7 @@ def _scalar(text: str) -> Any:
 
 
 class _Loader(yaml.BaseLoader):
-    def resolve(self, kind: Any, value: Any, implicit: Any) -> str:
+    def resolve(self, kind: object, value: object, implicit: object) -> str:
         """No tag for what is written without one."""
         return ""
 
@@ -58,7 +57,7 @@ class Document:
     """
 
     path: str
-    data: dict[str, Any]
+    data: dict[str, Plain]
     origins: dict[Location, str] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
 
@@ -135,7 +134,7 @@ class _Reader:
     def __init__(self, document: Document, origin: Callable[[yaml.Mark], str]):
         self.document, self.origin, self.n_values = document, origin, 0
 
-    def read(self, text: str, location: Location) -> Any:
+    def read(self, text: str, location: Location) -> Plain:
         """The data in `text`, which stands at `location`; raises GridError."""
         try:
             node = yaml.compose(text, _Loader)
@@ -148,11 +147,11 @@ class _Reader:
         except RecursionError:
             raise GridError(f"{self.document.path}: is nested too deeply") from None
 
-    def _build(self, node: yaml.Node, location: Location) -> Any:
+    def _build(self, node: yaml.Node, location: Location) -> Plain:
         self.n_values += 1
         if self.n_values > MAX_VALUES or len(location) > MAX_DEPTH:
-            much = f"holds more than {MAX_VALUES} values" if self.n_values > MAX_VALUES else f"is nested more than {MAX_DEPTH} deep"
-            raise GridError(f"{self.document.origin(location[:1])}: {much} with its anchors unfolded")
+            allowed = f"up to {MAX_VALUES} values, nested up to {MAX_DEPTH} deep"
+            raise GridError(f"{self.document.origin(location[:1])}: is too large with its anchors unfolded; allowed: {allowed}")
         if node.tag:
             raise GridError(f"{self.origin(node.start_mark)}: got the tag {node.tag}; allowed: plain numbers, text, lists, mappings")
         if isinstance(node, yaml.MappingNode):
@@ -169,8 +168,8 @@ class _Reader:
             got = shown(node.value, 40)
             raise GridError(f"{self.origin(node.start_mark)}: got {got}; allowed: numbers of up to 4300 digits") from None
 
-    def _mapping(self, node: yaml.MappingNode, location: Location) -> dict[str, Any]:
-        values: dict[str, Any] = {}
+    def _mapping(self, node: yaml.MappingNode, location: Location) -> dict[str, Plain]:
+        values: dict[str, Plain] = {}
         for key, value in node.value:
             origin, here = self.origin(key.start_mark), (*location, key.value)
             if not isinstance(key, yaml.ScalarNode):
@@ -185,16 +184,16 @@ class _Reader:
 
 def _set(document: Document, text: str) -> None:
     """Writes one `--set` text, "blocks.0.axes.d=[8, 16]", into the data; raises GridError."""
-    about_set = f"--set {text if len(text) <= 80 else text[:77] + '...'}"
+    about_set = f"--set {text}"
     path, equals, value = text.partition("=")
     keys = [key.strip().replace("\0", ".") for key in _OF_LAW.sub("\\1\0", path).split(".")]
     if not equals or not all(keys):
         raise GridError(f"{about_set}: is malformed; allowed: KEY=VALUE such as base.V=512 or blocks.0.axes.d=[8,16]")
-    inside: Any = document.data
+    inside: Plain = document.data
     location: Location = ()
     for i, key in enumerate(keys):
         try:
-            step: Any = _step(inside, key, dotted(location) or "the file")
+            step: Plain = _step(inside, key, dotted(location) or "the file")
         except ValueError as error:
             raise GridError(f"{about_set}: {error}") from None
         location = (*location, step)
@@ -208,7 +207,7 @@ def _set(document: Document, text: str) -> None:
         inside = inside[step]
 
 
-def _step(inside: Any, key: str, around: str) -> str | int:
+def _step(inside: object, key: str, around: str) -> str | int:
     """The key or index in data that are a mapping or a list; raises ValueError."""
     if isinstance(inside, dict):
         return key
@@ -216,5 +215,5 @@ def _step(inside: Any, key: str, around: str) -> str | int:
         raise ValueError(f"{around} is {shown(inside)}, not a mapping; allowed: {around}=VALUE")
     if not key.isdecimal() or len(key) > 9 or int(key) >= len(inside):
         allowed = f"0 to {len(inside) - 1}" if inside else "none, the list is empty"
-        raise ValueError(f"got {key[:40]!r} in {around}, a list; allowed: {allowed}, or the whole of {around} at once")
+        raise ValueError(f"got {key!r} in {around}, a list; allowed: {allowed}, or the whole of {around} at once")
     return int(key)

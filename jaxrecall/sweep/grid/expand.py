@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict
 
 from ...errors import GridError, PointError, Problem
-from .axes import Names
+from .axes import AnyPoint, Names
 from .document import Document
 from .expr import Expression
 from .file import Block, GridFile
-from .schema import Location, show
+from .schema import Location, Plain, show
 
 MAX_KEPT = 200_000  # points that are kept only to report how far a grid is past max_runs
 BETWEEN = 10_000  # points from one report of progress to the next
@@ -26,25 +26,25 @@ BETWEEN = 10_000  # points from one report of progress to the next
 OnProgress = Callable[[int, int], None]
 """Called with the points expanded so far, and all of them."""
 
-Values = dict[str, Any]
+Values = dict[str, Plain]
 """Values of fields and helpers by name; None is not given."""
 
 _RESOLVED = {"activation", "embedding", "embedding_out", "tokens", "noise_tokens", "kappa", "gamma", "gamma2"}
 """Fields that may change, or appear, when the point is made."""
 
 
-class Levels(Mapping[Any, Any]):
+class Levels(Mapping[Plain, AnyPoint]):
     """The points of a cell by level or its k in the lattice, each made when it is asked for, once."""
 
-    def __init__(self, ks: Iterable[Any], make: Callable[[Any], Any]):
+    def __init__(self, ks: Iterable[Plain], make: Callable[[Plain], AnyPoint]):
         self.ks, self.make = dict.fromkeys(ks), cache(make)
 
-    def __getitem__(self, k: Any) -> Any:
+    def __getitem__(self, k: Plain) -> AnyPoint:
         if k not in self.ks:
             raise KeyError(k)
         return self.make(k)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Plain]:
         return iter(self.ks)
 
     def __len__(self) -> int:
@@ -56,18 +56,30 @@ class Line(NamedTuple):
     by k of the lattice; `bounded` says what makes others of the range invalid, empty if
     all are valid; `names` tell the cell from others, beside its fields."""
 
-    levels: Mapping[int, Any]
+    levels: Mapping[int, AnyPoint]
     bounded: str
     names: Values
 
     @property
-    def identity(self) -> tuple[Any, ...]:
+    def identity(self) -> tuple[Plain, ...]:
         """The same for lines of the same points and names."""
         ks = [*self.levels] if isinstance(self.levels, dict) else [min(self.levels), max(self.levels)]
         return (*self.names.items(), len(self.levels), *((k, self.levels[k].point_id) for k in ks))
 
 
-def expand(document: Document, file: GridFile, names: Names, on_progress: OnProgress) -> dict[str, Any]:
+class Expansion(TypedDict):
+    """What a `Grid` has of its points."""
+
+    points: tuple[AnyPoint, ...]
+    lines: tuple[Line, ...]
+    kept: dict[str, Values]
+    cells: Sequence[tuple[Values, Iterable[AnyPoint]]]
+    following: dict[str, list[str]]
+    n_duplicates: int
+    n_excluded: int
+
+
+def expand(document: Document, file: GridFile, names: Names, on_progress: OnProgress) -> Expansion:
     """The points of the grid in order, how many repeated another one, how many a where
     line excluded, and the rest that a `Grid` has of them; of a search one point of each
     line. A search makes some points later, and their helpers to keep. Lines of the same
@@ -83,14 +95,14 @@ def expand(document: Document, file: GridFile, names: Names, on_progress: OnProg
     n_raw, most = sum(block.n_raw for block in blocks), file.limits.max_runs // file.runs_each
     if most == 0 or n_raw > 20 * max(file.limits.max_runs, 1_000_000):
         raise _too_many(document, file, n_raw, " before where,")
-    found: dict[Any, Any] = {}  # points, or lines of a search
+    found: dict[Plain, AnyPoint] = {}  # points, or lines of a search
     n_found, faults = 0, _Faults()
     for n_done, (block, row) in enumerate((each, row) for each in blocks for row in each.rows()):
         if n_done % BETWEEN == 0:
             on_progress(n_done, n_raw)
         values = block.values(row)
         try:
-            one: Any = block.line(values) if file.search else block.point(values)
+            one: AnyPoint = block.line(values) if file.search else block.point(values)
         except PointError as error:
             faults.add(block, error, row, values)
             continue
@@ -113,10 +125,10 @@ def expand(document: Document, file: GridFile, names: Names, on_progress: OnProg
     cells = [(line.names, line.levels.values()) for line in lines] or [(block.named, block.points) for block in blocks]
     points = tuple(next(iter(line.levels.values())) for line in lines) or tuple(found.values())
     counts = {"n_duplicates": n_found - len(found), "n_excluded": n_raw - n_found}
-    return {"points": points, "lines": lines, "kept": kept, "cells": cells, "following": following, **counts}
+    return Expansion(points=points, lines=lines, kept=kept, cells=cells, following=following, **counts)
 
 
-class _Faults(dict[tuple[Any, ...], list[Any]]):
+class _Faults(dict[tuple[Location, str, str], list[Plain]]):
     """How many points are invalid for each reason, and what is said of the first of them."""
 
     def add(self, block: _Expanded, error: PointError, row: Values, values: Values) -> None:
@@ -150,7 +162,7 @@ class _Expanded:
 
     def __init__(self, names: Names, file: GridFile, i: int, block: Block, kept: dict[str, Values], columns: Iterable[str]):
         self.names, self.block, self.base = names, block, file.base
-        self.keep, self.kept, self.points = file.keep or (), kept, list[Any]()
+        self.keep, self.kept, self.points = file.keep or (), kept, list[AnyPoint]()
         texts = {"label": block.label} | {f"derive.{name}": expression.text for name, expression in block.derive.items()}
         self.named: Values = {name: texts.get(name, "") for name in columns}
         self.start = names.defaults | {name: value for name, value in file.base.items() if value is not None}
@@ -192,7 +204,7 @@ class _Expanded:
             with suppress(PointError):
                 if None not in (levels[min(levels)], levels[max(levels)]):
                     return Line(levels, "", self._names(values))
-        found: dict[str, tuple[int, Any]] = {}
+        found: dict[str, tuple[int, AnyPoint]] = {}
         problems: list[list[Problem]] = []
         bounds: dict[str, None] = {}
         for k in self.lattice:
@@ -227,7 +239,7 @@ class _Expanded:
         lines = {name: name.removeprefix("derive.") for name in self.named if name.removeprefix("derive.") not in helpers}
         return {name: self.named[name] or str("" if (value := values.get(of)) is None else value) for name, of in lines.items()} | helpers
 
-    def point(self, values: Values) -> Any:
+    def point(self, values: Values) -> AnyPoint:
         """The point at these values of base and axes, or None if a where line excludes it; raises PointError.
 
         Adds the derived values to `values`. A where line sees the fields as the point
@@ -277,7 +289,7 @@ class _Expanded:
             about += f'; where: ["{problem.where}"] would exclude them'
         return about
 
-    def _make(self, values: Values, problems: list[Problem]) -> Any:
+    def _make(self, values: Values, problems: list[Problem]) -> Plain:
         """The point, or None and its problems added to `problems`."""
         arguments = {name: values[name] for name in self.arguments if values.get(name) is not None}
         if self.rate in arguments:
@@ -288,7 +300,7 @@ class _Expanded:
             problems += error.problems
 
 
-def _evaluated(expression: Expression, values: Values, name: str, problems: list[Problem]) -> Any:
+def _evaluated(expression: Expression, values: Values, name: str, problems: list[Problem]) -> Plain:
     """The value of an expression; or None, and a problem with `name`."""
     try:
         return expression.evaluate(values)

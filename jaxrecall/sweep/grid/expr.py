@@ -25,7 +25,7 @@ MAX_TEXT, MAX_BITS = 500, 1024
 Value = bool | int | float | str
 
 
-def _power(base: float, exponent: float) -> Any:
+def _power(base: float, exponent: float) -> complex:
     if isinstance(base, int) and isinstance(exponent, int) and abs(base) > 1 and (base.bit_length() - 1) * exponent >= MAX_BITS:
         raise OverflowError
     return base**exponent
@@ -49,10 +49,10 @@ _FAULTS = {
 _NO_CALLS = 'no calls here; define a helper, derive: {edge: "V * log(V)"}, and use it, where: ["N >= edge"]'
 
 
-def _bounded(function: Callable[..., Any]) -> Callable[..., Any]:
+def _bounded(function: Callable[..., Any]) -> Callable[..., float]:
     """The function for numbers alone, with a result that is a number and not too large."""
 
-    def run(*numbers: Any) -> Any:
+    def run(*numbers: Value) -> float:
         for value in numbers:
             if not isinstance(value, (int, float)):
                 raise ValueError(f"got {value!r} where a number is needed")
@@ -69,7 +69,7 @@ def _bounded(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-_SCOPE: dict[str, Any] = {f"{name}()": _bounded(function) for name, function in (FUNCTIONS | _OPERATORS).items()}
+_SCOPE: dict[str, Callable[..., float]] = {f"{name}()": _bounded(function) for name, function in (FUNCTIONS | _OPERATORS).items()}
 """What a compiled expression calls; no name of a value ends in ()."""
 
 
@@ -82,7 +82,7 @@ class Expression:
     strings: frozenset[str]
     _code: CodeType = field(repr=False, compare=False)
 
-    def evaluate(self, values: Mapping[str, Any]) -> Value:
+    def evaluate(self, values: Mapping[str, Value | None]) -> Value:
         """The value of the expression at `values`.
 
         Raises ValueError, which shows the expression and the values that it used.
@@ -159,7 +159,7 @@ class _Checker:
             case _:
                 text = ast.unparse(node)
                 hint = _HINTS.get(type(getattr(node, "op", None)), "")
-                raise ValueError(f"got {text if len(text) < 60 else text[:57] + '...'}; {_ALLOWED}{hint}")
+                raise ValueError(f"got {text}; {_ALLOWED}{hint}")
         return node
 
     def _call(self, name: str, arguments: Iterable[ast.expr]) -> ast.expr:

@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 from ...model.point import MAX_SEED
+from ..simulators import SimulatorLike
 from .axes import Names
 from .expr import Expression, parse
-from .schema import WRONG, Checker, Location, Schema, is_number, refuse
+from .schema import WRONG, Checker, Location, Plain, Schema, is_number, refuse
 
 SEARCH_MIN_SEEDS = 12
 """Seeds that a search uses before it trusts the width of an
@@ -40,15 +41,15 @@ class Block:
     the base. Of a file with mistakes, values may be WRONG.
     """
 
-    axes: dict[str, Any] = field(default_factory=dict)
+    axes: dict[str, Plain] = field(default_factory=dict)
     derive: dict[str, Expression] = field(default_factory=dict)
     where: list[Expression] = field(default_factory=list)
     label: str = ""
 
     @cached_property
-    def groups(self) -> list[tuple[Location, dict[str, Any]]]:
+    def groups(self) -> list[tuple[Location, dict[str, Plain]]]:
         """The axes that move together, by name, and where in the block they are written."""
-        found: list[tuple[Location, Any]] = []
+        found: list[tuple[Location, Plain]] = []
         for name, values in self.axes.items():
             if name != "zip":
                 found.append((("axes",), {name: values}))
@@ -143,13 +144,13 @@ class GridFile:
 
     name: str = ""
     root_seed: int = 0
-    base: dict[str, Any] = field(default_factory=dict)
+    base: dict[str, Plain] = field(default_factory=dict)
     seeds: Sequence[int] = ()
     blocks: list[Block] = field(default_factory=list)
     keep: list[str] | None = None
     search: Search | None = None
     limits: Limits = Limits(0)
-    run: dict[str, Any] = field(default_factory=dict)
+    run: dict[str, Plain] = field(default_factory=dict)
 
     @property
     def runs_each(self) -> int:
@@ -172,7 +173,7 @@ class GridFile:
         return [name for name, each in texts.items() if len(each) > 1]
 
 
-def read_file(data: Any, names: Names) -> tuple[GridFile, list[tuple[Location, str]]]:
+def read_file(data: Plain, names: Names) -> tuple[GridFile, list[tuple[Location, str]]]:
     """The file that plain data describe, without what is wrong in them, and the mistakes."""
     schema = names.schema()
     checker = Checker(schema, names.converters() | _CONVERTERS)
@@ -186,21 +187,21 @@ def read_file(data: Any, names: Names) -> tuple[GridFile, list[tuple[Location, s
     return file, checker.mistakes
 
 
-def plain(record: Any) -> dict[str, Any]:
+def plain(record: object) -> dict[str, Plain]:
     """A record as plain data, with the keys of the file; values that are not given are left out."""
     return {name.strip("_"): value for name, value in vars(record).items() if value is not None}
 
 
-def json_schema(simulator: Any = None) -> Schema:
+def json_schema(simulator: SimulatorLike | None = None) -> Schema:
     """The JSON Schema, draft 2020-12, of a grid file of a simulator, that of this package unless given."""
     return Names(simulator).schema()
 
 
-def _right(values: Any) -> dict[str, Any]:
+def _right(values: Plain) -> dict[str, Plain]:
     return {} if values is WRONG else {name: value for name, value in values.items() if value is not WRONG}
 
 
-def _search(given: dict[str, Any]) -> Search:
+def _search(given: dict[str, Plain]) -> Search:
     axis, theta = given["axis"], given["theta"]
     default = RANGES.get(axis, (None, None))
     low, high = (given.get(name, end) for name, end in zip(("from", "to"), default, strict=True))
@@ -214,7 +215,7 @@ def _search(given: dict[str, Any]) -> Search:
     return Search(axis, theta, low, high, given["width"], given["max_runs"], given.get("rises"), given.get("of"))
 
 
-def _seeds(given: Any) -> Sequence[int]:
+def _seeds(given: Plain) -> Sequence[int]:
     """Seeds; a range of very many takes no memory."""
     if isinstance(given, list):
         return tuple(given)
@@ -224,7 +225,7 @@ def _seeds(given: Any) -> Sequence[int]:
     return range(start, start + count)
 
 
-def _bytes(value: Any) -> int:
+def _bytes(value: object) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)", value.strip()) if isinstance(value, str) else None
     if match and match[2] in _UNITS:
         value = int(Fraction(match[1]) * _UNITS[match[2]])
@@ -233,15 +234,15 @@ def _bytes(value: Any) -> int:
     return int(value)
 
 
-def _derived(value: Any) -> Expression:
+def _derived(value: object) -> Expression:
     return _expression(repr(value) if is_number(value) else value, True, "round(alpha * d * L)")
 
 
-def _condition(value: Any) -> Expression:
+def _condition(value: object) -> Expression:
     return _expression(value, False, "N >= d")
 
 
-def _expression(text: Any, calls: bool, example: str) -> Expression:
+def _expression(text: object, calls: bool, example: str) -> Expression:
     if not isinstance(text, str):
         raise refuse(text, f"an expression in quotes, such as {example}")
     return parse(text, calls)

@@ -17,26 +17,27 @@ from ...errors import shown, suggest
 Location = tuple[str | int, ...]
 """The path of a value in a document: keys of mappings and indices of lists, from the top."""
 
-Schema = dict[str, Any]
+Plain = Any  # data as YAML gives them: null, true, a number, text, a list or a mapping of such
+Schema = dict[str, Plain]
 
-WRONG: Any = object()
+WRONG: Plain = object()
 """In place of a value that is wrong, so that the rest of the file is still checked."""
 
 _REFERENCE = "#/$defs/"
 
 
-def is_number(value: Any) -> TypeGuard[int | float]:
+def is_number(value: object) -> TypeGuard[int | float]:
     """Whether it is an int or a float; true is neither."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def show(value: Any) -> str:
+def show(value: Plain) -> str:
     """`value` as YAML writes it, cut when long."""
     text = {None: "null", True: "true", False: "false"}.get(value) if isinstance(value, (bool, type(None))) else None
     return text or shown(value, 60)
 
 
-def refuse(value: Any, allowed: str) -> ValueError:
+def refuse(value: object, allowed: str) -> ValueError:
     """The error for a wrong value, with the value received and the values allowed."""
     return ValueError(f"got {show(value)}; allowed: {allowed}")
 
@@ -52,11 +53,11 @@ class Checker:
             mapping it makes all checks.
     """
 
-    def __init__(self, schema: Schema, convert: Mapping[str, Callable[[Any], Any]]):
+    def __init__(self, schema: Schema, convert: Mapping[str, Callable[[Plain], object]]):
         self.schema, self.convert = schema, convert
         self.mistakes: list[tuple[Location, str]] = []
 
-    def read(self, value: Any, schema: Schema, at: Location = ()) -> Any:
+    def read(self, value: Plain, schema: Schema, at: Location = ()) -> Plain:
         """The value, with the defaults of keys that are not given; WRONG
         if it is not allowed. A schema with nothing but a description allows anything.
         """
@@ -81,12 +82,12 @@ class Checker:
         reference = schema.get("$ref")
         return self.schema["$defs"][reference.removeprefix(_REFERENCE)] if reference else schema
 
-    def _alternative(self, value: Any, schemas: list[Schema]) -> Schema:
+    def _alternative(self, value: object, schemas: list[Schema]) -> Schema:
         """That of lists for a list, of mappings for a mapping, the first one for all else."""
         form = {list: "array", dict: "object"}.get(type(value))
         return next((each for each in schemas if self._definition(each).get("type") == form), schemas[0])
 
-    def _mapping(self, values: Any, schema: Schema, at: Location) -> dict[str, Any]:
+    def _mapping(self, values: object, schema: Schema, at: Location) -> dict[str, Plain]:
         if not isinstance(values, dict):
             raise refuse(values, "a mapping")
         if not schema.get("minProperties", 0) <= len(values) <= schema.get("maxProperties", len(values)):
@@ -105,7 +106,7 @@ class Checker:
                 found[name] = self.read(copy.deepcopy(kind["default"]), kind, (*at, name))
         return found
 
-    def _list(self, values: Any, schema: Schema, at: Location) -> list[Any]:
+    def _list(self, values: object, schema: Schema, at: Location) -> list[Plain]:
         if not isinstance(values, list):
             raise refuse(values, schema.get("errorMessage", "a list"))
         if not values and schema.get("minItems"):
@@ -119,19 +120,19 @@ class Checker:
         return found
 
 
-def _other(schema: Schema, name: str) -> Any:
+def _other(schema: Schema, name: str) -> Plain:
     """The schema of a key that is not listed; false for none."""
     matching = (kind for pattern, kind in schema.get("patternProperties", {}).items() if re.search(pattern, name))
     return next(matching, schema.get("additionalProperties"))
 
 
-def _check_unique(values: list[Any]) -> None:
+def _check_unique(values: list[Plain]) -> None:
     if repeated := sorted(value for value, count in Counter(values).items() if count > 1):
         more = f" and {len(repeated) - 10} others" if len(repeated) > 10 else ""
         raise ValueError(f"got {', '.join(map(str, repeated[:10]))}{more} more than once; allowed: each once")
 
 
-def _scalar(value: Any, schema: Schema) -> Any:
+def _scalar(value: Plain, schema: Schema) -> Plain:
     """A value that is no list and no mapping; 1e5 is a whole number, true is none."""
     if "not" in schema:
         raise ValueError(schema["errorMessage"])
