@@ -17,7 +17,7 @@ from jaxrecall.sweep.grid import read_grid
 from jaxrecall.sweep.search import OUTCOMES
 
 README = (ROOT / "results/README.md").read_text()
-POOL, THEORY = ((ROOT / f"docs/{page}.md").read_text() for page in ("pool", "theory"))
+POOL, THEORY = ((ROOT / f"docs/{page}.md").read_text() for page in ("laws", "theory"))
 REPORTED = ["capacity", "mlp", "bound", "phase"]
 SEARCHED = ["law", "law-exact", "embeddings", "sensitivity", "width", "storage", "storage-long"]
 QUICK = ["embeddings", "activations", "noise_map", "noise_of_gradient", "sensitivity", "storage", "structure_sides", "zipf_mends"]
@@ -26,7 +26,7 @@ WITH_THEORY += ["law_exponents", "law_lengths", "law_slopes", "law_logarithms", 
 WITH_THEORY += ["law_without", "law_without_errors", "required_width", "width_errors", "width_exponents", "phase_table"]
 WITH_THEORY += ["structure_collapse", "structure_laws", "structure_critical", "zipf_critical", "zipf_cause", "zipf_errors"]
 ERRORS = ["critical_sizes", "layer_accuracy", "snr_errors", "gradient_noise"]
-OF_POOLS = ["pool_summary", "pool_differences", "pool_noise"]
+OF_POOLS = ["pool_summary"]
 
 
 @pytest.mark.parametrize("name", [*REPORTED, "pool", "noise", "zipf"])

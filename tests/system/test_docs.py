@@ -27,6 +27,8 @@ from jaxrecall.sweep.shard import chosen
 
 PAGES = {path.relative_to(ROOT).as_posix(): path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
 README = PAGES["README.md"]
+BUDGETS = {"docs/theory.md": 7500, "results/README.md": 12000}
+"""Most words of the pages that have a budget of their own."""
 
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.M | re.S)
 
@@ -36,19 +38,31 @@ def fenced(text: str, language: str) -> list[str]:
 
 
 def section(page: str, heading: str) -> str:
-    """What stands under a heading, up to the next one of its kind."""
-    level = heading.partition(" ")[0]
-    return PAGES[page].split(f"\n{heading}\n")[1].split(f"\n{level} ")[0]
+    """What stands under a heading, up to the next one that is not below it."""
+    level = len(heading.partition(" ")[0])
+    return re.split(rf"\n#{{1,{level}}} ", PAGES[page].split(f"\n{heading}\n")[1])[0]
+
+
+GRID = fenced(section("docs/running.md", "## Your own grid"), "yaml")[0]
+"""The `grid.yaml` of the commands on all pages."""
 
 
 def table(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith("|")]
 
 
+def test_the_pages_are_few_and_short():
+    words = {name: len(text.split()) for name, text in (PAGES | {"results/README.md": LINKING["results/README.md"]}).items()}
+    assert len([*(ROOT / "docs").glob("*.md"), *(ROOT / "docs").glob("*.rst")]) <= 14
+    assert {name: words[name] for name, most in BUDGETS.items() if words[name] > most} == {}
+    assert sum(number for name, number in words.items() if name not in BUDGETS) <= 20_000
+
+
 def test_the_readme_is_short():
-    assert len(README.splitlines()) <= 170
-    [grid] = fenced(README, "yaml")
-    assert len(grid.splitlines()) <= 12
+    assert len(README.splitlines()) <= 150
+    [code] = fenced(README, "python")
+    assert len([line for line in code.splitlines() if line]) <= 8
+    assert len(GRID.splitlines()) <= 12
 
 
 # code
@@ -153,7 +167,7 @@ def test_commands_are_accepted_by_the_real_command_line(page, parse, monkeypatch
 
 def test_commands_are_found():
     mentioned = [line for block in fenced(README, "sh") for line in block.splitlines() if line.startswith("jaxrecall")]
-    assert len(commands(README)) == len(mentioned) + 1 == 7  # one is inline
+    assert len(commands(README)) == len(mentioned) + 1 == 3  # one is inline
     assert commands("`python -m jaxrecall.fit a --out b`, | `jaxrecall status` |") == [("fit", ["a", "--out", "b"]), ("status", [])]
 
 
@@ -237,9 +251,10 @@ def _allowed(name: str) -> str:
 
 
 def column_table() -> list[str]:
-    """The columns of the result table as the rows of a Markdown table: name, type, meaning."""
+    """The columns of the result table but the fields of a point, as the rows of a Markdown table: name, type, meaning."""
     lines = ["| column | type | meaning |", "| --- | --- | --- |"]
-    return lines + [f"| `{name}` | {kind} | {meaning.replace('|', chr(92) + '|')} |" for name, (kind, meaning) in COLUMNS.items()]
+    own = {name: of for name, of in COLUMNS.items() if name not in FIELDS}
+    return lines + [f"| `{name}` | {kind} | {meaning.replace('|', chr(92) + '|')} |" for name, (kind, meaning) in own.items()]
 
 
 def test_columns_and_parameters_are_those_declared():
@@ -251,24 +266,23 @@ def test_columns_and_parameters_are_those_declared():
 
 def test_columns_and_methods_of_the_fit_are_those_declared():
     declared = [f"| `{name}` | {meaning} |" for columns in FIT_COLUMNS.values() for name, meaning in columns.items()]
-    assert [line for line in table(section("docs/fit.md", "## Output")) if line.startswith("| `")] == declared
-    heading, *named = re.findall(r"^\| (?:method|`(\w+)`( \(reported\))?) \|", section("docs/fit.md", "## Methods"), re.M)
+    assert [line for line in table(section("docs/thresholds.md", "### Output")) if line.startswith("| `")] == declared
+    heading, *named = re.findall(r"^\| (?:method|`(\w+)`( \(reported\))?) \|", section("docs/thresholds.md", "## Method and intervals"), re.M)
     assert heading == ("", "")
     assert named == [(name, " (reported)" if name == REPORTED else "") for name in METHODS]
 
 
 def test_the_page_of_the_search_names_every_outcome():
-    heading, *named = re.findall(r"^\| `(\w+)` \|", section("docs/search.md", "## Results"), re.M)
+    heading, *named = re.findall(r"^\| `(\w+)` \|", section("docs/thresholds.md", "### Results"), re.M)
     assert heading == "outcome"
     assert set(named) == {*OUTCOMES, "unfinished"}
 
 
 def test_speed_is_as_saved():
     rows = json.loads((ROOT / "results/benchmarks.json").read_text())["rows"]
-    assert table(section("docs/speed.md", "## Figures")) == documented.speed(rows), "python -m benchmarks.documented"
+    assert table(section("docs/scaling.md", "## Speed")) == documented.speed(rows), "python -m benchmarks.documented"
     contributing = (ROOT / "CONTRIBUTING.md").read_text().partition("\n## Speed\n")[2]
     assert table(contributing) == documented.asked_for(rows), "python -m benchmarks.documented"
-    assert table(section("README.md", "## Speed")) == documented.readme(rows), "python -m benchmarks.documented"
 
 
 # formulas
