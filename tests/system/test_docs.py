@@ -251,17 +251,17 @@ def _allowed(name: str) -> str:
 
 
 def column_table() -> list[str]:
-    """The columns of the result table but the fields of a point, as the rows of a Markdown table: name, type, meaning."""
-    lines = ["| column | type | meaning |", "| --- | --- | --- |"]
-    own = {name: of for name, of in COLUMNS.items() if name not in FIELDS}
-    return lines + [f"| `{name}` | {kind} | {meaning.replace('|', chr(92) + '|')} |" for name, (kind, meaning) in own.items()]
+    """The columns of the result table but the fields of a point and covariances, as the rows of a Markdown table: name, meaning."""
+    own = {name: meaning for name, (_, meaning) in COLUMNS.items() if name not in FIELDS and not name.startswith("cov_")}
+    return ["| column | meaning |", "| --- | --- |", *(f"| `{name}` | {meaning.replace('|', chr(92) + '|')} |" for name, meaning in own.items())]
 
 
 def test_columns_and_parameters_are_those_declared():
     assert table(section("docs/table.md", "## Columns")) == column_table(), "print(*column_table(), sep='\\n')"
     assert table(section("docs/table.md", "## Parameters")) == legend(), "print(*legend(), sep='\\n')"
     assert "| `eta` | rate of step 1 | > 0 | 0.001 |" in legend()
-    assert "| `accuracy` | float64 | n_correct / n_test |" in column_table()
+    assert "| `accuracy` | n_correct / n_test |" in column_table()
+    assert {name for name in COLUMNS if f"`{name}`" not in PAGES["docs/table.md"]} == set()
 
 
 def test_columns_and_methods_of_the_fit_are_those_declared():
