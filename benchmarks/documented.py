@@ -17,7 +17,7 @@ REACHED = {"neither": "neither", "bar": "requirement", "aim": "goal", "": "not r
 
 SHOWN = (
     *("R1", "R1-full", "R2", "S1-warm", "S1-cold-torch", "S1-cold-jax", "S2-warm", "memory", "search", "pool", "later"),
-    *("two-workers", "ray", "fit"),
+    *("two-workers", "fit"),
 )
 """Keys of the figures that docs/scaling.md shows; results/benchmarks.md has all."""
 
