@@ -253,7 +253,11 @@ def _allowed(name: str) -> str:
 def column_table() -> list[str]:
     """The columns of the result table but the fields of a point and covariances, as the rows of a Markdown table: name, meaning."""
     own = {name: meaning for name, (_, meaning) in COLUMNS.items() if name not in FIELDS and not name.startswith("cov_")}
-    return ["| column | meaning |", "| --- | --- |", *(f"| `{name}` | {meaning.replace('|', chr(92) + '|')} |" for name, meaning in own.items())]
+    return [
+        "| column | meaning |",
+        "| --- | --- |",
+        *(f"| `{name}` | {meaning.replace('|', chr(92) + '|')} |" for name, meaning in own.items()),
+    ]
 
 
 def test_columns_and_parameters_are_those_declared():
@@ -267,7 +271,9 @@ def test_columns_and_parameters_are_those_declared():
 def test_columns_and_methods_of_the_fit_are_those_declared():
     declared = [f"| `{name}` | {meaning} |" for columns in FIT_COLUMNS.values() for name, meaning in columns.items()]
     assert [line for line in table(section("docs/thresholds.md", "### Output")) if line.startswith("| `")] == declared
-    heading, *named = re.findall(r"^\| (?:method|`(\w+)`( \(reported\))?) \|", section("docs/thresholds.md", "## Method and intervals"), re.M)
+    heading, *named = re.findall(
+        r"^\| (?:method|`(\w+)`( \(reported\))?) \|", section("docs/thresholds.md", "## Method and intervals"), re.M
+    )
     assert heading == ("", "")
     assert named == [(name, " (reported)" if name == REPORTED else "") for name in METHODS]
 
