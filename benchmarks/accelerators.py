@@ -88,17 +88,19 @@ def compiled(shape: Shape, width: int, devices: Any, known: dict[str, Any]) -> d
     It is `known` if that was of the same code and the same version of JAX.
     """
     import jax
+    import numpy as np
+    from jax.sharding import Mesh
 
     from jaxrecall.simulator import program
 
-    run, arguments = program.unlowered(shape, width, devices, vmapped=True)
+    run, arguments = program.unlowered(shape, width, Mesh(np.array(devices), ("run",)), vmapped=True)
     with jax.default_matmul_precision("highest"):
         lowered = run.lower(*arguments)
     made_of = {"jax": jax.__version__, "code": hashlib.sha256(lowered.as_text().encode()).hexdigest()[:16]}
     if known.items() >= made_of.items():
         return known
     start, start_cpu = time.perf_counter(), time.process_time()
-    done = lowered.compile()
+    done: Any = lowered.compile()
     seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - start_cpu
     memory, text = done.memory_analysis(), done.as_text()
     return {

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from jaxrecall.simulator.shape import Shape
-from jaxrecall.sweep.cost import peak_bytes
 from jaxrecall.sweep.files import atomic_write
+from jaxrecall.sweep.simulators.cost import peak_bytes
 
 from .variants import name
 

@@ -11,9 +11,9 @@ from scipy.stats import t as student
 
 import jaxrecall
 from jaxrecall.model.point import FIELDS, make_point
-from jaxrecall.sweep.cost import operations, work
 from jaxrecall.sweep.rounds import run_seconds
-from jaxrecall.sweep.simulators import RECALL
+from jaxrecall.sweep.simulators import program_of
+from jaxrecall.sweep.simulators.recall import RECALL
 
 BASE = {"pool": 64, "n_test": 512, "embedding": "sphere", "trigger_in_value": False, "streams": "independent"}
 LATER = {"steps": 10, "optimizer": "adam", "lr": 0.03, "gamma2": 64}
@@ -71,7 +71,7 @@ def points(frame: Any) -> list[Any]:
 
 def flops(frame: Any) -> float:
     """Estimated flops of the runs of a table, each at its own sizes."""
-    return sum(operations(RECALL.program(point), work(point)).flops for point in points(frame))
+    return sum(RECALL.cost(program_of(RECALL, point), point).flops for point in points(frame))
 
 
 def seconds(frame: Any) -> dict[str, float]:
@@ -80,8 +80,8 @@ def seconds(frame: Any) -> dict[str, float]:
     padded = exact = 0.0
     for point, bucket in zip(points(frame), buckets, strict=True):
         V, d, m = (*map(int, bucket.split("x")), 0)[:3]
-        padded += run_seconds(point, RECALL.program(point.replace(V=V, d=d, **({"m": m} if m else {}))))
-        exact += run_seconds(point, RECALL.program(point))
+        padded += run_seconds(RECALL, point, program_of(RECALL, point, (V, d, m)))
+        exact += run_seconds(RECALL, point, program_of(RECALL, point))
     return {"seconds": padded, "exact_seconds": exact}
 
 

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from .model.reference.realization import Realization, draws, realize
     from .model.reference.steps import ThreeStep
     from .sweep.api import run, thresholds
-    from .sweep.runners import simulate
-    from .sweep.simulators import Simulator
+    from .sweep.simulators.custom import Simulator
+    from .sweep.simulators.recall import simulate
     from .sweep.store.load import load
 
 __version__ = "0.1.0"
@@ -77,7 +77,7 @@ _HOME = {
     "Rates": "model.functional",
     "Realization": "model.reference.realization",
     "RunFailed": "errors",
-    "Simulator": "sweep.simulators",
+    "Simulator": "sweep.simulators.custom",
     "ThreeStep": "model.reference.steps",
     "descend": "model.reference.descent",
     "draws": "model.reference.realization",
@@ -89,7 +89,7 @@ _HOME = {
     "realize": "model.reference.realization",
     "recipe": "model.functional",
     "run": "sweep.api",
-    "simulate": "sweep.runners",
+    "simulate": "sweep.simulators.recall",
     "soft_accuracy": "model.functional",
     "three_step": "model.functional",
     "thresholds": "sweep.api",

@@ -8,11 +8,10 @@ How a one-layer transformer learns to recall: simulations over grids of points a
   jaxrecall compact DIR          merge the part files of a results folder into one table
   jaxrecall fit DIR              find the thresholds N* of a table and their exponents over its axes
   jaxrecall report DIR           one HTML page with figures, laws, theory and provenance
-  jaxrecall cite                 print BibTeX of the software and of the paper
 
   jaxrecall --version            the version of the package, and that of the numbers it computes
 
-Each command takes --help. All but examples and cite are also modules: python -m jaxrecall.sweep --grid FILE.
+Each command takes --help. All but examples are also modules: python -m jaxrecall.sweep --grid FILE.
 From Python: import jaxrecall; help(jaxrecall)"""
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ MODULES = {
     "fit": "analysis.fit.__main__",
     "report": "report",
     "examples": "cli.examples",
-    "cite": "cli.cite",
 }
 
 HELP = __doc__ or ""

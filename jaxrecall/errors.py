@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
-MAX_LINES, MAX_LINE, MAX_WORD = 100, 2000, 300
-"""Lines of a message, and characters of a line and of a word in it, at most."""
+MAX_LINES, MAX_LINE = 100, 2000
+"""Lines of a message, and characters of a line, at most."""
 
 MAX_LIST = 1_000_000
 """Values of a list, at most."""
@@ -81,6 +81,10 @@ class RunFailed(RuntimeError):
         super().__init__(message)
 
 
+class OutOfMemory(RuntimeError):
+    """A program, or its compilation, asked for more memory than there is, or than it may take."""
+
+
 class FitError(Refused):
     """A table, or a use of it, that no law can be fitted to."""
 
@@ -89,7 +93,7 @@ class TheoryError(ValueError):
     """Arguments that no formula here covers."""
 
 
-def shown(value: Any, most: int = 200) -> str:
+def shown(value: object, most: int = 200) -> str:
     """`value` as Python writes it, cut after `most` characters."""
     try:
         text = repr(value)
@@ -160,11 +164,8 @@ def printable(line: str) -> str:
 
 
 def shortened(line: str) -> str:
-    """The line with its long words cut, and without its middle
-    if it is too long: what is allowed stands at the end.
-    """
+    """The line without its middle if it is too long: what is allowed stands at the end."""
     line = "\n".join(map(printable, line.split("\n")))
-    line = re.sub(rf"\S{{{MAX_WORD},}}", lambda word: f"{word[0][: MAX_WORD - 100]}...", line)
     return line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 505]} ... {line[-500:]}"
 
 

@@ -16,11 +16,8 @@ from .analysis.figures.style import FORMATS
 from .analysis.fit import runs
 from .analysis.fit.axes import ALONG
 from .analysis.report import Report, write
-from .analysis.report.page import by_reason
 from .cli.command import Parser, answer, called, command
 from .sweep.running.progress import COUNT_EVERY_SECONDS, now_and_then
-
-SURROGATE_SEEDS = 64
 
 
 def parser() -> argparse.ArgumentParser:
@@ -40,9 +37,8 @@ def parser() -> argparse.ArgumentParser:
     phase = "a phase diagram's axes; repeatable (default: those of --x and --along)"
     add("--phase", metavar=("X", "Y"), nargs=2, action="append", default=[], help=phase)
     add("--step", nargs="+", default=[runs.LAST], metavar="S", help=runs.STEP_HELP)
-    add("--resamples", type=int, help=argparse.SUPPRESS)  # of earlier versions; it has no effect
-    surrogate = f"seeds of the locked-attention surrogate; 0: none (default: {SURROGATE_SEEDS})"
-    add("--surrogate", type=int, default=SURROGATE_SEEDS, metavar="S", help=surrogate)
+    for name in ("--resamples", "--surrogate"):
+        add(name, type=int, help=argparse.SUPPRESS)  # of earlier versions; they have no effect
     add("--size", metavar="SIZE", help="of each figure: column, text, or inches as in 3.4x2.6 (default: what suits its panels)")
     formats = f"formats of the figures beside the page, of {', '.join(FORMATS)} (default: {' '.join(FORMATS[:2])})"
     add("--format", nargs="+", choices=FORMATS, default=FORMATS[:2], metavar="F", help=formats)
@@ -57,20 +53,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Parses, writes, prints; returns the exit code: 0 done, 2 refused, 130 interrupted."""
     argv = sys.argv[1:] if argv is None else list(argv)
     args = parser().parse_args(argv)
-    on_progress = now_and_then(COUNT_EVERY_SECONDS, lambda what, done, of: f"{what}: {done} of {of} done")
+    on_progress = now_and_then(COUNT_EVERY_SECONDS, lambda what, done, of: f"{what}: {done} of {of} done" if of else what)
     report = write(args, f"python -m jaxrecall.report {shlex.join(argv)}", on_progress)
     return answer(*lines(report, args.format))
 
 
 def lines(report: Report, formats: Sequence[str]) -> Iterator[str]:
-    """Every figure with its caption, what was left out, and where it all is."""
+    """Every figure, and where it all is."""
     for remark in report.remarks:
         yield f"note: {remark}"
     for picture in report.pictures:
-        yield picture.title
-        yield f"  {picture.caption}"
-    for what, why in by_reason(report.left_out):
-        yield f"left out: {what}: {why}"
+        yield f"{picture.name}: {picture.title}" + f" ({picture.remark})" * bool(picture.remark)
     yield ""
     yield f"page:     {report.page} ({report.page.stat().st_size / 1e6:.2f} MB)"
     yield f"figures:  {report.folder} ({len(report.pictures)} as {', '.join(formats)})"

@@ -139,7 +139,8 @@ def _trace(world: World) -> Any:
 
 def drawn(point: Point, seed: int, shape: Shape, tile: int = 512, **changes: Any) -> World:
     """What the compiled program draws for a run; `changes` replace its arguments."""
-    run = jax.tree.map(lambda a: a[0], arguments([Run(point, seed)], shape)).replace(**changes)
+    run = jax.tree.map(lambda a: a[0, ...], arguments([Run(point, seed)], shape))
+    run = replace(run, **{name: np.asarray(value) for name, value in changes.items()})
     return _draw(run, replace(shape, tile=tile))
 
 

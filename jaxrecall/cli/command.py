@@ -21,7 +21,7 @@ from ..errors import Refused, printable, shortened
 from .process import FAILED, INTERRUPTED, OK, USAGE, output_error
 
 SCRIPT = "jaxrecall"
-WORDS = ("examples", "cite")
+WORDS = ("examples",)
 """Commands that are not modules: they are called as words of `jaxrecall` and of `python -m jaxrecall`."""
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +34,7 @@ def called(name: str, argv: Sequence[str] = ()) -> str:
     """The shell command that calls the command `name` as this process
     was called: `jaxrecall sweep` or `python -m jaxrecall.sweep`.
 
-    `examples` and `cite` are not modules, so they are `python -m jaxrecall examples`.
+    `examples` is not a module, so it is `python -m jaxrecall examples`.
 
     The program has its path only where the shell would not find it by its name and it
     lies below the current folder.

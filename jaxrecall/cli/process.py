@@ -18,7 +18,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from types import FrameType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TextIO
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer as Buffer
 
 OK, USAGE, FAILED, INTERRUPTED = 0, 2, 3, 130
 """Exit codes of every command."""
@@ -79,7 +82,7 @@ def collect_rarely() -> None:
     gc.set_threshold(50_000, 20, 20)
 
 
-def resend_interrupts(unraisable: Any) -> None:
+def resend_interrupts(unraisable: sys.UnraisableHookArgs) -> None:
     """As `sys.unraisablehook`: sends an interrupt again that came in
     a callback, such as a garbage collector's, where it has no effect.
     """
@@ -192,7 +195,7 @@ class _Stream(io.FileIO):
     full disk or a reader that has left must not end a sweep.
     """
 
-    def write(self, data: Any) -> int:
+    def write(self, data: Buffer) -> int:
         try:
             written = super().write(data)
             if written is None:
@@ -200,7 +203,7 @@ class _Stream(io.FileIO):
             return written
         except OSError as error:
             _lost[self.fileno()] = error
-            return len(data)
+            return memoryview(data).nbytes
 
 
 def _protect_streams() -> None:
@@ -219,10 +222,10 @@ def _protect_streams() -> None:
     for number, name in ((1, "stdout"), (2, "stderr")):
         old = getattr(sys, name)
         if old is None:
-            new: Any = open(os.devnull, "w", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115  lives as long as the process
+            new: TextIO = open(os.devnull, "w", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115  lives as long as the process
         else:
             raw = _Stream(number, "w", closefd=False)
-            buffer: Any = raw if old.write_through else io.BufferedWriter(raw)  # with PYTHONUNBUFFERED there is no buffer
+            buffer = raw if old.write_through else io.BufferedWriter(raw)  # with PYTHONUNBUFFERED there is no buffer
             buffering = {"line_buffering": old.line_buffering, "write_through": old.write_through}
             new = io.TextIOWrapper(buffer, encoding=old.encoding, errors="backslashreplace", **buffering)
         setattr(sys, name, new)

@@ -7,12 +7,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from types import ModuleType
+from typing import ClassVar
 
 from .laws.law import LAWS, Law, find_law, register
-from .values import parameter
+from .values import Numbers, parameter
 
-Erf = Callable[[Any], Any]
+Erf = Callable[[Numbers], Numbers]
 
 
 class Activation(Law):
@@ -23,12 +24,12 @@ class Activation(Law):
     field: ClassVar[str] = "activation"
 
     @abstractmethod
-    def value_and_slope(self, u: Any, xp: Any, erf: Erf) -> tuple[Any, Any]:
+    def value_and_slope(self, u: Numbers, xp: ModuleType, erf: Erf) -> tuple[Numbers, Numbers]:
         """act(u) and act'(u), elementwise; `xp` is numpy or
         jax.numpy, and `erf` the error function for its arrays.
         """
 
-    def coefficients(self, xp: Any) -> Sequence[Any] | None:
+    def coefficients(self, xp: ModuleType) -> Sequence[Numbers] | None:
         """c with act(u) = c[0] + c[1] u + c[2] u^2 + ..., absent
         powers as the number 0; None if it is no polynomial.
 
@@ -44,21 +45,21 @@ class NoActivation(Activation):
 
     name = "none"
 
-    def value_and_slope(self, u: Any, xp: Any, erf: Erf) -> tuple[Any, Any]:
+    def value_and_slope(self, u: Numbers, xp: ModuleType, erf: Erf) -> tuple[Numbers, Numbers]:
         raise ValueError(f"activation: got 'none'; allowed with an MLP: {', '.join(activations())}")
 
 
 @register
 @dataclass(frozen=True)
 class Relu(Activation):
-    def value_and_slope(self, u: Any, xp: Any, erf: Erf) -> tuple[Any, Any]:
+    def value_and_slope(self, u: Numbers, xp: ModuleType, erf: Erf) -> tuple[Numbers, Numbers]:
         return xp.maximum(u, 0), (u > 0).astype(u.dtype)
 
 
 @register
 @dataclass(frozen=True)
 class Gelu(Activation):
-    def value_and_slope(self, u: Any, xp: Any, erf: Erf) -> tuple[Any, Any]:
+    def value_and_slope(self, u: Numbers, xp: ModuleType, erf: Erf) -> tuple[Numbers, Numbers]:
         below_u = (1 + erf(u * 2**-0.5)) / 2  # the normal distribution function
         return u * below_u, below_u + u * xp.exp(-u * u / 2) * (2 * xp.pi) ** -0.5
 
@@ -66,7 +67,7 @@ class Gelu(Activation):
 @register
 @dataclass(frozen=True)
 class Tanh(Activation):
-    def value_and_slope(self, u: Any, xp: Any, erf: Erf) -> tuple[Any, Any]:
+    def value_and_slope(self, u: Numbers, xp: ModuleType, erf: Erf) -> tuple[Numbers, Numbers]:
         t = xp.tanh(u)
         return t, 1 - t * t
 
@@ -74,10 +75,10 @@ class Tanh(Activation):
 @register
 @dataclass(frozen=True)
 class Quadratic(Activation):
-    def value_and_slope(self, u: Any, xp: Any, erf: Erf) -> tuple[Any, Any]:
+    def value_and_slope(self, u: Numbers, xp: ModuleType, erf: Erf) -> tuple[Numbers, Numbers]:
         return (u * u - 1) * 2**-0.5, u * 2**0.5
 
-    def coefficients(self, xp: Any) -> Sequence[Any]:
+    def coefficients(self, xp: ModuleType) -> Sequence[Numbers]:
         return -(2**-0.5), 0, 2**-0.5
 
 
@@ -88,10 +89,10 @@ class Cubic(Activation):
     uniform attention, without a linear part where u ~ N(0, 1).
     """
 
-    def value_and_slope(self, u: Any, xp: Any, erf: Erf) -> tuple[Any, Any]:
+    def value_and_slope(self, u: Numbers, xp: ModuleType, erf: Erf) -> tuple[Numbers, Numbers]:
         return (u * u - 3) * u * 6**-0.5, (u * u - 1) * 1.5**0.5
 
-    def coefficients(self, xp: Any) -> Sequence[Any]:
+    def coefficients(self, xp: ModuleType) -> Sequence[Numbers]:
         return 0, -(1.5**0.5), 0, 6**-0.5
 
 
@@ -104,12 +105,12 @@ class Mixed(Activation):
 
     linear: float = parameter(0.3, "linear part of the activation", low=-1.0, high=1.0)
 
-    def value_and_slope(self, u: Any, xp: Any, erf: Erf) -> tuple[Any, Any]:
+    def value_and_slope(self, u: Numbers, xp: ModuleType, erf: Erf) -> tuple[Numbers, Numbers]:
         linear = xp.asarray(self.linear, u.dtype)
         rest = xp.sqrt((1 - linear * linear) / 2)
         return rest * (u * u - 1) + linear * u, 2 * rest * u + linear
 
-    def coefficients(self, xp: Any) -> Sequence[Any]:
+    def coefficients(self, xp: ModuleType) -> Sequence[Numbers]:
         linear = xp.asarray(self.linear, xp.float32)
         rest = xp.sqrt((1 - linear * linear) / 2)
         return -rest, linear, rest
@@ -118,10 +119,10 @@ class Mixed(Activation):
 @register
 @dataclass(frozen=True)
 class Identity(Activation):
-    def value_and_slope(self, u: Any, xp: Any, erf: Erf) -> tuple[Any, Any]:
+    def value_and_slope(self, u: Numbers, xp: ModuleType, erf: Erf) -> tuple[Numbers, Numbers]:
         return u, xp.ones_like(u)
 
-    def coefficients(self, xp: Any) -> Sequence[Any]:
+    def coefficients(self, xp: ModuleType) -> Sequence[Numbers]:
         return 0, 1
 
 
@@ -130,7 +131,7 @@ def activations() -> tuple[str, ...]:
     return tuple(name for name in LAWS["activation"] if name != "none")
 
 
-def value_and_slope(activation: str | Activation, u: Any, xp: Any, erf: Erf) -> tuple[Any, Any]:
+def value_and_slope(activation: str | Activation, u: Numbers, xp: ModuleType, erf: Erf) -> tuple[Numbers, Numbers]:
     """act(u) and act'(u), elementwise, for NumPy
     (`xp=numpy, erf=scipy.special.erf`) or JAX arrays; raises PointError.
     """

@@ -12,6 +12,9 @@ from typing import Any
 
 from .point import FIELDS, LAW_FIELDS, TRAINING
 
+Row = dict[str, Any]
+"""The columns of a row by name."""
+
 CODE_VERSION = 2
 """Raised by hand whenever a number in a row changes; rows of different versions never mix silently."""
 
@@ -140,7 +143,7 @@ def is_parameter(name: str) -> bool:
     return name.partition(".")[0] in LAW_FIELDS and "." in name
 
 
-def in_order(row: dict[str, Any], columns: Mapping[str, Any] = COLUMNS) -> dict[str, Any]:
+def in_order(row: Row, columns: Mapping[str, object] = COLUMNS) -> Row:
     """`row` with the columns in table order, then other parameters of laws; a parameter
     that its laws lack is None. Raises KeyError on any other missing column, ValueError
     on one too many."""

@@ -10,15 +10,17 @@ Keys of streams are folded on the host: a compiled program starts from them.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from numpy.typing import ArrayLike
 
 from ..errors import UsageError
 from .point import BLOCK
+from .values import Numbers
 
 STREAMS = {
     "permutation": 0,
@@ -35,7 +37,7 @@ STREAMS = {
 """Addresses of the named streams; the numbers are part of the contract."""
 
 
-def run_streams(root_seed: Any, seed: Any, tag: Any, independent: Any) -> np.ndarray:
+def run_streams(root_seed: ArrayLike, seed: ArrayLike, tag: ArrayLike, independent: ArrayLike) -> np.ndarray:
     """(n, 10, 2) uint32: key data of the named streams of n runs,
     by address; arguments (n,), tag (n, 2), uint32 and bool.
 
@@ -66,12 +68,12 @@ def check_partitionable() -> None:
         raise UsageError(f"jax_threefry_partitionable: got False; allowed: True. {why}")
 
 
-def stream(streams: Any, name: str) -> Any:
+def stream(streams: Numbers, name: str) -> Numbers:
     """(..., 2) uint32: key data of the named stream of a run."""
     return streams[..., STREAMS[name], :]
 
 
-def further(stream: Any, r: Any) -> Any:
+def further(stream: Array, r: Array | int) -> Array:
     """(2,) uint32: key data of the r-th further stream of a stream;
     its address is above that of any row or block of samples.
     """
@@ -163,14 +165,14 @@ def words(blocks: Addresses, position: Array | int) -> Array:
     return jnp.stack(pair, axis=-2).reshape(*at.shape, -1)
 
 
-def threefry2x32(k0: Any, k1: Any, x0: Any, x1: Any) -> tuple[Any, Any]:
+def threefry2x32(k0: Numbers, k1: Numbers, x0: Numbers, x1: Numbers) -> tuple[Numbers, Numbers]:
     """The two output words of threefry-2x32 with 20 rounds;
     arguments are uint32 arrays, of NumPy or JAX, and broadcast.
     """
     return (_traced_once if isinstance(x0, Array) else _rounds)(k0, k1, x0, x1)
 
 
-def _rounds(k0: Any, k1: Any, x0: Any, x1: Any) -> tuple[Any, Any]:
+def _rounds(k0: Numbers, k1: Numbers, x0: Numbers, x1: Numbers) -> tuple[Numbers, Numbers]:
     schedule = (k0, k1, k0 ^ k1 ^ np.uint32(0x1BD11BDA))
     x0, x1 = x0 + schedule[0], x1 + schedule[1]
     for group in range(5):

@@ -150,17 +150,12 @@ class Recipe:
     kappa: float = declared("rate", "scaled rate of step 2: gamma = kappa L^2 V / eta (default 100)", None, low=0.0)
     exact: str = declared("form", "shortcuts; guarded: where a computed bound allows, full: none", "guarded", choices=("guarded", "full"))
 
-    @staticmethod
-    def problems(point: Point) -> Iterable[Problem]:
-        return ()
-
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """Steps of an optimiser, after the three of the recipe or in place of them. Where
-    there are any, all fields enter the id, and the batch where there is one."""
+    """Steps of an optimiser, after the three of the recipe or in place of them; in the id where there are any."""
 
-    in_id: ClassVar = ()
+    in_id: ClassVar = ("steps", "start", "optimizer", "lr", "lr_attention", "trains")
 
     steps: int = declared(
         "traced",
@@ -214,10 +209,6 @@ class Evaluation:
     diagnose: bool = declared("static", "split the noise of the attention scores by where it comes from", False)
     decoders: bool = declared("static", "recover the labels from the gradient of step 1 alone (m = 0)", False)
 
-    @staticmethod
-    def problems(point: Point) -> Iterable[Problem]:
-        return ()
-
 
 KAPPA = 100.0
 """kappa unless it or gamma is given."""
@@ -243,6 +234,8 @@ class Point(Evaluation, Training, Recipe, Model, Data):
     """
 
     records: ClassVar = (Data, Model, Recipe, Training, Evaluation)
+    _given: ClassVar[frozenset[str]] = frozenset()
+    """Of the point itself: the fields that follow from others and were given, and the parameters that a grid names."""
 
     def __post_init__(self) -> None:
         problems: list[Problem] = []
@@ -257,7 +250,7 @@ class Point(Evaluation, Training, Recipe, Model, Data):
             problems.append(Problem("kappa", f"got kappa={self.kappa!r} and gamma={self.gamma!r}; give one, the other follows"))
         if not problems:
             values |= {name: values[name] or values[of] for name, of in SAME_AS.items()}
-            problems += [problem for record in self.records for problem in record.problems(self)]
+            problems += [problem for record in (Data, Model, Training) for problem in record.problems(self)]
             problems += _uncovered(self)
         if problems:
             raise PointError(problems)
@@ -343,14 +336,13 @@ class Point(Evaluation, Training, Recipe, Model, Data):
         return law, noise
 
     def identity(self) -> dict[str, Any]:
-        """What enters the id, by field: `in_id` of each record, and each other field
-        that is off its default, so that a field which a later version adds moves no id.
-        kappa never does, since gamma carries it."""
+        """What enters the id, by field: `in_id` of each record, and each other field that is off its default.
+
+        So a field that a later version adds moves no id. kappa never enters, since gamma carries it.
+        """
         values = {name: getattr(self, name) for name in FIELDS}
         values |= {name: find_law(name, values[name]).identity() for name in LAW_FIELDS if values[name] is not None}
-        always = [name for record in self.records for name in record.in_id]
-        if self.trains_on:
-            always += [name for name in TRAINING if name != "batch"]
+        always = [name for record in self.records for name in record.in_id if self.trains_on or record is not Training]
         return {name: values[name] for name in (*always, *unknown_names(values, (*always, "kappa")))}
 
     @cached_property
@@ -392,7 +384,7 @@ class Point(Evaluation, Training, Recipe, Model, Data):
         """Arguments that rebuild this point: of the fields
         that follow from others only those that were given.
         """
-        derived = set(FOLLOWING) - self._given  # type: ignore[attr-defined]
+        derived = set(FOLLOWING) - self._given
         return {name: getattr(self, name) for name in FIELDS if name not in derived}
 
     def replace(self, **changes: Any) -> Point:
@@ -457,25 +449,21 @@ def law_parameters(point: Point) -> dict[str, float]:
     Those of embedding_out and noise_tokens are among them where it is given or differs
     from embedding or tokens.
     """
-    return {
-        name: value
-        for field, law in _laws_with_columns(point).items()
-        for name, value in law.numbers(field, point.__dict__["_given"]).items()
-    }
+    laws = _laws_with_columns(point).items()
+    return {name: value for field, law in laws for name, (value, *_) in law.numbers(field, point._given).items()}
 
 
 def parameter_columns(points: Iterable[Point]) -> dict[str, tuple[str, str, str]]:
     """All such columns of the rows of some points, sorted: Arrow type, legend and unit."""
     alike = {attrgetter(*LAW_FIELDS, "_given")(point): point for point in points}
-    laws = (law.columns(field, point.__dict__["_given"]) for point in alike.values() for field, law in _laws_with_columns(point).items())
-    return dict(sorted(column for columns in laws for column in columns.items()))
+    numbers = (law.numbers(field, point._given) for point in alike.values() for field, law in _laws_with_columns(point).items())
+    return dict(sorted((name, ("float64", legend, unit)) for of_law in numbers for name, (_, legend, unit) in of_law.items()))
 
 
 def _laws_with_columns(point: Point) -> dict[str, Law]:
     """The laws whose parameters are columns, by field."""
     names = ["embedding", "tokens", "activation", *(["optimizer"] if point.trains_on else [])]
-    given: Collection[str] = point._given  # type: ignore[attr-defined]
-    names += [name for name, of in SAME_AS.items() if getattr(point, name) != getattr(point, of) or name in given]
+    names += [name for name, of in SAME_AS.items() if getattr(point, name) != getattr(point, of) or name in point._given]
     return {name: find_law(name, getattr(point, name)) for name in names}
 
 
@@ -616,12 +604,10 @@ EXTRAS = ("diagnose", "decoders")
 _EVERYWHERE = EVALUATION | {"V", "N", "L", "d", "m", "embedding", "embedding_out", "activation", "trigger_in_value", "fresh_batches"}
 _EVERYWHERE |= {"eta", "gamma", "gamma2", "kappa", "pool"}
 _TOKENS = {"tokens", "noise_tokens"}
-_FURTHER = {"steps", "start", "optimizer", "lr", "lr_attention", "trains"}
+_FURTHER = {*Training.in_id}
 
 COVERED: dict[str, frozenset[str]] = {
-    "gradients": _EVERYWHERE | _FURTHER | _TOKENS | {"batch", "label_noise"},
-    "metrics": _EVERYWHERE | _FURTHER | _TOKENS | {"batch", "label_noise"},
-    "steps": _EVERYWHERE | _FURTHER | _TOKENS | {"batch", "label_noise"},
+    **dict.fromkeys(("gradients", "metrics", "steps"), _EVERYWHERE | _FURTHER | _TOKENS | {"batch", "label_noise"}),
     "pool": _EVERYWHERE | _FURTHER | _TOKENS,  # its counts are by token, and every step reads all of its pairs
     "diagnose": _EVERYWHERE | {"label_noise"},  # about w after the recipe; a direction of the mean bias for uniform tokens
     "decoders": _EVERYWHERE - {"m", "pool"},  # from sums over tokens that are drawn one by one, with the labels of pi

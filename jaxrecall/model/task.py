@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from types import MappingProxyType
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -163,7 +162,7 @@ def _order(stream: tuple[int, int], r: int, n: int) -> np.ndarray:
     return np.argsort(words).astype(np.int32)
 
 
-def _together(law: Array | int, draws: Draws, real: Any) -> Array:
+def _together(law: Array | int, draws: Draws, real: Array | np.ndarray) -> Array:
     """The rows of all tables by the law at this place of
     TOGETHER; a row's number is that of its unit vector.
     """
@@ -186,7 +185,7 @@ def _together(law: Array | int, draws: Draws, real: Any) -> Array:
 
 
 def _table(
-    law: EmbeddingLaw, stream: str, streams: Array, normals: Array, real: Array, sizes: tuple[Any, Any], given: Array | None
+    law: EmbeddingLaw, stream: str, streams: Array, normals: Array, real: Array, sizes: tuple[Array | int, Array | int], given: Array | None
 ) -> Array:
     """(n, d_pad) rows of one table by a law of its own program; `sizes` are V and d."""
     name = {"z_in": "Z_in", "z_out": "Z_out"}.get(stream, stream)

@@ -9,9 +9,14 @@ steps are made in total. Each recorded step is a row of its own.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING
 
 from .laws import OptimizerLaw
+
+if TYPE_CHECKING:
+    import optax
+
+    from .point import Point
 
 RECIPE_STEPS = 3
 """Gradient steps of the paper's recipe."""
@@ -26,7 +31,7 @@ TRAINS = {"VW": (), "V": (), "VWZ": ("Z_in", "Z_out", "z_trig"), "VWZM": ("Z_in"
 """What may be trained, by name: V_mat always, W_KQ in all but V, and these embeddings and layers."""
 
 
-def transformation(point: Any) -> Any:
+def transformation(point: Point) -> optax.GradientTransformation:
     """The optax.GradientTransformation of the further steps of a Point, for parameters by name.
 
     V_mat, W_KQ (d, d) and the embeddings and layers that are trained have their rates in it, and
@@ -36,7 +41,7 @@ def transformation(point: Any) -> Any:
 
 
 @lru_cache(64)
-def _transformation(law: OptimizerLaw, lr: float, lr_attention: float, trains: str, steps: int) -> Any:
+def _transformation(law: OptimizerLaw, lr: float, lr_attention: float, trains: str, steps: int) -> optax.GradientTransformation:
     return law.descent({"V_mat": lr, "W_KQ": lr_attention} | dict.fromkeys(TRAINS[trains], lr), steps)
 
 

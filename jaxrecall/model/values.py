@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..errors import Problem, shown, suggest
 
+Numbers: TypeAlias = Any
+"""An array of NumPy or of JAX, or a number: what code for both libraries takes, beside `xp`, numpy or jax.numpy."""
 
-def declared(kind: str, legend: str, default: Any = MISSING, symbol: str = "", choices: Any = None, **limits: Any) -> Any:
+Choices = Iterable[str] | Callable[[], Iterable[str]]
+
+Limits = Mapping[str, Any]
+"""What the metadata of a field declares."""
+
+
+def declared(kind: str, legend: str, default: object = MISSING, symbol: str = "", choices: Choices | None = None, **limits: object) -> Any:
     """A field of a record of a point.
 
     Args:
@@ -28,7 +36,7 @@ def declared(kind: str, legend: str, default: Any = MISSING, symbol: str = "", c
     return field(default=default, metadata={"kind": kind, "symbol": symbol, "legend": legend, **limits})
 
 
-def parameter(default: Any, legend: str = "", kind: str = "traced", **limits: Any) -> Any:
+def parameter(default: object, legend: str = "", kind: str = "traced", **limits: Any) -> Any:
     """A parameter of a law, a field of a frozen dataclass; `limits` are low, high, open_low and open_high.
     `unit` is what it counts, if it is not a plain number. All values of a float share a compiled program
     unless its kind is "static".
@@ -36,7 +44,7 @@ def parameter(default: Any, legend: str = "", kind: str = "traced", **limits: An
     return declared(kind, legend, default, **limits)
 
 
-def is_missing(value: Any) -> bool:
+def is_missing(value: object) -> bool:
     """Whether a cell of a table has no value: None, NaN, or NA of pandas."""
     import pandas as pd
 
@@ -48,7 +56,7 @@ def to_12_digits(value: float) -> str:
     return f"{value:.12g}"
 
 
-def checked_value(name: str, value: Any, kind: str, limits: Mapping[str, Any], problems: list[Problem]) -> Any:
+def checked_value(name: str, value: object, kind: str, limits: Limits, problems: list[Problem]) -> Any:
     """`value` as the plain Python type `kind` (int, float, bool
     or str, or one of these or None), or an entry in `problems`.
     """
@@ -68,7 +76,7 @@ def checked_value(name: str, value: Any, kind: str, limits: Mapping[str, Any], p
     return checked
 
 
-def _condition(name: str, number: float, limits: Mapping[str, Any]) -> str | None:
+def _condition(name: str, number: float, limits: Limits) -> str | None:
     """The condition that a number does not meet, as "N >= 1"; None if it is within its limits."""
     low, high = limits.get("low", -math.inf), limits.get("high", math.inf)
     if number < low or (number == low and limits.get("open_low")):
@@ -78,7 +86,7 @@ def _condition(name: str, number: float, limits: Mapping[str, Any]) -> str | Non
     return None
 
 
-def _allowed(name: str, value: Any, kind: str, limits: Mapping[str, Any]) -> str:
+def _allowed(name: str, value: object, kind: str, limits: Limits) -> str:
     """What is allowed in place of a value, as "; allowed: whole numbers from 2 to 65536"."""
     if "choices" in limits:
         names = limits["choices"]()

@@ -8,15 +8,13 @@ import gc
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import jax
+from jax.stages import Compiled, Lowered
+
+from ..errors import OutOfMemory
 
 ExecutionError = jax.errors.JaxRuntimeError
-
-
-class OutOfMemory(RuntimeError):
-    """A program, or its compilation, asked for more memory than there is."""
 
 
 OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "YNNPACK operation failed")  # the second is how matrix products say it on a CPU
@@ -42,14 +40,17 @@ def memory_errors() -> Iterator[None]:
         raise
 
 
-def compile(lowered: Any, light: bool) -> Any:
-    """A lowered program compiled, with the options LIGHT unless a version of XLA lacks one."""
-    try:
-        return lowered.compile(compiler_options=LIGHT if light else {})
-    except ExecutionError as error:
-        if not light or "No such compile option" not in str(error):
-            raise
-        return lowered.compile()
+def compile(lowered: Lowered, light: bool) -> Compiled:
+    """A lowered program compiled, with those of the options LIGHT that this version of XLA has."""
+    options: dict[str, bool | str] = dict(LIGHT) if light else {}
+    while True:
+        try:
+            return lowered.compile(compiler_options=options)
+        except ExecutionError as error:
+            lacking = [name for name in options if f"No such compile option: '{name}'" in str(error)]
+            if not lacking:
+                raise
+            del options[lacking[0]]
 
 
 @contextmanager

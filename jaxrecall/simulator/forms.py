@@ -23,13 +23,15 @@ bounds and the expected error are ours.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from math import inf, sqrt
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from ..model.laws import TokenLaw, Uniform
+import numpy as np
+
+from ..model.laws import Uniform
 from ..model.laws.tokens import shares
 from ..model.point import EVALUATION, Point, unknown_fields
+from ..model.values import Numbers
 
 MAX_COUNTED_V = 2048
 """Widest padded vocabulary for which a program keeps a V x V table of token counts (16 MiB)."""
@@ -66,13 +68,13 @@ class Form(NamedTuple):
     exact: bool
     """Whether it has exact predictions, and so no bound that could reject a run."""
 
-    def accepts(self, errors: tuple[Any, Any] | None) -> bool:
+    def accepts(self, errors: tuple[Numbers, Numbers] | None) -> bool:
         """Whether the bounds on the errors of steps 2 and 3
         let a run stand; one that is not a number does not.
         """
         return errors is None or bool(errors[0] <= TOLERANCE[0] and errors[1] <= TOLERANCE[1])
 
-    def label(self, point: Point, locked: Any) -> str:
+    def label(self, point: Point, locked: Numbers | None) -> str:
         """The column `form`: what trained, whether attention was found
         to be locked (None: not asked), which counts are Gaussian.
         """
@@ -139,63 +141,28 @@ def step2_error(point: Point) -> float:
     the largest singular value of a V x d matrix of N(0, 1/d) entries (Marchenko and
     Pastur). The first two parts are Z_out Z_out^T X Z_in, with three such factors,
     where X is a permutation times s, or noise of variance sigma^2, whose largest
-    singular value is 2 sqrt(V) sigma; the third is Z_out Z_out^T times a vector. Where
-    tokens are uniform, they are at most q^3 s, 2 q^3 sqrt(V) sigma and q^2 sqrt(V) rho,
-    and a row has the mean square (1 + c) (s^2 + V sigma^2 + rho^2), to leading order,
-    with s = 1/(L V). Under another law the k most frequent tokens are like uniform ones
-    with c = k/d, and counts of labels differ without any noise. The largest directions
-    of the factors do not line up, so their product is smaller: by q^-2.2 and GAIN,
-    which were fitted to 450 points with uniform tokens and V from 12 to 128. In the
-    studies in results/, up to 1.5 times the tolerance about two thirds of the runs were
-    rejected, from twice on 97 % or more, and at half of it under 1 %. Laws of Zipf had
-    0.7 to 4 times the expected error, uniform ones 0.6 to 2.4 (50 and 30 points).
+    singular value is 2 sqrt(V) sigma; the third is Z_out Z_out^T times a vector. So
+    they are at most q^3 s, 2 q^3 sqrt(V) sigma and q^2 sqrt(V) rho, and a row has the
+    mean square (1 + c) (s^2 + V sigma^2 + rho^2), to leading order, with s = 1/(L V).
+    The largest directions of the factors do not line up, so their product is smaller:
+    by q^-2.2 and GAIN, which were fitted to 450 points with V from 12 to 128.
+
+    Of tokens with probabilities p, V is that of as many uniform ones, 1 / sum p^2, but
+    for the labels, whose counts differ without any noise. In the studies in results/,
+    up to 1.5 times the tolerance about two thirds of the runs were rejected, from twice
+    on 97 % or more, and at half of it under 1 %.
     """
     if point.activation not in GAIN or not {point.embedding, point.embedding_out} <= {*LAWS}:
         return 0.0
-    try:
-        return _leading_order(point)
-    except OverflowError:
-        return inf
-
-
-class Frequencies(NamedTuple):
-    """Of the laws p of informative tokens and q of noise: sums over the vocabulary, and what is largest."""
-
-    pp: float
-    ppp: float
-    qq: float
-    most: float  # of p
-    overlap: tuple[float, float]  # of p_k (1 + sqrt(k/d))^6 with p_k in falling order, and of q_k
-
-
-@lru_cache(4096)
-def _frequencies(laws: tuple[TokenLaw, TokenLaw], V: int, d: int) -> Frequencies:
-    if laws == (Uniform(), Uniform()):
-        even = (1 + sqrt(V / d)) ** 6 / V
-        return Frequencies(pp=1 / V, ppp=1 / V**2, qq=1 / V, most=1 / V, overlap=(even, even))
-    import numpy as np  # plans of uniform tokens do not wait for it
-
-    p, q = (-np.sort(-shares(law, V)) for law in laws)
-    near = (1 + np.sqrt(np.arange(1, V + 1) / d)) ** 6
-    pp, ppp, qq = (float(np.sum(x)) for x in (p * p, p * p * p, q * q))
-    return Frequencies(pp, ppp, qq, float(p[0]), (float(np.max(p * near)), float(np.max(q * near))))
-
-
-def _leading_order(point: Point) -> float:
-    V, N, L, d, others = float(point.V), float(point.N), float(point.L), float(point.d), 1 - 1 / point.L
-    of = _frequencies(point.token_laws, point.V, point.d)
+    N, L, d, eta = float(point.N), float(point.L), float(point.d), point.eta
+    alike, of_noise = (1 / point.V if law == Uniform() else float(np.sum(shares(law, point.V) ** 2)) for law in point.token_laws)
+    q, q_labels = (1 + sqrt(V / d) for V in (1 / alike, point.V))
     trigger = point.trigger_in_value / L**2
-    mean2 = others**2 * of.qq + trigger  # of the mean value
-    phi2 = 1 / L + others * of.qq + trigger
-    pairs = (L - 1) / (N * L**2)  # variance of the count of a token with a label, over p q
-    labels = of.pp - 1 / V + 1 / N  # squared differences of label counts from 1/V
-    q = 1 + sqrt(V / d)
-    largest2 = of.most * of.overlap[0] / L**2 + pairs * sum(map(sqrt, of.overlap)) ** 2 + q**4 * mean2 * labels
-
-    def row2(p: float, pp: float) -> float:
-        """Of a label of probability p, or in the mean, where p p is pp."""
-        own = pp / L**2 + pairs * p + mean2 * (pp - 2 * p / V + 1 / V**2 + p / N)
-        return own + (of.pp / L**2 + pairs + mean2 * labels) / d
-
-    linear = point.eta / V * largest2 / sqrt(row2(of.pp, of.ppp)) * sqrt(phi2) * q**-2.2
-    return GAIN[point.activation] * linear + 4 * point.eta**2 * phi2 * row2(of.most, of.most**2)
+    mean2 = (1 - 1 / L) ** 2 * of_noise + trigger  # of the mean value
+    phi2 = 1 / L + (1 - 1 / L) * of_noise + trigger
+    of_tokens, of_noise_counts = (alike / L) ** 2, (L - 1) * alike / (N * L**2)
+    of_labels = mean2 * (alike - 1 / point.V + 1 / N)
+    largest2 = q**6 * (of_tokens + 4 * of_noise_counts) + q_labels**4 * of_labels
+    row2 = (1 + 1 / (alike * d)) * (of_tokens + of_noise_counts + of_labels * alike)
+    linear = eta / point.V * largest2 / sqrt(row2) * sqrt(phi2) * q_labels**-2.2
+    return GAIN[point.activation] * linear + 4 * eta * eta * phi2 * row2

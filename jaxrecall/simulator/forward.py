@@ -269,7 +269,7 @@ def activations(world: World, u: Array) -> tuple[Array, Array]:
 
 def activation(world: World) -> Activation:
     """The activation of the MLP, with its parameters."""
-    return find_law("activation", world.shape.activation).with_traced(world.run.numbers)
+    return find_law("activation", world.shape.activation).with_traced(world.run.parameters)
 
 
 def unit_scale(world: World) -> Array:

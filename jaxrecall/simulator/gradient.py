@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+from jaxtyping import PyTree
 
 from ..model import keys
 from ..model.point import BLOCK
@@ -104,7 +104,7 @@ def over_pairs(world: World, state: State, wanted: Collection[str], step: int) -
 
     (own, shared), pull_back = jax.vjp(tables, values)
 
-    def token(total: Any, x: tuple[pairs.Own, Array, Array]) -> tuple[Any, pairs.Own]:
+    def token(total: PyTree, x: tuple[pairs.Own, Array, Array]) -> tuple[PyTree, pairs.Own]:
         by_own, by_shared = jax.grad(held, (0, 1))(x[0], shared, *x[1:])
         return jax.tree.map(jnp.add, total, by_shared), by_own
 
@@ -155,7 +155,7 @@ def through_logits(world: World, state: State, wanted: Collection[str]) -> Sums:
     def tile(blocks: keys.Addresses, real: Array) -> Parameters:
         x0 = world.tokens(blocks, 0)
         seen = attend(world, blocks, x0, scores, Values(of_token, of_trigger))
-        A = attention_by_token(world, blocks, x0, scores, seen._replace(mass=jnp.zeros_like(seen.mass)))
+        A = attention_on_noise(world, blocks, scores, seen)
         p = probabilities(world, state.rate * seen.h)
         r = masked(real, p - is_label(world, label_of(world, x0, blocks)).astype(f32))
         sums = {"r": A @ r, "r_of_x0": scatter_add(jnp.zeros((V, V), f32), x0, seen.mass[:, None] * r)}
@@ -179,55 +179,50 @@ def through_logits(world: World, state: State, wanted: Collection[str]) -> Sums:
 
 def through_outputs(world: World, state: State, wanted: Collection[str]) -> Sums:
     """With or without an MLP: through h and its slope b (n, d)."""
-    answers = world.e.Z_out @ state.V_mat if world.e.W_in is None else world.e.Z_out
-    return Sums(partial(_slopes_of_tile, world, state, wanted, answers), partial(_from_slopes, world, state, wanted))
-
-
-def _slopes_of_tile(world: World, state: State, wanted: Collection[str], answers: Array, blocks: keys.Addresses, real: Array) -> Parameters:
-    """What a tile adds to the sums that `_from_slopes` reads;
-    `answers` (V, p or d) times the outputs are its logits.
-    """
     e, V_mat, W_in = world.e, state.V_mat, world.e.W_in
     mlp, with_V, with_Z = W_in is not None, "V_mat" in wanted, "Z_in" in wanted
-    x0 = world.tokens(blocks, 0)
-    seen = attend_evenly(world, blocks) if state.scores is None else attend(world, blocks, x0, state.scores)
-    phi, slope = features(world, seen.h)
-    out, y, new = phi @ V_mat.T if mlp else phi, label_of(world, x0, blocks), {}
-    p = probabilities(world, state.rate * (out @ answers.T))
-    # attention alone needs the slope by h and not that by the outputs
-    table = answers if mlp or with_Z or not with_V else e.Z_out
-    if with_Z:
-        r = masked(real, p - is_label(world, y).astype(f32))
-        new["answers"] = transposed_product(out, r)
-        b = r @ table
-    else:
-        b = masked(real, p @ table - gather(table, y))
-    if with_V and (mlp or not with_Z):
-        new["V_mat"] = transposed_product(b, phi)
-        b = b if mlp else b @ V_mat
-    if W_in is not None:
-        b = (b @ V_mat) * slope
-        if "W_in" in wanted:
-            new["W_in"] = transposed_product(b, seen.h)
-        b = b @ W_in
-    if "w" in wanted:
-        new |= by_attention(world, blocks, x0, state.scores, seen, b)
-    if with_Z:
-        A = attention_by_token(world, blocks, x0, state.scores, seen)
-        new |= {"Z_in": A @ b, "z_trig": in_value(world) * (seen.mass @ b)}
-    return new
+    answers = e.Z_out if mlp else e.Z_out @ V_mat  # (V, p or d): times the outputs they are the logits
 
+    def tile(blocks: keys.Addresses, real: Array) -> Parameters:
+        x0 = world.tokens(blocks, 0)
+        seen = attend_evenly(world, blocks) if state.scores is None else attend(world, blocks, x0, state.scores)
+        phi, slope = features(world, seen.h)
+        out, y, new = phi @ V_mat.T if mlp else phi, label_of(world, x0, blocks), {}
+        p = probabilities(world, state.rate * (out @ answers.T))
+        # attention alone needs the slope by h and not that by the outputs
+        table = answers if mlp or with_Z or not with_V else e.Z_out
+        if with_Z:
+            r = masked(real, p - is_label(world, y).astype(f32))
+            new["answers"] = transposed_product(out, r)
+            b = r @ table
+        else:
+            b = masked(real, p @ table - gather(table, y))
+        if with_V and (mlp or not with_Z):
+            new["V_mat"] = transposed_product(b, phi)
+            b = b if mlp else b @ V_mat
+        if W_in is not None:
+            b = (b @ V_mat) * slope
+            if "W_in" in wanted:
+                new["W_in"] = transposed_product(b, seen.h)
+            b = b @ W_in
+        if "w" in wanted:
+            new |= by_attention(world, blocks, x0, state.scores, seen, b)
+        if with_Z:
+            of_noise = attention_on_noise(world, blocks, state.scores, seen) @ b
+            new |= {"Z_in": scatter_add(of_noise, x0, seen.mass[:, None] * b), "z_trig": in_value(world) * (seen.mass @ b)}
+        return new
 
-def _from_slopes(world: World, state: State, wanted: Collection[str], mean: Parameters) -> Parameters:
-    """The gradient from means over samples."""
-    found, V = dict(mean), world.shape.V
-    if "Z_in" in wanted:
-        by_answers = mean["answers"].T
-        if world.e.W_in is None:
-            found["V_mat"] = (mean["answers"] @ world.e.Z_out).T
-            by_answers = by_answers @ state.V_mat.T
-        found |= {"Z_out": by_answers, "Z_in": mean["Z_in"][:V]}
-    return through_keys(world, state, mean["S"][:V], mean["trigger"], found) if "w" in wanted else found
+    def gradient(mean: Parameters) -> Parameters:
+        found, V = dict(mean), world.shape.V
+        if with_Z:
+            by_answers = mean["answers"].T
+            if not mlp:
+                found["V_mat"] = (mean["answers"] @ e.Z_out).T
+                by_answers = by_answers @ V_mat.T
+            found |= {"Z_out": by_answers, "Z_in": mean["Z_in"][:V]}
+        return through_keys(world, state, mean["S"][:V], mean["trigger"], found) if "w" in wanted else found
+
+    return Sums(tile, gradient)
 
 
 WIDE_V = 512
@@ -270,12 +265,11 @@ def weight_on(world: World, scores: Scores | None, seen: Attended) -> Callable[[
     return lambda x: jnp.exp(gather(token, x) - top[None] - log_total[None])  # in this order: logits of 1e5 are rounded to 0.01
 
 
-def attention_by_token(world: World, blocks: keys.Addresses, x0: Array, scores: Scores | None, seen: Attended) -> Array:
-    """A (V + 1, n): the attention on each token, and on the empty one, of each sample."""
-    n = len(x0)
-    sample, weight = jnp.arange(n, dtype=i32), weight_on(world, scores, seen)
-    A = scatter_add(jnp.zeros((world.shape.V + 1) * n, f32), x0 * n + sample, seen.mass)
-    return over_positions(world, blocks, 1, lambda x, A: scatter_add(A, x * n + sample[None], weight(x)), A).reshape(-1, n)
+def attention_on_noise(world: World, blocks: keys.Addresses, scores: Scores | None, seen: Attended) -> Array:
+    """A (V + 1, n): the attention on each noise token, and on the empty one, of each sample."""
+    n, weight = len(seen.mass), weight_on(world, scores, seen)
+    sample, zero = jnp.arange(n, dtype=i32)[None], jnp.zeros((world.shape.V + 1) * n, f32)
+    return over_positions(world, blocks, 1, lambda x, A: scatter_add(A, x * n + sample, weight(x)), zero).reshape(-1, n)
 
 
 def through_keys(world: World, state: State, S: Array, trigger: Array, found: Parameters) -> Parameters:

@@ -96,7 +96,7 @@ def unread(world: World, grouped: Array) -> World:
     if not world.vmapped:
         return world
     name = "batch" if world.shape.batched else "N"
-    return replace(world, run=world.run.replace(**{name: jnp.where(grouped, 1, getattr(world.run, name))}))
+    return replace(world, run=replace(world.run, **{name: jnp.where(grouped, 1, getattr(world.run, name))}))
 
 
 def over_tokens(world: World, state: State, wanted: Collection[str], weights: Array) -> Parameters:

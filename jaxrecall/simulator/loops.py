@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -34,25 +34,36 @@ VMAPPED_POSITIONS = 16
 iteration starts a handful of kernels, however little they do.
 """
 
+Carry = TypeVar("Carry")
+"""What a loop carries: a pytree of arrays."""
+
+Of = TypeVar("Of")
+
+Add = Callable[[Array, Array | None, Carry], Carry]
+"""(tokens, a mask or None, carry) -> carry."""
+
+Body = Callable[[Of, Array, Carry], Carry]
+"""(what the loop goes over, a mask, carry) -> carry."""
+
 RUNS = "runs"
 """Name of the axis of vmapped runs."""
 
 
-def repeat(world: World, first: int, end: Array, body: Callable[[Array, Any], Any], start: Any) -> Any:
+def repeat(world: World, first: int, end: Array, body: Callable[[Array, Carry], Carry], start: Carry) -> Carry:
     """Folds `body(i, carry)` over i from `first` to `end`
     - 1; of vmapped runs, to the largest `end` of all.
     """
     return lax.fori_loop(first, lax.pmax(end, RUNS) if world.vmapped else end, body, start)
 
 
-def over_samples(world: World, key: Array, n: Array, body: Callable[[keys.Blocks, Array, Any], Any], start: Any) -> Any:
+def over_samples(world: World, key: Array, n: Array, body: Body[keys.Blocks, Carry], start: Carry) -> Carry:
     """Folds `body(blocks, real, carry)` over the first n
     samples of a stream; `real` (tile,) masks those past n.
     """
     return _over_tiles(world, n, lambda first, count: keys.blocks(key, first, count), body, start)
 
 
-def over_chosen(world: World, step: Array, n: Array, body: Callable[[keys.Items, Array, Any], Any], start: Any) -> Any:
+def over_chosen(world: World, step: Array, n: Array, body: Body[keys.Items, Carry], start: Carry) -> Carry:
     """`over_samples` of the n samples that the batch of
     gradient step `step` holds, of the N of the first batch.
     """
@@ -63,7 +74,7 @@ def over_chosen(world: World, step: Array, n: Array, body: Callable[[keys.Items,
     return _over_tiles(world, n, items, body, start)
 
 
-def over_step(world: World, step: Array, body: Callable[[keys.Addresses, Array, Any], Any], start: Any) -> Any:
+def over_step(world: World, step: Array, body: Body[keys.Addresses, Carry], start: Carry) -> Carry:
     """`over_samples` of the samples that further step `step` reads: those of its batch, or all N."""
     if world.shape.batched:
         return over_chosen(world, step, world.run.batch, body, start)
@@ -75,28 +86,28 @@ def n_of_step(world: World) -> Array:
     return world.run.batch if world.shape.batched else world.run.N
 
 
-def _over_tiles(world: World, n: Array, addresses: Callable[[Array, int], Any], body: Callable[..., Any], start: Any) -> Any:
+def _over_tiles(world: World, n: Array, addresses: Callable[[Array, int], Of], body: Body[Of, Carry], start: Carry) -> Carry:
     """Folds `body(addresses, real, carry)` over n samples;
     `addresses(first, count)` gives those of some blocks of samples.
     """
     tile = world.shape.tile
     per_tile = tile // BLOCK
 
-    def step(c: Array, carry: Any) -> Any:
+    def step(c: Array, carry: Carry) -> Carry:
         real = c * tile + jnp.arange(tile, dtype=i32) < n
         return body(addresses(c * per_tile, per_tile), real, carry)
 
     return repeat(world, 0, whole(n, tile), step, start)
 
 
-def over_positions(world: World, blocks: keys.Addresses, first: int, body: Callable[[Array, Any], Any], start: Any) -> Any:
+def over_positions(world: World, blocks: keys.Addresses, first: int, body: Callable[[Array, Carry], Carry], start: Carry) -> Carry:
     """Folds `body(x, carry)` over the tokens x (POSITIONS,
     tile) of a few positions at a time, from `first` on.
 
     Past L a token is the empty one, V_pad: see `with_padding_row`.
     """
 
-    def step(g: Array, carry: Any) -> Any:
+    def step(g: Array, carry: Carry) -> Carry:
         stored, drawn = world.noise_tokens, functools.partial(_tokens, world, blocks, first + g * POSITIONS)
         if stored is None or first == 0 or isinstance(blocks, keys.Items):
             return body(drawn(), carry)
@@ -171,7 +182,7 @@ def sum_tokens(world: World, blocks: keys.Blocks, first: int, end: Array, what: 
     return _over_tokens(world, blocks, first, end, add, start)
 
 
-def _over_tokens(world: World, blocks: keys.Blocks, first: int, end: Array, body: Callable[..., Any], start: Any) -> Any:
+def _over_tokens(world: World, blocks: keys.Blocks, first: int, end: Array, body: Add[Carry], start: Carry) -> Carry:
     """Folds `body(x, here, carry)` over the tokens x (tile,) of a position at a time,
     and `here` is None; of vmapped runs, over x (n, tile), n = VMAPPED_POSITIONS, and
     `here` (n, 1) masks positions from `end` on."""
@@ -179,20 +190,20 @@ def _over_tokens(world: World, blocks: keys.Blocks, first: int, end: Array, body
     if not world.vmapped:
         return lax.fori_loop(first, end, lambda j, carry: body(world.tokens(blocks, j), None, carry), start)
 
-    def step(g: Array, carry: Any) -> Any:
+    def step(g: Array, carry: Carry) -> Carry:
         j = first + g * size + jnp.arange(size, dtype=i32)
         return body(world.tokens(blocks, j), (j < end)[:, None], carry)
 
     return repeat(world, 0, (end + (size - 1 - first)) // size, step, start)
 
 
-def over_vocabulary(world: World, body: Callable[[Array, Array, Any], Any], start: Any) -> Any:
+def over_vocabulary(world: World, body: Body[Array, Carry], start: Carry) -> Carry:
     """Folds `body(v, real, carry)` over the vocabulary, a
     tile of tokens v at a time; `real` masks those past V.
     """
     size = min(world.shape.tile, world.shape.V)
 
-    def step(c: Array, carry: Any) -> Any:
+    def step(c: Array, carry: Carry) -> Carry:
         v = c * size + jnp.arange(size, dtype=i32)
         return body(v, v < world.run.V, carry)
 

@@ -15,11 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import comb
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array, lax
+from jaxtyping import PyTree
 
+from ..model.values import Numbers
 from .forward import Scores, activation, attend_to_counts, attention_gradient, features_of, shares_of, unit_scale, unlearned_scores
 from .loops import gather, masked, transposed_product
 from .pool_draws import mean_weight, pool_of_step, weights_of
@@ -124,7 +126,7 @@ class Token(NamedTuple):
     label: Array
 
 
-def over_tokens(world: World, a: Attended, weights: Array, body: Callable[..., Any], start: Any, *more: Array) -> Any:
+def over_tokens(world: World, a: Attended, weights: Array, body: Callable[..., PyTree], start: PyTree, *more: Array) -> PyTree:
     """Scans `body(carry, token, ...)` over the vocabulary, with the rows of any further tables (V, ...).
 
     u of (x, k) is own[x, k] u(v_x) + other[x, k] u(noise_k): a pair costs p, not d p.
@@ -132,7 +134,7 @@ def over_tokens(world: World, a: Attended, weights: Array, body: Callable[..., A
     """
     own, of_noise = hidden_tables(world, a)
 
-    def step(carry: Any, rows: Any) -> Any:
+    def step(carry: PyTree, rows: PyTree) -> PyTree:
         own, weight, label, *others = rows
         return body(carry, Token(hidden(own, of_noise), own.u, weight, label), *others)
 
@@ -207,7 +209,7 @@ def step2_of_features(world: World, b: Array) -> Array:
     return keys_gradient(world, counts, R @ W_in, own, of_token, of_noise, a.noise * a.total[:, None])
 
 
-Coefficients = Sequence[Any]
+Coefficients = Sequence[Numbers]
 """c of sum_n c[n] u^n; a power that is absent has the number 0."""
 
 
@@ -249,9 +251,9 @@ class Polynomials(NamedTuple):
         return self.weights * total
 
 
-def square(c: Coefficients) -> list[Any]:
+def square(c: Coefficients) -> list[Numbers]:
     """The coefficients of the polynomial squared."""
-    found: list[Any] = [0] * (2 * len(c) - 1)
+    found: list[Numbers] = [0] * (2 * len(c) - 1)
     for i, a in enumerate(c):
         for j, b in enumerate(c):
             if not (_absent(a) or _absent(b)):
@@ -259,10 +261,10 @@ def square(c: Coefficients) -> list[Any]:
     return found
 
 
-def slope_of(c: Coefficients) -> list[Any]:
+def slope_of(c: Coefficients) -> list[Numbers]:
     """The coefficients of the derivative."""
     return [n * each for n, each in enumerate(c)][1:]
 
 
-def _absent(coefficient: Any) -> bool:
+def _absent(coefficient: Numbers) -> bool:
     return isinstance(coefficient, int | float) and coefficient == 0

@@ -7,7 +7,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,21 +16,23 @@ from jax import lax
 from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
+from jax.stages import Compiled, Wrapped
+from jaxtyping import PyTree
 
 from ..cli.command import cache_folder
 from ..errors import UsageError, in_one_line
-from ..model.columns import CODE_VERSION, DTYPE, in_order
+from ..model.columns import CODE_VERSION, COLUMNS, DTYPE, Row, in_order
 from ..model.keys import check_partitionable
 from ..model.laws import Law, find_law
 from ..model.point import FIELDS, Run, law_parameters
-from .compiler import CACHE_HIT, EVENTS, MAX_PROGRAMS, ExecutionError, OutOfMemory, compile, memory_errors, without_garbage_collection
+from .compiler import CACHE_HIT, EVENTS, MAX_PROGRAMS, compile, memory_errors, without_garbage_collection
 from .loops import RUNS
-from .record import Metrics, finish
+from .record import Raw, finish
 from .shape import Shape
 from .training import run as train_and_measure
 from .world import IDLE, Arguments, arguments, draw
 
-__all__ = ["ExecutionError", "OutOfMemory", "Program", "compiled", "execute", "memory_of_device", "on_cpu", "rows", "start"]
+__all__ = ["Program", "compiled", "execute", "memory_of_device", "on_cpu", "rows", "start"]
 
 LOOPED = 16
 """Runs a call on a CPU. They are looped over, as many
@@ -47,7 +49,7 @@ class Program(NamedTuple):
     """
 
     shape: Shape
-    run: Any
+    run: Compiled
     batch: int
     compile_seconds: float
     """Of wall or CPU time, whichever is less: on a busy machine wall time tells little."""
@@ -61,7 +63,7 @@ class Program(NamedTuple):
         return reserved_bytes(self.run)
 
 
-def reserved_bytes(executable: Any) -> int:
+def reserved_bytes(executable: Compiled) -> int:
     """Memory on each device that the compiler reserves for a call; 0 where it does not say."""
     memory = executable.memory_analysis()
     return memory.temp_size_in_bytes + memory.argument_size_in_bytes + memory.output_size_in_bytes if memory else 0
@@ -112,7 +114,7 @@ def compiled(shape: Shape, per_device: int = LOOPED, precision: str = "highest")
         large = shape.given_tables and shape.V * shape.d > MAX_GIVEN
         per_device = 1 if shape.decoders or large else LOOPED
     with memory_errors():
-        program = _compiled(shape, per_device, precision, tuple(jax.local_devices()), _laws(shape))
+        program = _compiled(shape, per_device, precision, Mesh(np.array(jax.local_devices()), ("run",)), _laws(shape))
     memory = None if on_cpu() else memory_of_device()
     if per_device > 1 and memory and 2 * program.reserved_bytes > memory:
         return compiled(shape, per_device // 2, precision)
@@ -126,18 +128,18 @@ def _laws(shape: Shape) -> tuple[type[Law], ...]:
 
 
 @functools.lru_cache(MAX_PROGRAMS)
-def _compiled(shape: Shape, per_device: int, precision: str, devices: tuple[Any, ...], laws: tuple[type[Law], ...]) -> Program:
-    batched, shapes = unlowered(shape, per_device, devices, vmapped=not on_cpu())
+def _compiled(shape: Shape, per_device: int, precision: str, mesh: Mesh, laws: tuple[type[Law], ...]) -> Program:
+    batched, shapes = unlowered(shape, per_device, mesh, vmapped=not on_cpu())
     start, start_cpu, hits = time.perf_counter(), time.process_time(), EVENTS[CACHE_HIT]
-    with jax.default_matmul_precision(precision), jax.set_mesh(shapes[1].sharding.mesh):  # a caller may have set another
+    with jax.default_matmul_precision(precision), jax.set_mesh(mesh):  # a caller may have set another
         with without_garbage_collection():
             lowered = batched.lower(*shapes)
         run = compile(lowered, light=shape.light and on_cpu())
     seconds = min(time.perf_counter() - start, time.process_time() - start_cpu)
-    return Program(shape, run, per_device * len(devices), seconds, EVENTS[CACHE_HIT] > hits, shapes[1].sharding)
+    return Program(shape, run, per_device * mesh.size, seconds, EVENTS[CACHE_HIT] > hits, NamedSharding(mesh, P("run")))
 
 
-def unlowered(shape: Shape, per_device: int, devices: Sequence[Any], vmapped: bool) -> tuple[Any, tuple[Any, Any]]:
+def unlowered(shape: Shape, per_device: int, mesh: Mesh, vmapped: bool) -> tuple[Wrapped, tuple[PyTree, jax.ShapeDtypeStruct]]:
     """The jitted function of a program and the shapes of its arguments, for devices that need not be here.
 
     A CPU is fastest on one run at a time, each with its own number of tiles; an
@@ -145,23 +147,22 @@ def unlowered(shape: Shape, per_device: int, devices: Sequence[Any], vmapped: bo
     """
     if vmapped:
         one = functools.partial(simulate_run, shape=shape.vmapped(per_device), vmapped=True)
-        many: Any = lambda runs, active: jax.vmap(one, axis_name=RUNS)(runs)  # noqa: E731
+        many = lambda runs, active: jax.vmap(one, axis_name=RUNS)(runs)  # noqa: E731
     else:
         one = jax.jit(functools.partial(simulate_run, shape=shape), inline=True)  # traced once, if used twice
         many = functools.partial(looped, one)
-    mesh = Mesh(np.array(devices), ("run",))
     spread = jax.shard_map(many, mesh=mesh, in_specs=P("run"), out_specs=P("run"), check_vma=False)
-    batch, sharding = per_device * len(devices), NamedSharding(mesh, P("run"))
+    batch, sharding = per_device * mesh.size, NamedSharding(mesh, P("run"))
     idle = arguments([IDLE] * batch, shape), np.zeros(batch, bool)
     return jax.jit(spread), jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=sharding), idle)
 
 
-def looped(one: Callable[[Arguments], Any], runs: Arguments, active: jax.Array) -> Any:
+def looped(one: Callable[[Arguments], Raw], runs: Arguments, active: jax.Array) -> Raw:
     """`one` for each of the runs, one after the other; the
     active ones come first, and zeros stand for the others.
     """
 
-    def body(i: jax.Array, out: Any) -> Any:
+    def body(i: jax.Array, out: Raw) -> Raw:
         run = jax.tree.map(lambda a: lax.dynamic_index_in_dim(a, i, keepdims=False), runs)
         return jax.tree.map(lambda all, this: lax.dynamic_update_index_in_dim(all, this, i, 0), out, one(run))
 
@@ -170,12 +171,12 @@ def looped(one: Callable[[Arguments], Any], runs: Arguments, active: jax.Array) 
     return lax.fori_loop(0, jnp.sum(active.astype(jnp.int32), dtype=jnp.int32), body, out)
 
 
-def simulate_run(run: Arguments, shape: Shape, vmapped: bool = False) -> dict[str, Any]:
+def simulate_run(run: Arguments, shape: Shape, vmapped: bool = False) -> Raw:
     """The raw metrics of one run. Traced; `record.finish` makes columns of them."""
     return train_and_measure(draw(run, shape, vmapped))[1]
 
 
-def execute(program: Program, runs: Sequence[Run]) -> tuple[list[list[Metrics] | None], float]:
+def execute(program: Program, runs: Sequence[Run]) -> tuple[list[list[Row] | None], float]:
     """Metric columns of the rows of at most `program.batch` runs, in their order, and the seconds it took.
 
     None stands for a run that the error bound of the form rejects: it is for
@@ -196,7 +197,7 @@ def execute(program: Program, runs: Sequence[Run]) -> tuple[list[list[Metrics] |
     return found, time.perf_counter() - start
 
 
-def rows(run: Run, metrics: Sequence[Metrics], shape: Shape, precision: str, seconds: float | None) -> list[dict[str, Any]]:
+def rows(run: Run, metrics: Sequence[Row], shape: Shape, precision: str, seconds: float | None) -> list[Row]:
     """The whole rows of a run, columns in table order; each has the seconds of the run."""
     fields = {name: getattr(run.point, name) for name in FIELDS} | law_parameters(run.point)
     provenance = {
@@ -208,4 +209,5 @@ def rows(run: Run, metrics: Sequence[Metrics], shape: Shape, precision: str, sec
         "precision": precision,
         "bucket": str(shape),
     }
-    return [in_order({**run.id._asdict(), **fields, **of_row, **provenance}) for of_row in metrics]
+    columns = COLUMNS | {column.name: column.declared for column in shape.columns}
+    return [in_order({**run.id._asdict(), **fields, **of_row, **provenance}, columns) for of_row in metrics]

@@ -10,15 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+from jaxtyping import PyTree
 
+from ..errors import UsageError
 from ..model import keys, task
-from ..model.columns import ATTENTION_COLUMNS, COLUMNS, EXTRA_COLUMNS, TRACE_COLUMNS
+from ..model.columns import ATTENTION_COLUMNS, COLUMNS, EXTRA_COLUMNS, TRACE_COLUMNS, Row
 from ..model.laws.tokens import Uniform, n_frequent, n_rare
 from ..model.point import BLOCK, REDRAWS, Point
 from ..model.reference.extras import decoder_columns, noise_columns
@@ -28,16 +29,20 @@ from .forward import features, features_of, is_label, scores_under
 from .gradient import mapped, output_maps
 from .loops import norm, over_vocabulary, repeat, token_counts, unless_zero, whole
 from .metrics import TEST, TRAIN, reader
+from .own import Drawn, Learned
 from .pool_draws import pool_of_step, token_parts, weights_of
 from .world import Trained, World, batch_of_step, centred, f32, i32, values
 
+Raw = dict[str, PyTree]
+"""What a program returns of a run: columns and what they follow from."""
 
-def after_recipe(world: World, trained: Trained, first_steps: Callable[[World], tuple[Array, Array]]) -> dict[str, Any]:
+
+def after_recipe(world: World, trained: Trained, first_steps: Callable[[World], tuple[Array, Array]]) -> Raw:
     """Raw metrics of the model, and the bounds on its error; `finish` makes columns of them.
 
     `first_steps` trains steps 1 and 2 alone, for redraws of W_in.
     """
-    raw: dict[str, Any] = metrics.measure(world, trained)
+    raw: Raw = metrics.measure(world, trained)
     errors = trained.errors
     if world.shape.diagnose:
         mean_w, error = over_redraws(world, first_steps) if world.shape.m else (trained.w, jnp.float32(0))
@@ -46,6 +51,7 @@ def after_recipe(world: World, trained: Trained, first_steps: Callable[[World], 
     if world.shape.decoders:
         e = world.e
         raw["decoded"] = {"perm": world.perm, "G1": trained.V1, "Z_in": e.Z_in, "Z_out": e.Z_out, "z_trig": e.z_trig}
+    raw["own"] = own_columns(world, trained.V1, trained.rate * trained.w, world.run.scale * trained.V2)
     return raw | {"errors": errors, "locked": trained.locked}
 
 
@@ -65,9 +71,22 @@ def at_step(world: World, params: dict[str, Array], w: Array, V1: Array, last: A
         "loss": loss,
         "test_loss": test_loss,
         "norms": norms(world, params, w),
+        "own": own_columns(world, V1, w, V_mat),
         "finite": raw["finite"] & jnp.all(finite),
         "draw_check": draws,
     }
+
+
+def own_columns(world: World, V1: Array, w: Array, V_mat: Array) -> dict[str, Array]:
+    """The columns of the user's own, of a model at its true scale but for V1, which is over eta."""
+    e = world.e
+    draws = Drawn(e.Z_in, e.Z_out, e.z_trig, e.z_eos, e.W_in, world.perm)
+    found = {column.name: jnp.asarray(column.fn(draws, Learned(world.run.eta * V1, w, V_mat))) for column in world.shape.columns}
+    for column in world.shape.columns:
+        value, (kind, _) = found[column.name], column.declared
+        if value.shape or not jnp.issubdtype(value.dtype, {"int64": jnp.integer, "bool": jnp.bool_}.get(kind, jnp.floating)):
+            raise UsageError(f"columns.{column.name}: {column.path} returned {value.dtype} {value.shape}; allowed: one {kind}")
+    return found
 
 
 NORMS = ("V_norm", "W_norm", "Z_in_norm", "Z_out_norm", "Z_in_overlap", "Z_out_overlap")
@@ -196,11 +215,7 @@ def covariances(world: World, w_hat: Array, mean_w: Array) -> Array:
     return scores.T @ scores / world.run.V.astype(f32)
 
 
-Metrics = dict[str, Any]
-"""The metric columns of a row."""
-
-
-def finish(raw: dict[str, Any], point: Point, form: Form) -> list[Metrics] | None:
+def finish(raw: Raw, point: Point, form: Form) -> list[Row] | None:
     """The metric columns of each row of a run, in order of
     step, from a program's counts and sums; ratios in float64.
 
@@ -220,13 +235,13 @@ def finish(raw: dict[str, Any], point: Point, form: Form) -> list[Metrics] | Non
     return [_judged(row, bool(raw["finite"]), scale, point) | _named(raw, point.steps, label)]
 
 
-def _trace(raw: dict[str, Any], point: Point, recipe: str) -> list[Metrics]:
+def _trace(raw: Raw, point: Point, recipe: str) -> list[Row]:
     """A row for each recorded step; every array of `raw` has their axis first, and w at its true scale."""
     rows = []
     for i, step in enumerate(point.recorded_steps):
-        now = {name: values[i] for name, values in raw.items()}
+        now = jax.tree.map(lambda values, i=i: values[i], raw)
         scale = float(now["w_scale"])
-        row: Metrics = dict.fromkeys(EXTRA_COLUMNS) | _measured(now, point, scale) | dict(zip(NORMS, map(float, now["norms"]), strict=True))
+        row: Row = dict.fromkeys(EXTRA_COLUMNS) | _measured(now, point, scale) | dict(zip(NORMS, map(float, now["norms"]), strict=True))
         # step 1 of the recipe is over when a trace begins
         row["step1_memory_accuracy"] = None if point.start == "zero" else int(raw["n_step1"][0]) / point.V
         finite = bool(now["finite"]) and all(math.isfinite(row[name]) for name in TRACE_COLUMNS)
@@ -235,7 +250,7 @@ def _trace(raw: dict[str, Any], point: Point, recipe: str) -> list[Metrics]:
     return rows
 
 
-def _measured(raw: dict[str, Any], point: Point, scale: float) -> Metrics:
+def _measured(raw: Raw, point: Point, scale: float) -> Row:
     """What every row has: numbers that `raw` has by the
     name of their column, and ratios; `scale` is that of w.
     """
@@ -254,10 +269,11 @@ def _measured(raw: dict[str, Any], point: Point, scale: float) -> Metrics:
         "test_margin": float(raw["margin"]) / point.n_test,
         "status": "ok",
         **_by_frequency(raw, point),
+        **{name: value if math.isfinite(value := of.item()) else None for name, of in raw["own"].items()},
     }
 
 
-def _by_frequency(raw: dict[str, Any], point: Point) -> Metrics:
+def _by_frequency(raw: Raw, point: Point) -> Row:
     """The columns of rare and of frequent tokens; null, as `recalled_top`, where tokens are uniform."""
     names = "rare_memory_accuracy", "frequent_memory_accuracy"
     if point.token_laws[0] == Uniform():
@@ -266,7 +282,7 @@ def _by_frequency(raw: dict[str, Any], point: Point) -> Metrics:
     return {name: int(n) / size for name, n, size in zip(names, raw["n_by_frequency"], sizes, strict=True)}
 
 
-def _judged(row: Metrics, finite: bool, scale: float, point: Point) -> Metrics:
+def _judged(row: Row, finite: bool, scale: float, point: Point) -> Row:
     """The row with its status: metrics are null if a number overflowed,
     those of a direction if w = 0, and those of attention at L = 1.
     """
@@ -279,5 +295,5 @@ def _judged(row: Metrics, finite: bool, scale: float, point: Point) -> Metrics:
     return row
 
 
-def _named(raw: dict[str, Any], step: int, label: str) -> Metrics:
+def _named(raw: Raw, step: int, label: str) -> Row:
     return {"form": label, "draw_check": int(raw["draw_check"]), "step": step}

@@ -4,17 +4,19 @@ and the choices that select code. One serves every point that fits.
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from ..errors import UsageError
 from ..model.laws import TOGETHER, Uniform, find_law
 from ..model.point import BLOCK, Point, of_kind
 from ..model.training import TRAINS
 from .forms import FORMS, Form, form_for, may_group_steps
+from .own import OwnColumn
 
 _STATIC = of_kind("static")
+
+COMPILE_SECONDS, TRAINING_COMPILE_SECONDS = 3.5, 6.0
+"""To compile a program on a core of a usual machine, without further steps and with them."""
 
 LABELS = 64
 """Labels per block when logits are compared with labels: small, so that padding past V costs little."""
@@ -85,7 +87,11 @@ class Shape:
     """
 
     exact_sizes: bool = False
-    """Whether V, d and m are those of the point: its optimiser sees the zero rows and columns of padding."""
+    """Whether V, d and m are those of the point: its optimiser, or a function of the
+    user's, sees the zero rows and columns of padding."""
+
+    columns: tuple[OwnColumn, ...] = ()
+    """Columns of the user's own."""
 
     def __post_init__(self) -> None:
         if not self.tile:
@@ -134,7 +140,7 @@ class Shape:
         return None if self.trained_by.exact else replace(self, form="pool-full" if self.pool else "full")
 
     @property
-    def variant(self) -> tuple[Any, ...]:
+    def variant(self) -> tuple[object, ...]:
         """What two programs must share, besides sizes, for one to hold the other's points; sizes too where they are exact."""
         sizes = (self.V, self.d, self.m) if self.exact_sizes else ()
         return self.form, self.m > 0, *(getattr(self, name) for name in (*_STATIC, "embedding", "batched", "groups", "noisy")), sizes
@@ -155,6 +161,31 @@ class Shape:
     def __str__(self) -> str:
         return f"{self.V}x{self.d}" + (f"x{self.m}" if self.m else "")
 
+    @property
+    def compile_seconds(self) -> float:
+        """On a core of a usual machine."""
+        return (TRAINING_COMPILE_SECONDS if self.optimizer else COMPILE_SECONDS) * (LIGHT_COMPILE if self.light else 1.0)
+
+    @property
+    def kin(self) -> tuple[Any, ...]:
+        """What is close for programs whose points could share one."""
+        return *self.variant, self.V, self.d, self.m
+
+    @property
+    def choices(self) -> dict[str, Any]:
+        """What a dry run says of it, besides its sizes."""
+        said = {"activation": self.activation, "pool": self.pool, "optimizer": self.optimizer or None, "trains": self.trains or None}
+        return said | {"exact": "full" if self.trained_by.exact else "guarded"}
+
+    @property
+    def label(self) -> str:
+        """Sizes, and every choice that is not the usual one: 64x32x128 relu pool 64."""
+        usual = {f.name: f.default for f in fields(self) if f.name not in ("V", "d", "m", "tile")} | {"activation": "none"}
+        said = [(name, getattr(self, name)) for name in usual if name not in ("columns", "light") and getattr(self, name) != usual[name]]
+        return " ".join(
+            [str(self), *(name if value is True else value if isinstance(value, str) else f"{name} {value}" for name, value in said)]
+        )
+
     @staticmethod
     def sized(point: Point, V: int, d: int, m: int) -> Shape:
         """The shape of these sizes for the point, whether it fits or not; of its own sizes where these must be exact."""
@@ -162,6 +193,11 @@ class Shape:
         if fields["exact_sizes"]:
             V, d, m = point.V, point.d, point.m
         return Shape(V, d, m, form=form_for(point, V).name, **fields)
+
+    @staticmethod
+    def with_columns(point: Point, columns: tuple[OwnColumn, ...]) -> Shape:
+        """The shape of a point with columns of the user's own, which must not see any padding."""
+        return replace(Shape.sized(point, point.V, point.d, point.m), exact_sizes=True, columns=columns)
 
     @staticmethod
     def rounded(point: Point) -> Shape:
@@ -177,15 +213,6 @@ class Shape:
             return -(-size // step) * step
 
         return Shape.sized(point, padded(point.V), padded(point.d), padded(point.m))
-
-    @staticmethod
-    def parse(text: str) -> tuple[int, int, int]:
-        """Sizes (V, d, m) from "256x128" or "256x128x512"; raises UsageError."""
-        match = re.fullmatch(r"([1-9]\d{0,6})x([1-9]\d{0,6})(?:x([1-9]\d{0,6}))?", text)
-        if not match:
-            raise UsageError(f"--bucket: got {text!r}; allowed: VxD or VxDxM in whole numbers, as in 256x128 or 256x128x512")
-        V, d, m = (int(size or 0) for size in match.groups())
-        return V, d, m
 
 
 def _static_fields(point: Point) -> dict[str, Any]:

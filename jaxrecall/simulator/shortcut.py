@@ -11,7 +11,7 @@ of its own (`Samples`). Sums and bounds are ours.
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import jax.numpy as jnp
 from jax import Array, lax
@@ -27,6 +27,10 @@ weights together are then under 2^-24 of the informative one's.
 """
 
 
+Known: TypeAlias = Any
+"""What step 2 can reuse of step 1, each kind of sums its own."""
+
+
 class Samples(Protocol):
     """How sums over samples are formed, with p = 1/V in all steps: `stream`, `counts` or `pairs`.
 
@@ -34,11 +38,11 @@ class Samples(Protocol):
     |phi|^2, or a bound on it.
     """
 
-    def step1(self, world: World, /) -> tuple[Array, Any]:
+    def step1(self, world: World, /) -> tuple[Array, Known]:
         """G1, and what step 2 can reuse."""
         ...
 
-    def step2(self, world: World, A: Array, known: Any, /) -> tuple[Array, Array]:
+    def step2(self, world: World, A: Array, known: Known, /) -> tuple[Array, Array]:
         """w_hat and phi2."""
         ...
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+from jaxtyping import PyTree
 
 from ..model.laws import OptimizerLaw, find_law
 from ..model.training import MAX_RECORDED, MAX_STEPS, TRAINS, first_step, recorded_steps
@@ -30,11 +30,14 @@ from .world import Trained, World, batch_of_step, centred, f32, i32, stream_of_s
 SAMPLES: dict[str, shortcut.Samples] = {"stream": stream, "counts": counts, "pairs": pairs}
 """How a form sums over samples."""
 
+Descent = tuple[Parameters, PyTree, Array]
+"""Parameters, what the optimiser remembers, and how often samples were read."""
+
 GradientAt = Callable[[Parameters, Array], tuple[Parameters, Array]]
 """(parameters, step) -> the gradient, and 1 (int32) if the samples of the step were read, or 0."""
 
 
-def run(world: World) -> tuple[Trained, dict[str, Any]]:
+def run(world: World) -> tuple[Trained, record.Raw]:
     """The model after the recipe, or untrained if the
     run starts from zero, and the raw metrics of the run.
     """
@@ -90,7 +93,7 @@ def _exact_gradient(world: World, state: State, name: str, step: int) -> Array:
     return gradient.mean_over(world, sums, [name], world.run.N, fold)[name]
 
 
-def further(world: World, trained: Trained) -> dict[str, Any]:
+def further(world: World, trained: Trained) -> record.Raw:
     """Raw metrics at every recorded step, each with a leading axis
     MAX_RECORDED; `trained` is the model after the recipe, or zero.
     """
@@ -103,7 +106,7 @@ def further(world: World, trained: Trained) -> dict[str, Any]:
     optimizer = law_of(world).descent(rates, world.run.steps - first)
     gradient_at = (grouped_where_locked if world.shape.groups else exact_at)(stepping, fixed_w)
 
-    def one(step: Array, state: tuple[Parameters, Any, Array]) -> tuple[Parameters, Any, Array]:
+    def one(step: Array, state: Descent) -> Descent:
         params, memory, n_read = state
         slope, read = gradient_at(params, step)
         slope = zero_attention_if_rounding(world, params, slope)
@@ -111,7 +114,7 @@ def further(world: World, trained: Trained) -> dict[str, Any]:
             moves, memory = optimizer.update(slope, memory, params)
         return {name: params[name] + move for name, move in moves.items()}, memory, n_read + read
 
-    def until_recorded(c: Array, carry: Any) -> Any:
+    def until_recorded(c: Array, carry: tuple[Array, Descent, record.Raw]) -> tuple[Array, Descent, record.Raw]:
         done, state, records = carry
         target = jnp.minimum(candidates[c], world.run.steps)
         state = lax.fori_loop(done, target, one, state)
@@ -225,7 +228,7 @@ def start(world: World, trained: Trained) -> Parameters:
 
 def law_of(world: World) -> OptimizerLaw:
     """The optimiser of the run."""
-    return find_law("optimizer", world.shape.optimizer).with_traced(world.run.numbers)
+    return find_law("optimizer", world.shape.optimizer).with_traced(world.run.parameters)
 
 
 def query(world: World) -> Array:

@@ -7,22 +7,28 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.stages import Compiled
 
-from .compiler import MAX_PROGRAMS, OutOfMemory, memory_errors
+from ..errors import OutOfMemory
+from ..model.columns import Row
+from .compiler import MAX_PROGRAMS, memory_errors
 from .program import reserved_bytes, start
 
-__all__ = ["MAX_PROGRAMS", "OutOfMemory", "called", "compiled", "provenance", "start"]
+__all__ = ["called", "compiled", "provenance", "start"]
 
 DTYPES = {"int": np.int64, "float": np.float64, "bool": np.bool_}
 """Of 32 bits unless jax_enable_x64 is on."""
 
 Words = Sequence[tuple[int, int, int]]
 """Root seed, seed and stream of each run, below 2^32."""
+
+Given = tuple[dict[str, np.ndarray], np.ndarray]
+"""The traced fields and the words of runs, leading axis n."""
 
 
 def run_key(words: jax.Array) -> jax.Array:
@@ -34,7 +40,7 @@ def run_key(words: jax.Array) -> jax.Array:
     return jnp.where(stream == 0, common, jax.random.fold_in(common, stream))
 
 
-def arguments(traced: Mapping[str, tuple[str, Sequence[Any]]], words: Words) -> tuple[dict[str, np.ndarray], np.ndarray]:
+def arguments(traced: Mapping[str, tuple[str, Sequence[float]]], words: Words) -> Given:
     """The traced fields of runs and their words as arrays, leading
     axis n; `traced` has the type and the values of each field.
     """
@@ -42,46 +48,61 @@ def arguments(traced: Mapping[str, tuple[str, Sequence[Any]]], words: Words) -> 
     return {name: np.array(values, types[kind]) for name, (kind, values) in traced.items()}, np.array(words, np.uint32)
 
 
-def compiled(fn: Callable[..., Any], static: Mapping[str, Any], columns: Sequence[str], given: Any, precision: str, limit: int) -> Any:
-    """The compiled function of arguments such as `given`, which returns
-    the columns of n runs by name, each (n,) or (n, steps).
+class Simulator(Protocol):
+    """What is asked of a simulator of a user: its function, its traced fields with their types, and its columns."""
+
+    fn: Callable[..., object]
+    traced: dict[str, str]
+    own_columns: dict[str, tuple[str, str]]
+
+
+@functools.lru_cache(MAX_PROGRAMS)
+def compiled(
+    simulator: Simulator, static: tuple[tuple[str, object], ...], width: int, precision: str, limit: int, x64: bool
+) -> Callable[..., dict[str, np.ndarray]]:
+    """The compiled function of a simulator for `width` runs, compiled once a process.
 
     Args:
-        fn: a function of one point and its key.
+        simulator: one of a user.
         static: the static fields, which are Python values in the program.
-        columns: the names that `fn` returns.
-        given: what `arguments` returned for n runs.
+        width: how many runs are vmapped.
         precision: of matrix products, as JAX names it.
         limit: bytes that the program may take.
+        x64: whether jax_enable_x64 is on.
+
+    Returns:
+        A function of what `arguments` returns for so many runs. It returns the columns by
+        name, each (width,) or (width, steps).
 
     Raises:
         OutOfMemory: if it takes more.
     """
+    given = arguments({name: (kind, [0] * width) for name, kind in simulator.traced.items()}, [(0, 0, 0)] * width)
 
     def one(traced: dict[str, jax.Array], words: jax.Array) -> dict[str, jax.Array]:
-        found = checked(fn(SimpleNamespace(**static, **traced), run_key(words)), columns)
+        found = checked(simulator.fn(SimpleNamespace(**dict(static), **traced), run_key(words)), list(simulator.own_columns))
         return {name: jnp.asarray(jnp.nan if value is None else value) for name, value in found.items()}
 
     with jax.default_matmul_precision(precision), memory_errors():
         program = jax.jit(jax.vmap(one)).lower(*given).compile()
     if (need := reserved_bytes(program)) > limit:
         needs, allowed = (f"{size / 2**20:.3g} MiB" for size in (need, limit))
-        raise OutOfMemory(f"{len(given[1])} vmapped at a time need {needs} of memory; allowed: {allowed} (limits.max_bytes)")
+        raise OutOfMemory(f"{width} vmapped at a time need {needs} of memory; allowed: {allowed} (limits.max_bytes)")
     return functools.partial(_fetched, program)
 
 
-def _fetched(program: Any, traced: Any, words: Any) -> dict[str, np.ndarray]:
+def _fetched(program: Compiled, *given: Given) -> dict[str, np.ndarray]:
     with memory_errors():
-        return jax.device_get(program(traced, words))
+        return jax.device_get(program(*given))
 
 
-def called(fn: Callable[..., Any], point: Any, columns: Sequence[str], words: tuple[int, int, int], precision: str) -> dict[str, Any]:
+def called(fn: Callable[..., object], point: object, columns: Sequence[str], words: tuple[int, int, int], precision: str) -> Row:
     """The columns of one run, by a function that is plain Python."""
     with jax.default_matmul_precision(precision):
         return checked(fn(point, run_key(jnp.array(words, jnp.uint32))), columns)
 
 
-def checked(found: Any, columns: Sequence[str]) -> dict[str, Any]:
+def checked(found: object, columns: Sequence[str]) -> Row:
     """What a function returned, if it has the columns; raises ValueError."""
     if not isinstance(found, Mapping) or set(found) != set(columns):
         got = f"the columns {', '.join(map(str, found))}" if isinstance(found, Mapping) else type(found).__name__
@@ -89,6 +110,6 @@ def checked(found: Any, columns: Sequence[str]) -> dict[str, Any]:
     return dict(found)
 
 
-def provenance() -> dict[str, Any]:
+def provenance() -> dict[str, str]:
     """The version of JAX and the device, as columns."""
     return {"jax_version": jax.__version__, "device_kind": jax.local_devices()[0].device_kind}

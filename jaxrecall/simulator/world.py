@@ -6,83 +6,104 @@ All is float32, padded to a shape.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Bool, Float32, Int32, Shaped, UInt32
+from jax.typing import DTypeLike
+from jaxtyping import Bool, Float32, Int32, UInt32
 
 from ..model import keys, task
 from ..model.laws import TOGETHER, find_law
 from ..model.laws.tokens import alias_table, by_frequency, rare_and_frequent, shares
-from ..model.point import FIELDS, Point, Run, law_parameters, of_kind
+from ..model.point import Point, Run, law_parameters
 from ..model.reference.realization import run_keys
 from ..model.task import Embeddings
 from .shape import Shape
 
 f32, i32 = jnp.float32, jnp.int32
 
+if TYPE_CHECKING:
+    Numbers = Whole = Real = Flag = Array  # as a program sees them
+else:
+    Numbers = np.ndarray | Array
+    Whole, Real, Flag = Int32[Numbers, "*runs"], Float32[Numbers, "*runs"], Bool[Numbers, "*runs"]
+
 
 class TokenLaws(eqx.Module):
     """The laws of the tokens of a run: of the informative ones and, where it is another one, of the noise."""
 
-    tables: UInt32[Any, "*runs laws 2 V"]
+    tables: UInt32[Numbers, "*runs laws 2 V"]
     """`laws.tokens.alias_table` of each."""
-    shares: Float32[Any, "*runs laws V"]
+    shares: Float32[Numbers, "*runs laws V"]
     """Probabilities."""
-    groups: Int32[Any, "*runs 2 V"]
+    groups: Int32[Numbers, "*runs 2 V"]
     """1 for informative tokens of the rarer half, and of the
     most frequent tenth: `laws.tokens.rare_and_frequent`.
     """
-    by_frequency: Int32[Any, "*runs V"]
+    by_frequency: Int32[Numbers, "*runs V"]
     """Tokens, the most often informative first."""
 
 
 class Arguments(eqx.Module):
-    """One run as the arguments of a program, every one traced: keys, and numbers by name.
+    """One run as the arguments of a program, every one traced: keys, fields of the point, and what follows from its rates.
 
-    The numbers are the fields of the point that are sizes or traced (int32 and bool; a
-    name as its place among the choices of its field), and products and ratios of the
-    rates (float32):
-
-        eta,   attention_rate = gamma eta (w = gamma eta w_hat),   samples = N,
-        scale = max(eta, gamma2),   step1_weight = eta / scale,   step3_weight = gamma2 / scale
-            (V2 = scale (step1_weight G1 + step3_weight G2)),
-        lr,   lr_attention
-
-    and, for a point with a pool, how many pairs of a token and a noise sequence, tokens
-    of a noise sequence and noise tokens of a test sequence are drawn one by one (int32;
-    -1: their counts are from the Gaussian limit): drawn_samples, drawn_noise,
-    drawn_test. Of an associative memory drawn_samples are the tokens. N is at most 2^31 - 1 among the integers.
+    Products and ratios of rates are formed in float64 and held to the range of float32.
     """
 
-    streams: UInt32[Any, "*runs 10 2"]
+    streams: UInt32[Numbers, "*runs 10 2"]
     """Keys of the named streams."""
-    batches: UInt32[Any, "*runs 3 2"]
+    batches: UInt32[Numbers, "*runs 3 2"]
     """Keys of the samples of the three gradient steps."""
-    numbers: dict[str, Shaped[Any, "*runs"]]
+    V: Whole
+    d: Whole
+    m: Whole
+    L: Whole
+    N: Whole
+    """At most 2^31 - 1."""
+    samples: Real
+    """N."""
+    n_test: Whole
+    steps: Whole
+    batch: Whole
+    """0 for none."""
+    embedding: Whole
+    """Place of the law in TOGETHER."""
+    fresh_batches: Flag
+    trigger_in_value: Flag
+    label_noise: Real
+    eta: Real
+    attention_rate: Real
+    """gamma eta: w = gamma eta w_hat."""
+    scale: Real
+    """max(eta, gamma2): V2 = scale (step1_weight G1 + step3_weight G2)."""
+    step1_weight: Real
+    """eta / scale."""
+    step3_weight: Real
+    """gamma2 / scale."""
+    lr: Real
+    lr_attention: Real
+    drawn_samples: Whole
+    """With a pool, how many pairs of a token and a noise sequence are drawn one by one; -1
+    if their counts are Gaussian. Of an associative memory, how many tokens."""
+    drawn_noise: Whole
+    """The same of the tokens of a noise sequence."""
+    drawn_test: Whole
+    """The same of the noise tokens of a test sequence."""
+    parameters: dict[str, Real]
+    """Float parameters of the laws of the program by dotted name."""
     token_laws: TokenLaws | None = None
     """None if all tokens are uniform."""
-
-    given: dict[str, Float32[Any, "*runs V d"]] = eqx.field(default_factory=dict)
+    given: dict[str, Float32[Numbers, "*runs V d"]] = eqx.field(default_factory=dict)
     """Tables of embeddings that were made on the host, by stream: `task.on_host`."""
 
-    def __getattr__(self, name: str) -> Any:
-        if name in _RECORDED or name not in self.numbers:
-            raise AttributeError(f"{name}: is no argument of a program")
-        return self.numbers[name]
 
-    def replace(self, **numbers: Any) -> Arguments:
-        """A copy with other numbers."""
-        return replace(self, numbers={**self.numbers, **numbers})
+MAX_INT, MAX_RATE = 2**31 - 1, 3e38
 
-
-_RECORDED = frozenset({"streams", "batches", "numbers", "token_laws", "given"})  # missing while JAX puts one together
+TYPES = {"b": np.bool_, "i": np.int32, "f": np.float32}
 
 
 def arguments(runs: Sequence[Run], shape: Shape) -> Arguments:
@@ -90,19 +111,47 @@ def arguments(runs: Sequence[Run], shape: Shape) -> Arguments:
     streams, batches = run_keys(runs)
     points = [point for point, _ in runs]
 
-    def of_each(value: Callable[[Point], Any], dtype: Any) -> np.ndarray:
+    def of_each(values: Iterable[float]) -> Any:
+        every = np.array([*values])
         with np.errstate(over="ignore"):
-            return np.array([value(point) for point in points]).astype(dtype)
+            return every.astype(TYPES[every.dtype.kind])
 
-    numbers = {name: of_each(functools.partial(_number, name), DTYPES[str(FIELDS[name].type)]) for name in TRACED}
-    numbers |= {name: of_each(rate, np.float32) for name, rate in RATES.items()}
-    for name, default in traced_parameters(shape).items():
-        numbers[name] = of_each(lambda p, name=name, default=default: law_parameters(p).get(name, default), np.float32)
-    numbers |= {name: of_each(drawn, np.int32) for name, drawn in DRAWN.items()}
-    return Arguments(streams, batches, numbers, token_laws(points, shape), given_tables(points, streams, shape))
+    numbers = [_numbers(point) for point in points]
+    parameters = traced_parameters(shape)
+    return Arguments(
+        streams,  # type: ignore[arg-type]
+        batches,  # type: ignore[arg-type]
+        **{name: of_each(of[name] for of in numbers) for name in numbers[0]},
+        parameters={name: of_each(law_parameters(p).get(name, usual) for p in points) for name, usual in parameters.items()},
+        token_laws=token_laws(points, shape),
+        given=given_tables(points, streams, shape),
+    )
 
 
-def given_tables(points: Sequence[Point], streams: np.ndarray, shape: Shape) -> dict[str, np.ndarray]:
+def _numbers(point: Point) -> dict[str, float]:
+    """The numbers of a run; the type of each is that of the argument."""
+    scale, limit, noise = max(point.eta, point.gamma2), point.in_the_limit, point.L - 1
+    return {
+        **{name: getattr(point, name) for name in ("V", "d", "m", "L", "n_test", "steps", "fresh_batches", "trigger_in_value")},
+        "N": min(point.N, MAX_INT),
+        "samples": float(point.N),
+        "batch": point.batch or 0,
+        "embedding": TOGETHER.index(point.embedding_law) if point.embedding_law in TOGETHER else 0,
+        "label_noise": point.label_noise,
+        "eta": point.eta,
+        "attention_rate": min(point.gamma * point.eta, MAX_RATE),
+        "scale": min(scale, MAX_RATE),
+        "step1_weight": point.eta / scale,
+        "step3_weight": point.gamma2 / scale,
+        "lr": min(point.lr or 0.0, MAX_RATE),
+        "lr_attention": min(point.lr_attention or 0.0, MAX_RATE),
+        "drawn_samples": -1 if "samples" in limit else min(point.N, MAX_INT),
+        "drawn_noise": -1 if "noise" in limit else noise,
+        "drawn_test": -1 if "test" in limit else noise,
+    }
+
+
+def given_tables(points: Sequence[Point], streams: np.ndarray, shape: Shape) -> dict[str, Any]:
     """(n, V, d) float32 tables that the laws of each point make on the host, padded, by stream."""
     tables = {name: np.zeros((len(points), shape.V, shape.d), np.float32) for name in shape.given_tables}
     for i, point in enumerate(points) if tables else ():
@@ -117,54 +166,18 @@ def token_laws(points: Sequence[Point], shape: Shape) -> TokenLaws | None:
         return None
     n_laws, V = 2 if shape.noise_tokens else 1, shape.V
 
-    def padded(of: Callable[[Point], Any], rows: tuple[int, ...], dtype: Any) -> np.ndarray:
+    def padded(of: Callable[[Point], np.ndarray], rows: tuple[int, ...], dtype: DTypeLike) -> Any:
         every = np.zeros((len(points), *rows, V), dtype)
         for one, point in zip(every, points, strict=True):
             one[..., : point.V] = of(point)
         return every
 
     return TokenLaws(
-        padded(lambda p: [alias_table(law, p.V) for law in p.token_laws[:n_laws]], (n_laws, 2), np.uint32),
-        padded(lambda p: [shares(law, p.V) for law in p.token_laws[:n_laws]], (n_laws,), np.float32),
+        padded(lambda p: np.stack([alias_table(law, p.V) for law in p.token_laws[:n_laws]]), (n_laws, 2), np.uint32),
+        padded(lambda p: np.stack([shares(law, p.V) for law in p.token_laws[:n_laws]]), (n_laws,), np.float32),
         padded(lambda p: rare_and_frequent(p.token_laws[0], p.V), (2,), np.int32),
         padded(lambda p: by_frequency(p.token_laws[0], p.V), (), np.int32),
     )
-
-
-TRACED = of_kind("size", "traced")
-
-DTYPES = {"bool": bool, "int": np.int32, "int | None": np.int32, "float": np.float32, "float | None": np.float32, "str": np.int32}
-"""Type of the argument that holds a traced field of each type; an embedding law is its place in TOGETHER."""
-
-RATES: dict[str, Callable[[Point], float]] = {
-    "eta": lambda p: p.eta,
-    "attention_rate": lambda p: min(p.gamma * p.eta, 3e38),
-    "step1_weight": lambda p: p.eta / max(p.eta, p.gamma2),
-    "step3_weight": lambda p: p.gamma2 / max(p.eta, p.gamma2),
-    "samples": lambda p: p.N,
-    "scale": lambda p: min(max(p.eta, p.gamma2), 3e38),
-    "lr": lambda p: min(p.lr or 0.0, 3e38),
-    "lr_attention": lambda p: min(p.lr_attention or 0.0, 3e38),
-}
-"""Products and ratios of the rates, formed in float64 and
-held to the range of float32; and N, which may exceed int32.
-"""
-
-DRAWN: dict[str, Callable[[Point], int]] = {
-    "drawn_samples": lambda p: -1 if "samples" in p.in_the_limit else min(p.N, MAX_INT),
-    "drawn_noise": lambda p: -1 if "noise" in p.in_the_limit else p.L - 1,
-    "drawn_test": lambda p: -1 if "test" in p.in_the_limit else p.L - 1,
-}
-"""What is drawn one by one of a point whose samples are counted, -1 where counts are Gaussian."""
-
-MAX_INT = 2**31 - 1
-
-
-def _number(name: str, point: Point) -> float:
-    if name == "embedding":
-        return TOGETHER.index(point.embedding_law) if point.embedding_law in TOGETHER else 0
-    value = getattr(point, name) or 0
-    return min(value, MAX_INT) if isinstance(value, int) else value
 
 
 def traced_parameters(shape: Shape) -> dict[str, float]:
@@ -242,14 +255,16 @@ class Trained(eqx.Module):
 
 def draw(run: Arguments, shape: Shape, vmapped: bool = False) -> World:
     """The frozen part of the run."""
-    laws = [find_law("embedding", text).with_traced(run.numbers, name) for name, text in shape.embedding_laws.items()]
+    laws = [find_law("embedding", text).with_traced(run.parameters, name) for name, text in shape.embedding_laws.items()]
     own = (laws[0], laws[-1]) if laws else None
     e = task.draw_embeddings(run.streams, run.embedding, run.V, run.d, run.m, (shape.V, shape.d, shape.m), own, run.given)
     no_label = jnp.where(jnp.arange(shape.V, dtype=i32) < run.V, f32(0), f32(-jnp.inf))
     return World(run, e, task.permutation(run.streams, run.V, shape.V), no_label, shape, vmapped=vmapped)
 
 
-def trained(world: World, G1: Array, w_hat: Array, G2: Array, errors: Any = None, locked: Any = None) -> Trained:
+def trained(
+    world: World, G1: Array, w_hat: Array, G2: Array, errors: tuple[Array, Array] | None = None, locked: Array | None = None
+) -> Trained:
     """The model after three steps, V1 = eta G1, w = gamma eta w_hat, V2 = eta G1 + gamma2 G2.
 
     V2 is kept up to a positive factor, which changes no prediction.

@@ -21,15 +21,15 @@ from ..cli.command import Parser, answer, called, command
 from ..cli.process import INTERRUPTED, Interrupts
 from ..errors import UsageError, in_one_line, printable
 from ..model.columns import is_parameter
-from ..simulator.shape import Shape
 from . import shard as sharding
 from .api import import_paths
 from .grid import json_schema, read_grid
+from .remarks import limited_by_kappa, not_finite
 from .running.job import Job, carry_out, interrupted, prepare
 from .running.options import Engine, add_options, chosen
 from .running.progress import Events, Progress, counter, display
 from .search import OUTCOMES
-from .simulators import limited_by_kappa, not_finite
+from .simulators.merging import as_sizes
 from .store.load import load
 
 WIDEST = 40
@@ -80,7 +80,7 @@ def _main(args: argparse.Namespace, resume_command: str, interrupts: Interrupts)
         raise UsageError("--json: got without --dry-run; allowed: with --dry-run only")
     if args.json_log and args.dry_run:
         raise UsageError("--json-log: got with --dry-run; allowed: without it (a dry run takes --json)")
-    pad_to = Shape.parse(args.pad_to) if args.pad_to else None
+    pad_to = as_sizes(args.pad_to) if args.pad_to else None
     by = chosen(args)
     paths = import_paths(args.grid)
     grid, shard = read_grid(args.grid, args.set, counter("points of the grid")), sharding.chosen(args.shard)
@@ -152,7 +152,7 @@ def _picture(job: Job, events: Events | None) -> None:
         number = "{:.3f}".format
         means = (
             mine.assign(**{name: cut(mine[name]) for name in axes})
-            .groupby([*panels, x, *([line] if line else [])], dropna=False)[job.grid.simulator.accuracy]
+            .groupby([*panels, x, *([line] if line else [])], dropna=False)[job.grid.simulator.facts.accuracy]
             .mean()
         )
         table = means.unstack(line) if line else means.to_frame()
@@ -165,7 +165,7 @@ def _picture(job: Job, events: Events | None) -> None:
     for i, row in enumerate(rows or ()):
         if row["warning"]:
             print(f"warning, {i}: {row['warning']}")
-    for line in not_finite(mine, job.grid.simulator):
+    for line in not_finite(mine, job.grid.simulator.facts):
         print(f"\nwarning: {line}")
     if line := limited_by_kappa(mine, axes, job.search.axis if job.search else "N"):
         print(f"\nwarning: {line}")

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import NoneType
 from typing import Any
 
@@ -20,11 +20,12 @@ from ..errors import Interrupted, RunFailed, StoreError, UsageError, expect, sho
 from ..model.point import unusual
 from .files import local_path, read_json
 from .grid import Grid, GridLike, as_grid
+from .remarks import not_finite
 from .running.job import Job, carry_out, prepare
 from .running.options import MAX_WORKERS, WORKERS, Engine
 from .running.progress import Progress, display
 from .running.recorder import Outcome
-from .simulators import Simulator, add_to_path, not_finite
+from .simulators.custom import Simulator, add_to_path
 from .store import MemoryStore, Store
 from .store.load import frame_of, n_runs_in
 
@@ -40,6 +41,7 @@ def run(
     workers: int = 1,
     progress: bool = True,
     simulator: Simulator | str | None = None,
+    columns: Mapping[str, Callable[..., Any] | str] | None = None,
 ) -> pd.DataFrame:
     """Runs every point and seed of a grid and returns their rows,
     as `load` does: one a run, or one for each recorded step.
@@ -61,6 +63,8 @@ def run(
             without it that of the grid, or else that of this package. With `workers` it
             must be in a module that can be imported from this folder, or that of the
             grid file.
+        columns: columns of your own, functions of (draws, learned) or their import paths
+            by name, in place of those of the grid. With `workers` the same holds for them.
 
     Returns:
         The rows of this grid in table order; rows of other grids in `out` are left out.
@@ -83,10 +87,10 @@ def run(
         >>> df = jaxrecall.run("sweeps/quickstart.yaml", out="results/quickstart")
         >>> df = jaxrecall.run(jaxrecall.Point(V=64, N=1024, d=32, L=8), seeds=[0, 5, 7])
     """
-    _check(workers, simulator, out)
+    _check(workers, simulator, out, columns)
     by = Engine(workers=workers if workers > 1 else None)
     paths = import_paths(grid if isinstance(grid, (str, os.PathLike)) else None)
-    expanded = as_grid(grid, seeds, simulator)
+    expanded = as_grid(grid, seeds, simulator, columns)
     by.check(expanded)
     store = MemoryStore() if out is None else Store(os.fspath(out))
     job: Job | None = None
@@ -105,7 +109,7 @@ def run(
     n_runs = len(job.runs) if job else expanded.n_runs
     if problem := _problem(rows, n_runs, outcome, interrupted, store):
         raise problem
-    for message in not_finite(rows, expanded.simulator):
+    for message in not_finite(rows, expanded.simulator.facts):
         warnings.warn(message, UserWarning, stacklevel=2)
     return rows
 
@@ -123,11 +127,12 @@ def _problem(rows: pd.DataFrame, n_runs: int, outcome: Outcome, interrupted: boo
     return RunFailed("\n".join([f"{finished}. {again}", *lines]), rows) if lines else None
 
 
-def _check(workers: Any, simulator: Any, out: Any) -> None:
+def _check(workers: Any, simulator: Any, out: Any, columns: Any) -> None:
     """Raises UsageError for arguments of `run` of a wrong type."""
     if not 1 <= expect("workers", workers, int, WORKERS) <= MAX_WORKERS:
         raise UsageError(f"workers: got {shown(workers)}; allowed: {WORKERS}")
     expect("simulator", simulator, (Simulator, str, NoneType), "a jaxrecall.Simulator, or module:name of one")
+    expect("columns", columns, (Mapping, NoneType), "functions or their import paths by name, or None for those of the grid")
     expect("out", out, (str, os.PathLike, NoneType), "a results folder, or None for none")
 
 

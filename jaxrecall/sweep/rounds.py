@@ -16,17 +16,16 @@ from typing import Any
 
 from ..errors import GridError
 from ..model.point import Run, RunId
-from .calibration import Calibration
-from .cost import operations, work
 from .grid import Grid
 from .grid.axes import Names
 from .grid.expand import Levels, Line
 from .grid.file import Settings, plain
-from .plan import Plan, program_for
+from .machine import cores
+from .plan import Plan
 from .plan import make as make_plan
 from .running.progress import plural
 from .search import OUTCOMES, CellSearch, Request, Target, farthest
-from .simulators import RecallSimulator, Simulator
+from .simulators import SimulatorLike, program_of
 
 RUNS_PER_CELL, ROUNDS = 60, 25
 """Of a usual search: a guess, to weigh padding against compiling and to say how long it takes."""
@@ -68,7 +67,7 @@ class Cell:
             that pays; 0 before the crossing is known.
     """
 
-    def __init__(self, line: Line, target: Target, simulator: RecallSimulator | Simulator):
+    def __init__(self, line: Line, target: Target, simulator: SimulatorLike):
         self.line, self.search, self.home = line, CellSearch(target), 0.0
         self.points = Levels(map(target.levels.__getitem__, line.levels), lambda level: line.levels[k_of[level]])
         k_of = {target.levels[k]: k for k in line.levels}
@@ -104,7 +103,7 @@ class Cell:
         return "; ".join(found)
 
 
-def _tiers(points: Mapping[float, Any], simulator: RecallSimulator | Simulator) -> list[float]:
+def _tiers(points: Mapping[float, Any], simulator: SimulatorLike) -> list[float]:
     """Levels whose programs serve those below them: one in the middle where no size
     varies, else at most one for each factor of TIER.
 
@@ -112,13 +111,13 @@ def _tiers(points: Mapping[float, Any], simulator: RecallSimulator | Simulator) 
     most the least power of PADDED possible.
     """
     levels = list(points)
-    if len({str(simulator.program(points[level])) for level in (levels[0], levels[-1])}) == 1:
+    if len({str(program_of(simulator, points[level])) for level in (levels[0], levels[-1])}) == 1:
         return [levels[len(levels) // 2]]
-    own = {level: simulator.program(points[level]) for level in levels}
+    own = {level: program_of(simulator, points[level]) for level in levels}
 
     @cache
     def seconds(level: float, top: float) -> float:
-        return run_seconds(points[level], own[top])
+        return run_seconds(simulator, points[level], own[top])
 
     most, factor = max(math.ceil(math.log(levels[-1] / levels[0], TIER) - 1e-9), 1), 1.0
     while True:
@@ -135,9 +134,9 @@ def _usual_runs(points: Iterable[Any]) -> list[Run]:
     return [Run(point, seed) for point in points for seed in range(RUNS_PER_CELL)]
 
 
-def run_seconds(point: Any, program: Any) -> float:
-    """What a run takes in a program on a usual machine."""
-    return Calibration().rates.on_all_cores(operations(program_for(point, program), work(point)))
+def run_seconds(simulator: SimulatorLike, point: Any, program: Any) -> float:
+    """What a run takes in a program of these sizes on all cores of a usual machine."""
+    return simulator.cost(program_of(simulator, point, program), point).seconds / cores()
 
 
 class Rounds:
@@ -213,17 +212,17 @@ class Rounds:
         programs: dict[Any, Any] = {}
         for tops in zip_longest(*(reversed(cell.tiers) for cell in self.cells)):
             points = dict.fromkeys(cell.points[top] for cell, top in zip(self.cells, tops, strict=True) if top)
-            plan = self._plan(_usual_runs(points), Calibration(), pad_to=self._pad_to)
-            programs |= {run.point: chunk.shape for chunk in plan.chunks for run in chunk.runs}
+            plan = self._plan(_usual_runs(points), pad_to=self._pad_to)
+            programs |= {run.point: chunk.program for chunk in plan.chunks for run in chunk.runs}
         return programs
 
     @cached_property
     def guess(self) -> Plan:
         """The usual runs of all tiers."""
-        return self._plan(_usual_runs(self._programs), Calibration(), program=self._programs.__getitem__)
+        return self._plan(_usual_runs(self._programs), program=self._programs.__getitem__)
 
-    def _plan(self, runs: Iterable[Run], calibration: Calibration | None = None, **programs: Any) -> Plan:
-        return make_plan(runs, calibration=calibration, limit=self._limit, settings=self._settings, simulator=self.simulator, **programs)
+    def _plan(self, runs: Iterable[Run], **programs: Any) -> Plan:
+        return make_plan(runs, limit=self._limit, settings=self._settings, simulator=self.simulator, **programs)
 
     def _program(self, point: Any) -> Any:
         """That of a point of the pending runs: of its tier,
@@ -231,11 +230,11 @@ class Rounds:
         """
         cell, level, home = self._homes[point]
         if home and not self._pad_to:
-            program, own = self._programs[cell.tier(home)], self.simulator.program(cell.points[home])
-            padded, exact = (run_seconds(cell.points[home], each) for each in (program, own))
-            if padded > PADDED * exact and RUNS_PER_CELL * (padded - exact) > Calibration().seconds_to_get(own):
-                return program_for(point, own)
-        return program_for(point, self._programs[cell.tier(level)])
+            program, own = self._programs[cell.tier(home)], program_of(self.simulator, cell.points[home])
+            padded, exact = (run_seconds(self.simulator, cell.points[home], each) for each in (program, own))
+            if padded > PADDED * exact and RUNS_PER_CELL * (padded - exact) > own.compile_seconds:
+                return program_of(self.simulator, point, own)
+        return program_of(self.simulator, point, self._programs[cell.tier(level)])
 
     @property
     def finished(self) -> int:
@@ -243,16 +242,16 @@ class Rounds:
 
     def plan(self, runs: Sequence[Run]) -> Plan:
         """The plan of a round: each run in its program, in batches of one size whatever the round."""
-        batch = max(1, len(self.cells) // (4 * len(self.guess.shapes)))
+        batch = max(1, len(self.cells) // (4 * len(self.guess.peaks)))
         return self._plan(runs, program=self._program, batch=batch)
 
     def programs(self) -> list[dict[str, Any]]:
         """The programs, before any run: what a guess says of their runs is left out. Of a
         user's simulator all that its levels could need."""
-        if isinstance(self.simulator, Simulator):
-            static = {name for name, f in self.simulator.fields.items() if f.metadata["kind"] == "static"}
+        if not (facts := self.simulator.facts).is_ours:
+            static = {name for name, f in facts.fields.items() if f.metadata["kind"] == "static"}
             points = (point for cell in self.cells for point in (cell.points.values() if cell.following & static else [cell.point]))
-            return [{"bucket": str(program)} for program in sorted({point.program for point in points})]
+            return [{"bucket": str(program)} for program in sorted({program_of(self.simulator, point) for point in points})]
         guessed = ("runs", "chunks", "est_seconds")
         return [{key: value for key, value in entry.items() if key not in guessed} for entry in self.guess.describe()]
 
@@ -273,17 +272,17 @@ class Rounds:
         """Wall time of so many runs of each cell at one of its levels,
         if some are rejected by an error bound, and their operations.
         """
-        known, programs = Calibration.kept(), set[Any]()
+        programs = set[Any]()
         seconds, flops = ROUNDS * ROUND_SECONDS if runs else 0.0, 0.0
         for cell, i, n in runs:
             level = list(cell.points)[i]
             point = cell.points[level]
-            program = program_for(point, self._programs[cell.tier(level)])
-            amounts = operations(program, work(point, n))
-            seconds += known.rates.on_all_cores(amounts)
-            flops += amounts.flops
+            program = program_of(self.simulator, point, self._programs[cell.tier(level)])
+            cost = self.simulator.cost(program, point)
+            seconds += n * cost.seconds / cores()
+            flops += n * cost.flops
             programs |= {program, program.fallback or program}
-        return seconds + known.compilation(programs), flops
+        return seconds + sum(each.compile_seconds for each in programs), flops
 
     def __str__(self) -> str:
         theta = ", ".join(f"{theta:g}" for theta in self.search.theta)
@@ -323,6 +322,6 @@ class Rounds:
             "outcome": outcome,
             "seeds": found.n_seeds if found else len({seed for _, seed in search.accuracy}),
             "runs": len(search.accuracy),
-            "samples": sum(cell.points[level].N for level, _ in search.completed) if "N" in self.simulator.fields else None,
+            "samples": sum(cell.points[level].N for level, _ in search.completed) if "N" in self.simulator.facts.fields else None,
             "warning": cell.warning,
         }

@@ -12,14 +12,11 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..errors import UsageError, in_one_line
-from ..model.point import Point, Run
-from ..simulator.shape import Shape
-from .calibration import Rates
-from .cost import operations, work
+from ..model.point import Run
+from .simulators import SimulatorLike
 
 ALLOWED = "allowed: i/n with i from 0 to n - 1, as in 0/4 to 3/4, or jax"
 
@@ -34,22 +31,21 @@ class Shard(NamedTuple):
     def __str__(self) -> str:
         return f"shard {self.index}/{self.count} ({self.source})"
 
-    def of(self, points: Sequence[Point], seeds: Sequence[int]) -> list[Run]:
+    def of(self, points: Sequence[Any], seeds: Sequence[int], simulator: SimulatorLike) -> list[Run]:
         """The runs of this share, of all (point, seed)."""
-        return [run for index, run in shares(points, seeds, self.count) if index == self.index]
+        return [run for index, run in shares(points, seeds, self.count, simulator) if index == self.index]
 
 
-def shares(points: Sequence[Point], seeds: Sequence[int], count: int) -> Iterator[tuple[int, Run]]:
+def shares(points: Sequence[Any], seeds: Sequence[int], count: int, simulator: SimulatorLike) -> Iterator[tuple[int, Run]]:
     """Every run with the index of its share, of `count`.
 
     All runs are put in a row, with similar sizes side by side, and the row is cut into
     pieces of equal estimated cost. So a share is off by less than one run, and compiles
     few programs. A run belongs to the piece that holds its middle.
     """
-    row, costs = list(points), [1.0] * len(points)  # what the points of another simulator cost is not known
-    if all(isinstance(point, Point) for point in points):
-        row = sorted(points, key=lambda point: attrgetter("variant", "V", "d", "m")(Shape.tight(point)))
-        costs = [Rates().seconds(operations(Shape.tight(point), work(point))) for point in row]
+    programs = {point: program for program, of in simulator.programs(dict.fromkeys(points, 1), "own").items() for point in of}
+    row = sorted(points, key=lambda point: programs[point].kin)
+    costs = [simulator.cost(programs[point], point).seconds for point in row]
     total, before = len(seeds) * sum(costs), 0.0
     for point, cost in zip(row, costs, strict=True):
         for seed in seeds:

@@ -113,7 +113,7 @@ class Model:
                 raise TheoryError(f"{name}: got {shown(given[name])}, {why}")
         return cls(**{name: given[name] for name in FIELDS_OF_MODEL if name in given})
 
-    def replace(self, **changes: Any) -> Model:
+    def replace(self, **changes: object) -> Model:
         """A changed copy; as for a `Point`, the activation
         that m = 0 removed is the default again with an MLP.
         """
@@ -135,7 +135,7 @@ class Model:
             )
         return moments
 
-    def require(self, formula: str, **values: Any) -> None:
+    def require(self, formula: str, **values: object) -> None:
         """Raises TheoryError unless these fields have these values, which are what `formula` covers."""
         for name, value in values.items():
             if getattr(self, name) != value:
@@ -178,7 +178,7 @@ def check_theta(theta: float) -> None:
         raise TheoryError(f"theta: got {shown(theta)}; allowed: fractions between 0 and 1")
 
 
-def as_float(value: Any) -> float:
+def as_float(value: object) -> float:
     """A real number, infinite or not; nan for anything else."""
     try:
         return float(value) if isinstance(value, Real) else math.nan

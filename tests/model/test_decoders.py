@@ -13,7 +13,7 @@ from jaxrecall.errors import PointError
 from jaxrecall.model.reference import extras
 from jaxrecall.model.reference.steps import in_float64
 from jaxrecall.simulator.shape import Shape
-from jaxrecall.sweep.cost import peak_bytes
+from jaxrecall.sweep.simulators.cost import peak_bytes
 
 NAMES = ("matched_accuracy", "whitened_accuracy", "assignment_accuracy")
 POINT = Point(V=30, N=900, d=12, L=7, n_test=100, eta=1e-6, decoders=True)

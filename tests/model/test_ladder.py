@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from helpers import METRICS, assert_same_metrics, relative, streamed
 
+from jaxrecall import simulate
 from jaxrecall.model.columns import ATTENTION_COLUMNS
 from jaxrecall.model.point import Point
 from jaxrecall.model.reference.metrics import measure
 from jaxrecall.model.reference.realization import realize
 from jaxrecall.model.reference.steps import in_float64, three_step
 from jaxrecall.simulator.shape import Shape
-from jaxrecall.sweep.runners import simulate
 
 
 def test_one_sample():

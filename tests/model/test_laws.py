@@ -17,7 +17,6 @@ from jaxrecall.model.activations import activations, value_and_slope
 from jaxrecall.model.laws import LAWS, EmbeddingLaw, Equicorrelated, Gaussian, find_law, numpy_draws, register
 from jaxrecall.model.point import law_parameters, make_point, problem_in_workers
 from jaxrecall.model.reference.metrics import measure
-from jaxrecall.simulator import world
 from jaxrecall.simulator.shape import Shape
 from jaxrecall.simulator.world import arguments
 
@@ -151,18 +150,14 @@ def test_a_parameter_reaches_the_program():
     assert none > strong + 0.2
 
 
-def test_fields_keep_the_type_that_they_are_annotated_with(monkeypatch):
+def test_arguments_have_every_traced_field_in_the_type_of_its_annotation():
     """Seen before: every traced field became an int32."""
-    field = dataclasses.field(default=0.0, metadata={"kind": "traced", "low": 0.0})
-    field.type, field.name = "float", "temperature"
-    point = Point(**SMALL)
-    monkeypatch.setitem(points.FIELDS, "temperature", field)
-    monkeypatch.setattr(world, "TRACED", (*world.TRACED, "temperature"))
-    object.__setattr__(point, "temperature", 0.6)
-    numbers = arguments([points.Run(point, 0)], Shape.sized(point, 16, 16, 0)).numbers
-    assert numbers["temperature"].dtype == np.float32
-    assert numbers["temperature"][0] == np.float32(0.6)
-    assert {name: numbers[name].dtype for name in ("V", "trigger_in_value")} == {"V": np.int32, "trigger_in_value": np.bool_}
+    point = Point(**SMALL, label_noise=0.6)
+    run = arguments([points.Run(point, 0)], Shape.sized(point, 16, 16, 0))
+    kinds = {"int": np.int32, "int | None": np.int32, "str": np.int32, "bool": np.bool_, "float": np.float32}
+    traced = points.of_kind("size", "traced")
+    assert {name: getattr(run, name).dtype for name in traced} == {name: kinds[str(points.FIELDS[name].type)] for name in traced}
+    assert run.label_noise[0] == np.float32(0.6)
 
 
 def test_values_of_a_float_parameter_share_a_program():

@@ -255,22 +255,23 @@ def test_what_numpy_makes_of_bfloat16_is_read(tmp_path):
     np.save(tmp_path / "x.npy", short)
     np.save(tmp_path / "fortran.npy", np.asfortranarray(short))
     np.savez(tmp_path / "x.npz", w=short)
-    np.savez_compressed(tmp_path / "more.npz", words=np.array(["a", "b"]), bias=x[0], objects=np.array(["a", None]), w=short)
     write_safetensors(tmp_path / "x.safetensors", x=("BF16", short.view(np.uint16)))
-    for name in ("x.npy", "fortran.npy", "x.npz", "more.npz", "x.safetensors"):
+    for name in ("x.npy", "fortran.npy", "x.npz", "x.safetensors"):
         np.testing.assert_array_equal(array_law.read(tmp_path / name), short.astype(np.float32), strict=True)
 
 
-def test_one_matrix_among_other_arrays_needs_no_name(tmp_path):
+def test_of_several_arrays_one_is_named(tmp_path):
     x = learned_table(20, 8)
-    np.savez(tmp_path / "x.npz", vocab=np.array([[f"t{i}"] for i in range(20)]), w=x, bias=x[0], many=x[None])
-    np.testing.assert_array_equal(array_law.read(tmp_path / "x.npz"), x)
-    np.savez(tmp_path / "two.npz", w=x, u=x, bias=x[0])
-    with pytest.raises(ValueError, match="2 arrays; allowed: tensor=, one of w, u"):
-        array_law.read(tmp_path / "two.npz")
-    with pytest.raises(ValueError, match=r"an array of shape \(8,\); allowed: two dimensions"):
-        array_law.read(tmp_path / "two.npz", "bias")
-    np.savez(tmp_path / "none.npz", bias=x[0])
+    np.savez(tmp_path / "x.npz", vocab=np.array([["a"], [None]]), w=x, bias=x[0])
+    np.testing.assert_array_equal(array_law.read(tmp_path / "x.npz", "w"), x)
+    for name, message in (
+        ("", "3 arrays; allowed: tensor=, one of vocab, w, bias"),
+        ("bias", r"an array of shape \(8,\); allowed: two dimensions"),
+        ("vocab", "a file that cannot be read .*; allowed: .npz files"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            array_law.read(tmp_path / "x.npz", name)
+    np.savez(tmp_path / "none.npz")
     with pytest.raises(ValueError, match="no array; allowed: a file that holds a matrix"):
         array_law.read(tmp_path / "none.npz")
 
@@ -355,24 +356,24 @@ def test_a_moved_file_keeps_ids_and_a_changed_one_changes_them(table, tmp_path, 
         (
             "x.npy",
             b"<!doctype html><html>404</html>",
-            r"a file that holds no array of numbers \(but another format or objects\); allowed: what",
+            "a file that holds no array of numbers; allowed: what",
         ),
         (
             "x.npz",
             b"<!doctype html><html>404</html>",
-            r"a file that holds no array of numbers \(but another format or objects\); allowed: what",
+            "a file that holds no array of numbers; allowed: what",
         ),
         ("x.npy", np.eye(30) * 1e-60, "numbers of at most 1e-60, too small for float32; allowed: from 1.2e-38, so multiply"),
         ("x.npy", -np.eye(30) * 1e-40, "numbers of at most 1e-40, too small for float32; allowed: from 1.2e-38, so multiply"),
         ("x.npy", np.zeros((30, 40)), "an array whose rows are all the same; allowed: rows that differ"),
         ("x.npy", b"", "a file that "),
-        ("x.npy", b"no array", "a file that holds no array of numbers .*; allowed: what numpy.save writes"),
+        ("x.npy", b"no array", "a file that holds no array of numbers; allowed: what numpy.save and"),
         ("x.npz", b"PK no zip", "a file that .*; allowed: "),
-        ("x.safetensors", b"", "a file of 0 bytes without a header of its tensors; allowed: what safetensors writes"),
-        ("x.safetensors", struct.pack("<Q", 2**60) + b"{}", "a file of 10 bytes without a header"),
-        ("x.safetensors", struct.pack("<Q", 2) + b"{]", "a file whose header is not JSON"),
+        ("x.safetensors", b"", "a file that cannot be read .*; allowed: .safetensors files"),
+        ("x.safetensors", struct.pack("<Q", 2**60) + b"{}", "no array; allowed: a file that holds a matrix"),
+        ("x.safetensors", struct.pack("<Q", 2) + b"{]", "a file that cannot be read .*; allowed: .safetensors files"),
         ("x.safetensors", struct.pack("<Q", 2) + b"[]", "no array; allowed: a file that holds a matrix"),
-        ("x.npy", np.array([["a"]], object), "a file that holds no array of numbers .*; allowed: what numpy.save writes"),
+        ("x.npy", np.array([["a"]], object), "a file that holds no array of numbers; allowed: what numpy.save and"),
         ("x.npy", np.ones((3, 4), complex), "numbers of type complex128; allowed: floats or whole numbers"),
         ("x.npy", np.ones(3), r"an array of shape \(3,\); allowed: two dimensions, a row for each token"),
         ("x.npy", np.ones((3, 0)), r"an array of shape \(3, 0\); allowed: two dimensions"),
@@ -406,7 +407,7 @@ def test_a_damaged_tensor_is_refused(tmp_path):
     path.write_bytes(whole[:-64])
     assert array_law.read(path, "a").shape == (20, 8)
     path.write_bytes(whole[:-1000])
-    with pytest.raises(ValueError, match=r"a tensor \(20, 8\) at bytes 640 to 1280 of .*; allowed: a whole file"):
+    with pytest.raises(ValueError, match=r"a file that cannot be read .*; allowed: \.safetensors files"):
         array_law.read(path, "the_emb")
     for wrong in (b'{"a":{"dtype":"F32","shape":[20,8],"data_offsets":[-8,632]}}', b'{"a":{"shape":[1,2]}}', b'{"a":3}'):
         path.write_bytes(struct.pack("<Q", len(wrong)) + wrong + bytes(700))

@@ -10,6 +10,8 @@ from jaxrecall.model.point import law_parameters, make_point, problem_in_workers
 from jaxrecall.simulator.program import _laws
 from jaxrecall.simulator.shape import Shape
 from jaxrecall.sweep import plan
+from jaxrecall.sweep.simulators import program_of
+from jaxrecall.sweep.simulators.recall import RECALL
 
 SMALL = {"V": 12, "N": 300, "d": 10, "L": 4, "steps": 20, "lr": 0.1}
 
@@ -53,9 +55,9 @@ def test_what_is_no_optimiser_is_refused(optimizer, message):
 
 def test_an_optimiser_that_padding_changes_runs_in_a_program_of_its_own_sizes():
     narrow, wide = (Point(V=48, N=512, d=20, L=8, m=m, activation="gelu", steps=30, lr=0.03, optimizer="muon") for m in (36, 96))
-    assert [(shape.V, shape.d, shape.m) for shape in plan.make([(narrow, 0), (wide, 0)]).shapes] == [(48, 20, 36), (48, 20, 96)]
+    assert [(shape.V, shape.d, shape.m) for shape in plan.make([(narrow, 0), (wide, 0)]).peaks] == [(48, 20, 36), (48, 20, 96)]
     own = Shape.tight(narrow)
-    for program in (Shape.rounded(narrow), plan.program_for(narrow, Shape.tight(wide)), *plan.make([(narrow, 0)], (64, 32, 128)).shapes):
+    for program in (Shape.rounded(narrow), program_of(RECALL, narrow, Shape.tight(wide)), *plan.make([(narrow, 0)], (64, 32, 128)).peaks):
         assert program == own
     assert own.fits(narrow)
     assert not Shape.tight(wide).fits(narrow)

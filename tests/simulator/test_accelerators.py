@@ -5,7 +5,9 @@ import re
 from dataclasses import replace
 
 import jax
+import numpy as np
 import pytest
+from jax.sharding import Mesh
 
 from benchmarks import accelerators
 from benchmarks.accelerators import RECORD, TARGETS
@@ -27,7 +29,7 @@ COLLECTIVE = re.compile(r"stablehlo\.(?:all_|collective_|reduce_scatter|send|rec
     ids=name,
 )
 def test_every_variant_lowers_for_cpu_cuda_and_tpu(shape):
-    run, arguments = program.unlowered(shape, 2, jax.local_devices()[:1], vmapped=True)
+    run, arguments = program.unlowered(shape, 2, Mesh(np.array(jax.local_devices()[:1]), ("run",)), vmapped=True)
     lowered = jax.export.export(run, platforms=["cpu", "cuda", "tpu"])(*arguments)
     assert lowered.platforms == ("cpu", "cuda", "tpu")
     assert not COLLECTIVE.search(lowered.mlir_module())

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from jaxrecall import simulate
 from jaxrecall.model.point import Point
 from jaxrecall.model.reference.realization import realize
 from jaxrecall.model.reference.steps import in_float64
 from jaxrecall.simulator.shape import Shape
-from jaxrecall.sweep.runners import simulate
 
 from helpers import relative, streamed  # isort: skip
 

@@ -21,8 +21,7 @@ from jaxrecall.simulator import program, record, shortcut
 from jaxrecall.simulator.shape import Shape
 from jaxrecall.sweep import plan
 from jaxrecall.sweep.__main__ import main as sweep
-from jaxrecall.sweep.calibration import Calibration
-from jaxrecall.sweep.cost import operations, peak_bytes, work
+from jaxrecall.sweep.simulators.cost import amount, peak_bytes, work
 
 SEED = 3
 POINT = Point(V=30, N=900, d=12, L=7, n_test=100, diagnose=True)
@@ -186,13 +185,10 @@ def test_a_redraw_that_no_shortcut_may_serve_rejects_the_run(monkeypatch):
 
 def test_asking_takes_a_program_of_its_own_that_is_told_to_cost_more():
     asked = [POINT, POINT.replace(decoders=True), POINT.replace(diagnose=False, decoders=True), POINT.replace(diagnose=False)]
-    made = plan.make([(point, 0) for point in asked], calibration=Calibration())
-    assert len(made.shapes) == 4
-    assert plan.make([(point, 0) for point in asked], (64, 64, 0), Calibration()).n_runs == 4
-    rates = Calibration().rates
-    dear, cheap = (
-        rates.seconds(operations(Shape.rounded(p), work(p))) for p in (MLP.replace(N=10**5), MLP.replace(N=10**5, diagnose=False))
-    )
+    made = plan.make([(point, 0) for point in asked])
+    assert len(made.peaks) == 4
+    assert plan.make([(point, 0) for point in asked], (64, 64, 0)).n_runs == 4
+    dear, cheap = (amount(Shape.rounded(p), work(p)).seconds for p in (MLP.replace(N=10**5), MLP.replace(N=10**5, diagnose=False)))
     assert 4 < dear / cheap < 9
 
 

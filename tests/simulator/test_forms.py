@@ -125,7 +125,7 @@ def test_bounds_bound(point, eta, kappa):
     bounds = jax.device_get(helpers._train(world)[1]["errors"])
     r = steps.in_float64(realize(point, SEED))
     learned = steps.three_step(realize(point, SEED), point)
-    x, ell, _ = steps.batch_of_step(r, point, 1)
+    x, ell, _ = r.samples(1)
     answers = r.Z_out @ learned.V1
     for bound, (w, table) in zip(bounds, ((np.zeros(point.d), answers), (learned.w, r.Z_out)), strict=True):
         phi, _ = steps.features(r, point, steps.attend(r, point, x, ell, w)[0])

@@ -17,8 +17,7 @@ from jaxrecall.model.task import Embeddings
 from jaxrecall.model.training import TRAINS
 from jaxrecall.simulator import forward, locked, program
 from jaxrecall.simulator.shape import Shape
-from jaxrecall.sweep.calibration import Rates
-from jaxrecall.sweep.cost import expected_grouped, operations, work
+from jaxrecall.sweep.simulators.cost import amount, expected_grouped, work
 
 LOCKED = {"V": 16, "N": 300, "d": 32, "L": 4, "n_test": 300, "kappa": 1e4, "gamma2": 16.0, "embedding": "sphere", "steps": 20}
 OPEN = LOCKED | {"kappa": 5.0}
@@ -183,6 +182,5 @@ def test_plans_expect_weighted_tokens_where_attention_is_locked():
     for changes in ({"kappa": 5}, {"exact": "full"}, {"d": 8}, {"N": 63}, {"trains": "VWZ"}, {"start": "zero"}, {"batch": 20}):
         assert not expected_grouped(point.replace(**changes)), changes
     shape = Shape.rounded(point)
-    grouped, read = (Rates().seconds(operations(shape, work(point, grouped=grouped))) for grouped in (True, False))
+    grouped, read = (amount(shape, work(each)).seconds for each in (point, point.replace(kappa=5)))
     assert 5 * grouped < read
-    assert Rates().seconds(operations(shape, work(point))) == grouped

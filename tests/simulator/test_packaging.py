@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 from helpers import assert_same_metrics, executed, python, relative, streamed
+from jax.sharding import Mesh
 
 from jaxrecall import simulate
 from jaxrecall.model.point import Point
@@ -71,7 +72,7 @@ def test_vmapped_as_on_an_accelerator(alone, form, monkeypatch):
     """Runs of different N, L, V and batches share their loops: each is masked where it needs fewer steps than another."""
     monkeypatch.setattr("jaxrecall.simulator.shape.VMAPPED_SAMPLES", 1)  # several tiles for some of the runs, one for others
     shape = Shape(32, 32, 0, "none", form, tile=1024)
-    run, _ = program.unlowered(shape, len(RUNS), jax.local_devices()[:1], vmapped=True)
+    run, _ = program.unlowered(shape, len(RUNS), Mesh(np.array(jax.local_devices()[:1]), ("run",)), vmapped=True)
     with jax.default_matmul_precision("highest"):
         raw = jax.device_get(run(arguments(RUNS, shape), np.ones(len(RUNS), bool)))
     finished = [finish(jax.tree.map(lambda a, i=i: a[i], raw), point, shape.trained_by) for i, (point, _) in enumerate(RUNS)]

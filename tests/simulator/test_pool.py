@@ -28,7 +28,7 @@ from jaxrecall.simulator.forward import unlearned_scores
 from jaxrecall.simulator.shape import Shape
 from jaxrecall.simulator.training import recipe
 from jaxrecall.sweep.__main__ import main
-from jaxrecall.sweep.cost import operations, peak_bytes, work
+from jaxrecall.sweep.simulators.cost import TOKENS_A_SECOND, amount, peak_bytes, work
 
 SMALL = {"V": 11, "N": 700, "d": 14, "L": 6, "n_test": 600, "pool": 20}
 SWITCHES = [
@@ -265,8 +265,7 @@ def test_cost_and_memory_are_bounded_in_samples_and_length():
     for N, L in ((10**7, 64), (10**15, 64), (10**4, 2**16), (10**4, 10**9), (10**15, 10**9)):
         far = point.replace(N=N, L=L)
         assert Shape.rounded(far) == shape
-        words = operations(shape, work(far)).words
-        assert words < 2 * 2**20 + 512 * 8 * 64 * 5, (N, L)
+        assert amount(shape, work(far)).tokens < 0.05 * TOKENS_A_SECOND, (N, L)
     assert peak_bytes(Shape.rounded(point.replace(pool=512))) > 1.2 * peak_bytes(shape)
 
 

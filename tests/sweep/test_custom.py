@@ -24,7 +24,7 @@ from jaxrecall.errors import GridError, StoreError, UsageError
 from jaxrecall.status import main as status
 from jaxrecall.sweep.__main__ import main
 from jaxrecall.sweep.grid import as_grid
-from jaxrecall.sweep.simulators import RESERVED
+from jaxrecall.sweep.simulators.custom import RESERVED
 
 pytestmark = pytest.mark.skipif("simulator" not in inspect.signature(as_grid).parameters, reason="grids take no simulator yet")
 
@@ -66,24 +66,16 @@ def run(simulator=compiled, grid=GRID, **options) -> pd.DataFrame:
     return jaxrecall.run(grid, simulator=simulator, progress=False, **options)
 
 
-def test_programs_that_were_not_used_lately_are_released(monkeypatch):
+def test_programs_that_were_not_used_lately_are_released():
     """A grid may have any number of static values; Linux gives a process memory maps for some hundred programs."""
     from jaxrecall.simulator import vmapped
-    from jaxrecall.sweep.runners import CustomRunner
 
-    monkeypatch.setattr(vmapped, "MAX_PROGRAMS", 2)
-    held: list[int] = []
-    compiled_before = CustomRunner._compiled
-
-    def noted(runner, program, runs):
-        found = compiled_before(runner, program, runs)
-        held.append(len(runner.programs))
-        return found
-
-    monkeypatch.setattr(CustomRunner, "_compiled", noted)
+    assert vmapped.compiled.cache_info().maxsize == vmapped.MAX_PROGRAMS < 100
+    before = vmapped.compiled.cache_info().misses
     grid = {"base": {"x": 1.0}, "blocks": [{"axes": {"size": [2, 3, 4, 5]}}]}
-    assert len(jaxrecall.run(grid, seeds=2, simulator=compiled, progress=False)) == 8
-    assert held == [1, 2, 2, 2]
+    for _ in range(2):
+        assert len(jaxrecall.run(grid, seeds=2, simulator=compiled, progress=False)) == 8
+    assert vmapped.compiled.cache_info().misses == before + 4, "a second call compiles nothing"
 
 
 def test_rows_have_the_fields_the_columns_and_where_they_come_from():
@@ -312,6 +304,6 @@ def test_shards_of_a_grid_are_all_of_it():
     from jaxrecall.sweep.shard import shares
 
     grid = as_grid(perceptron.GRID, 4, perceptron.simulator)
-    of_share = [share for share, _ in shares(grid.points, grid.seeds, 3)]
+    of_share = [share for share, _ in shares(grid.points, grid.seeds, 3, perceptron.simulator)]
     assert len(of_share) == 72
     assert [of_share.count(share) for share in range(3)] == [24, 24, 24]

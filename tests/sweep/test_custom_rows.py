@@ -4,9 +4,6 @@ import itertools
 import json
 import math
 import re
-import subprocess
-import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import jax
@@ -24,7 +21,6 @@ from jaxrecall.fit import fit
 from jaxrecall.report import main as report
 from jaxrecall.status import main as status
 from jaxrecall.sweep.__main__ import main
-from jaxrecall.sweep.calibration import CAUTION, Calibration
 
 mpl.use("agg")
 
@@ -240,10 +236,10 @@ def test_steps_enter_the_id_and_one_step_of_old_does_not():
     same._name = simulator.name
     longer = made(probes, WITH_T, steps=(5, 10, 15, 20, 25))
     longer._name = stepped.name
-    (old,), (new,), (more,) = ({of.make_point({"N": 8}).point_id} for of in (same, stepped, longer))
-    assert old == simulator.make_point({"N": 8}).point_id
+    (old,), (new,), (more,) = ({of.point({"N": 8}).point_id} for of in (same, stepped, longer))
+    assert old == simulator.point({"N": 8}).point_id
     assert new != more
-    assert stepped.make_point({"N": 8, "T": 10}).recorded_steps == (5, 10)
+    assert stepped.point({"N": 8, "T": 10}).recorded_steps == (5, 10)
 
 
 @pytest.mark.parametrize(
@@ -347,20 +343,6 @@ def test_programs_stay_below_the_limit_of_memory(limit, widths, capsys):
         assert "allowed: 0.0195 MiB (limits.max_bytes)" in refused
 
 
-def test_a_machine_that_never_compiled_expects_compiling_to_take_long():
-    from jaxrecall import Point
-    from jaxrecall.sweep import plan
-
-    shape = plan.make([(Point(V=64, N=1024, d=16, L=8), 0)]).shapes[0]
-    fresh = Calibration()
-    once = fresh.after({}, {shape: fresh.seconds_to_get(shape)})
-    other = Point(V=64, N=1024, d=100, L=8)
-    cautious, usual = (plan.make([(other, 0)], calibration=known) for known in (fresh, once))
-    to_get = fresh.seconds_to_get(cautious.shapes[0])
-    assert cautious.shapes == usual.shapes
-    assert cautious.seconds - usual.seconds == pytest.approx((CAUTION - 1) * to_get)
-
-
 BATCH = (
     "import jax.numpy as jnp, jaxrecall\nfields = {'N': (int, None, 1, 100, 'traced')}\n"
     "columns = {'a': (float, ''), 'time': (float, '')}\n"
@@ -373,15 +355,3 @@ def test_the_command_line_names_columns_without_a_number(capsys):
     Path("grid.yaml").write_text("simulator: batch:simulator\nseeds: 2\nblocks: [{axes: {N: [1, 2]}}]\n")
     assert main(["--grid", "grid.yaml", "--out", "out"]) == 0
     assert "warning: time: absent or not finite in 2 of 4 rows, where it is null" in capsys.readouterr().out
-
-
-@pytest.mark.system  # starts processes
-@pytest.mark.skipif(find_spec("submitit") is None, reason="needs submitit: pip install '.[slurm]'")
-def test_tasks_of_an_array_are_counted_by_the_version_and_the_accuracy_of_the_simulator():
-    Path("arrayed.py").write_text(BATCH)
-    Path("grid.yaml").write_text("simulator: arrayed:simulator\nseeds: 2\nblocks: [{axes: {N: [1, 2]}}]\n")
-    local = ["--engine", "slurm", "--slurm-executor", "local", "--workers", "2"]
-    call = [sys.executable, "-m", "jaxrecall.sweep", "--grid", "grid.yaml", "--out", "out", *local]
-    done = subprocess.run(call, capture_output=True, text=True, check=True)
-    assert "4/4 runs" in done.stderr
-    assert "(4 runs of this grid" in done.stdout

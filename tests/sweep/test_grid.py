@@ -25,6 +25,7 @@ from jaxrecall.sweep.grid import as_grid, json_schema, read_grid, rebuilt
 from jaxrecall.sweep.grid.document import read_document
 from jaxrecall.sweep.grid.expr import FUNCTIONS, parse
 from jaxrecall.sweep.grid.file import Settings
+from jaxrecall.sweep.simulators import Facts
 
 BASE = "base: {V: 64, N: 100, d: 32, L: 8}\n"
 EXAMPLE = """\
@@ -341,11 +342,10 @@ class Throws:
 class Coin:
     """A simulator whose points are throws of a coin."""
 
-    name = "coin"
-    fields = types.MappingProxyType({f.name: f for f in dataclasses.fields(Throws)})
+    facts = Facts("coin", {f.name: f for f in dataclasses.fields(Throws)}, {})
 
     @staticmethod
-    def make_point(values):
+    def point(values):
         values = {"p": 0.5, "fair": False, **values}
         if values["n"] > 4000:
             raise PointError([Problem("n", f"got {values['n']}; allowed: up to 4000", "n <= 4000")])
@@ -426,11 +426,10 @@ class Drawn:
 class Lawful:
     """A simulator with a law, "even" or "tilted", of which the second has the parameter rho."""
 
-    name = "lawful"
-    fields = types.MappingProxyType({f.name: f for f in dataclasses.fields(Drawn)})
+    facts = Facts("lawful", {f.name: f for f in dataclasses.fields(Drawn)}, {})
 
     @staticmethod
-    def make_point(values):
+    def point(values):
         values = {"law": "even", **values}
         for name in [name for name in values if "." in name]:
             if (values["law"], name) != ("tilted", "law.rho"):
@@ -972,6 +971,7 @@ def test_schema_describes_the_keys():
         "schema",
         "name",
         "simulator",
+        "columns",
         "root_seed",
         "base",
         "seeds",

@@ -5,13 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from jaxrecall.errors import UsageError
+from jaxrecall import simulate
+from jaxrecall.errors import PointError, UsageError
 from jaxrecall.model.point import Point
 from jaxrecall.simulator import program
 from jaxrecall.simulator.shape import Shape
-from jaxrecall.sweep import plan
-from jaxrecall.sweep.calibration import Calibration
-from jaxrecall.sweep.cost import peak_bytes
+from jaxrecall.sweep import machine, plan
+from jaxrecall.sweep.simulators.cost import peak_bytes
+from jaxrecall.sweep.simulators.merging import as_sizes, larger
 
 
 def grid(**axes):
@@ -29,20 +30,20 @@ def test_every_run_is_planned_once_in_a_bucket_that_fits():
     planned = [run for chunk in made.chunks for run in chunk.runs]
     assert sorted(planned, key=repr) == sorted(runs, key=repr)
     assert made.n_runs == len(runs)
-    assert all(chunk.shape.fits(point) for chunk in made.chunks for point, _ in chunk.runs)
+    assert all(chunk.program.fits(point) for chunk in made.chunks for point, _ in chunk.runs)
 
 
 def test_light_points_share_a_program_and_heavy_ones_do_not():
-    assert len(plan.make(LIGHT).shapes) <= 4
+    assert len(plan.make(LIGHT).peaks) <= 4
     heavy = plan.make([*LIGHT, *grid(V=[1000], d=[256], L=[64], N=[10**6])])
-    assert {str(shape) for shape in heavy.shapes} == {"256x128", "1024x256"}
+    assert {str(shape) for shape in heavy.peaks} == {"256x128", "1024x256"}
 
 
 def test_forms_do_not_share_a_program():
     point = Point(V=64, N=1024, d=16, L=8)
     made = plan.make([(point, 0), (point.replace(exact="full"), 0), (point.replace(N=2**30), 0)])
-    assert {(shape.form, str(shape)) for shape in made.shapes} == {("full", "64x16"), ("counts", "64x16")}
-    assert {chunk.shape.form for chunk in made.chunks for p, _ in chunk.runs if p.N == 2**30} == {"full"}
+    assert {(shape.form, str(shape)) for shape in made.peaks} == {("full", "64x16"), ("counts", "64x16")}
+    assert {chunk.program.form for chunk in made.chunks for p, _ in chunk.runs if p.N == 2**30} == {"full"}
     assert plan.make([(point, 0)]).seconds < plan.make([(point.replace(exact="full"), 0)]).seconds
 
 
@@ -55,32 +56,85 @@ def test_the_estimate_says_what_it_would_be_without_shortcuts():
 
 def test_runs_that_will_be_rejected_join_the_program_that_their_neighbours_fall_back_on():
     sure, near = Point(V=64, N=128, d=16, L=8), Point(V=64, N=1024, d=128, L=8)
-    found = plan.make([(sure, 0), (near, 0)], calibration=Calibration())
+    found = plan.make([(sure, 0), (near, 0)])
     assert sure.exact == near.exact == "guarded"
-    guarded, exact = sorted(found.shapes, key=lambda shape: shape.fallback is None)
+    guarded, exact = sorted(found.peaks, key=lambda shape: shape.fallback is None)
     assert guarded.fallback == exact
     assert exact.fits(sure)
     heavy = sure.replace(N=2**24, exact="full")  # padding d to 128 would cost more than half a compilation
-    assert {shape.d for shape in plan.make([(heavy, 0), (near, 0)], calibration=Calibration()).shapes} == {16, 128}
+    assert {shape.d for shape in plan.make([(heavy, 0), (near, 0)]).peaks} == {16, 128}
     in_full = found.seconds_in_full - found.seconds  # the fallback is compiled for the others anyway
-    assert in_full < 0.1 * Calibration().seconds_to_get(exact)
+    assert in_full < 0.1 * exact.compile_seconds
 
 
 def test_a_merged_shape_has_the_tile_of_its_own_sizes():
     small, large = Shape(64, 16, 0, "none"), Shape(8192, 16, 0, "none")
     assert small.tile > large.tile
-    assert plan._both(small, large) == plan._both(large, small) == large
+    assert larger(small, large) == larger(large, small) == large
 
 
 def test_little_work_runs_in_a_light_program_and_much_in_one_that_is_not():
     little, much = (plan.make([(Point(V=64, N=N, d=32, L=8), seed) for seed in range(4)]) for N in (1024, 10**8))
-    assert [shape.light for shape in (*little.shapes, *much.shapes)] == [True, False]
-    (light,) = little.shapes
+    assert [shape.light for shape in (*little.peaks, *much.peaks)] == [True, False]
+    (light,) = little.peaks
     assert light.fallback == replace(light, form="full")
-    (training,) = plan.make([(Point(V=64, N=1024, d=32, L=8, steps=4, lr=0.1), 0)]).shapes
+    (training,) = plan.make([(Point(V=64, N=1024, d=32, L=8, steps=4, lr=0.1), 0)]).peaks
     assert not training.light
-    known = Calibration(programs=frozenset({replace(light, light=False)}))  # what is compiled already costs least
-    assert plan.make([(Point(V=64, N=1024, d=32, L=8), 0)], calibration=known).shapes == (replace(light, light=False),)
+
+
+def test_dear_compilation_shares_programs_and_cheap_compilation_does_not(monkeypatch):
+    runs = grid(V=[64, 256], N=[1024, 16384], d=[16, 128], L=[8, 64], exact=["guarded"])
+
+    def programs(seconds: float) -> int:
+        monkeypatch.setattr(Shape, "compile_seconds", seconds)
+        return len(plan.make(runs).peaks)
+
+    assert programs(1e3) == 1
+    assert 1 < programs(0.005) <= programs(0.0) == 4
+
+
+def test_width_is_bounded_by_memory():
+    point, shape = Point(V=64, N=1024, d=16, L=8), Shape(64, 16, 0, "none", "counts")
+    runs, need = [(point, seed) for seed in range(100)], peak_bytes(shape)
+    widths = [made.simulator.width(shape, 1.0, made.room) for made in (plan.make(runs, limit=need), plan.make(runs, limit=100 * need))]
+    assert widths == [1, min(plan.cores(), 100)]
+    assert plan.make(runs, limit=100 * need).peak_bytes == need * min(plan.cores(), 100)
+    two = replace(plan.make(runs, limit=100 * need), workers=2)
+    assert (two.room.limit, two.room.cores) == (50 * need, -(-plan.cores() // 2))
+
+
+def test_memory_bounds_the_vmapped_runs_on_an_accelerator(monkeypatch):
+    shape = Shape(256, 128, 0, "none", "counts")
+    made = replace(plan.make([(Point(V=256, N=1024, d=128, L=8), seed) for seed in range(100)], (256, 128, 0)), batch=80)
+    need = {width: 2 * width * peak_bytes(shape.vmapped(width)) for width in (1, 16, 64)}
+    monkeypatch.setattr(program, "on_cpu", lambda: False)
+
+    def width(memory: int, plan: plan.Plan = made) -> int:
+        monkeypatch.setattr(program, "memory_of_device", lambda: memory)
+        return plan.simulator.width(shape, 1e-9, plan.room)
+
+    assert [width(memory) for memory in (2**40, need[64], need[64] - 1, need[16], 1)] == [64, 64, 32, 16, 1]
+    assert width(2**40, replace(made, batch=1000)) == 64  # there are 100 runs
+    assert peak_bytes(shape.vmapped(1)) > 1.5 * peak_bytes(shape.vmapped(64))  # more samples at a time
+
+
+def test_simulate_refuses_a_point_that_does_not_fit_in_memory(monkeypatch):
+    monkeypatch.setattr(machine, "memory", lambda: (2**30 / machine.SHARE, "this test"))
+    with pytest.raises(
+        PointError, match=r"^d: got V=2, d=65536, m=0, which needs about \d+ MiB; allowed: 1024 MiB, 80 % of the 1280 MiB of this test"
+    ):
+        simulate(Point(V=2, N=1, d=65536, L=1), seed=0)
+
+
+def test_every_program_has_a_label_of_its_own():
+    points = [
+        Point(V=64, N=1024, d=16, L=8, **more)
+        for more in ({}, {"m": 20}, {"m": 20, "activation": "gelu"}, {"pool": 32}, {"diagnose": True})
+    ]
+    points += [points[0].replace(exact="full"), points[0].replace(steps=9, lr=0.1), points[0].replace(steps=9, lr=0.1, optimizer="adam")]
+    labels = [entry["program"] for entry in plan.make([(point, 0) for point in points]).describe()]
+    assert len({*labels}) == len(labels) == len(points)
+    assert "64x16x32 gelu" in " ".join(labels)
 
 
 def test_chunks_are_bounded():
@@ -91,12 +145,12 @@ def test_chunks_are_bounded():
 
 def test_forced_bucket():
     made = plan.make(LIGHT, (300, 130, 0))
-    assert [str(shape) for shape in made.shapes] == ["300x130"]
+    assert [str(shape) for shape in made.peaks] == ["300x130"]
     with pytest.raises(UsageError, match=r"--bucket: got 128x130, too small for 24 points; allowed: at least 256x128"):
         plan.make(LIGHT, (128, 130, 0))
     for text in ("12", "axb", "0x4", "4x4x4x4", ""):
         with pytest.raises(UsageError, match=r"--bucket: got .*; allowed: VxD or VxDxM"):
-            Shape.parse(text)
+            as_sizes(text)
 
 
 def test_nothing_to_do_is_a_plan_too():

@@ -477,12 +477,12 @@ def test_a_cell_stays_in_its_program_whatever_the_round(tmp_path):
     assert progress.cells_finished == 3
     assert json.loads((tmp_path / "out/search.json").read_text())["cells"] == rounds.report()["cells"]
     assert [cell.search.result and cell.search.result.outcome for cell in rounds.cells] == ["found", "found", None, "found"]
-    assert len(rounds.guess.shapes) > 1
+    assert len(rounds.guess.peaks) > 1
     homes = {}
     for plan in plans:
         for chunk in plan.chunks:
             for point, _ in chunk.runs:
-                homes.setdefault((point.V, point.m), set()).add(str(chunk.shape))
+                homes.setdefault((point.V, point.m), set()).add(str(chunk.program))
     assert {len(shapes) for shapes in homes.values()} == {1}
     assert {plan.batch for plan in plans} == {plans[0].batch}
 
@@ -598,8 +598,8 @@ def test_programs_of_a_range_of_64_are_two_and_pad_little(tmp_path):
         sets = ["blocks=[{axes: {eta: [0.001, 0.002]}, derive: {N: 4096}}]", f"search={{axis: {axis}, from: {low}, to: {high}}}"]
         grid = along(tmp_path, *sets, *(f"base.{name}=32" for name in {"V", "d"} - {axis}))
         rounds = Rounds(grid, {})
-        assert 1 <= len({(shape.V, shape.d, shape.m) for shape in rounds.guess.shapes}) <= 2
-        assert len(rounds.guess.shapes) <= 4
+        assert 1 <= len({(shape.V, shape.d, shape.m) for shape in rounds.guess.peaks}) <= 2
+        assert len(rounds.guess.peaks) <= 4
         cell = rounds.cells[0]
         assert cell.tiers[-1] == max(cell.points)
         assert len(cell.tiers) <= 2

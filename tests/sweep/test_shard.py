@@ -20,20 +20,19 @@ from jaxrecall.simulator.shape import Shape
 from jaxrecall.status import main as status
 from jaxrecall.status import survey
 from jaxrecall.sweep.__main__ import main
-from jaxrecall.sweep.calibration import Rates
-from jaxrecall.sweep.cost import operations, work
 from jaxrecall.sweep.shard import Shard, chosen, without_shard
+from jaxrecall.sweep.simulators.recall import RECALL
 
 POINTS = [Point(V=V, N=N, d=d, L=L) for V in (20, 300) for d in (16, 90) for L in (3, 40) for N in (100, 5000, 70000)]
 
 
 def cost(runs) -> float:
-    return sum(Rates().seconds(operations(Shape.tight(point), work(point))) for point, _ in runs)
+    return sum(RECALL.cost(Shape.tight(point), point).seconds for point, _ in runs)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
 def test_shards_are_the_grid_alike_in_cost_and_near_in_size(count):
-    shares = [Shard(i, count, "").of(POINTS, range(5)) for i in range(count)]
+    shares = [Shard(i, count, "").of(POINTS, range(5), RECALL) for i in range(count)]
     assert sorted((p.point_id, seed) for share in shares for p, seed in share) == sorted((p.point_id, s) for p in POINTS for s in range(5))
     most = max(cost([(point, 0)]) for point in POINTS)
     assert max(map(cost, shares)) - min(map(cost, shares)) <= 2 * most
@@ -42,7 +41,7 @@ def test_shards_are_the_grid_alike_in_cost_and_near_in_size(count):
 
 
 def test_more_shards_than_runs_leave_some_empty():
-    shares = [Shard(i, 9, "").of(POINTS[:2], [0]) for i in range(9)]
+    shares = [Shard(i, 9, "").of(POINTS[:2], [0], RECALL) for i in range(9)]
     assert sum(map(len, shares)) == 2
 
 

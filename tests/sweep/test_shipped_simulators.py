@@ -72,7 +72,7 @@ def test_further_steps_are_those_of_the_package(optimizer, lr):
 
 
 def point_of(simulator, **given):
-    return simulator.make_point(given)
+    return simulator.point(given)
 
 
 def test_samples_beyond_N_are_not_read(monkeypatch):

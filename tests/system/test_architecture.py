@@ -125,6 +125,14 @@ def compile_elsewhere(files: dict[str, Path]) -> list[str]:
     return [module for module, path in files.items() if uses.search(path.read_text()) and not path.as_posix().endswith(COMPILES)]
 
 
+def beside_the_door(files: dict[str, Path]) -> list[str]:
+    """Imports of a simulator's insides in the engine: modules of sweep/ that ask them instead of sweep/simulators/."""
+    graph = imported(files)
+    engine = [module for module in files if ".sweep." in f"{module}." and ".sweep.simulators." not in f"{module}."]
+    inside = re.compile(r"^\w+\.(theory\b|simulator\.(?!program$))")  # program starts JAX
+    return [f"{module} imports {other}" for module in engine for other in sorted(graph[module]) if inside.match(other)]
+
+
 def entries(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if path.name not in ("__pycache__", "py.typed"))
 
@@ -146,6 +154,10 @@ def test_no_modules_import_one_another_in_a_cycle():
 def test_benchmarks_are_imported_by_no_module_of_the_package():
     graph = imported(EVERYTHING)
     assert [module for module in PACKAGE if any(name.split(".")[0] == "benchmarks" for name in graph[module])] == []
+
+
+def test_the_engine_asks_simulators_through_one_door():
+    assert beside_the_door(PACKAGE) == []
 
 
 def test_only_the_simulation_starts_jax():
@@ -210,6 +222,18 @@ def test_a_cycle_is_found(tree):
     assert cycles(tree(good)) == []
     assert cycles(tree(good | {"c/d.py": "def f():\n    from ..a import y"})) == [["small.a", "small.b", "small.c", "small.c.d"]]
     assert cycles(tree(good | {"c/d.py": "from . import x"})) == [["small.c", "small.c.d"]]
+
+
+def test_an_import_beside_the_door_is_found(tree):
+    good = {
+        "theory.py": "",
+        "simulator/shape.py": "",
+        "sweep/plan.py": "",
+        "sweep/simulators/ours.py": "from ...simulator.shape import Shape",
+    }
+    assert beside_the_door(tree(good)) == []
+    for bad in ("from ..simulator.shape import Shape", "from .. import theory", "def f():\n    from ..simulator import shape"):
+        assert len(beside_the_door(tree(good | {"sweep/plan.py": bad}))) == 1
 
 
 def test_a_module_that_starts_jax_is_found(tree):

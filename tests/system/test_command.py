@@ -56,7 +56,7 @@ def test_an_unknown_word_is_refused(capsys, word, hint):
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith(f"COMMAND: got {word}{hint}")
-    assert err.endswith("allowed: sweep, status, compact, fit, report, examples, cite, --help, --version\n")
+    assert err.endswith("allowed: sweep, status, compact, fit, report, examples, --help, --version\n")
 
 
 def test_the_words_after_a_command_go_to_it(tmp_path, monkeypatch):
@@ -95,7 +95,7 @@ def test_commands_to_run_next_are_called_as_this_one_was(tmp_path, monkeypatch, 
     monkeypatch.setattr("sys.executable", executable.format(here=tmp_path))
     monkeypatch.setattr("shutil.which", lambda name: on_path and on_path.format(here=tmp_path))
     assert called("sweep", ["--set", "a b"]) == shown
-    assert called("cite") == shown.replace(".sweep", " sweep").replace("sweep --set 'a b'", "cite")
+    assert called("examples") == shown.replace(".sweep", " sweep").replace("sweep --set 'a b'", "examples")
 
 
 def test_examples_are_listed_with_their_first_sentence(capsys):

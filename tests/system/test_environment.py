@@ -17,7 +17,7 @@ from jaxrecall.cli.command import cache_folder
 from jaxrecall.model.point import Point
 from jaxrecall.simulator.shape import Shape
 from jaxrecall.sweep.__main__ import main
-from jaxrecall.sweep.cost import peak_bytes
+from jaxrecall.sweep.simulators.cost import peak_bytes
 from jaxrecall.sweep.store.table import about
 
 IN_A_FOLDER_THAT_IS_GONE = 'mkdir gone && cd gone && rmdir ../gone && exec "$@"'
@@ -50,7 +50,6 @@ COMMANDS = {
     "fit": "fit {0} --theta 0.1",
     "report": "report {0} --surrogate 0 --format svg",
     "compact": "compact {0}",
-    "cite": "cite",
     "examples": "examples",
 }
 RUN = "import jaxrecall; jaxrecall.run('{0}.yaml', out='{0}', progress=False)"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any
@@ -18,18 +19,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import UsageError, as_list, expect
-from ...sweep.store.load import with_names
-from ..fit import cells
-from ..fit.axes import LAW, along_of, as_given, told_apart
+from ..fit.axes import LAW, along_of
 from ..fit.fitting import fractions
 from ..fit.runs import ALL, LAST, at_steps, crossing, plain_table
-from . import critical, curves
-from .axis import Axis, column, columns_in
-from .grammar import Chart, Points, averaged, scale_of
-from .maps import Pixels, phase_chart
-from .paper import look, paper, sized
-from .study import Study, misplaced, roles, study, swept, varying, with_states
-from .style import accuracy_label, label
+from . import charts
+from .axis import Axis, columns_in
+from .grammar import Chart, Pixels, Points
+from .runs import BANDS, Runs, arranged, averaged, rows_of, scale_of, unknown, with_states
+from .style import accuracy_label, label, look, paper, sized
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,38 +36,43 @@ if TYPE_CHECKING:
 __all__ = ["accuracy", "collapse", "critical_n", "figure", "phase"]
 
 SCALES = ("fraction", "log", "linear")
-COLUMN_NAMES = "the name of a column, or a list of such names"
 MAX_LINES = 20
+COLUMN_NAMES = "the name of a column, or a list of such names"
 
 
 def figure(
     df: pd.DataFrame,
-    y: str | None = None,
+    y: str | Sequence[str] | None = None,
     *,
     x: str = "N",
     lines: str | Sequence[str] | None = None,
     panels: str | Sequence[str] = (),
     colour: str | None = None,
+    contour: str | None = None,
+    band: str = "sd",
     scale: str | None = None,
     size: str | None = None,
     style: str | Path | None = None,
 ) -> Figure:
-    """Any column of a table against any other, with lines and
-    panels, or as colours over two axes; in the style of a report.
+    """Any column of a table against any other, with lines and panels, or as colours over two axes; in the style of a report.
 
     A table of runs, with a column `seed`, is averaged over rows alike in the columns that are used,
-    with a band of one standard deviation. Of any other table, such as the thresholds of a fit, each
+    with a band. Of any other table, such as the thresholds of a fit, each
     row is a mark: `y` with a bar from `lo` to `hi`, if there are such columns, and an open mark
     where `censored` says that accuracy crosses nowhere.
 
     Args:
         df: runs, or thresholds of `jaxrecall.fit`.
-        y: the column along y; the accuracy if None. With `colour` it is an axis.
+        y: the column along y, or several, each a line; the accuracy if None. With `colour` it is an axis.
         x: the column along x. It and, with `colour`, `y` may be arithmetic, such as "N / d".
         lines: the column, or columns, that the lines differ in; every axis of runs that has no
             other place if None.
         panels: the column, or columns, that the panels differ in.
-        colour: the column that is shown as colours over `x` and `y`; what was not tested is hatched.
+        colour: the column that is shown as colours over `x` and `y`, numbers or names; what was not
+            tested is hatched.
+        contour: "theory" draws the line in a map over N and another axis where theory's accuracy is
+            one half.
+        band: "sd", one standard deviation around the mean, or "quartiles" around the median.
         scale: of y, "fraction" (0 to 1), "log" or "linear"; what suits the values if None.
         size: "column", "text", or inches as in "3.4x2.6"; what suits the panels if None.
         style: a style file of matplotlib, or the name of one of its styles.
@@ -88,7 +90,12 @@ def figure(
     """
     import matplotlib.pyplot as plt
 
-    chart = _chart(df, x, y, lines, _names(panels, "panels"), colour, scale)
+    ys = _names(y, "y")
+    df = _expect(df, x=expect("x", x, str, "the name of a column"), colour=colour)
+    for name, value, allowed in (("scale", scale, (None, *SCALES)), ("contour", contour, (None, "theory")), ("band", band, BANDS)):
+        if expect(name, value, (str, NoneType), ", ".join(map(str, allowed))) not in allowed:
+            raise UsageError(f"{name}: got {value}; allowed: {', '.join(map(str, allowed))}")
+    chart = _chart(df, ys, x, lines if lines is None else _names(lines), _names(panels, "panels"), colour, contour, scale, band)
     with look(size, style):
         return chart.figure(make=plt.figure)
 
@@ -100,6 +107,7 @@ def accuracy(
     x: str | None = None,
     lines: str | Sequence[str] | None = None,
     theta: float | None = None,
+    theory: bool = False,
     of: str | None = None,
     size: str | None = None,
     style: str | Path | None = None,
@@ -113,6 +121,7 @@ def accuracy(
         lines: the axis, or axes, that the lines differ in; every other axis that varies if None.
         theta: an accuracy (fraction) whose fitted crossings are marked with their 95 % intervals,
             where x is N, d, m, V or L.
+        theory: whether to draw theory too, along N and of accuracy alone.
         of: the column of fractions that is drawn, and crosses theta; the accuracy if None.
         size: of a new figure, as for `figure`; matplotlib's own if None.
         style: as for `figure`, over your own settings.
@@ -127,15 +136,14 @@ def accuracy(
     lacks a column.
     """
     df = _expect(df, ax, theta, of, x=x)
-    x, given, y = along_of(df, x), _names(lines), _accuracy(df)
-    df = with_names(_at_steps(df, x, *given), x)
-    axes = _left(df, x, given)
-    by = given if lines is not None else [axis for axis in axes if axis != x]
-    if problems := misplaced(axes, x=[] if x == "N" or x not in axes else [x], lines=by):
-        raise UsageError(problems)
-    _one_value(df, [axis for axis in axes if axis not in (x, *by)], "lines")
-    marks = _study(df, theta, x).thresholds(theta) if theta is not None and x in ("N", *LAW) else None
-    chart = curves.chart(_means(_shown(df, y, [x], by), y, x, by), x, by, y=y, label=accuracy_label(of), thresholds=marks)
+    x, given = along_of(df, x), _names(lines)
+    df = _at_steps(df, x, *given)
+    runs = Runs.of(df, x if theta is not None and x in ("N", *LAW) else along_of(df, None))
+    _, by, left = arranged(runs.sizes, runs.every, x, given if lines is not None else None)
+    by, left = (by, left) if lines is not None else ([*by, *left], [])
+    _one_value(runs.rows, left, "lines")
+    marks = runs.thresholds(runs.fitted([theta]), theta) if theta is not None and x == runs.along else None
+    chart = charts.accuracy(runs, x, by, [], marks, theory and of is None, of or df.attrs.get("accuracy"))
     return _on(_with_few_lines(chart), ax, size, style)
 
 
@@ -152,8 +160,7 @@ def critical_n(
     size: str | None = None,
     style: str | Path | None = None,
 ) -> Axes:
-    """Critical N*, or that of another axis, against an axis,
-    log-log, with 95 % intervals, the fitted law, and theory dashed.
+    """Critical N*, or that of another axis, against an axis, log-log, with 95 % intervals, the fitted law, and theory.
 
     No law is drawn where the diagnostics of the fit reject it, and no theory where it does not
     cover the table.
@@ -181,15 +188,14 @@ def critical_n(
     """
     df = _expect(df, ax, theta, of, x=x, lines=lines, along=along)
     along = along_of(df, along)
-    about = _study(_at_steps(df, x, lines), theta, along)
-    chosen = roles(about.families, x=x, lines=lines)
-    if chosen.x is None:
-        raise UsageError(f"x: no axis but {along} varies; needed: two values of an axis such as {'d' if along != 'd' else 'V'}")
-    if x not in (None, chosen.x):
+    runs = Runs.of(_at_steps(df, x, lines), along)
+    if x and along in columns_in(x):
         raise UsageError(f"x: {x!r} has {along}; allowed: other axes, and arithmetic on them")
-    _one_value(about.rows, chosen.panels)
-    chart = critical.chart(about, chosen.x, chosen.lines, [], theta, theory and of is None)
-    return _on(chart, ax, size, style)
+    x, by, left = arranged(runs.sizes, runs.axes, x, [lines] if lines else None)
+    if x is None:
+        raise UsageError(f"x: no axis but {along} varies; needed: two values of an axis such as {'d' if along != 'd' else 'V'}")
+    _one_value(runs.rows, left)
+    return _on(charts.critical(runs, runs.fitted([theta]), theta, x, by, [], theory and of is None), ax, size, style)
 
 
 def phase(
@@ -204,8 +210,9 @@ def phase(
     size: str | None = None,
     style: str | Path | None = None,
 ) -> Axes:
-    """Mean accuracy over two axes, with the fitted critical values,
-    or the contour, and theory's; what was not tested is hatched.
+    """Mean accuracy over two axes, with the fitted critical values and theory's; what was not tested is hatched.
+
+    Over axes without that of the critical values there is a line where the mean accuracy is theta.
 
     Args:
         df: runs, one row per (point, seed), or one for each recorded step.
@@ -228,10 +235,13 @@ def phase(
     """
     df = _expect(df, ax, theta, of, x=expect("x", x, str, "the name of a column"), y=y)
     along = along_of(df, None)
-    about = _study(_at_steps(df, x, y), theta, along)
-    roles(about.families, phases=[(x, y or along)])
-    chart = phase_chart(about, x, y or along, theory and of is None, of)
-    _one_value(about.rows, chart.panels)
+    runs, y = Runs.of(_at_steps(df, x, y), along), y or along
+    if problems := [problem for axis in (x, y) if axis not in runs.sizes for problem in unknown("phase", axis, runs.sizes)]:
+        raise UsageError(problems)
+    if x == y:
+        raise UsageError(f"phase: {x!r} twice; allowed: two axes")
+    chart = charts.phase(runs, runs.fitted([theta]), theta, x, y, theory and of is None, of)
+    _one_value(runs.rows, chart.panels)
     return _on(chart, ax, size, style)
 
 
@@ -245,8 +255,9 @@ def collapse(
     size: str | None = None,
     style: str | Path | None = None,
 ) -> Axes:
-    """Accuracy against N, or what a search varies, in units of each
-    cell's own crossing: one curve where all cells have the same shape.
+    """Accuracy against N, or what a search varies, in units of each cell's own crossing.
+
+    There is one curve where all cells have the same shape.
 
     Args:
         df: runs, one row per (point, seed), or one for each recorded step, at several N.
@@ -265,13 +276,14 @@ def collapse(
     Raises UsageError if fewer than two cells cross theta, FitError for a table that cannot be fitted.
     """
     df = _expect(df, ax, theta, of, lines=lines)
-    about = _study(_at_steps(df, lines), theta, along_of(df, None))
-    chosen = roles(about.families, lines=lines)
-    unit = about.thresholds(theta)["critical"]
-    if (n := int(unit.notna().sum())) < 2:
-        raise UsageError(f"theta: {n} of {len(unit)} cells cross accuracy {theta:g}; needed: 2, choose another theta")
-    chart = critical.collapse_chart(about, {critical.OWN_UNIT: unit}, lines or chosen.x, theta, of)
-    return _on(chart, ax, size, style)
+    runs = Runs.of(_at_steps(df, lines), along_of(df, None))
+    by = [lines] if lines else [*runs.axes[:1]]
+    arranged(runs.sizes, runs.axes, lines=by)
+    found = runs.fitted([theta])
+    known = runs.thresholds(found, theta)["critical"].notna()
+    if known.sum() < 2:
+        raise UsageError(f"theta: {known.sum()} of {len(known)} cells cross accuracy {theta:g}; needed: 2, choose another theta")
+    return _on(charts.collapse(runs, found, theta, by, of), ax, size, style)
 
 
 def _expect(df: Any, ax: Any = None, theta: Any = None, of: Any = None, **names: Any) -> Any:
@@ -302,101 +314,61 @@ def _at_steps(df: Any, *axes: str | None) -> Any:
     return at_steps(df, ALL if any(re.search(r"\bstep\b", axis) for axis in axes if axis) else LAST)
 
 
-def _axes(df: Any, x: str = "N") -> tuple[str, ...]:
-    """The axes that vary, by the metadata of the table, else
-    as the fit infers them; N counts if it is not along x.
-    """
-    given = df.attrs.get("axes")
-    listed = [name for name in given or () if name != "N" and _varies(df, name)]
-    axes = varying(cells.families(df)[0]) if given is None else tuple(told_apart(df, listed, df.attrs.get("names", {}).get("told", ())))
-    return (*axes, "N") if x != "N" and _varies(df, "N") else axes
+def _chart(
+    df: Any, ys: list[str], x: str, lines: Any, panels: list[str], colour: str | None, contour: str | None, scale: str | None, band: str
+) -> Chart:
+    """Means of runs along x, or the rows of any other table as marks, or colours over two axes."""
+    runs = "seed" in df
+    ys = ys or [df.attrs.get("accuracy", "accuracy")]
+    df = _at_steps(df, x, *ys, *(lines or []), *panels, colour) if runs else df
+    others = [*(lines or []), *panels, *([colour] if colour else ys)]
+    rows = _with_axes(rows_of(df, x) if runs else df, [x, *(ys if colour else [])], others)
+    if colour:
+        return _map(df, rows, colour, x, ys[0], panels, contour, scale)
+    if not runs:
+        return _marks(rows, x, ys[0], lines or [], panels, scale)
+    if lines is None:
+        about = Runs.of(df, along_of(df, None))
+        lines = [axis for axis in about.every if axis not in panels]
+        _, lines, more = arranged(about.sizes, about.every, x, None, panels)
+        lines = [*lines, *(axis for axis in more if axis not in panels)]
+    named = accuracy_label(ys[0]) if ys == ["accuracy"] else ""
+    return _with_few_lines(charts.means(rows, ys, x, lines, panels, named, scale, band))
 
 
-def _left(df: Any, x: str, taken: Sequence[str]) -> list[str]:
-    """The axes that vary, but for the one that arithmetic along x sweeps; those `taken` have a place."""
-    axes = _axes(df, x)
-    along = swept(x, [axis for axis in axes if axis not in taken], df)
-    return [axis for axis in axes if axis != along]
+def _marks(rows: Any, x: str, y: str, lines: list[str], panels: list[str], scale: str | None) -> Chart:
+    """The rows of a table of estimates as marks, those reported alone if it says which."""
+    rows = rows[rows["record"]] if "record" in rows else rows
+    rows = with_states(rows) if {"censored", "warning"} <= {*rows} else rows.drop(columns="state", errors="ignore")
+    usual = "log" if {"lo", "hi"} <= {*rows} and (rows[y].dropna() > 0).all() else scale_of(rows[y])
+    return Chart([Points(rows, y)], Axis.make(x, rows), label(y), lines=lines, panels=panels, scale=scale or usual)
 
 
-def _varies(df: Any, name: str) -> bool:
-    return name in df and df[name].nunique(dropna=False) > 1
+def _map(df: Any, rows: Any, colour: str, x: str, y: str, panels: list[str], contour: str | None, scale: str | None) -> Chart:
+    """A column as colours over two axes."""
+    table = averaged(rows, [x, y, *panels], colour) if "seed" in rows else rows
+    numbers = table[colour].dtype.kind in "iuf"
+    ends = (0.0, 1.0) if numbers and (scale or scale_of(table[colour])) == "fraction" else None
+    chart = charts.over(Pixels(table, colour, label(colour), ends=ends), x, y, panels)
+    if contour is None:
+        return chart
+    runs = Runs.of(df, "N")
+    if ("N" in columns_in(x)) == ("N" in columns_in(y)) or "seed" not in rows:
+        raise UsageError(f"contour: got {contour!r} over {x} and {y}; allowed: runs over N and another axis")
+    _one_value(runs.rows, [axis for axis in runs.every if axis not in (*columns_in(x), *columns_in(y), *panels)], "panels")
+    return replace(chart, layers=[*chart.layers, *charts.crossing_lines(runs, runs.fitted([0.5]), 0.5, x, y)[1:]])
 
 
-def _accuracy(df: Any) -> str:
-    """The name of the column that holds the accuracy of a run."""
-    return df.attrs.get("accuracy", "accuracy")
-
-
-def _shown(df: Any, y: str, axes: Sequence[str], others: Sequence[str]) -> Any:
-    """The rows of a table, of runs those of the steps that are asked
-    for, with columns for what is arithmetic. Raises UsageError.
-    """
-    if "seed" in df:
-        df = as_given(with_names(_at_steps(df, *axes, *others), axes[0]))
-    if y == "accuracy" and {"n_correct", "n_test"} <= {*df}:
-        df = df.assign(accuracy=df["n_correct"] / df["n_test"])
+def _with_axes(df: Any, axes: Sequence[str], others: Sequence[str]) -> Any:
+    """The table with columns for what is arithmetic. Raises UsageError for columns that there are not."""
     has = ", ".join(map(str, df))
-    for axis in (axis for axis in axes if axis not in df):
-        try:
-            df = df.assign(**{axis: column(axis, df)})
-        except (KeyError, ValueError) as error:
-            raise UsageError(f"df: no column {axis!r}, nor arithmetic on its columns; it has {has}") from error
-    if missing := [name for name in (y, *others) if name not in df]:
+    try:
+        df = charts.with_columns(df, *axes)
+    except (KeyError, ValueError) as error:
+        raise UsageError(f"df: no column {', '.join(map(repr, axes))}, nor arithmetic on its columns; it has {has}") from error
+    if missing := [name for name in others if name not in df]:
         raise UsageError(f"df: no column {', '.join(missing)}; it has {has}")
     return df
-
-
-def _means(df: Any, y: str, x: str, by: Sequence[str]) -> Any:
-    """Means of a column of runs alike in x and some others,
-    and in m where x is made of it, as m = 0 is drawn apart.
-    """
-    apart = ["m"] if x != "m" and "m" in columns_in(x) else []
-    return averaged(df.dropna(subset=[y]), [*by, x, *apart], y)
-
-
-def _chart(df: Any, x: str, y: str | None, lines: Any, panels: list[str], colour: str | None, scale: str | None) -> Chart:
-    """Means of runs along x, or the rows of any other table as marks, or colours over two axes."""
-    df = _expect(df, y=y, x=expect("x", x, str, "the name of a column"), colour=colour)
-    if expect("scale", scale, (str, NoneType), ", ".join(SCALES)) not in (None, *SCALES):
-        raise UsageError(f"scale: got {scale}; allowed: {', '.join(SCALES)}")
-    given, y = _names(lines), y or _accuracy(df)
-    if colour:
-        return _map(df, colour, [x, y], panels, scale)
-    shown = _shown(df, y, [x], [*given, *panels])
-    if "seed" in df:
-        free = lines is None
-        by = [axis for axis in _left(shown, x, panels) if axis not in (x, *panels)] if free else given
-        return _with_few_lines(curves.chart(_means(shown, y, x, [*by, *panels]), x, by, panels, y, label(y), scale=scale))
-    marks = _points(shown, y)
-    axis = Axis.make(x, marks.table)
-    return _with_few_lines(Chart([marks], axis, label(y), lines=given, panels=panels, scale=scale or _scale(marks.table, y)))
-
-
-def _map(df: Any, colour: str, axes: list[str], panels: list[str], scale: str | None) -> Chart:
-    """A column as colours over two axes."""
-    table = _shown(df, colour, axes, panels)
-    if "seed" in df:
-        table = averaged(table.dropna(subset=[colour]), [*axes, *panels], colour)
-    ends = (0.0, 1.0) if (scale or _scale(table, colour)) == "fraction" else None
-    x, y = (Axis.make(axis, table) for axis in axes)
-    return Chart([Pixels(table, colour, name=label(colour), ends=ends)], x, y=y, panels=panels)
-
-
-def _scale(table: Any, y: str) -> str:
-    return scale_of(table[y].to_numpy(float, na_value=np.nan))
-
-
-def _points(df: Any, y: str) -> Points:
-    """The rows of a table of estimates as marks, those reported alone if it says which."""
-    df = df[df["record"]] if "record" in df else df
-    df = with_states(df) if {"censored", "warning"} <= {*df} else df.drop(columns="state", errors="ignore")
-    low, high = ("lo", "hi") if {"lo", "hi"} <= {*df} else (y, y)
-    return Points(df, y, low=low, high=high)
-
-
-def _study(df: Any, theta: float, along: str) -> Study:
-    return study(df, cells.families(df, along)[0], [theta], 0, lambda done, of: None)
 
 
 def _with_few_lines(chart: Chart) -> Chart:

@@ -1,69 +1,127 @@
-"""How every figure looks: colours that read in grey and to
-colour-blind eyes, labels, numbers as a paper prints them, and files.
+"""How every figure looks: its size, colours that read in grey and to colour-blind eyes, labels, and files.
 
-Brightness, marker and dash carry what colour carries. matplotlib is imported when
-something is drawn. The same figure gives the same bytes: no dates, no random ids.
+Brightness and marker carry what colour carries. matplotlib is imported when something
+is drawn. The same figure gives the same bytes: no dates, no random ids.
 """
 
 from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ...errors import UsageError, in_one_line
 from ...model.columns import is_parameter
 from ...model.point import FIELDS, SAME_AS
-from ..fit.formula import LETTERS
-
-THIN = "\u202f"
-"""A thin space, at which no line breaks."""
-
-SPELLED = 1e9
-"""Numbers from here on have a power of ten."""
 
 FORMATS = ("png", "pdf", "svg")
 MARKERS = "osD^vP*Xd<>"
-MAX_TEXT = 60
-"""Characters of a value in a figure, at most."""
-
-MAX_NAMED = 3
-"""A heading names more axes than this only where fewer do not distinguish the panels."""
+KINDS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#F0E442", "0.4")
+"""Colours of names in a map (Okabe and Ito)."""
 
 GREY = "0.35"
 DASH = (0, (3, 1.5))
 """Linestyle of theory."""
 
-ACCURACY = "test accuracy (fraction)"
-"""Label of an axis."""
+LETTER = 0.06
+"""Width of a letter, inches, of the size that figures use."""
 
-CONVENTIONS = (
-    "Lines are means over seeds, bands one standard deviation, and bars 95 % intervals over seeds, unless a caption says otherwise. "
-    "In a map a pixel is one cell at one level, and what is hatched was not tested."
-)
-"""What most figures show; said once."""
+COLUMN, PAGE, HIGHEST = 3.4, 5.5, 9.0
+"""Widths of a figure, and its largest height, inches."""
 
-UNTESTED: dict[str, Any] = {"facecolor": "white", "edgecolor": "0.8", "hatch": "////", "linewidth": 0.0}
+LEAST, MOST = 1.5, 20.0
+"""Sides of a figure that may be asked for, inches."""
 
+OURS, FIXED = (Path(__file__).with_name(f"{name}.mplstyle") for name in ("report", "fixed"))
+"""The look of a report, and what no style changes."""
 
-class NotDrawn(Exception):
-    """The reason why a figure cannot be drawn of this table."""
+Size = tuple[float, float | None]
+"""Width and height, inches; a height of None leaves it to the panels."""
+
+SIZES: dict[str, Size] = {"column": (COLUMN, None), "text": (PAGE, None)}
+_size: ContextVar[Size | None] = ContextVar("size", default=None)
+
+THIN = "\u202f"
+"""A thin space, at which no line breaks."""
+
+MAX_TEXT = 60
+"""Characters of a value in a figure, at most."""
+
+MAX_LABEL = 40
+"""Characters of the label of an axis, beyond which its symbol stands alone."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A drawn figure, its file name, its heading, and a
-    caption, made from the data, that says what to see in it.
-    """
+    """A drawn figure, its file name, its heading, and what it leaves out."""
 
     name: str
     title: str
-    caption: str
     figure: Any
+    remark: str = ""
+
+
+def sized(asked: str | None) -> Size | None:
+    """The size that a text stands for: column, text, or inches as in 3.4x2.6; raises UsageError."""
+    if asked is None or asked in SIZES:
+        return SIZES[asked] if asked else None
+    found = re.fullmatch(r"([0-9]*\.?[0-9]+) *x *([0-9]*\.?[0-9]+)", str(asked))
+    sides = [float(side) for side in found.groups()] if found else []
+    if not sides or not all(LEAST <= side <= MOST for side in sides):
+        allowed = f"{', '.join(SIZES)}, or inches as in 3.4x2.6, each {LEAST:g} to {MOST:g}"
+        raise UsageError(f"size: got {asked!r}; allowed: {allowed}")
+    return sides[0], sides[1]
+
+
+def paper() -> Size | None:
+    """The size that was asked for."""
+    return _size.get()
+
+
+@contextmanager
+def look(size: str | None = None, style: Any = None, ours: bool = True) -> Iterator[None]:
+    """The settings of a report for drawing and saving, with those of a style over them, and a size.
+
+    Letters that the font in use lacks are taken from that of matplotlib.
+
+    Args:
+        size: as for `sized`.
+        style: a style file of matplotlib, or the name of one of its styles.
+        ours: whether the look of a report stands beneath, instead of the user's
+            settings.
+
+    Raises UsageError for a size or a style that there is not, and for settings that
+    matplotlib cannot use.
+    """
+    try:
+        from matplotlib import rcParams
+        from matplotlib import style as styles
+    except Exception as error:  # it reads its settings as it is imported
+        allowed = "an MPLBACKEND and a matplotlibrc that it can use"
+        raise UsageError(f"matplotlib: cannot be imported ({in_one_line(error)}); allowed: {allowed}") from error
+    found, given = sized(size), [style] if style else []
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(styles.context([OURS, *given, FIXED] if ours else given))
+        except (OSError, ValueError, TypeError) as error:
+            known = isinstance(error, ValueError)
+            why = str(error).partition("\n")[0] if known else "no such file, nor a style of matplotlib"
+            allowed = "a .mplstyle file, or a name such as ggplot"
+            raise UsageError(f"style: got {str(style)!r}; {why}; allowed: {allowed}") from error
+        rcParams["font.family"] = [*rcParams["font.family"], "DejaVu Sans"]
+        token = _size.set(found)
+        try:
+            yield
+        finally:
+            _size.reset(token)
 
 
 def shades(n: int) -> list[Any]:
@@ -73,64 +131,31 @@ def shades(n: int) -> list[Any]:
     return [matplotlib.colormaps["viridis"](0.85 * i / max(1, n - 1)) for i in range(n)]
 
 
-def spread(items: list[Any], most: int) -> list[Any]:
-    """At most `most` of the items, evenly from the first to the last; the middle one of them if only one."""
-    if most == 1:
-        return items[len(items) // 2 :][:1]
-    return items if len(items) <= most else [items[i] for i in np.linspace(0, len(items) - 1, most).round().astype(int)]
-
-
-def distinguishing(groups: Sequence[Mapping[str, Any]], by: Sequence[str]) -> list[str]:
-    """The columns that name the groups: those that vary, and
-    no more than needed where they are more than MAX_NAMED.
-    """
-    names = [name for name in by if len({str(values[name]) for values in groups}) > 1] or list(by)
-    for name in reversed(names):
-        fewer = [other for other in names if other != name]
-        if len(names) > MAX_NAMED and len({settings(values, fewer) for values in groups}) == len(groups):
-            names = fewer
-    return names
-
-
-GREEK: dict[str, str] = dict(zip(LETTERS.split(), "αβγδεζηθικλμνξπρστφχψω", strict=True))
-
-MAX_LEGEND = 40
-"""Characters of a label under a panel."""
-
-
-def font_of(family: Sequence[str]) -> Any:
-    """The font that matplotlib takes of a family."""
-    from matplotlib.font_manager import FontProperties, findfont, get_font
-
-    return get_font(findfont(FontProperties(family=list(family))))
-
-
-def has_letters(letters: Iterable[int]) -> bool:
-    """Whether the font in use has these letters; of another they would look foreign."""
-    import matplotlib
-
-    font = font_of(matplotlib.rcParams["font.family"])
-    return all(map(font.get_char_index, letters))
+def spread(items: Sequence[Any], most: int) -> list[Any]:
+    """At most `most` of the items, evenly from the first to the last."""
+    return [*items] if len(items) <= most else [items[i] for i in np.linspace(0, len(items) - 1, most).round().astype(int)]
 
 
 def symbol(name: str) -> str:
-    """The Greek letter of a parameter of a law, where it has one and the font in use has that; else the name."""
-    letter = GREEK.get(name.partition(".")[2]) if is_parameter(name) and name.partition(".")[0] not in SAME_AS else None
-    return letter if letter and has_letters([ord(letter)]) else name
+    """The Greek letter of a parameter of a law, as rho of embedding.rho, where it has one; else the name."""
+    if is_parameter(name) and name.partition(".")[0] not in SAME_AS:
+        try:
+            return unicodedata.lookup(f"GREEK SMALL LETTER {name.partition('.')[2]}")
+        except KeyError:
+            pass
+    return name
+
+
+def label(name: str) -> str:
+    """An axis's symbol and what it counts, where these fit under a panel."""
+    meaning = "gradient steps made" if name == "step" else FIELDS[name].metadata["legend"] if name in FIELDS else ""
+    legend = re.split(r";| that | \(|: ", meaning)[0]
+    return f"{name}: {legend}" if legend and len(legend) < MAX_LABEL else symbol(name)
 
 
 def accuracy_label(of: str | None) -> str:
     """The label of what crosses theta: the accuracy, or another column of fractions."""
-    return ACCURACY if of in (None, "accuracy") else f"{of} (fraction)"
-
-
-def label(name: str) -> str:
-    """An axis's symbol and what it counts, in few words; the
-    symbol alone where these would not fit under a panel.
-    """
-    meaning = "gradient steps made" if name == "step" else FIELDS[name].metadata["legend"] if name in FIELDS else ""
-    legend = re.split(r";| that | \(|: ", meaning)[0]
-    return f"{name}: {legend}" if legend and len(legend) < MAX_LEGEND else symbol(name)
+    return "test accuracy (fraction)" if of in (None, "accuracy") else f"{of} (fraction)"
 
 
 def settings(values: Mapping[str, Any], names: Iterable[str] | None = None) -> str:
@@ -162,7 +187,7 @@ def rounded(value: float, digits: int = 3) -> str:
 
     >>> rounded(17432.1), rounded(0.01234)  # ('17 400', '0.0123')
     """
-    if not np.isfinite(value) or abs(value) >= SPELLED:
+    if not np.isfinite(value) or abs(value) >= 1e9:
         return f"{value:.{digits}g}"
     near = float(f"{value:.{digits}g}")
     return grouped(near) if abs(near) >= 10 ** (digits - 1) else f"{near:.{digits}g}"
@@ -179,28 +204,10 @@ def interval(value: float, low: float = float("nan"), high: float = float("nan")
     return f"{shown} [{', '.join(ends)}]" if low == low else shown
 
 
-def told(values: Any, named: Callable[[Any], str], middle: str = "median", form: str = ".2f", most: str = "at the farthest") -> str:
-    """The middle of a column and the value farthest from 0, or the
-    "least" if `most` says so: 0.98 in the median of 36, at ... (d = 64).
-    """
-    values = values.astype(float).dropna()
-    worst = values.idxmin() if "least" in most else values.abs().idxmax()
-    return f"{values.agg(middle):{form}} in the {middle} of {len(values)}, {most} {values[worst]:{form}} ({named(worst)})"
-
-
-def outline() -> list[Any]:
-    """Path effects of a black line over a map."""
-    from matplotlib.patheffects import Normal, Stroke
-
-    return [Stroke(linewidth=2.6, foreground="white"), Normal()]
-
-
 def save(picture: Picture, folder: Path, formats: Sequence[str] = FORMATS[:2]) -> str:
-    """Writes `<name>.<format>` for each format; returns
-    the figure as SVG to stand in a page, its ids its own.
-    """
+    """Writes `<name>.<format>` for each format; returns the figure as SVG to stand in a page, its ids its own."""
     figure, undated = picture.figure, {"pdf": {"CreationDate": None}}
-    figure.get_layout_engine().execute(figure)
+    figure.draw_without_rendering()
     figure.set_layout_engine("none")  # laid out once, for all
     file = io.StringIO()
     figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None, "Type": None, "Format": None})
@@ -211,6 +218,5 @@ def save(picture: Picture, folder: Path, formats: Sequence[str] = FORMATS[:2]) -
             path.write_text(svg, "utf-8")
         else:
             figure.savefig(path, metadata=undated.get(kind))
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{picture.name}-", svg)
+    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{picture.name}-", svg[svg.index("<svg") :])
     return re.sub(r' width="[^"]*" height="[^"]*"| height="[^"]*" width="[^"]*"', "", svg, count=1)

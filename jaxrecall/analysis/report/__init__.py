@@ -1,58 +1,58 @@
-"""A report: one HTML page with figures, tables and
-provenance, and the figures beside it. `page` makes the HTML.
-"""
+"""A report: one HTML page with figures, tables and provenance, and the figures beside it. `page` makes the HTML."""
 
 from __future__ import annotations
 
 import os
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from ...errors import FitError, UsageError
 from ...sweep.files import atomic_write, holds_results, local_path
 from ...sweep.running.status import survey
-from ...sweep.simulators import trusted
+from ...sweep.simulators.custom import trusted
 from ...sweep.store import Store
 from ...sweep.store.age import comment, older, seen
-from ..figures import critical, curves, maps, noise, predict
-from ..figures.paper import look
-from ..figures.study import Roles, Study, roles, study
-from ..figures.style import CONVENTIONS, FORMATS, NotDrawn, Picture, label, save
-from ..fit import cells, runs
-from ..fit.axes import along_of
+from ..figures import charts, predict
+from ..figures.axis import columns_in
+from ..figures.grammar import Chart, Pixels
+from ..figures.runs import Runs, arranged, averaged, in_one_panel, unknown
+from ..figures.style import FORMATS, Picture, label, look, save
+from ..fit.axes import along_of, is_own
+from ..fit.fitting import Fit
+from ..fit.runs import at_steps, parsed, read, traced
 from ..fit.write import beside, check_folder
-from .page import page, sections
+from .page import exponents, page, provenance, thresholds, warnings
 
 OURS = ("accuracy", "critical-", "phase", "collapse", "noise", "agreement", "decoders", "trace")
-"""How the names of figures begin."""
+"""How the names of figures begin, of earlier versions too."""
 
-PICTURES: dict[str, Callable[[Study, Roles], Iterator[Picture]]] = curves.FIGURES | critical.FIGURES | maps.FIGURES | noise.FIGURES
-"""What a report draws, in its order. Each module lists
-its own figures, so that one more is written in one file.
-"""
-
-OnProgress = Callable[[str, int, int], None]
-"""Is called with the present step, the parts done and all parts."""
+NOISES = ("noise_leakage", "noise_bias", "noise_mlp", "noise_gradient")
+DECODERS = ("accuracy", "matched_accuracy", "whitened_accuracy", "assignment_accuracy")
+CONVENTIONS = (
+    "Lines are means over seeds, bands one standard deviation, and bars 95 % intervals over seeds. Dashed: theory. "
+    "In a map a pixel is one cell at one level, and what is hatched was not tested."
+)
+TRACED = ("accuracy", "attention_mass", "test_loss", "loss", "Z_in_overlap", "Z_out_overlap", "Z_in_norm", "Z_out_norm")
+"""Columns that are drawn against the step, each in a figure of its own."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """The page, the folder of its figures, what they are, which
-    were left out and why, and remarks on the rows and the fit.
-    """
+    """The page, the folder of its figures, what they are, and remarks on the rows and the fit."""
 
     page: Path
     folder: Path
     pictures: list[Picture]
-    left_out: list[tuple[str, str]]
     remarks: list[str]
 
 
-def write(asked: Namespace, command: str, on_progress: OnProgress) -> Report:
+def write(asked: Namespace, command: str, on_progress: Callable[[str, int, int], None]) -> Report:
     """Writes the report of a results folder or of a Parquet file.
 
     Args:
@@ -62,95 +62,107 @@ def write(asked: Namespace, command: str, on_progress: OnProgress) -> Report:
 
     Raises UsageError, FitError or StoreError before anything is written.
     """
-    table, step = local_path(asked.table), runs.parsed(asked.step)
+    table, step = local_path(asked.table), parsed(asked.step)
     is_folder = holds_results(Store(table).folder)
-    usual = table / "report.html" if is_folder else beside(table, "-report.html")
-    out = local_path(asked.out) if asked.out else usual
-    folder = _figures_beside(out)
-    _check(asked)
-    found, chosen, remarks, every = _studied(asked, table, step, on_progress)
-    rows = seen([every]) if is_folder else {"rows": len(every)}
-    facts, manifest = (survey(table), Store(table).read_manifest()) if is_folder else (None, None)
-    title = f"{(facts and facts['grid']) or beside(table, '').name}: how critical {found.along} scales"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with look(asked.size, asked.style):
-            drawn, left_out = draw(found, chosen, folder, on_progress, asked.format)
-        tables = sections(found, remarks, facts, manifest, command)
-        html = page(title, summary(found, step), drawn, left_out, tables, folder.name, asked.format)
-        atomic_write(out, html.replace("<head>", f"<head><!-- {comment(rows)} -->", 1).encode(errors="backslashreplace"))
-    except OSError as error:
-        raise FitError(f"{out}: cannot be written ({error.strerror or error}); choose another --out") from error
-    return Report(out, folder, [picture for picture, _ in drawn], left_out, [*remarks, *older(table, rows)])
-
-
-def _figures_beside(out: Path) -> Path:
-    """The folder of the figures of a page; raises UsageError where either cannot be written."""
+    out = local_path(asked.out) if asked.out else table / "report.html" if is_folder else beside(table, "-report.html")
     if os.path.isdir(out):
         raise UsageError(f"--out: {out} is a folder; allowed: a file, as in {out / 'report.html'}")
-    folder = out.with_name(f"{out.stem}-figures")
-    check_folder(folder)
-    return folder
-
-
-def _check(asked: Namespace) -> None:
-    """Raises UsageError for what would be refused only after the fit."""
-    if asked.surrogate < 0:
-        raise UsageError(f"--surrogate: {asked.surrogate}; allowed: a number of seeds, or 0 for none")
+    check_folder(folder := out.with_name(f"{out.stem}-figures"))
     for module in asked.trust:
         trusted(module)
     with look(asked.size, asked.style):
-        pass
+        pass  # refuses before the fit what cannot be drawn
+    every, remarks = read(table)
+    frame = at_steps(every, step)
+    runs = Runs.of(frame, along_of(frame, asked.along))
+    _places(runs, asked)
+    found = runs.fitted(asked.theta, partial(on_progress, "fitting"))
+    remarks = [*remarks, *found.remarks]
+    rows = seen([every]) if is_folder else {"rows": len(every)}
+    facts, manifest = (survey(table), Store(table).read_manifest()) if is_folder else ({}, {})
+    title = f"{facts.get('grid') or beside(table, '').name}: how critical {runs.along} scales"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in (path for name in OURS for kind in FORMATS for path in folder.glob(f"{name}*.{kind}")):
+            old.unlink()
+        drawn = []
+        with look(asked.size, asked.style):
+            for name, heading, chart in figures(runs, found, every, asked):
+                on_progress(f"drawing {name}", 0, 0)
+                picture = Picture(name, heading, chart.figure(), chart.remark)
+                drawn.append((picture, save(picture, folder, asked.format)))
+        sections = {"Exponents": exponents(found), "Thresholds": thresholds(runs, found)}
+        sections |= {"Warnings and remarks": warnings(found, remarks), "Provenance": provenance(runs, facts, manifest, command)}
+        html = page(title, summary(runs), drawn, sections, folder.name, asked.format)
+        atomic_write(out, html.replace("<head>", f"<head><!-- {comment(rows)} -->", 1).encode(errors="backslashreplace"))
+    except OSError as error:
+        raise FitError(f"{out}: cannot be written ({error.strerror or error}); choose another --out") from error
+    return Report(out, folder, [picture for picture, _ in drawn], [*remarks, *older(table, rows)])
 
 
-def _studied(asked: Namespace, table: Path, step: runs.Steps, on_progress: OnProgress) -> tuple[Study, Roles, list[str], Any]:
-    """The fitted table, which axis goes where, remarks on rows and fit, and all rows."""
-    every, remarks = runs.read(table)
-    frame = runs.at_steps(every, step)
-    families, _ = cells.families(frame, along_of(frame, asked.along))
-    chosen = roles(families, asked.x, asked.lines, asked.panels, asked.phase)
-    found = study(frame, families, asked.theta, asked.surrogate, partial(on_progress, "fitting"), every)
-    return found, chosen, [*remarks, *found.fit.remarks], every
+def _places(runs: Runs, asked: Namespace) -> tuple[str | None, list[str], list[str]]:
+    """What stands along x, what makes lines, and what panels; raises UsageError for axes that have no place."""
+    axes = dict.fromkeys(axis for pair in asked.phase for axis in pair if axis not in runs.sizes)
+    problems = [problem for axis in axes for problem in unknown("phase", axis, runs.sizes)]
+    problems += [f"phase: {a!r} twice; allowed: two axes" for a, b in asked.phase if a == b]
+    if problems:
+        raise UsageError(problems)
+    has_along = bool(asked.x) and runs.along in columns_in(asked.x)
+    return arranged(runs.sizes, runs.every if has_along else runs.axes, asked.x, [asked.lines] if asked.lines else None, asked.panels)
 
 
-def draw(
-    study: Study, roles: Roles, folder: Path, on_progress: OnProgress = lambda *step: None, formats: Sequence[str] = FORMATS[:2]
-) -> tuple[list[tuple[Picture, str]], list[tuple[str, str]]]:
-    """Draws every figure that the table holds into `folder`; each
-    with its SVG, and what was left out and why. Within `look`.
+def figures(runs: Runs, found: Fit, every: Any, asked: Namespace) -> Iterator[tuple[str, str, Chart]]:
+    """The name, the heading and the chart of each figure that the table holds."""
+    along, theta, (x, lines, panels) = runs.along, asked.theta[0], _places(runs, asked)
+    first = max((axis for axis in (*lines, x) if axis in runs.axes), key=lambda axis: runs.rows[axis].nunique(), default=None)
+    by, others = in_one_panel(runs.levels, [first] if first else [], [axis for axis in runs.axes if axis != first])
+    stars = {one: runs.thresholds(found, one) for one in asked.theta}
+    marks = pd.concat(stars.values(), ignore_index=True)
+    yield "accuracy", f"Accuracy against {along}", charts.accuracy(runs, along, by, others, marks, theory=True)
+    if x and x not in runs.sizes:
+        yield "accuracy-against", f"Accuracy against {x}", charts.accuracy(runs, x, *arranged(runs.sizes, runs.every, x, lines, panels)[1:])
+    crosses = x if x and along not in columns_in(x) else None
+    for one in stars if crosses else ():
+        name = f"critical-{along.lower()}" + (f"-{one:g}" if one != theta else "")
+        yield name, f"Critical {along} at accuracy {one:g}", charts.critical(runs, found, one, crosses or "", lines, panels)
+    for a, b in asked.phase or ([(crosses, along)] if crosses else []):
+        words = ["".join(c if c.isalnum() else {"*": "x", "/": "-by-"}.get(c, "") for c in axis) for axis in (a, b)]
+        name = "phase" if runs.axes and (a, b) == (runs.axes[0], along) else "-".join(["phase", *words])
+        yield name, f"Phase diagram: {b} against {a}", charts.phase(runs, found, theta, a, b)
+    if first and stars[theta]["critical"].notna().sum() > 1:
+        yield "collapse", "Data collapse", charts.collapse(runs, found, theta, [first])
+    yield from _of_columns(runs, every, first)
 
-    Figures that an earlier call left in the folder are removed.
-    `on_progress(what, done, of)` is called before each kind.
-    """
-    for old in (path for name in OURS for kind in FORMATS for path in folder.glob(f"{name}*.{kind}")):
-        old.unlink()
-    drawn, left_out = [], []
-    for done, (what, pictures) in enumerate(PICTURES.items()):
-        on_progress(f"drawing {what}", done, len(PICTURES))
-        try:
-            for picture in pictures(study, roles):
-                on_progress(f"drawing {picture.name}", done, len(PICTURES))
-                drawn.append((picture, save(picture, folder, formats)))
-        except NotDrawn as why:
-            left_out.append((what, str(why)))
-    return drawn, left_out
+
+def _of_columns(runs: Runs, every: Any, first: str | None) -> Iterator[tuple[str, str, Chart]]:
+    """Figures of what else was measured: noises, decoders, and of runs that train on each column against the step."""
+    there = [name for name in runs.rows if pd.api.types.is_float_dtype(runs.rows[name]) and runs.rows[name].notna().any()]
+    axes = [*runs.axes]
+    if noises := [name for name in NOISES if name in there]:
+        rows = runs.rows.assign(leads=runs.rows[noises].fillna(-1).idxmax(axis=1).str.removeprefix("noise_"))
+        if axes and runs.along == "N":
+            levels = averaged(rows, [*axes, "N"], "leads")
+            pixels = Pixels(levels, "leads")
+            yield "noise", "Largest noise of the attention scores", charts.over(pixels, axes[0], "N", axes[1:])
+        shown = charts.means(runs.rows, noises, runs.along, [], axes, "noise / trigger's score", "log", "quartiles")
+        yield "noise-lines", "Noises of the attention scores, medians and quartiles", shown
+    if len(decoders := [name for name in DECODERS if name in there]) > 1:
+        yield "decoders", "Decoders of the initial gradient", charts.means(runs.rows, decoders, runs.along, [], axes, "accuracy (fraction)")
+    steps = traced(every)
+    if not len(steps) or "n_correct" not in steps or steps["n_correct"].isna().all():
+        return
+    steps = Runs.of(steps, runs.along)
+    lines = [first] if first in steps.axes else []
+    panels = [axis for axis in steps.every if axis not in ("step", *lines)]
+    for name in (name for name in TRACED if name in steps.rows and steps.rows[name].notna().any()):
+        yield f"trace-{name}", f"{label(name)} against the step", charts.means(steps.rows, [name], "step", lines, panels)
 
 
-def summary(found: Study, step: runs.Steps) -> str:
-    """What the table holds, what its symbols mean, where theory applies, and which steps are shown."""
-    rows = found.rows
+def summary(runs: Runs) -> str:
+    """What the table holds, what its symbols mean, and where theory applies."""
+    rows = runs.rows
     legend = "; ".join(label(name) for name in ("N", "d", "L", "V", "m") if name in rows)
-    theory = f"Theory: ours. {predict.reason(found.cells.to_dict('records'))}".strip() if found.along == "N" else ""
-    varying = ", ".join(found.axes) or "nothing"
-    sentences = [
-        f"{len(found.cells)} cells ({varying} vary), {len(rows)} rows, {rows['seed'].nunique()} seeds. {legend}. m = 0: attention only.",
-        theory,
-        CONVENTIONS,
-    ]
-    if found.traces:
-        named = {runs.LAST: "their last step", runs.ALL: "all recorded steps"}
-        shown = named.get(step) if isinstance(step, str) else f"step {', '.join(map(str, [step] if isinstance(step, int) else step))}"
-        n_left_out = found.traces.rows["n_correct"].isna().sum()
-        sentences.append(f"Of runs that train on, the figures and tables take {shown}; those against the step show every one.")
-        sentences += [f"{n_left_out} rows without a number are left out."] * bool(n_left_out)
-    return " ".join(filter(None, sentences))
+    theory = "" if is_own(rows) else f" Theory: ours. {predict.reason(runs.settings(runs.axes).to_dict('records'))}".rstrip()
+    n_cells, varying = len(runs.settings(runs.axes)), ", ".join(runs.axes) or "nothing"
+    seeds = f"{n_cells} cells ({varying} vary), {len(rows)} rows, {rows['seed'].nunique()} seeds."
+    return f"{seeds} {legend}. m = 0: attention only.{theory} {CONVENTIONS}"

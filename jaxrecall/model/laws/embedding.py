@@ -10,10 +10,13 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple
+from types import ModuleType
+from typing import ClassVar, NamedTuple
+
+import numpy as np
 
 from ...errors import Problem
-from ..values import parameter
+from ..values import Numbers, parameter
 from .law import Law, register
 
 
@@ -39,28 +42,28 @@ class Draws(NamedTuple):
     table: str
     """Z_in, Z_out, z_trig or z_eos."""
 
-    row: Any
+    row: Numbers
     """(n, 1) number of each row in its table: the token or label; 0 for z_trig and z_eos."""
 
-    normals: Any
+    normals: Numbers
     """(n, width) independent N(0, 1) entries, addressed by row: a prefix in V and in d."""
 
-    shared: Any
+    shared: Numbers
     """(law.n_shared, width) independent N(0, 1) entries that all
     rows of this table share; those of other tables are others.
     """
 
-    V: Any
-    d: Any
+    V: Numbers
+    d: Numbers
 
-    own: Any = None
+    own: Numbers = None
     """(n, law.n_own) further independent N(0, 1) entries of each row: a prefix in V and in n_own."""
 
-    given: Any = None
+    given: Numbers = None
     """(n, width) what `from_host` made, for a law with `on_host`."""
 
 
-Orders = Callable[[int, int], Any]
+Orders = Callable[[int, int], np.ndarray]
 """The r-th random order of 0..n-1 of a table, (n,) integers,
 by r and n: `Draws` of a law that chooses among n things.
 """
@@ -89,16 +92,16 @@ class EmbeddingLaw(Law):
     """
 
     @abstractmethod
-    def rows(self, draws: Draws, xp: Any) -> Any:
+    def rows(self, draws: Draws, xp: ModuleType) -> Numbers:
         """(n, width) rows of Z_in or Z_out; what is returned
         for padding is dropped, but it must be finite.
         """
 
-    def from_host(self, orders: Orders, V: int, d: int) -> Any:
+    def from_host(self, orders: Orders, V: int, d: int) -> np.ndarray:
         """(V, d) float32 rows of Z_in or Z_out, a NumPy array, where `on_host` is true."""
         raise NotImplementedError
 
-    def special(self, draws: Draws, xp: Any) -> Any:
+    def special(self, draws: Draws, xp: ModuleType) -> Numbers:
         """(1, width) z_trig or z_eos; isotropic unless a law says otherwise."""
         return isotropic(draws, xp)
 
@@ -106,7 +109,7 @@ class EmbeddingLaw(Law):
         """What is wrong with a point of these sizes; nothing by default."""
         return []
 
-    def make(self, draws: Draws, xp: Any) -> Any:
+    def make(self, draws: Draws, xp: ModuleType) -> Numbers:
         """The rows of any table."""
         return (self.rows if draws.table in ("Z_in", "Z_out") else self.special)(draws, xp)
 
@@ -119,8 +122,6 @@ def problems_of_rows(law: EmbeddingLaw, V: int, d: int) -> list[Problem]:
     NumPy raises where a law looks up a row that it does not have; a compiled program
     would take the last one in its place.
     """
-    import numpy as np  # a tenth of a second that commands which make no such law do not wait for
-
     rng = np.random.default_rng(0)
     for table in ("Z_in", "Z_out", "z_trig", "z_eos"):
         row = np.array([[0], [V - 1]] if table in ("Z_in", "Z_out") else [[0]], np.int32)
@@ -138,7 +139,9 @@ def problems_of_rows(law: EmbeddingLaw, V: int, d: int) -> list[Problem]:
     return []
 
 
-def numpy_draws(law: EmbeddingLaw, table: str, row: Any, normals: Any, sizes: tuple[int, int], rng: Any) -> Draws:
+def numpy_draws(
+    law: EmbeddingLaw, table: str, row: np.ndarray, normals: np.ndarray, sizes: tuple[int, int], rng: np.random.Generator
+) -> Draws:
     """What the law makes rows of, with NumPy's random numbers; `sizes`
     are V and d, and all rows must be there for a law with `on_host`.
     """
@@ -148,7 +151,7 @@ def numpy_draws(law: EmbeddingLaw, table: str, row: Any, normals: Any, sizes: tu
     return Draws(table, row, normals, shared, V, d, own, given)
 
 
-def isotropic(draws: Draws, xp: Any) -> Any:
+def isotropic(draws: Draws, xp: ModuleType) -> Numbers:
     """Rows with entries N(0, 1/d)."""
     return draws.normals / xp.sqrt(xp.asarray(draws.d, draws.normals.dtype))
 
@@ -159,12 +162,12 @@ class Rescaled(EmbeddingLaw):
     """
 
     @abstractmethod
-    def length(self, draws: Draws, xp: Any) -> Any:
+    def length(self, draws: Draws, xp: ModuleType) -> Numbers:
         """(n, 1), or one number for all rows; what it is for
         rows of zeros, which are padding, does not matter.
         """
 
-    def rows(self, draws: Draws, xp: Any) -> Any:
+    def rows(self, draws: Draws, xp: ModuleType) -> Numbers:
         return draws.normals / self.length(draws, xp)
 
     special = rows
@@ -177,7 +180,7 @@ class Gaussian(Rescaled):
 
     moments = Moments(overlap=True, random_length=True)
 
-    def length(self, draws: Draws, xp: Any) -> Any:
+    def length(self, draws: Draws, xp: ModuleType) -> Numbers:
         return xp.sqrt(xp.asarray(draws.d, draws.normals.dtype))
 
 
@@ -188,7 +191,7 @@ class Sphere(Rescaled):
 
     moments = Moments(overlap=True, random_length=False)
 
-    def length(self, draws: Draws, xp: Any) -> Any:
+    def length(self, draws: Draws, xp: ModuleType) -> Numbers:
         return xp.sqrt(xp.sum(draws.normals * draws.normals, axis=1, keepdims=True))
 
 
@@ -199,11 +202,11 @@ class Orthogonal(EmbeddingLaw):
 
     moments = Moments(overlap=False, random_length=False)
 
-    def rows(self, draws: Draws, xp: Any) -> Any:
+    def rows(self, draws: Draws, xp: ModuleType) -> Numbers:
         width = xp.arange(draws.normals.shape[1], dtype=draws.row.dtype)
         return (width[None, :] == draws.row).astype(draws.normals.dtype)
 
-    def special(self, draws: Draws, xp: Any) -> Any:
+    def special(self, draws: Draws, xp: ModuleType) -> Numbers:
         """Unit vectors V and V + 1, which no token has."""
         return self.rows(draws._replace(row=draws.row + draws.V + int(draws.table == "z_eos")), xp)
 
@@ -232,7 +235,7 @@ class Equicorrelated(EmbeddingLaw):
     def moments(self) -> Moments | None:  # type: ignore[override]
         return Gaussian.moments if self.rho == 0 else None
 
-    def rows(self, draws: Draws, xp: Any) -> Any:
+    def rows(self, draws: Draws, xp: ModuleType) -> Numbers:
         rho = xp.asarray(self.rho, draws.normals.dtype)
         mixed = xp.sqrt(1 - rho) * draws.normals + xp.sqrt(rho) * draws.shared
         return isotropic(draws._replace(normals=mixed), xp)

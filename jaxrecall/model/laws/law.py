@@ -19,10 +19,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from ...errors import PointError, Problem, shown, suggest, where_to_run
-from ..values import checked_value, to_12_digits
+from ..values import Numbers, checked_value, to_12_digits
 
 PACKAGE = __name__.partition(".")[0]
 
@@ -72,7 +72,7 @@ class Law:
         """
         return str(replace(self, **{f.name: _any_value(f) for f in fields(self) if self._is_traced(f)}))
 
-    def _is_traced(self, f: Field[Any]) -> bool:
+    def _is_traced(self, f: Field[float]) -> bool:
         """Whether a parameter is a float that is not declared static."""
         return isinstance(getattr(self, f.name), float) and f.metadata.get("kind") != "static"
 
@@ -85,19 +85,16 @@ class Law:
         """
         return {f"{of or self.field}.{f.name}": getattr(self, f.name) for f in fields(self) if self._is_traced(f)}
 
-    def numbers(self, of: str = "", named: Collection[str] = ()) -> dict[str, float]:
-        """Parameters that are numbers by dotted name: the columns that a row has of them. A grid has named some."""
-        every = {f"{of or self.field}.{f.name}": (getattr(self, f.name), f.default) for f in fields(self)}
-        shown = {name: value for name, (value, usual) in every.items() if self.always_columns or name in named or value != usual}
-        return {name: float(value) for name, value in shown.items() if isinstance(value, (int, float))}
+    def numbers(self, of: str = "", named: Collection[str] = ()) -> dict[str, tuple[float, str, str]]:
+        """The parameters that are columns of a row by dotted name, those in `named` too: value, legend and unit."""
+        every = {f"{of or self.field}.{f.name}": (getattr(self, f.name), f) for f in fields(self)}
+        return {
+            name: (float(value), f.metadata.get("legend") or "parameter of a law", f.metadata.get("unit", "1"))
+            for name, (value, f) in every.items()
+            if isinstance(value, int | float) and (self.always_columns or name in named or value != f.default)
+        }
 
-    def columns(self, of: str = "", named: Collection[str] = ()) -> dict[str, tuple[str, str, str]]:
-        """The Arrow type, the legend and the unit of each of these columns."""
-        of_law = {f"{of or self.field}.{f.name}": f.metadata for f in fields(self)}
-        told = {name: of_law[name] for name in self.numbers(of, named)}
-        return {name: ("float64", about.get("legend") or "parameter of a law", about.get("unit", "1")) for name, about in told.items()}
-
-    def with_traced(self, values: Mapping[str, Any], of: str = "") -> Any:
+    def with_traced(self, values: Mapping[str, Numbers], of: str = "") -> Self:
         """A copy with these float parameters, arrays of a traced program, which are not checked."""
         other = copy.copy(self)
         for name in self.traced(of):
@@ -105,7 +102,7 @@ class Law:
         return other
 
 
-def _values(law: Law) -> dict[str, Any]:
+def _values(law: Law) -> dict[str, object]:
     """The parameters by name."""
     return {f.name: getattr(law, f.name) for f in fields(law)}
 
@@ -118,7 +115,7 @@ SAME_AS = {"embedding_out": "embedding", "noise_tokens": "tokens"}
 LAWS: dict[str, dict[str, type[Law]]] = {"embedding": {}, "tokens": {}, "activation": {}, "optimizer": {}}
 """The laws of each field by short name: those of the package, and aliases that `register` added."""
 
-OF_FUNCTIONS: dict[str, Callable[[Any, str, str], type[Law]]] = {}
+OF_FUNCTIONS: dict[str, Callable[[Callable[..., object], str, str], type[Law]]] = {}
 """Fields whose law may be a function, and what makes a class of it and of its module and name."""
 
 _local: dict[str, type[Law]] = {}
@@ -156,7 +153,7 @@ def law_names(field: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(map(class_name, LAWS[field].values())))
 
 
-def find_law(field: str, given: Any) -> Any:
+def find_law(field: str, given: object) -> Any:
     """The law that a text, an alias or an object names.
 
     Args:
@@ -193,10 +190,10 @@ def find_law(field: str, given: Any) -> Any:
     return _parse(named, given) if law.reads_file and str(law) != given else law
 
 
-def _parse(law: type[Law], text: str) -> Any:
+def _parse(law: type[Law], text: str) -> Law:
     """The law of this class with the arguments of the text."""
     _, bracket, arguments = text.partition("(")
-    given: dict[str, Any] = {}
+    given: dict[str, object] = {}
     if bracket:
         try:
             given = _arguments(law, f"law({arguments}")
@@ -208,7 +205,7 @@ def _parse(law: type[Law], text: str) -> Any:
 _parsed = lru_cache(4096)(_parse)
 
 
-def _arguments(law: type[Law], text: str) -> dict[str, Any]:
+def _arguments(law: type[Law], text: str) -> dict[str, object]:
     """The literal arguments of a call, by parameter; raises ValueError or SyntaxError for anything else."""
     call = ast.parse(text, mode="eval").body
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
@@ -221,18 +218,18 @@ def _arguments(law: type[Law], text: str) -> dict[str, Any]:
     return given
 
 
-def not_imported(text: Any) -> str:
+def not_imported(text: object) -> str:
     """The module that a text names a law of and that is not imported yet; empty if there is none."""
     module, colon, _ = str(text).partition("(")[0].strip().partition(":")
     return module if colon and module not in sys.modules else ""
 
 
-def with_parameters(law: Law, values: Mapping[str, Any]) -> Any:
+def with_parameters(law: Law, values: Mapping[str, object]) -> Law:
     """The law with other values of some parameters; raises PointError."""
     return _made(type(law), _values(law) | dict(values))
 
 
-def _made(law: type[Law], values: Mapping[str, Any]) -> Any:
+def _made(law: type[Law], values: Mapping[str, object]) -> Law:
     """A law of this class with these parameters, the others at their defaults; raises PointError."""
     names, text = [f.name for f in fields(law)], class_name(law)
     allowed = ", ".join(names) or "none, it has no parameters"
@@ -271,7 +268,7 @@ def _imported(field: str, path: str, text: str) -> type[Law]:
     return found
 
 
-def _error(field: str, given: Any, why: str = "") -> PointError:
+def _error(field: str, given: object, why: str = "") -> PointError:
     name = given.partition("(")[0].strip() if isinstance(given, str) else ""
     why = why or (suggest(name, LAWS[field]) if name and name not in LAWS[field] else "")
     allowed = f"{', '.join(LAWS[field])}, or your own as module:Class{' or module:function' if field in OF_FUNCTIONS else ''}"
@@ -284,7 +281,7 @@ def renamed(problems: Iterable[Problem], field: str) -> list[Problem]:
     return [replace(p, argument=re.sub(rf"^{law}\b", field, p.argument), where=p.where and p.where.replace(law, field)) for p in problems]
 
 
-def _any_value(f: Field[Any]) -> float:
+def _any_value(f: Field[float]) -> float:
     """The default of a float parameter, or else an allowed value."""
     if f.default is not MISSING:
         return f.default
@@ -292,7 +289,7 @@ def _any_value(f: Field[Any]) -> float:
     return low + 1.0 if high is None else (low + high) / 2
 
 
-def _literal(value: Any) -> str:
+def _literal(value: object) -> str:
     if isinstance(value, float):
         return to_12_digits(value)
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else str(value)

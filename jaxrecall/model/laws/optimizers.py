@@ -14,17 +14,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, make_dataclass
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ...errors import PointError, Problem, shown
-from ..values import parameter
+from ..values import Numbers, parameter
 from .law import OF_FUNCTIONS, Law, register
+
+if TYPE_CHECKING:
+    import optax
+    from jax import Array
 
 SCHEDULES = ("constant", "linear", "cosine")
 """Courses of a rate after its warmup."""
 
 
-def _setting(default: Any, legend: str = "", **limits: Any) -> Any:
+def _setting(default: object, legend: str = "", **limits: object) -> Any:
     """A parameter that is a constant of the program: 1 - b2 in float32 would have lost digits of b2."""
     return parameter(default, legend, kind="static", **limits)
 
@@ -54,7 +58,7 @@ class OptimizerLaw(Law):
     schedule: str = _setting("constant", "course of the rate after the warmup, to 0 at the last step", choices=SCHEDULES)
     warmup: int = _setting(0, "steps over which the rate rises from 0", unit="steps", low=0, high=10**6)
 
-    def transformation(self, rate: float) -> Any:
+    def transformation(self, rate: float) -> optax.GradientTransformation:
         """The optax.GradientTransformation at a rate, by which its updates are multiplied."""
         import optax.contrib
 
@@ -72,11 +76,7 @@ class OptimizerLaw(Law):
         attention read weighted tokens."""
         return math.inf
 
-    def flops(self, rows: int, columns: int) -> float:
-        """Floating-point operations of a step on a matrix, beyond some for each entry: for estimates of time."""
-        return 0.0
-
-    def descent(self, rates: Mapping[str, Any], steps: Any) -> Any:
+    def descent(self, rates: Mapping[str, Numbers], steps: Numbers) -> Any:
         """The transformation of parameters with a rate each, by name, over so many steps of the schedule."""
         import optax
 
@@ -87,7 +87,7 @@ class OptimizerLaw(Law):
         scaled: Any = lambda moves, _: {name: rates[name] * move for name, move in moves.items()}  # noqa: E731
         return optax.chain(made, *scheduled, optax.stateless(scaled))
 
-    def _share(self, count: Any, steps: Any) -> Any:
+    def _share(self, count: Numbers, steps: Numbers) -> Array:
         """The part of its rate that step `count`, from 0 on, has: as optax.warmup_cosine_decay_schedule."""
         import jax.numpy as jnp
 
@@ -179,15 +179,6 @@ class Muon(OptimizerLaw):
     nesterov: bool = _setting(True, "whether the step looks one gradient ahead")
     ns_steps: int = _setting(5, "Newton-Schulz steps", unit="steps", low=0, high=100)
 
-    def flops(self, rows: int, columns: int) -> float:
-        side = min(rows, columns)
-        return self.ns_steps * side**2 * (4 * max(rows, columns) + 2 * side)
-
-
-FLOPS_OF_SVD = 300.0
-"""Time of a singular value decomposition, over side^2 times the other side, as operations of
-a matrix product: 240 to 510 were measured on one core, from 64 x 64 to 128 x 128."""
-
 
 @register
 @dataclass(frozen=True)
@@ -202,12 +193,12 @@ class Polar(OptimizerLaw):
     padding_safe, attention = True, "column"
     lam: float = parameter(0.0, "singular values below it are damped", low=0.0)
 
-    def transformation(self, rate: float) -> Any:
+    def transformation(self, rate: float) -> optax.GradientTransformation:
         import jax
         import jax.numpy as jnp
         import optax
 
-        def of_matrix(G: Any) -> Any:
+        def of_matrix(G: Array) -> Array:
             columns = G.reshape(len(G), -1)
             U, s, Vt = jnp.linalg.svd(columns, full_matrices=False)
             size = jnp.maximum(*(jnp.sum(jnp.any(columns != 0, axis=axis)) for axis in (0, 1)))
@@ -216,16 +207,13 @@ class Polar(OptimizerLaw):
 
         return optax.stateless(lambda gradient, _: jax.tree.map(of_matrix, gradient))
 
-    def flops(self, rows: int, columns: int) -> float:
-        return FLOPS_OF_SVD * min(rows, columns) ** 2 * max(rows, columns)
-
 
 TYPES = (bool, int, float, str)
 """Of the parameters of a function that a text may give."""
 
 
 @lru_cache(256)
-def of_function(function: Callable[..., Any], module: str, name: str) -> type[OptimizerLaw]:
+def of_function(function: Callable[..., object], module: str, name: str) -> type[OptimizerLaw]:
     """The law of a function of a rate, and of parameters, that returns an optax transformation.
 
     Its parameters with a default of a plain type are those of the law. Raises PointError for a

@@ -7,9 +7,9 @@ At one value of a parameter each law has gaussian rows.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from types import ModuleType
 
-from ..values import parameter
+from ..values import Numbers, parameter
 from .embedding import Draws, EmbeddingLaw, Gaussian, Moments, isotropic
 from .law import register
 
@@ -37,7 +37,7 @@ class Clustered(EmbeddingLaw):
     def moments(self) -> Moments | None:  # type: ignore[override]
         return Gaussian.moments if self.spread == 1 else None
 
-    def rows(self, draws: Draws, xp: Any) -> Any:
+    def rows(self, draws: Draws, xp: ModuleType) -> Numbers:
         spread = xp.asarray(self.spread, draws.normals.dtype)
         centres = draws.shared[draws.row[:, 0] % self.clusters]
         return isotropic(draws._replace(normals=xp.sqrt(1 - spread) * centres + xp.sqrt(spread) * draws.normals), xp)
@@ -75,7 +75,7 @@ class LowRank(EmbeddingLaw):
     def moments(self) -> Moments | None:  # type: ignore[override]
         return Gaussian.moments if self.noise == 1 else None
 
-    def rows(self, draws: Draws, xp: Any) -> Any:
+    def rows(self, draws: Draws, xp: ModuleType) -> Numbers:
         noise = xp.asarray(self.noise, draws.normals.dtype)
         inside = (draws.own / xp.asarray(self.rank, noise.dtype) ** 0.5) @ draws.shared
         return isotropic(draws._replace(normals=xp.sqrt(1 - noise) * inside + xp.sqrt(noise) * draws.normals), xp)
@@ -101,7 +101,7 @@ class PowerLaw(EmbeddingLaw):
     def moments(self) -> Moments | None:  # type: ignore[override]
         return Gaussian.moments if self.alpha == 0 else None
 
-    def rows(self, draws: Draws, xp: Any) -> Any:
+    def rows(self, draws: Draws, xp: ModuleType) -> Numbers:
         kind = draws.normals.dtype
         i = xp.arange(1, draws.normals.shape[1] + 1, dtype=kind)
         d = xp.asarray(draws.d, kind)

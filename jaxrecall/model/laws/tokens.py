@@ -12,11 +12,12 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from types import ModuleType
+from typing import ClassVar
 
 import numpy as np
 
-from ..values import parameter
+from ..values import Numbers, parameter
 from .law import Law, register
 
 WORDS = 2**32
@@ -28,7 +29,7 @@ class TokenLaw(Law):
     field: ClassVar[str] = "tokens"
 
     @abstractmethod
-    def probabilities(self, V: int, xp: Any) -> Any:
+    def probabilities(self, V: int, xp: ModuleType) -> Numbers:
         """(V,) probability of each token, up to a factor; `xp` is NumPy."""
 
 
@@ -37,7 +38,7 @@ class TokenLaw(Law):
 class Uniform(TokenLaw):
     """Every token is equally likely."""
 
-    def probabilities(self, V: int, xp: Any) -> Any:
+    def probabilities(self, V: int, xp: ModuleType) -> Numbers:
         return xp.full(V, 1 / V)
 
 
@@ -50,7 +51,7 @@ class Zipf(TokenLaw):
 
     s: float = parameter(1.0, "exponent: p_v ~ (v + 1)^-s", low=0.0, high=10.0)
 
-    def probabilities(self, V: int, xp: Any) -> Any:
+    def probabilities(self, V: int, xp: ModuleType) -> Numbers:
         return xp.arange(1.0, V + 1) ** -self.s
 
 

@@ -20,7 +20,7 @@ from ..point import Point
 from ..task import Embeddings
 from ..training import TRAINS, first_step, transformation
 from .realization import Realization, expect_both
-from .steps import EMBEDDINGS, batch_of_step, in_float64, three_step
+from .steps import EMBEDDINGS, in_float64, three_step
 
 Parameters = dict[str, Any]
 
@@ -74,8 +74,8 @@ def descend(realization: Realization, point: Point) -> list[Descended]:
         kept = _train(moved, held, realization, recorded, first, optimizer=transformation(point), **model_of)
         for i, step in enumerate(point.recorded_steps):
             now = held | {name: np.asarray(values[i]) for name, values in kept.items()}
-            batch = batch_of_step(realization, point, max(step - 1, 0))
-            loss, test_loss = (float(_loss(now, {}, samples, **model_of)) for samples in (batch, realization.test))
+            sets = realization.samples(max(step - 1, 0)), realization.test
+            loss, test_loss = (float(_loss(now, {}, samples, **model_of)) for samples in sets)
             found.append(Descended(step, loss, test_loss, V1, **now))
     return found
 
@@ -105,10 +105,9 @@ def _train(
     moved: Parameters, held: Parameters, r: Realization, recorded: Array, first: Array, optimizer: Any, **model_of: Any
 ) -> Parameters:
     """What moves, after each of the numbers of further steps in `recorded`; `first` steps were made before."""
-    train = r.train_tokens, r.train_positions, r.train_labels
 
-    def batch_of(t: Any) -> Any:
-        samples = train if r.train_labels.ndim == 1 else tuple(part[first + t] for part in train)
+    def batch_of(t: Array) -> tuple[Array, ...]:
+        samples = r.samples(first + t)
         return samples if r.train_items is None else tuple(part[r.train_items[t]] for part in samples)
 
     def loss(moved: Parameters, batch: Any) -> Array:

@@ -20,7 +20,7 @@ from ..point import FIELDS, Point
 from ..training import RECIPE_STEPS
 from .descent import Descended
 from .realization import Realization, expect_both
-from .steps import EMBEDDINGS, ThreeStep, batch_of_step, in_float64
+from .steps import EMBEDDINGS, ThreeStep, in_float64
 
 OF_THE_RUN = ("point_id", "seed", "status", "form", "draw_check", "seconds")
 OF_THE_RUN += ("code_version", "jax_version", "device_kind", "dtype", "precision", "bucket")
@@ -64,7 +64,7 @@ def measure(realization: Realization, point: Point, learned: ThreeStep | Descend
         found |= trace(learned)
     scale = abs(V_mat).max()
     V_mat = V_mat / xp.where(scale > 0, scale, 1)  # no metric sees the scale
-    x, ell, y = (part[: min(point.N, point.n_test)] for part in batch_of_step(r, point, last))
+    x, ell, y = (part[: min(point.N, point.n_test)] for part in r.samples(last))
     found["train_accuracy"] = (predict(r, point, V_mat, w, x, ell)[0].argmax(1) == y).mean()
     with jax.default_matmul_precision("highest"):
         found |= over_sequences(r, point, w, *predict(r, point, V_mat, w, *r.test[:2]), xp)

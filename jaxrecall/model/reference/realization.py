@@ -57,8 +57,12 @@ class Realization(NamedTuple):
     @property
     def batches(self) -> tuple[Any, ...]:
         """What each of the three steps reads, tokens, positions and labels: the same samples unless batches are fresh."""
+        return tuple(self.samples(step) for step in range(3))
+
+    def samples(self, step: Any) -> tuple[Any, Any, Any]:
+        """Tokens, positions and labels of the samples of a gradient step, counted from 0; JAX may trace it."""
         train = self.train_tokens, self.train_positions, self.train_labels
-        return (train,) * 3 if self.train_labels.ndim == 1 else tuple(tuple(part[step] for part in train) for step in range(3))
+        return train if self.train_labels.ndim == 1 else (train[0][step], train[1][step], train[2][step])
 
     @property
     def test(self) -> tuple[Any, Any, Any]:

@@ -108,9 +108,3 @@ def features(r: Realization, point: Point, h: np.ndarray) -> tuple[np.ndarray, n
 def in_float64(r: Realization) -> Realization:
     """The realization with float64 embeddings."""
     return r.astype(np.float64)
-
-
-def batch_of_step(r: Realization, point: Point, step: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Tokens (N, L), positions (N,) and labels (N,) of a gradient step, counted from 0."""
-    train = (r.train_tokens, r.train_positions, r.train_labels)
-    return tuple(part[step] for part in train) if point.fresh_batches else train  # type: ignore[return-value]

@@ -27,7 +27,9 @@ from typing import Any
 from ...errors import MAX_LIST, GridError, UsageError, as_list, refusal, shown
 from ...model.laws.array import paths_from, with_hashes
 from ...model.point import Point, parameter_columns
-from ..simulators import RECALL, RecallSimulator, Simulator, named
+from ..simulators import SimulatorLike
+from ..simulators.custom import named
+from ..simulators.recall import RECALL, RecallSimulator
 from .axes import Names, law_parameters
 from .document import Document, read_document
 from .expand import Line, OnProgress, expand
@@ -64,7 +66,7 @@ class Grid:
     settings: Settings
     search: Search | None
     resolved: dict[str, Any]
-    simulator: RecallSimulator | Simulator = RECALL
+    simulator: SimulatorLike = RECALL
     lines: tuple[Line, ...] = field(default=(), compare=False)
     kept: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, compare=False)
     cells: Sequence[tuple[Mapping[str, Any], Iterable[Any]]] = field(default=(), compare=False)
@@ -91,12 +93,16 @@ class Grid:
     def columns(self) -> dict[str, tuple[str, ...]]:
         """The columns of its rows: those of the simulator, of the helpers that are
         kept, and of the parameters of all laws, with Arrow type, meaning and unit."""
-        return {**self.simulator.columns, **self.kept_columns, **(parameter_columns(self.points) if Names(self.simulator).laws else {})}
+        return {
+            **self.simulator.facts.columns,
+            **self.kept_columns,
+            **(parameter_columns(self.points) if Names(self.simulator).laws else {}),
+        }
 
     @property
     def crosses(self) -> str:
         """The column of fractions that a search looks at, and figures show."""
-        return (self.search and self.search.of) or self.simulator.accuracy
+        return (self.search and self.search.of) or self.simulator.facts.accuracy
 
     @property
     def searched(self) -> str:
@@ -115,8 +121,7 @@ def read_grid(path: str | Path, sets: Sequence[str] = (), on_progress: OnProgres
         on_progress: called with how many points are expanded, and of how many.
         simulator: what simulates the points, an object or its import path
             "module:name"; that of the file unless given, and without one that of this
-            package. It has a `name`, `fields` as `model.point.FIELDS`, and
-            `make_point(values)`.
+            package. It is as `sweep.simulators` describes it.
 
     Raises:
         GridError: a line for each error, such as "grid.yaml:7: base.V: got -3; allowed:
@@ -130,7 +135,7 @@ def rebuilt(resolved: dict[str, Any], simulator: Any = None) -> Grid:
     return _grid(Document("manifest.json", copy.deepcopy(resolved)), simulator=simulator)
 
 
-def as_grid(given: GridLike, seeds: int | Iterable[int] | None = None, simulator: Any = None) -> Grid:
+def as_grid(given: GridLike, seeds: int | Iterable[int] | None = None, simulator: Any = None, columns: Any = None) -> Grid:
     """The grid that `given` stands for: a dict with the keys of
     a grid file, the path of one, a point, or a list of points.
 
@@ -139,6 +144,8 @@ def as_grid(given: GridLike, seeds: int | Iterable[int] | None = None, simulator
         seeds: a count or a list, in place of the grid's own. Points have the one seed 0
             unless given others.
         simulator: as in `read_grid`.
+        columns: of one's own, functions or their import paths by name, in place of the
+            grid's own.
 
     Raises:
         GridError: a line for each error.
@@ -155,6 +162,8 @@ def as_grid(given: GridLike, seeds: int | Iterable[int] | None = None, simulator
     if seeds is not None:
         document.data["seeds"] = _as_seeds(seeds)
         document.origins = {place: line for place, line in document.origins.items() if place[0] != "seeds"}
+    if columns is not None:
+        document.data["columns"] = columns
     return _grid(document, simulator=simulator)
 
 
@@ -165,7 +174,7 @@ def _grid(document: Document, on_progress: OnProgress = lambda done, of: None, s
     given = document.data.get("simulator") if simulator is None else simulator
     document.data.setdefault("name", Path(document.path).stem)
     with paths_from(Path(document.path).parent):
-        names = Names(_imported(document, given) if isinstance(given, str) else simulator)
+        names = Names(_simulator(document, given))
         file, mistakes = read_file(document.data, names)
         mistakes += WrongNames(document, file, names)
         if lines := document.errors + [document.line(*mistake) for mistake in mistakes]:
@@ -173,7 +182,8 @@ def _grid(document: Document, on_progress: OnProgress = lambda done, of: None, s
         expansion = expand(document, file, names, on_progress)
         blocks = with_hashes(document.data.get("blocks"))
     resolved = {"schema": 1, **plain(file), "limits": plain(file.limits), "search": file.search and plain(file.search)}
-    resolved |= {"seeds": _as_seeds(file.seeds), "blocks": blocks, "simulator": getattr(given, "name", given)}
+    own = given if isinstance(given, str) else given and given.facts.name
+    resolved |= {"seeds": _as_seeds(file.seeds), "blocks": blocks, "simulator": own, "columns": document.data.get("columns")}
     return Grid(
         name=file.name,
         root_seed=file.root_seed,
@@ -197,12 +207,20 @@ def _arrow_type(values: Sequence[Any]) -> str:
     return "bool" if kinds == {bool} else "float64" if kinds <= {int, float} else "string"
 
 
-def _imported(document: Document, path: str) -> Any:
-    """The simulator at an import path; raises GridError."""
+def _simulator(document: Document, given: Any) -> Any:
+    """The simulator of a document, or at an import path; columns of one's own become paths in the document. Raises GridError."""
+    columns = document.data.get("columns")
     try:
-        return named(path)
+        if isinstance(columns, dict) and columns:
+            if given is not None:
+                raise UsageError("columns: got with a simulator of your own, which has its columns; allowed: without it")
+            with_columns = RecallSimulator.with_columns(columns)
+            document.data["columns"] = {column.name: column.path for column in with_columns.columns}
+            return with_columns
+        return named(given) if isinstance(given, str) else given
     except UsageError as error:
-        raise GridError(document.line(("simulator",), str(error).removeprefix("simulator: "))) from None
+        places = (line.partition(": ") for line in error.lines)
+        raise GridError([document.line(tuple(place.split(".")), message) for place, _, message in places]) from None
 
 
 def _varying(file: GridFile, names: Names, points: tuple[Any, ...]) -> tuple[str, ...]:

@@ -15,8 +15,8 @@ from typing import Any
 
 from ...errors import Problem
 from ...model.laws import LAWS
-from ...model.point import FIELDS, checked_field, law_parameters
-from ..simulators import RECALL
+from ...model.point import checked_field, law_parameters
+from ..simulators.recall import RECALL
 from .expr import MAX_BITS
 from .schema import Schema, refuse
 
@@ -34,11 +34,11 @@ class Names:
 
     def __init__(self, simulator: Any = None):
         self.simulator = simulator or RECALL
-        self.fields: dict[str, Field[Any]] = dict(self.simulator.fields)
+        self.fields: dict[str, Field[Any]] = dict(self.simulator.facts.fields)
         self.laws = {name for name, f in self.fields.items() if f.metadata.get("law")}
         self.required = [name for name, f in self.fields.items() if f.default is MISSING]
         self.defaults = {name: f.default for name, f in self.fields.items() if f.default is not MISSING and f.default is not None}
-        self.other_rate = {"kappa": "gamma", "gamma": "kappa"} if self.simulator.fields is FIELDS else {}
+        self.other_rate = {"kappa": "gamma", "gamma": "kappa"} if self.simulator.facts.is_ours else {}
         self.numbers = [name for name in self.fields if self.type(name) in ("int", "float") and name != "root_seed"]
 
     def __contains__(self, name: str) -> bool:

@@ -283,7 +283,7 @@ class _Expanded:
         if self.rate in arguments:
             arguments.pop(self.names.other_rate[self.rate], None)
         try:
-            return self.names.simulator.make_point(arguments)
+            return self.names.simulator.point(arguments)
         except PointError as error:
             problems += error.problems
 

@@ -37,7 +37,7 @@ class WrongNames:
         wrong_axis = [*self._in_search()] if "search" in self.document.data else []
         yield from wrong_axis
         yield from self._in_keep()
-        taken = [self.names.fields, getattr(self.names.simulator, "columns", ()), *(block.locations(()) for block in self.blocks.values())]
+        taken = [self.names.fields, self.names.simulator.facts.columns, *(block.locations(()) for block in self.blocks.values())]
         for at in (at for at, block in self.blocks.items() if block.label and any("label" in names for names in taken)):
             yield (*at, "label"), "is given, and so is a field or a helper of this name; rename that"
         for at, block in self.blocks.items():
@@ -51,7 +51,7 @@ class WrongNames:
             yield from self._missing()
 
     def _in_search(self) -> Found:
-        columns = getattr(self.names.simulator, "columns", [self.of])
+        columns = self.names.simulator.facts.columns
         if self.of is not None and self.of not in columns:
             yield ("search", "of"), f"got {self.of!r}{suggest(self.of, columns)}; allowed: a column of fractions"
         if self.searched is None or self.names.is_number(self.searched):
@@ -63,7 +63,7 @@ class WrongNames:
             yield ("search", "axis"), f"got {self.searched!r}{suggest(self.searched, numbers)}; {allowed}"
 
     def _in_keep(self) -> Found:
-        columns = getattr(self.names.simulator, "columns", self.names.fields)
+        columns = self.names.simulator.facts.columns
         given = {name for at, block in self.blocks.items() for name in block.locations(at)} | {self.searched or ""} - {""}
         helpers = sorted(name for name in given if name not in self.names and name not in columns)
         allowed = ", ".join(helpers) or "helpers that axes or derive define, and there are none"

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
@@ -16,7 +17,6 @@ from ...cli.command import commit, versions, xla_flags
 from ...cli.process import Interrupts
 from ...errors import GridError, StoreError, UsageError
 from ...model.point import Run, RunId
-from ..cost import peak_bytes
 from ..files import NAMES, is_file
 from ..grid import Grid
 from ..machine import cores, described, memory_described, memory_limit
@@ -24,8 +24,8 @@ from ..plan import Plan
 from ..plan import make as make_plan
 from ..rounds import Rounds, as_known
 from ..shard import Shard, without_shard
+from ..simulators import Facts
 from ..store import PART_ROWS, Done, Store
-from . import programs
 from .progress import Progress, duration, plural
 from .recorder import Outcome, Recorder
 
@@ -84,7 +84,7 @@ class Job:
         plan, search = self.plan, self.search
         n_runs, flops, seconds = search.worst_case() if search else (plan.n_runs, plan.flops, plan.seconds)
         programs = search.programs() if search else plan.describe()
-        known = not plan.simulator
+        known = plan.simulator.facts.is_ours
         return {
             "points": len(self.grid.points) if search else len({run.point_id for run in self.wanted}),
             "runs": self.n_done + n_runs,
@@ -105,7 +105,7 @@ class Job:
             return [f"{grid.name}: {self.search}", self.start_line()]
         if self.search:
             to_do = f"{plural(self.n_done, 'run')} done in {self.store.folder}, at most {facts['todo']} to do in "
-            if plan.simulator:
+            if not plan.simulator.facts.is_ours:
                 each = f"up to {plural(facts['programs'], 'program')}, one for each combination of static fields"
                 return [f"{grid.name}: {self.search}", to_do + each, UNKNOWN]
             return [
@@ -122,10 +122,17 @@ class Job:
         if not self.to_do:
             return [*lines, self.start_line()]
         lines.append(f"{self.n_done} done in {self.store.folder}, {plan.n_runs} to do")
-        lines += programs.lines(plan)
+        for entry in plan.describe():
+            counts = ", ".join(plural(entry[f"{noun}s"], noun) for noun in ("point", "run", "chunk"))
+            known = (
+                ""
+                if entry["est_seconds"] is None
+                else f", about {duration(entry['est_seconds'])}, {entry['est_peak_bytes'] / 2**20:.0f} MiB"
+            )
+            lines.append(f"  program {entry['program']}: {counts}{known}")
         known = f"about {plan.flops:.2g} flops, {_time(plan)}, {plan.peak_bytes / 2**20:.0f} MiB of memory"
         known += f" in {plan.workers} workers" if plan.workers > 1 else ""
-        return [*lines, UNKNOWN if plan.simulator else known, described()]
+        return [*lines, known if plan.simulator.facts.is_ours else UNKNOWN, described()]
 
     def start_line(self) -> str:
         """The same as one line, printed when the job starts."""
@@ -135,7 +142,8 @@ class Job:
         if self.search:
             return f"{self.grid.name}: {self.search}, {plural(self.n_done, 'run')} done; rows go to {folder}"
         title = f"{self.grid.name}, {self.shard}" if self.shard else self.grid.name
-        to_do = f"{plan.n_runs} to do in {plural(len(plan.shapes), 'program')}, {UNKNOWN if plan.simulator else f'about {_time(plan)}'}"
+        about = f"about {_time(plan)}" if plan.simulator.facts.is_ours else UNKNOWN
+        to_do = f"{plan.n_runs} to do in {plural(len(plan.peaks), 'program')}, {about}"
         return f"{title}: {self.n_done} of {n_runs} runs done, {to_do}; rows go to {folder}"
 
     def start_facts(self) -> dict[str, Any]:
@@ -150,8 +158,8 @@ class Job:
         return {
             "grid": self.grid.resolved,
             "plan": self.recorded(),
-            "code_version": self.grid.simulator.version,
-            "precision": self.grid.simulator.precision(self.plan.settings.precision),
+            "code_version": self.grid.simulator.facts.version,
+            "precision": self.grid.simulator.facts.precision(self.plan.settings.precision),
             "versions": versions(),
             **{name: found for name, found in (("xla_flags", " ".join(xla_flags())), ("commit", commit())) if found},
             "command": without_shard(self.resume_command) if self.shard else self.resume_command,
@@ -227,9 +235,9 @@ def prepare(
     settings = replace(grid.settings, fail_fast=fail_fast)
     store = folder if isinstance(folder, Store) else Store(folder)
     store.check()
-    simulator = grid.simulator
+    simulator = grid.simulator.facts
     precision = simulator.precision(settings.precision)
-    done = _done(store, simulator.name, simulator.version, precision)
+    done = _done(store, simulator, precision)
     limit = grid.limits.max_bytes or memory_limit()
     search, wanted = None, set[RunId]()
     if grid.search:
@@ -238,10 +246,14 @@ def prepare(
         search = Rounds(grid, {run: as_known(*values) for run, values in mine.items()}, settings, pad_to, limit)
         plan, n_done = search.guess, len(search.used)
     else:
-        runs = shard.of(grid.points, grid.seeds) if shard else [Run(point, seed) for point in grid.points for seed in grid.seeds]
+        runs = (
+            shard.of(grid.points, grid.seeds, grid.simulator)
+            if shard
+            else [Run(point, seed) for point in grid.points for seed in grid.seeds]
+        )
         wanted = {run.id for run in runs}
         missing = [run for run in runs if run.id not in done.runs]
-        plan = make_plan(missing, pad_to, None, limit, settings, simulator=simulator)
+        plan = make_plan(missing, pad_to, limit, settings, simulator=grid.simulator)
         n_done = len(wanted) - plan.n_runs
     _check_memory(plan, limit)
     store.about = simulator.about() | {"axes": list(grid.axes), "searched": grid.searched, "fixed": grid.fixed}
@@ -280,7 +292,7 @@ def _searched_before(grid: Grid, store: Store) -> bool:
 def _check_memory(plan: Plan, limit: int) -> None:
     """Raises GridError where a program needs more bytes than the limit."""
     if plan.peak_bytes > limit:
-        largest = max(plan.shapes, key=peak_bytes)
+        largest = max(plan.peaks, key=plan.peaks.__getitem__)
         allowed = memory_described() if limit == memory_limit() else f"{limit / 2**20:.0f} MiB"
         raise GridError(
             f"limits.max_bytes: program {largest} needs about {plan.peak_bytes / 2**20:.0f} MiB; allowed: {allowed}. "
@@ -288,11 +300,19 @@ def _check_memory(plan: Plan, limit: int) -> None:
         )
 
 
-def _done(store: Store, simulator: str, code_version: int, precision: str) -> Done:
-    """The finished runs of the folder; raises StoreError if
-    it holds rows of another simulator, version or precision.
+def _done(store: Store, facts: Facts, precision: str) -> Done:
+    """The finished runs of the folder; raises StoreError if it holds rows
+    of another simulator, version or precision, or with other columns of the user's own.
     """
+    simulator, code_version = facts.name, facts.version
     done = store.done(code_version, precision)
+    mine = json.dumps(facts.about().get("columns", {}), sort_keys=True)
+    if others := done.columns - {mine}:
+        held, this = (" and ".join(sorted(other.strip("{}") or "none" for other in of)) for of in (others, {mine}))
+        raise StoreError(
+            f"{store.folder}: holds rows with these columns of your own: {held}; this call would add rows with {this}. "
+            "Choose another --out, give the same columns with the same source, or move the old rows away."
+        )
     if others := done.simulators - {simulator}:
         raise StoreError(
             f"{store.folder}: holds rows of the simulator {', '.join(sorted(others))}; this call would add rows of {simulator}. "
@@ -325,7 +345,7 @@ def carry_out(job: Job, execute: Executor, progress: Progress, interrupts: Inter
     if job.search:
         progress.n_cells, progress.cells_finished = len(job.search.cells), job.search.finished
     else:
-        progress.n_runs, progress.n_programs = job.plan.n_runs, len(job.plan.shapes)
+        progress.n_runs, progress.n_programs = job.plan.n_runs, len(job.plan.peaks)
         progress.est_seconds = sum(chunk.seconds for chunk in job.plan.chunks)
     progress.tell("start", job.start_line(), **job.start_facts())
     interrupts.message = progress.message

@@ -18,7 +18,7 @@ from ...errors import UsageError, in_one_line
 from ..grid import Grid
 from ..machine import cores
 from ..shard import Shard
-from ..simulators import x64
+from ..simulators.custom import x64
 from .job import Executor, Job
 from .processes import LocalWorkers, RayWorkers, Request, accelerators, size_on
 from .progress import plural
@@ -159,7 +159,7 @@ class Engine:
                     start_jax()
             yield execute
             return
-        setup = Setup(import_paths, job.grid.simulator.contents(job.grid.points), x64=x64())
+        setup = Setup(import_paths, {}, x64=x64())
         made = RayWorkers(self._request(job, setup)) if self.name == "ray" else LocalWorkers(size or 1, setup)
         with closing(made) as workers:
             yield workers.execute

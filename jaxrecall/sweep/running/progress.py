@@ -44,8 +44,7 @@ class Failure(NamedTuple):
 
     @staticmethod
     def of(error: Exception) -> Failure:
-        """The exception being handled."""
-        return Failure(f"{type(error).__name__}: {error}", traceback.format_exc(), socket.gethostname())
+        return Failure(f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error)), socket.gethostname())
 
     @property
     def line(self) -> str:

@@ -10,18 +10,19 @@ import math
 import os
 import signal
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import ray
 
 from ...cli.process import SIGNALS
 from ...errors import in_one_line
-from ..calibration import node_cache
 from ..machine import cores
 from .processes import Process, Request, lost, share_of_memory
 from .worker import Event, Setup
@@ -32,6 +33,18 @@ WATCH_SECONDS = 2.0
 SILENT_SECONDS = 10.0
 NO_TOKEN = "it asks for a token: RAY_AUTH_MODE=token must be set here, and ~/.ray/auth_token must be that of the cluster"
 STORE_BYTES = 100 * 2**20  # of a local Ray's object store: rows are small
+
+
+def node_cache() -> str:
+    """A cache folder on this node's own disk, for workers whose
+    home may be on the network; none if another user holds its name.
+    """
+    folder = Path(tempfile.gettempdir(), f"jaxrecall-{os.getuid()}")
+    with suppress(OSError):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if folder.stat().st_uid == os.getuid():
+            return str(folder)
+    return ""
 
 
 class Actor:

@@ -5,7 +5,7 @@ with finished runs: save rows, report progress, record failures.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -14,10 +14,9 @@ from typing import Any
 from ...cli.process import FAILED, INTERRUPTED, OK, Interrupts
 from ...errors import StoreError
 from ...model.point import RunId
-from ..calibration import Measured
 from ..plan import Chunk, Plan
 from ..rounds import as_known
-from ..runners import Runner, runner_for
+from ..runners import Runner
 from ..store import Store
 from .progress import Failure, Progress, Traces, duration, plural
 
@@ -145,7 +144,7 @@ class Recorder:
         command that tries them again; `rest` is what did not finish.
         """
         first, last, n = rest.runs[0].id, rest.runs[-1].id, len(rest.runs)
-        record = {**failure._asdict(), "jax_version": version("jax"), "bucket": str(rest.shape)}
+        record = {**failure._asdict(), "jax_version": version("jax"), "bucket": str(rest.program)}
         record |= {"runs": [run.id for run in rest.runs], "repeat": self.resume_command}
         path: Path | None = None
         try:
@@ -154,7 +153,7 @@ class Recorder:
         except StoreError as refused:
             details = f"details could not be written: {refused}; "
         line = (
-            f"failed: {plural(n, 'run')} of program {rest.shape}, {first.point_id} seed {first.seed} to {last.point_id} seed "
+            f"failed: {plural(n, 'run')} of program {rest.program}, {first.point_id} seed {first.seed} to {last.point_id} seed "
             f"{last.seed}: {failure.line} ({details}to try again: {self.resume_command})"
         )
         self.outcome.failures.append(line)
@@ -166,18 +165,13 @@ class Recorder:
         self.outcome.unsaved += self.saver.n_runs
         self.outcome.interrupted = self.interrupts.requested
 
-    def learn(self, measured: Measured, compiled: Mapping[Any, float | None]) -> None:
-        """Keeps the measured speed of this machine for the next plan."""
-        if measured or compiled:
-            self.plan.calibration.after(measured, compiled).keep()
-
 
 def execute(recorder: Recorder) -> None:
     """Runs every chunk of the recorder's plan in this process.
     A chunk that fails is reported, and the others run.
     """
     with recorder.interrupts.deferred():  # JAX starts
-        runner = runner_for(recorder.plan, recorder.progress)
+        runner = Runner(recorder.plan, recorder.progress)
     with recorder.interrupts.patient():
         for chunk in recorder.plan.chunks:
             if recorder.stopping:
@@ -185,7 +179,6 @@ def execute(recorder: Recorder) -> None:
             _run(chunk, runner, recorder)
             recorder.saver.write()
         recorder.close()
-    recorder.learn(runner.measured, runner.compiled)
 
 
 def _run(chunk: Chunk, runner: Runner, recorder: Recorder) -> None:

@@ -11,12 +11,10 @@ from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 from ...errors import UsageError
 from ...model.point import Run, RunId
-from ...simulator.shape import Shape
-from ..calibration import Measured, add_times
-from ..cost import Amounts
 from ..machine import cores
 from ..plan import CHUNK_RUNS, CHUNK_SECONDS, Chunk
 from .progress import Failure, Traces
@@ -107,11 +105,11 @@ class Scheduler:
         plan = recorder.plan
         self.workers, self.recorder, self.progress = workers, recorder, recorder.progress
         self.plan = replace(plan.without_chunks, limit=plan.limit // workers.peers, workers=1)
-        self.waiting: dict[Shape, deque[Run]] = {}
+        self.waiting: dict[Any, deque[Run]] = {}
         """Runs that no worker has, by program."""
 
         for chunk in plan.chunks:
-            self.waiting.setdefault(chunk.shape, deque()).extend(chunk.runs)
+            self.waiting.setdefault(chunk.program, deque()).extend(chunk.runs)
         self.seconds_left = sum(chunk.seconds for chunk in plan.chunks)
         """The estimate for these runs, on all cores of this machine."""
 
@@ -121,14 +119,12 @@ class Scheduler:
         self.unfinished: dict[int, dict[RunId, Run]] = {}
         """Runs of these chunks."""
 
-        self.programs: dict[int, Shape] = {}
+        self.programs: dict[int, Any] = {}
         """The last one of each worker."""
 
         self.failures = Counter[RunId]()
         """Workers that were lost with a run."""
 
-        self.measured: dict[Shape, tuple[Amounts, float]] = {}
-        self.compile_seconds: dict[Shape, float | None] = {}
         self.stopped = False
 
     def run(self) -> None:
@@ -144,8 +140,6 @@ class Scheduler:
                     getattr(self, name)(worker, *arguments)
                 self.recorder.saver.add([])  # a part may be due
             self.recorder.close()
-        if self.workers.is_here:
-            self.recorder.learn(self.measured, self.compile_seconds)
 
     def _has_more(self) -> bool:
         """Gives chunks to free workers, or stops them; whether there is anything to wait for."""
@@ -169,7 +163,7 @@ class Scheduler:
         end."""
         speed = self.workers.speed
         seconds = min(max(self.seconds_left / (SHARES * self.workers.size), LEAST_SECONDS * speed), CHUNK_SECONDS * speed)
-        users = Counter(chunk.shape for chunk in self.chunks.values())
+        users = Counter(chunk.program for chunk in self.chunks.values())
         shape = self.programs.get(worker)
         if shape not in self.waiting:
             shape = min(self.waiting, key=lambda shape: users[shape])
@@ -177,7 +171,7 @@ class Scheduler:
         self.programs[worker], self.chunks[worker], self.unfinished[worker] = shape, chunk, {run.id: run for run in chunk.runs}
         self.workers.send(worker, pickle.dumps((chunk, self.plan)))
 
-    def _next_chunk(self, shape: Shape, seconds: float) -> Chunk:
+    def _next_chunk(self, shape: Any, seconds: float) -> Chunk:
         """Waiting runs of a program that take about `seconds` on all cores of this machine."""
         runs, taken, total = self.waiting[shape], [], 0.0
         while runs and len(taken) < CHUNK_RUNS:
@@ -217,14 +211,10 @@ class Scheduler:
         runs = [self.unfinished[worker].pop(run) for run in ids]
         self.recorder.failed(self.chunks[worker].part(runs), failure)
 
-    def ended(self, worker: int, measured: Measured, compile_seconds: dict[Shape, float | None]) -> None:
-        """The worker's chunk has ended; what its runs took,
-        and the seconds that each program took to compile.
-        """
+    def ended(self, worker: int) -> None:
+        """The worker's chunk has ended."""
         del self.chunks[worker]
         self.workers.idle.add(worker)
-        add_times(self.measured, measured)
-        self.compile_seconds |= compile_seconds
 
     def refused(self, worker: int, failure: Failure) -> None:
         """The worker cannot run anything, nor could another in its place; raises UsageError where none has."""
@@ -248,5 +238,5 @@ class Scheduler:
             self.recorder.failed(chunk.part(given_up), failure)
         if again:
             self.progress.message(f"worker {worker}: {failure.line}; another one takes its {len(again)} runs")
-            self.waiting.setdefault(chunk.shape, deque()).extendleft(reversed(again))
+            self.waiting.setdefault(chunk.program, deque()).extendleft(reversed(again))
             self.seconds_left += chunk.part(again).seconds

@@ -26,14 +26,14 @@ from submitit.helpers import Checkpointable
 from ...cli.process import Interrupts
 from ...errors import UsageError, in_one_line
 from ...model.point import RunId
-from ..calibration import node_cache
 from ..files import read_json
 from ..grid import rebuilt
 from ..shard import Shard, shares
-from ..simulators import RECALL, add_to_path
+from ..simulators.custom import add_to_path
 from ..store.table import RUN, read
 from .job import Job, carry_out, prepare
 from .progress import Progress, display
+from .ray import node_cache
 from .recorder import Recorder, execute
 
 MINUTES = 60
@@ -140,7 +140,7 @@ def run_array(recorder: Recorder, job: Job, size: int, kind: str, options: Mappi
         UsageError: if the array cannot be submitted.
     """
     grid, store, arrivals = job.grid, job.store, Arrivals(recorder)
-    wanted = sorted({index for index, run in shares(grid.points, grid.seeds, size) if run.id in arrivals.left})
+    wanted = sorted({index for index, run in shares(grid.points, grid.seeds, size, grid.simulator) if run.id in arrivals.left})
     shards = [Shard(index, size, "--engine slurm") for index in wanted]
     by = executor(kind, store.folder / "_slurm", options, grid.name)
     task = ShardTask(
@@ -211,7 +211,7 @@ class Arrivals:
         outcome, progress = self.recorder.outcome, self.recorder.progress
         paths = [path for path in self._parts() if path not in self.seen]
         self.seen.update(paths)
-        accuracy, version = progress.accuracy_column, (self.recorder.plan.simulator or RECALL).version
+        accuracy, version = progress.accuracy_column, self.recorder.plan.simulator.facts.version
         for path, table in read(paths, [*RUN, "code_version", accuracy])[0].items():
             rows = [row for row in table.to_pylist() if row["code_version"] == version]
             traces = {run: list(trace) for run, trace in groupby(rows, lambda row: RunId(row["point_id"], row["seed"]))}

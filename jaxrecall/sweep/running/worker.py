@@ -18,8 +18,8 @@ from ...errors import UsageError
 from ...model.columns import CODE_VERSION
 from ...model.laws.array import Content, contents
 from ..plan import Chunk, Plan
-from ..runners import Runner, runner_for
-from ..simulators import add_to_path
+from ..runners import Runner
+from ..simulators.custom import add_to_path
 from .progress import Failure
 
 Event = tuple[Any, ...]
@@ -65,7 +65,7 @@ class Worker:
         runs took and how long each program took to compile.
         """
         if self.runner is None or self.runner.plan != plan:
-            self.runner = runner_for(plan, self)
+            self.runner = Runner(plan, self)
         for runs, got in self.runner.rows(chunk):
             if isinstance(got, Failure):
                 self.send("failed", [run.id for run in runs], got)
@@ -73,8 +73,7 @@ class Worker:
                 self.send("finished", got)
             if self.stopping:
                 break
-        self.send("ended", self.runner.measured.copy(), self.runner.compiled.copy())
-        self.runner.measured.clear()
+        self.send("ended")
 
     def compiling(self, program: str) -> None:
         self.send("compiling", program)

@@ -78,6 +78,9 @@ class Done:
     simulators: frozenset[str] = frozenset()
     """The names of those that the rows are of."""
 
+    columns: frozenset[str] = frozenset()
+    """The columns of the user's own that the rows have, as JSON."""
+
 
 class Store:
     """The results folder `folder`. Nothing is made before
@@ -148,8 +151,10 @@ class Store:
         tables, unreadable = self.tables([*RUN, *VERSION, "status", "step", "steps"])
         runs = _last_values(tables.values(), ())
         mine = set(runs.pop((code_version, precision), ()))
-        simulators = frozenset(str(about(table).get("simulator", "jaxrecall")) for table in tables.values() if len(table))
-        return Done(mine, {version: len(others) for version, others in runs.items()}, unreadable, simulators)
+        facts = [about(table) for table in tables.values() if len(table)]
+        simulators = frozenset(str(of.get("simulator", "jaxrecall")) for of in facts)
+        columns = frozenset(json.dumps(of.get("columns", {}), sort_keys=True) for of in facts)
+        return Done(mine, {version: len(others) for version, others in runs.items()}, unreadable, simulators, columns)
 
     def last_values(self, *columns: str) -> tuple[LastValues, Unreadable, list[pa.Table]]:
         """The values of these columns in the last row of every run that `load` can

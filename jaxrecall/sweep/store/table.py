@@ -59,6 +59,7 @@ KEY = b"jaxrecall"
     simulator   the name of a simulator of one's own
     fields      its fields, in order
     accuracy    its column of accuracy
+    columns     columns of the user's own on the simulator of this package, with path and digest of each function
 
 and, in a file, when and by which versions it was written.
 """
@@ -92,7 +93,7 @@ def _usable(facts: dict[str, Any], names: list[str]) -> dict[str, Any]:
 
     checks: dict[str, Callable[[Any], bool]] = {
         **dict.fromkeys(("axes", "kept", "dropped", "xla_flags"), texts),
-        "fixed": lambda value: isinstance(value, dict),
+        **dict.fromkeys(("fixed", "columns"), lambda value: isinstance(value, dict)),
         "fields": lambda value: texts(value) and {*value} <= {*names},
         "accuracy": lambda value: value in names or (isinstance(value, str) and facts.get("simulator") is not None),
         "searched": lambda value: value in ("", *names),
@@ -124,7 +125,7 @@ def _joint_facts(parts: list[dict[str, Any]], table: pa.Table) -> dict[str, Any]
     """What a table is about that was joined from parts about these: their axes in the
     order of the files' age, then the fields that differ from grid to grid. No axes
     where a part has none, as it has no grid or was written by an older version."""
-    facts = {name: value for name, value in parts[0].items() if name in ("simulator", "fields", "accuracy")}
+    facts = {name: value for name, value in parts[0].items() if name in ("simulator", "fields", "accuracy", "columns")}
     for name in ("kept", "dropped", "xla_flags"):
         if found := dict.fromkeys(one for part in parts for one in part.get(name) or ()):
             facts[name] = [*found]

@@ -1,6 +1,4 @@
-"""What the engine asks of a simulator: that of this package,
-and one of a user, a function of a point and a random key.
-"""
+"""A simulator of a user's, a function of a point and a random key, as the sweep engine sees it."""
 
 from __future__ import annotations
 
@@ -9,25 +7,23 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, make_dataclass
 from dataclasses import fields as declared_fields
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from itertools import pairwise
 from numbers import Real
-from operator import attrgetter
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from ..errors import PointError, Problem, UsageError, shown, suggest, where_to_run
-from ..model.columns import CODE_VERSION, COLUMNS
-from ..model.laws.array import Content, contents_of
-from ..model.point import FIELDS, LAW_FIELDS, MAX_SEED, Point, checked_value, make_point, problem_in_workers
-from ..model.values import as_number
-from ..simulator.shape import Shape
+from ...errors import OutOfMemory, PointError, Problem, UsageError, shown, suggest, where_to_run
+from ...model.point import MAX_SEED, Run, checked_value
+from ...model.values import as_number
+from . import Cost, Facts, Loaded, Room, Rows, grouped
 
 TYPES = {int: "int64", float: "float64", bool: "bool", str: "string"}
 """Types of fields and columns, and their Arrow types."""
@@ -54,55 +50,14 @@ RESERVED = (*BEFORE, *AFTER, "root_seed", "streams")
 
 STEPS = "whole numbers from 0, in ascending order"
 
-GAP = 0.03
-"""Largest part of the attention that a locked cell may lose to noise tokens."""
+WIDTH = 8
+"""Runs that are vmapped together; fewer are filled up, so that each combination of static fields has one program."""
 
+RUN_SECONDS = 0.01
+"""Nobody knows what a run costs: it counts as so much."""
 
-class RecallSimulator:
-    """The simulator of this package, and what the engine asks of any.
-
-    Attributes:
-        name: "jaxrecall", or module:name of a simulator of one's own.
-        version: of its numbers; rows of two versions do not mix.
-        fields: of its points, each with `type`, `default` and, as metadata, kind,
-            symbol, legend and limits.
-        columns: of its rows, in order: Arrow type and meaning.
-        accuracy: the column that is drawn, fitted and searched, a fraction.
-    """
-
-    name: str = "jaxrecall"
-    version: int = CODE_VERSION
-    fields: Mapping[str, Field[Any]] = FIELDS
-    columns: Mapping[str, tuple[str, str]] = COLUMNS
-    accuracy: str = "accuracy"
-
-    def precision(self, asked: str) -> str:
-        """What rows say of their precision; rows of two do not mix."""
-        return asked
-
-    def make_point(self, values: Mapping[str, Any]) -> Point:
-        """The point with these values of its fields; raises PointError."""
-        return make_point(values)
-
-    def about(self) -> dict[str, Any]:
-        """What the metadata of its tables says of it."""
-        return {}
-
-    def program(self, point: Point) -> Shape:
-        """The program of a point on its own."""
-        return Shape.tight(point)
-
-    def problem_in_workers(self, points: Iterable[Point]) -> str | None:
-        """Why other processes cannot run these points, in one line; None if they can."""
-        one_each = {attrgetter(*LAW_FIELDS)(point): point for point in points}
-        return next(filter(None, map(problem_in_workers, one_each.values())), None)
-
-    def contents(self, points: Iterable[Point]) -> Mapping[str, Content]:
-        """What workers are sent for these points: contents of the files that their laws name, by hash."""
-        return contents_of(dict.fromkeys(law for point in points for law in point.embedding_laws))
-
-
-RECALL = RecallSimulator()
+ROUNDING = 1e-6
+"""An accuracy beyond 0 or 1 by no more is that."""
 
 
 class Simulator:
@@ -166,8 +121,7 @@ class Simulator:
         self.Point = make_dataclass("Point", made, bases=(CustomPoint,), frozen=True, kw_only=True, namespace={"simulator": self})
         self.fields: dict[str, Field[Any]] = {f.name: f for f in declared_fields(self.Point)}
         self.own_columns = {name: (TYPES[kind], meaning) for name, (kind, meaning) in columns.items()}
-        of_point = {name: (ARROW[str(f.type)], f.metadata["legend"]) for name, f in self.fields.items()}
-        self.columns: dict[str, tuple[str, str]] = BEFORE | of_point | self.own_columns | AFTER
+        self.traced = {name: str(f.type) for name, f in self.fields.items() if f.metadata["kind"] == "traced"}
         self._name = ""
 
     @property
@@ -182,23 +136,43 @@ class Simulator:
             self._name = f"{Path(file).stem if file else self._module}:{[*held, self.fn.__name__][0]}"
         return self._name
 
-    def precision(self, asked: str) -> str:
-        return f"{asked}, x64" if x64() else asked
+    @property
+    def facts(self) -> Facts:
+        of_point = {name: (ARROW[str(f.type)], f.metadata["legend"]) for name, f in self.fields.items()}
+        columns = BEFORE | of_point | self.own_columns | AFTER
+        return Facts(self.name, self.fields, columns, self.version, self.accuracy, dict.fromkeys(self.own_columns, ""), x64())
 
-    def make_point(self, values: Mapping[str, Any]) -> CustomPoint:
+    def point(self, values: Mapping[str, Any]) -> CustomPoint:
         problems = [Problem(name, f"is no field{suggest(name, self.fields)}") for name in values if name not in self.fields]
         lacking = [name for name, f in self.fields.items() if f.default is MISSING and name not in values]
         if problems or lacking:
             raise PointError(problems + [Problem(name, "is given nowhere") for name in lacking])
         return self.Point(**values)
 
-    def about(self) -> dict[str, Any]:
-        return {"simulator": self.name, "fields": list(self.fields), "accuracy": self.accuracy}
+    def programs(
+        self, points: Mapping[CustomPoint, int], sizes: tuple[int, int, int] | StaticProgram | Literal["own"] | None = None
+    ) -> dict[StaticProgram, list[CustomPoint]]:
+        """One for each combination of static fields."""
+        if isinstance(sizes, tuple):
+            raise UsageError("--bucket: got with a simulator of your own; allowed: without it")
+        return grouped(points, lambda point: point.program)
 
-    def program(self, point: Any) -> Any:
-        return point.program
+    def cost(self, program: StaticProgram, point: CustomPoint) -> Cost:
+        return Cost(RUN_SECONDS, 0.0, 0)
 
-    def problem_in_workers(self, points: Iterable[Any]) -> str | None:
+    def width(self, program: StaticProgram, seconds: float, room: Room) -> int:
+        return WIDTH if self.jit else 1
+
+    def run(self, program: StaticProgram, width: int, room: Room) -> Loaded:
+        from ...simulator import vmapped
+
+        vmapped.start()
+        numbers = self._called
+        if self.jit:
+            numbers = partial(self._vmapped, vmapped.compiled(self, program.static, width, room.precision, room.limit, x64()), width)
+        return Loaded(partial(self._batch, numbers, room.precision), width, 0)
+
+    def problem_in_workers(self, points: Iterable[CustomPoint]) -> str | None:
         where = f"simulator: {self.name} "
         if self._module == "__main__":
             return f"{where}is made in __main__, which other processes cannot import; put it into a module"
@@ -206,8 +180,61 @@ class Simulator:
             return f"{where}is no variable of its module, so other processes cannot import it; give it a name there"
         return None
 
-    def contents(self, points: Iterable[Any]) -> Mapping[str, Any]:
-        return {}
+    def _called(self, runs: list[Run], precision: str) -> list[dict[str, Any]]:
+        """The columns of runs by a function that is plain Python."""
+        from ...simulator import vmapped
+
+        return [vmapped.called(self.fn, run.point, list(self.own_columns), _words(run), precision) for run in runs]
+
+    def _vmapped(self, compiled: Callable[..., Any], width: int, runs: list[Run], precision: str) -> list[dict[str, Any]]:
+        """The columns of runs by a compiled function; the last run is repeated where they are fewer than are vmapped."""
+        from ...simulator import vmapped
+
+        padded = runs + [runs[-1]] * (width - len(runs))
+        values = {name: (kind, [getattr(run.point, name) for run in padded]) for name, kind in self.traced.items()}
+        found = compiled(*vmapped.arguments(values, [_words(run) for run in padded]))
+        return [{name: of[i] for name, of in found.items()} for i in range(len(runs))]
+
+    def _batch(self, numbers: Callable[[list[Run], str], list[dict[str, Any]]], precision: str, runs: Mapping[Run, float]) -> list[Any]:
+        """The rows of runs, or why there are none."""
+        start = time.perf_counter()
+        try:
+            found = numbers(list(runs), precision)
+        except OutOfMemory:
+            raise
+        except Exception as error:  # of the user's function
+            return [error] * len(runs)
+        seconds = (time.perf_counter() - start) / len(runs)
+        rows: list[Rows | Exception] = []
+        for run, of_run in zip(runs, found, strict=True):
+            try:
+                rows.append(self._rows(run, of_run, seconds, precision))
+            except Exception as error:  # of a value that a user's function returned
+                rows.append(error)
+        return rows
+
+    def _rows(self, run: Run, found: dict[str, Any], seconds: float, precision: str) -> Rows:
+        """The rows of a run, one for each of its steps; raises ValueError for a value that a column cannot hold."""
+        from ...simulator import vmapped
+
+        steps, facts, main = run.point.recorded_steps, self.facts, self.accuracy
+        columns = {name: _as_column(name, kind, found[name], len(steps)) for name, (kind, _) in self.own_columns.items()}
+        columns[main] = [_as_fraction(main, value) for value in columns[main]]
+        same = {
+            "steps": steps[-1],
+            "seconds": seconds,
+            "simulator": facts.name,
+            "code_version": facts.version,
+            "precision": facts.precision(precision),
+            "x64": facts.x64,
+            **vmapped.provenance(),
+        }
+        rows: list[dict[str, Any]] = []
+        for step, *values in zip(steps, *columns.values(), strict=True):
+            numbers = dict(zip(columns, values, strict=True))
+            status = "nonfinite" if numbers[main] is None else "ok"
+            rows.append({**run.id._asdict(), **run.point.as_given(), **numbers, "step": step, "status": status, **same})
+        return rows
 
     def __reduce__(self) -> Any:
         return named, (self.name,)
@@ -329,10 +356,10 @@ class CustomPoint:
 
     def replace(self, **changes: Any) -> CustomPoint:
         """A changed copy."""
-        return self.simulator.make_point(self.as_given() | changes)
+        return self.simulator.point(self.as_given() | changes)
 
     def __reduce__(self) -> Any:
-        return Simulator.make_point, (self.simulator, self.as_given())
+        return Simulator.point, (self.simulator, self.as_given())
 
 
 def _not_held(name: str, value: Any, kind: str) -> list[Problem]:
@@ -354,6 +381,13 @@ class StaticProgram:
     simulator: str
     static: tuple[tuple[str, Any], ...]
     fallback: ClassVar[None] = None
+    compile_seconds: ClassVar[float] = 0.0
+    kin: ClassVar[tuple[Any, ...]] = ()
+    choices: ClassVar[Mapping[str, Any]] = {}
+
+    @property
+    def label(self) -> str:
+        return str(self)
 
     def __str__(self) -> str:
         return " ".join([self.simulator, *(f"{name}={value}" for name, value in self.static)])
@@ -393,45 +427,38 @@ def trusted(module: str) -> None:
         raise UsageError(f"--trust: got {path}, which cannot be imported ({why}); allowed: a module, or its .py file") from error
 
 
-def not_finite(rows: Any, simulator: RecallSimulator | Simulator) -> Iterator[str]:
-    """Lines about rows without finite metrics, or without
-    a number in single columns of a user's simulator."""
-    own = simulator.own_columns if isinstance(simulator, Simulator) else ()
-    if nonfinite := list(rows["status"]).count("nonfinite"):
-        why = f"{simulator.accuracy} is not finite, and null" if own else "a number overflowed, and their metrics are null"
-        yield f"{nonfinite} of {len(rows)} rows have the status nonfinite: {why}"
-    for name in own:
-        if name != simulator.accuracy and (missing := list(rows[name].isna()).count(True)):
-            yield f"{name}: absent or not finite in {missing} of {len(rows)} rows, where it is null"
+def _words(run: Run) -> tuple[int, int, int]:
+    """What the key of a run is made of: root seed, seed, and the point where streams are independent."""
+    point = run.point
+    return point.root_seed, run.seed, int(point.point_id[:8], 16) if point.streams == "independent" else 0
 
 
-def limited_by_kappa(rows: Any, axes: Iterable[str], along: str = "N") -> str:
-    """A line about the cells in which a larger kappa would raise recall, empty if there are none.
+def _as_fraction(name: str, value: Any) -> Any:
+    """An accuracy as it is, but for rounding; raises ValueError if it is no fraction."""
+    if value is None or 0 <= value <= 1:
+        return value
+    if -ROUNDING <= value <= 1 + ROUNDING:
+        return min(max(value, 0.0), 1.0)
+    raise ValueError(f"the simulator returned {value:g} for the column {name}; allowed: fractions from 0 to 1")
 
-    `attention_top1` is the part of the sequences in which the informative token has the
-    largest score, and `attention_mass` the attention that it gets. Where scores are
-    right but too small, the first exceeds the second. Runs that train on are left out:
-    they find attention by themselves.
 
-    Args:
-        rows: one row per run, as `load` returns them.
-        axes: what varies between points.
-        along: the axis whose values make up a cell; its largest value is judged.
-    """
-    columns = ["attention_top1", "attention_mass"]
-    if not {along, "kappa", "steps", *columns} <= {*rows}:
-        return ""
-    rows = rows[rows["steps"] == 3]
-    cell = [axis for axis in axes if axis in rows and axis != along and rows[axis].nunique(dropna=False) > 1]
-    means = rows.groupby([*cell, along], dropna=False)[columns].mean().reset_index().sort_values(along, kind="stable")
-    last = means.groupby(cell, dropna=False).tail(1) if cell else means.tail(1)
-    gaps = last["attention_top1"] - last["attention_mass"]
-    if not (open_ := gaps > GAP).any():
-        return ""
-    worst = last.loc[gaps.idxmax()]
-    at = ", ".join(f"{axis} = {worst[axis] if isinstance(worst[axis], str) else format(worst[axis], 'g')}" for axis in [*cell, along])
-    top1, mass = (worst[column] for column in columns)
-    return (
-        f"attention is limited by kappa in {open_.sum()} of {len(last)} cells, at {at} most: there attention_top1 is {top1:.2f} and "
-        f"attention_mass {mass:.2f}, so recall is understated. Raise kappa until the two agree"
-    )
+def _as_column(name: str, kind: str, value: Any, n: int) -> list[Any]:
+    """The values of a column at n steps, one for all or one each; raises ValueError."""
+    given = np.asarray(value)
+    if given.shape not in ((), (n,)):
+        more = f", or {n}, one for each step" if n > 1 else ""
+        raise ValueError(f"the simulator returned {name} of shape {given.shape}; allowed: one number{more}")
+    return [_as_cell(name, kind, each) for each in np.broadcast_to(given, n).tolist()]
+
+
+def _as_cell(name: str, kind: str, value: Any) -> Any:
+    """A value as a column of this Arrow type holds it; None if there is none, or it is not finite. Raises ValueError."""
+    if value is None or kind == "string":
+        return None if value is None else str(value)
+    number = float(value)
+    if not math.isfinite(number):
+        return None
+    if (kind == "int64" and not (number.is_integer() and abs(number) < 2**63)) or (kind == "bool" and number not in (0, 1)):
+        allowed = "whole numbers of int64" if kind == "int64" else "a bool"
+        raise ValueError(f"the simulator returned {number} for the column {name}; allowed: {allowed}")
+    return {"int64": int, "bool": bool, "float64": float}[kind](value)

@@ -1,5 +1,10 @@
-"""What runs ask of a machine: their work, the primitive operations that it takes in a
-program, and the memory of the program.
+"""What runs of our simulator ask of a machine: flops, tokens and memory.
+
+Two numbers say how long a run takes: the flops of its matrix products, and everything
+else in units of a random word, which is what a token of a sample costs first of all. A
+plan weighs padding against compiling by them. They are those of one core of a usual
+x86-64 machine; on another all are faster or slower, and what is left of a sweep is told
+by the pace that was measured.
 
 Sizes V, d, m, K in formulas are those of the program, padded. p is m, or d without an
 MLP.
@@ -8,54 +13,52 @@ MLP.
 from __future__ import annotations
 
 import operator
+from functools import lru_cache
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from ..errors import TheoryError
-from ..model.laws import find_law
-from ..model.point import BLOCK, REDRAWS, Point
-from ..model.training import TRAINS
-from ..simulator.forms import may_group_steps, polynomial_products
-from ..simulator.shape import LABELS, LIGHT_RUN, STORED_TOKENS, Shape
+from ...errors import TheoryError
+from ...model.laws import find_law
+from ...model.point import BLOCK, REDRAWS, Point
+from ...model.training import TRAINS
+from ...simulator.forms import may_group_steps, polynomial_products
+from ...simulator.shape import LABELS, LIGHT_RUN, STORED_TOKENS, Shape
 
 TILE = 4 * BLOCK
 """Samples per iteration of most programs."""
 
-OTHER_RUN = 7
-"""Nobody knows what a run of another simulator costs:
-it counts as so many of ours that do nothing, 0.01 s.
-"""
+FLOPS_A_SECOND, TOKENS_A_SECOND = 2.0e11, 8.0e8
+"""Of one core."""
+
+RUN = 1.1e6
+"""Tokens that a run takes which does nothing: 1.4 ms."""
+
+NORMAL, EXPONENTIAL, UNIT, ROW = 4.0, 1 / 3, 0.6, 1 / 30
+"""Tokens of a normal number, of an exponential, of a hidden unit or of a logit that is
+compared with a label, and of a float that is gathered and added row by row."""
+
+DECODED = 1 / 20
+"""Tokens of a step of the decoders, which run on the host."""
 
 
-class Amounts(NamedTuple):
-    """Primitive operations of runs in a program."""
+class Amount(NamedTuple):
+    """What runs take in a program."""
 
-    runs: float = 0.0
-    normals: float = 0.0  # drawn for the embeddings
-    words: float = 0.0  # random words
-    row_floats: float = 0.0  # floats gathered and added row by row
-    lookups: float = 0.0  # numbers looked up by token
-    scatters: float = 0.0
-    exponentials: float = 0.0
-    activations: float = 0.0  # hidden units evaluated
-    logits: float = 0.0  # compared with labels
-    flops: float = 0.0  # of matrix products
-    decoded: float = 0.0  # steps of the decoders, which run on the host
+    flops: float = 0.0
+    tokens: float = 0.0
 
-    def __add__(self, other: Amounts) -> Amounts:  # type: ignore[override]
-        return Amounts(*map(operator.add, self, other))
+    def __add__(self, other: Amount) -> Amount:  # type: ignore[override]
+        return Amount(self.flops + other.flops, self.tokens + other.tokens)
 
-    def times(self, n: float) -> Amounts:
-        return Amounts(*(n * each for each in self))
+    def times(self, n: float) -> Amount:
+        return Amount(n * self.flops, n * self.tokens)
 
-    def slower(self, factor: float) -> Amounts:
-        """As operations that take `factor` times as long, except matrix products and work on the host."""
-        return self.times(factor)._replace(flops=self.flops, decoded=self.decoded)
-
-
-PRIMITIVES = Amounts._fields
+    @property
+    def seconds(self) -> float:
+        """Of one core."""
+        return self.flops / FLOPS_A_SECOND + self.tokens / TOKENS_A_SECOND
 
 
 class Work(NamedTuple):
@@ -73,7 +76,6 @@ class Work(NamedTuple):
     stepped_words: int = 0  # random words for them
     recorded: int = 0  # rows of runs that train on
     grouped: int = 0  # further steps that read tokens with weights
-    further: int = 0  # all further steps
 
     def __add__(self, other: Work) -> Work:  # type: ignore[override]
         return Work(*map(operator.add, self, other))
@@ -82,17 +84,14 @@ class Work(NamedTuple):
         return Work(*(n * each for each in self))
 
 
-def work(point: Any, runs: int = 1, grouped: bool | None = None) -> Work:
-    """The work of so many runs of a point; `grouped` says whether their further steps
-    read tokens with weights, as is expected unless given."""
-    if not isinstance(point, Point):
-        return Work(runs)
+def work(point: Point, runs: int = 1) -> Work:
+    """The work of so many runs of a point."""
     samples, n_rows = _whole(point.N, TILE), len(point.recorded_steps)
     n_test = n_rows * _whole(point.n_test, BLOCK)
     evaluated = n_test + n_rows * _whole(min(point.N, point.n_test), BLOCK)
     labels = evaluated * _whole(point.V, LABELS)
-    grouped = point.trains_on and (point.is_memory or expected_grouped(point) if grouped is None else grouped)
-    further = (*_further_work(point, n_rows, grouped), point.further_steps) if point.trains_on else ()
+    grouped = point.trains_on and (point.is_memory or expected_grouped(point))
+    further = _further_work(point, n_rows, grouped) if point.trains_on else ()
     if point.pool is None:
         samples, gaussian = (0, point.V) if point.in_the_limit else (samples, 0)
         return Work(1, samples, samples * point.L, evaluated, evaluated * point.L, labels, gaussian, *further).times(runs)
@@ -117,7 +116,7 @@ def expected_grouped(point: Point) -> bool:
     embeddings that are trained move neither."""
     if not may_group_steps(point) or TRAINS[point.trains or ""] or point.start == "zero" or point.V > (point.batch or point.N):
         return False
-    from ..theory import Model, score_noise
+    from ...theory import Model, score_noise
 
     try:
         noise = 1 / score_noise(Model.from_point(point, any_training=True), point.N).snr
@@ -142,74 +141,57 @@ def _further_work(point: Point, n_rows: int, grouped: bool) -> tuple[int, int, i
     return samples, tokens, _whole(point.N, BLOCK) * point.L if stored else 2 * tokens, n_rows, 0
 
 
-def operations(shape: Any, work: Work) -> Amounts:
-    """The primitive operations of work in a program, with open attention, which costs more than locked."""
-    if not isinstance(shape, Shape):
-        return Amounts(runs=OTHER_RUN * work.runs)
+@lru_cache(4096)
+def amount(shape: Shape, work: Work) -> Amount:
+    """What work takes in a program, with open attention, which costs more than locked."""
     V, d, m, K, runs = shape.V, shape.d, shape.m, shape.pool, work.runs
-    evaluation = Amounts(
-        runs=runs,
-        normals=runs * (2 * V + m) * d,
-        activations=work.evaluated * m,
-        logits=work.labels,
-        words=work.evaluated_tokens,
-        flops=2 * work.labels * d + work.evaluated * 4 * m * d + max(runs, work.recorded) * 4 * V * d * (V + (2 * m or 2 * d)),
-        decoded=runs * (V**3 + 4 * d**3 + 4 * V * d * (V + d)) if shape.decoders else 0,
-    )
-    if K:
-        pairs = work.evaluated * V
-        evaluation += Amounts(scatters=work.evaluated_tokens, exponentials=pairs, flops=2 * pairs * d)
-    else:
-        evaluation += Amounts(row_floats=work.evaluated_tokens * d)
-    recipe = Amounts() if shape.start == "zero" else _recipe(shape, work)
-    redraws = recipe.times(REDRAWS * 2 / 3) if shape.diagnose and m else Amounts()  # two steps for each
-    total = evaluation + recipe + redraws + (_further_steps(shape, work) if shape.optimizer else Amounts())
-    return total.slower(LIGHT_RUN) if shape.light else total
+    products = max(runs, work.recorded) * 4 * V * d * (V + (2 * m or 2 * d))
+    tokens = RUN * runs + NORMAL * runs * (2 * V + m) * d + UNIT * (work.evaluated * m + work.labels) + work.evaluated_tokens
+    tokens += DECODED * runs * (V**3 + 4 * d**3 + 4 * V * d * (V + d)) if shape.decoders else 0
+    evaluation = Amount(2 * work.labels * d + work.evaluated * 4 * m * d + products, tokens)
+    pairs = work.evaluated * V
+    evaluation += Amount(2 * pairs * d, work.evaluated_tokens + EXPONENTIAL * pairs) if K else Amount(0, ROW * work.evaluated_tokens * d)
+    recipe = Amount() if shape.start == "zero" else _recipe(shape, work)
+    redraws = recipe.times(REDRAWS * 2 / 3) if shape.diagnose and m else Amount()  # two steps for each
+    total = evaluation + recipe + redraws + (_further_steps(shape, work) if shape.optimizer else Amount())
+    return total._replace(tokens=total.tokens * (LIGHT_RUN if shape.light else 1.0))
 
 
-def _recipe(shape: Shape, work: Work) -> Amounts:
+def _recipe(shape: Shape, work: Work) -> Amount:
     """The three steps."""
     V, d, m, p, runs = shape.V, shape.d, shape.m, shape.m or shape.d, work.runs
     samples, tokens, exact = work.samples, work.tokens, shape.trained_by.exact
     if shape.pool:
-        draws = Amounts(normals=work.gaussian, words=2 * samples + tokens, scatters=samples + tokens)
+        draws = Amount(0, NORMAL * work.gaussian + 3 * samples + 2 * tokens)
         return draws + _pairs(shape, work, 3) + (_softmax(shape, runs * V * shape.pool, 4) if exact else _error_bounds(shape, work))
     if shape.form == "memory":
-        return Amounts(normals=work.gaussian, words=3 * tokens, scatters=3 * tokens) + _softmax(shape, runs * V, 1)
+        return Amount(0, NORMAL * work.gaussian + 6 * tokens) + _softmax(shape, runs * V, 1)
     if shape.form == "counts":
-        tables = Amounts(lookups=runs * V**2, flops=runs * 8 * V * d * (V + d))
-        read = Amounts(words=5 * tokens, lookups=3 * tokens, scatters=3 * tokens, exponentials=2 * tokens)
-        return tables + read + _error_bounds(shape, work)
-    streamed = Amounts(
-        words=4 * tokens,
-        row_floats=(3 if exact else 4) * tokens * d,
-        lookups=tokens if exact else 0,
-        scatters=tokens,
-        exponentials=2 * tokens,
-        activations=3 * samples * m,
-        flops=samples * (4 * d * p + 8 * m * d),
-    )
+        tables = Amount(runs * 8 * V * d * (V + d), runs * V**2)
+        return tables + Amount(0, (11 + 2 * EXPONENTIAL) * tokens) + _error_bounds(shape, work)
+    each = 5 + exact + 2 * EXPONENTIAL + ROW * (3 if exact else 4) * d
+    streamed = Amount(samples * (4 * d * p + 8 * m * d), each * tokens + UNIT * 3 * samples * m)
     if exact:
-        return streamed + _softmax(shape, samples, 2) + Amounts(flops=2 * samples * V * d)
-    locked = Amounts(exponentials=runs * V**2, flops=runs * 2 * V * (d * p + V * (d + p)))
+        return streamed + _softmax(shape, samples, 2) + Amount(2 * samples * V * d)
+    locked = Amount(runs * 2 * V * (d * p + V * (d + p)), EXPONENTIAL * runs * V**2)
     return streamed + locked + _error_bounds(shape, work)
 
 
-def _softmax(shape: Shape, samples: int, steps: int) -> Amounts:
+def _softmax(shape: Shape, samples: int, steps: int) -> Amount:
     """The exact softmax of samples in some of the steps 2 and 3; that
     of all pairs of a pool is formed twice, once for the way back.
     """
-    return Amounts(exponentials=steps * samples * shape.V, flops=steps * samples * 4 * (shape.V + shape.m) * shape.d)
+    return Amount(steps * samples * 4 * (shape.V + shape.m) * shape.d, EXPONENTIAL * steps * samples * shape.V)
 
 
-def _error_bounds(shape: Shape, work: Work) -> Amounts:
+def _error_bounds(shape: Shape, work: Work) -> Amount:
     """The bounds of `shortcut.softmax_errors`: some dozen products of matrices of the smaller side."""
     V, d = shape.V, shape.d
     side = min(V, d)
-    return Amounts(flops=work.runs * side**2 * (22 * side + 2 * (max(V, d) + (shape.m or max(V, d)))))
+    return Amount(work.runs * side**2 * (22 * side + 2 * (max(V, d) + (shape.m or max(V, d)))))
 
 
-def _pairs(shape: Shape, work: Work, steps: int) -> Amounts:
+def _pairs(shape: Shape, work: Work, steps: int) -> Amount:
     """Some of the three steps over all pairs of a token and a noise sequence."""
     V, d, m, K, runs = shape.V, shape.d, shape.m, shape.pool, work.runs
     flops = steps * 2 * (V * K * d + K * V * d + 2 * K * d * m + V * K * m)
@@ -217,47 +199,33 @@ def _pairs(shape: Shape, work: Work, steps: int) -> Amounts:
     if coefficients:  # steps 1 and 2 are matrix products
         flops += 2 * V * K * m * sum(polynomial_products(len(coefficients) - 1))
     by_pair = steps - 2 if coefficients else steps
-    return Amounts(exponentials=steps * runs * 3 * V * K, activations=by_pair * runs * V * K * m, flops=runs * flops)
+    return Amount(runs * flops, runs * V * K * (EXPONENTIAL * steps * 3 + UNIT * by_pair * m))
 
 
-def _further_steps(shape: Shape, work: Work) -> Amounts:
+def _further_steps(shape: Shape, work: Work) -> Amount:
     """Steps of an optimiser: forward and back, which costs twice as much; over all
-    pairs with a pool, formed once more for the way back. Updates by matrix products or
-    decompositions count for V_mat alone."""
+    pairs with a pool, formed once more for the way back."""
     V, d, m, K = shape.V, shape.d, shape.m, shape.pool
     of_logits = 2 * V * d + 4 * m * d  # an MLP's features, and its answers
     of_values = 2 * V * d if "Z_in" in TRAINS[shape.trains] else 0
-    tokens = work.grouped * V
-    grouped = Amounts(
-        exponentials=6 * tokens * V,
-        activations=3 * tokens * m,
-        flops=tokens * (3 * of_logits + of_values) + work.grouped * 6 * V * d * (m or d),
-    )
-    grouped += Amounts(flops=work.further * find_law("optimizer", shape.optimizer).flops(d, m or d))
+    tokens, update = work.grouped * V, 6 * V * d * (m or d)
+    grouped = Amount(tokens * (3 * of_logits + of_values) + work.grouped * update, tokens * (EXPONENTIAL * 6 * V + UNIT * 3 * m))
     if K:
         pairs = work.stepped * V * K
         tables = work.stepped * 4 * 2 * (K * V * d + V * K * d + (V + K) * m * d)
-        return grouped + Amounts(exponentials=6 * pairs, activations=3 * pairs * m, flops=4 * pairs * of_logits + tables)
+        return grouped + Amount(4 * pairs * of_logits + tables, pairs * (EXPONENTIAL * 6 + UNIT * 3 * m))
     samples, tokens = work.stepped, work.stepped_tokens
     of_keys = 2 * V * d if shape.trains != "V" else 0
     of_sample = 2 * V * V if shape.through_logits else 3 * of_logits + of_keys + of_values
-    return grouped + Amounts(
-        words=work.stepped_words,
-        row_floats=tokens * (V if shape.through_logits else d),
-        lookups=4 * tokens,
-        scatters=(2 if of_values else 1) * tokens,
-        exponentials=3 * samples * V + 2 * tokens,
-        activations=2 * samples * m,
-        flops=samples * of_sample + (samples // BLOCK) * 6 * V * d * (m or d),
-    )
+    each = 4 + (2 if of_values else 1) + EXPONENTIAL * 2 + ROW * (V if shape.through_logits else d)
+    of_samples = samples * (EXPONENTIAL * 3 * V + UNIT * 2 * m)
+    return grouped + Amount(samples * of_sample + (samples // BLOCK) * update, work.stepped_words + each * tokens + of_samples)
 
 
-def peak_bytes(shape: Any) -> int:
+def peak_bytes(shape: Shape) -> int:
     """Estimated peak memory of a run: tables, and what a tile of
     samples holds at once. Compilers reserve less, by up to eight times.
     """
-    if not isinstance(shape, Shape):
-        return 0
     V, d, m, K, p = shape.V, shape.d, shape.m, shape.pool, shape.m or shape.d
     floats = 10 * V * d + 4 * V * p + 2 * m * d + 6 * d * p + shape.tile * 4 * (V + d + m)
     if K:

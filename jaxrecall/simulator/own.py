@@ -1,0 +1,113 @@
+"""A column of one's own: a function of what a run drew and learned, computed in its compiled program."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..errors import UsageError, shown, where_to_run
+from ..model.columns import COLUMNS
+from ..model.point import FIELDS
+
+if TYPE_CHECKING:
+    from jax import Array
+
+TYPES = {"float": "float64", "int": "int64", "bool": "bool"}
+"""What a function may say that it returns, and the Arrow types."""
+
+ALLOWED = f"allowed: module:function of a function of (draws, learned) that returns {', '.join(TYPES)}"
+
+
+class Drawn(NamedTuple):
+    """What a run drew, float32 and int32, under the names that `realize` has for it."""
+
+    Z_in: Array  # (V, d), as trained so far
+    Z_out: Array  # (V, d)
+    z_trig: Array  # (d,)
+    z_eos: Array  # (d,)
+    W_in: Array | None  # (m, d); None without an MLP
+    perm: Array  # (V,) label of each token
+
+
+class Learned(NamedTuple):
+    """What it has learned, under the names that `three_step` has for it."""
+
+    V1: Array  # (d, p) V_mat after step 1
+    w: Array  # (d,) W_KQ z_eos
+    V2: Array  # (d, p) V_mat
+
+
+class OwnColumn(NamedTuple):
+    """A column that a function returns: plain data, from which every process finds the function."""
+
+    name: str
+    path: str
+    digest: str
+    """Of the source of the function."""
+
+    @property
+    def fn(self) -> Callable[[Drawn, Learned], Any]:
+        """The function; raises UsageError where it has other source than when the column was made."""
+        found = imported(self.name, self.path)
+        if _digest(found) != self.digest:
+            raise UsageError(f"columns.{self.name}: {self.path} has other source here than where the sweep was called")
+        return found
+
+    @property
+    def declared(self) -> tuple[str, str]:
+        """Its Arrow type, float64 unless the function says otherwise, and its meaning."""
+        return _arrow_type(self.fn), (inspect.getdoc(self.fn) or self.path).partition("\n")[0].rstrip(".")
+
+
+def own_columns(given: Mapping[str, Any]) -> tuple[OwnColumn, ...]:
+    """The columns of these functions, or import paths of functions, by name; raises UsageError with a line for each error."""
+    found, lines = list[OwnColumn](), list[str]()
+    for name, of in given.items():
+        try:
+            found.append(_own_column(name, of))
+        except UsageError as error:
+            lines += error.lines
+    if lines:
+        raise UsageError(lines)
+    return tuple(found)
+
+
+def _own_column(name: str, given: Any) -> OwnColumn:
+    if not str(name).isidentifier() or name.startswith("_") or name in {*COLUMNS, *FIELDS, "label"}:
+        raise UsageError(f"columns.{name}: is no name for a column; allowed: letters, digits and _, and no column or field that there is")
+    if not isinstance(given, str) and not inspect.isfunction(given):
+        raise UsageError(f"columns.{name}: got {shown(given)}; {ALLOWED}")
+    path = given if isinstance(given, str) else f"{given.__module__}:{given.__qualname__}"
+    return OwnColumn(name, path, _digest(imported(name, path)))
+
+
+def imported(name: str, path: str) -> Callable[[Drawn, Learned], Any]:
+    """The function at module:name; raises UsageError."""
+    module, _, attribute = path.partition(":")
+    if not attribute.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
+        raise UsageError(f"columns.{name}: got {path}; {ALLOWED}, at the top of its module")
+    try:
+        found = getattr(import_module(module), attribute)
+    except Exception as error:  # whatever the module of a user raises
+        why = f"{type(error).__name__}: {error}"
+        raise UsageError(f"columns.{name}: {path} cannot be imported ({why}){where_to_run(module, error)}; {ALLOWED}") from error
+    if not inspect.isfunction(found) or not _arrow_type(found):
+        raise UsageError(f"columns.{name}: got {path}, which is {shown(found)}; {ALLOWED}")
+    return found
+
+
+def _arrow_type(fn: Any) -> str:
+    """Of what a function returns; nothing for a type that no column has."""
+    returns = fn.__annotations__.get("return", "float")
+    return TYPES.get(getattr(returns, "__name__", str(returns)), "")
+
+
+def _digest(fn: Any) -> str:
+    try:
+        source = inspect.getsource(fn)
+    except (OSError, TypeError):  # of a function without a file
+        source = f"{fn.__code__.co_code!r} {fn.__code__.co_names} {fn.__code__.co_consts}"
+    return hashlib.sha256(source.encode()).hexdigest()[:16]

@@ -1,0 +1,135 @@
+"""Columns of the user's own on our simulator: as in float64, in workers, on resume, and what is refused."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import jaxrecall
+from jaxrecall import Point, measure, realize, three_step
+from jaxrecall.errors import GridError, UsageError
+from jaxrecall.status import main as status
+from jaxrecall.sweep.__main__ import main
+from jaxrecall.sweep.grid import read_grid
+from jaxrecall.sweep.running.job import prepare
+
+MODULE = """import jax.numpy as jnp
+
+def strongest(draws, learned):
+    '''Largest score of a token, over that of the trigger.'''
+    return jnp.max(draws.Z_in @ learned.w) / (draws.z_trig @ learned.w)
+
+def recalled(draws, learned) -> int:
+    '''How many tokens are recalled without an MLP.'''
+    answers = draws.Z_out @ learned.V2 @ (draws.Z_in + draws.z_trig[None]).T
+    return jnp.sum(jnp.argmax(answers, axis=0) == draws.perm)
+
+def part(draws, learned):
+    answers = draws.Z_out @ learned.V2 @ (draws.Z_in + draws.z_trig[None]).T
+    return jnp.mean(jnp.argmax(answers, axis=0) == draws.perm)
+"""
+NAME = "columns_of_mine"
+BASE = {"V": 20, "L": 3, "n_test": 200}
+OWN = f"columns: {{strongest: {NAME}:strongest, recalled_here: {NAME}:recalled}}\n"
+GRID = "name: tiny\nbase: {V: 20, L: 3, n_test: 200}\nseeds: 3\nblocks: [{axes: {d: [8, 12], N: [100, 600]}}]\n"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    sys.modules.pop(NAME, None)
+    Path(f"{NAME}.py").write_text(MODULE)
+    Path("with.yaml").write_text(GRID + OWN)
+    Path("without.yaml").write_text(GRID)
+    return tmp_path
+
+
+def sweep(name: str, *options: str) -> int:
+    return main(["--grid", name, "--out", "out", *options])
+
+
+def assert_as_in_float64(rows) -> None:
+    mine = __import__(NAME)
+    for row in rows.itertuples():
+        point = Point(**BASE, d=row.d, N=row.N)
+        draws = realize(point, row.seed)
+        learned = three_step(draws, point)
+        assert row.point_id == point.point_id, "a column enters no id"
+        assert np.isclose(float(mine.strongest(draws, learned)), row.strongest, rtol=1e-3)
+        assert int(mine.recalled(draws, learned)) == row.recalled_here == round(measure(draws, point, learned)["memory_accuracy"] * 20)
+
+
+def test_a_column_of_ones_own_is_that_of_float64():
+    assert sweep("with.yaml") == 0
+    rows = jaxrecall.load("out")
+    assert len(rows) == 12
+    assert_as_in_float64(rows)
+    assert str(rows["recalled_here"].dtype) == "int64"
+
+
+@pytest.mark.system  # starts two processes
+def test_workers_compute_it_too():
+    assert sweep("with.yaml", "--workers", "2") == 0
+    assert_as_in_float64(jaxrecall.load("out"))
+
+
+def test_a_folder_has_the_same_columns_of_ones_own_in_all_rows(capsys):
+    assert sweep("with.yaml") == 0
+    assert sweep("without.yaml") == 2
+    assert "would add rows with none. Choose another --out" in capsys.readouterr().err
+    Path(f"{NAME}.py").write_text(MODULE.replace("jnp.max", "1.0 * jnp.max"))
+    sys.modules.pop(NAME)
+    assert sweep("with.yaml") == 2
+    told = capsys.readouterr().err
+    assert len(told.splitlines()) == 1
+    assert f"{NAME}:strongest#" in told
+
+
+def test_status_imports_nothing_that_a_folder_names(capsys):
+    assert sweep("with.yaml") == 0
+    sys.modules.pop(NAME)
+    Path(f"{NAME}.py").write_text("raise SystemExit(7)")
+    assert status(["out"]) == 0
+    assert "12 done, 0 to do" in capsys.readouterr().out
+    assert len(jaxrecall.load("out")) == 12
+
+
+def test_wrong_columns_are_refused_before_any_run():
+    def local(draws, learned):
+        return 0.0
+
+    for columns, told in (
+        ({"accuracy": f"{NAME}:strongest"}, r"columns.accuracy: is no name for a column"),
+        ({"a": f"{NAME}:nothing"}, rf"columns.a: {NAME}:nothing cannot be imported"),
+        ({"a": 3}, r"columns.a: got 3; allowed: module:function"),
+    ):
+        with pytest.raises(GridError, match=told):
+            jaxrecall.run(Point(**BASE, d=8, N=64), columns=columns)
+    with pytest.raises(GridError, match=r"columns.a: got .*local.*at the top of its module"):
+        jaxrecall.run(Point(**BASE, d=8, N=64), columns={"a": local})
+    with pytest.raises(UsageError, match=r"--bucket: got with columns of your own"):
+        prepare(read_grid("with.yaml"), "out", pad_to=(32, 32, 0))
+
+
+def test_a_search_decides_by_a_column_of_ones_own():
+    """A fraction: the part of the tokens that are recalled."""
+    grid = {
+        "base": {**BASE, "d": 60},
+        "blocks": [{}],
+        "seeds": 40,
+        "search": {"axis": "N", "of": "part", "from": 20, "to": 2000, "width": 0.5},
+    }
+    found = jaxrecall.run(grid, columns={"part": f"{NAME}:part"})
+    assert ((found["part"] - found["memory_accuracy"]).abs() < 1e-6).all()
+    (cell,) = jaxrecall.thresholds(found).itertuples()
+    assert cell.outcome == "found"
+    with pytest.raises(GridError, match=r"search.of: got 'part'"):
+        jaxrecall.run(grid)
+
+
+def test_several_steps_and_a_pool_have_it_too():
+    for more in ({"steps": 5, "lr": 0.1}, {"pool": 32}):
+        rows = jaxrecall.run(Point(**BASE, d=10, N=64, **more), seeds=2, columns={"part": f"{NAME}:part"})
+        assert ((rows["part"] - rows["memory_accuracy"]).abs() < 1e-6).all()
