@@ -91,8 +91,6 @@ def smaller(words: list[str]) -> list[str]:
     if words[0] == "sweep" and "--print-schema" not in words and "--dry-run" not in words:
         planned = {"--engine", "--workers"} & set(words) or words[2].removesuffix(".yaml") in gallery.grids()
         words = [*words, *(["--dry-run"] if planned else SMALL)]
-    if words[0] in ("fit", "report"):
-        words = [*words, "--resamples", "100", *(["--surrogate", "0"] if words[0] == "report" else [])]
     return words
 
 
