@@ -13,7 +13,7 @@ test: .venv/installed-dev  ## set up and pass the tests of every change, 14 minu
 test-all: .venv/installed-dev  ## all tests: also those that take minutes, kill processes or fill disks
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --slow $(ARGS)
 
-attack: .venv/installed-dev  ## try to make the package fail for 30 minutes, save docs/attack.md; ARGS="--hours 3" for the full counts
+attack: .venv/installed-dev  ## try to make the package fail for 30 minutes, save results/attack.md; ARGS="--hours 3" for the full counts
 	PYTHONPATH=.:tests $(BIN)/python -m attack $(ARGS)
 
 VERSIONS := lowest-3.11 newest-3.12 newest-3.13

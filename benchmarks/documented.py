@@ -1,4 +1,4 @@
-"""The tables of docs/speed.md, CONTRIBUTING.md and the README, from the saved figures: python -m benchmarks.documented"""
+"""The tables of docs/scaling.md and CONTRIBUTING.md, from the saved figures: python -m benchmarks.documented"""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ WORK = {"R1": "large run", "R2": "large run with an MLP", "S1": "small sweep", "
 
 REACHED = {"neither": "neither", "bar": "requirement", "aim": "goal", "": "not run"}
 
-README = {
-    "R1": "one run: V 1000, d 128, L 64, N 131,072",
-    "R2": "one run with an MLP: V 1000, d 64, L 32, m 1024, N 65,536",
-    "S1-cold-torch": "a first sweep of 144 small runs, compilation included",
-}
-"""Rows of the README: key of the figure, and the work in words."""
+SHOWN = (
+    *("R1", "R1-full", "R2", "S1-warm", "S1-cold-torch", "S1-cold-jax", "S2-warm", "memory", "search", "pool", "later"),
+    *("two-workers", "fit"),
+)
+"""Keys of the figures that docs/scaling.md shows; results/benchmarks.md has all."""
 
 Rows = Mapping[str, Mapping[str, Any]]
 
 
 def speed(rows: Rows) -> list[str]:
-    """All saved figures that something was asked of, as a Markdown table."""
+    """The figures that a user may want, as a Markdown table."""
     lines = ["| figure | measured | against embedding_bag |", "| --- | --- | --- |"]
     for asked, name, row in _saved(rows):
+        if asked.key not in SHOWN:
+            continue
         shown = [unit(value) for unit, value in zip(asked.units, row["values"], strict=False)]
         measured = ("; " if ";" in asked.bar else ", ").join(shown) or NOT_RUN
         lines.append(f"| {name} | {measured} | {row['beside']} |")
@@ -50,15 +51,6 @@ def _saved(rows: Rows) -> Iterator[tuple[Asked, str, Mapping[str, Any]]]:
             yield asked, re.sub("|".join(WORK), lambda found: WORK[found[0]], asked.figure), rows[asked.key]
 
 
-def readme(rows: Rows) -> list[str]:
-    """The figures of the README, with two digits."""
-    lines = ["| work | over a plain loop | over a loop with `embedding_bag` |", "| --- | --- | --- |"]
-    for key, work in README.items():
-        times = (rows[key]["values"][0], float(rows[key]["beside"].rstrip("x")))
-        lines.append(f"| {work} | " + " | ".join(f"{float(f'{t:.2g}'):g}" + (" (slower)" if t < 1 else "") for t in times) + " |")
-    return lines
-
-
 if __name__ == "__main__":
     saved = json.loads(Path("results/benchmarks.json").read_text())["rows"]
-    print(*speed(saved), "", *asked_for(saved), "", *readme(saved), sep="\n")
+    print(*speed(saved), "", *asked_for(saved), sep="\n")

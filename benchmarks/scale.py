@@ -1,6 +1,6 @@
 """What the results folder does per second: parts written, parts read, rows compacted; and bytes a row.
 
-`python -m benchmarks.scale [FILE.json]` extrapolates the saved figures, for docs/scale.md.
+`python -m benchmarks.scale [FILE.json]` extrapolates the saved figures, for docs/scaling.md.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from jaxrecall.sweep.running.progress import duration
 from jaxrecall.sweep.store import Store
 
 from .bench import Bench
-from .record import ASKED, Measured
+from .record import Measured
 
 ROWS = 1000  # in a part: what a core finishes in a few seconds
 
@@ -70,13 +70,10 @@ def figures(bench: Bench) -> dict[str, Measured]:
 
 
 def plan(saved: Mapping[str, Any]) -> list[str]:
-    """Two tables: the saved figures, and what so many rows take at those rates, one process at one disk, parts of `ROWS` rows."""
-    shown = {row.figure: row.units[0](saved[row.key]["values"][0]) for row in ASKED if row.group == "scale" and row.key != "bytes"}
+    """A table: what so many rows take at the saved rates, one process at one disk, parts of `ROWS` rows."""
     written, read, compacted = (saved[name]["values"][0] for name in ("parts-written", "parts-read", "rows-compacted"))
     in_parts, in_table = saved["bytes"]["values"]
-    shown[f"bytes a row: in parts of {ROWS}, in the compacted table"] = f"{in_parts:.3g}, {in_table:.3g}"
-    lines = ["| figure | measured |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in shown.items()), ""]
-    lines += [
+    lines = [
         "| rows | parts | on disk, parts | on disk, table | to write all parts | to know what is done | to compact |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]

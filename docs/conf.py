@@ -23,11 +23,10 @@ project, version = "jaxrecall", jaxrecall.__version__
 copyright = "the jaxrecall authors"
 
 root_doc = "README"
-include_patterns = ["*.md", "docs/*.md", "docs/*.rst", "results/*.md", "examples/*.ipynb"]
+include_patterns = ["*.md", "docs/*.md", "docs/*.rst", "results/*.md"]
 exclude_patterns = [".*", "**/.*", "build", "dist", "tests", "results/study"]
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 
-nb_execution_mode = "off"  # the notebook shows the outputs that it was saved with
 myst_enable_extensions = ["dollarmath"]
 myst_fence_as_directive = {"math"}
 myst_heading_anchors = 4
@@ -44,12 +43,12 @@ html_css_files = ["site.css"]
 html_copy_source = False
 
 SECTIONS = {
-    "Understand": "gallery how-it-works glossary theory training tokens ../results/README",
-    "Run sweeps": "grid-files embeddings running search pool",
-    "Use results": "table fit report",
-    "Write code": "functions python ../examples/recall extending simulators api",
-    "Scale up": "gpu cluster scale accelerators speed ../results/benchmarks ../results/accelerators",
-    "Project": "attack ../CONTRIBUTING ../CHANGELOG",
+    "Start": "running gallery how-it-works",
+    "Set up a study": "grid-files laws training",
+    "Find critical N": "thresholds report table theory ../results/README",
+    "Write code": "python extending api",
+    "Scale up": "scaling",
+    "Records": "../results/benchmarks ../results/accelerators ../results/attack ../CONTRIBUTING ../CHANGELOG",
 }
 """Heading of the sidebar -> its pages, as seen from docs/."""
 

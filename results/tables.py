@@ -1,4 +1,4 @@
-"""Prints the tables of results/README.md, docs/pool.md and docs/theory.md from the shipped studies: python results/tables.py"""
+"""Prints the tables of results/README.md, docs/laws.md and docs/theory.md from the shipped studies: python results/tables.py"""
 
 import numpy as np
 import pandas as pd

@@ -159,7 +159,7 @@ IRRELEVANT = {
     "eta",  # the formulas are limits of small eta
     "gamma",  # kappa is gamma without the scale that eta, L and V give it
     "gamma2",  # a common factor of all logits once step 3 outweighs step 1, which it does by gamma2 / eta
-    "pool",  # the law of a large pool is that of samples without one; docs/pool.md measures how large
+    "pool",  # the law of a large pool is that of samples without one; docs/laws.md measures how large
 }
 """Fields of a point that matter to no formula, whatever their value."""
 

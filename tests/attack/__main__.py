@@ -1,6 +1,6 @@
 """python -m attack: everything that tries to make the package fail, and the table of what came of it.
 
-A run of all attacks writes docs/attack.md. Its exit code is 1 if there was a fault.
+A run of all attacks writes results/attack.md. Its exit code is 1 if there was a fault.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from attack.every import ATTACKS
 from attack.page import page, table
 from attack.tries import TESTS, Result, carried_out
 
-PAGE = TESTS.parent / "docs" / "attack.md"
+PAGE = TESTS.parent / "results" / "attack.md"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -23,7 +23,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--hours", type=float, default=0.5, help="time for all attacks together (default: 0.5; 3 for the full counts)")
     p.add_argument("--seed", type=int, help="repeats the attacks of an earlier call (default: another in each call)")
     p.add_argument("--only", metavar="NAME", nargs="+", choices=[attack.name for attack in ATTACKS], help="these attacks; writes no page")
-    p.add_argument("--out", metavar="FILE", type=Path, default=PAGE, help="the page of a run of all attacks (default: docs/attack.md)")
+    p.add_argument("--out", metavar="FILE", type=Path, default=PAGE, help="the page of a run of all attacks (default: results/attack.md)")
     return p
 
 

@@ -1,4 +1,4 @@
-"""The page docs/attack.md, from what the attacks came to."""
+"""The page results/attack.md, from what the attacks came to."""
 
 from __future__ import annotations
 

@@ -26,6 +26,8 @@ from jaxrecall.sweep.shard import chosen
 
 PAGES = {path.relative_to(ROOT).as_posix(): path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
 README = PAGES["README.md"]
+BUDGETS = {"docs/theory.md": 7500, "results/README.md": 12000}
+"""Most words of the pages that have a budget of their own."""
 
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.M | re.S)
 
@@ -35,19 +37,31 @@ def fenced(text: str, language: str) -> list[str]:
 
 
 def section(page: str, heading: str) -> str:
-    """What stands under a heading, up to the next one of its kind."""
-    level = heading.partition(" ")[0]
-    return PAGES[page].split(f"\n{heading}\n")[1].split(f"\n{level} ")[0]
+    """What stands under a heading, up to the next one that is not below it."""
+    level = len(heading.partition(" ")[0])
+    return re.split(rf"\n#{{1,{level}}} ", PAGES[page].split(f"\n{heading}\n")[1])[0]
+
+
+GRID = fenced(section("docs/running.md", "## Your own grid"), "yaml")[0]
+"""The `grid.yaml` of the commands on all pages."""
 
 
 def table(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith("|")]
 
 
+def test_the_pages_are_few_and_short():
+    words = {name: len(text.split()) for name, text in (PAGES | {"results/README.md": LINKING["results/README.md"]}).items()}
+    assert len([*(ROOT / "docs").glob("*.md"), *(ROOT / "docs").glob("*.rst")]) <= 14
+    assert {name: words[name] for name, most in BUDGETS.items() if words[name] > most} == {}
+    assert sum(number for name, number in words.items() if name not in BUDGETS) <= 20_000
+
+
 def test_the_readme_is_short():
-    assert len(README.splitlines()) <= 170
-    [grid] = fenced(README, "yaml")
-    assert len(grid.splitlines()) <= 12
+    assert len(README.splitlines()) <= 150
+    [code] = fenced(README, "python")
+    assert len([line for line in code.splitlines() if line]) <= 8
+    assert len(GRID.splitlines()) <= 12
 
 
 # code
@@ -152,13 +166,14 @@ def test_commands_are_accepted_by_the_real_command_line(page, parse, monkeypatch
 
 def test_commands_are_found():
     mentioned = [line for block in fenced(README, "sh") for line in block.splitlines() if line.startswith("jaxrecall")]
-    assert len(commands(README)) == len(mentioned) + 1 == 7  # one is inline
+    assert len(commands(README)) == len(mentioned) == 2
     assert commands("`python -m jaxrecall.fit a --out b`, | `jaxrecall status` |") == [("fit", ["a", "--out", "b"]), ("status", [])]
 
 
 def test_flags_exist(capsys):
     """Every --flag in a page is one of the package, of its tests or benchmarks, or of another program that the page names."""
     known = {"--slow", "--only", "--exclude", "--version", "--generate", "--head", "--port", "--address", "--local-dir", "--replicates"}
+    known |= {"--array", "--time"}  # of sbatch
     for module in COMMANDS.values():
         with pytest.raises(SystemExit):
             importlib.import_module(f"jaxrecall.{module}").main(["--help"])
@@ -236,20 +251,25 @@ def _allowed(name: str) -> str:
 
 
 def column_table() -> list[str]:
-    """The columns of the result table as the rows of a Markdown table: name, type, meaning."""
-    lines = ["| column | type | meaning |", "| --- | --- | --- |"]
-    return lines + [f"| `{name}` | {kind} | {meaning.replace('|', chr(92) + '|')} |" for name, (kind, meaning) in COLUMNS.items()]
+    """The columns of the result table but the fields of a point and covariances, as the rows of a Markdown table: name, meaning."""
+    own = {name: meaning for name, (_, meaning) in COLUMNS.items() if name not in FIELDS and not name.startswith("cov_")}
+    return [
+        "| column | meaning |",
+        "| --- | --- |",
+        *(f"| `{name}` | {meaning.replace('|', chr(92) + '|')} |" for name, meaning in own.items()),
+    ]
 
 
 def test_columns_and_parameters_are_those_declared():
     assert table(section("docs/table.md", "## Columns")) == column_table(), "print(*column_table(), sep='\\n')"
     assert table(section("docs/table.md", "## Parameters")) == legend(), "print(*legend(), sep='\\n')"
     assert "| `eta` | rate of step 1 | > 0 | 0.001 |" in legend()
-    assert "| `accuracy` | float64 | n_correct / n_test |" in column_table()
+    assert "| `accuracy` | n_correct / n_test |" in column_table()
+    assert {name for name in COLUMNS if f"`{name}`" not in PAGES["docs/table.md"]} == set()
 
 
 def test_columns_of_the_fit_are_those_declared():
-    output = section("docs/fit.md", "## Output")
+    output = section("docs/thresholds.md", "### Output")
     assert [line for line in table(output) if line.startswith("| `")] == [f"| `{name}` | {meaning} |" for name, meaning in MEANINGS.items()]
     for name, columns in (("thresholds", THRESHOLDS), ("exponents", EXPONENTS), ("diagnostics", DIAGNOSTICS)):
         listed = re.search(rf"`{name}.parquet`[^:]*: (.*?)\.(?: |\n)", output, re.S)
@@ -258,17 +278,16 @@ def test_columns_of_the_fit_are_those_declared():
 
 
 def test_the_page_of_the_search_names_every_outcome():
-    heading, *named = re.findall(r"^\| `(\w+)` \|", section("docs/search.md", "## Results"), re.M)
+    heading, *named = re.findall(r"^\| `(\w+)` \|", section("docs/thresholds.md", "### Results"), re.M)
     assert heading == "outcome"
     assert set(named) == {*OUTCOMES, "unfinished"}
 
 
 def test_speed_is_as_saved():
     rows = json.loads((ROOT / "results/benchmarks.json").read_text())["rows"]
-    assert table(section("docs/speed.md", "## Figures")) == documented.speed(rows), "python -m benchmarks.documented"
+    assert table(section("docs/scaling.md", "## Speed")) == documented.speed(rows), "python -m benchmarks.documented"
     contributing = (ROOT / "CONTRIBUTING.md").read_text().partition("\n## Speed\n")[2]
     assert table(contributing) == documented.asked_for(rows), "python -m benchmarks.documented"
-    assert table(section("README.md", "## Speed")) == documented.readme(rows), "python -m benchmarks.documented"
 
 
 # formulas

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from helpers import ROOT
-from test_docs import FENCE, PAGES, README, fenced
+from test_docs import FENCE, GRID, PAGES, fenced
 
 from docs import gallery
 from jaxrecall.__main__ import main
@@ -76,11 +76,11 @@ def thin(table):
 
 @pytest.fixture
 def clone(cloned, tmp_path, monkeypatch):
-    """A clone of one's own, with the README's `grid.yaml`; it is the current folder."""
+    """A clone of one's own, with the `grid.yaml` of the pages; it is the current folder."""
     shutil.copytree(cloned, tmp_path / "clone")
     monkeypatch.chdir(tmp_path / "clone")
     monkeypatch.setenv("MPLBACKEND", "agg")
-    Path("grid.yaml").write_text(fenced(README, "yaml")[0])
+    Path("grid.yaml").write_text(GRID)
     for name, text in gallery.grids().items():
         Path(f"{name}.yaml").write_text(text)
     return tmp_path / "clone"
@@ -91,8 +91,6 @@ def smaller(words: list[str]) -> list[str]:
     if words[0] == "sweep" and "--print-schema" not in words and "--dry-run" not in words:
         planned = {"--engine", "--workers"} & set(words) or words[2].removesuffix(".yaml") in gallery.grids()
         words = [*words, *(["--dry-run"] if planned else SMALL)]
-    if words[0] in ("fit", "report"):
-        words = [*words, "--resamples", "100", *(["--surrogate", "0"] if words[0] == "report" else [])]
     return words
 
 
