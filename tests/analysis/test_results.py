@@ -10,7 +10,7 @@ from helpers import ROOT
 
 import jaxrecall
 from jaxrecall import Point
-from jaxrecall.analysis.figures.predict import _predicted
+from jaxrecall.analysis.figures.predict import predicted
 from jaxrecall.model.columns import CODE_VERSION
 from jaxrecall.model.laws.tokens import shares
 from jaxrecall.sweep.grid import read_grid
@@ -42,7 +42,7 @@ def test_a_study_holds_the_runs_of_its_grid(name):
 @pytest.mark.parametrize("name", [*REPORTED, "late", "pool", "noise", *SEARCHED])
 def test_theory_covers_every_point_of_a_study_that_ends_with_the_recipe(name):
     rows = jaxrecall.load(ROOT / "results/study" / name, last=True).drop_duplicates("point_id")
-    refused = [_predicted(lambda model: model, row) is None for row in rows.to_dict("records")]
+    refused = [predicted(lambda model: model, row) is None for row in rows.to_dict("records")]
     assert refused == ((rows["steps"] > 3) | (rows["start"] == "zero")).tolist()
 
 

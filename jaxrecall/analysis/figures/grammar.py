@@ -298,7 +298,8 @@ class Chart:
         panels = [*figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flat]
         names = [name for name in self.panels if len({str(values[name]) for values in self.parts}) > 1] or self.panels
         for ax, values in zip(panels, self.parts, strict=False):
-            ax.set_title(textwrap.fill(settings(values, names), int(0.8 * width / columns / LETTER)) if values else "", pad=3)
+            joined = settings(values, names).replace(" = ", "\xa0=\xa0")  # lines break between settings
+            ax.set_title(textwrap.fill(joined, int(0.8 * width / columns / LETTER)).replace("\xa0", " ") if values else "", pad=3)
             self.draw(ax, values)
         for ax in panels[n:]:
             ax.set_visible(False)

@@ -61,14 +61,17 @@ class Runs:
     @cached_property
     def levels(self) -> Table:
         """Mean accuracy over seeds at every place that was tested."""
-        return averaged(self.rows, [*self.axes, self.along], "accuracy")
+        by = [*self.axes, self.along]
+        return averaged(self.rows, by, "accuracy").join(
+            _groups(self.rows, by)[[*self.sizes.columns.difference(by)]].first().reset_index(drop=True)
+        )
 
     def settings(self, by: Sequence[str]) -> Table:
         """All settings of runs alike in the columns `by`, with what no formula knows of them, and how locked attention is."""
         names = [name for name in self.rows if (name in FIELDS or name == "step" or "." in name) and name not in by]
         found = _groups(self.rows, by)[names].first()
         unknown = unknown_settings(self.rows, [*self.axes, self.along])
-        found["foreign"] = f"{unknown[0]}: got {self.rows[unknown[0]].dropna().iloc[0]!r}" if unknown else ""
+        found["foreign"] = f"{unknown[0]}: got {self.rows[unknown[0]].dropna().tolist()[0]!r}" if unknown else ""
         for name in ("attention_mass", "attention_top1"):
             if name in self.rows and "mass" not in found:
                 means = _groups(self.rows, [*self.axes, self.along])[name].mean()
@@ -197,7 +200,7 @@ def arranged(
         f"{place}: {axis!r}; allowed, as these vary: {', '.join(every) or 'none'}"
         for place, given in chosen.items()
         for axis in given
-        if axis not in every and not (place == "x" and axis in about)
+        if axis not in every and not (place == "x" and axis == "N")
     ]
     given = [axis for axes in chosen.values() for axis in axes]
     if twice := sorted({axis for axis in given if given.count(axis) > 1}):
