@@ -1,5 +1,6 @@
 """The committed studies: what results/README.md and docs/theory.md say is what the tables beside it hold."""
 
+import ast
 import importlib
 import json
 import re
@@ -112,3 +113,22 @@ def test_the_gradient_of_infinitely_many_samples_is_that_of_many(monkeypatch, in
     np.testing.assert_allclose(many, endless, atol=0.02 * np.linalg.norm(endless))
     known = zipf.population_w(tables, p, q, 3, inside, "frequencies")
     assert abs(known @ endless) < 0.99 * np.linalg.norm(known) * np.linalg.norm(endless)
+
+
+def test_scripts_of_results_use_the_public_interface_alone_and_import_in_no_circle():
+    """A script may import the package, its modules that `jaxrecall.__all__` names, and scripts that do not lead back to it."""
+    scripts = {path.stem: ast.parse(path.read_text()) for path in (ROOT / "results").glob("*.py")}
+    modules = {
+        name: {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+        | {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        for name, tree in scripts.items()
+    }
+    public = {"jaxrecall", *(f"jaxrecall.{name}" for name in jaxrecall.__all__)}
+    for name in scripts:
+        assert {module for module in modules[name] if module.partition(".")[0] == "jaxrecall"} <= public, name
+        reached, todo = set(), [*modules[name] & {*scripts}]
+        while todo:
+            if (other := todo.pop()) not in reached:
+                reached.add(other)
+                todo += modules[other] & {*scripts}
+        assert name not in reached
