@@ -12,7 +12,7 @@ from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 WIDTH = 5.5
 """Of a figure, inches."""
 
-LETTER = 0.058
+LETTER = 0.067
 """Width of a letter of a legend, inches."""
 
 ACCURACY = "test accuracy (fraction)"
