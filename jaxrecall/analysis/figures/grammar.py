@@ -293,7 +293,9 @@ class Chart:
         handles, heading = self.entries(named=True), "\n".join(textwrap.fill(line, int(width / LETTER)) for line in title.split("\n"))
         ncols = max(1, int(width / (LETTER * (6 + max((len(handle.get_label()) for handle in handles), default=0)))))
         above = -(-len(handles) // ncols) + heading.count("\n") + bool(heading)
-        height = height or min(HIGHEST, (0.7 * width if n == 1 else rows * max(1.6, 0.8 * width / columns)) + 0.16 * above + 0.3)
+        height = height or min(
+            HIGHEST, (0.7 * width if n == 1 else rows * max(2.0 if rows == 1 else 1.6, 0.8 * width / columns)) + 0.16 * above + 0.3
+        )
         figure = (make or Figure)(figsize=(width, height), dpi=200, layout="constrained")
         panels = [*figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flat]
         names = [name for name in self.panels if len({str(values[name]) for values in self.parts}) > 1] or self.panels

@@ -12,7 +12,6 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -57,16 +56,6 @@ MAX_TEXT = 60
 
 MAX_LABEL = 40
 """Characters of the label of an axis, beyond which its symbol stands alone."""
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A drawn figure, its file name, its heading, and what it leaves out."""
-
-    name: str
-    title: str
-    figure: Any
-    remark: str = ""
 
 
 def sized(asked: str | None) -> Size | None:
@@ -204,19 +193,19 @@ def interval(value: float, low: float = float("nan"), high: float = float("nan")
     return f"{shown} [{', '.join(ends)}]" if low == low else shown
 
 
-def save(picture: Picture, folder: Path, formats: Sequence[str] = FORMATS[:2]) -> str:
+def save(figure: Any, name: str, folder: Path, formats: Sequence[str] = FORMATS[:2]) -> str:
     """Writes `<name>.<format>` for each format; returns the figure as SVG to stand in a page, its ids its own."""
-    figure, undated = picture.figure, {"pdf": {"CreationDate": None}}
+    undated = {"pdf": {"CreationDate": None}}
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # laid out once, for all
     file = io.StringIO()
     figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None, "Type": None, "Format": None})
     svg = file.getvalue()
     for kind in formats:
-        path = folder / f"{picture.name}.{kind}"
+        path = folder / f"{name}.{kind}"
         if kind == "svg":
             path.write_text(svg, "utf-8")
         else:
             figure.savefig(path, metadata=undated.get(kind))
-    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{picture.name}-", svg[svg.index("<svg") :])
+    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", svg[svg.index("<svg") :])
     return re.sub(r' width="[^"]*" height="[^"]*"| height="[^"]*" width="[^"]*"', "", svg, count=1)
