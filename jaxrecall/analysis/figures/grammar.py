@@ -272,7 +272,7 @@ class Chart:
     @cached_property
     def parts(self) -> list[dict[str, Any]]:
         """The values that select each panel that is drawn, as many as have room, evenly from the first to the last."""
-        width, height = paper() or (PAGE, None)
+        width, height = paper.get() or (PAGE, None)
         room = _across(width) * max(1, int((height or HIGHEST) / LOW))
         return spread(values_of(self.table, self.panels), min(MAX_PANELS, room))
 
@@ -287,7 +287,7 @@ class Chart:
         from matplotlib.figure import Figure
 
         n = len(self.parts)
-        width, height = paper() or (COLUMN if n == 1 else PAGE, None)
+        width, height = paper.get() or (COLUMN if n == 1 else PAGE, None)
         columns = 2 if n in (2, 4) and _across(width) > 1 else min(n, _across(width))
         rows = -(-n // columns)
         handles, heading = self.entries(named=True), "\n".join(textwrap.fill(line, int(width / LETTER)) for line in title.split("\n"))

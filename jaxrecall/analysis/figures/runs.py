@@ -11,13 +11,14 @@ import numpy as np
 
 from ...errors import UsageError
 from ...model.point import FIELDS
+from ...sweep.grid.expr import parse
 from ...sweep.store.load import with_names
 from ..fit import cells
 from ..fit.axes import LAW, as_given, is_own, rounded, told_apart, unknown_settings
 from ..fit.fitting import Fit, fit
 from ..fit.runs import ALL
 from . import predict
-from .axis import columns_in, expression
+from .axis import columns_in
 from .grammar import MAX_NAMED, values_of
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
@@ -229,10 +230,11 @@ def in_one_panel(table: Table, lines: Sequence[str], panels: Sequence[str]) -> t
 def unknown(place: str, axis: str, table: Table) -> list[str]:
     """What is wrong with an axis that is no column of a table: it is no arithmetic on those either."""
     try:
-        if missing := sorted(expression(axis).names - {*table}):
+        found = parse(axis, calls=False)
+        if missing := sorted(found.names - {*table}):
             return [f"{place}: {axis!r} has no {', '.join(missing)}; allowed: {', '.join(map(str, table))} and arithmetic, as in 'm * d'"]
-        for row in table[sorted(expression(axis).names)].drop_duplicates().to_dict("records"):
-            expression(axis).evaluate(row)
+        for row in table[sorted(found.names)].drop_duplicates().to_dict("records"):
+            found.evaluate(row)
     except ValueError as error:
         return [f"{place}: {error}"]
     return []

@@ -46,16 +46,11 @@ Size = tuple[float, float | None]
 """Width and height, inches; a height of None leaves it to the panels."""
 
 SIZES: dict[str, Size] = {"column": (COLUMN, None), "text": (PAGE, None)}
-_size: ContextVar[Size | None] = ContextVar("size", default=None)
-
-THIN = "\u202f"
-"""A thin space, at which no line breaks."""
+paper: ContextVar[Size | None] = ContextVar("paper", default=None)
+"""The size that was asked for."""
 
 MAX_TEXT = 60
 """Characters of a value in a figure, at most."""
-
-MAX_LABEL = 40
-"""Characters of the label of an axis, beyond which its symbol stands alone."""
 
 
 def sized(asked: str | None) -> Size | None:
@@ -68,11 +63,6 @@ def sized(asked: str | None) -> Size | None:
         allowed = f"{', '.join(SIZES)}, or inches as in 3.4x2.6, each {LEAST:g} to {MOST:g}"
         raise UsageError(f"size: got {asked!r}; allowed: {allowed}")
     return sides[0], sides[1]
-
-
-def paper() -> Size | None:
-    """The size that was asked for."""
-    return _size.get()
 
 
 @contextmanager
@@ -101,16 +91,15 @@ def look(size: str | None = None, style: Any = None, ours: bool = True) -> Itera
         try:
             stack.enter_context(styles.context([OURS, *given, FIXED] if ours else given))
         except (OSError, ValueError, TypeError) as error:
-            known = isinstance(error, ValueError)
-            why = str(error).partition("\n")[0] if known else "no such file, nor a style of matplotlib"
+            why = str(error).partition("\n")[0] if isinstance(error, ValueError) else "no such file, nor a style of matplotlib"
             allowed = "a .mplstyle file, or a name such as ggplot"
             raise UsageError(f"style: got {str(style)!r}; {why}; allowed: {allowed}") from error
         rcParams["font.family"] = [*rcParams["font.family"], "DejaVu Sans"]
-        token = _size.set(found)
+        token = paper.set(found)
         try:
             yield
         finally:
-            _size.reset(token)
+            paper.reset(token)
 
 
 def shades(n: int) -> list[Any]:
@@ -139,7 +128,7 @@ def label(name: str) -> str:
     """An axis's symbol and what it counts, where these fit under a panel."""
     meaning = "gradient steps made" if name == "step" else FIELDS[name].metadata["legend"] if name in FIELDS else ""
     legend = re.split(r";| that | \(|: ", meaning)[0]
-    return f"{name}: {legend}" if legend and len(legend) < MAX_LABEL else symbol(name)
+    return f"{name}: {legend}" if legend and len(legend) < 40 else symbol(name)
 
 
 def accuracy_label(of: str | None) -> str:
@@ -168,7 +157,7 @@ def grouped(value: Any) -> str:
 
     >>> grouped(8500), grouped(17400)  # ('8500', '17 400')
     """
-    return f"{int(value):,}".replace(",", THIN) if abs(value) >= 10_000 else str(int(value))
+    return f"{int(value):,}".replace(",", "\u202f") if abs(value) >= 10_000 else str(int(value))
 
 
 def rounded(value: float, digits: int = 3) -> str:

@@ -136,8 +136,7 @@ def _of_columns(runs: Runs, every: Any, first: str | None) -> Iterator[tuple[str
     if noises := [name for name in NOISES if name in there]:
         rows = runs.rows.assign(leads=runs.rows[noises].fillna(-1).idxmax(axis=1).str.removeprefix("noise_"))
         if axes and runs.along == "N":
-            levels = averaged(rows, [*axes, "N"], "leads")
-            pixels = Pixels(levels, "leads")
+            pixels = Pixels(averaged(rows, [*axes, "N"], "leads"), "leads")
             yield "noise", "Largest noise of the attention scores", charts.over(pixels, axes[0], "N", axes[1:])
         shown = charts.means(runs.rows, noises, runs.along, [], axes, "noise / trigger's score", "log", "quartiles")
         yield "noise-lines", "Noises of the attention scores, medians and quartiles", shown
