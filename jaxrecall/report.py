@@ -62,8 +62,8 @@ def lines(report: Report, formats: Sequence[str]) -> Iterator[str]:
     """Every figure, and where it all is."""
     for remark in report.remarks:
         yield f"note: {remark}"
-    for picture in report.pictures:
-        yield f"{picture.name}: {picture.title}" + f" ({picture.remark})" * bool(picture.remark)
+    for name, heading, remark in report.pictures:
+        yield f"{name}: {heading}" + f" ({remark})" * bool(remark)
     yield ""
     yield f"page:     {report.page} ({report.page.stat().st_size / 1e6:.2f} MB)"
     yield f"figures:  {report.folder} ({len(report.pictures)} as {', '.join(formats)})"

@@ -1,31 +1,20 @@
 """Draws the figures of the searched studies: python results/figures.py"""
 
 import numpy as np
-from jaxrecall.analysis.figures.paper import PAGE, above, line, look
+import storage
+import structure
+import width
+import zipf
+from drawing import DASH, GREY, MARKERS, above, bars, canvas, line, log_axis, look, save, shades
 from law import REGIMES, SIZES, STUDY, on_all_cores, predicted, regime, searched
-from matplotlib.figure import Figure
 
 from jaxrecall import load
-from jaxrecall.analysis.figures.axis import log_axis
-from jaxrecall.analysis.figures.style import DASH, GREY, MARKERS, Picture, save, shades
-from jaxrecall.theory import Model, accuracy, critical_N, seen
+from jaxrecall.theory import Model, accuracy, critical_N, fano_ceiling, score_noise, seen
 
 EXACT = {"marker": "o", "markersize": 7, "linestyle": "none", "markerfacecolor": "none", "color": "#D55E00"}
 SHAPES = {REGIMES[0]: ("o", "#0072B2"), REGIMES[1]: ("x", "0.55"), REGIMES[2]: ("s", "#D55E00")}
 SEEDS = 12
 """A level of N is drawn where at least so many seeds ran."""
-
-
-def canvas(rows, columns, height, **shared):
-    figure = Figure(figsize=(PAGE, height), dpi=200, layout="constrained")
-    return figure, figure.subplots(rows, columns, squeeze=False, **shared)
-
-
-def bars(ax, mine, **how):
-    """N* with its interval, against L."""
-    mine = mine[mine["N_star"].notna()].sort_values("L")
-    error = [mine["N_star"] - mine["lo"], mine["hi"] - mine["N_star"]]
-    ax.errorbar(mine["L"], mine["N_star"], yerr=error, elinewidth=0.7, **how)
 
 
 def critical():
@@ -61,7 +50,7 @@ def critical():
     figure.supylabel("N*: samples for a test accuracy of 1/2", fontsize=8)
     entries = [line(f"d = {d}", color=colour, marker=marker, linestyle="none") for d, (colour, marker) in looks.items()]
     above(figure, [*entries, line("theory, nothing fitted", linestyle=DASH), line("exact run, no pool", **EXACT)])
-    return Picture("critical-n", "Critical N against sequence length, the trigger in the value path and out of it", "", figure)
+    return "critical-n", figure
 
 
 def levels():
@@ -102,7 +91,7 @@ def collapse(table):
     rest.set(ylabel="measured less predicted accuracy", ylim=(-0.3, 0.3))
     rest.axhline(0, color=GREY, linewidth=0.6)
     regimes(figure)
-    return Picture("collapse", "Accuracy against N in units of the predicted N*", "", figure)
+    return "collapse", figure
 
 
 def order_parameters(table):
@@ -113,7 +102,7 @@ def order_parameters(table):
         scatter(ax, table, column)
         ax.set(ylim=(0, 1.02), ylabel=name)
     regimes(figure)
-    return Picture("order-parameters", "What attention learns, against N in units of the predicted N*", "", figure)
+    return "order-parameters", figure
 
 
 def embeddings():
@@ -132,7 +121,7 @@ def embeddings():
     figure.supxlabel("L: sequence length, tokens", fontsize=8)
     figure.supylabel("N*: samples for accuracy 1/2", fontsize=8)
     above(figure, [line(name, marker=marker, color=colour) for name, (marker, colour) in looks.items()])
-    return Picture("critical-n", "Critical N against sequence length, by embedding", "", figure)
+    return "critical-n", figure
 
 
 def late():
@@ -163,7 +152,7 @@ def late():
     entries = [line(f"d = {d}", color=colour) for d, colour in zip(d_values, by_d, strict=True)]
     entries += [line(f"step {step}", color=colour) for step, colour in zip(steps, by_step, strict=True)]
     above(figure, [*entries, line("labels seen", color="black", linestyle=DASH)])
-    return Picture("late", "Accuracy after the three steps", "", figure)
+    return "late", figure
 
 
 def found_late():
@@ -190,35 +179,90 @@ def found_late():
         for kappa, colour in zip(kappas, shades(len(kappas)), strict=True)
     ]
     above(figure, entries)
-    return Picture("attention", "Attention that the early phase did not lock, by the rate of step 2", "", figure)
+    return "attention", figure
 
 
-def draw(study, picture):
-    folder = STUDY / study / "figures"
-    folder.mkdir(exist_ok=True)
-    save(picture, folder)
-    print(folder / f"{picture.name}.png")
+DECODERS = {
+    "accuracy": ("three steps, test accuracy", "o", "black"),
+    "matched_accuracy": ("matched filter", "s", "#332288"),
+    "whitened_accuracy": ("whitened least squares", "D", "#2A9D8F"),
+    "assignment_accuracy": ("assignment", "^", "#E69F00"),
+}
+
+
+def decoders():
+    """Decoders of the first gradient beside the three steps and the Fano ceiling, at twelve of the sizes."""
+    rows = load(STUDY / "bound")
+    every = sorted(rows[["d", "L", "V"]].drop_duplicates().itertuples(index=False, name=None))
+    figure, panels = canvas(4, 3, 7.2, sharex=True, sharey=True)
+    for ax, (d, L, V) in zip(panels.flat, [every[i] for i in np.linspace(0, len(every) - 1, 12).round().astype(int)], strict=True):
+        means = rows[(rows["d"] == d) & (rows["L"] == L) & (rows["V"] == V)].groupby("N")[[*DECODERS]].agg(["mean", "std"])
+        for column, (_, marker, colour) in DECODERS.items():
+            mean, sd = means[column, "mean"], means[column, "std"]
+            ax.plot(mean.index, mean, color=colour, marker=marker)
+            ax.fill_between(mean.index, (mean - sd).clip(0, 1), (mean + sd).clip(0, 1), color=colour, alpha=0.2, linewidth=0)
+        N = np.geomspace(means.index.min(), means.index.max(), 65)
+        ceiling = [fano_ceiling(Model(V=V, d=d, L=L), n) for n in N]
+        ax.fill_between(N, ceiling, 1.05, color="0.5", alpha=0.2, linewidth=0)
+        ax.plot(N, ceiling, color="0.5", linestyle=":")
+        ax.set(xscale="log", ylim=(-0.02, 1.02), title=f"d = {d}, L = {L}, V = {V}")
+        ax.grid(True)
+    log_axis(panels[0, 0].xaxis)
+    figure.supxlabel("N: samples", fontsize=8)
+    figure.supylabel("accuracy (fraction)", fontsize=8)
+    entries = [line(name, marker=marker, color=colour) for name, marker, colour in DECODERS.values()]
+    above(figure, [*entries, line("Fano ceiling (approximate)", color="0.5", linestyle=":")])
+    return "decoders", figure
+
+
+NOISES = {
+    "leakage": ("leakage", "trigger leakage", "o", "#E3C100"),
+    "bias": ("mean_bias", "mean bias", "s", "#332288"),
+    "mlp": ("mlp", "MLP noise", "D", "#A03A00"),
+    "gradient": ("gradient", "gradient noise", "^", "#2A9D8F"),
+}
+
+
+def noises():
+    """Parts of the noise of the attention scores along N, medians and quartiles, theory dashed, at six of the sizes."""
+    rows = load(STUDY / "phase")
+    sizes = [(16, 8, 32, 0), (16, 32, 128, 0), (64, 32, 32, 8), (256, 8, 64, 0), (1024, 8, 32, 0), (1024, 128, 128, 0)]
+    figure, panels = canvas(2, 3, 4.2, sharex=True, sharey=True)
+    for ax, (d, L, V, m) in zip(panels.flat, sizes, strict=True):
+        mine = rows[(rows["d"] == d) & (rows["L"] == L) & (rows["V"] == V) & (rows["m"] == m)]
+        model = Model(V=V, d=d, L=L, m=m, activation=mine["activation"].iloc[0])
+        for name, (theirs, _, marker, colour) in NOISES.items():
+            if name == "mlp" and m == 0:
+                continue
+            low, middle, high = (mine.groupby("N")[f"noise_{name}"].quantile(q) for q in (0.25, 0.5, 0.75))
+            ax.plot(middle.index, middle, color=colour, marker=marker)
+            ax.fill_between(middle.index, low, high, color=colour, alpha=0.2, linewidth=0)
+            ax.plot(middle.index, [getattr(score_noise(model, N), theirs) for N in middle.index], color=colour, linestyle=DASH)
+        ax.set(xscale="log", yscale="log", ylim=(1e-3, 20), title=f"d = {d}, L = {L},\nV = {V}, m = {m}")
+        ax.grid(True)
+    log_axis(panels[0, 0].xaxis)
+    figure.supxlabel("N: samples", fontsize=8)
+    figure.supylabel("noise (s.d. / trigger's score)", fontsize=8)
+    above(figure, [line(name, marker=mark, color=c) for _, name, mark, c in NOISES.values()] + [line("theory", linestyle=DASH)])
+    return "noise-lines", figure
 
 
 if __name__ == "__main__":
-    import storage
-    import structure
-    import width
-    import zipf
-
     with look():
-        draw("mlp", width.mlp())
-        draw("width", width.phases())
-        draw("storage", storage.storing())
-        draw("structure", structure.collapsed())
-        draw("structure", structure.along())
-        draw("zipf", zipf.breaking())
-        draw("zipf", zipf.causing())
-        draw("zipf", zipf.mending())
-        draw("law", critical())
+        save("mlp", *width.mlp())
+        save("width", *width.phases())
+        save("storage", *storage.storing())
+        save("structure", *structure.collapsed())
+        save("structure", *structure.along())
+        save("zipf", *zipf.breaking())
+        save("zipf", *zipf.causing())
+        save("zipf", *zipf.mending())
+        save("law", *critical())
         table = levels()
-        draw("law", collapse(table))
-        draw("law", order_parameters(table))
-        draw("embeddings", embeddings())
-        draw("late", late())
-        draw("late", found_late())
+        save("law", *collapse(table))
+        save("law", *order_parameters(table))
+        save("embeddings", *embeddings())
+        save("bound", *decoders())
+        save("phase", *noises())
+        save("late", *late())
+        save("late", *found_late())

@@ -4,13 +4,11 @@ from functools import cache
 
 import numpy as np
 import pandas as pd
-from figures import canvas
-from jaxrecall.analysis.figures.paper import above, line
+from drawing import DASH, above, canvas, line
 from law import STUDY, markdown, searched
 from scipy.special import logit
 
 from jaxrecall import load
-from jaxrecall.analysis.figures.style import DASH, Picture
 
 EDGE = 1 / (2 * np.log(2))
 """Theory's bits per entry of V_mat after three steps: V ln V = d^2 / 2, trigger out of the value path."""
@@ -170,7 +168,7 @@ def storing():
     ]
     entries += [line("three steps, quadratic MLP", **LAYERS), line("least squares", **SOLVED), line("theory of three steps", **THEORY)]
     above(figure, [*entries, line("reported for language models", **REPORTED)])
-    return Picture("storage", "Bits that a parameter stores", "", figure)
+    return "storage", figure
 
 
 def starred(cell, theta):

@@ -4,22 +4,17 @@ python results/structure.py writes sweeps/structure.npy, the table of the laws `
 """
 
 import re
+from contextlib import chdir
 from functools import cache
 from itertools import product
 from pathlib import Path
 
 import numpy as np
-from figures import canvas
-from jaxrecall.analysis.figures.paper import above, line
+from drawing import DASH, GREY, MARKERS, above, canvas, line, log_axis, shades
 from law import markdown, on_all_cores, searched
 from scipy.special import stdtrit
 
 import jaxrecall
-from jaxrecall.analysis.figures.axis import log_axis
-from jaxrecall.analysis.figures.style import DASH, GREY, MARKERS, Picture, shades
-from jaxrecall.errors import TheoryError
-from jaxrecall.model.laws import find_law
-from jaxrecall.model.laws.array import paths_from
 from jaxrecall.theory import Model, critical_N
 
 TABLE = Path(__file__).parent.parent / "sweeps/structure.npy"
@@ -62,7 +57,7 @@ def effective_dimension(Z, centred=False):
 @cache
 def dimensions(law, V, d):
     """The effective dimensions of Z_in of a law, as it is and centred: (sum of 1/d_eff over seeds / seeds)^-1, the harmonic mean."""
-    with paths_from(TABLE.parent):
+    with chdir(TABLE.parent):  # the law names the table by its path from there
         point = jaxrecall.Point(V=V, d=d, L=2, N=1, n_test=1, embedding=law)
         tables = [np.asarray(jaxrecall.realize(point, seed).Z_in, np.float64) for seed in range(SEEDS)]
     return [1 / np.mean([1 / effective_dimension(Z, centred) for Z in tables]) for centred in (False, True)]
@@ -103,7 +98,7 @@ def critical_or_nan(model):
     """The predicted N*; nan where rows overlap so much that the formulas end."""
     try:
         return critical_N(model)
-    except TheoryError:
+    except ValueError:
         return np.nan
 
 
@@ -221,7 +216,7 @@ def collapsed():
     entries += [line("V = 64: open", linestyle="none")]
     entries += [line(f"theory, V = {V}", color=shade, linestyle=DASH) for V, shade in zip((64, 128), shades(2), strict=True)]
     above(figure, entries)
-    return Picture("collapse", "Critical N against V/d and against V/d_eff, by law", "", figure)
+    return "collapse", figure
 
 
 AXES = {
@@ -232,9 +227,12 @@ AXES = {
 }
 
 
+DEFAULTS = {"rho": 0.0, "rank": 16.0, "clusters": 16.0, "alpha": 1.0}
+
+
 def parameter(laws, name):
     """A parameter of the law in each text, which leaves out defaults."""
-    return laws.map(lambda text: float(getattr(find_law("embedding", text), name)))
+    return laws.str.extract(rf"\b{name}=([0-9.e+-]+)")[0].astype(float).fillna(DEFAULTS.get(name))
 
 
 def along():
@@ -269,7 +267,7 @@ def along():
     panels[0, 0].set(ylabel="N* over that of gaussian rows")
     entries = [line(name_of(*at), marker=m, color=c) for at, m, c in zip(WHERE, MARKERS, shades(4), strict=False)]
     above(figure, [*entries, line("no N* found", marker="x", color=GREY, linestyle="none")])
-    return Picture("along", "Critical N against the parameters of the laws", "", figure)
+    return "along", figure
 
 
 TABLES = (structure_collapse, structure_laws, structure_critical, structure_sides)

@@ -11,7 +11,7 @@ from law import LAW, SIZES, STUDY, markdown, regression, searched
 from scipy.optimize import brentq
 
 from jaxrecall import load
-from jaxrecall.analysis.fit import fit
+from jaxrecall.fit import fit
 from jaxrecall.theory import Model, critical_N, fano_ceiling, surrogate
 
 

@@ -3,15 +3,12 @@
 from functools import cache
 
 import numpy as np
-from figures import canvas
-from jaxrecall.analysis.figures.paper import above, line
+from drawing import DASH, MARKERS, above, canvas, line, log_axis, shades
 from law import STUDY, markdown, on_all_cores, regression, searched
 from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch
 
 from jaxrecall import load
-from jaxrecall.analysis.figures.axis import log_axis
-from jaxrecall.analysis.figures.style import DASH, MARKERS, Picture, shades
 from jaxrecall.theory import Model, critical, limiting_noise, locked_fraction
 
 PLANE = {"V": 256, "d": 64}
@@ -178,7 +175,7 @@ def mlp():
     entries += [line("d from 2 (4 V ln V)^(1/3) to V/2", marker="o", color="0.4"), line("other d", marker="x", linestyle=":", color="0.4")]
     entries += [line(name, marker=marker, color=colour) for name, (marker, colour) in LOOKS.items()]
     above(figure, [*entries, line("m = 0", color="black", linestyle=DASH)])
-    return Picture("activations", "Accuracy against m d / (V ln V), by activation", "", figure)
+    return "activations", figure
 
 
 @cache
@@ -247,7 +244,7 @@ def phases():
     panels[0, 0].set(ylabel="L: sequence length, tokens")
     entries = [Patch(color=NOISES[name][1], label=NOISES[name][0]) for name in names]
     above(figure, [*entries, line("theory: attention locks on half of the tokens", color="black")])
-    return Picture("phases", "Required m d over N and L, and the noise that limits recall", "", figure)
+    return "phases", figure
 
 
 def phase_table():

@@ -5,15 +5,11 @@ many samples beside it.
 from functools import cache
 
 import numpy as np
-from figures import canvas
-from jaxrecall.analysis.figures.paper import above, line
+from drawing import ACCURACY, DASH, MARKERS, above, canvas, line, log_axis, shades
 from law import STUDY, markdown
 
 import jaxrecall
-from jaxrecall.analysis.figures.axis import log_axis
-from jaxrecall.analysis.figures.style import ACCURACY, DASH, MARKERS, Picture, shades
-from jaxrecall.analysis.fit import fit
-from jaxrecall.model.laws.tokens import Zipf, shares
+from jaxrecall.fit import fit
 
 SEEDS = 8
 TESTED = 1024
@@ -87,7 +83,7 @@ def tables_of(V, d, seed):
 @cache
 def population_mass(V, d, L, inside, s, noise_s, errors="uniform", kappa=100.0):
     """Attention on the informative token by W_KQ of infinitely many samples, mean over seeds."""
-    p, q = (shares(Zipf(exponent), V) for exponent in (s, noise_s))
+    p, q = (shares / shares.sum() for shares in ((np.arange(V) + 1.0) ** -exponent for exponent in (s, noise_s)))
     found = []
     for seed in range(SEEDS):
         tables = tables_of(V, d, seed)
@@ -231,7 +227,7 @@ def breaking():
     panels[0, 0].set(ylabel=ACCURACY)
     panels[1, 0].set(ylabel="attention on the\ninformative token")
     above(figure, [line(f"s = {s:g}", color=c, marker=m) for s, c, m in zip(EXPONENTS, shades(4), MARKERS, strict=False)])
-    return Picture("critical", "Accuracy and attention against N, by the exponent of the token frequencies", "", figure)
+    return "critical", figure
 
 
 def causing():
@@ -259,7 +255,7 @@ def causing():
     entries = [line(f"Zipf: {name}", color=c, marker=m, linestyle="none") for (name, c), m in zip(KINDS.items(), MARKERS, strict=False)]
     entries += [line("infinitely many samples", linestyle=DASH), line("the same, label frequencies known", color="black", linestyle=":")]
     above(figure, entries)
-    return Picture("cause", "Attention by which tokens have Zipf frequencies", "", figure)
+    return "cause", figure
 
 
 def mending():
@@ -289,7 +285,7 @@ def mending():
     entries = [line(f"L = {L}, trigger {'in' if inside else 'out'}", color=c, marker=m) for (L, inside), (m, c) in looks.items()]
     entries += [line(name, color=c, marker=m, linestyle="-" if "adam" in name else DASH) for name, (m, c) in steps.items()]
     above(figure, entries)
-    return Picture("mend", "What mends attention where tokens have Zipf frequencies, s = 1", "", figure)
+    return "mend", figure
 
 
 TABLES = (zipf_critical, zipf_cause, zipf_errors, zipf_mends)

@@ -100,7 +100,7 @@ def test_figures_along_another_axis_show_the_fit_along_it():
     for ax in (plot.critical_n(frame, along="m"), plot.critical_n(found)):
         marks = next(xy(line) for line in ax.lines if line.get_marker() == "o" and len(xy(line)) == 3)
         np.testing.assert_allclose(marks, np.stack([stars.index, stars], axis=1))
-        assert ax.get_ylabel() == "critical m* at accuracy 0.5"
+        assert ax.get_ylabel() == "m* at accuracy 0.5"
         assert legend(ax) == ["law, fitted"]
     ax = plot.accuracy(found, theta=0.5)
     marks = [xy(line)[0, 0] for line in ax.lines if line.get_marker() == "d" and len(xy(line)) == 1]
@@ -188,7 +188,7 @@ def test_a_figure_of_any_column_has_means_bands_and_panels(frame):
     band = drawn.axes[1].collections[0].get_paths()[0].vertices
     for N, mean, sd in zip(LEVELS, mine.mean(), mine.std(ddof=0), strict=True):
         assert {round(mean - sd, 9), round(mean + sd, 9)} <= {round(float(y), 9) for x, y in band if x == N}
-    assert [text.get_text() for text in drawn.legends[0].get_texts()] == ["32", "64", "128"]
+    assert [text.get_text() for text in drawn.legends[0].get_texts()] == ["d = 32", "d = 64", "d = 128"]
     assert drawn is plt.gcf()
 
 
@@ -212,7 +212,7 @@ def test_colours_over_two_axes_are_means_and_what_was_not_tested_is_hatched(fram
     frame = frame[(frame["d"] > 32) | (frame["N"] > 100)].assign(snr=lambda f: f["N"] * (1 + f["seed"]))
     drawn = plot.figure(frame, "N / d", x="d", colour="snr")
     pixels = drawn.axes[0].collections[0]
-    assert sorted(pixels.get_array()) == sorted(frame.groupby(["d", "N"])["snr"].mean())
+    np.testing.assert_allclose(sorted(pixels.get_array().compressed()), sorted(frame.groupby(["d", "N"])["snr"].mean()))
     assert "not tested" in [text.get_text() for text in drawn.legends[0].get_texts()]
     assert drawn.axes[0].get_ylabel() == "N / d"
 
@@ -226,6 +226,20 @@ def test_thresholds_have_bars_and_censored_cells_open_marks():
     assert [xy(line).tolist() for line in ax.lines if line.get_marker() == "^" and len(xy(line))] == [[[16, LEVELS[-1]]]]
     ends = {tuple(path.vertices[:, 1]) for bars in ax.collections for path in bars.get_paths()}
     assert {(row.lo, row.hi) for row in reported[1:].itertuples()} == ends
+
+
+def test_a_heat_map_of_accuracy_has_theory_and_several_columns_are_lines(frame):
+    drawn = plot.figure(frame.assign(accuracy=frame["n_correct"] / frame["n_test"]), "d", x="N", colour="accuracy", contour="theory")
+    (line,) = [xy(line) for line in drawn.axes[0].lines]
+    expected = [jaxrecall.theory.critical_N(jaxrecall.theory.Model(V=64, d=d, L=8)) for d in (32, 64, 128)]
+    np.testing.assert_allclose(sorted(line.tolist()), sorted([N, d] for N, d in zip(expected, (32, 64, 128), strict=True) if N < np.inf))
+    two = frame.assign(a=0.1 * frame["seed"], b=0.5)
+    ax = plot.figure(two, ["a", "b"], panels="d", lines=[], band="quartiles").axes[0]
+    assert [{*np.round(line.get_ydata(), 9)} for line in ax.lines] == [{0.35}, {0.5}]  # medians
+    with pytest.raises(UsageError, match="contour: got 'theory' over L and d; allowed: runs over N and another axis"):
+        plot.figure(frame, "d", x="L", colour="n_correct", contour="theory")
+    with pytest.raises(UsageError, match="band: got iqr; allowed: sd, quartiles"):
+        plot.figure(frame, band="iqr")
 
 
 def test_axes_and_accuracy_come_from_the_metadata_of_the_table():

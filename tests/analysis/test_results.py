@@ -1,5 +1,6 @@
 """The committed studies: what results/README.md and docs/theory.md say is what the tables beside it hold."""
 
+import ast
 import importlib
 import json
 import re
@@ -10,7 +11,7 @@ from helpers import ROOT
 
 import jaxrecall
 from jaxrecall import Point
-from jaxrecall.analysis.figures.predict import _predicted
+from jaxrecall.analysis.figures.predict import predicted
 from jaxrecall.model.columns import CODE_VERSION
 from jaxrecall.model.laws.tokens import shares
 from jaxrecall.sweep.grid import read_grid
@@ -42,7 +43,7 @@ def test_a_study_holds_the_runs_of_its_grid(name):
 @pytest.mark.parametrize("name", [*REPORTED, "late", "pool", "noise", *SEARCHED])
 def test_theory_covers_every_point_of_a_study_that_ends_with_the_recipe(name):
     rows = jaxrecall.load(ROOT / "results/study" / name, last=True).drop_duplicates("point_id")
-    refused = [_predicted(lambda model: model, row) is None for row in rows.to_dict("records")]
+    refused = [predicted(lambda model: model, row) is None for row in rows.to_dict("records")]
     assert refused == ((rows["steps"] > 3) | (rows["start"] == "zero")).tolist()
 
 
@@ -116,3 +117,22 @@ def test_the_gradient_of_infinitely_many_samples_is_that_of_many(monkeypatch, in
     np.testing.assert_allclose(many, endless, atol=0.02 * np.linalg.norm(endless))
     known = zipf.population_w(tables, p, q, 3, inside, "frequencies")
     assert abs(known @ endless) < 0.99 * np.linalg.norm(known) * np.linalg.norm(endless)
+
+
+def test_scripts_of_results_use_the_public_interface_alone_and_import_in_no_circle():
+    """A script may import the package, its modules that `jaxrecall.__all__` names, and scripts that do not lead back to it."""
+    scripts = {path.stem: ast.parse(path.read_text()) for path in (ROOT / "results").glob("*.py")}
+    modules = {
+        name: {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+        | {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        for name, tree in scripts.items()
+    }
+    public = {"jaxrecall", *(f"jaxrecall.{name}" for name in jaxrecall.__all__)}
+    for name in scripts:
+        assert {module for module in modules[name] if module.partition(".")[0] == "jaxrecall"} <= public, name
+        reached, todo = set(), [*modules[name] & {*scripts}]
+        while todo:
+            if (other := todo.pop()) not in reached:
+                reached.add(other)
+                todo += modules[other] & {*scripts}
+        assert name not in reached

@@ -16,11 +16,11 @@ from jaxrecall.analysis.figures.grammar import Chart
 from jaxrecall.analysis.figures.style import label, settings, symbol
 
 
-def heading_of(frame, axes, tmp_path):
+def heading_of(frame, axes, tmp_path, thresholds=None):
     """The heading that a sweep gives its figure, and the figure."""
     found, drawn_figure = [], Chart.figure
     with mock.patch.object(Chart, "figure", lambda self, title: found.append((title, drawn_figure(self, title))) or found[-1][1]):
-        curves.draw_sweep(frame, axes, "mine", tmp_path / "accuracy.png")
+        curves.draw_sweep(frame, axes, "mine", tmp_path / "accuracy.png", thresholds, "N" if thresholds else "")
     return found[0]
 
 
@@ -48,16 +48,19 @@ def test_the_heading_of_a_sweep_names_the_pool_and_the_laws_that_are_not_the_usu
     assert "embedding" not in heading_of(two, ["embedding", "d", "N"], tmp_path)[0].partition("\n")[0]
 
 
-def test_a_mark_of_a_critical_value_has_the_colour_of_its_line():
-    levels = pd.DataFrame({"d": [16, 16, 32, 32], "N": [10, 100] * 2, "accuracy": [0.1, 0.9, 0.2, 0.8], "low": 0.0, "high": 1.0})
-    marks = pd.DataFrame({"d": [16, 32], "axis": "N", "critical": [30.0, 40.0], "lo": [25.0, 35.0], "hi": [35.0, 50.0], "theta": 0.5})
-    shown = curves.chart(levels, "N", ["d"], thresholds=marks)
-    lines = {len(line.get_xdata()) and tuple(line.get_xdata()): line for line in shown.figure().axes[0].lines}
-    drawn = [line for line in shown.figure().axes[0].lines if len(line.get_xdata()) and line.get_marker() != "None"]
-    of_lines = [to_hex(line.get_color()) for line in drawn if len(line.get_xdata()) == 2]
-    of_marks = [to_hex(line.get_markerfacecolor()) for line in drawn if tuple(line.get_xdata()) in ((30.0,), (40.0,))]
-    assert of_marks == of_lines == [to_hex(looks["color"]) for _, looks in shown.groups]
-    assert to_hex(lines[25.0, 35.0].get_color()) == of_marks[0]
+def test_a_search_marks_its_thresholds_in_the_colour_of_their_line(tmp_path):
+    frame = table({"d": [32, 64]}, law)
+    frame["accuracy"] = frame["n_correct"] / frame["n_test"]
+    at = [{"d": 32, "critical": 1000.0, "lo": 800.0, "hi": 1300.0}, {"d": 64, "critical": None, "lo": None, "hi": None}]
+    _, figure = heading_of(frame, ["d", "N"], tmp_path, [{"theta": 0.5, "axis": "N", **one} for one in at])
+    (ax,) = figure.axes
+    (mark,) = [line for line in ax.lines if line.get_marker() == "d" and len(line.get_xdata())]
+    assert mark.get_xydata().tolist() == [[1000.0, 0.5]]
+    line = next(line for line in ax.lines if line.get_linestyle() == "-")
+    assert to_hex(mark.get_markerfacecolor()) == to_hex(line.get_color())
+    bars = [path.vertices.tolist() for bars in ax.collections for path in bars.get_paths() if len(path.vertices) == 2]
+    assert bars == [[[800.0, 0.5], [1300.0, 0.5]]]
+    assert "N* and 95 % interval" in [text.get_text() for text in figure.legends[0].get_texts()]
 
 
 def test_a_parameter_of_a_law_goes_by_its_letter_where_the_font_has_it():
@@ -65,14 +68,21 @@ def test_a_parameter_of_a_law_goes_by_its_letter_where_the_font_has_it():
     assert [symbol(name) for name in names] == ["ρ", *names[1:]]
     assert settings({"embedding.rho": 0.1, "d": 16}) == "ρ = 0.1, d = 16"
     assert label("embedding.rho") == "ρ"
-    with matplotlib.rc_context({"font.family": "cmr10"}):
-        assert symbol("embedding.rho") == "embedding.rho"
 
 
-def test_a_line_is_faint_past_a_value_with_few_seeds():
-    levels = pd.DataFrame({"N": [1, 2, 4, 8, 16, 32], "accuracy": [0.1, 0.2, 0.4, 0.6, 0.8, 0.9], "n_seeds": [8, 8, 1, 8, 8, 8]})
-    lines = [line for line in curves.chart(levels.assign(low=0.0, high=1.0), "N", []).figure().axes[0].lines if len(line.get_xdata())]
-    found = [(line.get_xdata().tolist(), line.get_marker(), line.get_alpha()) for line in lines]
-    assert found == [([1, 2, 8, 16, 32], "none", 0.4), ([1, 2], "o", None), ([8, 16, 32], "o", None), ([4], "o", None)]
-    ends = curves.chart(levels.assign(n_seeds=[1, 1, 8, 8, 8, 1], low=0.0, high=1.0), "N", []).figure().axes[0].lines
-    assert [line.get_xdata().tolist() for line in ends if len(line.get_xdata())] == [[4, 8, 16], [1, 2, 32]]
+def test_levels_with_few_seeds_are_hollow_and_not_joined(tmp_path):
+    frame = table(levels=[1, 2, 4, 8])
+    frame["accuracy"] = frame["n_correct"] / frame["n_test"]
+    _, figure = heading_of(frame[(frame["seed"] == 0) | (frame["N"] != 4)], ["N"], tmp_path)
+    found = [(line.get_xdata().tolist(), line.get_markerfacecolor() == "white") for line in figure.axes[0].lines]
+    assert found == [([1, 2, 8], False), ([4], True)]
+
+
+def test_panels_of_one_line_each_become_the_lines_of_one_panel(tmp_path):
+    pairs = [{"kappa": kappa, "gamma2": gamma2} for kappa, gamma2 in ((1.0, 0.1), (2.0, 0.2), (5.0, 0.5), (10.0, 1.0), (10.0, 9.0))]
+    frame = pd.concat([table({name: [value] for name, value in pair.items()}) for pair in pairs], ignore_index=True)
+    frame["accuracy"] = frame["n_correct"] / frame["n_test"]
+    _, figure = heading_of(frame, ["kappa", "gamma2", "N"], tmp_path)
+    assert len(figure.axes) == 1
+    named = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert named == [f"kappa = {pair['kappa']:g}, gamma2 = {pair['gamma2']:g}" for pair in pairs]

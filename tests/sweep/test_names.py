@@ -101,9 +101,9 @@ def test_a_search_with_labels_is_drawn_with_a_line_for_each(labelled):
 
     _, out, df = labelled
     drawn = []
-    chart = curves.chart
+    means = curves.means
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(curves, "chart", lambda *args, **more: drawn.append(chart(*args, **more)) or drawn[-1])
+        patch.setattr(curves, "means", lambda *args, **more: drawn.append(means(*args, **more)) or drawn[-1])
         curves.draw_sweep(df, ["V"], "search", out / "drawn.png", thresholds(out).to_dict("records"), "V")
     kinds = drawn[0].table[[*drawn[0].lines, *drawn[0].panels]].drop_duplicates()
     assert {*kinds["label"]} == {"few", "many", "as many"}

@@ -320,7 +320,7 @@ def test_every_formula_refuses_a_law_without_moments(cubes, formula, m):
         refusal = "m: got 16"
     with pytest.raises(TheoryError, match=refusal):
         formula(cubes.replace(m=m), *arguments)
-    assert predict.score_noise({**vars(cubes), "m": m}, 512) is None
+    assert predict.predicted(theory.score_noise, {**vars(cubes), "m": m}, 512) is None
 
 
 def test_the_surrogate_draws_the_rows_of_any_law(cubes, monkeypatch):

@@ -8,15 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ...sweep.grid.expr import Expression, parse
+from ...sweep.grid.expr import parse
 from .style import LETTER, label, text
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 MOST_TICKS = 9
 """With more values than this an axis has round numbers as ticks, not its values."""
-
-DRAWABLE = (1e-100, 1e100)
-"""Numbers beyond have their ranks as places, as names do."""
 
 MAX_NAME = 24
 """Letters of the name of a tick."""
@@ -51,8 +48,8 @@ class Axis:
         if not all(isinstance(v, (int, float, np.number)) and not isinstance(v, bool) for v in self.values):
             return "names"
         sizes = [abs(v) for v in self.values if v]
-        if not sizes or min(sizes) < DRAWABLE[0] or max(sizes) > DRAWABLE[1]:
-            return "names"
+        if not sizes or min(sizes) < 1e-100 or max(sizes) > 1e100:
+            return "names"  # matplotlib draws no such numbers
         return "linear" if min(self.values) < 0 else "symlog" if 0 in self.values else "log"
 
     def place(self, values: Any) -> np.ndarray:
@@ -105,15 +102,10 @@ class Axis:
         axis.set_minor_locator(NullLocator())
 
 
-def expression(axis: str) -> Expression:
-    """An axis that is arithmetic on others; raises ValueError."""
-    return parse(axis, calls=False)
-
-
 def columns_in(name: str) -> frozenset[str]:
     """The columns that an axis is made of: itself, or those that it is arithmetic on."""
     try:
-        return expression(name).names
+        return parse(name, calls=False).names
     except ValueError:
         return frozenset([name])
 
@@ -122,7 +114,7 @@ def column(name: str, table: Table) -> list[Any]:
     """The values of an axis, row by row, as plain Python."""
     if name in table:
         return table[name].tolist()
-    found = expression(name)
+    found = parse(name, calls=False)
     return [found.evaluate(row) for row in table[sorted(found.names)].to_dict("records")]
 
 

@@ -115,7 +115,11 @@ def crossing_lines(runs: Runs, found: Fit, theta: float, x: str, y: str, theory:
     stars = runs.thresholds(found, theta, theory)
     if y != runs.along:
         stars = stars.drop(columns=["lo", "hi", "state"])
-    at, by_theory = (with_columns(stars.assign(**{runs.along: stars[name]}), x, y) for name in ("critical", "theory"))
+
+    def known(name: str) -> Table:
+        return stars if y == runs.along else stars[stars[name].notna()]
+
+    at, by_theory = (with_columns(known(name).assign(**{runs.along: known(name)[name]}), x, y) for name in ("critical", "theory"))
     fitted = Points(at, y, f"{runs.along}* at {theta:g}, fitted", STAR, joined=True)
     return [fitted, *(theory_line(by_theory, Axis.make(x, at), y, color="black") if theory else [])]
 

@@ -272,7 +272,7 @@ class Chart:
     @cached_property
     def parts(self) -> list[dict[str, Any]]:
         """The values that select each panel that is drawn, as many as have room, evenly from the first to the last."""
-        width, height = paper() or (PAGE, None)
+        width, height = paper.get() or (PAGE, None)
         room = _across(width) * max(1, int((height or HIGHEST) / LOW))
         return spread(values_of(self.table, self.panels), min(MAX_PANELS, room))
 
@@ -287,18 +287,21 @@ class Chart:
         from matplotlib.figure import Figure
 
         n = len(self.parts)
-        width, height = paper() or (COLUMN if n == 1 else PAGE, None)
+        width, height = paper.get() or (COLUMN if n == 1 else PAGE, None)
         columns = 2 if n in (2, 4) and _across(width) > 1 else min(n, _across(width))
         rows = -(-n // columns)
         handles, heading = self.entries(named=True), "\n".join(textwrap.fill(line, int(width / LETTER)) for line in title.split("\n"))
         ncols = max(1, int(width / (LETTER * (6 + max((len(handle.get_label()) for handle in handles), default=0)))))
         above = -(-len(handles) // ncols) + heading.count("\n") + bool(heading)
-        height = height or min(HIGHEST, (0.7 * width if n == 1 else rows * max(1.6, 0.8 * width / columns)) + 0.16 * above + 0.3)
+        height = height or min(
+            HIGHEST, (0.7 * width if n == 1 else rows * max(2.0 if rows == 1 else 1.6, 0.8 * width / columns)) + 0.16 * above + 0.3
+        )
         figure = (make or Figure)(figsize=(width, height), dpi=200, layout="constrained")
         panels = [*figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flat]
         names = [name for name in self.panels if len({str(values[name]) for values in self.parts}) > 1] or self.panels
         for ax, values in zip(panels, self.parts, strict=False):
-            ax.set_title(textwrap.fill(settings(values, names), int(0.8 * width / columns / LETTER)) if values else "", pad=3)
+            joined = settings(values, names).replace(" = ", "\xa0=\xa0")  # lines break between settings
+            ax.set_title(textwrap.fill(joined, int(0.8 * width / columns / LETTER)).replace("\xa0", " ") if values else "", pad=3)
             self.draw(ax, values)
         for ax in panels[n:]:
             ax.set_visible(False)

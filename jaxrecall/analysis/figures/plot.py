@@ -399,6 +399,6 @@ def _on(chart: Chart, ax: Axes | None, size: str | None, style: str | Path | Non
         raise UsageError(f"size: got {size!r} with ax, whose figure has a size; allowed: one of them")
     with look(size, style, ours=False):
         if ax is None:
-            width, height = paper() or (None, None)
+            width, height = paper.get() or (None, None)
             _, ax = plt.subplots(figsize=width and (width, height or 0.75 * width), layout="constrained")
         return chart.on(ax)

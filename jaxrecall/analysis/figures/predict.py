@@ -18,7 +18,6 @@ from ...model.values import is_missing
 from ...theory import Model
 from ...theory.noise import has_score_noise
 
-Formula = Callable[..., Any]
 Cell = Mapping[str, Any]
 
 
@@ -64,7 +63,7 @@ def reason(cells: Iterable[Cell]) -> str:
     return f"Theory does not cover {len(why)} of {len(every)} cells ({why[0]})." if why else ""
 
 
-def predicted(formula: Formula, at: Cell, *arguments: Any) -> Any:
+def predicted(formula: Callable[..., Any], at: Cell, *arguments: Any) -> Any:
     """What a formula says of a model; None where it does not cover the settings `at`."""
     try:
         return _answer(formula, at, *arguments)
@@ -72,7 +71,7 @@ def predicted(formula: Formula, at: Cell, *arguments: Any) -> Any:
         return None
 
 
-def _answer(formula: Formula, at: Cell, *arguments: Any) -> Any:
+def _answer(formula: Callable[..., Any], at: Cell, *arguments: Any) -> Any:
     """What a formula says of all settings of a cell; raises the TheoryError that refuses them."""
     if at.get("foreign"):
         raise TheoryError(f"{at['foreign']}; covered by theory: no such column")
@@ -86,5 +85,5 @@ def _answer(formula: Formula, at: Cell, *arguments: Any) -> Any:
 
 
 @lru_cache(maxsize=200_000)
-def _cached(formula: Formula, settings: tuple[tuple[str, Any], ...], *arguments: Any) -> Any:
+def _cached(formula: Callable[..., Any], settings: tuple[tuple[str, Any], ...], *arguments: Any) -> Any:
     return formula(Model.from_fields(dict(settings)), *arguments)

@@ -11,13 +11,14 @@ import numpy as np
 
 from ...errors import UsageError
 from ...model.point import FIELDS
+from ...sweep.grid.expr import parse
 from ...sweep.store.load import with_names
 from ..fit import cells
 from ..fit.axes import LAW, as_given, is_own, rounded, told_apart, unknown_settings
 from ..fit.fitting import Fit, fit
 from ..fit.runs import ALL
 from . import predict
-from .axis import columns_in, expression
+from .axis import columns_in
 from .grammar import MAX_NAMED, values_of
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
@@ -61,14 +62,17 @@ class Runs:
     @cached_property
     def levels(self) -> Table:
         """Mean accuracy over seeds at every place that was tested."""
-        return averaged(self.rows, [*self.axes, self.along], "accuracy")
+        by = [*self.axes, self.along]
+        return averaged(self.rows, by, "accuracy").join(
+            _groups(self.rows, by)[[*self.sizes.columns.difference(by)]].first().reset_index(drop=True)
+        )
 
     def settings(self, by: Sequence[str]) -> Table:
         """All settings of runs alike in the columns `by`, with what no formula knows of them, and how locked attention is."""
         names = [name for name in self.rows if (name in FIELDS or name == "step" or "." in name) and name not in by]
         found = _groups(self.rows, by)[names].first()
         unknown = unknown_settings(self.rows, [*self.axes, self.along])
-        found["foreign"] = f"{unknown[0]}: got {self.rows[unknown[0]].dropna().iloc[0]!r}" if unknown else ""
+        found["foreign"] = f"{unknown[0]}: got {self.rows[unknown[0]].dropna().tolist()[0]!r}" if unknown else ""
         for name in ("attention_mass", "attention_top1"):
             if name in self.rows and "mass" not in found:
                 means = _groups(self.rows, [*self.axes, self.along])[name].mean()
@@ -197,7 +201,7 @@ def arranged(
         f"{place}: {axis!r}; allowed, as these vary: {', '.join(every) or 'none'}"
         for place, given in chosen.items()
         for axis in given
-        if axis not in every and not (place == "x" and axis in about)
+        if axis not in every and not (place == "x" and axis == "N")
     ]
     given = [axis for axes in chosen.values() for axis in axes]
     if twice := sorted({axis for axis in given if given.count(axis) > 1}):
@@ -226,10 +230,11 @@ def in_one_panel(table: Table, lines: Sequence[str], panels: Sequence[str]) -> t
 def unknown(place: str, axis: str, table: Table) -> list[str]:
     """What is wrong with an axis that is no column of a table: it is no arithmetic on those either."""
     try:
-        if missing := sorted(expression(axis).names - {*table}):
+        found = parse(axis, calls=False)
+        if missing := sorted(found.names - {*table}):
             return [f"{place}: {axis!r} has no {', '.join(missing)}; allowed: {', '.join(map(str, table))} and arithmetic, as in 'm * d'"]
-        for row in table[sorted(expression(axis).names)].drop_duplicates().to_dict("records"):
-            expression(axis).evaluate(row)
+        for row in table[sorted(found.names)].drop_duplicates().to_dict("records"):
+            found.evaluate(row)
     except ValueError as error:
         return [f"{place}: {error}"]
     return []

@@ -12,7 +12,6 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,26 +46,11 @@ Size = tuple[float, float | None]
 """Width and height, inches; a height of None leaves it to the panels."""
 
 SIZES: dict[str, Size] = {"column": (COLUMN, None), "text": (PAGE, None)}
-_size: ContextVar[Size | None] = ContextVar("size", default=None)
-
-THIN = "\u202f"
-"""A thin space, at which no line breaks."""
+paper: ContextVar[Size | None] = ContextVar("paper", default=None)
+"""The size that was asked for."""
 
 MAX_TEXT = 60
 """Characters of a value in a figure, at most."""
-
-MAX_LABEL = 40
-"""Characters of the label of an axis, beyond which its symbol stands alone."""
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A drawn figure, its file name, its heading, and what it leaves out."""
-
-    name: str
-    title: str
-    figure: Any
-    remark: str = ""
 
 
 def sized(asked: str | None) -> Size | None:
@@ -79,11 +63,6 @@ def sized(asked: str | None) -> Size | None:
         allowed = f"{', '.join(SIZES)}, or inches as in 3.4x2.6, each {LEAST:g} to {MOST:g}"
         raise UsageError(f"size: got {asked!r}; allowed: {allowed}")
     return sides[0], sides[1]
-
-
-def paper() -> Size | None:
-    """The size that was asked for."""
-    return _size.get()
 
 
 @contextmanager
@@ -112,16 +91,15 @@ def look(size: str | None = None, style: Any = None, ours: bool = True) -> Itera
         try:
             stack.enter_context(styles.context([OURS, *given, FIXED] if ours else given))
         except (OSError, ValueError, TypeError) as error:
-            known = isinstance(error, ValueError)
-            why = str(error).partition("\n")[0] if known else "no such file, nor a style of matplotlib"
+            why = str(error).partition("\n")[0] if isinstance(error, ValueError) else "no such file, nor a style of matplotlib"
             allowed = "a .mplstyle file, or a name such as ggplot"
             raise UsageError(f"style: got {str(style)!r}; {why}; allowed: {allowed}") from error
         rcParams["font.family"] = [*rcParams["font.family"], "DejaVu Sans"]
-        token = _size.set(found)
+        token = paper.set(found)
         try:
             yield
         finally:
-            _size.reset(token)
+            paper.reset(token)
 
 
 def shades(n: int) -> list[Any]:
@@ -150,7 +128,7 @@ def label(name: str) -> str:
     """An axis's symbol and what it counts, where these fit under a panel."""
     meaning = "gradient steps made" if name == "step" else FIELDS[name].metadata["legend"] if name in FIELDS else ""
     legend = re.split(r";| that | \(|: ", meaning)[0]
-    return f"{name}: {legend}" if legend and len(legend) < MAX_LABEL else symbol(name)
+    return f"{name}: {legend}" if legend and len(legend) < 40 else symbol(name)
 
 
 def accuracy_label(of: str | None) -> str:
@@ -179,7 +157,7 @@ def grouped(value: Any) -> str:
 
     >>> grouped(8500), grouped(17400)  # ('8500', '17 400')
     """
-    return f"{int(value):,}".replace(",", THIN) if abs(value) >= 10_000 else str(int(value))
+    return f"{int(value):,}".replace(",", "\u202f") if abs(value) >= 10_000 else str(int(value))
 
 
 def rounded(value: float, digits: int = 3) -> str:
@@ -204,19 +182,19 @@ def interval(value: float, low: float = float("nan"), high: float = float("nan")
     return f"{shown} [{', '.join(ends)}]" if low == low else shown
 
 
-def save(picture: Picture, folder: Path, formats: Sequence[str] = FORMATS[:2]) -> str:
+def save(figure: Any, name: str, folder: Path, formats: Sequence[str] = FORMATS[:2]) -> str:
     """Writes `<name>.<format>` for each format; returns the figure as SVG to stand in a page, its ids its own."""
-    figure, undated = picture.figure, {"pdf": {"CreationDate": None}}
+    undated = {"pdf": {"CreationDate": None}}
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # laid out once, for all
     file = io.StringIO()
     figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None, "Type": None, "Format": None})
     svg = file.getvalue()
     for kind in formats:
-        path = folder / f"{picture.name}.{kind}"
+        path = folder / f"{name}.{kind}"
         if kind == "svg":
             path.write_text(svg, "utf-8")
         else:
             figure.savefig(path, metadata=undated.get(kind))
-    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{picture.name}-", svg[svg.index("<svg") :])
+    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", svg[svg.index("<svg") :])
     return re.sub(r' width="[^"]*" height="[^"]*"| height="[^"]*" width="[^"]*"', "", svg, count=1)

@@ -22,7 +22,7 @@ from ..figures import charts, predict
 from ..figures.axis import columns_in
 from ..figures.grammar import Chart, Pixels
 from ..figures.runs import Runs, arranged, averaged, in_one_panel, unknown
-from ..figures.style import FORMATS, Picture, label, look, save
+from ..figures.style import FORMATS, label, look, save
 from ..fit.axes import along_of, is_own
 from ..fit.fitting import Fit
 from ..fit.runs import at_steps, parsed, read, traced
@@ -34,21 +34,17 @@ OURS = ("accuracy", "critical-", "phase", "collapse", "noise", "agreement", "dec
 
 NOISES = ("noise_leakage", "noise_bias", "noise_mlp", "noise_gradient")
 DECODERS = ("accuracy", "matched_accuracy", "whitened_accuracy", "assignment_accuracy")
-CONVENTIONS = (
-    "Lines are means over seeds, bands one standard deviation, and bars 95 % intervals over seeds. Dashed: theory. "
-    "In a map a pixel is one cell at one level, and what is hatched was not tested."
-)
 TRACED = ("accuracy", "attention_mass", "test_loss", "loss", "Z_in_overlap", "Z_out_overlap", "Z_in_norm", "Z_out_norm")
 """Columns that are drawn against the step, each in a figure of its own."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """The page, the folder of its figures, what they are, and remarks on the rows and the fit."""
+    """The page, the folder of its figures, the name, heading and remark of each, and remarks on the rows and the fit."""
 
     page: Path
     folder: Path
-    pictures: list[Picture]
+    pictures: list[tuple[str, str, str]]
     remarks: list[str]
 
 
@@ -89,15 +85,14 @@ def write(asked: Namespace, command: str, on_progress: Callable[[str, int, int],
         with look(asked.size, asked.style):
             for name, heading, chart in figures(runs, found, every, asked):
                 on_progress(f"drawing {name}", 0, 0)
-                picture = Picture(name, heading, chart.figure(), chart.remark)
-                drawn.append((picture, save(picture, folder, asked.format)))
+                drawn.append((name, heading, chart.remark, save(chart.figure(), name, folder, asked.format)))
         sections = {"Exponents": exponents(found), "Thresholds": thresholds(runs, found)}
         sections |= {"Warnings and remarks": warnings(found, remarks), "Provenance": provenance(runs, facts, manifest, command)}
         html = page(title, summary(runs), drawn, sections, folder.name, asked.format)
         atomic_write(out, html.replace("<head>", f"<head><!-- {comment(rows)} -->", 1).encode(errors="backslashreplace"))
     except OSError as error:
         raise FitError(f"{out}: cannot be written ({error.strerror or error}); choose another --out") from error
-    return Report(out, folder, [picture for picture, _ in drawn], [*remarks, *older(table, rows)])
+    return Report(out, folder, [figure[:3] for figure in drawn], [*remarks, *older(table, rows)])
 
 
 def _places(runs: Runs, asked: Namespace) -> tuple[str | None, list[str], list[str]]:
@@ -141,8 +136,7 @@ def _of_columns(runs: Runs, every: Any, first: str | None) -> Iterator[tuple[str
     if noises := [name for name in NOISES if name in there]:
         rows = runs.rows.assign(leads=runs.rows[noises].fillna(-1).idxmax(axis=1).str.removeprefix("noise_"))
         if axes and runs.along == "N":
-            levels = averaged(rows, [*axes, "N"], "leads")
-            pixels = Pixels(levels, "leads")
+            pixels = Pixels(averaged(rows, [*axes, "N"], "leads"), "leads")
             yield "noise", "Largest noise of the attention scores", charts.over(pixels, axes[0], "N", axes[1:])
         shown = charts.means(runs.rows, noises, runs.along, [], axes, "noise / trigger's score", "log", "quartiles")
         yield "noise-lines", "Noises of the attention scores, medians and quartiles", shown
@@ -165,4 +159,4 @@ def summary(runs: Runs) -> str:
     theory = "" if is_own(rows) else f" Theory: ours. {predict.reason(runs.settings(runs.axes).to_dict('records'))}".rstrip()
     n_cells, varying = len(runs.settings(runs.axes)), ", ".join(runs.axes) or "nothing"
     seeds = f"{n_cells} cells ({varying} vary), {len(rows)} rows, {rows['seed'].nunique()} seeds."
-    return f"{seeds} {legend}. m = 0: attention only.{theory} {CONVENTIONS}"
+    return f"{seeds} {legend}. m = 0: attention only.{theory}"

@@ -6,6 +6,7 @@ It is dark where the reader's screen is; figures keep a white card.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -15,32 +16,31 @@ from typing import Any
 import yaml
 
 from ..figures.runs import Runs
-from ..figures.style import PAGE, Picture, interval, rounded, text
+from ..figures.style import PAGE, interval, rounded, text
 from ..fit.fitting import Fit
 
 OPEN_ROWS = 24
 TEMPLATE = Template(Path(__file__).with_name("page.html").read_text("utf-8"))
 
 
-def page(title: str, summary: str, figures: Sequence[tuple[Picture, str]], sections: Mapping[str, str], *files: Any) -> str:
-    """The whole page: figures with their SVG, and sections by heading. `files` are the folder and the formats of the figures."""
+def page(title: str, summary: str, figures: Sequence[tuple[str, str, str, str]], sections: Mapping[str, str], *files: Any) -> str:
+    """The whole page: figures by name, heading, remark and SVG, and sections by heading; `files`: their folder and formats."""
     ids = {heading: f"section-{heading.lower().replace(' ', '-')}" for heading in sections}
-    listed = {picture.name: picture.title for picture, _ in figures} | {anchor: heading for heading, anchor in ids.items()}
+    listed = {name: heading for name, heading, _, _ in figures} | {anchor: heading for heading, anchor in ids.items()}
     return TEMPLATE.substitute(
         title=escape(title),
         summary=escape(summary),
         contents="".join(f'<li><a href="#{anchor}">{escape(heading)}</a></li>' for anchor, heading in listed.items()),
-        figures="".join(_figure(picture, svg, *files) for picture, svg in figures),
+        figures="".join(_figure(*figure, *files) for figure in figures),
         sections="".join(f'<h2 id="{ids[heading]}">{escape(heading)}</h2>{content}\n' for heading, content in sections.items()),
     )
 
 
-def _figure(picture: Picture, svg: str, folder: str, formats: Sequence[str]) -> str:
-    size = f"width:{picture.figure.get_figwidth() / PAGE * 56:.0f}rem"
-    drawn = svg.replace("<svg", f'<svg role="img" aria-label="{escape(picture.title)}" style="{size}"', 1)
-    caption = f'{escape(picture.remark)} <span class="file">{escape(folder)}/{picture.name}.{", .".join(formats)}</span>'
-    heading = f'<h2 id="{picture.name}">{escape(picture.title)}</h2>'
-    return f"{heading}\n<figure>{drawn}<figcaption>{caption}</figcaption></figure>\n"
+def _figure(name: str, title: str, remark: str, svg: str, folder: str, formats: Sequence[str]) -> str:
+    points = float(re.search(r'viewBox="0 0 ([0-9.]+)', svg)[1])  # type: ignore[index]
+    drawn = svg.replace("<svg", f'<svg role="img" aria-label="{escape(title)}" style="width:{points / 72 / PAGE * 56:.0f}rem"', 1)
+    caption = f'{escape(remark)} <span class="file">{escape(folder)}/{name}.{", .".join(formats)}</span>'
+    return f'<h2 id="{name}">{escape(title)}</h2>\n<figure>{drawn}<figcaption>{caption}</figcaption></figure>\n'
 
 
 def exponents(found: Fit) -> str:
@@ -92,9 +92,7 @@ def provenance(runs: Runs, facts: Mapping[str, Any], manifest: Any, command: str
     if todo := facts.get("todo"):
         told["runs still to do"] = todo
     manifest = manifest if isinstance(manifest, dict) else {}
-    if isinstance(versions := manifest.get("versions"), dict):
-        told["versions"] = ", ".join(f"{name} {version}" for name, version in versions.items())
-    stated = {"commit": "commit", "xla_flags": "XLA_FLAGS", "command": "sweep"}
+    stated = {"versions": "versions", "commit": "commit", "xla_flags": "XLA_FLAGS", "command": "sweep"}
     told |= {name: manifest[key] for key, name in stated.items() if key in manifest}
     told["this report"] = command
     grid = yaml.safe_dump(json.loads(json.dumps(manifest["grid"])), sort_keys=False, width=120) if "grid" in manifest else ""
