@@ -169,7 +169,7 @@ def outcome(mutant: Mutant, python: str) -> tuple[str, str]:
         shutil.copytree(ROOT, tree, symlinks=True, ignore=shutil.ignore_patterns(".git", ".venv*", "__pycache__", "_build", "study"))
         path = tree / mutant.file
         path.write_text(path.read_text().replace(mutant.old, mutant.new))
-        command = [python, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-p", "no:warnings", *tests_of(mutant, tree)]
+        command = [python, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider", *tests_of(mutant, tree)]
         environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
         process = subprocess.Popen(command, cwd=tree, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True)
         try:
