@@ -166,7 +166,7 @@ def outcome(mutant: Mutant, python: str) -> tuple[str, str]:
         return "gone", ""
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "tree"
-        shutil.copytree(ROOT, tree, symlinks=True, ignore=shutil.ignore_patterns(".git", ".venv*", "__pycache__", "_build", "study"))
+        shutil.copytree(ROOT, tree, symlinks=True, ignore=shutil.ignore_patterns(".git", ".venv*", "__pycache__", "_build"))
         path = tree / mutant.file
         path.write_text(path.read_text().replace(mutant.old, mutant.new))
         command = [python, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider", *tests_of(mutant, tree)]
