@@ -4,8 +4,8 @@ Compiled programs are kept from one session of tests to the next, for all proces
 """
 
 import os
-import shutil
 import signal
+from itertools import accumulate
 from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -39,7 +39,7 @@ ON_REQUEST = {
 PROGRAMS = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxrecall-tests"
 """Programs that tests compiled. JAX finds one again by its code, its options and the version of JAX."""
 
-MAX_BYTES = 2**28  # some thousand programs
+MAX_BYTES = 2**29  # some five thousand programs
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -50,12 +50,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     for marker, reason in ON_REQUEST.items():
         config.addinivalue_line("markers", f"{marker}: {reason}")
-    if not hasattr(config, "workerinput") and size(PROGRAMS) > MAX_BYTES:
-        shutil.rmtree(PROGRAMS, ignore_errors=True)
+    if not hasattr(config, "workerinput"):
+        forget_oldest(PROGRAMS)
     attack.full_counts = config.getoption("--slow")
     if not attack.full_counts:
         program.compile = lambda lowered, light: lowered.compile(compiler_options=UNOPTIMISED)
-    for name, value in (("jax_compilation_cache_dir", PROGRAMS), ("jax_persistent_cache_min_compile_time_secs", 0.3)):
+    for name, value in (("jax_compilation_cache_dir", PROGRAMS), ("jax_persistent_cache_min_compile_time_secs", 0.1)):
         os.environ[name.upper()] = str(value)
         jax.config.update(name, str(value) if isinstance(value, Path) else value)
 
@@ -73,8 +73,14 @@ def _forget_programs():
         jax.clear_caches()
 
 
-def size(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.glob("*"))
+def forget_oldest(folder: Path) -> None:
+    """Removes what was read last the longest ago, if the folder is too large."""
+    files = sorted(((path.stat().st_atime, path.stat().st_size, path) for path in folder.glob("*")), reverse=True)
+    kept = list(accumulate(size for _, size, _ in files))
+    if kept and kept[-1] > MAX_BYTES:
+        for total, (_, _, path) in zip(kept, files, strict=True):
+            if total > MAX_BYTES // 2:
+                path.unlink(missing_ok=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

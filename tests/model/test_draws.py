@@ -14,6 +14,7 @@ from jaxrecall import draws, simulate
 from jaxrecall.errors import PointError
 from jaxrecall.model import keys
 from jaxrecall.model.point import BLOCK, Point
+from jaxrecall.model.reference import realization
 from jaxrecall.model.reference.realization import realize
 
 POINT = Point(V=50, N=700, d=8, L=5, m=6, n_test=100)
@@ -160,10 +161,11 @@ DRAWN = [
     POINT.replace(fresh_batches=True, streams="independent"),
     POINT.replace(pool=16, root_seed=3),
     POINT.replace(steps=9, lr=0.1, batch=600, embedding="equicorrelated(rho=0.3)"),
+    POINT.replace(V=70, N=4700, L=37, tokens="zipf", label_noise=0.1),  # more than are drawn at once
 ]
 
 
-@pytest.mark.parametrize("point", DRAWN, ids=["mlp", "orthogonal", "independent", "pool", "batches"])
+@pytest.mark.parametrize("point", DRAWN, ids=["mlp", "orthogonal", "independent", "pool", "batches", "large"])
 def test_draws_in_a_compiled_function_are_those_of_realize(point):
     key = jax.random.fold_in(jax.random.key(point.root_seed), 4)
     found, expected = jax.jit(lambda key: tuple(draws(point, key)))(key), realize(point, 4)
@@ -176,6 +178,16 @@ def test_draws_in_a_compiled_function_are_those_of_realize(point):
         else:
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6, err_msg=name)
     assert isinstance(draws(point, key).Z_in, jax.Array)
+
+
+def test_points_of_many_sizes_share_programs():
+    def n_programs():
+        return [f._cache_size() for f in (realization._some_tokens, realization._gaussian, realization._permutation)]  # type: ignore[attr-defined]
+
+    realize(Point(V=20, N=100, d=12, L=4, m=3), 0)
+    before = n_programs()
+    realize(Point(V=33, N=900, d=40, L=9, m=64, pool=7), 1)
+    assert n_programs() == before
 
 
 def test_draws_are_vmapped_over_keys():

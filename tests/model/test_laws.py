@@ -264,6 +264,7 @@ def test_what_other_processes_cannot_import_is_told():
     assert Point(**SMALL, embedding=Local(common=0.5)).embedding_law == Local(common=0.5)
 
 
+@pytest.mark.system  # starts two workers
 def test_a_sweep_with_an_axis_of_a_law_of_ones_own_in_workers(tmp_path):
     code = """
 import jaxrecall

@@ -357,20 +357,31 @@ blocks: [{axes: {pool: [null, 16], N: [40, 150, 600, 2400]}}]
 """
 
 
-def test_a_sweep_over_pools_is_a_factor_of_the_fit(tmp_path, capsys):
-    (tmp_path / "grid.yaml").write_text(GRID)
-    assert main(["--grid", str(tmp_path / "grid.yaml"), "--out", str(tmp_path / "out")]) == 0
-    rows = load(tmp_path / "out")
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    """The folder of a sweep over pools."""
+    folder = tmp_path_factory.mktemp("pools")
+    (folder / "grid.yaml").write_text(GRID)
+    assert main(["--grid", str(folder / "grid.yaml"), "--out", str(folder / "out")]) == 0
+    return folder
+
+
+def test_a_sweep_over_pools_is_a_factor_of_the_fit(swept, capsys):
+    rows = load(swept / "out")
     assert rows["pool"].value_counts(dropna=False).to_dict() == {pd.NA: 32, 16: 32}
     assert set(rows[rows["pool"].notna()]["form"].str.split("+").str[0]) <= {"pool", "pool-full"}
     found = fit(rows, [0.5], 100).thresholds
     assert sorted(found[found["record"]]["pool"]) == [0, 16]
-    assert report(["--surrogate", "0", "--resamples", "100", str(tmp_path / "out")]) == 0
-    assert "pool" in (tmp_path / "out/report.html").read_text()
     capsys.readouterr()
-    assert main(["--grid", str(tmp_path / "grid.yaml"), "--out", str(tmp_path / "none"), "--dry-run", "--json"]) == 0
+    assert main(["--grid", str(swept / "grid.yaml"), "--out", str(swept / "none"), "--dry-run", "--json"]) == 0
     programs = json.loads(capsys.readouterr().out)["program_list"]
     assert sorted(p["pool"] for p in programs) == [0, 16]
+
+
+@pytest.mark.slow  # draws a report
+def test_a_report_has_pools_as_an_axis(swept):
+    assert report(["--surrogate", "0", "--resamples", "100", str(swept / "out")]) == 0
+    assert "pool" in (swept / "out/report.html").read_text()
 
 
 def test_a_search_goes_beyond_what_runs_without_a_pool_can(tmp_path, capsys):

@@ -340,6 +340,12 @@ def test_the_command_lines_choose_steps(tmp_path, capsys):
     assert "4 cells: 4 cross" in capsys.readouterr().out
     assert fit_cli.main([str(path), "--step", "4"]) == 2
     assert capsys.readouterr().err.startswith("step: got [4]; allowed: 'last', 'all', or steps of the table (3, 30, 300)")
+
+
+@pytest.mark.slow  # two reports; that of the sweep below is quick
+def test_reports_choose_steps(tmp_path):
+    path = tmp_path / "t.parquet"
+    traced().to_parquet(path)
     small = ["--resamples", "100", "--surrogate", "0"]
     for arguments, cells in (([], "2 cells (d vary), 144 rows"), (["--step", "all", "--x", "step"], "6 cells (d, step vary), 432 rows")):
         assert report_cli.main([str(path), *small, *arguments]) == 0

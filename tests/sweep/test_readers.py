@@ -160,6 +160,7 @@ def wide(store: Store, *names: str) -> None:
 WIDE = "def wide(store, *names): store.columns = {**COLUMNS, **{name: ('float64', '') for name in names}}\n"
 
 
+@pytest.mark.system  # a dozen processes, ten of them killed
 def test_ten_kills_of_a_rewrite_lose_and_double_no_row(tmp_path):
     store, chance = Store(tmp_path / "out"), random.Random(0)
     store.prepare({})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import product
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,7 +17,7 @@ from jaxtyping import Float, Int
 
 from ...errors import PointError, Problem, expect, shown
 from .. import keys, task
-from ..laws import TOGETHER, EmbeddingLaw
+from ..laws import TOGETHER, EmbeddingLaw, Gaussian
 from ..laws.tokens import tables
 from ..point import BLOCK, MAX_DRAWS, MIN_MEAN, REDRAWS, Point, Run, checked_seed
 from ..task import Embeddings
@@ -96,7 +97,7 @@ def realize(point: Point, seed: int) -> Realization:
     expect("point", point, Point, "a jaxrecall.Point", PointError)
     streams = run_keys([Run(point, checked_seed(seed))])[0][0]
     with eval_context():  # numbers also where another function is being traced, and the same ones
-        return Realization(*(None if array is None else np.array(array) for array in _drawn(point, streams)))  # type: ignore[arg-type]
+        return Realization(*(None if array is None else np.array(array, order="C") for array in _drawn(point, streams)))  # type: ignore[arg-type]
 
 
 def draws(point: Point, key: Array, parameters: Mapping[str, Any] = MappingProxyType({})) -> Realization:
@@ -134,7 +135,8 @@ def draws(point: Point, key: Array, parameters: Mapping[str, Any] = MappingProxy
     if point.streams == "independent":
         for half in halves_of_id(point):
             run = keys.fold(run, jnp.uint32(half))
-    return _drawn(point, keys.streams(run), _all_parameters(point, parameters))
+    drawn = _drawn(point, keys.streams(run), _all_parameters(point, parameters))
+    return Realization(*(None if array is None else jnp.asarray(array) for array in drawn))  # type: ignore[arg-type]
 
 
 def _all_parameters(point: Point, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -149,36 +151,42 @@ def _all_parameters(point: Point, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _drawn(point: Point, streams: np.ndarray | Array, parameters: Mapping[str, Any] = MappingProxyType({})) -> Realization:
-    """The draws from the keys of the named streams, (10, 2)."""
+    """The draws from the keys of the named streams, (10, 2).
+
+    In a traced function all of it is drawn by one program for the sizes of the point.
+    Elsewhere programs of a few padded sizes serve all points, and give the same bits.
+    """
     _check_writable(point)
     laws = point.embedding_laws
-    if isinstance(streams, Tracer) and any(law.on_host for law in laws):
+    xp: Any = jnp if isinstance(streams, Tracer) else np
+    streams = xp.asarray(streams)
+    if xp is jnp and any(law.on_host for law in laws):
         raise ValueError(f"embedding: got {point.embedding}, whose rows are made on the host; allowed in compiled functions: other laws")
-    given = task.on_host(laws, np.asarray(streams), point.V, point.d) if any(law.on_host for law in laws) else {}
-    streams = jnp.asarray(streams)
-    e = _embeddings(streams, given, dict(parameters), laws, V=point.V, d=point.d, m=point.m)
-    perm = _permutation(streams, V=point.V)
+    embeddings = _embeddings(xp, streams, dict(parameters), point)
+    perm = xp.asarray(_permutation(streams, point.V, V_pad=_padded(xp, point.V)))[: point.V]
     law = tables(point.token_laws, point.V)
 
-    def samples(name: str, n: int, step: int | None = None) -> tuple[Array, ...]:
+    def samples(name: str, n: int, step: int | None = None) -> tuple[Drawn, ...]:
         noise = None if step is None else point.label_noise or None
         of_tokens, of_positions = (keys.stream(streams, stream) for stream in (name, f"{name}_position"))
         if step is not None:
             of_tokens, of_positions = (keys.fold(key, jnp.uint32(step)) for key in (of_tokens, of_positions))
+        positions = _tokens(xp, of_positions, None, point.L, 1, n)
         if step is None or point.pool is None:
-            return _samples(of_tokens, of_positions, perm, law, None, noise, V=point.V, L=point.L, n=n)
-        pool = _tokens(keys.further(of_tokens, keys.POOL), law, V=point.V, L=point.L, n=point.pool)[:, 1:]
-        rows = _tokens(of_tokens, None, V=point.pool, L=2, n=n)[:, 1]
-        return *_samples(of_tokens, of_positions, perm, law, pool[rows], noise, V=point.V, L=point.L, n=n), pool, rows
+            return _samples(xp, _tokens(xp, of_tokens, law, point.V, point.L, n), positions, perm, of_tokens, noise)
+        pool = _tokens(xp, keys.further(of_tokens, keys.POOL), law, point.V, point.L, point.pool)[:, 1:]
+        rows = _tokens(xp, of_tokens, None, point.pool, 2, n)[:, 1]
+        tokens = xp.concatenate([_tokens(xp, of_tokens, law, point.V, 1, n), pool[rows]], axis=1)
+        return *_samples(xp, tokens, positions, perm, of_tokens, noise), pool, rows
 
     train = samples("train", point.N, 0)
     if point.fresh_batches:
-        train = tuple(map(jnp.stack, zip(train, *(samples("train", point.N, step) for step in range(1, batches(point))), strict=True)))
+        train = tuple(map(xp.stack, zip(train, *(samples("train", point.N, step) for step in range(1, batches(point))), strict=True)))
     items = None
     if point.batch:
         steps = np.arange(first_step(point.start), point.steps, dtype=np.uint32)
         items = _items(streams, steps, point.N, n_blocks=-(-point.batch // BLOCK))[:, : point.batch].astype(jnp.int32)
-    arrays = (e.Z_in, e.Z_out, e.z_trig, e.z_eos, e.W_in, perm, *train[:3], *samples("test", point.n_test), *train[3:])
+    arrays = (*embeddings, perm, *train[:3], *samples("test", point.n_test), *train[3:])
     return Realization(*arrays)._replace(train_items=items)  # type: ignore[arg-type]
 
 
@@ -243,11 +251,36 @@ def halves_of_id(point: Point) -> tuple[int, int]:
     return int(point.draws_id[:8], 16), int(point.draws_id[8:], 16)
 
 
-_permutation = jax.jit(lambda streams, V: task.permutation(streams, V, V), static_argnames="V")
+def _padded(xp: Any, size: int) -> int:
+    """The size of a program for one of a point: up to 64, or a quarter larger; in a traced function no other."""
+    step = max(64, 1 << max(0, size.bit_length() - 3))
+    return size if xp is jnp else -(-size // step) * step
+
+
+@partial(jax.jit, static_argnames="V_pad")
+def _permutation(streams: Array, V: Array | int, V_pad: int) -> Array:
+    return task.permutation(streams, V, V_pad)
+
+
+def _embeddings(xp: Any, streams: Any, parameters: dict[str, Any], point: Point) -> tuple[Drawn | None, ...]:
+    """Z_in, Z_out, z_trig, z_eos and W_in."""
+    V, d, m = sizes = point.V, point.d, point.m
+    laws = point.embedding_laws
+    if set(laws) != {Gaussian()}:  # each of its numbers is made by itself; a sum over a row may be rounded by the row's width
+        given = task.on_host(laws, streams, V, d) if any(law.on_host for law in laws) else {}
+        return tuple(vars(_of_laws(streams, given, parameters, laws, V=V, d=d, m=m)).values())
+    padded = _gaussian(streams, V, d, m, pad=tuple(_padded(xp, size) if size else 0 for size in sizes))
+    parts = zip(vars(padded).values(), ((V, d), (V, d), (d,), (d,), (m, d)), strict=True)
+    return tuple(None if table is None else xp.asarray(table)[tuple(map(slice, sizes))] for table, sizes in parts)
+
+
+@partial(jax.jit, static_argnames="pad")
+def _gaussian(streams: Array, V: Array | int, d: Array | int, m: Array | int, pad: tuple[int, int, int]) -> Embeddings:
+    return task.draw_embeddings(streams, TOGETHER.index(Gaussian()), V, d, m, pad)
 
 
 @partial(jax.jit, static_argnames=("laws", "V", "d", "m"))
-def _embeddings(
+def _of_laws(
     streams: Array, given: dict[str, Array], parameters: dict[str, Any], laws: tuple[EmbeddingLaw, EmbeddingLaw], V: int, d: int, m: int
 ) -> Embeddings:
     together = laws[0] in TOGETHER and laws[1] == laws[0]
@@ -258,33 +291,53 @@ def _embeddings(
 
 
 @partial(jax.jit, static_argnames="n_blocks")
-def _items(streams: Array, steps: Array, N: int, n_blocks: int) -> Array:
+def _items(streams: Array, steps: Array, N: Array | int, n_blocks: int) -> Array:
     return jax.vmap(lambda step: task.batch_items(streams, step, (0, n_blocks), N))(steps)
 
 
-@partial(jax.jit, static_argnames=("V", "L", "n"))
-def _samples(
-    of_tokens: Array, of_positions: Array, perm: Array, law: Array | None, noise: Array | None, label_noise: Any, V: int, L: int, n: int
-) -> tuple[Array, Array, Array]:
+def _samples(xp: Any, tokens: Any, positions: Any, perm: Any, of_tokens: Array, label_noise: float | None) -> tuple[Any, Any, Any]:
     """Tokens (n, L), positions and labels (n,).
 
     Token 0 of a stream is informative, and changes places with that at its position.
     """
-    tokens = _tokens(of_tokens, law, V, L if noise is None else 1, n)
-    if noise is not None:
-        tokens = jnp.concatenate([tokens, noise], axis=1)
-    positions = _tokens(of_positions, None, L, 1, n)
-    informative, displaced = tokens[:, :1], jnp.take_along_axis(tokens, positions, axis=1)
-    place = jnp.arange(L, dtype=jnp.int32)[None]
-    tokens = jnp.where(place == positions, informative, jnp.where(place == 0, displaced, tokens))
+    n, L = tokens.shape
+    informative, displaced = xp.array(tokens[:, :1]), xp.take_along_axis(tokens, positions, axis=1)
+    if xp is jnp:
+        place = jnp.arange(L, dtype=jnp.int32)[None]
+        tokens = jnp.where(place == positions, informative, jnp.where(place == 0, displaced, tokens))
+    else:  # in place, which takes half of the memory
+        tokens[:, :1] = displaced
+        np.put_along_axis(tokens, positions, informative, axis=1)
     labels = perm[informative[:, 0]]
     if label_noise is not None:
-        blocks = keys.blocks(of_tokens, 0, -(-n // BLOCK))
-        labels = task.noisy_labels(blocks, jnp.pad(labels, (0, -n % BLOCK)), V, label_noise)[:n]
+        count = _padded(xp, -(-n // BLOCK))
+        labels = xp.asarray(_noisy(of_tokens, xp.pad(labels, (0, count * BLOCK - n)), len(perm), label_noise, count))[:n]
     return tokens, positions[:, 0], labels
 
 
-@partial(jax.jit, static_argnames=("V", "L", "n"))
-def _tokens(key: Array, law: Array | None, V: int, L: int, n: int) -> Array:
-    blocks = keys.blocks(key, 0, -(-n // BLOCK))
-    return jax.vmap(lambda j: task.tokens(blocks, j, V, law), out_axes=1)(jnp.arange(L, dtype=jnp.uint32))[:n]
+@partial(jax.jit, static_argnames="count")
+def _noisy(of_tokens: Array, labels: Array, V: Array | int, label_noise: Array | float, count: int) -> Array:
+    return task.noisy_labels(keys.blocks(of_tokens, 0, count), labels, V, label_noise)
+
+
+WIDTH, COUNT = 16, 8
+"""Positions, and blocks of 512 samples, that one call draws tokens of."""
+
+
+def _tokens(xp: Any, key: Any, law: np.ndarray | None, V: int, L: int, n: int) -> Any:
+    """(n, L) int32."""
+    n_blocks = -(-n // BLOCK)
+    if xp is jnp:
+        return _some_tokens(key, law, V, 0, 0, L, n_blocks)[:, :n].T
+    if law is not None:
+        law = np.pad(law, ((0, 0), (0, 0), (0, _padded(np, V) - V)))
+    tokens = np.empty((n, L), np.int32)
+    for i, j in product(range(0, n_blocks, COUNT), range(0, L, WIDTH)):
+        part = tokens[i * BLOCK :][: COUNT * BLOCK, j : j + WIDTH]
+        part[:] = np.asarray(_some_tokens(key, law, V, j, i, WIDTH, COUNT)).T[: len(part), : part.shape[1]]
+    return tokens
+
+
+@partial(jax.jit, static_argnames=("width", "count"))
+def _some_tokens(key: Array, law: Array | None, V: Array | int, position: Array | int, block: Array | int, width: int, count: int) -> Array:
+    return task.tokens(keys.blocks(key, block, count), jnp.uint32(position) + jnp.arange(width, dtype=jnp.uint32), V, law)
