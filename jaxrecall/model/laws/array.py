@@ -39,7 +39,7 @@ import re
 import sys
 import warnings
 import zipfile
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -55,7 +55,7 @@ from ...cli.command import absolute
 from ...errors import PointError, Problem, in_one_line, shown
 from ..values import Numbers, parameter
 from .embedding import Draws, EmbeddingLaw, Orders
-from .law import Law, class_name, find_law, register
+from .law import class_name, find_law, register
 
 
 class Content(NamedTuple):
@@ -205,11 +205,6 @@ def paths_from(folder: Path) -> Iterator[None]:
         yield
     finally:
         _folder.reset(token)
-
-
-def contents_of(laws: Iterable[Law]) -> Mapping[str, Content]:
-    """What other processes need for these laws, by hash: there it is added to `contents`."""
-    return {law.hash: law.content() for law in laws if isinstance(law, Array)}
 
 
 def with_hashes(data: object) -> object:
