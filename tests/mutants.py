@@ -73,8 +73,8 @@ MUTANTS = [
         "store", f"{STORE}/load.py", '{"long_name": legend} if legend else {}', '{"long_name": name} if legend else {}', "test_labelled"
     ),
     Mutant("store", f"{STORE}/table.py", "[table for table in tables if len(table)]", "[table for table in tables if len(table) > 1]"),
-    Mutant("store", f"{STORE}/load.py", "point_id in ids and seed in seeds", "point_id in ids or seed in seeds"),
-    Mutant("store", f"{STORE}/table.py", "(() if own else (*OURS, *MEASURED))", "(() if not own else (*OURS, *MEASURED))"),
+    Mutant("store", f"{STORE}/load.py", "point_id in ids and seed in seeds", "point_id in ids or seed in seeds", "test_api"),
+    Mutant("store", f"{STORE}/table.py", "(() if own else (*OURS, *MEASURED))", "(() if not own else (*OURS, *MEASURED))", "test_readers"),
     Mutant("store", f"{STORE}/load.py", "if not is_numeric_dtype(column):", "if is_numeric_dtype(column):", "test_labelled"),
     Mutant("store", f"{STORE}/__init__.py", "if failed <= runs:", "if failed & runs:"),
     Mutant("store", f"{STORE}/table.py", "nullable.get(kind, kind) if column.null_count else kind", "kind", "test_readers"),

@@ -160,6 +160,20 @@ def wide(store: Store, *names: str) -> None:
 WIDE = "def wide(store, *names): store.columns = {**COLUMNS, **{name: ('float64', '') for name in names}}\n"
 
 
+def test_a_file_that_is_no_result_is_not_rewritten(tmp_path):
+    store = Store(tmp_path / "out")
+    store.prepare({})
+    store.write(rows(0, 1))
+    foreign = store.parts / "foreign.parquet"
+    pq.write_table(pq.read_table(next(store.parts.iterdir())).drop_columns(["n_correct"]), foreign)
+    before = foreign.read_bytes()
+    store.columns = {**COLUMNS, "embedding.a": ("float64", "")}
+    told: list[str] = []
+    store.unify(told.append)
+    assert foreign.read_bytes() == before
+    assert told == [f"{store.parts}: 1 files lack columns of other grids in the folder, and get them"]
+
+
 @pytest.mark.system  # a dozen processes, ten of them killed
 def test_ten_kills_of_a_rewrite_lose_and_double_no_row(tmp_path):
     store, chance = Store(tmp_path / "out"), random.Random(0)

@@ -617,6 +617,7 @@ BAD = {
     "search.width=0": "search.width: got 0; allowed: numbers from 0.01 to 5",
     "search.from=0": "search.from: got 0; allowed: numbers greater than 0",
     "search.from=1100": "search: got from=1100, to=1024; allowed: from below to",
+    "search.from=1024": "search: got from=1024, to=1024; allowed: from below to",
     "search={axis: N, from: 65, to: 66}": "search: 6 of 6 points cannot be simulated, the first at d=2, L=2: N: no level between search.",
     "search.max_runs=5": "search.max_runs: got 5; allowed: whole numbers from 40",
     "search.widht=1": "search.widht: is no known key; did you mean width?",
