@@ -11,14 +11,13 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol, TextIO
+from typing import NamedTuple, Protocol, TextIO
+
+from ..simulators import Rows
 
 PLAIN_EVERY_SECONDS = 30.0
 COUNT_EVERY_SECONDS = 5.0
 NOTEBOOK_WIDTH = 100
-
-Rows = Sequence[dict[str, Any]]
-"""Finished rows, as the results folder takes them."""
 
 Traces = Sequence[Rows]
 """The rows of finished runs, run by run; the last row of a run is that of its last step."""

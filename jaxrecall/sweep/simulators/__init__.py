@@ -17,12 +17,12 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import Field, dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from ...model.columns import Row
 from ...model.point import Run
 
 Key = TypeVar("Key")
 Member = TypeVar("Member")
 
-Row = dict[str, Any]
 Rows = Sequence[Row]
 """Finished rows of a run, one for each recorded step, as the results folder takes them."""
 

@@ -21,6 +21,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from ...errors import OutOfMemory, PointError, Problem, UsageError, shown, suggest, where_to_run
+from ...model.columns import Row
 from ...model.point import MAX_SEED, Run, checked_value
 from ...model.values import as_number
 from . import Cost, Facts, Loaded, Room, Rows, grouped
@@ -180,13 +181,13 @@ class Simulator:
             return f"{where}is no variable of its module, so other processes cannot import it; give it a name there"
         return None
 
-    def _called(self, runs: list[Run], precision: str) -> list[dict[str, Any]]:
+    def _called(self, runs: list[Run], precision: str) -> list[Row]:
         """The columns of runs by a function that is plain Python."""
         from ...simulator import vmapped
 
         return [vmapped.called(self.fn, run.point, list(self.own_columns), _words(run), precision) for run in runs]
 
-    def _vmapped(self, compiled: Callable[..., Any], width: int, runs: list[Run], precision: str) -> list[dict[str, Any]]:
+    def _vmapped(self, compiled: Callable[..., Any], width: int, runs: list[Run], precision: str) -> list[Row]:
         """The columns of runs by a compiled function; the last run is repeated where they are fewer than are vmapped."""
         from ...simulator import vmapped
 
@@ -195,7 +196,9 @@ class Simulator:
         found = compiled(*vmapped.arguments(values, [_words(run) for run in padded]))
         return [{name: of[i] for name, of in found.items()} for i in range(len(runs))]
 
-    def _batch(self, numbers: Callable[[list[Run], str], list[dict[str, Any]]], precision: str, runs: Mapping[Run, float]) -> list[Any]:
+    def _batch(
+        self, numbers: Callable[[list[Run], str], list[Row]], precision: str, runs: Mapping[Run, float]
+    ) -> list[Rows | Exception | None]:
         """The rows of runs, or why there are none."""
         start = time.perf_counter()
         try:
@@ -205,7 +208,7 @@ class Simulator:
         except Exception as error:  # of the user's function
             return [error] * len(runs)
         seconds = (time.perf_counter() - start) / len(runs)
-        rows: list[Rows | Exception] = []
+        rows: list[Rows | Exception | None] = []
         for run, of_run in zip(runs, found, strict=True):
             try:
                 rows.append(self._rows(run, of_run, seconds, precision))
@@ -213,7 +216,7 @@ class Simulator:
                 rows.append(error)
         return rows
 
-    def _rows(self, run: Run, found: dict[str, Any], seconds: float, precision: str) -> Rows:
+    def _rows(self, run: Run, found: Row, seconds: float, precision: str) -> Rows:
         """The rows of a run, one for each of its steps; raises ValueError for a value that a column cannot hold."""
         from ...simulator import vmapped
 
@@ -229,7 +232,7 @@ class Simulator:
             "x64": facts.x64,
             **vmapped.provenance(),
         }
-        rows: list[dict[str, Any]] = []
+        rows: list[Row] = []
         for step, *values in zip(steps, *columns.values(), strict=True):
             numbers = dict(zip(columns, values, strict=True))
             status = "nonfinite" if numbers[main] is None else "ok"
