@@ -68,7 +68,9 @@ def recorded(**changes: object) -> dict:
     raw = {name: (10 * k + i).astype(np.int32) for k, name in enumerate(counts)}
     raw |= {name: 100 * k + i + 1 for k, name in enumerate(("mass", "margin", "w_scale", "trigger", "score_std", "trigger_cosine"))}
     raw |= {"loss": 3 - i / 8, "test_loss": 4 - i / 8, "norms": np.arange(6, dtype=np.float32) + 10 * i[:, None]}
-    return raw | {"finite": i >= 0, "n_read": i.astype(np.int32) + 1, "draw_check": np.full(MAX_RECORDED, 77, np.uint32)} | changes
+    return (
+        raw | {"finite": i >= 0, "n_read": i.astype(np.int32) + 1, "draw_check": np.full(MAX_RECORDED, 77, np.uint32), "own": {}} | changes
+    )
 
 
 def rows_of(point: Point, form: str = "full", **changes: object) -> list[dict]:

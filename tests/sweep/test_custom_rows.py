@@ -305,7 +305,7 @@ def test_what_is_unknown_of_a_simulator_is_not_estimated(folder, capsys):
     assert facts["program_list"][0]["est_seconds"] is facts["program_list"][0]["est_peak_bytes"] is None
     for name, programs in (("search.yaml", levels), ("traced.yaml", 2)):
         text = dry(name)
-        assert f"up to {programs} programs, one for each combination of static fields\ntime and memory are unknown" in text
+        assert f"at most 800 to do in {programs} programs\ntime and memory are unknown" in text
         assert "about" not in text
         facts = json.loads(dry(name, "--json"))
         assert facts["programs"] == len(facts["program_list"]) == programs
