@@ -405,7 +405,7 @@ def check_failing(done: subprocess.CompletedProcess[str], facts: dict[str, Any])
     assert done.returncode == 3, done.stderr
     assert (facts["done"], facts["todo"]) == (2, 1)
     assert len([line for line in done.stderr.splitlines() if line.startswith("failed: ")]) == 1, done.stderr
-    assert done.stderr.count("another one takes its 1 runs") == 2, done.stderr
+    assert "another one takes" not in done.stderr, "a run that no memory holds costs no worker"
     (record,) = facts["failures"]
     assert "memory" in record["error"]
     assert "--grid" in record["repeat"]
@@ -657,6 +657,7 @@ def test_a_chunk_that_always_fails_on_ray_is_told_and_the_rest_goes_on(home, tmp
 
 @pytest.mark.system
 @needs_ray
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # JAX runs in the process of the tests, but not in that of a sweep
 def test_ray_workers_find_modules_in_the_folders_they_are_given(tmp_path, monkeypatch):
     from jaxrecall.sweep.running.ray import RayPool
 

@@ -188,7 +188,7 @@ class Record:
         """Seconds left, programs still to be compiled counted; None before the first row is finished, and in a search."""
         if self.search or not self.est_done:
             return None
-        elapsed = time.monotonic() - self.start - self.compile_seconds
+        elapsed = max(0.0, time.monotonic() - self.start - self.compile_seconds)
         compilation = max(0, self.n_programs - self.n_compiled) * self.compile_seconds / max(1, self.n_compiled)
         return max(0.0, self.est_seconds - self.est_done) * elapsed / self.est_done + compilation
 
