@@ -7,6 +7,7 @@ import os
 import signal
 from itertools import accumulate
 from pathlib import Path
+from typing import Literal
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ["JAXRECALL_CACHE"] = ""  # leaves the user's cache alone
@@ -64,7 +65,12 @@ MAX_MAPS = 20_000
 """Memory maps of a test process beyond which its programs are forgotten. Each takes tens; Linux allows 65,530, and then JAX crashes."""
 
 
-@pytest.fixture(scope="module", autouse=True)
+def _how_often(fixture_name: str, config: pytest.Config) -> Literal["function", "module"]:
+    """Slow tests of one file compile more than a process may hold."""
+    return "function" if config.getoption("--slow") else "module"
+
+
+@pytest.fixture(scope=_how_often, autouse=True)
 def _forget_programs():
     yield
     maps = Path("/proc/self/maps")
