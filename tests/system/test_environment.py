@@ -125,7 +125,7 @@ sys.exit(main(sys.argv[1:]))
 @pytest.mark.parametrize("name", COMMANDS)
 def test_no_text_is_read_or_written_in_the_encoding_of_the_locale(results, name):
     done = called(results.parent, "-X", "warn_default_encoding", "-c", ENCODED, *COMMANDS[name].format(results).split())
-    assert (done.returncode, done.stderr.count("jaxrecall/")) == (0, 0), done.stderr
+    assert (done.returncode, done.stderr.count(f"{ROOT}/jaxrecall/")) == (0, 0), done.stderr
 
 
 def test_workers_share_the_memory_limit(tmp_path, capsys, monkeypatch):

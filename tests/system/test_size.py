@@ -23,7 +23,7 @@ MOST = {
     "jaxrecall/sweep": 1283,
     "jaxrecall/sweep/grid": 1211,
     "jaxrecall/sweep/running": 1196,
-    "jaxrecall/sweep/simulators": 760,
+    "jaxrecall/sweep/simulators": 763,
     "jaxrecall/sweep/store": 622,
     "jaxrecall/theory": 707,
 }
