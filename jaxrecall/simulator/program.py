@@ -214,5 +214,5 @@ def rows(run: Run, metrics: Sequence[Row], shape: Shape, precision: str, seconds
         "precision": precision,
         "bucket": str(shape),
     }
-    columns = COLUMNS | {column.name: column.declared for column in shape.columns}
+    columns = COLUMNS | dict.fromkeys(column.name for column in shape.columns)
     return [in_order({**run.id._asdict(), **fields, **of_row, **provenance}, columns) for of_row in metrics]

@@ -84,8 +84,9 @@ class Work(NamedTuple):
         return Work(*(n * each for each in self))
 
 
-def work(point: Point, runs: int = 1) -> Work:
-    """The work of so many runs of a point."""
+@lru_cache(2**16)
+def work(point: Point) -> Work:
+    """The work of a run of a point."""
     samples, n_rows = _whole(point.N, TILE), len(point.recorded_steps)
     n_test = n_rows * _whole(point.n_test, BLOCK)
     evaluated = n_test + n_rows * _whole(min(point.N, point.n_test), BLOCK)
@@ -94,7 +95,7 @@ def work(point: Point, runs: int = 1) -> Work:
     further = _further_work(point, n_rows, grouped) if point.trains_on else ()
     if point.pool is None:
         samples, gaussian = (0, point.V) if point.in_the_limit else (samples, 0)
-        return Work(1, samples, samples * point.L, evaluated, evaluated * point.L, labels, gaussian, *further).times(runs)
+        return Work(1, samples, samples * point.L, evaluated, evaluated * point.L, labels, gaussian, *further)
     batches, limit = 3 if point.fresh_batches else 1, point.in_the_limit
     drawn = {  # words one by one, or counts in their limit
         "samples": (batches * samples, batches * point.V * point.pool),
@@ -103,7 +104,7 @@ def work(point: Point, runs: int = 1) -> Work:
     }
     pairs, noise, test = (0 if name in limit else words for name, (words, _) in drawn.items())
     gaussian = sum(drawn[name][1] for name in limit)
-    return Work(1, pairs, noise, evaluated, test, labels, gaussian, *further).times(runs)
+    return Work(1, pairs, noise, evaluated, test, labels, gaussian, *further)
 
 
 GROUPED_NATS = 64.0
@@ -222,6 +223,7 @@ def _further_steps(shape: Shape, work: Work) -> Amount:
     return grouped + Amount(samples * of_sample + (samples // BLOCK) * update, work.stepped_words + each * tokens + of_samples)
 
 
+@lru_cache(256)
 def peak_bytes(shape: Shape) -> int:
     """Estimated peak memory of a run: tables, and what a tile of
     samples holds at once. Compilers reserve less, by up to eight times.

@@ -51,7 +51,7 @@ def merged(points: Mapping[Point, int]) -> dict[Shape, list[Point]]:
     compilation. Then a shape is compiled lightly, or goes to a program that another one
     may fall back on, which may have to be compiled in any case, where that costs less.
     """
-    asked = {point: work(point, runs) for point, runs in points.items()}
+    asked = {point: work(point).times(runs) for point, runs in points.items()}
     tight = sorted(grouped(points, Shape.tight).items(), key=lambda item: item[0].variant)
     groups: dict[Shape, list[Point]] = {}
     for _, of_variant in itertools.groupby(tight, key=lambda item: item[0].variant):

@@ -62,7 +62,8 @@ class RecallSimulator:
         return grouped(points, padded(points, sizes)) if sizes else merged(points)
 
     def cost(self, program: Shape, point: Point) -> Cost:
-        return _cost(program, point)
+        takes = amount(program, work(point))
+        return Cost(takes.seconds, takes.flops, peak_bytes(program))
 
     def width(self, program: Shape, seconds: float, room: Room) -> int:
         from ...simulator.program import memory_of_device, on_cpu, start
@@ -99,12 +100,6 @@ RECALL = RecallSimulator()
 def _facts(own: tuple[OwnColumn, ...]) -> Facts:
     columns = COLUMNS | {column.name: column.declared for column in own} if own else COLUMNS
     return Facts(OURS, FIELDS, columns, CODE_VERSION, own_columns={column.name: f"{column.path}#{column.digest}" for column in own})
-
-
-@lru_cache(2**14)
-def _cost(program: Shape, point: Point) -> Cost:
-    takes = amount(program, work(point))
-    return Cost(takes.seconds, takes.flops, peak_bytes(program))
 
 
 def _batch(compiled: Any, precision: str, runs: Mapping[Run, float]) -> list[Rows | Exception | None]:
