@@ -125,18 +125,6 @@ COLUMNS: dict[str, tuple[str, str]] = {
 }
 """name -> (Arrow type name, meaning), in table order. A new column goes to the end."""
 
-UNITS = {
-    **dict.fromkeys(("N", "n_test", "n_correct", "n_tied", "batch"), "samples"),
-    **dict.fromkeys(("V", "L", "recalled", "recalled_top"), "tokens"),
-    **dict.fromkeys(("d", "m"), "units"),
-    **dict.fromkeys(("trigger_score", "score_std", "loss", "test_loss"), "nats"),
-    **dict.fromkeys(("steps", "step"), "steps"),
-    "pool": "sequences",
-    "seconds": "s",
-}
-"""What the numbers of a column count; those of any other are without a unit, "1"."""
-
-
 def is_parameter(name: str) -> bool:
     """Whether a column holds a parameter of a law, as `embedding.rho` does.
 

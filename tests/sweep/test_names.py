@@ -138,8 +138,6 @@ def test_a_run_of_two_labelled_blocks_serves_both_cells_of_a_fit(tmp_path):
     told = {text.get_text() for legend in [ax.get_legend(), *ax.figure.legends] if legend for text in legend.get_texts()}
     assert all(any(name in text for text in told) for name in ("as few", "few", "many")), told
     jaxrecall.plot.figure(found, "critical", x="label")
-    ds = load(tmp_path / "out", as_xarray=True)
-    assert "label" in ds.coords
 
 
 def test_a_label_that_follows_an_axis_is_a_column_and_no_axis():

@@ -130,9 +130,6 @@ def test_parameters_say_what_they_mean_and_count(grid):
     assert told["embedding_out.rank"] == [b"directions that the rows of a table are near to", b"directions"]
     assert told["N"] == [COLUMNS["N"][1].encode(), None]
     assert told["per"] == [b"helper of the grid", None]
-    pytest.importorskip("xarray")
-    dataset = jaxrecall.load("out", as_xarray=True)
-    assert dataset["embedding_out.rank"].attrs == {"long_name": "directions that the rows of a table are near to", "units": "directions"}
 
 
 def test_columns_that_cannot_be_joined_are_one_line_that_names_compact(tmp_path):
