@@ -125,6 +125,7 @@ COLUMNS: dict[str, tuple[str, str]] = {
 }
 """name -> (Arrow type name, meaning), in table order. A new column goes to the end."""
 
+
 def is_parameter(name: str) -> bool:
     """Whether a column holds a parameter of a law, as `embedding.rho` does.
 

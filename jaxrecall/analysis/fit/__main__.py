@@ -11,9 +11,8 @@ import argparse
 from collections.abc import Sequence
 
 from ...cli.command import Parser, answer, called, command
-from ...sweep.files import is_folder, local_path
+from ...sweep.files import local_path
 from ...sweep.running.progress import PLAIN_EVERY_SECONDS, now_and_then
-from ...sweep.store.age import older, seen
 from . import runs
 from .axes import ALONG, along_of
 from .estimate import METHOD_TEXT
@@ -60,6 +59,5 @@ def main(argv: Sequence[str] | None = None) -> int:
     asked = {name: getattr(args, name) for name in ("where", "along", "of", "best", "by", "law")}
     found = fit(frame, args.theta, on_progress=told, step=step, **asked)
     answer(*(f"note: {remark}" for remark in remarks), *str(found).split("\n"), "")
-    rows = seen([frame]) if is_folder(paths[0]) else {"rows": len(frame)}
-    answer(*(f"{path.stem + ':':<13}{path} ({n_rows} rows)" for path, n_rows in write(found, out, args.latex, rows).items()))
-    return answer(*(f"note: {line}" for line in (older(paths[0], rows) if len(paths) == 1 else ())))
+    written = write(found, out, args.latex, {"rows": len(frame)})
+    return answer(*(f"{path.stem + ':':<13}{path} ({n_rows} rows)" for path, n_rows in written.items()))

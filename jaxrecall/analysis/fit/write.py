@@ -11,7 +11,6 @@ from typing import Any
 from ...errors import FitError, UsageError
 from ...model.point import FIELDS
 from ...sweep.files import atomic_write, holds_results
-from ...sweep.store.age import comment
 from ...sweep.store.table import KEY
 from .axes import Table
 from .latex import latex
@@ -100,7 +99,7 @@ def write(found: Fit, out: Path, with_latex: bool = False, rows: Mapping[str, An
     files = {f"{name}.parquet": (_parquet(table, about), len(table)) for name, table in tables.items()}
     for name in ("thresholds", "exponents") if with_latex else ():
         if n := len(tables[name]):
-            files[f"{name}.tex"] = f"% {comment(about)}\n{latex(tables[name])}".encode(), n
+            files[f"{name}.tex"] = latex(tables[name]).encode(), n
     try:
         out.mkdir(parents=True, exist_ok=True)
         for name, (content, _) in files.items():

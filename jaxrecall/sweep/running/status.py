@@ -17,7 +17,6 @@ from ...model.columns import CODE_VERSION, STATUSES
 from ...model.point import RunId
 from ..files import Unreadable, holds_results, is_file, read_json
 from ..store import LastValues, Store, Version
-from ..store.age import older, seen
 
 MAX_SECONDS = 1e9
 """No run takes so long: a larger number, or NaN, is damage and is left out of the sum."""
@@ -38,7 +37,7 @@ def survey(*folders: str | Path) -> dict[str, Any]:
     manifest, plan = _manifest(stores[0])
     if any(_manifest(store)[0].get("grid") != manifest.get("grid") for store in stores[1:]):
         plan["remark"] = f"the folders hold different grids; the runs to do are counted for the grid of {stores[0].folder}"
-    found, unreadable, stale = _rows(stores)
+    found, unreadable = _rows(stores)
     version = _version(manifest, found)
     mine, name, runs = found.pop(version, {}), plan["grid"], plan["runs"]
     done = [row for run, row in mine.items() if runs is None or run.seed in runs.get(run.point_id, ())]
@@ -60,7 +59,6 @@ def survey(*folders: str | Path) -> dict[str, Any]:
         "other_versions": [{"code_version": v, "precision": p, "rows": len(others)} for (v, p), others in sorted(found.items())],
         "failures": failures,
         "unreadable": [{"path": str(path), "reason": reason} for path, reason in [*unreadable, *no_record]],
-        "older": stale,
         "bytes": sum(stat.st_size for _, stat in _stats(*(store.folder for store in stores))),
         "seconds": sum(seconds for _, seconds in done if seconds is not None and 0 <= seconds <= MAX_SECONDS),
         "newest_part_age": _newest_part_age(stores),
@@ -108,18 +106,16 @@ def _newest_part_age(stores: Sequence[Store]) -> float | None:
     return max(0.0, min(ages)) if ages else None
 
 
-def _rows(stores: Sequence[Store]) -> tuple[LastValues, Unreadable, list[str]]:
-    """Status and seconds of the runs in all folders, ok before others, the files
-    that cannot be read, and lines for those that were made from other rows."""
-    found, unreadable, stale = LastValues(), Unreadable(), list[str]()
+def _rows(stores: Sequence[Store]) -> tuple[LastValues, Unreadable]:
+    """Status and seconds of the runs in all folders, ok before others, and the files that cannot be read."""
+    found, unreadable = LastValues(), Unreadable()
     for store in stores:
-        rows, not_read, tables = store.last_values("status", "seconds")
+        rows, not_read = store.last_values("status", "seconds")
         unreadable += not_read
-        stale += older(store.folder, seen(tables))
         for version, runs in rows.items():
             before = found.setdefault(version, {})
             before |= {run: row for run, row in runs.items() if run not in before or row[0] == "ok"}
-    return found, unreadable, stale
+    return found, unreadable
 
 
 def _manifest(store: Store) -> tuple[dict[str, Any], dict[str, Any]]:
