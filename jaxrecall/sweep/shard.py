@@ -1,5 +1,4 @@
-"""The share of a grid's runs that a process has: by --shard
-i/n, as a task of a Slurm array, or as a process of JAX.
+"""The share of a grid's runs that a process has: by --shard i/n, or as a task of a Slurm array.
 
 A share depends on the grid alone, not on finished runs or measured rates. So processes
 that start at different times, on different machines, neither miss a run nor run one
@@ -10,15 +9,14 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..errors import UsageError, in_one_line
+from ..errors import UsageError
 from ..model.point import Run
 from .simulators import SimulatorLike
 
-ALLOWED = "allowed: i/n with i from 0 to n - 1, as in 0/4 to 3/4, or jax"
+ALLOWED = "allowed: i/n with i from 0 to n - 1, as in 0/4 to 3/4"
 
 
 class Shard(NamedTuple):
@@ -54,34 +52,21 @@ def shares(points: Sequence[Any], seeds: Sequence[int], count: int, simulator: S
 
 
 def chosen(given: str | None, environment: Mapping[str, str] = os.environ) -> Shard | None:
-    """The share given by the flag, else by the environment; None for everything. Raises UsageError.
-
-    A process of JAX within a task of a Slurm array has a share of that task's share.
-    """
-    if given == "jax":
-        return _of_jax(environment)
-    if given is not None:
-        return _parsed(given, "--shard", "--shard")
-    shards = [shard for shard in (_of_slurm(environment), _of_process(environment)) if shard]
-    index, count = 0, 1
-    for shard in shards:
-        index, count = index * shard.count + shard.index, count * shard.count
-    return Shard(index, count, ", ".join(shard.source for shard in shards)) if shards else None
+    """The share given by the flag, else by the environment; None for everything. Raises UsageError."""
+    if given is None:
+        return _of_slurm(environment)
+    match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", given)
+    index, count = map(int, match.groups()) if match else (0, 0)
+    if not index < count:
+        raise UsageError(f"--shard: got {given}; {ALLOWED}")
+    return Shard(index, count, "--shard")
 
 
 def without_shard(command: str) -> str:
     """The command without its --shard, which resumes the whole
     grid. Any unique beginning of the flag counts, as for argparse.
     """
-    return re.sub(r" --sh(?:a(?:rd?)?)?[ =](?:jax|\d+/\d+)(?!\S)", "", command)
-
-
-def _parsed(text: str, name: str, source: str) -> Shard:
-    match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
-    index, count = map(int, match.groups()) if match else (0, 0)
-    if not index < count:
-        raise UsageError(f"{name}: got {text}; {ALLOWED}")
-    return Shard(index, count, source)
+    return re.sub(r" --sh(?:a(?:rd?)?)?[ =]\d+/\d+(?!\S)", "", command)
 
 
 def _of_slurm(environment: Mapping[str, str]) -> Shard | None:
@@ -100,38 +85,3 @@ def _of_slurm(environment: Mapping[str, str]) -> Shard | None:
         allowed = "allowed: an array without gaps, as in --array=0-7, or a --shard i/n of your own (0/1 is everything)"
         raise UsageError(f"SLURM_ARRAY_TASK_ID: got {task} of {count} tasks from {first} to {last}; {allowed}")
     return Shard(index, n, f"SLURM_ARRAY_TASK_ID {task}")
-
-
-def _of_process(environment: Mapping[str, str]) -> Shard | None:
-    """The process of JAX: as JAX has it where the caller
-    has started jax.distributed, else as in the environment.
-    """
-    jax = sys.modules.get("jax")
-    if jax and jax.distributed.is_initialized():
-        index, count = jax.process_index(), jax.process_count()
-        return Shard(index, count, f"process {index} of jax.distributed")
-    index, count = (environment.get(name) for name in ("JAX_PROCESS_ID", "JAX_NUM_PROCESSES"))
-    if index is None or count is None:
-        return None
-    return _parsed(f"{index}/{count}", "JAX_PROCESS_ID/JAX_NUM_PROCESSES", f"JAX_PROCESS_ID {index}")
-
-
-def _of_jax(environment: Mapping[str, str]) -> Shard | None:
-    """Starts jax.distributed, which finds its processes on TPU
-    slices, under Slurm, MPI and Kubernetes, and shuts it down again.
-
-    Only the index is needed. If it kept running, it would end every process when one
-    dies, and the first would wait for the last.
-    """
-    import jax
-
-    shard = _of_process(environment)
-    if jax.distributed.is_initialized():
-        return shard
-    try:
-        jax.distributed.initialize(num_processes=shard and shard.count, process_id=shard and shard.index)
-        shard = _of_process(environment)
-        jax.distributed.shutdown()
-    except (RuntimeError, ValueError) as error:
-        raise UsageError(f"--shard jax: jax.distributed does not start ({in_one_line(error)}); {ALLOWED}") from error
-    return shard

@@ -3,9 +3,6 @@
 import json
 import os
 import shlex
-import socket
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
@@ -52,9 +49,6 @@ def test_more_shards_than_runs_leave_some_empty():
         ("1/4", {"SLURM_ARRAY_TASK_ID": "0", "SLURM_ARRAY_TASK_COUNT": "2"}, (1, 4)),
         (None, {"SLURM_ARRAY_TASK_ID": "3", "SLURM_ARRAY_TASK_COUNT": "4"}, (3, 4)),
         (None, {f"SLURM_ARRAY_TASK_{k}": v for k, v in {"ID": "5", "COUNT": "4", "MIN": "5", "MAX": "8"}.items()}, (0, 4)),
-        (None, {"JAX_PROCESS_ID": "1", "JAX_NUM_PROCESSES": "2"}, (1, 2)),
-        (None, {"JAX_PROCESS_ID": "1"}, None),
-        (None, {"SLURM_ARRAY_TASK_ID": "1", "SLURM_ARRAY_TASK_COUNT": "3", "JAX_PROCESS_ID": "0", "JAX_NUM_PROCESSES": "2"}, (2, 6)),
     ],
 )
 def test_the_flag_comes_before_the_environment(given, environment, expected):
@@ -71,7 +65,6 @@ def test_the_flag_comes_before_the_environment(given, environment, expected):
         ("-1/4", {}, "--shard: got -1/4"),
         ("0/0", {}, "--shard: got 0/0"),
         ("half", {}, "--shard: got half"),
-        (None, {"JAX_PROCESS_ID": "2", "JAX_NUM_PROCESSES": "2"}, "JAX_PROCESS_ID/JAX_NUM_PROCESSES: got 2/2"),
         (
             None,
             {f"SLURM_ARRAY_TASK_{k}": v for k, v in {"ID": "3", "COUNT": "2", "MIN": "3", "MAX": "7"}.items()},
@@ -198,42 +191,3 @@ def test_a_wrong_shard_is_one_line_and_leaves_nothing(grid, capsys):
     assert main(["--grid", "tiny.yaml", *search, "--shard", "0/2"]) == 2
     assert capsys.readouterr().err.startswith("--shard: got shard 0/2 (--shard) for a search")
     assert os.listdir() == ["tiny.yaml"]
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory) -> str:
-    """Where the processes here keep compiled programs."""
-    return str(tmp_path_factory.mktemp("cache"))
-
-
-@pytest.mark.parametrize(
-    "how",
-    [
-        pytest.param("asked for", marks=pytest.mark.system),
-        pytest.param("from the environment", marks=pytest.mark.system),
-        pytest.param("of a caller that started it", marks=pytest.mark.system),
-    ],
-)
-def test_two_processes_of_jax_distributed(grid, how, cache):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    call = {
-        "asked for": ["-m", "jaxrecall.sweep", "--shard", "jax"],
-        "from the environment": ["-m", "jaxrecall.sweep"],
-        "of a caller that started it": [
-            "-c",
-            "import jax, os, sys; from jaxrecall.sweep import main\n"
-            f"jax.distributed.initialize({address!r}, 2, int(os.environ.pop('JAX_PROCESS_ID')))\nsys.exit(main())",
-        ],
-    }[how]
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": "2", "JAXRECALL_CACHE": cache}
-    command = [sys.executable, *call, "--grid", "tiny.yaml", "--bucket", "32x16"]
-    both = [
-        subprocess.Popen(command, env=env | {"JAX_PROCESS_ID": str(i)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for i in range(2)
-    ]
-    told = [process.communicate(timeout=300) for process in both]
-    assert [process.returncode for process in both] == [0, 0], told
-    assert all(f"shard {i}/2 (" in out for i, (out, _) in enumerate(told))
-    assert len(rows_of("results/tiny")) == 20

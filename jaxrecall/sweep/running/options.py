@@ -41,7 +41,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--shard",
         metavar="i/n",
-        help="run share i of n, i from 0; jax: the share of this process in jax.distributed (default: of a Slurm array task)",
+        help="run share i of n, i from 0 (default: of a Slurm array task)",
     )
     add("--workers", metavar="K", help="workers: one per accelerator, or each with its own CPU cores")
     add("--engine", choices=("local", "ray"), default="local", help="what runs the workers (default: processes of this machine)")
