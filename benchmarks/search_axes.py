@@ -11,7 +11,6 @@ from scipy.stats import t as student
 
 import jaxrecall
 from jaxrecall.model.point import FIELDS, make_point
-from jaxrecall.sweep.rounds import run_seconds
 from jaxrecall.sweep.simulators import program_of
 from jaxrecall.sweep.simulators.recall import RECALL
 
@@ -80,8 +79,8 @@ def seconds(frame: Any) -> dict[str, float]:
     padded = exact = 0.0
     for point, bucket in zip(points(frame), buckets, strict=True):
         V, d, m = (*map(int, bucket.split("x")), 0)[:3]
-        padded += run_seconds(RECALL, point, program_of(RECALL, point, (V, d, m)))
-        exact += run_seconds(RECALL, point, program_of(RECALL, point))
+        padded += RECALL.cost(program_of(RECALL, point, (V, d, m)), point).seconds
+        exact += RECALL.cost(program_of(RECALL, point), point).seconds
     return {"seconds": padded, "exact_seconds": exact}
 
 

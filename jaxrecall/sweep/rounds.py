@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache, cached_property
-from itertools import zip_longest
+from functools import cached_property
 from typing import Any
 
 from ..errors import GridError
 from ..model.point import Run, RunId
 from .grid import Grid
-from .grid.axes import Names
+from .grid.axes import AnyPoint, Names
 from .grid.expand import Levels, Line
 from .grid.file import Settings, plain
 from .machine import cores
@@ -25,7 +24,7 @@ from .plan import Plan
 from .plan import make as make_plan
 from .running.progress import plural
 from .search import OUTCOMES, CellSearch, Request, Target, farthest
-from .simulators import SimulatorLike, program_of
+from .simulators import Program, SimulatorLike, program_of
 
 RUNS_PER_CELL, ROUNDS = 60, 25
 """Of a usual search: a guess, to weigh padding against compiling and to say how long it takes."""
@@ -38,11 +37,8 @@ CHECKED = ("d", "m", "V", "L")
 checked where accuracy is beyond theta at the first level.
 """
 
-TIER = 8
-"""There is at most one program for each such factor in the levels, besides those that pay near a crossing."""
-
-PADDED = 1.25
-"""Padding that lengthens a run by less than this factor is no reason for another program."""
+TIER = 2
+"""Levels that lie within such a factor share a program; a plan merges those of several where that saves time."""
 
 Known = dict[RunId, float | None]
 """Accuracy of runs, or what else crosses theta; None: nonfinite, NaN: a row without it."""
@@ -63,12 +59,10 @@ class Cell:
         following: its fields that vary along the axis.
         tiers: levels whose programs serve those below them; one in the middle where all
             have the same sizes.
-        home: a level above those near the crossing, whose own program serves them where
-            that pays; 0 before the crossing is known.
     """
 
     def __init__(self, line: Line, target: Target, simulator: SimulatorLike):
-        self.line, self.search, self.home = line, CellSearch(target), 0.0
+        self.line, self.search = line, CellSearch(target)
         self.points = Levels(map(target.levels.__getitem__, line.levels), lambda level: line.levels[k_of[level]])
         k_of = {target.levels[k]: k for k in line.levels}
         levels = list(self.points)
@@ -81,16 +75,9 @@ class Cell:
         level, seed = request
         return Run(self.points[level], seed)
 
-    def tier(self, level: float) -> Any:
-        """The point whose program serves a level while the crossing is unknown."""
+    def tier(self, level: float) -> AnyPoint:
+        """The point whose program serves a level."""
         return self.points[next((top for top in self.tiers if top >= level), self.tiers[-1])]
-
-    def settle(self, level: float) -> None:
-        """Moves `home` beyond a level that lies above it, a
-        quarter of an octave, so that it seldom moves again.
-        """
-        if level > self.home:
-            self.home = next((above for above in self.points if above >= level * 2**0.25), self.tiers[-1])
 
     @property
     def warning(self) -> str:
@@ -103,40 +90,21 @@ class Cell:
         return "; ".join(found)
 
 
-def _tiers(points: Mapping[float, Any], simulator: SimulatorLike) -> list[float]:
-    """Levels whose programs serve those below them: one in the middle where no size
-    varies, else at most one for each factor of TIER.
-
-    They pad as little as so few can: the factor by which padding lengthens a run is at
-    most the least power of PADDED possible.
-    """
+def _tiers(points: Mapping[float, AnyPoint], simulator: SimulatorLike) -> list[float]:
+    """Levels whose programs serve those below them: the largest within each factor of
+    TIER, or one in the middle where no size varies."""
     levels = list(points)
     if len({str(program_of(simulator, points[level])) for level in (levels[0], levels[-1])}) == 1:
         return [levels[len(levels) // 2]]
-    own = {level: program_of(simulator, points[level]) for level in levels}
-
-    @cache
-    def seconds(level: float, top: float) -> float:
-        return run_seconds(simulator, points[level], own[top])
-
-    most, factor = max(math.ceil(math.log(levels[-1] / levels[0], TIER) - 1e-9), 1), 1.0
-    while True:
-        factor *= PADDED
-        tops = [levels[-1]]
-        for level in reversed(levels):
-            if seconds(level, tops[0]) > factor * seconds(level, level):
-                tops.insert(0, level)
-        if len(tops) <= most:
-            return tops
+    tops = [levels[-1]]
+    for level in reversed(levels):
+        if level * TIER <= tops[0]:
+            tops.insert(0, level)
+    return tops
 
 
-def _usual_runs(points: Iterable[Any]) -> list[Run]:
+def _usual_runs(points: Iterable[AnyPoint]) -> list[Run]:
     return [Run(point, seed) for point in points for seed in range(RUNS_PER_CELL)]
-
-
-def run_seconds(simulator: SimulatorLike, point: Any, program: Any) -> float:
-    """What a run takes in a program of these sizes on all cores of a usual machine."""
-    return simulator.cost(program_of(simulator, point, program), point).seconds / cores()
 
 
 class Rounds:
@@ -173,7 +141,7 @@ class Rounds:
         self.used: set[RunId] = set()
         self._known = known
         self._pad_to, self._limit, self._settings = pad_to, limit, settings or Settings()
-        self._homes: dict[Any, tuple[Cell, float, float]] = {}
+        self._tiers: dict[AnyPoint, AnyPoint] = {}
         self.pending = self._advanced()
 
     def update(self, accuracy: Mapping[RunId, float | None]) -> None:
@@ -186,11 +154,9 @@ class Rounds:
         for cell in self.cells:
             while requests := cell.search.pending:
                 runs = {run.id: run for run in map(cell.run, requests)}
-                if cell.search.closing_in:
-                    cell.settle(max(level for level, _ in requests))
                 if missing := {name: run for name, run in runs.items() if name not in self._known}:
                     pending |= missing
-                    self._homes |= {cell.points[level]: (cell, level, cell.home) for level, _ in requests}
+                    self._tiers |= {cell.points[level]: cell.tier(level) for level, _ in requests}
                     break
                 cell.search.update([self._fraction(name) for name in runs])
                 self.used.update(runs)
@@ -205,16 +171,11 @@ class Rounds:
         raise GridError(f"search.of: got {self.search.of}, which is {row}; allowed: a column that is a fraction from 0 to 1 in every row")
 
     @cached_property
-    def _programs(self) -> dict[Any, Any]:
-        """The program of each tier, by its point. They depend
-        on the cells alone, so that every call decides the same.
-        """
-        programs: dict[Any, Any] = {}
-        for tops in zip_longest(*(reversed(cell.tiers) for cell in self.cells)):
-            points = dict.fromkeys(cell.points[top] for cell, top in zip(self.cells, tops, strict=True) if top)
-            plan = self._plan(_usual_runs(points), pad_to=self._pad_to)
-            programs |= {run.point: chunk.program for chunk in plan.chunks for run in chunk.runs}
-        return programs
+    def _programs(self) -> dict[AnyPoint, Program]:
+        """The program of each tier, by its point. They depend on the cells alone, so that every call decides the same."""
+        tops = dict.fromkeys(cell.points[top] for cell in self.cells for top in cell.tiers)
+        plan = self._plan(_usual_runs(tops), pad_to=self._pad_to)
+        return {run.point: chunk.program for chunk in plan.chunks for run in chunk.runs}
 
     @cached_property
     def guess(self) -> Plan:
@@ -224,17 +185,9 @@ class Rounds:
     def _plan(self, runs: Iterable[Run], **programs: Any) -> Plan:
         return make_plan(runs, limit=self._limit, settings=self._settings, simulator=self.simulator, **programs)
 
-    def _program(self, point: Any) -> Any:
-        """That of a point of the pending runs: of its tier,
-        or near the crossing one of its own where that pays.
-        """
-        cell, level, home = self._homes[point]
-        if home and not self._pad_to:
-            program, own = self._programs[cell.tier(home)], program_of(self.simulator, cell.points[home])
-            padded, exact = (run_seconds(self.simulator, cell.points[home], each) for each in (program, own))
-            if padded > PADDED * exact and RUNS_PER_CELL * (padded - exact) > own.compile_seconds:
-                return program_of(self.simulator, point, own)
-        return program_of(self.simulator, point, self._programs[cell.tier(level)])
+    def _program(self, point: AnyPoint) -> Program:
+        """That of a point of the pending runs."""
+        return program_of(self.simulator, point, self._programs[self._tiers[point]])
 
     @property
     def finished(self) -> int:

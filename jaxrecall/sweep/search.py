@@ -87,8 +87,6 @@ class Result(NamedTuple):
 class CellSearch:
     """The search of one cell: `pending` are the runs it waits for, `update` takes their
     accuracies, `result` is set when it ends.
-
-    `closing_in` says whether they are near the crossing.
     """
 
     def __init__(self, target: Target):
@@ -98,7 +96,7 @@ class CellSearch:
         self.theta = target.theta if target.rises else 1 - target.theta
         self.accuracy: dict[Step, float | None] = {}  # 1 - accuracy along a falling axis
         self.result: Result | None = None
-        self.closing_in = self.against = False
+        self.against = False
         self._steps = self._climb_and_close_in()
         self._advance()
 
@@ -174,7 +172,6 @@ class CellSearch:
             if used == len(target.seeds):
                 return "seeds"
             used = min(used + max(FIRST_SEEDS, used // 6), len(target.seeds))
-            self.closing_in = True
             yield self._lacking(min(max(centre, first), last), now.slope, target.seeds[:used])
 
     def _log(self, k: int) -> float:
