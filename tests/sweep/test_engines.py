@@ -687,10 +687,9 @@ def check_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], argv: list
 
 
 @needs_ray
-@pytest.mark.parametrize("more", [[], ["--dry-run"]], ids=["sweep", "dry run"])
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere", "ray://127.0.0.1:1"])
-def test_an_address_without_ray_is_one_line_and_leaves_nothing(tmp_path, capsys, address, more):
-    check_refused(tmp_path, capsys, ["--engine", "ray", "--ray-address", address, *more], f"--ray-address: no Ray at {address} (")
+def test_an_address_without_ray_is_one_line_and_leaves_nothing(tmp_path, capsys, address):
+    check_refused(tmp_path, capsys, ["--engine", "ray", "--ray-address", address], f"--ray-address: no Ray at {address} (")
 
 
 @pytest.mark.parametrize("more", [[], ["--dry-run"]], ids=["sweep", "dry run"])
@@ -698,9 +697,12 @@ def test_an_address_without_ray_is_one_line_and_leaves_nothing(tmp_path, capsys,
     ("argv", "told"),
     [
         (["--engine", "ray", "--worker-resource", "GPU"], "--worker-resource: got GPU; allowed: NAME=X"),
-        (["--engine", "ray", "--worker-resource", f"CPU={'9' * 20}"], "--worker-resource: got CPU=1e+20; allowed: numbers from 0.0001"),
-        (["--engine", "ray", "--worker-resource", "GPU=1.5"], "--worker-resource: got GPU=1.5; allowed: whole numbers, or less than 1"),
-        (["--engine", "ray", "--worker-resource", "CPU=0.00001"], "--worker-resource: got CPU=1e-05; allowed: numbers from 0.0001"),
+        (
+            ["--engine", "ray", "--worker-resource", f"CPU={'9' * 20}"],
+            f"--worker-resource: got CPU={'9' * 20}; allowed: NAME=X",
+        ),
+        (["--engine", "ray", "--worker-resource", "GPU=1.5"], "--worker-resource: got GPU=1.5; allowed: NAME=X"),
+        (["--engine", "ray", "--worker-resource", "CPU=0.00001"], "--worker-resource: got CPU=0.00001; allowed: NAME=X"),
         (["--workers", "5000"], "--workers: got 5000; allowed: whole numbers from 1 to 1000"),
         (["--workers", "1" + "0" * 19], "--workers: got 10000000000000000000; allowed: whole numbers from 1 to 1000"),
         (["--ray-address", "auto"], "--ray-address: goes with --engine ray, got --engine local"),

@@ -26,13 +26,7 @@ MAX_WORKERS = 1000
 """More are refused: each is a process."""
 
 WORKERS = f"whole numbers from 1 to {MAX_WORKERS}"
-MIN_AMOUNT, MAX_AMOUNT = 1e-4, 1e6
-"""Of a resource of a Ray worker: Ray counts ten-thousandths."""
-
-WHOLE_ABOVE_1 = ("GPU", "TPU")
-"""Resources of which Ray gives a part of one, or whole ones."""
-
-AMOUNT = r"[^=]+=(?=.*[1-9])\d*\.?\d+"
+RESOURCE = "NAME=X with X from 0.0001 to 1000000, as in GPU=1; above 1 GPU and TPU are whole numbers"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -86,29 +80,18 @@ class Engine:
             job.remarks.append(f"--workers: got {self.workers}; {size} start, as {room} (limits.max_bytes raises it)")
 
     def facts(self, job: Job) -> dict[str, object]:
-        """Its name, the number of workers for a job, and what each of
-        them requests, as plain data; joins the cluster to find out.
-
-        Raises UsageError where no cluster is at the address.
-        """
-        size, requests = self.size(job), {}
-        if self.name == "ray":
-            requests = self._requests(job)
-            if self.ray_address:
-                with closing(self._pool(job, Setup())) as pool:
-                    size = len(pool.places)
-        return {"engine": self.name, "workers": size, "requests": requests}
+        """Its name, the number of workers for a job, None for this process or as many as
+        fit a cluster, and what each of them requests, as plain data."""
+        return {"engine": self.name, "workers": self.size(job), "requests": self._requests(job)}
 
     def describe(self, job: Job) -> str:
         """The same as a line of text."""
-        facts = self.facts(job)
-        if not facts["workers"]:
-            return "runs in this process"
-        workers = f"runs in {plural(int(str(facts['workers'])), 'worker')} of"
+        size, requests = self.size(job), self._requests(job)
         if self.name == "local":
-            return f"{workers} this machine"
+            return f"runs in {plural(size, 'worker')} of this machine" if size else "runs in this process"
         where = f"the Ray at {self.ray_address}" if self.ray_address else "a Ray that is started on this machine"
-        return f"{workers} {where}, each with " + ", ".join(f"{name}={amount:g}" for name, amount in self._requests(job).items())
+        each = ", ".join(f"{name}={amount:g}" for name, amount in requests.items())
+        return f"runs in {plural(size, 'worker') if size else 'as many workers as fit'} of {where}, each with {each}"
 
     @contextmanager
     def opened(self, job: Job, interrupts: Interrupts, import_paths: tuple[str, ...] = ()) -> Iterator[Executor]:
@@ -137,7 +120,7 @@ class Engine:
     def _requests(self, job: Job) -> dict[str, float]:
         """What Ray is asked for: where one is started here, each worker has its share of the cores."""
         usual = 1 if self.ray_address else max(1, cores() // (self.size(job) or 1))
-        return {"CPU": float(usual), **self.resources}
+        return {"CPU": float(usual), **self.resources} if self.name == "ray" else {}
 
 
 def start_jax() -> None:
@@ -158,23 +141,18 @@ def chosen(args: argparse.Namespace) -> Engine:
     ]
     if args.workers is not None and not re.fullmatch(rf"0{{,9}}([1-9]\d{{,2}}|{MAX_WORKERS})", args.workers):
         lines.append(f"--workers: got {args.workers}; allowed: {WORKERS}")
-    lines += filter(None, map(_wrong_resource, args.worker_resource))
+    resources = {given: _resource(given) for given in args.worker_resource}
+    lines += [f"--worker-resource: got {given}; allowed: {RESOURCE}" for given, found in resources.items() if not found]
     if args.engine == "ray" and find_spec("ray") is None:
         lines.append('--engine ray: ray is not installed; to install it: pip install "jaxrecall[ray]"')
     if lines:
         raise UsageError(lines)
-    resources = {name: float(amount) for name, amount in (one.split("=", 1) for one in args.worker_resource)}
-    return Engine(args.engine, args.workers and int(args.workers), args.ray_address, resources)
+    return Engine(args.engine, args.workers and int(args.workers), args.ray_address, dict(filter(None, resources.values())))
 
 
-def _wrong_resource(given: str) -> str | None:
-    """What is wrong with the amount of a resource, as Ray would refuse it."""
-    if not re.fullmatch(AMOUNT, given):
-        return f"--worker-resource: got {given}; allowed: NAME=X with X above 0, as in GPU=1"
-    name, _, text = given.partition("=")
-    amount = float(text)
-    if not MIN_AMOUNT <= amount <= MAX_AMOUNT:
-        return f"--worker-resource: got {name}={amount:g}; allowed: numbers from {MIN_AMOUNT} to {MAX_AMOUNT:.0f}"
-    if name in WHOLE_ABOVE_1 and amount > 1 and amount % 1:
-        return f"--worker-resource: got {name}={amount:g}; allowed: whole numbers, or less than 1"
-    return None
+def _resource(given: str) -> tuple[str, float] | None:
+    """A resource and its amount; None for what Ray would refuse, or wait for without end."""
+    found = re.fullmatch(r"([^=]+)=(\d{0,7}\.?\d{0,9})", given)
+    name, amount = (found[1], float(f"0{found[2]}")) if found else ("", 0.0)
+    whole = name not in ("GPU", "TPU") or amount <= 1 or amount % 1 == 0
+    return (name, amount) if 1e-4 <= amount <= 1e6 and whole else None
