@@ -17,7 +17,6 @@ from .cli.command import Parser, answer, called, command
 from .errors import StoreError
 from .sweep.files import Unreadable, holds_results, no_rows, result_files, storage_errors
 from .sweep.store import Store
-from .sweep.store.load import names_in
 from .sweep.store.table import ROW, VERSION, best, in_table_order, joined, read
 
 
@@ -57,8 +56,6 @@ def compact(folder: str | Path, prune: bool = False, others: Sequence[str | Path
         manifests = [manifest for store in stores if (manifest := store.read_manifest())]
         if manifests and not os.path.exists(target.manifest):
             target.note("manifest", manifests[0])
-        if others and (names := names_in(store.folder for store in stores))["cells"]:
-            target.note("names", names)
         files = [file for store in stores for file in result_files(store.folder)]
         stamps = {path: _stamp(path) for path in files}
         tables, unreadable = read(files)

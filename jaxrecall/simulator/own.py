@@ -76,7 +76,7 @@ def own_columns(given: Mapping[str, Any]) -> tuple[OwnColumn, ...]:
 
 
 def _own_column(name: str, given: Any) -> OwnColumn:
-    if not str(name).isidentifier() or name.startswith("_") or name in {*COLUMNS, *FIELDS, "label"}:
+    if not str(name).isidentifier() or name.startswith("_") or name in {*COLUMNS, *FIELDS}:
         raise UsageError(f"columns.{name}: is no name for a column; allowed: letters, digits and _, and no column or field that there is")
     if not isinstance(given, str) and not inspect.isfunction(given):
         raise UsageError(f"columns.{name}: got {shown(given)}; {ALLOWED}")

@@ -13,7 +13,6 @@ import sys
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ from .simulators.merging import as_sizes
 from .store.load import load
 
 WIDEST = 40
-"""Signs of a text in a table; a longer one is cut in the middle."""
+"""Signs of a text in a table; pandas cuts a longer one."""
 
 FIGURE = "jaxrecall.analysis.figures.curves"
 """What draws the figure: above this folder, and so loaded by its name once there are rows."""
@@ -143,18 +142,14 @@ def _picture(job: Job, events: Events | None) -> None:
         return
     if rows:
         heading = f"{rows[0]['axis']} at which the mean {job.grid.crosses} over seeds crosses theta, and its 95 % interval"
-        number, table = _short, pd.DataFrame(rows).drop(columns=["axis", "N_star", "warning"]).apply(cut)
+        number, table = _short, pd.DataFrame(rows).drop(columns=["axis", "N_star", "warning"])
     else:
         x, line, panels = curves.places(axes)
         heading = f"accuracy, mean over {mine['seed'].nunique()} seeds" + (f"; one column per {line}" if line else "")
         number = "{:.3f}".format
-        means = (
-            mine.assign(**{name: cut(mine[name]) for name in axes})
-            .groupby([*panels, x, *([line] if line else [])], dropna=False)[job.grid.simulator.facts.accuracy]
-            .mean()
-        )
+        means = mine.groupby([*panels, x, *([line] if line else [])], dropna=False)[job.grid.simulator.facts.accuracy].mean()
         table = means.unstack(line) if line else means.to_frame()
-    shown = {"max_rows": 40, "max_columns": None if rows else 12, "max_colwidth": None, "width": 120, "float_format": number}
+    shown = {"max_rows": 40, "max_columns": None if rows else 12, "max_colwidth": WIDEST, "width": 120, "float_format": number}
     with pd.option_context(*(part for name, value in shown.items() for part in (f"display.{name}", value))):
         print(f"\n{heading}")
         print(table)
@@ -170,17 +165,6 @@ def _picture(job: Job, events: Events | None) -> None:
     places = [str(place) for place in (job.store.parts, job.store.table) if place.is_file() or any(place.glob("*"))]
     print(f"\ntable:   {' and '.join(places)} ({len(mine)} runs of this grid; jaxrecall.load({str(job.store.folder)!r}))")
     print(f"figure:  {path}" + (f" ({remark})" if remark else ""))
-
-
-def cut(column: Any) -> Any:
-    """A column with its long texts cut in the middle, none so far that it looks like another."""
-    texts = {value for value in column if isinstance(value, str)}
-    most = next(most for most in count(WIDEST) if len({_cut(text, most) for text in texts}) == len(texts))
-    return column.map(lambda value: _cut(value, most) if isinstance(value, str) else value) if texts else column
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most // 2]}...{text[most // 2 + 3 - most :]}"
 
 
 def _short(number: float) -> str:

@@ -187,7 +187,7 @@ def _table_of(cells: list[dict[str, Any]]) -> pd.DataFrame:
 
 def _rows(job: Job) -> pd.DataFrame:
     """What the job has finished so far; of a search with its thresholds."""
-    frame = frame_of(job.store.tables()[0].values(), job.runs, job.grid.axes, job.grid.names())
+    frame = frame_of(job.store.tables()[0].values(), job.runs, job.grid.axes)
     if job.search:
         frame.attrs[THRESHOLDS] = job.search.report()["cells"]
     return frame

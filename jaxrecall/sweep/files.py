@@ -22,7 +22,7 @@ Unreadable = list[tuple[Path, str]]
 """Files that are no readable part, each with the reason."""
 
 
-PARTS, TABLE, NAMES = "parts", "table.parquet", "names.json"
+PARTS, TABLE = "parts", "table.parquet"
 
 TEMPORARY_NAME = re.compile(r"\d+-[0-9a-f]{8}-.+")
 """Names of temporary files in a staging folder."""

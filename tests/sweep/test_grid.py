@@ -537,7 +537,7 @@ def test_a_set_takes_the_parameter_of_a_law_as_one_key(tmp_path):
         (BASE + "blocks: [3]", ["grid.yaml:2: blocks.0: got 3; allowed: a mapping"]),
         (
             BASE + "blocks: [{axis: {d: 3}}]",
-            ["grid.yaml:2: blocks.0.axis: is no known key; did you mean axes?; allowed: axes, derive, where, label"],
+            ["grid.yaml:2: blocks.0.axis: is no known key; did you mean axes?; allowed: axes, derive, where"],
         ),
         (BASE + "blocks: [{axes: {}}]", ["grid.yaml:2: blocks.0.axes: got {}; allowed: at least one axis, such as d: [32, 64]"]),
         (BASE + "blocks: [{axes: {d: []}}]", ["grid.yaml:2: blocks.0.axes.d: got an empty list"]),
@@ -641,7 +641,7 @@ def test_a_set_takes_the_parameter_of_a_law_as_one_key(tmp_path):
         (f"b: {'9' * 5000}", ["grid.yaml:1: got '999", "allowed: numbers of up to 4300 digits"]),
         (
             BASE + "blocks:\n - &a {axes: {d: 4}}\n - <<: *a",
-            ["grid.yaml:4: blocks.1.<<: is no known key; allowed: axes, derive, where, label"],
+            ["grid.yaml:4: blocks.1.<<: is no known key; allowed: axes, derive, where"],
         ),
         ("? [1]\n: 2", ["grid.yaml:1: got a list or mapping as a key"]),
         ("b: " + "[" * 1000, ["grid.yaml: is nested too deeply"]),

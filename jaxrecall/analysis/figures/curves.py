@@ -12,8 +12,7 @@ import pandas as pd
 
 from ...model.point import LAW_FIELDS
 from ...sweep.files import atomic_write
-from ...sweep.store.load import with_names
-from ..fit.axes import fixed, told_apart
+from ..fit.axes import fixed
 from .charts import crossings, means
 from .runs import in_one_panel
 from .style import accuracy_label, look, settings
@@ -48,8 +47,7 @@ def draw_sweep(
     """
     y = frame.attrs.get("accuracy", "accuracy")
     if thresholds:
-        frame = with_names(frame, searched)
-        axes = told_apart(frame, [axis for axis in axes if axis != searched], frame.attrs.get("names", {}).get("told", ()))
+        axes = [axis for axis in axes if axis != searched]
     for name in {"pool", "batch"} & {*axes}:
         frame = frame.assign(**{name: frame[name].fillna(0).astype(int)})  # 0 is no pool, as m = 0 is no MLP
     drawn = frame.dropna(subset=[y])

@@ -322,7 +322,7 @@ def _chart(
     ys = ys or [df.attrs.get("accuracy", "accuracy")]
     df = _at_steps(df, x, *ys, *(lines or []), *panels, colour) if runs else df
     others = [*(lines or []), *panels, *([colour] if colour else ys)]
-    rows = _with_axes(rows_of(df, x) if runs else df, [x, *(ys if colour else [])], others)
+    rows = _with_axes(rows_of(df) if runs else df, [x, *(ys if colour else [])], others)
     if colour:
         return _map(df, rows, colour, x, ys[0], panels, contour, scale)
     if not runs:

@@ -12,9 +12,8 @@ import numpy as np
 from ...errors import UsageError
 from ...model.point import FIELDS
 from ...sweep.grid.expr import parse
-from ...sweep.store.load import with_names
 from ..fit import cells
-from ..fit.axes import LAW, as_given, is_own, rounded, told_apart, unknown_settings
+from ..fit.axes import LAW, as_given, is_own, rounded, unknown_settings
 from ..fit.fitting import Fit, fit
 from ..fit.runs import ALL
 from . import predict
@@ -43,7 +42,7 @@ class Runs:
     @classmethod
     def of(cls, df: Table, along: str) -> Runs:
         """The runs of a table that have an accuracy; raises FitError."""
-        axes, rows = varying(df, along), rows_of(df, along)
+        axes, rows = varying(df, along), rows_of(df)
         if "n_correct" in rows:
             rows = rows[rows["n_correct"].notna() & ((rows[along] > 0) if along in rows else True)]
         rows = rows.assign(**{name: rounded(rows[name]) for name in axes if rows[name].dtype.kind == "f"})
@@ -110,9 +109,9 @@ class Runs:
         return self.predicted(rows, self.axes, lambda at: predict.critical_N(at, theta))
 
 
-def rows_of(df: Table, along: str) -> Table:
+def rows_of(df: Table) -> Table:
     """The rows of a table of runs with columns as a grid gives them, and with the column `accuracy` where they were counted."""
-    rows = as_given(with_names(df, along))
+    rows = as_given(df)
     return rows.assign(accuracy=rows["n_correct"] / rows["n_test"]) if {"n_correct", "n_test"} <= {*rows} else rows
 
 
@@ -120,8 +119,7 @@ def varying(df: Table, along: str) -> tuple[str, ...]:
     """The axes that vary but `along`, widths and lengths first: those of the fit, or of the metadata where there is nothing to fit."""
     listed = df.attrs.get("axes")
     if along not in df and listed:
-        axes = [name for name in listed if name != along and _varies(df, name)]
-        return tuple(told_apart(df, axes, df.attrs.get("names", {}).get("told", ())))
+        return tuple(name for name in listed if name != along and _varies(df, name))
     at = [cell.at for family in cells.families(df, along)[0] for cell in family.cells]
     names = (*(axis for axis in ORDER if axis in at[0]), *(axis for axis in at[0] if axis not in ORDER))
     return tuple(axis for axis in names if len({str(one[axis]) for one in at}) > 1)

@@ -13,7 +13,7 @@ given too.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from types import NoneType
 from typing import Any
 
@@ -125,15 +125,11 @@ def find_axes(frame: Table, along: str = "N") -> tuple[list[str], list[str]]:
         along: the axis along which accuracy crosses theta, which is none of the axes of
             a cell.
     """
-    names = {"following": {}, "told": []} | frame.attrs.get("names", {})
-    follows = [name for name in names["following"].get(along, ()) if f"derive.{name}" in frame]
-    first = [] if is_own(frame) else [name for name in LAW if name not in (along, *follows)]
-    first = told_apart(frame, first, [name for name in names["told"] if name != "label"])
+    first = [] if is_own(frame) else [name for name in LAW if name != along]
     listed = frame.attrs.get("axes")
     if isinstance(listed, list):
         fields = dict.fromkeys(name for axis in (*listed, "step") for name in (axis, *_parameters(frame, axis)) if name in frame)
         axes, followers = _distinguishing(frame, first, [*fields], [], along)
-        axes = told_apart(frame, axes, names["told"])
         if is_own(frame) or not frame.duplicated([*axes, along, *seed_columns(frame)]).any():
             return axes, followers  # otherwise the table holds rows of other grids, or columns that were added to it
     out = {*LAW, along, "root_seed", "n_test", *RATES}
@@ -141,15 +137,6 @@ def find_axes(frame: Table, along: str = "N") -> tuple[list[str], list[str]]:
     fields += [name for name in RATES if name in frame]
     fields.sort(key=lambda name: frame[name].nunique(dropna=False))
     return _distinguishing(frame, first, fields, [name for name in _foreign(frame) if name not in (*fields, along)], along)
-
-
-def told_apart(frame: Table, axes: Sequence[str], names: Iterable[str]) -> list[str]:
-    """`axes` and each of the columns of names that tells apart rows that are alike in those before it."""
-    found = list(axes)
-    for name in (name for name in names if name in frame and name not in found):
-        n_alike = frame.groupby(found, dropna=False, observed=True).ngroups if found else 1
-        found += [name] * (frame.groupby([*found, name], dropna=False, observed=True).ngroups > n_alike)
-    return found
 
 
 def _distinguishing(

@@ -202,10 +202,8 @@ def _cells(rows: Table, axes: list[str], falls: bool, reference: Table, names: S
 
 
 def _names(frame: Table, axes: list[str], along: str) -> list[str]:
-    """The columns of names that are no axes and have one value in each cell; a line
-    of derive is left out where the field that it gives is an axis, or varies along it."""
-    columns = dict.fromkeys(frame.attrs.get("names", {}).get("columns", ()))
-    names = [name for name in columns if name in frame and not {name, name.removeprefix("derive.")} & {*axes, along}]
+    """The helpers of the grid that are no axes and have one value in each cell."""
+    names = [name for name in frame.attrs.get("kept", ()) if name in frame and name not in (*axes, along)]
     return [name for name in names if (frame.groupby(axes or (lambda _: 0), dropna=False)[name].nunique() < 2).all()]
 
 

@@ -17,7 +17,7 @@ from ...errors import FitError, UsageError, as_list, expect, shown
 from ...model.columns import EXTRA_COLUMNS, is_parameter
 from ...model.point import FIELDS
 from ...sweep.files import is_folder
-from ...sweep.store.load import load, with_names
+from ...sweep.store.load import load
 from ...sweep.store.table import about
 from .axes import Table, as_given, is_own, seed_columns
 
@@ -199,7 +199,7 @@ def checked(frame: Table, along: str = "N") -> tuple[Table, list[str]]:
         raise FitError(f"columns: no {', '.join(missing)}; needed: {', '.join(map(str, needed))}")
     if not len(frame):
         raise FitError("rows: the table is empty; has the sweep run?")
-    frame, remarks = as_given(with_names(frame, along).copy()), []
+    frame, remarks = as_given(frame.copy()), []
     if is_numeric_dtype(frame["n_correct"]) and (gone := frame["n_correct"].isna()).any():
         what = of or "n_correct"
         why = f" (status {', '.join(sorted(set(frame['status'][gone].astype(str))))})" if "status" in frame else ""

@@ -51,8 +51,7 @@ class Grid:
     file gives, with their values. `resolved` is the grid as plain data: read as a grid
     file, it gives the same grid. With a `search` each point stands for a cell, whose
     points are in `lines`. `kept` has, by the id of a point, the helpers that become
-    columns. `cells` are points with the names that they have beside their fields, and
-    `following` are the fields that follow a name by derive.
+    columns.
     """
 
     name: str
@@ -70,8 +69,6 @@ class Grid:
     simulator: SimulatorLike = RECALL
     lines: tuple[Line, ...] = field(default=(), compare=False)
     kept: Mapping[str, Mapping[str, Plain]] = field(default_factory=dict, compare=False)
-    cells: Sequence[tuple[Mapping[str, Plain], Iterable[AnyPoint]]] = field(default=(), compare=False)
-    following: Mapping[str, Sequence[str]] = field(default_factory=dict, compare=False)
 
     @property
     def n_runs(self) -> int:
@@ -82,13 +79,6 @@ class Grid:
         """The columns of the helpers that are kept, with their Arrow type and meaning."""
         names = self.resolved.get("keep", ())
         return {name: (_arrow_type([row[name] for row in self.kept.values()]), "helper of the grid") for name in names}
-
-    def names(self) -> dict[str, Plain]:
-        """The contents of names.json, nothing if no cell has a name: see `store.load.with_names`."""
-        if all({*names.values()} <= {None, ""} for names, _ in self.cells):
-            return {}
-        cells = [{**names, "points": " ".join({point.point_id: None for point in points})} for names, points in self.cells]
-        return {"cells": cells, "following": {self.searched or axis: fields for axis, fields in self.following.items()}}
 
     @property
     def columns(self) -> dict[str, tuple[str, ...]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from typing import NamedTuple, TypedDict
@@ -73,8 +73,6 @@ class Expansion(TypedDict):
     points: tuple[AnyPoint, ...]
     lines: tuple[Line, ...]
     kept: dict[str, Values]
-    cells: Sequence[tuple[Values, Iterable[AnyPoint]]]
-    following: dict[str, list[str]]
     n_duplicates: int
     n_excluded: int
 
@@ -89,9 +87,7 @@ def expand(document: Document, file: GridFile, names: Names, on_progress: OnProg
     many are left.
     """
     kept: dict[str, Values] = {}
-    following = file.following(names)
-    columns = ["label"] * any(block.label for block in file.blocks) + [f"derive.{name}" for name in file.differing(following)]
-    blocks = [_Expanded(names, file, i, block, kept, columns) for i, block in enumerate(file.blocks or [Block()])]
+    blocks = [_Expanded(names, file, i, block, kept) for i, block in enumerate(file.blocks or [Block()])]
     n_raw, most = sum(block.n_raw for block in blocks), file.limits.max_runs // file.runs_each
     if most == 0 or n_raw > 20 * max(file.limits.max_runs, 1_000_000):
         raise _too_many(document, file, n_raw, " before where,")
@@ -108,7 +104,6 @@ def expand(document: Document, file: GridFile, names: Names, on_progress: OnProg
             continue
         if one is not None:
             found.setdefault(one.identity if file.search else one.point_id, one)
-            block.points += [one] if block.named and not file.search else []
             n_found += 1
         if len(found) > max(MAX_KEPT, most):
             raise _too_many(document, file, len(found), f" so far, of {n_raw},")
@@ -122,10 +117,9 @@ def expand(document: Document, file: GridFile, names: Names, on_progress: OnProg
     lines = tuple(found.values()) if file.search else ()
     absent = {name: None for line in lines for name in line.names}
     lines = tuple(line._replace(names=absent | line.names) for line in lines)
-    cells = [(line.names, line.levels.values()) for line in lines] or [(block.named, block.points) for block in blocks]
     points = tuple(next(iter(line.levels.values())) for line in lines) or tuple(found.values())
     counts = {"n_duplicates": n_found - len(found), "n_excluded": n_raw - n_found}
-    return Expansion(points=points, lines=lines, kept=kept, cells=cells, following=following, **counts)
+    return Expansion(points=points, lines=lines, kept=kept, **counts)
 
 
 class _Faults(dict[tuple[Location, str, str], list[Plain]]):
@@ -156,15 +150,12 @@ class _Expanded:
     each. `locations` says where each of its names is written.
 
     `kept` takes the helpers to keep of every point that is made; of a point that
-    several blocks have, those of the first. `named` are its label and lines of derive that
-    tell it from other blocks, in `columns`; `points` are its points if there are such.
+    several blocks have, those of the first.
     """
 
-    def __init__(self, names: Names, file: GridFile, i: int, block: Block, kept: dict[str, Values], columns: Iterable[str]):
+    def __init__(self, names: Names, file: GridFile, i: int, block: Block, kept: dict[str, Values]):
         self.names, self.block, self.base = names, block, file.base
-        self.keep, self.kept, self.points = file.keep or (), kept, list[AnyPoint]()
-        texts = {"label": block.label} | {f"derive.{name}": expression.text for name, expression in block.derive.items()}
-        self.named: Values = {name: texts.get(name, "") for name in columns}
+        self.keep, self.kept = file.keep or (), kept
         self.start = names.defaults | {name: value for name, value in file.base.items() if value is not None}
         self.start["root_seed"] = file.root_seed
         self.location: Location = ("blocks", i) if file.blocks else ()
@@ -228,16 +219,13 @@ class _Expanded:
         raise PointError([Problem(self.searched, f"no level between search.from and search.to is valid{last}")])
 
     def _names(self, values: Values) -> Values:
-        """What tells a cell from others, beside its fields: `named`, and the helpers that
-        are the same at all levels, those to keep and, where fields follow the axis, all
-        axes. A value stands for the text of a line that the block lacks."""
+        """What tells a cell from others, beside its fields: the helpers that are the same
+        at all levels, those to keep and, where fields follow the axis, all axes."""
         values = dict(values)
         for name, expression in self.block.derive.items():
             values[name] = None if name in self.followers else _evaluated(expression, values, name, [])
         mine = [*self.keep, *(self.block.axis_names if self.followers else ())]
-        helpers = {name: values.get(name) for name in mine if name not in self.names and name not in (*self.followers, self.searched)}
-        lines = {name: name.removeprefix("derive.") for name in self.named if name.removeprefix("derive.") not in helpers}
-        return {name: self.named[name] or str("" if (value := values.get(of)) is None else value) for name, of in lines.items()} | helpers
+        return {name: values.get(name) for name in mine if name not in self.names and name not in (*self.followers, self.searched)}
 
     def point(self, values: Values) -> AnyPoint:
         """The point at these values of base and axes, or None if a where line excludes it; raises PointError.

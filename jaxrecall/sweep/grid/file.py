@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from functools import cached_property
@@ -44,7 +44,6 @@ class Block:
     axes: dict[str, Plain] = field(default_factory=dict)
     derive: dict[str, Expression] = field(default_factory=dict)
     where: list[Expression] = field(default_factory=list)
-    label: str = ""
 
     @cached_property
     def groups(self) -> list[tuple[Location, dict[str, Plain]]]:
@@ -156,21 +155,6 @@ class GridFile:
     def runs_each(self) -> int:
         """Runs of one point."""
         return self.search.max_runs * len(self.search.theta) if self.search else len(self.seeds)
-
-    def following(self, names: Names) -> dict[str, list[str]]:
-        """By a name that derive uses the fields that follow it; in a search by its axis alone."""
-        used = {name for block in self.blocks for expression in block.derive.values() for name in expression.names}
-        axes = [self.search.axis] if self.search else sorted(used)
-        found = {axis: sorted({name for block in self.blocks for name in block.followers(axis) if name in names}) for axis in axes}
-        return {axis: fields for axis, fields in found.items() if fields}
-
-    def differing(self, following: Mapping[str, list[str]]) -> list[str]:
-        """The lines of derive that such fields depend on, if they differ between blocks."""
-        used = {name for fields in following.values() for name in fields}
-        for name, expression in (line for block in self.blocks for line in reversed(block.derive.items())):
-            used |= expression.names if name in used else set()
-        texts = {name: {name in block.derive and block.derive[name].text for block in self.blocks} for name in sorted(used)}
-        return [name for name, each in texts.items() if len(each) > 1]
 
 
 def read_file(data: Plain, names: Names) -> tuple[GridFile, list[tuple[Location, str]]]:

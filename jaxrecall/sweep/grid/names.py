@@ -37,9 +37,6 @@ class WrongNames:
         wrong_axis = [*self._in_search()] if "search" in self.document.data else []
         yield from wrong_axis
         yield from self._in_keep()
-        taken = [self.names.fields, self.names.simulator.facts.columns, *(block.locations(()) for block in self.blocks.values())]
-        for at in (at for at, block in self.blocks.items() if block.label and any("label" in names for names in taken)):
-            yield (*at, "label"), "is given, and so is a field or a helper of this name; rename that"
         for at, block in self.blocks.items():
             locations = block.locations(at)
             yield from self._in_axes(block, at)

@@ -17,7 +17,6 @@ from ...cli.command import commit, versions, xla_flags
 from ...cli.process import INTERRUPTED, Interrupts
 from ...errors import GridError, StoreError, UsageError
 from ...model.point import Run, RunId
-from ..files import NAMES, is_file
 from ..grid import Grid
 from ..machine import cores, described, memory_described, memory_limit
 from ..plan import Plan
@@ -322,8 +321,6 @@ def carry_out(job: Job, execute: Executor, display: Display | None, interrupts: 
     # of so many runs the rows at least fill what `prepare` asks room for
     first = islice((run for chunk in plan.chunks for run in chunk.runs), PART_ROWS if job.to_do else 0)
     store.prepare(job.manifest(), sum(len(run.point.recorded_steps) for run in first))
-    if (names := job.grid.names()) or is_file(store.folder / NAMES):
-        store.note("names", names)
     store.unify(record.message)
     store.clear_failures(job.runs)
     if not job.search:

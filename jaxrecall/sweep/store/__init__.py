@@ -2,7 +2,6 @@
 
     manifest.json    the grid and the command of the last sweep
     search.json      what a search found
-    names.json       names of the points, where the grid gives some; no row holds them, so that a new one runs nothing again
     parts/           finished rows, *.parquet and nothing else, so that any Parquet reader takes the folder
     table.parquet    the parts merged and sorted, once `compact` has run
     failures/        one JSON file per failed chunk

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from ...errors import StoreError, as_list, expect, printable
 from ...model.point import RunId
-from ..files import NAMES, entries, holds_results, is_file, listed, local_path, no_rows, read_json, result_files
+from ..files import entries, holds_results, listed, local_path, no_rows, result_files
 from ..grid import Grid, GridLike, as_grid
 from .table import ROW, VERSION, about, best, in_table_order, joined, last_rows, read, with_pandas_types
 
@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Paths = str | Path | Sequence[str | Path]
-Table = Any  # pandas.DataFrame, whose own types say less than Any
-Names = Mapping[str, Any] | None
-"""The contents of names.json: `cells`, each with its names and its `points`, and the
-fields `following` an axis by derive."""
-
 PATHS = "a results folder or a .parquet file, or a list of them"
 
 
@@ -49,8 +44,8 @@ def load(path: Paths, grid: GridLike | None = None, *, last: bool = False) -> pd
     `attrs["axes"]` names the fields that the grid varies, or the grids in the order in
     which they ran; it is missing where a file does not say, as those of older versions.
     `attrs["searched"]` is the field that a search varies. Of a simulator of one's own,
-    `attrs` has its name as "simulator" and its column of accuracy. A grid with labels gives
-    its rows the column label; a run of several blocks has that of the first.
+    `attrs` has its name as "simulator" and its column of accuracy. `attrs["kept"]` names the
+    helpers of the grid that are columns.
 
         >>> import jaxrecall
         >>> df = jaxrecall.load("results/quickstart")
@@ -75,7 +70,7 @@ def load(path: Paths, grid: GridLike | None = None, *, last: bool = False) -> pd
     table = in_table_order(best(rows, ROW))
     for text in _remarks(rows, table):
         warnings.warn(text, UserWarning, stacklevel=2)
-    return _frame(table, wanted.axes if wanted else None, wanted.names() if wanted else names_in(paths))
+    return _frame(table, wanted.axes if wanted else None)
 
 
 def _remarks(rows: pa.Table, table: pa.Table) -> Iterator[str]:
@@ -91,65 +86,19 @@ def _remarks(rows: pa.Table, table: pa.Table) -> Iterator[str]:
         yield f"rows of more than one code_version, precision: {mix}"
 
 
-def frame_of(tables: Iterable[pa.Table], runs: Collection[RunId], axes: Sequence[str] | None = None, names: Names = None) -> pd.DataFrame:
-    """The rows of these runs of a grid with these axes and names, as `load` would return them."""
+def frame_of(tables: Iterable[pa.Table], runs: Collection[RunId], axes: Sequence[str] | None = None) -> pd.DataFrame:
+    """The rows of these runs of a grid with these axes, as `load` would return them."""
     rows = _kept(joined(tables), lambda *run: run in runs)
-    return _frame(in_table_order(best(rows, ROW)), axes, names)
+    return _frame(in_table_order(best(rows, ROW)), axes)
 
 
-def names_in(folders: Iterable[Path]) -> dict[str, Any]:
-    """The contents of names.json of results folders; a file that cannot be used is left out with a warning."""
-    found: dict[str, Any] = {"cells": [], "following": {}}
-    for path in (folder / NAMES for folder in folders if is_file(folder / NAMES)):
-        try:
-            held = read_json(path)
-            cells = [{name: each for name, each in cell.items() if isinstance(each, (str, int, float))} for cell in held.get("cells", ())]
-            found["following"] |= {axis: [*map(str, fields)] for axis, fields in held.get("following", {}).items()}
-            found["cells"] += [cell for cell in cells if isinstance(cell["points"], str)]
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            warnings.warn(f"{path}: cannot be used ({type(error).__name__}), so cells lack names", UserWarning, stacklevel=3)
-    return found
-
-
-def with_names(frame: Table, along: str = "") -> Table:
-    """The rows with the names of their cells along an axis, from `attrs["names"]`: a run
-    that several cells share has a row for each. Without an axis each row is there once,
-    with a label alone.
-
-    Names tell cells apart along an axis that fields follow; `told` are those that do.
-    Along any other the fields themselves do, and labels where these are alike.
-    """
-    import pandas as pd
-
-    names = frame.attrs.get("names", {})
-    if "point_id" not in frame or not names.get("cells"):
-        return frame
-    cells = pd.DataFrame(names["cells"])
-    cells = cells.assign(point_id=cells.pop("points").str.split()).explode("point_id")
-    mine = [name for name in cells if name == "label" or (along and (name in names["columns"] or name not in frame))]
-    told = mine if names["following"].get(along) else [name for name in mine if along and name == "label"]
-    cells: Table = cells[["point_id", *mine]]
-    rows = (
-        frame[["point_id"]]
-        .assign(**{" row": range(len(frame))})
-        .merge(cells.drop_duplicates(["point_id", *told]), how="left", on="point_id")
-    )
-    found = frame.iloc[rows[" row"]].reset_index(drop=True)
-    for name in mine:
-        is_text = name == "label" or name.startswith("derive.")
-        found[name] = rows[name].fillna("").astype(str) if is_text else rows[name].where(rows[name].notna(), found.get(name))
-    found.attrs["names"] = names | ({"cells": [], "told": told, "columns": [*mine, *names["columns"]]} if along else {})
-    return found
-
-
-def _frame(table: pa.Table, axes: Sequence[str] | None, names: Names) -> pd.DataFrame:
+def _frame(table: pa.Table, axes: Sequence[str] | None) -> pd.DataFrame:
     """The table for pandas; without `axes` those that it is about."""
     facts = about(table) | ({} if axes is None else {"axes": list(axes)})
     frame = with_pandas_types(table).to_pandas()
-    frame.attrs.update({name: facts[name] for name in ("axes", "searched", "accuracy", "simulator") if facts.get(name) not in (None, "")})
-    if (kept := about(table).get("kept", [])) or (names and names["cells"]):
-        frame.attrs["names"] = {"cells": [], "following": {}, **(names or {}), "columns": kept}
-    return with_names(frame)
+    told = ("axes", "searched", "accuracy", "simulator", "kept")
+    frame.attrs.update({name: facts[name] for name in told if facts.get(name) not in (None, "")})
+    return frame
 
 
 def n_runs_in(frame: pd.DataFrame) -> int:
