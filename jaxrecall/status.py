@@ -40,8 +40,7 @@ def lines(facts: dict[str, Any]) -> Iterator[str]:
     newest = f", newest part {duration(age)} old" if age is not None else ""
     yield f"{facts['bytes'] / 1e6:.2f} MB on disk, {duration(facts['seconds'])} of simulation{newest}"
     if facts["command"]:
-        moved = f" (this folder was moved or copied, the sweep wrote to {facts['moved_from']})" * bool(facts["moved_from"])
-        yield f"to resume{moved}: {facts['command']}"
+        yield f"to resume: {facts['command']}"
 
 
 @command()
@@ -51,8 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog=called("status"),
         description="Show what a results folder holds, which runs failed or are left, and the command that resumes the sweep.",
     )
-    parser.add_argument("folders", metavar="DIR", nargs="+", help="results folder; several are taken together")
+    parser.add_argument("folder", metavar="DIR", help="results folder")
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     args = parser.parse_args(argv)
-    facts = survey(*args.folders)
+    facts = survey(args.folder)
     return answer(json.dumps(facts)) if args.json else answer(*lines(facts))

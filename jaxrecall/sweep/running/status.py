@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
-import shlex
 import time
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping
 from contextlib import suppress
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,32 +19,33 @@ MAX_SECONDS = 1e9
 """No run takes so long: a larger number, or NaN, is damage and is left out of the sum."""
 
 
-def survey(*folders: str | Path) -> dict[str, Any]:
-    """The facts of a results folder, or of several taken together, as plain data.
+def survey(folder: str | Path) -> dict[str, Any]:
+    """The facts of a results folder as plain data.
 
-    Nothing that a file in a folder names is imported: which runs there are was written
-    into the manifest by the last sweep, and counts for the first of the folders. `todo`
-    counts the runs that the next call with this version of jaxrecall would run, of a
-    search those of its next round. Where the manifest does not say, `points`, `runs` and
-    `todo` are None, and every row of this version counts as done.
+    Nothing that a file in the folder names is imported: which runs there are was written
+    into the manifest by the last sweep. `todo` counts the runs that the next call with
+    this version of jaxrecall would run, of a search those of its next round. Where the
+    manifest does not say, `points`, `runs` and `todo` are None, and every row of this
+    version counts as done.
 
-    Raises StoreError if one of them is not a results folder.
+    Raises StoreError if it is not a results folder.
     """
-    stores = [_results(folder) for folder in folders]
-    manifest, plan = _manifest(stores[0])
-    if any(_manifest(store)[0].get("grid") != manifest.get("grid") for store in stores[1:]):
-        plan["remark"] = f"the folders hold different grids; the runs to do are counted for the grid of {stores[0].folder}"
-    found, unreadable = _rows(stores)
-    version = _version(manifest, found)
-    mine, name, runs = found.pop(version, {}), plan["grid"], plan["runs"]
+    store = Store(folder)
+    if not holds_results(store.folder) and not is_file(store.manifest):
+        lacking = "is not a results folder (it has no manifest.json, parts/ or table.parquet)"
+        raise StoreError(f"{store.folder}: {lacking}; allowed: the --out of a sweep")
+    manifest, plan = _manifest(store)
+    found, unreadable = store.last_values("status", "seconds")
+    version, runs = _version(manifest, found), plan["runs"]
+    mine = found.pop(version, {})
     done = [row for run, row in mine.items() if runs is None or run.seed in runs.get(run.point_id, ())]
     n_runs = None if runs is None else sum(map(len, runs.values()))
     todo = None if n_runs is None else n_runs - len(done)
-    failures, no_record = _failures(stores, mine.keys())
-    for failure in failures:
-        failure["repeat"] = _resuming(failure["repeat"], Path(failure["path"]).parents[1], name)["command"]
+    failures, no_record = _failures(store, mine.keys())
+    files = dict(_files(store.folder))
+    ages = [time.time() - stat.st_mtime for path, stat in files.items() if path.parent == store.parts and path.suffix == ".parquet"]
     return {
-        "folder": ", ".join(str(store.folder) for store in stores),
+        "folder": str(store.folder),
         **plan,
         "runs": n_runs,
         "done": len(done),
@@ -59,35 +57,11 @@ def survey(*folders: str | Path) -> dict[str, Any]:
         "other_versions": [{"code_version": v, "precision": p, "rows": len(others)} for (v, p), others in sorted(found.items())],
         "failures": failures,
         "unreadable": [{"path": str(path), "reason": reason} for path, reason in [*unreadable, *no_record]],
-        "bytes": sum(stat.st_size for _, stat in _stats(*(store.folder for store in stores))),
+        "bytes": sum(stat.st_size for stat in files.values()),
         "seconds": sum(seconds for _, seconds in done if seconds is not None and 0 <= seconds <= MAX_SECONDS),
-        "newest_part_age": _newest_part_age(stores),
-        **_resuming(None if todo == 0 else manifest.get("command"), stores[0].folder, name),
+        "newest_part_age": max(0.0, min(ages)) if ages else None,
+        "command": None if todo == 0 else manifest.get("command"),
     }
-
-
-def _resuming(command: Any, folder: Path, name: str | None) -> dict[str, Any]:
-    """The command that resumes the sweep of a grid into this folder, and
-    the other folder that the sweep wrote to, if the folder was moved or copied.
-    """
-    text = command if isinstance(command, str) else ""
-    text += f" --out results/{name}" * (" --grid" in text and " --out" not in text)
-    given = re.search(r"(?:( --out[ =])|, out=)('[^']*'|[^\s)]+)", text)
-    old, places = os.path.normpath(given[2].strip("'") if given else ""), (os.path.abspath(folder), os.path.realpath(folder))
-    if not given or os.path.realpath(old) in places or any(place.endswith(f"/{old}") for place in places):
-        return {"command": command, "moved_from": None}
-    now = shlex.quote(str(folder)) if given[1] else repr(str(folder))
-    return {"command": text[: given.start(2)] + now + text[given.end(2) :], "moved_from": old}
-
-
-def _results(folder: str | Path) -> Store:
-    """A results folder; raises StoreError for any other."""
-    store = Store(folder)
-    if holds_results(store.folder) or is_file(store.manifest):
-        return store
-    raise StoreError(
-        f"{store.folder}: is not a results folder (it has no manifest.json, parts/ or table.parquet); allowed: the --out of a sweep"
-    )
 
 
 def _version(manifest: Mapping[str, Any], found: LastValues) -> Version:
@@ -99,23 +73,6 @@ def _version(manifest: Mapping[str, Any], found: LastValues) -> Version:
     theirs = version if isinstance(version, int) else usual[0]
     own = isinstance(grid, dict) and "simulator" in grid
     return theirs if own else CODE_VERSION, precision if isinstance(precision, str) else usual[1]
-
-
-def _newest_part_age(stores: Sequence[Store]) -> float | None:
-    ages = [time.time() - stat.st_mtime for path, stat in _stats(*(store.parts for store in stores)) if path.suffix == ".parquet"]
-    return max(0.0, min(ages)) if ages else None
-
-
-def _rows(stores: Sequence[Store]) -> tuple[LastValues, Unreadable]:
-    """Status and seconds of the runs in all folders, ok before others, and the files that cannot be read."""
-    found, unreadable = LastValues(), Unreadable()
-    for store in stores:
-        rows, not_read = store.last_values("status", "seconds")
-        unreadable += not_read
-        for version, runs in rows.items():
-            before = found.setdefault(version, {})
-            before |= {run: row for run, row in runs.items() if run not in before or row[0] == "ok"}
-    return found, unreadable
 
 
 def _manifest(store: Store) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -139,10 +96,10 @@ def _manifest(store: Store) -> tuple[dict[str, Any], dict[str, Any]]:
         return {}, unknown | {"remark": f"{store.manifest}: is not the manifest of a sweep"}
 
 
-def _failures(stores: Sequence[Store], done: Container[RunId]) -> tuple[list[dict[str, Any]], list[tuple[Path, str]]]:
+def _failures(store: Store, done: Container[RunId]) -> tuple[list[dict[str, Any]], Unreadable]:
     """Failed chunks with the command that repeats each, and files in failures/ that are not such records."""
-    records, others = [], []
-    for path in sorted(path for path, _ in _stats(*(store.failures for store in stores))):
+    records, others = [], Unreadable()
+    for path in sorted(path for path, _ in _files(store.failures)):
         try:
             record = read_json(path)
             runs = [RunId(point_id, seed) for point_id, seed in record["runs"]]
@@ -155,9 +112,9 @@ def _failures(stores: Sequence[Store], done: Container[RunId]) -> tuple[list[dic
     return records, others
 
 
-def _stats(*folders: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """The files below the folders, without those that disappear meanwhile."""
-    for root, _, names in chain.from_iterable(map(os.walk, folders)):
+def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """The files below a folder, without those that disappear meanwhile."""
+    for root, _, names in os.walk(folder):
         for name in names:
             with suppress(OSError):
                 yield (path := Path(root, name)), path.stat()
