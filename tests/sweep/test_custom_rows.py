@@ -1,4 +1,4 @@
-"""Rows of simulators of one's own: what numbers may be, float types and keys, several steps; and what a plan can know of them."""
+"""Rows of simulators of one's own: what numbers may be, float types and keys; and what a plan can know of them."""
 
 import itertools
 import json
@@ -15,10 +15,7 @@ import pytest
 from pandas.testing import assert_frame_equal
 
 import jaxrecall
-from jaxrecall import plot
 from jaxrecall.errors import GridError, StoreError
-from jaxrecall.fit import fit
-from jaxrecall.report import main as report
 from jaxrecall.status import main as status
 from jaxrecall.sweep.__main__ import main
 
@@ -36,25 +33,11 @@ def noisy(point, key):
     return {"accuracy": jax.nn.sigmoid(rises), "other": jnp.asarray(point.x, float), "whole": point.N}
 
 
-def probes(point, key):
-    """Accuracy at every fifth of T steps; the last column is no array, and the second has no number."""
-    steps = jnp.arange(5, point.T + 1, 5) / 10
-    rises = jnp.log(jnp.asarray(point.N, float) / 100) + 0.2 * jax.random.normal(key)
-    return {"accuracy": jax.nn.sigmoid(rises + steps - 1), "other": None, "whole": 2 * point.N}
-
-
-def fifths(point):
-    return range(5, point.T + 1, 5)
-
-
 def made(fn, fields=ANY, **options):
     return jaxrecall.Simulator(fn, fields, COLUMNS, accuracy="accuracy", **options)
 
 
-WITH_T = ANY | {"T": (int, 20, 1, 100, "static")}
-
 simulator = made(noisy)
-stepped = made(probes, WITH_T, steps=fifths)
 
 
 @pytest.fixture(autouse=True)
@@ -205,79 +188,12 @@ def test_workers_have_the_float_type_of_the_call():
 
 
 @BOTH
-@pytest.mark.filterwarnings("ignore:other. absent")
-def test_a_run_has_a_row_for_each_step(jit):
-    rows = run(made(probes, WITH_T, steps=fifths, jit=jit), out="out")
-    assert len(rows) == 4 * 2 * 4
-    assert rows["step"].tolist()[:5] == [5, 10, 15, 20, 5]
-    assert set(rows["steps"]) == {20}
-    assert (rows["whole"] == 2 * rows["N"]).all(), "a single number is that of all steps"
-    assert rows.groupby(["N", "seed"])["accuracy"].is_monotonic_increasing.all()
-    last = jaxrecall.load("out", last=True)
-    assert set(last["step"]) == {20}
-    assert len(last) == 8
-    alone = run(made(probes, WITH_T, steps=(5, 10, 15, 20), jit=not jit))
-    np.testing.assert_allclose(alone["accuracy"], rows["accuracy"], rtol=1e-5)
+def test_a_column_of_several_numbers_is_a_failed_run(jit):
+    def several(point, key):
+        return noisy(point, key) | {"accuracy": jnp.zeros(4)}
 
-
-@pytest.mark.filterwarnings("ignore:other. absent")
-def test_a_run_is_done_when_its_last_row_is_there():
-    run(stepped, out="out", seeds=1)
-    (path,) = Path("out/parts").iterdir()
-    table = pq.read_table(path)
-    pq.write_table(table.slice(0, len(table) - 1), path)  # the last run lacks its last step
-    assert len(run(stepped, out="out", seeds=1)) == 16
-    (_, other) = sorted(Path("out/parts").iterdir(), key=lambda one: one.stat().st_mtime_ns)
-    assert pq.read_table(other).num_rows == 4, "that run alone was made again, with all its rows"
-
-
-def test_steps_enter_the_id_and_one_step_of_old_does_not():
-    same = made(noisy)
-    same._name = simulator.name
-    longer = made(probes, WITH_T, steps=(5, 10, 15, 20, 25))
-    longer._name = stepped.name
-    (old,), (new,), (more,) = ({of.point({"N": 8}).point_id} for of in (same, stepped, longer))
-    assert old == simulator.point({"N": 8}).point_id
-    assert new != more
-    assert stepped.point({"N": 8, "T": 10}).recorded_steps == (5, 10)
-
-
-@pytest.mark.parametrize(
-    ("steps", "message"),
-    [
-        (lambda point: [3, 2], r"steps: got \[3, 2\]; allowed: whole numbers from 0, in ascending order"),
-        (lambda point: [], r"steps: got \[\]"),
-        (lambda point: point.nothing, "steps: AttributeError: .*nothing.*; allowed: whole numbers from 0"),
-    ],
-)
-def test_steps_that_are_none_are_refused_with_the_grid(steps, message):
-    with pytest.raises(GridError, match=message):
-        run(made(probes, WITH_T, steps=steps))
-
-
-@BOTH
-def test_as_many_numbers_as_steps_or_the_run_fails(jit):
-    with pytest.raises(jaxrecall.RunFailed, match=r"returned accuracy of shape \(4,\); allowed: one number, or 3, one for each step"):
-        run(made(probes, WITH_T, steps=(1, 2, 3), jit=jit))
-
-
-@pytest.mark.filterwarnings("ignore:other. absent")
-def test_search_fit_and_figures_take_the_last_step_unless_told_otherwise(capsys):
-    grid = {"blocks": [{"axes": {"d": [4, 8], "N": [16, 32, 64, 128, 256, 512]}}]}
-    rows = run(stepped, grid, seeds=8, out="out")
-    ends = jaxrecall.load("out", last=True)
-    assert_frame_equal(fit(rows, [0.5]).thresholds, fit(ends, [0.5]).thresholds)
-    of_all = fit(rows, [0.5], step="all").thresholds
-    assert list(of_all["step"]) == [5, 10, 15, 20] * 2
-    assert of_all["N_star"].iloc[:4].is_monotonic_decreasing
-    search = {"blocks": [{"axes": {"d": [4, 8]}}], "search": {"axis": "N", "theta": 0.5, "from": 8, "to": 512}}
-    found = jaxrecall.thresholds(run(stepped, search, seeds=60))
-    assert set(found["outcome"]) == {"found"}
-    np.testing.assert_allclose(found["N_star"], of_all["N_star"].iloc[3], rtol=0.15)
-    for draw in (plot.accuracy, plot.critical_n, plot.collapse):
-        draw(rows)
-    assert report(["out"]) == 0
-    assert report(["out", "--step", "all"]) == 0
+    with pytest.raises(jaxrecall.RunFailed, match=r"returned accuracy of shape \(4,\); allowed: one number"):
+        run(made(several, jit=jit))
 
 
 def test_what_is_unknown_of_a_simulator_is_not_estimated(folder, capsys):

@@ -8,12 +8,11 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, make_dataclass
 from dataclasses import fields as declared_fields
 from functools import cached_property, partial
 from importlib import import_module
-from itertools import pairwise
 from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -23,7 +22,6 @@ import numpy as np
 from ...errors import OutOfMemory, PointError, Problem, UsageError, shown, suggest, where_to_run
 from ...model.columns import Row
 from ...model.point import MAX_SEED, Run, checked_value
-from ...model.values import as_number
 from . import Cost, Facts, Loaded, Room, Rows, grouped
 
 TYPES = {int: "int64", float: "float64", bool: "bool", str: "string"}
@@ -36,8 +34,8 @@ BEFORE = {
     "seed": ("int64", "seed of the run; the independent unit of any statistics"),
 }
 AFTER = {
-    "step": ("int64", "the step that this row is of; 1 where a run has one row"),
-    "steps": ("int64", "the last step of the run"),
+    "step": ("int64", "1: a run has one row"),
+    "steps": ("int64", "1"),
     "status": ("string", "ok; nonfinite: the accuracy is not finite, and null"),
     "seconds": ("float64", "wall time of the run without compilation; the time of a batch is divided by its runs"),
     "simulator": ("string", "module:name of the simulator"),
@@ -48,8 +46,6 @@ AFTER = {
     "x64": ("bool", "whether jax_enable_x64 was on"),
 }
 RESERVED = (*BEFORE, *AFTER, "root_seed", "streams")
-
-STEPS = "whole numbers from 0, in ascending order"
 
 WIDTH = 8
 """Runs that are vmapped together; fewer are filled up, so that each combination of static fields has one program."""
@@ -80,10 +76,6 @@ class Simulator:
         version: to be raised when numbers change: rows of two versions do not mix.
         jit: whether fn is compiled and vmapped over runs of equal static fields. With
             False it is called once for each run, and is plain Python.
-        steps: of which a run has a row each, in ascending order, or a function that
-            gives those of a point. Then fn may return an array of as many numbers for a
-            column; a single number is that of all steps. The steps enter the point's
-            id.
 
     Raises:
         UsageError, with a line for everything that is wrong.
@@ -106,12 +98,10 @@ class Simulator:
         accuracy: str,
         version: int = 1,
         jit: bool = True,
-        steps: Sequence[int] | Callable[[Any], Iterable[int]] | None = None,
     ):
-        if lines := _problems(fn, fields, columns, accuracy, version, steps):
+        if lines := _problems(fn, fields, columns, accuracy, version):
             raise UsageError(lines)
         self.fn, self.accuracy, self.version, self.jit = fn, accuracy, version, bool(jit)
-        self.steps = steps if steps is None or callable(steps) else _as_steps(steps)
         self._module = sys._getframe(1).f_globals.get("__name__", "__main__")
         declared = {
             "root_seed": (int, 0, 0, MAX_SEED, "draws"),
@@ -217,14 +207,16 @@ class Simulator:
         return rows
 
     def _rows(self, run: Run, found: Row, seconds: float, precision: str) -> Rows:
-        """The rows of a run, one for each of its steps; raises ValueError for a value that a column cannot hold."""
+        """The row of a run; raises ValueError for a value that a column cannot hold."""
         from ...simulator import vmapped
 
-        steps, facts, main = run.point.recorded_steps, self.facts, self.accuracy
-        columns = {name: _as_column(name, kind, found[name], len(steps)) for name, (kind, _) in self.own_columns.items()}
-        columns[main] = [_as_fraction(main, value) for value in columns[main]]
-        same = {
-            "steps": steps[-1],
+        facts, main = self.facts, self.accuracy
+        numbers = {name: _as_cell(name, kind, found[name]) for name, (kind, _) in self.own_columns.items()}
+        numbers[main] = _as_fraction(main, numbers[main])
+        about = {
+            "step": 1,
+            "steps": 1,
+            "status": "nonfinite" if numbers[main] is None else "ok",
             "seconds": seconds,
             "simulator": facts.name,
             "code_version": facts.version,
@@ -232,12 +224,7 @@ class Simulator:
             "x64": facts.x64,
             **vmapped.provenance(),
         }
-        rows: list[Row] = []
-        for step, *values in zip(steps, *columns.values(), strict=True):
-            numbers = dict(zip(columns, values, strict=True))
-            status = "nonfinite" if numbers[main] is None else "ok"
-            rows.append({**run.id._asdict(), **run.point.as_given(), **numbers, "step": step, "status": status, **same})
-        return rows
+        return [{**run.id._asdict(), **run.point.as_given(), **numbers, **about}]
 
     def __reduce__(self) -> Any:
         return named, (self.name,)
@@ -253,7 +240,7 @@ def x64() -> bool:
     return str(on).lower() in ("1", "true", "t", "yes", "y", "on")
 
 
-def _problems(fn: Any, fields: Any, columns: Any, accuracy: Any, version: Any, steps: Any) -> list[str]:
+def _problems(fn: object, fields: Mapping[str, Any], columns: Mapping[str, Any], accuracy: str, version: object) -> list[str]:
     """What is wrong with the arguments of a simulator."""
     lines = [] if callable(fn) else [f"fn: got {shown(fn)}; allowed: a function of a point and a key"]
     if type(version) is not int or version < 1:
@@ -278,8 +265,6 @@ def _problems(fn: Any, fields: Any, columns: Any, accuracy: Any, version: Any, s
             lines.append(f"columns.{name}: got {shown(of)}; allowed: (type, meaning), {types}")
     if accuracy not in columns or columns[accuracy][0] not in (float, int):
         lines.append(f"accuracy: got {shown(accuracy)}; allowed: a column of numbers: {', '.join(map(str, columns))}")
-    if steps is not None and not callable(steps) and not _as_steps(steps):
-        lines.append(f"steps: got {shown(steps)}; allowed: {STEPS}, or a function of the point that gives them")
     return lines
 
 
@@ -292,12 +277,6 @@ def _wrong_limits(name: str, kind: type, default: Any, low: Any, high: Any, trea
     if default is not None:
         checked_value(name, default, kind.__name__, _declared(name, kind, default, low, high, treated)[2].metadata, problems)
     return [f"fields.{name}: default: {problem.message}" for problem in problems]
-
-
-def _as_steps(given: Any) -> tuple[int, ...]:
-    """Steps, if they are STEPS; else nothing."""
-    found = tuple(as_number(step, int) for step in given) if hasattr(given, "__len__") else ()
-    return found if None not in found and all(a < b for a, b in pairwise((-1, *found))) else ()
 
 
 def _declared(name: str, kind: type, default: Any, low: Any, high: Any, treated: str) -> tuple[str, str, Any]:
@@ -324,18 +303,6 @@ class CustomPoint:
                 problems += _not_held(name, getattr(self, name), kind)
         if problems:
             raise PointError(problems)
-        if steps := self.simulator.steps:
-            object.__setattr__(self, "recorded_steps", self._steps(steps) if callable(steps) else steps)
-
-    def _steps(self, of: Callable[[Any], Iterable[int]]) -> tuple[int, ...]:
-        """The steps that a function gives this point; raises PointError."""
-        try:
-            got = list(of(self))
-        except Exception as error:  # whatever the function of a user raises
-            raise PointError([Problem("steps", f"{type(error).__name__}: {error}; allowed: {STEPS}")]) from error
-        if not (found := _as_steps(got)):
-            raise PointError([Problem("steps", f"got {shown(got)}; allowed: {STEPS}")])
-        return found
 
     @cached_property
     def point_id(self) -> str:
@@ -344,7 +311,6 @@ class CustomPoint:
         """
         values = {name: f"{value:.12g}" if isinstance(value, float) else value for name, value in self.as_given().items()}
         named = {"simulator": self.simulator.name, "version": self.simulator.version, "fields": values}
-        named |= {"steps": self.recorded_steps} if self.simulator.steps else {}
         return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:16]
 
     @cached_property
@@ -445,17 +411,11 @@ def _as_fraction(name: str, value: Any) -> Any:
     raise ValueError(f"the simulator returned {value:g} for the column {name}; allowed: fractions from 0 to 1")
 
 
-def _as_column(name: str, kind: str, value: Any, n: int) -> list[Any]:
-    """The values of a column at n steps, one for all or one each; raises ValueError."""
-    given = np.asarray(value)
-    if given.shape not in ((), (n,)):
-        more = f", or {n}, one for each step" if n > 1 else ""
-        raise ValueError(f"the simulator returned {name} of shape {given.shape}; allowed: one number{more}")
-    return [_as_cell(name, kind, each) for each in np.broadcast_to(given, n).tolist()]
-
-
 def _as_cell(name: str, kind: str, value: Any) -> Any:
     """A value as a column of this Arrow type holds it; None if there is none, or it is not finite. Raises ValueError."""
+    if (shape := np.shape(value)) != ():
+        raise ValueError(f"the simulator returned {name} of shape {shape}; allowed: one number")
+    value = value.item() if hasattr(value, "item") else value
     if value is None or kind == "string":
         return None if value is None else str(value)
     number = float(value)
