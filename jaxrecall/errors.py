@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -186,6 +187,18 @@ def where_to_run(module: str, error: BaseException) -> str:
         return f"; a module is named without .py: {module.removesuffix('.py')}"
     missing = isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}.")
     return f"; run in the folder that holds {module.replace('.', '/')}.py, or put it on PYTHONPATH" if missing else ""
+
+
+def imported(argument: str, path: str, allowed: str) -> Any:
+    """What is at `module:name`; raises UsageError, whatever the module of a user raises."""
+    module, _, name = path.partition(":")
+    if not all(part.isidentifier() for part in (*module.split("."), name)):
+        raise UsageError(f"{argument}: got {path!r}; {allowed}")
+    try:
+        return getattr(import_module(module), name)
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+        raise UsageError(f"{argument}: {path} cannot be imported ({why}){where_to_run(module, error)}; {allowed}") from error
 
 
 def suggest(name: str, allowed: Iterable[str]) -> str:

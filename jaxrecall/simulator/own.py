@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import UsageError, shown, where_to_run
+from ..errors import UsageError, imported, shown
 from ..model.columns import COLUMNS
 from ..model.point import FIELDS
 
@@ -51,7 +50,7 @@ class OwnColumn(NamedTuple):
     @property
     def fn(self) -> Callable[[Drawn, Learned], Any]:
         """The function; raises UsageError where it has other source than when the column was made."""
-        found = imported(self.name, self.path)
+        found = function_at(self.name, self.path)
         if _digest(found) != self.digest:
             raise UsageError(f"columns.{self.name}: {self.path} has other source here than where the sweep was called")
         return found
@@ -81,19 +80,12 @@ def _own_column(name: str, given: Any) -> OwnColumn:
     if not isinstance(given, str) and not inspect.isfunction(given):
         raise UsageError(f"columns.{name}: got {shown(given)}; {ALLOWED}")
     path = given if isinstance(given, str) else f"{given.__module__}:{given.__qualname__}"
-    return OwnColumn(name, path, _digest(imported(name, path)))
+    return OwnColumn(name, path, _digest(function_at(name, path)))
 
 
-def imported(name: str, path: str) -> Callable[[Drawn, Learned], Any]:
+def function_at(name: str, path: str) -> Callable[[Drawn, Learned], Any]:
     """The function at module:name; raises UsageError."""
-    module, _, attribute = path.partition(":")
-    if not attribute.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
-        raise UsageError(f"columns.{name}: got {path}; {ALLOWED}, at the top of its module")
-    try:
-        found = getattr(import_module(module), attribute)
-    except Exception as error:  # whatever the module of a user raises
-        why = f"{type(error).__name__}: {error}"
-        raise UsageError(f"columns.{name}: {path} cannot be imported ({why}){where_to_run(module, error)}; {ALLOWED}") from error
+    found = imported(f"columns.{name}", path, f"{ALLOWED}, at the top of its module")
     if not inspect.isfunction(found) or not _arrow_type(found):
         raise UsageError(f"columns.{name}: got {path}, which is {shown(found)}; {ALLOWED}")
     return found

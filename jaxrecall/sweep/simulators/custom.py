@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from ...errors import OutOfMemory, PointError, Problem, UsageError, shown, suggest, where_to_run
+from ...errors import OutOfMemory, PointError, Problem, UsageError, imported, shown, suggest
 from ...model.columns import Row
 from ...model.point import MAX_SEED, Run, checked_value
 from . import Cost, Facts, Loaded, Room, Rows, grouped
@@ -364,15 +364,8 @@ class StaticProgram:
 
 def named(name: str) -> Simulator:
     """The simulator that a grid file names as module:name; raises UsageError."""
-    module, _, attribute = name.partition(":")
     allowed = "allowed: module:name of a jaxrecall.Simulator, such as perceptron:simulator"
-    if not attribute or not all(part.isidentifier() for part in (*module.split("."), attribute)):
-        raise UsageError(f"simulator: got {name!r}; {allowed}")
-    try:
-        found = getattr(import_module(module), attribute)
-    except Exception as error:  # whatever the module of a user raises
-        why = f"{type(error).__name__}: {error}"
-        raise UsageError(f"simulator: {name} cannot be imported ({why}){where_to_run(module, error)}; {allowed}") from error
+    found = imported("simulator", name, allowed)
     if not isinstance(found, Simulator):
         raise UsageError(f"simulator: {name} is of type {type(found).__name__}; {allowed}")
     return found
