@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import groupby, islice
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from ..plan import make as make_plan
 from ..rounds import Rounds, as_known
 from ..shard import Shard, without_shard
 from ..simulators import Facts
-from ..store import PART_ROWS, Done, Store
+from ..store import Done, Store
 from .progress import Display, duration, plural
 from .record import Record
 
@@ -313,15 +313,11 @@ def _done(store: Store, facts: Facts, precision: str) -> Done:
 def carry_out(job: Job, execute: Executor, display: Display | None, interrupts: Interrupts) -> Record:
     """Creates the results folder if needed, and runs what is missing in it, round by round.
 
-    Raises StoreError, also where a part would not fit on the disk, and
-    KeyboardInterrupt where a signal comes before anything runs.
+    Raises StoreError, and KeyboardInterrupt where a signal comes before anything runs.
     """
     record, store, plan = job.record, job.store, job.plan
     record.display, record.interrupts = display, interrupts
-    # of so many runs the rows at least fill what `prepare` asks room for
-    first = islice((run for chunk in plan.chunks for run in chunk.runs), PART_ROWS if job.to_do else 0)
-    store.prepare(job.manifest(), sum(len(run.point.recorded_steps) for run in first))
-    store.unify(record.message)
+    store.prepare(job.manifest())
     store.clear_failures(job.runs)
     if not job.search:
         record.n_runs, record.n_programs = plan.n_runs, len(plan.peaks)
@@ -335,7 +331,6 @@ def carry_out(job: Job, execute: Executor, display: Display | None, interrupts: 
             _search(job, job.search, execute)
         elif job.to_do:
             execute(plan, record)
-        store.unify(record.message)  # another call may have added columns meanwhile
     finally:
         record.tell("close")
     return record
