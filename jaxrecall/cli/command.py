@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache, wraps
-from importlib.metadata import PackageNotFoundError, metadata
+from importlib.metadata import requires, version
 from pathlib import Path
 from typing import Any, NoReturn, ParamSpec
 
@@ -124,27 +124,9 @@ def cache_folder() -> Path | None:
 
 @cache
 def versions() -> dict[str, str]:
-    """Package -> version, of jaxrecall, all that it requires, and what those require.
-
-    Packages that are not installed are left out.
-    """
-    found: dict[str, str] = {}
-    todo = ["jaxrecall"]
-    while todo:
-        name = todo.pop()
-        if name not in found:
-            try:
-                about = metadata(name)
-            except PackageNotFoundError:  # required on other systems only
-                continue
-            found[name] = about["Version"]
-            todo += [_name(line) for line in about.get_all("Requires-Dist") or () if "extra ==" not in line]
-    return {"jaxrecall": found.pop("jaxrecall"), **dict(sorted(found.items()))}
-
-
-def _name(requirement: str) -> str:
-    """The name at the start of a requirement, in the spelling that all packages share."""
-    return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", requirement)[0]).lower()
+    """Package -> version, of jaxrecall and all that it requires."""
+    required = (re.split(r"[^\w.-]", line)[0] for line in requires("jaxrecall") or () if "extra ==" not in line)
+    return {name: version(name) for name in ("jaxrecall", *sorted(required))}
 
 
 def xla_flags() -> list[str]:

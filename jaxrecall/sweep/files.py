@@ -4,7 +4,6 @@ written whole or not at all, and what can go wrong with them.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
@@ -14,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from ..errors import StoreError, printable, shown
 
@@ -93,33 +91,14 @@ def _items(value: Any) -> Iterable[Any]:
     return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
-_ADVICE = {
-    errno.ENOSPC: "free some space",
-    errno.EDQUOT: "free some of your quota",
-    errno.EFBIG: "raise the file size limit (ulimit -f)",
-    errno.ENOENT: "was the folder moved or deleted meanwhile?",
-    errno.EACCES: "check the permissions, or choose another --out",
-    errno.EPERM: "check the permissions, or choose another --out",
-    errno.EROFS: "choose another --out",
-}
-
-
 def local_path(path: str | Path) -> Path:
-    """The path that a plain path or a file:// URL names; raises
-    StoreError for any other URL, and for a null character.
-    """
-    if "\0" in unquote(str(path)) and ("\0" in str(path) or str(path).startswith("file://")):
+    """The path; raises StoreError for a URL, and for a null character."""
+    if "\0" in str(path):
         raise StoreError(f"{shown(str(path))}: holds a null character; allowed: a path without one")
-    scheme, separator, _ = str(path).partition("://")
-    if not separator:
-        return Path(path)
-    url = urlsplit(str(path))
-    if scheme != "file" or url.netloc not in ("", "localhost"):
-        raise StoreError(
-            f"{path}: is not on this machine's file systems; allowed: a folder or file:///folder, on a network file system too. "
-            "To keep results in an object store, copy the folder there (its parts never change, so any sync tool will do)"
-        )
-    return Path(unquote(url.path))
+    if "://" in str(path):
+        copied = "To keep results in an object store, copy the folder there (its parts never change, so any sync tool will do)"
+        raise StoreError(f"{path}: is not on this machine's file systems; allowed: a folder, on a network file system too. {copied}")
+    return Path(path)
 
 
 def holds_results(folder: Path) -> bool:
@@ -179,12 +158,8 @@ def no_rows(paths: list[Path], unreadable: Unreadable) -> StoreError:
 
 @contextmanager
 def storage_errors(path: Path, so_far: str = "finished parts are kept, the same command resumes from there") -> Iterator[None]:
-    """Turns an OSError into a StoreError that names the
-    path, the error, what to do, and what there is so far.
-    """
+    """Turns an OSError into a StoreError that names the path, the error, and what there is so far."""
     try:
         yield
     except OSError as error:
-        advice = _ADVICE.get(error.errno or 0)
-        hint = f" ({advice})" if advice else ""
-        raise StoreError(f"{path}: {error.strerror or error}{hint}; {so_far}") from error
+        raise StoreError(f"{path}: {error.strerror or error}; {so_far}") from error

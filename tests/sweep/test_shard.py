@@ -168,18 +168,11 @@ def test_several_folders_are_refused_with_one_line_where_one_is_none(grid, capsy
     assert capsys.readouterr().err.startswith("--out: nothing given; needed with 2 folders")
 
 
-def test_file_urls_are_folders_and_others_are_refused(grid, capsys):
-    url = (grid / "with space").as_uri()
-    assert main(["--grid", "tiny.yaml", "--out", url, "--shard", "0/4"]) == 0
-    assert len(rows_of(url)) == len(rows_of("with space")) > 0
-    assert status([url]) == 0
-    capsys.readouterr()  # a slow machine shows progress
-    assert main(["--grid", "tiny.yaml", "--out", "s3://bucket/tiny"]) == 2
-    assert capsys.readouterr().err.startswith(
-        "s3://bucket/tiny: is not on this machine's file systems; allowed: a folder or file:///folder"
-    )
-    assert main(["--grid", "tiny.yaml", "--out", "file://host/tiny"]) == 2
-    assert sorted(os.listdir()) == ["tiny.yaml", "with space"]
+def test_urls_are_refused(grid, capsys):
+    for url in ("s3://bucket/tiny", "file:///tmp/tiny"):
+        assert main(["--grid", "tiny.yaml", "--out", url]) == 2
+        assert capsys.readouterr().err.startswith(f"{url}: is not on this machine's file systems; allowed: a folder, on a network")
+    assert os.listdir() == ["tiny.yaml"]
 
 
 def test_a_wrong_shard_is_one_line_and_leaves_nothing(grid, capsys):

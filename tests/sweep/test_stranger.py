@@ -167,7 +167,6 @@ ODD_FACTS = [
     {"simulator": 5},
     {"accuracy": {}},
     {"created": 3},
-    {"dropped": 7},
     {"axes": ["nope"], "kept": ["nope"], "fixed": {"nope": [{}]}, "accuracy": "nope", "searched": "nope"},
 ]
 
@@ -185,10 +184,9 @@ def test_odd_metadata_of_a_part_keeps_no_other_from_being_read(theirs, tmp_path,
     pq.write_table(table.replace_schema_metadata({KEY: json.dumps(about(table) | facts).encode()}), path)
     assert len(load(store.folder)) == n
     told = [str(warning.message) for warning in recwarn]
-    names = [name for name in facts if facts.get("axes") != ["nope"] or name in ("accuracy", "searched")]
-    assert told == [f"metadata of some files cannot be used and is left out: {', '.join(names)}"] * bool(names)
+    assert told == []
+    assert about(pq.read_schema(path)) == {}
     assert fit([str(store.folder), "--of", "accuracy"]) == 0
     compact.compact(store.folder, prune=True)
-    assert "dropped" not in about(pq.read_schema(store.table))
     assert len(load(store.folder)) == n
     assert not [*store.parts.iterdir()]

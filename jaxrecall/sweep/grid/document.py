@@ -7,10 +7,7 @@ refused. Anchors cannot unfold without bound.
 
 from __future__ import annotations
 
-import errno
-import os
 import re
-import select
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +19,6 @@ from ...model.point import LAW_FIELDS
 from .schema import Location, Plain
 
 MAX_FILE_BYTES, MAX_VALUES, MAX_DEPTH = 16 * 2**20, 500_000, 100
-PIPE_SECONDS = 10.0
 
 _WORDS = {"": None, "~": None, "null": None, "true": True, "false": False}
 _DIGITS = "[0-9]+(?:_[0-9]+)*"
@@ -104,7 +100,7 @@ def read_document(path: str | Path, sets: Sequence[str] = ()) -> Document:
 
 def _text(path: str) -> str:
     try:
-        with open(path, "rb", opener=_opened) as file:
+        with open(path, "rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
     except (OSError, ValueError) as error:  # a path that holds a null character is a ValueError
         raise GridError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
@@ -114,16 +110,6 @@ def _text(path: str) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise GridError(f"{path}: is not UTF-8 text; allowed: a YAML file") from None
-
-
-def _opened(path: str, flags: int) -> int:
-    """Opens a file for reading. A pipe that nobody writes to would be waited for forever."""
-    file = os.open(path, flags | os.O_NONBLOCK)
-    if not select.select([file], [], [], PIPE_SECONDS)[0]:
-        os.close(file)
-        raise TimeoutError(errno.ETIMEDOUT, f"nothing was written to it for {PIPE_SECONDS:g} s")
-    os.set_blocking(file, True)
-    return file
 
 
 class _Reader:

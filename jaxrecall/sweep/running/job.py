@@ -34,9 +34,6 @@ Executor = Callable[[Plan, Record], None]
 UNKNOWN = "time and memory are unknown until the first batch has run"
 """Of a simulator of the user's."""
 
-CELLS = ("root_seed", "base", "blocks", "simulator")
-"""Keys of a grid that say which cells are searched."""
-
 
 @dataclass
 class Job:
@@ -241,34 +238,20 @@ def prepare(
     store.columns, store.kept = grid.columns, grid.kept
     store.about |= {name: [*found] for name, found in (("kept", grid.kept_columns), ("xla_flags", xla_flags())) if found}
     record = Record(store, settings, resume_command, grid.crosses, search)
-    return Job(grid, store, shard, pad_to, search, wanted, n_done, plan, [*_remarks(grid, store, done, search)], record)
+    return Job(grid, store, shard, pad_to, search, wanted, n_done, plan, [*_remarks(grid, store, done)], record)
 
 
-def _remarks(grid: Grid, store: Store, done: Done, search: Rounds | None) -> Iterator[str]:
+def _remarks(grid: Grid, store: Store, done: Done) -> Iterator[str]:
     """What to know of the results folder before the job starts."""
     for path, reason in done.unreadable:
         yield f"{path}: cannot be read as results, so its runs count as missing ({reason})"
-    if not search:
-        points = {point.point_id for point in grid.points}
-        n_others = sum(run.point_id not in points for run in done.runs)
-    else:
-        n_others = 0 if _searched_before(grid, store) else len(done.runs - search.used)
+    points = {point.point_id for point in grid.points}
+    n_others = 0 if grid.search else sum(run.point_id not in points for run in done.runs)
     if n_others:
         yield (
             f"note: {store.folder} also holds {n_others} runs that are not of this grid; load, fit and report read them too. "
             "--out DIR keeps grids apart"
         )
-
-
-def _searched_before(grid: Grid, store: Store) -> bool:
-    """Whether the last sweep into the folder searched the same
-    cells, so that its rows are of this grid, used now or not.
-    """
-    try:
-        before = (store.read_manifest() or {})["grid"]
-        return all(before.get(key) == grid.resolved.get(key) for key in CELLS)
-    except (StoreError, KeyError, TypeError, AttributeError):  # not a manifest; the next call replaces it
-        return True
 
 
 def _check_memory(plan: Plan, limit: int) -> None:

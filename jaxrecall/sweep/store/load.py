@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from ...errors import StoreError, as_list, expect, printable
+from ...errors import StoreError, as_list, expect
 from ...model.point import RunId
 from ..files import entries, holds_results, listed, local_path, no_rows, result_files
 from ..grid import Grid, GridLike, as_grid
@@ -75,8 +75,6 @@ def load(path: Paths, grid: GridLike | None = None, *, last: bool = False) -> pd
 
 def _remarks(rows: pa.Table, table: pa.Table) -> Iterator[str]:
     """What to know of a table that was made of these rows."""
-    if odd := about(rows).get("dropped"):
-        yield printable(f"metadata of some files cannot be used and is left out: {', '.join(odd)}")
     if dropped := len(rows) - len(table):
         others = len(rows.group_by([*ROW, *VERSION]).aggregate([])) - len(table)
         text = f"dropped {dropped} rows: one is kept per (point_id, seed, step), ok before others, then the newest code_version"

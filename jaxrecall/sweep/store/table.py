@@ -84,35 +84,31 @@ def of_rows(rows: list[dict[str, Any]], columns: Mapping[str, tuple[str, ...]] =
     return pa.table(arrays, schema=schema).sort_by([(name, "ascending") for name in ROW])
 
 
-def _usable(facts: dict[str, Any], names: list[str]) -> dict[str, Any]:
-    """The facts of a table with these columns that are what `KEY` says; `dropped` names those that are not."""
+def _usable(facts: Any, names: list[str]) -> bool:
+    """Whether the facts of a table with these columns are what `KEY` says."""
 
-    def texts(value: Any) -> bool:
+    def texts(value: object) -> bool:
         return isinstance(value, list) and all(isinstance(each, str) for each in value)
 
     checks: dict[str, Callable[[Any], bool]] = {
-        **dict.fromkeys(("axes", "kept", "dropped", "xla_flags"), texts),
+        **dict.fromkeys(("axes", "kept", "xla_flags"), texts),
         **dict.fromkeys(("fixed", "columns"), lambda value: isinstance(value, dict)),
         "fields": lambda value: texts(value) and {*value} <= {*names},
         "accuracy": lambda value: value in names or (isinstance(value, str) and facts.get("simulator") is not None),
         "searched": lambda value: value in ("", *names),
         **dict.fromkeys(("simulator", "created"), lambda value: isinstance(value, str)),
     }
-    wrong = [name for name, check in checks.items() if facts.get(name) is not None and not check(facts[name])]
-    found = {name: value for name, value in facts.items() if name not in wrong}
-    return found | {"dropped": [*found.get("dropped", ()), *wrong]} if wrong else found
+    return isinstance(facts, dict) and all(facts.get(name) is None or check(facts[name]) for name, check in checks.items())
 
 
 def about(table: Any) -> dict[str, Any]:
-    """What a table, or a file of one, is about, under `KEY` of its metadata, as far as
-    that can be used; nothing where it is missing or damaged.
-    """
+    """What a table, or a file of one, is about, under `KEY` of its metadata; nothing where that is missing or damaged."""
     schema = table if isinstance(table, pa.Schema) else table.schema
     try:
         found = json.loads((schema.metadata or {}).get(KEY, b"{}"))
     except (ValueError, RecursionError):
         return {}
-    return _usable(found, schema.names) if isinstance(found, dict) else {}
+    return found if _usable(found, schema.names) else {}
 
 
 def with_about(table: pa.Table, facts: dict[str, Any]) -> pa.Table:
@@ -125,7 +121,7 @@ def _joint_facts(parts: list[dict[str, Any]], table: pa.Table) -> dict[str, Any]
     order of the files' age, then the fields that differ from grid to grid. No axes
     where a part has none, as it has no grid or was written by an older version."""
     facts = {name: value for name, value in parts[0].items() if name in ("simulator", "fields", "accuracy", "columns")}
-    for name in ("kept", "dropped", "xla_flags"):
+    for name in ("kept", "xla_flags"):
         if found := dict.fromkeys(one for part in parts for one in part.get(name) or ()):
             facts[name] = [*found]
     if any(part.get(name) is None for part in parts for name in ("axes", "fixed")):
@@ -147,7 +143,6 @@ def to_parquet(table: pa.Table) -> pa.Buffer:
     provenance and pandas types are in the metadata of its schema.
     """
     provenance: dict[str, Any] = {"created": datetime.now(UTC).isoformat(timespec="seconds"), **about(table)}
-    provenance.pop("dropped", None)
     for name in (*VERSION, "jax_version"):
         values = table[name].unique().to_pylist()
         provenance[name] = values[0] if len(values) == 1 else values
