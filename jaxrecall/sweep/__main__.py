@@ -20,15 +20,15 @@ from ..cli.command import Parser, answer, called, command
 from ..cli.process import INTERRUPTED, Interrupts
 from ..errors import UsageError, in_one_line, printable
 from ..model.columns import is_parameter
-from . import shard as sharding
 from .api import import_paths
 from .grid import json_schema, read_grid
+from .plan import chosen_shard
 from .remarks import limited_by_kappa, not_finite
 from .running.job import Job, carry_out, interrupted, prepare
 from .running.options import Engine, add_options, chosen
 from .running.progress import Events, counter, display
 from .search import OUTCOMES
-from .simulators.merging import as_sizes
+from .simulators.cost import as_sizes
 from .store.load import load
 
 WIDEST = 40
@@ -82,7 +82,7 @@ def _main(args: argparse.Namespace, resume_command: str, interrupts: Interrupts)
     pad_to = as_sizes(args.pad_to) if args.pad_to else None
     by = chosen(args)
     paths = import_paths(args.grid)
-    grid, shard = read_grid(args.grid, args.set, counter("points of the grid")), sharding.chosen(args.shard)
+    grid, shard = read_grid(args.grid, args.set, counter("points of the grid")), chosen_shard(args.shard)
     by.check(grid)
     job = prepare(grid, args.out or Path("results") / grid.name, shard, pad_to, args.fail_fast, resume_command)
     by.share(job)

@@ -298,7 +298,7 @@ def test_shards_of_a_grid_are_all_of_it():
     import perceptron
 
     from jaxrecall.sweep.grid import as_grid
-    from jaxrecall.sweep.shard import shares
+    from jaxrecall.sweep.plan import shares
 
     grid = as_grid(perceptron.GRID, 4, perceptron.simulator)
     of_share = [share for share, _ in shares(grid.points, grid.seeds, 3, perceptron.simulator)]

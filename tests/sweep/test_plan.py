@@ -11,8 +11,7 @@ from jaxrecall.model.point import Point
 from jaxrecall.simulator import program
 from jaxrecall.simulator.shape import Shape
 from jaxrecall.sweep import machine, plan
-from jaxrecall.sweep.simulators.cost import peak_bytes
-from jaxrecall.sweep.simulators.merging import as_sizes, larger
+from jaxrecall.sweep.simulators.cost import as_sizes, larger, peak_bytes
 
 
 def grid(**axes):

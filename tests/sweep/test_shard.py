@@ -17,7 +17,7 @@ from jaxrecall.simulator.shape import Shape
 from jaxrecall.status import main as status
 from jaxrecall.status import survey
 from jaxrecall.sweep.__main__ import main
-from jaxrecall.sweep.shard import Shard, chosen, without_shard
+from jaxrecall.sweep.plan import Shard, chosen_shard, without_shard
 from jaxrecall.sweep.simulators.recall import RECALL
 
 POINTS = [Point(V=V, N=N, d=d, L=L) for V in (20, 300) for d in (16, 90) for L in (3, 40) for N in (100, 5000, 70000)]
@@ -52,7 +52,7 @@ def test_more_shards_than_runs_leave_some_empty():
     ],
 )
 def test_the_flag_comes_before_the_environment(given, environment, expected):
-    shard = chosen(given, environment)
+    shard = chosen_shard(given, environment)
     assert (shard and shard[:2]) == expected
     assert shard is None or shard.source
 
@@ -74,7 +74,7 @@ def test_the_flag_comes_before_the_environment(given, environment, expected):
 )
 def test_a_wrong_share_is_refused(given, environment, told):
     with pytest.raises(UsageError, match=told.replace("(", r"\(")):
-        chosen(given, environment)
+        chosen_shard(given, environment)
 
 
 GRID = """
@@ -147,7 +147,7 @@ def test_after_one_shard_status_says_how_to_run_the_others(grid):
     assert survey("own 0")["todo"] == 0
 
 
-@pytest.mark.parametrize("flag", ["--shard 0/2", "--shard=0/2", "--sh 0/2", "--shar=jax", ""])
+@pytest.mark.parametrize("flag", ["--shard 0/2", "--shard=0/2", "--sh 0/2", "--shar=1/2", ""])
 def test_the_command_for_all_shards_has_no_shard(flag):
     command = f"jaxrecall sweep --set name=x {flag} --slurm 'a=b c'"
     assert shlex.split(without_shard(command)) == ["jaxrecall", "sweep", "--set", "name=x", "--slurm", "a=b c"]

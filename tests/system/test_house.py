@@ -11,8 +11,8 @@ from helpers import ROOT
 
 from jaxrecall.sweep.__main__ import main, parser
 from jaxrecall.sweep.grid import json_schema, read_grid
+from jaxrecall.sweep.plan import chosen_shard
 from jaxrecall.sweep.running.options import chosen as engine
-from jaxrecall.sweep.shard import chosen
 
 GRIDS = sorted((ROOT / "sweeps").glob("*.yaml"))
 
@@ -46,7 +46,7 @@ def test_launch_files_call_the_real_command_line(path):
         args = parser().parse_args(shlex.split(command))
         engine(args)
         assert args.grid == "grid.yaml" or (ROOT / args.grid).exists()
-        assert args.shard in (None, "jax") or chosen(args.shard)
+        assert args.shard is None or chosen_shard(args.shard)
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "sweeps/launch").iterdir()), ids=lambda path: path.name)

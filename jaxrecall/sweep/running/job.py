@@ -19,10 +19,9 @@ from ...errors import GridError, StoreError, UsageError
 from ...model.point import Run, RunId
 from ..grid import Grid
 from ..machine import cores, described, memory_described, memory_limit
-from ..plan import Plan
+from ..plan import Plan, Shard, without_shard
 from ..plan import make as make_plan
 from ..rounds import Rounds, as_known
-from ..shard import Shard, without_shard
 from ..simulators import Facts
 from ..store import Done, Store
 from .progress import Display, duration, plural

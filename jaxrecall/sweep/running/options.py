@@ -16,11 +16,10 @@ from ..grid import Grid
 from ..machine import cores
 from ..simulators.custom import x64
 from .job import Executor, Job
-from .pool import Pool
+from .pool import Pool, Setup
 from .processes import LocalPool, accelerators
 from .progress import plural
 from .record import execute
-from .worker import Setup
 
 MAX_WORKERS = 1000
 """More are refused: each is a process."""

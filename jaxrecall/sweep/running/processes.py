@@ -24,9 +24,8 @@ from typing import NamedTuple
 from ...cli.process import SIGNALS
 from ..machine import cores
 from ..plan import Plan
-from .pool import Place, Pool
+from .pool import Event, Place, Pool, Setup
 from .progress import Failure
-from .worker import Event, Setup
 
 START = "from jaxrecall.cli.process import start_child; start_child()"
 
@@ -43,7 +42,7 @@ def started(setup: Setup, env: Mapping[str, str], cores: Iterable[int]) -> Proce
     terminal or Slurm sends them to all, and ends with it.
     """
     connection, theirs = Pipe()
-    command = [sys.executable, "-c", START, str(os.getpid()), f"{__package__}.worker", str(theirs.fileno()), ",".join(map(str, cores))]
+    command = [sys.executable, "-c", START, str(os.getpid()), f"{__package__}.pool", str(theirs.fileno()), ",".join(map(str, cores))]
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # the mask is inherited, so it is deaf to them from its first moment
     try:
         popen = subprocess.Popen(command, env=with_package(env), pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=2)

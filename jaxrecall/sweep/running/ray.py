@@ -25,11 +25,10 @@ from ...cli.process import SIGNALS
 from ...errors import UsageError, in_one_line
 from ..machine import cores
 from ..plan import Plan
-from .pool import Place, Pool
+from .pool import Event, Place, Pool, Setup, Worker, last_event
 from .processes import share_of_memory, with_package
 from .progress import Failure
 from .record import Record
-from .worker import Event, Setup, Worker, last_event
 
 ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "token"}
 """Of a Ray that is started here. With the first, Ray binds to 127.0.0.1 alone, on Linux

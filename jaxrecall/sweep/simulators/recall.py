@@ -18,8 +18,7 @@ from ...simulator.own import OwnColumn, own_columns
 from ...simulator.shape import Shape
 from ..machine import memory_described, memory_limit
 from . import OURS, Cost, Facts, Loaded, Room, Rows, Sizes, grouped
-from .cost import amount, peak_bytes, work
-from .merging import merged, padded
+from .cost import amount, merged, padded, peak_bytes, work
 
 MAX_VMAPPED = 1024
 """Most vmapped runs on an accelerator."""
