@@ -4,7 +4,6 @@ would carry out, with rows in a folder or in memory.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import warnings
@@ -14,12 +13,12 @@ from typing import Any
 
 import pandas as pd
 
-from ..cli.command import absolute, called
+from ..cli.command import absolute
 from ..cli.process import Interrupts
 from ..errors import Interrupted, RunFailed, StoreError, UsageError, expect, shown
 from ..model.point import unusual
 from .files import local_path, read_json
-from .grid import Grid, GridLike, as_grid
+from .grid import GridLike, as_grid
 from .remarks import not_finite
 from .running.job import Job, carry_out, prepare
 from .running.options import MAX_WORKERS, WORKERS, Engine
@@ -96,7 +95,9 @@ def run(
     job: Job | None = None
     with Interrupts() as interrupts:
         try:
-            job = prepare(expanded, store, resume_command=_resume_command(grid, expanded, out))
+            job = prepare(
+                expanded, store, resume_command="the same call" if out is None else f"jaxrecall.run(grid, out={os.fspath(out)!r})"
+            )
             by.share(job)
             for remark in job.remarks:
                 warnings.warn(remark, UserWarning, stacklevel=2)
@@ -169,9 +170,7 @@ def thresholds(source: pd.DataFrame | str | os.PathLike[str]) -> pd.DataFrame:
     path = local_path(os.fspath(source)) / "search.json"
     try:
         found = read_json(path)
-        axis = found["search"]["axis"]
-        old = [{"axis": axis, "critical": cell["N_star"], "warning": ""} for cell in found["cells"]]  # folders of 0.1.0 lack these
-        return _table_of([cell | {name: each[name] for name in each.keys() - cell} for cell, each in zip(found["cells"], old, strict=True)])
+        return _table_of(found["cells"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise StoreError(f"{path}: is no result of a search ({type(error).__name__}); allowed: its results folder. {advice}") from None
 
@@ -199,14 +198,3 @@ def import_paths(grid: str | os.PathLike[str] | None = None) -> tuple[str, ...]:
     folders = [absolute()] + ([absolute(local_path(os.fspath(grid))).parent] if grid is not None else [])
     add_to_path(str(folder) for folder in folders if folder.is_absolute())  # Python cannot import from a folder that was deleted
     return tuple(filter(None, sys.path))
-
-
-def _resume_command(given: GridLike, grid: Grid, out: str | os.PathLike[str] | None) -> str:
-    """The command that resumes the call; in Python if there is no grid file to name."""
-    if out is None:
-        return "the same call"
-    if not isinstance(given, (str, os.PathLike)):
-        return f"jaxrecall.run(grid, out={os.fspath(out)!r})"
-    sets = [f"seeds={json.dumps(grid.resolved['seeds'])}"]
-    sets += [f"simulator={grid.resolved['simulator']}"] if "simulator" in grid.resolved else []
-    return called("sweep", ["--grid", os.fspath(given), "--out", os.fspath(out), *(word for one in sets for word in ("--set", one))])

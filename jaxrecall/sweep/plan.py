@@ -47,7 +47,6 @@ class Plan:
     chunks: tuple[Chunk, ...]
     flops: float
     seconds: float  # of wall time, compilation counted
-    seconds_in_full: float  # the same, were every run rejected by its program
     peaks: Mapping[Any, int]  # bytes of each program with one run at a time
     settings: Settings
     limit: int  # bytes that a program may take
@@ -133,21 +132,14 @@ def make(
         seeds.setdefault(point, []).append(seed)
     n = {point: len(of) for point, of in seeds.items()}
     groups = dict(sorted((grouped(n, program) if program else simulator.programs(n, pad_to)).items()))
-    chunks, peaks, fallbacks, flops, fallback_seconds = [], {}, set[Any](), 0.0, 0.0
+    chunks, peaks, flops = [], {}, 0.0
     for each, points in groups.items():
         costs = {point: simulator.cost(each, point) for point in points}
         chunks += _chunks(each, {point: (costs[point], seeds[point]) for point in points})
         peaks[each] = max(cost.bytes for cost in costs.values())
         flops += sum(n[point] * cost.flops for point, cost in costs.items())
-        if fallback := each.fallback:
-            fallbacks.add(fallback)
-            fallback_seconds += sum(n[point] * simulator.cost(fallback, point).seconds for point in points) / cores()
     seconds = sum(chunk.seconds for chunk in chunks) + sum(each.compile_seconds for each in groups)
-    again = fallback_seconds + sum(each.compile_seconds for each in fallbacks - groups.keys())
-    total = sum(n.values())
-    return Plan(
-        tuple(chunks), flops, seconds, seconds + again, peaks, settings or Settings(), limit or memory_limit(), batch, total, simulator
-    )
+    return Plan(tuple(chunks), flops, seconds, peaks, settings or Settings(), limit or memory_limit(), batch, sum(n.values()), simulator)
 
 
 def _chunks(program: Any, members: Mapping[Any, tuple[Cost, list[int]]]) -> Iterable[Chunk]:

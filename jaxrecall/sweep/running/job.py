@@ -183,9 +183,7 @@ def _program_line(entry: dict[str, Any]) -> str:
 
 
 def _time(plan: Plan) -> str:
-    """The estimate, with that of the full form where shortcuts may save much."""
-    in_full = f" ({duration(plan.seconds_in_full)} if no run may take a shortcut)" if plan.seconds_in_full > 2 * plan.seconds else ""
-    return f"{duration(plan.seconds)} on {plural(cores(), 'core')}, compilation included{in_full}"
+    return f"{duration(plan.seconds)} on {plural(cores(), 'core')}, compilation included"
 
 
 def prepare(
