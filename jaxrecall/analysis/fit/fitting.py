@@ -12,7 +12,7 @@ from ...sweep.crossing import edge_of
 from ...sweep.grid.expr import Expression, parse
 from . import best as choice
 from . import cells, means, tables
-from .axes import Table, Value, along_of, fixed
+from .axes import Table, Value, along_of
 from .cells import Family, Key
 from .estimate import Estimates, crossings, curve
 from .runs import LAST, Steps, at_steps, crossing, measured, plain_table
@@ -125,9 +125,8 @@ def fit(
     diagnostics += [{"part": "", "diagnostic": "remark", "subject": "", "text": remark, "regime": ""} for remark in remarks]
     made = Fit(*tables.frames(axes, thresholds, exponents, diagnostics), remarks)
     what = law or (of if of != "accuracy" else frame.attrs.get("accuracy", of))
-    constants = [*dict.fromkeys(axis for family in lawful for axis in family.factors)]
     for table in made:
-        table.attrs |= {"of": what, "fixed": fixed(frame), "constants": constants}
+        table.attrs["of"] = what
     return made
 
 
