@@ -16,9 +16,9 @@ from attack import Calls, examples, reported
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jaxrecall import fit as fit_command
 from jaxrecall import report as report_command
 from jaxrecall.analysis.figures.style import text
-from jaxrecall.analysis.fit import __main__ as fit_command
 from jaxrecall.analysis.fit import fit
 from jaxrecall.errors import FitError
 

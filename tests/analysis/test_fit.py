@@ -23,7 +23,7 @@ from jaxrecall.analysis.fit.latex import latex
 from jaxrecall.errors import FitError
 from jaxrecall.sweep.crossing import EDGE
 
-cli = importlib.import_module("jaxrecall.analysis.fit.__main__")
+cli = importlib.import_module("jaxrecall.fit")
 LEVELS = tuple(2**i for i in range(6, 15))
 
 
@@ -404,7 +404,7 @@ def test_a_use_that_makes_no_sense_is_refused_in_a_line(tmp_path, capsys):
 def test_a_fit_needs_no_jax(tmp_path):
     table().to_parquet(tmp_path / "t.parquet")
     path = str(tmp_path / "t.parquet")
-    imported = "import sys; from jaxrecall.analysis.fit.__main__ import main"
+    imported = "import sys; from jaxrecall.fit import main"
     told = python(f"{imported}; code = main([{path!r}]); assert 'jax' not in sys.modules; sys.exit(code)")
     assert told.returncode == 0, told.stderr
     assert sorted(path.name for path in (tmp_path / "t-fit").iterdir()) == [

@@ -11,7 +11,7 @@ import jaxrecall
 from jaxrecall.analysis.fit.write import write
 from jaxrecall.errors import UsageError
 
-cli = importlib.import_module("jaxrecall.analysis.fit.__main__")
+cli = importlib.import_module("jaxrecall.fit")
 
 
 def body(text):

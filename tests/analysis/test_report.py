@@ -28,7 +28,7 @@ from jaxrecall.sweep.__main__ import main as sweep
 from jaxrecall.sweep.store import Store
 
 cli = importlib.import_module("jaxrecall.report")
-fit_cli = importlib.import_module("jaxrecall.analysis.fit.__main__")
+fit_cli = importlib.import_module("jaxrecall.fit")
 GRID = {"d": [32, 64, 128], "L": [8, 16]}
 
 

@@ -14,8 +14,8 @@ from helpers import python
 from test_store import row as any_row
 
 from jaxrecall import status
-from jaxrecall.analysis.fit.__main__ import main as fit
 from jaxrecall.compact import compact
+from jaxrecall.fit import main as fit
 from jaxrecall.model.columns import CODE_VERSION
 from jaxrecall.report import main as report
 from jaxrecall.status import survey
