@@ -218,3 +218,28 @@ def curve(cell: Cell, edge: float) -> Curve:
 def crossings(family: Family, theta: float, curves: Sequence[Curve]) -> Estimates:
     """Where the curves of a family's cells cross theta (fraction)."""
     return Estimates(family, theta, curves, [one.crossing(theta) for one in curves])
+
+
+def of_means(family: Family, column: str) -> Estimates:
+    """The mean of a column over seeds in place of N*: each level of each cell is a cell of its own."""
+    cells, found = [], []
+    for cell in family.cells:
+        for level, k, n in zip(cell.N, cell.k, cell.n, strict=True):
+            with np.errstate(invalid="ignore"):
+                found.append(_mean(family.mirrored(k / n)))
+            cells.append(Cell(cell.at | {family.along: level}, np.array([level]), k[None], n[None]))
+    points = replace(family, cells=cells, powers=(*family.powers, family.along), what=column)
+    return Estimates(points, np.nan, [], found)
+
+
+def _mean(values: np.ndarray) -> Crossing:
+    """ln of the mean of some seeds; nan where there is no run."""
+    has = ~np.isnan(values)
+    total, count = np.nansum(values), int(has.sum())
+    if not total > 0:
+        return Crossing(np.inf)
+    rest = np.where(has, total - values, total) / np.where(has, max(count - 1, 1), count)
+    alone = not (rest > 0).all()
+    change = np.log(rest / (total / count), where=rest > 0, out=np.zeros(len(values)))
+    log = float(np.log(total / count))
+    return Crossing(log, n_seeds=count, without=change, shapes=np.array([log]), is_open=(alone, False))

@@ -11,10 +11,10 @@ from ...model.values import as_number, is_missing
 from ...sweep.crossing import edge_of
 from ...sweep.grid.expr import Expression, parse
 from . import best as choice
-from . import cells, means, tables
+from . import cells, tables
 from .axes import Table, Value, along_of
 from .cells import Family, Key
-from .estimate import Estimates, crossings, curve
+from .estimate import Estimates, crossings, curve, of_means
 from .runs import LAST, Steps, at_steps, crossing, measured, plain_table
 from .write import summary
 
@@ -79,9 +79,8 @@ def fit(
             with several, `step` is an axis.
         of: the column that crosses theta: the accuracy, or any other column of
             fractions that was measured, such as "attention_mass".
-        best: an axis, such as a rate, of which each cell takes the value whose mean over
-            seeds is largest at each level; of a search the value that crosses first. It
-            is chosen anew without each seed. The value at the crossing is a column.
+        best: an axis, such as a rate, of which each cell takes the value that crosses
+            first. It is chosen anew without each seed, and is a column.
         by: an axis, each value of which has a law of its own, as by `where`.
         law: a column of numbers from 0. Instead of thresholds its mean over seeds obeys
             the law, along the axis `along` too; points of mean 0 are left out.
@@ -100,16 +99,16 @@ def fit(
     axes = [*families[0].cells[0].at, *(name for name in families[0].cells[0].names if name not in tables.THRESHOLDS)]
     if clash := [name for name in axes if name in tables.THRESHOLDS]:
         raise FitError(f"columns: {', '.join(clash)} is an axis here and a column of the thresholds; rename it")
-    points = [means.estimates(family, law) for family in families] if law is not None else []
+    points = [of_means(family, law) for family in families] if law is not None else []
     lawful = [one.family for one in points] or [choice.without(family, best) if best else family for family in families]
     laws = _regimes(lawful, texts, by)
-    edge, searched = edge_of(*thetas), frame.attrs.get("searched") == along
+    edge = edge_of(*thetas)
 
     def estimated(i: int) -> Iterator[Estimates]:
         family = families[i]
         curves = [] if best else [curve(cell, edge) for cell in family.cells]
         for theta in map(family.mirrored, thetas):
-            yield choice.estimates(family, theta, edge, best, searched) if best else crossings(family, theta, curves)
+            yield choice.estimates(family, theta, edge, best) if best else crossings(family, theta, curves)
 
     thresholds, exponents, diagnostics = list[tables.Row](), list[tables.Row](), list[tables.Row]()
     done, total = 0, len(thetas) * sum(len(family.cells) for family in families)
