@@ -113,7 +113,6 @@ def fit(
     thresholds, exponents, diagnostics = list[tables.Row](), list[tables.Row](), list[tables.Row]()
     done, total = 0, len(thetas) * sum(len(family.cells) for family in families)
     for i, family in enumerate(families):
-        diagnostics.append(tables.dispersion(family))
         for found in [points[i]] if points else estimated(i):
             thresholds += [] if points else tables.thresholds(found)
             for regime, keys in laws[i].items():

@@ -3,7 +3,7 @@ exponents, one per law, axis and theta, and diagnostics.
 
 What is not known is null, with the reason in `warning`. An interval's end is 0 or
 infinite where the levels on that side do not show that the curve has crossed.
-Diagnostics say what an interval alone does not: local slopes, misfit, dispersion.
+Diagnostics say what an interval alone does not: local slopes, misfit, warnings.
 """
 
 from __future__ import annotations
@@ -17,49 +17,19 @@ import numpy as np
 
 from ...sweep.crossing import MIN_SEEDS, Crossing, Curve
 from .axes import Table, Value
-from .cells import Cell, Family, evidence
+from .cells import Cell, evidence
 from .estimate import METHOD, Estimates, interval
 
 Row = dict[str, Value]
 CENSORED = {0: "no", 1: "right", -1: "left"}
 
-MEANINGS = {
-    "theta": "accuracy to cross, fraction",
-    "method": "how critical was estimated",
-    "axis": "of a threshold the axis along which accuracy crosses theta, of an exponent its axis",
-    "critical": "the value of the axis at which accuracy, averaged over seeds, crosses theta; null if it does not",
-    "N_star": "the same along N, number of samples; null along another axis",
-    "lo": "lower end of the 95 % interval; of critical 0 if no level is surely below it",
-    "hi": "upper end of the 95 % interval; of critical infinite if no level is surely above it",
-    "censored": "right: the crossing lies beyond the largest level; left: below the smallest; no: accuracy crosses theta",
-    "n_seeds": "number of seeds",
-    "n_levels": "number of values of the axis",
-    "warning": "what to be careful about, or why there is no exponent or no interval; empty if nothing",
-    "N_below": "largest tested value of the axis below the crossing",
-    "N_above": "smallest tested value of the axis above the crossing",
-    "record": "whether this is the reported method",
-    "copy_of": "the cell with exactly the same counts, by the axes in which it differs, as in L = 8; null for every other cell",
-    "reference": "along m the mean accuracy at m = 0; null along other axes",
-    "exponent": "exponent of the axis in critical, or the mean of a column, ~ product of axis^exponent",
-    "part": "m = 0 or m > 0, which are fitted apart",
-    "n_cells": "number of cells in the law; a cell and its copies count as one",
-    "regime": "expression that holds for the cells of the law; empty if it goes through all cells",
-    "rejected": "whether the cells lie further from the law than noise explains, so that no power law describes them",
-    "along": "what is critical, as N; where theta is null, the column whose mean obeys the law",
-    "diagnostic": "local_slope, residual, dispersion, warning or remark",
-    "subject": "what the value describes",
-    "value": "the value",
-    "text": "explanation, or the warning in words",
-}
-"""What each column holds."""
-
-_NAMES = {
-    "thresholds": "theta method axis critical N_star lo hi censored n_seeds n_levels warning N_below N_above record copy_of reference",
-    "exponents": "axis exponent lo hi method theta part n_cells n_seeds warning record regime rejected along",
-    "diagnostics": "part theta diagnostic subject value lo hi text regime",
-}
-THRESHOLDS, EXPONENTS, DIAGNOSTICS = (names.split() for names in _NAMES.values())
-"""Columns of the three tables, those of the thresholds after the axes."""
+_COLUMNS = (
+    "theta method axis critical N_star lo hi censored n_seeds n_levels warning N_below N_above record copy_of reference",
+    "axis exponent lo hi method theta part n_cells n_seeds warning record regime rejected along",
+    "part theta diagnostic subject value lo hi text regime",
+)
+THRESHOLDS, EXPONENTS, DIAGNOSTICS = (names.split() for names in _COLUMNS)
+"""Columns of the three tables, those of the thresholds after the axes; docs/thresholds.md has what they mean."""
 
 WARNINGS = {
     "one level": "one {along} level: no curve",
@@ -204,22 +174,6 @@ def diagnose(e: Estimates, exponents: Sequence[Row]) -> list[Row]:
         rows.append(_row("residual", f"ln {e.family.critical}", e.misfit.rms, text))
     rows += [_row("warning", "", np.nan, text) for text in _of_law(e, exponents)]
     return [{"part": e.family.name, "theta": e.asked} | row for row in rows]
-
-
-def dispersion(family: Family) -> Row:
-    """Variance between seeds over binomial variance, mean over
-    points with 2 seeds or more and some right, some wrong.
-    """
-    total, free = 0.0, 0
-    counted = [cell for cell in family.cells if cell.n.max() > 1]  # not so where a table has accuracies alone
-    for cell in counted:
-        for k, n in zip(cell.k, cell.n, strict=True):
-            k, n = k[n > 0], n[n > 0]
-            if len(n) > 1 and 0 < (p := k.sum() / n.sum()) < 1:
-                total, free = total + ((k - n * p) ** 2 / (n * p * (1 - p))).sum(), free + len(n) - 1
-    text = "1 if a seed's answers were independent; the intervals take the seed as the unit and do not assume it"
-    row = _row("dispersion", "between seeds", total / free if free else np.nan, text)
-    return {"part": family.name, "theta": np.nan, "regime": ""} | row
 
 
 def _row(diagnostic: str, subject: str, value: float, text: str, lo: float = np.nan, hi: float = np.nan) -> Row:

@@ -1,4 +1,4 @@
-"""What a fit has found: a few lines of text, and files, Parquet with the meaning of each column or LaTeX."""
+"""What a fit has found: a few lines of text, and files, Parquet or LaTeX."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import FitError, UsageError
-from ...model.point import FIELDS
 from ...sweep.files import atomic_write, holds_results
 from ...sweep.store.age import comment
 from ...sweep.store.table import KEY
 from .axes import Table
 from .latex import latex
-from .tables import MEANINGS
 
 Fit = Any
 """That of `fitting`, which prints by this module."""
@@ -116,9 +114,7 @@ def _parquet(table: Table, rows: Mapping[str, Any]) -> bytes:
     import pyarrow.parquet as pq
 
     made = pa.Table.from_pandas(table, preserve_index=False)
-    about = {name: FIELDS[name].metadata["legend"] for name in table if name in FIELDS} | MEANINGS
-    fields = [field.with_metadata({"description": about[field.name]}) if field.name in about else field for field in made.schema]
     sink = pa.BufferOutputStream()
-    metadata = {**made.schema.metadata, "PANDAS_ATTRS": json.dumps(table.attrs), KEY: json.dumps(rows)}
-    pq.write_table(made.cast(pa.schema(fields, metadata)), sink)
+    metadata = {**(made.schema.metadata or {}), "PANDAS_ATTRS": json.dumps(table.attrs), KEY: json.dumps(rows)}
+    pq.write_table(made.replace_schema_metadata(metadata), sink)
     return sink.getvalue()
