@@ -30,9 +30,6 @@ SIZES = ("V", "N", "d", "L", "m", "seed")
 OF_FRACTIONS = ("memory_accuracy", "train_accuracy", "attention_mass", "attention_top1", "matched_accuracy", "assignment_accuracy")
 """Some columns that may cross theta in place of accuracy."""
 
-OF_VOCABULARY = ("memory_accuracy", "step1_memory_accuracy", "matched_accuracy", "whitened_accuracy", "assignment_accuracy")
-"""Accuracies that count tokens of the vocabulary rather than test sequences."""
-
 LAST, ALL = "last", "all"
 
 Steps = str | int | Sequence[int]
@@ -133,23 +130,14 @@ def parsed(words: Sequence[str]) -> Steps:
 
 
 def crossing(frame: Table, of: str) -> Table:
-    """The table with another column in place of its accuracy, in
-    the attribute "of" where it is none of counts; raises FitError.
-
-    An accuracy of the vocabulary is counted: n_correct = accuracy V of n_test = V. Any
-    other fraction counts as a share of one answer.
-    """
+    """The table with another column in place of its accuracy, as shares of one answer; raises FitError."""
     if of in ("accuracy", frame.attrs.get("accuracy")):
         return frame
     allowed = f"allowed: accuracy, {', '.join(OF_FRACTIONS)}, or any other column of fractions that was measured"
     values = _measured(frame, "of", of, allowed, 1)
     if values.isna().all():
         raise FitError(f"of: {of} is null in all rows{'; the sweep asks for it by decoders: true' if of in EXTRA_COLUMNS else ''}")
-    if of not in OF_VOCABULARY or "V" not in frame or is_own(frame):
-        return _of_shares(frame, of)
-    if problem := _no_numbers(frame["V"]):
-        raise FitError(f"V: {problem}")
-    return frame.assign(n_correct=(values * frame["V"]).round(), n_test=frame["V"])
+    return _of_shares(frame, of)
 
 
 def measured(frame: Table, column: str) -> Table:
