@@ -139,7 +139,7 @@ def test_the_page_has_the_tables_and_where_they_come_from(folder):
         assert f"{value:.3f}" in text
     assert "<th>exponent</th>" in text
     assert "<th>N*</th>" in text
-    for fact in ("90 (90 ok)", "6, from 0 to 5", "jaxlib", "python -m jaxrecall.report", "--grid", "name: small"):
+    for fact in ("ok (90 rows)", "6, from 0 to 5", "jaxlib", "python -m jaxrecall.report", "--grid", "name: small"):
         assert fact in text
     assert "failed chunks" not in text
     assert "critical-n-0.9: Critical N at accuracy 0.9" in (folder / "told.txt").read_text()
@@ -256,15 +256,12 @@ def test_a_pixel_never_holds_two_cells():
     assert sum((~np.ma.getmaskarray(ax.collections[0].get_array())).sum() for ax in panels) == 6 * 3
 
 
-def test_noises_and_decoders_are_lines_of_one_panel_and_the_largest_noise_is_a_map():
+def test_noises_and_decoders_are_lines_of_one_panel():
     frame = table({"d": [32, 64]}, law)
     frame["noise_leakage"], frame["noise_bias"] = 0.1 * (1 + frame["seed"]), 100.0 / frame["N"]
     frame["matched_accuracy"] = frame["n_correct"] / frame["n_test"] / 2
     frame["accuracy"] = frame["matched_accuracy"] * 2
     figures = drawn(frame, "noise", "decoders", render=True)
-    assert labels(figures["noise"]) == ["bias", "leakage"]
-    first = frame[frame["d"] == 32].assign(leads=lambda f: f["noise_bias"] > f["noise_leakage"]).groupby("N")["leads"].mean() > 0.5
-    assert (figures["noise"].axes[0].collections[0].get_array()[:, 0] == 0).tolist() == first.tolist()
     bands = [path.vertices[:, 1] for band in figures["noise-lines"].axes[0].collections for path in band.get_paths()]
     assert any((band.min(), band.max()) == (pytest.approx(0.275), pytest.approx(0.625)) for band in bands)  # quartiles of 0.1 to 0.8
     assert labels(figures["decoders"]) == ["accuracy", "matched_accuracy"]

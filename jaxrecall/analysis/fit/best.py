@@ -23,7 +23,7 @@ Option = tuple[Any, Cell]
 
 
 def groups(family: Family, axis: str) -> list[list[Option]]:
-    """The cells that differ in this axis alone, each group in the order of its values. Raises FitError."""
+    """The cells that differ in this axis alone, by its values; raises FitError."""
     if axis not in family.cells[0].at:
         raise FitError(f"best: got {axis!r}; allowed: an axis of the table: {', '.join(family.cells[0].at)}")
     found: dict[Any, list[Option]] = {}
@@ -59,7 +59,7 @@ def _first(options: Sequence[Option], theta: float, edge: float, axis: str, fall
 
 
 def _with_value(cell: Cell, axis: str, values: Sequence[Any], i: int) -> Cell:
-    """The cell with the value that was chosen, and a warning where it is an end of a range of numbers."""
+    """The cell with the value that was chosen, and a warning where it is an end of a range."""
     numbers = len(values) > 1 and all(isinstance(value, (int, float)) for value in values)
     end = {0: "smallest", len(values) - 1: "largest"}.get(i) if numbers else None
     told = f"{axis} = {values[i]:g} is the {end} tried" if end else ""

@@ -1,7 +1,6 @@
-"""Cells: accuracy along an axis, usually N, at fixed values
-of every other, by seed, and which cells are fitted together.
+"""Cells: accuracy along an axis, usually N, by seed, and which of them are fitted together.
 
-The seed is the independent unit: everything here is kept by seed. With
+A cell fixes every other axis. The seed is the independent unit: everything here is kept by seed. With
 `streams: common`, cells share their random draws. If what they differ in has no effect
 on a run, as d has none with orthogonal embeddings and L hardly any once attention is
 locked, they give the same counts, seed by seed. Such a cell is a copy: one piece of
@@ -37,9 +36,9 @@ Key = tuple[tuple[str, Value], ...]
 
 @dataclass(frozen=True)
 class Cell:
-    """One curve: `at` fixes every other axis; `k` of `n` answers are
-    right at each level, (levels, seeds), 0 of 0 where a seed is missing.
+    """One curve: k of n answers are right at each level, (levels, seeds).
 
+    `at` fixes every other axis. They are 0 of 0 where a seed is missing.
     Along an axis on which accuracy falls, k counts wrong answers, which rise. Of
     accuracies that were not counted, n is 1. `reference` is the accuracy without an MLP
     where the levels are its widths. `names` are what else the grid calls the cell, such
@@ -69,9 +68,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Family:
-    """Cells fitted together, as those with m = 0 or those
-    with m > 0. `name` is the value of the column `part`.
-    """
+    """Cells fitted together, as those with m = 0; `name` is the value of the column `part`."""
 
     name: str
     cells: list[Cell]
@@ -157,8 +154,9 @@ def families(frame: Table, along: str = "N") -> tuple[list[Family], list[str]]:
 
 
 def _falls(frame: Table, along: str) -> bool:
-    """Whether accuracy falls along an axis; of one that is not known
-    by whether it is higher at the smallest value than at the largest.
+    """Whether accuracy falls along an axis.
+
+    Of one that is not known, whether it is higher at the smallest value than at the largest.
     """
     if along in ("N", "d", "m", *FALLING):
         return along in FALLING
@@ -202,8 +200,10 @@ def _cells(rows: Table, axes: list[str], falls: bool, reference: Table, names: S
 
 
 def _names(frame: Table, axes: list[str], along: str) -> list[str]:
-    """The columns of names that are no axes and have one value in each cell; a line
-    of derive is left out where the field that it gives is an axis, or varies along it."""
+    """The columns of names that are no axes and have one value in each cell.
+
+    A line of derive is left out where the field that it gives is an axis, or varies along it.
+    """
     columns = dict.fromkeys(frame.attrs.get("names", {}).get("columns", ()))
     names = [name for name in columns if name in frame and not {name, name.removeprefix("derive.")} & {*axes, along}]
     return [name for name in names if (frame.groupby(axes or (lambda _: 0), dropna=False)[name].nunique() < 2).all()]

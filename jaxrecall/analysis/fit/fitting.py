@@ -25,7 +25,7 @@ TEXTS = "a text or a list of texts"
 
 @dataclass(frozen=True, repr=False)
 class Fit:
-    """Three tables (pandas), as the command writes them, and remarks on rows and columns that were left out.
+    """Three tables (pandas), as the command writes them, and remarks on what was left out.
 
     It unpacks as `thresholds, exponents, diagnostics = fit(frame)`, and prints as a
     summary.
@@ -138,9 +138,9 @@ def fractions(thetas: float | Sequence[float]) -> list[float]:
 
 
 def _regimes(families: Sequence[Family], where: Sequence[str], by: str | None) -> list[dict[str, set[Key]]]:
-    """For each family the cells of each law, by the expression that holds for them; "" for a law through all cells.
+    """For each family the cells of each law, by the expression that holds for them.
 
-    There is a law for each expression, and for each value of the axis `by` if there is
+    It is "" for a law through all cells. There is a law for each expression, and for each value of the axis `by` if there is
     one. Raises FitError for an expression that cannot be read, or holds for no cell at all.
     """
     axes = families[0].cells[0].at

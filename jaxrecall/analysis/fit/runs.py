@@ -1,6 +1,4 @@
-"""A table of runs, read and checked: what a fit needs of it,
-which steps are fitted, and one line for everything that is wrong.
-"""
+"""A table of runs, read and checked: which steps are fitted, and a line for all that is wrong."""
 
 from __future__ import annotations
 
@@ -42,8 +40,9 @@ TYPES: dict[str, tuple[Any, str]] = {"str": (str, "text"), "bool": ((bool, np.bo
 
 
 def plain_table(argument: str, frame: Any) -> Table:
-    """The table without an index, whose levels are columns, and with numbers
-    in place of categories and objects; raises FitError for what is no table.
+    """The table without an index, whose levels are columns, and with numbers in place of objects.
+
+    Raises FitError for what is no table.
     """
     import pandas as pd
 
@@ -61,8 +60,9 @@ def plain_table(argument: str, frame: Any) -> Table:
 
 
 def read(path: Path, *others: Path) -> tuple[Table, list[str]]:
-    """The rows of results folders or of any one Parquet
-    file, and remarks on them; raises FitError or StoreError.
+    """The rows of results folders or of any one Parquet file, and remarks on them.
+
+    Raises FitError or StoreError.
     """
     if others or is_folder(path):
         with warnings.catch_warnings(record=True) as caught:
@@ -89,9 +89,9 @@ def read(path: Path, *others: Path) -> tuple[Table, list[str]]:
 
 
 def at_steps(frame: Table, step: Steps) -> Table:
-    """The rows of these steps; raises FitError for a step that
-    no row has. A table without the column has one row per run.
+    """The rows of these steps; raises FitError for a step that no row has.
 
+    A table without the column has one row per run.
     The last step is that of each point, not of each run: a run that has no row there,
     as rows were left out, is left out too.
     """
@@ -130,7 +130,7 @@ def parsed(words: Sequence[str]) -> Steps:
 
 
 def crossing(frame: Table, of: str) -> Table:
-    """The table with another column in place of its accuracy, as shares of one answer; raises FitError."""
+    """The table with another column in place of its accuracy; raises FitError."""
     if of in ("accuracy", frame.attrs.get("accuracy")):
         return frame
     allowed = f"allowed: accuracy, {', '.join(OF_FRACTIONS)}, or any other column of fractions that was measured"
@@ -141,15 +141,17 @@ def crossing(frame: Table, of: str) -> Table:
 
 
 def measured(frame: Table, column: str) -> Table:
-    """The table with the mean of a column in place of its accuracy, as a
-    share of its largest value, which no exponent sees; raises FitError."""
+    """The table with a column in place of its accuracy, over its largest value; raises FitError.
+
+    No exponent sees that scale.
+    """
     allowed = f"allowed: a column of numbers from 0 that was measured, such as {', '.join(OF_FRACTIONS[:2])}"
     values = _measured(frame, "law", column, allowed, np.inf)
     return _of_shares(frame.assign(**{column: values / max(values.max(), 1e-300)}), column)
 
 
 def _measured(frame: Table, argument: str, name: str, allowed: str, high: float) -> Table:
-    """A column of numbers from 0 that is no setting, no parameter of a law and no seed; raises FitError."""
+    """A column of numbers from 0 that was measured; raises FitError."""
     _refuse_columns_twice(frame)
     if name not in frame or name in FIELDS or is_parameter(name) or name in seed_columns(frame):
         raise FitError(
@@ -171,9 +173,9 @@ def _of_shares(frame: Table, column: str) -> Table:
 
 
 def checked(frame: Table, along: str = "N") -> tuple[Table, list[str]]:
-    """The rows that have an accuracy, with columns as a grid gives
-    them, and how many have none; raises FitError with every problem.
+    """The rows that have an accuracy, with columns as a grid gives them, and how many have none.
 
+    Raises FitError with every problem.
     A table of our simulator needs the columns NEEDED. One of a user's own needs its
     accuracy, counted or not, the seed and `along`.
     """
@@ -235,7 +237,7 @@ def _refuse_columns_twice(frame: Table) -> None:
 
 
 def _not_of_field(frame: Table, name: str) -> str | None:
-    """What is wrong with a column that is named as a field of the point but holds values of another type."""
+    """What is wrong with a column of a field of the point that holds values of another type."""
     kind = str(FIELDS[name].type).removesuffix(" | None")
     if kind not in TYPES:
         return _no_numbers(frame[name])

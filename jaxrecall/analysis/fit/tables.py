@@ -1,6 +1,6 @@
-"""Estimates become rows: thresholds, one per cell and theta,
-exponents, one per law, axis and theta, and diagnostics.
+"""Estimates become rows of thresholds, exponents and diagnostics.
 
+There is a threshold per cell and theta, and an exponent per law, axis and theta.
 What is not known is null, with the reason in `warning`. An interval's end is 0 or
 infinite where the levels on that side do not show that the curve has crossed.
 Diagnostics say what an interval alone does not: local slopes, misfit, warnings.
@@ -153,7 +153,7 @@ def exponents(e: Estimates, regime: str = "") -> list[Row]:
 
 
 def _unknown(e: Estimates, axis: str) -> str:
-    """Why the cells that cross do not determine an exponent, or how sure it is; empty if there is nothing to say."""
+    """Why the cells do not determine an exponent, or how sure it is; empty if nothing is to say."""
     have = "have a mean above 0" if e.family.what else "cross theta"
     facts = {"inside": len(e.cells), "cells": len(e.family.cells), "have": have, "axis": axis, "n_seeds": e.n_seeds}
     holds = {
@@ -167,7 +167,7 @@ def _unknown(e: Estimates, axis: str) -> str:
 
 
 def diagnose(e: Estimates, exponents: Sequence[Row]) -> list[Row]:
-    """All about one family at one theta, warnings last; `exponents` are its rows of the exponents table."""
+    """All about one family at one theta, warnings last, from its rows of the exponents table."""
     rows = _local_slopes(e) if e.family.law and e.inside.any() else []
     if e.family.law and e.misfit:
         text = f"rms distance of ln {e.family.critical} from the law; noise alone would make it {e.misfit.noise:.2g}"
@@ -195,8 +195,9 @@ def _local_slopes(e: Estimates) -> list[Row]:
 
 
 def _matched(cells: Sequence[Cell], axis: str, low: Value, high: Value) -> np.ndarray:
-    """Weights of the mean difference between cells that differ
-    only in axis = high against low; pairs of copies count as one.
+    """Weights of the mean difference between cells that differ only in axis = high against low.
+
+    Pairs of copies count as one.
     """
     index, number = {cell.key: i for i, cell in enumerate(cells)}, evidence(cells)
     pairs = [(i, index.get(tuple((cell.at | {axis: high}).items()))) for i, cell in enumerate(cells) if cell.at[axis] == low]

@@ -20,8 +20,9 @@ Fit = Any
 
 
 def summary(found: Fit) -> Iterator[str]:
-    """For each theta how many cells cross, the exponents with their
-    intervals, those of the mean of a column with their local slopes, and every warning.
+    """For each theta how many cells cross, the exponents with their intervals, and every warning.
+
+    Those of the mean of a column have their local slopes.
     """
     thresholds, exponents, diagnostics = found
     for theta in dict.fromkeys(thresholds["theta"]) or [None]:
@@ -63,8 +64,10 @@ def _two(value: float) -> str:
 
 
 def default_folder(tables: Sequence[Path], of: str = "accuracy", along: str | None = None) -> Path:
-    """The results folder itself, or FILE-fit beside a file; another accuracy or axis
-    has its own folder there. Raises UsageError for several."""
+    """The results folder itself, or FILE-fit beside a file; raises UsageError for several.
+
+    Another accuracy or axis has its own folder there.
+    """
     if len(tables) > 1:
         raise UsageError(f"--out: nothing given; needed with {len(tables)} folders, as in --out laws")
     path = tables[0]
@@ -74,7 +77,7 @@ def default_folder(tables: Sequence[Path], of: str = "accuracy", along: str | No
 
 
 def beside(path: Path, ending: str) -> Path:
-    """The path of a file beside another one, or beside what it links to, with its name and this ending."""
+    """The path of a file beside another one, or what it links to, with its name and this ending."""
     place = Path(os.path.realpath(path))  # unlike resolve, it takes links that lead to themselves
     return place.parent / f"{place.stem}{ending}"
 
@@ -87,10 +90,9 @@ def check_folder(out: Path) -> None:
 
 
 def write(found: Fit, out: Path, with_latex: bool = False, rows: Mapping[str, Any] | None = None) -> dict[Path, int]:
-    """Writes each table of a `Fit` whole or not at all; returns
-    the files, each with its number of rows. Raises FitError.
+    """Writes each table of a `Fit` whole or not at all; returns the files with their rows.
 
-    `rows` is what they say of the rows that they were made from.
+    Raises FitError. `rows` is what they say of the rows that they were made from.
     `with_latex` writes the thresholds and the exponents as LaTeX too; a table without
     rows has no such file.
     """

@@ -1,4 +1,4 @@
-"""A report: one HTML page with figures, tables and provenance, and the figures beside it. `page` makes the HTML."""
+"""A report: one HTML page with figures, tables and provenance, and the figures beside it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from ...sweep.store import Store
 from ...sweep.store.age import comment, older, seen
 from ..figures import charts, predict
 from ..figures.axis import columns_in
-from ..figures.grammar import Chart, Pixels
-from ..figures.runs import Runs, arranged, averaged, in_one_panel, unknown
+from ..figures.grammar import Chart
+from ..figures.runs import Runs, arranged, in_one_panel, unknown
 from ..figures.style import FORMATS, label, look, save
 from ..fit.axes import along_of, is_own
 from ..fit.fitting import Fit
@@ -40,11 +40,11 @@ TRACED = ("accuracy", "attention_mass", "test_loss", "loss", "Z_in_overlap", "Z_
 
 @dataclass(frozen=True)
 class Report:
-    """The page, the folder of its figures, the name, heading and remark of each, and remarks on the rows and the fit."""
+    """The page, the folder of its figures, what each shows, and remarks on the rows and the fit."""
 
     page: Path
     folder: Path
-    pictures: list[tuple[str, str, str]]
+    pictures: list[tuple[str, str, str]]  # name, heading, remark
     remarks: list[str]
 
 
@@ -96,7 +96,7 @@ def write(asked: Namespace, command: str, on_progress: Callable[[str, int, int],
 
 
 def _places(runs: Runs, asked: Namespace) -> tuple[str | None, list[str], list[str]]:
-    """What stands along x, what makes lines, and what panels; raises UsageError for axes that have no place."""
+    """What stands along x, what makes lines, and what panels; raises UsageError."""
     axes = dict.fromkeys(axis for pair in asked.phase for axis in pair if axis not in runs.sizes)
     problems = [problem for axis in axes for problem in unknown("phase", axis, runs.sizes)]
     problems += [f"phase: {a!r} twice; allowed: two axes" for a, b in asked.phase if a == b]
@@ -130,14 +130,10 @@ def figures(runs: Runs, found: Fit, every: Any, asked: Namespace) -> Iterator[tu
 
 
 def _of_columns(runs: Runs, every: Any, first: str | None) -> Iterator[tuple[str, str, Chart]]:
-    """Figures of what else was measured: noises, decoders, and of runs that train on each column against the step."""
+    """Figures of what else was measured: noises, decoders, and traces against the step."""
     there = [name for name in runs.rows if pd.api.types.is_float_dtype(runs.rows[name]) and runs.rows[name].notna().any()]
     axes = [*runs.axes]
     if noises := [name for name in NOISES if name in there]:
-        rows = runs.rows.assign(leads=runs.rows[noises].fillna(-1).idxmax(axis=1).str.removeprefix("noise_"))
-        if axes and runs.along == "N":
-            pixels = Pixels(averaged(rows, [*axes, "N"], "leads"), "leads")
-            yield "noise", "Largest noise of the attention scores", charts.over(pixels, axes[0], "N", axes[1:])
         shown = charts.means(runs.rows, noises, runs.along, [], axes, "noise / trigger's score", "log", "quartiles")
         yield "noise-lines", "Noises of the attention scores, medians and quartiles", shown
     if len(decoders := [name for name in DECODERS if name in there]) > 1:

@@ -1,4 +1,4 @@
-"""The page: one HTML file with everything in it, figures as inline SVG, nothing fetched and nothing run.
+"""The page: one HTML file with figures as inline SVG, nothing fetched and nothing run.
 
 It is dark where the reader's screen is; figures keep a white card.
 """
@@ -24,7 +24,7 @@ TEMPLATE = Template(Path(__file__).with_name("page.html").read_text("utf-8"))
 
 
 def page(title: str, summary: str, figures: Sequence[tuple[str, str, str, str]], sections: Mapping[str, str], *files: Any) -> str:
-    """The whole page: figures by name, heading, remark and SVG, and sections by heading; `files`: their folder and formats."""
+    """The whole page: figures (name, heading, remark, SVG), sections by heading, and their files."""
     ids = {heading: f"section-{heading.lower().replace(' ', '-')}" for heading in sections}
     listed = {name: heading for name, heading, _, _ in figures} | {anchor: heading for heading, anchor in ids.items()}
     return TEMPLATE.substitute(
@@ -82,9 +82,7 @@ def provenance(runs: Runs, facts: Mapping[str, Any], manifest: Any, command: str
     """What was run, with what, and the command that made this page."""
     rows = runs.given
     told: dict[str, Any] = {"rows": len(rows), "seeds": f"{rows['seed'].nunique()}, from {rows['seed'].min()} to {rows['seed'].max()}"}
-    if "status" in rows:
-        told["rows"] = f"{len(rows)} ({', '.join(f'{n} {status}' for status, n in rows['status'].value_counts().items())})"
-    for name in ("root_seed", "code_version", "precision", "dtype", "jax_version", "device_kind", "form"):
+    for name in ("status", "root_seed", "code_version", "precision", "dtype", "jax_version", "device_kind", "form"):
         if name in rows:
             told[name] = ", ".join(f"{value} ({n} rows)" for value, n in rows[name].value_counts().sort_index().items())
     if failed := len(facts.get("failures", ())):
