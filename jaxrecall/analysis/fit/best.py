@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from ...errors import FitError
 from ...sweep.crossing import MIN_SEEDS, Crossing, Curve
+from .axes import Value
 from .cells import Cell, Family
 from .estimate import Estimates, curve, interval
 
-Option = tuple[Any, Cell]
+Option = tuple[Value, Cell]
 """A value of the axis, and the runs with it."""
 
 
@@ -26,7 +26,7 @@ def groups(family: Family, axis: str) -> list[list[Option]]:
     """The cells that differ in this axis alone, by its values; raises FitError."""
     if axis not in family.cells[0].at:
         raise FitError(f"best: got {axis!r}; allowed: an axis of the table: {', '.join(family.cells[0].at)}")
-    found: dict[Any, list[Option]] = {}
+    found: dict[object, list[Option]] = {}
     for cell in family.cells:
         rest = {name: value for name, value in cell.at.items() if name != axis}
         found.setdefault(tuple(rest.items()), []).append((cell.at[axis], replace(cell, at=rest, copy_of=None)))
@@ -58,7 +58,7 @@ def _first(options: Sequence[Option], theta: float, edge: float, axis: str, fall
     return cell, curves[i], found[i] if found[i].side else _chosen_anew(found[i], first[1:] - first[0])
 
 
-def _with_value(cell: Cell, axis: str, values: Sequence[Any], i: int) -> Cell:
+def _with_value(cell: Cell, axis: str, values: Sequence[Value], i: int) -> Cell:
     """The cell with the value that was chosen, and a warning where it is an end of a range."""
     numbers = len(values) > 1 and all(isinstance(value, (int, float)) for value in values)
     end = {0: "smallest", len(values) - 1: "largest"}.get(i) if numbers else None
@@ -66,7 +66,7 @@ def _with_value(cell: Cell, axis: str, values: Sequence[Any], i: int) -> Cell:
     return replace(cell, names=cell.names | {axis: values[i]}, told=told)
 
 
-def _chosen_anew(found: Crossing, change: Any) -> Crossing:
+def _chosen_anew(found: Crossing, change: np.ndarray) -> Crossing:
     """The crossing with an interval in which the value is chosen anew without each seed."""
     open_ends = (found.is_open[0] or bool((change == -np.inf).any()), found.is_open[1] or bool((change == np.inf).any()))
     change = np.where(np.isfinite(change), change, 0.0)

@@ -7,7 +7,6 @@ import re
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -35,11 +34,11 @@ Steps = str | int | Sequence[int]
 
 STEP_HELP = "rows of runs that train on: last (the last step of each point), all, or steps; several make an axis (default: last)"
 
-TYPES: dict[str, tuple[Any, str]] = {"str": (str, "text"), "bool": ((bool, np.bool_), "true, false")}
+TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {"str": (str, "text"), "bool": ((bool, np.bool_), "true, false")}
 """Types of fields that are no numbers, and what to call their values."""
 
 
-def plain_table(argument: str, frame: Any) -> Table:
+def plain_table(argument: str, frame: Table) -> Table:
     """The table without an index, whose levels are columns, and with numbers in place of objects.
 
     Raises FitError for what is no table.
@@ -115,7 +114,7 @@ def traced(frame: Table) -> Table:
     return frame[_by_point(frame)["step"].transform("nunique") > 1] if "step" in frame else frame.iloc[:0]
 
 
-def _by_point(frame: Table) -> Any:
+def _by_point(frame: Table) -> Table:
     point = ["point_id"] if "point_id" in frame else [name for name in FIELDS if name in frame]
     return frame.groupby(point, dropna=False)
 

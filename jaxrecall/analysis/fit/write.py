@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from ...errors import FitError, UsageError
 from ...sweep.files import atomic_write, holds_results
 from ...sweep.store.age import comment
 from ...sweep.store.table import KEY
-from .axes import Table
+from .axes import Table, Value
 from .latex import latex
 
-Fit = Any
-"""That of `fitting`, which prints by this module."""
 
-
-def summary(found: Fit) -> Iterator[str]:
+def summary(found: Iterable[Table]) -> Iterator[str]:
     """For each theta how many cells cross, the exponents with their intervals, and every warning.
 
     Those of the mean of a column have their local slopes.
@@ -50,11 +46,11 @@ def _crossings(thresholds: Table) -> str:
     return f"{cells}: {'; '.join([cross, *(f'{counts[side]} censored {side}' for side in ('left', 'right') if side in counts)])}"
 
 
-def _ends(row: Any) -> str:
+def _ends(row: Value) -> str:
     return f"  95 % interval {_two(row.lo)} to {_two(row.hi)}" if row.lo == row.lo else ""
 
 
-def _law(row: Any) -> str:
+def _law(row: Value) -> str:
     return f"{row.part}, {row.regime}" if row.regime else row.part
 
 
@@ -89,7 +85,7 @@ def check_folder(out: Path) -> None:
         raise UsageError(f"{out}: cannot be written ({nearest} is not a folder, or not writable); choose another --out")
 
 
-def write(found: Fit, out: Path, with_latex: bool = False, rows: Mapping[str, Any] | None = None) -> dict[Path, int]:
+def write(found: Iterable[Table], out: Path, with_latex: bool = False, rows: Mapping[str, object] | None = None) -> dict[Path, int]:
     """Writes each table of a `Fit` whole or not at all; returns the files with their rows.
 
     Raises FitError. `rows` is what they say of the rows that they were made from.
@@ -110,7 +106,7 @@ def write(found: Fit, out: Path, with_latex: bool = False, rows: Mapping[str, An
     return {out / name: n for name, (_, n) in files.items()}
 
 
-def _parquet(table: Table, rows: Mapping[str, Any]) -> bytes:
+def _parquet(table: Table, rows: Mapping[str, object]) -> bytes:
     """The bytes of a file."""
     import pyarrow as pa
     import pyarrow.parquet as pq

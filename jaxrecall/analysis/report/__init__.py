@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -106,7 +105,7 @@ def _places(runs: Runs, asked: Namespace) -> tuple[str | None, list[str], list[s
     return arranged(runs.sizes, runs.every if has_along else runs.axes, asked.x, [asked.lines] if asked.lines else None, asked.panels)
 
 
-def figures(runs: Runs, found: Fit, every: Any, asked: Namespace) -> Iterator[tuple[str, str, Chart]]:
+def figures(runs: Runs, found: Fit, every: pd.DataFrame, asked: Namespace) -> Iterator[tuple[str, str, Chart]]:
     """The name, the heading and the chart of each figure that the table holds."""
     along, theta, (x, lines, panels) = runs.along, asked.theta[0], _places(runs, asked)
     first = max((axis for axis in (*lines, x) if axis in runs.axes), key=lambda axis: runs.rows[axis].nunique(), default=None)
@@ -129,7 +128,7 @@ def figures(runs: Runs, found: Fit, every: Any, asked: Namespace) -> Iterator[tu
     yield from _of_columns(runs, every, first)
 
 
-def _of_columns(runs: Runs, every: Any, first: str | None) -> Iterator[tuple[str, str, Chart]]:
+def _of_columns(runs: Runs, every: pd.DataFrame, first: str | None) -> Iterator[tuple[str, str, Chart]]:
     """Figures of what else was measured: noises, decoders, and traces against the step."""
     there = [name for name in runs.rows if pd.api.types.is_float_dtype(runs.rows[name]) and runs.rows[name].notna().any()]
     axes = [*runs.axes]

@@ -23,15 +23,17 @@ OPEN_ROWS = 24
 TEMPLATE = Template(Path(__file__).with_name("page.html").read_text("utf-8"))
 
 
-def page(title: str, summary: str, figures: Sequence[tuple[str, str, str, str]], sections: Mapping[str, str], *files: Any) -> str:
-    """The whole page: figures (name, heading, remark, SVG), sections by heading, and their files."""
+def page(
+    title: str, summary: str, figures: Sequence[tuple[str, str, str, str]], sections: Mapping[str, str], folder: str, formats: Sequence[str]
+) -> str:
+    """The whole page: figures (name, heading, remark, SVG), sections by heading, where the files are."""
     ids = {heading: f"section-{heading.lower().replace(' ', '-')}" for heading in sections}
     listed = {name: heading for name, heading, _, _ in figures} | {anchor: heading for heading, anchor in ids.items()}
     return TEMPLATE.substitute(
         title=escape(title),
         summary=escape(summary),
         contents="".join(f'<li><a href="#{anchor}">{escape(heading)}</a></li>' for anchor, heading in listed.items()),
-        figures="".join(_figure(*figure, *files) for figure in figures),
+        figures="".join(_figure(*figure, folder, formats) for figure in figures),
         sections="".join(f'<h2 id="{ids[heading]}">{escape(heading)}</h2>{content}\n' for heading, content in sections.items()),
     )
 
@@ -78,10 +80,10 @@ def warnings(found: Fit, remarks: Sequence[str]) -> str:
     return "<ul>" + "".join(f"<li>{escape(item)}</li>" for item in items) + "</ul>" if items else "<p>None.</p>"
 
 
-def provenance(runs: Runs, facts: Mapping[str, Any], manifest: Any, command: str) -> str:
+def provenance(runs: Runs, facts: Mapping[str, Any], manifest: object, command: str) -> str:
     """What was run, with what, and the command that made this page."""
     rows = runs.given
-    told: dict[str, Any] = {"rows": len(rows), "seeds": f"{rows['seed'].nunique()}, from {rows['seed'].min()} to {rows['seed'].max()}"}
+    told: dict[str, object] = {"rows": len(rows), "seeds": f"{rows['seed'].nunique()}, from {rows['seed'].min()} to {rows['seed'].max()}"}
     for name in ("status", "root_seed", "code_version", "precision", "dtype", "jax_version", "device_kind", "form"):
         if name in rows:
             told[name] = ", ".join(f"{value} ({n} rows)" for value, n in rows[name].value_counts().sort_index().items())
@@ -97,7 +99,7 @@ def provenance(runs: Runs, facts: Mapping[str, Any], manifest: Any, command: str
     return table(["", ""], [*told.items()]) + (_folded("The grid as it was resolved", f"<pre>{escape(grid)}</pre>") if grid else "")
 
 
-def table(heads: Sequence[str], body: Sequence[Sequence[Any]]) -> str:
+def table(heads: Sequence[str], body: Sequence[Sequence[object]]) -> str:
     """An HTML table, folded away if it is long."""
     lines = [[f"<td>{escape(str(cell))}</td>" for cell in row] for row in body]
     rows = "".join(f"<tr>{''.join(line)}</tr>\n" for line in lines)

@@ -65,7 +65,7 @@ class OptimizerLaw(Law):
         return attrgetter(self.of_optax)(optax)(rate, **self.own)
 
     @property
-    def own(self) -> dict[str, Any]:
+    def own(self) -> dict[str, object]:
         """The parameters by name, without those of the schedule."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f not in fields(OptimizerLaw)}
 
@@ -86,8 +86,8 @@ class OptimizerLaw(Law):
         if not isinstance(made, optax.GradientTransformation):
             raise PointError([Problem("optimizer", f"got {self}, which returns {shown(made)}; allowed: an optax.GradientTransformation")])
         scheduled = [optax.scale_by_schedule(lambda count: self._share(count, steps))] if self.warmup or self.schedule != "constant" else []
-        scaled: Any = lambda moves, _: {name: rates[name] * move for name, move in moves.items()}  # noqa: E731
-        return optax.chain(made, *scheduled, optax.stateless(scaled))
+        scaled = optax.stateless(lambda moves, _: {name: rates[name] * move for name, move in moves.items()})  # type: ignore[attr-defined]
+        return optax.chain(made, *scheduled, scaled)
 
     def _share(self, count: Numbers, steps: Numbers) -> Array:
         """The part of its rate that step `count` has, counted from 0.
@@ -110,7 +110,7 @@ class Sgd(OptimizerLaw):
 
     @property
     def gain(self) -> float:
-        return 1 / (1 - self.own.get("momentum", 0.0))
+        return 1 / (1 - getattr(self, "momentum", 0.0))
 
 
 @register
