@@ -38,7 +38,7 @@ def drawn(frame, *names, thetas=(0.5,), render=False, **choices):
     last = at_steps(frame, LAST)
     runs = Runs.of(last, along_of(last, None))
     with look():
-        every = figures(runs, runs.fitted(asked.theta), frame, asked)
+        every = figures(runs, runs.fitted(asked.theta), asked)
         found = {name: chart.figure() for name, _, chart in every if not names or name.startswith(names)}
         for figure in found.values() if render else ():
             figure.draw_without_rendering()
@@ -256,34 +256,18 @@ def test_a_pixel_never_holds_two_cells():
     assert sum((~np.ma.getmaskarray(ax.collections[0].get_array())).sum() for ax in panels) == 6 * 3
 
 
-def test_noises_and_decoders_are_lines_of_one_panel():
-    frame = table({"d": [32, 64]}, law)
-    frame["noise_leakage"], frame["noise_bias"] = 0.1 * (1 + frame["seed"]), 100.0 / frame["N"]
-    frame["matched_accuracy"] = frame["n_correct"] / frame["n_test"] / 2
-    frame["accuracy"] = frame["matched_accuracy"] * 2
-    figures = drawn(frame, "noise", "decoders", render=True)
-    bands = [path.vertices[:, 1] for band in figures["noise-lines"].axes[0].collections for path in band.get_paths()]
-    assert any((band.min(), band.max()) == (pytest.approx(0.275), pytest.approx(0.625)) for band in bands)  # quartiles of 0.1 to 0.8
-    assert labels(figures["decoders"]) == ["accuracy", "matched_accuracy"]
-
-
 def traced(axes, steps=(3, 10, 100), levels=LEVELS[3:5]):
     """Rows of runs that train on: N* falls as 1 / sqrt(step), the loss too."""
     each = [table(axes, lambda c, less=step**-0.5: 4 * law(c) * less, levels).assign(step=step, loss=step**-0.5) for step in steps]
     return pd.concat(each, ignore_index=True).assign(steps=steps[-1], start="three_step", trains="VW")
 
 
-def test_runs_that_train_on_are_drawn_against_the_step_and_else_at_the_last():
+def test_runs_that_train_on_are_drawn_at_the_last_step():
     frame = traced({"d": [32, 64]})
     figures = drawn(frame, render=True)
-    assert {"trace-accuracy", "trace-loss"} == {name for name in figures if name.startswith("trace")}
     mean = frame.assign(p=frame["n_correct"] / frame["n_test"]).groupby(["N", "d", "step"])["p"].mean()
-    for ax, N in zip(figures["trace-accuracy"].axes, LEVELS[3:5], strict=True):
-        assert ax.get_title() == f"N = {N}"
-        assert [line.get_ydata().tolist() for line in ax.lines] == [mean[N, d].tolist() for d in (32, 64)]
     np.testing.assert_allclose(figures["accuracy"].axes[0].lines[0].get_ydata(), mean.unstack("N").loc[(32, 100)])
     assert "theory" not in labels(figures["accuracy"])
-    assert not any(name.startswith("trace") for name in drawn(table({"d": [32, 64]}, law)))
 
 
 def test_theory_is_drawn_where_it_holds_and_says_what_it_assumes(tmp_path):

@@ -109,11 +109,6 @@ def at_steps(frame: Table, step: Steps) -> Table:
     return frame[frame["step"].isin(wanted)].reset_index(drop=True)
 
 
-def traced(frame: Table) -> Table:
-    """The rows of points that have rows of several steps."""
-    return frame[_by_point(frame)["step"].transform("nunique") > 1] if "step" in frame else frame.iloc[:0]
-
-
 def _by_point(frame: Table) -> Table:
     point = ["point_id"] if "point_id" in frame else [name for name in FIELDS if name in frame]
     return frame.groupby(point, dropna=False)

@@ -24,17 +24,12 @@ from ..figures.runs import Runs, arranged, in_one_panel, unknown
 from ..figures.style import FORMATS, label, look, save
 from ..fit.axes import along_of, is_own
 from ..fit.fitting import Fit
-from ..fit.runs import at_steps, parsed, read, traced
+from ..fit.runs import at_steps, parsed, read
 from ..fit.write import beside, check_folder
 from .page import exponents, page, provenance, thresholds, warnings
 
 OURS = ("accuracy", "critical-", "phase", "collapse", "noise", "agreement", "decoders", "trace")
 """How the names of figures begin, of earlier versions too."""
-
-NOISES = ("noise_leakage", "noise_bias", "noise_mlp", "noise_gradient")
-DECODERS = ("accuracy", "matched_accuracy", "whitened_accuracy", "assignment_accuracy")
-TRACED = ("accuracy", "attention_mass", "test_loss", "loss", "Z_in_overlap", "Z_out_overlap", "Z_in_norm", "Z_out_norm")
-"""Columns that are drawn against the step, each in a figure of its own."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +77,7 @@ def write(asked: Namespace, command: str, on_progress: Callable[[str, int, int],
             old.unlink()
         drawn = []
         with look(asked.size, asked.style):
-            for name, heading, chart in figures(runs, found, every, asked):
+            for name, heading, chart in figures(runs, found, asked):
                 on_progress(f"drawing {name}", 0, 0)
                 drawn.append((name, heading, chart.remark, save(chart.figure(), name, folder, asked.format)))
         sections = {"Exponents": exponents(found), "Thresholds": thresholds(runs, found)}
@@ -105,8 +100,8 @@ def _places(runs: Runs, asked: Namespace) -> tuple[str | None, list[str], list[s
     return arranged(runs.sizes, runs.every if has_along else runs.axes, asked.x, [asked.lines] if asked.lines else None, asked.panels)
 
 
-def figures(runs: Runs, found: Fit, every: pd.DataFrame, asked: Namespace) -> Iterator[tuple[str, str, Chart]]:
-    """The name, the heading and the chart of each figure that the table holds."""
+def figures(runs: Runs, found: Fit, asked: Namespace) -> Iterator[tuple[str, str, Chart]]:
+    """The name, the heading and the chart of each figure."""
     along, theta, (x, lines, panels) = runs.along, asked.theta[0], _places(runs, asked)
     first = max((axis for axis in (*lines, x) if axis in runs.axes), key=lambda axis: runs.rows[axis].nunique(), default=None)
     by, others = in_one_panel(runs.levels, [first] if first else [], [axis for axis in runs.axes if axis != first])
@@ -125,26 +120,6 @@ def figures(runs: Runs, found: Fit, every: pd.DataFrame, asked: Namespace) -> It
         yield name, f"Phase diagram: {b} against {a}", charts.phase(runs, found, theta, a, b)
     if first and stars[theta]["critical"].notna().sum() > 1:
         yield "collapse", "Data collapse", charts.collapse(runs, found, theta, [first])
-    yield from _of_columns(runs, every, first)
-
-
-def _of_columns(runs: Runs, every: pd.DataFrame, first: str | None) -> Iterator[tuple[str, str, Chart]]:
-    """Figures of what else was measured: noises, decoders, and traces against the step."""
-    there = [name for name in runs.rows if pd.api.types.is_float_dtype(runs.rows[name]) and runs.rows[name].notna().any()]
-    axes = [*runs.axes]
-    if noises := [name for name in NOISES if name in there]:
-        shown = charts.means(runs.rows, noises, runs.along, [], axes, "noise / trigger's score", "log", "quartiles")
-        yield "noise-lines", "Noises of the attention scores, medians and quartiles", shown
-    if len(decoders := [name for name in DECODERS if name in there]) > 1:
-        yield "decoders", "Decoders of the initial gradient", charts.means(runs.rows, decoders, runs.along, [], axes, "accuracy (fraction)")
-    steps = traced(every)
-    if not len(steps) or "n_correct" not in steps or steps["n_correct"].isna().all():
-        return
-    steps = Runs.of(steps, runs.along)
-    lines = [first] if first in steps.axes else []
-    panels = [axis for axis in steps.every if axis not in ("step", *lines)]
-    for name in (name for name in TRACED if name in steps.rows and steps.rows[name].notna().any()):
-        yield f"trace-{name}", f"{label(name)} against the step", charts.means(steps.rows, [name], "step", lines, panels)
 
 
 def summary(runs: Runs) -> str:
