@@ -583,7 +583,7 @@ def along_m():
     return pd.concat([without, frame], ignore_index=True)
 
 
-def test_the_required_width_has_no_level_at_0_which_is_the_reference():
+def test_the_required_width_has_no_level_at_0():
     frame = along_m()
     last = frame[frame["step"] == 100]
     found = fit(last, [0.5], along="m")
@@ -592,7 +592,6 @@ def test_the_required_width_has_no_level_at_0_which_is_the_reference():
     assert rows["N_star"].isna().all()
     assert rows["critical"].to_numpy() == pytest.approx([0.5 * law({"V": 64, "d": d}) for d in (32, 64)], rel=0.02)
     assert ((rows["lo"] < rows["critical"]) & (rows["critical"] < rows["hi"])).all()
-    assert rows["reference"].tolist() == [0.2, 0.2]
     assert (rows["n_levels"] == len(LEVELS)).all()
     (exponent,) = found.exponents.itertuples()
     assert (exponent.axis, exponent.along) == ("d", "m")

@@ -73,8 +73,7 @@ def fit(
             column `regime`.
         along: the axis along which accuracy crosses theta: N, d, m, V, L or any other
             column of numbers greater than 0; unless given that of a search, else N.
-            Along m, rows with m = 0 are no level; their accuracy is the column
-            `reference` of the thresholds.
+            Along m, rows with m = 0 are no level.
         step: which rows of runs that train on: "last", a step, several steps, or "all";
             with several, `step` is an axis.
         of: the column that crosses theta: the accuracy, or any other column of

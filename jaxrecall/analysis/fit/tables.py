@@ -24,7 +24,7 @@ Row = dict[str, Value]
 CENSORED = {0: "no", 1: "right", -1: "left"}
 
 _COLUMNS = (
-    "theta method axis critical N_star lo hi censored n_seeds n_levels warning N_below N_above record copy_of reference",
+    "theta method axis critical N_star lo hi censored n_seeds n_levels warning N_below N_above record copy_of",
     "axis exponent lo hi method theta part n_cells n_seeds warning record regime rejected along",
     "part theta diagnostic subject value lo hi text regime",
 )
@@ -78,7 +78,7 @@ def thresholds(e: Estimates) -> list[Row]:
         low, high = np.exp([found.lo, found.hi]) if found.n_seeds >= MIN_SEEDS and not found.side else (np.nan, np.nan)
         low, high = 0.0 if found.is_open[0] else low, np.inf if found.is_open[1] else high
         row = [e.asked, METHOD, along, critical, critical if along == "N" else None, low, high, CENSORED[found.side], cell.n_seeds]
-        row += [len(c.x), "; ".join(_warnings(e, cell, found, c)), below, above, True, _copied(cell), cell.reference]
+        row += [len(c.x), "; ".join(_warnings(e, cell, found, c)), below, above, True, _copied(cell)]
         rows.append(cell.at | cell.names | dict(zip(THRESHOLDS, row, strict=True)))
     return rows
 
