@@ -26,7 +26,7 @@ from ..fit.axes import along_of, is_own
 from ..fit.fitting import Fit
 from ..fit.runs import at_steps, parsed, read
 from ..fit.write import beside, check_folder
-from .page import exponents, page, provenance, thresholds, warnings
+from .page import laws, page, provenance, thresholds
 
 OURS = ("accuracy", "critical-", "phase", "collapse", "noise", "agreement", "decoders", "trace")
 """How the names of figures begin, of earlier versions too."""
@@ -67,7 +67,6 @@ def write(asked: Namespace, command: str, on_progress: Callable[[str, int, int],
     runs = Runs.of(frame, along_of(frame, asked.along))
     _places(runs, asked)
     found = runs.fitted(asked.theta, partial(on_progress, "fitting"))
-    remarks = [*remarks, *found.remarks]
     rows = seen([every]) if is_folder else {"rows": len(every)}
     facts, manifest = (survey(table), Store(table).read_manifest()) if is_folder else ({}, {})
     title = f"{facts.get('grid') or beside(table, '').name}: how critical {runs.along} scales"
@@ -80,13 +79,13 @@ def write(asked: Namespace, command: str, on_progress: Callable[[str, int, int],
             for name, heading, chart in figures(runs, found, asked):
                 on_progress(f"drawing {name}", 0, 0)
                 drawn.append((name, heading, chart.remark, save(chart.figure(), name, folder, asked.format)))
-        sections = {"Exponents": exponents(found), "Thresholds": thresholds(runs, found)}
-        sections |= {"Warnings and remarks": warnings(found, remarks), "Provenance": provenance(runs, facts, manifest, command)}
+        sections = {"Laws and warnings": laws(found, remarks), "Thresholds": thresholds(runs, found)}
+        sections["Provenance"] = provenance(runs, facts, manifest, command)
         html = page(title, summary(runs), drawn, sections, folder.name, asked.format)
         atomic_write(out, html.replace("<head>", f"<head><!-- {comment(rows)} -->", 1).encode(errors="backslashreplace"))
     except OSError as error:
         raise FitError(f"{out}: cannot be written ({error.strerror or error}); choose another --out") from error
-    return Report(out, folder, [figure[:3] for figure in drawn], [*remarks, *older(table, rows)])
+    return Report(out, folder, [figure[:3] for figure in drawn], [*remarks, *found.remarks, *older(table, rows)])
 
 
 def _places(runs: Runs, asked: Namespace) -> tuple[str | None, list[str], list[str]]:

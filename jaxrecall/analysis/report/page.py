@@ -45,16 +45,9 @@ def _figure(name: str, title: str, remark: str, svg: str, folder: str, formats: 
     return f'<h2 id="{name}">{escape(title)}</h2>\n<figure>{drawn}<figcaption>{caption}</figcaption></figure>\n'
 
 
-def exponents(found: Fit) -> str:
-    """Critical values ~ product of axis^exponent."""
-    heads = ["part", "theta", "axis", "exponent", "cells", "seeds", "warning"]
-    body = [
-        [row.part, f"{row.theta:g}", row.axis, interval(row.exponent, row.lo, row.hi, ".3f"), row.n_cells, row.n_seeds, row.warning]
-        for row in found.exponents[found.exponents["record"]].itertuples()
-    ]
-    if not body:
-        return "<p>No other axis of V, N, d, L, m varies, so there is no exponent.</p>"
-    return table(heads, body) + "<p>In brackets: the 95 % interval.</p>"
+def laws(found: Fit, remarks: Sequence[str]) -> str:
+    """What the command fit prints: remarks on the rows, exponents with their intervals, and warnings."""
+    return f"<pre>{escape(chr(10).join([*(f'note: {remark}' for remark in remarks), str(found)]))}</pre>"
 
 
 def thresholds(runs: Runs, found: Fit) -> str:
@@ -71,13 +64,6 @@ def thresholds(runs: Runs, found: Fit) -> str:
             body.append([*cell, f"{theta:g}", star, theory, row["n_seeds"], row["n_levels"], row["warning"]])
     heads = [*names, "theta", f"{runs.along}*", "theory", "seeds", "levels", "warning"]
     return table(heads, body) + f"<p>{'N* in samples; in' if runs.along == 'N' else 'In'} brackets: the 95 % interval.</p>"
-
-
-def warnings(found: Fit, remarks: Sequence[str]) -> str:
-    """Every warning of the fit, and remarks on the rows."""
-    warned = found.diagnostics[found.diagnostics["diagnostic"] == "warning"]
-    items = [*remarks, *(f"{row.part}, theta = {row.theta:g}: {row.text}" for row in warned.itertuples())]
-    return "<ul>" + "".join(f"<li>{escape(item)}</li>" for item in items) + "</ul>" if items else "<p>None.</p>"
 
 
 def provenance(runs: Runs, facts: Mapping[str, Any], manifest: object, command: str) -> str:
