@@ -18,8 +18,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import theory
-    from .analysis import fit
+    from . import fit, theory
     from .analysis.figures import plot
     from .analysis.fit.latex import latex
     from .errors import Interrupted, RunFailed

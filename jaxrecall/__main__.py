@@ -26,7 +26,7 @@ MODULES = {
     "sweep": "sweep.__main__",
     "status": "status",
     "compact": "compact",
-    "fit": "analysis.fit.__main__",
+    "fit": "fit",
     "report": "report",
     "examples": "cli.examples",
 }

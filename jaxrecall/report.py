@@ -1,4 +1,4 @@
-"""python -m jaxrecall.report: a results folder or table as one HTML page, and its figures as files."""
+"""python -m jaxrecall.report: a results folder or table as one HTML page, and its figures."""
 
 from __future__ import annotations
 

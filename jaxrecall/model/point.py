@@ -13,7 +13,7 @@ import hashlib
 import json
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import Field, dataclass, fields
 from functools import cached_property
 from operator import attrgetter
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -288,7 +288,7 @@ class Point(Evaluation, Training, Recipe, Model, Data):
             gamma = kappa * per_kappa
         return {"gamma": gamma, "kappa": kappa, "gamma2": self.gamma2 if "gamma2" in given else gamma}
 
-    def _resolved_training(self) -> dict[str, Any]:
+    def _resolved_training(self) -> dict[str, object]:
         """The fields of further steps as a run has them: none for the recipe alone."""
         if not self.trains_on:
             return {name: DEFAULTS[name] for name in TRAINING}
@@ -340,7 +340,7 @@ class Point(Evaluation, Training, Recipe, Model, Data):
         law, noise = (drawn_as(find_law("tokens", text), self.V) for text in (self.tokens, self.noise_tokens))
         return law, noise
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """What enters the id, by field: `in_id` of each record, and all else off its default.
 
         So a field that a later version adds moves no id. kappa never enters, since gamma carries
@@ -406,12 +406,12 @@ class Point(Evaluation, Training, Recipe, Model, Data):
         return Point(**{**arguments, **changes})
 
 
-def unusual(values: Mapping[str, Any]) -> dict[str, Any]:
+def unusual(values: Mapping[str, object]) -> dict[str, object]:
     """Of settings by name those that are not at their defaults and do not follow from others.
 
     They are as a row or a point has them.
     """
-    usual: dict[str, Any] = {name: DEFAULTS.get(name) for name in FIELDS} | {"kappa": KAPPA, "pool": 0, "batch": 0}
+    usual: dict[str, object] = {name: DEFAULTS.get(name) for name in FIELDS} | {"kappa": KAPPA, "pool": 0, "batch": 0}
     follow = {"root_seed", *(["gamma"] if "kappa" in values else []), *(["activation"] if values.get("m") == 0 else [])}
     follow |= {name for name, of in (*SAME_AS.items(), ("gamma2", "gamma")) if values.get(name) == values.get(of)}
     kept = {name: value for name, value in values.items() if name not in follow and not is_missing(value)}
@@ -571,7 +571,7 @@ def checked_seed(seed: object) -> int:
     return value
 
 
-def checked_field(name: str, value: object, has_many: bool, problems: list[Problem], fields: Mapping[str, Any] | None = None) -> Any:
+def checked_field(name: str, value: object, has_many: bool, problems: list[Problem], fields: Mapping[str, Field] | None = None) -> Any:
     """`value` as the plain Python type of the field, a law as its text, or an entry in `problems`.
 
     Joint limits are not checked.

@@ -1,9 +1,8 @@
-"""What compiled programs need of XLA: options, errors of memory, hits of its cache."""
+"""What compiled programs need of XLA: options, and errors of memory."""
 
 from __future__ import annotations
 
 import gc
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -61,12 +60,3 @@ def without_garbage_collection() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-EVENTS: Counter[str] = Counter()
-"""How often JAX has told of each event in this process."""
-
-CACHE_HIT = "/jax/compilation_cache/cache_hits"
-"""The event that a program came from the folder of compiled ones."""
-
-jax.monitoring.register_event_listener(lambda event, **_: EVENTS.update([event]))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from types import FunctionType
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import UsageError, imported, shown
 from ..model.columns import COLUMNS
@@ -48,7 +49,7 @@ class OwnColumn(NamedTuple):
     """Of the source of the function."""
 
     @property
-    def fn(self) -> Callable[[Drawn, Learned], Any]:
+    def fn(self) -> Callable[[Drawn, Learned], Array]:
         """The function; raises UsageError where it has other source than when the column was made."""
         found = function_at(self.name, self.path)
         if _digest(found) != self.digest:
@@ -61,7 +62,7 @@ class OwnColumn(NamedTuple):
         return _arrow_type(self.fn), (inspect.getdoc(self.fn) or self.path).partition("\n")[0].rstrip(".")
 
 
-def own_columns(given: Mapping[str, Any]) -> tuple[OwnColumn, ...]:
+def own_columns(given: Mapping[str, object]) -> tuple[OwnColumn, ...]:
     """The columns of these functions, or import paths of functions, by name; raises UsageError with a line for each error."""
     found, lines = list[OwnColumn](), list[str]()
     for name, of in given.items():
@@ -74,7 +75,7 @@ def own_columns(given: Mapping[str, Any]) -> tuple[OwnColumn, ...]:
     return tuple(found)
 
 
-def _own_column(name: str, given: Any) -> OwnColumn:
+def _own_column(name: str, given: object) -> OwnColumn:
     if not str(name).isidentifier() or name.startswith("_") or name in {*COLUMNS, *FIELDS}:
         raise UsageError(f"columns.{name}: is no name for a column; allowed: letters, digits and _, and no column or field that there is")
     if not isinstance(given, str) and not inspect.isfunction(given):
@@ -83,7 +84,7 @@ def _own_column(name: str, given: Any) -> OwnColumn:
     return OwnColumn(name, path, _digest(function_at(name, path)))
 
 
-def function_at(name: str, path: str) -> Callable[[Drawn, Learned], Any]:
+def function_at(name: str, path: str) -> FunctionType:
     """The function at module:name; raises UsageError."""
     found = imported(f"columns.{name}", path, f"{ALLOWED}, at the top of its module")
     if not inspect.isfunction(found) or not _arrow_type(found):
@@ -91,13 +92,13 @@ def function_at(name: str, path: str) -> Callable[[Drawn, Learned], Any]:
     return found
 
 
-def _arrow_type(fn: Any) -> str:
+def _arrow_type(fn: Callable[[Drawn, Learned], Array]) -> str:
     """Of what a function returns; nothing for a type that no column has."""
     returns = fn.__annotations__.get("return", "float")
     return TYPES.get(getattr(returns, "__name__", str(returns)), "")
 
 
-def _digest(fn: Any) -> str:
+def _digest(fn: FunctionType) -> str:
     try:
         source = inspect.getsource(fn)
     except (OSError, TypeError):  # of a function without a file

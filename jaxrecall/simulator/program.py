@@ -26,7 +26,7 @@ from ..model.columns import CODE_VERSION, COLUMNS, DTYPE, Row, in_order
 from ..model.keys import check_partitionable
 from ..model.laws import Law, find_law
 from ..model.point import FIELDS, Run, law_parameters
-from .compiler import CACHE_HIT, EVENTS, MAX_PROGRAMS, compile, memory_errors, without_garbage_collection
+from .compiler import MAX_PROGRAMS, compile, memory_errors, without_garbage_collection
 from .loops import RUNS
 from .record import Raw, finish
 from .shape import Shape
@@ -56,7 +56,6 @@ class Program(NamedTuple):
     compile_seconds: float
     """Of wall or CPU time, whichever is less: on a busy machine wall time tells little."""
 
-    was_kept: bool  # compiled by an earlier process
     sharding: NamedSharding
 
     @property
@@ -132,13 +131,13 @@ def _laws(shape: Shape) -> tuple[type[Law], ...]:
 @functools.lru_cache(MAX_PROGRAMS)
 def _compiled(shape: Shape, per_device: int, precision: str, mesh: Mesh, laws: tuple[type[Law], ...]) -> Program:
     batched, shapes = unlowered(shape, per_device, mesh, vmapped=not on_cpu())
-    start, start_cpu, hits = time.perf_counter(), time.process_time(), EVENTS[CACHE_HIT]
+    start, start_cpu = time.perf_counter(), time.process_time()
     with jax.default_matmul_precision(precision), jax.set_mesh(mesh):  # a caller may have set another
         with without_garbage_collection():
             lowered = batched.lower(*shapes)
         run = compile(lowered, light=shape.light and on_cpu())
     seconds = min(time.perf_counter() - start, time.process_time() - start_cpu)
-    return Program(shape, run, per_device * mesh.size, seconds, EVENTS[CACHE_HIT] > hits, NamedSharding(mesh, P("run")))
+    return Program(shape, run, per_device * mesh.size, seconds, NamedSharding(mesh, P("run")))
 
 
 def unlowered(shape: Shape, per_device: int, mesh: Mesh, vmapped: bool) -> tuple[Wrapped, tuple[PyTree, jax.ShapeDtypeStruct]]:

@@ -22,7 +22,7 @@ from ..model.columns import ATTENTION_COLUMNS, COLUMNS, EXTRA_COLUMNS, TRACE_COL
 from ..model.laws.tokens import Uniform, n_frequent, n_rare
 from ..model.point import BLOCK, REDRAWS, Point
 from ..model.reference.extras import decoder_columns, noise_columns
-from . import metrics, pairs
+from . import metrics, pairs, shortcut
 from .forms import Form
 from .forward import features, features_of, is_label, scores_under
 from .gradient import mapped, output_maps
@@ -30,13 +30,14 @@ from .loops import norm, over_vocabulary, repeat, token_counts, unless_zero, who
 from .metrics import TEST, TRAIN, reader
 from .own import Drawn, Learned
 from .pool_draws import pool_of_step, token_parts, weights_of
+from .shortcut import FirstSteps
 from .world import Trained, World, batch_of_step, centred, f32, i32, values
 
 Raw = dict[str, PyTree]
 """What a program returns of a run: columns and what they follow from."""
 
 
-def after_recipe(world: World, trained: Trained, first_steps: Callable[[World], tuple[Array, Array]]) -> Raw:
+def after_recipe(world: World, trained: Trained, first_steps: Callable[[World], FirstSteps]) -> Raw:
     """Raw metrics of the model, and the bounds on its error; `finish` makes columns of them.
 
     `first_steps` trains steps 1 and 2 alone, for redraws of W_in.
@@ -164,21 +165,24 @@ def cross_entropy(world: World, V_mat: Array, phi: Array, y: Array) -> Array:
     return jax.nn.logsumexp(logits + world.no_label[None], axis=1) - own
 
 
-def over_redraws(world: World, first_steps: Callable[[World], tuple[Array, Array]]) -> tuple[Array, Array]:
+def over_redraws(world: World, first_steps: Callable[[World], FirstSteps]) -> tuple[Array, Array]:
     """Mean of w_hat over redraws of W_in, and the largest error bound of step 2 among them.
 
     Data and embeddings are held.
 
-    `first_steps` gives w_hat and the error of steps 1 and 2, in the form of the run
-    itself; an exact form has error 0.
+    `first_steps` takes steps 1 and 2 in the form of the run itself; an exact form has
+    error 0.
     """
     run, shape = world.run, world.shape
 
     def one(r: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         total, largest = carry
         W_in = task.redrawn_first_layer(run.streams, r, run.d, run.m, (shape.m, shape.d))
-        w, error = first_steps(eqx.tree_at(lambda w: w.e.W_in, world, W_in))
-        return total + w, jnp.maximum(largest, error)
+        redrawn = eqx.tree_at(lambda w: w.e.W_in, world, W_in)
+        G1, A, w, phi2 = first_steps(redrawn)
+        if phi2 is not None:
+            largest = jnp.maximum(largest, shortcut.softmax_errors(redrawn, G1, A, centred(world, world.e.Z_out), phi2, phi2)[0])
+        return total + w, largest
 
     total, error = lax.fori_loop(0, REDRAWS, one, (jnp.zeros(shape.d, f32), f32(0)))
     return total / REDRAWS, error

@@ -183,7 +183,7 @@ class Shape:
         return *self.variant, self.V, self.d, self.m
 
     @property
-    def choices(self) -> dict[str, Any]:
+    def choices(self) -> dict[str, str | int | None]:
         """What a dry run says of it, besides its sizes."""
         said = {"activation": self.activation, "pool": self.pool, "optimizer": self.optimizer or None, "trains": self.trains or None}
         return said | {"exact": "full" if self.trained_by.exact else "guarded"}

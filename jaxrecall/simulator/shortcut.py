@@ -11,13 +11,13 @@ of its own (`Samples`). Sums and bounds are ours.
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import jax.numpy as jnp
 from jax import Array, lax
 
 from . import pairs
-from .forward import Scores, attention_scores, features, zero_if_rounding
+from .forward import Scores, attention_scores, features
 from .loops import gather, masked, over_vocabulary, token_counts, transposed_product
 from .world import Trained, World, batch_of_step, centred, f32, token_shares, trained, values, zeros_dp
 
@@ -51,13 +51,24 @@ class Samples(Protocol):
         ...
 
 
-def train(world: World, samples: Samples) -> Trained:
-    """The three steps of the recipe with bounds on their error.
+class FirstSteps(NamedTuple):
+    """What steps 1 and 2 give, in any form."""
 
-    Step 3 is from the vocabulary alone where attention is locked.
+    G1: Array
+    A: Array
+    """(V, p) Z_out G1, centred."""
+    w_hat: Array
+    phi2: Array | None
+    """The mean of |phi|^2 in step 2, or a bound on it; None with exact predictions."""
+
+
+def step3(world: World, samples: Samples, first: FirstSteps) -> Trained:
+    """Step 3 with bounds on the error of steps 2 and 3.
+
+    It is from the vocabulary alone where attention is locked.
     """
-    G1, A, w_hat, phi2_step2 = _first_steps(world, samples)
-    T = centred(world, world.e.Z_out)
+    (G1, A, w_hat, phi2_step2), T = first, centred(world, world.e.Z_out)
+    assert phi2_step2 is not None
     locked = is_locked(world, w_hat)
     shares = pairs.shares(world) if samples is pairs else None
 
@@ -68,20 +79,6 @@ def train(world: World, samples: Samples) -> Trained:
 
     G2, phi2_step3 = lax.cond(locked, lambda: (step3_locked(world, A, T, shares), f32(0)), open_attention)
     return trained(world, G1, w_hat, G2, softmax_errors(world, G1, A, T, phi2_step2, phi2_step3), locked)
-
-
-def first_steps(world: World, samples: Samples) -> tuple[Array, Array]:
-    """w_hat of steps 1 and 2, and the bound on the error of step 2."""
-    G1, A, w_hat, phi2 = _first_steps(world, samples)
-    return w_hat, softmax_errors(world, G1, A, centred(world, world.e.Z_out), phi2, phi2)[0]
-
-
-def _first_steps(world: World, samples: Samples) -> tuple[Array, Array, Array, Array]:
-    """G1, A = Z_out G1 centred, w_hat, and phi2 of step 2."""
-    G1, known = samples.step1(world)
-    A = centred(world, world.e.Z_out @ G1)
-    w_hat, phi2 = samples.step2(world, A, known)
-    return G1, A, zero_if_rounding(world, w_hat, A), phi2
 
 
 def softmax_errors(world: World, G1: Array, A: Array, T: Array, phi2_step2: Array, phi2_step3: Array) -> tuple[Array, Array]:

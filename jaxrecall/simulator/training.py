@@ -25,6 +25,7 @@ from .forward import attention_scores, zero_if_rounding
 from .gradient import Parameters, State
 from .loops import longest, n_of_step, norm, over_samples, over_step, with_noise_tokens
 from .pool_draws import token_parts, with_pools
+from .shortcut import FirstSteps
 from .world import Trained, World, batch_of_step, centred, f32, i32, stream_of_step, trained, zeros_dp
 
 SAMPLES: dict[str, shortcut.Samples] = {"stream": stream, "counts": counts, "pairs": pairs}
@@ -54,31 +55,25 @@ def recipe(world: World) -> Trained:
     G1 and G2 are minus the gradients by V_mat in steps 1 and 3. `Trained` holds V1 /
     eta and V2 / scale.
     """
-    form = FORMS[world.shape.form]
+    form, run, first = FORMS[world.shape.form], world.run, first_steps(world)
     if not form.exact:
-        return shortcut.train(world, SAMPLES[form.samples])
-    run, (G1, w_hat) = world.run, _exact_first_steps(world)
-    state = State(G1, run.eta, attention_scores(world, w_hat, run.attention_rate))
-    return trained(world, G1, w_hat, -_exact_gradient(world, state, "V_mat", 2))
+        return shortcut.step3(world, SAMPLES[form.samples], first)
+    state = State(first.G1, run.eta, attention_scores(world, first.w_hat, run.attention_rate))
+    return trained(world, first.G1, first.w_hat, -_exact_gradient(world, state, "V_mat", 2))
 
 
-def first_steps(world: World) -> tuple[Array, Array]:
-    """w_hat from steps 1 and 2 alone, and the bound on the error of step 2.
-
-    It is 0 with exact gradients.
-    """
+def first_steps(world: World) -> FirstSteps:
+    """Steps 1 and 2 alone. At V_mat = 0 predictions are uniform in any form."""
     form = FORMS[world.shape.form]
-    return (_exact_first_steps(world)[1], f32(0)) if form.exact else shortcut.first_steps(world, SAMPLES[form.samples])
-
-
-def _exact_first_steps(world: World) -> tuple[Array, Array]:
-    """G1 and w_hat."""
-    samples = SAMPLES.get(FORMS[world.shape.form].samples)  # at V_mat = 0 predictions are uniform
-    G1 = samples.step1(world)[0] if samples else -_exact_gradient(world, State(zeros_dp(world)), "V_mat", 0)
-    slope = _exact_gradient(world, State(G1, world.run.eta), "w", 1)
-    w_hat = -jnp.sum(world.e.z_eos * world.e.z_eos) * slope
-    w_hat = jnp.where(world.run.L > 1, w_hat, f32(0))  # a lone token has all the attention
-    return G1, zero_if_rounding(world, w_hat, centred(world, world.e.Z_out @ G1))
+    samples = SAMPLES.get(form.samples)
+    G1, known = samples.step1(world) if samples else (-_exact_gradient(world, State(zeros_dp(world)), "V_mat", 0), None)
+    A = centred(world, world.e.Z_out @ G1)
+    if samples and not form.exact:
+        w_hat, phi2 = samples.step2(world, A, known)
+    else:
+        w_hat, phi2 = -jnp.sum(world.e.z_eos * world.e.z_eos) * _exact_gradient(world, State(G1, world.run.eta), "w", 1), None
+        w_hat = jnp.where(world.run.L > 1, w_hat, f32(0))  # a lone token has all the attention
+    return FirstSteps(G1, A, zero_if_rounding(world, w_hat, A), phi2)
 
 
 def _exact_gradient(world: World, state: State, name: str, step: int) -> Array:

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy.special import expit
 
-from jaxrecall.analysis.fit import __main__ as cli
+from jaxrecall import fit as cli
 from jaxrecall.errors import FitError
 from jaxrecall.fit import fit
 

@@ -28,7 +28,7 @@ from jaxrecall.sweep.__main__ import main as sweep
 from jaxrecall.sweep.store import Store
 
 cli = importlib.import_module("jaxrecall.report")
-fit_cli = importlib.import_module("jaxrecall.analysis.fit.__main__")
+fit_cli = importlib.import_module("jaxrecall.fit")
 GRID = {"d": [32, 64, 128], "L": [8, 16]}
 
 
@@ -38,7 +38,7 @@ def drawn(frame, *names, thetas=(0.5,), render=False, **choices):
     last = at_steps(frame, LAST)
     runs = Runs.of(last, along_of(last, None))
     with look():
-        every = figures(runs, runs.fitted(asked.theta), frame, asked)
+        every = figures(runs, runs.fitted(asked.theta), asked)
         found = {name: chart.figure() for name, _, chart in every if not names or name.startswith(names)}
         for figure in found.values() if render else ():
             figure.draw_without_rendering()
@@ -136,10 +136,9 @@ def test_the_page_has_the_tables_and_where_they_come_from(folder):
     for value in rows.thresholds["N_star"].dropna():
         assert rounded(value) in text
     for value in rows.exponents["exponent"].dropna():
-        assert f"{value:.3f}" in text
-    assert "<th>exponent</th>" in text
+        assert f"^{value:.2f}  95 % interval" in text
     assert "<th>N*</th>" in text
-    for fact in ("90 (90 ok)", "6, from 0 to 5", "jaxlib", "python -m jaxrecall.report", "--grid", "name: small"):
+    for fact in ("ok (90 rows)", "6, from 0 to 5", "jaxlib", "python -m jaxrecall.report", "--grid", "name: small"):
         assert fact in text
     assert "failed chunks" not in text
     assert "critical-n-0.9: Critical N at accuracy 0.9" in (folder / "told.txt").read_text()
@@ -256,37 +255,18 @@ def test_a_pixel_never_holds_two_cells():
     assert sum((~np.ma.getmaskarray(ax.collections[0].get_array())).sum() for ax in panels) == 6 * 3
 
 
-def test_noises_and_decoders_are_lines_of_one_panel_and_the_largest_noise_is_a_map():
-    frame = table({"d": [32, 64]}, law)
-    frame["noise_leakage"], frame["noise_bias"] = 0.1 * (1 + frame["seed"]), 100.0 / frame["N"]
-    frame["matched_accuracy"] = frame["n_correct"] / frame["n_test"] / 2
-    frame["accuracy"] = frame["matched_accuracy"] * 2
-    figures = drawn(frame, "noise", "decoders", render=True)
-    assert labels(figures["noise"]) == ["bias", "leakage"]
-    first = frame[frame["d"] == 32].assign(leads=lambda f: f["noise_bias"] > f["noise_leakage"]).groupby("N")["leads"].mean() > 0.5
-    assert (figures["noise"].axes[0].collections[0].get_array()[:, 0] == 0).tolist() == first.tolist()
-    bands = [path.vertices[:, 1] for band in figures["noise-lines"].axes[0].collections for path in band.get_paths()]
-    assert any((band.min(), band.max()) == (pytest.approx(0.275), pytest.approx(0.625)) for band in bands)  # quartiles of 0.1 to 0.8
-    assert labels(figures["decoders"]) == ["accuracy", "matched_accuracy"]
-
-
 def traced(axes, steps=(3, 10, 100), levels=LEVELS[3:5]):
     """Rows of runs that train on: N* falls as 1 / sqrt(step), the loss too."""
     each = [table(axes, lambda c, less=step**-0.5: 4 * law(c) * less, levels).assign(step=step, loss=step**-0.5) for step in steps]
     return pd.concat(each, ignore_index=True).assign(steps=steps[-1], start="three_step", trains="VW")
 
 
-def test_runs_that_train_on_are_drawn_against_the_step_and_else_at_the_last():
+def test_runs_that_train_on_are_drawn_at_the_last_step():
     frame = traced({"d": [32, 64]})
     figures = drawn(frame, render=True)
-    assert {"trace-accuracy", "trace-loss"} == {name for name in figures if name.startswith("trace")}
     mean = frame.assign(p=frame["n_correct"] / frame["n_test"]).groupby(["N", "d", "step"])["p"].mean()
-    for ax, N in zip(figures["trace-accuracy"].axes, LEVELS[3:5], strict=True):
-        assert ax.get_title() == f"N = {N}"
-        assert [line.get_ydata().tolist() for line in ax.lines] == [mean[N, d].tolist() for d in (32, 64)]
     np.testing.assert_allclose(figures["accuracy"].axes[0].lines[0].get_ydata(), mean.unstack("N").loc[(32, 100)])
     assert "theory" not in labels(figures["accuracy"])
-    assert not any(name.startswith("trace") for name in drawn(table({"d": [32, 64]}, law)))
 
 
 def test_theory_is_drawn_where_it_holds_and_says_what_it_assumes(tmp_path):
@@ -367,7 +347,7 @@ def test_the_page_has_contents_and_a_dark_mode(folder):
     text = (folder / "report.html").read_text()
     contents = re.search(r"<nav.*?</nav>", text, re.S)[0]
     headings = re.findall(r'<h2 id="(.*?)">(.*?)</h2>', text)
-    assert len(headings) > 8
+    assert len(headings) >= 8
     assert re.findall(r'<a href="#(.*?)">(.*?)</a>', contents) == headings
     assert "prefers-color-scheme: dark" in text
     assert re.search(r"figure svg \{[^}]*background: #fff", text)

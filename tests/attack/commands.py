@@ -13,8 +13,7 @@ from test_any_folder import GRID, make_results
 
 from attack import Calls
 from attack.tries import Tries
-from jaxrecall import compact, report, status
-from jaxrecall.analysis.fit import __main__ as fit
+from jaxrecall import compact, fit, report, status
 from jaxrecall.cli import examples
 from jaxrecall.sweep import __main__ as sweep
 

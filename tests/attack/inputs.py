@@ -17,8 +17,7 @@ from test_any_table import arrow_tables
 
 from attack import Calls, mutated, texts
 from attack.tries import Tries
-from jaxrecall import report
-from jaxrecall.analysis.fit import __main__ as fit
+from jaxrecall import fit, report
 from jaxrecall.errors import GridError
 from jaxrecall.sweep.__main__ import main as sweep
 from jaxrecall.sweep.grid import as_grid

@@ -62,8 +62,8 @@ def test_an_alias_and_the_import_path_are_one_law(monkeypatch):
     [
         (
             {"embedding": "gausian"},
-            r"embedding: got 'gausian'; did you mean gaussian\?; allowed: gaussian, sphere, orthogonal, equicorrelated, array, "
-            "clustered, low_rank, power_law, or",
+            r"embedding: got 'gausian'; did you mean gaussian\?; allowed: gaussian, sphere, orthogonal, equicorrelated, "
+            "clustered, low_rank, power_law, array, or",
         ),
         ({"embedding": "equicorrelated(rho=1)"}, r"embedding\.rho: got 1; allowed: finite numbers from 0 to below 1"),
         ({"embedding": "equicorrelated(rho='a')"}, r"embedding\.rho: got 'a'; allowed: finite numbers"),

@@ -242,11 +242,6 @@ def test_half_precision(tmp_path):
     np.testing.assert_array_equal(array_law.read(tmp_path / "y.safetensors"), x.astype(np.float16).astype(np.float32))
 
 
-def written_text(path, x, header="", end="\n", word=lambda i: f"w{i}"):
-    lines = [" ".join([word(i), *map(repr, map(float, row))]) for i, row in enumerate(x)]
-    path.write_bytes(end.join([*([header] if header else []), *lines, ""]).encode())
-
-
 def test_what_numpy_makes_of_bfloat16_is_read(tmp_path):
     import ml_dtypes
 
@@ -274,42 +269,6 @@ def test_of_several_arrays_one_is_named(tmp_path):
     np.savez(tmp_path / "none.npz")
     with pytest.raises(ValueError, match="no array; allowed: a file that holds a matrix"):
         array_law.read(tmp_path / "none.npz")
-
-
-def test_word_vectors_as_text_have_the_id_of_the_same_numbers(tmp_path):
-    x = learned_table(64, 32)
-    np.save(tmp_path / "x.npy", x)
-    written_text(tmp_path / "glove.txt", x, word=lambda i: ("the", "\u00a0", ". . .", "at 5 o\u2028clock", "2020", "nan")[i % 6])
-    written_text(tmp_path / "fasttext.vec", x, header="64 32", end=" \r\n", word=str)
-    expected = Point(V=32, N=64, d=16, L=4, n_test=64, embedding=f"array(path='{tmp_path / 'x.npy'}')").point_id
-    for name in ("glove.txt", "fasttext.vec"):
-        point = Point(V=32, N=64, d=16, L=4, n_test=64, embedding=f"array(path='{tmp_path / name}')")
-        assert point.point_id == expected
-
-
-def test_a_tensor_is_read_from_the_shard_that_the_index_names(tmp_path):
-    x, y = learned_table(20, 8), learned_table(20, 8) + 1
-    write_safetensors(tmp_path / "model-1.safetensors", **{"wte": ("F32", x), "b": ("F32", x[0])})
-    write_safetensors(tmp_path / "model-2.safetensors", head=("F32", y))
-    path = tmp_path / "model.safetensors.index.json"
-    places = {"wte": "model-1.safetensors", "b": "model-1.safetensors", "head": "model-2.safetensors", "gone": "model-3.safetensors"}
-    path.write_text(json.dumps({"metadata": {"total_size": 1}, "weight_map": places | {"out": "../model-1.safetensors"}}))
-
-    def id_of(tensor, file=path):
-        return Point(V=8, N=64, d=4, L=4, n_test=64, embedding=f"array(path='{file}', tensor='{tensor}')").point_id
-
-    assert id_of("wte") == id_of("wte", tmp_path / "model-1.safetensors") != id_of("head")
-    before = id_of("head")
-    write_safetensors(tmp_path / "model-2.safetensors", head=("F32", learned_table(24, 8)))  # the index is as old as it was
-    assert id_of("head") not in (before, id_of("wte"))
-    for tensor, message in (
-        ("", "5 arrays; allowed: tensor=, one of wte, b, head, gone, out"),
-        ("no", "no array 'no'; allowed: tensor=, one of wte"),
-        ("gone", r"no such file as .*model-3\.safetensors; allowed: a file that is there"),
-        ("out", "a file that cannot be read (.*); allowed: .json files"),
-    ):
-        with pytest.raises(PointError, match=rf"^embedding\.path: got '.*index\.json', {message}"):
-            id_of(tensor)
 
 
 def test_a_moved_file_keeps_ids_and_a_changed_one_changes_them(table, tmp_path, monkeypatch):
@@ -341,18 +300,7 @@ def test_a_moved_file_keeps_ids_and_a_changed_one_changes_them(table, tmp_path, 
     ("name", "written", "message"),
     [
         ("missing.npy", None, r"no such file as .*missing\.npy; allowed: a file that is there"),
-        ("x.csv", b"1 2", r"a file with the suffix '\.csv'; allowed: \.npy, \.npz, \.safetensors, \.txt, \.vec"),
-        ("x.txt", b"", "a first line b''; allowed: a word and its numbers, or R and D before such lines"),
-        ("x.txt", b"0.1 2.5e-3\n1 2\n", "a first line b'0.1 2.5e-3'; allowed: a word and its numbers, or R and D"),
-        ("x.txt", b"<!doctype html>\n", "a file that cannot be read .*; allowed: .txt files"),
-        ("x.txt", b"a 1 2\nb 3\n", "a file that cannot be read .*; allowed: .txt files"),
-        ("x.txt", b"a 1 2\nb 3 nan\n", "nan in row 1, column 1; allowed: finite float32 numbers"),
-        ("x.vec", b"3 2\na 1 2\nb 3 4\n", "2 rows where its first line says 3; allowed: a whole file"),
-        ("x.vec", b"3 2\n", "0 rows where its first line says 3; allowed: a whole file"),
-        ("x.vec", b"3 0\n", r"an array of shape \(3, 0\); allowed: two dimensions"),
-        ("x.vec", b"9 99999999999\n", "an array of 9 x 99999999999 numbers; allowed: up to 536870912"),
-        ("x.safetensors.index.json", b"<html>", "a file that cannot be read .*; allowed: .json files"),
-        ("x.safetensors.index.json", b'{"weight_map": {}}', "no array; allowed: a file that holds a matrix"),
+        ("x.csv", b"1 2", r"a file with the suffix '\.csv'; allowed: \.npy, \.npz, \.safetensors"),
         (
             "x.npy",
             b"<!doctype html><html>404</html>",
@@ -363,8 +311,7 @@ def test_a_moved_file_keeps_ids_and_a_changed_one_changes_them(table, tmp_path, 
             b"<!doctype html><html>404</html>",
             "a file that holds no array of numbers; allowed: what",
         ),
-        ("x.npy", np.eye(30) * 1e-60, "numbers of at most 1e-60, too small for float32; allowed: from 1.2e-38, so multiply"),
-        ("x.npy", -np.eye(30) * 1e-40, "numbers of at most 1e-40, too small for float32; allowed: from 1.2e-38, so multiply"),
+        ("x.npy", np.eye(30) * 1e-60, "an array whose rows are all the same; allowed: rows that differ"),
         ("x.npy", np.zeros((30, 40)), "an array whose rows are all the same; allowed: rows that differ"),
         ("x.npy", b"", "a file that "),
         ("x.npy", b"no array", "a file that holds no array of numbers; allowed: what numpy.save and"),

@@ -39,7 +39,7 @@ from jaxrecall.sweep.store import Store
 from jaxrecall.sweep.store.load import frame_of, load
 from jaxrecall.sweep.store.table import SCHEMA
 
-fit_cli = importlib.import_module("jaxrecall.analysis.fit.__main__")
+fit_cli = importlib.import_module("jaxrecall.fit")
 report_cli = importlib.import_module("jaxrecall.report")
 POINT = Point(V=20, N=96, d=12, L=3, n_test=64, gamma2=20, steps=7, lr=0.5)
 STEPS = (3, 5, 7)

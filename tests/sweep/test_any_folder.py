@@ -14,8 +14,7 @@ from attack import Calls, examples, mutated, odd, texts, trees
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxrecall import compact, load, report, status, sweep
-from jaxrecall.analysis.fit import __main__ as fit
+from jaxrecall import compact, fit, load, report, status, sweep
 from jaxrecall.errors import StoreError
 from jaxrecall.sweep.api import thresholds
 from jaxrecall.sweep.files import read_json

@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from helpers import ROOT
 
-from jaxrecall import compact, load, report, status, sweep
-from jaxrecall.analysis.fit import __main__ as fit
+from jaxrecall import compact, fit, load, report, status, sweep
 
 GRID = """
 name: small

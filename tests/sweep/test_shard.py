@@ -10,9 +10,9 @@ import pytest
 from helpers import ROOT
 
 from jaxrecall import Point, load
-from jaxrecall.analysis.fit.__main__ import main as fit
 from jaxrecall.compact import main as compact
 from jaxrecall.errors import UsageError
+from jaxrecall.fit import main as fit
 from jaxrecall.simulator.shape import Shape
 from jaxrecall.status import main as status
 from jaxrecall.status import survey

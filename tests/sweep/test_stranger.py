@@ -174,7 +174,7 @@ ODD_FACTS = [
 @pytest.mark.parametrize("facts", ODD_FACTS, ids=str)
 def test_odd_metadata_of_a_part_keeps_no_other_from_being_read(theirs, tmp_path, facts, recwarn):
     from jaxrecall import compact, load
-    from jaxrecall.analysis.fit.__main__ import main as fit
+    from jaxrecall.fit import main as fit
     from jaxrecall.sweep.store.table import KEY, about
 
     store = Store(shutil.copytree(theirs / "law" / "results", tmp_path / "results"))

@@ -49,7 +49,7 @@ def seed_columns(frame: Table) -> list[str]:
 
 
 def along_of(frame: Table, asked: str | None) -> str:
-    """The axis along which accuracy crosses: the one asked for, else that of a search, else N; raises FitError."""
+    """The axis along which accuracy crosses: the one asked for, else that of a search, else N."""
     expect("along", asked, (str, NoneType), "the name of a column of numbers, such as N, d, m, V, L", FitError)
     return asked or frame.attrs.get("searched") or "N"
 
@@ -110,18 +110,16 @@ def _parameters(frame: Table, law: str = "") -> list[str]:
 
 
 def rounded(column: Table) -> Table:
-    """A column of floats to 12 significant digits, so that values
-    that differ by rounding alone are one value of an axis.
-    """
+    """A column of floats to 12 digits: values that differ by rounding alone are one of an axis."""
     return column.map({value: float(to_12_digits(value)) for value in column.dropna().unique()})
 
 
 def find_axes(frame: Table, along: str = "N") -> tuple[list[str], list[str]]:
-    """The axes of a table, as `as_given` gives it, and the fields
-    that vary but follow others. Rounds columns of floats in place.
+    """The axes of a table, and the fields that vary but follow others.
 
     Args:
-        frame: one row per run and step.
+        frame: one row per run and step, as `as_given` gives it. Columns of floats are rounded in
+            place.
         along: the axis along which accuracy crosses theta, which is none of the axes of
             a cell.
     """
@@ -142,9 +140,7 @@ def find_axes(frame: Table, along: str = "N") -> tuple[list[str], list[str]]:
 def _distinguishing(
     frame: Table, axes: Sequence[str], fields: Sequence[str], foreign: Sequence[str], along: str
 ) -> tuple[list[str], list[str]]:
-    """`axes` and each further column that distinguishes runs which
-    those before it do not; and the fields that vary but do not.
-    """
+    """`axes` and each further column that tells more runs apart, and the fields that vary but do not."""
     axes, followers = list(axes), []
     names = [name for name in fields if name not in (*axes, along)]
     for name in (name for name in (*names, *foreign) if frame[name].dtype.kind == "f"):
@@ -162,9 +158,7 @@ def _distinguishing(
 
 
 def without_switches(frame: Table) -> tuple[Table, list[str]]:
-    """The table without switches that change no count, and
-    one row of those that differ in such a switch alone.
-    """
+    """The table without switches that change no count, and one row of those alike in all else."""
     from pandas.api.types import is_hashable
 
     switches = [name for name in EXTRAS if name in frame]
@@ -176,8 +170,9 @@ def without_switches(frame: Table) -> tuple[Table, list[str]]:
 
 
 def unknown_settings(frame: Table, point: Sequence[str]) -> list[str]:
-    """Columns from elsewhere that seeds of a point share, so that they
-    are settings, or might be. None of a table that names its axes.
+    """Columns from elsewhere that seeds of a point share, so that they might be settings.
+
+    None of a table that names its axes.
     """
     if is_own(frame) or isinstance(frame.attrs.get("axes"), list) or not (names := [n for n in _foreign(frame) if n not in point]):
         return []

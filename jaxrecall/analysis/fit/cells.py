@@ -1,7 +1,6 @@
-"""Cells: accuracy along an axis, usually N, at fixed values
-of every other, by seed, and which cells are fitted together.
+"""Cells: accuracy along an axis, usually N, by seed, and which of them are fitted together.
 
-The seed is the independent unit: everything here is kept by seed. With
+A cell fixes every other axis. The seed is the independent unit: everything here is kept by seed. With
 `streams: common`, cells share their random draws. If what they differ in has no effect
 on a run, as d has none with orthogonal embeddings and L hardly any once attention is
 locked, they give the same counts, seed by seed. Such a cell is a copy: one piece of
@@ -37,12 +36,11 @@ Key = tuple[tuple[str, Value], ...]
 
 @dataclass(frozen=True)
 class Cell:
-    """One curve: `at` fixes every other axis; `k` of `n` answers are
-    right at each level, (levels, seeds), 0 of 0 where a seed is missing.
+    """One curve: k of n answers are right at each level, (levels, seeds).
 
+    `at` fixes every other axis. They are 0 of 0 where a seed is missing.
     Along an axis on which accuracy falls, k counts wrong answers, which rise. Of
-    accuracies that were not counted, n is 1. `reference` is the accuracy without an MLP
-    where the levels are its widths. `names` are what else the grid calls the cell, such
+    accuracies that were not counted, n is 1. `names` are what else the grid calls the cell, such
     as its label, or the value of an axis that was chosen, and `told` is what to be
     careful about in that. `copy_of` is the `at` of an earlier cell of the
     family that has the same runs.
@@ -53,7 +51,6 @@ class Cell:
     k: np.ndarray
     n: np.ndarray
     copy_of: dict[str, Value] | None = None
-    reference: float = np.nan
     names: dict[str, Value] = field(default_factory=dict)
     told: str = ""
 
@@ -69,9 +66,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Family:
-    """Cells fitted together, as those with m = 0 or those
-    with m > 0. `name` is the value of the column `part`.
-    """
+    """Cells fitted together, as those with m = 0; `name` is the value of the column `part`."""
 
     name: str
     cells: list[Cell]
@@ -129,8 +124,7 @@ def families(frame: Table, along: str = "N") -> tuple[list[Family], list[str]]:
         remarks += dropped
     if along not in frame or frame[along].dtype.kind not in "iuf":
         raise FitError(f"along: got {along!r}; allowed: a column of numbers, such as N, d, m, V, L")
-    without = np.zeros(len(frame), bool) if own or along != "m" else (frame["m"] == 0).to_numpy()
-    frame, reference = frame[~without].copy(), frame[without]
+    frame = (frame if own or along != "m" else frame[frame["m"] != 0]).copy()
     if not len(frame) or not (frame[along] > 0).all():
         raise FitError(f"along: {along} is {'0 in all' if not len(frame) else '0 or less in some'} rows; allowed: numbers greater than 0")
     axes, followers = find_axes(frame, along)
@@ -146,7 +140,7 @@ def families(frame: Table, along: str = "N") -> tuple[list[Family], list[str]]:
     parts, found = {"all": frame} if own else {"m = 0": frame[frame["m"] == 0], "m > 0": frame[frame["m"] > 0]}, []
     for name, rows in ((name, rows) for name, rows in parts.items() if len(rows)):
         numbered = rows.assign(_seed=rows.groupby(seeds, dropna=False).ngroup(), _level=rows[along])
-        found.append(Family(name, _cells(numbered, axes, falls, reference, names), powers, along, falls))
+        found.append(Family(name, _cells(numbered, axes, falls, names), powers, along, falls))
     factors = dict.fromkeys(axis for family in found for axis in family.factors)
     if factors and not any(family.law for family in found):
         scaled = "axes of numbers greater than 0" if own else ", ".join(powers)
@@ -157,22 +151,15 @@ def families(frame: Table, along: str = "N") -> tuple[list[Family], list[str]]:
 
 
 def _falls(frame: Table, along: str) -> bool:
-    """Whether accuracy falls along an axis; of one that is not known
-    by whether it is higher at the smallest value than at the largest.
+    """Whether accuracy falls along an axis.
+
+    Of one that is not known, whether it is higher at the smallest value than at the largest.
     """
     if along in ("N", "d", "m", *FALLING):
         return along in FALLING
     ends = [frame[frame[along] == end] for end in (frame[along].min(), frame[along].max())]
     first, last = (rows["n_correct"].sum() / rows["n_test"].sum() for rows in ends)
     return bool(first > last)
-
-
-def _reference(rows: Table, at: dict[str, Value]) -> float:
-    """The mean accuracy of rows without an MLP at the values of a cell; they have no activation."""
-    for axis, value in at.items():
-        if axis not in ("m", "activation") and axis in rows:
-            rows = rows[rows[axis] == value]
-    return float((rows["n_correct"] / rows["n_test"]).mean())
 
 
 def _refuse_runs_twice(frame: Table, point: list[str], seeds: list[str]) -> None:
@@ -185,7 +172,7 @@ def _refuse_runs_twice(frame: Table, point: list[str], seeds: list[str]) -> None
     raise FitError(f"rows: {len(twice)} runs come more than once, the first at {where}{hint}; keep one row per point, seed and step")
 
 
-def _cells(rows: Table, axes: list[str], falls: bool, reference: Table, names: Sequence[str]) -> list[Cell]:
+def _cells(rows: Table, axes: list[str], falls: bool, names: Sequence[str]) -> list[Cell]:
     """The cells of a family; `_seed` numbers the seed of each row, `_level` is its value along the axis."""
     cells: list[Cell] = []
     groups = rows.groupby(axes, sort=True, dropna=False, observed=True) if axes else rows.groupby(lambda _: 0)
@@ -196,8 +183,7 @@ def _cells(rows: Table, axes: list[str], falls: bool, reference: Table, names: S
         values = dict(zip(axes, map(_plain, at), strict=True)) if axes else {}
         copy_of = None if original is None else cells[original].at
         told = {name: _plain(mine[name].dropna().iloc[0]) if mine[name].notna().any() else None for name in names}
-        accuracy = _reference(reference, values) if len(reference) else np.nan
-        cells.append(Cell(values, levels, n - k if falls else k, n, copy_of, accuracy, told))
+        cells.append(Cell(values, levels, n - k if falls else k, n, copy_of, told))
     return cells
 
 

@@ -1,5 +1,4 @@
-"""The estimate of one family at one theta: ln N* of every
-cell, the law through the cells that cross, and intervals.
+"""The estimate of one family at one theta: ln N* of every cell, their law, and intervals.
 
 Each cell's crossing is found by itself, from the levels around theta, and least squares
 goes through the cells. That assumes no slope, ceiling or shape that cells would share,
@@ -48,15 +47,14 @@ class Law:
         self.n_distinct = len(set(self.evidence))
 
     def share(self, among: np.ndarray | slice = slice(None)) -> np.ndarray:
-        """The weight of each cell in the regression, one
-        over the number of its copies with itself: (cells,).
-        """
+        """(cells,): weights in the regression, one over the number of a cell's copies with itself."""
         numbers = self.evidence[among]
         return 1 / np.bincount(numbers)[numbers] if len(numbers) else np.zeros(0)
 
     def exponents(self, y: np.ndarray) -> np.ndarray:
-        """Least squares through ln N*, (estimates, cells) ->
-        (estimates, axes); nan where the cells do not determine it.
+        """Least squares through ln N*, (estimates, cells) -> (estimates, axes).
+
+        Nan where the cells do not determine it.
         """
         out = np.full((len(y), len(self.axes)), np.nan)
         known = ~np.isnan(y)
@@ -66,8 +64,9 @@ class Law:
         return out
 
     def weights(self, among: np.ndarray | slice = slice(None)) -> np.ndarray:
-        """The weight of each cell in each exponent, (axes, cells);
-        nan for an axis that is constant or moves with others.
+        """(axes, cells): the weight of each cell in each exponent.
+
+        Nan for an axis that is constant or moves with others.
         """
         first = self.design.shape[1] - len(self.axes)
         if not self.design[among].size:
@@ -81,8 +80,9 @@ class Law:
         return weights
 
     def residuals(self, y: np.ndarray) -> np.ndarray:
-        """How far ln N* lies from the law, (estimates, cells); a
-        cell and its copies together have the square of one cell.
+        """(estimates, cells): how far ln N* lies from the law.
+
+        A cell and its copies together have the square of one cell.
         """
         root = np.sqrt(self.share())
         design, y = self.design * root[:, None], y * root
@@ -90,15 +90,17 @@ class Law:
 
 
 def squared_error(y: np.ndarray, n_seeds: int) -> np.ndarray:
-    """The jackknife's squared standard error of estimates y[0], y[1:] being
-    those without each seed: (S - 1) / S times their squared distances."""
+    """The jackknife's squared standard error of y[0], from those without each seed, y[1:].
+
+    It is (S - 1) / S times their squared distances.
+    """
     return (n_seeds - 1) / n_seeds * np.nansum((y[1:] - y[0]) ** 2, axis=0)
 
 
 def interval(y: np.ndarray, n_seeds: int, shape: float = 0.0) -> tuple[float, float]:
-    """95 % interval of an estimate y[0], from those without each seed, y[1:];
-    nan with fewer than MIN_SEEDS seeds.
+    """95 % interval of an estimate y[0], from those without each seed, y[1:].
 
+    Nan with fewer than MIN_SEEDS seeds.
     Half width: t with S - 1 degrees of freedom times the standard error, joined in
     squares by 1.96 times `shape`, an error that seeds cannot show.
     """
@@ -157,7 +159,7 @@ class Estimates:
 
     @property
     def exponents(self) -> np.ndarray:
-        """(1 + seeds, axes)"""
+        """(1 + seeds, axes): those of all seeds, and without each."""
         return self.law.exponents(self.y[:, self.inside])
 
     def within(self, keys: Collection[Key]) -> Estimates:
@@ -167,9 +169,9 @@ class Estimates:
         return replace(self, family=replace(self.family, cells=cells), curves=curves, found=found)
 
     def shape_deviation(self, weights: np.ndarray) -> np.ndarray:
-        """Standard deviation that the unknown shape of the curves gives
-        weights @ ln N* of the law's cells, (..., cells) -> (...).
+        """The standard deviation that the unknown shape of the curves gives weights @ ln N*.
 
+        Weights are of the law's cells, (..., cells) -> (...).
         All curves are taken to have one shape, whichever it is, so its error cancels in
         part: range over the shapes / sqrt(12). Where a rise falls between two levels,
         the cells err independently, and a cell and its copies as one.
@@ -181,9 +183,7 @@ class Estimates:
 
     @cached_property
     def _shapes(self) -> tuple[np.ndarray, np.ndarray]:
-        """Of the cells in the law: ln N* by shape, (cells, shapes),
-        and the step that the whole rise falls into, (cells,).
-        """
+        """Of the cells in the law: ln N* by shape (cells, shapes), and the step of the rise (cells,)."""
         mine = [one for one, is_in in zip(self.found, self.inside, strict=True) if is_in]
         return np.array([one.shapes for one in mine]).reshape(len(mine), -1 if mine else 1), np.array([one.step for one in mine])
 
@@ -218,3 +218,28 @@ def curve(cell: Cell, edge: float) -> Curve:
 def crossings(family: Family, theta: float, curves: Sequence[Curve]) -> Estimates:
     """Where the curves of a family's cells cross theta (fraction)."""
     return Estimates(family, theta, curves, [one.crossing(theta) for one in curves])
+
+
+def of_means(family: Family, column: str) -> Estimates:
+    """The mean of a column over seeds in place of N*: each level of each cell is a cell of its own."""
+    cells, found = [], []
+    for cell in family.cells:
+        for level, k, n in zip(cell.N, cell.k, cell.n, strict=True):
+            with np.errstate(invalid="ignore"):
+                found.append(_mean(family.mirrored(k / n)))
+            cells.append(Cell(cell.at | {family.along: level}, np.array([level]), k[None], n[None]))
+    points = replace(family, cells=cells, powers=(*family.powers, family.along), what=column)
+    return Estimates(points, np.nan, [], found)
+
+
+def _mean(values: np.ndarray) -> Crossing:
+    """ln of the mean of some seeds; nan where there is no run."""
+    has = ~np.isnan(values)
+    total, count = np.nansum(values), int(has.sum())
+    if not total > 0:
+        return Crossing(np.inf)
+    rest = np.where(has, total - values, total) / np.where(has, max(count - 1, 1), count)
+    alone = not (rest > 0).all()
+    change = np.log(rest / (total / count), where=rest > 0, out=np.zeros(len(values)))
+    log = float(np.log(total / count))
+    return Crossing(log, n_seeds=count, without=change, shapes=np.array([log]), is_open=(alone, False))

@@ -11,10 +11,10 @@ from ...model.values import as_number, is_missing
 from ...sweep.crossing import edge_of
 from ...sweep.grid.expr import Expression, parse
 from . import best as choice
-from . import cells, means, tables
-from .axes import Table, Value, along_of, fixed
+from . import cells, tables
+from .axes import Table, Value, along_of
 from .cells import Family, Key
-from .estimate import Estimates, crossings, curve
+from .estimate import Estimates, crossings, curve, of_means
 from .runs import LAST, Steps, at_steps, crossing, measured, plain_table
 from .write import summary
 
@@ -25,7 +25,7 @@ TEXTS = "a text or a list of texts"
 
 @dataclass(frozen=True, repr=False)
 class Fit:
-    """Three tables (pandas), as the command writes them, and remarks on rows and columns that were left out.
+    """Three tables (pandas), as the command writes them, and remarks on what was left out.
 
     It unpacks as `thresholds, exponents, diagnostics = fit(frame)`, and prints as a
     summary.
@@ -73,15 +73,13 @@ def fit(
             column `regime`.
         along: the axis along which accuracy crosses theta: N, d, m, V, L or any other
             column of numbers greater than 0; unless given that of a search, else N.
-            Along m, rows with m = 0 are no level; their accuracy is the column
-            `reference` of the thresholds.
+            Along m, rows with m = 0 are no level.
         step: which rows of runs that train on: "last", a step, several steps, or "all";
             with several, `step` is an axis.
         of: the column that crosses theta: the accuracy, or any other column of
             fractions that was measured, such as "attention_mass".
-        best: an axis, such as a rate, of which each cell takes the value whose mean over
-            seeds is largest at each level; of a search the value that crosses first. It
-            is chosen anew without each seed. The value at the crossing is a column.
+        best: an axis, such as a rate, of which each cell takes the value that crosses
+            first. It is chosen anew without each seed, and is a column.
         by: an axis, each value of which has a law of its own, as by `where`.
         law: a column of numbers from 0. Instead of thresholds its mean over seeds obeys
             the law, along the axis `along` too; points of mean 0 are left out.
@@ -100,21 +98,20 @@ def fit(
     axes = [*families[0].cells[0].at, *(name for name in families[0].cells[0].names if name not in tables.THRESHOLDS)]
     if clash := [name for name in axes if name in tables.THRESHOLDS]:
         raise FitError(f"columns: {', '.join(clash)} is an axis here and a column of the thresholds; rename it")
-    points = [means.estimates(family, law) for family in families] if law is not None else []
+    points = [of_means(family, law) for family in families] if law is not None else []
     lawful = [one.family for one in points] or [choice.without(family, best) if best else family for family in families]
     laws = _regimes(lawful, texts, by)
-    edge, searched = edge_of(*thetas), frame.attrs.get("searched") == along
+    edge = edge_of(*thetas)
 
     def estimated(i: int) -> Iterator[Estimates]:
         family = families[i]
         curves = [] if best else [curve(cell, edge) for cell in family.cells]
         for theta in map(family.mirrored, thetas):
-            yield choice.estimates(family, theta, edge, best, searched) if best else crossings(family, theta, curves)
+            yield choice.estimates(family, theta, edge, best) if best else crossings(family, theta, curves)
 
     thresholds, exponents, diagnostics = list[tables.Row](), list[tables.Row](), list[tables.Row]()
     done, total = 0, len(thetas) * sum(len(family.cells) for family in families)
     for i, family in enumerate(families):
-        diagnostics.append(tables.dispersion(family))
         for found in [points[i]] if points else estimated(i):
             thresholds += [] if points else tables.thresholds(found)
             for regime, keys in laws[i].items():
@@ -125,9 +122,8 @@ def fit(
     diagnostics += [{"part": "", "diagnostic": "remark", "subject": "", "text": remark, "regime": ""} for remark in remarks]
     made = Fit(*tables.frames(axes, thresholds, exponents, diagnostics), remarks)
     what = law or (of if of != "accuracy" else frame.attrs.get("accuracy", of))
-    constants = [*dict.fromkeys(axis for family in lawful for axis in family.factors)]
     for table in made:
-        table.attrs |= {"of": what, "fixed": fixed(frame), "constants": constants}
+        table.attrs["of"] = what
     return made
 
 
@@ -141,9 +137,9 @@ def fractions(thetas: float | Sequence[float]) -> list[float]:
 
 
 def _regimes(families: Sequence[Family], where: Sequence[str], by: str | None) -> list[dict[str, set[Key]]]:
-    """For each family the cells of each law, by the expression that holds for them; "" for a law through all cells.
+    """For each family the cells of each law, by the expression that holds for them.
 
-    There is a law for each expression, and for each value of the axis `by` if there is
+    It is "" for a law through all cells. There is a law for each expression, and for each value of the axis `by` if there is
     one. Raises FitError for an expression that cannot be read, or holds for no cell at all.
     """
     axes = families[0].cells[0].at

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-
-import numpy as np
+from collections.abc import Callable, Mapping
 
 from ...errors import UsageError
 from ...model.point import FIELDS
@@ -15,35 +13,29 @@ from .axes import Table, Value
 from .runs import plain_table
 
 LETTERS = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau phi chi psi omega"
-SYMBOLS = {name: rf"\{name}" for name in LETTERS.split()} | {"gamma2": r"\gamma_2"}
 ESCAPES = {ord(sign): rf"\{sign}" for sign in "&%$#_{}"} | {ord("\\"): r"\textbackslash{}", ord("~"): r"\~{}", ord("^"): r"\^{}"}
-COMPARED = {ord(sign): f"${sign}$" for sign in "<>"}
-"""Signs that a typewriter font has and others lack."""
+ESCAPES |= {ord(sign): f"${sign}$" for sign in "<>"}
 
 NO_AXES = ("method", "axis", "critical", "outcome")
 """Columns of a search's thresholds that stand before theta and are no axes."""
 
 NOTES = {
-    r"^\$[<>]": "A bound is given where the crossing lies outside of the tested values.",
-    r"^[a-z]": "A word in place of a value says how the search of that cell ended.",
-    r"\\dag": "A dagger marks laws from which the cells lie further than noise explains.",
-    r"\\ddag": "A double dagger marks exponents of a law with as many unknowns as cells, so that nothing checks it.",
-    "^--$": "A dash stands where the cells do not determine the exponent.",
+    r"\dag": "A dagger marks laws from which the cells lie further than noise explains.",
+    r"\ddag": "A double dagger marks exponents of a law with as many unknowns as cells, so that nothing checks it.",
 }
-"""What a caption says of a value, by a pattern in it."""
+"""What a caption says of a mark."""
 
 
 def latex(table: Table, *, caption: str | None = None, label: str | None = None) -> str:
     r"""A table of thresholds or of exponents as LaTeX, with the rules of the package booktabs.
 
-    A critical value has three significant digits, and its 95 % interval ends at the same place:
-    17\,400 [8500, 35\,600]. Columns of one value are left out; the caption names the axes that are
-    fixed.
+    A critical value and the ends of its 95 % interval have three significant digits: 17\,400
+    [8520, 35\,600]. Columns of one value are left out.
 
     Args:
         table: thresholds or exponents of a fit, the thresholds of a search, or what `fit` returned,
             which gives both tables.
-        caption: in place of the caption that is made from the table, as LaTeX.
+        caption: as LaTeX, in place of what crosses theta and what the marks mean.
         label: in place of tab:thresholds or tab:exponents.
 
     Returns:
@@ -68,60 +60,41 @@ def latex(table: Table, *, caption: str | None = None, label: str | None = None)
         raise UsageError(f"table: got {got}; allowed: thresholds or exponents of a fit, or thresholds of a search")
     if not len(table):
         raise UsageError("table: no rows; allowed: at least one row")
-    is_law = "exponent" in names
-    settings = (
-        ["along", "part", "regime", "theta"] if is_law else [name for name in names[: names.index("theta") + 1] if name not in NO_AXES]
-    )
-    varying = [name for name in settings if table[name].nunique(dropna=False) > 1]
-    same = {name: table[name].iloc[0] for name in settings if name not in varying}
-    along = symbol(str(table["along" if is_law else "axis"].iloc[0]), "^*")
-    values = list(map(_exponent if is_law else _critical, table.to_dict("records")))
-    columns = {symbol(name): [_cell(name, value) for value in table[name]] for name in varying}
-    columns |= (
-        {"axis": [*map(symbol, table["axis"])], "exponent": values, "cells": [*map(str, table["n_cells"])]} if is_law else {along: values}
-    )
-    notes = [note for pattern, note in NOTES.items() if any(re.search(pattern, value) for value in values)]
-    told = " ".join([*_caption(table, "Exponents of " * is_law + along, same), *notes])
-    return _environment(columns, caption or told, label or ("tab:exponents" if is_law else "tab:thresholds"))
-
-
-def _caption(table: Table, what: str, same: Mapping[str, Value]) -> list[str]:
-    """What the table shows, and what all of its rows share."""
-    theta = _cell("theta", same["theta"]) if "theta" in same else r"$\theta$"
-    with_intervals = "with 95\\,\\% intervals" if table["lo"].notna().any() else "without intervals"
-    found = [f"{what}, where {escaped(table.attrs.get('of') or 'accuracy')} crosses {theta}, {with_intervals}."]
-    found += [f"Cells with {_cell('regime', same['regime'])}."] if same.get("regime") else []
-    if "exponent" in table and (constants := table.attrs.get("constants")):
-        found.append(f"Each value of {' with each of '.join(map(symbol, constants))} has a constant of its own.")
-    fixed = {name: value for name, value in same.items() if name not in ("theta", "along", "part", "regime")}
-    fixed |= {name: value for name, value in table.attrs.get("fixed", {}).items() if name not in table and symbol(name, "^*") not in what}
-    return found + ([f"Fixed: {', '.join(f'{symbol(name)} = {_cell(name, value)}' for name, value in fixed.items())}."] if fixed else [])
-
-
-def _environment(columns: Mapping[str, Sequence[str]], caption: str, label: str) -> str:
-    sides = "".join("r" if all(re.match(r"\$?[-<>.\d]", cell) for cell in cells) else "l" for cells in columns.values())
-    rows = (f"    {' & '.join(row)} \\\\" for row in zip(*columns.values(), strict=True))
-    lines = ["% needs \\usepackage{booktabs}", r"\begin{table}", r"  \centering", f"  \\caption{{{caption}}}", f"  \\label{{{label}}}"]
-    lines += [f"  \\begin{{tabular}}{{{sides}}}", r"    \toprule", f"    {' & '.join(columns)} \\\\", r"    \midrule", *rows]
-    return "\n".join([*lines, r"    \bottomrule", r"  \end{tabular}", r"\end{table}", ""])
+    is_law, rows = "exponent" in names, table.to_dict("records")
+    settings = ["along", "part", "theta"] if is_law else [name for name in names[: names.index("theta") + 1] if name not in NO_AXES]
+    shown = [name for name in settings if table[name].nunique(dropna=False) > 1] + (["regime"] if is_law and table["regime"].any() else [])
+    columns = {symbol(name): [*map(_setting, table[name])] for name in shown}
+    what = symbol(str(rows[0]["along" if is_law else "axis"]), "^*")
+    if is_law:
+        columns |= {"axis": [*map(symbol, table["axis"])], "exponent": [*map(_exponent, rows)], "cells": [*map(str, table["n_cells"])]}
+    else:
+        columns[what] = [*map(_critical, rows)]
+    crosses = f"{table.attrs.get('of') or 'accuracy'} crosses {'theta' if symbol('theta') in columns else rows[0]['theta']}"
+    intervals = "; in brackets 95\\,\\% intervals" if table["lo"].notna().any() else ""
+    notes = [note for mark, note in NOTES.items() if any(f"{{{mark}}}" in cell for cell in columns.get("exponent", ()))]
+    told = " ".join([f"{'Exponents of ' * is_law}{what}, where {escaped(crosses)}{intervals}.", *notes])
+    head = ["% needs \\usepackage{booktabs}", r"\begin{table}", r"  \centering", f"  \\caption{{{caption or told}}}"]
+    head += [f"  \\label{{{label or ('tab:exponents' if is_law else 'tab:thresholds')}}}", f"  \\begin{{tabular}}{{{'l' * len(columns)}}}"]
+    lines = [f"    {' & '.join(row)} \\\\" for row in (columns, *zip(*columns.values(), strict=True))]
+    body = [r"    \toprule", lines[0], r"    \midrule", *lines[1:], r"    \bottomrule"]
+    return "\n".join([*head, *body, r"  \end{tabular}", r"\end{table}", ""])
 
 
 def _critical(row: Mapping[str, Value]) -> str:
     """A value with its interval, a bound where accuracy does not cross, or how a search ended."""
     if not is_missing(value := row["critical"]):
-        place = math.floor(math.log10(value)) - 2
-        return _with_interval(row, value, lambda end: number(end, place))
+        return _with_interval(row, value, number)
     if (side := row.get("censored")) in ("right", "left"):
-        return f"$>$ {number(row['N_below'])}" if side == "right" else f"$<$ {number(row['N_above'])}"
+        return f"$>$ {_setting(row['N_below'])}" if side == "right" else f"$<$ {_setting(row['N_above'])}"
     return escaped(str(row.get("outcome", "--")).replace("_", " "))
 
 
 def _exponent(row: Mapping[str, Value]) -> str:
     if is_missing(value := row["exponent"]):
         return "--"
-    unchecked = "nothing checks the law" in str(row.get("warning"))
-    mark = r"\textsuperscript{\dag}" if row["rejected"] else r"\textsuperscript{\ddag}" if unchecked else ""
-    return _with_interval(row, value, lambda end: re.sub("^-.*", r"$\g<0>$", f"{round(end, 2) + 0.0:.2f}")) + mark
+    mark = r"\dag" if row["rejected"] else r"\ddag" if "nothing checks the law" in str(row.get("warning")) else ""
+    text = _with_interval(row, value, lambda end: re.sub("^-.*", r"$\g<0>$", f"{round(end, 2) + 0.0:.2f}"))
+    return text + rf"\textsuperscript{{{mark}}}" * bool(mark)
 
 
 def _with_interval(row: Mapping[str, Value], value: float, form: Callable[[float], str]) -> str:
@@ -129,41 +102,29 @@ def _with_interval(row: Mapping[str, Value], value: float, form: Callable[[float
     return f"{form(value)} [{', '.join(ends)}]" if ends else form(value)
 
 
-def number(value: float, place: int | None = None) -> str:
-    """A number in full, or rounded at a power of ten but to one digit at least, as 17\\,400 or $1.5 \\times 10^{7}$."""
-    power = math.floor(math.log10(abs(value))) if value else 0
-    is_long = value != 0 and not 1e-3 <= abs(value) < 1e7
-    if place is None:
-        digits, _, _ = np.format_float_scientific(value, trim="-").partition("e")
-        digits = digits if is_long else f"{value:.6f}".rstrip("0").rstrip(".")
-    else:
-        place = min(place, power)
-        digits = f"{value / 10**power:.{power - place}f}" if is_long else f"{round(value, -place):.{max(0, -place) if value else 0}f}"
-    if is_long:
-        return f"${digits} \\times 10^{{{power}}}$"
-    whole, dot, rest = digits.partition(".")
-    return (f"{int(whole):,}".replace(",", r"\,") if len(whole) > 4 else whole) + dot + rest
+def number(value: float) -> str:
+    r"""A number with three significant digits, as 17\,400 or $1.74 \times 10^{9}$."""
+    digits, _, power = f"{value:.2e}".partition("e")
+    if value and not -4 < int(power) < 7:
+        return rf"${digits} \times 10^{{{int(power)}}}$"
+    text = f"{float(f'{value:.2e}'):,.{max(0, 2 - int(power)) if value else 0}f}"
+    return text.replace(",", r"\,") if value >= 1e4 else text.replace(",", "")
 
 
-def _cell(name: str, value: Value) -> str:
-    """A setting: a part as a formula, an expression as it was given, and a number in full."""
-    if name in ("part", "along"):
-        return f"${value}$" if name == "part" else symbol(value)
-    if name == "regime":
-        return rf"\texttt{{{value.translate(ESCAPES)}}}"
+def _setting(value: Value) -> str:
+    """The value of an axis as it was given."""
     if is_missing(value):
         return "--"
-    return str(value).lower() if isinstance(value, (bool, np.bool_)) else escaped(value) if isinstance(value, str) else number(value)
+    return escaped(str(value).lower() if str(value) in ("True", "False") else str(value).removesuffix(".0"))
 
 
 def symbol(name: str, mark: str = "") -> str:
     """The symbol of an axis, or its name."""
     short = (FIELDS[name].metadata["symbol"] if name in FIELDS else "") or name
-    if short not in SYMBOLS and len(short) > 1:
-        return escaped(name) + (f"${mark}$" if mark else "")
-    return f"${SYMBOLS.get(short, short)}{mark}$"
+    short = rf"\{short}" if short in LETTERS.split() else r"\gamma_2" if short == "gamma2" else short
+    return f"${short}{mark}$" if len(short) == 1 or short[0] == "\\" else escaped(name) + (f"${mark}$" if mark else "")
 
 
 def escaped(text: str) -> str:
     """Text with LaTeX's special signs written out."""
-    return str(text).translate(ESCAPES | COMPARED)
+    return text.translate(ESCAPES)

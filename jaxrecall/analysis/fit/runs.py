@@ -1,6 +1,4 @@
-"""A table of runs, read and checked: what a fit needs of it,
-which steps are fitted, and one line for everything that is wrong.
-"""
+"""A table of runs, read and checked: which steps are fitted, and a line for all that is wrong."""
 
 from __future__ import annotations
 
@@ -9,7 +7,6 @@ import re
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -30,9 +27,6 @@ SIZES = ("V", "N", "d", "L", "m", "seed")
 OF_FRACTIONS = ("memory_accuracy", "train_accuracy", "attention_mass", "attention_top1", "matched_accuracy", "assignment_accuracy")
 """Some columns that may cross theta in place of accuracy."""
 
-OF_VOCABULARY = ("memory_accuracy", "step1_memory_accuracy", "matched_accuracy", "whitened_accuracy", "assignment_accuracy")
-"""Accuracies that count tokens of the vocabulary rather than test sequences."""
-
 LAST, ALL = "last", "all"
 
 Steps = str | int | Sequence[int]
@@ -40,13 +34,14 @@ Steps = str | int | Sequence[int]
 
 STEP_HELP = "rows of runs that train on: last (the last step of each point), all, or steps; several make an axis (default: last)"
 
-TYPES: dict[str, tuple[Any, str]] = {"str": (str, "text"), "bool": ((bool, np.bool_), "true, false")}
+TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {"str": (str, "text"), "bool": ((bool, np.bool_), "true, false")}
 """Types of fields that are no numbers, and what to call their values."""
 
 
-def plain_table(argument: str, frame: Any) -> Table:
-    """The table without an index, whose levels are columns, and with numbers
-    in place of categories and objects; raises FitError for what is no table.
+def plain_table(argument: str, frame: Table) -> Table:
+    """The table without an index, whose levels are columns, and with numbers in place of objects.
+
+    Raises FitError for what is no table.
     """
     import pandas as pd
 
@@ -64,8 +59,9 @@ def plain_table(argument: str, frame: Any) -> Table:
 
 
 def read(path: Path, *others: Path) -> tuple[Table, list[str]]:
-    """The rows of results folders or of any one Parquet
-    file, and remarks on them; raises FitError or StoreError.
+    """The rows of results folders or of any one Parquet file, and remarks on them.
+
+    Raises FitError or StoreError.
     """
     if others or is_folder(path):
         with warnings.catch_warnings(record=True) as caught:
@@ -92,9 +88,9 @@ def read(path: Path, *others: Path) -> tuple[Table, list[str]]:
 
 
 def at_steps(frame: Table, step: Steps) -> Table:
-    """The rows of these steps; raises FitError for a step that
-    no row has. A table without the column has one row per run.
+    """The rows of these steps; raises FitError for a step that no row has.
 
+    A table without the column has one row per run.
     The last step is that of each point, not of each run: a run that has no row there,
     as rows were left out, is left out too.
     """
@@ -113,12 +109,7 @@ def at_steps(frame: Table, step: Steps) -> Table:
     return frame[frame["step"].isin(wanted)].reset_index(drop=True)
 
 
-def traced(frame: Table) -> Table:
-    """The rows of points that have rows of several steps."""
-    return frame[_by_point(frame)["step"].transform("nunique") > 1] if "step" in frame else frame.iloc[:0]
-
-
-def _by_point(frame: Table) -> Any:
+def _by_point(frame: Table) -> Table:
     point = ["point_id"] if "point_id" in frame else [name for name in FIELDS if name in frame]
     return frame.groupby(point, dropna=False)
 
@@ -133,35 +124,28 @@ def parsed(words: Sequence[str]) -> Steps:
 
 
 def crossing(frame: Table, of: str) -> Table:
-    """The table with another column in place of its accuracy, in
-    the attribute "of" where it is none of counts; raises FitError.
-
-    An accuracy of the vocabulary is counted: n_correct = accuracy V of n_test = V. Any
-    other fraction counts as a share of one answer.
-    """
+    """The table with another column in place of its accuracy; raises FitError."""
     if of in ("accuracy", frame.attrs.get("accuracy")):
         return frame
     allowed = f"allowed: accuracy, {', '.join(OF_FRACTIONS)}, or any other column of fractions that was measured"
     values = _measured(frame, "of", of, allowed, 1)
     if values.isna().all():
         raise FitError(f"of: {of} is null in all rows{'; the sweep asks for it by decoders: true' if of in EXTRA_COLUMNS else ''}")
-    if of not in OF_VOCABULARY or "V" not in frame or is_own(frame):
-        return _of_shares(frame, of)
-    if problem := _no_numbers(frame["V"]):
-        raise FitError(f"V: {problem}")
-    return frame.assign(n_correct=(values * frame["V"]).round(), n_test=frame["V"])
+    return _of_shares(frame, of)
 
 
 def measured(frame: Table, column: str) -> Table:
-    """The table with the mean of a column in place of its accuracy, as a
-    share of its largest value, which no exponent sees; raises FitError."""
+    """The table with a column in place of its accuracy, over its largest value; raises FitError.
+
+    No exponent sees that scale.
+    """
     allowed = f"allowed: a column of numbers from 0 that was measured, such as {', '.join(OF_FRACTIONS[:2])}"
     values = _measured(frame, "law", column, allowed, np.inf)
     return _of_shares(frame.assign(**{column: values / max(values.max(), 1e-300)}), column)
 
 
 def _measured(frame: Table, argument: str, name: str, allowed: str, high: float) -> Table:
-    """A column of numbers from 0 that is no setting, no parameter of a law and no seed; raises FitError."""
+    """A column of numbers from 0 that was measured; raises FitError."""
     _refuse_columns_twice(frame)
     if name not in frame or name in FIELDS or is_parameter(name) or name in seed_columns(frame):
         raise FitError(
@@ -183,9 +167,9 @@ def _of_shares(frame: Table, column: str) -> Table:
 
 
 def checked(frame: Table, along: str = "N") -> tuple[Table, list[str]]:
-    """The rows that have an accuracy, with columns as a grid gives
-    them, and how many have none; raises FitError with every problem.
+    """The rows that have an accuracy, with columns as a grid gives them, and how many have none.
 
+    Raises FitError with every problem.
     A table of our simulator needs the columns NEEDED. One of a user's own needs its
     accuracy, counted or not, the seed and `along`.
     """
@@ -247,7 +231,7 @@ def _refuse_columns_twice(frame: Table) -> None:
 
 
 def _not_of_field(frame: Table, name: str) -> str | None:
-    """What is wrong with a column that is named as a field of the point but holds values of another type."""
+    """What is wrong with a column of a field of the point that holds values of another type."""
     kind = str(FIELDS[name].type).removesuffix(" | None")
     if kind not in TYPES:
         return _no_numbers(frame[name])

@@ -1,9 +1,9 @@
-"""Estimates become rows: thresholds, one per cell and theta,
-exponents, one per law, axis and theta, and diagnostics.
+"""Estimates become rows of thresholds, exponents and diagnostics.
 
+There is a threshold per cell and theta, and an exponent per law, axis and theta.
 What is not known is null, with the reason in `warning`. An interval's end is 0 or
 infinite where the levels on that side do not show that the curve has crossed.
-Diagnostics say what an interval alone does not: local slopes, misfit, dispersion.
+Diagnostics say what an interval alone does not: local slopes, misfit, warnings.
 """
 
 from __future__ import annotations
@@ -17,49 +17,19 @@ import numpy as np
 
 from ...sweep.crossing import MIN_SEEDS, Crossing, Curve
 from .axes import Table, Value
-from .cells import Cell, Family, evidence
+from .cells import Cell, evidence
 from .estimate import METHOD, Estimates, interval
 
 Row = dict[str, Value]
 CENSORED = {0: "no", 1: "right", -1: "left"}
 
-MEANINGS = {
-    "theta": "accuracy to cross, fraction",
-    "method": "how critical was estimated",
-    "axis": "of a threshold the axis along which accuracy crosses theta, of an exponent its axis",
-    "critical": "the value of the axis at which accuracy, averaged over seeds, crosses theta; null if it does not",
-    "N_star": "the same along N, number of samples; null along another axis",
-    "lo": "lower end of the 95 % interval; of critical 0 if no level is surely below it",
-    "hi": "upper end of the 95 % interval; of critical infinite if no level is surely above it",
-    "censored": "right: the crossing lies beyond the largest level; left: below the smallest; no: accuracy crosses theta",
-    "n_seeds": "number of seeds",
-    "n_levels": "number of values of the axis",
-    "warning": "what to be careful about, or why there is no exponent or no interval; empty if nothing",
-    "N_below": "largest tested value of the axis below the crossing",
-    "N_above": "smallest tested value of the axis above the crossing",
-    "record": "whether this is the reported method",
-    "copy_of": "the cell with exactly the same counts, by the axes in which it differs, as in L = 8; null for every other cell",
-    "reference": "along m the mean accuracy at m = 0; null along other axes",
-    "exponent": "exponent of the axis in critical, or the mean of a column, ~ product of axis^exponent",
-    "part": "m = 0 or m > 0, which are fitted apart",
-    "n_cells": "number of cells in the law; a cell and its copies count as one",
-    "regime": "expression that holds for the cells of the law; empty if it goes through all cells",
-    "rejected": "whether the cells lie further from the law than noise explains, so that no power law describes them",
-    "along": "what is critical, as N; where theta is null, the column whose mean obeys the law",
-    "diagnostic": "local_slope, residual, dispersion, warning or remark",
-    "subject": "what the value describes",
-    "value": "the value",
-    "text": "explanation, or the warning in words",
-}
-"""What each column holds."""
-
-_NAMES = {
-    "thresholds": "theta method axis critical N_star lo hi censored n_seeds n_levels warning N_below N_above record copy_of reference",
-    "exponents": "axis exponent lo hi method theta part n_cells n_seeds warning record regime rejected along",
-    "diagnostics": "part theta diagnostic subject value lo hi text regime",
-}
-THRESHOLDS, EXPONENTS, DIAGNOSTICS = (names.split() for names in _NAMES.values())
-"""Columns of the three tables, those of the thresholds after the axes."""
+_COLUMNS = (
+    "theta method axis critical N_star lo hi censored n_seeds n_levels warning N_below N_above record copy_of",
+    "axis exponent lo hi method theta part n_cells n_seeds warning record regime rejected along",
+    "part theta diagnostic subject value lo hi text regime",
+)
+THRESHOLDS, EXPONENTS, DIAGNOSTICS = (names.split() for names in _COLUMNS)
+"""Columns of the three tables, those of the thresholds after the axes; docs/thresholds.md has what they mean."""
 
 WARNINGS = {
     "one level": "one {along} level: no curve",
@@ -108,7 +78,7 @@ def thresholds(e: Estimates) -> list[Row]:
         low, high = np.exp([found.lo, found.hi]) if found.n_seeds >= MIN_SEEDS and not found.side else (np.nan, np.nan)
         low, high = 0.0 if found.is_open[0] else low, np.inf if found.is_open[1] else high
         row = [e.asked, METHOD, along, critical, critical if along == "N" else None, low, high, CENSORED[found.side], cell.n_seeds]
-        row += [len(c.x), "; ".join(_warnings(e, cell, found, c)), below, above, True, _copied(cell), cell.reference]
+        row += [len(c.x), "; ".join(_warnings(e, cell, found, c)), below, above, True, _copied(cell)]
         rows.append(cell.at | cell.names | dict(zip(THRESHOLDS, row, strict=True)))
     return rows
 
@@ -183,7 +153,7 @@ def exponents(e: Estimates, regime: str = "") -> list[Row]:
 
 
 def _unknown(e: Estimates, axis: str) -> str:
-    """Why the cells that cross do not determine an exponent, or how sure it is; empty if there is nothing to say."""
+    """Why the cells do not determine an exponent, or how sure it is; empty if nothing is to say."""
     have = "have a mean above 0" if e.family.what else "cross theta"
     facts = {"inside": len(e.cells), "cells": len(e.family.cells), "have": have, "axis": axis, "n_seeds": e.n_seeds}
     holds = {
@@ -197,29 +167,13 @@ def _unknown(e: Estimates, axis: str) -> str:
 
 
 def diagnose(e: Estimates, exponents: Sequence[Row]) -> list[Row]:
-    """All about one family at one theta, warnings last; `exponents` are its rows of the exponents table."""
+    """All about one family at one theta, warnings last, from its rows of the exponents table."""
     rows = _local_slopes(e) if e.family.law and e.inside.any() else []
     if e.family.law and e.misfit:
         text = f"rms distance of ln {e.family.critical} from the law; noise alone would make it {e.misfit.noise:.2g}"
         rows.append(_row("residual", f"ln {e.family.critical}", e.misfit.rms, text))
     rows += [_row("warning", "", np.nan, text) for text in _of_law(e, exponents)]
     return [{"part": e.family.name, "theta": e.asked} | row for row in rows]
-
-
-def dispersion(family: Family) -> Row:
-    """Variance between seeds over binomial variance, mean over
-    points with 2 seeds or more and some right, some wrong.
-    """
-    total, free = 0.0, 0
-    counted = [cell for cell in family.cells if cell.n.max() > 1]  # not so where a table has accuracies alone
-    for cell in counted:
-        for k, n in zip(cell.k, cell.n, strict=True):
-            k, n = k[n > 0], n[n > 0]
-            if len(n) > 1 and 0 < (p := k.sum() / n.sum()) < 1:
-                total, free = total + ((k - n * p) ** 2 / (n * p * (1 - p))).sum(), free + len(n) - 1
-    text = "1 if a seed's answers were independent; the intervals take the seed as the unit and do not assume it"
-    row = _row("dispersion", "between seeds", total / free if free else np.nan, text)
-    return {"part": family.name, "theta": np.nan, "regime": ""} | row
 
 
 def _row(diagnostic: str, subject: str, value: float, text: str, lo: float = np.nan, hi: float = np.nan) -> Row:
@@ -241,8 +195,9 @@ def _local_slopes(e: Estimates) -> list[Row]:
 
 
 def _matched(cells: Sequence[Cell], axis: str, low: Value, high: Value) -> np.ndarray:
-    """Weights of the mean difference between cells that differ
-    only in axis = high against low; pairs of copies count as one.
+    """Weights of the mean difference between cells that differ only in axis = high against low.
+
+    Pairs of copies count as one.
     """
     index, number = {cell.key: i for i, cell in enumerate(cells)}, evidence(cells)
     pairs = [(i, index.get(tuple((cell.at | {axis: high}).items()))) for i, cell in enumerate(cells) if cell.at[axis] == low]

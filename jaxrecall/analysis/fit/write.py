@@ -1,28 +1,23 @@
-"""What a fit has found: a few lines of text, and files, Parquet with the meaning of each column or LaTeX."""
+"""What a fit has found: a few lines of text, and files, Parquet or LaTeX."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from ...errors import FitError, UsageError
-from ...model.point import FIELDS
 from ...sweep.files import atomic_write, holds_results
 from ...sweep.store.table import KEY
-from .axes import Table
+from .axes import Table, Value
 from .latex import latex
-from .tables import MEANINGS
-
-Fit = Any
-"""That of `fitting`, which prints by this module."""
 
 
-def summary(found: Fit) -> Iterator[str]:
-    """For each theta how many cells cross, the exponents with their
-    intervals, those of the mean of a column with their local slopes, and every warning.
+def summary(found: Iterable[Table]) -> Iterator[str]:
+    """For each theta how many cells cross, the exponents with their intervals, and every warning.
+
+    Those of the mean of a column have their local slopes.
     """
     thresholds, exponents, diagnostics = found
     for theta in dict.fromkeys(thresholds["theta"]) or [None]:
@@ -50,11 +45,11 @@ def _crossings(thresholds: Table) -> str:
     return f"{cells}: {'; '.join([cross, *(f'{counts[side]} censored {side}' for side in ('left', 'right') if side in counts)])}"
 
 
-def _ends(row: Any) -> str:
+def _ends(row: Value) -> str:
     return f"  95 % interval {_two(row.lo)} to {_two(row.hi)}" if row.lo == row.lo else ""
 
 
-def _law(row: Any) -> str:
+def _law(row: Value) -> str:
     return f"{row.part}, {row.regime}" if row.regime else row.part
 
 
@@ -64,8 +59,10 @@ def _two(value: float) -> str:
 
 
 def default_folder(tables: Sequence[Path], of: str = "accuracy", along: str | None = None) -> Path:
-    """The results folder itself, or FILE-fit beside a file; another accuracy or axis
-    has its own folder there. Raises UsageError for several."""
+    """The results folder itself, or FILE-fit beside a file; raises UsageError for several.
+
+    Another accuracy or axis has its own folder there.
+    """
     if len(tables) > 1:
         raise UsageError(f"--out: nothing given; needed with {len(tables)} folders, as in --out laws")
     path = tables[0]
@@ -75,7 +72,7 @@ def default_folder(tables: Sequence[Path], of: str = "accuracy", along: str | No
 
 
 def beside(path: Path, ending: str) -> Path:
-    """The path of a file beside another one, or beside what it links to, with its name and this ending."""
+    """The path of a file beside another one, or what it links to, with its name and this ending."""
     place = Path(os.path.realpath(path))  # unlike resolve, it takes links that lead to themselves
     return place.parent / f"{place.stem}{ending}"
 
@@ -87,11 +84,10 @@ def check_folder(out: Path) -> None:
         raise UsageError(f"{out}: cannot be written ({nearest} is not a folder, or not writable); choose another --out")
 
 
-def write(found: Fit, out: Path, with_latex: bool = False, rows: Mapping[str, Any] | None = None) -> dict[Path, int]:
-    """Writes each table of a `Fit` whole or not at all; returns
-    the files, each with its number of rows. Raises FitError.
+def write(found: Iterable[Table], out: Path, with_latex: bool = False, rows: Mapping[str, object] | None = None) -> dict[Path, int]:
+    """Writes each table of a `Fit` whole or not at all; returns the files with their rows.
 
-    `rows` is what they say of the rows that they were made from.
+    Raises FitError. `rows` is what they say of the rows that they were made from.
     `with_latex` writes the thresholds and the exponents as LaTeX too; a table without
     rows has no such file.
     """
@@ -109,15 +105,13 @@ def write(found: Fit, out: Path, with_latex: bool = False, rows: Mapping[str, An
     return {out / name: n for name, (_, n) in files.items()}
 
 
-def _parquet(table: Table, rows: Mapping[str, Any]) -> bytes:
+def _parquet(table: Table, rows: Mapping[str, object]) -> bytes:
     """The bytes of a file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     made = pa.Table.from_pandas(table, preserve_index=False)
-    about = {name: FIELDS[name].metadata["legend"] for name in table if name in FIELDS} | MEANINGS
-    fields = [field.with_metadata({"description": about[field.name]}) if field.name in about else field for field in made.schema]
     sink = pa.BufferOutputStream()
-    metadata = {**made.schema.metadata, "PANDAS_ATTRS": json.dumps(table.attrs), KEY: json.dumps(rows)}
-    pq.write_table(made.cast(pa.schema(fields, metadata)), sink)
+    metadata = {**(made.schema.metadata or {}), "PANDAS_ATTRS": json.dumps(table.attrs), KEY: json.dumps(rows)}
+    pq.write_table(made.replace_schema_metadata(metadata), sink)
     return sink.getvalue()

@@ -1,4 +1,4 @@
-"""A report: one HTML page with figures, tables and provenance, and the figures beside it. `page` makes the HTML."""
+"""A report: one HTML page with figures, tables and provenance, and the figures beside it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -19,31 +18,26 @@ from ...sweep.simulators.custom import trusted
 from ...sweep.store import Store
 from ..figures import charts, predict
 from ..figures.axis import columns_in
-from ..figures.grammar import Chart, Pixels
-from ..figures.runs import Runs, arranged, averaged, in_one_panel, unknown
+from ..figures.grammar import Chart
+from ..figures.runs import Runs, arranged, in_one_panel, unknown
 from ..figures.style import FORMATS, label, look, save
 from ..fit.axes import along_of, is_own
 from ..fit.fitting import Fit
-from ..fit.runs import at_steps, parsed, read, traced
+from ..fit.runs import at_steps, parsed, read
 from ..fit.write import beside, check_folder
-from .page import exponents, page, provenance, thresholds, warnings
+from .page import laws, page, provenance, thresholds
 
 OURS = ("accuracy", "critical-", "phase", "collapse", "noise", "agreement", "decoders", "trace")
 """How the names of figures begin, of earlier versions too."""
 
-NOISES = ("noise_leakage", "noise_bias", "noise_mlp", "noise_gradient")
-DECODERS = ("accuracy", "matched_accuracy", "whitened_accuracy", "assignment_accuracy")
-TRACED = ("accuracy", "attention_mass", "test_loss", "loss", "Z_in_overlap", "Z_out_overlap", "Z_in_norm", "Z_out_norm")
-"""Columns that are drawn against the step, each in a figure of its own."""
-
 
 @dataclass(frozen=True)
 class Report:
-    """The page, the folder of its figures, the name, heading and remark of each, and remarks on the rows and the fit."""
+    """The page, the folder of its figures, what each shows, and remarks on the rows and the fit."""
 
     page: Path
     folder: Path
-    pictures: list[tuple[str, str, str]]
+    pictures: list[tuple[str, str, str]]  # name, heading, remark
     remarks: list[str]
 
 
@@ -72,7 +66,6 @@ def write(asked: Namespace, command: str, on_progress: Callable[[str, int, int],
     runs = Runs.of(frame, along_of(frame, asked.along))
     _places(runs, asked)
     found = runs.fitted(asked.theta, partial(on_progress, "fitting"))
-    remarks = [*remarks, *found.remarks]
     facts, manifest = (survey(table), Store(table).read_manifest()) if is_folder else ({}, {})
     title = f"{facts.get('grid') or beside(table, '').name}: how critical {runs.along} scales"
     try:
@@ -81,20 +74,20 @@ def write(asked: Namespace, command: str, on_progress: Callable[[str, int, int],
             old.unlink()
         drawn = []
         with look(asked.size, asked.style):
-            for name, heading, chart in figures(runs, found, every, asked):
+            for name, heading, chart in figures(runs, found, asked):
                 on_progress(f"drawing {name}", 0, 0)
                 drawn.append((name, heading, chart.remark, save(chart.figure(), name, folder, asked.format)))
-        sections = {"Exponents": exponents(found), "Thresholds": thresholds(runs, found)}
-        sections |= {"Warnings and remarks": warnings(found, remarks), "Provenance": provenance(runs, facts, manifest, command)}
+        sections = {"Laws and warnings": laws(found, remarks), "Thresholds": thresholds(runs, found)}
+        sections["Provenance"] = provenance(runs, facts, manifest, command)
         html = page(title, summary(runs), drawn, sections, folder.name, asked.format)
         atomic_write(out, html.encode(errors="backslashreplace"))
     except OSError as error:
         raise FitError(f"{out}: cannot be written ({error.strerror or error}); choose another --out") from error
-    return Report(out, folder, [figure[:3] for figure in drawn], remarks)
+    return Report(out, folder, [figure[:3] for figure in drawn], [*remarks, *found.remarks])
 
 
 def _places(runs: Runs, asked: Namespace) -> tuple[str | None, list[str], list[str]]:
-    """What stands along x, what makes lines, and what panels; raises UsageError for axes that have no place."""
+    """What stands along x, what makes lines, and what panels; raises UsageError."""
     axes = dict.fromkeys(axis for pair in asked.phase for axis in pair if axis not in runs.sizes)
     problems = [problem for axis in axes for problem in unknown("phase", axis, runs.sizes)]
     problems += [f"phase: {a!r} twice; allowed: two axes" for a, b in asked.phase if a == b]
@@ -104,8 +97,8 @@ def _places(runs: Runs, asked: Namespace) -> tuple[str | None, list[str], list[s
     return arranged(runs.sizes, runs.every if has_along else runs.axes, asked.x, [asked.lines] if asked.lines else None, asked.panels)
 
 
-def figures(runs: Runs, found: Fit, every: Any, asked: Namespace) -> Iterator[tuple[str, str, Chart]]:
-    """The name, the heading and the chart of each figure that the table holds."""
+def figures(runs: Runs, found: Fit, asked: Namespace) -> Iterator[tuple[str, str, Chart]]:
+    """The name, the heading and the chart of each figure."""
     along, theta, (x, lines, panels) = runs.along, asked.theta[0], _places(runs, asked)
     first = max((axis for axis in (*lines, x) if axis in runs.axes), key=lambda axis: runs.rows[axis].nunique(), default=None)
     by, others = in_one_panel(runs.levels, [first] if first else [], [axis for axis in runs.axes if axis != first])
@@ -124,30 +117,6 @@ def figures(runs: Runs, found: Fit, every: Any, asked: Namespace) -> Iterator[tu
         yield name, f"Phase diagram: {b} against {a}", charts.phase(runs, found, theta, a, b)
     if first and stars[theta]["critical"].notna().sum() > 1:
         yield "collapse", "Data collapse", charts.collapse(runs, found, theta, [first])
-    yield from _of_columns(runs, every, first)
-
-
-def _of_columns(runs: Runs, every: Any, first: str | None) -> Iterator[tuple[str, str, Chart]]:
-    """Figures of what else was measured: noises, decoders, and of runs that train on each column against the step."""
-    there = [name for name in runs.rows if pd.api.types.is_float_dtype(runs.rows[name]) and runs.rows[name].notna().any()]
-    axes = [*runs.axes]
-    if noises := [name for name in NOISES if name in there]:
-        rows = runs.rows.assign(leads=runs.rows[noises].fillna(-1).idxmax(axis=1).str.removeprefix("noise_"))
-        if axes and runs.along == "N":
-            pixels = Pixels(averaged(rows, [*axes, "N"], "leads"), "leads")
-            yield "noise", "Largest noise of the attention scores", charts.over(pixels, axes[0], "N", axes[1:])
-        shown = charts.means(runs.rows, noises, runs.along, [], axes, "noise / trigger's score", "log", "quartiles")
-        yield "noise-lines", "Noises of the attention scores, medians and quartiles", shown
-    if len(decoders := [name for name in DECODERS if name in there]) > 1:
-        yield "decoders", "Decoders of the initial gradient", charts.means(runs.rows, decoders, runs.along, [], axes, "accuracy (fraction)")
-    steps = traced(every)
-    if not len(steps) or "n_correct" not in steps or steps["n_correct"].isna().all():
-        return
-    steps = Runs.of(steps, runs.along)
-    lines = [first] if first in steps.axes else []
-    panels = [axis for axis in steps.every if axis not in ("step", *lines)]
-    for name in (name for name in TRACED if name in steps.rows and steps.rows[name].notna().any()):
-        yield f"trace-{name}", f"{label(name)} against the step", charts.means(steps.rows, [name], "step", lines, panels)
 
 
 def summary(runs: Runs) -> str:

@@ -1,4 +1,4 @@
-"""The page: one HTML file with everything in it, figures as inline SVG, nothing fetched and nothing run.
+"""The page: one HTML file with figures as inline SVG, nothing fetched and nothing run.
 
 It is dark where the reader's screen is; figures keep a white card.
 """
@@ -23,15 +23,17 @@ OPEN_ROWS = 24
 TEMPLATE = Template(Path(__file__).with_name("page.html").read_text("utf-8"))
 
 
-def page(title: str, summary: str, figures: Sequence[tuple[str, str, str, str]], sections: Mapping[str, str], *files: Any) -> str:
-    """The whole page: figures by name, heading, remark and SVG, and sections by heading; `files`: their folder and formats."""
+def page(
+    title: str, summary: str, figures: Sequence[tuple[str, str, str, str]], sections: Mapping[str, str], folder: str, formats: Sequence[str]
+) -> str:
+    """The whole page: figures (name, heading, remark, SVG), sections by heading, where the files are."""
     ids = {heading: f"section-{heading.lower().replace(' ', '-')}" for heading in sections}
     listed = {name: heading for name, heading, _, _ in figures} | {anchor: heading for heading, anchor in ids.items()}
     return TEMPLATE.substitute(
         title=escape(title),
         summary=escape(summary),
         contents="".join(f'<li><a href="#{anchor}">{escape(heading)}</a></li>' for anchor, heading in listed.items()),
-        figures="".join(_figure(*figure, *files) for figure in figures),
+        figures="".join(_figure(*figure, folder, formats) for figure in figures),
         sections="".join(f'<h2 id="{ids[heading]}">{escape(heading)}</h2>{content}\n' for heading, content in sections.items()),
     )
 
@@ -43,16 +45,9 @@ def _figure(name: str, title: str, remark: str, svg: str, folder: str, formats: 
     return f'<h2 id="{name}">{escape(title)}</h2>\n<figure>{drawn}<figcaption>{caption}</figcaption></figure>\n'
 
 
-def exponents(found: Fit) -> str:
-    """Critical values ~ product of axis^exponent."""
-    heads = ["part", "theta", "axis", "exponent", "cells", "seeds", "warning"]
-    body = [
-        [row.part, f"{row.theta:g}", row.axis, interval(row.exponent, row.lo, row.hi, ".3f"), row.n_cells, row.n_seeds, row.warning]
-        for row in found.exponents[found.exponents["record"]].itertuples()
-    ]
-    if not body:
-        return "<p>No other axis of V, N, d, L, m varies, so there is no exponent.</p>"
-    return table(heads, body) + "<p>In brackets: the 95 % interval.</p>"
+def laws(found: Fit, remarks: Sequence[str]) -> str:
+    """What the command fit prints: remarks on the rows, exponents with their intervals, and warnings."""
+    return f"<pre>{escape(chr(10).join([*(f'note: {remark}' for remark in remarks), str(found)]))}</pre>"
 
 
 def thresholds(runs: Runs, found: Fit) -> str:
@@ -71,20 +66,11 @@ def thresholds(runs: Runs, found: Fit) -> str:
     return table(heads, body) + f"<p>{'N* in samples; in' if runs.along == 'N' else 'In'} brackets: the 95 % interval.</p>"
 
 
-def warnings(found: Fit, remarks: Sequence[str]) -> str:
-    """Every warning of the fit, and remarks on the rows."""
-    warned = found.diagnostics[found.diagnostics["diagnostic"] == "warning"]
-    items = [*remarks, *(f"{row.part}, theta = {row.theta:g}: {row.text}" for row in warned.itertuples())]
-    return "<ul>" + "".join(f"<li>{escape(item)}</li>" for item in items) + "</ul>" if items else "<p>None.</p>"
-
-
-def provenance(runs: Runs, facts: Mapping[str, Any], manifest: Any, command: str) -> str:
+def provenance(runs: Runs, facts: Mapping[str, Any], manifest: object, command: str) -> str:
     """What was run, with what, and the command that made this page."""
     rows = runs.given
-    told: dict[str, Any] = {"rows": len(rows), "seeds": f"{rows['seed'].nunique()}, from {rows['seed'].min()} to {rows['seed'].max()}"}
-    if "status" in rows:
-        told["rows"] = f"{len(rows)} ({', '.join(f'{n} {status}' for status, n in rows['status'].value_counts().items())})"
-    for name in ("root_seed", "code_version", "precision", "dtype", "jax_version", "device_kind", "form"):
+    told: dict[str, object] = {"rows": len(rows), "seeds": f"{rows['seed'].nunique()}, from {rows['seed'].min()} to {rows['seed'].max()}"}
+    for name in ("status", "root_seed", "code_version", "precision", "dtype", "jax_version", "device_kind", "form"):
         if name in rows:
             told[name] = ", ".join(f"{value} ({n} rows)" for value, n in rows[name].value_counts().sort_index().items())
     if failed := len(facts.get("failures", ())):
@@ -99,7 +85,7 @@ def provenance(runs: Runs, facts: Mapping[str, Any], manifest: Any, command: str
     return table(["", ""], [*told.items()]) + (_folded("The grid as it was resolved", f"<pre>{escape(grid)}</pre>") if grid else "")
 
 
-def table(heads: Sequence[str], body: Sequence[Sequence[Any]]) -> str:
+def table(heads: Sequence[str], body: Sequence[Sequence[object]]) -> str:
     """An HTML table, folded away if it is long."""
     lines = [[f"<td>{escape(str(cell))}</td>" for cell in row] for row in body]
     rows = "".join(f"<tr>{''.join(line)}</tr>\n" for line in lines)

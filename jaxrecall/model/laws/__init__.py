@@ -1,9 +1,8 @@
 """Laws with parameters: of the embeddings, of the tokens, and the optimisers.
 
-`law` has the text that names a law, `embedding` what an embedding law must say and the
-plain ones, `tokens` the same of the tokens. Embedding laws with structure are in
-`structured`, those of a file in `array`, and optimisers in `optimizers`. Activations
-are laws too: `model/activations.py`. To add one, write a frozen dataclass and decorate it with
+`law` has the text that names a law, `embedding` what an embedding law must say and those
+that are drawn, `array` those of a file, `tokens` laws of the tokens, and `optimizers` the
+optimisers. Activations are laws too: `model/activations.py`. To add one, write a frozen dataclass and decorate it with
 `register`, or name it as `module:Class`.
 """
 

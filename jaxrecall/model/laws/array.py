@@ -22,11 +22,9 @@ the float32 numbers, so the format of the file does not matter either. Other pro
 and machines read the file themselves, and refuse one with another content.
 
 Files are read without running anything that they hold, and sizes are checked before anything is
-read, of text those that its first line gives. A .safetensors file is 8 bytes with the length of its
-header, the header as JSON, which gives type, shape and place of each tensor, and the numbers
-themselves: https://github.com/huggingface/safetensors#format. Its index, where a model has several,
-is JSON whose "weight_map" gives the file of each tensor. Word vectors as text have a word and its D
-numbers on each line, after a first line "R D" or none.
+read. A .safetensors file is 8 bytes with the length of its header, the header as JSON, which gives
+type, shape and place of each tensor, and the numbers themselves:
+https://github.com/huggingface/safetensors#format.
 """
 
 from __future__ import annotations
@@ -37,14 +35,12 @@ import math
 import os
 import re
 import sys
-import warnings
 import zipfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import chain
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
@@ -82,7 +78,7 @@ HASH = re.compile(r"(.*)#([0-9a-f]{16})", re.DOTALL)
 class Array(EmbeddingLaw):
     reads_file = True
     on_host = True
-    path: str = parameter("", "a .npy, .npz, .safetensors, .txt or .vec file of R rows and D columns, or the index of .safetensors files")
+    path: str = parameter("", "a .npy, .npz or .safetensors file of R rows and D columns")
     tensor: str = parameter("", "name of the matrix in a file that holds more than one")
     mean: float = parameter(0.0, "part of the mean row that is kept; 0 centres the rows", low=0.0, high=1.0)
 
@@ -162,7 +158,7 @@ def _hash_of(path: Path, tensor: str) -> str:
 
     Raises ValueError.
     """
-    path, version = shard(path, tensor), ()
+    version = ()
     with suppress(OSError):
         about = path.stat()
         version = about.st_mtime_ns, about.st_size, about.st_ino
@@ -218,18 +214,13 @@ def with_hashes(data: object) -> object:
     return data
 
 
-INDEX = ".safetensors.index.json"
-
-SUFFIXES = (".npy", ".npz", ".safetensors", ".txt", ".vec", INDEX)
+SUFFIXES = (".npy", ".npz", ".safetensors")
 
 MAX_NUMBERS = 2**29
 """Numbers of a matrix, 2 GiB in float32."""
 
 MAX_HEADER = 100 * 10**6
 """Bytes of the header of a .safetensors file, as the format has it."""
-
-LEAST = float(np.finfo(np.float32).tiny)
-"""The largest number of a matrix is at least this; smaller ones have few digits in float32, or none."""
 
 DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "V2"}
 
@@ -244,33 +235,12 @@ def read(path: Path, name: str = "") -> np.ndarray:
     Raises:
         ValueError: what is wrong with the file, and what is allowed.
     """
-    if not path.name.endswith(SUFFIXES):
+    if path.suffix not in SUFFIXES:
         raise ValueError(f"a file with the suffix {path.suffix!r}; allowed: {', '.join(SUFFIXES)}")
-    with _reading(path):
-        if path.suffix in (".txt", ".vec"):
-            return _checked(_text(path))
-        return _checked((_safetensors if path.suffix == ".safetensors" else _numpy)(path, name))
-
-
-def shard(path: Path, name: str) -> Path:
-    """The file that holds a tensor: of an index that which it names, else `path` itself.
-
-    Raises ValueError.
-    """
-    if not path.name.endswith(INDEX):
-        return path
-    with _reading(path), path.open("rb") as file:
-        places = dict(json.loads(file.read(MAX_HEADER))["weight_map"])
-        return path.with_name(places[_chosen(places, name)])
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Turns whatever goes wrong with a file into a ValueError that says what is allowed."""
     try:
         if path.exists() and not path.is_file():  # a pipe would wait forever, a device may have no end
             raise ValueError("not a regular file")
-        yield
+        return _checked((_safetensors if path.suffix == ".safetensors" else _numpy)(path, name))
     except FileNotFoundError:
         raise ValueError(f"no such file as {absolute(path)}; allowed: a file that is there") from None
     except (OSError, EOFError, LookupError, TypeError, ValueError, RecursionError, zipfile.BadZipFile) as error:
@@ -291,8 +261,6 @@ def _checked(found: np.ndarray) -> np.ndarray:
     if not np.isfinite(matrix).all():
         bad = np.argwhere(~np.isfinite(matrix))[0]
         raise ValueError(f"{found[tuple(bad)]} in row {bad[0]}, column {bad[1]}; allowed: finite float32 numbers")
-    if max(matrix.max(), -matrix.min()) < LEAST and (most := max(float(found.max()), -float(found.min()))):
-        raise ValueError(f"numbers of at most {most:.2g}, too small for float32; allowed: from {LEAST:.2g}, so multiply all by one number")
     return matrix
 
 
@@ -312,24 +280,6 @@ def _numpy(path: Path, name: str) -> np.ndarray:
         return found
     with found:
         return found[_chosen(found.files, name)]
-
-
-def _text(path: Path) -> np.ndarray:
-    """The numbers of word vectors as text.
-
-    A word may hold spaces: the last D fields of a line are its numbers.
-    """
-    with path.open("rb") as file, warnings.catch_warnings(action="ignore"):  # that of no rows, which is refused below
-        first = file.readline().split()
-        R, D = map(int, first) if len(first) == 2 and all(map(bytes.isdigit, first)) else (None, len(first) - 1)
-        if R is None and (D < 1 or re.fullmatch(rb"[-+]?\d*\.?\d+(?:[eE][-+]?\d+)?", first[0])):
-            raise ValueError(f"a first line {b' '.join(first)[:40]!r}; allowed: a word and its numbers, or R and D before such lines")
-        _check_shape((1 if R is None else R, D))
-        lines = file if R else chain([b" ".join(first)], file)
-        found = np.loadtxt(lines, usecols=range(-D, 0), comments=None, ndmin=2, encoding="latin1")
-    if R not in (None, len(found)):
-        raise ValueError(f"{len(found)} rows where its first line says {R}; allowed: a whole file")
-    return found
 
 
 def _safetensors(path: Path, name: str) -> np.ndarray:

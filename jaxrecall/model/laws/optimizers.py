@@ -1,4 +1,4 @@
-"""Optimisers of further steps, as laws: those of optax, a polar factor, and one's own.
+"""Optimisers of further steps, as laws: those of optax, and one's own.
 
 A law gives the optax transformation of a rate. It also says what the simulator may do with it:
 whether the zero rows and columns of padding change an update, and in what form W_KQ is trained.
@@ -65,7 +65,7 @@ class OptimizerLaw(Law):
         return attrgetter(self.of_optax)(optax)(rate, **self.own)
 
     @property
-    def own(self) -> dict[str, Any]:
+    def own(self) -> dict[str, object]:
         """The parameters by name, without those of the schedule."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f not in fields(OptimizerLaw)}
 
@@ -86,8 +86,8 @@ class OptimizerLaw(Law):
         if not isinstance(made, optax.GradientTransformation):
             raise PointError([Problem("optimizer", f"got {self}, which returns {shown(made)}; allowed: an optax.GradientTransformation")])
         scheduled = [optax.scale_by_schedule(lambda count: self._share(count, steps))] if self.warmup or self.schedule != "constant" else []
-        scaled: Any = lambda moves, _: {name: rates[name] * move for name, move in moves.items()}  # noqa: E731
-        return optax.chain(made, *scheduled, optax.stateless(scaled))
+        scaled = optax.stateless(lambda moves, _: {name: rates[name] * move for name, move in moves.items()})  # type: ignore[attr-defined]
+        return optax.chain(made, *scheduled, scaled)
 
     def _share(self, count: Numbers, steps: Numbers) -> Array:
         """The part of its rate that step `count` has, counted from 0.
@@ -110,7 +110,7 @@ class Sgd(OptimizerLaw):
 
     @property
     def gain(self) -> float:
-        return 1 / (1 - self.own.get("momentum", 0.0))
+        return 1 / (1 - getattr(self, "momentum", 0.0))
 
 
 @register
@@ -157,25 +157,6 @@ class AdamW(Adam):
 
 @register
 @dataclass(frozen=True)
-class SignSgd(OptimizerLaw):
-    """The sign of every entry of the gradient."""
-
-    of_optax, padding_safe = "sign_sgd", True
-
-
-@register
-@dataclass(frozen=True)
-class Lion(OptimizerLaw):
-    """The sign of every entry of a mean of gradients (Chen et al., arXiv:2302.06675)."""
-
-    of_optax, padding_safe = "lion", True
-    b1: float = _setting(0.9, "weight of the mean against the gradient of the step", **DECAY)
-    b2: float = _setting(0.99, "decay rate of the mean of gradients", **DECAY)
-    weight_decay: float = _setting(1e-3, "part of itself that an entry loses in a step at rate 1", low=0.0)
-
-
-@register
-@dataclass(frozen=True)
 class Muon(OptimizerLaw):
     """The mean of gradients, its singular values brought near 1 by Newton-Schulz steps.
 
@@ -189,36 +170,6 @@ class Muon(OptimizerLaw):
     beta: float = _setting(0.95, "decay rate of the mean of gradients", **DECAY)
     nesterov: bool = _setting(True, "whether the step looks one gradient ahead")
     ns_steps: int = _setting(5, "Newton-Schulz steps", unit="steps", low=0, high=100)
-
-
-@register
-@dataclass(frozen=True)
-class Polar(OptimizerLaw):
-    """G = U S V^T with each singular value s replaced by h(s) = s / sqrt(s^2 + lam^2).
-
-    The step is along U h(S) V^T.
-
-    h(s) = 0 where s is rounding: at most max(rows, columns) eps times the largest, which counts
-    the rows and columns that are not all zero. A vector is a matrix of one column. With lam = 0 it
-    is muon without momentum and without error.
-    """
-
-    padding_safe, attention = True, "column"
-    lam: float = parameter(0.0, "singular values below it are damped", low=0.0)
-
-    def transformation(self, rate: float) -> optax.GradientTransformation:
-        import jax
-        import jax.numpy as jnp
-        import optax
-
-        def of_matrix(G: Array) -> Array:
-            columns = G.reshape(len(G), -1)
-            U, s, Vt = jnp.linalg.svd(columns, full_matrices=False)
-            size = jnp.maximum(*(jnp.sum(jnp.any(columns != 0, axis=axis)) for axis in (0, 1)))
-            h = jnp.where(s > size * jnp.finfo(G.dtype).eps * s[0], s / jnp.hypot(s, self.lam), 0)
-            return -rate * ((U * h[None]) @ Vt).reshape(G.shape)
-
-        return optax.stateless(lambda gradient, _: jax.tree.map(of_matrix, gradient))
 
 
 TYPES = (bool, int, float, str)
