@@ -45,7 +45,7 @@ def test_a_row_has_columns_of_parameters_off_their_defaults_or_named_by_a_grid()
         ("adam(b1=2)", r"optimizer\.b1: got 2; allowed: finite numbers from 0 to below 1"),
         ("adam(schedule='cosin')", r"optimizer\.schedule: got 'cosin'; did you mean cosine\?; allowed: constant, linear, cosine"),
         ("optax:chain", "optimizer: got 'optax:chain.*; allowed: a function of a rate"),
-        ("muno", r"did you mean muon\?; allowed: sgd, .*, or your own as module:Class or module:function"),
+        ("lino", r"did you mean lion\?; allowed: sgd, .*, or your own as module:Class or module:function"),
     ],
 )
 def test_what_is_no_optimiser_is_refused(optimizer, message):
@@ -61,7 +61,7 @@ def test_an_optimiser_that_padding_changes_runs_in_a_program_of_its_own_sizes():
         assert program == own
     assert own.fits(narrow)
     assert not Shape.tight(wide).fits(narrow)
-    assert Shape.tight(narrow.replace(optimizer="adamw")).m == 48
+    assert Shape.tight(narrow.replace(optimizer="polar")).m == 48
 
 
 def test_a_function_of_ones_own_notices_when_it_is_defined_again(monkeypatch):

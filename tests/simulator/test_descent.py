@@ -24,10 +24,10 @@ from jaxrecall.simulator.world import arguments
 
 OPTIMIZERS = tuple(LAWS["optimizer"])
 
-RATES = {"sgd": 3.0, "momentum": 0.5, "adam": 0.02, "adamw": 0.02, "muon": 0.1}
+RATES = {"sgd": 3.0, "momentum": 0.5, "adam": 0.02, "adamw": 0.02, "signsgd": 0.02, "lion": 0.02, "muon": 0.1, "polar": 0.1}
 """At which the loss of these small points falls visibly within 20 steps."""
 
-RATES_OF_EMBEDDINGS = RATES | {"sgd": 0.4, "momentum": 0.1} | {"adam": 0.005, "adamw": 0.005, "muon": 0.05}
+RATES_OF_EMBEDDINGS = RATES | {"sgd": 0.4, "momentum": 0.1} | dict.fromkeys(OPTIMIZERS[2:6], 0.005) | {"muon": 0.05, "polar": 0.05}
 """The same where embeddings are trained too."""
 
 SMALL = {"V": 12, "N": 300, "d": 10, "L": 4, "n_test": 200, "kappa": 20.0, "gamma2": 10.0}

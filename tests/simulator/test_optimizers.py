@@ -15,7 +15,7 @@ from jaxrecall.model.laws import LAWS, find_law
 from jaxrecall.sweep.__main__ import main as sweep
 
 BASE = {"V": 48, "N": 512, "d": 20, "L": 8, "activation": "gelu", "gamma2": 20.0, "steps": 30}
-RATES = {"sgd": 3.0, "momentum": 0.5, "adam": 0.02, "adamw": 0.02, "muon": 0.1}
+RATES = {"sgd": 3.0, "momentum": 0.5, "adam": 0.02, "adamw": 0.02, "signsgd": 0.02, "lion": 0.02, "muon": 0.1, "polar": 0.1}
 ERRORS = {"sgd": 1e-6, "momentum": 1e-6}
 """Largest relative errors of the loss up to step 30 against the reference. The others may make a whole step of an entry or a
 singular value that is rounding, so two that differ in the last digit part; 2e-6 was measured here, as steps are few."""

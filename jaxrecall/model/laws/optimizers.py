@@ -1,4 +1,4 @@
-"""Optimisers of further steps, as laws: those of optax, and one's own.
+"""Optimisers of further steps, as laws: those of optax, a polar factor, and one's own.
 
 A law gives the optax transformation of a rate. It also says what the simulator may do with it:
 whether the zero rows and columns of padding change an update, and in what form W_KQ is trained.
@@ -157,6 +157,25 @@ class AdamW(Adam):
 
 @register
 @dataclass(frozen=True)
+class SignSgd(OptimizerLaw):
+    """The sign of every entry of the gradient."""
+
+    of_optax, padding_safe = "sign_sgd", True
+
+
+@register
+@dataclass(frozen=True)
+class Lion(OptimizerLaw):
+    """The sign of every entry of a mean of gradients (Chen et al., arXiv:2302.06675)."""
+
+    of_optax, padding_safe = "lion", True
+    b1: float = _setting(0.9, "weight of the mean against the gradient of the step", **DECAY)
+    b2: float = _setting(0.99, "decay rate of the mean of gradients", **DECAY)
+    weight_decay: float = _setting(1e-3, "part of itself that an entry loses in a step at rate 1", low=0.0)
+
+
+@register
+@dataclass(frozen=True)
 class Muon(OptimizerLaw):
     """The mean of gradients, its singular values brought near 1 by Newton-Schulz steps.
 
@@ -170,6 +189,36 @@ class Muon(OptimizerLaw):
     beta: float = _setting(0.95, "decay rate of the mean of gradients", **DECAY)
     nesterov: bool = _setting(True, "whether the step looks one gradient ahead")
     ns_steps: int = _setting(5, "Newton-Schulz steps", unit="steps", low=0, high=100)
+
+
+@register
+@dataclass(frozen=True)
+class Polar(OptimizerLaw):
+    """G = U S V^T with each singular value s replaced by h(s) = s / sqrt(s^2 + lam^2).
+
+    The step is along U h(S) V^T.
+
+    h(s) = 0 where s is rounding: at most max(rows, columns) eps times the largest, which counts
+    the rows and columns that are not all zero. A vector is a matrix of one column. With lam = 0 it
+    is muon without momentum and without error.
+    """
+
+    padding_safe, attention = True, "column"
+    lam: float = parameter(0.0, "singular values below it are damped", low=0.0)
+
+    def transformation(self, rate: float) -> optax.GradientTransformation:
+        import jax
+        import jax.numpy as jnp
+        import optax
+
+        def of_matrix(G: Array) -> Array:
+            columns = G.reshape(len(G), -1)
+            U, s, Vt = jnp.linalg.svd(columns, full_matrices=False)
+            size = jnp.maximum(*(jnp.sum(jnp.any(columns != 0, axis=axis)) for axis in (0, 1)))
+            h = jnp.where(s > size * jnp.finfo(G.dtype).eps * s[0], s / jnp.hypot(s, self.lam), 0)
+            return -rate * ((U * h[None]) @ Vt).reshape(G.shape)
+
+        return optax.stateless(lambda gradient, _: jax.tree.map(of_matrix, gradient))
 
 
 TYPES = (bool, int, float, str)
