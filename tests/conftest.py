@@ -12,6 +12,7 @@ from typing import Literal
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ["JAXRECALL_CACHE"] = ""  # leaves the user's cache alone
+os.environ["PYTHONDONTWRITEBYTECODE"] = ""  # a hundred processes start, and each would compile every module that it imports
 
 import attack
 import jax
