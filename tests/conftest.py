@@ -5,12 +5,14 @@ Compiled programs are kept from one session of tests to the next, for all proces
 
 import os
 import signal
+from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
 from typing import Literal
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ["JAXRECALL_CACHE"] = ""  # leaves the user's cache alone
+os.environ["PYTHONDONTWRITEBYTECODE"] = ""  # a hundred processes start, and each would compile every module that it imports
 
 import attack
 import jax
@@ -19,7 +21,7 @@ from helpers import UNOPTIMISED, hold_to_annotations
 
 from jaxrecall.model.reference.realization import Realization
 from jaxrecall.model.task import Embeddings
-from jaxrecall.simulator import program
+from jaxrecall.simulator import compiler, program
 from jaxrecall.simulator.world import Arguments, Trained, World
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -54,11 +56,22 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         forget_oldest(PROGRAMS)
     attack.full_counts = config.getoption("--slow")
+    settings = {"jax_compilation_cache_dir": PROGRAMS, "jax_persistent_cache_min_compile_time_secs": 0.1}
     if not attack.full_counts:
         program.compile = lambda lowered, light: lowered.compile(compiler_options=UNOPTIMISED)
-    for name, value in (("jax_compilation_cache_dir", PROGRAMS), ("jax_persistent_cache_min_compile_time_secs", 0.1)):
+        settings["jax_disable_most_optimizations"] = True
+    for name, value in settings.items():
         os.environ[name.upper()] = str(value)
         jax.config.update(name, str(value) if isinstance(value, Path) else value)
+
+
+@pytest.fixture
+def optimised(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Programs are compiled as users compile them."""
+    monkeypatch.setattr(program, "compile", compiler.compile)
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", not request.config.getoption("--slow"))
 
 
 MAX_MAPS = 20_000

@@ -107,9 +107,12 @@ def known(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if is_known(name)}
 
 
-UNOPTIMISED = known(compiler.LIGHT | {"xla_llvm_disable_expensive_passes": True, "xla_backend_optimization_level": 0})
-"""Options of light programs, and no optimisation of machine code: a test runs a program for moments and waits long for its
-compilation."""
+UNOPTIMISED = known(
+    compiler.LIGHT
+    | {"xla_llvm_disable_expensive_passes": True, "xla_backend_optimization_level": 0, "xla_cpu_parallel_codegen_split_count": 1}
+)
+"""Options of light programs, no optimisation of machine code, and one unit of it: a test runs a program for moments and waits
+long for its compilation."""
 
 quickly = functools.partial(jax.jit, compiler_options=UNOPTIMISED)
 

@@ -92,7 +92,7 @@ def test_attention_that_is_small_but_not_rounding_is_ok(kw):
     assert row["trigger_score"] == pytest.approx(r.z_trig.astype(float) @ three_step(r, point).w, rel=0.02)
 
 
-@pytest.mark.parametrize(("optimizer", "trains"), [("sgd", "VWZ"), ("sgd", "VW"), ("adam", "VW")])
+@pytest.mark.parametrize(("optimizer", "trains"), [("sgd", "VWZ"), pytest.param("sgd", "VW", marks=pytest.mark.slow), ("adam", "VW")])
 def test_training_from_zero_leaves_attention_to_rounding_which_is_degenerate(optimizer, trains):
     """Seen before: status ok with attention_top1 0.762, where the gradient of W_KQ is zero in every step."""
     point = Point(V=2, N=1, d=17, L=2, m=7, embedding="orthogonal", trigger_in_value=False, pool=5, n_test=513, root_seed=2**32 - 1)
@@ -111,7 +111,9 @@ def test_attention_that_training_moves_a_little_is_ok(lr):
     assert rows[-1]["W_norm"] > 0
 
 
-@pytest.mark.parametrize("kw", [{}, {"m": 6, "activation": "tanh"}, {"pool": 4}], ids=str)
+@pytest.mark.parametrize(
+    "kw", [{}, *(pytest.param(kw, marks=pytest.mark.slow) for kw in ({"m": 6, "activation": "tanh"}, {"pool": 4}))], ids=str
+)
 def test_no_optimizer_scales_up_the_rounding_of_a_lone_token(kw):
     """Seen before: adam moved W_KQ at its full rate along the signs of a gradient that is zero."""
     rows = simulate(Point(V=7, N=50, d=5, L=1, n_test=20, steps=8, optimizer="adam", lr=0.1, gamma2=1.0, **kw), 0, trace=True)

@@ -22,12 +22,12 @@ ENTRIES = json.loads(RECORD.read_text())
 COLLECTIVE = re.compile(r"stablehlo\.(?:all_|collective_|reduce_scatter|send|recv)")
 
 
-@pytest.mark.parametrize(
-    "shape",
-    # what a point may ask for on top is added to the plain program, so that lowering the larger one lowers both
-    [pytest.param(shape, marks=() if shape.diagnose or shape.optimizer else pytest.mark.slow) for shape in variants(16) + further(16)],
-    ids=name,
-)
+# what a point may ask for on top is added to the plain program, so that lowering the larger one lowers both
+LARGER = [shape for shape in variants(16) + further(16) if shape.diagnose or shape.optimizer]
+SHAPES = [pytest.param(shape, marks=() if shape in LARGER[::3] else pytest.mark.slow) for shape in variants(16) + further(16)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=name)
 def test_every_variant_lowers_for_cpu_cuda_and_tpu(shape):
     run, arguments = program.unlowered(shape, 2, Mesh(np.array(jax.local_devices()[:1]), ("run",)), vmapped=True)
     lowered = jax.export.export(run, platforms=["cpu", "cuda", "tpu"])(*arguments)

@@ -135,7 +135,7 @@ def test_bounds_bound(point, eta, kappa):
         assert true <= float(bound) <= 100 * true
 
 
-@pytest.mark.parametrize("point", [ATTENTION, MLP], ids=["attention", "mlp"])
+@pytest.mark.parametrize("point", [ATTENTION, pytest.param(MLP, marks=pytest.mark.slow)], ids=["attention", "mlp"])
 def test_bounds_are_the_same_from_either_side(point):
     """Products of V x V or of d x d, whichever a program has smaller: two upper bounds on the same radius, 64^(1/32) apart at most."""
 

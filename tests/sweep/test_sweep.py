@@ -1,6 +1,5 @@
 """The command line as a user meets it: from a grid to a table and a picture, again and again, and all that can go wrong."""
 
-import functools
 import json
 import os
 import re
@@ -422,11 +421,10 @@ blocks:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs RLIMIT_AS and /proc, which this system lacks")
-def test_a_chunk_that_fails_is_told_and_the_rest_goes_on(grid):
+def test_a_chunk_that_fails_is_told_and_the_rest_goes_on(grid, capsys):
     Path("fails.yaml").write_text(FAILING)
-    call = functools.partial(subprocess.run, capture_output=True, text=True, timeout=300, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    command = [sys.executable, "-c", FAILS, "--grid", "fails.yaml"]
-    done = call(command)
+    command, environment = [sys.executable, "-c", FAILS, "--grid", "fails.yaml"], {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == 3, done.stderr
     assert "failed: 1 run of program 65536x4096" in done.stderr
     assert "to try again: python" in done.stderr
@@ -434,7 +432,7 @@ def test_a_chunk_that_fails_is_told_and_the_rest_goes_on(grid):
     record = json.loads(next(Path("results/fails/failures").iterdir()).read_text())
     assert "Out of memory" in record["error"]
     assert "--grid fails.yaml" in record["repeat"]
-    assert json.loads(call([*command, "--dry-run", "--json"]).stdout)["todo"] == 1
+    assert facts(capsys, "--grid", "fails.yaml")["todo"] == 1
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

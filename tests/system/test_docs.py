@@ -82,8 +82,10 @@ ELSEWHERE = {"docs/python.md", "docs/extending.md"}
 
 
 @pytest.mark.parametrize("page", [page for page, text in PAGES.items() if fenced(text, "python") and page not in ELSEWHERE])
-def test_python_runs(page, results, monkeypatch):
+def test_python_runs(page, results, monkeypatch, request):
     """All blocks of a page, one after the other, as a reader would type them."""
+    if page == "README.md":  # its runs take longer than their compilation
+        request.getfixturevalue("optimised")
     for package in ("polars", "duckdb"):
         if package in PAGES[page]:
             pytest.importorskip(package)

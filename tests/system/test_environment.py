@@ -11,9 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 from helpers import ROOT
 from test_any_folder import GRID, make_results
+from test_refusals import within
 
+import jaxrecall
 from jaxrecall import compact, report
+from jaxrecall.__main__ import main as command
 from jaxrecall.cli.command import cache_folder
+from jaxrecall.errors import PointError
 from jaxrecall.model.point import Point
 from jaxrecall.simulator.shape import Shape
 from jaxrecall.sweep.__main__ import main
@@ -52,27 +56,41 @@ COMMANDS = {
     "compact": "compact {0}",
     "examples": "examples",
 }
-RUN = "import jaxrecall; jaxrecall.run('{0}.yaml', out='{0}', progress=False)"
 
 
-@pytest.mark.parametrize("name", [*COMMANDS, "run"])
-def test_the_current_folder_may_be_gone(results, name):
+def test_the_folder_that_a_process_starts_in_may_be_gone(results):
     """All paths are absolute. Nothing is missing, so no sweep starts JAX."""
-    words = ["-m", "jaxrecall", *COMMANDS[name].format(results).split()] if name in COMMANDS else ["-c", RUN.format(results)]
-    done = called(results.parent, *words, shell=IN_A_FOLDER_THAT_IS_GONE)
+    done = called(results.parent, "-m", "jaxrecall", *COMMANDS["sweep"].format(results).split(), shell=IN_A_FOLDER_THAT_IS_GONE)
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
 
 
-def test_a_relative_path_from_a_folder_that_is_gone_is_refused(results):
-    for words in (["sweep", "--grid", "tiny.yaml"], ["sweep", "--grid", results.with_suffix(".yaml")], ["fit", "tiny"]):
-        done = called(results.parent, "-m", "jaxrecall", *words, shell=IN_A_FOLDER_THAT_IS_GONE)
-        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
-    law = """import jaxrecall; jaxrecall.Point(V=8, N=8, d=4, L=2, embedding='array(path="x.npy")')"""
-    done = called(results.parent, "-c", law, shell=IN_A_FOLDER_THAT_IS_GONE)
-    assert "no such file as x.npy; allowed: a file that is there" in done.stderr.splitlines()[-1]
+@pytest.fixture
+def gone(results, monkeypatch) -> None:
+    """The current folder is no more."""
+    folder = results.parent / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
 
 
-@pytest.mark.parametrize("setting", ["MPLBACKEND", "MATPLOTLIBRC"])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_current_folder_may_be_gone(results, gone, name):
+    assert command(COMMANDS[name].format(results).split()) == 0
+
+
+def test_a_run_from_a_folder_that_is_gone(results, gone):
+    assert len(jaxrecall.run(f"{results}.yaml", out=results, progress=False)) == len(jaxrecall.load(results))
+
+
+def test_a_relative_path_from_a_folder_that_is_gone_is_refused(results, gone, capsys):
+    for words in (["sweep", "--grid", "tiny.yaml"], ["sweep", "--grid", f"{results}.yaml"], ["fit", "tiny"]):
+        assert command(words) == 2
+        assert len(capsys.readouterr().err.splitlines()) == 1
+    with pytest.raises(PointError, match=r"no such file as x\.npy; allowed: a file that is there"):
+        Point(V=8, N=8, d=4, L=2, embedding='array(path="x.npy")')
+
+
+@pytest.mark.parametrize("setting", ["MPLBACKEND", pytest.param("MATPLOTLIBRC", marks=pytest.mark.slow)])
 def test_settings_that_matplotlib_cannot_use_cost_no_row_and_no_exit_code(results, setting):
     (results.parent / "bad").write_bytes(b"figure.dpi: \xff\n")
     env = {setting: "nosuch" if setting == "MPLBACKEND" else str(results.parent / "bad")}
@@ -90,17 +108,15 @@ def test_settings_that_matplotlib_cannot_use_cost_no_row_and_no_exit_code(result
 
 @pytest.mark.parametrize("suffix", ["npy", "npz", "safetensors"])
 @pytest.mark.parametrize("kind", ["pipe", "device"])
-def test_an_embedding_file_is_a_regular_file(tmp_path, suffix, kind):
+def test_an_embedding_file_is_a_regular_file(tmp_path, monkeypatch, capsys, suffix, kind):
+    monkeypatch.chdir(tmp_path)
     path = tmp_path / f"f.{suffix}"
     os.mkfifo(path) if kind == "pipe" else path.symlink_to("/dev/zero")
     law = json.dumps(f'array(path="f.{suffix}")')
     (tmp_path / "g.yaml").write_text(f"base: {{V: 8, N: 8, d: 4, L: 2, embedding: {law}}}\n")
-    code = (
-        "import signal, sys; signal.alarm(20); from jaxrecall.sweep.__main__ import main; sys.exit(main(['--grid', 'g.yaml', '--dry-run']))"
-    )
-    done = called(tmp_path, "-c", code)
-    assert done.returncode == 2, done.stderr
-    assert "a file that cannot be read (not a regular file); allowed: ." in done.stderr
+    with within(20):
+        assert main(["--grid", "g.yaml", "--dry-run"]) == 2
+    assert "a file that cannot be read (not a regular file); allowed: ." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -118,13 +134,13 @@ ENCODED = """
 import sys, warnings
 warnings.filterwarnings("error", category=EncodingWarning, module=r"jaxrecall\\b")
 from jaxrecall.__main__ import main
-sys.exit(main(sys.argv[1:]))
+sys.exit(any([main(words.split()) for words in sys.argv[1:]]))
 """
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_no_text_is_read_or_written_in_the_encoding_of_the_locale(results, name):
-    done = called(results.parent, "-X", "warn_default_encoding", "-c", ENCODED, *COMMANDS[name].format(results).split())
+def test_no_text_is_read_or_written_in_the_encoding_of_the_locale(results):
+    commands = (words.format(results) for words in COMMANDS.values())
+    done = called(results.parent, "-X", "warn_default_encoding", "-c", ENCODED, *commands)
     assert (done.returncode, done.stderr.count(f"{ROOT}/jaxrecall/")) == (0, 0), done.stderr
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import PROGRAMS
-from helpers import ROOT, UNOPTIMISED
+from helpers import ROOT
 
 NOTEBOOK = ROOT / "examples/recall.ipynb"
 SCRIPT = ROOT / "tests/typed_script.py"
@@ -33,8 +33,7 @@ def run(path: Path, folder: Path) -> None:
     """Runs the code of a file in a fresh process in a folder, every block in the same namespace."""
     for name, block in modules(path).items():
         (folder / name).write_text(block)
-    code = f"from jaxrecall.simulator import program\nprogram.compile = lambda lowered, light: lowered.compile({UNOPTIMISED!r})\n"
-    code += f"names = {{}}\nfor i, block in enumerate({blocks(path)!r}):\n"
+    code = f"names = {{}}\nfor i, block in enumerate({blocks(path)!r}):\n"
     code += f"    exec(compile(block, f'{path.name}, block {{i}}', 'exec'), names)\n"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "agg"}
     command = [sys.executable, "-W", "error", "-c", code]
@@ -42,7 +41,10 @@ def run(path: Path, folder: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("path", [ROOT / "docs/python.md", ROOT / "docs/extending.md", NOTEBOOK], ids=lambda path: path.name)
+PAGES = [ROOT / "docs/python.md", ROOT / "docs/extending.md", pytest.param(NOTEBOOK, marks=pytest.mark.slow)]  # calls those of python.md
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: Path(str(path)).name)
 def test_code_for_users_runs(path, tmp_path):
     assert len(blocks(path)) >= 2
     run(path, tmp_path)
@@ -112,6 +114,7 @@ def test_a_notebook_kernel_shows_a_bar_gives_the_rows_and_stops_when_asked(tmp_p
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow  # mypy reads all that JAX is typed with
 def test_a_users_script_passes_type_checkers_and_runs(tmp_path):
     pytest.importorskip("mypy")
     assert (ROOT / "jaxrecall/py.typed").exists()

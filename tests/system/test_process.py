@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from attack import permissions
-from helpers import ROOT
+from helpers import ROOT, combinations
 
 from jaxrecall.cli.process import Interrupts
 from jaxrecall.status import survey
@@ -87,19 +87,22 @@ def test_a_sweep_whose_streams_break_saves_every_row(grid, redirected, options):
     assert (grid.parent / "out" / "accuracy.png").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+LOADING = [
+    "sweep argparse",  # among the first that come after `start` has set its handlers
+    "sweep jaxrecall.sweep.grid",
+    "fit numpy",
+    "sweep numpy",
+    "sweep yaml",
+    "report numpy",
+]
+
+
 @pytest.mark.parametrize(
-    ("name", "module"),
-    [
-        ("sweep", "argparse"),  # among the first that come after `start` has set its handlers
-        ("sweep", "numpy"),
-        ("sweep", "yaml"),
-        ("sweep", "jaxrecall.sweep.grid"),
-        ("fit", "numpy"),
-        ("report", "numpy"),
-    ],
+    ("loading", "number"), combinations(LOADING, SIGNALS, often=lambda *case: case in zip(LOADING, SIGNALS, strict=False))
 )
-def test_a_signal_while_modules_are_imported(grid, number, name, module):
+def test_a_signal_while_modules_are_imported(grid, loading, number):
+    name, module = loading.split()
     words = command("sweep", "--grid", grid, "--dry-run") if name == "sweep" else command(name, grid.parent / "out")
     with subprocess.Popen([words[0], "-X", "importtime", *words[1:]], env=ENV, stdout=-1, stderr=-1, text=True) as sweep:
         assert sweep.stderr
@@ -139,8 +142,11 @@ def obstacle(tmp_path_factory) -> str | None:
     return permissions.obstacle(tmp_path_factory.mktemp("obstacle"))
 
 
-@pytest.mark.parametrize("level", ["below", "below/out", "below/out/parts"])
-@pytest.mark.parametrize("words", ["status", "fit", "sweep --grid tiny.yaml --dry-run --out"])
+LEVELS = ["below", "below/out", "below/out/parts"]
+READERS = ["status", "fit", "sweep --grid tiny.yaml --dry-run --out"]
+
+
+@pytest.mark.parametrize(("level", "words"), combinations(LEVELS, READERS, often=lambda *case: case in zip(LEVELS, READERS, strict=True)))
 def test_a_folder_that_may_not_be_entered_is_refused(grid, obstacle, tmp_path, level, words):
     if obstacle:
         pytest.skip(obstacle)

@@ -6,24 +6,29 @@ import subprocess
 import sys
 
 import jax
+import pandas as pd
 import pytest
-from helpers import combinations, python
+from helpers import combinations
 
-from jaxrecall import run
+from jaxrecall import Point, run, simulate
 from jaxrecall.errors import UsageError
+from jaxrecall.simulator import program
+from jaxrecall.sweep.__main__ import main
 
 GRID = {"name": "tiny", "base": {"V": 8, "d": 4, "L": 4, "n_test": 32}, "seeds": 2, "blocks": [{"axes": {"N": [4, 8]}}]}
+ALLOWED = {"jax_disable_jit": "(jax_disable_jit); allowed: False", "jax_threefry_partitionable": "; allowed: True"}
 REFUSED = {
     "JAX_PLATFORMS=wrong": "JAX_PLATFORMS: got wrong, which does not start here (",
     "JAX_PLATFORMS=cuda": "JAX_PLATFORMS: got cuda, which does not start here (",
-    "JAX_DISABLE_JIT=1": "JAX_DISABLE_JIT: got True (jax_disable_jit); allowed: False",
-    "JAX_THREEFRY_PARTITIONABLE=0": "jax_threefry_partitionable: got False; allowed: True",
+    "JAX_DISABLE_JIT=1": f"JAX_DISABLE_JIT: got True {ALLOWED['jax_disable_jit']}",
+    "JAX_THREEFRY_PARTITIONABLE=0": f"jax_threefry_partitionable: got False{ALLOWED['jax_threefry_partitionable']}",
     "JAX_ENABLE_X64=maybe": "JAX cannot be imported: invalid truth value 'maybe' for environment 'JAX_ENABLE_X64'",
 }
 
 
 def often(setting: str, workers: int) -> bool:
-    return workers == 0 or setting == "JAX_PLATFORMS=wrong"
+    """Those that JAX itself refuses; a test in this process has the others."""
+    return (setting, workers) in {("JAX_PLATFORMS=wrong", 2), ("JAX_ENABLE_X64=maybe", 0)}
 
 
 @pytest.mark.parametrize(("setting", "workers"), combinations(REFUSED, [0, 2], often=often))
@@ -45,6 +50,22 @@ def test_a_setting_that_lets_no_run_succeed_is_one_line(tmp_path, setting, worke
     assert workers or not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("setting", ALLOWED)
+def test_a_setting_of_this_process_that_lets_no_run_succeed_is_one_line(tmp_path, monkeypatch, capsys, setting):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny.yaml").write_text(json.dumps(GRID))
+    before = getattr(jax.config, setting)
+    jax.config.update(setting, not before)
+    try:
+        assert main(["--grid", "tiny.yaml", "--out", "out"]) == 2
+    finally:
+        jax.config.update(setting, before)
+    [line] = capsys.readouterr().err.splitlines()
+    assert f"got {not before}" in line
+    assert ALLOWED[setting] in line
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_jax_that_does_not_fit_into_memory_is_one_line(tmp_path):
     why = "libjax_common.so: failed to map segment from shared object"  # under `ulimit -v`
     (tmp_path / "jax.py").write_text(f"raise ImportError({why!r})\n")
@@ -60,20 +81,15 @@ def test_a_call_inside_jit_is_one_line():
         jax.jit(lambda x: len(run(GRID, progress=False)) * x)(1.0)
 
 
+@pytest.fixture(scope="module")
+def rows() -> pd.DataFrame:
+    return run(GRID, progress=False).drop(columns="seconds")
+
+
 @pytest.mark.parametrize("axis", ["x", "run"])
-def test_a_mesh_that_a_program_has_set_changes_nothing(axis):
-    code = f"""
-import jax, jaxrecall
-grid = {GRID!r}
-before = jaxrecall.run(grid, progress=False)
-jax.clear_caches()
-from jaxrecall.simulator import program
-program._compiled.cache_clear()
-jax.set_mesh(jax.make_mesh((1,), ({axis!r},)))
-after = jaxrecall.run(grid, progress=False)
-assert before.drop(columns="seconds").equals(after.drop(columns="seconds"))
-assert jaxrecall.simulate(jaxrecall.Point(V=8, d=4, L=4, N=4, n_test=32), 0)["accuracy"] == before["accuracy"][0]
-assert jax.sharding.get_abstract_mesh().axis_names == ({axis!r},)
-"""
-    done = python(code)
-    assert done.returncode == 0, done.stderr
+def test_a_mesh_that_a_program_has_set_changes_nothing(axis, rows):
+    program._compiled.cache_clear()
+    with jax.set_mesh(jax.make_mesh((1,), (axis,))):
+        pd.testing.assert_frame_equal(run(GRID, progress=False).drop(columns="seconds"), rows)
+        assert simulate(Point(V=8, d=4, L=4, N=4, n_test=32), 0)["accuracy"] == rows["accuracy"][0]
+        assert jax.sharding.get_abstract_mesh().axis_names == (axis,)
