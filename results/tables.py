@@ -1,5 +1,6 @@
-"""Prints the tables of results/README.md, docs/laws.md and docs/theory.md from the shipped studies: python results/tables.py"""
+"""Prints the tables of the pages from the shipped studies: python results/tables.py"""
 
+import claims
 import numpy as np
 import pandas as pd
 import storage
@@ -298,5 +299,5 @@ CLAIMS = (
 POOL = (pool_summary, pool_differences, pool_noise)
 
 if __name__ == "__main__":
-    for table in (*LAW, *CLAIMS, *POOL, *theory.TABLES):
+    for table in (*claims.TABLES, *LAW, *CLAIMS, *POOL, *theory.TABLES):
         print(f"{table.__doc__}\n\n{table()}\n")
