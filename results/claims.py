@@ -1,7 +1,7 @@
 """Predicted against observed N* at accuracy 1/2: by width and length, and in cells that were predicted before they were run."""
 
 import numpy as np
-from law import SIZES, STUDY, crossed, markdown, on_all_cores, searched
+from law import SIZES, STUDY, crossed, markdown, on_all_cores, regression, searched
 
 from jaxrecall import load
 from jaxrecall.fit import fit
@@ -69,13 +69,13 @@ def held_out():
 
 
 def label_counts():
-    """N* of orthogonal rows at L = 8, in units of V ln 2, and its exponent of V."""
+    """N* of orthogonal rows at L = 8, how many times V ln 2 it is, and its exponent of V."""
     body = []
     for inside, mine in searched("orthogonal").groupby("trigger_in_value", sort=False):
-        slope = np.polyfit(np.log(mine["V"]), np.log(mine["N_star"]), 1)[0]
+        (slope,), (half,), _ = regression(mine, "N_star", ["V"])
         cells = [f"{interval(row)}, {row['N_star'] / row['V'] / np.log(2):.1f}" for row in mine.sort_values("V").to_dict("records")]
-        body.append(["in" if inside else "out", *cells, f"{slope:.2f}"])
-    return markdown(["trigger", *(f"V = {V}" for V in sorted(searched("orthogonal")["V"].unique())), "exponent of V"], body)
+        body.append(["in" if inside else "out", *cells, f"{slope:.2f} [{slope - half:.2f}, {slope + half:.2f}]"])
+    return markdown(["trigger", *(f"V = {V}" for V in sorted(searched("orthogonal")["V"].unique())), "exponent of V [95 %]"], body)
 
 
 TABLES = (dimension_by_length, matching, held_out, label_counts)
