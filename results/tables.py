@@ -280,6 +280,7 @@ def late_attention():
 
 
 CLAIMS = (
+    *claims.TABLES,
     capacity,
     agreement,
     embeddings,
@@ -299,5 +300,5 @@ CLAIMS = (
 POOL = (pool_summary, pool_differences, pool_noise)
 
 if __name__ == "__main__":
-    for table in (*claims.TABLES, *LAW, *CLAIMS, *POOL, *theory.TABLES):
+    for table in (*LAW, *CLAIMS, *POOL, *theory.TABLES):
         print(f"{table.__doc__}\n\n{table()}\n")
