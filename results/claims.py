@@ -8,7 +8,7 @@ from jaxrecall.fit import fit
 from jaxrecall.theory import Model, critical_N
 
 FACTOR = 1.25
-CELLS = "theta == 0.5 and V == 256 and d in (128, 256, 512) and L in (4, 256, 1024, 16384)"
+CELLS = "theta == 0.5 and V == 256 and d in (128, 256, 512) and L in (4, 256, 16384)"
 FIELDS = [*SIZES, "embedding", "trigger_in_value"]
 
 
@@ -78,4 +78,16 @@ def label_counts():
     return markdown(["trigger", *(f"V = {V}" for V in sorted(searched("orthogonal")["V"].unique())), "exponent of V [95 %]"], body)
 
 
-TABLES = (dimension_by_length, matching, held_out, label_counts)
+def gaussian_widths():
+    """Required m d over V ln V with Gaussian rows and with rows of unit length, trigger out of the value path, and how many times more."""
+    sphere = searched("width").query("not diagnose and not trigger_in_value").set_index(["activation", "V", "d"])
+    body = []
+    for row in searched("width-gaussian").to_dict("records"):
+        at, unit = (row["activation"], row["V"], row["d"]), row["V"] * np.log(row["V"]) / row["d"]
+        numbers = (row["critical"] / unit, row["lo"] / unit, row["hi"] / unit, sphere.loc[at, "critical"] / unit)
+        times = row["critical"] / sphere.loc[at, "critical"]
+        body.append([*at, "{:.2f} [{:.2f}, {:.2f}]".format(*numbers[:3]), f"{numbers[3]:.2f}", f"{times:.2f}"])
+    return markdown(["activation", "V", "d", "Gaussian rows [95 %]", "unit length", "times"], body)
+
+
+TABLES = (dimension_by_length, matching, held_out, label_counts, gaussian_widths)
