@@ -6,6 +6,7 @@
 
 W_h (d x d) and V_h (d x d_head) are trained from zero by the three steps of the recipe (arXiv:2603.15923), each along jax.grad of the
 loss, and then by `further` steps of an optax optimizer. The value maps U_h (d_head x d) are fixed: without them all heads would stay equal.
+Heads that share d (the default) cut the identity into H parts: where all of them lock, their outputs together are the output of one head.
 With one head, one trigger and no positions this is the model of `jaxrecall.simulate`, on the same draws for the same seed.
 
 python heads.py                                          # accuracy against N for 1, 2 and 4 heads, and N* for each
@@ -48,11 +49,11 @@ def positions(point, key):
     """(L, d) position vectors of norm about 1.
 
     sinusoidal    sqrt(2/d) (sin, cos)(j / 10000^(2i/d)),   Vaswani et al., arXiv:1706.03762, section 3.5
-    learned       entries N(0, 1/d), which further steps train
+    random        entries N(0, 1/d), which the three steps leave as they are, and further steps train
     """
     if point.positions == "none":
         return jnp.zeros((point.L, point.d))
-    if point.positions == "learned":
+    if point.positions == "random":
         return jax.random.normal(jax.random.fold_in(key, POSITIONS), (point.L, point.d)) / point.d**0.5
     angle = jnp.arange(point.L)[:, None] / 10000.0 ** (jnp.arange(0, point.d, 2)[None] / point.d)
     return jnp.concatenate([jnp.sin(angle), jnp.cos(angle)], axis=1)[:, : point.d] * (2 / point.d) ** 0.5
@@ -89,7 +90,7 @@ def learned(point, key):
     V, W = jnp.zeros((H, d, fixed["U"].shape[1])), jnp.zeros((H, d, d))
     _, W, V = jaxrecall.recipe(lambda V, W, samples: mean({"V": V, "W": W}, samples), V, W, [train] * 3, rates)
 
-    trained = {"V": V, "W": W} | ({"p": fixed["p"]} if point.positions == "learned" else {})
+    trained = {"V": V, "W": W} | ({"p": fixed["p"]} if point.positions == "random" else {})
     optimizer = {"sgd": optax.sgd, "adam": optax.adam}[point.optimizer](point.lr)
     trained, _ = jaxrecall.train(mean, trained, lambda t: train, optimizer, point.further)
     return measured(fixed | trained, test) | {"loss": mean(trained, train), "parameters": V.size + H * d}
@@ -121,7 +122,7 @@ simulator = jaxrecall.Simulator(
         "L": (int, 8, 1, 65536, "static"),
         "H": (int, 1, 1, 64, "static"),
         "d_head": (int, 0, 0, 4096, "static"),  # 0: d / H, so that V_1 ... V_H together have d^2 entries for any H
-        "positions": (str, "none", ("none", "sinusoidal", "learned"), None, "static"),
+        "positions": (str, "none", ("none", "sinusoidal", "random"), None, "static"),
         "triggers": (int, 1, 1, 1024, "static"),  # each sample is marked by one of so many
         "trigger_in_value": (bool, True, None, None, "traced"),
         "positions_in_value": (bool, True, None, None, "traced"),

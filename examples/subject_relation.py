@@ -8,7 +8,8 @@
 U_h (d_head x d), O_h (d x d_head), W_h, P and Q are trained by Adam on N samples; embeddings are fixed with entries N(0, 1/d). The paper
 proves that the facts S R that can be stored grow, up to logarithms, in proportion to the parameters of the heads or of the MLP, and that
 answers are first right in their relation alone: then `relation_accuracy` is high and `accuracy` near 1/D. Its proofs and sizes are its own;
-rates, batches and the scales of the start here are ours.
+its dynamics are of linear attention on orthogonal rows. Rates, batches and the scales of the start here are ours, and nothing here measures
+how the number of facts grows with the parameters.
 
 python subject_relation.py                                   # accuracy against d for several numbers of subjects, and N* for each
 jaxrecall sweep --grid subject_relation.yaml --workers 2     # the same from a grid file that says simulator: subject_relation:simulator

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from drawing import DASH, above, canvas, line
 from law import STUDY, markdown, searched
-from scipy.special import logit
+from scipy.special import entr, logit
 
 from jaxrecall import load
 
@@ -26,14 +26,19 @@ def bits(V):
     return V * np.log2(V)
 
 
+def recalled(V, accuracy):
+    """V (p log2 V - h(p)): bits that V guesses of accuracy p carry if nothing tells which of them are right (Fano)."""
+    return V * (accuracy * np.log2(V) - (entr(accuracy) + entr(1 - accuracy)) / np.log(2))
+
+
 @cache
 def stored():
-    """A row for each cell: V* at each theta, entries of V_mat, all trained entries, and the most bits that are recalled at any V."""
+    """A row for each cell: V* at each theta, entries of V_mat, and the most bits that are recalled at any V, with that V."""
     fields = ["setting", "d", "m"]
     found = named(pd.concat([searched(study) for study in STUDIES], ignore_index=True))
     rows = named(pd.concat([load(STUDY / study, last=True) for study in STUDIES], ignore_index=True).query("status == 'ok'"))
     means = rows.groupby([*fields, "V"])["accuracy"].mean().reset_index()
-    means["recalled"] = means["accuracy"] * bits(means["V"])
+    means["recalled"] = recalled(means["V"], means["accuracy"])
     table = []
     for at, mine in found.groupby(fields, sort=False):
         name, d, m = at
@@ -82,13 +87,19 @@ def solved(d, theta):
     return float(np.exp(np.interp(0, height[[at, at - 1]], np.log(V[[at, at - 1]]))))
 
 
+def solved_most(d):
+    """The most bits that the least-squares memory recalls, and at which V."""
+    return max((recalled(V, accuracy), V) for V, accuracy in least_squares(d).items())
+
+
 def setting(row):
     """What a cell varies besides d, in words."""
     trains = row.get("trains")
     embeddings = "trained" if isinstance(trains, str) and "Z" in trains else "fixed"
     after = "three steps" if row["steps"] == 3 else f"{row['steps']} steps, {row['optimizer']}, {embeddings} embeddings"
     layer = f", {row['activation']}" if row["m"] else ""
-    return f"{after}, {row['embedding']}{layer}"
+    trigger = ", trigger in" if row["trigger_in_value"] else ""
+    return f"{after}, {row['embedding']}{layer}{trigger}"
 
 
 TOLD = {"right": "beyond 512", "left": "below 4", "plateau": "above it to 512", "undecided": "undecided"}
@@ -115,8 +126,8 @@ def storage():
         body.append([*line, f"{more}{most[0]:.2f}, {most[1]:.2f} (V = {cell['peak']})"])
     for d in (8, 16, 32, 64):
         cells = [[f"{V:.0f}", f"{bits(V) / d**2:.2f}"] if (V := solved(d, theta)) > 0 else ["none", ""] for theta in (0.5, 0.99)]
-        most, V = max((accuracy * bits(V) / d**2, V) for V, accuracy in least_squares(d).items())
-        body.append([LEAST_SQUARES, d, "none", *cells[0], *cells[1], f"{most:.2f} (V = {V})"])
+        most, V = solved_most(d)
+        body.append([LEAST_SQUARES, d, "none", *cells[0], *cells[1], f"{most / d**2:.2f} (V = {V})"])
     heads = ["setting", "d", "m", "V* at 0.5", "bits per entry", "V* at 0.99", "bits per entry", "recalled bits per entry"]
     return markdown(heads, body)
 
@@ -140,8 +151,8 @@ def storing():
     views = {
         "V log2 V at accuracy 1/2,\nper entry of V_mat": lambda cell: bits(starred(cell, 0.5)) / cell["entries"],
         "V log2 V at accuracy 0.99,\nper entry of V_mat": lambda cell: bits(starred(cell, 0.99)) / cell["entries"],
-        "recalled: largest accuracy x V log2 V,\nper entry of V_mat": lambda cell: cell["recalled"] / cell["entries"],
-        "recalled: largest accuracy x V log2 V,\nper trained entry": lambda cell: cell["recalled"] / trained(cell, cell["peak"]),
+        "recalled: largest V (p log2 V - h(p)),\nper entry of V_mat": lambda cell: cell["recalled"] / cell["entries"],
+        "recalled: largest V (p log2 V - h(p)),\nper trained entry": lambda cell: cell["recalled"] / trained(cell, cell["peak"]),
     }
     for ax, (title, value) in zip(panels.flat, views.items(), strict=True):
         y = table.apply(value, axis=1)
@@ -157,7 +168,7 @@ def storing():
     widths = np.array([8, 16, 32, 64])
     for ax, theta in zip(panels[0], (0.5, 0.99), strict=True):
         ax.plot(widths**2, [bits(solved(d, theta)) / d**2 for d in widths], **SOLVED)
-    panels[1, 0].plot(widths**2, [max(a * bits(V) / d**2 for V, a in least_squares(d).items()) for d in widths], **SOLVED)
+    panels[1, 0].plot(widths**2, [solved_most(d)[0] / d**2 for d in widths], **SOLVED)
     panels[0, 0].axhline(EDGE, **THEORY)
     for ax in panels[1]:
         ax.axhline(LANGUAGE_MODELS, **REPORTED)

@@ -1,5 +1,6 @@
-"""Prints the tables of results/README.md, docs/laws.md and docs/theory.md from the shipped studies: python results/tables.py"""
+"""Prints the tables of the pages from the shipped studies: python results/tables.py"""
 
+import claims
 import numpy as np
 import pandas as pd
 import storage
@@ -279,6 +280,7 @@ def late_attention():
 
 
 CLAIMS = (
+    *claims.TABLES,
     capacity,
     agreement,
     embeddings,

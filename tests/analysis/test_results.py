@@ -1,4 +1,4 @@
-"""The committed studies: what results/README.md and docs/theory.md say is what the tables beside it hold."""
+"""The committed studies: what the pages say is what the tables of their rows hold."""
 
 import ast
 import importlib
@@ -17,27 +17,30 @@ from jaxrecall.model.laws.tokens import shares
 from jaxrecall.sweep.grid import read_grid
 from jaxrecall.sweep.search import OUTCOMES
 
-README = (ROOT / "results/README.md").read_text()
+README, FRONT = ((ROOT / f"{folder}README.md").read_text() for folder in ("results/", ""))
 POOL, THEORY = ((ROOT / f"docs/{page}.md").read_text() for page in ("laws", "theory"))
 REPORTED = ["capacity", "mlp", "bound", "phase"]
 SEARCHED = ["law", "law-exact", "embeddings", "sensitivity", "width", "storage", "storage-long"]
 QUICK = ["embeddings", "activations", "noise_map", "sensitivity", "storage", "structure_sides", "zipf_mends"]
-WITH_THEORY = ["capacity", "bound", "bound_slopes", "agreement"]
+WITH_THEORY = ["capacity", "bound", "bound_slopes"]
 WITH_THEORY += ["law_exponents", "law_lengths", "law_errors", "law_check"]
 WITH_THEORY += ["law_without", "law_without_errors", "required_width", "width_errors", "width_exponents", "phase_table"]
 WITH_THEORY += ["structure_collapse", "structure_laws", "structure_critical", "zipf_critical", "zipf_cause", "zipf_errors"]
 ERRORS = ["critical_sizes", "layer_accuracy", "snr_errors", "gradient_noise"]
 OF_POOLS = ["pool_summary"]
+SEARCHED += ["held-out", "orthogonal", "width-gaussian"]
+QUICK += ["label_counts"]
+WITH_THEORY += ["held_out", "dimension_by_length"]
 
 
-@pytest.mark.parametrize("name", [*REPORTED, "pool", "noise", "zipf"])
+@pytest.mark.parametrize("name", [*REPORTED, "pool", "noise", "zipf", "held-out-levels"])
 def test_a_study_holds_the_runs_of_its_grid(name):
     grid, folder = read_grid(ROOT / f"sweeps/{name}.yaml"), ROOT / "results/study" / name
     rows = jaxrecall.load(folder)
     assert set(zip(rows["point_id"], rows["seed"], strict=True)) == {(p.point_id, seed) for p in grid.points for seed in grid.seeds}
     assert set(rows["code_version"]) == {CODE_VERSION}
     assert json.loads((folder / "manifest.json").read_text())["grid"]["name"] == name
-    assert name in ("pool", "noise", "zipf") or "<svg" in (folder / "report.html").read_text()
+    assert name in ("pool", "noise", "zipf", "held-out-levels") or "<svg" in (folder / "report.html").read_text()
 
 
 @pytest.mark.parametrize("name", [*REPORTED, "late", "pool", "noise", *SEARCHED])
@@ -72,7 +75,8 @@ def test_the_tables_are_printed_by_the_script(monkeypatch, table):
     monkeypatch.syspath_prepend(ROOT / "results")
     tables = importlib.import_module("tables")
     print_table = next(found for found in (*tables.LAW, *tables.CLAIMS, *tables.POOL, *tables.theory.TABLES) if found.__name__ == table)
-    printed, page = print_table(), POOL if table in OF_POOLS else THEORY if table in ERRORS else README
+    page = POOL if table in OF_POOLS else THEORY if table in ERRORS else FRONT if table == "dimension_by_length" else README
+    printed = print_table()
     heading, _, *rows = printed.splitlines()
     shown = page.split(f"{heading}\n")[1].split("\n\n")[0].splitlines()[1:]
     assert shown, "a page shows some of the rows, in their order"

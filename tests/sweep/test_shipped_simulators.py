@@ -94,7 +94,7 @@ def test_positions_and_value_maps_are_their_definitions():
     expected = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
     np.testing.assert_allclose(heads.positions(point, None), expected / 3**0.5, atol=1e-6)
     assert not heads.positions(point.replace(positions="none"), None).any()
-    random = heads.positions(point.replace(positions="learned", d=400), jax.random.key(0))
+    random = heads.positions(point.replace(positions="random", d=400), jax.random.key(0))
     np.testing.assert_allclose(np.linalg.norm(random, axis=1), 1, atol=0.2)
 
     parts = heads.value_maps(point.replace(H=3), None)
