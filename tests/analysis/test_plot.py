@@ -48,9 +48,11 @@ CALLS = {
 }
 
 
+@pytest.mark.parametrize("parts", [False, True])
 @pytest.mark.parametrize("name", CALLS)
-def test_a_figure_stands_on_the_axes_given_or_on_a_new_one_of_pyplot(name, frame):
-    figure, (left, right) = plt.subplots(1, 2)
+def test_a_figure_stands_on_the_axes_given_or_on_a_new_one_of_pyplot(name, parts, frame):
+    figure = plt.figure()
+    left, right = [part.subplots() for part in figure.subfigures(1, 2)] if parts else figure.subplots(1, 2)
     assert CALLS[name](frame, ax=left) is left
     assert left.has_data()
     assert not right.has_data()

@@ -11,14 +11,13 @@ import pandas as pd
 from ..fit.fitting import Fit
 from . import predict
 from .axis import Axis, column, columns_in
-from .grammar import THEORY, Chart, Layer, Line, Pixels, Points
+from .grammar import THEORY, Chart, Layer, Line, Pixels, Points, Style, Table
 from .runs import Runs, averaged, scale_of
 from .style import accuracy_label, label
 
-Table = Any  # pandas.DataFrame, whose own types say less than Any
 MARK = {"marker": "d", "markersize": 5.5, "markeredgecolor": "black", "markeredgewidth": 0.7, "linestyle": "none"}
-LAW: dict[str, Any] = {"marker": "none", "linewidth": 1.0}
-TICK: dict[str, Any] = {"linestyle": "none", "marker": "_", "markersize": 12}
+LAW: Style = {"marker": "none", "linewidth": 1.0}
+TICK: Style = {"linestyle": "none", "marker": "_", "markersize": 12}
 """Theory where nothing lies between the values."""
 
 STAR = {"color": "black", "markerfacecolor": "white", "marker": "o", "markersize": 4}
