@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import pandas as pd
+from scipy.special import logit
 
 from ..fit.fitting import Fit
 from . import predict
 from .axis import Axis, column, columns_in
-from .grammar import THEORY, Chart, Layer, Line, Pixels, Points, Style, Table
+from .grammar import THEORY, Chart, Contour, Layer, Line, Pixels, Points, Style, Table
 from .runs import Runs, averaged, scale_of
 from .style import accuracy_label, label
 
@@ -102,11 +103,18 @@ def phase(runs: Runs, found: Fit, theta: float, x: str, y: str, theory: bool = T
     for axis in sorted(runs.every, key=lambda axis: (axis == runs.along, levels[axis].nunique())):
         if levels.duplicated([x, y, *panels]).any() and axis not in panels:
             panels.append(axis)  # a pixel is one cell
-    pixels = Pixels(levels, "accuracy", f"mean {accuracy_label(of)}", ends=(0.0, 1.0), contour=theta)
+    pixels = Pixels(levels, "accuracy", f"mean {accuracy_label(of)}", ends=(0.0, 1.0))
     chart = over(pixels, x, y, panels)
     if (runs.along in columns_in(x)) == (runs.along in columns_in(y)):
-        return chart
-    return replace(chart, layers=[replace(pixels, contour=None), *crossing_lines(runs, found, theta, x, y, theory)])
+        return replace(chart, layers=[pixels, Contour(levels, "accuracy", level=theta)])
+    return replace(chart, layers=[pixels, *crossing_lines(runs, found, theta, x, y, theory)])
+
+
+def theory_contour(runs: Runs, x: str, y: str, panels: Sequence[str]) -> Layer:
+    """Where theory's accuracy is one half over two axes."""
+    table = with_columns(runs.predicted(runs.levels, [*runs.axes, runs.along], predict.accuracy), x, y)
+    table = table.assign(logit=logit(table["theory"].clip(1e-3, 1 - 1e-3)))  # rises more evenly between the places
+    return Contour(averaged(table, [x, y, *panels], "logit"), "logit", "theory, accuracy 1/2", THEORY, level=0.0)
 
 
 def crossing_lines(runs: Runs, found: Fit, theta: float, x: str, y: str, theory: bool = True) -> list[Layer]:

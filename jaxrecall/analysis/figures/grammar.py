@@ -4,7 +4,7 @@
     Chart(layers, x=Axis.make("N", levels), lines=["d"], panels=["L"]).figure()
 
 A `Line` joins means and has a band, `Points` have bars and open marks for censored
-cells, `Pixels` are colours over two axes. All layers of a chart share its x, its lines
+cells, `Pixels` are colours over two axes and a `Contour` a line over them. All layers of a chart share its x, its lines
 (one colour and marker each) and its panels. A layer that lacks a column of the lines or
 of the panels is in all of them.
 """
@@ -82,6 +82,12 @@ class Panel:
         """Where rows stand along y."""
         values = column(y, rows)
         return self.y.place(values) if self.y else np.array(values, dtype=float)
+
+    def over(self, rows: Table, values: Any) -> np.ma.MaskedArray:
+        """Numbers of rows over all places of both axes; masked where there is none."""
+        x, y = self.x, self.y or self.x
+        z = rows.assign(_x=self.at(rows), _y=self.up(rows, y.name), _z=values.astype(float)).pivot(index="_y", columns="_x", values="_z")
+        return np.ma.masked_invalid(z.reindex(index=y.place(y.values), columns=x.place(x.values)).to_numpy(float))
 
 
 @dataclass(frozen=True)
@@ -195,11 +201,10 @@ class Pixels(Layer):
     """A coloured pixel for each place over the two axes of the chart; what was not tested is hatched.
 
     Numbers have a scale of colours between `ends`, those of the values if None, names a
-    colour each. Where numbers cross `contour` there is a line.
+    colour each.
     """
 
     ends: tuple[float, float] | None = None
-    contour: float | None = None
 
     @cached_property
     def names(self) -> list[str]:
@@ -222,13 +227,8 @@ class Pixels(Layer):
         ax, rows, x, y = panel.ax, panel.rows(self.table), panel.x, panel.y or panel.x
         ax.patch.set(facecolor="white", hatch="////", edgecolor="0.8")
         values = rows[self.y].map({name: i % len(KINDS) for i, name in enumerate(self.names)}) if self.names else rows[self.y]
-        spread_out = rows.assign(_x=panel.at(rows), _y=panel.up(rows, y.name), _z=values.astype(float))
-        z = spread_out.pivot(index="_y", columns="_x", values="_z").reindex(index=y.place(y.values), columns=x.place(x.values))
-        shown = np.ma.masked_invalid(z.to_numpy(float))
         edges = x.edges(ax, "x"), y.edges(ax, "y")
-        ax.pcolormesh(*edges, shown, **self._scale, linewidth=0.2, edgecolors="face", zorder=1)
-        if self.contour is not None and min(z.shape) > 1 and shown.min() < self.contour < shown.max():
-            ax.contour(x.place(x.values), y.place(y.values), shown, levels=[self.contour], colors="black", linewidths=1.2, zorder=3)
+        ax.pcolormesh(*edges, panel.over(rows, values), **self._scale, linewidth=0.2, edgecolors="face", zorder=1)
         for name, ends in zip("xy", edges, strict=True):
             getattr(ax, f"set_{name}lim")(ends[0], ends[-1])
 
@@ -250,6 +250,24 @@ class Pixels(Layer):
         if self.table[self.y].notna().sum() < n_places:
             found.append(Patch(facecolor="white", edgecolor="0.7", hatch="////", linewidth=0, label="not tested"))
         return found
+
+
+@dataclass(frozen=True)
+class Contour(Layer):
+    """A line over the two axes of the chart where a column of numbers crosses a level."""
+
+    level: float = 0.5
+
+    def draw(self, panel: Panel) -> None:
+        rows, x, y = panel.rows(self.table), panel.x, panel.y or panel.x
+        z, style = panel.over(rows, rows[self.y]), {"linestyle": "-", "linewidth": 1.2} | self.style
+        if min(z.shape) > 1 and z.min() < self.level < z.max():
+            dashes: Any = [style["linestyle"]]
+            lines = {"colors": "black", "linewidths": style["linewidth"], "linestyles": dashes}
+            panel.ax.contour(x.place(x.values), y.place(y.values), z, levels=[self.level], zorder=3, **lines)
+
+    def entries(self, chart: Chart) -> list[Artist]:
+        return [entry(self.legend, **self.style | {"color": "black"})] if self.legend and self.table[self.y].notna().any() else []
 
 
 @dataclass(frozen=True)

@@ -70,8 +70,8 @@ def figure(
         panels: the column, or columns, that the panels differ in.
         colour: the column that is shown as colours over `x` and `y`, numbers or names; what was not
             tested is hatched.
-        contour: "theory" draws the line in a map over N and another axis where theory's accuracy is
-            one half.
+        contour: "theory" draws the line in a map of runs where theory's accuracy is one half, as far
+            as theory covers the runs.
         band: "sd", one standard deviation around the mean, or "quartiles" around the median.
         scale: of y, "fraction" (0 to 1), "log" or "linear"; what suits the values if None.
         size: "column", "text", or inches as in "3.4x2.6"; what suits the panels if None.
@@ -84,6 +84,7 @@ def figure(
         >>> import jaxrecall
         >>> df = jaxrecall.load("results/quickstart")
         >>> drawn = jaxrecall.plot.figure(df, "accuracy", lines="d")
+        >>> drawn = jaxrecall.plot.figure(df, y="d", colour="accuracy", contour="theory")  # a heat map
         >>> drawn.savefig("figure.pdf")
 
     Raises UsageError for a column that the table lacks or for too many lines.
@@ -95,6 +96,8 @@ def figure(
     for name, value, allowed in (("scale", scale, (None, *SCALES)), ("contour", contour, (None, "theory")), ("band", band, BANDS)):
         if expect(name, value, (str, NoneType), ", ".join(map(str, allowed))) not in allowed:
             raise UsageError(f"{name}: got {value}; allowed: {', '.join(map(str, allowed))}")
+    if contour and not colour:
+        raise UsageError(f"contour: got {contour!r} without colour; allowed: in a map, whose colour names a column")
     chart = _chart(df, ys, x, lines if lines is None else _names(lines), _names(panels, "panels"), colour, contour, scale, band)
     with look(size, style):
         return chart.figure(make=plt.figure)
@@ -360,11 +363,11 @@ def _map(df: Table, rows: Table, colour: str, x: str, y: str, panels: list[str],
     chart = charts.over(Pixels(table, colour, label(colour), ends=ends), x, y, panels)
     if contour is None:
         return chart
+    if "seed" not in rows:
+        raise UsageError(f"contour: got {contour!r} for a table of no runs; allowed: for runs, with a column seed")
     runs = Runs.of(df, "N")
-    if ("N" in columns_in(x)) == ("N" in columns_in(y)) or "seed" not in rows:
-        raise UsageError(f"contour: got {contour!r} over {x} and {y}; allowed: runs over N and another axis")
     _one_value(runs.rows, [axis for axis in runs.every if axis not in (*columns_in(x), *columns_in(y), *panels)], "panels")
-    return replace(chart, layers=[*chart.layers, *charts.crossing_lines(runs, runs.fitted([0.5]), 0.5, x, y)[1:]])
+    return replace(chart, layers=[*chart.layers, charts.theory_contour(runs, x, y, panels)])
 
 
 def _with_axes(df: Table, axes: Sequence[str], others: Sequence[str]) -> Table:
