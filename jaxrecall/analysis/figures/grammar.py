@@ -260,14 +260,10 @@ class Contour(Layer):
 
     def draw(self, panel: Panel) -> None:
         rows, x, y = panel.rows(self.table), panel.x, panel.y or panel.x
-        z, style = panel.over(rows, rows[self.y]), {"linestyle": "-", "linewidth": 1.2} | self.style
+        z, style = panel.over(rows, rows[self.y]), {"color": "black", "linestyle": "-", "linewidth": 1.2} | self.style
         if min(z.shape) > 1 and z.min() < self.level < z.max():
-            dashes: Any = [style["linestyle"]]
-            lines = {"colors": "black", "linewidths": style["linewidth"], "linestyles": dashes}
+            lines: Style = {"colors": style["color"], "linestyles": [style["linestyle"]], "linewidths": style["linewidth"]}
             panel.ax.contour(x.place(x.values), y.place(y.values), z, levels=[self.level], zorder=3, **lines)
-
-    def entries(self, chart: Chart) -> list[Artist]:
-        return [entry(self.legend, **self.style | {"color": "black"})] if self.legend and self.table[self.y].notna().any() else []
 
 
 @dataclass(frozen=True)

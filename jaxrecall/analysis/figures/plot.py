@@ -367,7 +367,7 @@ def _map(df: Table, rows: Table, colour: str, x: str, y: str, panels: list[str],
         raise UsageError(f"contour: got {contour!r} for a table of no runs; allowed: for runs, with a column seed")
     runs = Runs.of(df, "N")
     _one_value(runs.rows, [axis for axis in runs.every if axis not in (*columns_in(x), *columns_in(y), *panels)], "panels")
-    return replace(chart, layers=[*chart.layers, charts.theory_contour(runs, x, y, panels)])
+    return replace(chart, layers=[*chart.layers, *charts.theory_contour(runs, x, y, panels, 0.5)])
 
 
 def _with_axes(df: Table, axes: Sequence[str], others: Sequence[str]) -> Table:
