@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+import planes
 import storage
 import structure
 import theory
@@ -283,6 +284,7 @@ CLAIMS = (
     agreement,
     embeddings,
     *width.TABLES,
+    *planes.TABLES,
     *storage.TABLES,
     *structure.TABLES,
     *zipf.TABLES,

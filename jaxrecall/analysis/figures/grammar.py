@@ -4,9 +4,9 @@
     Chart(layers, x=Axis.make("N", levels), lines=["d"], panels=["L"]).figure()
 
 A `Line` joins means and has a band, `Points` have bars and open marks for censored
-cells, `Pixels` are colours over two axes and a `Contour` a line over them. All layers of a chart share its x, its lines
-(one colour and marker each) and its panels. A layer that lacks a column of the lines or
-of the panels is in all of them.
+cells, `Pixels` are colours over two axes and a `Contour` is a line over these. All
+layers of a chart share its x, its lines (one colour and marker each) and its panels. A
+layer that lacks a column of the lines or of the panels is in all of them.
 """
 
 from __future__ import annotations
