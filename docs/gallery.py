@@ -8,12 +8,18 @@ import tempfile
 from pathlib import Path
 
 DOCS = Path(__file__).parent
-GRID = re.compile(r"```yaml\n(name: ([\w-]+)\n.*?)```", re.S)
+PAGE = (DOCS / "gallery.md").read_text()
+QUESTION = re.compile(r"```yaml\n(name: ([\w-]+)\n.*?)```(.*?)(?=^## |\Z)", re.M | re.S)
 
 
 def grids() -> dict[str, str]:
     """Name -> text of each grid of the page."""
-    return {name: text for text, name in GRID.findall((DOCS / "gallery.md").read_text())}
+    return {name: text for text, name, _ in QUESTION.findall(PAGE)}
+
+
+def codes() -> dict[str, str]:
+    """Name -> the Python that draws the figure, of questions whose sweep does not end with it."""
+    return {name: "".join(re.findall(r"```python\n(.*?)```", rest, re.S)) for _, name, rest in QUESTION.findall(PAGE)}
 
 
 def main(names: list[str]) -> None:
@@ -23,7 +29,10 @@ def main(names: list[str]) -> None:
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, f"{name}.yaml").write_text(text)
             subprocess.run([sys.executable, "-m", "jaxrecall", "sweep", "--grid", f"{name}.yaml"], cwd=folder, check=True)
-            shutil.copy(Path(folder, "results", name, "accuracy.png"), DOCS / "images" / "gallery" / f"{name}.png")
+            if codes()[name]:
+                subprocess.run([sys.executable, "-c", codes()[name]], cwd=folder, check=True)
+            figure = f"{name}.png" if codes()[name] else f"results/{name}/accuracy.png"
+            shutil.copy(Path(folder, figure), DOCS / "images" / "gallery" / f"{name}.png")
 
 
 if __name__ == "__main__":

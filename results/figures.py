@@ -1,6 +1,8 @@
 """Draws the figures of the searched studies: python results/figures.py"""
 
+import maps
 import numpy as np
+import planes
 import storage
 import structure
 import width
@@ -250,7 +252,9 @@ def noises():
 if __name__ == "__main__":
     with look():
         save("mlp", *width.mlp())
-        save("width", *width.phases())
+        save("phase-mlp", *planes.planes())
+        save("map", *maps.over_widths())
+        save("map", *maps.over_lengths())
         save("storage", *storage.storing())
         save("structure", *structure.collapsed())
         save("structure", *structure.along())

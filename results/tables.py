@@ -3,6 +3,7 @@
 import claims
 import numpy as np
 import pandas as pd
+import planes
 import storage
 import structure
 import theory
@@ -285,6 +286,7 @@ CLAIMS = (
     agreement,
     embeddings,
     *width.TABLES,
+    *planes.TABLES,
     *storage.TABLES,
     *structure.TABLES,
     *zipf.TABLES,

@@ -5,27 +5,11 @@ from functools import cache
 import numpy as np
 from drawing import DASH, MARKERS, above, canvas, line, log_axis, shades
 from law import STUDY, markdown, on_all_cores, regression, searched
-from matplotlib.colors import ListedColormap
-from matplotlib.patches import Patch
 
 from jaxrecall import load
-from jaxrecall.theory import Model, critical, limiting_noise, locked_fraction
+from jaxrecall.theory import Model, critical
 
-PLANE = {"V": 256, "d": 64}
 LARGEST_M = 1024
-LOCKS = 0.9
-"""Attention works where the informative token has the largest score in so many sequences."""
-
-NOISES = {
-    "mean_bias": ("score noise: mean bias", "#0072B2"),
-    "gradient": ("score noise: gradient noise", "#56B4E9"),
-    "leakage": ("score noise: leakage", "#009E73"),
-    "mlp": ("score noise: W_in", "#CC79A7"),
-    "width": ("recall noise: from m", "#F0E442"),
-    "counts": ("recall noise: label counts", "#D55E00"),
-    "overlaps": ("recall noise: overlaps", "0.75"),
-}
-MEASURED = {"mean_bias": "noise_bias", "gradient": "noise_gradient", "leakage": "noise_leakage", "mlp": "noise_mlp"}
 
 
 def edge(V):
@@ -178,85 +162,22 @@ def mlp():
     return "activations", figure
 
 
-@cache
-def plane():
-    """Every (N, L) of both activations: m*, and what limits recall there; measured where attention fails, by theory elsewhere."""
-    found = searched("width")
-    found = found[found["diagnose"]].reset_index(drop=True)
-    rows = load(STUDY / "width").query("diagnose")
-    limits, m_star = [], []
-    for cell in found.to_dict("records"):
-        mine = rows[
-            (rows["activation"] == cell["activation"]) & (rows["N"] == cell["N"]) & (rows["L"] == cell["L"]) & (rows["status"] == "ok")
-        ]
-        here = float(cell["critical"]) if cell["critical"] is not None and cell["critical"] > 0 else np.nan
-        if mine.empty:
-            limits.append("overflow")
-            m_star.append(here)
-            continue
-        at = mine["m"].unique()
-        nearest = at[np.abs(np.log(at / (here if here > 0 else LARGEST_M))).argmin()]
-        mine = mine[mine["m"] == nearest]
-        if mine["attention_top1"].mean() < LOCKS:
-            parts = mine[list(MEASURED.values())].median()
-            limits.append(next(name for name, column in MEASURED.items() if parts[column] == parts.max()))
-        else:
-            name = limiting_noise(model_of(cell, round(here) if here > 0 else LARGEST_M), cell["N"], 0.0)
-            limits.append(name)
-        m_star.append(here)
-    return found.assign(limit=limits, m_star=m_star)
-
-
-def borders(activation, N, L):
-    """Theory's attention border at the largest m: the locked part on the plane, (L, N)."""
-    cell = PLANE | {"embedding": "sphere", "activation": activation, "trigger_in_value": False, "kappa": 1e6}
-    models = [model_of(cell | {"L": int(length)}) for length in L for _ in N]
-    return np.reshape(on_all_cores(locked_fraction, models, list(N) * len(L)), (len(L), len(N)))
-
-
-def phases():
-    """The phase diagram: required m d over N and L, coloured by the noise that limits recall."""
-    table = plane()
-    figure, panels = canvas(1, 2, 3.6, sharex=True, sharey=True)
-    names = [name for name in NOISES if name in {*table["limit"]}]
-    colours = ListedColormap([NOISES[name][1] for name in names])
-    for ax, activation in zip(panels[0], ("quadratic", "cubic"), strict=True):
-        mine = table[table["activation"] == activation]
-        number = mine.pivot(index="L", columns="N", values="limit").map(dict(zip(names, range(len(names)), strict=True)).get)
-        md = mine.pivot(index="L", columns="N", values="m_star") * PLANE["d"]
-        x, y = np.log2(number.columns.to_numpy(float)), np.log2(number.index.to_numpy(float))
-        ax.pcolormesh(x, y, number, cmap=colours, vmin=-0.5, vmax=len(names) - 0.5, shading="nearest", edgecolors="white", linewidth=0.6)
-        for i, length in enumerate(y):
-            for j, samples in enumerate(x):
-                value = md.iloc[i, j]
-                kind = number.iloc[i, j]
-                if value > 0 or kind != kind:
-                    colour = "white" if kind == kind and names[int(kind)] == "mean_bias" else "black"
-                    ax.text(
-                        samples, length, f"{value / 1000:.1f}" if value > 0 else "*", ha="center", va="center", fontsize=7, color=colour
-                    )
-        fine = np.linspace(x[0] - 1, x[-1] + 1, 33), np.linspace(y[0] - 1, y[-1] + 1, 25)
-        share = borders(activation, 2 ** fine[0], np.maximum(np.round(2 ** fine[1]), 2))
-        ax.contour(*fine, share, levels=[0.5], colors="black", linewidths=1.2)
-        ax.set(title=f"{activation}: required m d, in thousands", xlabel="N: samples")
-        ax.set_xticks(x[::2], [f"{2**v / 1e6:.0f}M" if v >= 20 else f"{2**v / 1e3:.0f}k" for v in x[::2]])
-        ax.set_yticks(y, [f"{2**v:.0f}" for v in y])
-    panels[0, 0].set(ylabel="L: sequence length, tokens")
-    entries = [Patch(color=NOISES[name][1], label=NOISES[name][0]) for name in names]
-    above(figure, [*entries, line("theory: attention locks on half of the tokens", color="black")])
-    return "phases", figure
-
-
-def phase_table():
-    """Required m d over N and L, in thousands; in brackets what limits recall there."""
-    table, body = plane(), []
+def required_plane():
+    """m* d in thousands, over N and L at V = 256, d = 64, trigger out; "none" where accuracy levels off below one half as m grows."""
+    table, body = searched("width"), []
+    table = table[table["diagnose"]]
     for (activation, length), mine in table.groupby(["activation", "L"]):
-        cells = [
-            f"{PLANE['d'] * m / 1000:.1f} ({limit})" if m > 0 else f"none ({limit})"
-            for m, limit in mine.sort_values("N")[["m_star", "limit"]].itertuples(index=False)
-        ]
-        body.append([activation, length, *cells])
+        body.append([activation, length, *(required(cell) for cell in mine.sort_values("N").to_dict("records"))])
     return markdown(["activation", "L", *(f"N = {int(N)}" for N in sorted(table["N"].unique()))], body)
 
 
-TABLES = (required_width, width_errors, width_exponents, activations, phase_table)
+def required(cell):
+    """m* d of a cell with its interval, or what its search ended with."""
+    if cell["critical"] is None or not cell["critical"] > 0:
+        ends = {"plateau": "none", "right": f"beyond {cell['d'] * LARGEST_M / 1000:.0f}", "nonfinite": "overflow"}
+        return ends.get(cell["outcome"], "undecided")
+    md, *ends = (cell["d"] * (np.nan if cell[name] is None else cell[name]) / 1000 for name in ("critical", "lo", "hi"))
+    return f"{md:.1f} [{ends[0]:.1f}, {ends[1]:.1f}]" if ends[0] > 0 else f"{md:.1f}, no interval"
+
+
+TABLES = (required_width, width_errors, width_exponents, activations, required_plane)

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers import python
+from matplotlib.contour import QuadContourSet
 from test_fit import LEVELS, law, table, with_attrs
 
 import jaxrecall
@@ -48,9 +49,11 @@ CALLS = {
 }
 
 
+@pytest.mark.parametrize("parts", [False, True])
 @pytest.mark.parametrize("name", CALLS)
-def test_a_figure_stands_on_the_axes_given_or_on_a_new_one_of_pyplot(name, frame):
-    figure, (left, right) = plt.subplots(1, 2)
+def test_a_figure_stands_on_the_axes_given_or_on_a_new_one_of_pyplot(name, parts, frame):
+    figure = plt.figure()
+    left, right = [part.subplots() for part in figure.subfigures(1, 2)] if parts else figure.subplots(1, 2)
     assert CALLS[name](frame, ax=left) is left
     assert left.has_data()
     assert not right.has_data()
@@ -228,16 +231,42 @@ def test_thresholds_have_bars_and_censored_cells_open_marks():
     assert {(row.lo, row.hi) for row in reported[1:].itertuples()} == ends
 
 
-def test_a_heat_map_of_accuracy_has_theory_and_several_columns_are_lines(frame):
-    drawn = plot.figure(frame.assign(accuracy=frame["n_correct"] / frame["n_test"]), "d", x="N", colour="accuracy", contour="theory")
-    (line,) = [xy(line) for line in drawn.axes[0].lines]
-    expected = [jaxrecall.theory.critical_N(jaxrecall.theory.Model(V=64, d=d, L=8)) for d in (32, 64, 128)]
-    np.testing.assert_allclose(sorted(line.tolist()), sorted([N, d] for N, d in zip(expected, (32, 64, 128), strict=True) if N < np.inf))
+def contours(ax):
+    """The points of every line over a map."""
+    return [path.vertices for drawn in ax.collections if isinstance(drawn, QuadContourSet) for path in drawn.get_paths() if len(path)]
+
+
+def test_a_heat_map_of_accuracy_has_a_line_where_theory_is_one_half(frame):
+    counted = frame.assign(accuracy=frame["n_correct"] / frame["n_test"])
+    drawn = plot.figure(counted, "d", x="N", colour="accuracy", contour="theory")
+    (line,) = contours(drawn.axes[0])
+    tested, where = sorted(frame["N"].unique()), {d: N for N, d in line if d in (64, 128)}
+    for d in where:
+        expected = jaxrecall.theory.critical_N(jaxrecall.theory.Model(V=64, d=d, L=8))
+        below = max(N for N in tested if N <= expected)
+        assert below <= where[d] <= min(N for N in tested if N > expected), "between the same levels"
+        assert where[d] == pytest.approx(expected, rel=0.15)
+    assert {*where} == {64, 128}
+    assert "theory" in [text.get_text() for text in drawn.legends[0].get_texts()]
+    panels = plot.figure(counted, "d", x="L * V", panels="N", colour="accuracy", contour="theory").axes
+    assert not any(contours(ax) for ax in panels), "one place along x has no line"
+    assert not contours(plot.figure(counted, "d", x="N", colour="accuracy").axes[0])
+    unknown = plot.figure(counted.assign(embedding="own:Law"), "d", x="N", colour="accuracy", contour="theory")
+    assert not contours(unknown.axes[0])
+    with pytest.raises(UsageError, match="contour: got 'theory' without colour; allowed: in a map, whose colour names a column"):
+        plot.figure(frame, contour="theory")
+    with pytest.raises(UsageError, match="contour: got line; allowed: None, theory"):
+        plot.figure(frame, "d", colour="n_correct", contour="line")
+    with pytest.raises(UsageError, match="contour: got 'theory' for a table of no runs; allowed: for runs, with a column seed"):
+        plot.figure(frame.drop(columns="seed"), "d", x="N", colour="n_correct", contour="theory")
+    with pytest.raises(UsageError, match=r"several values of d; choose one, as in .*, or name it in panels"):
+        plot.figure(frame, "N", x="L", colour="n_correct", contour="theory")
+
+
+def test_several_columns_are_lines(frame):
     two = frame.assign(a=0.1 * frame["seed"], b=0.5)
     ax = plot.figure(two, ["a", "b"], panels="d", lines=[], band="quartiles").axes[0]
     assert [{*np.round(line.get_ydata(), 9)} for line in ax.lines] == [{0.35}, {0.5}]  # medians
-    with pytest.raises(UsageError, match="contour: got 'theory' over L and d; allowed: runs over N and another axis"):
-        plot.figure(frame, "d", x="L", colour="n_correct", contour="theory")
     with pytest.raises(UsageError, match="band: got iqr; allowed: sd, quartiles"):
         plot.figure(frame, band="iqr")
 

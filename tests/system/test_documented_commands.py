@@ -154,13 +154,14 @@ def test_commands_in_the_text_run_too(page, clone, monkeypatch):
 
 def test_the_gallery_has_a_grid_a_command_and_a_figure_for_each_question():
     questions = re.split(r"^## ", ALL["docs/gallery.md"], flags=re.M)[1:]
-    assert len(questions) == len(gallery.grids()) == 10
+    assert len(questions) == len(gallery.grids()) == 11
     for question, (name, grid) in zip(questions, gallery.grids().items(), strict=True):
         assert question.splitlines()[0].endswith("?")
         assert len(grid.splitlines()) <= 10
         assert blocks(question) == [[f"jaxrecall sweep --grid {name}.yaml"]]
         assert re.findall(r"!\[.+\]\((.+)\)", question) == [f"images/gallery/{name}.png"]
         assert (ROOT / f"docs/images/gallery/{name}.png").exists()
+        assert ("```python" in question) == bool(gallery.codes()[name])
 
 
 def test_what_reports_read_is_in_a_clone(cloned):

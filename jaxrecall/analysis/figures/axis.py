@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from ...sweep.grid.expr import parse
 from .style import LETTER, label, text
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis as Ruler
+    from matplotlib.transforms import Transform
+
 Table = Any  # pandas.DataFrame, whose own types say less than Any
+Side = Literal["x", "y"]
 MOST_TICKS = 9
 """With more values than this an axis has round numbers as ticks, not its values."""
 
@@ -52,14 +59,14 @@ class Axis:
             return "names"  # matplotlib draws no such numbers
         return "linear" if min(self.values) < 0 else "symlog" if 0 in self.values else "log"
 
-    def place(self, values: Any) -> np.ndarray:
+    def place(self, values: Iterable[Any]) -> np.ndarray:
         """Where values stand: themselves, or their ranks."""
         if self.kind != "names":
             return np.array([np.nan if value is None else value for value in values], dtype=float)
         rank = {value: float(i) for i, value in enumerate(self.values)}
         return np.array([rank.get(value, np.nan) for value in values])
 
-    def scale(self, ax: Any, which: str) -> Any:
+    def scale(self, ax: Axes, which: Side) -> Transform:
         """Sets the scale of `ax` along "x" or "y"; returns the transform of its values to even steps."""
         if self.kind == "symlog":
             getattr(ax, f"set_{which}scale")("symlog", linthresh=min(v for v in self.values if v > 0), linscale=0.6)
@@ -67,7 +74,7 @@ class Axis:
             getattr(ax, f"set_{which}scale")("log" if self.kind == "log" else "linear")
         return getattr(ax, f"{which}axis").get_transform()
 
-    def edges(self, ax: Any, which: str) -> np.ndarray:
+    def edges(self, ax: Axes, which: Side) -> np.ndarray:
         """The middles between neighbouring places, and as far beyond the ends."""
         transform = self.scale(ax, which)
         spots = transform.transform(self.place(self.values))
@@ -75,7 +82,7 @@ class Axis:
         between = np.concatenate([spots[:1] - step[0] / 2, (spots[:-1] + spots[1:]) / 2, spots[-1:] + step[-1] / 2])
         return transform.inverted().transform(between)
 
-    def mark(self, ax: Any, which: str) -> None:
+    def mark(self, ax: Axes, which: Side) -> None:
         """The ticks, after the limits are set; as many of the values as have room."""
         from matplotlib.ticker import NullLocator
 
@@ -118,7 +125,7 @@ def column(name: str, table: Table) -> list[Any]:
     return [found.evaluate(row) for row in table[sorted(found.names)].to_dict("records")]
 
 
-def log_axis(axis: Any) -> None:
+def log_axis(axis: Ruler) -> None:
     """Numbered ticks on a log axis: powers of ten, and numbers between them where there are few."""
     from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pandas as pd
+from scipy.special import logit
 
 from ..fit.fitting import Fit
 from . import predict
 from .axis import Axis, column, columns_in
-from .grammar import THEORY, Chart, Layer, Line, Pixels, Points
+from .grammar import THEORY, Chart, Contour, Layer, Line, Pixels, Points, Style, Table
 from .runs import Runs, averaged, scale_of
 from .style import accuracy_label, label
 
-Table = Any  # pandas.DataFrame, whose own types say less than Any
 MARK = {"marker": "d", "markersize": 5.5, "markeredgecolor": "black", "markeredgewidth": 0.7, "linestyle": "none"}
-LAW: dict[str, Any] = {"marker": "none", "linewidth": 1.0}
-TICK: dict[str, Any] = {"linestyle": "none", "marker": "_", "markersize": 12}
+LAW: Style = {"marker": "none", "linewidth": 1.0}
+TICK: Style = {"linestyle": "none", "marker": "_", "markersize": 12}
 """Theory where nothing lies between the values."""
 
 STAR = {"color": "black", "markerfacecolor": "white", "marker": "o", "markersize": 4}
@@ -30,12 +29,15 @@ def with_columns(table: Table, *axes: str) -> Table:
     return table.assign(**{axis: column(axis, table) for axis in axes if axis not in table})
 
 
-def theory_line(table: Table, x: Axis, y: str = "theory", **style: Any) -> list[Layer]:
-    """Theory along x; none where it covers nothing. The legend says where it assumes that attention is locked."""
-    known = table[table["theory"].notna()]
-    named = "theory, assumes locked attention" if known["assumes"].any() else "theory"
+def theory_line(table: Table, x: Axis) -> list[Layer]:
+    """Theory along x; none where it covers nothing."""
     shown = table.drop(columns=["n_seeds", "low", "high", "lo", "hi", "state"], errors="ignore")
-    return [Line(shown, y, named, (TICK if x.kind == "names" else THEORY) | style)] if len(known) else []
+    return [Line(shown, "theory", theory_name(table), TICK if x.kind == "names" else THEORY)] if table["theory"].notna().any() else []
+
+
+def theory_name(table: Table) -> str:
+    """The legend of theory, which says where it assumes that attention is locked."""
+    return "theory, assumes locked attention" if table["assumes"][table["theory"].notna()].any() else "theory"
 
 
 def means(
@@ -103,25 +105,24 @@ def phase(runs: Runs, found: Fit, theta: float, x: str, y: str, theory: bool = T
     for axis in sorted(runs.every, key=lambda axis: (axis == runs.along, levels[axis].nunique())):
         if levels.duplicated([x, y, *panels]).any() and axis not in panels:
             panels.append(axis)  # a pixel is one cell
-    pixels = Pixels(levels, "accuracy", f"mean {accuracy_label(of)}", ends=(0.0, 1.0), contour=theta)
-    chart = over(pixels, x, y, panels)
+    pixels = Pixels(levels, "accuracy", f"mean {accuracy_label(of)}", ends=(0.0, 1.0))
+    layers: list[Layer] = [pixels]
     if (runs.along in columns_in(x)) == (runs.along in columns_in(y)):
-        return chart
-    return replace(chart, layers=[replace(pixels, contour=None), *crossing_lines(runs, found, theta, x, y, theory)])
+        layers.append(Contour(levels, "accuracy", level=theta))
+    else:
+        stars = runs.thresholds(found, theta)
+        at = with_columns(stars.assign(**{runs.along: stars["critical"]}), x, y)
+        at = at if y == runs.along else at[at["critical"].notna()].drop(columns=["lo", "hi", "state"])
+        layers.append(Points(at, y, f"{runs.along}* at {theta:g}, fitted", STAR, joined=True))
+    return replace(over(pixels, x, y, panels), layers=layers + (theory_contour(runs, x, y, panels, theta) if theory else []))
 
 
-def crossing_lines(runs: Runs, found: Fit, theta: float, x: str, y: str, theory: bool = True) -> list[Layer]:
-    """The fitted thresholds and theory's over a map, one of whose axes has that of the thresholds."""
-    stars = runs.thresholds(found, theta, theory)
-    if y != runs.along:
-        stars = stars.drop(columns=["lo", "hi", "state"])
-
-    def known(name: str) -> Table:
-        return stars if y == runs.along else stars[stars[name].notna()]
-
-    at, by_theory = (with_columns(known(name).assign(**{runs.along: known(name)[name]}), x, y) for name in ("critical", "theory"))
-    fitted = Points(at, y, f"{runs.along}* at {theta:g}, fitted", STAR, joined=True)
-    return [fitted, *(theory_line(by_theory, Axis.make(x, at), y, color="black") if theory else [])]
+def theory_contour(runs: Runs, x: str, y: str, panels: Sequence[str], theta: float) -> list[Layer]:
+    """Where theory's accuracy is theta over two axes; none where it covers nothing."""
+    table = with_columns(runs.predicted(runs.levels, [*runs.axes, runs.along], predict.accuracy), x, y)
+    off = logit(table["theory"].clip(1e-3, 1 - 1e-3)) - logit(theta)  # rises more evenly between the places than accuracy
+    shown = averaged(table.assign(off=off), [x, y, *panels], "off")
+    return [Contour(shown, "off", theory_name(table), THEORY | {"color": "black"}, level=0.0)] if len(shown) else []
 
 
 def collapse(runs: Runs, found: Fit, theta: float, lines: Sequence[str], of: str | None = None) -> Chart:

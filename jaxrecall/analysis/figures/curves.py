@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -14,10 +13,10 @@ from ...model.point import LAW_FIELDS
 from ...sweep.files import atomic_write
 from ..fit.axes import fixed
 from .charts import crossings, means
+from .grammar import Table, Values
 from .runs import in_one_panel
 from .style import accuracy_label, look, settings
 
-Table = Any  # pandas.DataFrame, whose own types say less than Any
 LONGEST_LAW = 30
 """Letters of a law in a heading; of a longer one the name alone."""
 
@@ -31,7 +30,7 @@ def places(axes: Sequence[str], searched: str = "") -> tuple[str, str | None, li
 
 
 def draw_sweep(
-    frame: Table, axes: Sequence[str], title: str, path: Path, thresholds: Sequence[Mapping[str, Any]] | None = None, searched: str = ""
+    frame: Table, axes: Sequence[str], title: str, path: Path, thresholds: Sequence[Values] | None = None, searched: str = ""
 ) -> str | None:
     """Draws the rows of a sweep along its axes, as PNG at `path`. Returns a remark where something is not drawn.
 
@@ -68,7 +67,7 @@ def draw_sweep(
     return "; ".join([*remarks, *filter(None, [chart.remark])]) or None
 
 
-def _fixed(frame: Table) -> dict[str, Any]:
+def _fixed(frame: Table) -> Values:
     """The sizes that all rows share, and the pool, the path of the trigger and the laws, where these are not the usual ones."""
     sizes = {name: frame[name].iloc[0] for name in ("V", "N", "d", "L", "m") if name in frame and frame[name].nunique() == 1}
     others = {name: value for name, value in fixed(frame).items() if name.partition(".")[0] in ("pool", "trigger_in_value", *LAW_FIELDS)}

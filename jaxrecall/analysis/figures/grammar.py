@@ -4,25 +4,35 @@
     Chart(layers, x=Axis.make("N", levels), lines=["d"], panels=["L"]).figure()
 
 A `Line` joins means and has a band, `Points` have bars and open marks for censored
-cells, `Pixels` are colours over two axes. All layers of a chart share its x, its lines
-(one colour and marker each) and its panels. A layer that lacks a column of the lines or
-of the panels is in all of them.
+cells, `Pixels` are colours over two axes and a `Contour` is a line over these. All
+layers of a chart share its x, its lines (one colour and marker each) and its panels. A
+layer that lacks a column of the lines or of the panels is in all of them.
 """
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .axis import Axis, column, log_axis
+from .axis import Axis, Table, column, log_axis
 from .style import COLUMN, DASH, GREY, HIGHEST, KINDS, LETTER, MARKERS, PAGE, paper, settings, shades, spread, symbol, text
 
-Table = Any  # pandas.DataFrame, whose own types say less than Any
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Values = dict[str, Any]
+"""Columns and their values, which select rows."""
+
+Style = dict[str, Any]
+"""Keywords of matplotlib."""
+
 MAX_PANELS, MAX_NAMED = 12, 14
 """Most panels that are drawn, and most lines that a legend names."""
 
@@ -36,25 +46,25 @@ OPEN = {
 }
 """What a censored cell comes to: its open mark and its entry in the legend."""
 
-HOLLOW: dict[str, Any] = {"linestyle": "none", "markerfacecolor": "white", "markersize": 4.5}
-THEORY: dict[str, Any] = {"linestyle": DASH, "marker": "none", "linewidth": 0.9}
+HOLLOW: Style = {"linestyle": "none", "markerfacecolor": "white", "markersize": 4.5}
+THEORY: Style = {"linestyle": DASH, "marker": "none", "linewidth": 0.9}
 
 
 @dataclass(frozen=True)
 class Panel:
     """One panel while it is drawn: its Axes, the axes on paper, what selects its rows, and its lines."""
 
-    ax: Any
+    ax: Axes
     x: Axis
     y: Axis | None
-    values: dict[str, Any]
-    groups: list[tuple[dict[str, Any], dict[str, Any]]]
+    values: Values
+    groups: list[tuple[Values, Style]]
 
     def rows(self, table: Table) -> Table:
         """The rows of a table that are in this panel."""
         return where(table, self.values)
 
-    def lines(self, table: Table) -> Iterator[tuple[Table, dict[str, Any], float]]:
+    def lines(self, table: Table) -> Iterator[tuple[Table, Style, float]]:
         """The rows of each line from left to right, how it looks, and how far it stands aside, in points."""
         rows, n = self.rows(table), len(self.groups)
         rows = rows.iloc[np.argsort(self.at(rows), kind="stable")]
@@ -73,6 +83,12 @@ class Panel:
         values = column(y, rows)
         return self.y.place(values) if self.y else np.array(values, dtype=float)
 
+    def over(self, rows: Table, values: Any) -> np.ma.MaskedArray:
+        """Numbers of rows over all places of both axes; masked where there is none."""
+        x, y = self.x, self.y or self.x
+        z = rows.assign(_x=self.at(rows), _y=self.up(rows, y.name), _z=values.astype(float)).pivot(index="_y", columns="_x", values="_z")
+        return np.ma.masked_invalid(z.reindex(index=y.place(y.values), columns=x.place(x.values)).to_numpy(float))
+
 
 @dataclass(frozen=True)
 class Layer:
@@ -81,20 +97,20 @@ class Layer:
     table: Table
     y: str
     legend: str = ""
-    style: Mapping[str, Any] = field(default_factory=dict)
+    style: Style = field(default_factory=dict)
 
     def draw(self, panel: Panel) -> None:
         """Draws the marks that are in a panel."""
         raise NotImplementedError
 
-    def finish(self, figure: Any, axes: Any) -> None:
+    def finish(self, figure: Figure, axes: Axes | Sequence[Axes]) -> None:
         """Draws what stands beside the panels, such as the scale of the colours."""
 
     def heights(self) -> np.ndarray:
         """Values that the axis y has to hold."""
         return np.zeros(0)
 
-    def entries(self, chart: Chart) -> list[Any]:
+    def entries(self, chart: Chart) -> list[Artist]:
         """The legend."""
         return [entry(self.legend, **self.style)] if self.legend and len(self.table) else []
 
@@ -127,7 +143,7 @@ class Line(Layer):
         """Those that were measured; a prediction may leave the figure."""
         return self.table[self.y].to_numpy(float, na_value=np.nan) if "n_seeds" in self.table else np.zeros(0)
 
-    def entries(self, chart: Chart) -> list[Any]:
+    def entries(self, chart: Chart) -> list[Artist]:
         few = [entry("few seeds", marker="o", **HOLLOW)]
         return super().entries(chart) + few * bool(few_seeds(self.table).any())
 
@@ -166,7 +182,7 @@ class Points(Layer):
         names = [name for name in (self.y, "tried") if name in self.table]
         return self.table[names].to_numpy(float, na_value=np.nan).ravel()
 
-    def entries(self, chart: Chart) -> list[Any]:
+    def entries(self, chart: Chart) -> list[Artist]:
         states = {*self.table["state"]} if "state" in self.table else set()
         return super().entries(chart) + [entry(name, marker=OPEN[s][0], **HOLLOW) for s, (_, name) in OPEN.items() if s in states]
 
@@ -185,20 +201,19 @@ class Pixels(Layer):
     """A coloured pixel for each place over the two axes of the chart; what was not tested is hatched.
 
     Numbers have a scale of colours between `ends`, those of the values if None, names a
-    colour each. Where numbers cross `contour` there is a line.
+    colour each.
     """
 
     ends: tuple[float, float] | None = None
-    contour: float | None = None
 
     @cached_property
-    def names(self) -> list[Any]:
+    def names(self) -> list[str]:
         """The names that colours stand for; none of numbers."""
         values = self.table[self.y]
         return sorted(map(str, values.dropna().unique())) if values.dtype.kind not in "iuf" else []
 
     @cached_property
-    def _scale(self) -> dict[str, Any]:
+    def _scale(self) -> Style:
         from matplotlib.colors import ListedColormap
 
         if self.names:
@@ -212,17 +227,12 @@ class Pixels(Layer):
         ax, rows, x, y = panel.ax, panel.rows(self.table), panel.x, panel.y or panel.x
         ax.patch.set(facecolor="white", hatch="////", edgecolor="0.8")
         values = rows[self.y].map({name: i % len(KINDS) for i, name in enumerate(self.names)}) if self.names else rows[self.y]
-        spread_out = rows.assign(_x=panel.at(rows), _y=panel.up(rows, y.name), _z=values.astype(float))
-        z = spread_out.pivot(index="_y", columns="_x", values="_z").reindex(index=y.place(y.values), columns=x.place(x.values))
-        shown = np.ma.masked_invalid(z.to_numpy(float))
         edges = x.edges(ax, "x"), y.edges(ax, "y")
-        ax.pcolormesh(*edges, shown, **self._scale, linewidth=0.2, edgecolors="face", zorder=1)
-        if self.contour is not None and min(z.shape) > 1 and shown.min() < self.contour < shown.max():
-            ax.contour(x.place(x.values), y.place(y.values), shown, levels=[self.contour], colors="black", linewidths=1.2, zorder=3)
+        ax.pcolormesh(*edges, panel.over(rows, values), **self._scale, linewidth=0.2, edgecolors="face", zorder=1)
         for name, ends in zip("xy", edges, strict=True):
             getattr(ax, f"set_{name}lim")(ends[0], ends[-1])
 
-    def finish(self, figure: Any, axes: Any) -> None:
+    def finish(self, figure: Figure, axes: Axes | Sequence[Axes]) -> None:
         """The scale of the colours."""
         from matplotlib.cm import ScalarMappable
         from matplotlib.colors import Normalize
@@ -231,15 +241,29 @@ class Pixels(Layer):
             mapped = ScalarMappable(Normalize(self._scale["vmin"], self._scale["vmax"]), "viridis")
             figure.colorbar(mapped, ax=axes, label=self.legend or self.y, fraction=0.05, pad=0.02)
 
-    def entries(self, chart: Chart) -> list[Any]:
+    def entries(self, chart: Chart) -> list[Artist]:
         from matplotlib.patches import Patch
 
-        found: list[Any] = [Patch(color=KINDS[i % len(KINDS)], label=text(name)) for i, name in enumerate(self.names)]
+        found: list[Artist] = [Patch(color=KINDS[i % len(KINDS)], label=text(name)) for i, name in enumerate(self.names)]
         y = chart.y or chart.x
         n_places = len(chart.x.values) * len(y.values) * len(values_of(self.table, chart.panels))
         if self.table[self.y].notna().sum() < n_places:
             found.append(Patch(facecolor="white", edgecolor="0.7", hatch="////", linewidth=0, label="not tested"))
         return found
+
+
+@dataclass(frozen=True)
+class Contour(Layer):
+    """A line over the two axes of the chart where a column of numbers crosses a level."""
+
+    level: float = 0.5
+
+    def draw(self, panel: Panel) -> None:
+        rows, x, y = panel.rows(self.table), panel.x, panel.y or panel.x
+        z, style = panel.over(rows, rows[self.y]), {"color": "black", "linestyle": "-", "linewidth": 1.2} | self.style
+        if min(z.shape) > 1 and z.min() < self.level < z.max():
+            lines: Style = {"colors": style["color"], "linestyles": [style["linestyle"]], "linewidths": style["linewidth"]}
+            panel.ax.contour(x.place(x.values), y.place(y.values), z, levels=[self.level], zorder=3, **lines)
 
 
 @dataclass(frozen=True)
@@ -263,14 +287,14 @@ class Chart:
         return self.layers[0].table
 
     @cached_property
-    def groups(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    def groups(self) -> list[tuple[Values, Style]]:
         """The lines: the values of each, and its colour and marker."""
         groups = values_of(self.table, self.lines)
         colours = ["black"] if self.y else shades(len(groups))
         return [(values, {"color": colours[i], "marker": MARKERS[i % len(MARKERS)]}) for i, values in enumerate(groups)]
 
     @cached_property
-    def parts(self) -> list[dict[str, Any]]:
+    def parts(self) -> list[Values]:
         """The values that select each panel that is drawn, as many as have room, evenly from the first to the last."""
         width, height = paper.get() or (PAGE, None)
         room = _across(width) * max(1, int((height or HIGHEST) / LOW))
@@ -282,7 +306,7 @@ class Chart:
         n = len(values_of(self.table, self.panels))
         return f"{len(self.parts)} of {n} panels are drawn" if len(self.parts) < n else ""
 
-    def figure(self, title: str = "", make: Callable[..., Any] | None = None) -> Any:
+    def figure(self, title: str = "", make: Callable[..., Figure] | None = None) -> Figure:
         """A figure of its own, by `make` if not matplotlib's Figure, with all panels under the legend."""
         from matplotlib.figure import Figure
 
@@ -291,7 +315,7 @@ class Chart:
         columns = 2 if n in (2, 4) and _across(width) > 1 else min(n, _across(width))
         rows = -(-n // columns)
         handles, heading = self.entries(named=True), "\n".join(textwrap.fill(line, int(width / LETTER)) for line in title.split("\n"))
-        ncols = max(1, int(width / (LETTER * (6 + max((len(handle.get_label()) for handle in handles), default=0)))))
+        ncols = max(1, int(width / (LETTER * (6 + max((len(str(handle.get_label())) for handle in handles), default=0)))))
         above = -(-len(handles) // ncols) + heading.count("\n") + bool(heading)
         height = height or min(
             HIGHEST, (0.7 * width if n == 1 else rows * max(2.0 if rows == 1 else 1.6, 0.8 * width / columns)) + 0.16 * above + 0.3
@@ -321,25 +345,26 @@ class Chart:
             figure.supylabel(self.y.label if self.y else self.label, fontsize="medium")
         return figure
 
-    def on(self, ax: Any) -> Any:
+    def on(self, ax: Axes) -> Axes:
         """The only panel on a user's Axes, with its legend beside it, or above a map; returns the Axes.
 
         A figure that matplotlib does not lay out gets its constrained layout, so that
         the legend has room.
         """
-        if ax.figure.get_layout_engine() is None:
-            ax.figure.set_layout_engine("constrained")
+        figure: Any = ax.figure.figure  # the whole one, where the panel is in a part
+        if figure.get_layout_engine() is None:
+            figure.set_layout_engine("constrained")
         self.draw(ax, {})
         ax.set(xlabel=self.x.label, ylabel=self.y.label if self.y else self.label)
         for layer in self.layers:
-            layer.finish(ax.figure, ax)
+            layer.finish(figure, ax)
         place: Any = ("lower left", (0, 1.01)) if self.y else ("upper left", (1.01, 1))
         if handles := self.entries():
             title = symbol(self.lines[0]) if len(self.lines) == 1 else None
             ax.legend(handles=handles, title=title, loc=place[0], bbox_to_anchor=place[1], frameon=False, borderaxespad=0)
         return ax
 
-    def draw(self, ax: Any, values: dict[str, Any]) -> None:
+    def draw(self, ax: Axes, values: Values) -> None:
         """The panel of these values."""
         self.x.scale(ax, "x")
         if self.y:
@@ -365,7 +390,7 @@ class Chart:
         heights = heights[np.isfinite(heights) & (heights > 0)]
         return (float(heights.min() / 2), float(heights.max() * 2)) if len(heights) else ()
 
-    def entries(self, named: bool = False) -> list[Any]:
+    def entries(self, named: bool = False) -> list[Artist]:
         """The legend; with `named` each line says what its value is of."""
         found = {entry.get_label(): entry for layer in self.layers for entry in layer.entries(self)}
         if not self.lines:
@@ -376,11 +401,11 @@ class Chart:
         return [entry(name, **bare | looks) for name, looks in spread(each, MAX_NAMED)] + [*found.values()]
 
 
-def entry(named: str, **style: Any) -> Any:
+def entry(named: str, **style: Any) -> Artist:
     """An entry of a legend."""
     from matplotlib.lines import Line2D
 
-    shown: dict[str, Any] = {"color": GREY} | style
+    shown: Style = {"color": GREY} | style
     return Line2D([], [], label=named, **shown)
 
 
@@ -389,7 +414,7 @@ def _across(width: float) -> int:
     return max(1, int((width + 0.3) / NARROW))
 
 
-def where(table: Table, values: Mapping[str, Any]) -> Table:
+def where(table: Table, values: Values) -> Table:
     """The rows that have these values, in columns that the table has."""
     for name, value in values.items():
         if name in table:
@@ -397,7 +422,7 @@ def where(table: Table, values: Mapping[str, Any]) -> Table:
     return table
 
 
-def values_of(table: Table, by: Sequence[str]) -> list[dict[str, Any]]:
+def values_of(table: Table, by: Sequence[str]) -> list[Values]:
     """The combinations of values of some columns, sorted: numbers first, missing values last; {} of no columns."""
     if not by:
         return [{}]
@@ -406,7 +431,7 @@ def values_of(table: Table, by: Sequence[str]) -> list[dict[str, Any]]:
     return [dict(zip(by, row, strict=True)) for row in order]
 
 
-def few_seeds(rows: Table) -> Any:
+def few_seeds(rows: Table) -> np.ndarray:
     """Which rows have under half as many seeds as the best of these rows; none without the column n_seeds."""
     if "n_seeds" not in rows:
         return np.zeros(len(rows), bool)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from ..fit.fitting import fractions
 from ..fit.runs import ALL, LAST, at_steps, crossing, plain_table
 from . import charts
 from .axis import Axis, columns_in
-from .grammar import Chart, Pixels, Points
+from .grammar import Chart, Pixels, Points, Table
 from .runs import BANDS, Runs, arranged, averaged, rows_of, scale_of, unknown, with_states
 from .style import accuracy_label, label, look, paper, sized
 
@@ -70,8 +70,8 @@ def figure(
         panels: the column, or columns, that the panels differ in.
         colour: the column that is shown as colours over `x` and `y`, numbers or names; what was not
             tested is hatched.
-        contour: "theory" draws the line in a map over N and another axis where theory's accuracy is
-            one half.
+        contour: "theory" draws the line in a map of runs where theory's accuracy is one half, as far
+            as theory covers the runs.
         band: "sd", one standard deviation around the mean, or "quartiles" around the median.
         scale: of y, "fraction" (0 to 1), "log" or "linear"; what suits the values if None.
         size: "column", "text", or inches as in "3.4x2.6"; what suits the panels if None.
@@ -84,6 +84,7 @@ def figure(
         >>> import jaxrecall
         >>> df = jaxrecall.load("results/quickstart")
         >>> drawn = jaxrecall.plot.figure(df, "accuracy", lines="d")
+        >>> drawn = jaxrecall.plot.figure(df, y="d", colour="accuracy", contour="theory")  # a heat map
         >>> drawn.savefig("figure.pdf")
 
     Raises UsageError for a column that the table lacks or for too many lines.
@@ -95,6 +96,8 @@ def figure(
     for name, value, allowed in (("scale", scale, (None, *SCALES)), ("contour", contour, (None, "theory")), ("band", band, BANDS)):
         if expect(name, value, (str, NoneType), ", ".join(map(str, allowed))) not in allowed:
             raise UsageError(f"{name}: got {value}; allowed: {', '.join(map(str, allowed))}")
+    if contour and not colour:
+        raise UsageError(f"contour: got {contour!r} without colour; allowed: in a map, whose colour names a column")
     chart = _chart(df, ys, x, lines if lines is None else _names(lines), _names(panels, "panels"), colour, contour, scale, band)
     with look(size, style):
         return chart.figure(make=plt.figure)
@@ -286,7 +289,7 @@ def collapse(
     return _on(charts.collapse(runs, found, theta, by, of), ax, size, style)
 
 
-def _expect(df: Any, ax: Any = None, theta: Any = None, of: Any = None, **names: Any) -> Any:
+def _expect(df: object, ax: object = None, theta: float | None = None, of: object = None, **names: object) -> Table:
     """The table as `plain_table` gives it, with the column `of` in place of the accuracy.
 
     Raises FitError or UsageError for a table, Axes, accuracy or names of columns that are
@@ -303,19 +306,27 @@ def _expect(df: Any, ax: Any = None, theta: Any = None, of: Any = None, **names:
     return df if of is None else crossing(df, expect("of", of, str, "the name of a column"))
 
 
-def _names(axes: Any, argument: str = "lines") -> list[str]:
+def _names(axes: object, argument: str = "lines") -> list[str]:
     """Names of columns, given as one, several or None."""
     given = [] if axes is None else [axes] if isinstance(axes, str) else as_list(argument, axes, COLUMN_NAMES, most=MAX_LINES)
     return [expect(argument, name, str, COLUMN_NAMES) for name in given]
 
 
-def _at_steps(df: Any, *axes: str | None) -> Any:
+def _at_steps(df: Table, *axes: str | None) -> Table:
     """The rows of all steps if the step is one of the axes, of the last otherwise."""
     return at_steps(df, ALL if any(re.search(r"\bstep\b", axis) for axis in axes if axis) else LAST)
 
 
 def _chart(
-    df: Any, ys: list[str], x: str, lines: Any, panels: list[str], colour: str | None, contour: str | None, scale: str | None, band: str
+    df: Table,
+    ys: list[str],
+    x: str,
+    lines: list[str] | None,
+    panels: list[str],
+    colour: str | None,
+    contour: str | None,
+    scale: str | None,
+    band: str,
 ) -> Chart:
     """Means of runs along x, or the rows of any other table as marks, or colours over two axes."""
     runs = "seed" in df
@@ -336,7 +347,7 @@ def _chart(
     return _with_few_lines(charts.means(rows, ys, x, lines, panels, named, scale, band))
 
 
-def _marks(rows: Any, x: str, y: str, lines: list[str], panels: list[str], scale: str | None) -> Chart:
+def _marks(rows: Table, x: str, y: str, lines: list[str], panels: list[str], scale: str | None) -> Chart:
     """The rows of a table of estimates as marks, those reported alone if it says which."""
     rows = rows[rows["record"]] if "record" in rows else rows
     rows = with_states(rows) if {"censored", "warning"} <= {*rows} else rows.drop(columns="state", errors="ignore")
@@ -344,7 +355,7 @@ def _marks(rows: Any, x: str, y: str, lines: list[str], panels: list[str], scale
     return Chart([Points(rows, y)], Axis.make(x, rows), label(y), lines=lines, panels=panels, scale=scale or usual)
 
 
-def _map(df: Any, rows: Any, colour: str, x: str, y: str, panels: list[str], contour: str | None, scale: str | None) -> Chart:
+def _map(df: Table, rows: Table, colour: str, x: str, y: str, panels: list[str], contour: str | None, scale: str | None) -> Chart:
     """A column as colours over two axes."""
     table = averaged(rows, [x, y, *panels], colour) if "seed" in rows else rows
     numbers = table[colour].dtype.kind in "iuf"
@@ -352,14 +363,14 @@ def _map(df: Any, rows: Any, colour: str, x: str, y: str, panels: list[str], con
     chart = charts.over(Pixels(table, colour, label(colour), ends=ends), x, y, panels)
     if contour is None:
         return chart
+    if "seed" not in rows:
+        raise UsageError(f"contour: got {contour!r} for a table of no runs; allowed: for runs, with a column seed")
     runs = Runs.of(df, "N")
-    if ("N" in columns_in(x)) == ("N" in columns_in(y)) or "seed" not in rows:
-        raise UsageError(f"contour: got {contour!r} over {x} and {y}; allowed: runs over N and another axis")
     _one_value(runs.rows, [axis for axis in runs.every if axis not in (*columns_in(x), *columns_in(y), *panels)], "panels")
-    return replace(chart, layers=[*chart.layers, *charts.crossing_lines(runs, runs.fitted([0.5]), 0.5, x, y)[1:]])
+    return replace(chart, layers=[*chart.layers, *charts.theory_contour(runs, x, y, panels, 0.5)])
 
 
-def _with_axes(df: Any, axes: Sequence[str], others: Sequence[str]) -> Any:
+def _with_axes(df: Table, axes: Sequence[str], others: Sequence[str]) -> Table:
     """The table with columns for what is arithmetic. Raises UsageError for columns that there are not."""
     has = ", ".join(map(str, df))
     try:
@@ -379,14 +390,14 @@ def _with_few_lines(chart: Chart) -> Chart:
     return chart
 
 
-def _one_value(df: Any, left: Sequence[str], place: str | None = None) -> None:
+def _one_value(df: Table, left: Sequence[str], place: str | None = None) -> None:
     """Raises UsageError for axes that vary and have no place in the figure."""
     if left:
         where = f", or name it in {place}" if place else ""
         raise UsageError(f"df: several values of {', '.join(left)}; choose one, as in {_example(df, left)}{where}")
 
 
-def _example(df: Any, axes: Sequence[str]) -> str:
+def _example(df: Table, axes: Sequence[str]) -> str:
     value = df[axes[0]].iloc[0]
     return f"df[df[{axes[0]!r}] == {value.item() if isinstance(value, np.generic) else value!r}]"
 

@@ -18,9 +18,8 @@ from ..fit.fitting import Fit, fit
 from ..fit.runs import ALL
 from . import predict
 from .axis import columns_in
-from .grammar import MAX_NAMED, values_of
+from .grammar import MAX_NAMED, Table, Values, values_of
 
-Table = Any  # pandas.DataFrame, whose own types say less than Any
 ORDER = ("d", "L", "V", "m")
 """Widths and lengths stand before other axes."""
 
@@ -78,7 +77,7 @@ class Runs:
                 found["mass"] = _groups(means.reset_index(), by)[name].min()
         return found.reset_index(drop=not by)
 
-    def predicted(self, table: Table, by: Sequence[str], formula: Callable[[dict[str, Any]], float | None]) -> Table:
+    def predicted(self, table: Table, by: Sequence[str], formula: Callable[[Values], float | None]) -> Table:
         """A table with the column `theory`, what a formula says of the settings of each of its rows, and where it `assumes`."""
         if is_own(self.rows):
             return table.assign(theory=np.nan, assumes=False)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,10 @@ from ...errors import UsageError, in_one_line
 from ...model.columns import is_parameter
 from ...model.point import FIELDS, SAME_AS
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+T = TypeVar("T")
 FORMATS = ("png", "pdf", "svg")
 MARKERS = "osD^vP*Xd<>"
 KINDS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#F0E442", "0.4")
@@ -66,7 +70,7 @@ def sized(asked: str | None) -> Size | None:
 
 
 @contextmanager
-def look(size: str | None = None, style: Any = None, ours: bool = True) -> Iterator[None]:
+def look(size: str | None = None, style: str | Path | None = None, ours: bool = True) -> Iterator[None]:
     """The settings of a report for drawing and saving, with those of a style over them, and a size.
 
     Letters that the font in use lacks are taken from that of matplotlib.
@@ -102,14 +106,14 @@ def look(size: str | None = None, style: Any = None, ours: bool = True) -> Itera
             paper.reset(token)
 
 
-def shades(n: int) -> list[Any]:
+def shades(n: int) -> list[tuple[float, ...]]:
     """`n` colours in even steps of lightness, dark to light: they read in grey and colour-blind."""
     import matplotlib
 
     return [matplotlib.colormaps["viridis"](0.85 * i / max(1, n - 1)) for i in range(n)]
 
 
-def spread(items: Sequence[Any], most: int) -> list[Any]:
+def spread(items: Sequence[T], most: int) -> list[T]:
     """At most `most` of the items, evenly from the first to the last."""
     return [*items] if len(items) <= most else [items[i] for i in np.linspace(0, len(items) - 1, most).round().astype(int)]
 
@@ -142,7 +146,7 @@ def settings(values: Mapping[str, Any], names: Iterable[str] | None = None) -> s
     return ", ".join(text(values[name]) if name[:1] == "_" else f"{symbol(name)} = {text(values[name])}" for name in names)
 
 
-def text(value: Any) -> str:
+def text(value: object) -> str:
     """A value as a reader expects it: four digits of a number, and no more of a text than fits."""
     if isinstance(value, (float, np.floating)) and np.isfinite(value):
         return f"{value:.4g}" if abs(value) < 1e4 or abs(value) > 1e15 else grouped(round(value))
@@ -152,7 +156,7 @@ def text(value: Any) -> str:
     return shown if len(shown) <= MAX_TEXT else f"{shown[: MAX_TEXT - 3]}..."
 
 
-def grouped(value: Any) -> str:
+def grouped(value: float | np.integer) -> str:
     """A whole number with thin spaces between thousands, from five digits on.
 
     >>> grouped(8500), grouped(17400)  # ('8500', '17 400')
@@ -182,7 +186,7 @@ def interval(value: float, low: float = float("nan"), high: float = float("nan")
     return f"{shown} [{', '.join(ends)}]" if low == low else shown
 
 
-def save(figure: Any, name: str, folder: Path, formats: Sequence[str] = FORMATS[:2]) -> str:
+def save(figure: Figure, name: str, folder: Path, formats: Sequence[str] = FORMATS[:2]) -> str:
     """Writes `<name>.<format>` for each format; returns the figure as SVG to stand in a page, its ids its own."""
     undated = {"pdf": {"CreationDate": None}}
     figure.draw_without_rendering()
