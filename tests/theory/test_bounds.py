@@ -6,6 +6,7 @@ import itertools
 import numpy as np
 import pytest
 from helpers import ROOT
+from scipy.stats import binom
 
 from jaxrecall import Point, realize, simulate, three_step
 from jaxrecall.errors import TheoryError
@@ -59,6 +60,15 @@ def test_ceilings_rise_with_N_to_one_and_who_sees_the_position_is_never_worse_of
         assert L > 1 or hidden[30] == seen[30]
 
 
+def test_who_does_not_see_the_position_learns_a_label_in_parts_and_not_more_than_all_of_it():
+    V, N = 64, 200
+    each, n = sample_information(Model(V=V, d=8, L=64)), np.arange(N + 1)
+    nats = V * binom.pmf(n, N, 1 / V) @ np.minimum(np.log(V), n * each)
+    E = V * recall_ceiling(Model(V=V, d=8, L=64), N, sees_position=False)
+    assert E * np.log(E) - E + 1 == pytest.approx(nats, rel=1e-9)
+    assert nats < 0.999 * N * each
+
+
 def counted(r, V):
     """(V, V) how often each token occurs in samples of each informative token, of a realization."""
     counts = np.zeros((V, V))
@@ -80,24 +90,24 @@ def test_the_gradient_of_the_counts_is_that_of_the_samples(changes):
         assert decoder_columns(point, r.perm, G1, *tables) == {name: row[name] for name in DECODERS}
 
 
-EXACT = [(L, d, N, inside) for L in (32, 256) for d in (16, 32) for N in (256, 1024, 4096) for inside in (True, False)]
+EXACT = [(L, d, N, inside) for L in (32, 256) for d in (16, 32) for N in (128, 1024) for inside in (True, False)]
 
 
+@pytest.mark.slow
 def test_decoders_from_counts_recover_what_they_recover_from_samples():
-    """Means over 24 seeds; of 72 differences the largest is expected near 2.5 standard errors."""
+    """Means over 16 seeds, in standard errors; those of a cell belong together, cells do not."""
     off = []
-    for L, d, N, inside in EXACT:
-        point = Point(V=32, N=N, d=d, L=L, trigger_in_value=inside, n_test=1, eta=1e-9, decoders=True)
-        drawn = surrogate.decoders(Model.from_point(point), N, range(100, 124))
-        rows = [simulate(point, seed) for seed in range(24)]
-        for name in DECODERS:
-            run = np.array([row[name] for row in rows])
-            error = np.hypot(run.std(ddof=1), drawn[name].std(ddof=1)) / len(run) ** 0.5
-            off.append((drawn[name].mean() - run.mean()) / max(error, 1e-3))
+    for i, (L, d, N, inside) in enumerate(EXACT):
+        point = Point(V=32, N=N, d=d, L=L, trigger_in_value=inside, n_test=1, eta=1e-9, decoders=True, streams="independent")
+        drawn = surrogate.decoders(Model.from_point(point), N, range(100 * i, 100 * i + 16))
+        rows = [simulate(point, seed) for seed in range(16)]
+        runs = {name: np.array([row[name] for row in rows]) for name in DECODERS}
+        errors = {name: max(np.hypot(run.std(ddof=1), drawn[name].std(ddof=1)) / 4, 1e-3) for name, run in runs.items()}
+        off.append([(drawn[name].mean() - runs[name].mean()) / errors[name] for name in DECODERS])
     print(np.round(off, 1))
     assert np.abs(off).max() < 3.5
     assert np.mean(np.abs(off) > 2) < 0.12
-    assert np.abs(np.mean(off)) < 0.5
+    assert np.abs(np.mean(off, axis=0)).max() < 0.75  # of 16 independent ones three standard deviations
 
 
 @pytest.mark.parametrize(
