@@ -1,5 +1,6 @@
 """Draws the figures of the searched studies: python results/figures.py"""
 
+import bound
 import maps
 import numpy as np
 import planes
@@ -11,7 +12,7 @@ from drawing import DASH, GREY, MARKERS, above, bars, canvas, line, log_axis, lo
 from law import REGIMES, SIZES, STUDY, on_all_cores, predicted, regime, searched
 
 from jaxrecall import load
-from jaxrecall.theory import Model, accuracy, critical_N, fano_ceiling, score_noise, seen
+from jaxrecall.theory import Model, accuracy, critical_N, score_noise, seen
 
 EXACT = {"marker": "o", "markersize": 7, "linestyle": "none", "markerfacecolor": "none", "color": "#D55E00"}
 SHAPES = {REGIMES[0]: ("o", "#0072B2"), REGIMES[1]: ("x", "0.55"), REGIMES[2]: ("s", "#D55E00")}
@@ -184,39 +185,6 @@ def found_late():
     return "attention", figure
 
 
-DECODERS = {
-    "accuracy": ("three steps, test accuracy", "o", "black"),
-    "matched_accuracy": ("matched filter", "s", "#332288"),
-    "whitened_accuracy": ("whitened least squares", "D", "#2A9D8F"),
-    "assignment_accuracy": ("assignment", "^", "#E69F00"),
-}
-
-
-def decoders():
-    """Decoders of the first gradient beside the three steps and the Fano ceiling, at twelve of the sizes."""
-    rows = load(STUDY / "bound")
-    every = sorted(rows[["d", "L", "V"]].drop_duplicates().itertuples(index=False, name=None))
-    figure, panels = canvas(4, 3, 7.2, sharex=True, sharey=True)
-    for ax, (d, L, V) in zip(panels.flat, [every[i] for i in np.linspace(0, len(every) - 1, 12).round().astype(int)], strict=True):
-        means = rows[(rows["d"] == d) & (rows["L"] == L) & (rows["V"] == V)].groupby("N")[[*DECODERS]].agg(["mean", "std"])
-        for column, (_, marker, colour) in DECODERS.items():
-            mean, sd = means[column, "mean"], means[column, "std"]
-            ax.plot(mean.index, mean, color=colour, marker=marker)
-            ax.fill_between(mean.index, (mean - sd).clip(0, 1), (mean + sd).clip(0, 1), color=colour, alpha=0.2, linewidth=0)
-        N = np.geomspace(means.index.min(), means.index.max(), 65)
-        ceiling = [fano_ceiling(Model(V=V, d=d, L=L), n) for n in N]
-        ax.fill_between(N, ceiling, 1.05, color="0.5", alpha=0.2, linewidth=0)
-        ax.plot(N, ceiling, color="0.5", linestyle=":")
-        ax.set(xscale="log", ylim=(-0.02, 1.02), title=f"d = {d}, L = {L}, V = {V}")
-        ax.grid(True)
-    log_axis(panels[0, 0].xaxis)
-    figure.supxlabel("N: samples", fontsize=8)
-    figure.supylabel("accuracy (fraction)", fontsize=8)
-    entries = [line(name, marker=marker, color=colour) for name, marker, colour in DECODERS.values()]
-    above(figure, [*entries, line("Fano ceiling (approximate)", color="0.5", linestyle=":")])
-    return "decoders", figure
-
-
 NOISES = {
     "leakage": ("leakage", "trigger leakage", "o", "#E3C100"),
     "bias": ("mean_bias", "mean bias", "s", "#332288"),
@@ -266,7 +234,8 @@ if __name__ == "__main__":
         save("law", *collapse(table))
         save("law", *order_parameters(table))
         save("embeddings", *embeddings())
-        save("bound", *decoders())
+        save("bound", *bound.decoders())
+        save("bound", *bound.against())
         save("phase", *noises())
         save("late", *late())
         save("late", *found_late())

@@ -1,4 +1,4 @@
-"""The scaling law in both regimes, from the tables of results/study/law and law-exact: exponents, errors of theory, exact cells.
+"""The scaling law in both regimes, from the tables of results/study/law, law-long and law-exact: exponents, errors of theory, exact cells.
 
 Tables and figures are about the trigger in the value path, unless they say that it is out of it.
 """
@@ -24,6 +24,17 @@ REGIMES = ("short sequences", "between", "long sequences")
 def markdown(heads, body):
     lines = ["| " + " | ".join(str(cell) for cell in row) + " |" for row in body]
     return "\n".join(["| " + " | ".join(heads) + " |", "| " + " | ".join(["---"] * len(heads)) + " |", *lines])
+
+
+def with_interval(row):
+    if row["censored"] != "no":
+        return f"none to {row['N_below']}" if row["censored"] == "right" else f"under {row['N_above']}"
+    return f"{short(row['N_star'])} [{short(row['lo'])}, {short(row['hi'])}]"
+
+
+def short(number):
+    """Three digits."""
+    return f"{number:.0f}" if number < 1000 else f"{number:.3g}".replace("e+0", "e")
 
 
 @cache
@@ -55,9 +66,9 @@ def regime(table):
     return np.select([x < 0.1, x > 10], [REGIMES[0], REGIMES[2]], REGIMES[1])
 
 
-def crossed(theta, name=None, inside=True):
+def crossed(theta, name=None, inside=True, study="law"):
     """Cells whose N* was found, and predicted, with the trigger in the value path or out of it."""
-    found = predicted("law")
+    found = predicted(study)
     found = found[(found["theta"] == theta) & (found["trigger_in_value"] == inside)]
     found = found[found["N_star"].notna() & np.isfinite(found["predicted"])]
     return found if name is None else found[found["regime"] == name]
@@ -212,4 +223,50 @@ def law_without_errors():
     return markdown(heads, body)
 
 
+WAYS = {True: "in", False: "out"}
+
+
+def law_wide_exponents():
+    """V / d of 4 to 13: exponents of N* within each regime at theta 0.5, least squares, and those of theory on the same cells."""
+    body = []
+    for inside, way in WAYS.items():
+        for name in (REGIMES[0], REGIMES[2]):
+            mine = crossed(0.5, name, inside, "law-long").query("V >= 4 * d")
+            axes = SIZES if mine["L"].nunique() > 1 else SIZES[:2]
+            (slope, half, rms), (theirs, _, _) = regression(mine, "N_star", axes), regression(mine, "predicted", axes)
+            cells = [f"{s:.2f} [{s - h:.2f}, {s + h:.2f}]; {t:.2f}" for s, h, t in zip(slope, half, theirs, strict=True)]
+            body.append([way, name, len(mine), *cells, *[""] * (3 - len(cells)), f"{rms:.2f}"])
+    heads = ["trigger", "regime", "cells", *(f"{axis}: measured [95 %]; theory" for axis in SIZES), "rms residual of ln N*"]
+    return markdown(heads, body)
+
+
+def law_wide():
+    """V / d of 4 to 13: every cell, its width over the least one, N* [95 %], theory and its error in ln N*."""
+    order, body = ["trigger_in_value", *SIZES], []
+    found = predicted("law-long").query("V >= 4 * d").sort_values(order, ascending=[False, True, True, True])
+    for _, row in found.iterrows():
+        least = (2 if row["trigger_in_value"] else np.sqrt(2)) * np.sqrt(row["V"] * np.log(row["V"]))
+        N = f"{row['N_star']:.3g} [{row['lo']:.3g}, {row['hi']:.3g}]" if row["N_star"] > 0 else row["outcome"]
+        off = f"{np.log(row['predicted'] / row['N_star']):+.2f}" if row["N_star"] > 0 else ""
+        cells = [WAYS[row["trigger_in_value"]], row["V"], row["d"], f"{row['V'] / row['d']:.1f}", f"{row['d'] / least:.2f}", row["L"]]
+        body.append([*cells, N.replace("e+0", "e"), f"{row['predicted']:.3g}".replace("e+0", "e"), off])
+    return markdown(["trigger", *SIZES[:2], "V / d", "d / edge", "L", "N* [95 %]", "theory", "ln ratio"], body)
+
+
+def law_wide_errors():
+    """V / d of 4 to 13: error of theory at theta 0.5, by the width over the least one."""
+    body = []
+    for inside, way in WAYS.items():
+        every = crossed(0.5, None, inside, "law-long").query("V >= 4 * d")
+        edges = every["d"] / ((2 if inside else np.sqrt(2)) * np.sqrt(every["V"] * np.log(every["V"])))
+        for name, mine in (("under 1.4", every[edges < 1.4]), ("1.4 to 3.2", every[edges >= 1.4]), ("all", every)):
+            off = np.log(mine["predicted"] / mine["N_star"])
+            worst = mine.loc[off.abs().idxmax()]
+            at = ", ".join(f"{axis} {worst[axis]}" for axis in SIZES)
+            noise = f"{mine['error'].median():.2f}"
+            body.append([way, name, len(mine), f"{off.abs().median():.3f}", f"{off.mean():+.3f}", f"{off[worst.name]:+.2f} ({at})", noise])
+    return markdown(["trigger", "d / edge", "cells", "median abs ln ratio", "mean ln ratio", "largest", "noise"], body)
+
+
 LAW = (law_exponents, law_lengths, law_slopes, law_logarithms, law_errors, law_check, law_without, law_without_errors)
+LAW += (law_wide_exponents, law_wide_errors, law_wide)

@@ -1,5 +1,6 @@
 """Prints the tables of the pages from the shipped studies: python results/tables.py"""
 
+import bound
 import claims
 import numpy as np
 import pandas as pd
@@ -9,24 +10,17 @@ import structure
 import theory
 import width
 import zipf
-from law import LAW, SIZES, STUDY, markdown, regression, searched
-from scipy.optimize import brentq
+from law import LAW, SIZES, STUDY, markdown, searched, short, with_interval
 
 from jaxrecall import load
 from jaxrecall.fit import fit
-from jaxrecall.theory import Model, critical_N, fano_ceiling, surrogate
+from jaxrecall.theory import Model, critical_N, surrogate
 
 
 def thresholds(study, theta=0.5):
     """Reported thresholds of a study, by cell."""
     found = pd.read_parquet(STUDY / study / "thresholds.parquet")
     return found[found["record"] & (found["theta"] == theta)].set_index(SIZES)
-
-
-def with_interval(row):
-    if row["censored"] != "no":
-        return f"none to {row['N_below']}" if row["censored"] == "right" else f"under {row['N_above']}"
-    return f"{short(row['N_star'])} [{short(row['lo'])}, {short(row['hi'])}]"
 
 
 def capacity(V=128):
@@ -52,57 +46,6 @@ def found_interval(row):
     if not row["N_star"] > 0:
         return {"right": "none to 1e12", "plateau": "levels off"}.get(row["outcome"], row["outcome"])
     return short(row["N_star"]) + (f" [{short(row['lo'])}, {short(row['hi'])}]" if row["lo"] > 0 else ", no interval")
-
-
-def short(number):
-    """Three digits."""
-    return f"{number:.0f}" if number < 1000 else f"{number:.3g}".replace("e+0", "e")
-
-
-def ceilings():
-    """Thresholds of the bound study with the least N that the information allows: a row for each cell and accuracy."""
-    rows = load(STUDY / "bound")
-    tables = [fit(rows, [0.5], 200, of=of).thresholds.query("record").assign(of=name) for of, name in DECODERS.items()]
-    found = pd.concat(tables, ignore_index=True)
-    models = [Model(V=V, d=d, L=L) for V, d, L in found[SIZES].itertuples(index=False)]
-    least = {model: brentq(lambda N, model=model: fano_ceiling(model, N) - 0.5, 1, 1e9) for model in set(models)}
-    return found.assign(least=[least[model] for model in models], c=found["V"] // found["d"])
-
-
-DECODERS = {
-    "assignment_accuracy": "assignment",
-    "whitened_accuracy": "whitened",
-    "matched_accuracy": "matched filter",
-    "accuracy": "three steps",
-}
-
-
-def bound():
-    """N at which half of pi is known: as the information allows, by each decoder, by the three steps."""
-    found, body = ceilings(), []
-    for (_, L, V, d), mine in found.groupby(["c", "L", "V", "d"]):
-        mine = mine.set_index("of")
-        cells = [with_interval(mine.loc[name]) for name in DECODERS.values()]
-        body.append([V, d, L, f"{mine['least'].iloc[0]:.3g}", *cells])
-    return markdown(["V", "d", "L", "Fano ceiling", *DECODERS.values()], body)
-
-
-def bound_slopes():
-    """Slope of ln(N* / ceiling) in ln V at fixed V / d and L: zero if the N that is needed grows as the bound does."""
-    found, body = ceilings(), []
-    found = found[found["censored"] == "no"].assign(over=lambda t: t["N_star"] / t["least"])
-    for (c, L), mine in found.groupby(["c", "L"]):
-        line = [c, L]
-        for name in DECODERS.values():
-            those = mine[mine["of"] == name]
-            if len(those) < 3:
-                line.append("")
-                continue
-            slope, half, _ = regression(those, "over", ["V"])
-            low, high = those["over"].min(), those["over"].max()
-            line.append(f"{slope[0]:+.2f} [{slope[0] - half[0]:+.2f}, {slope[0] + half[0]:+.2f}], {low:.3g} to {high:.3g} times")
-        body.append(line)
-    return markdown(["V / d", "L", *DECODERS.values()], body)
 
 
 NOISES = ("leakage", "bias", "mlp", "gradient")
@@ -293,8 +236,7 @@ CLAIMS = (
     noise_map,
     noise_of_gradient,
     sensitivity,
-    bound,
-    bound_slopes,
+    *bound.TABLES,
     late,
     late_embeddings,
     late_attention,

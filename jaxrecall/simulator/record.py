@@ -21,7 +21,8 @@ from ..model import keys, task
 from ..model.columns import ATTENTION_COLUMNS, COLUMNS, EXTRA_COLUMNS, TRACE_COLUMNS, Row
 from ..model.laws.tokens import Uniform, n_frequent, n_rare
 from ..model.point import BLOCK, REDRAWS, Point
-from ..model.reference.extras import decoder_columns, noise_columns
+from ..model.reference.decoders import decoder_columns
+from ..model.reference.extras import noise_columns
 from . import metrics, pairs, shortcut
 from .forms import Form
 from .forward import features, features_of, is_label, scores_under
@@ -49,8 +50,7 @@ def after_recipe(world: World, trained: Trained, first_steps: Callable[[World], 
         raw["noise"] = covariances(world, trained.w, mean_w)
         errors = errors and (jnp.maximum(errors[0], error), errors[1])
     if world.shape.decoders:
-        e = world.e
-        raw["decoded"] = {"perm": world.perm, "G1": trained.V1, "Z_in": e.Z_in, "Z_out": e.Z_out, "z_trig": e.z_trig}
+        raw["decoded"] = {"perm": world.perm, "G1": trained.V1} | {name: getattr(world.e, name) for name in ("Z_in", "Z_out", "z_trig")}
     raw["own"] = own_columns(world, trained.V1, trained.rate * trained.w, world.run.scale * trained.V2)
     return raw | {"errors": errors, "locked": trained.locked}
 

@@ -6,7 +6,7 @@ Every formula takes a `Model` and raises TheoryError for what it does not cover.
 """
 
 from . import surrogate
-from .bounds import fano_ceiling, information, matched_filter_accuracy, parameters_per_bit, seen, seen_N
+from .bounds import fano_ceiling, information, matched_filter_accuracy, parameters_per_bit, recall_ceiling, sample_information, seen, seen_N
 from .critical import critical, critical_N, limiting_noise
 from .locked import locked_accuracy
 from .model import Model
@@ -26,6 +26,8 @@ __all__ = [
     "locked_fraction",
     "matched_filter_accuracy",
     "parameters_per_bit",
+    "recall_ceiling",
+    "sample_information",
     "score_noise",
     "seen",
     "seen_N",

@@ -1,21 +1,24 @@
 """What the gradient at initialization tells about pi, and what bounds recall at any time.
 
-Ours, not the paper's: docs/theory.md, sections 7 and 8.
+Ours, not the paper's: docs/theory.md, sections 7 and 8. `information` and `fano_ceiling`
+are a benchmark, those of a Gaussian channel; `recall_ceiling` is a bound.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import gammaln, lambertw
+from scipy.special import betainc, gammaln, lambertw
+from scipy.stats import binom
 
 from .locked import KeyOverlaps, cosine, nodes, recall, squared_length
 from .model import Model, check_model, check_N, check_theta
 
 
 def information(model: Model, N: float) -> float:
-    """Information (nats) of the initial gradient on pi; docs/theory.md, section 7.1.
+    """Information (nats) of a Gaussian channel like the initial gradient; docs/theory.md, section 7.1.
 
-    It is that of a Gaussian channel.
+    It is no bound: embeddings are real numbers, so the gradient tells the counts of tokens,
+    which can hold more.
 
     Raises TheoryError but for gaussian embeddings, m = 0, one batch and the trigger in
     the value path.
@@ -28,15 +31,51 @@ def information(model: Model, N: float) -> float:
 
 
 def fano_ceiling(model: Model, N: float) -> float:
-    """Largest fraction of pi that any decoder recovers; docs/theory.md, section 7.2.
+    """Fraction of pi that the nats of the Gaussian channel allow; docs/theory.md, section 7.2.
 
-    It is expected, from that `information`.
-
-    Raises TheoryError as `information` does.
+    A benchmark, and no ceiling: a decoder of the gradient may recover more.
+    `recall_ceiling` is one. Raises TheoryError as `information` does.
     """
-    nats = information(model, N)
-    K = np.exp(1 + lambertw((nats - 1) / np.e).real) if nats > 1e-12 else 1.0
-    return min(1.0, float(K) / model.V)
+    return fraction_known(model, information(model, N))
+
+
+def fraction_known(model: Model, nats: float) -> float:
+    """The largest expected fraction of pi that so many nats about it allow; docs/theory.md, section 7.2."""
+    E = np.exp(1 + lambertw((nats - 1) / np.e).real) if nats > 1e-12 else 1.0
+    return min(1.0, float(E) / model.V)
+
+
+def sample_information(model: Model) -> float:
+    """Nats that a sample tells about pi to who is not shown the informative position; docs/theory.md, section 8.
+
+    log V - E[entropy of the L tokens of the sample] = E log((1 + n) V / L), n ~ binomial(L - 1, 1/V).
+    """
+    check_model(model)
+    low, high = binom.interval(1 - 1e-15, model.L - 1, 1 / model.V)
+    n = np.arange(low, high + 1)
+    return float(binom.pmf(n, model.L - 1, 1 / model.V) @ np.log((1 + n) * model.V / model.L))
+
+
+def recall_ceiling(model: Model, N: float, *, sees_position: bool = True) -> float:
+    """Largest expected fraction of pi that anything learns from N samples; docs/theory.md, section 8.
+
+    To who sees which position is informative, as the three steps do by the trigger, a
+    label that occurs tells all: `seen`, and one guess. To who does not, as any decoder of
+    the initial gradient, a label that occurs n times tells at most n `sample_information`
+    nats and at most log V. Raises TheoryError with fresh batches.
+    """
+    ceiling = min(1.0, seen(model, N) + 1 / model.V)
+    if sees_position:
+        return ceiling
+    V, each = model.V, sample_information(model)
+    full = float(np.ceil(np.log(V) / each))  # so many occurrences may tell a label
+
+    def at_least(n: float, N: float) -> float:
+        """The chance that a label occurs n times in N samples."""
+        return float(betainc(n, N - n + 1, 1 / V)) if 0 < n <= N else float(n <= 0)
+
+    nats = each * N * (1 - at_least(full - 1, N - 1)) + V * np.log(V) * at_least(full, N)
+    return min(ceiling, fraction_known(model, nats))
 
 
 def matched_filter_accuracy(model: Model, N: float) -> float:

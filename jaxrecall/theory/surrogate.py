@@ -1,10 +1,9 @@
-"""Recall with locked attention, drawn from what it then depends on; docs/theory.md, section 6.
-
-It depends on embeddings and label counts.
+"""Recall with locked attention, and decoders of the initial gradient, from counts; docs/theory.md, sections 6 and 7.4.
 
 Ours, and exact for eta -> 0: step 3 then sees the samples through their label counts
-alone, so that a draw costs V^2 (d + m) at any N and L. The draws are NumPy's own,
-independent of the simulator's.
+alone, so that a draw costs V^2 (d + m) at any N and L. So does the initial gradient of
+a model without an MLP, which sees the counts of tokens that occur with a label. The
+draws are NumPy's own, independent of the simulator's.
 """
 
 from __future__ import annotations
@@ -15,8 +14,11 @@ from collections.abc import Iterable
 import numpy as np
 from scipy.special import erf, logit
 
+from ..errors import PointError, TheoryError
 from ..model.activations import value_and_slope
 from ..model.laws import numpy_draws
+from ..model.point import Point
+from ..model.reference.decoders import decoder_columns
 from .model import Model, check_N, check_theta
 
 PER_OCTAVE = 4
@@ -45,6 +47,35 @@ def logits_from_counts(
     phi = features(Z_in, z_trig, W_in, trigger_in_value, activation)
     learned = (phi * (counts / counts.mean())[:, None]).T @ (Z_out[perm] - Z_out.mean(0))
     return phi @ learned @ Z_out.T
+
+
+def gradient_from_counts(
+    counts: np.ndarray, L: int, Z_in: np.ndarray, Z_out: np.ndarray, z_trig: np.ndarray, perm: np.ndarray, trigger_in_value: bool = True
+) -> np.ndarray:
+    """(d, d) minus the gradient of V_mat at initialization, without an MLP.
+
+    `counts` (V, V) says how often each token (column) occurs in the samples of each
+    informative *token* (row), which itself occurs in all of them; the other arrays are
+    those of a realization.
+    """
+    values = counts @ Z_in + trigger_in_value * counts.sum(1)[:, None] / L * z_trig
+    return (Z_out[perm] - Z_out.mean(0)).T @ values / counts.sum()
+
+
+def decoders(model: Model, N: float, seeds: int | Iterable[int]) -> dict[str, np.ndarray]:
+    """Fractions of pi that decoders of the initial gradient recover, by their column, (n,) one for each seed.
+
+    A number of seeds means 0..n-1. A seed has the same embeddings, and the same counts of
+    labels, as `locked`. Raises TheoryError with an MLP.
+    """
+    check_N(model, N)
+    model.require("the decoders", m=0)
+    try:
+        point = Point(V=model.V, N=int(N), d=model.d, L=model.L, trigger_in_value=model.trigger_in_value)
+    except PointError as error:
+        raise TheoryError(str(error)) from None
+    found = [_decoded(model, point, seed) for seed in (range(seeds) if isinstance(seeds, int) else seeds)]
+    return {name: np.array([row[name] for row in found], float) for name in found[0]}
 
 
 def features(Z_in: np.ndarray, z_trig: np.ndarray, W_in: np.ndarray | None, trigger_in_value: bool, activation: str) -> np.ndarray:
@@ -107,6 +138,15 @@ def _accuracy(model: Model, N: float, seed: int) -> float:
     counts = _counts(model.V, N, rng)
     logits = logits_from_counts(counts, Z_in, Z_out, z_trig, perm, W_in, model.trigger_in_value, model.activation)
     return float((logits.argmax(1) == perm).mean())
+
+
+def _decoded(model: Model, point: Point, seed: int) -> dict[str, float | None]:
+    rng = np.random.default_rng([seed, model.V, model.d, model.m])
+    tables = _embeddings(model, rng)
+    perm = rng.permutation(model.V)
+    n = _counts(model.V, point.N, rng).astype(int)
+    counts = rng.multinomial(n * (model.L - 1), np.full(model.V, 1 / model.V)) + np.diag(n)
+    return decoder_columns(point, perm, gradient_from_counts(counts, model.L, *tables, perm, model.trigger_in_value), *tables)
 
 
 def _counts(V: int, N: float, rng: np.random.Generator) -> np.ndarray:

@@ -22,14 +22,15 @@ README, FRONT = ((ROOT / f"{folder}README.md").read_text() for folder in ("resul
 POOL, THEORY = ((ROOT / f"docs/{page}.md").read_text() for page in ("laws", "theory"))
 REPORTED = ["capacity", "mlp", "bound", "phase"]
 UNREPORTED = ["pool", "noise", "zipf", "phase-mlp", "map", "held-out-levels"]
-SEARCHED = ["law", "law-exact", "embeddings", "sensitivity", "width", "storage", "storage-long"]
+SEARCHED = ["law", "law-exact", "law-long", "embeddings", "sensitivity", "width", "storage", "storage-long"]
 QUICK = ["embeddings", "activations", "noise_map", "sensitivity", "storage", "structure_sides", "zipf_mends"]
 QUICK += ["required_plane", "widths_by_samples", "widths_by_lengths"]
-WITH_THEORY = ["capacity", "bound", "bound_slopes", "agreement"]
+WITH_THEORY = ["capacity", "bound", "bound_slopes", "bound_numbers", "bound_exponents", "agreement"]
 WITH_THEORY += ["law_exponents", "law_lengths", "law_errors", "law_check"]
-WITH_THEORY += ["law_without", "law_without_errors", "required_width", "width_errors", "width_exponents"]
+WITH_THEORY += ["law_without", "law_without_errors", "law_wide_exponents", "law_wide_errors", "law_wide"]
+WITH_THEORY += ["required_width", "width_errors", "width_exponents"]
 WITH_THEORY += ["structure_collapse", "structure_laws", "structure_critical", "zipf_critical", "zipf_cause", "zipf_errors"]
-ERRORS = ["critical_sizes", "layer_accuracy", "snr_errors", "gradient_noise"]
+ERRORS = ["exhaustive", "critical_sizes", "layer_accuracy", "snr_errors", "gradient_noise"]
 OF_POOLS = ["pool_summary"]
 SEARCHED += ["held-out", "orthogonal", "width-gaussian"]
 QUICK += ["label_counts"]
@@ -40,10 +41,25 @@ WITH_THEORY += ["held_out", "dimension_by_length"]
 def test_a_study_holds_the_runs_of_its_grid(name):
     grid, folder = read_grid(ROOT / f"sweeps/{name}.yaml"), ROOT / "results/study" / name
     rows = jaxrecall.load(folder)
-    assert set(zip(rows["point_id"], rows["seed"], strict=True)) == {(p.point_id, seed) for p in grid.points for seed in grid.seeds}
+    assert runs_of(rows) == {(p.point_id, seed) for p in grid.points for seed in grid.seeds}
     assert set(rows["code_version"]) == {CODE_VERSION}
     assert json.loads((folder / "manifest.json").read_text())["grid"]["name"] == name
     assert name in UNREPORTED or "<svg" in (folder / "report.html").read_text()
+
+
+def runs_of(rows):
+    return set(zip(rows["point_id"], rows["seed"], strict=True))
+
+
+def test_the_decoders_of_the_study_are_those_of_the_example(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    grid, rows = read_grid(ROOT / "examples/decoders.yaml"), jaxrecall.load(ROOT / "results/study/decoders")
+    assert runs_of(rows) == {(p.point_id, seed) for p in grid.points for seed in grid.seeds}
+    first = rows[(rows["seed"] == 0) & (rows["d"] == 256)].nsmallest(1, "N").iloc[0]
+    small = {"base": {name: int(first[name]) for name in ("V", "d", "L", "N")}, "blocks": [{"axes": {"trigger_in_value": [True]}}]}
+    again = jaxrecall.run(small, seeds=1, progress=False, simulator=importlib.import_module("decoders").simulator).iloc[0]
+    for name in ("matched_accuracy", "whitened_accuracy", "assignment_accuracy"):
+        assert again[name] == pytest.approx(first[name], abs=0.005)  # scores that are almost equal may round either way
 
 
 @pytest.mark.parametrize("name", [*REPORTED, "late", "pool", "noise", "phase-mlp", "map", *SEARCHED])

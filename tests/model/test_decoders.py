@@ -10,7 +10,7 @@ from scipy.optimize import linear_sum_assignment
 
 from jaxrecall import Point, realize, simulate, three_step
 from jaxrecall.errors import PointError
-from jaxrecall.model.reference import extras
+from jaxrecall.model.reference import decoders
 from jaxrecall.model.reference.steps import in_float64
 from jaxrecall.simulator.shape import Shape
 from jaxrecall.sweep.simulators.cost import peak_bytes
@@ -38,7 +38,7 @@ def by_hand(point: Point, seed: int):
 def test_the_row_is_that_of_the_reference_gradient(changes):
     point = POINT.replace(**changes)
     for seed in range(3):
-        known = extras.decoder_columns(*by_hand(point, seed))
+        known = decoders.decoder_columns(*by_hand(point, seed))
         sizes = (32, 16) if changes else (40, 24)
         _, row = streamed(point, seed, Shape.sized(point, *sizes, 0))
         assert {name: row[name] for name in NAMES} == known
@@ -59,7 +59,7 @@ def test_one_to_one_mends_what_is_best_one_by_one():
     point = Point(V=3, N=300, d=3, L=1, trigger_in_value=False, decoders=True)
     labels_by_tokens = np.array([[0.9, 0.2, 0.0], [1.0, 2.0, 0.0], [0.1, 0.0, 2.0]]) / 3
     eye = np.eye(3)
-    found = extras.decoder_columns(point, np.arange(3), labels_by_tokens, eye, eye, np.zeros(3))
+    found = decoders.decoder_columns(point, np.arange(3), labels_by_tokens, eye, eye, np.zeros(3))
     assert list(found.values()) == [2 / 3, 2 / 3, 1]
 
 
@@ -72,7 +72,7 @@ def test_where_d_exceeds_V_the_gradient_tells_what_the_counts_tell():
         counts = np.zeros((20, 20))
         np.add.at(counts, (r.train_labels[:, None], r.train_tokens), 1)
         counted = (counts / counts.sum(1, keepdims=True)).argmax(0)
-        decoded = extras.matched(*told[2:5]).argmax(1), extras.whitened(*told[:1], *told[2:]).argmax(1), counted
+        decoded = decoders.matched(*told[2:5]).argmax(1), decoders.whitened(*told[:1], *told[2:]).argmax(1), counted
         found.append([(labels == r.perm).mean() for labels in decoded])
     matched, whitened, counted = np.mean(found, axis=0)
     assert matched + 0.1 < counted
@@ -96,8 +96,8 @@ def test_no_other_ridge_recovers_more():
         Z_c = Z_out - Z_out.mean(0)
         ridge = point.V / point.d * min(1.0, point.L * point.V / point.N)
         scores = {
-            "matched": extras.matched(G1, Z_in, Z_out),
-            "along g": extras.whitened(point, G1, Z_in, Z_out, z_trig),
+            "matched": decoders.matched(G1, Z_in, Z_out),
+            "along g": decoders.whitened(point, G1, Z_in, Z_out, z_trig),
             "none": least_squares(G1, Z_in, Z_c, 1e-6),
             "some": least_squares(G1, Z_in, Z_c, 0.1 * ridge),
             "all": least_squares(G1, Z_in, Z_c, ridge),
@@ -121,7 +121,7 @@ def test_long_embeddings_are_not_favoured():
         Z_in, Z_out = rng.normal(size=(2, point.V, point.d)) / np.sqrt(point.d)
         perm, Z_c = rng.permutation(point.V), Z_out - Z_out.mean(0)
         G1 = Z_c[perm].T @ Z_in / (point.L * point.V)
-        scores = least_squares(G1, Z_in, Z_c, 1e-6), extras.whitened(point, G1, Z_in, Z_out, np.zeros(point.d))
+        scores = least_squares(G1, Z_in, Z_c, 1e-6), decoders.whitened(point, G1, Z_in, Z_out, np.zeros(point.d))
         found.append([(table.argmax(1) == perm).mean() for table in scores])
     print(np.mean(found, axis=0))
     assert np.diff(np.mean(found, axis=0)) > 0.03
@@ -129,14 +129,14 @@ def test_long_embeddings_are_not_favoured():
 
 @pytest.mark.parametrize("changes", [{"V": 2}, {"d": 1}, {"L": 1}, {"N": 1}, {"V": 2, "d": 1, "L": 1, "N": 1}, {"d": 200}], ids=str)
 def test_small_sizes_have_an_answer(changes):
-    found = extras.decoder_columns(*by_hand(POINT.replace(**changes), 0))
+    found = decoders.decoder_columns(*by_hand(POINT.replace(**changes), 0))
     assert all(0 <= value <= 1 for value in found.values())
 
 
 def test_a_gradient_that_overflowed_tells_nothing():
     point, perm, G1, *rest = by_hand(POINT, 0)
     G1[0, 0] = np.inf
-    assert extras.decoder_columns(point, perm, G1, *rest) == dict.fromkeys(NAMES)
+    assert decoders.decoder_columns(point, perm, G1, *rest) == dict.fromkeys(NAMES)
 
 
 @pytest.mark.parametrize("sizes", [(400, 48), (64, 400)], ids=str)
@@ -146,7 +146,7 @@ def test_the_plan_counts_what_the_host_takes(sizes):
     G1, Z_in, Z_out = (rng.normal(size=shape).astype(np.float32) for shape in ((d, d), (V, d), (V, d)))
     point = Point(V=V, N=1000, d=d, L=4, decoders=True)
     tracemalloc.start()
-    extras.decoder_columns(point, rng.permutation(V), G1, Z_in, Z_out, Z_in[0])
+    decoders.decoder_columns(point, rng.permutation(V), G1, Z_in, Z_out, Z_in[0])
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     told = peak_bytes(Shape(V, d, 0, "none", "counts", decoders=True)) - peak_bytes(Shape(V, d, 0, "none", "counts"))

@@ -10,7 +10,6 @@ from test_store import row as any_row
 
 from jaxrecall import status
 from jaxrecall.compact import compact
-from jaxrecall.fit import main as fit
 from jaxrecall.model.columns import CODE_VERSION
 from jaxrecall.sweep.__main__ import main as sweep
 from jaxrecall.sweep.grid import Grid, read_grid

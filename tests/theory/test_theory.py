@@ -338,7 +338,9 @@ def test_the_surrogate_learns_with_any_law(cubes):
 
 def test_the_page_of_theory_names_tests_and_formulas_that_exist():
     page = (ROOT / "docs/theory.md").read_text()
-    tests = "".join((ROOT / f"tests/{name}.py").read_text() for name in ("theory/test_theory", "simulator/test_physics"))
+    tests = "".join(
+        (ROOT / f"tests/{name}.py").read_text() for name in ("theory/test_theory", "theory/test_bounds", "simulator/test_physics")
+    )
     assert [name for name in re.findall(r"`(test_\w+)`", page) if f"def {name}(" not in tests] == []
     assert [name for name in theory.__all__ if name not in page and name != "ScoreNoise"] == []
     sections = set(re.findall(r"^##+ ([\d.]*\d)", page, re.M))
@@ -434,7 +436,7 @@ def is_refused_for_its_law(model):
 
 @pytest.mark.parametrize("name", [name for name in theory.__all__ if name not in ("Model", "ScoreNoise", "surrogate")])
 def test_a_point_in_place_of_a_model_is_refused(name):
-    others = {"critical": ["d", 0.5, 100], "critical_N": [], "seen_N": [], "parameters_per_bit": []}
+    others = {"critical": ["d", 0.5, 100], "critical_N": [], "seen_N": [], "parameters_per_bit": [], "sample_information": []}
     with pytest.raises(TheoryError, match=r"^model: got Point\(.*allowed: a theory\.Model, of a point that of Model\.from_point"):
         getattr(theory, name)(Point(V=64, N=1024, d=32, L=8), *others.get(name, [100]))
 
