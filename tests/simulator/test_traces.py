@@ -20,6 +20,7 @@ from jaxrecall import Point, simulate, status
 from jaxrecall.analysis.figures import plot
 from jaxrecall.analysis.fit import fit
 from jaxrecall.analysis.fit.runs import at_steps, parsed
+from jaxrecall.cli.process import Interrupts
 from jaxrecall.compact import compact
 from jaxrecall.errors import FitError, StoreError, UsageError
 from jaxrecall.model.columns import CODE_VERSION, COLUMNS, TRACE_COLUMNS
@@ -35,7 +36,7 @@ from jaxrecall.sweep.rounds import Rounds
 from jaxrecall.sweep.running.job import prepare
 from jaxrecall.sweep.running.progress import Events
 from jaxrecall.sweep.running.record import Record
-from jaxrecall.sweep.store import Store
+from jaxrecall.sweep.store import PART_ROWS, Store
 from jaxrecall.sweep.store.load import frame_of, load
 from jaxrecall.sweep.store.table import SCHEMA
 
@@ -245,6 +246,18 @@ def test_a_search_with_batches_has_a_program_for_every_n(tmp_path):
     rounds = Rounds(read_grid(tmp_path / "s.yaml"), {})
     assert {run.point.N for run in rounds.pending} == {64}
     assert rounds.plan(rounds.pending).n_runs == len(rounds.pending)
+
+
+def test_room_for_the_rows_of_a_part_is_asked_for(tmp_path, monkeypatch):
+    (tmp_path / "late.yaml").write_text(f"base: {{V: 20, N: 96, d: 12, L: 3, steps: 7, lr: 0.5}}\nseeds: {PART_ROWS}\n")
+    asked = []
+    monkeypatch.setattr(Store, "prepare", lambda self, manifest, n_rows=0: asked.append(n_rows))
+    from jaxrecall.sweep.running import job
+
+    for grid in (["seeds=2"], [f"seeds={PART_ROWS}"]):
+        made = job.prepare(read_grid(tmp_path / "late.yaml", grid), tmp_path / "out")
+        job.carry_out(made, lambda plan, record: None, None, Interrupts())
+    assert asked == [6, 3 * PART_ROWS]
 
 
 # --- fits and figures

@@ -26,6 +26,8 @@ from test_store import in_namespace, rows
 from jaxrecall import Point, load
 from jaxrecall.cli.command import called
 from jaxrecall.cli.process import Interrupts
+from jaxrecall.errors import StoreError
+from jaxrecall.model.columns import COLUMNS
 from jaxrecall.model.point import Run
 from jaxrecall.status import survey
 from jaxrecall.sweep.grid.file import Settings
@@ -33,7 +35,7 @@ from jaxrecall.sweep.plan import Chunk
 from jaxrecall.sweep.running import record
 from jaxrecall.sweep.running.progress import Events, Failure
 from jaxrecall.sweep.running.record import Record
-from jaxrecall.sweep.store import Store
+from jaxrecall.sweep.store import PART_BYTES, ROW_BYTES, Store
 
 SMALL = """
 name: small
@@ -253,6 +255,36 @@ def test_a_full_disk_costs_what_it_could_not_take(small, uninterrupted, tmp_path
     assert saved > 0
     assert (events[second]["done"], events[-1]["exit_code"], events[-1]["runs_executed"]) == (saved, 0, 96 - saved)
     same(quiet(tmp_path / "copy"), uninterrupted)
+
+
+@pytest.mark.parametrize(("size", "n_rows", "refused"), [(10_000, 1, True), (10_000, 0, False), (70_000, 1, False), (70_000, 100, True)])
+def test_room_for_a_part_is_checked_before_anything_runs(tmp_path, size, n_rows, refused):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        Store(tmp_path / "out").prepare({}, n_rows)
+    except StoreError as error:
+        text = str(error)
+    else:
+        text = ""
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert ("File too large" in text) is refused
+    assert not refused or text.endswith(f"A part of {n_rows} rows needs about {64 + n_rows / 2:.0f} KiB")
+    assert list(tmp_path.rglob("*room*")) == []
+    assert (tmp_path / "out").exists() is not refused
+
+
+def test_a_part_needs_no_more_room_than_was_checked(tmp_path):
+    for n in (1, 10, 1000):
+        path = Store(tmp_path).write([{**row, **_noise(i)} for i, row in enumerate(rows(*range(n)))])
+        assert path.stat().st_size < PART_BYTES + ROW_BYTES * n
+
+
+def _noise(i: int) -> dict[str, float]:
+    """Metrics that do not compress."""
+    chance = random.Random(i)
+    return {name: chance.random() for name, (kind, _) in COLUMNS.items() if kind == "float64"}
 
 
 @pytest.mark.system

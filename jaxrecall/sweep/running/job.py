@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from ..plan import Plan, Shard, without_shard
 from ..plan import make as make_plan
 from ..rounds import Rounds, as_known
 from ..simulators import Facts
-from ..store import Done, Store
+from ..store import PART_ROWS, Done, Store
 from .progress import Display, duration, plural
 from .record import Record
 
@@ -293,11 +293,15 @@ def _done(store: Store, facts: Facts, precision: str) -> Done:
 def carry_out(job: Job, execute: Executor, display: Display | None, interrupts: Interrupts) -> Record:
     """Creates the results folder if needed, and runs what is missing in it, round by round.
 
-    Raises StoreError, and KeyboardInterrupt where a signal comes before anything runs.
+    Raises StoreError, also where a part would not fit on the disk, and
+    KeyboardInterrupt where a signal comes before anything runs.
     """
     record, store, plan = job.record, job.store, job.plan
     record.display, record.interrupts = display, interrupts
-    store.prepare(job.manifest())
+    # of so many runs the rows at least fill what `prepare` asks room for
+    first = islice((run for chunk in plan.chunks for run in chunk.runs), PART_ROWS if job.to_do else 0)
+    store.prepare(job.manifest(), sum(len(run.point.recorded_steps) for run in first))
+    store.unify(record.message)
     store.clear_failures(job.runs)
     if not job.search:
         record.n_runs, record.n_programs = plan.n_runs, len(plan.peaks)
@@ -311,6 +315,7 @@ def carry_out(job: Job, execute: Executor, display: Display | None, interrupts: 
             _search(job, job.search, execute)
         elif job.to_do:
             execute(plan, record)
+        store.unify(record.message)  # another call may have added columns meanwhile
     finally:
         record.tell("close")
     return record

@@ -17,6 +17,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import random
+import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +27,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ...cli.command import called
 from ...errors import StoreError
 from ...model.columns import COLUMNS
 from ...model.point import RunId
@@ -40,12 +43,20 @@ from ..files import (
     result_files,
     storage_errors,
 )
-from .table import ROW, RUN, VERSION, about, last_rows, of_rows, read, to_parquet, with_about
+from .table import ROW, RUN, VERSION, about, conformed, last_rows, of_rows, read, schema_of, to_parquet, unlike, with_about
+
+PART_BYTES, ROW_BYTES, PART_ROWS = 64 * 2**10, 512, 1000
+"""Of a part: its size without rows, each row's share, and
+the rows for which there must be room before any is computed.
+"""
 
 STALE_SECONDS = 3600.0
 """A file that stays in `_staging` so long was left
 there by a process that died: writing one takes seconds.
 """
+
+LOOKS = 10
+"""How often a process looks at most, as others may write parts with fewer columns."""
 
 Version = tuple[int, str]
 """code_version and precision."""
@@ -85,6 +96,9 @@ class Store:
         self.columns: Mapping[str, tuple[str, ...]] = COLUMNS
         """Of the rows to write, in order."""
 
+        self.of_parts = pa.schema([])
+        """The columns of all parts, once `unify` has looked."""
+
         self.kept: Mapping[str, Mapping[str, Any]] = {}
         """Of the helpers of a grid that are columns, which
         `about` names: their values by the id of a point.
@@ -96,9 +110,11 @@ class Store:
             if os.path.lexists(path) and not os.path.isdir(path):
                 raise StoreError(f"{self.folder}: {path} is not a folder; move it away or choose another results folder (--out)")
 
-    def prepare(self, manifest: dict[str, Any]) -> None:
+    def prepare(self, manifest: dict[str, Any], n_rows: int = 0) -> None:
         """Makes the folder, writes `manifest.json`, removes stale
         `_staging` files; if refused, nothing that was made stays behind.
+
+        A folder without room for a part is refused if there are `n_rows` to compute.
         """
         self.check()
         data = json.dumps(manifest, indent=2).encode()
@@ -107,6 +123,8 @@ class Store:
             with storage_errors(self.folder, "nothing ran"):
                 for path in made:
                     path.mkdir(exist_ok=True)
+            if n_rows:
+                self._check_room(min(n_rows, PART_ROWS))
             self.put(self.manifest, data)
         except BaseException:
             for path in reversed(made):
@@ -148,7 +166,8 @@ class Store:
 
     def write(self, rows: list[dict[str, Any]]) -> Path:
         """Writes rows as one part; returns its path. They have
-        exactly the columns of their simulator (None for null).
+        exactly the columns of their simulator (None for null); of
+        columns that other parts have, the part has nulls.
 
         All rows of a run go into one part, as the last of them says that the run is
         done. The name hashes which rows it holds, so the same rows written twice
@@ -157,8 +176,30 @@ class Store:
         if not rows:
             raise StoreError("rows: got none; a part holds at least one")
         table = with_about(of_rows([row | self._kept(row["point_id"]) for row in rows], self.columns), self.about)
+        table = conformed(table, self.of_parts)
         names = json.dumps(table.select([*ROW, *VERSION]).to_pylist(), sort_keys=True)
         return self.put_table(self.parts / f"{hashlib.sha256(names.encode()).hexdigest()[:16]}.parquet", table)
+
+    def unify(self, tell: Callable[[str], None]) -> None:
+        """Gives every part the columns of all parts and of the rows to write, null where it has none.
+
+        A part is replaced, whole or not at all, by one with its name and its rows, so any
+        number of processes may do this while others write. Each looks again until it
+        finds nothing to do. So when the last of them has ended, all parts are alike.
+        `tell` is told what is rewritten, or why it cannot be.
+        """
+        try:
+            for look in range(LOOKS):
+                self.of_parts, others = unlike(self.of_parts or schema_of(self.columns), result_files(self.folder))
+                if not (others := [path for path in others if path != self.table]):
+                    break
+                if not look:
+                    tell(f"{self.parts}: {len(others)} files lack columns of other grids in the folder, and get them")
+                for path in random.sample(others, len(others)):  # of several processes each finds some done by another
+                    for table in read(unlike(self.of_parts, [path])[1])[0].values():
+                        self.put_table(path, conformed(table, self.of_parts))
+        except (StoreError, pa.ArrowException) as error:
+            tell(f"{self.parts}: the columns of its files differ ({error}); for one table of them: {called('compact', [str(self.folder)])}")
 
     def _kept(self, point_id: str) -> dict[str, Any]:
         """The values of helpers at a point, null where it has none; all of one as text if some are."""
@@ -186,6 +227,20 @@ class Store:
                     continue  # not one of ours
                 if failed <= runs:
                     path.unlink(missing_ok=True)
+
+    def _check_room(self, n_rows: int) -> None:
+        """Refuses a folder where a file of the size of such a part
+        cannot be written; the free space does not show a quota.
+        """
+        size = PART_BYTES + ROW_BYTES * n_rows
+        trial = self.staging / f"{os.getpid()}-{secrets.token_hex(4)}-room"
+        try:
+            with storage_errors(self.folder, "nothing ran"):
+                self.staging.mkdir(exist_ok=True)
+                atomic_write(trial, secrets.token_bytes(size), self.staging, sync=True)
+                trial.unlink()
+        except StoreError as error:
+            raise StoreError(f"{error}. A part of {n_rows} rows needs about {size / 2**10:.0f} KiB") from error
 
     def _remove_stale_files(self) -> None:
         """Removes what processes that died left in `_staging`.
@@ -235,8 +290,11 @@ class MemoryStore(Store):
     def check(self) -> None:
         """Nothing can be in the way."""
 
-    def prepare(self, manifest: dict[str, Any]) -> None:
+    def prepare(self, manifest: dict[str, Any], n_rows: int = 0) -> None:
         """There is nothing to make."""
+
+    def unify(self, tell: Callable[[str], None]) -> None:
+        """There is no file."""
 
     def read_manifest(self) -> None:
         """There is none."""

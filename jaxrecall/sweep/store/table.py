@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -208,9 +209,32 @@ def read_file(path: Path) -> pa.Table:
     return with_about(table, facts)
 
 
+def unlike(known: pa.Schema, paths: Iterable[Path]) -> tuple[pa.Schema, list[Path]]:
+    """The columns known and those of all files that are parts, and the files that have others.
+
+    Raises an exception of Arrow where types do not go together.
+    """
+    found: dict[Any, tuple[pa.Schema, list[Path]]] = {}
+    for path in (path for path in paths if path.suffix == ".parquet" and path.is_file()):
+        with suppress(Exception), open(path, "rb") as file:  # whatever a file holds; `read` gives the reason
+            schema = pq.read_schema(file)
+            own = about(schema).get("simulator") is not None
+            if {*NEEDED, *(() if own else (*OURS, *MEASURED))} <= {*schema.names}:
+                found.setdefault(frozenset(zip(schema.names, schema.types, strict=True)), (_standard(schema, own), []))[1].append(path)
+    every = pa.unify_schemas([known, *(schema for schema, _ in found.values())], promote_options="permissive")
+    return every, [path for types, (_, these) in found.items() if types ^ {*zip(every.names, every.types, strict=True)} for path in these]
+
+
 def _standard(schema: pa.Schema, own: bool) -> pa.Schema:
     """The columns of a file as they are read: those of this package as in SCHEMA."""
     return pa.schema([SCHEMA.field(field.name) if field.name in COLUMNS and not own else field for field in schema])
+
+
+def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table with the columns of a schema, null where it has none; its other columns stay."""
+    wide = pa.unify_schemas([schema, table.schema.remove_metadata()], promote_options="permissive")
+    columns = [table[f.name].cast(f.type) if f.name in table.column_names else pa.nulls(len(table), f.type) for f in wide]
+    return with_about(pa.table(columns, wide), about(table))
 
 
 def _statuses_without_number(table: pa.Table, name: str) -> list[str]:
