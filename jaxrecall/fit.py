@@ -16,8 +16,9 @@ from .analysis.fit.estimate import METHOD_TEXT
 from .analysis.fit.fitting import Fit, fit
 from .analysis.fit.write import check_folder, default_folder, write
 from .cli.command import Parser, answer, called, command
-from .sweep.files import local_path
+from .sweep.files import is_folder, local_path
 from .sweep.running.progress import PLAIN_EVERY_SECONDS, now_and_then
+from .sweep.store.age import older, seen
 
 __all__ = ["Fit", "fit"]
 
@@ -61,5 +62,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     asked = {name: getattr(args, name) for name in ("where", "along", "of", "best", "by", "law")}
     found = fit(frame, args.theta, on_progress=told, step=step, **asked)
     answer(*(f"note: {remark}" for remark in remarks), *str(found).split("\n"), "")
-    written = write(found, out, args.latex, {"rows": len(frame)})
-    return answer(*(f"{path.stem + ':':<13}{path} ({n_rows} rows)" for path, n_rows in written.items()))
+    rows = seen([frame]) if is_folder(paths[0]) else {"rows": len(frame)}
+    answer(*(f"{path.stem + ':':<13}{path} ({n_rows} rows)" for path, n_rows in write(found, out, args.latex, rows).items()))
+    return answer(*(f"note: {line}" for line in (older(paths[0], rows) if len(paths) == 1 else ())))

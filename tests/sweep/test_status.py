@@ -3,18 +3,28 @@
 import json
 import os
 import time
+from importlib.metadata import version
+from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from helpers import python
+from jaxrecall.analysis.fit.__main__ import main as fit
 from test_store import row as any_row
 
 from jaxrecall import status
 from jaxrecall.compact import compact
 from jaxrecall.model.columns import CODE_VERSION
+from jaxrecall.report import main as report
+from jaxrecall.status import survey
 from jaxrecall.sweep.__main__ import main as sweep
 from jaxrecall.sweep.grid import Grid, read_grid
 from jaxrecall.sweep.running.job import prepare
 from jaxrecall.sweep.store import Store
+from jaxrecall.sweep.store.age import seen
+from jaxrecall.sweep.store.load import load
+from jaxrecall.sweep.store.table import about
 
 GRID = """
 name: small
@@ -166,3 +176,65 @@ def test_it_starts_no_jax_and_no_pandas(store):
         f"assert main([{str(store.folder.absolute())!r}]) == 0; assert not {{'jax', 'pandas'}} & set(sys.modules)"
     )
     assert told.returncode == 0, told.stderr
+
+
+# --- how old derived files are
+
+
+STALE = "diagnostics.parquet, exponents.parquet, exponents.tex, report.html, thresholds.parquet, thresholds.tex"
+
+
+def test_derived_files_say_which_rows_they_have_not_seen(grid, capsys):
+    def told() -> list[str]:
+        facts = survey("out")
+        assert status.main(["out"]) == 0
+        assert set(facts["older"]) <= set(capsys.readouterr().out.splitlines())
+        return facts["older"]
+
+    assert sweep(["--grid", "small.yaml", "--out", "out"]) == 0
+    n = len(load("out"))
+    assert fit(["out", "--latex", "--resamples", "100"]) == report(["out", "--resamples", "100", "--surrogate", "0"]) == 0
+    assert told() == []
+    assert about(pq.read_schema("out/thresholds.parquet")).items() >= {"rows": n, "version": version("jaxrecall")}.items()
+    assert Path("out/exponents.tex").read_text().startswith(f'% jaxrecall: {{"rows": {n}, "digest": "')
+    assert sweep(["--grid", "small.yaml", "--out", "out", "--set", "seeds=6"]) == 0
+    n_new = len(load("out")) - n
+    assert n_new > 0
+    assert told() == [f"{STALE}: older than {n_new} rows"]
+    assert fit(["out", "--resamples", "100"]) == 0
+    assert f"note: exponents.tex, report.html, thresholds.tex: older than {n_new} rows\n" in capsys.readouterr().out
+    assert report(["out", "--resamples", "100", "--surrogate", "0"]) == 0
+    assert f"note: exponents.tex, thresholds.tex: older than {n_new} rows\n" in capsys.readouterr().out
+    compact("out")  # the same rows twice
+    capsys.readouterr()
+    assert told() == [f"exponents.tex, thresholds.tex: older than {n_new} rows"]
+    compact("out", prune=True)
+    Path("out/table.parquet").unlink()
+    assert sweep(["--grid", "small.yaml", "--out", "out"]) == 0
+    capsys.readouterr()
+    assert told() == [f"{', '.join(name for name in STALE.split(', ') if not name.endswith('.tex'))}: not made from these rows"]
+
+
+def test_a_derived_file_that_does_not_say_or_is_damaged_is_passed_over(store):
+    for name, text in {
+        "a.tex": "% jaxrecall: {no}",
+        "b.html": "<html>",
+        "c.parquet": "PAR1",
+        "d.tex": '% jaxrecall: {"rows": "9"}',
+    }.items():
+        (store.folder / name).write_text(text)
+    os.mkfifo(store.folder / "pipe.html")
+    assert survey(store.folder)["older"] == []
+
+
+def test_the_digest_is_of_rows_wherever_they_are():
+    def rows_of(*which: int, step: int = 3, version: int = 2) -> pa.Table:
+        columns = {"point_id": [f"{i % 3:016x}" for i in which], "seed": [i // 3 for i in which]}
+        return pa.table({**columns, "step": [step] * len(which), "code_version": [version] * len(which)})
+
+    whole = seen([rows_of(*range(30))])
+    assert whole["rows"] == 30
+    for tables in ([rows_of(*range(29, -1, -1))], [rows_of(*range(20)), rows_of(*range(10, 30))], [rows_of(*range(30)).to_pandas()]):
+        assert seen(tables) == whole
+    for tables in ([rows_of(*range(29))], [rows_of(*range(1, 31))], [rows_of(*range(30), step=4)], [rows_of(*range(30), version=3)], []):
+        assert seen(tables)["digest"] != whole["digest"]

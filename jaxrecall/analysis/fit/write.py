@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ...errors import FitError, UsageError
 from ...sweep.files import atomic_write, holds_results
+from ...sweep.store.age import comment
 from ...sweep.store.table import KEY
 from .axes import Table, Value
 from .latex import latex
@@ -95,7 +96,7 @@ def write(found: Iterable[Table], out: Path, with_latex: bool = False, rows: Map
     files = {f"{name}.parquet": (_parquet(table, about), len(table)) for name, table in tables.items()}
     for name in ("thresholds", "exponents") if with_latex else ():
         if n := len(tables[name]):
-            files[f"{name}.tex"] = latex(tables[name]).encode(), n
+            files[f"{name}.tex"] = f"% {comment(about)}\n{latex(tables[name])}".encode(), n
     try:
         out.mkdir(parents=True, exist_ok=True)
         for name, (content, _) in files.items():

@@ -16,6 +16,7 @@ from ...sweep.files import atomic_write, holds_results, local_path
 from ...sweep.running.status import survey
 from ...sweep.simulators.custom import trusted
 from ...sweep.store import Store
+from ...sweep.store.age import comment, older, seen
 from ..figures import charts, predict
 from ..figures.axis import columns_in
 from ..figures.grammar import Chart
@@ -66,6 +67,7 @@ def write(asked: Namespace, command: str, on_progress: Callable[[str, int, int],
     runs = Runs.of(frame, along_of(frame, asked.along))
     _places(runs, asked)
     found = runs.fitted(asked.theta, partial(on_progress, "fitting"))
+    rows = seen([every]) if is_folder else {"rows": len(every)}
     facts, manifest = (survey(table), Store(table).read_manifest()) if is_folder else ({}, {})
     title = f"{facts.get('grid') or beside(table, '').name}: how critical {runs.along} scales"
     try:
@@ -80,10 +82,10 @@ def write(asked: Namespace, command: str, on_progress: Callable[[str, int, int],
         sections = {"Laws and warnings": laws(found, remarks), "Thresholds": thresholds(runs, found)}
         sections["Provenance"] = provenance(runs, facts, manifest, command)
         html = page(title, summary(runs), drawn, sections, folder.name, asked.format)
-        atomic_write(out, html.encode(errors="backslashreplace"))
+        atomic_write(out, html.replace("<head>", f"<head><!-- {comment(rows)} -->", 1).encode(errors="backslashreplace"))
     except OSError as error:
         raise FitError(f"{out}: cannot be written ({error.strerror or error}); choose another --out") from error
-    return Report(out, folder, [figure[:3] for figure in drawn], [*remarks, *found.remarks])
+    return Report(out, folder, [figure[:3] for figure in drawn], [*remarks, *found.remarks, *older(table, rows)])
 
 
 def _places(runs: Runs, asked: Namespace) -> tuple[str | None, list[str], list[str]]:

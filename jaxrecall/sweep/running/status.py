@@ -14,6 +14,7 @@ from ...model.columns import CODE_VERSION, STATUSES
 from ...model.point import RunId
 from ..files import Unreadable, holds_results, is_file, read_json
 from ..store import LastValues, Store, Version
+from ..store.age import older, seen
 
 MAX_SECONDS = 1e9
 """No run takes so long: a larger number, or NaN, is damage and is left out of the sum."""
@@ -35,7 +36,7 @@ def survey(folder: str | Path) -> dict[str, Any]:
         lacking = "is not a results folder (it has no manifest.json, parts/ or table.parquet)"
         raise StoreError(f"{store.folder}: {lacking}; allowed: the --out of a sweep")
     manifest, plan = _manifest(store)
-    found, unreadable = store.last_values("status", "seconds")
+    found, unreadable, tables = store.last_values("status", "seconds")
     version, runs = _version(manifest, found), plan["runs"]
     mine = found.pop(version, {})
     done = [row for run, row in mine.items() if runs is None or run.seed in runs.get(run.point_id, ())]
@@ -57,6 +58,7 @@ def survey(folder: str | Path) -> dict[str, Any]:
         "other_versions": [{"code_version": v, "precision": p, "rows": len(others)} for (v, p), others in sorted(found.items())],
         "failures": failures,
         "unreadable": [{"path": str(path), "reason": reason} for path, reason in [*unreadable, *no_record]],
+        "older": older(store.folder, seen(tables)),
         "bytes": sum(stat.st_size for stat in files.values()),
         "seconds": sum(seconds for _, seconds in done if seconds is not None and 0 <= seconds <= MAX_SECONDS),
         "newest_part_age": max(0.0, min(ages)) if ages else None,

@@ -155,10 +155,11 @@ class Store:
         columns = frozenset(json.dumps(of.get("columns", {}), sort_keys=True) for of in facts)
         return Done(mine, {version: len(others) for version, others in runs.items()}, unreadable, simulators, columns)
 
-    def last_values(self, *columns: str) -> tuple[LastValues, Unreadable]:
-        """The values of these columns in the last row of every run that `load` can read, and the files that cannot be read."""
+    def last_values(self, *columns: str) -> tuple[LastValues, Unreadable, list[pa.Table]]:
+        """The values of these columns in the last row of every run that `load` can
+        read, the files that cannot be read, and the tables with these columns."""
         tables, unreadable = self.tables([*dict.fromkeys([*RUN, *VERSION, "status", *columns, "step", "steps"])])
-        return _last_values(tables.values(), columns), unreadable
+        return _last_values(tables.values(), columns), unreadable, [*tables.values()]
 
     def tables(self, columns: list[str] | None = None) -> tuple[dict[Path, pa.Table], Unreadable]:
         """The tables by file, with all columns or those asked for, and the files that cannot be read."""
