@@ -22,8 +22,10 @@ from .sweep.store.table import ROW, VERSION, best, in_table_order, joined, read
 
 @dataclass(frozen=True)
 class Compacted:
-    """Rows in the table, duplicates dropped, parts merged,
-    parts removed, and files left alone as unreadable.
+    """What a compaction did.
+
+    It counts rows in the table, duplicates dropped, parts merged and parts removed, and
+    names files left alone as unreadable.
     """
 
     table: Path
@@ -35,8 +37,9 @@ class Compacted:
 
 
 def compact(folder: str | Path, prune: bool = False, others: Sequence[str | Path] = ()) -> Compacted:
-    """Merges table and parts into `table.parquet`, one row
-    per run, step and version, ok before others, sorted.
+    """Merges table and parts into `table.parquet`, sorted.
+
+    It has one row per run, step and version, ok before others.
 
     Those of `others`, results folders too, go into it as well; the folder is made if it
     is not there, and has the manifest of the first of them unless it has its own.
@@ -78,8 +81,10 @@ def compact(folder: str | Path, prune: bool = False, others: Sequence[str | Path
 
 @contextmanager
 def compaction_lock(store: Store) -> Iterator[None]:
-    """One compaction at a time: the slower of two could put an
-    old table over a newer one whose parts are gone already.
+    """One compaction at a time.
+
+    The slower of two could put an old table over a newer one whose parts are gone
+    already.
     """
     import fcntl  # not on Windows, where the rest can still be read
 

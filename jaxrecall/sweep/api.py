@@ -1,6 +1,4 @@
-"""A grid run from Python: the job that the command line
-would carry out, with rows in a folder or in memory.
-"""
+"""A grid run from Python: the job of the command line, with rows in a folder or in memory."""
 
 from __future__ import annotations
 
@@ -42,8 +40,9 @@ def run(
     simulator: Simulator | str | None = None,
     columns: Mapping[str, Callable[..., Any] | str] | None = None,
 ) -> pd.DataFrame:
-    """Runs every point and seed of a grid and returns their rows,
-    as `load` does: one a run, or one for each recorded step.
+    """Runs every point and seed of a grid and returns their rows, as `load` does.
+
+    There is one a run, or one for each recorded step.
 
     Args:
         grid: a dict with the keys of a grid file, the path of a grid file, a `Point`,
@@ -137,8 +136,9 @@ def _check(workers: Any, simulator: Any, out: Any, columns: Any) -> None:
 
 
 def thresholds(source: pd.DataFrame | str | os.PathLike[str]) -> pd.DataFrame:
-    """What a search found: for each cell and theta the critical
-    value, its 95 % interval, and how the search of that cell ended.
+    """What a search found: for each cell and theta the critical value and its 95 % interval.
+
+    And how the search of that cell ended.
 
     Args:
         source: the table that `run` returned for a grid with a `search`, or the results
@@ -193,8 +193,10 @@ def _rows(job: Job) -> pd.DataFrame:
 
 
 def import_paths(grid: str | os.PathLike[str] | None = None) -> tuple[str, ...]:
-    """Makes the current folder and that of a grid file importable here; returns all
-    folders that this process imports from, which workers are given."""
+    """Makes the current folder and that of a grid file importable here.
+
+    Returns all folders that this process imports from, which workers are given.
+    """
     folders = [absolute()] + ([absolute(local_path(os.fspath(grid))).parent] if grid is not None else [])
     add_to_path(str(folder) for folder in folders if folder.is_absolute())  # Python cannot import from a folder that was deleted
     return tuple(filter(None, sys.path))

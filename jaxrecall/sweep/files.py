@@ -1,5 +1,6 @@
-"""Files of a results folder: where they lie, how they are
-written whole or not at all, and what can go wrong with them.
+"""Files of a results folder: where they lie, how they are written, what can go wrong with them.
+
+They are written whole or not at all.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ lists its runs, which may be hundreds of thousands.
 def atomic_write(
     path: Path, data: Any, staging: Path | None = None, sync: bool = False, check: Callable[[Path], None] = lambda temporary: None
 ) -> None:
-    """Writes `data`, bytes or a buffer, to a temporary file and
-    renames that to `path`. A failure leaves the old file, or none.
+    """Writes `data`, bytes or a buffer, to a temporary file and renames that to `path`.
+
+    A failure leaves the old file, or none.
 
     The temporary file is hidden beside `path`, or in the folder `staging` on the same
     file system. Its name is its own, so any number of processes may write one path.
@@ -67,8 +69,10 @@ def atomic_write(
 
 
 def read_json(path: Path) -> Any:
-    """The contents of a JSON file; raises OSError, and ValueError
-    for what is no JSON, or beyond MAX_BYTES or MAX_DEPTH.
+    """The contents of a JSON file.
+
+    Raises OSError, and ValueError for what is no JSON, or beyond MAX_BYTES or
+    MAX_DEPTH.
     """
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):  # a pipe would wait forever, a device may have no end

@@ -205,15 +205,17 @@ def chosen_shard(given: str | None, environment: Mapping[str, str] = os.environ)
 
 
 def without_shard(command: str) -> str:
-    """The command without its --shard, which resumes the whole
-    grid. Any unique beginning of the flag counts, as for argparse.
+    """The command without its --shard, which resumes the whole grid.
+
+    Any unique beginning of the flag counts, as for argparse.
     """
     return re.sub(r" --sh(?:a(?:rd?)?)?[ =]\d+/\d+(?!\S)", "", command)
 
 
 def _of_slurm(environment: Mapping[str, str]) -> Shard | None:
-    """The task of a Slurm array, whose numbers may start
-    anywhere; its step must be 1, or shares would be missing.
+    """The task of a Slurm array, whose numbers may start anywhere.
+
+    Its step must be 1, or shares would be missing.
     """
     task, count, first, last = (environment.get(f"SLURM_ARRAY_TASK_{name}") for name in ("ID", "COUNT", "MIN", "MAX"))
     if task is None or count is None:

@@ -1,5 +1,6 @@
-"""The searches of all cells of a grid, in rounds: the runs that all cells need next
-form one round of ordinary runs.
+"""The searches of all cells of a grid, in rounds.
+
+The runs that all cells need next form one round of ordinary runs.
 
 Programs are chosen by the cell and its requests alone, so that a resumed search takes
 the same ones. Rows that are in the folder are looked up instead of run. So a search
@@ -50,8 +51,9 @@ def as_known(value: float | None, status: str) -> float | None:
 
 
 class Cell:
-    """The points along the searched axis at fixed values of all else, and the search on
-    them for one theta.
+    """The points along the searched axis at fixed values of all else, and the search on them.
+
+    It is for one theta.
 
     Attributes:
         points: by level, in ascending order.
@@ -91,8 +93,10 @@ class Cell:
 
 
 def _tiers(points: Mapping[float, AnyPoint], simulator: SimulatorLike) -> list[float]:
-    """Levels whose programs serve those below them: the largest within each factor of
-    TIER, or one in the middle where no size varies."""
+    """Levels whose programs serve those below them.
+
+    The largest within each factor of TIER, or one in the middle where no size varies.
+    """
     levels = list(points)
     if len({str(program_of(simulator, points[level])) for level in (levels[0], levels[-1])}) == 1:
         return [levels[len(levels) // 2]]
@@ -199,8 +203,10 @@ class Rounds:
         return self._plan(runs, program=self._program, batch=batch)
 
     def programs(self) -> list[dict[str, Any]]:
-        """The programs, before any run: what a guess says of their runs is left out. Of a
-        user's simulator all that its levels could need."""
+        """The programs, before any run: what a guess says of their runs is left out.
+
+        Of a user's simulator all that its levels could need.
+        """
         if not (facts := self.simulator.facts).is_ours:
             static = {name for name, f in facts.fields.items() if f.metadata["kind"] == "static"}
             points = (point for cell in self.cells for point in (cell.points.values() if cell.following & static else [cell.point]))
@@ -214,16 +220,18 @@ class Rounds:
         return self._cost([(cell, len(cell.points) // 2, max(RUNS_PER_CELL - len(cell.search.accuracy), 1)) for cell in left])[0]
 
     def worst_case(self) -> tuple[int, float, float]:
-        """Runs, flops and seconds of the worst case of what is left:
-        all that the cells may still use, at the largest level.
+        """Runs, flops and seconds of the worst case of what is left.
+
+        All that the cells may still use, at the largest level.
         """
         left = [(cell, -1, self.search.max_runs - len(cell.search.accuracy)) for cell in self.cells if not cell.search.result]
         seconds, flops = self._cost(left)
         return sum(n for *_, n in left), flops, seconds
 
     def _cost(self, runs: Sequence[tuple[Cell, int, int]]) -> tuple[float, float]:
-        """Wall time of so many runs of each cell at one of its levels,
-        if some are rejected by an error bound, and their operations.
+        """Wall time of so many runs of each cell at one of its levels, and their operations.
+
+        Some of them are rejected by an error bound.
         """
         programs = set[Any]()
         seconds, flops = ROUNDS * ROUND_SECONDS if runs else 0.0, 0.0
@@ -253,8 +261,9 @@ class Rounds:
         return {name: value for name, value in cell.point.as_given().items() if name not in (self.axis, *cell.following)}
 
     def table(self) -> list[dict[str, Any]]:
-        """One entry per cell and theta: the crossing and its
-        interval (null if there is none), the outcome, and the cost.
+        """One entry per cell and theta: the crossing, its interval, the outcome, and the cost.
+
+        The interval is null if there is none.
         """
         return [self._entry(cell) for cell in self.cells]
 

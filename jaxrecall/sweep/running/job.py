@@ -72,9 +72,11 @@ class Job:
         return bool(self.search.pending if self.search else self.plan.chunks)
 
     def facts(self) -> dict[str, Any]:
-        """The runs that are left and their estimated cost, as plain data; of a search
-        the worst case, in which every run that may be left is at the largest value of
-        its axis."""
+        """The runs that are left and their estimated cost, as plain data.
+
+        Of a search the worst case, in which every run that may be left is at the
+        largest value of its axis.
+        """
         plan, search = self.plan, self.search
         n_runs, flops, seconds = search.worst_case() if search else (plan.n_runs, plan.flops, plan.seconds)
         programs = search.programs() if search else plan.describe()
@@ -129,8 +131,11 @@ class Job:
         return f"{title}: {self.n_done} of {n_runs} runs done, {to_do}; rows go to {folder}"
 
     def manifest(self) -> dict[str, Any]:
-        """The contents of manifest.json: the grid, its runs as far as they are known,
-        versions, the commit if known, and the command that resumes the job."""
+        """The contents of manifest.json.
+
+        The grid, its runs as far as they are known, versions, the commit if known, and
+        the command that resumes the job.
+        """
         again = self.record.resume_command
         return {
             "grid": self.grid.resolved,
@@ -143,9 +148,11 @@ class Job:
         }
 
     def recorded(self) -> dict[str, Any]:
-        """What `status` counts by, so that it need not make the grid again: all runs of the
-        grid, of every shard, as seeds and the ids of the points that have them; of a search
-        those until its next round, and how far it is."""
+        """What `status` counts by, so that it need not make the grid again.
+
+        All runs of the grid, of every shard, as seeds and the ids of the points that
+        have them; of a search those until its next round, and how far it is.
+        """
         points, progress = self.grid.points, None
         runs = [[" ".join(map(str, self.grid.seeds)), " ".join(point.point_id for point in points)]]
         if self.search:
@@ -263,8 +270,10 @@ def _check_memory(plan: Plan, limit: int) -> None:
 
 
 def _done(store: Store, facts: Facts, precision: str) -> Done:
-    """The finished runs of the folder; raises StoreError if it holds rows
-    of another simulator, version or precision, or with other columns of the user's own.
+    """The finished runs of the folder.
+
+    Raises StoreError if it holds rows of another simulator, version or precision, or
+    with other columns of the user's own.
     """
     simulator, code_version = facts.name, facts.version
     done = store.done(code_version, precision)
@@ -317,8 +326,9 @@ def carry_out(job: Job, execute: Executor, display: Display | None, interrupts: 
 
 
 def _search(job: Job, search: Rounds, execute: Executor) -> None:
-    """Runs rounds until every cell is finished or waits for a
-    failed run, or the call is to stop; writes what was found.
+    """Runs rounds until every cell is finished or waits for a failed run, or the call is to stop.
+
+    Writes what was found.
     """
     record = job.record
     failed: set[RunId] = set()

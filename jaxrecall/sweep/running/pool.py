@@ -206,9 +206,11 @@ class Spread:
         return all(place.failed_starts > MAX_FAILED_STARTS for place in self.pool.places)
 
     def _give(self, place: Place) -> None:
-        """Gives a worker its next chunk, of its last program, or else of the one that the
-        fewest others run, so that few compile it. It is small enough that others do not
-        wait for it at the end."""
+        """Gives a worker its next chunk, small enough that others do not wait for it at the end.
+
+        It is of its last program, or else of the one that the fewest others run, so
+        that few compile it.
+        """
         speed = self.pool.cores / cores()
         seconds = min(max(self.seconds_left / (SHARES * len(self.pool.places)), LEAST_SECONDS * speed), MOST_SECONDS * speed)
         users = Counter(other.chunk.program for other in self.pool.places if other.chunk)
@@ -259,8 +261,11 @@ class Spread:
                 self._lost(place, failure)
 
     def _lost(self, place: Place, failure: Failure) -> None:
-        """A worker has died or raised an exception. Another one takes its place, and its
-        runs wait again, but for those that have cost too many workers."""
+        """A worker has died or raised an exception.
+
+        Another one takes its place, and its runs wait again, but for those that have
+        cost too many workers.
+        """
         chunk, runs, self.pool.reason = place.chunk, list(place.left.values()), failure.line
         self.pool.end(place)
         place.ready, place.chunk, place.left = False, None, {}

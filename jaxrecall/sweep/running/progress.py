@@ -1,5 +1,6 @@
-"""How the progress of a call is told: what went wrong, and a
-live bar, a line every 30 seconds, or JSON events.
+"""How the progress of a call is told: a live bar, a line every 30 seconds, or JSON events.
+
+And what went wrong.
 """
 
 from __future__ import annotations
@@ -74,8 +75,9 @@ Display = Callable[[Shown], None]
 
 
 class Lines:
-    """A line every 30 seconds and one at the end, for logs
-    and pipes; `announce`: also the line that starts a sweep.
+    """A line every 30 seconds and one at the end, for logs and pipes.
+
+    With `announce` also the line that starts a sweep.
     """
 
     def __init__(self, out: TextIO, announce: bool = True):
@@ -123,8 +125,10 @@ class Bar:
 
 
 class Events:
-    """Every event as a line with a JSON object: `event`, `at`
-    (seconds since the start of the call) and the facts of that event.
+    """Every event as a line with a JSON object.
+
+    It has `event`, `at` (seconds since the start of the call) and the facts of that
+    event.
     """
 
     def __init__(self, out: TextIO):
@@ -143,8 +147,9 @@ class Events:
 
 
 def display(announce: bool) -> Display | None:
-    """What suits the place: a bar in a notebook or a terminal,
-    lines elsewhere, nothing in a program without streams.
+    """What suits the place: a bar in a notebook or a terminal, lines elsewhere.
+
+    Nothing in a program without streams.
     """
     ipython = sys.modules.get("IPython")
     if ipython and hasattr(ipython, "get_ipython") and hasattr(ipython.get_ipython(), "kernel"):
@@ -163,8 +168,9 @@ def _print(line: str, out: TextIO | None) -> None:
 
 
 def now_and_then(seconds: float, line: Callable[..., str], out: TextIO | None = None) -> Callable[..., None]:
-    """A function that prints `line` of its arguments on `out`
-    (stderr), `seconds` after the last time at the earliest.
+    """A function that prints `line` of its arguments on `out` (stderr) now and then.
+
+    That is `seconds` after the last time at the earliest.
     """
     last = time.monotonic()
 
@@ -183,12 +189,12 @@ def counter(what: str) -> Callable[[int, int], None]:
 
 
 def plural(n: int, noun: str) -> str:
-    """1 run, 2 runs"""
+    """A number of things, as 1 run or 2 runs."""
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 def duration(seconds: float) -> str:
-    """0.4 s, 12 s, 3 min 20 s, 2 h 5 min"""
+    """A time as 0.4 s, 12 s, 3 min 20 s or 2 h 5 min."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     if seconds < 100:

@@ -1,5 +1,6 @@
-"""The record of a call: its finished runs, whose rows are saved,
-its failures, and how far it is. Runs in this process.
+"""The record of a call: its finished runs, whose rows are saved, its failures, and how far it is.
+
+Runs in this process.
 """
 
 from __future__ import annotations
@@ -144,8 +145,9 @@ class Record:
         self.tell("failed", line, runs=n, details=path and str(path), text=line)
 
     def save(self, now: bool = False) -> None:
-        """Writes the unsaved rows if a part is due, or `now`; while the
-        disk refuses, waits and retries as long as tries are left.
+        """Writes the unsaved rows if a part is due, or `now`.
+
+        While the disk refuses, waits and retries as long as tries are left.
         """
         if not self.rows or self.gave_up or not (now or time.monotonic() >= self.due):
             return
@@ -193,8 +195,9 @@ class Record:
         return max(0.0, self.est_seconds - self.est_done) * elapsed / self.est_done + compilation
 
     def summary(self) -> str:
-        """Runs done, time left, compile time, accuracy of the last
-        run, and failures; short enough for 80 columns with a bar.
+        """Runs done, time left, compile time, accuracy of the last run, and failures.
+
+        Short enough for 80 columns with a bar.
         """
         parts = [f"{self.runs}/{self.n_runs} runs, {100 * self.share:.0f} %"]
         if self.search:

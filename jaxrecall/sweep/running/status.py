@@ -65,8 +65,10 @@ def survey(folder: str | Path) -> dict[str, Any]:
 
 
 def _version(manifest: Mapping[str, Any], found: LastValues) -> Version:
-    """The code_version and precision that the next call would have, where the manifest
-    does not say those of most rows. The version of a simulator of one's own is that of the last call.
+    """The code_version and precision that the next call would have.
+
+    Where the manifest does not say, those of most rows. The version of a simulator of
+    one's own is that of the last call.
     """
     usual = max(found, key=lambda version: len(found[version]), default=(CODE_VERSION, "highest"))
     grid, version, precision = map(manifest.get, ("grid", "code_version", "precision"))

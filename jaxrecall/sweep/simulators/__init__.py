@@ -1,4 +1,6 @@
-"""What the sweep engine asks of a simulator, ours (`recall`) or one of a user (`custom`), and nothing else:
+"""What the sweep engine asks of a simulator, ours or one of a user, and nothing else.
+
+Ours is `recall`, one of a user `custom`:
 
     facts                      one record: its name, version, fields and columns
     point(values)              a point, from values of its fields; raises PointError

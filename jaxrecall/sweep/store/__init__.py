@@ -56,8 +56,10 @@ LastValues = dict[Version, dict[RunId, tuple[Any, ...]]]
 
 @dataclass(frozen=True)
 class Done:
-    """`runs`: those of the version asked for; `foreign`:
-    runs of each other (code_version, precision), counted.
+    """What a folder holds.
+
+    `runs` are those of the version asked for; `foreign` counts runs of each other
+    (code_version, precision).
     """
 
     runs: set[RunId]
@@ -71,8 +73,10 @@ class Done:
 
 
 class Store:
-    """The results folder `folder`. Nothing is made before
-    `prepare`; every method raises StoreError, one line, what to do.
+    """The results folder `folder`.
+
+    Nothing is made before `prepare`; every method raises StoreError, one line, what to
+    do.
     """
 
     def __init__(self, folder: str | Path):
@@ -97,8 +101,9 @@ class Store:
                 raise StoreError(f"{self.folder}: {path} is not a folder; move it away or choose another results folder (--out)")
 
     def prepare(self, manifest: dict[str, Any]) -> None:
-        """Makes the folder, writes `manifest.json`, removes stale
-        `_staging` files; if refused, nothing that was made stays behind.
+        """Makes the folder, writes `manifest.json`, removes stale `_staging` files.
+
+        If refused, nothing that was made stays behind.
         """
         self.check()
         data = json.dumps(manifest, indent=2).encode()
@@ -126,8 +131,9 @@ class Store:
                 raise StoreError(f"{self.manifest}: not JSON ({error}); delete it; the next sweep writes a new one") from error
 
     def done(self, code_version: int, precision: str) -> Done:
-        """Runs that need not run again: their last row counts,
-        whatever its status, in a readable part or the table.
+        """Runs that need not run again, in a readable part or the table.
+
+        Their last row counts, whatever its status.
         """
         tables, unreadable = self.tables([*RUN, *VERSION, "status", "step", "steps"])
         runs = _last_values(tables.values(), ())
@@ -147,8 +153,9 @@ class Store:
         return read(result_files(self.folder), columns)
 
     def write(self, rows: list[dict[str, Any]]) -> Path:
-        """Writes rows as one part; returns its path. They have
-        exactly the columns of their simulator (None for null).
+        """Writes rows as one part; returns its path.
+
+        They have exactly the columns of their simulator (None for null).
 
         All rows of a run go into one part, as the last of them says that the run is
         done. The name hashes which rows it holds, so the same rows written twice
@@ -175,8 +182,9 @@ class Store:
         return self.put(self.failures / f"{name}.json", json.dumps(record, indent=2).encode())
 
     def clear_failures(self, runs: Set[tuple[str, int]]) -> None:
-        """Removes the records whose every run is among `runs`:
-        those are done by now, or about to be tried again.
+        """Removes the records whose every run is among `runs`.
+
+        Those are done by now, or about to be tried again.
         """
         with storage_errors(self.failures):
             for path in self.failures.glob("*.json"):
@@ -202,8 +210,9 @@ class Store:
                         path.unlink()
 
     def put(self, target: Path, data: Any, check: Callable[[Path], None] = lambda staged: None) -> Path:
-        """Writes bytes or a buffer to a file of the folder, through
-        `_staging`; `check` may refuse the file before it is renamed.
+        """Writes bytes or a buffer to a file of the folder, through `_staging`.
+
+        `check` may refuse the file before it is renamed.
         """
         with storage_errors(target):
             for folder in (self.staging, target.parent):
@@ -224,8 +233,9 @@ class Store:
 
 
 class MemoryStore(Store):
-    """Holds what a results folder would hold, by the path
-    that each file would have. No file or folder is made.
+    """Holds what a results folder would hold, by the path that each file would have.
+
+    No file or folder is made.
     """
 
     def __init__(self) -> None:

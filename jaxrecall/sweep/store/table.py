@@ -67,8 +67,9 @@ _SORT = ["root_seed", "V", "N", "d", "L", "m", "embedding", "activation", *ROW, 
 
 
 def of_rows(rows: list[dict[str, Any]], columns: Mapping[str, tuple[str, ...]] = COLUMNS) -> pa.Table:
-    """A table of rows with exactly these columns, and parameters of
-    laws (None for null), sorted by run and step; raises StoreError.
+    """A table of rows with exactly these columns, and parameters of laws (None for null).
+
+    It is sorted by run and step. Raises StoreError.
     """
     rows = [in_order(row, columns) for row in rows]
     schema = SCHEMA if columns is COLUMNS else schema_of(columns)
@@ -117,9 +118,12 @@ def with_about(table: pa.Table, facts: dict[str, Any]) -> pa.Table:
 
 
 def _joint_facts(parts: list[dict[str, Any]], table: pa.Table) -> dict[str, Any]:
-    """What a table is about that was joined from parts about these: their axes in the
-    order of the files' age, then the fields that differ from grid to grid. No axes
-    where a part has none, as it has no grid or was written by an older version."""
+    """What a table is about that was joined from parts about these.
+
+    Their axes in the order of the files' age, then the fields that differ from grid to
+    grid. No axes where a part has none, as it has no grid or was written by an older
+    version.
+    """
     facts = {name: value for name, value in parts[0].items() if name in ("simulator", "fields", "accuracy", "columns")}
     for name in ("kept", "xla_flags"):
         if found := dict.fromkeys(one for part in parts for one in part.get(name) or ()):
@@ -139,8 +143,9 @@ def _joint_facts(parts: list[dict[str, Any]], table: pa.Table) -> dict[str, Any]
 
 
 def to_parquet(table: pa.Table) -> pa.Buffer:
-    """The bytes of a file, each page with its checksum;
-    provenance and pandas types are in the metadata of its schema.
+    """The bytes of a file, each page with its checksum.
+
+    Provenance and pandas types are in the metadata of its schema.
     """
     provenance: dict[str, Any] = {"created": datetime.now(UTC).isoformat(timespec="seconds"), **about(table)}
     for name in (*VERSION, "jax_version"):
@@ -215,6 +220,7 @@ def _standard(schema: pa.Schema, own: bool) -> pa.Schema:
 
 def _statuses_without_number(table: pa.Table, name: str) -> list[str]:
     """The values of `status` where a column holds no finite number.
+
     Arrow's own functions, as NumPy or a Python value start pandas.
     """
     column = table[name]
@@ -223,8 +229,9 @@ def _statuses_without_number(table: pa.Table, name: str) -> list[str]:
 
 
 def joined(tables: Iterable[pa.Table]) -> pa.Table:
-    """One table: the known columns in table order, null where a file
-    lacks one, then any others. It is about what they are about.
+    """One table: the known columns in table order, null where a file lacks one, then any others.
+
+    It is about what they are about.
     """
     tables = [table for table in tables if len(table)]
     facts = [about(table) for table in tables] or [{}]
@@ -260,8 +267,9 @@ def in_table_order(table: pa.Table) -> pa.Table:
 
 
 def with_pandas_types(table: pa.Table) -> pa.Table:
-    """Tells pandas to read ints and bools with nulls as its
-    nullable types; it would make floats and objects of them.
+    """Tells pandas to read ints and bools with nulls as its nullable types.
+
+    It would make floats and objects of them.
     """
     nullable = {"int64": "Int64", "bool": "boolean"}
     columns = []
