@@ -55,7 +55,7 @@ def run(
             stay in memory and no file is written.
         workers: processes that share the work, each with cores or an accelerator of its
             own; 1 is this process.
-        progress: show a progress bar in a terminal or a notebook, and a line every 30
+        progress: show a live line in a terminal or a notebook, and a line every 30
             seconds elsewhere.
         simulator: a `jaxrecall.Simulator` of your own, or its name as module:name;
             without it that of the grid, or else that of this package. With `workers` it

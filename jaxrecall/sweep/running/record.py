@@ -172,7 +172,7 @@ class Record:
     def tell(self, event: str, line: str = "", **facts: object) -> None:
         """Displays an event; see `Shown`."""
         if self.display:
-            self.display(Shown(event, printable(line), facts, self.summary() if self.has_begun else "", self.share))
+            self.display(Shown(event, printable(line), facts, self.summary() if self.has_begun else ""))
 
     @property
     def has_begun(self) -> bool:
