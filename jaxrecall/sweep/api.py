@@ -15,7 +15,7 @@ from ..cli.command import absolute
 from ..cli.process import Interrupts
 from ..errors import Interrupted, RunFailed, StoreError, UsageError, expect, shown
 from ..model.point import unusual
-from .files import local_path, read_json
+from .files import Json, local_path, read_json
 from .grid import GridLike, as_grid
 from .remarks import not_finite
 from .running.job import Job, carry_out, prepare
@@ -175,7 +175,7 @@ def thresholds(source: pd.DataFrame | str | os.PathLike[str]) -> pd.DataFrame:
         raise StoreError(f"{path}: is no result of a search ({type(error).__name__}); allowed: its results folder. {advice}") from None
 
 
-def _table_of(cells: list[dict[str, Any]]) -> pd.DataFrame:
+def _table_of(cells: list[Json]) -> pd.DataFrame:
     """One row per cell and theta."""
     table = pd.DataFrame([{name: value for name, value in cell.items() if name != "point"} for cell in cells])
     table = table.astype(dict.fromkeys(("critical", "lo", "hi", "N_star"), "float64"))

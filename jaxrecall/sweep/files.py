@@ -17,6 +17,9 @@ from typing import Any
 
 from ..errors import StoreError, printable, shown
 
+Json = dict[str, Any]
+"""An object as JSON has it."""
+
 Unreadable = list[tuple[Path, str]]
 """Files that are no readable part, each with the reason."""
 

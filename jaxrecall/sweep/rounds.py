@@ -16,6 +16,7 @@ from typing import Any
 
 from ..errors import GridError
 from ..model.point import Run, RunId
+from .files import Json
 from .grid import Grid
 from .grid.axes import AnyPoint, Names
 from .grid.expand import Levels, Line
@@ -202,7 +203,7 @@ class Rounds:
         batch = max(1, len(self.cells) // (4 * len(self.guess.peaks)))
         return self._plan(runs, program=self._program, batch=batch)
 
-    def programs(self) -> list[dict[str, Any]]:
+    def programs(self) -> list[Json]:
         """The programs, before any run: what a guess says of their runs is left out.
 
         Of a user's simulator all that its levels could need.
@@ -233,7 +234,7 @@ class Rounds:
 
         Some of them are rejected by an error bound.
         """
-        programs = set[Any]()
+        programs = set[Program]()
         seconds, flops = ROUNDS * ROUND_SECONDS if runs else 0.0, 0.0
         for cell, i, n in runs:
             level = list(cell.points)[i]
@@ -251,23 +252,23 @@ class Rounds:
         cells = plural(len(self.cells) // len(self.search.theta), "cell")
         return f"search for the {self.axis} where accuracy crosses {theta} in {cells}, {finished}"
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> Json:
         """The contents of search.json: the settings, and the table with the full point of each entry."""
         cells = [self._entry(cell) | {"point": self._fixed(cell)} for cell in self.cells]
         return {"search": plain(self.search), "outcomes": OUTCOMES, "cells": cells}
 
-    def _fixed(self, cell: Cell) -> dict[str, Any]:
+    def _fixed(self, cell: Cell) -> Json:
         """The fields of all points of a cell."""
         return {name: value for name, value in cell.point.as_given().items() if name not in (self.axis, *cell.following)}
 
-    def table(self) -> list[dict[str, Any]]:
+    def table(self) -> list[Json]:
         """One entry per cell and theta: the crossing, its interval, the outcome, and the cost.
 
         The interval is null if there is none.
         """
         return [self._entry(cell) for cell in self.cells]
 
-    def _entry(self, cell: Cell) -> dict[str, Any]:
+    def _entry(self, cell: Cell) -> Json:
         search = cell.search
         outcome, found = (search.result or ("unfinished", None))[:2]
         critical = math.exp(found.log_x) if found else None

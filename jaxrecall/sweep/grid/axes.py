@@ -11,17 +11,14 @@ from dataclasses import MISSING, Field
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from ...errors import Problem
 from ...model.laws import LAWS
 from ...model.point import checked_field, law_parameters
-from ..simulators import SimulatorLike
+from ..simulators import AnyPoint, SimulatorLike
 from ..simulators.recall import RECALL
 from .expr import MAX_BITS
 from .schema import Plain, Schema, refuse
-
-AnyPoint = Any  # a Point, or what `point` of a simulator of one's own returns
 
 MAX_AXIS = 1_000_000
 """Values of an axis, at most."""

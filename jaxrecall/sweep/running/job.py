@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from ...cli.command import commit, versions, xla_flags
 from ...cli.process import INTERRUPTED, Interrupts
 from ...errors import GridError, StoreError, UsageError
 from ...model.point import Run, RunId
+from ..files import Json
 from ..grid import Grid
 from ..machine import cores, described, memory_described, memory_limit
 from ..plan import Plan, Shard, without_shard
@@ -71,7 +71,7 @@ class Job:
         """Whether anything is missing."""
         return bool(self.search.pending if self.search else self.plan.chunks)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Json:
         """The runs that are left and their estimated cost, as plain data.
 
         Of a search the worst case, in which every run that may be left is at the
@@ -130,7 +130,7 @@ class Job:
         to_do = f"{plan.n_runs} to do in {plural(len(plan.peaks), 'program')}, {about}"
         return f"{title}: {self.n_done} of {n_runs} runs done, {to_do}; rows go to {folder}"
 
-    def manifest(self) -> dict[str, Any]:
+    def manifest(self) -> Json:
         """The contents of manifest.json.
 
         The grid, its runs as far as they are known, versions, the commit if known, and
@@ -147,7 +147,7 @@ class Job:
             "command": without_shard(again) if self.shard else again,
         }
 
-    def recorded(self) -> dict[str, Any]:
+    def recorded(self) -> Json:
         """What `status` counts by, so that it need not make the grid again.
 
         All runs of the grid, of every shard, as seeds and the ids of the points that
@@ -182,7 +182,7 @@ def interrupted(resume_command: str) -> str:
     return f"interrupted; finished runs are kept. To resume: {resume_command}"
 
 
-def _program_line(entry: dict[str, Any]) -> str:
+def _program_line(entry: Json) -> str:
     """What a program runs, and what that costs if it is known."""
     counts = ", ".join(plural(entry[f"{noun}s"], noun) for noun in ("point", "run", "chunk"))
     seconds, memory = entry["est_seconds"], entry["est_peak_bytes"]

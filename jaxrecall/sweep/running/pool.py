@@ -23,6 +23,7 @@ from ...model.point import Run, RunId
 from ..machine import cores
 from ..plan import Chunk, Plan
 from ..runners import Runner
+from ..simulators import Program
 from ..simulators.custom import add_to_path
 from .progress import Failure, plural
 from .record import Record
@@ -112,7 +113,7 @@ class Place:
     number: int
     ready: bool = False
     failed_starts: int = 0
-    program: Any = None
+    program: Program | None = None
     """The last one."""
 
     chunk: Chunk | None = None
@@ -164,7 +165,7 @@ class Spread:
 
     def __init__(self, pool: Pool, plan: Plan, record: Record):
         self.pool, self.plan, self.record = pool, pool.share(plan), record
-        self.waiting: dict[Any, deque[Run]] = {}
+        self.waiting: dict[Program, deque[Run]] = {}
         """Runs that no worker has, by program."""
 
         for chunk in plan.chunks:
@@ -220,7 +221,7 @@ class Spread:
         place.left = {run.id: run for run in place.chunk.runs}
         self.pool.give(place, pickle.dumps((place.chunk, self.plan)))
 
-    def _next(self, program: Any, seconds: float) -> Chunk:
+    def _next(self, program: Program, seconds: float) -> Chunk:
         """Waiting runs of a program that take about `seconds` on all cores of this machine."""
         runs, taken, total = self.waiting[program], [], 0.0
         while runs and len(taken) < MOST_RUNS:

@@ -9,11 +9,11 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Any
 
 from ...cli.process import FAILED, INTERRUPTED, OK, Interrupts
 from ...errors import StoreError, printable
 from ...model.point import Run, RunId
+from ..files import Json
 from ..grid.file import Settings
 from ..plan import Chunk, Plan
 from ..rounds import Rounds, as_known
@@ -78,7 +78,7 @@ class Record:
     n_compiled: int = 0
 
     def __post_init__(self) -> None:
-        self.rows: list[dict[str, Any]] = []
+        self.rows: list[Json] = []
         self.start = time.monotonic()
         self.due = self.start + self.settings.part_seconds
 

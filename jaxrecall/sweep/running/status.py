@@ -12,14 +12,14 @@ from typing import Any
 from ...errors import StoreError
 from ...model.columns import CODE_VERSION, STATUSES
 from ...model.point import RunId
-from ..files import Unreadable, holds_results, is_file, read_json
+from ..files import Json, Unreadable, holds_results, is_file, read_json
 from ..store import LastValues, Store, Version
 
 MAX_SECONDS = 1e9
 """No run takes so long: a larger number, or NaN, is damage and is left out of the sum."""
 
 
-def survey(folder: str | Path) -> dict[str, Any]:
+def survey(folder: str | Path) -> Json:
     """The facts of a results folder as plain data.
 
     Nothing that a file in the folder names is imported: which runs there are was written
@@ -77,9 +77,9 @@ def _version(manifest: Mapping[str, Any], found: LastValues) -> Version:
     return theirs if own else CODE_VERSION, precision if isinstance(precision, str) else usual[1]
 
 
-def _manifest(store: Store) -> tuple[dict[str, Any], dict[str, Any]]:
+def _manifest(store: Store) -> tuple[Json, Json]:
     """The manifest, and what it says of its plan: the name of the grid, a remark, the number of points, and their seeds."""
-    unknown: dict[str, Any] = dict.fromkeys(("grid", "remark", "points", "runs"))
+    unknown: Json = dict.fromkeys(("grid", "remark", "points", "runs"))
     try:
         manifest = store.read_manifest()
         if manifest is None:
@@ -98,7 +98,7 @@ def _manifest(store: Store) -> tuple[dict[str, Any], dict[str, Any]]:
         return {}, unknown | {"remark": f"{store.manifest}: is not the manifest of a sweep"}
 
 
-def _failures(store: Store, done: Container[RunId]) -> tuple[list[dict[str, Any]], Unreadable]:
+def _failures(store: Store, done: Container[RunId]) -> tuple[list[Json], Unreadable]:
     """Failed chunks with the command that repeats each, and files in failures/ that are not such records."""
     records, others = [], Unreadable()
     for path in sorted(path for path, _ in _files(store.failures)):

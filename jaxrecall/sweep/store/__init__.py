@@ -32,6 +32,7 @@ from ..files import (
     PARTS,
     TABLE,
     TEMPORARY_NAME,
+    Json,
     Unreadable,
     atomic_write,
     listed,
@@ -83,7 +84,7 @@ class Store:
         self.folder = local_path(folder)
         self.parts, self.staging, self.failures = (self.folder / name for name in (PARTS, "_staging", "failures"))
         self.table, self.manifest = self.folder / TABLE, self.folder / "manifest.json"
-        self.about: dict[str, Any] = {}
+        self.about: Json = {}
         """What the metadata of every part says; see `table.KEY`."""
 
         self.columns: Mapping[str, tuple[str, ...]] = COLUMNS
@@ -100,7 +101,7 @@ class Store:
             if os.path.lexists(path) and not os.path.isdir(path):
                 raise StoreError(f"{self.folder}: {path} is not a folder; move it away or choose another results folder (--out)")
 
-    def prepare(self, manifest: dict[str, Any]) -> None:
+    def prepare(self, manifest: Json) -> None:
         """Makes the folder, writes `manifest.json`, removes stale `_staging` files.
 
         If refused, nothing that was made stays behind.
@@ -120,7 +121,7 @@ class Store:
             raise
         self._remove_stale_files()
 
-    def read_manifest(self) -> dict[str, Any] | None:
+    def read_manifest(self) -> Json | None:
         """What `prepare` wrote, or None."""
         with storage_errors(self.manifest):
             try:
@@ -152,7 +153,7 @@ class Store:
         """The tables by file, with all columns or those asked for, and the files that cannot be read."""
         return read(result_files(self.folder), columns)
 
-    def write(self, rows: list[dict[str, Any]]) -> Path:
+    def write(self, rows: list[Json]) -> Path:
         """Writes rows as one part; returns its path.
 
         They have exactly the columns of their simulator (None for null).
@@ -167,17 +168,17 @@ class Store:
         names = json.dumps(table.select([*ROW, *VERSION]).to_pylist(), sort_keys=True)
         return self.put_table(self.parts / f"{hashlib.sha256(names.encode()).hexdigest()[:16]}.parquet", table)
 
-    def _kept(self, point_id: str) -> dict[str, Any]:
+    def _kept(self, point_id: str) -> Json:
         """The values of helpers at a point, null where it has none; all of one as text if some are."""
         values = self.kept.get(point_id, {})
         found = {name: values.get(name) for name in self.about.get("kept", ())}
         return {name: str(v) if v is not None and self.columns[name][0] == "string" else v for name, v in found.items()}
 
-    def note(self, name: str, record: dict[str, Any]) -> Path:
+    def note(self, name: str, record: Json) -> Path:
         """Writes `record` to `<name>.json` beside the manifest; returns the path."""
         return self.put(self.folder / f"{name}.json", json.dumps(record, indent=2).encode())
 
-    def record_failure(self, name: str, record: dict[str, Any]) -> Path | None:
+    def record_failure(self, name: str, record: Json) -> Path | None:
         """Writes `record` to `failures/<name>.json`; returns the path, None if there is no file to read."""
         return self.put(self.failures / f"{name}.json", json.dumps(record, indent=2).encode())
 
@@ -245,7 +246,7 @@ class MemoryStore(Store):
     def check(self) -> None:
         """Nothing can be in the way."""
 
-    def prepare(self, manifest: dict[str, Any]) -> None:
+    def prepare(self, manifest: Json) -> None:
         """There is nothing to make."""
 
     def read_manifest(self) -> None:
@@ -254,11 +255,11 @@ class MemoryStore(Store):
     def tables(self, columns: list[str] | None = None) -> tuple[dict[Path, pa.Table], Unreadable]:
         return {path: table.select(columns) if columns else table for path, table in self.held.items()}, []
 
-    def note(self, name: str, record: dict[str, Any]) -> Path:
+    def note(self, name: str, record: Json) -> Path:
         """Nobody reads it."""
         return self.folder / f"{name}.json"
 
-    def record_failure(self, name: str, record: dict[str, Any]) -> None:
+    def record_failure(self, name: str, record: Json) -> None:
         """The caller raises what was reported; there is no file to read."""
 
     def clear_failures(self, runs: Set[tuple[str, int]]) -> None:

@@ -18,7 +18,7 @@ from ...errors import StoreError
 from ...model.columns import COLUMNS, in_order
 from ...model.point import SAME_AS
 from ...model.training import RECIPE_STEPS, STARTS
-from ..files import Unreadable
+from ..files import Json, Unreadable
 
 
 def schema_of(columns: Mapping[str, tuple[str, ...]]) -> pa.Schema:
@@ -66,7 +66,7 @@ and, in a file, when and by which versions it was written.
 _SORT = ["root_seed", "V", "N", "d", "L", "m", "embedding", "activation", *ROW, *VERSION]
 
 
-def of_rows(rows: list[dict[str, Any]], columns: Mapping[str, tuple[str, ...]] = COLUMNS) -> pa.Table:
+def of_rows(rows: list[Json], columns: Mapping[str, tuple[str, ...]] = COLUMNS) -> pa.Table:
     """A table of rows with exactly these columns, and parameters of laws (None for null).
 
     It is sorted by run and step. Raises StoreError.
@@ -102,7 +102,7 @@ def _usable(facts: Any, names: list[str]) -> bool:
     return isinstance(facts, dict) and all(facts.get(name) is None or check(facts[name]) for name, check in checks.items())
 
 
-def about(table: Any) -> dict[str, Any]:
+def about(table: Any) -> Json:
     """What a table, or a file of one, is about, under `KEY` of its metadata; nothing where that is missing or damaged."""
     schema = table if isinstance(table, pa.Schema) else table.schema
     try:
@@ -112,12 +112,12 @@ def about(table: Any) -> dict[str, Any]:
     return found if _usable(found, schema.names) else {}
 
 
-def with_about(table: pa.Table, facts: dict[str, Any]) -> pa.Table:
+def with_about(table: pa.Table, facts: Json) -> pa.Table:
     """The table, about these facts."""
     return table.replace_schema_metadata({KEY: json.dumps(facts).encode()})
 
 
-def _joint_facts(parts: list[dict[str, Any]], table: pa.Table) -> dict[str, Any]:
+def _joint_facts(parts: list[Json], table: pa.Table) -> Json:
     """What a table is about that was joined from parts about these.
 
     Their axes in the order of the files' age, then the fields that differ from grid to
@@ -147,7 +147,7 @@ def to_parquet(table: pa.Table) -> pa.Buffer:
 
     Provenance and pandas types are in the metadata of its schema.
     """
-    provenance: dict[str, Any] = {"created": datetime.now(UTC).isoformat(timespec="seconds"), **about(table)}
+    provenance: Json = {"created": datetime.now(UTC).isoformat(timespec="seconds"), **about(table)}
     for name in (*VERSION, "jax_version"):
         values = table[name].unique().to_pylist()
         provenance[name] = values[0] if len(values) == 1 else values
