@@ -60,7 +60,6 @@ def compact(folder: str | Path, prune: bool = False, others: Sequence[str | Path
         if manifests and not os.path.exists(target.manifest):
             target.note("manifest", manifests[0])
         files = [file for store in stores for file in result_files(store.folder)]
-        stamps = {path: _stamp(path) for path in files}
         tables, unreadable = read(files)
         for path, why in unreadable:
             if path == target.table:
@@ -71,8 +70,7 @@ def compact(folder: str | Path, prune: bool = False, others: Sequence[str | Path
         table = in_table_order(best(rows, [*ROW, *VERSION]))
         target.put_table(target.table, table)
         merged = [path for path in tables if path != target.table]
-        # a part that was written anew meanwhile is not what was read
-        pruned = [path for path in merged if prune and path.parent == target.parts and _stamp(path) == stamps[path]]
+        pruned = [path for path in merged if prune and path.parent == target.parts]
         with storage_errors(target.parts):
             for path in pruned:
                 path.unlink(missing_ok=True)
@@ -98,15 +96,6 @@ def compaction_lock(store: Store) -> Iterator[None]:
             except OSError:
                 pass  # a file system without locks
             yield
-
-
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """Distinguishes a file from one that has replaced it; None if there is none."""
-    try:
-        stat = path.stat()
-    except OSError:
-        return None
-    return stat.st_ino, stat.st_mtime_ns, stat.st_size
 
 
 @command()
