@@ -253,7 +253,7 @@ def test_a_read_only_file_system_is_said_and_nothing_is_left(tmp_path):
             print(error)
     """
     result = run(body, tmp_path / "sweep", before=before)
-    assert "Read-only file system (choose another --out)" in result.stdout, result.stderr
+    assert "Read-only file system" in result.stdout, result.stderr
     assert not list(tmp_path.iterdir())
 
 
@@ -387,7 +387,7 @@ def test_a_file_size_limit_keeps_finished_parts(store):
     result = run(body, store.folder)
     assert result.returncode == 0, result.stderr
     assert "OSError" in result.stdout
-    assert "File too large (raise the file size limit (ulimit -f)); finished parts are kept" in result.stdout
+    assert "File too large; finished parts are kept" in result.stdout
     assert len(quiet_load(store.folder)) == 2
     assert not list(store.staging.iterdir())
 
