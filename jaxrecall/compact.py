@@ -22,8 +22,10 @@ from .sweep.store.table import ROW, VERSION, best, in_table_order, joined, read
 
 @dataclass(frozen=True)
 class Compacted:
-    """Rows in the table, duplicates dropped, parts merged,
-    parts removed, and files left alone as unreadable.
+    """What a compaction did.
+
+    It counts rows in the table, duplicates dropped, parts merged and parts removed, and
+    names files left alone as unreadable.
     """
 
     table: Path
@@ -35,8 +37,9 @@ class Compacted:
 
 
 def compact(folder: str | Path, prune: bool = False, others: Sequence[str | Path] = ()) -> Compacted:
-    """Merges table and parts into `table.parquet`, one row
-    per run, step and version, ok before others, sorted.
+    """Merges table and parts into `table.parquet`, sorted.
+
+    It has one row per run, step and version, ok before others.
 
     Those of `others`, results folders too, go into it as well; the folder is made if it
     is not there, and has the manifest of the first of them unless it has its own.
@@ -57,7 +60,6 @@ def compact(folder: str | Path, prune: bool = False, others: Sequence[str | Path
         if manifests and not os.path.exists(target.manifest):
             target.note("manifest", manifests[0])
         files = [file for store in stores for file in result_files(store.folder)]
-        stamps = {path: _stamp(path) for path in files}
         tables, unreadable = read(files)
         for path, why in unreadable:
             if path == target.table:
@@ -68,8 +70,7 @@ def compact(folder: str | Path, prune: bool = False, others: Sequence[str | Path
         table = in_table_order(best(rows, [*ROW, *VERSION]))
         target.put_table(target.table, table)
         merged = [path for path in tables if path != target.table]
-        # a part that was written anew meanwhile is not what was read
-        pruned = [path for path in merged if prune and path.parent == target.parts and _stamp(path) == stamps[path]]
+        pruned = [path for path in merged if prune and path.parent == target.parts]
         with storage_errors(target.parts):
             for path in pruned:
                 path.unlink(missing_ok=True)
@@ -78,8 +79,10 @@ def compact(folder: str | Path, prune: bool = False, others: Sequence[str | Path
 
 @contextmanager
 def compaction_lock(store: Store) -> Iterator[None]:
-    """One compaction at a time: the slower of two could put an
-    old table over a newer one whose parts are gone already.
+    """One compaction at a time.
+
+    The slower of two could put an old table over a newer one whose parts are gone
+    already.
     """
     import fcntl  # not on Windows, where the rest can still be read
 
@@ -93,15 +96,6 @@ def compaction_lock(store: Store) -> Iterator[None]:
             except OSError:
                 pass  # a file system without locks
             yield
-
-
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """Distinguishes a file from one that has replaced it; None if there is none."""
-    try:
-        stat = path.stat()
-    except OSError:
-        return None
-    return stat.st_ino, stat.st_mtime_ns, stat.st_size
 
 
 @command()

@@ -119,8 +119,9 @@ def _sweep(job: Job, by: Engine, paths: tuple[str, ...], events: Events | None, 
 
 
 def _picture(job: Job, events: Events | None) -> None:
-    """Draws the runs of this grid at their last step, and
-    prints a table of them unless the output is JSON events.
+    """Draws the runs of this grid at their last step.
+
+    Prints a table of them unless the output is JSON events.
     """
     import pandas as pd
 

@@ -1,6 +1,4 @@
-"""A grid run from Python: the job that the command line
-would carry out, with rows in a folder or in memory.
-"""
+"""A grid run from Python: the job of the command line, with rows in a folder or in memory."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from ..cli.command import absolute
 from ..cli.process import Interrupts
 from ..errors import Interrupted, RunFailed, StoreError, UsageError, expect, shown
 from ..model.point import unusual
-from .files import local_path, read_json
+from .files import Json, local_path, read_json
 from .grid import GridLike, as_grid
 from .remarks import not_finite
 from .running.job import Job, carry_out, prepare
@@ -42,8 +40,9 @@ def run(
     simulator: Simulator | str | None = None,
     columns: Mapping[str, Callable[..., Any] | str] | None = None,
 ) -> pd.DataFrame:
-    """Runs every point and seed of a grid and returns their rows,
-    as `load` does: one a run, or one for each recorded step.
+    """Runs every point and seed of a grid and returns their rows, as `load` does.
+
+    There is one a run, or one for each recorded step.
 
     Args:
         grid: a dict with the keys of a grid file, the path of a grid file, a `Point`,
@@ -56,7 +55,7 @@ def run(
             stay in memory and no file is written.
         workers: processes that share the work, each with cores or an accelerator of its
             own; 1 is this process.
-        progress: show a progress bar in a terminal or a notebook, and a line every 30
+        progress: show a live line in a terminal or a notebook, and a line every 30
             seconds elsewhere.
         simulator: a `jaxrecall.Simulator` of your own, or its name as module:name;
             without it that of the grid, or else that of this package. With `workers` it
@@ -137,8 +136,9 @@ def _check(workers: Any, simulator: Any, out: Any, columns: Any) -> None:
 
 
 def thresholds(source: pd.DataFrame | str | os.PathLike[str]) -> pd.DataFrame:
-    """What a search found: for each cell and theta the critical
-    value, its 95 % interval, and how the search of that cell ended.
+    """What a search found: for each cell and theta the critical value and its 95 % interval.
+
+    And how the search of that cell ended.
 
     Args:
         source: the table that `run` returned for a grid with a `search`, or the results
@@ -175,7 +175,7 @@ def thresholds(source: pd.DataFrame | str | os.PathLike[str]) -> pd.DataFrame:
         raise StoreError(f"{path}: is no result of a search ({type(error).__name__}); allowed: its results folder. {advice}") from None
 
 
-def _table_of(cells: list[dict[str, Any]]) -> pd.DataFrame:
+def _table_of(cells: list[Json]) -> pd.DataFrame:
     """One row per cell and theta."""
     table = pd.DataFrame([{name: value for name, value in cell.items() if name != "point"} for cell in cells])
     table = table.astype(dict.fromkeys(("critical", "lo", "hi", "N_star"), "float64"))
@@ -193,8 +193,10 @@ def _rows(job: Job) -> pd.DataFrame:
 
 
 def import_paths(grid: str | os.PathLike[str] | None = None) -> tuple[str, ...]:
-    """Makes the current folder and that of a grid file importable here; returns all
-    folders that this process imports from, which workers are given."""
+    """Makes the current folder and that of a grid file importable here.
+
+    Returns all folders that this process imports from, which workers are given.
+    """
     folders = [absolute()] + ([absolute(local_path(os.fspath(grid))).parent] if grid is not None else [])
     add_to_path(str(folder) for folder in folders if folder.is_absolute())  # Python cannot import from a folder that was deleted
     return tuple(filter(None, sys.path))

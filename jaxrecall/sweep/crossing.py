@@ -63,8 +63,9 @@ def loglog(p: Array) -> Array:
 
 
 class Crossing(NamedTuple):
-    """Where mean accuracy crosses theta, in ln of the level;
-    where it does not, log_x is -inf or inf, and the rest says nothing.
+    """Where mean accuracy crosses theta, in ln of the level.
+
+    Where it does not, log_x is -inf or inf, and the rest says nothing.
     """
 
     log_x: float
@@ -161,8 +162,10 @@ class Curve:
         return -np.linalg.solve(rest, off[..., None])[..., 0, 0]
 
     def crossing(self, theta: float) -> Crossing:
-        """Where the curve crosses theta upwards: of several such places the one nearest to where
-        isotonic regression through it crosses, which weighs a level by its runs.
+        """Where the curve crosses theta upwards.
+
+        Of several such places it is the one nearest to where isotonic regression
+        through it crosses, which weighs a level by its runs.
         """
         x, z = self.x, self.logits - logit(theta)
         parting = int(np.cumsum([0.0, *(self.has.sum(axis=0) * (expit(self.logits) - theta))]).argmin())
@@ -185,8 +188,11 @@ class Curve:
         return self.has @ self._kernel.T
 
     def _between(self, x: Array) -> tuple[Array, Array]:
-        """At any x: the change of the curve where a seed is left out, (seeds, x), linear between
-        levels, and how many seeds of equal weight it rests on at that of the two with fewer, (x,)."""
+        """The change of the curve where a seed is left out, (seeds, x), and its seeds, (x,), at any x.
+
+        The change is linear between levels. The seeds are of equal weight, those of the
+        level with fewer of the two.
+        """
         j = (np.searchsorted(self.x, x, side="right") - 1).clip(0, len(self.x) - 2)
         part = (x - self.x[j]) / (self.x[j + 1] - self.x[j])
         seeds = self._weight.sum(axis=0) ** 2 / (self._weight**2).sum(axis=0)
@@ -216,8 +222,10 @@ class Curve:
         return found._replace(lo=lo, hi=hi, is_open=(not sure[: at + 1].any(), not sure[at:].any()))
 
     def _shapes(self, theta: float, j: int, log_x: float) -> dict[str, Any]:
-        """The crossing between levels j and j + 1 by each shape that the curve may have there: a monotone cubic
-        in three links, of which logit is the estimate, and a straight line in the accuracy; and the step.
+        """The crossing between levels j and j + 1 by each shape that the curve may have; and the step.
+
+        The shapes are a monotone cubic in three links, of which logit is the estimate,
+        and a straight line in the accuracy.
 
         The curve blurs a jump between levels much nearer than an octave. What was measured
         shows it, pooled within an eighth of an octave.
@@ -232,8 +240,11 @@ class Curve:
         return {"shapes": np.array([log_x, *other, x0 + (theta - low) / (high - low) * (x1 - x0)]), "step": float(step)}
 
     def reach(self, theta: float) -> float:
-        """How far beyond the last level, in ln of it, the curve would cross theta if it went on
-        as over its last two octaves; inf if it falls there, 0 where one level tells nothing."""
+        """How far beyond the last level, in ln of it, the curve would cross theta.
+
+        That is if it went on as over its last two octaves: inf if it falls there, 0
+        where one level tells nothing.
+        """
         if len(self.x) == 1:
             return 0.0
         before = max(self.x[0], self.x[-1] - 2 * OCTAVE)
@@ -247,8 +258,9 @@ def edge_of(*thetas: float) -> float:
 
 
 def of_runs(log_x: Array, seed: Array, accuracy: Array, edge: float = EDGE) -> Curve:
-    """The curve of runs, given ln of the level, seed and
-    accuracy (fraction) of each, any number of levels for a seed.
+    """The curve of runs, any number of levels for a seed.
+
+    Given are ln of the level, seed and accuracy (fraction) of each.
     """
     x, at = np.unique(np.asarray(log_x, float), return_inverse=True)
     seeds, of = np.unique(seed, return_inverse=True)

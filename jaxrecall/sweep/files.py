@@ -1,5 +1,6 @@
-"""Files of a results folder: where they lie, how they are
-written whole or not at all, and what can go wrong with them.
+"""Files of a results folder: where they lie, how they are written, what can go wrong with them.
+
+They are written whole or not at all.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from ..errors import StoreError, printable, shown
+
+Json = dict[str, Any]
+"""An object as JSON has it."""
 
 Unreadable = list[tuple[Path, str]]
 """Files that are no readable part, each with the reason."""
@@ -25,20 +29,13 @@ PARTS, TABLE = "parts", "table.parquet"
 TEMPORARY_NAME = re.compile(r"\d+-[0-9a-f]{8}-.+")
 """Names of temporary files in a staging folder."""
 
-MAX_DEPTH = 100
-"""Lists and mappings inside each other in a JSON file, at most."""
-
-MAX_BYTES = 2**26
-"""Size of a JSON file, at most: the record of a failure
-lists its runs, which may be hundreds of thousands.
-"""
-
 
 def atomic_write(
     path: Path, data: Any, staging: Path | None = None, sync: bool = False, check: Callable[[Path], None] = lambda temporary: None
 ) -> None:
-    """Writes `data`, bytes or a buffer, to a temporary file and
-    renames that to `path`. A failure leaves the old file, or none.
+    """Writes `data`, bytes or a buffer, to a temporary file and renames that to `path`.
+
+    A failure leaves the old file, or none.
 
     The temporary file is hidden beside `path`, or in the folder `staging` on the same
     file system. Its name is its own, so any number of processes may write one path.
@@ -67,28 +64,13 @@ def atomic_write(
 
 
 def read_json(path: Path) -> Any:
-    """The contents of a JSON file; raises OSError, and ValueError
-    for what is no JSON, or beyond MAX_BYTES or MAX_DEPTH.
-    """
-    found = path.stat()
-    if not stat.S_ISREG(found.st_mode):  # a pipe would wait forever, a device may have no end
+    """The contents of a JSON file; raises OSError, and ValueError for what is no JSON."""
+    if not stat.S_ISREG(path.stat().st_mode):  # a pipe would wait forever, a device may have no end
         raise ValueError("not a regular file")
-    if found.st_size > MAX_BYTES:
-        raise ValueError(f"more than {MAX_BYTES} bytes")
     try:
-        data = json.loads(path.read_bytes())
+        return json.loads(path.read_bytes())
     except RecursionError:
         raise ValueError("nested too deeply") from None
-    level = [data]
-    for _ in range(MAX_DEPTH):
-        level = [item for value in level for item in _items(value)]
-        if not level:
-            return data
-    raise ValueError("nested too deeply")
-
-
-def _items(value: Any) -> Iterable[Any]:
-    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def local_path(path: str | Path) -> Path:

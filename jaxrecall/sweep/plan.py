@@ -14,13 +14,14 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..errors import UsageError
 from ..model.point import Run
+from .files import Json
 from .grid.file import Settings
 from .machine import cores, memory_limit
-from .simulators import Cost, Program, Room, SimulatorLike, Sizes, grouped
+from .simulators import AnyPoint, Cost, Program, Room, SimulatorLike, Sizes, grouped
 from .simulators.recall import RECALL
 
 CHUNK_SECONDS = 20.0
@@ -31,7 +32,7 @@ CHUNK_RUNS = 4096
 class Chunk:
     """Runs of one program that end in one part file."""
 
-    program: Any
+    program: Program
     runs: tuple[Run, ...]
     seconds: float  # of wall time
 
@@ -47,7 +48,7 @@ class Plan:
     chunks: tuple[Chunk, ...]
     flops: float
     seconds: float  # of wall time, compilation counted
-    peaks: Mapping[Any, int]  # bytes of each program with one run at a time
+    peaks: Mapping[Program, int]  # bytes of each program with one run at a time
     settings: Settings
     limit: int  # bytes that a program may take
     batch: int | None  # vmapped runs on an accelerator; None: half a second's work
@@ -83,7 +84,7 @@ class Plan:
         """Of one core, for a run in a program."""
         return self.simulator.cost(program, run.point).seconds
 
-    def describe(self) -> list[dict[str, Any]]:
+    def describe(self) -> list[Json]:
         """One entry a program: its sizes, its choices, its runs and their cost."""
         known = self.simulator.facts.is_ours
         return [
@@ -107,7 +108,7 @@ def make(
     limit: int | None = None,
     settings: Settings | None = None,
     *,
-    program: Callable[[Any], Any] | None = None,
+    program: Callable[[AnyPoint], Program] | None = None,
     batch: int | None = None,
     simulator: SimulatorLike = RECALL,
 ) -> Plan:
@@ -127,7 +128,7 @@ def make(
         UsageError if a point does not fit into `pad_to`, and for `pad_to` with a
         simulator of a user.
     """
-    seeds: dict[Any, list[int]] = {}
+    seeds: dict[AnyPoint, list[int]] = {}
     for point, seed in runs:
         seeds.setdefault(point, []).append(seed)
     n = {point: len(of) for point, of in seeds.items()}
@@ -142,7 +143,7 @@ def make(
     return Plan(tuple(chunks), flops, seconds, peaks, settings or Settings(), limit or memory_limit(), batch, sum(n.values()), simulator)
 
 
-def _chunks(program: Any, members: Mapping[Any, tuple[Cost, list[int]]]) -> Iterable[Chunk]:
+def _chunks(program: Program, members: Mapping[AnyPoint, tuple[Cost, list[int]]]) -> Iterable[Chunk]:
     """Chunks of the points of a program, each with what a run costs and its seeds."""
     runs: list[Run] = []
     total = 0.0
@@ -171,12 +172,12 @@ class Shard(NamedTuple):
     def __str__(self) -> str:
         return f"shard {self.index}/{self.count} ({self.source})"
 
-    def of(self, points: Sequence[Any], seeds: Sequence[int], simulator: SimulatorLike) -> list[Run]:
+    def of(self, points: Sequence[AnyPoint], seeds: Sequence[int], simulator: SimulatorLike) -> list[Run]:
         """The runs of this share, of all (point, seed)."""
         return [run for index, run in shares(points, seeds, self.count, simulator) if index == self.index]
 
 
-def shares(points: Sequence[Any], seeds: Sequence[int], count: int, simulator: SimulatorLike) -> Iterator[tuple[int, Run]]:
+def shares(points: Sequence[AnyPoint], seeds: Sequence[int], count: int, simulator: SimulatorLike) -> Iterator[tuple[int, Run]]:
     """Every run with the index of its share, of `count`.
 
     All runs are put in a row, with similar sizes side by side, and the row is cut into
@@ -205,15 +206,17 @@ def chosen_shard(given: str | None, environment: Mapping[str, str] = os.environ)
 
 
 def without_shard(command: str) -> str:
-    """The command without its --shard, which resumes the whole
-    grid. Any unique beginning of the flag counts, as for argparse.
+    """The command without its --shard, which resumes the whole grid.
+
+    Any unique beginning of the flag counts, as for argparse.
     """
     return re.sub(r" --sh(?:a(?:rd?)?)?[ =]\d+/\d+(?!\S)", "", command)
 
 
 def _of_slurm(environment: Mapping[str, str]) -> Shard | None:
-    """The task of a Slurm array, whose numbers may start
-    anywhere; its step must be 1, or shares would be missing.
+    """The task of a Slurm array, whose numbers may start anywhere.
+
+    Its step must be 1, or shares would be missing.
     """
     task, count, first, last = (environment.get(f"SLURM_ARRAY_TASK_{name}") for name in ("ID", "COUNT", "MIN", "MAX"))
     if task is None or count is None:

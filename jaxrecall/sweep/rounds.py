@@ -1,5 +1,6 @@
-"""The searches of all cells of a grid, in rounds: the runs that all cells need next
-form one round of ordinary runs.
+"""The searches of all cells of a grid, in rounds.
+
+The runs that all cells need next form one round of ordinary runs.
 
 Programs are chosen by the cell and its requests alone, so that a resumed search takes
 the same ones. Rows that are in the folder are looked up instead of run. So a search
@@ -15,6 +16,7 @@ from typing import Any
 
 from ..errors import GridError
 from ..model.point import Run, RunId
+from .files import Json
 from .grid import Grid
 from .grid.axes import AnyPoint, Names
 from .grid.expand import Levels, Line
@@ -50,8 +52,9 @@ def as_known(value: float | None, status: str) -> float | None:
 
 
 class Cell:
-    """The points along the searched axis at fixed values of all else, and the search on
-    them for one theta.
+    """The points along the searched axis at fixed values of all else, and the search on them.
+
+    It is for one theta.
 
     Attributes:
         points: by level, in ascending order.
@@ -91,8 +94,10 @@ class Cell:
 
 
 def _tiers(points: Mapping[float, AnyPoint], simulator: SimulatorLike) -> list[float]:
-    """Levels whose programs serve those below them: the largest within each factor of
-    TIER, or one in the middle where no size varies."""
+    """Levels whose programs serve those below them.
+
+    The largest within each factor of TIER, or one in the middle where no size varies.
+    """
     levels = list(points)
     if len({str(program_of(simulator, points[level])) for level in (levels[0], levels[-1])}) == 1:
         return [levels[len(levels) // 2]]
@@ -198,9 +203,11 @@ class Rounds:
         batch = max(1, len(self.cells) // (4 * len(self.guess.peaks)))
         return self._plan(runs, program=self._program, batch=batch)
 
-    def programs(self) -> list[dict[str, Any]]:
-        """The programs, before any run: what a guess says of their runs is left out. Of a
-        user's simulator all that its levels could need."""
+    def programs(self) -> list[Json]:
+        """The programs, before any run: what a guess says of their runs is left out.
+
+        Of a user's simulator all that its levels could need.
+        """
         if not (facts := self.simulator.facts).is_ours:
             static = {name for name, f in facts.fields.items() if f.metadata["kind"] == "static"}
             points = (point for cell in self.cells for point in (cell.points.values() if cell.following & static else [cell.point]))
@@ -214,18 +221,20 @@ class Rounds:
         return self._cost([(cell, len(cell.points) // 2, max(RUNS_PER_CELL - len(cell.search.accuracy), 1)) for cell in left])[0]
 
     def worst_case(self) -> tuple[int, float, float]:
-        """Runs, flops and seconds of the worst case of what is left:
-        all that the cells may still use, at the largest level.
+        """Runs, flops and seconds of the worst case of what is left.
+
+        All that the cells may still use, at the largest level.
         """
         left = [(cell, -1, self.search.max_runs - len(cell.search.accuracy)) for cell in self.cells if not cell.search.result]
         seconds, flops = self._cost(left)
         return sum(n for *_, n in left), flops, seconds
 
     def _cost(self, runs: Sequence[tuple[Cell, int, int]]) -> tuple[float, float]:
-        """Wall time of so many runs of each cell at one of its levels,
-        if some are rejected by an error bound, and their operations.
+        """Wall time of so many runs of each cell at one of its levels, and their operations.
+
+        Some of them are rejected by an error bound.
         """
-        programs = set[Any]()
+        programs = set[Program]()
         seconds, flops = ROUNDS * ROUND_SECONDS if runs else 0.0, 0.0
         for cell, i, n in runs:
             level = list(cell.points)[i]
@@ -243,22 +252,23 @@ class Rounds:
         cells = plural(len(self.cells) // len(self.search.theta), "cell")
         return f"search for the {self.axis} where accuracy crosses {theta} in {cells}, {finished}"
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> Json:
         """The contents of search.json: the settings, and the table with the full point of each entry."""
         cells = [self._entry(cell) | {"point": self._fixed(cell)} for cell in self.cells]
         return {"search": plain(self.search), "outcomes": OUTCOMES, "cells": cells}
 
-    def _fixed(self, cell: Cell) -> dict[str, Any]:
+    def _fixed(self, cell: Cell) -> Json:
         """The fields of all points of a cell."""
         return {name: value for name, value in cell.point.as_given().items() if name not in (self.axis, *cell.following)}
 
-    def table(self) -> list[dict[str, Any]]:
-        """One entry per cell and theta: the crossing and its
-        interval (null if there is none), the outcome, and the cost.
+    def table(self) -> list[Json]:
+        """One entry per cell and theta: the crossing, its interval, the outcome, and the cost.
+
+        The interval is null if there is none.
         """
         return [self._entry(cell) for cell in self.cells]
 
-    def _entry(self, cell: Cell) -> dict[str, Any]:
+    def _entry(self, cell: Cell) -> Json:
         search = cell.search
         outcome, found = (search.result or ("unfinished", None))[:2]
         critical = math.exp(found.log_x) if found else None

@@ -42,9 +42,10 @@ class Runner:
         self.announced: set[Program] = set()
 
     def rows(self, chunk: Chunk) -> Iterator[tuple[list[Run], Traces | Failure]]:
-        """Runs of the chunk and their rows, or the Failure of these alone, batch by batch;
-        runs that a program rejects come last, in its fallback. An exception is one of all
-        that are left. Starts JAX.
+        """Runs of the chunk and their rows, or the Failure of these alone, batch by batch.
+
+        Runs that a program rejects come last, in its fallback. An exception is one of
+        all that are left. Starts JAX.
 
         Where memory runs out, the width of this program is halved for the rest of the
         call.
@@ -111,8 +112,10 @@ class Runner:
                     yield done, found
 
     def _by_cost(self, program: Program, runs: list[Run], loaded: Loaded) -> Iterator[Costs]:
-        """Batches of at most as many runs as a program takes and `batch_seconds` of work, small enough
-        to go round all threads where the runs of a batch take turns.
+        """Batches of at most as many runs as a program takes and `batch_seconds` of work.
+
+        They are small enough to go round all threads where the runs of a batch take
+        turns.
 
         The most expensive come first, so that all threads finish at about the same
         time. Batches that run together are of similar length.

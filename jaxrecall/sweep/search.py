@@ -85,8 +85,10 @@ class Result(NamedTuple):
 
 
 class CellSearch:
-    """The search of one cell: `pending` are the runs it waits for, `update` takes their
-    accuracies, `result` is set when it ends.
+    """The search of one cell.
+
+    `pending` are the runs it waits for, `update` takes their accuracies, `result` is
+    set when it ends.
     """
 
     def __init__(self, target: Target):
@@ -188,8 +190,10 @@ class CellSearch:
         return above - below == 1 and {below, above} <= {*self.target.levels.values()}
 
     def _side_at(self, k: int) -> Generator[list[Step], None, int]:
-        """On which side of theta all of the curve lies, 0 if it crosses, after runs at a
-        level of as many seeds as are needed to distinguish the mean there from theta.
+        """On which side of theta all of the curve lies, 0 if it crosses.
+
+        Runs as many seeds at a level as are needed to distinguish the mean there from
+        theta.
         """
         for n in END_SEEDS:
             yield [(k, seed) for seed in self.target.seeds[:n]]
@@ -207,8 +211,9 @@ class CellSearch:
             self.against = bool(np.mean(gains) < -max(0.02, 3 * np.std(gains, ddof=1) / math.sqrt(len(gains))))
 
     def _lacking(self, centre: float, slope: float | None, seeds: Sequence[int]) -> list[Step]:
-        """The steps that the seeds lack: one level on either
-        side of the centre, near the most informative distance.
+        """The steps that the seeds lack.
+
+        One level on either side of the centre, near the most informative distance.
         """
         away = max(round(distance(slope, self.target.farthest) / OCTAVE * PER_OCTAVE), 1)
         above = min([k for k in self.ks[1:] if k >= centre] or self.ks[-1:], key=lambda k: (abs(k - centre - away), k))
@@ -225,14 +230,17 @@ class CellSearch:
 
 
 def distance(slope: float | None, most: float) -> float:
-    """How far from the crossing, in x, a level is most
-    informative: a logit of accuracy, but not farther than `most`.
+    """How far from the crossing, in x, a level is most informative.
+
+    A logit of accuracy, but not farther than `most`.
     """
     return min(1 / slope, most) if slope else most
 
 
 def farthest(axis: str, width: float) -> float:
-    """How far from the crossing, in ln of the level, the levels of a search lie: half
-    an octave, or nearer where so narrow an interval is asked for that the bend of the
-    curve would show. Along N it is always half an octave: the bend is slight."""
+    """How far from the crossing, in ln of the level, the levels of a search lie.
+
+    Half an octave, or nearer where so narrow an interval is asked for that the bend of
+    the curve would show. Along N it is always half an octave: the bend is slight.
+    """
     return HALF_OCTAVE if axis == "N" else HALF_OCTAVE * min(1.0, width / STRAIGHT)

@@ -82,8 +82,11 @@ class Grid:
 
     @property
     def columns(self) -> dict[str, tuple[str, ...]]:
-        """The columns of its rows: those of the simulator, of the helpers that are
-        kept, and of the parameters of all laws, with Arrow type, meaning and unit."""
+        """The columns of its rows, with Arrow type, meaning and unit.
+
+        They are those of the simulator, of the helpers that are kept, and of the
+        parameters of all laws.
+        """
         return {
             **self.simulator.facts.columns,
             **self.kept_columns,
@@ -97,8 +100,9 @@ class Grid:
 
     @property
     def searched(self) -> str:
-        """The field that a search varies, or where its axis is a
-        helper the last field that follows it; empty without a search.
+        """The field that a search varies, or where its axis is a helper the last field that follows it.
+
+        Empty without a search.
         """
         return self.axes[-1] if self.search else ""
 
@@ -131,8 +135,10 @@ def rebuilt(resolved: dict[str, Plain], simulator: GivenSimulator = None) -> Gri
 def as_grid(
     given: GridLike, seeds: int | Iterable[int] | None = None, simulator: GivenSimulator = None, columns: Mapping[str, object] | None = None
 ) -> Grid:
-    """The grid that `given` stands for: a dict with the keys of
-    a grid file, the path of one, a point, or a list of points.
+    """The grid that `given` stands for.
+
+    That is a dict with the keys of a grid file, the path of one, a point, or a list of
+    points.
 
     Args:
         given: tuples, ranges and NumPy arrays in it count as lists.
@@ -163,8 +169,9 @@ def as_grid(
 
 
 def _grid(document: Document, on_progress: OnProgress = lambda done, of: None, simulator: GivenSimulator = None) -> Grid:
-    """The grid that a document describes, whose paths are relative
-    to its folder; raises GridError with a line for each error.
+    """The grid that a document describes, whose paths are relative to its folder.
+
+    Raises GridError with a line for each error.
     """
     given = document.data.get("simulator") if simulator is None else simulator
     document.data.setdefault("name", Path(document.path).stem)
@@ -256,8 +263,9 @@ def _as_seeds(seeds: int | Iterable[int]) -> Plain:
 
 
 def _as_yaml(value: Plain) -> Plain:
-    """`value` as YAML would give it: dicts, lists, text,
-    numbers. The caller's own dicts and lists stay as they are.
+    """`value` as YAML would give it: dicts, lists, text, numbers.
+
+    The caller's own dicts and lists stay as they are.
     """
     if hasattr(value, "tolist"):  # NumPy's numbers and arrays, pandas' columns
         return value.tolist()
@@ -274,8 +282,9 @@ def _as_yaml(value: Plain) -> Plain:
 
 
 def _as_file(points: object) -> dict[str, Plain]:
-    """A grid file of these points: what they have in
-    common is the base, and each has a block for the rest.
+    """A grid file of these points.
+
+    What they have in common is the base, and each has a block for the rest.
     """
     allowed = "a dict with the keys of a grid file, its path, a Point, or a list of Points"
     points = as_list("grid", points, allowed, GridError)

@@ -11,17 +11,14 @@ from dataclasses import MISSING, Field
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from ...errors import Problem
 from ...model.laws import LAWS
 from ...model.point import checked_field, law_parameters
-from ..simulators import SimulatorLike
+from ..simulators import AnyPoint, SimulatorLike
 from ..simulators.recall import RECALL
 from .expr import MAX_BITS
 from .schema import Plain, Schema, refuse
-
-AnyPoint = Any  # a Point, or what `point` of a simulator of one's own returns
 
 MAX_AXIS = 1_000_000
 """Values of an axis, at most."""
@@ -63,14 +60,13 @@ class Names:
         return any(end != int(end) for end in ends)
 
     def value(self, point: AnyPoint, name: str) -> Plain:
-        """The value of a field, or of a parameter of a law,
-        at a point; None for a law without this parameter.
-        """
+        """The value of a field, or of a parameter of a law, at a point; None for a law without this parameter."""
         return getattr(point, name) if name in self.fields else law_parameters(point).get(name)
 
     def type(self, name: str) -> str:
-        """ "int", "float", "bool" or "str"; a parameter is "int"
-        where it is one in every registered law that has it.
+        """ "int", "float", "bool" or "str".
+
+        A parameter is "int" where it is one in every registered law that has it.
         """
         if name not in self.fields:
             field, _, parameter = name.partition(".")
@@ -92,9 +88,7 @@ class Names:
         return False
 
     def checked(self, name: str, value: Plain) -> Plain:
-        """A value of a field, as a point holds it; null
-        passes where there is a default. Raises ValueError.
-        """
+        """A value of a field, as a point holds it; null passes where there is a default. Raises ValueError."""
         if value is None and name not in self.required:
             return None
         problems: list[Problem] = []
@@ -167,8 +161,9 @@ def _checked_scalar(value: Plain) -> Plain:
 
 
 def _linspace(given: dict[str, Plain]) -> list[float]:
-    """The values without repeats, exact decimals where the ends
-    are: 0.2 to 3 in 15 gives 0.4, not 0.39999999999999997.
+    """The values without repeats, exact decimals where the ends are.
+
+    0.2 to 3 in 15 gives 0.4, not 0.39999999999999997.
     """
     start, n_steps = _exact(given["from"]), given["num"] - 1
     step = (_exact(given["to"]) - start) / n_steps

@@ -48,8 +48,9 @@ class _Loader(yaml.BaseLoader):
 
 @dataclass
 class Document:
-    """`data` is what the file says with the `--set` values in
-    place; `errors` holds the lines of the errors found so far.
+    """`data` is what the file says with the `--set` values in place.
+
+    `errors` holds the lines of the errors found so far.
     """
 
     path: str
@@ -58,9 +59,7 @@ class Document:
     errors: list[str] = field(default_factory=list)
 
     def origin(self, location: Location) -> str:
-        """ "grid.yaml:7" or "--set base.V=-3": where
-        `location`, or the nearest one around it, was written.
-        """
+        """ "grid.yaml:7" or "--set base.V=-3": where `location`, or the nearest one around it, was written."""
         while location and location not in self.origins:
             location = location[:-1]
         return self.origins[location] if location else self.path
@@ -113,8 +112,9 @@ def _text(path: str) -> str:
 
 
 class _Reader:
-    """Parses YAML text into plain data, and notes the origin
-    of each value; an anchor is read again wherever it is used.
+    """Parses YAML text into plain data, and notes the origin of each value.
+
+    An anchor is read again wherever it is used.
     """
 
     def __init__(self, document: Document, origin: Callable[[yaml.Mark], str]):

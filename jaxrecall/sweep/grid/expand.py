@@ -34,7 +34,12 @@ _RESOLVED = {"activation", "embedding", "embedding_out", "tokens", "noise_tokens
 
 
 class Levels(Mapping[Plain, AnyPoint]):
-    """The points of a cell by level or its k in the lattice, each made when it is asked for, once."""
+    """The points of a cell along the searched axis.
+
+    `levels` are those that are valid, by k of the lattice; `bounded` says what makes
+    others of the range invalid, empty if all are valid; `names` tell the cell from
+    others, beside its fields.
+    """
 
     def __init__(self, ks: Iterable[Plain], make: Callable[[Plain], AnyPoint]):
         self.ks, self.make = dict.fromkeys(ks), cache(make)
@@ -52,9 +57,12 @@ class Levels(Mapping[Plain, AnyPoint]):
 
 
 class Line(NamedTuple):
-    """The points of a cell along the searched axis: `levels` are those that are valid,
-    by k of the lattice; `bounded` says what makes others of the range invalid, empty if
-    all are valid; `names` tell the cell from others, beside its fields."""
+    """The points of a cell along the searched axis.
+
+    `levels` are those that are valid, by k of the lattice; `bounded` says what makes
+    others of the range invalid, empty if all are valid; `names` tell the cell from
+    others, beside its fields.
+    """
 
     levels: Mapping[int, AnyPoint]
     bounded: str
@@ -78,10 +86,12 @@ class Expansion(TypedDict):
 
 
 def expand(document: Document, file: GridFile, names: Names, on_progress: OnProgress) -> Expansion:
-    """The points of the grid in order, how many repeated another one, how many a where
-    line excluded, and the rest that a `Grid` has of them; of a search one point of each
-    line. A search makes some points later, and their helpers to keep. Lines of the same
-    points are two cells if they have different names.
+    """The points of the grid in order, and the rest that a `Grid` has of them.
+
+    Counts how many repeated another one, and how many a where line excluded. Of a
+    search there is one point of each line; it makes some points later, and their
+    helpers to keep. Lines of the same points are two cells if they have different
+    names.
 
     Raises GridError with a line for each kind of invalid point, or if no point or too
     many are left.
@@ -146,8 +156,9 @@ def _too_many(document: Document, file: GridFile, n_points: int, about: str = ""
 
 
 class _Expanded:
-    """A block of the file: rows of values, and the point at
-    each. `locations` says where each of its names is written.
+    """A block of the file: rows of values, and the point at each.
+
+    `locations` says where each of its names is written.
 
     `kept` takes the helpers to keep of every point that is made; of a point that
     several blocks have, those of the first.
@@ -182,8 +193,9 @@ class _Expanded:
         return self.start | {name: defaults.get(name) if value is None else value for name, value in row.items()}
 
     def line(self, values: Values) -> Line | None:
-        """The points at these values of base and axes along
-        the searched axis, None if where lines exclude all.
+        """The points at these values of base and axes along the searched axis.
+
+        None if where lines exclude all.
 
         Of levels with the same point the first counts. An m of 0 that follows the axis
         is no level. Where nothing joins the axis with other fields, levels between two
@@ -219,8 +231,11 @@ class _Expanded:
         raise PointError([Problem(self.searched, f"no level between search.from and search.to is valid{last}")])
 
     def _names(self, values: Values) -> Values:
-        """What tells a cell from others, beside its fields: the helpers that are the same
-        at all levels, those to keep and, where fields follow the axis, all axes."""
+        """What tells a cell from others, beside its fields.
+
+        The helpers that are the same at all levels: those to keep and, where fields
+        follow the axis, all axes.
+        """
         values = dict(values)
         for name, expression in self.block.derive.items():
             values[name] = None if name in self.followers else _evaluated(expression, values, name, [])

@@ -37,8 +37,9 @@ _UNITS = {"B": 1} | {f"{p}B": 1000 ** (i + 1) for i, p in enumerate("kMGT")} | {
 
 @dataclass(frozen=True)
 class Block:
-    """One block of points: the product of its axes over
-    the base. Of a file with mistakes, values may be WRONG.
+    """One block of points: the product of its axes over the base.
+
+    Of a file with mistakes, values may be WRONG.
     """
 
     axes: dict[str, Plain] = field(default_factory=dict)
@@ -122,9 +123,7 @@ class Search:
         return self.axis not in FALLING if self.rises is None else self.rises
 
     def lattice(self, names: Names) -> dict[int, float]:
-        """k -> value of the levels: 2^(k / 8) where the axis
-        is real, else the distinct whole numbers near it.
-        """
+        """k -> value of the levels: 2^(k / 8) where the axis is real, else the distinct whole numbers near it."""
         low, high = (PER_OCTAVE * math.log2(end) for end in (self.from_, self.to))
         exact = {k: 2 ** (k / PER_OCTAVE) for k in range(math.ceil(low - 1e-9), math.floor(high + 1e-9) + 1)}
         if names.is_real(self.axis, self.from_, self.to):

@@ -1,5 +1,6 @@
-"""The names that a grid file gives and uses; finds those
-that are unknown, unused, missing, misplaced or given twice.
+"""The names that a grid file gives and uses.
+
+Finds those that are unknown, unused, missing, misplaced or given twice.
 
 Works on a file of which some values may be wrong, so that these mistakes are reported
 together with those of the values.

@@ -43,8 +43,9 @@ def refuse(value: object, allowed: str) -> ValueError:
 
 
 class Checker:
-    """Reads data that a schema describes; `mistakes` are
-    the locations of wrong values, and what is wrong there.
+    """Reads data that a schema describes.
+
+    `mistakes` are the locations of wrong values, and what is wrong there.
 
     Args:
         schema: a JSON Schema with its $defs.
@@ -58,8 +59,9 @@ class Checker:
         self.mistakes: list[tuple[Location, str]] = []
 
     def read(self, value: Plain, schema: Schema, at: Location = ()) -> Plain:
-        """The value, with the defaults of keys that are not given; WRONG
-        if it is not allowed. A schema with nothing but a description allows anything.
+        """The value, with the defaults of keys that are not given; WRONG if it is not allowed.
+
+        A schema with nothing but a description allows anything.
         """
         n_before = len(self.mistakes)
         convert = self.convert.get(schema.get("$ref", "").removeprefix(_REFERENCE))

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any
 
 from ...cli.command import commit, versions, xla_flags
 from ...cli.process import INTERRUPTED, Interrupts
 from ...errors import GridError, StoreError, UsageError
 from ...model.point import Run, RunId
+from ..files import Json
 from ..grid import Grid
 from ..machine import cores, described, memory_described, memory_limit
 from ..plan import Plan, Shard, without_shard
@@ -71,10 +71,12 @@ class Job:
         """Whether anything is missing."""
         return bool(self.search.pending if self.search else self.plan.chunks)
 
-    def facts(self) -> dict[str, Any]:
-        """The runs that are left and their estimated cost, as plain data; of a search
-        the worst case, in which every run that may be left is at the largest value of
-        its axis."""
+    def facts(self) -> Json:
+        """The runs that are left and their estimated cost, as plain data.
+
+        Of a search the worst case, in which every run that may be left is at the
+        largest value of its axis.
+        """
         plan, search = self.plan, self.search
         n_runs, flops, seconds = search.worst_case() if search else (plan.n_runs, plan.flops, plan.seconds)
         programs = search.programs() if search else plan.describe()
@@ -128,9 +130,12 @@ class Job:
         to_do = f"{plan.n_runs} to do in {plural(len(plan.peaks), 'program')}, {about}"
         return f"{title}: {self.n_done} of {n_runs} runs done, {to_do}; rows go to {folder}"
 
-    def manifest(self) -> dict[str, Any]:
-        """The contents of manifest.json: the grid, its runs as far as they are known,
-        versions, the commit if known, and the command that resumes the job."""
+    def manifest(self) -> Json:
+        """The contents of manifest.json.
+
+        The grid, its runs as far as they are known, versions, the commit if known, and
+        the command that resumes the job.
+        """
         again = self.record.resume_command
         return {
             "grid": self.grid.resolved,
@@ -142,10 +147,12 @@ class Job:
             "command": without_shard(again) if self.shard else again,
         }
 
-    def recorded(self) -> dict[str, Any]:
-        """What `status` counts by, so that it need not make the grid again: all runs of the
-        grid, of every shard, as seeds and the ids of the points that have them; of a search
-        those until its next round, and how far it is."""
+    def recorded(self) -> Json:
+        """What `status` counts by, so that it need not make the grid again.
+
+        All runs of the grid, of every shard, as seeds and the ids of the points that
+        have them; of a search those until its next round, and how far it is.
+        """
         points, progress = self.grid.points, None
         runs = [[" ".join(map(str, self.grid.seeds)), " ".join(point.point_id for point in points)]]
         if self.search:
@@ -175,7 +182,7 @@ def interrupted(resume_command: str) -> str:
     return f"interrupted; finished runs are kept. To resume: {resume_command}"
 
 
-def _program_line(entry: dict[str, Any]) -> str:
+def _program_line(entry: Json) -> str:
     """What a program runs, and what that costs if it is known."""
     counts = ", ".join(plural(entry[f"{noun}s"], noun) for noun in ("point", "run", "chunk"))
     seconds, memory = entry["est_seconds"], entry["est_peak_bytes"]
@@ -263,8 +270,10 @@ def _check_memory(plan: Plan, limit: int) -> None:
 
 
 def _done(store: Store, facts: Facts, precision: str) -> Done:
-    """The finished runs of the folder; raises StoreError if it holds rows
-    of another simulator, version or precision, or with other columns of the user's own.
+    """The finished runs of the folder.
+
+    Raises StoreError if it holds rows of another simulator, version or precision, or
+    with other columns of the user's own.
     """
     simulator, code_version = facts.name, facts.version
     done = store.done(code_version, precision)
@@ -322,8 +331,9 @@ def carry_out(job: Job, execute: Executor, display: Display | None, interrupts: 
 
 
 def _search(job: Job, search: Rounds, execute: Executor) -> None:
-    """Runs rounds until every cell is finished or waits for a
-    failed run, or the call is to stop; writes what was found.
+    """Runs rounds until every cell is finished or waits for a failed run, or the call is to stop.
+
+    Writes what was found.
     """
     record = job.record
     failed: set[RunId] = set()

@@ -58,8 +58,10 @@ class Engine:
             raise UsageError(f"{problem} (or use one process)")
 
     def size(self, job: Job) -> int | None:
-        """The number of workers, no more than there are runs, and on this machine than go
-        into its memory; None: as many as fit a cluster, or none but this process."""
+        """The number of workers, no more than there are runs, and on this machine than go into its memory.
+
+        None: as many as fit a cluster, or none but this process.
+        """
         asked = self.workers or (cores() if self.name == "ray" and not self.ray_address else None)
         room = job.plan.most_workers if self.shares_memory else MAX_WORKERS
         return asked and max(1, min(asked, job.plan.n_runs, room))
@@ -79,8 +81,10 @@ class Engine:
             job.remarks.append(f"--workers: got {self.workers}; {size} start, as {room} (limits.max_bytes raises it)")
 
     def facts(self, job: Job) -> dict[str, object]:
-        """Its name, the number of workers for a job, None for this process or as many as
-        fit a cluster, and what each of them requests, as plain data."""
+        """Its name, the number of workers for a job, and what each of them requests, as plain data.
+
+        The number is None for this process, or for as many as fit a cluster.
+        """
         return {"engine": self.name, "workers": self.size(job), "requests": self._requests(job)}
 
     def describe(self, job: Job) -> str:
@@ -94,8 +98,9 @@ class Engine:
 
     @contextmanager
     def opened(self, job: Job, interrupts: Interrupts, import_paths: tuple[str, ...] = ()) -> Iterator[Executor]:
-        """An executor for plans of the job; its workers, which
-        can import from `import_paths`, are being started.
+        """An executor for plans of the job.
+
+        Its workers, which can import from `import_paths`, are being started.
 
         Raises UsageError if they cannot be, or if JAX does not start in this process.
         """

@@ -23,6 +23,7 @@ from ...model.point import Run, RunId
 from ..machine import cores
 from ..plan import Chunk, Plan
 from ..runners import Runner
+from ..simulators import Program
 from ..simulators.custom import add_to_path
 from .progress import Failure, plural
 from .record import Record
@@ -112,7 +113,7 @@ class Place:
     number: int
     ready: bool = False
     failed_starts: int = 0
-    program: Any = None
+    program: Program | None = None
     """The last one."""
 
     chunk: Chunk | None = None
@@ -164,7 +165,7 @@ class Spread:
 
     def __init__(self, pool: Pool, plan: Plan, record: Record):
         self.pool, self.plan, self.record = pool, pool.share(plan), record
-        self.waiting: dict[Any, deque[Run]] = {}
+        self.waiting: dict[Program, deque[Run]] = {}
         """Runs that no worker has, by program."""
 
         for chunk in plan.chunks:
@@ -206,9 +207,11 @@ class Spread:
         return all(place.failed_starts > MAX_FAILED_STARTS for place in self.pool.places)
 
     def _give(self, place: Place) -> None:
-        """Gives a worker its next chunk, of its last program, or else of the one that the
-        fewest others run, so that few compile it. It is small enough that others do not
-        wait for it at the end."""
+        """Gives a worker its next chunk, small enough that others do not wait for it at the end.
+
+        It is of its last program, or else of the one that the fewest others run, so
+        that few compile it.
+        """
         speed = self.pool.cores / cores()
         seconds = min(max(self.seconds_left / (SHARES * len(self.pool.places)), LEAST_SECONDS * speed), MOST_SECONDS * speed)
         users = Counter(other.chunk.program for other in self.pool.places if other.chunk)
@@ -218,7 +221,7 @@ class Spread:
         place.left = {run.id: run for run in place.chunk.runs}
         self.pool.give(place, pickle.dumps((place.chunk, self.plan)))
 
-    def _next(self, program: Any, seconds: float) -> Chunk:
+    def _next(self, program: Program, seconds: float) -> Chunk:
         """Waiting runs of a program that take about `seconds` on all cores of this machine."""
         runs, taken, total = self.waiting[program], [], 0.0
         while runs and len(taken) < MOST_RUNS:
@@ -259,8 +262,11 @@ class Spread:
                 self._lost(place, failure)
 
     def _lost(self, place: Place, failure: Failure) -> None:
-        """A worker has died or raised an exception. Another one takes its place, and its
-        runs wait again, but for those that have cost too many workers."""
+        """A worker has died or raised an exception.
+
+        Another one takes its place, and its runs wait again, but for those that have
+        cost too many workers.
+        """
         chunk, runs, self.pool.reason = place.chunk, list(place.left.values()), failure.line
         self.pool.end(place)
         place.ready, place.chunk, place.left = False, None, {}

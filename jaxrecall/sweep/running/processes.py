@@ -38,8 +38,9 @@ class Process(NamedTuple):
 
 
 def started(setup: Setup, env: Mapping[str, str], cores: Iterable[int]) -> Process:
-    """A new process that leaves every signal to this one, since a
-    terminal or Slurm sends them to all, and ends with it.
+    """A new process that leaves every signal to this one, and ends with it.
+
+    A terminal or Slurm sends signals to all.
     """
     connection, theirs = Pipe()
     command = [sys.executable, "-c", START, str(os.getpid()), f"{__package__}.pool", str(theirs.fileno()), ",".join(map(str, cores))]
@@ -105,8 +106,9 @@ class LocalPool(Pool):
 
 
 def shares_of_cores(size: int) -> list[list[int]]:
-    """The cores of each worker: equal shares of those that this
-    process may use, at least one; none if cores cannot be assigned.
+    """The cores of each worker: equal shares of those that this process may use, at least one.
+
+    None if cores cannot be assigned.
     """
     if not hasattr(os, "sched_getaffinity"):
         return [[]] * size
@@ -126,8 +128,9 @@ def accelerators(environment: Mapping[str, str]) -> list[str]:
 
 
 def environments(size: int, environment: Mapping[str, str], devices: list[str]) -> list[dict[str, str]]:
-    """What JAX reads when it starts: one device a worker,
-    and its share of the memory where workers share a device.
+    """What JAX reads when it starts: one device a worker.
+
+    Where workers share a device, each has its share of the memory.
     """
     if not devices:
         return [dict(environment)] * size

@@ -1,10 +1,12 @@
-"""How the progress of a call is told: what went wrong, and a
-live bar, a line every 30 seconds, or JSON events.
+"""How the progress of a call is told: a live line, a line every 30 seconds, or JSON events.
+
+And what went wrong.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 import sys
 import time
@@ -17,7 +19,7 @@ from ..simulators import Rows
 
 PLAIN_EVERY_SECONDS = 30.0
 COUNT_EVERY_SECONDS = 5.0
-NOTEBOOK_WIDTH = 100
+LIVE_EVERY_SECONDS = 0.2
 
 Traces = Sequence[Rows]
 """The rows of finished runs, run by run; the last row of a run is that of its last step."""
@@ -66,65 +68,46 @@ class Shown(NamedTuple):
     summary: str
     """Of the call so far; empty before anything has happened."""
 
-    share: float
-    """The part of the work that is done."""
-
 
 Display = Callable[[Shown], None]
 
 
 class Lines:
-    """A line every 30 seconds and one at the end, for logs
-    and pipes; `announce`: also the line that starts a sweep.
+    """A line every 30 seconds and one at the end, for logs and pipes.
+
+    With `announce` also the line that starts a sweep. A `live` line is renewed several
+    times a second, for terminals and notebooks.
     """
 
-    def __init__(self, out: TextIO, announce: bool = True):
-        self.out, self.announce = out, announce
-        self.now_and_then = now_and_then(PLAIN_EVERY_SECONDS, lambda summary: summary, out)
+    def __init__(self, out: TextIO, announce: bool = True, live: bool = False):
+        self.out, self.announce, self.live, self.width = out, announce, live, 0
+        self.due = time.monotonic() + (0 if live else PLAIN_EVERY_SECONDS)
 
     def __call__(self, shown: Shown) -> None:
         if shown.event == "start" and self.announce:
             print(shown.line, flush=True)
         elif shown.event in ("message", "failed"):
-            _print(shown.line, self.out)
-        elif shown.event in ("compiled", "batch"):
-            self.now_and_then(shown.summary)
+            self._tell(shown.line)
         elif shown.event == "close" and shown.summary:
-            _print(shown.summary, self.out)
+            self._tell(shown.summary)
+        elif shown.event in ("compiled", "batch") and time.monotonic() >= self.due:
+            self._tell(shown.summary, "\r" if self.live else "\n")
+            self.due = time.monotonic() + (LIVE_EVERY_SECONDS if self.live else PLAIN_EVERY_SECONDS)
+        elif shown.event == "compiling" and self.live:
+            self._tell(shown.line, "\r")
 
-
-class Bar:
-    """A live bar in a terminal or a notebook, from the first program on."""
-
-    def __init__(self, announce: bool = True, notebook: bool = False):
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn
-
-        # of itself rich asks for widgets in a notebook, which may be missing
-        console = Console(stderr=True)
-        if notebook:
-            console = Console(file=sys.stdout, force_terminal=True, force_jupyter=False, width=NOTEBOOK_WIDTH)
-        columns = (TextColumn("{task.description}"), BarColumn(bar_width=10), TextColumn("{task.fields[line]}"))
-        self.bar = Progress(*columns, console=console, refresh_per_second=2 if notebook else 10)
-        self.task, self.announce = self.bar.add_task("sweep", total=1.0, line=""), announce
-
-    def __call__(self, shown: Shown) -> None:
-        event = shown.event
-        if event == "start" and self.announce:
-            print(shown.line, flush=True)
-        if event == "compiling":
-            self.bar.start()
-        doing = "sweep" if event == "close" else shown.line if event in ("compiling", "compiled") else None
-        self.bar.update(self.task, completed=shown.share, line=shown.summary, description=doing)
-        if event in ("message", "failed"):
-            self.bar.console.print(shown.line, markup=False, highlight=False, soft_wrap=True)
-        if event == "close":
-            self.bar.stop()
+    def _tell(self, line: str, end: str = "\n") -> None:
+        """A line over what is left of a live one."""
+        line = line[: shutil.get_terminal_size().columns - 1] if end == "\r" else line
+        _print(line.ljust(self.width), self.out, end)
+        self.width = len(line) if end == "\r" else 0
 
 
 class Events:
-    """Every event as a line with a JSON object: `event`, `at`
-    (seconds since the start of the call) and the facts of that event.
+    """Every event as a line with a JSON object.
+
+    It has `event`, `at` (seconds since the start of the call) and the facts of that
+    event.
     """
 
     def __init__(self, out: TextIO):
@@ -143,28 +126,30 @@ class Events:
 
 
 def display(announce: bool) -> Display | None:
-    """What suits the place: a bar in a notebook or a terminal,
-    lines elsewhere, nothing in a program without streams.
+    """What suits the place: a live line in a notebook or a terminal, lines elsewhere.
+
+    Nothing in a program without streams.
     """
     ipython = sys.modules.get("IPython")
     if ipython and hasattr(ipython, "get_ipython") and hasattr(ipython.get_ipython(), "kernel"):
-        return Bar(announce, notebook=True)
+        return Lines(sys.stdout, announce, live=True)
     if sys.stderr is None or sys.stderr.closed:
         return None
-    return Bar(announce) if sys.stderr.isatty() else Lines(sys.stderr, announce)
+    return Lines(sys.stderr, announce, live=sys.stderr.isatty())
 
 
-def _print(line: str, out: TextIO | None) -> None:
+def _print(line: str, out: TextIO | None, end: str = "\n") -> None:
     if out is None or out.closed:
         return
     with suppress(OSError):  # a log on a full disk, or a reader that has gone, must not end the sweep
-        out.write(line + "\n")  # in one call: the line of a signal handler must not come in between
+        out.write(line + end)  # in one call: the line of a signal handler must not come in between
         out.flush()
 
 
 def now_and_then(seconds: float, line: Callable[..., str], out: TextIO | None = None) -> Callable[..., None]:
-    """A function that prints `line` of its arguments on `out`
-    (stderr), `seconds` after the last time at the earliest.
+    """A function that prints `line` of its arguments on `out` (stderr) now and then.
+
+    That is `seconds` after the last time at the earliest.
     """
     last = time.monotonic()
 
@@ -183,12 +168,12 @@ def counter(what: str) -> Callable[[int, int], None]:
 
 
 def plural(n: int, noun: str) -> str:
-    """1 run, 2 runs"""
+    """A number of things, as 1 run or 2 runs."""
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 def duration(seconds: float) -> str:
-    """0.4 s, 12 s, 3 min 20 s, 2 h 5 min"""
+    """A time as 0.4 s, 12 s, 3 min 20 s or 2 h 5 min."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     if seconds < 100:

@@ -40,8 +40,9 @@ CONNECT_SECONDS, SENT_SECONDS = 10.0, 1.0
 
 
 class RayPool(Pool):
-    """Tasks that each hold the resources of a request, on the Ray at `address` or on one
-    that is started here; `size` at a time, or as many as fit, and no more than `most`.
+    """Tasks that each hold the resources of a request, on a Ray at `address` or started here.
+
+    `size` at a time, or as many as fit, and no more than `most`.
 
     Raises UsageError if there is no Ray.
     """
@@ -140,8 +141,9 @@ def run_chunk(setup: Setup, devices: float, own_cache: bool, message: bytes) -> 
 
 
 def node_cache() -> str:
-    """A cache folder on this node's own disk, for workers whose
-    home may be on the network; none if another user holds its name.
+    """A cache folder on this node's own disk, for workers whose home may be on the network.
+
+    None if another user holds its name.
     """
     folder = Path(tempfile.gettempdir(), f"jaxrecall-{os.getuid()}")
     with suppress(OSError):

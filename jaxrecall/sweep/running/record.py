@@ -1,5 +1,6 @@
-"""The record of a call: its finished runs, whose rows are saved,
-its failures, and how far it is. Runs in this process.
+"""The record of a call: its finished runs, whose rows are saved, its failures, and how far it is.
+
+Runs in this process.
 """
 
 from __future__ import annotations
@@ -8,11 +9,11 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Any
 
 from ...cli.process import FAILED, INTERRUPTED, OK, Interrupts
 from ...errors import StoreError, printable
 from ...model.point import Run, RunId
+from ..files import Json
 from ..grid.file import Settings
 from ..plan import Chunk, Plan
 from ..rounds import Rounds, as_known
@@ -77,7 +78,7 @@ class Record:
     n_compiled: int = 0
 
     def __post_init__(self) -> None:
-        self.rows: list[dict[str, Any]] = []
+        self.rows: list[Json] = []
         self.start = time.monotonic()
         self.due = self.start + self.settings.part_seconds
 
@@ -144,8 +145,9 @@ class Record:
         self.tell("failed", line, runs=n, details=path and str(path), text=line)
 
     def save(self, now: bool = False) -> None:
-        """Writes the unsaved rows if a part is due, or `now`; while the
-        disk refuses, waits and retries as long as tries are left.
+        """Writes the unsaved rows if a part is due, or `now`.
+
+        While the disk refuses, waits and retries as long as tries are left.
         """
         if not self.rows or self.gave_up or not (now or time.monotonic() >= self.due):
             return
@@ -170,7 +172,7 @@ class Record:
     def tell(self, event: str, line: str = "", **facts: object) -> None:
         """Displays an event; see `Shown`."""
         if self.display:
-            self.display(Shown(event, printable(line), facts, self.summary() if self.has_begun else "", self.share))
+            self.display(Shown(event, printable(line), facts, self.summary() if self.has_begun else ""))
 
     @property
     def has_begun(self) -> bool:
@@ -193,8 +195,9 @@ class Record:
         return max(0.0, self.est_seconds - self.est_done) * elapsed / self.est_done + compilation
 
     def summary(self) -> str:
-        """Runs done, time left, compile time, accuracy of the last
-        run, and failures; short enough for 80 columns with a bar.
+        """Runs done, time left, compile time, accuracy of the last run, and failures.
+
+        Short enough for 80 columns with a bar.
         """
         parts = [f"{self.runs}/{self.n_runs} runs, {100 * self.share:.0f} %"]
         if self.search:

@@ -12,7 +12,7 @@ from typing import Any
 from ...errors import StoreError
 from ...model.columns import CODE_VERSION, STATUSES
 from ...model.point import RunId
-from ..files import Unreadable, holds_results, is_file, read_json
+from ..files import Json, Unreadable, holds_results, is_file, read_json
 from ..store import LastValues, Store, Version
 from ..store.age import older, seen
 
@@ -20,7 +20,7 @@ MAX_SECONDS = 1e9
 """No run takes so long: a larger number, or NaN, is damage and is left out of the sum."""
 
 
-def survey(folder: str | Path) -> dict[str, Any]:
+def survey(folder: str | Path) -> Json:
     """The facts of a results folder as plain data.
 
     Nothing that a file in the folder names is imported: which runs there are was written
@@ -67,8 +67,10 @@ def survey(folder: str | Path) -> dict[str, Any]:
 
 
 def _version(manifest: Mapping[str, Any], found: LastValues) -> Version:
-    """The code_version and precision that the next call would have, where the manifest
-    does not say those of most rows. The version of a simulator of one's own is that of the last call.
+    """The code_version and precision that the next call would have.
+
+    Where the manifest does not say, those of most rows. The version of a simulator of
+    one's own is that of the last call.
     """
     usual = max(found, key=lambda version: len(found[version]), default=(CODE_VERSION, "highest"))
     grid, version, precision = map(manifest.get, ("grid", "code_version", "precision"))
@@ -77,9 +79,9 @@ def _version(manifest: Mapping[str, Any], found: LastValues) -> Version:
     return theirs if own else CODE_VERSION, precision if isinstance(precision, str) else usual[1]
 
 
-def _manifest(store: Store) -> tuple[dict[str, Any], dict[str, Any]]:
+def _manifest(store: Store) -> tuple[Json, Json]:
     """The manifest, and what it says of its plan: the name of the grid, a remark, the number of points, and their seeds."""
-    unknown: dict[str, Any] = dict.fromkeys(("grid", "remark", "points", "runs"))
+    unknown: Json = dict.fromkeys(("grid", "remark", "points", "runs"))
     try:
         manifest = store.read_manifest()
         if manifest is None:
@@ -98,7 +100,7 @@ def _manifest(store: Store) -> tuple[dict[str, Any], dict[str, Any]]:
         return {}, unknown | {"remark": f"{store.manifest}: is not the manifest of a sweep"}
 
 
-def _failures(store: Store, done: Container[RunId]) -> tuple[list[dict[str, Any]], Unreadable]:
+def _failures(store: Store, done: Container[RunId]) -> tuple[list[Json], Unreadable]:
     """Failed chunks with the command that repeats each, and files in failures/ that are not such records."""
     records, others = [], Unreadable()
     for path in sorted(path for path, _ in _files(store.failures)):

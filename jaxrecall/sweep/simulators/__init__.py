@@ -1,4 +1,6 @@
-"""What the sweep engine asks of a simulator, ours (`recall`) or one of a user (`custom`), and nothing else:
+"""What the sweep engine asks of a simulator, ours or one of a user, and nothing else.
+
+Ours is `recall`, one of a user `custom`:
 
     facts                      one record: its name, version, fields and columns
     point(values)              a point, from values of its fields; raises PointError
@@ -22,6 +24,8 @@ from ...model.point import Run
 
 Key = TypeVar("Key")
 Member = TypeVar("Member")
+
+AnyPoint = Any  # a Point, or what `point` of a simulator of one's own returns
 
 Rows = Sequence[Row]
 """Finished rows of a run, one for each recorded step, as the results folder takes them."""
@@ -54,7 +58,7 @@ class Program(Hashable, Protocol):
         ...
 
     @property
-    def choices(self) -> Mapping[str, Any]:
+    def choices(self) -> Mapping[str, object]:
         """The same as plain data, for a dry run."""
         ...
 
@@ -68,7 +72,7 @@ class Facts:
     name: str
     """jaxrecall, or module:name of a simulator of one's own."""
 
-    fields: Mapping[str, Field[Any]]
+    fields: Mapping[str, Field[object]]
     """Of its points, each with type, default and, as metadata, kind, symbol, legend and limits."""
 
     columns: Mapping[str, tuple[str, ...]]
@@ -154,10 +158,10 @@ class SimulatorLike(Protocol):
     @property
     def facts(self) -> Facts: ...
 
-    def point(self, values: Mapping[str, Any]) -> Any:
+    def point(self, values: Mapping[str, object]) -> AnyPoint:
         """The point with these values of its fields; raises PointError."""
 
-    def programs(self, points: Mapping[Any, int], sizes: Any = None) -> dict[Any, list[Any]]:
+    def programs(self, points: Mapping[AnyPoint, int], sizes: Any = None) -> dict[Any, list[AnyPoint]]:
         """The points of each program.
 
         Args:
@@ -167,7 +171,7 @@ class SimulatorLike(Protocol):
         """
         ...
 
-    def cost(self, program: Any, point: Any) -> Cost: ...
+    def cost(self, program: Any, point: AnyPoint) -> Cost: ...
 
     def width(self, program: Any, seconds: float, room: Room) -> int:
         """How many runs of so many seconds share the memory. Starts JAX."""
@@ -177,12 +181,12 @@ class SimulatorLike(Protocol):
         """The program, compiled if need be. Starts JAX; raises OutOfMemory."""
         ...
 
-    def problem_in_workers(self, points: Iterable[Any]) -> str | None:
+    def problem_in_workers(self, points: Iterable[AnyPoint]) -> str | None:
         """Why other processes cannot run these points, in one line; None if they can."""
         ...
 
 
-def program_of(simulator: SimulatorLike, point: Any, sizes: Any = "own") -> Any:
+def program_of(simulator: SimulatorLike, point: AnyPoint, sizes: Any = "own") -> Program:
     """The program of one point, of its own or of other sizes."""
     return next(iter(simulator.programs({point: 1}, sizes)))
 

@@ -123,9 +123,11 @@ GROUPED_NATS = 64.0
 
 
 def expected_grouped(point: Point) -> bool:
-    """Whether the further steps of a point are expected to read tokens with weights: by
-    theory the trigger is ahead of the range of the tokens' scores, by enough, and
-    embeddings that are trained move neither."""
+    """Whether the further steps of a point are expected to read tokens with weights.
+
+    By theory the trigger is ahead of the range of the tokens' scores, by enough, and
+    embeddings that are trained move neither.
+    """
     if not may_group_steps(point) or TRAINS[point.trains or ""] or point.start == "zero" or point.V > (point.batch or point.N):
         return False
     from ...theory import Model, score_noise
@@ -190,8 +192,9 @@ def _recipe(shape: Shape, work: Work) -> Amount:
 
 
 def _softmax(shape: Shape, samples: int, steps: int) -> Amount:
-    """The exact softmax of samples in some of the steps 2 and 3; that
-    of all pairs of a pool is formed twice, once for the way back.
+    """The exact softmax of samples in some of the steps 2 and 3.
+
+    That of all pairs of a pool is formed twice, once for the way back.
     """
     return Amount(steps * samples * 4 * (shape.V + shape.m) * shape.d, EXPONENTIAL * steps * samples * shape.V)
 
@@ -215,8 +218,10 @@ def _pairs(shape: Shape, work: Work, steps: int) -> Amount:
 
 
 def _further_steps(shape: Shape, work: Work) -> Amount:
-    """Steps of an optimiser: forward and back, which costs twice as much; over all
-    pairs with a pool, formed once more for the way back."""
+    """Steps of an optimiser: forward and back, which costs twice as much.
+
+    Over all pairs with a pool, formed once more for the way back.
+    """
     V, d, m, K = shape.V, shape.d, shape.m, shape.pool
     of_logits = 2 * V * d + 4 * m * d  # an MLP's features, and its answers
     of_values = 2 * V * d if "Z_in" in TRAINS[shape.trains] else 0
@@ -236,8 +241,9 @@ def _further_steps(shape: Shape, work: Work) -> Amount:
 
 @lru_cache(256)
 def peak_bytes(shape: Shape) -> int:
-    """Estimated peak memory of a run: tables, and what a tile of
-    samples holds at once. Compilers reserve less, by up to eight times.
+    """Estimated peak memory of a run: tables, and what a tile of samples holds at once.
+
+    Compilers reserve less, by up to eight times.
     """
     V, d, m, K, p = shape.V, shape.d, shape.m, shape.pool, shape.m or shape.d
     floats = 10 * V * d + 4 * V * p + 2 * m * d + 6 * d * p + shape.tile * 4 * (V + d + m)

@@ -58,8 +58,10 @@ ROUNDING = 1e-6
 
 
 class Simulator:
-    """A simulator of one's own, for `jaxrecall.run(grid, simulator=...)` and for
-    `simulator: module:name` in a grid file.
+    """A simulator of one's own.
+
+    For `jaxrecall.run(grid, simulator=...)` and for `simulator: module:name` in a grid
+    file.
 
     Args:
         fn: takes a point and a `jax.random` key, and returns a dict with a number for
@@ -117,8 +119,10 @@ class Simulator:
 
     @property
     def name(self) -> str:
-        """module:name. The module of a script is its file, so
-        that the script and a grid file that names it share rows.
+        """module:name.
+
+        The module of a script is its file, so that the script and a grid file that
+        names it share rows.
         """
         if not self._name:
             module: Any = sys.modules.get(self._module)
@@ -306,9 +310,7 @@ class CustomPoint:
 
     @cached_property
     def point_id(self) -> str:
-        """16 hex digits: a hash of the simulator, its version
-        and all fields, floats to 12 significant digits.
-        """
+        """16 hex digits: a hash of the simulator, its version and all fields, floats to 12 significant digits."""
         values = {name: f"{value:.12g}" if isinstance(value, float) else value for name, value in self.as_given().items()}
         named = {"simulator": self.simulator.name, "version": self.simulator.version, "fields": values}
         return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:16]

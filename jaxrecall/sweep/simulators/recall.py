@@ -122,8 +122,9 @@ def simulate(point: Point, seed: int | Iterable[int], *, trace: Literal[True]) -
 @overload
 def simulate(point: Point, seed: int | Iterable[int], *, trace: bool) -> Row | list[Row]: ...
 def simulate(point: Point, seed: int | Iterable[int], *, trace: bool = False) -> Row | list[Row]:
-    """The row that a sweep writes for (point, seed), without `seconds` and `bucket`: a
-    dict of the columns in table order.
+    """The row that a sweep writes for (point, seed), a dict of the columns in table order.
+
+    It lacks `seconds` and `bucket`.
 
     For a list of seeds it returns a list of rows. Of a run that trains on, it is the
     row of the last step; with `trace` it returns a list of the rows of all recorded
@@ -165,8 +166,9 @@ def _check_memory(point: Point) -> None:
 
 
 def _rows(point: Point, runs: Sequence[Run]) -> list[list[Row]]:
-    """The rows of runs of one point, in their order. Those
-    that a bound rejects run once more, in the exact form.
+    """The rows of runs of one point, in their order.
+
+    Those that a bound rejects run once more, in the exact form.
     """
     from ...simulator import program
 

@@ -35,6 +35,7 @@ from ..files import (
     PARTS,
     TABLE,
     TEMPORARY_NAME,
+    Json,
     Unreadable,
     atomic_write,
     listed,
@@ -67,8 +68,10 @@ LastValues = dict[Version, dict[RunId, tuple[Any, ...]]]
 
 @dataclass(frozen=True)
 class Done:
-    """`runs`: those of the version asked for; `foreign`:
-    runs of each other (code_version, precision), counted.
+    """What a folder holds.
+
+    `runs` are those of the version asked for; `foreign` counts runs of each other
+    (code_version, precision).
     """
 
     runs: set[RunId]
@@ -82,15 +85,17 @@ class Done:
 
 
 class Store:
-    """The results folder `folder`. Nothing is made before
-    `prepare`; every method raises StoreError, one line, what to do.
+    """The results folder `folder`.
+
+    Nothing is made before `prepare`; every method raises StoreError, one line, what to
+    do.
     """
 
     def __init__(self, folder: str | Path):
         self.folder = local_path(folder)
         self.parts, self.staging, self.failures = (self.folder / name for name in (PARTS, "_staging", "failures"))
         self.table, self.manifest = self.folder / TABLE, self.folder / "manifest.json"
-        self.about: dict[str, Any] = {}
+        self.about: Json = {}
         """What the metadata of every part says; see `table.KEY`."""
 
         self.columns: Mapping[str, tuple[str, ...]] = COLUMNS
@@ -110,11 +115,11 @@ class Store:
             if os.path.lexists(path) and not os.path.isdir(path):
                 raise StoreError(f"{self.folder}: {path} is not a folder; move it away or choose another results folder (--out)")
 
-    def prepare(self, manifest: dict[str, Any], n_rows: int = 0) -> None:
-        """Makes the folder, writes `manifest.json`, removes stale
-        `_staging` files; if refused, nothing that was made stays behind.
+    def prepare(self, manifest: Json, n_rows: int = 0) -> None:
+        """Makes the folder, writes `manifest.json`, removes stale `_staging` files.
 
-        A folder without room for a part is refused if there are `n_rows` to compute.
+        If refused, nothing that was made stays behind. A folder without room for a part
+        is refused if there are `n_rows` to compute.
         """
         self.check()
         data = json.dumps(manifest, indent=2).encode()
@@ -133,7 +138,7 @@ class Store:
             raise
         self._remove_stale_files()
 
-    def read_manifest(self) -> dict[str, Any] | None:
+    def read_manifest(self) -> Json | None:
         """What `prepare` wrote, or None."""
         with storage_errors(self.manifest):
             try:
@@ -144,8 +149,9 @@ class Store:
                 raise StoreError(f"{self.manifest}: not JSON ({error}); delete it; the next sweep writes a new one") from error
 
     def done(self, code_version: int, precision: str) -> Done:
-        """Runs that need not run again: their last row counts,
-        whatever its status, in a readable part or the table.
+        """Runs that need not run again, in a readable part or the table.
+
+        Their last row counts, whatever its status.
         """
         tables, unreadable = self.tables([*RUN, *VERSION, "status", "step", "steps"])
         runs = _last_values(tables.values(), ())
@@ -156,8 +162,10 @@ class Store:
         return Done(mine, {version: len(others) for version, others in runs.items()}, unreadable, simulators, columns)
 
     def last_values(self, *columns: str) -> tuple[LastValues, Unreadable, list[pa.Table]]:
-        """The values of these columns in the last row of every run that `load` can
-        read, the files that cannot be read, and the tables with these columns."""
+        """The values of these columns in the last row of every run that `load` can read.
+
+        Also the files that cannot be read, and the tables with these columns.
+        """
         tables, unreadable = self.tables([*dict.fromkeys([*RUN, *VERSION, "status", *columns, "step", "steps"])])
         return _last_values(tables.values(), columns), unreadable, [*tables.values()]
 
@@ -165,10 +173,11 @@ class Store:
         """The tables by file, with all columns or those asked for, and the files that cannot be read."""
         return read(result_files(self.folder), columns)
 
-    def write(self, rows: list[dict[str, Any]]) -> Path:
-        """Writes rows as one part; returns its path. They have
-        exactly the columns of their simulator (None for null); of
-        columns that other parts have, the part has nulls.
+    def write(self, rows: list[Json]) -> Path:
+        """Writes rows as one part; returns its path.
+
+        They have exactly the columns of their simulator (None for null); of columns that
+        other parts have, the part has nulls.
 
         All rows of a run go into one part, as the last of them says that the run is
         done. The name hashes which rows it holds, so the same rows written twice
@@ -202,23 +211,24 @@ class Store:
         except (StoreError, pa.ArrowException) as error:
             tell(f"{self.parts}: the columns of its files differ ({error}); for one table of them: {called('compact', [str(self.folder)])}")
 
-    def _kept(self, point_id: str) -> dict[str, Any]:
+    def _kept(self, point_id: str) -> Json:
         """The values of helpers at a point, null where it has none; all of one as text if some are."""
         values = self.kept.get(point_id, {})
         found = {name: values.get(name) for name in self.about.get("kept", ())}
         return {name: str(v) if v is not None and self.columns[name][0] == "string" else v for name, v in found.items()}
 
-    def note(self, name: str, record: dict[str, Any]) -> Path:
+    def note(self, name: str, record: Json) -> Path:
         """Writes `record` to `<name>.json` beside the manifest; returns the path."""
         return self.put(self.folder / f"{name}.json", json.dumps(record, indent=2).encode())
 
-    def record_failure(self, name: str, record: dict[str, Any]) -> Path | None:
+    def record_failure(self, name: str, record: Json) -> Path | None:
         """Writes `record` to `failures/<name>.json`; returns the path, None if there is no file to read."""
         return self.put(self.failures / f"{name}.json", json.dumps(record, indent=2).encode())
 
     def clear_failures(self, runs: Set[tuple[str, int]]) -> None:
-        """Removes the records whose every run is among `runs`:
-        those are done by now, or about to be tried again.
+        """Removes the records whose every run is among `runs`.
+
+        Those are done by now, or about to be tried again.
         """
         with storage_errors(self.failures):
             for path in self.failures.glob("*.json"):
@@ -230,8 +240,9 @@ class Store:
                     path.unlink(missing_ok=True)
 
     def _check_room(self, n_rows: int) -> None:
-        """Refuses a folder where a file of the size of such a part
-        cannot be written; the free space does not show a quota.
+        """Refuses a folder where a file of the size of such a part cannot be written.
+
+        The free space does not show a quota.
         """
         size = PART_BYTES + ROW_BYTES * n_rows
         trial = self.staging / f"{os.getpid()}-{secrets.token_hex(4)}-room"
@@ -258,8 +269,9 @@ class Store:
                         path.unlink()
 
     def put(self, target: Path, data: Any, check: Callable[[Path], None] = lambda staged: None) -> Path:
-        """Writes bytes or a buffer to a file of the folder, through
-        `_staging`; `check` may refuse the file before it is renamed.
+        """Writes bytes or a buffer to a file of the folder, through `_staging`.
+
+        `check` may refuse the file before it is renamed.
         """
         with storage_errors(target):
             for folder in (self.staging, target.parent):
@@ -280,8 +292,9 @@ class Store:
 
 
 class MemoryStore(Store):
-    """Holds what a results folder would hold, by the path
-    that each file would have. No file or folder is made.
+    """Holds what a results folder would hold, by the path that each file would have.
+
+    No file or folder is made.
     """
 
     def __init__(self) -> None:
@@ -291,7 +304,7 @@ class MemoryStore(Store):
     def check(self) -> None:
         """Nothing can be in the way."""
 
-    def prepare(self, manifest: dict[str, Any], n_rows: int = 0) -> None:
+    def prepare(self, manifest: Json, n_rows: int = 0) -> None:
         """There is nothing to make."""
 
     def unify(self, tell: Callable[[str], None]) -> None:
@@ -303,11 +316,11 @@ class MemoryStore(Store):
     def tables(self, columns: list[str] | None = None) -> tuple[dict[Path, pa.Table], Unreadable]:
         return {path: table.select(columns) if columns else table for path, table in self.held.items()}, []
 
-    def note(self, name: str, record: dict[str, Any]) -> Path:
+    def note(self, name: str, record: Json) -> Path:
         """Nobody reads it."""
         return self.folder / f"{name}.json"
 
-    def record_failure(self, name: str, record: dict[str, Any]) -> None:
+    def record_failure(self, name: str, record: Json) -> None:
         """The caller raises what was reported; there is no file to read."""
 
     def clear_failures(self, runs: Set[tuple[str, int]]) -> None:

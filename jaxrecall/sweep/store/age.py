@@ -28,8 +28,7 @@ COMMENT = re.compile(rb"jaxrecall: (\{[^}]*\})")
 
 
 def seen(tables: Iterable[Any]) -> dict[str, Any]:
-    """How many rows there are in tables of Arrow or pandas,
-    a digest of them, and the version of this package.
+    """How many rows there are in tables of Arrow or pandas, their digest, and this version.
 
     A row counts once, wherever and however often it is there: the digest is of
     point_id, seed and step, and of the code_versions among them. It takes less than a
@@ -51,8 +50,9 @@ def comment(rows: Mapping[str, Any]) -> str:
 
 
 def older(folder: Path, rows: Mapping[str, Any]) -> list[str]:
-    """A line for the derived files of a results folder that were made from other rows
-    than it has now, such as "report.html, thresholds.parquet: older than 660 rows".
+    """A line for the derived files of a folder that were made from other rows than it has now.
+
+    Such as "report.html, thresholds.parquet: older than 660 rows".
     """
     found: dict[int, list[str]] = {}
     for place, folders, names in os.walk(folder):

@@ -25,8 +25,9 @@ PATHS = "a results folder or a .parquet file, or a list of them"
 
 
 def load(path: Paths, grid: GridLike | None = None, *, last: bool = False) -> pd.DataFrame:
-    """All rows of a results folder, a folder of parts or a
-    .parquet file, or of a list of them, as one tidy DataFrame.
+    """All rows of a results folder as one tidy DataFrame.
+
+    Or of a folder of parts, a .parquet file, or a list of them.
 
     With a `grid` (a dict, a file, a point or several points, as `run` takes them) only
     the rows of its points and seeds; of a grid with a search, those of its cells at the

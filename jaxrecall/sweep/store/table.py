@@ -19,7 +19,7 @@ from ...errors import StoreError
 from ...model.columns import COLUMNS, in_order
 from ...model.point import SAME_AS
 from ...model.training import RECIPE_STEPS, STARTS
-from ..files import Unreadable
+from ..files import Json, Unreadable
 
 
 def schema_of(columns: Mapping[str, tuple[str, ...]]) -> pa.Schema:
@@ -67,9 +67,10 @@ and, in a file, when and by which versions it was written.
 _SORT = ["root_seed", "V", "N", "d", "L", "m", "embedding", "activation", *ROW, *VERSION]
 
 
-def of_rows(rows: list[dict[str, Any]], columns: Mapping[str, tuple[str, ...]] = COLUMNS) -> pa.Table:
-    """A table of rows with exactly these columns, and parameters of
-    laws (None for null), sorted by run and step; raises StoreError.
+def of_rows(rows: list[Json], columns: Mapping[str, tuple[str, ...]] = COLUMNS) -> pa.Table:
+    """A table of rows with exactly these columns, and parameters of laws (None for null).
+
+    It is sorted by run and step. Raises StoreError.
     """
     rows = [in_order(row, columns) for row in rows]
     schema = SCHEMA if columns is COLUMNS else schema_of(columns)
@@ -102,7 +103,7 @@ def _usable(facts: Any, names: list[str]) -> bool:
     return isinstance(facts, dict) and all(facts.get(name) is None or check(facts[name]) for name, check in checks.items())
 
 
-def about(table: Any) -> dict[str, Any]:
+def about(table: Any) -> Json:
     """What a table, or a file of one, is about, under `KEY` of its metadata; nothing where that is missing or damaged."""
     schema = table if isinstance(table, pa.Schema) else table.schema
     try:
@@ -112,15 +113,18 @@ def about(table: Any) -> dict[str, Any]:
     return found if _usable(found, schema.names) else {}
 
 
-def with_about(table: pa.Table, facts: dict[str, Any]) -> pa.Table:
+def with_about(table: pa.Table, facts: Json) -> pa.Table:
     """The table, about these facts."""
     return table.replace_schema_metadata({KEY: json.dumps(facts).encode()})
 
 
-def _joint_facts(parts: list[dict[str, Any]], table: pa.Table) -> dict[str, Any]:
-    """What a table is about that was joined from parts about these: their axes in the
-    order of the files' age, then the fields that differ from grid to grid. No axes
-    where a part has none, as it has no grid or was written by an older version."""
+def _joint_facts(parts: list[Json], table: pa.Table) -> Json:
+    """What a table is about that was joined from parts about these.
+
+    Their axes in the order of the files' age, then the fields that differ from grid to
+    grid. No axes where a part has none, as it has no grid or was written by an older
+    version.
+    """
     facts = {name: value for name, value in parts[0].items() if name in ("simulator", "fields", "accuracy", "columns")}
     for name in ("kept", "xla_flags"):
         if found := dict.fromkeys(one for part in parts for one in part.get(name) or ()):
@@ -140,10 +144,11 @@ def _joint_facts(parts: list[dict[str, Any]], table: pa.Table) -> dict[str, Any]
 
 
 def to_parquet(table: pa.Table) -> pa.Buffer:
-    """The bytes of a file, each page with its checksum;
-    provenance and pandas types are in the metadata of its schema.
+    """The bytes of a file, each page with its checksum.
+
+    Provenance and pandas types are in the metadata of its schema.
     """
-    provenance: dict[str, Any] = {"created": datetime.now(UTC).isoformat(timespec="seconds"), **about(table)}
+    provenance: Json = {"created": datetime.now(UTC).isoformat(timespec="seconds"), **about(table)}
     for name in (*VERSION, "jax_version"):
         values = table[name].unique().to_pylist()
         provenance[name] = values[0] if len(values) == 1 else values
@@ -239,6 +244,7 @@ def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def _statuses_without_number(table: pa.Table, name: str) -> list[str]:
     """The values of `status` where a column holds no finite number.
+
     Arrow's own functions, as NumPy or a Python value start pandas.
     """
     column = table[name]
@@ -247,8 +253,9 @@ def _statuses_without_number(table: pa.Table, name: str) -> list[str]:
 
 
 def joined(tables: Iterable[pa.Table]) -> pa.Table:
-    """One table: the known columns in table order, null where a file
-    lacks one, then any others. It is about what they are about.
+    """One table: the known columns in table order, null where a file lacks one, then any others.
+
+    It is about what they are about.
     """
     tables = [table for table in tables if len(table)]
     facts = [about(table) for table in tables] or [{}]
@@ -284,8 +291,9 @@ def in_table_order(table: pa.Table) -> pa.Table:
 
 
 def with_pandas_types(table: pa.Table) -> pa.Table:
-    """Tells pandas to read ints and bools with nulls as its
-    nullable types; it would make floats and objects of them.
+    """Tells pandas to read ints and bools with nulls as its nullable types.
+
+    It would make floats and objects of them.
     """
     nullable = {"int64": "Int64", "bool": "boolean"}
     columns = []
