@@ -316,9 +316,6 @@ def test_what_is_an_axis():
 def test_diagnostics_show_where_no_single_power_law_holds():
     frame = table({"d": [32, 64, 128, 256]}, lambda c: 1000 * np.exp(-0.5 * np.log(c["d"] / 32) ** 2), WIDE, noise=0.02)
     found = fit(frame).diagnostics.set_index("diagnostic")
-    slopes = found.loc["local_slope"].set_index("subject")["value"]
-    ln2 = np.log(2)
-    assert np.allclose(slopes, [-0.5 * ln2, -1.5 * ln2, -2.5 * ln2], atol=0.02)
     assert any("no single power law" in text for text in found.loc[["warning"], "text"])
     nearly = fit(table({"d": [32, 64, 128, 256]}, lambda c: 32000 / c["d"] / np.log(c["d"]), WIDE)).diagnostics
     assert not any("no single power law" in text for text in nearly["text"])  # 3 % off is not worth a word
@@ -506,8 +503,6 @@ def test_a_law_within_a_regime():
     assert list(law_.index) == [(regime, axis) for regime in ("L <= 32", "L >= sqrt(1000)") for axis in "VL"]
     assert not law_["rejected"].any()
     assert len(found.thresholds) == 12  # of every cell
-    slopes = found.diagnostics.query("diagnostic == 'local_slope'").groupby("regime")["subject"].apply(list)
-    assert slopes["L <= 32"] == ["V 64 to 128", "V 128 to 256", "L 8 to 32"]
     assert "residual" in set(found.diagnostics.query("regime == 'L >= sqrt(1000)'")["diagnostic"])
     whole = fit(frame).exponents
     assert whole["rejected"].all()

@@ -145,7 +145,7 @@ def test_what_crosses_is_known_to_the_files_too(tmp_path):
 
 def test_regimes_and_parts_are_columns():
     found = jaxrecall.fit.fit(table(GRID, law, WIDE, n_test=10**6), where=["d >= 32", "V >= 128"])
-    assert {row[0] for row in body(jaxrecall.latex(found.exponents))[1:]} == {"d $>$= 32", "V $>$= 128"}
+    assert {row[0] for row in body(jaxrecall.latex(found.exponents))[1:]} == {r"d $\geq$ 32", r"V $\geq$ 128"}
     parts = pd.concat([found.exponents.assign(part=part, regime="") for part in ("m = 0", "m > 0")])
     assert {row[0] for row in body(jaxrecall.latex(parts))[1:]} == {"m = 0", "m $>$ 0"}
 

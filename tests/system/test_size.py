@@ -11,15 +11,15 @@ from helpers import ROOT
 NO_CODE = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 
 MOST = {
-    "jaxrecall": 404,
+    "jaxrecall": 452,
     "jaxrecall/analysis/figures": 1050,
-    "jaxrecall/analysis/fit": 1235,
-    "jaxrecall/analysis/report": 207,
+    "jaxrecall/analysis/fit": 1025,
+    "jaxrecall/analysis/report": 163,
     "jaxrecall/cli": 287,
     "jaxrecall/model": 1012,
-    "jaxrecall/model/laws": 786,
+    "jaxrecall/model/laws": 723,
     "jaxrecall/model/reference": 491,
-    "jaxrecall/simulator": 2171,
+    "jaxrecall/simulator": 2142,
     "jaxrecall/sweep": 1283,
     "jaxrecall/sweep/grid": 1211,
     "jaxrecall/sweep/running": 1196,
@@ -29,7 +29,7 @@ MOST = {
 }
 """Lines of code of each folder, without blank lines, comments and docstrings. This file, run as a script, prints them as they are."""
 
-MOST_FILES = 125
+MOST_FILES = 121
 
 
 def lines_of_code(text: str) -> int:

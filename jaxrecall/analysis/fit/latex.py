@@ -127,4 +127,4 @@ def symbol(name: str, mark: str = "") -> str:
 
 def escaped(text: str) -> str:
     """Text with LaTeX's special signs written out."""
-    return text.translate(ESCAPES)
+    return text.translate(ESCAPES).replace("$<$=", r"$\leq$").replace("$>$=", r"$\geq$")

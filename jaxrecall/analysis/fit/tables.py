@@ -3,21 +3,19 @@
 There is a threshold per cell and theta, and an exponent per law, axis and theta.
 What is not known is null, with the reason in `warning`. An interval's end is 0 or
 infinite where the levels on that side do not show that the curve has crossed.
-Diagnostics say what an interval alone does not: local slopes, misfit, warnings.
+Diagnostics say what an interval alone does not: misfit, warnings.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 
 import numpy as np
 
 from ...sweep.crossing import MIN_SEEDS, Crossing, Curve
 from .axes import Table, Value
-from .cells import Cell, evidence
+from .cells import Cell
 from .estimate import METHOD, Estimates, interval
 
 Row = dict[str, Value]
@@ -26,7 +24,7 @@ CENSORED = {0: "no", 1: "right", -1: "left"}
 _COLUMNS = (
     "theta method axis critical N_star lo hi censored n_seeds n_levels warning N_below N_above record copy_of",
     "axis exponent lo hi method theta part n_cells n_seeds warning record regime rejected along",
-    "part theta diagnostic subject value lo hi text regime",
+    "part theta diagnostic subject value text regime",
 )
 THRESHOLDS, EXPONENTS, DIAGNOSTICS = (names.split() for names in _COLUMNS)
 """Columns of the three tables, those of the thresholds after the axes; docs/thresholds.md has what they mean."""
@@ -52,7 +50,7 @@ WARNINGS = {
     "unchecked": "as many unknowns as cells: nothing checks the law",
     "not in the law": "{out} of {cells} cells are not in the law: {why}",
     "no power law": "no single power law: ln {critical} lies {rms:.2g} (rms) from it, more than twice the noise; the intervals "
-    "of the exponents do not cover that, see local_slope",
+    "of the exponents do not cover that; where fits a part of the cells",
 }
 """What to be careful about, by what is so. The accuracies that a warning names are measured means."""
 
@@ -168,46 +166,12 @@ def _unknown(e: Estimates, axis: str) -> str:
 
 def diagnose(e: Estimates, exponents: Sequence[Row]) -> list[Row]:
     """All about one family at one theta, warnings last, from its rows of the exponents table."""
-    rows = _local_slopes(e) if e.family.law and e.inside.any() else []
+    rows = []
     if e.family.law and e.misfit:
         text = f"rms distance of ln {e.family.critical} from the law; noise alone would make it {e.misfit.noise:.2g}"
-        rows.append(_row("residual", f"ln {e.family.critical}", e.misfit.rms, text))
-    rows += [_row("warning", "", np.nan, text) for text in _of_law(e, exponents)]
+        rows.append({"diagnostic": "residual", "subject": f"ln {e.family.critical}", "value": e.misfit.rms, "text": text})
+    rows += [{"diagnostic": "warning", "subject": "", "text": text} for text in _of_law(e, exponents)]
     return [{"part": e.family.name, "theta": e.asked} | row for row in rows]
-
-
-def _row(diagnostic: str, subject: str, value: float, text: str, lo: float = np.nan, hi: float = np.nan) -> Row:
-    return {"diagnostic": diagnostic, "subject": subject, "value": float(value), "lo": float(lo), "hi": float(hi), "text": text}
-
-
-def _local_slopes(e: Estimates) -> list[Row]:
-    """The exponent of each axis between neighbouring sizes, from cells alike in all else."""
-    rows, y = [], e.y[:, e.inside]
-    n_seeds = max(cell.n_seeds for cell in e.cells)
-    for axis in e.family.law:
-        for low, high in pairwise(np.unique([cell.at[axis] for cell in e.cells])):
-            weights = _matched(e.cells, axis, low, high) / np.log(high / low)
-            slopes = y @ weights
-            if weights.any() and not np.isnan(slopes[0]):
-                ends = interval(slopes, n_seeds, float(e.shape_deviation(weights)))
-                rows.append(_row("local_slope", f"{axis} {low} to {high}", slopes[0], "between cells alike in all else", *ends))
-    return rows
-
-
-def _matched(cells: Sequence[Cell], axis: str, low: Value, high: Value) -> np.ndarray:
-    """Weights of the mean difference between cells that differ only in axis = high against low.
-
-    Pairs of copies count as one.
-    """
-    index, number = {cell.key: i for i, cell in enumerate(cells)}, evidence(cells)
-    pairs = [(i, index.get(tuple((cell.at | {axis: high}).items()))) for i, cell in enumerate(cells) if cell.at[axis] == low]
-    pairs = [(i, other) for i, other in pairs if other is not None]
-    times = Counter((number[i], number[other]) for i, other in pairs)
-    weights = np.zeros(len(cells))
-    for i, other in pairs:
-        share = 1 / (len(times) * times[number[i], number[other]])
-        weights[i], weights[other] = weights[i] - share, weights[other] + share
-    return weights
 
 
 def _of_law(e: Estimates, exponents: Sequence[Row]) -> Iterator[str]:

@@ -16,10 +16,7 @@ from .latex import latex
 
 
 def summary(found: Iterable[Table]) -> Iterator[str]:
-    """For each theta how many cells cross, the exponents with their intervals, and every warning.
-
-    Those of the mean of a column have their local slopes.
-    """
+    """For each theta how many cells cross, the exponents with their intervals, and every warning."""
     thresholds, exponents, diagnostics = found
     for theta in dict.fromkeys(thresholds["theta"]) or [None]:
         if theta is not None:
@@ -29,11 +26,9 @@ def summary(found: Iterable[Table]) -> Iterator[str]:
             what = row.along if theta is None else f"{row.along}*"
             if row.exponent != row.exponent:
                 yield f"  {_law(row)}: the cells do not determine how {what} depends on {row.axis}"
-                continue
-            yield f"  {_law(row)}: {what} ~ {row.axis}^{_two(row.exponent)}{_ends(row)}{'  (law rejected)' if row.rejected else ''}"
-            mine = said[(said["part"] == row.part) & (said["regime"] == row.regime) & (said["diagnostic"] == "local_slope")]
-            for slope in mine[mine["subject"].str.startswith(f"{row.axis} ")].itertuples() if theta is None else ():
-                yield f"    {slope.subject}: {_two(slope.value)}{_ends(slope)}"
+            else:
+                ends = f"  95 % interval {_two(row.lo)} to {_two(row.hi)}" if row.lo == row.lo else ""
+                yield f"  {_law(row)}: {what} ~ {row.axis}^{_two(row.exponent)}{ends}{'  (law rejected)' if row.rejected else ''}"
         yield from (f"  warning, {_law(row)}: {row.text}" for row in said[said["diagnostic"] == "warning"].itertuples())
 
 
@@ -44,10 +39,6 @@ def _crossings(thresholds: Table) -> str:
     counts, unsure = thresholds["censored"].value_counts(), int(thresholds["warning"].str.contains("crossing not sure").sum())
     cross = f"{counts.get('no', 0)} cross" + (f", {unsure} of them not surely enough for the law" if unsure else "")
     return f"{cells}: {'; '.join([cross, *(f'{counts[side]} censored {side}' for side in ('left', 'right') if side in counts)])}"
-
-
-def _ends(row: Value) -> str:
-    return f"  95 % interval {_two(row.lo)} to {_two(row.hi)}" if row.lo == row.lo else ""
 
 
 def _law(row: Value) -> str:

@@ -8,7 +8,7 @@ too. All of this is ours.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -21,9 +21,6 @@ from ..task import Embeddings
 from ..training import TRAINS, first_step, transformation
 from .realization import Realization, expect_both
 from .steps import EMBEDDINGS, in_float64, three_step
-
-if TYPE_CHECKING:
-    import optax
 
 Parameters = dict[str, Any]
 
@@ -106,14 +103,7 @@ def _loss(moved: Parameters, held: Parameters, batch: tuple[Array, ...], activat
 
 @partial(jax.jit, static_argnames=("optimizer", "activation", "trigger_in_value"))
 def _train(
-    moved: Parameters,
-    held: Parameters,
-    r: Realization,
-    recorded: Array,
-    first: Array,
-    optimizer: optax.GradientTransformation,
-    activation: str,
-    trigger_in_value: bool,
+    moved: Parameters, held: Parameters, r: Realization, recorded: Array, first: Array, optimizer: Any, **model_of: Any
 ) -> Parameters:
     """What moves, after each of the numbers of further steps in `recorded`.
 
@@ -125,6 +115,6 @@ def _train(
         return samples if r.train_items is None else tuple(part[r.train_items[t]] for part in samples)
 
     def loss(moved: Parameters, batch: tuple[Array, ...]) -> Array:
-        return _loss(moved, held, batch, activation, trigger_in_value)
+        return _loss(moved, held, batch, **model_of)
 
     return functional.train(loss, moved, batch_of, optimizer, recorded[-1], recorded)[1]
