@@ -26,7 +26,7 @@ WITH_THEORY = ["capacity", "bound", "bound_slopes", "agreement"]
 WITH_THEORY += ["law_exponents", "law_lengths", "law_errors", "law_check"]
 WITH_THEORY += ["law_without", "law_without_errors", "required_width", "width_errors", "width_exponents", "phase_table"]
 WITH_THEORY += ["structure_collapse", "structure_laws", "structure_critical", "zipf_critical", "zipf_cause", "zipf_errors"]
-ERRORS = ["critical_sizes", "layer_accuracy", "snr_errors", "gradient_noise"]
+ERRORS = ["critical_sizes", "held_out"]
 OF_POOLS = ["pool_summary"]
 
 
