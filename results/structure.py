@@ -29,6 +29,12 @@ LOOKS = dict(
         strict=True,
     )
 )
+DERIVED = ("gaussian", "equicorrelated")
+"""Laws with a formula of their own."""
+
+INFINITE = 3.0
+"""What an infinite prediction counts as, in ln, where N* was found."""
+
 MEASURES = {"d": "V / d", "effective": "V / d_eff", "centred": "V / d_eff, centred"}
 
 
@@ -72,7 +78,10 @@ def both_sides():
 
 @cache
 def cells():
-    """The cells with the same law on both sides: N*, effective dimensions, and the predicted N* with d and with what replaces it."""
+    """The cells with the same law on both sides: N*, effective dimensions, and the predicted N*.
+
+    It is predicted with d, with what replaces it, and by the formula of the law where there is one (gaussian, equicorrelated).
+    """
     found = both_sides()
     about = [dimensions(*at) for at in found[["embedding", "V", "d"]].itertuples(index=False)]
     found[["effective", "centred"]] = np.array(about)
@@ -83,6 +92,10 @@ def cells():
     for name, by in (("with_d", "d"), ("predicted", "isotropic")):
         sizes = found[["V", by, "L", "trigger_in_value"]].itertuples(index=False)
         found[name] = predicted(Model(V=V, d=max(2, round(d)), L=L, trigger_in_value=inside) for V, d, L, inside in sizes)
+    derived = found["law"].isin(DERIVED)
+    fields = ["V", "d", "L", "trigger_in_value", "embedding"]
+    found["derived"] = np.nan
+    found.loc[derived, "derived"] = predicted(Model(**row) for row in found.loc[derived, fields].to_dict("records"))
     return found
 
 
@@ -138,9 +151,25 @@ def structure_collapse():
 
 
 def errors(mine, name):
-    """ln(measured / predicted) where theory has a finite N*."""
+    """ln(measured / predicted); -INFINITE where theory has no finite N*."""
     ratio = mine["N_star"] / mine[name]
-    return np.log(ratio[ratio > 0])
+    return np.log(ratio.where(ratio > np.exp(-INFINITE), np.exp(-INFINITE)))
+
+
+def structure_derived():
+    """|ln(measured / predicted)| where the law has a formula: median, largest, infinite ones, beside those with V/d and with V/d_eff."""
+    body = []
+    for L, inside in WHERE:
+        for law in DERIVED:
+            mine = crossed(L, inside)
+            mine = mine[mine["law"] == law]
+            for V_d, part in ((" V = d", mine[mine["V"] == mine["d"]]), (" V < d", mine[mine["V"] < mine["d"]])):
+                cells = []
+                for name in ("derived", "predicted", "with_d"):
+                    off, none = errors(part, name).abs(), (~np.isfinite(part[name])).sum()
+                    cells.append(f"{off.median():.3f}, {off.max():.2f}, {none}")
+                body.append([name_of(L, inside), law + "," + V_d, len(part), *cells])
+    return markdown(["", "law", "cells", "formula of the law", "theory of V / d_eff", "theory of V / d"], body)
 
 
 def structure_laws():
@@ -270,7 +299,7 @@ def along():
     return "along", figure
 
 
-TABLES = (structure_collapse, structure_laws, structure_critical, structure_sides)
+TABLES = (structure_collapse, structure_derived, structure_laws, structure_critical, structure_sides)
 
 if __name__ == "__main__":
     np.save(TABLE, learned_table())

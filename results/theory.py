@@ -1,4 +1,6 @@
-"""How far theory is from simulations, nothing fitted, from the tables of the studies law, embeddings, width, mlp and noise."""
+"""How far theory is from simulations, nothing fitted, from the tables of the studies law, embeddings, width, mlp, noise and of
+theory-held-out, whose cells were written down before the formulas were tried on them.
+"""
 
 import numpy as np
 import pandas as pd
@@ -53,6 +55,26 @@ def critical_widths():
 TRIGGER = {"trigger out": False, "trigger in": True}
 
 
+INFINITE = 3.0
+"""What an infinite prediction counts as, in ln, where N* was found."""
+
+
+def held_out():
+    """N* of the study theory-held-out: |ln(predicted / measured)|, infinite predictions counted as 3."""
+    found = searched("theory-held-out")
+    found = found[found["embedding"].str.match("gaussian|equicorrelated") & found["N_star"].notna()].fillna({"kappa": 100.0})
+    fields = ["V", "d", "L", "trigger_in_value", "embedding", "kappa"]
+    found["predicted"] = on_all_cores(critical_N, [Model(**row) for row in found[fields].to_dict("records")])
+    found["off"] = np.log(found["predicted"] / found["N_star"]).clip(-INFINITE, INFINITE)
+    name = np.where(found["embedding"] == "gaussian", "kappa = " + found["kappa"].map("{:g}".format), found["embedding"])
+    body = []
+    for part, mine in found.groupby(name, sort=False):
+        off = mine["off"]
+        numbers = f"{off.abs().median():.3f}", f"{off.mean():+.3f}", f"{off.abs().max():.2f}", (~np.isfinite(mine["predicted"])).sum()
+        body.append([part, len(mine), *numbers])
+    return markdown(["", "cells", "median abs ln ratio", "mean ln ratio", "largest", "infinite"], body)
+
+
 def layer_accuracy():
     """Accuracy of layers with plenty of samples, predicted less observed."""
     rows = load(STUDY / "mlp").query("m > 0")
@@ -102,4 +124,4 @@ def quotients(rows, by, column, name=""):
     return [[f"{name}{group}", len(mine), *(f"{q:.2f}" for q in mine.quantile([0.5, 0.25, 0.75]))] for group, mine in groups]
 
 
-TABLES = (critical_sizes, layer_accuracy, snr_errors, gradient_noise)
+TABLES = (critical_sizes, held_out, layer_accuracy, snr_errors, gradient_noise)

@@ -10,6 +10,7 @@ from law import STUDY, markdown
 
 import jaxrecall
 from jaxrecall.fit import fit
+from jaxrecall.theory import Model, locked_fraction
 
 SEEDS = 8
 TESTED = 1024
@@ -208,6 +209,32 @@ def zipf_mends():
     return markdown(["", *(f"L = {L}, trigger {way}" for L in (8, 64) for way in WAYS.values())], body)
 
 
+def crossing(lengths, shares):
+    """The length at which a share falls through one half, by a straight line in its logarithm; infinite or 0 where it does not."""
+    below = np.flatnonzero(np.asarray(shares) < 0.5)
+    if not len(below) or below[0] == 0:
+        return np.inf if not len(below) else 0.0
+    (x, y), (a, b) = np.log(lengths[below[0] - 1 : below[0] + 1]), shares[below[0] - 1 : below[0] + 1]
+    return float(np.exp(x + (a - 0.5) / (a - b) * (y - x)))
+
+
+def zipf_breaks():
+    """L at which attention falls below one half, N = 2048, V = 64, d = 128: measured mean; theory (share of tokens above one half)."""
+    body, off = [], []
+    for name in KINDS:
+        for inside, way in WAYS.items():
+            for s in EXPONENTS[1:]:
+                mine = at(kind(name), trigger_in_value=inside, largest=s)
+                measured = mine[mine["L"].isin(LENGTHS)].groupby("L")["attention_mass"].mean()
+                p, q = (f"zipf(s={exponent})" for exponent in s_of(name, s))
+                models = [Model(V=64, d=128, L=L, trigger_in_value=inside, tokens=p, noise_tokens=q) for L in LENGTHS]
+                ends = [crossing(np.array(LENGTHS), shares) for shares in (measured.to_numpy(), [locked_fraction(m, 2048) for m in models])]
+                body.append([name, way, f"{s:g}", *(f"{end:.1f}" if end < np.inf else "beyond 64" for end in ends)])
+                off += [abs(np.log(ends[1] / ends[0]))] if np.isfinite(ends[0]) else []
+    body.append(["largest abs ln ratio", f"{len(off)} cells", "", "", f"{max(off):.2f}"])
+    return markdown(["Zipf", "trigger", "s", "measured L", "theory"], body)
+
+
 def breaking():
     """Accuracy and attention against N by s, at short and long sequences, V = 64, d = 128."""
     found = at(along_N(), V=64, d=128)
@@ -288,4 +315,4 @@ def mending():
     return "mend", figure
 
 
-TABLES = (zipf_critical, zipf_cause, zipf_errors, zipf_mends)
+TABLES = (zipf_critical, zipf_cause, zipf_errors, zipf_breaks, zipf_mends)

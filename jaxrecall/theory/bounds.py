@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import betainc, gammaln, lambertw
 from scipy.stats import binom
 
-from .locked import KeyOverlaps, cosine, nodes, recall, squared_length
+from .locked import KeyOverlaps, Reading, cosine, nodes, recall, squared_length
 from .model import Model, check_model, check_N, check_theta
 
 
@@ -93,7 +93,7 @@ def matched_filter_accuracy(model: Model, N: float) -> float:
     A = squared_length(u.key_length, d, model.moments)
     tokens = (L - 1) ** 2 / V  # mean squared length of L - 1 times the mean embedding
     shared = A * (L - 1) / V + np.sqrt(A * (tokens + model.trigger_in_value)) * cosine(u.cosine, d)
-    return recall(model, N, KeyOverlaps(A, shared, A / d), stray=(L - 1) / N)
+    return recall(model, N, KeyOverlaps(A, shared, A / d), Reading(stray=L - 1))
 
 
 def seen(model: Model, N: float) -> float:

@@ -9,6 +9,7 @@ path; features phi of it are what V_mat reads.
 
 from __future__ import annotations
 
+import math
 from functools import cache, lru_cache
 from typing import NamedTuple
 
@@ -41,6 +42,7 @@ class Nodes(NamedTuple):
     rest_length: np.ndarray  # |Q|^2 but for the own label
     own_logit: np.ndarray
     own_count: np.ndarray
+    noise_cosine: np.ndarray  # between z_in(v) and the noise tokens of a sequence
 
 
 class KeyOverlaps(NamedTuple):
@@ -55,19 +57,39 @@ class KeyOverlaps(NamedTuple):
     third: np.ndarray | float = 0.0  # third central moment of omega(w, v) over w
 
 
-def locked_accuracy(model: Model, N: float, stray: float = 0.0, stored: float = 1.0) -> float:
+class Reading(NamedTuple):
+    """Where attention is, in training and at the test, of some tokens of some seeds.
+
+    The default is attention locked on the informative token.
+    """
+
+    stored: float = 1.0  # part of the vocabulary whose samples reach V_mat in step 3
+    weight: float = 1.0  # attention on the informative token, over its mean
+    uneven: float = 0.0  # variance of that over the vocabulary
+    aligned: float = 0.0  # how that changes with the overlap of token and trigger
+    rival: float = 0.0  # attention on all noise tokens over that on the informative one
+    spread: float = 0.0  # standard deviation of the scores of noise tokens, nats
+    stray: float = 0.0  # summed square weight of noise tokens over that of the informative one
+
+
+LOCKED = Reading()
+
+
+def locked_accuracy(model: Model, N: float, at: Reading = LOCKED) -> float:
     """Test accuracy (fraction) with locked attention; docs/theory.md, section 3.
 
     `stray` and `stored` tell of samples whose attention is elsewhere, as in `recall`;
     orthogonal attention-only models ignore both. Raises TheoryError.
     """
     check_N(model, N, infinite=True)
+    if model.m:
+        model.require_law("recall by an MLP", lambda moments: not moments.common)
     if not model.moments.overlap and not model.m:
         return orthogonal_accuracy(model, N)
-    return recall(model, N, key_overlaps(model), stray, stored)
+    return recall(model, N, key_overlaps(model, at), at)
 
 
-def recall(model: Model, N: float, k: KeyOverlaps, stray: float, stored: float = 1.0) -> float:
+def recall(model: Model, N: float, k: KeyOverlaps, at: Reading) -> float:
     """Fraction of the stored vocabulary that a model recalls whose key overlaps are `k`.
 
     Label counts and random embeddings let it.
@@ -81,11 +103,17 @@ def recall(model: Model, N: float, k: KeyOverlaps, stray: float, stored: float =
     V, d, moments, u = model.V, model.d, model.moments, nodes()
     r, p = counts(N / V)
     r_v = r[np.minimum(np.searchsorted(np.cumsum(p), u.own_count), len(r) - 1)]
-    a_v = r_v * k.own + k.shared * (r_v - stored)
-    lost = stray * (1 + V / d * moments.overlap) * (k.own**2 + V * k.spread)
+    of, stored = lengths(model, at), at.stored
+    phi = 1 - of.trigger / of.shared if of.shared else 0.0  # of what is shared, the part that every sample writes
+    marked = k.shared * (1 - phi)
+    spread = k.spread * (1 + at.uneven) + marked**2 * at.uneven + 2 * marked * at.aligned * model.trigger_in_value / d
+    k, kept = k._replace(spread=spread), phi + (1 - phi) * stored
+    a_v = at.weight * r_v * k.own + k.shared * (((1 - phi) * at.weight + phi) * r_v - kept)
+    lost = at.stray / N * (1 + V / d * moments.overlap) * (k.own**2 + V * k.spread)
     if moments.overlap:
         o, xi, chi2 = output_embeddings(d, moments)
-        rest = (V - 2) * (k.shared**2 * (stored * V / N + stored * (1 - stored)) + k.spread * stored * (1 + V / N)) + d * lost
+        counted = k.shared**2 * (stored * (V / N + (1 - kept) ** 2) + (1 - stored) * (phi**2 * V / N + (phi - kept) ** 2))
+        rest = (V - 2) * (counted + k.spread * stored * (1 + V / N)) + d * lost + of.noise * k.own**2
         R2 = chi2 * rest / d
         noise = np.sqrt(o * R2) * xi
         own, variance = o * a_v + noise, (o * a_v**2 + 2 * a_v * noise) / d + R2
@@ -98,15 +126,22 @@ def recall(model: Model, N: float, k: KeyOverlaps, stray: float, stored: float =
         raise TheoryError(f"d: got {d} with V={V} and N={N:g}; allowed: larger d or V, the variance of a wrong logit is not positive here")
     total = np.maximum(total, 1e-30)  # all neurons of a narrow layer may be silent
     skewness = (b**3 * k.third)[:, None] * r**3 / total**1.5
-    mean = (b * k.shared)[:, None] * (r - stored) / np.sqrt(total)
+    mean = (b * k.shared)[:, None] * (r - kept) / np.sqrt(total)
     z = normal_from_skewed(own[:, None] / np.sqrt(total) - mean, skewness)
     wrong = upper_tail(z, mean, d, moments) @ p
     log_right = (stored * V - 1) * np.log1p(-np.minimum(wrong, 1 - 1e-15))
     if stored < 1:
         deviation = np.sqrt(np.maximum(variance, 1e-30))
-        mean = -b * k.shared * stored / deviation
-        wrong = upper_tail(own / deviation - mean, mean, d, moments)
+        mean = (b * k.shared)[:, None] * (phi * r - kept) / deviation[:, None]
+        wrong = upper_tail((own / deviation)[:, None] - mean, mean, d, moments) @ p
         log_right += (1 - stored) * V * np.log1p(-np.minimum(wrong, 1 - 1e-15))
+    if at.rival:  # the labels of the noise tokens of a test sequence
+        distinct = -V * np.expm1((model.L - 1) * np.log1p(-1 / V))
+        for z in ndtri((np.arange(8) + 0.5) / 8):
+            above = at.rival * (math.exp(at.spread * z - at.spread**2 / 2) / distinct - 1 / V)
+            theirs = mean + above * b[:, None] * r / np.sqrt(total)
+            wrong = upper_tail(own[:, None] / np.sqrt(total) - theirs, mean, d, moments) @ p
+            log_right += distinct / 8 * np.log1p(-np.minimum(wrong, 1 - 1e-15))
     return float(np.exp(np.minimum(log_right, 0)).mean())
 
 
@@ -136,9 +171,37 @@ def orthogonal_accuracy(model: Model, N: float) -> float:
     return float(poisson.pmf(n, mean) @ won)
 
 
-def key_overlaps(model: Model) -> KeyOverlaps:
+def key_overlaps(model: Model, at: Reading = LOCKED) -> KeyOverlaps:
     """Overlaps of attention keys over tokens and embeddings; docs/theory.md, section 3.2."""
+    if not model.m:
+        return open_overlaps(model, at)
     return _key_overlaps(model.d, model.m, model.moments, model.trigger_in_value, model.activation)
+
+
+class Lengths(NamedTuple):
+    """Squared lengths in the value that attention hands on, over that of the informative token's row without what all share."""
+
+    trigger: float
+    shared: float  # trigger, what all rows share, and the mean of the noise tokens
+    noise: float  # noise tokens of one sequence, less their mean
+
+
+def lengths(model: Model, at: Reading) -> Lengths:
+    """docs/theory.md, section 3.5."""
+    noise = at.rival**2 * math.exp(at.spread**2)
+    trigger = model.trigger_in_value * model.trigger_length
+    shared = trigger + model.common_length * (1 + at.rival) ** 2 + noise / model.V
+    return Lengths(trigger, shared, noise / max(model.L - 1, 1))
+
+
+def open_overlaps(model: Model, at: Reading) -> KeyOverlaps:
+    """Overlaps without an MLP, of a value that holds more than the informative token."""
+    d, u, moments, of = model.d, nodes(), model.moments, lengths(model, at)
+    A = squared_length(u.key_length, d, moments)
+    B = squared_length(u.trigger_length, d, moments) * of.shared
+    X = np.sqrt(A * B) * cosine(u.cosine, d) * moments.overlap + A * at.rival / model.V
+    own = A + X + np.sqrt(A * of.noise) * cosine(u.noise_cosine, d) * moments.overlap
+    return KeyOverlaps(own, B + X, moments.overlap * (A + B + 2 * X + of.noise) / d)
 
 
 @lru_cache(maxsize=64)
@@ -147,8 +210,6 @@ def _key_overlaps(d: int, m: int, moments: Moments, trigger_in_value: bool, acti
     A = squared_length(u.key_length, d, moments)
     B = squared_length(u.trigger_length, d, moments) * trigger_in_value
     X = np.sqrt(A * B) * cosine(u.cosine, d) * moments.overlap
-    if not m:
-        return KeyOverlaps(A + X, B + X, moments.overlap * (A + B + 2 * X) / d)
     return _feature_overlaps(A, B, X, d, m, moments, activation)
 
 

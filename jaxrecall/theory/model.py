@@ -15,6 +15,7 @@ from ..model.activations import activations
 from ..model.columns import COLUMNS
 from ..model.laws import LAWS, EmbeddingLaw, Moments, find_law
 from ..model.laws.law import not_imported
+from ..model.laws.tokens import shares
 from ..model.point import EVALUATION, FIELDS, SAME_AS, TRAINING, Point, unknown_names
 from ..model.training import RECIPE_STEPS, STARTS
 from ..model.values import as_number, is_missing
@@ -38,6 +39,8 @@ class Model:
     trigger_in_value: bool = True
     fresh_batches: bool = False
     kappa: float = 100.0
+    tokens: str = "uniform"
+    noise_tokens: str | None = None
 
     def __post_init__(self) -> None:
         for name, low in (("V", 2), ("d", 2), ("L", 1), ("m", 0)):
@@ -52,11 +55,13 @@ class Model:
         if not 0 <= as_float(self.kappa) < math.inf:
             raise TheoryError(f"kappa: got {shown(self.kappa)}; allowed: finite numbers from 0")
         object.__setattr__(self, "kappa", float(self.kappa))
-        for name in ("embedding", "activation"):
+        for name in ("embedding", "activation", "tokens", *(["noise_tokens"] if self.noise_tokens else [])):
             try:
-                object.__setattr__(self, name, str(find_law(name, getattr(self, name))))
+                object.__setattr__(self, name, str(find_law(name.removeprefix("noise_"), getattr(self, name))))
             except PointError as error:
                 raise TheoryError(str(error)) from None
+        if self.noise_tokens == self.tokens:
+            object.__setattr__(self, "noise_tokens", None)
         for problem in self.embedding_law.problems(self.V, self.d):
             raise TheoryError(str(problem))
         if not self.m:
@@ -109,7 +114,7 @@ class Model:
             raise TheoryError(f"{', '.join(missing)}: not given; theory needs V, d and L")
         if given.get("m") and "activation" not in given:
             raise TheoryError(f"activation: not given with m={given['m']}; theory assumes none")
-        for name in ("embedding", "activation"):
+        for name in ("embedding", "activation", "tokens", "noise_tokens"):
             if module := not_imported(given.get(name)):  # the table may be a stranger's
                 why = f"whose module {module} is not imported for a table that names it; allowed: laws of modules that are imported"
                 raise TheoryError(f"{name}: got {shown(given[name])}, {why}")
@@ -138,6 +143,22 @@ class Model:
                 f"embedding: got {self.embedding!r}; theory covers laws that give moments: {_laws_where(lambda moments: True)}"
             )
         return moments
+
+    @property
+    def token_shares(self) -> tuple[np.ndarray, np.ndarray]:
+        """(V,) probabilities of informative and of noise tokens."""
+        p, q = (shares(find_law("tokens", law), self.V) for law in (self.tokens, self.noise_tokens or self.tokens))  # type: ignore[arg-type]
+        return p, q
+
+    @property
+    def common_length(self) -> float:
+        """Squared length of what all rows share, over that of the rest."""
+        return self.moments.common / (1 - self.moments.common)
+
+    @property
+    def trigger_length(self) -> float:
+        """Squared length of the trigger, over that of a row without what all share."""
+        return 1 + self.common_length
 
     def require(self, formula: str, **values: object) -> None:
         """Raises TheoryError unless these fields have the values that `formula` covers."""
@@ -168,12 +189,13 @@ MAX_N = 1e30
 """Powers of N and V are finite up to here."""
 
 
-def check_N(model: Model, N: float, infinite: bool = False) -> None:
+def check_N(model: Model, N: float, infinite: bool = False, any_tokens: bool = False) -> None:
     """Raises TheoryError for what is no model, and for what is no number of samples.
 
-    Infinitely many are one where a formula has that limit.
+    Infinitely many are one where a formula has that limit. Few formulas know of tokens
+    that are not equally frequent.
     """
-    check_model(model)
+    check_model(model, any_tokens)
     if not (1 <= as_float(N) <= MAX_N or (infinite and as_float(N) == math.inf)):
         raise TheoryError(f"N: got {shown(N)}; allowed: from 1 to {MAX_N:g}{', and infinity' * infinite}")
 
@@ -185,10 +207,12 @@ def check_theta(model: Model, theta: float) -> None:
         raise TheoryError(f"theta: got {shown(theta)}; allowed: fractions between 0 and 1")
 
 
-def check_model(model: object) -> None:
-    """Raises TheoryError for what is no model, as a point is none."""
+def check_model(model: object, any_tokens: bool = False) -> None:
+    """Raises TheoryError for what is no model, as a point is none, and for tokens that are not equally frequent."""
     if not isinstance(model, Model):
         raise TheoryError(f"model: got {shown(model)}; allowed: a theory.Model, of a point that of Model.from_point(point)")
+    if not any_tokens and any(np.ptp(shares) for shares in model.token_shares):
+        raise TheoryError(f"tokens: got {model.tokens!r} and {model.noise_tokens!r}; covered, but by locked_fraction: 'uniform'")
 
 
 def as_float(value: object) -> float:

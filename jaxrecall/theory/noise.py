@@ -74,13 +74,14 @@ def score_noise(model: Model, N: float) -> ScoreNoise:
         covered = "m = 0, or embeddings that overlap"
         raise TheoryError(f"m: got {model.m} with {model.embedding} embeddings and {model.activation}; covered: {covered}")
     s = shared_terms(model, N)
-    terms = mean_bias(model, s), gradient(model, s), leakage(s), mlp(model, s)
-    return ScoreNoise(*(float(term / (s.T + s.a * s.M1)) for term in terms))
+    terms = mean_bias(model, s), gradient(model, s), leakage(s) * model.trigger_length**0.5, mlp(model, s)
+    unit = (s.T + s.a * s.M1) * model.trigger_length
+    return ScoreNoise(*(float(term / unit) for term in terms))
 
 
 def has_score_noise(model: Model) -> bool:
-    """Whether `score_noise` covers the model: without an MLP, or with embeddings that overlap."""
-    return not model.m or model.moments.overlap
+    """Whether `score_noise` covers the model: without an MLP, or with embeddings that overlap and have no direction in common."""
+    return not model.m or (model.moments.overlap and not model.moments.common)
 
 
 def overlap(model: Model) -> float:
@@ -91,7 +92,7 @@ def overlap(model: Model) -> float:
 def trigger(model: Model, N: float) -> tuple[float, float]:
     """T and a of w = T z_trig + a Sigma_c z_trig + noise, over a trigger's score without noise."""
     t, again = int(model.trigger_in_value), 0 if model.fresh_batches else model.V / N * gains(model).itself
-    return 1 + t * again, t * (1 + (model.L + 1) * again) * model.moments.overlap
+    return 1 + t * model.trigger_length * again, t * (1 + (model.L + 1) * again) * model.moments.overlap
 
 
 def shared_terms(model: Model, N: float) -> Terms:
@@ -110,8 +111,8 @@ def mean_bias(model: Model, s: Terms) -> float:
     V, L, gain = model.V, model.L, gains(model)
     itself = gain.itself * L * (L - 1) / s.rate
     if model.fresh_batches:
-        return np.hypot(itself * np.sqrt((1 + s.c) / V), gain.bend) * np.sqrt(s.M3 / V)
-    return abs(itself + gain.bend) * np.sqrt(s.M3 / V)
+        return np.hypot(itself * np.sqrt((1 + s.c) / V), gain.bend) * np.sqrt(s.M3 * (1 / V + model.common_length))
+    return abs(itself + gain.bend) * np.sqrt(s.M3 * (1 / V + model.common_length))
 
 
 def leakage(s: Terms) -> float:
@@ -126,6 +127,7 @@ def gradient(model: Model, s: Terms) -> float:
     both = fourth_moment(s.c) * model.V * s.R**3 / rate  # counts of labels times those of tokens
     variance += gain.linear**2 * (token_counts(model, s) + s.c * overlapped_counts(model, s) + both)
     variance += through_the_mean(model, s)
+    variance += model.common_length / model.d * (1 + s.c) * L**2 * rate * (k**2 * rate**2 + model.V * s.R)
     if s.c:
         variance += k**2 * rate**4 * (s.c + 4) / model.d
     return np.sqrt((1 + s.c) * variance) / (s.signal * model.V)
@@ -133,7 +135,7 @@ def gradient(model: Model, s: Terms) -> float:
 
 def label_counts(model: Model, s: Terms) -> float:
     """Variance of a token's part in w from the counts of labels, over k^2."""
-    t, rate = int(model.trigger_in_value), s.rate
+    t, rate = model.trigger_in_value * model.trigger_length, s.rate
     if model.fresh_batches:
         own = (1 + 3 * t) * rate**2 + (2 + 3 * t) * rate**3
     else:

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import expit, ndtr, ndtri
 
-from .locked import locked_accuracy
+from .frequencies import locked_by_frequency
+from .locked import Reading, locked_accuracy
 from .model import Model, check_N
 from .noise import ScoreNoise, gains, has_score_noise, overlap, score_noise, trigger
 
@@ -35,6 +36,15 @@ class ScoreDistribution(NamedTuple):
     variation: float  # that of the logarithm of the tokens' standard deviation over seeds
     skewness: float  # of the tokens' scores
     kurtosis: float  # their excess kurtosis
+    scale: float  # that of the logarithm of all scores over seeds
+
+
+class Attention(NamedTuple):
+    """Where attention is, (SEEDS,) each; docs/theory.md, section 4.1."""
+
+    locked: np.ndarray  # part of the tokens that get more than half of it
+    read: np.ndarray  # part of the tokens that are stored and read at all
+    of: Reading  # of these; floats or (SEEDS,)
 
 
 def accuracy(model: Model, N: float) -> float:
@@ -47,13 +57,13 @@ def accuracy(model: Model, N: float) -> float:
     """
     if model.L == 1 or not has_score_noise(model):
         return locked_accuracy(model, N)
-    p, stray = locked_tokens(model, N)
-    of_groups = np.sort(p).reshape(GROUPS, -1).mean(axis=1)
-    of_groups = np.where(of_groups > 1 - 1e-3, 1.0, of_groups)
-    recalled = {}
-    for p in map(float, set(of_groups)):
-        recalled[p] = locked_accuracy(model, N, stray / N, p) if p * model.V >= 1 else 0.0
-    return float(np.mean([p * recalled[p] for p in of_groups]))
+    at = attention(model, N)
+    recalled = []
+    for group in np.lexsort([at.read, np.broadcast_to(-at.of.rival, SEEDS)]).reshape(GROUPS, -1):
+        read, of = at.read[group].mean(), Reading(*(float(np.median(np.broadcast_to(part, SEEDS)[group])) for part in at.of))
+        of = of._replace(stored=1.0 if read > 1 - 1e-3 else float(read))
+        recalled.append(read * locked_accuracy(model, N, of) if read * model.V >= 1 else 0.0)
+    return float(np.mean(recalled))
 
 
 def locked_fraction(model: Model, N: float) -> float:
@@ -61,35 +71,39 @@ def locked_fraction(model: Model, N: float) -> float:
 
     It is the mean over seeds.
     """
-    return float(locked_tokens(model, N)[0].mean())
+    check_N(model, N, any_tokens=True)
+    if any(np.ptp(shares) for shares in model.token_shares):
+        return locked_by_frequency(model, N)
+    return float(attention(model, N).locked.mean())
 
 
-def locked_tokens(model: Model, N: float) -> tuple[np.ndarray, float]:
-    """`locked_part` of a model with N samples."""
+def attention(model: Model, N: float) -> Attention:
+    """`rivalry` of a model with N samples."""
     check_N(model, N)
     T, a = trigger(model, N)
-    score = model.kappa * (1 - 1 / model.L) * gains(model).total * (T + a / model.d)
+    score = model.kappa / model.trigger_length**2 * (1 - 1 / model.L) * gains(model).total * (T + a / model.d)
     if score <= 0:  # attention is pushed away from the trigger
-        return np.zeros(SEEDS), 0.0
-    return locked_part(score, score_distribution(model, score_noise(model, N)), model.V, model.L)
+        return partly(np.zeros(SEEDS))
+    return rivalry(score, score_distribution(model, score_noise(model, N), N), model)
 
 
-def score_distribution(model: Model, noise: ScoreNoise) -> ScoreDistribution:
+def score_distribution(model: Model, noise: ScoreNoise, N: float = math.inf) -> ScoreDistribution:
     """The distribution of scores with this noise; docs/theory.md, section 4.2."""
     c, d, moments = overlap(model), model.d, model.moments
     if not c:
-        return ScoreDistribution(noise.snr, 0.0, 0.0, 0.0, 0.0)
+        return ScoreDistribution(noise.snr, 0.0, 0.0, 0.0, 0.0, 0.0)
     bias = (noise.mean_bias**2 + noise.mlp**2) * noise.snr**2  # their part in the variance
     gradient = (noise.gradient * noise.snr) ** 2
-    exposure = bias * (c + 1) * c / (1 + 3 * c + c * c) + gradient * c / (1 + c)
+    exposure = (bias * (c + 1) * c / (1 + 3 * c + c * c) + gradient * c / (1 + c)) * model.trigger_length
+    exposure += model.trigger_in_value * (noise.snr * model.V * model.L / N) ** 2 * model.common_length * model.trigger_length / d
     if moments.random_length:
         exposure += 2 * noise.snr**2 / d
-        return ScoreDistribution(noise.snr, math.sqrt(exposure), bias * variation(c, model.V), 0.0, 0.0)
+        return ScoreDistribution(noise.snr, math.sqrt(exposure), bias * variation(c, model.V), 0.0, 0.0, math.sqrt(2 / d))
     variance = c * (1 + 3 * c + c * c)
     of_length = variance / 2 + c * (1 + c)
     skewness = -12 * (1 + c) / d * of_length / variance**1.5 * bias**1.5
     kurtosis = -24 / d * (of_length / variance * bias) ** 2
-    return ScoreDistribution(noise.snr, math.sqrt(exposure), bias * variation(c, model.V), skewness, kurtosis)
+    return ScoreDistribution(noise.snr, math.sqrt(exposure), bias * variation(c, model.V), skewness, kurtosis, 0.0)
 
 
 def variation(c: float, V: int) -> float:
@@ -105,7 +119,7 @@ def variation(c: float, V: int) -> float:
     return math.sqrt(max(square / (c * (1 + 3 * c + c * c)) ** 2 - 1, 0) / (2 * V))
 
 
-def locked_part(score: float, of: ScoreDistribution, V: int, L: int) -> tuple[np.ndarray, float]:
+def rivalry(score: float, of: ScoreDistribution, model: Model) -> Attention:
     """(SEEDS,) the part of the tokens that lock, and N times `stray` of their samples.
 
     A token locks that gets more than half of the attention.
@@ -118,18 +132,31 @@ def locked_part(score: float, of: ScoreDistribution, V: int, L: int) -> tuple[np
     plastic = 1.324717957244746
     first, second, third = (((np.arange(SEEDS) + 0.5) * step) % 1 for step in (1 / SEEDS, 1 / plastic, 1 / plastic**2))
     if of.snr == 0 or score == 0:  # attention is uniform
-        return np.zeros(SEEDS), 0.0
+        return partly(np.zeros(SEEDS))
     snr = of.snr * np.exp(of.variation**2 - of.variation * ndtri(third))
-    sigma = score / snr
+    fourth = (np.arange(SEEDS) * 2**0.5) % 1 * (1 - 1e-9) + 5e-10
+    sigma = score / snr * np.exp(of.scale * ndtri(fourth))
     exposed = snr + of.exposure * ndtri(first)
-    typical = score / of.snr
+    typical, V, L = score / of.snr, model.V, model.L
     if L > 2 and typical * typical < 2 * math.log(L - 1):
-        rivals = math.log(L - 1) + sigma**2 / 2
-        mass = expit(sigma * (exposed + ndtri(second)) - rivals)
+        behind = math.log(L - 1) + sigma**2 / 2 - sigma * exposed  # of the informative token, nats
+        tokens = expit(np.multiply.outer(sigma, ndtri((np.arange(16) + 0.5) / 16)) - behind[:, None])
+        mean = tokens.mean(axis=1)
+        rival = np.exp(behind - sigma * ndtri(second))
+        mass = 1 / (1 + rival)
         stray = ((1 - mass) ** 2).mean() / (L - 1) * (mass.mean() / (mass**2).mean()) ** 2
-        return ndtr(exposed - rivals / sigma), float(stray)
+        uneven = (tokens**2).mean(axis=1) / mean**2 - 1
+        p = ndtr(-behind / sigma)
+        if model.m or not model.moments.overlap:
+            return partly(p, stray)
+        return Attention(p, np.ones(SEEDS), Reading(1.0, mass / mean, uneven, (1 - mean) * sigma * of.snr, rival, sigma, stray))
     distinct = -V * math.expm1((L - 1) * math.log1p(-1 / V))
     often = max(math.log((L - 1) / V), 0.0)  # how often the largest rival comes
     z = ndtri(second ** (1 / distinct))
     largest = z + of.skewness / 6 * (z * z - 1) + of.kurtosis / 24 * (z**3 - 3 * z)  # the expansion of Cornish and Fisher
-    return ndtr(exposed - largest - often / sigma), 0.0
+    return partly(ndtr(exposed - largest - often / sigma))
+
+
+def partly(p: np.ndarray, stray: float = 0.0) -> Attention:
+    """Attention that is whole on a part p of the tokens and elsewhere on the others."""
+    return Attention(p, p, Reading(stray=stray))

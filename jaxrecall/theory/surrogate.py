@@ -12,19 +12,14 @@ import math
 from collections.abc import Iterable
 
 import numpy as np
-from scipy.special import erf, logit
+from scipy.special import erf
 
 from ..errors import PointError, TheoryError
 from ..model.activations import value_and_slope
 from ..model.laws import numpy_draws
 from ..model.point import Point
 from ..model.reference.decoders import decoder_columns
-from .model import Model, check_N, check_theta
-
-PER_OCTAVE = 4
-"""Levels of N are round(2^(k / 4)); the counts at one are part of those at the next."""
-
-OCTAVES = 30
+from .model import Model, check_N
 
 
 def logits_from_counts(
@@ -89,45 +84,12 @@ def locked(model: Model, N: float, seeds: int | Iterable[int]) -> np.ndarray:
 
     A number of seeds means 0..n-1.
 
-    A seed has the same embeddings at every N, and counts that grow with it; N = inf
-    takes every label equally often. Any embedding law will do: its own rows are drawn.
-    Raises TheoryError.
+    A seed has the same embeddings at every N, and counts that grow with it; N = inf takes every label equally often. Any
+    embedding law will do: its own rows are drawn. Raises TheoryError.
     """
     check_N(model, N, infinite=True)
     model.require("the surrogate", fresh_batches=False)
     return np.array([_accuracy(model, N, seed) for seed in (range(seeds) if isinstance(seeds, int) else seeds)])
-
-
-def critical_N(model: Model, theta: float = 0.5, seeds: int = 64) -> float:
-    """N (samples) at which memory accuracy, averaged over seeds 0..seeds-1, crosses theta.
-
-    Inf where N = inf is not enough.
-
-    Bisection over levels four to the octave, then a straight line in logit accuracy
-    against ln N. It costs about 9 `locked`. Raises TheoryError.
-    """
-    check_theta(model, theta)
-
-    def mean(N: float) -> float:
-        return float(locked(model, N, seeds).mean())
-
-    low, high = 0, OCTAVES * PER_OCTAVE
-    values = {low: mean(_level(low)), high: mean(math.inf)}
-    if values[low] >= theta:
-        return 1.0
-    if values[high] < theta:
-        return math.inf
-    while high - low > 1:
-        middle = (low + high) // 2
-        values[middle] = mean(_level(middle))
-        low, high = (middle, high) if values[middle] < theta else (low, middle)
-    x = np.log([_level(low), _level(high)])
-    y = logit(np.clip([values[low], values[high]], 1e-6, 1 - 1e-6))
-    return float(np.exp(x[0] + (logit(theta) - y[0]) / (y[1] - y[0]) * (x[1] - x[0])))
-
-
-def _level(k: int) -> int:
-    return round(2 ** (k / PER_OCTAVE))
 
 
 def _accuracy(model: Model, N: float, seed: int) -> float:
@@ -150,15 +112,15 @@ def _decoded(model: Model, point: Point, seed: int) -> dict[str, float | None]:
 
 
 def _counts(V: int, N: float, rng: np.random.Generator) -> np.ndarray:
-    """(V,) how often each token is the informative one in N samples, drawn level upon level.
+    """(V,) how often each token is the informative one in N samples.
 
-    Inf takes every label equally often.
+    Drawn level upon level, so that counts grow with N. Inf takes every label equally often.
     """
     if N == math.inf:
         return np.ones(V)
     counts, n, k = np.zeros(V), 0, 0
     while n < int(N):
-        upto = min(_level(k), int(N)) if k < OCTAVES * PER_OCTAVE else int(N)
+        upto = min(round(2 ** (k / 4)), int(N)) if k < 120 else int(N)
         counts += rng.multinomial(upto - n, np.full(V, 1 / V))
         n, k = upto, k + 1
     return counts

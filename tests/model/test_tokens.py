@@ -227,12 +227,13 @@ def test_rows_of_before_have_one_law_for_informative_tokens_and_noise(tmp_path):
     assert {*read["tokens"].to_pylist()} == {"uniform"}
 
 
-def test_shortcuts_list_the_laws_and_theory_refuses_them():
+def test_shortcuts_list_the_laws_and_theory_knows_their_attention_alone():
     assert {"tokens", "noise_tokens"} <= forms.KNOWN
-    with pytest.raises(TheoryError, match="tokens: got 'own_laws:Zipf'; covered by theory: 'uniform'"):
-        theory.Model.from_point(Point(**SMALL, tokens=OwnZipf(1.0)))
-    with pytest.raises(TheoryError, match="noise_tokens: got 'zipf'; covered by theory: that of tokens"):
-        theory.Model.from_point(Point(**SMALL, noise_tokens="zipf"))
+    for laws in ({"tokens": OwnZipf(1.0)}, {"noise_tokens": "zipf"}):
+        model = theory.Model.from_point(Point(**SMALL, **laws))
+        assert 0 < theory.locked_fraction(model, 1000) <= 1
+        with pytest.raises(TheoryError, match=r"tokens: got .*covered, but by locked_fraction: .uniform."):
+            theory.accuracy(model, 1000)
     assert find_law("tokens", "zipf") == Zipf(1.0)
 
 

@@ -20,9 +20,10 @@ from jaxrecall.model.point import FIELDS, Point
 from jaxrecall.model.reference.steps import attend, features, in_float64
 from jaxrecall.sweep.grid import read_grid
 from jaxrecall.theory import Model, surrogate
-from jaxrecall.theory.locked import key_overlaps, orthogonal_accuracy
+from jaxrecall.theory.frequencies import token_scores
+from jaxrecall.theory.locked import Reading, key_overlaps, orthogonal_accuracy
 from jaxrecall.theory.model import FIELDS_OF_MODEL
-from jaxrecall.theory.noise import shared_terms
+from jaxrecall.theory.noise import score_noise, shared_terms
 from jaxrecall.theory.open_attention import score_distribution
 
 LAWS = [
@@ -30,6 +31,8 @@ LAWS = [
     {"trigger_in_value": False},
     {"embedding": "sphere"},
     {"embedding": "orthogonal"},
+    {"embedding": "equicorrelated(rho=0.4)"},
+    {"embedding": "equicorrelated(rho=0.4)", "trigger_in_value": False},
     {"m": 48, "activation": "relu"},
     {"m": 48, "activation": "gelu", "trigger_in_value": False},
     {"m": 48, "activation": "quadratic", "embedding": "sphere"},
@@ -57,23 +60,10 @@ def test_the_surrogate_predicts_what_the_simulator_learns_from_the_same_counts(l
     assert len(set(counts)) > 5
 
 
-def test_a_seed_keeps_its_embeddings_and_its_counts_grow_with_N():
-    rng = [np.random.default_rng(5) for _ in range(2)]
-    small, large = surrogate._counts(20, 1000, rng[0]), surrogate._counts(20, 1500, rng[1])
-    assert (small.sum(), large.sum()) == (1000, 1500)
-    assert (large >= surrogate._counts(20, 861, np.random.default_rng(5))).all()  # 861 is a level, 1000 and 1500 are none
+def test_the_surrogate_recalls_more_with_more_samples():
     accuracies = [surrogate.locked(Model(V=48, d=40, L=2), N, 8).mean() for N in (50, 500, 5000, math.inf)]
     assert accuracies == sorted(accuracies)
     assert accuracies[-1] > accuracies[0] + 0.3
-
-
-def test_the_surrogates_threshold_is_where_its_mean_accuracy_crosses():
-    model = Model(V=48, d=60, L=2)
-    N = surrogate.critical_N(model, 0.5, seeds=12)
-    below, above = (surrogate.locked(model, N * factor, 12).mean() for factor in (0.8, 1.25))
-    assert below < 0.5 < above
-    assert surrogate.critical_N(model.replace(d=12), 0.5, seeds=12) == math.inf
-    assert surrogate.critical_N(Model(V=8, d=400, L=2), 0.1, seeds=4) == 1.0
 
 
 @pytest.mark.parametrize("law", LAWS, ids=str)
@@ -158,7 +148,7 @@ def test_accuracy_is_locked_accuracy_where_attention_is_right_and_chance_where_i
     locked = theory.locked_accuracy(model, 4096)
     assert theory.accuracy(model.replace(L=1), 4096) == locked
     assert theory.accuracy(model, 4096) == pytest.approx(locked, abs=1e-3)
-    assert theory.accuracy(model.replace(kappa=1e-3), 4096) < 0.01  # a quarter of the mass on the informative token never leads
+    assert 0.15 < theory.accuracy(model.replace(kappa=1e-3), 4096) < 0.25  # one of four tokens that weigh the same
     assert theory.accuracy(model.replace(kappa=0.0), 4096) == 0  # attention stays uniform
     assert theory.accuracy(model.replace(kappa=1e200), 4096) == theory.accuracy(model.replace(kappa=1e6), 4096)
     other = Model(V=24, d=26, L=4, m=32, embedding="orthogonal", activation="relu")  # no score noise: the locked value
@@ -333,7 +323,6 @@ def test_the_surrogate_draws_the_rows_of_any_law(cubes, monkeypatch):
 
 def test_the_surrogate_learns_with_any_law(cubes):
     assert surrogate.locked(cubes, 20_000, 4).mean() > 0.8
-    assert 10 < surrogate.critical_N(cubes, 0.5, seeds=4) < math.inf
 
 
 def test_the_page_of_theory_names_tests_and_formulas_that_exist():
@@ -399,7 +388,7 @@ def test_formulas_about_the_labels_alone_hold_for_any_training():
     assert Model.from_fields(row | {"step": 3}) == Model(V=10, d=12, L=4)  # the recipe is what a trace begins with
 
 
-NO_FORMULA = {"structure": {"equicorrelated", "low_rank", "clustered", "power_law", "array"}}
+NO_FORMULA = {"structure": {"low_rank", "clustered", "power_law", "array"}, "theory-held-out": {"low_rank", "power_law"}}
 """Embedding laws of shipped grids that give no moments, so that no formula covers them; the surrogate does."""
 
 
@@ -407,16 +396,14 @@ NO_FORMULA = {"structure": {"equicorrelated", "low_rank", "clustered", "power_la
 def test_theory_covers_every_point_of_the_shipped_grids_but_laws_without_moments(path):
     models = {}
     for point in read_grid(path).points:
-        if unequal := [name for name in ("tokens", "noise_tokens") if getattr(point, name) != "uniform"]:
-            with pytest.raises(TheoryError, match=rf"{unequal[0]}: got .*; covered by theory: "):
-                Model.from_point(point, any_training=True)
-            continue
         if point.embedding_out != point.embedding:
             with pytest.raises(TheoryError, match=r"embedding_out: got .*; covered by theory: that of embedding"):
                 Model.from_point(point)
             continue
         model = Model.from_point(point, any_training=point.trains_on)
         assert model == Model(**{name: getattr(point, name) for name in FIELDS_OF_MODEL})
+        if {point.tokens, point.noise_tokens} != {"uniform"}:
+            continue
         models[model.embedding] = model
     refused = {law for law, model in models.items() if is_refused_for_its_law(model)}
     assert {law.partition("(")[0] for law in refused} == NO_FORMULA.get(path.stem, set())
@@ -448,7 +435,6 @@ def test_a_point_in_place_of_a_model_is_refused(name):
         ("theta", lambda wrong: theory.critical_N(model(), wrong)),
         ("theta", lambda wrong: theory.critical(model(), "d", wrong, N=10)),
         ("theta", lambda wrong: theory.seen_N(model(), wrong)),
-        ("theta", lambda wrong: surrogate.critical_N(model(), wrong)),
         ("N", lambda wrong: theory.critical(model(), "d", N=wrong)),
         ("N", lambda wrong: theory.accuracy(model(), wrong)),
         ("steps", lambda wrong: Model.from_fields({"V": 8, "d": 4, "L": 2, "steps": [wrong]})),
@@ -489,7 +475,6 @@ def test_an_argument_of_a_wrong_type_is_refused_in_one_line_that_names_it(argume
         (lambda: theory.critical(model(), "L", N=0), "N: got 0"),
         (lambda: theory.critical(model(), "V", 0.0, N=10), "theta: got 0.0"),
         (lambda: theory.critical(model(d=12, embedding="orthogonal"), "d", N=10), "covered by critical along d: gaussian, sphere$"),
-        (lambda: surrogate.critical_N(model(), 0.0), "theta: got 0.0"),
         (lambda: surrogate.locked(model(), 0.5, 2), "N: got 0.5"),
         (lambda: surrogate.locked(model(fresh_batches=True), 10, 2), "fresh_batches: got True; covered by the surrogate: False"),
         (lambda: theory.information(model(embedding="sphere"), 10), "embedding: got 'sphere'; covered by .*: gaussian$"),
@@ -521,3 +506,95 @@ def test_parameters_of_the_memory_per_bit_of_the_permutation():
     bits = math.log2(math.factorial(10))
     assert theory.parameters_per_bit(Model(V=10, d=8, L=4)) == pytest.approx(64 / bits)
     assert theory.parameters_per_bit(Model(V=10, d=8, L=4, m=5)) == pytest.approx(40 / bits)
+
+
+@pytest.mark.parametrize("rho", [0.1, 0.4])
+def test_the_mean_bias_along_a_common_direction_is_that_of_drawn_rows(rho):
+    """w along the centred covariance times the mean embedding, which is mostly the common direction."""
+    V, d, L, N, drawn = 96, 64, 200, 5000, []
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        Z = (np.sqrt(1 - rho) * rng.normal(size=(V, d)) + np.sqrt(rho) * rng.normal(size=d)) / d**0.5
+        centred = Z - Z.mean(0)
+        w = L * (L - 1) * V / N * centred.T @ centred @ Z.mean(0) / V
+        drawn.append((Z @ w).std() / (1 - rho))  # the overlap of a token with itself carries the signal
+    model = Model(V=V, d=d, L=L, embedding=f"equicorrelated(rho={rho})", trigger_in_value=False)
+    assert score_noise(model, N).mean_bias == pytest.approx(np.sqrt(np.mean(np.square(drawn))), rel=0.05)
+
+
+def test_an_mlp_or_other_tokens_are_refused_where_the_formulas_end():
+    with pytest.raises(TheoryError, match=r"embedding: got 'equicorrelated.*covered by recall by an MLP: gaussian"):
+        theory.accuracy(Model(V=64, d=64, L=8, m=64, embedding="equicorrelated(rho=0.2)"), 1000)
+    zipf = Model(V=64, d=64, L=8, tokens="zipf")
+    for formula in (theory.accuracy, theory.locked_accuracy, theory.score_noise, theory.seen, theory.information):
+        with pytest.raises(TheoryError, match="tokens: got 'zipf'"):
+            formula(zipf, 1000)
+    with pytest.raises(TheoryError, match="tokens: got 'zipf'"):
+        theory.critical_N(zipf)
+    with pytest.raises(TheoryError, match="m: got 8; covered by attention with token frequencies: 0"):
+        theory.locked_fraction(zipf.replace(m=8), 1000)
+    assert theory.accuracy(zipf.replace(tokens="zipf(s=0)"), 1000) == theory.accuracy(zipf.replace(tokens="uniform"), 1000)
+
+
+@pytest.mark.parametrize(
+    ("L", "N", "trigger_in_value", "rival"),
+    [(64, 1024, False, 3), (64, 16384, True, 6), (16, 16384, True, 5), (4, 1024, False, 1.5), (4, 4096, True, 1.5)],
+)
+def test_recall_with_open_attention_is_that_of_drawn_sequences(L, N, trigger_in_value, rival):
+    """The same attention on every noise token, in training and at the test: 12 seeds, float64."""
+    V, d, recalled = 64, 96, []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        Z_in, Z_out, z_trig = (rng.normal(size=(n, d)) / d**0.5 for n in (V, V, 1))
+
+        def values(tokens, rng=rng, Z_in=Z_in, z_trig=z_trig):
+            counts = np.zeros((len(tokens), V))
+            np.add.at(counts, (np.arange(len(tokens))[:, None], rng.integers(V, size=(len(tokens), L - 1))), rival / (L - 1))
+            return Z_in[tokens] + trigger_in_value * z_trig + counts @ Z_in
+
+        tokens, tested = rng.integers(V, size=N), rng.integers(V, size=512)
+        written = np.zeros((V, d))
+        np.add.at(written, tokens, values(tokens))
+        logits = values(tested) @ written.T @ (Z_out - Z_out.mean(0)) @ Z_out.T
+        recalled.append(np.mean(logits.argmax(1) == tested))
+    model = Model(V=V, d=d, L=L, trigger_in_value=trigger_in_value)
+    at = Reading(rival=rival, stray=rival**2 / (L - 1))
+    assert abs(theory.locked_accuracy(model, N, at) - np.mean(recalled)) < 0.12
+    assert theory.locked_accuracy(model, N) - theory.locked_accuracy(model, N, at) > 0.05
+
+
+def test_kappa_matters_below_ten_and_not_above():
+    """Section 4.4: 3 nats leave attention open, 10 lock it."""
+    for trigger_in_value in (True, False):
+        model = Model(V=48, d=72, L=24, trigger_in_value=trigger_in_value)
+        small, ten, large = (theory.critical_N(model.replace(kappa=kappa)) for kappa in (2, 10, 1000))
+        assert small > 1.5 * ten
+        assert abs(np.log(ten / large)) < 0.35
+    assert 0.1 < theory.accuracy(Model(V=64, d=96, L=64, kappa=3), 2**24) < 0.5  # simulated: 0.29(3); tokens stored alike would give 0.7
+
+
+@pytest.mark.parametrize("trigger_in_value", [True, False])
+@pytest.mark.parametrize("s", [0.5, 1.5])
+def test_scores_with_zipf_tokens_are_those_of_infinitely_many_samples(s, trigger_in_value):
+    """The gradients of step 1 and 2 as sums over labels and tokens, 300 tables, float64."""
+    V, d, L, drawn = 24, 32, 6, []
+    model = Model(V=V, d=d, L=L, tokens=f"zipf(s={s})", trigger_in_value=trigger_in_value, kappa=1)
+    p = np.arange(1.0, V + 1) ** -s
+    p /= p.sum()
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        Z_in, Z_out, z_trig = (rng.normal(size=(n, d)) / d**0.5 for n in (V, V, 1))
+        keys, values, mean, centred = Z_in + z_trig, Z_in + trigger_in_value * z_trig, p @ Z_in, Z_out - Z_out.mean(0)
+        h = values / L + (1 - 1 / L) * mean
+        b = centred @ (centred.T @ (p[:, None] * h))
+        # the mean value of a sample, given one of its noise tokens, is h + (that token - mean) / L
+        own = p * ((b * (values - h)).sum(1))
+        others = np.einsum("v,vd,vud->u", p, b, Z_in[None] - h[:, None] - (Z_in - mean)[None] / L) * p * (L - 1)
+        w = own @ keys + others @ Z_in
+        drawn.append(np.concatenate([Z_in @ w, z_trig @ w]) * L * V)
+    mean, deviation, trigger, exposure = token_scores(model, 1e12)
+    error = np.std(drawn, axis=0) / len(drawn) ** 0.5
+    off = np.abs(np.mean(drawn, axis=0) - np.append(mean, trigger))
+    assert (off < 4 * error + 0.1 * trigger).all()
+    ratio = np.append(deviation, exposure) / np.std(drawn, axis=0)
+    assert 0.6 < np.median(ratio) < 1.4

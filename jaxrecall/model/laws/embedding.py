@@ -21,8 +21,7 @@ from ..values import Numbers, parameter
 from .law import Law, register
 
 
-@dataclass(frozen=True)
-class Moments:
+class Moments(NamedTuple):
     """What the formulas in `theory/` need to know of a law.
 
     The mean squared length of a row is 1 in every case.
@@ -36,6 +35,9 @@ class Moments:
     """True: the squared length of a row is chi-square with d degrees of freedom, over
     d, so that entries are normal. False: it is 1, so that entries are coordinates of a
     random direction, whose tails are lighter."""
+
+    common: float = 0.0
+    """Part of the squared length that lies along one direction, which all rows of a table share."""
 
 
 class Draws(NamedTuple):
@@ -243,8 +245,8 @@ class Equicorrelated(EmbeddingLaw):
     rho: float = parameter(0.0, "mean inner product of two rows of one table", low=0.0, high=1.0, open_high=True)
 
     @property
-    def moments(self) -> Moments | None:  # type: ignore[override]
-        return Gaussian.moments if self.rho == 0 else None
+    def moments(self) -> Moments:  # type: ignore[override]
+        return Moments(overlap=True, random_length=True, common=self.rho)
 
     def rows(self, draws: Draws, xp: ModuleType) -> Numbers:
         rho = xp.asarray(self.rho, draws.normals.dtype)
