@@ -62,8 +62,8 @@ def exhaustive():
     """Expected fraction of pi that the best decoder of the initial gradient recovers at V = 4, L = 2, d = 2; what limits say."""
     model, body = Model(V=4, d=2, L=2), []
     for N in (1, 2, 3, 4):
-        limits = [f"{limit(model, N):.3f}" for limit in LIMITS.values()]
-        body.append([N, f"{best_decoder(4, 2, N):.3f}", *limits])
+        allowed = [f"{limit(model, N):.3f}" for limit in LIMITS.values()]
+        body.append([N, f"{best_decoder(4, 2, N):.3f}", *allowed])
     return markdown(["N", "best decoder", *LIMITS], body)
 
 
@@ -74,9 +74,9 @@ def ceilings():
     tables = [fit(rows, [0.5], 200, of=of).thresholds.query("record").assign(of=name) for of, name in DECODERS.items()]
     found = pd.concat(tables, ignore_index=True)
     models = {cell: Model(**dict(zip(SIZES, cell, strict=True))) for cell in found[SIZES].itertuples(index=False, name=None)}
-    limits = {name: {cell: least(name, model) for cell, model in models.items()} for name in LIMITS}
+    allowed = {name: {cell: least(name, model) for cell, model in models.items()} for name in LIMITS}
     cells = [*found[SIZES].itertuples(index=False, name=None)]
-    found = found.assign(c=found["V"] // found["d"], **{name: [of[cell] for cell in cells] for name, of in limits.items()})
+    found = found.assign(c=found["V"] // found["d"], **{name: [of[cell] for cell in cells] for name, of in allowed.items()})
     return found.assign(least=found[[BENCHMARK, HIDDEN]].max(axis=1))
 
 
@@ -95,23 +95,23 @@ def bound_slopes():
     found, body = ceilings(), []
     found = found[found["censored"] == "no"].assign(over=lambda t: t["N_star"] / t["least"])
     for (c, L), mine in found.groupby(["c", "L"]):
-        line = [c, L]
+        cells = [c, L]
         for name in DECODERS.values():
             those = mine[mine["of"] == name]
             if len(those) < 4:
-                line.append(f"{len(those)} cells")
+                cells.append(f"{len(those)} cells")
                 continue
             slope, half, _ = regression(those, "over", ["V"])
             low, high = those["over"].min(), those["over"].max()
-            line.append(f"{slope[0]:+.2f} [{slope[0] - half[0]:+.2f}, {slope[0] + half[0]:+.2f}], {low:.3g} to {high:.3g} times")
-        body.append(line)
+            cells.append(f"{slope[0]:+.2f} [{slope[0] - half[0]:+.2f}, {slope[0] + half[0]:+.2f}], {low:.3g} to {high:.3g} times")
+        body.append(cells)
     return markdown(["V / d", "L", *DECODERS.values()], body)
 
 
 @cache
 def measured():
     """N* at V = 1024 of the three steps and of decoders, by name, d and L, with the standard error of its logarithm."""
-    steps = searched("law-long").query("V == @V")
+    steps = searched("law-long").query("V == @V and d >= V / 4")
     steps = steps.assign(name=steps["trigger_in_value"].map(STEPS))
     cells = load(STUDY / "decoders").groupby(["d", "L"])
     tables = [
@@ -149,7 +149,7 @@ def bound_numbers():
 
 
 def bound_exponents():
-    """Exponents at V = 1024: of L where sequences are short and long, at each d, and of d where they are short and long [95 %]."""
+    """Exponents at V = 1024: of L with long sequences, at two d, and of d with short and with long ones [95 %]."""
     found, body = measured(), []
     for name in NAMES:
         if name == "matched filter":  # not found at every L

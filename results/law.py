@@ -232,10 +232,13 @@ def law_wide_exponents():
     for inside, way in WAYS.items():
         for name in (REGIMES[0], REGIMES[2]):
             mine = crossed(0.5, name, inside, "law-long").query("V >= 4 * d")
-            axes = SIZES if mine["L"].nunique() > 1 else SIZES[:2]
+            axes = [axis for axis in SIZES if mine[axis].nunique() > 1]
+            if len(mine) < len(axes) + 3:
+                body.append([way, name, len(mine), *["too few cells"] * 3, ""])
+                continue
             (slope, half, rms), (theirs, _, _) = regression(mine, "N_star", axes), regression(mine, "predicted", axes)
-            cells = [f"{s:.2f} [{s - h:.2f}, {s + h:.2f}]; {t:.2f}" for s, h, t in zip(slope, half, theirs, strict=True)]
-            body.append([way, name, len(mine), *cells, *[""] * (3 - len(cells)), f"{rms:.2f}"])
+            cells = {axis: f"{s:.2f} [{s - h:.2f}, {s + h:.2f}]; {t:.2f}" for axis, s, h, t in zip(axes, slope, half, theirs, strict=True)}
+            body.append([way, name, len(mine), *(cells.get(axis, "one value") for axis in SIZES), f"{rms:.2f}"])
     heads = ["trigger", "regime", "cells", *(f"{axis}: measured [95 %]; theory" for axis in SIZES), "rms residual of ln N*"]
     return markdown(heads, body)
 
