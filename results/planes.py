@@ -109,14 +109,15 @@ def widths(up):
     return found[found["record"]]
 
 
-def plane_table(up):
-    """A table of m* d in thousands."""
+def plane_table(up, shown):
+    """A table of m* d in thousands, at some values of N or L."""
     found, body = widths(up), []
+    found = found[found[up].isin(shown)]
     for activation, _ in SETTINGS:
         for inside in (False, True):
             mine = found[(found["activation"] == activation) & (found["trigger_in_value"] == inside)].sort_values(up)
             body.append([activation, "in" if inside else "out", *(required(cell) for cell in mine.to_dict("records"))])
-    return markdown(["activation", "trigger", *(f"{up} = {int(value)}" for value in sorted(found[up].unique()))], body)
+    return markdown(["activation", "trigger", *(f"{up} = {value}" for value in shown)], body)
 
 
 def required(cell):
@@ -129,12 +130,12 @@ def required(cell):
 
 def widths_by_samples():
     """m* d in thousands, by N at L = 64 (V = 96, d = 64); "none" where accuracy levels off below one half as m grows."""
-    return plane_table("N")
+    return plane_table("N", (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 262144, 1048576))
 
 
 def widths_by_lengths():
     """m* d in thousands, by L at N = 65536 (V = 96, d = 64); "none" where accuracy levels off below one half as m grows."""
-    return plane_table("L")
+    return plane_table("L", (8, 32, 64, 128, 256, 512, 1024, 4096))
 
 
 def leading():
@@ -152,7 +153,7 @@ def attention_borders():
         for inside in (False, True):
             mine = cells().query(f"activation == '{activation}' and trigger_in_value == {inside}")
             borders = [(border(one.query(f"L == {L}"), "N"), border(one.query(f"N == {N}"), "L")) for _, one in mine.groupby("m")]
-            shown = [f"{float(f'{samples / 1000:.2g}'):g} ({length:.0f})" for samples, length in borders]
+            shown = [f"{float(f'{samples / 1000:.2g}'):g} ({length:.0f})".replace("nan", "none") for samples, length in borders]
             body.append([activation, "in" if inside else "out", *shown])
     return markdown(["activation", "trigger", *(f"m = {m}" for m in sorted(cells()["m"].unique()))], body)
 
