@@ -13,7 +13,7 @@ from scipy.optimize import brentq
 
 from jaxrecall import load
 from jaxrecall.fit import fit
-from jaxrecall.theory import Model, critical_N, fano_ceiling, surrogate
+from jaxrecall.theory import Model, critical_N, fano_ceiling
 
 
 def thresholds(study, theta=0.5):
@@ -33,9 +33,8 @@ def capacity(V=128):
     observed, body = thresholds("capacity"), []
     for d in (64, 256):
         for L in (8, 256):
-            row, model = observed.loc[(V, d, L)], Model(V=V, d=d, L=L)
-            body.append([d, L, f"{critical_N(model):.0f}", f"{surrogate.critical_N(model):.0f}", with_interval(row)])
-    return markdown(["d", "L", "closed formula", "locked-attention surrogate", "observed N* [95 %]"], body)
+            body.append([d, L, f"{critical_N(Model(V=V, d=d, L=L)):.0f}", with_interval(observed.loc[(V, d, L)])])
+    return markdown(["d", "L", "theory", "observed N* [95 %]"], body)
 
 
 def embeddings():
@@ -169,15 +168,10 @@ def agreement():
         locked = [np.interp(np.log(row.N_star), np.log(mass.loc[at].index), mass.loc[at]) > 0.95 for at, row in observed.iterrows()]
         mine = observed[locked]
         models = [Model(**dict(zip(SIZES, at, strict=True))) for at in mine.index]
-        for name, predicted in (
-            ("closed formula", [critical_N(model, theta) for model in models]),
-            ("surrogate, 64 seeds", [surrogate.critical_N(model, theta) for model in models]),
-        ):
-            off = np.abs(np.log(np.array(predicted) / mine["N_star"]))
-            at = dict(zip(SIZES, off.idxmax(), strict=True))
-            worst = ", ".join(f"{k} {v}" for k, v in at.items())
-            body.append([theta, name, len(mine), len({at[:2] for at in mine.index}), f"{off.median():.3f}", f"{off.max():.2f} ({worst})"])
-    return markdown(["theta", "prediction", "cells", "of them distinct (V, d)", "median abs ln ratio", "largest"], body)
+        off = np.abs(np.log([critical_N(model, theta) for model in models] / mine["N_star"]))
+        worst = ", ".join(f"{k} {v}" for k, v in zip(SIZES, off.idxmax(), strict=True))
+        body.append([theta, len(mine), len({at[:2] for at in mine.index}), f"{off.median():.3f}", f"{off.max():.2f} ({worst})"])
+    return markdown(["theta", "cells", "of them distinct (V, d)", "median abs ln ratio", "largest"], body)
 
 
 POOLS = (16, 64, 256, 1024)

@@ -30,7 +30,7 @@ ERRORS = ["critical_sizes", "layer_accuracy", "snr_errors", "gradient_noise"]
 OF_POOLS = ["pool_summary"]
 SEARCHED += ["held-out", "orthogonal", "width-gaussian"]
 QUICK += ["label_counts"]
-WITH_THEORY += ["held_out", "dimension_by_length"]
+WITH_THEORY += ["twelve_cells", "dimension_by_length"]
 
 
 @pytest.mark.parametrize("name", [*REPORTED, "pool", "noise", "zipf", "held-out-levels"])
