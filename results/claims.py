@@ -54,7 +54,7 @@ def matching():
     return markdown(["trigger", "cells", "match", "within the interval", "V, d, L of the others"], body)
 
 
-def held_out():
+def twelve_cells():
     """Cells predicted before they were run, without a pool: theory, a search, and a fit of other seeds at fixed N."""
     body, rows = [], load(STUDY / "held-out-levels")
     levels = {inside: fit(mine, [0.5]).thresholds.query("record").set_index(SIZES) for inside, mine in rows.groupby("trigger_in_value")}
@@ -90,4 +90,4 @@ def gaussian_widths():
     return markdown(["activation", "V", "d", "Gaussian rows [95 %]", "unit length", "times"], body)
 
 
-TABLES = (dimension_by_length, matching, held_out, label_counts, gaussian_widths)
+TABLES = (dimension_by_length, matching, twelve_cells, label_counts, gaussian_widths)

@@ -28,9 +28,8 @@ def capacity(V=128):
     observed, body = thresholds("capacity"), []
     for d in (64, 256):
         for L in (8, 256):
-            row, model = observed.loc[(V, d, L)], Model(V=V, d=d, L=L)
-            body.append([d, L, f"{critical_N(model):.0f}", with_interval(row)])
-    return markdown(["d", "L", "closed formula", "observed N* [95 %]"], body)
+            body.append([d, L, f"{critical_N(Model(V=V, d=d, L=L)):.0f}", with_interval(observed.loc[(V, d, L)])])
+    return markdown(["d", "L", "theory", "observed N* [95 %]"], body)
 
 
 def embeddings():

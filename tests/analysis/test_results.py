@@ -23,18 +23,17 @@ POOL, THEORY = ((ROOT / f"docs/{page}.md").read_text() for page in ("laws", "the
 REPORTED = ["capacity", "mlp", "bound", "phase"]
 UNREPORTED = ["pool", "noise", "zipf", "phase-mlp", "map", "held-out-levels"]
 SEARCHED = ["law", "law-exact", "law-long", "embeddings", "sensitivity", "width", "storage", "storage-long"]
-QUICK = ["embeddings", "activations", "noise_map", "sensitivity", "storage", "structure_sides", "zipf_mends"]
+QUICK = ["embeddings", "activations", "sensitivity", "storage", "structure_sides", "zipf_mends"]
 QUICK += ["required_plane", "widths_by_samples", "widths_by_lengths"]
-WITH_THEORY = ["capacity", "bound", "bound_slopes", "bound_numbers", "bound_exponents", "agreement"]
+WITH_THEORY = ["capacity", "bound", "bound_slopes", "bound_numbers", "bound_exponents"]
 WITH_THEORY += ["law_exponents", "law_lengths", "law_errors", "law_check"]
 WITH_THEORY += ["law_without", "law_without_errors", "law_wide_exponents", "law_wide_errors", "law_wide"]
-WITH_THEORY += ["required_width", "width_errors", "width_exponents"]
-WITH_THEORY += ["structure_collapse", "structure_laws", "structure_critical", "zipf_critical", "zipf_cause", "zipf_errors"]
+WITH_THEORY += ["required_width", "structure_collapse", "structure_critical", "zipf_critical", "zipf_cause"]
 ERRORS = ["exhaustive", "critical_sizes", "held_out"]
 OF_POOLS = ["pool_summary"]
 SEARCHED += ["held-out", "orthogonal", "width-gaussian"]
 QUICK += ["label_counts"]
-WITH_THEORY += ["held_out", "dimension_by_length"]
+WITH_THEORY += ["twelve_cells", "dimension_by_length"]
 
 
 @pytest.mark.parametrize("name", [*REPORTED, *UNREPORTED])
