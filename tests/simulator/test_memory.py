@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import assert_same_metrics, drawn, executed, relative, streamed
+from helpers import assert_same_metrics, drawn, executed, quickly, relative, streamed
 from scipy import stats
 
 from jaxrecall import Point, descend, measure, realize, simulate, three_step
@@ -111,7 +111,7 @@ def parts(point: Point, seed: int = 0) -> np.ndarray:
     """(N_KEYS, V): the parts of as many batches."""
     world = drawn(point, seed, Shape.sized(point, point.V, 16, 0))
     keys = jax.random.bits(jax.random.key(seed), (N_KEYS, 2), jnp.uint32)
-    return np.asarray(jax.jit(jax.vmap(lambda key: pool_draws.token_parts(world, key)))(keys), np.float64)
+    return np.asarray(quickly(jax.vmap(lambda key: pool_draws.token_parts(world, key)))(keys), np.float64)
 
 
 @pytest.mark.parametrize("N", [MAX_DRAWS + 1, 10**12])

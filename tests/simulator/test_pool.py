@@ -178,9 +178,9 @@ def test_counts_of_the_limit_have_the_moments_of_the_multinomial(monkeypatch):
         counts, pairs = [], []
         for seed in range(12):
             world = drawn(one, seed, shape)
-            counts.append(np.asarray(jax.jit(pool_draws.noise_counts)(world, world.run.batches[0]))[:, :30])
-            pairs.append(np.asarray(jax.jit(pool_draws.deviations)(world, world.run.batches[0]))[:30] * one.N + 8)
-            assert not np.asarray(jax.jit(pool_draws.deviations)(world, world.run.batches[0]))[30:].any()
+            counts.append(np.asarray(quickly(pool_draws.noise_counts)(world, world.run.batches[0]))[:, :30])
+            pairs.append(np.asarray(quickly(pool_draws.deviations)(world, world.run.batches[0]))[:30] * one.N + 8)
+            assert not np.asarray(quickly(pool_draws.deviations)(world, world.run.batches[0]))[30:].any()
         for drawn_counts in (np.concatenate(counts), np.concatenate(pairs)):
             centred = drawn_counts - drawn_counts.mean()
             moments.append([drawn_counts.mean(), centred.var(), (centred**3).mean() / 8**1.5, (drawn_counts < 0.5).mean()])
@@ -202,8 +202,8 @@ def test_counts_of_tokens_that_are_not_equally_frequent(N):
     pairs_of, tokens = [], []
     for seed in range(4):
         world = drawn(point, seed, Shape.sized(point, 48, 16, 0))
-        tokens.append(np.asarray(jax.jit(pool_draws.noise_counts)(world, world.run.batches[0]), np.float64))
-        E = np.asarray(jax.jit(pool_draws.deviations)(world, world.run.batches[0]), np.float64)
+        tokens.append(np.asarray(quickly(pool_draws.noise_counts)(world, world.run.batches[0]), np.float64))
+        E = np.asarray(quickly(pool_draws.deviations)(world, world.run.batches[0]), np.float64)
         pairs_of.append((E[:40] + 1 / (40 * 1024)) * N)
         assert not E[40:].any()
         assert not tokens[-1][:, 40:].any()
