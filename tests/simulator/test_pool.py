@@ -40,7 +40,7 @@ SWITCHES = [
     {"kappa": 1e5, "N": 3000},
     {"N": 60, "L": 2},
     pytest.param({"N": 20000, "V": 5}, marks=pytest.mark.slow),
-    {"tokens": "zipf(s=1.2)"},
+    pytest.param({"tokens": "zipf(s=1.2)"}, marks=pytest.mark.slow),
     {"tokens": "zipf", "noise_tokens": "uniform", "fresh_batches": True, "trigger_in_value": False, "L": 3},
     pytest.param({"noise_tokens": "zipf(s=2)", "N": 3000}, marks=pytest.mark.slow),
 ]
