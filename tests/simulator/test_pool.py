@@ -386,7 +386,7 @@ def test_a_report_has_pools_as_an_axis(swept):
 
 def test_a_search_goes_beyond_what_runs_without_a_pool_can(tmp_path, capsys):
     search = "search: {axis: N, theta: 0.5, from: 1000000, to: 100000000000, width: 2, max_runs: 60}\n"
-    base = "base: {V: 20, d: 30, n_test: 100}\nseeds: {count: 8}\n"
+    base = "base: {V: 20, d: 30, n_test: 100}\nseeds: {count: 12}\n"
     (tmp_path / "search.yaml").write_text(base + search + "blocks: [{axes: {L: [20000], pool: [32]}}]\n")
     assert main(["--grid", str(tmp_path / "search.yaml"), "--out", str(tmp_path / "out")]) == 0
     (cell,) = json.loads((tmp_path / "out/search.json").read_text())["cells"]
