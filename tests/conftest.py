@@ -5,7 +5,6 @@ Compiled programs are kept from one session of tests to the next, for all proces
 
 import os
 import signal
-from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
 from typing import Literal
@@ -17,11 +16,12 @@ os.environ["PYTHONDONTWRITEBYTECODE"] = ""  # a hundred processes start, and eac
 import attack
 import jax
 import pytest
-from helpers import UNOPTIMISED, hold_to_annotations
+from helpers import UNOPTIMISED, hold_to_annotations, quickly_outside
 
+from jaxrecall.model.reference import descent
 from jaxrecall.model.reference.realization import Realization
 from jaxrecall.model.task import Embeddings
-from jaxrecall.simulator import compiler, program
+from jaxrecall.simulator import compiler, program, vmapped
 from jaxrecall.simulator.world import Arguments, Trained, World
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -38,6 +38,12 @@ ON_REQUEST = {
     "slow": "takes minutes; --slow runs it",
     "system": "starts, kills or starves whole processes; --slow runs it",
 }
+
+REFERENCE = [
+    (descent, "_loss", ("activation", "trigger_in_value")),
+    (descent, "_train", ("optimizer", "activation", "trigger_in_value")),
+]
+"""What the reference compiles, by module, name and static arguments; not what draws, as bits of embeddings are compared."""
 
 PROGRAMS = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxrecall-tests"
 """Programs that tests compiled. JAX finds one again by its code, its options and the version of JAX."""
@@ -58,20 +64,20 @@ def pytest_configure(config: pytest.Config) -> None:
     attack.full_counts = config.getoption("--slow")
     settings = {"jax_compilation_cache_dir": PROGRAMS, "jax_persistent_cache_min_compile_time_secs": 0.1}
     if not attack.full_counts:
-        program.compile = lambda lowered, light: lowered.compile(compiler_options=UNOPTIMISED)
-        settings["jax_disable_most_optimizations"] = True
+        program.compile = vmapped.compile = lambda lowered, light: lowered.compile(compiler_options=UNOPTIMISED)
+        for module, name, static in REFERENCE:
+            setattr(module, name, quickly_outside(getattr(module, name), static))
+        os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"  # in the processes that tests start
+        jax.config.update("jax_disable_most_optimizations", False)  # and not here, which may be a worker of pytest
     for name, value in settings.items():
         os.environ[name.upper()] = str(value)
         jax.config.update(name, str(value) if isinstance(value, Path) else value)
 
 
 @pytest.fixture
-def optimised(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[None]:
+def optimised(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs are compiled as users compile them."""
     monkeypatch.setattr(program, "compile", compiler.compile)
-    jax.config.update("jax_disable_most_optimizations", False)
-    yield
-    jax.config.update("jax_disable_most_optimizations", not request.config.getoption("--slow"))
 
 
 MAX_MAPS = 20_000

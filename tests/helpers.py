@@ -21,6 +21,7 @@ import numpy as np
 import optax
 import pytest
 from beartype import beartype
+from jax.core import Tracer
 from jaxtyping import jaxtyped
 
 from jaxrecall.model import recall as model
@@ -65,7 +66,30 @@ def relative(a: Any, b: Any) -> float:
     return float(np.linalg.norm(a - b) / np.linalg.norm(b))
 
 
-@functools.partial(jax.jit, static_argnames=("activation", "trigger_in_value"))
+def known(options: dict[str, Any]) -> dict[str, Any]:
+    """The options that this version of XLA has."""
+
+    def is_known(name: str) -> bool:
+        try:
+            jax.jit(lambda x: x, compiler_options={name: options[name]}).lower(0.0).compile()
+        except jax.errors.JaxRuntimeError:
+            return False
+        return True
+
+    return {name: value for name, value in options.items() if is_known(name)}
+
+
+UNOPTIMISED = known(
+    compiler.LIGHT
+    | {"xla_llvm_disable_expensive_passes": True, "xla_backend_optimization_level": 0, "xla_cpu_parallel_codegen_split_count": 1}
+)
+"""Options of light programs, no optimisation of machine code, and one unit of it: a test runs a program for moments and waits
+long for its compilation."""
+
+quickly = functools.partial(jax.jit, compiler_options=UNOPTIMISED)
+
+
+@functools.partial(quickly, static_argnames=("activation", "trigger_in_value"))
 def _gradients(V_mat: Any, W_KQ: Any, e: Embeddings, batch: tuple[Any, Any, Any], activation: str, trigger_in_value: bool) -> Any:
     def loss(V_mat: Any, W_KQ: Any) -> Any:
         return model.loss(model.Recall(V_mat, W_KQ, e, activation, trigger_in_value), *batch)
@@ -94,27 +118,15 @@ def autodiff_three_step(r: Realization, point: Point) -> ThreeStep:
         return ThreeStep(np.asarray(V1), np.asarray(W1 @ e.z_eos), np.asarray(V2))
 
 
-def known(options: dict[str, Any]) -> dict[str, Any]:
-    """The options that this version of XLA has."""
+def quickly_outside(jitted: Any, static: Sequence[str]) -> Callable[..., Any]:
+    """The same function, not optimised where it is a program of its own and no part of one."""
+    quick = quickly(jitted.__wrapped__, static_argnames=static)
 
-    def is_known(name: str) -> bool:
-        try:
-            jax.jit(lambda x: x, compiler_options={name: options[name]}).lower(0.0).compile()
-        except jax.errors.JaxRuntimeError:
-            return False
-        return True
+    def call(*args: Any, **kwargs: Any) -> Any:
+        traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((args, kwargs)))
+        return (jitted if traced else quick)(*args, **kwargs)
 
-    return {name: value for name, value in options.items() if is_known(name)}
-
-
-UNOPTIMISED = known(
-    compiler.LIGHT
-    | {"xla_llvm_disable_expensive_passes": True, "xla_backend_optimization_level": 0, "xla_cpu_parallel_codegen_split_count": 1}
-)
-"""Options of light programs, no optimisation of machine code, and one unit of it: a test runs a program for moments and waits
-long for its compilation."""
-
-quickly = functools.partial(jax.jit, compiler_options=UNOPTIMISED)
+    return call
 
 
 @functools.partial(quickly, static_argnames="shape")

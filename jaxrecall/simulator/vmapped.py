@@ -14,7 +14,7 @@ from jax.stages import Compiled
 
 from ..errors import OutOfMemory
 from ..model.columns import Row
-from .compiler import MAX_PROGRAMS, memory_errors
+from .compiler import MAX_PROGRAMS, compile, memory_errors
 from .program import reserved_bytes, start
 
 __all__ = ["called", "compiled", "provenance", "start"]
@@ -84,7 +84,7 @@ def compiled(
         return {name: jnp.asarray(jnp.nan if value is None else value) for name, value in found.items()}
 
     with jax.default_matmul_precision(precision), memory_errors():
-        program = jax.jit(jax.vmap(one)).lower(*given).compile()
+        program = compile(jax.jit(jax.vmap(one)).lower(*given), light=False)
     if (need := reserved_bytes(program)) > limit:
         needs, allowed = (f"{size / 2**20:.3g} MiB" for size in (need, limit))
         raise OutOfMemory(f"{width} vmapped at a time need {needs} of memory; allowed: {allowed} (limits.max_bytes)")

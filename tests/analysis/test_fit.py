@@ -466,10 +466,24 @@ def test_a_cell_and_its_copy_have_the_weight_of_one_cell():
     assert np.isclose(Law(family.cells, ("V",), ()).exponents(y), Law(family.cells[:3], ("V",), ()).exponents(y[:, :3]))
 
 
+def test_a_copy_names_the_first_cell_of_its_counts():
+    once = table({"L": [8, 12]}, lambda c: 100.0 * c["L"])
+    (family,), _ = families(pd.concat([once, once[once["L"] == 8].assign(L=16)]))
+    first, second, third = family.cells
+    assert (first.copy_of, second.copy_of) == (None, None)
+    assert third.copy_of == first.at
+
+
 def copied(frame, **changed):
     """Whether a second cell that differs in `changed` copies the only cell of the frame."""
     (family,), _ = families(pd.concat([frame, frame.assign(**changed)]))
     return family.cells[1].copy_of is not None
+
+
+def test_the_last_step_is_that_of_each_point():
+    ends = {32: [3, 10], 64: [3, 100]}
+    rows = [{"d": d, "N": 64, "seed": 0, "steps": steps[-1], "step": step} for d, steps in ends.items() for step in steps]
+    assert runs.at_steps(pd.DataFrame(rows), "last")["d"].tolist() == [32, 64]
 
 
 def test_what_is_a_copy():
@@ -597,14 +611,16 @@ def test_the_required_width_has_no_level_at_0():
         fit(last, along="start")
 
 
-def test_what_falls_along_an_axis_crosses_where_what_rises_would():
+@pytest.mark.parametrize("axis", ["V", "eta"])  # along V accuracy is known to fall, along eta it is seen to
+def test_what_falls_along_an_axis_crosses_where_what_rises_would(axis):
     rising = table({"d": [32, 64]}, law, n_test=10**5)
-    frame = rising.assign(n_correct=rising["n_test"] - rising["n_correct"]).drop(columns="V").rename(columns={"N": "V"}).assign(N=4096)
+    falling = rising.assign(n_correct=rising["n_test"] - rising["n_correct"])
+    frame = falling.drop(columns=axis, errors="ignore").rename(columns={"N": axis}).assign(N=4096)
     for theta in (0.5, 0.8):
-        (found, _, _), (other, _, _) = fit(frame, [theta], along="V"), fit(rising, [1 - theta])
+        (found, _, _), (other, _, _) = fit(frame, [theta], along=axis), fit(rising, [1 - theta])
         assert found[["critical", "lo", "hi"]].to_numpy(float) == pytest.approx(other[["critical", "lo", "hi"]].to_numpy(float))
         assert (found["theta"] == theta).all()
-    below = fit(frame[frame["V"] > 4000], along="V").thresholds["warning"]
+    below = fit(frame[frame[axis] > 4000], along=axis).thresholds["warning"]
     assert below.str.startswith("below theta from the smallest on: accuracy ").all()
 
 

@@ -63,9 +63,9 @@ def test_seeds_are_vmapped_and_agree_with_the_simulator():
         learned = three_step(r, POINT)
         return learned, measure(r, POINT, learned)["n_correct"]
 
-    learned, found = jax.jit(jax.vmap(run))(seeds)
+    learned, found = quickly(jax.vmap(run))(seeds)
     assert found.tolist() == [row["n_correct"] for row in simulate(POINT, range(4))]
-    for of_all, of_one in zip(learned, jax.jit(run)(3)[0], strict=True):
+    for of_all, of_one in zip(learned, quickly(run)(3)[0], strict=True):
         np.testing.assert_allclose(of_all[3], of_one, rtol=0, atol=2e-6 * float(jnp.abs(of_one).max()))
 
 
@@ -79,9 +79,9 @@ def test_gradients_are_those_of_finite_differences():
             r = draws(point, key, {"embedding.rho": rho}).astype(x.dtype)
             return soft_accuracy(r, point, three_step(r, point, rates(point, eta=eta, kappa=kappa, gamma2=gamma2)))
 
-        value, found = jax.jit(jax.value_and_grad(score))(at)
+        value, found = quickly(jax.value_and_grad(score))(at)
         steps = 1e-4 * jnp.diag(at)
-        up, down = jax.jit(jax.vmap(score))(jnp.concatenate([at[None] + steps, at[None] - steps])).reshape(2, 4)
+        up, down = quickly(jax.vmap(score))(jnp.concatenate([at[None] + steps, at[None] - steps])).reshape(2, 4)
         expected = (up - down) / (2e-4 * at)
         scale = jnp.abs(expected).at[0].set(value)  # at fixed kappa w hardly moves with eta
         assert jnp.all(scale > 1e-4)
@@ -159,7 +159,7 @@ def test_measure_gives_every_column_or_names_it(changes):
     point = POINT.replace(**changes)
     assert {*MEASURED, *UNMEASURED} == {*COLUMNS}
     r = in_jax(point, 0, np.float32)
-    traced = jax.jit(lambda r: measure(r, point, three_step(r, point)))(r)
+    traced = quickly(lambda r: measure(r, point, three_step(r, point)))(r)
     plain = measure(realize(point, 0), point, three_step(realize(point, 0), point))
     assert {*traced} == {*plain}  # a compiled function sorts them
     assert [*plain] == [*MEASURED]
@@ -177,7 +177,7 @@ def test_draws_of_numpy_are_constants_of_what_is_traced():
         seen.append(realize(POINT, 3))
         return three_step(seen[-1], POINT, rates(POINT, kappa=kappa)).V2
 
-    found = jax.jit(jax.vmap(V2))(jnp.array([10.0, 20.0]))
+    found = quickly(jax.vmap(V2))(jnp.array([10.0, 20.0]))
     for name, a, b in zip(expected._fields, seen[0], expected, strict=True):
         assert type(a) is type(b), name
         assert b is None or np.array_equal(a, b), name

@@ -131,10 +131,10 @@ def test_rows_agree_with_the_reference(law, kw, mlp, exact):
     assert_same_metrics(metrics, measure(r, point, expected))
 
 
-LATER = [{}, MLP, {"batch": 64, "trains": "VWZ"}]
+LATER = [MLP, {}, {"batch": 64, "trains": "VWZ"}]
 
 
-@pytest.mark.parametrize(("law", "kw"), combinations(LAWS, LATER, often=lambda law, kw: law == LAWS[0]))
+@pytest.mark.parametrize(("law", "kw"), combinations(LAWS, LATER, often=lambda law, kw: law == LAWS[0] and kw != LATER[2]))
 def test_further_steps_agree_with_the_reference(law, kw):
     point = Point(**SMALL | {"gamma2": 10.0, "kappa": 4.0} | law | kw, steps=8, lr=0.05)
     records, expected = traced(point, 0, Shape.sized(point, 16, 16, 32 if point.m else 0)), descend(realize(point, 0), point)

@@ -277,6 +277,7 @@ def test_a_vocabulary_wider_than_2_d_agrees(trains):
     check({"optimizer": "momentum", "trains": trains}, d=14)
 
 
+@pytest.mark.slow  # smooth ones are among the combinations
 def test_an_activation_with_a_kink_agrees():
     check({"optimizer": "adam", "trains": "VWZM", "m": 16, "activation": "relu"})
 
@@ -290,7 +291,7 @@ SATURATED = {"V": 28, "d": 13, "L": 9, "eta": 2e-5, "gamma2": 5.0, "steps": 5, "
     [
         {"N": 6, "kappa": 1e7, "trains": "VWZ"},
         pytest.param({"N": 6, "kappa": 1e5, "trains": "V"}, marks=pytest.mark.slow),
-        {"N": 6, "kappa": 1e5, "trains": "VWZ", "pool": 5, "m": 32, "activation": "quadratic"},
+        pytest.param({"N": 6, "kappa": 1e5, "trains": "VWZ", "pool": 5, "m": 32, "activation": "quadratic"}, marks=pytest.mark.slow),
         pytest.param({"N": 100, "kappa": 1e5, "trains": "VWZ"}, marks=pytest.mark.slow),
         pytest.param({"N": 100, "kappa": 1e5, "trains": "VWZ", "m": 32, "activation": "quadratic"}, marks=pytest.mark.slow),
         pytest.param({"N": 6, "kappa": 1e7, "trains": "VWZ", "pool": 5}, marks=pytest.mark.slow),

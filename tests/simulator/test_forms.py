@@ -12,6 +12,7 @@ from jaxrecall.model import keys, task
 from jaxrecall.model.laws.tokens import shares
 from jaxrecall.model.point import FIELDS, Point
 from jaxrecall.model.reference import steps
+from jaxrecall.model.reference.metrics import measure
 from jaxrecall.model.reference.realization import realize
 from jaxrecall.simulator import counts, forms, forward, shortcut
 from jaxrecall.simulator.forms import step2_error
@@ -212,6 +213,24 @@ def test_the_bound_on_the_outputs_is_just_above_them(N, most, trigger_in_value):
         h = (r.Z_in[r.train_tokens].sum(1) + trigger_in_value * r.z_trig) / point.L
         mean = np.mean(np.sum(h * h, axis=1))
         assert mean < counts.mean_square_bound(drawn(point, seed, shape_of(point))) < most * mean
+
+
+def test_the_bound_on_the_outputs_knows_informative_tokens_from_noise():
+    """The first are nearly all one token, which hardly moves the mean of L = 6 tokens; noise would move it."""
+    point = ATTENTION.replace(N=40_000, tokens="zipf(s=6)", noise_tokens="uniform")
+    r = realize(point, SEED)
+    h = (r.Z_in[r.train_tokens].sum(1) + r.z_trig) / point.L
+    mean = np.mean(np.sum(h * h, axis=1))
+    assert mean < counts.mean_square_bound(drawn(point, SEED, shape_of(point))) < 1.04 * mean
+
+
+def test_wide_rows_are_read_in_blocks_of_columns():
+    """Of which a point reads those that it fills, two of three."""
+    point = ATTENTION.replace(eta=1e-6, d=40, kappa=1)
+    r = realize(point, SEED)
+    _, metrics = streamed(point, SEED, Shape.sized(point, 32, 96, 0))
+    assert metrics["form"] == "counts+counts"
+    assert_same_metrics(metrics, measure(r, point, steps.three_step(r, point)))
 
 
 def test_the_bound_on_the_outputs_of_orthogonal_rows_is_a_number():

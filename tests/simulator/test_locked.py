@@ -54,7 +54,7 @@ CASES = [
     {"optimizer": "adam", "pool": 20},
     {"optimizer": "adam", "batch": 100},
     {"fresh_batches": True},
-    {"tokens": "own_laws:Zipf(s=0.2)"},
+    pytest.param({"tokens": "own_laws:Zipf(s=0.2)"}, marks=pytest.mark.slow),
     {"trigger_in_value": False},
 ]
 
@@ -81,7 +81,10 @@ def test_a_gradient_that_vanishes_does_not_move_attention():
     assert errors(point.replace(exact="full"))[1] < 2e-5
 
 
-@pytest.mark.parametrize("case", [{"optimizer": "adam"}, {"pool": 20}, {"batch": 100}, pytest.param({}, marks=pytest.mark.slow)], ids=str)
+SELDOM = [pytest.param(case, marks=pytest.mark.slow) for case in ({}, {"batch": 100})]
+
+
+@pytest.mark.parametrize("case", [{"optimizer": "adam"}, {"pool": 20}, *SELDOM], ids=str)
 def test_a_point_with_open_attention_reads_its_samples(case):
     point = later(OPEN, **case)
     n_read, off = errors(point)
@@ -162,6 +165,7 @@ def test_fewer_samples_than_tokens_are_read():
     assert n_read == [0, 2, 7, 17]
 
 
+@pytest.mark.slow  # compiles for an accelerator; tests of pools and of packaging do so too
 def test_vmapped_runs_and_runs_one_after_the_other_are_the_same(monkeypatch):
     """As on an accelerator: locked and open runs in one batch, each with the steps of its own."""
     runs = [Run(later(of), seed) for of in (LOCKED, OPEN) for seed in (3, 4)]

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import assert_same_metrics, drawn, executed, relative, streamed
+from helpers import assert_same_metrics, drawn, executed, quickly, relative, streamed
 from scipy import stats
 
 from jaxrecall import Point, descend, measure, realize, simulate, three_step
@@ -65,7 +65,7 @@ def test_the_three_steps_agree_with_the_reference(changes):
 FURTHER = [
     {"start": "zero", "steps": 5, "lr": 30.0, "optimizer": "sgd", **ZIPF},
     pytest.param({"start": "zero", "steps": 5, "lr": 0.03, "optimizer": "adam", "fresh_batches": True}, marks=pytest.mark.slow),
-    {"steps": 8, "lr": 0.03, "optimizer": "adam", "batch": 100, "gamma2": 3.0, **ZIPF},
+    pytest.param({"steps": 8, "lr": 0.03, "optimizer": "adam", "batch": 100, "gamma2": 3.0, **ZIPF}, marks=pytest.mark.slow),
     pytest.param(
         {"steps": 8, "lr": 5.0, "gamma2": 3.0, "trains": "VWZ", "exact": "full", "fresh_batches": True, **ZIPF}, marks=pytest.mark.slow
     ),
@@ -111,7 +111,7 @@ def parts(point: Point, seed: int = 0) -> np.ndarray:
     """(N_KEYS, V): the parts of as many batches."""
     world = drawn(point, seed, Shape.sized(point, point.V, 16, 0))
     keys = jax.random.bits(jax.random.key(seed), (N_KEYS, 2), jnp.uint32)
-    return np.asarray(jax.jit(jax.vmap(lambda key: pool_draws.token_parts(world, key)))(keys), np.float64)
+    return np.asarray(quickly(jax.vmap(lambda key: pool_draws.token_parts(world, key)))(keys), np.float64)
 
 
 @pytest.mark.parametrize("N", [MAX_DRAWS + 1, 10**12])

@@ -19,7 +19,7 @@ MLP = {"m": 16, "activation": "tanh"}
         pytest.param("full", {**SMALL, **MLP, "exact": "full"}, marks=pytest.mark.slow),
         ("counts+counts", UNIFORM),
         pytest.param("uniform+uniform", {**UNIFORM, **MLP}, marks=pytest.mark.slow),
-        ("pool+pool", {**UNIFORM, "pool": 24}),
+        pytest.param("pool+pool", {**UNIFORM, "pool": 24}, marks=pytest.mark.slow),
         pytest.param("pool-full", {**SMALL, "pool": 24, "exact": "full"}, marks=pytest.mark.slow),
         ("full, descent", {**SMALL, "exact": "full", "gamma2": 10.0, "steps": 10, "lr": 0.3}),
     ],

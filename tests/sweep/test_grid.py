@@ -22,6 +22,7 @@ from jaxrecall.model.laws import LAWS, EmbeddingLaw, register
 from jaxrecall.model.laws.law import _parsed as find_law
 from jaxrecall.model.point import Point
 from jaxrecall.sweep.grid import as_grid, json_schema, read_grid, rebuilt
+from jaxrecall.sweep.grid.axes import Names
 from jaxrecall.sweep.grid.document import read_document
 from jaxrecall.sweep.grid.expr import FUNCTIONS, parse
 from jaxrecall.sweep.grid.file import Settings
@@ -210,6 +211,11 @@ def test_an_empty_block_beside_others_is_fine(grid):
     result = grid(BASE + "blocks: [{axes: {d: [4]}, where: ['d > 5']}, {axes: {d: [6]}}]")
     assert fields(result, "d") == [(6,)]
     assert result.n_excluded == 1
+
+
+def test_a_helper_is_whole_between_whole_ends():
+    names = Names()
+    assert [names.is_real("per", *ends) for ends in ((1, 64), (0.5, 64), (1, 64.5))] == [False, True, True]
 
 
 def test_null_means_not_given(grid):

@@ -435,7 +435,7 @@ def test_a_chunk_that_fails_is_told_and_the_rest_goes_on(grid, capsys):
     assert facts(capsys, "--grid", "fails.yaml")["todo"] == 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_signal_while_jax_starts_ends_the_sweep(grid, capsys, number):
     call = [sys.executable, "-m", "jaxrecall.sweep", "--grid", "tiny.yaml"]
     sweep = subprocess.Popen(call, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
