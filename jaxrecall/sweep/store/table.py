@@ -86,8 +86,8 @@ def of_rows(rows: list[Json], columns: Mapping[str, tuple[str, ...]] = COLUMNS) 
     return pa.table(arrays, schema=schema).sort_by([(name, "ascending") for name in ROW])
 
 
-def _usable(facts: Any, names: list[str]) -> bool:
-    """Whether the facts of a table with these columns are what `KEY` says."""
+def _usable(facts: Json, names: list[str]) -> Json:
+    """The facts of a table with these columns that are what `KEY` says."""
 
     def texts(value: object) -> bool:
         return isinstance(value, list) and all(isinstance(each, str) for each in value)
@@ -100,7 +100,7 @@ def _usable(facts: Any, names: list[str]) -> bool:
         "searched": lambda value: value in ("", *names),
         **dict.fromkeys(("simulator", "created"), lambda value: isinstance(value, str)),
     }
-    return isinstance(facts, dict) and all(facts.get(name) is None or check(facts[name]) for name, check in checks.items())
+    return {name: value for name, value in facts.items() if value is None or name not in checks or checks[name](value)}
 
 
 def about(table: Any) -> Json:
@@ -110,7 +110,7 @@ def about(table: Any) -> Json:
         found = json.loads((schema.metadata or {}).get(KEY, b"{}"))
     except (ValueError, RecursionError):
         return {}
-    return found if _usable(found, schema.names) else {}
+    return _usable(found, schema.names) if isinstance(found, dict) else {}
 
 
 def with_about(table: pa.Table, facts: Json) -> pa.Table:
