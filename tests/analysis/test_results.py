@@ -22,14 +22,13 @@ POOL, THEORY = ((ROOT / f"docs/{page}.md").read_text() for page in ("laws", "the
 REPORTED = ["capacity", "mlp", "bound", "phase"]
 SEARCHED = ["law", "law-exact", "law-long", "embeddings", "sensitivity", "width", "storage", "storage-long"]
 QUICK = ["embeddings", "activations", "noise_map", "sensitivity", "storage", "structure_sides", "zipf_mends"]
-WITH_THEORY = ["capacity", "bound", "bound_slopes", "bound_numbers", "bound_exponents", "agreement"]
+WITH_THEORY = ["capacity", "bound", "bound_slopes", "bound_exponents", "agreement"]
 WITH_THEORY += ["law_exponents", "law_lengths", "law_errors", "law_check"]
 WITH_THEORY += [
     "law_without",
     "law_without_errors",
     "law_wide_exponents",
     "law_wide_errors",
-    "law_wide",
     "required_width",
     "width_errors",
     "width_exponents",
