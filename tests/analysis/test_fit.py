@@ -73,6 +73,26 @@ def test_a_known_law_comes_back():
     assert abs(np.log(ratio) - slope).max() < 0.02
 
 
+def test_cells_whose_levels_differ_are_cells_where_the_grid_names_what_tells_them_apart():
+    low, high = (
+        table({"rate": [rate]}, lambda c, star=star: star, levels) for rate, star, levels in ((1, 200, LEVELS[:4]), (2, 6000, LEVELS[5:]))
+    )
+    both = pd.concat([low, high], ignore_index=True)
+    both.attrs["axes"] = ["rate", "N"]
+    assert fit(both, [0.5]).thresholds.set_index("rate")["N_star"].to_dict() == pytest.approx({1: 200, 2: 6000}, rel=0.05)
+
+
+@pytest.mark.parametrize("named", [{"axes": ["V", "L"], "kept": ["per"]}, {"axes": ["V", "L", "per"]}, {}], ids=["kept", "axes", "unnamed"])
+def test_fields_that_follow_the_axis_make_no_cells(named):
+    frames = [table({"V": LEVELS, "L": [4, 8]}, levels=[per], seeds=8).assign(per=per) for per in ((8, 64) if named else (8,))]
+    frame = pd.concat(frames, ignore_index=True).assign(N=lambda f: f["per"] * f["V"], d=lambda f: f["V"] // 2)
+    frame["n_correct"] = (frame["n_test"] * expit(3 - np.log(frame["V"] / 64 / frame["per"] * 8) - 0.2 * frame["seed"] / 8)).round()
+    frame.attrs |= named
+    found = fit(frame, [0.5], along="V").thresholds
+    assert len(found) == 2 * len(frames)
+    assert (found["critical"] > 0).all()
+
+
 def test_plateaus_do_not_move_the_exponents():
     axes = {"V": [64, 128, 256], "d": [16, 32, 64, 128]}
     found = fit(table(axes, law, WIDE, ceiling=lambda c: 0.3 if c["d"] == 16 else 1.0))

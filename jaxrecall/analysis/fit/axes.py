@@ -123,35 +123,48 @@ def find_axes(frame: Table, along: str = "N") -> tuple[list[str], list[str]]:
         along: the axis along which accuracy crosses theta, which is none of the axes of
             a cell.
     """
-    first = [] if is_own(frame) else [name for name in LAW if name != along]
     listed = frame.attrs.get("axes")
+    known = [name for name in (*(listed or ()), *frame.attrs.get("kept", ())) if name in frame and name != along]
+    following = [one for one in known if _follows(frame, one, along, [other for other in known if other != one])]
+    sizes = [name for name in dict.fromkeys((*LAW, "N", *known)) if name in frame and name != along]
+    following += [one for one in sizes if one not in known and _follows(frame, one, along, [other for other in sizes if other != one])]
+    first = [] if is_own(frame) else [name for name in LAW if name not in (along, *following)]
     if isinstance(listed, list):
-        fields = dict.fromkeys(name for axis in (*listed, "step") for name in (axis, *_parameters(frame, axis)) if name in frame)
-        axes, followers = _distinguishing(frame, first, [*fields], [], along)
+        named = (name for axis in (*known, "step") for name in (axis, *_parameters(frame, axis)) if name in frame)
+        axes, followers = _distinguishing(frame, first, [name for name in dict.fromkeys(named) if name not in following], [], along, known)
         if is_own(frame) or not frame.duplicated([*axes, along, *seed_columns(frame)]).any():
             return axes, followers  # otherwise the table holds rows of other grids, or columns that were added to it
-    out = {*LAW, along, "root_seed", "n_test", *RATES}
+    out = {*LAW, along, *following, "root_seed", "n_test", *RATES}
     fields = [name for name in (*FIELDS, "step", *_parameters(frame)) if name in frame and name not in out]
     fields += [name for name in RATES if name in frame]
     fields.sort(key=lambda name: frame[name].nunique(dropna=False))
     return _distinguishing(frame, first, fields, [name for name in _foreign(frame) if name not in (*fields, along)], along)
 
 
+def _follows(frame: Table, name: str, along: str, others: Sequence[str]) -> bool:
+    """Whether a column varies with `along` alone: N = 8 V would make a cell along V of each level."""
+    levels = frame.groupby([*others, name], dropna=False, observed=True)[along].nunique()
+    return frame[name].nunique() > 1 == levels.max() == frame.groupby([*others, along], dropna=False, observed=True)[name].nunique().max()
+
+
 def _distinguishing(
-    frame: Table, axes: Sequence[str], fields: Sequence[str], foreign: Sequence[str], along: str
+    frame: Table, axes: Sequence[str], fields: Sequence[str], foreign: Sequence[str], along: str, known: Sequence[str] = ()
 ) -> tuple[list[str], list[str]]:
-    """`axes` and each further column that tells more runs apart, and the fields that vary but do not."""
+    """`axes` and each further column that tells more runs apart, and the fields that vary but do not.
+
+    A column that a grid names tells cells apart whose levels of `along` differ, too.
+    """
     axes, followers = list(axes), []
     names = [name for name in fields if name not in (*axes, along)]
     for name in (name for name in (*names, *foreign) if frame[name].dtype.kind == "f"):
         frame[name] = rounded(frame[name])  # kappa is computed back from gamma
-    n_points = frame.groupby([*axes, along], observed=True).ngroups
     for name in (name for name in (*names, *foreign) if frame[name].nunique(dropna=False) > 1):
-        by_value = frame.groupby([*axes, name, along], dropna=False, observed=True)
+        alike = axes if name in known else [*axes, along]
+        n_alike = frame.groupby(alike, dropna=False, observed=True).ngroups if alike else 1
+        by_value = frame.groupby([*alike, name], dropna=False, observed=True)
         shared = name in names or by_value["seed"].nunique().min() > 1
-        if shared and by_value.ngroups > n_points:
+        if shared and by_value.ngroups > n_alike:
             axes.append(name)
-            n_points = by_value.ngroups
         elif name in names:
             followers.append(name)
     return axes, followers
