@@ -11,13 +11,14 @@ from scipy.stats import t as student
 
 import jaxrecall
 from jaxrecall.model.point import FIELDS, make_point
-from jaxrecall.sweep.simulators import program_of
+from jaxrecall.sweep.simulators import SimulatorLike, program_of
 from jaxrecall.sweep.simulators.recall import RECALL
 
 BASE = {"pool": 64, "n_test": 512, "embedding": "sphere", "trigger_in_value": False, "streams": "independent"}
 LATER = {"steps": 10, "optimizer": "adam", "lr": 0.03, "gamma2": 64}
 WIDTH, MAX_RUNS = 0.15, 1000
 DENSE_SEEDS = 64
+OURS: SimulatorLike = RECALL
 STUDIES: dict[str, tuple[tuple[int, int], list[dict[str, Any]]]] = {
     "d": ((2, 128), [{"V": V, "L": 8, "N": 16 * V} for V in (16, 32, 64)] + [
         {"V": 32, "L": 64, "N": 4096}, {"V": 64, "L": 4, "N": 512}, {"V": 32, "L": 8, "N": 256, **LATER}]),
@@ -70,7 +71,7 @@ def points(frame: Any) -> list[Any]:
 
 def flops(frame: Any) -> float:
     """Estimated flops of the runs of a table, each at its own sizes."""
-    return sum(RECALL.cost(program_of(RECALL, point), point).flops for point in points(frame))
+    return sum(OURS.cost(program_of(OURS, point), point).flops for point in points(frame))
 
 
 def seconds(frame: Any) -> dict[str, float]:
@@ -79,8 +80,8 @@ def seconds(frame: Any) -> dict[str, float]:
     padded = exact = 0.0
     for point, bucket in zip(points(frame), buckets, strict=True):
         V, d, m = (*map(int, bucket.split("x")), 0)[:3]
-        padded += RECALL.cost(program_of(RECALL, point, (V, d, m)), point).seconds
-        exact += RECALL.cost(program_of(RECALL, point), point).seconds
+        padded += OURS.cost(program_of(OURS, point, (V, d, m)), point).seconds
+        exact += OURS.cost(program_of(OURS, point), point).seconds
     return {"seconds": padded, "exact_seconds": exact}
 
 
