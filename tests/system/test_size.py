@@ -11,25 +11,25 @@ from helpers import ROOT
 NO_CODE = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 
 MOST = {
-    "jaxrecall": 452,
-    "jaxrecall/analysis/figures": 1050,
-    "jaxrecall/analysis/fit": 1025,
+    "jaxrecall": 451,
+    "jaxrecall/analysis/figures": 1076,
+    "jaxrecall/analysis/fit": 1021,
     "jaxrecall/analysis/report": 163,
-    "jaxrecall/cli": 287,
-    "jaxrecall/model": 1012,
-    "jaxrecall/model/laws": 723,
+    "jaxrecall/cli": 275,
+    "jaxrecall/model": 1003,
+    "jaxrecall/model/laws": 750,
     "jaxrecall/model/reference": 491,
-    "jaxrecall/simulator": 2142,
-    "jaxrecall/sweep": 1283,
-    "jaxrecall/sweep/grid": 1211,
-    "jaxrecall/sweep/running": 1196,
-    "jaxrecall/sweep/simulators": 763,
-    "jaxrecall/sweep/store": 622,
-    "jaxrecall/theory": 707,
+    "jaxrecall/simulator": 2134,
+    "jaxrecall/sweep": 1164,
+    "jaxrecall/sweep/grid": 1135,
+    "jaxrecall/sweep/running": 1108,
+    "jaxrecall/sweep/simulators": 723,
+    "jaxrecall/sweep/store": 492,
+    "jaxrecall/theory": 842,
 }
 """Lines of code of each folder, without blank lines, comments and docstrings. This file, run as a script, prints them as they are."""
 
-MOST_FILES = 121
+MOST_FILES = 120
 
 
 def lines_of_code(text: str) -> int:
