@@ -21,7 +21,7 @@ MOST = {
     "jaxrecall/model/reference": 491,
     "jaxrecall/simulator": 2134,
     "jaxrecall/sweep": 1164,
-    "jaxrecall/sweep/grid": 1135,
+    "jaxrecall/sweep/grid": 1145,
     "jaxrecall/sweep/running": 1108,
     "jaxrecall/sweep/simulators": 723,
     "jaxrecall/sweep/store": 492,

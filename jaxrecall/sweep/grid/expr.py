@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import math
+import operator
 import re
 import warnings
 from collections.abc import Callable, Mapping
@@ -22,8 +23,13 @@ MAX_TEXT, MAX_BITS = 500, 1024
 
 Value = bool | int | float | str
 
+ARITHMETIC = "+ - * / // % **"
+_OPERATORS = {
+    "Add": operator.add, "Sub": operator.sub, "Mult": operator.mul, "Div": operator.truediv, "FloorDiv": operator.floordiv,
+    "Mod": operator.mod, "Pow": operator.pow,
+}  # fmt: skip
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "round": round, "floor": math.floor, "ceil": math.ceil, "int": int, "sqrt": math.sqrt, "log": math.log, "log2": math.log2,
+    "round": lambda number: round(number), "floor": math.floor, "ceil": math.ceil, "int": int, "sqrt": math.sqrt, "log": math.log, "log2": math.log2,
     "log10": math.log10, "exp": math.exp, "abs": abs, "min": min, "max": max,
 }  # fmt: skip
 _NODES = (
@@ -32,18 +38,22 @@ _NODES = (
     ast.GtE, ast.In, ast.NotIn, ast.List, ast.Tuple, ast.Call,
 )  # fmt: skip
 _HINTS = {ast.BitXor: "; a power is **", ast.BitAnd: "; write and", ast.BitOr: "; write or", ast.Invert: "; write not"}
-_ALLOWED = "allowed: numbers, names, quoted text, true, false, + - * / // % **, == != < <= > >=, in [..], and, or, not"
+_ALLOWED = f"allowed: numbers, names, quoted text, true, false, {ARITHMETIC}, == != < <= > >=, in [..], and, or, not"
 _FAULTS = {OverflowError: "a number past 1e308", ZeroDivisionError: "division by zero"}
 _NO_CALLS = 'no calls here; define a helper, derive: {edge: "V * log(V)"}, and use it, where: ["N >= edge"]'
 
 
-def _power(base: float, exponent: float) -> complex:
-    if isinstance(base, int) and isinstance(exponent, int) and abs(base) > 1 and (base.bit_length() - 1) * exponent >= MAX_BITS:
+def _arithmetic(name: str, left: object, right: object) -> Any:
+    """The result for two numbers: Python would repeat a text or a list as often as a line of a file says."""
+    if not isinstance(left, (int, float)) or not isinstance(right, (int, float)):
+        raise ValueError(f"got {shown(left if isinstance(right, (int, float)) else right)}; allowed: {ARITHMETIC} of numbers")
+    is_power = name == "Pow" and isinstance(left, int) and isinstance(right, int)
+    if is_power and abs(left) > 1 and (left.bit_length() - 1) * right >= MAX_BITS:
         raise OverflowError
-    return base**exponent
+    return _OPERATORS[name](left, right)
 
 
-_SCOPE = {f"{name}()": function for name, function in (FUNCTIONS | {"power": _power}).items()}
+_SCOPE = {f"{name}()": function for name, function in (FUNCTIONS | {"arithmetic": _arithmetic}).items()}
 """What a compiled expression calls; no name of a value ends in ()."""
 
 
@@ -138,10 +148,11 @@ class _Reader(ast.NodeTransformer):
     visit_Attribute = visit_Name
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
-        if any(isinstance(side, ast.Constant) and isinstance(side.value, str) for side in (node.left, node.right)):
-            raise ValueError(f"got {ast.unparse(node)}; allowed: + - * / // % ** of numbers")
-        self.generic_visit(node)
-        return ast.Call(ast.Name("power()", ast.Load()), [node.left, node.right], []) if isinstance(node.op, ast.Pow) else node
+        for side in (node.left, node.right):
+            if isinstance(side, (ast.List, ast.Tuple)) or (isinstance(side, ast.Constant) and isinstance(side.value, str)):
+                raise ValueError(f"got {ast.unparse(node)}; allowed: {ARITHMETIC} of numbers")
+        name = ast.Constant(type(node.op).__name__)
+        return ast.Call(ast.Name("arithmetic()", ast.Load()), [name, self.visit(node.left), self.visit(node.right)], [])
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         name = ast.unparse(node.func)
