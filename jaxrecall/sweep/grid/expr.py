@@ -29,8 +29,8 @@ _OPERATORS = {
     "Mod": operator.mod, "Pow": operator.pow,
 }  # fmt: skip
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "round": lambda number: round(number), "floor": math.floor, "ceil": math.ceil, "int": int, "sqrt": math.sqrt, "log": math.log, "log2": math.log2,
-    "log10": math.log10, "exp": math.exp, "abs": abs, "min": min, "max": max,
+    "round": lambda number: round(number), "floor": math.floor, "ceil": math.ceil, "int": int, "sqrt": math.sqrt, "log": math.log,
+    "log2": math.log2, "log10": math.log10, "exp": math.exp, "abs": abs, "min": min, "max": max,
 }  # fmt: skip
 _NODES = (
     ast.Constant, ast.Name, ast.Attribute, ast.Load, ast.UnaryOp, ast.Not, ast.UAdd, ast.USub, ast.BinOp, ast.Add, ast.Sub, ast.Mult,
