@@ -10,7 +10,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,14 @@ PARTS, TABLE = "parts", "table.parquet"
 
 TEMPORARY_NAME = re.compile(r"\d+-[0-9a-f]{8}-.+")
 """Names of temporary files in a staging folder."""
+
+MAX_DEPTH = 100
+"""Lists and mappings inside each other in a JSON file, at most."""
+
+MAX_BYTES = 2**26
+"""Size of a JSON file, at most: the record of a failure
+lists its runs, which may be hundreds of thousands.
+"""
 
 
 def atomic_write(
@@ -64,13 +72,30 @@ def atomic_write(
 
 
 def read_json(path: Path) -> Any:
-    """The contents of a JSON file; raises OSError, and ValueError for what is no JSON."""
-    if not stat.S_ISREG(path.stat().st_mode):  # a pipe would wait forever, a device may have no end
+    """The contents of a JSON file.
+
+    Raises OSError, and ValueError for what is no JSON, or beyond MAX_BYTES or
+    MAX_DEPTH.
+    """
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):  # a pipe would wait forever, a device may have no end
         raise ValueError("not a regular file")
+    if found.st_size > MAX_BYTES:
+        raise ValueError(f"more than {MAX_BYTES} bytes")
     try:
-        return json.loads(path.read_bytes())
+        data = json.loads(path.read_bytes())
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    level = [data]
+    for _ in range(MAX_DEPTH):
+        level = [item for value in level for item in _items(value)]
+        if not level:
+            return data
+    raise ValueError("nested too deeply")
+
+
+def _items(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def local_path(path: str | Path) -> Path:
