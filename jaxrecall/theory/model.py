@@ -140,7 +140,7 @@ class Model:
         moments = self.embedding_law.moments
         if moments is None:
             raise TheoryError(
-                f"embedding: got {self.embedding!r}; theory covers laws that give moments: {_laws_where(lambda moments: True)}"
+                f"embedding: got {self.embedding!r}; theory covers laws that give moments: {_laws_where(lambda moments: True)}, equicorrelated"
             )
         return moments
 

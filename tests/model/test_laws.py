@@ -206,7 +206,7 @@ def test_rows_of_every_law_have_mean_square_length_one(law):
     assert np.mean(np.sum(law.rows(draws, np) ** 2, axis=1)) == pytest.approx(1, abs=0.25)
 
 
-@pytest.mark.parametrize("law", ["equicorrelated(rho=0.1)", "own_laws:Signs"])
+@pytest.mark.parametrize("law", ["low_rank(rank=3)", "own_laws:Signs"])
 def test_theory_refuses_a_law_that_supplies_no_moments(law):
     with pytest.raises(TheoryError, match=r"embedding: got .*; theory covers laws that give moments: gaussian, sphere, orthogonal"):
         theory.accuracy(theory.Model(V=64, d=32, L=8, embedding=law), 1024)

@@ -94,7 +94,7 @@ def test_all_that_is_wrong_is_told_at_once():
 
 def another(name, value):
     """An allowed value of the field other than `value`."""
-    if names := [one for one in FIELDS[name].metadata.get("choices", tuple)() if one not in (value, "none", "orthogonal", "VWZM")]:
+    if names := [one for one in FIELDS[name].metadata.get("choices", tuple)() if one not in (value, "none", "orthogonal", "array", "VWZM")]:
         return names[-1]
     if str(FIELDS[name].type) == "bool":
         return not value

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers import python
-from jaxrecall.analysis.fit.__main__ import main as fit
 from test_store import row as any_row
 
 from jaxrecall import status
 from jaxrecall.compact import compact
+from jaxrecall.fit import main as fit
 from jaxrecall.model.columns import CODE_VERSION
 from jaxrecall.report import main as report
 from jaxrecall.status import survey

@@ -74,6 +74,10 @@ def results(tmp_path_factory):
     small = ("--set", "seeds.count=6", "--set", "blocks.0.axes.N=[128, 512, 2048, 8192]", "--set", "blocks.0.axes.d=[32, 64]")
     grid = str(ROOT / "sweeps/quickstart.yaml")
     assert sweep(["--grid", grid, "--out", str(folder / "results/quickstart"), *small]) == 0
+    [grid] = [block for block in fenced(PAGES["docs/gallery.md"], "yaml") if "name: map" in block]
+    (folder / "map.yaml").write_text(grid)
+    small = ("--set", "seeds=2", "--set", "blocks.0.axes.N=[512, 65536]", "--set", "blocks.0.axes.d=[32, 64]")
+    assert sweep(["--grid", str(folder / "map.yaml"), "--out", str(folder / "results/map"), *small]) == 0
     return folder
 
 

@@ -41,6 +41,7 @@ def test_launch_files_call_the_real_command_line(path):
     assert commands
     for command in commands:
         values = {"${1:-sweeps/capacity.yaml}": "sweeps/capacity.yaml", "$SKYPILOT_NODE_RANK/$SKYPILOT_NUM_NODES": "3/4"}
+        values["\\$(.venv/bin/python -c "] = "3/4"
         for name, value in values.items():
             command = command.replace(name, value)
         args = parser().parse_args(shlex.split(command))

@@ -20,7 +20,7 @@ MOST = {
     "jaxrecall/model/laws": 750,
     "jaxrecall/model/reference": 491,
     "jaxrecall/simulator": 2134,
-    "jaxrecall/sweep": 1164,
+    "jaxrecall/sweep": 1177,
     "jaxrecall/sweep/grid": 1145,
     "jaxrecall/sweep/running": 1108,
     "jaxrecall/sweep/simulators": 723,
