@@ -139,9 +139,8 @@ class Model:
         """What the embedding law says about its rows; raises TheoryError if it says nothing."""
         moments = self.embedding_law.moments
         if moments is None:
-            raise TheoryError(
-                f"embedding: got {self.embedding!r}; theory covers laws that give moments: {_laws_where(lambda moments: True)}, equicorrelated"
-            )
+            covered = f"laws that give moments: {_laws_where(lambda moments: True)}, equicorrelated"
+            raise TheoryError(f"embedding: got {self.embedding!r}; theory covers {covered}")
         return moments
 
     @property

@@ -143,6 +143,13 @@ def test_what_crosses_is_known_to_the_files_too(tmp_path):
         assert jaxrecall.latex(pd.read_parquet(tmp_path / f"{name}.parquet")) == text
 
 
+def test_a_law_of_a_mean_crosses_nothing():
+    found = fit(table(GRID, law, WIDE).assign(recalled=lambda rows: rows["d"] * 2.0), law="recalled", along="d")
+    text = jaxrecall.latex(found.exponents)
+    assert "Exponents of the mean of recalled" in text
+    assert "crosses" not in text
+
+
 def test_regimes_and_parts_are_columns():
     found = jaxrecall.fit.fit(table(GRID, law, WIDE, n_test=10**6), where=["d >= 32", "V >= 128"])
     assert {row[0] for row in body(jaxrecall.latex(found.exponents))[1:]} == {r"d $\geq$ 32", r"V $\geq$ 128"}

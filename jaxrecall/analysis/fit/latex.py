@@ -69,10 +69,12 @@ def latex(table: Table, *, caption: str | None = None, label: str | None = None)
         columns |= {"axis": [*map(symbol, table["axis"])], "exponent": [*map(_exponent, rows)], "cells": [*map(str, table["n_cells"])]}
     else:
         columns[what] = [*map(_critical, rows)]
-    crosses = f"{table.attrs.get('of') or 'accuracy'} crosses {'theta' if symbol('theta') in columns else rows[0]['theta']}"
+    theta = "theta" if symbol("theta") in columns else rows[0]["theta"]
+    of = f"{what}, where {escaped(table.attrs.get('of') or 'accuracy')} crosses {theta}"
+    of = f"the mean of {escaped(rows[0]['along'])}" if is_law and is_missing(rows[0]["theta"]) else of  # a law of --law
     intervals = "; in brackets 95\\,\\% intervals" if table["lo"].notna().any() else ""
     notes = [note for mark, note in NOTES.items() if any(f"{{{mark}}}" in cell for cell in columns.get("exponent", ()))]
-    told = " ".join([f"{'Exponents of ' * is_law}{what}, where {escaped(crosses)}{intervals}.", *notes])
+    told = " ".join([f"{'Exponents of ' * is_law}{of}{intervals}.", *notes])
     head = ["% needs \\usepackage{booktabs}", r"\begin{table}", r"  \centering", f"  \\caption{{{caption or told}}}"]
     head += [f"  \\label{{{label or ('tab:exponents' if is_law else 'tab:thresholds')}}}", f"  \\begin{{tabular}}{{{'l' * len(columns)}}}"]
     lines = [f"    {' & '.join(row)} \\\\" for row in (columns, *zip(*columns.values(), strict=True))]
