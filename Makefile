@@ -47,7 +47,7 @@ REPORTED := late capacity mlp bound phase
 DRAWN := storage law width phase-mlp map structure noise zipf law-exact embeddings sensitivity
 DRAWN += held-out held-out-levels orthogonal width-gaussian theory-held-out
 
-study: .venv/installed-dev  ## run the shipped studies, two at a time, and draw their figures, about 45 minutes on 2 cores
+study: .venv/installed-dev  ## run the shipped studies, two at a time, and draw their figures, about 55 minutes on 2 cores
 	$(MAKE) --jobs 2 $(REPORTED:%=results/study/%/report.html) $(DRAWN:%=results/study/%/table.parquet)
 	$(BIN)/python results/figures.py
 

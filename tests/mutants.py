@@ -27,7 +27,7 @@ SECONDS = 300
 
 ROOMS = {
     "simulator": "tests/simulator tests/sweep/test_shipped_simulators.py tests/sweep/test_custom.py",
-    "store": "test_store test_readers test_labelled test_names test_damage test_any_folder test_shard test_status test_api test_sweep",
+    "store": "test_store test_readers test_names test_damage test_any_folder test_shard test_status test_api test_sweep",
     "search": "test_crossing test_search tests/analysis/test_fit.py tests/analysis/test_best.py tests/analysis/test_latex.py "
     "tests/analysis/test_any_table.py tests/analysis/test_pandas_tables.py tests/analysis/test_report.py",
     "grid": "test_grid test_names test_any_document test_plan test_search test_api test_custom",
