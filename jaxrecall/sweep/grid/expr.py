@@ -47,8 +47,7 @@ def _arithmetic(name: str, left: object, right: object) -> Any:
     """The result for two numbers: Python would repeat a text or a list as often as a line of a file says."""
     if not isinstance(left, (int, float)) or not isinstance(right, (int, float)):
         raise ValueError(f"got {shown(left if isinstance(right, (int, float)) else right)}; allowed: {ARITHMETIC} of numbers")
-    is_power = name == "Pow" and isinstance(left, int) and isinstance(right, int)
-    if is_power and abs(left) > 1 and (left.bit_length() - 1) * right >= MAX_BITS:
+    if name == "Pow" and isinstance(left, int) and isinstance(right, int) and abs(left) > 1 and (left.bit_length() - 1) * right >= MAX_BITS:
         raise OverflowError
     return _OPERATORS[name](left, right)
 
