@@ -14,7 +14,6 @@ import pandas as pd
 from ..cli.command import absolute
 from ..cli.process import Interrupts
 from ..errors import Interrupted, RunFailed, StoreError, UsageError, expect, shown
-from ..model.point import unusual
 from .files import Json, local_path, read_json
 from .grid import GridLike, as_grid
 from .remarks import not_finite
@@ -178,10 +177,7 @@ def thresholds(source: pd.DataFrame | str | os.PathLike[str]) -> pd.DataFrame:
 def _table_of(cells: list[Json]) -> pd.DataFrame:
     """One row per cell and theta."""
     table = pd.DataFrame([{name: value for name, value in cell.items() if name != "point"} for cell in cells])
-    table = table.astype(dict.fromkeys(("critical", "lo", "hi", "N_star"), "float64"))
-    points = [cell.get("point", {}) for cell in cells]
-    table.attrs["fixed"] = unusual({name: value for name, value in points[0].items() if all(one.get(name) == value for one in points)})
-    return table
+    return table.astype(dict.fromkeys(("critical", "lo", "hi", "N_star"), "float64"))
 
 
 def _rows(job: Job) -> pd.DataFrame:

@@ -84,8 +84,9 @@ def locked(model: Model, N: float, seeds: int | Iterable[int]) -> np.ndarray:
 
     A number of seeds means 0..n-1.
 
-    A seed has the same embeddings at every N, and counts that grow with it; N = inf takes every label equally often. Any
-    embedding law will do: its own rows are drawn. Raises TheoryError.
+    A seed has the same embeddings at every N, and counts that grow with it; N = inf
+    takes every label equally often. Any embedding law will do: its own rows are drawn.
+    Raises TheoryError.
     """
     check_N(model, N, infinite=True)
     model.require("the surrogate", fresh_batches=False)

@@ -197,7 +197,7 @@ class Record:
     def summary(self) -> str:
         """Runs done, time left, compile time, accuracy of the last run, and failures.
 
-        Short enough for 80 columns with a bar.
+        Short enough for 80 columns.
         """
         parts = [f"{self.runs}/{self.n_runs} runs, {100 * self.share:.0f} %"]
         if self.search:
