@@ -97,9 +97,10 @@ def _main(args: argparse.Namespace, resume_command: str, interrupts: Interrupts)
 
 def _sweep(job: Job, by: Engine, paths: tuple[str, ...], events: Events | None, interrupts: Interrupts) -> int:
     """Runs what is missing, reports problems, draws the figure; returns the exit code."""
+    shown = events or display(announce=True)
     try:
         with (by if job.to_do else Engine()).opened(job, interrupts, paths) as execute:
-            code = carry_out(job, execute, events or display(announce=True), interrupts).exit_code
+            code = carry_out(job, execute, shown, interrupts).exit_code
         for line in job.problems():
             print(line, file=sys.stderr)
         if job.has_picture():

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, redirect_stdout
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 
@@ -110,7 +111,8 @@ class Engine:
                     start_jax()
             yield execute
             return
-        with closing(self._pool(job, Setup(import_paths, x64()))) as pool:
+        out = sys.stderr if self.name == "ray" else sys.stdout  # Ray prints there what the sweep tells, too
+        with redirect_stdout(out), closing(self._pool(job, Setup(import_paths, x64()))) as pool:
             yield pool.execute
 
     def _pool(self, job: Job, setup: Setup) -> Pool:

@@ -80,12 +80,12 @@ class Lines:
     """
 
     def __init__(self, out: TextIO, announce: bool = True, live: bool = False):
-        self.out, self.announce, self.live, self.width = out, announce, live, 0
+        self.out, self.head, self.live, self.width = out, sys.stdout if announce else None, live, 0
         self.due = time.monotonic() + (0 if live else PLAIN_EVERY_SECONDS)
 
     def __call__(self, shown: Shown) -> None:
-        if shown.event == "start" and self.announce:
-            print(shown.line, flush=True)
+        if shown.event == "start":
+            _print(shown.line, self.head)
         elif shown.event in ("message", "failed"):
             self._tell(shown.line)
         elif shown.event == "close" and shown.summary:

@@ -13,22 +13,19 @@ import math
 import os
 import signal
 import socket
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import redirect_stdout, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ...cli.process import SIGNALS
 from ...errors import UsageError, in_one_line
 from ..machine import cores
-from ..plan import Plan
 from .pool import Event, Place, Pool, Setup, Worker, last_event
 from .processes import share_of_memory, with_package
 from .progress import Failure
-from .record import Record
 
 ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "token"}
 """Of a Ray that is started here. With the first, Ray binds to 127.0.0.1 alone, on Linux
@@ -79,10 +76,6 @@ class RayPool(Pool):
             except self.ray.exceptions.RayError as error:
                 events = [("lost", Failure(f"lost: {in_one_line(error)}", "", ""))]
             yield from ((self.places[i], event) for event in events)
-
-    def execute(self, plan: Plan, record: Record) -> None:
-        with redirect_stdout(sys.stderr):  # Ray prints there what the sweep tells, too
-            super().execute(plan, record)
 
     def end(self, place: Place) -> None:
         if task := self.tasks.pop(place.number, None):
