@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 from collections.abc import Callable, Mapping
 from types import FunctionType
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import UsageError, imported, shown
 from ..model.columns import COLUMNS
+from ..model.laws.law import source_digest
 from ..model.point import FIELDS
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class OwnColumn(NamedTuple):
     def fn(self) -> Callable[[Drawn, Learned], Array]:
         """The function; raises UsageError where it has other source than when the column was made."""
         found = function_at(self.name, self.path)
-        if _digest(found) != self.digest:
+        if source_digest(found) != self.digest:
             raise UsageError(f"columns.{self.name}: {self.path} has other source here than where the sweep was called")
         return found
 
@@ -81,7 +81,7 @@ def _own_column(name: str, given: object) -> OwnColumn:
     if not isinstance(given, str) and not inspect.isfunction(given):
         raise UsageError(f"columns.{name}: got {shown(given)}; {ALLOWED}")
     path = given if isinstance(given, str) else f"{given.__module__}:{given.__qualname__}"
-    return OwnColumn(name, path, _digest(function_at(name, path)))
+    return OwnColumn(name, path, source_digest(function_at(name, path)))
 
 
 def function_at(name: str, path: str) -> FunctionType:
@@ -96,11 +96,3 @@ def _arrow_type(fn: Callable[[Drawn, Learned], Array]) -> str:
     """Of what a function returns; nothing for a type that no column has."""
     returns = fn.__annotations__.get("return", "float")
     return TYPES.get(getattr(returns, "__name__", str(returns)), "")
-
-
-def _digest(fn: FunctionType) -> str:
-    try:
-        source = inspect.getsource(fn)
-    except (OSError, TypeError):  # of a function without a file
-        source = f"{fn.__code__.co_code!r} {fn.__code__.co_names} {fn.__code__.co_consts}"
-    return hashlib.sha256(source.encode()).hexdigest()[:16]

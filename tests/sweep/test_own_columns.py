@@ -1,5 +1,7 @@
-"""Columns of the user's own on our simulator: as in float64, in workers, on resume, and what is refused."""
+"""Columns and laws of the user's own on our simulator: as in float64, in workers, on resume, and what is refused."""
 
+import importlib
+import linecache
 import sys
 from pathlib import Path
 
@@ -8,7 +10,8 @@ import pytest
 
 import jaxrecall
 from jaxrecall import Point, measure, realize, three_step
-from jaxrecall.errors import GridError, UsageError
+from jaxrecall.compact import main as compact
+from jaxrecall.errors import GridError, StoreError, UsageError
 from jaxrecall.status import main as status
 from jaxrecall.sweep.__main__ import main
 from jaxrecall.sweep.grid import read_grid
@@ -133,3 +136,48 @@ def test_several_steps_and_a_pool_have_it_too():
     for more in ({"steps": 5, "lr": 0.1}, {"pool": 32}):
         rows = jaxrecall.run(Point(**BASE, d=10, N=64, **more), seeds=2, columns={"part": f"{NAME}:part"})
         assert ((rows["part"] - rows["memory_accuracy"]).abs() < 1e-6).all()
+
+
+LAWS = """from dataclasses import dataclass
+
+import optax
+
+from jaxrecall.model.laws import EmbeddingLaw
+
+@dataclass(frozen=True)
+class Mine(EmbeddingLaw):
+    def rows(self, draws, xp):
+        return {factor} * draws.normals / xp.sqrt(xp.asarray(draws.d, draws.normals.dtype))
+
+def mine(rate):
+    return optax.sgd({factor} * rate)
+"""
+
+
+TRAINED = {"optimizer": "mine", "start": "zero", "steps": 1, "lr": 1.0}
+
+
+@pytest.mark.parametrize("given", [{"embedding": "Mine"}, TRAINED], ids=["class", "function"])
+def test_rows_of_a_law_with_other_source_are_not_added_to(given, folder):
+    def seeds_in(out, text, seeds):
+        (folder / "laws_of_mine.py").write_text(text)
+        sys.modules.pop("laws_of_mine", None)
+        linecache.checkcache()
+        importlib.invalidate_caches()
+        module = importlib.import_module("laws_of_mine")
+        own = given | {name: getattr(module, given[name]) for name in {"embedding", "optimizer"} & given.keys()}
+        jaxrecall.run(Point(**BASE, d=8, N=64, **own), seeds=seeds, out=out)
+        return jaxrecall.load(out)["seed"].nunique()
+
+    first = LAWS.format(factor="1.0")
+    assert seeds_in("out", first, 1) == 1
+    assert seeds_in("out", f"# a comment\n{first}", 2) == 2
+    assert compact(["out", "--prune"]) == 0
+    changed = LAWS.format(factor="1.001")
+    name = "mine" if "optimizer" in given else "Mine"
+    with pytest.raises(
+        StoreError, match=f"out: holds rows of laws_of_mine:{name} from other source than it has now. Give a changed law a new"
+    ):
+        seeds_in("out", changed, 3)
+    assert seeds_in("other", changed, 1) == 1
+    assert seeds_in("out", first, 3) == 3

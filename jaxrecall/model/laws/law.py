@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import hashlib
 import inspect
 import json
 import re
@@ -65,6 +66,11 @@ class Law:
     def identity(self) -> str:
         """What of the law enters the id of a point."""
         return str(self)
+
+    @classmethod
+    def source(cls) -> object:
+        """What its numbers come from: the class, or the function that made it."""
+        return cls
 
     def static_text(self) -> str:
         """The text without the values of traced parameters: what a compiled program depends on.
@@ -151,6 +157,16 @@ def class_name(law: type[Law]) -> str:
     if law.__module__.partition(".")[0] == PACKAGE:
         return _short_name(law)
     return f"{law.__module__}:{law.__qualname__}"
+
+
+def source_digest(of: Any) -> str:
+    """A hash of the source of a function or a class."""
+    try:
+        source = inspect.getsource(of)
+    except (OSError, TypeError):  # it has no file
+        codes = [each.__code__ for each in (of, *vars(of).values()) if inspect.isfunction(each)]
+        source = " ".join(f"{code.co_code!r} {code.co_names} {code.co_consts}" for code in codes)
+    return hashlib.sha256(source.encode()).hexdigest()[:16]
 
 
 def law_names(field: str) -> tuple[str, ...]:

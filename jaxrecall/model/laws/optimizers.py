@@ -241,7 +241,8 @@ def of_function(function: Callable[..., object], module: str, name: str) -> type
         got = shown(f"{module}:{name}({', '.join(map(str, declared))})")
         raise PointError([Problem("optimizer", f"got {got}; allowed: a function of {allowed}")])
     plain = [(p.name, type(p.default).__name__, _setting(p.default)) for p in given if type(p.default) in TYPES]
-    methods = {"transformation": lambda self, rate: function(rate, **self.own), "__module__": module, "__qualname__": name}
+    methods = {"transformation": lambda self, rate: function(rate, **self.own), "source": staticmethod(lambda: function)}
+    methods |= {"__module__": module, "__qualname__": name}
     return make_dataclass(name, plain, bases=(OptimizerLaw,), namespace=methods, frozen=True)
 
 

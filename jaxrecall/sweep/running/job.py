@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby, islice
 from pathlib import Path
@@ -222,7 +222,8 @@ def prepare(
     store.check()
     facts = grid.simulator.facts
     precision = facts.precision(settings.precision)
-    done = _done(store, facts, precision)
+    sources = grid.simulator.sources(grid.points)
+    done = _done(store, facts, precision, sources)
     limit = grid.limits.max_bytes or memory_limit()
     search, wanted = None, set[RunId]()
     if grid.search:
@@ -239,6 +240,7 @@ def prepare(
         n_done = len(wanted) - plan.n_runs
     _check_memory(plan, limit)
     store.about = facts.about() | {"axes": list(grid.axes), "searched": grid.searched, "fixed": grid.fixed}
+    store.about |= {"sources": sources} if sources else {}
     store.columns, store.kept = grid.columns, grid.kept
     store.about |= {name: [*found] for name, found in (("kept", grid.kept_columns), ("xla_flags", xla_flags())) if found}
     record = Record(store, settings, resume_command, grid.crosses, search)
@@ -269,11 +271,11 @@ def _check_memory(plan: Plan, limit: int) -> None:
         )
 
 
-def _done(store: Store, facts: Facts, precision: str) -> Done:
+def _done(store: Store, facts: Facts, precision: str, sources: Mapping[str, str]) -> Done:
     """The finished runs of the folder.
 
     Raises StoreError if it holds rows of another simulator, version or precision, or
-    with other columns of the user's own.
+    with other columns or changed laws of the user's own.
     """
     simulator, code_version = facts.name, facts.version
     done = store.done(code_version, precision)
@@ -288,6 +290,11 @@ def _done(store: Store, facts: Facts, precision: str) -> Done:
         raise StoreError(
             f"{store.folder}: holds rows of the simulator {', '.join(sorted(others))}; this call would add rows of {simulator}. "
             "Choose another --out, or move the old rows away."
+        )
+    if changed := sorted(name for name, digest in sources.items() if done.sources.get(name, digest) != digest):
+        raise StoreError(
+            f"{store.folder}: holds rows of {', '.join(changed)} from other source than it has now. "
+            "Give a changed law a new name, choose another --out, or move the old rows away."
         )
     if done.foreign:
         held = ", ".join(f"{n} runs of code_version {v}, precision {p}" for (v, p), n in done.foreign.items())

@@ -161,6 +161,10 @@ class SimulatorLike(Protocol):
     def point(self, values: Mapping[str, object]) -> AnyPoint:
         """The point with these values of its fields; raises PointError."""
 
+    def sources(self, points: Iterable[AnyPoint]) -> dict[str, str]:
+        """The laws of the user's own of these points, by name, with a hash of their source."""
+        ...
+
     def programs(self, points: Mapping[AnyPoint, int], sizes: Any = None) -> dict[Any, list[AnyPoint]]:
         """The points of each program.
 

@@ -144,6 +144,9 @@ class Simulator:
             raise PointError(problems + [Problem(name, "is given nowhere") for name in lacking])
         return self.Point(**values)
 
+    def sources(self, points: Iterable[Any]) -> dict[str, str]:
+        return {}
+
     def programs(
         self, points: Mapping[CustomPoint, int], sizes: tuple[int, int, int] | StaticProgram | Literal["own"] | None = None
     ) -> dict[StaticProgram, list[CustomPoint]]:

@@ -13,6 +13,8 @@ from threadpoolctl import threadpool_limits
 
 from ...errors import MAX_LIST, PointError, Problem, UsageError, as_list, expect
 from ...model.columns import CODE_VERSION, COLUMNS, Row
+from ...model.laws import find_law
+from ...model.laws.law import class_name, source_digest
 from ...model.point import FIELDS, LAW_FIELDS, MAX_SEED, Point, Run, checked_seed, make_point, problem_in_workers
 from ...simulator.own import OwnColumn, own_columns
 from ...simulator.shape import Shape
@@ -48,6 +50,11 @@ class RecallSimulator:
 
     def point(self, values: Mapping[str, Any]) -> Point:
         return make_point(values)
+
+    def sources(self, points: Iterable[Point]) -> dict[str, str]:
+        used = {law for point in points for law in ((name, getattr(point, name)) for name in LAW_FIELDS) if ":" in (law[1] or "")}
+        laws = {type(find_law(*law)) for law in used}
+        return {class_name(law): source_digest(law.source()) for law in laws if ":" in class_name(law)}
 
     def programs(self, points: Mapping[Point, int], sizes: Sizes | Shape | Literal["own"] | None = None) -> dict[Shape, list[Point]]:
         if self.columns:

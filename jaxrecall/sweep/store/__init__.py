@@ -21,7 +21,7 @@ import random
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +82,9 @@ class Done:
 
     columns: frozenset[str] = frozenset()
     """The columns of the user's own that the rows have, as JSON."""
+
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Laws of the user's own that rows have, with a hash of their source."""
 
 
 class Store:
@@ -159,7 +162,8 @@ class Store:
         facts = [about(table) for table in tables.values() if len(table)]
         simulators = frozenset(str(of.get("simulator", "jaxrecall")) for of in facts)
         columns = frozenset(json.dumps(of.get("columns", {}), sort_keys=True) for of in facts)
-        return Done(mine, {version: len(others) for version, others in runs.items()}, unreadable, simulators, columns)
+        sources = {name: digest for of in facts for name, digest in (of.get("sources") or {}).items()}
+        return Done(mine, {version: len(others) for version, others in runs.items()}, unreadable, simulators, columns, sources)
 
     def last_values(self, *columns: str) -> tuple[LastValues, Unreadable, list[pa.Table]]:
         """The values of these columns in the last row of every run that `load` can read.

@@ -59,6 +59,7 @@ KEY = b"jaxrecall"
     simulator   the name of a simulator of one's own
     fields      its fields, in order
     accuracy    its column of accuracy
+    sources     laws of the user's own, with a hash of their source
     columns     columns of the user's own on the simulator of this package, with path and digest of each function
 
 and, in a file, when and by which versions it was written.
@@ -94,7 +95,7 @@ def _usable(facts: Json, names: list[str]) -> Json:
 
     checks: dict[str, Callable[[Any], bool]] = {
         **dict.fromkeys(("axes", "kept", "xla_flags"), texts),
-        **dict.fromkeys(("fixed", "columns"), lambda value: isinstance(value, dict)),
+        **dict.fromkeys(("fixed", "columns", "sources"), lambda value: isinstance(value, dict)),
         "fields": lambda value: texts(value) and {*value} <= {*names},
         "accuracy": lambda value: value in names or (isinstance(value, str) and facts.get("simulator") is not None),
         "searched": lambda value: value in ("", *names),
@@ -129,6 +130,8 @@ def _joint_facts(parts: list[Json], table: pa.Table) -> Json:
     for name in ("kept", "xla_flags"):
         if found := dict.fromkeys(one for part in parts for one in part.get(name) or ()):
             facts[name] = [*found]
+    if sources := {name: digest for part in parts for name, digest in (part.get("sources") or {}).items()}:
+        facts["sources"] = sources
     if any(part.get(name) is None for part in parts for name in ("axes", "fixed")):
         return facts
     if len(searched := {part.get("searched") or "" for part in parts}) == 1:
