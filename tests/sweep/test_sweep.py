@@ -103,6 +103,15 @@ def test_another_experiment_in_the_same_folder_is_noted(grid, capsys):
     )
 
 
+def test_settings_of_further_steps_that_have_no_effect_are_noted(grid, capsys):
+    trained = ["--grid", "tiny.yaml", "--dry-run", "--set", "base.optimizer=adam", "--set", "base.lr=0.1"]
+    assert main(trained) == 0
+    said = "note: optimizer, lr: no effect, as no point takes more than the three steps; steps: 100 takes 97 more\n"
+    assert capsys.readouterr().err == said
+    assert main([*trained, "--set", "base.steps=5"]) == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_runs_that_take_no_shortcut_are_announced_where_they_take_long(grid, capsys, monkeypatch):
     monkeypatch.setattr("jaxrecall.sweep.runners.ANNOUNCED_SECONDS", 0.0)
     # errors with this activation are not foreseen

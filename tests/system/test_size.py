@@ -22,7 +22,7 @@ MOST = {
     "jaxrecall/simulator": 2155,
     "jaxrecall/sweep": 1174,
     "jaxrecall/sweep/grid": 1144,
-    "jaxrecall/sweep/running": 1124,
+    "jaxrecall/sweep/running": 1126,
     "jaxrecall/sweep/simulators": 733,
     "jaxrecall/sweep/store": 496,
     "jaxrecall/theory": 841,

@@ -15,7 +15,7 @@ from pathlib import Path
 from ...cli.command import commit, versions, xla_flags
 from ...cli.process import INTERRUPTED, Interrupts
 from ...errors import GridError, StoreError, UsageError
-from ...model.point import Run, RunId
+from ...model.point import TRAINING, Run, RunId
 from ..files import Json
 from ..grid import Grid
 from ..machine import cores, described, memory_described, memory_limit
@@ -248,9 +248,11 @@ def prepare(
 
 
 def _remarks(grid: Grid, store: Store, done: Done) -> Iterator[str]:
-    """What to know of the results folder before the job starts."""
+    """What to know of the grid and the results folder before the job starts."""
     for path, reason in done.unreadable:
         yield f"{path}: cannot be read as results, so its runs count as missing ({reason})"
+    if unused := [name for name in TRAINING if grid.fixed.get(name, "") is None]:
+        yield f"note: {', '.join(unused)}: no effect, as no point takes more than the three steps; steps: 100 takes 97 more"
     points = {point.point_id for point in grid.points}
     n_others = 0 if grid.search else sum(run.point_id not in points for run in done.runs)
     if n_others:
