@@ -2,7 +2,7 @@ SHELL := bash
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: sweep test test-all attack versions bench accelerators study docs docs-check lint lock clean
+.PHONY: sweep test test-all attack versions bench accelerators study papers docs docs-check lint lock clean
 
 sweep: .venv/installed  ## set up, run the small shipped grid, end with a table and a picture
 	$(BIN)/python -m jaxrecall.sweep --grid sweeps/quickstart.yaml
@@ -51,11 +51,26 @@ study: .venv/installed-dev  ## run the shipped studies, two at a time, and draw 
 	$(MAKE) --jobs 2 $(REPORTED:%=results/study/%/report.html) $(DRAWN:%=results/study/%/table.parquet)
 	$(BIN)/python results/figures.py
 
-.PRECIOUS: results/study/%/table.parquet .venv-%/resolved
+LONG_PAPERS := 
+PAPERS := $(filter-out $(LONG_PAPERS),$(patsubst sweeps/papers/%.yaml,%,$(wildcard sweeps/papers/*.yaml)))
+
+papers: .venv/installed-dev  ## run the grids of docs/papers.md, two at a time, and draw its figures, within 30 minutes on 2 cores
+	$(BIN)/python sweeps/papers/real.py
+	$(MAKE) --jobs 2 $(PAPERS:%=results/papers/%/table.parquet)
+	for part in muon rows spectral real; do $(BIN)/python results/papers/$$part.py --draw || exit 1; done
+
+.PRECIOUS: results/papers/%/table.parquet results/study/%/table.parquet .venv-%/resolved
+
+define sweep_and_compact
+@set -o pipefail; $(BIN)/python -m jaxrecall.sweep --grid $< --out $(@D) 2>&1 | sed "s/^/$*: /"
+$(BIN)/python -m jaxrecall.compact $(@D) --prune
+endef
 
 results/study/%/table.parquet: sweeps/%.yaml
-	@set -o pipefail; $(BIN)/python -m jaxrecall.sweep --grid $< --out results/study/$* 2>&1 | sed "s/^/$*: /"
-	$(BIN)/python -m jaxrecall.compact results/study/$* --prune
+	$(sweep_and_compact)
+
+results/papers/%/table.parquet: sweeps/papers/%.yaml
+	$(sweep_and_compact)
 
 results/study/%/report.html: results/study/%/table.parquet
 	$(BIN)/python -m jaxrecall.fit results/study/$* --theta 0.5 0.9 $(FIT-$*)

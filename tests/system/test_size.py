@@ -21,7 +21,7 @@ MOST = {
     "jaxrecall/model/reference": 491,
     "jaxrecall/simulator": 2155,
     "jaxrecall/sweep": 1174,
-    "jaxrecall/sweep/grid": 1144,
+    "jaxrecall/sweep/grid": 1145,
     "jaxrecall/sweep/running": 1126,
     "jaxrecall/sweep/simulators": 733,
     "jaxrecall/sweep/store": 496,

@@ -27,7 +27,7 @@ from ...errors import MAX_LIST, GridError, UsageError, as_list, refusal, shown
 from ...model.laws.array import paths_from, with_hashes
 from ...model.point import Point, parameter_columns
 from ..simulators import SimulatorLike
-from ..simulators.custom import named
+from ..simulators.custom import add_to_path, named
 from ..simulators.recall import RECALL, RecallSimulator
 from .axes import AnyPoint, Names, law_parameters
 from .document import Document, read_document
@@ -153,6 +153,7 @@ def as_grid(
     """
     if isinstance(given, (str, os.PathLike)):
         document = read_document(os.fspath(given))
+        add_to_path([os.path.dirname(os.path.abspath(given))])  # where modules that it names may lie
     elif isinstance(given, Mapping):
         try:
             document = Document("grid", _as_yaml(given))
