@@ -402,8 +402,8 @@ def test_tables_say_which_fields_their_grid_varies(folder):
 
 
 def test_a_grid_file_finds_the_modules_beside_it_from_every_folder(tmp_path, monkeypatch):
-    law = "from jaxrecall.model.laws import EmbeddingLaw\nfrom dataclasses import dataclass\n\n\n@dataclass(frozen=True)\nclass Mine(EmbeddingLaw):\n"
-    (tmp_path / "laws_beside_it.py").write_text(f"{law}    def rows(self, draws, xp):\n        return draws.normals\n")
+    law = "from own_laws import Signs\n\n\nclass Mine(Signs):\n    pass\n"
+    (tmp_path / "laws_beside_it.py").write_text(law)
     (tmp_path / "g.yaml").write_text("base: {V: 16, L: 4, d: 16, N: 64, embedding: 'laws_beside_it:Mine'}\nblocks: [{}]\n")
     monkeypatch.setattr("sys.path", [*sys.path])
     monkeypatch.chdir("/")
