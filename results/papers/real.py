@@ -166,8 +166,8 @@ def tables():
 
 
 def draw():
-    plt.rcParams.update({"font.size": 8, "axes.linewidth": 0.6, "xtick.labelsize": 7, "ytick.labelsize": 7})
-    figure, panels = plt.subplots(1, 2, figsize=(5.5, 2.7), dpi=200, sharey=True, layout="constrained")
+    plt.rcParams.update({"font.size": 8, "axes.titlesize": 8, "axes.linewidth": 0.6, "xtick.labelsize": 7, "ytick.labelsize": 7})
+    figure, panels = plt.subplots(1, 2, figsize=(5.5, 2.7), dpi=200, sharex=True, sharey=True, layout="constrained")
     looks = {True: ("o", "#D55E00"), False: ("s", "#0072B2")}
     for ax, (table, title) in zip(panels, TABLES.items(), strict=True):
         V = at(table=table)["V"].max()
@@ -178,8 +178,8 @@ def draw():
             ax.errorbar(mine["ratio"], np.arange(len(FEATURES)) + 0.12 * (1 - 2 * inside), xerr=ends, **how)
         ax.axvline(1, color="0.35", linewidth=0.8)
         ax.axhline(4.5, color="0.35", linewidth=0.5, linestyle=(0, (3, 2)))
-        ax.set(xscale="log", title=f"{title}, V {V}", xlabel="N* over that of gaussian rows")
-        ax.set_xticks([1, 2, 3, 5, 8], ["1", "2", "3", "5", "8"])
+        ax.set(xscale="log", xlim=(0.7, 13), title=f"{title}, V {V}", xlabel="N* over that of gaussian rows")
+        ax.set_xticks([1, 2, 3, 5, 10], ["1", "2", "3", "5", "10"])
         ax.minorticks_off()
         ax.grid(axis="x", linewidth=0.4, alpha=0.5)
     panels[0].set_yticks(range(len(FEATURES)), FEATURES.values())
