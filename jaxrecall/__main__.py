@@ -8,6 +8,7 @@ How a one-layer transformer learns to recall: simulations over grids of points a
   jaxrecall compact DIR          merge the part files of a results folder into one table
   jaxrecall fit DIR              find the thresholds N* of a table and their exponents over its axes
   jaxrecall report DIR           one HTML page with figures, laws, theory and provenance
+  jaxrecall embeddings FILE      what a table of embeddings is like, and the law that comes closest
 
   jaxrecall --version            the version of the package, and that of the numbers it computes
 
@@ -28,6 +29,7 @@ MODULES = {
     "compact": "compact",
     "fit": "fit",
     "report": "report",
+    "embeddings": "embeddings",
     "examples": "cli.examples",
 }
 

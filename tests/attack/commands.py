@@ -13,13 +13,21 @@ from test_any_folder import GRID, make_results
 
 from attack import Calls
 from attack.tries import Tries
-from jaxrecall import compact, fit, report, status
+from jaxrecall import compact, embeddings, fit, report, status
 from jaxrecall.cli import examples
 from jaxrecall.sweep import __main__ as sweep
 
 MAX_ERR = 10_000
 CALLS = Calls("commands")
-COMMANDS = {"sweep": sweep, "status": status, "fit": fit, "report": report, "compact": compact, "examples": examples}
+COMMANDS = {
+    "sweep": sweep,
+    "status": status,
+    "fit": fit,
+    "report": report,
+    "compact": compact,
+    "embeddings": embeddings,
+    "examples": examples,
+}
 OPTIONS = {
     "sweep": "--grid --out --set --json --bucket --json-log --fail-fast --print-schema --workers --shard --engine --worker-resource "
     "--ray-address --no-such",
@@ -27,6 +35,7 @@ OPTIONS = {
     "fit": "--theta --resamples --where --of --along --step --out --drop",
     "report": "--theta --resamples --where --of --along --step --out --surrogate --x --lines --panels --phase",
     "compact": "--from --prune",
+    "embeddings": "--tensor --json",
     "examples": "--to",
 }
 ODD = ["", " ", "-", "--", "-1", "0", "1", "2", "3/2", "1/0", "1/2", "1e3", "nan", "inf", "-inf", "1e400", "N", "d", "V", "d=", "=", "x"]
@@ -83,7 +92,8 @@ def line(chance: Any) -> tuple[str, list[str]]:
     """A command with some arguments. A sweep is only planned, and rows are removed nowhere but here."""
     name = chance.choice([*COMMANDS, "sweep", "fit", "report"])
     words = ["--dry-run", "--grid", chance.choice(["tiny.yaml"] * 6 + PATHS)] if name == "sweep" else []
-    words += [chance.choice(["tiny"] * 3 + PATHS + ODD)] if name in ("status", "fit", "report", "compact") or chance.random() < 0.3 else []
+    reads = name in ("status", "fit", "report", "compact", "embeddings")
+    words += [chance.choice(["tiny"] * 3 + PATHS + ODD)] if reads or chance.random() < 0.3 else []
     for option in chance.choices(OPTIONS[name].split(), k=chance.choice([0, 1, 1, 2, 3])):
         value = chance.choice(PATHS + ODD)
         words += [[option, value], [f"{option}={value}"], [option], [value]][chance.choice([0, 0, 1, 1, 1, 2, 3])]

@@ -15,7 +15,7 @@ ORDER = [
     "simulator/",
     "sweep/",
     "analysis/",
-    "fit.py report.py status.py compact.py",
+    "fit.py report.py status.py compact.py embeddings.py",
     "__init__.py",
     "__main__.py",
 ]

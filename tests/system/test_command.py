@@ -56,7 +56,7 @@ def test_an_unknown_word_is_refused(capsys, word, hint):
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith(f"COMMAND: got {word}{hint}")
-    assert err.endswith("allowed: sweep, status, compact, fit, report, examples, --help, --version\n")
+    assert err.endswith("allowed: sweep, status, compact, fit, report, embeddings, examples, --help, --version\n")
 
 
 def test_the_words_after_a_command_go_to_it(tmp_path, monkeypatch):
