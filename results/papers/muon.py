@@ -1,0 +1,257 @@
+"""How many items Muon and SGD recall: the table and the figure of docs/papers.md, from results/papers/muon*.
+
+python results/papers/muon.py            # prints the tables
+python results/papers/muon.py --draw     # and saves the figure, muon.png
+python results/papers/muon.py --time     # times one step with the polar factor by SVD and by Newton-Schulz on this machine
+"""
+
+import sys
+import time
+from functools import cache
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import matplotlib
+import numpy as np
+import optax
+import optax.contrib
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from scipy.stats import linregress
+from scipy.stats import t as student
+
+import jaxrecall
+
+HERE = Path(__file__).parent
+ALPHAS = (1.2, 1.5, 2.0)
+STEPS = range(1, 7)
+WIDTHS = 3
+"""The fewest widths that an exponent is fitted to."""
+
+SCHEDULES = {
+    "exact, rate 4 sqrt(d) / t": ("exact", 4.0, "inverse"),
+    "exact, rate 2 sqrt(d)": ("exact", 2.0, "constant"),
+    "thresholded, rate sqrt(d)": ("thresholded", 1.0, "constant"),
+}
+
+
+def predicted(alpha, t):
+    """The exponent of the number of items after t steps of Muon, in d."""
+    return 2 - (1 - 1 / (2 * alpha)) ** t
+
+
+@cache
+def rows(study):
+    """The rows of a study, with alpha whatever its name there."""
+    table = jaxrecall.load(HERE / study, last=True)
+    return table.rename(columns={"tokens.s": "alpha"})
+
+
+def one_step(optimizer, alpha):
+    """Rows of one step of the shipped simulator along the gradient of as many samples as one could want."""
+    table = rows("muon")
+    return table[(table["optimizer"] == optimizer) & (table["alpha"] == alpha) & (table["N"] == table["N"].max())]
+
+
+def in_float64(alpha, V=None):
+    """Rows of one step of Muon with singular values in float64, at V = min(d^2, 16384) or at one V."""
+    table = rows("muon-float64").assign(recalled=lambda table: table["recalled_1"])
+    wanted = np.minimum(table["d"] ** 2, 16384) if V is None else V
+    return table[(table["alpha"] == alpha) & (table["V"] == wanted)]
+
+
+def few_samples(alpha):
+    """Rows of one step of Muon from B samples."""
+    table = rows("muon")
+    return table[(table["alpha"] == alpha) & (table["N"] < table["N"].max())]
+
+
+def long(table):
+    """A row for each step of each run of the iterates: t, recalled, spread, and whether the prediction is at most V / 4, so that it counts."""
+    steps = [table.assign(t=t, recalled=table[f"recalled_{t}"], spread=table[f"spread_{t}"]) for t in STEPS]
+    table = pd.concat(steps).dropna(subset="recalled")
+    return table.assign(counts=table["d"] ** predicted(table["alpha"], table["t"]) <= table["V"] / 4)
+
+
+def iterates(schedule, alpha):
+    gradient, c_eta, decay = SCHEDULES[schedule]
+    table = long(rows("muon-iterates"))
+    return table.query("gradient == @gradient and c_eta == @c_eta and decay == @decay and alpha == @alpha")
+
+
+def exponent(table, x="d"):
+    """Slope of ln recalled over ln x: mean over seeds and the 95 % interval by Student's t."""
+    slopes = [linregress(np.log(mine[x]), np.log(mine["recalled"])).slope for _, mine in table.groupby("seed")]
+    half = student.ppf(0.975, len(slopes) - 1) * np.std(slopes, ddof=1) / len(slopes) ** 0.5
+    return np.mean(slopes), np.mean(slopes) - half, np.mean(slopes) + half
+
+
+def shown(table, x="d"):
+    mean, low, high = exponent(table, x)
+    return f"{mean:.2f} [{low:.2f}, {high:.2f}]"
+
+
+def between(table, low, high, x="d"):
+    return table[table[x].between(low, high)]
+
+
+def markdown(heads, body):
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in [heads, ["---"] * len(heads), *body])
+
+
+def exponents():
+    """Exponents by alpha with 95 % intervals over seeds, the claimed ones in brackets before them."""
+    body = []
+    for V, size in ((None, "V = min(d^2, 16384)"), (8192, "V = 8192")):
+        for low, high in ((64, 256), (256, 512)):
+            cells = [f"({1 + 1 / (2 * a):.2f}) {shown(between(in_float64(a, V), low, high))}" for a in ALPHAS]
+            body.append([f"one step of Muon, {size}, d {low} to {high}", *cells])
+    for low, high in ((16, 64), (64, 256), (256, 2048)):
+        cells = [f"({1 / (2 * a):.2f}) {shown(between(one_step('sgd', a), low, high))}" for a in ALPHAS]
+        body.append([f"one step of SGD, d {low} to {high}", *cells])
+    for low, high in ((16, 256), (256, 1024)):
+        body.append([f"one step of Muon, B {low} to {high}", *(f"({1 / a:.2f}) {shown(between(few_samples(a), low, high, 'N'), 'N')}" for a in ALPHAS)])
+    for schedule in SCHEDULES:
+        for t in STEPS[1:]:
+            cells = [of_steps(schedule, alpha, t) for alpha in ALPHAS]
+            if any(cells):
+                body.append([f"{t} steps, {schedule}", *cells])
+    return markdown(["recalled items along", *(f"alpha = {a:g}" for a in ALPHAS)], body)
+
+
+def of_steps(schedule, alpha, t):
+    """The exponent after t steps over the widths that count, with these; nothing where they are fewer than WIDTHS."""
+    mine = iterates(schedule, alpha).query("t == @t and counts")
+    if mine["d"].nunique() < WIDTHS:
+        return ""
+    return f"({predicted(alpha, t):.2f}) {shown(mine)}, d {mine['d'].min()} to {mine['d'].max()}"
+
+
+def widths_that_count():
+    """The widths at which the prediction is at most V / 4, by alpha and step."""
+    body = []
+    for t in STEPS:
+        counted = [iterates("thresholded, rate sqrt(d)", alpha).query("t == @t and counts")["d"].unique() for alpha in ALPHAS]
+        body.append([t, *(", ".join(map(str, sorted(widths))) or "none" for widths in counted)])
+    return markdown(["step", *(f"alpha = {a:g}" for a in ALPHAS)], body)
+
+
+def spreads():
+    """Smallest singular value of the gradient over the largest: medians over seeds, for the exact gradient at the falling rate."""
+    body = []
+    for d in (32, 64, 128, 256):
+        mine = [iterates("exact, rate 4 sqrt(d) / t", alpha).query("d == @d").groupby("t")["spread"].median() for alpha in ALPHAS]
+        body.append([d, *(", ".join(f"{value:.0e}" for value in medians) for medians in mine)])
+    return markdown(["d", *(f"alpha = {a:g}" for a in ALPHAS)], body)
+
+
+def constants():
+    """Items recalled after 1 to 6 steps at d = 64, alpha = 1.5: means over seeds, for each choice of constants."""
+    table = rows("muon-constants").query("d == 64 and alpha == 1.5 and dtype == 'float32'")
+    body = []
+    for (gradient, decay, c_eta, c_lam), mine in table.groupby(["gradient", "decay", "c_eta", "c_lam"]):
+        body.append([gradient, decay, f"{c_eta:g}", f"{c_lam:g}", *(f"{mine[f'recalled_{t}'].mean():.0f}" for t in STEPS)])
+    return markdown(["gradient", "decay", "c_eta", "c_lam", *map(str, STEPS)], body)
+
+
+def precision():
+    """The largest difference in recalled items between logits in float32 and in float64, of all runs that have both."""
+    table = rows("muon-constants")
+    names = [f"recalled_{t}" for t in STEPS]
+    at = ["gradient", "decay", "c_eta", "c_lam", "alpha", "d", "V", "seed"]
+    both = table[table["dtype"] == "float64"].merge(table[table["dtype"] == "float32"], on=at)
+    off = max((both[f"{name}_x"] - both[f"{name}_y"]).abs().max() for name in names)
+    return f"{len(both)} runs, {off} items"
+
+
+def newton_schulz():
+    """Items recalled after one step at d = 256, V = 8192: the exact polar factor, and optax's Newton-Schulz steps; means over seeds."""
+    table = rows("muon").query("d == 256 and V == 8192")
+    means = table.groupby(["optimizer", "alpha"])["recalled"].mean()
+    return markdown(["optimizer", *(f"alpha = {a:g}" for a in ALPHAS)], [[name, *(f"{v:.0f}" for v in mine)] for name, mine in means.groupby(level=0)])
+
+
+def draw():
+    """Items recalled against d after each step, and the predicted slopes through the middle of the points that count."""
+    look = {"font.size": 8, "axes.titlesize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7, "legend.fontsize": 7, "lines.linewidth": 1}
+    colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.9, len(STEPS)))
+    with matplotlib.rc_context(look):
+        figure = Figure(figsize=(5.5, 6), dpi=200, layout="constrained")
+        panels = figure.subplots(len(SCHEDULES), len(ALPHAS), sharex=True, sharey=True)
+        for line, schedule in zip(panels, SCHEDULES, strict=True):
+            for ax, alpha in zip(line, ALPHAS, strict=True):
+                for t, colour in zip(STEPS, colours, strict=True):
+                    panel(ax, iterates(schedule, alpha).query("t == @t"), predicted(alpha, t), colour)
+                ax.set(xscale="log", yscale="log", title=f"alpha = {alpha:g}")
+                ax.set_xticks([32, 64, 128, 256], ["32", "64", "128", "256"])
+                ax.set_xticks([], minor=True)
+                ax.grid(True, linewidth=0.4, alpha=0.5)
+            line[0].set(ylabel=f"{schedule}\nrecalled items")
+        for ax in panels[-1]:
+            ax.set(xlabel="d")
+        entries = [Line2D([], [], color=colour, marker="o", markersize=3, label=f"step {t}") for t, colour in zip(STEPS, colours, strict=True)]
+        entries += [Line2D([], [], color="0.35", linestyle="--", linewidth=0.7, label="predicted slope")]
+        figure.legend(handles=entries, loc="outside upper center", ncols=4, frameon=False)
+        figure.savefig(HERE / "muon.png")
+
+
+def panel(ax, table, slope, colour):
+    """The points of one step: filled where the prediction is at most V / 4."""
+    means = table.groupby("d").agg(recalled=("recalled", "mean"), counts=("counts", "first")).reset_index()
+    ax.plot(means["d"], means["recalled"], color=colour)
+    for counts, mine in means.groupby("counts"):
+        ax.plot(mine["d"], mine["recalled"], "o", markersize=3, color=colour, markerfacecolor=colour if counts else "white")
+    mine = means[means["counts"]]
+    if len(mine) >= WIDTHS:
+        middle = np.log(mine[["d", "recalled"]]).mean()
+        ax.plot(mine["d"], np.exp(middle["recalled"] + slope * (np.log(mine["d"]) - middle["d"])), "--", color=colour, linewidth=0.7)
+
+
+def speed(V=8192, d=256, alpha=1.5, repeats=3):
+    """One step on this machine: seconds of the gradient, of its polar factor by SVD and by 5 Newton-Schulz steps, the best of some calls."""
+    Z_in, Z_out = jax.random.normal(jax.random.key(0), (2, V, d)) / d**0.5
+    p = jnp.arange(1.0, V + 1) ** -alpha
+    p = p / p.sum()
+
+    def loss(W):
+        return p @ optax.softmax_cross_entropy_with_integer_labels(Z_in @ W.T @ Z_out.T, jnp.arange(V))
+
+    gradient = jax.jit(jax.grad(loss))
+    G = -gradient(jnp.zeros((d, d)))
+    muon = optax.contrib.muon(1.0, beta=0.0, nesterov=False)
+    ways = {
+        "gradient": lambda: gradient(jnp.zeros((d, d))),
+        "SVD": jax.jit(lambda: polar(G)),
+        "Newton-Schulz": jax.jit(lambda: -muon.update({"W": G}, muon.init({"W": G}))[0]["W"]),
+    }
+    moves = {name: np.asarray(way(), float) for name, way in ways.items()}
+    best = dict.fromkeys(ways, np.inf)
+    for _ in range(repeats):
+        for name, way in ways.items():
+            start = time.perf_counter()
+            way().block_until_ready()
+            best[name] = min(best[name], time.perf_counter() - start)
+    off = np.linalg.norm(moves["Newton-Schulz"] - moves["SVD"]) / np.linalg.norm(moves["SVD"])
+    lines = [f"{name}: {seconds:.3f} s, {seconds / best['gradient']:.3f} of the gradient" for name, seconds in best.items()]
+    values = np.linalg.svd(moves["Newton-Schulz"], compute_uv=False)
+    return "\n\n".join([*lines, f"difference of the two updates over the norm of SVD's: {off:.2f}", f"singular values of Newton-Schulz: {values[-1]:.1e} to {values[0]:.2f}"])
+
+
+def polar(G):
+    """U V^T of G = U S V^T."""
+    U, _, Vt = jnp.linalg.svd(G, full_matrices=False)
+    return U @ Vt
+
+
+TABLES = (exponents, widths_that_count, spreads, constants, precision, newton_schulz)
+
+if __name__ == "__main__":
+    if "--time" in sys.argv:
+        print(speed())
+    else:
+        for table in TABLES:
+            print(f"{table.__doc__}\n\n{table()}\n")
+    if "--draw" in sys.argv:
+        draw()
