@@ -30,6 +30,9 @@ STEPS = range(1, 7)
 WIDTHS = 3
 """The fewest widths that an exponent is fitted to."""
 
+MANY = 10**12
+"""Samples that stand for infinitely many: the rarest of 8192 items has thousands."""
+
 SCHEDULES = {
     "exact, rate 4 sqrt(d) / t": ("exact", 4.0, "inverse"),
     "exact, rate 2 sqrt(d)": ("exact", 2.0, "constant"),
@@ -51,34 +54,40 @@ def rows(study):
 
 def one_step(optimizer, alpha):
     """Rows of one step of the shipped simulator along the gradient of as many samples as one could want."""
-    table = rows("muon")
-    return table[(table["optimizer"] == optimizer) & (table["alpha"] == alpha) & (table["N"] == table["N"].max())]
+    return at(rows("muon"), optimizer=optimizer, alpha=alpha, N=MANY)
 
 
 def in_float64(alpha, V=None):
     """Rows of one step of Muon with singular values in float64, at V = min(d^2, 16384) or at one V."""
-    table = rows("muon-float64").assign(recalled=lambda table: table["recalled_1"])
-    wanted = np.minimum(table["d"] ** 2, 16384) if V is None else V
-    return table[(table["alpha"] == alpha) & (table["V"] == wanted)]
+    table = at(rows("muon-float64"), alpha=alpha)
+    table = table.assign(recalled=table["recalled_1"])
+    return table[table["V"] == (np.minimum(table["d"] ** 2, 16384) if V is None else V)]
 
 
 def few_samples(alpha):
     """Rows of one step of Muon from B samples."""
-    table = rows("muon")
-    return table[(table["alpha"] == alpha) & (table["N"] < table["N"].max())]
+    return at(rows("muon"), alpha=alpha).query("N < @MANY")
 
 
 def long(table):
     """A row for each step of each run of the iterates: t, recalled, spread, and whether the prediction is at most V / 4, so that it counts."""
     steps = [table.assign(t=t, recalled=table[f"recalled_{t}"], spread=table[f"spread_{t}"]) for t in STEPS]
     table = pd.concat(steps).dropna(subset="recalled")
+    table["recalled"] = table["recalled"].astype(float)
     return table.assign(counts=table["d"] ** predicted(table["alpha"], table["t"]) <= table["V"] / 4)
 
 
-def iterates(schedule, alpha):
+def at(table, **values):
+    """Rows with these values."""
+    for name, value in values.items():
+        table = table[table[name] == value]
+    return table
+
+
+def iterates(schedule, alpha, **values):
+    """Rows of the iterates of a schedule, with these values."""
     gradient, c_eta, decay = SCHEDULES[schedule]
-    table = long(rows("muon-iterates"))
-    return table.query("gradient == @gradient and c_eta == @c_eta and decay == @decay and alpha == @alpha")
+    return at(long(rows("muon-iterates")), gradient=gradient, c_eta=c_eta, decay=decay, alpha=alpha, **values)
 
 
 def exponent(table, x="d"):
@@ -111,29 +120,49 @@ def exponents():
     for low, high in ((16, 64), (64, 256), (256, 2048)):
         cells = [f"({1 / (2 * a):.2f}) {shown(between(one_step('sgd', a), low, high))}" for a in ALPHAS]
         body.append([f"one step of SGD, d {low} to {high}", *cells])
-    for low, high in ((16, 256), (256, 1024)):
+    for low, high in ((16, 1024), (256, 1024)):
         body.append([f"one step of Muon, B {low} to {high}", *(f"({1 / a:.2f}) {shown(between(few_samples(a), low, high, 'N'), 'N')}" for a in ALPHAS)])
-    for schedule in SCHEDULES:
-        for t in STEPS[1:]:
-            cells = [of_steps(schedule, alpha, t) for alpha in ALPHAS]
-            if any(cells):
-                body.append([f"{t} steps, {schedule}", *cells])
     return markdown(["recalled items along", *(f"alpha = {a:g}" for a in ALPHAS)], body)
 
 
-def of_steps(schedule, alpha, t):
-    """The exponent after t steps over the widths that count, with these; nothing where they are fewer than WIDTHS."""
-    mine = iterates(schedule, alpha).query("t == @t and counts")
+def of_steps(schedule, alpha, t, first=False):
+    """The exponent after t steps over the widths that count, with these, or of the gain over the first step; nothing where they are few."""
+    mine, claim = iterates(schedule, alpha, t=t, counts=True), predicted(alpha, t)
     if mine["d"].nunique() < WIDTHS:
         return ""
-    return f"({predicted(alpha, t):.2f}) {shown(mine)}, d {mine['d'].min()} to {mine['d'].max()}"
+    if first:
+        mine, claim = mine.assign(recalled=mine["recalled"] / mine["recalled_1"]), claim - predicted(alpha, 1)
+    return f"({claim:.2f}) {shown(mine)}, d to {mine['d'].max()}"
+
+
+def conjecture():
+    """Exponents after 2 to 6 steps over the widths that count, from 32 on, and of the gain over the first step; claims in brackets."""
+    body = []
+    for schedule in SCHEDULES:
+        for first in (False, True):
+            for t in STEPS[1:]:
+                cells = [of_steps(schedule, alpha, t, first) for alpha in ALPHAS]
+                if any(cells):
+                    body.append([f"{schedule}: step {t}" + " over step 1" * first, *cells])
+    return markdown(["", *(f"alpha = {a:g}" for a in ALPHAS)], body)
+
+
+def recalled():
+    """Items recalled after each step at d = 32, 64, 128 and 256, as many as were run; means over seeds."""
+    body = []
+    for schedule in SCHEDULES:
+        for d in (32, 64, 128, 256):
+            means = [iterates(schedule, alpha, d=d).groupby("t")["recalled"].mean() for alpha in ALPHAS]
+            if len(means[0]):
+                body.append([schedule, d, *(", ".join(f"{value:.0f}" for value in mine) for mine in means)])
+    return markdown(["", "d", *(f"alpha = {a:g}" for a in ALPHAS)], body)
 
 
 def widths_that_count():
     """The widths at which the prediction is at most V / 4, by alpha and step."""
     body = []
     for t in STEPS:
-        counted = [iterates("thresholded, rate sqrt(d)", alpha).query("t == @t and counts")["d"].unique() for alpha in ALPHAS]
+        counted = [iterates("thresholded, rate sqrt(d)", alpha, t=t, counts=True)["d"].unique() for alpha in ALPHAS]
         body.append([t, *(", ".join(map(str, sorted(widths))) or "none" for widths in counted)])
     return markdown(["step", *(f"alpha = {a:g}" for a in ALPHAS)], body)
 
@@ -142,7 +171,7 @@ def spreads():
     """Smallest singular value of the gradient over the largest: medians over seeds, for the exact gradient at the falling rate."""
     body = []
     for d in (32, 64, 128, 256):
-        mine = [iterates("exact, rate 4 sqrt(d) / t", alpha).query("d == @d").groupby("t")["spread"].median() for alpha in ALPHAS]
+        mine = [iterates("exact, rate 4 sqrt(d) / t", alpha, d=d).groupby("t")["spread"].median() for alpha in ALPHAS]
         body.append([d, *(", ".join(f"{value:.0e}" for value in medians) for medians in mine)])
     return markdown(["d", *(f"alpha = {a:g}" for a in ALPHAS)], body)
 
@@ -156,6 +185,16 @@ def constants():
     return markdown(["gradient", "decay", "c_eta", "c_lam", *map(str, STEPS)], body)
 
 
+def best():
+    """The most items recalled after 1 to 6 steps at d = 64, of all c_eta and c_lam (means over seeds), by gradient and decay."""
+    table = at(rows("muon-constants"), d=64, dtype="float32")
+    means = table.groupby(["gradient", "decay", "alpha", "c_eta", "c_lam"])[[f"recalled_{t}" for t in STEPS]].mean()
+    most = means.groupby(["gradient", "decay", "alpha"]).max()
+    kinds = most.index.droplevel("alpha").unique()
+    body = [[*kind, *(", ".join(f"{value:.0f}" for value in most.loc[(*kind, a)]) for a in ALPHAS)] for kind in kinds]
+    return markdown(["gradient", "decay", *(f"alpha = {a:g}" for a in ALPHAS)], body)
+
+
 def precision():
     """The largest difference in recalled items between logits in float32 and in float64, of all runs that have both."""
     table = rows("muon-constants")
@@ -166,6 +205,15 @@ def precision():
     return f"{len(both)} runs, {off} items"
 
 
+def single_precision():
+    """Items recalled after one step at V = 8192: with singular values in float64, and by the shipped simulator in float32; means over seeds."""
+    body = []
+    for d in (64, 128, 256, 512):
+        pairs = [(at(in_float64(a, 8192), d=d)["recalled"].mean(), at(one_step("polar", a), d=d)["recalled"].mean()) for a in ALPHAS]
+        body.append([d, *(f"{double:.0f}, {single:.0f}" for double, single in pairs)])
+    return markdown(["d", *(f"alpha = {a:g}" for a in ALPHAS)], body)
+
+
 def newton_schulz():
     """Items recalled after one step at d = 256, V = 8192: the exact polar factor, and optax's Newton-Schulz steps; means over seeds."""
     table = rows("muon").query("d == 256 and V == 8192")
@@ -173,40 +221,46 @@ def newton_schulz():
     return markdown(["optimizer", *(f"alpha = {a:g}" for a in ALPHAS)], [[name, *(f"{v:.0f}" for v in mine)] for name, mine in means.groupby(level=0)])
 
 
+LOOKS = dict(zip(STEPS, zip(("black", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00"), "osD^vP", strict=True), strict=True))
+"""Colour and marker of each step."""
+
+
 def draw():
-    """Items recalled against d after each step, and the predicted slopes through the middle of the points that count."""
+    """Items recalled for each unit of width, against d after each step, and the predicted slopes through the middle of the points that count."""
     look = {"font.size": 8, "axes.titlesize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7, "legend.fontsize": 7, "lines.linewidth": 1}
-    colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.9, len(STEPS)))
     with matplotlib.rc_context(look):
         figure = Figure(figsize=(5.5, 6), dpi=200, layout="constrained")
         panels = figure.subplots(len(SCHEDULES), len(ALPHAS), sharex=True, sharey=True)
         for line, schedule in zip(panels, SCHEDULES, strict=True):
             for ax, alpha in zip(line, ALPHAS, strict=True):
-                for t, colour in zip(STEPS, colours, strict=True):
-                    panel(ax, iterates(schedule, alpha).query("t == @t"), predicted(alpha, t), colour)
+                for t, look in LOOKS.items():
+                    panel(ax, iterates(schedule, alpha, t=t), predicted(alpha, t), *look)
                 ax.set(xscale="log", yscale="log", title=f"alpha = {alpha:g}")
-                ax.set_xticks([32, 64, 128, 256], ["32", "64", "128", "256"])
-                ax.set_xticks([], minor=True)
                 ax.grid(True, linewidth=0.4, alpha=0.5)
-            line[0].set(ylabel=f"{schedule}\nrecalled items")
+            line[0].set(ylabel=f"{schedule}\nrecalled items / d")
         for ax in panels[-1]:
             ax.set(xlabel="d")
-        entries = [Line2D([], [], color=colour, marker="o", markersize=3, label=f"step {t}") for t, colour in zip(STEPS, colours, strict=True)]
+        for axis, ticks in ((panels[0, 0].xaxis, [32, 64, 128, 256]), (panels[0, 0].yaxis, [0.5, 1, 2, 3])):
+            axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
+            axis.set_ticks([], minor=True)
+        entries = [Line2D([], [], color=c, marker=m, markersize=3, label=f"step {t}") for t, (c, m) in LOOKS.items()]
         entries += [Line2D([], [], color="0.35", linestyle="--", linewidth=0.7, label="predicted slope")]
+        entries += [Line2D([], [], color="0.35", marker="o", markersize=3, markerfacecolor="white", label="predicted above V / 4")]
         figure.legend(handles=entries, loc="outside upper center", ncols=4, frameon=False)
         figure.savefig(HERE / "muon.png")
 
 
-def panel(ax, table, slope, colour):
+def panel(ax, table, slope, colour, marker):
     """The points of one step: filled where the prediction is at most V / 4."""
     means = table.groupby("d").agg(recalled=("recalled", "mean"), counts=("counts", "first")).reset_index()
-    ax.plot(means["d"], means["recalled"], color=colour)
+    means["part"] = means["recalled"] / means["d"]
+    ax.plot(means["d"], means["part"], color=colour)
     for counts, mine in means.groupby("counts"):
-        ax.plot(mine["d"], mine["recalled"], "o", markersize=3, color=colour, markerfacecolor=colour if counts else "white")
+        ax.plot(mine["d"], mine["part"], marker, markersize=3, color=colour, markerfacecolor=colour if counts else "white")
     mine = means[means["counts"]]
     if len(mine) >= WIDTHS:
-        middle = np.log(mine[["d", "recalled"]]).mean()
-        ax.plot(mine["d"], np.exp(middle["recalled"] + slope * (np.log(mine["d"]) - middle["d"])), "--", color=colour, linewidth=0.7)
+        middle = np.log(mine[["d", "part"]]).mean()
+        ax.plot(mine["d"], np.exp(middle["part"] + (slope - 1) * (np.log(mine["d"]) - middle["d"])), "--", color=colour, linewidth=0.7)
 
 
 def speed(V=8192, d=256, alpha=1.5, repeats=3):
@@ -245,7 +299,7 @@ def polar(G):
     return U @ Vt
 
 
-TABLES = (exponents, widths_that_count, spreads, constants, precision, newton_schulz)
+TABLES = (exponents, conjecture, recalled, widths_that_count, spreads, best, constants, precision, single_precision, newton_schulz)
 
 if __name__ == "__main__":
     if "--time" in sys.argv:
