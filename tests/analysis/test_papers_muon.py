@@ -140,7 +140,17 @@ def test_exponents_are_slopes_over_seeds(tables):
     slopes = [np.polyfit(np.log(one["d"]), np.log(one["recalled_1"].astype(float)), 1)[0] for _, one in rows.groupby("seed")]
     interval = scipy.stats.t.interval(0.95, 7, np.mean(slopes), scipy.stats.sem(slopes))
     np.testing.assert_allclose(tables.exponent(rows), (np.mean(slopes), *interval))
-    assert f"(1.33) {np.mean(slopes):.2f} [{interval[0]:.2f}, {interval[1]:.2f}]" in tables.exponents()
+    assert f"(1.33) {np.mean(slopes):.2f} [{interval[0]:.2f}, {interval[1]:.2f}]" in tables.page()
+
+
+def test_one_step_agrees_with_the_theorems_as_the_page_says(tables):
+    for alpha in tables.ALPHAS:
+        mean, low, high = tables.exponent(tables.between(tables.in_float64(alpha), 64, 256))
+        assert low < mean < high
+        assert abs(mean - 1 - 1 / (2 * alpha)) < 0.07
+        assert abs(tables.exponent(tables.few_samples(alpha), "N")[0] - 1 / alpha) < 0.1
+        slopes = [tables.exponent(tables.between(tables.one_step("sgd", alpha), *ends))[0] for ends in ((16, 64), (64, 256), (256, 2048))]
+        assert slopes[0] > slopes[1] > slopes[2] > 1 / (2 * alpha)
 
 
 def test_a_cell_counts_where_the_prediction_is_at_most_a_quarter_of_the_vocabulary(tables, iterates):
