@@ -33,6 +33,7 @@ def further(size: int) -> list[Shape]:
         Shape(size, size, 0, "none", "full", start="zero", optimizer="adam", trains="VWZ"),
         Shape(size, size, size, "relu", "uniform", optimizer="sgd", trains="VWZM", batched=True),
         Shape(size, size, 0, "none", "pool", pool=size, optimizer="momentum", trains="VW"),
+        Shape(size, size, 0, "none", "memory", start="zero", optimizer="polar", trains="V", tokens="tables", groups=True),
     ]
 
 
