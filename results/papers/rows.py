@@ -95,9 +95,13 @@ def weights(labels, alpha):
 
 
 def cabannes(optimizer, alpha):
-    """Errors along d of a trained memory on infinitely many samples."""
+    """Errors along d of a trained memory on infinitely many samples.
+
+    Of the polar factor where its d singular values, down to about d^-alpha, are above rounding, d eps, below which they count as 0.
+    """
     table = at(rows("cabannes"), optimizer=optimizer)
-    return table[(table["N"] == table["N"].max()) & np.isclose(table["tokens.s"], alpha)].assign(error=lambda rows: rows[ALPHAS[alpha]])
+    table = table[(table["N"] == table["N"].max()) & np.isclose(table["tokens.s"], alpha)].assign(error=lambda rows: rows[ALPHAS[alpha]])
+    return table[table["d"] ** (1 + alpha) < 1 / np.finfo(np.float32).eps] if optimizer == "polar" else table
 
 
 def infinite_width(alpha):
@@ -137,11 +141,12 @@ def cabannes_rows():
     trained = ("sgd", "polar", "adam")
     parts = [f"equal {'; '.join(map(shown, found.values()))}"]
     parts += [f"{NAMES[of]} {'; '.join(shown(slopes(cabannes(of, alpha), 'd', 'error')) for alpha in ALPHAS)}" for of in trained]
+    ends = ", ".join(f"polar to {cabannes('polar', alpha)['d'].max()} at alpha {alpha:g}" for alpha in ALPHAS)
     yield [
         paper,
         "the same along d where each item has a label of its own",
         " / ".join(parts),
-        f"equal {spans(weights(4096, 2.0), 'd', 'V')}; one step of SGD and polar {spans(cabannes('sgd', 2.0), 'd', 'V')}; "
+        f"equal {spans(weights(4096, 2.0), 'd', 'V')}; one step {spans(cabannes('sgd', 2.0), 'd', 'V')}, {ends}; "
         f"Adam {spans(cabannes('adam', 2.0), 'd', 'V', 'step')}",
         verdicts(judged(1 - alpha, found[alpha]) for alpha in ALPHAS),
     ]
