@@ -132,7 +132,7 @@ def test_a_verdict_changes_with_the_table(printed, monkeypatch):
 
 
 def test_equal_progress_is_where_frequent_labels_reach_it(printed, monkeypatch):
-    run = {"optimizer": "sgd", "embedding": "sphere", "lr": 1.0, "seed": 0}
+    run = {"optimizer": "sgd", "embedding": "sphere", "d": 66, "lr": 1.0, "seed": 0}
     steps = [{"step": step, "frequent_confidence": frequent, "rare_confidence": frequent / 2} for step, frequent in ((1, 0.8), (5, 1.0))]
     monkeypatch.setattr(printed, "traces", lambda name: pd.DataFrame([run | step for step in steps]))
     found = printed.rare.__wrapped__()  # past its cache
