@@ -8,6 +8,7 @@ import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 from scipy.stats import t
 
 import jaxrecall
@@ -152,45 +153,37 @@ def cabannes_rows():
     ]
 
 
+STORED = 0.99
+"""Part of the facts that a memory recalls if it is said to store them."""
+
+
 @cache
 def facts():
-    """What the search of `nichani` found: a row for each cell, with ln V* and its standard error."""
-    found = jaxrecall.thresholds(HERE / "nichani")
-    found = found.assign(m=found["m"].fillna(0).astype(int), V=found["critical"].astype(float))
-    return found.assign(error=np.log(found["hi"].astype(float) / found["lo"].astype(float)) / 2 / t.ppf(0.975, found["seeds"] - 1))
-
-
-def exponent(x, y, error):
-    """Least-squares exponent of y along x with its 95 % interval.
-
-    It is of the standard errors of ln y, which are independent, or of the scatter about the law, if that is larger.
-    """
-    design = np.column_stack([np.ones(len(x)), np.log(x)])
-    pull = np.linalg.pinv(design)
-    height = np.log(y)
-    scatter = np.sum((height - design @ (pull @ height)) ** 2) / (len(x) - 2)
-    half = t.ppf(0.975, len(x) - 2) * np.sqrt(max(np.sum((pull[1] * error) ** 2), np.sum(pull[1] ** 2) * scatter))
-    return (pull @ height)[1], (pull @ height)[1] - half, (pull @ height)[1] + half
+    """V* of each seed, where its recall first falls through STORED along V, by d and m, and V* ln V*; interpolated in ln V."""
+    found = []
+    for (d, m, seed), mine in rows("nichani").sort_values("V").groupby(["d", "m", "seed"]):
+        V, recalled = mine["V"].to_numpy(float), mine["memory_accuracy"].to_numpy()
+        after = int(np.argmax(recalled < STORED))
+        if recalled[after] >= STORED or after == 0:
+            raise ValueError(
+                f"nichani: got recall from {recalled[0]:g} to {recalled[-1]:g} at d {d}, m {m}; allowed: one that crosses {STORED}"
+            )
+        crossing = np.interp(STORED, recalled[[after, after - 1]], np.log(V[[after, after - 1]]))
+        found.append({"d": d, "m": m, "seed": seed, "entries": d * (m or d), "V": np.exp(crossing), "V ln V": np.exp(crossing) * crossing})
+    return pd.DataFrame(found)
 
 
 def nichani_rows():
     found = facts()
-    for name, claim, cells, x in (
-        ("d^2 without an MLP", 2, found[found["m"] == 0], "d"),
-        ("m d with an MLP", 1, found[(found["m"] > 0)], "m"),
-    ):
-        V, size = cells["V"].to_numpy(), cells[x].to_numpy(float)
-        of_V = exponent(size, V, cells["error"])
-        of_bits = exponent(size, V * np.log(V), cells["error"] * (1 + 1 / np.log(V)))
-        entries = cells["d"] * cells["m"].where(cells["m"] > 0, cells["d"])
-        density = V * np.log2(V) / entries
+    for claim, cells, x in ((2, found[found["m"] == 0], "d"), (1, found[found["m"] > 0], "m")):
+        bits_of = (cells["V ln V"] / cells["entries"] / np.log(2)).groupby(cells[x]).mean()
+        parts = [f"{name.replace('V', 'V*')} ~ {x}^{shown(slopes(cells, x, name))}" for name in ("V", "V ln V")]
         yield [
             "Nichani et al. 2412.06538",
-            f"facts at 99 % ~ {name}",
-            f"V* ~ {x}^{triple(of_V)}, V* ln V* ~ {x}^{triple(of_bits)}; "
-            f"V* log2 V* {density.min():.2f} to {density.max():.2f} bits an entry",
-            f"{spans(cells, 'd', 'm')}, V* {V.min():.0f} to {V.max():.0f}, 3000 steps of Adam",
-            "holds up to a logarithm" if of_bits[1] <= claim <= of_bits[2] or abs(of_bits[0] - claim) <= 0.1 else "differs",
+            f"facts at 99 % ~ {'d^2 without an MLP' if x == 'd' else 'm d with an MLP'}",
+            f"{', '.join(parts)}; V* log2 V* {bits_of.min():.2f} to {bits_of.max():.2f} bits an entry",
+            f"{spans(cells, 'd', 'm')}, V* {cells['V'].min():.0f} to {cells['V'].max():.0f}, 3000 steps of Adam",
+            f"V*: {judged(claim, slopes(cells, x, 'V'))}; V* ln V*: {judged(claim, slopes(cells, x, 'V ln V'))}",
         ]
 
 
@@ -307,7 +300,7 @@ def bits_rows():
             "Allen-Zhu and Li 2404.05405",
             f"2 bits a parameter at 1000 exposures; counted: {counted}",
             "; ".join(parts),
-            f"{spans(at(bits(), trains=trains), 'd', 'V')}, 1000 steps of Adam, the best of 2 rates",
+            f"{spans(at(bits(), trains=trains), 'd', 'V')}, 1000 steps of Adam, {spans(at(rows('bits'), trains=trains), 'lr')}",
             judged(2.0, largest),
         ]
 
@@ -321,23 +314,26 @@ def noisy(optimizer, label_noise, x, **values):
 
 
 def noise_rows():
-    """Along steps at the largest N, and along N after the last step."""
-    N, steps, levels = int(rows("noise")["N"].max()), int(rows("noise")["step"].max()), sorted(rows("noise")["label_noise"].unique())
+    """Along steps at the largest N, and along N after the last step, where labels are noisy."""
+    level, N, steps = float(rows("noise")["label_noise"].max()), int(rows("noise")["N"].max()), int(rows("noise")["step"].max())
     for x, values in (("step", {"N": N}), ("N", {"step": steps})):
-        parts, better = [], {}
-        for level in levels:
-            sgd, polar = (noisy(of, float(level), x, **values) for of in ("sgd", "polar"))
-            slower, faster = slopes(sgd, x, "error_1_5"), slopes(polar, x, "error_1_5")
-            last = [shown(at(table, **{x: table[x].max()})["error_1_5"], 3) for table in (sgd, polar)]
-            parts.append(f"noise {level:g}: SGD {shown(slower)}, polar {shown(faster)}, errors at last {last[0]}, {last[1]}")
-            better[level] = interval(faster - slower)[2] < 0
+        sgd, polar = (noisy(of, level, x, **values) for of in ("sgd", "polar"))
+        slower, faster = slopes(sgd, x, "error_1_5"), slopes(polar, x, "error_1_5")
+        wide = [table.pivot_table("error_1_5", x, "seed") for table in (sgd, polar)]
+        last = [shown(table.iloc[-1], 3) for table in wide]
+        lower = all(interval(difference)[1] > 0 for difference in (wide[0] - wide[1]).to_numpy())
+        steeper = interval(slower - faster)[1] > 0
         yield [
             "Muon in associative memory learning 2602.05725",
             f"with label noise Muon scales better than SGD; here error along {x}",
-            " / ".join(parts),
-            f"{spans(sgd, 'step', 'N', 'V', 'd')}, alpha 1.5, the best of 3 rates",
-            "holds" if better[max(levels)] else "differs",
+            f"SGD {x}^{shown(slower)}, polar {x}^{shown(faster)}; at the last {x} {last[0]} and {last[1]}",
+            f"label noise {level:g}, {spans(sgd, 'step', 'N', 'V', 'd')}, alpha 1.5, rates {rates_of('sgd')} and {rates_of('polar')}",
+            "holds" if lower and steeper else "lower at each, but no steeper" if lower else "differs",
         ]
+
+
+def rates_of(optimizer):
+    return spans(at(rows("noise"), optimizer=optimizer), "lr").removeprefix("lr ")
 
 
 ROWS = (cabannes_rows, nichani_rows, wang_rows, bits_rows, noise_rows)
@@ -356,6 +352,14 @@ def curve(ax, table, x, y, **style):
     return found.index.to_numpy(float), mean
 
 
+def log_ticks(axis):
+    """Powers of ten, and two numbers between them where there are few."""
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(10, subs=(1, 3) if high / low < 60 else (1,)))
+    axis.set_major_formatter(lambda value, _: f"{value:.4g}")
+    axis.set_minor_formatter(NullFormatter())
+
+
 def along_d(ax):
     few, all_labels = weights(8, 2.0), weights(4096, 2.0)
     d, mean = curve(ax, few, "d", "equal", color=GREEN, label="equal weights, 8 labels")
@@ -364,7 +368,7 @@ def along_d(ax):
     curve(ax, all_labels, "d", "equal", color="black", marker="^", label="equal, a label each")
     curve(ax, cabannes("sgd", 2.0), "d", "error", color=BLUE, marker="v", label="SGD, a label each")
     curve(ax, cabannes("polar", 2.0), "d", "error", color=ORANGE, marker="D", label="polar, a label each")
-    ax.set(xscale="log", yscale="log", xlabel="d", ylabel="error", title="Cabannes: width (alpha 2)")
+    ax.set(xscale="log", yscale="log", xlabel="d", ylabel="error", title="Cabannes: width (alpha 2)", ylim=(2e-4, 0.5))
 
 
 def along_N(ax):
@@ -378,21 +382,20 @@ def along_N(ax):
             curve(
                 ax, mine, "N", ALPHAS[alpha], color=colour, marker=marker, linestyle=":", alpha=0.6, label=f"polar, d {d}, alpha {alpha:g}"
             )
-    ax.set(xscale="log", yscale="log", xlabel="N", ylabel="error", title="Cabannes: samples (dashed: claim)")
+    ax.set(xscale="log", yscale="log", xlabel="N", ylabel="error", title="Cabannes: samples (dashed: claim)", ylim=(1e-3, 0.4))
 
 
 def capacities(ax):
     found = facts()
     for cells, colour, label in (
-        (found[found["m"] == 0].assign(entries=lambda cells: cells["d"] ** 2), BLUE, "no MLP, d 8 to 32"),
-        (found[found["m"] > 0].assign(entries=lambda cells: cells["d"] * cells["m"]), ORANGE, "relu MLP, d 16, m 16 to 128"),
+        (found[found["m"] == 0], BLUE, "no MLP, d 8 to 32"),
+        (found[found["m"] > 0], ORANGE, "relu MLP, d 16, m 16 to 128"),
     ):
-        entries, V = cells["entries"].to_numpy(float), cells["V"].to_numpy()
-        error = [V - cells["lo"].astype(float), cells["hi"].astype(float) - V]
-        ax.errorbar(entries, V, error, color=colour, marker="o", label=f"{label}: V*")
-        ax.plot(entries, V * np.log(V), color=colour, marker="s", linestyle=":", label=f"{label}: V* ln V*")
-        ax.plot(entries, V[-1] * np.log(V[-1]) * entries / entries[-1], color=GREY, linestyle="--", linewidth=0.8)
+        curve(ax, cells, "entries", "V", color=colour, label=f"{label}: V*")
+        entries, mean = curve(ax, cells, "entries", "V ln V", color=colour, marker="s", linestyle=":", label=f"{label}: V* ln V*")
+        ax.plot(entries, mean[-1] * entries / entries[-1], color=GREY, linestyle="--", linewidth=0.8)
     ax.set(xscale="log", yscale="log", xlabel="trained entries, d^2 or m d", ylabel="facts at 99 %", title="Nichani (dashed: slope 1)")
+    ax.set(ylim=(5, 3000))
 
 
 def rare_and_frequent(ax):
@@ -409,12 +412,14 @@ def rare_and_frequent(ax):
 
 
 def by_vocabulary(ax):
+    colours = dict(zip((2, 4, 8, 16, 32), ("black", PINK, BLUE, GREEN, ORANGE), strict=True))
     for trains, style, marker in (("V", "-", "o"), ("VWZ", ":", "s")):
-        for d, colour in zip((8, 16, 32), (BLUE, GREEN, ORANGE), strict=True):
+        table = at(bits(), trains=trains)
+        for d in sorted(table["d"].unique()):
             label = f"d {d}, {'fixed' if trains == 'V' else 'trained'} rows"
-            curve(ax, at(bits(), trains=trains, d=d), "V", "stored", color=colour, linestyle=style, marker=marker, label=label)
+            curve(ax, at(table, d=d), "V", "stored", color=colours[d], linestyle=style, marker=marker, label=label)
     ax.axhline(2, color=GREY, linestyle="--", linewidth=0.8)
-    ax.set(xscale="log", xlabel="V", ylabel="bits a trained entry", title="Allen-Zhu (dashed: claim)", ylim=(0, 2.2))
+    ax.set(xscale="log", xlabel="V", ylabel="bits a trained entry", title="Allen-Zhu (dashed: claim)", ylim=(0, 3))
 
 
 def over_steps(ax):
@@ -424,7 +429,7 @@ def over_steps(ax):
             table = noisy(optimizer, label_noise, "step", N=N)
             label = f"{NAMES[optimizer]}, label noise {label_noise:g}"
             curve(ax, table, "step", "error_1_5", color=OPTIMIZERS[optimizer], linestyle=style, label=label)
-    ax.set(xscale="log", yscale="log", xlabel="step", ylabel="error", title=f"Muon with label noise (N {N}, best rate)")
+    ax.set(xscale="log", yscale="log", xlabel="step", ylabel="error", title=f"label noise (N {N}, best rate)")
 
 
 PANELS = (along_d, along_N, capacities, rare_and_frequent, by_vocabulary, over_steps)
@@ -432,10 +437,13 @@ PANELS = (along_d, along_N, capacities, rare_and_frequent, by_vocabulary, over_s
 
 def draw():
     with matplotlib.rc_context(LOOK):
-        figure = Figure(figsize=(8.2, 5.6), dpi=170, layout="constrained")
+        figure = Figure(figsize=(9.2, 6.4), dpi=170, layout="constrained")
         for ax, panel in zip(figure.subplots(2, 3).flat, PANELS, strict=True):
             panel(ax)
             ax.grid(True)
+            for axis, scale in ((ax.xaxis, ax.get_xscale()), (ax.yaxis, ax.get_yscale())):
+                if scale == "log":
+                    log_ticks(axis)
             ax.legend(frameon=False, handlelength=1.8, labelspacing=0.25)
         figure.savefig(HERE / "rows.png")
 

@@ -14,7 +14,7 @@ from jaxrecall import Point, descend, realize
 from jaxrecall.model.columns import CODE_VERSION
 from jaxrecall.sweep.grid import read_grid
 
-SWEPT = ["cabannes", "wang", "bits", "noise", "weights"]
+SWEPT = ["cabannes", "nichani", "wang", "bits", "noise", "weights"]
 OWN = {name: f"rows:{name}" for name in ("error_1_5", "error_2", "frequent_confidence", "rare_confidence")}
 LAW = "rows:Rotated"
 
@@ -104,10 +104,14 @@ def test_a_table_holds_the_runs_of_its_grid(name):
     assert name == "weights" or set(rows["code_version"]) == {CODE_VERSION}
 
 
-def test_the_search_of_facts_has_ended_in_every_cell():
-    grid, found = read_grid(ROOT / "sweeps/papers/nichani.yaml"), jaxrecall.thresholds(ROOT / "results/papers/nichani")
-    assert len(found) == len(grid.points)
-    assert (found["lo"].astype(float) < found["critical"].astype(float)).all()
+def test_facts_are_where_recall_falls_through_99_percent(printed, monkeypatch):
+    run = {"d": 8, "m": 0, "seed": 0}
+    levels = [run | {"V": V, "memory_accuracy": recalled} for V, recalled in ((10, 1.0), (20, 0.98), (40, 1.0))]
+    monkeypatch.setattr(printed, "rows", lambda name: pd.DataFrame(levels))
+    assert printed.facts.__wrapped__()["V"].tolist() == pytest.approx([np.sqrt(200)])
+    monkeypatch.setattr(printed, "rows", lambda name: pd.DataFrame(levels[:1]))
+    with pytest.raises(ValueError, match=r"allowed: one that crosses 0\.99"):
+        printed.facts.__wrapped__()
 
 
 def test_an_exponent_is_the_mean_of_the_slopes_of_seeds(printed):
@@ -141,10 +145,8 @@ def test_equal_progress_is_where_frequent_labels_reach_it(printed, monkeypatch):
 
 
 def test_power_laws_give_their_exponents_and_verdicts(printed):
-    x = np.array([8.0, 16.0, 32.0, 64.0])
-    slope, lo, hi = printed.exponent(x, 3 * x**1.7, np.full(4, 0.05))
-    assert slope == pytest.approx(1.7)
-    assert lo < 1.6 < 1.8 < hi
+    table = pd.DataFrame([{"x": x, "seed": seed, "y": (3 + seed) * x**1.7} for x in (8, 16, 32, 64) for seed in range(3)])
+    assert printed.slopes(table, "x", "y").tolist() == pytest.approx([1.7] * 3)
     assert printed.judged(1.0, [1.01, 0.98, 1.02]) == "holds"
     assert printed.judged(1.0, [1.051, 1.05, 1.052]) == "near"
     assert printed.judged(1.0, [1.4, 1.41, 1.42]) == "differs"
@@ -153,7 +155,7 @@ def test_power_laws_give_their_exponents_and_verdicts(printed):
 def test_every_row_of_the_page_is_printed(printed, capsys):
     printed.main([])
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 13
+    assert len(lines) == 14
     page = ROOT / "docs/papers.md"
     if page.exists():
         text = page.read_text()
