@@ -1,0 +1,459 @@
+"""Five claims of neighbouring papers beside what the tables in this folder hold: python results/papers/rows.py [--draw]"""
+
+import sys
+from functools import cache
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
+from scipy.stats import t
+
+import jaxrecall
+
+HERE = Path(__file__).parent
+HEADS = ["paper", "claim", "measured [95 %]", "range", "verdict"]
+SURE_OF_FREQUENT = 0.9
+"""Mean probability of frequent labels at which optimisers are compared."""
+
+NAMES = {"sgd": "SGD", "adam": "Adam", "polar": "polar", "muon": "Muon"}
+BLUE, ORANGE, GREEN, PINK, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "0.45"
+
+
+@cache
+def rows(name):
+    """The last row of each run of a grid that is in order."""
+    return traces(name).groupby(["point_id", "seed"]).tail(1)
+
+
+@cache
+def traces(name):
+    """All recorded steps of the runs of a grid, in their order, with the exponent of the tokens."""
+    table = jaxrecall.load(HERE / name).query("status == 'ok'")
+    return table.sort_values("step", kind="stable") if "step" in table else table
+
+
+def at(table, **values):
+    for name, value in values.items():
+        table = table[np.isclose(table[name], value) if isinstance(value, float) else table[name] == value]
+    return table
+
+
+def interval(values):
+    """Mean and 95 % interval (Student's t) over seeds."""
+    values = np.asarray(values, float)
+    half = t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5
+    return values.mean(), values.mean() - half, values.mean() + half
+
+
+def slopes(table, x, y):
+    """(seeds,) slope of ln y along ln x of each seed, by least squares."""
+    wide = np.log(table.pivot_table(y, x, "seed").dropna(axis=1))
+    return np.polyfit(np.log(wide.index.to_numpy(float)), wide.to_numpy(), 1)[0]
+
+
+def last_slopes(table, x, y):
+    """The slope between the two largest values of x alone, of each seed."""
+    return slopes(table[table[x].isin(sorted(table[x].unique())[-2:])], x, y)
+
+
+def triple(found, digits=2):
+    return "{:.{n}f} [{:.{n}f}, {:.{n}f}]".format(*found, n=digits)
+
+
+def shown(values, digits=2):
+    return triple(interval(values), digits)
+
+
+def judged(claim, values, near=0.1):
+    """`holds` if the interval holds the claim, `near` if the mean is within `near` of it, else `differs`."""
+    mean, lo, hi = interval(values)
+    return "holds" if lo <= claim <= hi else "near" if abs(mean - claim) <= near else "differs"
+
+
+def verdicts(found):
+    """One verdict for each alpha, or one for all if they agree."""
+    found = list(found)
+    return found[0] if len(set(found)) == 1 else "; ".join(found)
+
+
+def spans(table, *names):
+    """The range of each axis, in words."""
+    found = []
+    for name in names:
+        values = sorted(table[name].unique())
+        found.append(f"{name} {values[0]:g} to {values[-1]:g}" if len(values) > 1 else f"{name} {values[0]:g}")
+    return ", ".join(found)
+
+
+ALPHAS = {1.5: "error_1_5", 2.0: "error_2"}
+
+
+def weights(labels, alpha):
+    return at(rows("weights"), labels=labels, alpha=alpha)
+
+
+def cabannes(optimizer, alpha):
+    """Errors along d of a trained memory on infinitely many samples.
+
+    Of the polar factor where its d singular values, down to about d^-alpha, are above rounding, d eps, below which they count as 0.
+    """
+    table = at(rows("cabannes"), optimizer=optimizer)
+    table = table[(table["N"] == table["N"].max()) & np.isclose(table["tokens.s"], alpha)].assign(error=lambda rows: rows[ALPHAS[alpha]])
+    return table[table["d"] ** (1 + alpha) < 1 / np.finfo(np.float32).eps] if optimizer == "polar" else table
+
+
+def infinite_width(alpha):
+    """Errors along N with one-hot rows."""
+    table = at(rows("cabannes"), embedding="orthogonal")
+    return table[np.isclose(table["tokens.s"], alpha)].assign(error=lambda rows: rows[ALPHAS[alpha]])
+
+
+def cabannes_rows():
+    paper, few, both = "Cabannes et al. 2310.02984", weights(8, 2.0), " and ".join(f"{alpha:g}" for alpha in ALPHAS)
+    found = {alpha: last_slopes(weights(8, alpha), "d", "equal") for alpha in ALPHAS}
+    yield [
+        paper,
+        f"error ~ d^-(alpha - 1), alpha {both}: {', '.join(f'{1 - alpha:g}' for alpha in ALPHAS)}",
+        "; ".join(f"{shown(slopes(weights(8, alpha), 'd', 'equal'))}, last octave {shown(found[alpha])}" for alpha in ALPHAS),
+        f"equal weights, 8 labels, {spans(few, 'd', 'V')}",
+        verdicts(judged(1 - alpha, found[alpha]) for alpha in ALPHAS),
+    ]
+    found = {alpha: slopes(infinite_width(alpha), "N", "error") for alpha in ALPHAS}
+    yield [
+        paper,
+        f"error ~ N^(1/alpha - 1): {', '.join(f'{1 / alpha - 1:.2f}' for alpha in ALPHAS)}",
+        "; ".join(shown(values) for values in found.values()),
+        f"one-hot rows, {spans(infinite_width(2.0), 'N', 'V')}",
+        verdicts(judged(1 / alpha - 1, found[alpha]) for alpha in ALPHAS),
+    ]
+    at_largest = {alpha: at(weights(8, alpha), d=int(few["d"].max())) for alpha in ALPHAS}
+    ratios = {alpha: np.exp(interval(np.log(table["frequencies"] / table["equal"]))) for alpha, table in at_largest.items()}
+    yield [
+        paper,
+        "worse with weights equal to frequencies",
+        "; ".join(f"{triple(ratios[alpha], 1)} times, d^{shown(slopes(weights(8, alpha), 'd', 'frequencies'))}" for alpha in ALPHAS),
+        f"8 labels, {spans(few, 'd', 'V')}; times at d {few['d'].max()}",
+        verdicts("holds" if lo > 1 else "differs" for _, lo, _ in ratios.values()),
+    ]
+    found = {alpha: slopes(weights(4096, alpha), "d", "equal") for alpha in ALPHAS}
+    trained = ("sgd", "polar", "adam")
+    parts = [f"equal {'; '.join(map(shown, found.values()))}"]
+    parts += [f"{NAMES[of]} {'; '.join(shown(slopes(cabannes(of, alpha), 'd', 'error')) for alpha in ALPHAS)}" for of in trained]
+    ends = ", ".join(f"polar to {cabannes('polar', alpha)['d'].max()} at alpha {alpha:g}" for alpha in ALPHAS)
+    yield [
+        paper,
+        "the same along d where each item has a label of its own",
+        " / ".join(parts),
+        f"equal {spans(weights(4096, 2.0), 'd', 'V')}; one step {spans(cabannes('sgd', 2.0), 'd', 'V')}, {ends}; "
+        f"Adam {spans(cabannes('adam', 2.0), 'd', 'V', 'step')}",
+        verdicts(judged(1 - alpha, found[alpha]) for alpha in ALPHAS),
+    ]
+
+
+STORED = 0.99
+"""Part of the facts that a memory recalls if it is said to store them."""
+
+
+@cache
+def facts():
+    """V* of each seed, where its recall first falls through STORED along V, by d and m, and V* ln V*; interpolated in ln V."""
+    found = []
+    for (d, m, seed), mine in rows("nichani").sort_values("V").groupby(["d", "m", "seed"]):
+        V, recalled = mine["V"].to_numpy(float), mine["memory_accuracy"].to_numpy()
+        after = int(np.argmax(recalled < STORED))
+        if recalled[after] >= STORED or after == 0:
+            raise ValueError(
+                f"nichani: got recall from {recalled[0]:g} to {recalled[-1]:g} at d {d}, m {m}; allowed: one that crosses {STORED}"
+            )
+        crossing = np.interp(STORED, recalled[[after, after - 1]], np.log(V[[after, after - 1]]))
+        found.append({"d": d, "m": m, "seed": seed, "entries": d * (m or d), "V": np.exp(crossing), "V ln V": np.exp(crossing) * crossing})
+    return pd.DataFrame(found)
+
+
+def nichani_rows():
+    found = facts()
+    for claim, cells, x in ((2, found[found["m"] == 0], "d"), (1, found[found["m"] > 0], "m")):
+        bits_of = (cells["V ln V"] / cells["entries"] / np.log(2)).groupby(cells[x]).mean()
+        parts = [f"{name.replace('V', 'V*')} ~ {x}^{shown(slopes(cells, x, name))}" for name in ("V", "V ln V")]
+        yield [
+            "Nichani et al. 2412.06538",
+            f"facts at 99 % ~ {'d^2 without an MLP' if x == 'd' else 'm d with an MLP'}",
+            f"{', '.join(parts)}; V* log2 V* {bits_of.min():.2f} to {bits_of.max():.2f} bits an entry",
+            f"{spans(cells, 'd', 'm')}, V* {cells['V'].min():.0f} to {cells['V'].max():.0f}, 3000 steps of Adam",
+            f"V*: {judged(claim, slopes(cells, x, 'V'))}; V* ln V*: {judged(claim, slopes(cells, x, 'V ln V'))}",
+        ]
+
+
+WIDE = 2 * 66
+"""A width from which rows of `wang` have a name of their own."""
+
+LAWS = {"orthogonal": "one-hot", "rows:Rotated": "rotated", "sphere": "sphere"}
+
+
+@cache
+def rare():
+    """Rare confidence where the frequent one first reaches SURE_OF_FREQUENT, by optimiser, law, rate and seed."""
+    found = []
+    for (optimizer, law, d, rate, seed), run in traces("wang").groupby(["optimizer", "embedding", "d", "lr", "seed"]):
+        frequent, of_rare = run["frequent_confidence"].to_numpy(), run["rare_confidence"].to_numpy()
+        after = int(np.argmax(frequent >= SURE_OF_FREQUENT))
+        if frequent[after] < SURE_OF_FREQUENT:
+            continue
+        part = (SURE_OF_FREQUENT - frequent[after - 1]) / (frequent[after] - frequent[after - 1])
+        between = of_rare[after - 1] + part * (of_rare[after] - of_rare[after - 1])
+        found.append(
+            {
+                "optimizer": optimizer,
+                "law": LAWS[law] if d < WIDE else f"{LAWS[law]}, d {d}",
+                "lr": rate,
+                "seed": seed,
+                "rare": between,
+                "after": run["step"].iloc[after],
+            }
+        )
+    return pd.DataFrame(found)
+
+
+def at_rates(optimizer, law):
+    """(rates, seeds) rare confidence at equal progress, of rates that take at least 5 steps to it in every seed."""
+    mine = rare().query("optimizer == @optimizer and law == @law")
+    wide = mine.pivot_table("rare", "lr", "seed").dropna()
+    slow = mine.groupby("lr")["after"].min() >= 5
+    return wide[slow.reindex(wide.index)]
+
+
+def best_at(optimizer, law):
+    """Rare confidence by seed at the rate where its mean is largest."""
+    wide = at_rates(optimizer, law)
+    return wide.loc[wide.mean(axis=1).idxmax()].to_numpy()
+
+
+def laws(optimizer):
+    """Names of the laws of rows with which an optimiser was run, those of all optimisers first."""
+    ran = set(rare().query("optimizer == @optimizer")["law"])
+    return [*LAWS.values(), *sorted(ran - {*LAWS.values()})]
+
+
+def over_rates(optimizer):
+    """Rare confidence of each law: at the best rate with its interval, and the range over rates."""
+    parts = []
+    for law in laws(optimizer):
+        means = at_rates(optimizer, law).mean(axis=1)
+        parts.append(f"{law} {shown(best_at(optimizer, law))}, rates {means.min():.2f} to {means.max():.2f}")
+    return "; ".join(parts)
+
+
+def wang_rows():
+    paper, sizes = "Wang et al. 2509.26030", "V 64, d 66 unless given, alpha 1.5, 5 steps or more"
+    good = {law: interval(best_at("muon", law))[1] >= SURE_OF_FREQUENT - 0.1 for law in laws("muon")}
+    yield [
+        paper,
+        f"Muon learns rare items as well as frequent ones, whatever the rows: {SURE_OF_FREQUENT}",
+        " / ".join(f"{NAMES[of]}: {over_rates(of)}" for of in ("polar", "muon", "sgd")),
+        sizes,
+        "; ".join(f"{law}: {'holds' if holds else 'differs'}" for law, holds in good.items()),
+    ]
+    apart = best_at("adam", "one-hot") - best_at("adam", "rotated")
+    yield [
+        paper,
+        "Adam depends on the rows",
+        f"{over_rates('adam')}; one-hot less rotated {shown(apart)}",
+        sizes,
+        "holds" if interval(apart)[1] > 0.1 else "differs",
+    ]
+
+
+def trained_entries(table):
+    """V_mat, and Z_in and Z_out where they are trained; at L = 1 nothing depends on W_KQ and z_trig."""
+    return table["d"] ** 2 + np.where(table["trains"] == "V", 0, 2 * table["V"] * table["d"])
+
+
+@cache
+def bits():
+    """Bits by trained entry of each run, (V log2 V - V loss / ln 2) / entries, at the rate with the largest mean of each cell."""
+    table = rows("bits")
+    stored = table["V"] * (np.log2(table["V"]) - table["loss"] / np.log(2))
+    table = table.assign(stored=stored / trained_entries(table), ceiling=table["V"] * np.log2(table["V"]) / trained_entries(table))
+    means = table.groupby(["trains", "d", "V", "lr"])["stored"].mean().reset_index()
+    best = means.loc[means.groupby(["trains", "d", "V"])["stored"].idxmax()].drop(columns="stored")
+    return table.merge(best, on=["trains", "d", "V", "lr"])
+
+
+def most_bits(trains, d):
+    """The runs of the V with the most bits an entry."""
+    cell = at(bits(), trains=trains, d=d)
+    return at(cell, V=cell.groupby("V")["stored"].mean().idxmax())
+
+
+def bits_rows():
+    for trains, counted in (("V", "V_mat"), ("VWZ", "V_mat, Z_in and Z_out")):
+        parts, sizes = [], sorted(at(bits(), trains=trains)["d"].unique())
+        for d in sizes:
+            most = most_bits(trains, d)
+            first = most.iloc[0]
+            parts.append(f"d {d}: {shown(most['stored'])} (V {first['V']}, all facts {first['ceiling']:.2f})")
+        largest = max((most_bits(trains, d)["stored"] for d in sizes), key=np.mean)
+        yield [
+            "Allen-Zhu and Li 2404.05405",
+            f"2 bits a parameter at 1000 exposures; counted: {counted}",
+            "; ".join(parts),
+            f"{spans(at(bits(), trains=trains), 'd', 'V')}, 1000 steps of Adam, {spans(at(rows('bits'), trains=trains), 'lr')}",
+            judged(2.0, largest),
+        ]
+
+
+def noisy(optimizer, label_noise, x, **values):
+    """Errors along x at the rate that is best in the mean at each x."""
+    table = at(traces("noise"), optimizer=optimizer, label_noise=label_noise, **values).query("step > 0")
+    means = table.groupby([x, "lr"])["error_1_5"].mean().reset_index()
+    best = means.loc[means.groupby(x)["error_1_5"].idxmin(), [x, "lr"]]
+    return table.merge(best, on=[x, "lr"])
+
+
+def noise_rows():
+    """Along steps at the largest N, and along N after the last step, where labels are noisy."""
+    level, N, steps = float(rows("noise")["label_noise"].max()), int(rows("noise")["N"].max()), int(rows("noise")["step"].max())
+    for x, values in (("step", {"N": N}), ("N", {"step": steps})):
+        sgd, polar = (noisy(of, level, x, **values) for of in ("sgd", "polar"))
+        slower, faster = slopes(sgd, x, "error_1_5"), slopes(polar, x, "error_1_5")
+        wide = [table.pivot_table("error_1_5", x, "seed") for table in (sgd, polar)]
+        last = [shown(table.iloc[-1], 3) for table in wide]
+        lower = all(interval(difference)[1] > 0 for difference in (wide[0] - wide[1]).to_numpy())
+        steeper = interval(slower - faster)[1] > 0
+        yield [
+            "Muon in associative memory learning 2602.05725",
+            f"with label noise Muon scales better than SGD; here error along {x}",
+            f"SGD {x}^{shown(slower)}, polar {x}^{shown(faster)}; at the last {x} {last[0]} and {last[1]}",
+            f"label noise {level:g}, {spans(sgd, 'step', 'N', 'V', 'd')}, alpha 1.5, rates {rates_of('sgd')} and {rates_of('polar')}",
+            "holds" if lower and steeper else "lower at each, but no steeper" if lower else "differs",
+        ]
+
+
+def rates_of(optimizer):
+    return spans(at(rows("noise"), optimizer=optimizer), "lr").removeprefix("lr ")
+
+
+ROWS = (cabannes_rows, nichani_rows, wang_rows, bits_rows, noise_rows)
+
+
+LOOK = {"font.size": 8, "axes.titlesize": 8, "legend.fontsize": 6, "xtick.labelsize": 7, "ytick.labelsize": 7, "lines.linewidth": 1.1}
+LOOK |= {"axes.linewidth": 0.6, "lines.markersize": 3.5, "grid.linewidth": 0.4, "grid.alpha": 0.5}
+OPTIMIZERS = {"sgd": BLUE, "adam": PINK, "polar": ORANGE, "muon": GREEN}
+
+
+def curve(ax, table, x, y, **style):
+    """Mean over seeds with its 95 % interval."""
+    found = table.groupby(x)[y].agg(interval)
+    mean, lo, hi = (np.array(part) for part in zip(*found, strict=True))
+    ax.errorbar(found.index, mean, [mean - lo, hi - mean], elinewidth=0.7, capsize=0, **{"marker": "o"} | style)
+    return found.index.to_numpy(float), mean
+
+
+def log_ticks(axis):
+    """Powers of ten, and two numbers between them where there are few."""
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(10, subs=(1, 3) if high / low < 60 else (1,)))
+    axis.set_major_formatter(lambda value, _: f"{value:.4g}")
+    axis.set_minor_formatter(NullFormatter())
+
+
+def along_d(ax):
+    few, all_labels = weights(8, 2.0), weights(4096, 2.0)
+    d, mean = curve(ax, few, "d", "equal", color=GREEN, label="equal weights, 8 labels")
+    ax.plot(d, mean[0] * d[0] / d, color=GREY, linestyle="--", linewidth=0.8, label="claim: 1/d")
+    curve(ax, few, "d", "frequencies", color=PINK, marker="s", label="frequencies, 8 labels")
+    curve(ax, all_labels, "d", "equal", color="black", marker="^", label="equal, a label each")
+    curve(ax, cabannes("sgd", 2.0), "d", "error", color=BLUE, marker="v", label="SGD, a label each")
+    curve(ax, cabannes("polar", 2.0), "d", "error", color=ORANGE, marker="D", label="polar, a label each")
+    ax.set(xscale="log", yscale="log", xlabel="d", ylabel="error", title="Cabannes: width (alpha 2)", ylim=(2e-4, 0.5))
+
+
+def along_N(ax):
+    for alpha, colour in ((1.5, BLUE), (2.0, ORANGE)):
+        N, mean = curve(ax, infinite_width(alpha), "N", "error", color=colour, label=f"one-hot rows, alpha {alpha:g}")
+        ax.plot(N, mean[-1] * (N / N[-1]) ** (1 / alpha - 1), color=GREY, linestyle="--", linewidth=0.8)
+        table = at(rows("cabannes"), optimizer="polar", V=1024)
+        for d, marker in ((64, "v"), (256, "s")):
+            mine = at(table, d=d)
+            mine = mine[np.isclose(mine["tokens.s"], alpha)]
+            curve(
+                ax, mine, "N", ALPHAS[alpha], color=colour, marker=marker, linestyle=":", alpha=0.6, label=f"polar, d {d}, alpha {alpha:g}"
+            )
+    ax.set(xscale="log", yscale="log", xlabel="N", ylabel="error", title="Cabannes: samples (dashed: claim)", ylim=(1e-3, 0.4))
+
+
+def capacities(ax):
+    found = facts()
+    for cells, colour, label in (
+        (found[found["m"] == 0], BLUE, "no MLP, d 8 to 32"),
+        (found[found["m"] > 0], ORANGE, "relu MLP, d 16, m 16 to 128"),
+    ):
+        curve(ax, cells, "entries", "V", color=colour, label=f"{label}: V*")
+        entries, mean = curve(ax, cells, "entries", "V ln V", color=colour, marker="s", linestyle=":", label=f"{label}: V* ln V*")
+        ax.plot(entries, mean[-1] * entries / entries[-1], color=GREY, linestyle="--", linewidth=0.8)
+    ax.set(xscale="log", yscale="log", xlabel="trained entries, d^2 or m d", ylabel="facts at 99 %", title="Nichani (dashed: slope 1)")
+    ax.set(ylim=(5, 3000))
+
+
+def rare_and_frequent(ax):
+    for k, law in enumerate(LAWS.values()):
+        for j, (optimizer, colour) in enumerate(OPTIMIZERS.items()):
+            wide = at_rates(optimizer, law)
+            x = k + (j - 1.5) * 0.18
+            ax.plot(np.full(len(wide), x), wide.mean(axis=1), "_", color=colour, markersize=6)
+            mean, lo, hi = interval(best_at(optimizer, law))
+            ax.errorbar(x, mean, [[mean - lo], [hi - mean]], color=colour, marker="o", label=NAMES[optimizer] if k == 0 else None)
+    ax.axhline(SURE_OF_FREQUENT, color=GREY, linestyle="--", linewidth=0.8)
+    ax.set_xticks(range(len(LAWS)), LAWS.values())
+    ax.set(ylim=(0, 1), ylabel="probability of rare labels", title="Wang: where frequent reach 0.9\n(dots: best rate, bars: others)")
+
+
+def by_vocabulary(ax):
+    colours = dict(zip((2, 4, 8, 16, 32), ("black", PINK, BLUE, GREEN, ORANGE), strict=True))
+    for trains, style, marker in (("V", "-", "o"), ("VWZ", ":", "s")):
+        table = at(bits(), trains=trains)
+        for d in sorted(table["d"].unique()):
+            label = f"d {d}, {'fixed' if trains == 'V' else 'trained'} rows"
+            curve(ax, at(table, d=d), "V", "stored", color=colours[d], linestyle=style, marker=marker, label=label)
+    ax.axhline(2, color=GREY, linestyle="--", linewidth=0.8)
+    ax.set(xscale="log", xlabel="V", ylabel="bits a trained entry", title="Allen-Zhu (dashed: claim)", ylim=(0, 3))
+
+
+def over_steps(ax):
+    N = rows("noise")["N"].max()
+    for label_noise, style in ((0.0, ":"), (0.5, "-")):
+        for optimizer in ("sgd", "polar"):
+            table = noisy(optimizer, label_noise, "step", N=N)
+            label = f"{NAMES[optimizer]}, label noise {label_noise:g}"
+            curve(ax, table, "step", "error_1_5", color=OPTIMIZERS[optimizer], linestyle=style, label=label)
+    ax.set(xscale="log", yscale="log", xlabel="step", ylabel="error", title=f"label noise (N {N}, best rate)")
+
+
+PANELS = (along_d, along_N, capacities, rare_and_frequent, by_vocabulary, over_steps)
+
+
+def draw():
+    with matplotlib.rc_context(LOOK):
+        figure = Figure(figsize=(9.2, 6.4), dpi=170, layout="constrained")
+        for ax, panel in zip(figure.subplots(2, 3).flat, PANELS, strict=True):
+            panel(ax)
+            ax.grid(True)
+            for axis, scale in ((ax.xaxis, ax.get_xscale()), (ax.yaxis, ax.get_yscale())):
+                if scale == "log":
+                    log_ticks(axis)
+            ax.legend(frameon=False, handlelength=1.8, labelspacing=0.25)
+        figure.savefig(HERE / "rows.png")
+
+
+def main(arguments):
+    found = [row for rows_of in ROWS for row in rows_of()]
+    print("\n".join("| " + " | ".join(row) + " |" for row in (HEADS, ["---"] * len(HEADS), *found)))
+    if "--draw" in arguments:
+        draw()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
