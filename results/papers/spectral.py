@@ -1,0 +1,212 @@
+"""The spectral recipe: what attention learns and how many samples it takes where gradients are made polar, from the committed tables.
+
+python results/papers/spectral.py            # the rows of the tables, in Markdown
+python results/papers/spectral.py --draw     # and the figure beside this file
+"""
+
+import sys
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from scipy.stats import t as student
+
+import jaxrecall
+from jaxrecall.fit import fit
+
+HERE = Path(__file__).parent
+PLAIN = 1e6
+RECIPES = {"plain": (PLAIN, PLAIN), "step 1": (0.0, PLAIN), "step 3": (PLAIN, 0.0), "steps 1 and 3": (0.0, 0.0)}
+COLOURS = {"plain": "#D55E00", "step 1": "#0072B2", "step 3": "#CC79A7", "steps 1 and 3": "#009E73"}
+LENGTH = "L: sequence length, tokens"
+LOOK = {"markersize": 3, "linewidth": 1, "elinewidth": 0.7}
+BASE = {"V": 64, "d": 128, "N": 2048, "sequences": 256, "pool": True, "push": 100.0, "eta": 1e-4}
+LENGTHS = (8, 16, 32, 64)
+LONG = 256
+"""Least length of the laws of long sequences."""
+
+
+def at(rows, **fields):
+    """The rows with these values."""
+    for name, value in fields.items():
+        rows = rows[rows[name] == value]
+    return rows
+
+
+def of(rows, recipe):
+    lam1, lam3 = RECIPES[recipe]
+    return at(rows, lam1=lam1, lam3=lam3)
+
+
+def markdown(heads, body):
+    return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in [heads, ["---"] * len(heads), *body])
+
+
+def short(number):
+    """Three digits."""
+    return f"{number:.3g}" if number < 1000 else f"{float(f'{number:.3g}'):,.0f}"
+
+
+def shares(s, V=64):
+    """Probabilities of Zipf tokens."""
+    p = np.arange(1.0, V + 1) ** -s
+    return p / p.sum()
+
+
+def break_length(s):
+    """L at which the pull on the most frequent noise token reaches that on the trigger, steps polar, N infinite, rows orthogonal."""
+    p = shares(s)
+    return 1 / (p[0] * (p[0] - p @ p))
+
+
+def moment(c):
+    """Fourth moment of the eigenvalues of Z Z^T, c = V / d (Marchenko and Pastur)."""
+    return 1 + 6 * c + 6 * c**2 + c**3
+
+
+def crossings(rows):
+    """L at which attention falls through one half, of each seed, by a straight line in ln L; NaN where it does not."""
+    found = []
+    for _, mine in rows.groupby("seed"):
+        mine = mine.sort_values("L")
+        x, y = np.log(mine["L"].to_numpy(float)), mine["attention_mass"].to_numpy()
+        below = np.flatnonzero(y < 0.5)
+        i = below[0] if len(below) else 0
+        found.append(x[i - 1] + (y[i - 1] - 0.5) / (y[i - 1] - y[i]) * (x[i] - x[i - 1]) if i else np.nan)
+    return np.array(found)
+
+
+def interval(values):
+    """Mean and the ends of its 95 % t interval over seeds."""
+    half = student.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
+    return np.mean(values), np.mean(values) - half, np.mean(values) + half
+
+
+def breaks():
+    """L at which attention falls below one half, by s and recipe; theory."""
+    rows, body = at(jaxrecall.load(HERE / "spectral"), **BASE), []
+    for s in (0.5, 1.0, 1.5):
+        for inside in (False, True):
+            cells = []
+            for recipe in ("plain", "steps 1 and 3"):
+                mine = of(at(rows, s=s, trigger_in_value=inside), recipe)
+                found = crossings(mine)
+                if np.isnan(found).any():
+                    cells.append(f"beyond {mine['L'].max()} in {np.isnan(found).sum()} of {len(found)} seeds")
+                else:
+                    cells.append("{:.1f} [{:.1f}, {:.1f}]".format(*np.exp(interval(found))))
+            body.append([f"{s:g}", "in" if inside else "out", *cells, f"{break_length(s):.1f}", f"{break_length(s) ** 0.5:.1f}"])
+    return markdown(["s", "trigger", "plain", "steps 1 and 3 polar", "1 / p_1 (p_1 - sum p^2)", "its root"], body)
+
+
+def decomposition():
+    """Attention and accuracy at s = 1 by recipe and L."""
+    rows, body = at(jaxrecall.load(HERE / "spectral"), **BASE), []
+    for s, lengths in ((0.5, (8, 64, 256)), (1.0, (8, 16, 24))):
+        for L in lengths:
+            for inside in (False, True):
+                cells = []
+                for recipe in RECIPES:
+                    means = of(at(rows, s=s, L=L, trigger_in_value=inside), recipe)[["attention_mass", "accuracy"]].mean()
+                    cells.append("{:.2f}, {:.2f}".format(*means))
+                body.append([f"{s:g}", L, "in" if inside else "out", *cells])
+    return markdown(["s", "L", "trigger", *RECIPES], body)
+
+
+def along(field):
+    """Attention at s = 1, trigger out, along another choice, step 3 polar or as step 1."""
+    rows, body = at(jaxrecall.load(HERE / "spectral"), s=1.0, trigger_in_value=False), []
+    rows = at(rows, **{name: value for name, value in BASE.items() if name != field})
+    rows = rows[(rows["lam3"] == 0) | (rows["lam1"] == PLAIN)]
+    if field != "lam1":
+        rows = rows[rows["lam1"].isin([0.0, PLAIN])]
+    means = rows.pivot_table("attention_mass", ["lam1", field] if field != "lam1" else "lam1", "L")
+    for value, masses in means.iterrows():
+        body.append([str(value), *(f"{masses[L]:.2f}" if L in masses and masses[L] == masses[L] else "" for L in LENGTHS)])
+    return markdown([f"lam1, {field}", *(f"L = {L}" for L in LENGTHS)], body)
+
+
+def critical():
+    """N* [95 %] along L, by trigger and recipe, V = d = 64."""
+    found, body = jaxrecall.thresholds(HERE / "spectral-critical"), []
+    for inside in (False, True):
+        for L, mine in at(found, trigger_in_value=inside).groupby("L"):
+            cells = []
+            for recipe in ("plain", "step 1", "steps 1 and 3"):
+                one = of(mine, recipe).iloc[0]
+                ends = [short(one[name]) for name in ("critical", "lo", "hi")]
+                cells.append("{} [{}, {}]".format(*ends) if pd.notna(one["critical"]) else one["outcome"])
+            body.append(["in" if inside else "out", L, *cells])
+    return markdown(["trigger", "L", "plain", "step 1", "steps 1 and 3"], body)
+
+
+def exponents():
+    """Exponents of N* along L, d and V, with their intervals over seeds; of L also from one length to the next."""
+    rows, sizes = jaxrecall.load(HERE / "spectral-critical"), jaxrecall.load(HERE / "spectral-sizes")
+    sizes = pd.concat([sizes, at(rows, L=512, trigger_in_value=False)[sizes.columns]])
+    body = []
+    for inside in (False, True):
+        for recipe in ("plain", "step 1", "steps 1 and 3"):
+            mine = of(at(rows, trigger_in_value=inside), recipe)
+            body.append(["in" if inside else "out", recipe, "L", f"{LONG} to {mine['L'].max()}", exponent(mine[mine["L"] >= LONG], "L")])
+    for recipe in ("plain", "steps 1 and 3"):
+        mine = of(sizes, recipe)
+        for axis, fixed in (("d", "V"), ("V", "d")):
+            line = mine[mine[fixed] == 64]
+            body.append(["out", recipe, axis, f"{line[axis].min()} to {line[axis].max()}", exponent(line, axis)])
+    return markdown(["trigger", "recipe", "along", "range", "exponent of N*"], body)
+
+
+def exponent(rows, axis):
+    """The exponent of N* along an axis, with its interval over seeds."""
+    found = fit(rows, [0.5]).exponents
+    row = found[found["axis"] == axis].iloc[0]
+    return f"{row['exponent']:.2f} [{row['lo']:.2f}, {row['hi']:.2f}]"
+
+
+TABLES = (breaks, decomposition, critical, exponents)
+
+
+def draw():
+    """Attention against L, and N* against L with the trigger out and in."""
+    figure = Figure(figsize=(7.2, 2.7), dpi=200, layout="constrained")
+    left, *others = figure.subplots(1, 3)
+    rows = at(jaxrecall.load(HERE / "spectral"), **BASE, trigger_in_value=False)
+    for s, marker in ((0.5, "o"), (1.0, "s"), (1.5, "D")):
+        for recipe in ("plain", "steps 1 and 3"):
+            mine = of(at(rows, s=s), recipe).groupby("L")["attention_mass"].agg(["mean", "sem"])
+            left.errorbar(mine.index, mine["mean"], yerr=2 * mine["sem"], color=COLOURS[recipe], marker=marker, **LOOK)
+        left.axvline(break_length(s), color="0.6", linestyle=":", linewidth=0.9)
+        left.text(break_length(s), 1.04, f"{s:g}", ha="center", fontsize=6.5, color="0.35")
+    left.set(xscale="log", ylim=(0, 1.12), xlabel=LENGTH, ylabel="attention on the informative token")
+    found = jaxrecall.thresholds(HERE / "spectral-critical")
+    lengths = np.geomspace(LONG / 2, 2048)
+    for ax, inside in zip(others, (False, True), strict=True):
+        for recipe in ("plain", "step 1", "steps 1 and 3"):
+            mine = of(at(found, trigger_in_value=inside), recipe).dropna(subset="critical").sort_values("L")
+            error = [mine["critical"] - mine["lo"], mine["hi"] - mine["critical"]]
+            ax.errorbar(mine["L"], mine["critical"], yerr=error, color=COLOURS[recipe], marker="o", **LOOK)
+        for recipe, power in (("plain", 2), ("steps 1 and 3", 1.5)):
+            last = of(at(found, trigger_in_value=inside, L=2048), recipe)["critical"].iloc[0]
+            ax.plot(lengths, last * (lengths / 2048) ** power, color=COLOURS[recipe], linestyle="--", linewidth=0.8)
+        ax.axhline(64 * np.log(2), color="0.6", linestyle=":", linewidth=0.9)
+        ax.set(xscale="log", yscale="log", ylim=(20, 2e6), xlabel=LENGTH, title=f"trigger {'in' if inside else 'out'}")
+    left.set_title("Zipf tokens, s = 0.5, 1, 1.5")
+    others[0].set_ylabel("critical N")
+    handles = [Line2D([], [], color=COLOURS[r], label=r if r == "plain" else f"{r} polar") for r in ("plain", "step 1", "steps 1 and 3")]
+    handles += [Line2D([], [], color="0.35", linestyle="--", linewidth=0.8, label="L^2, L^(3/2)")]
+    figure.legend(handles=handles, loc="outside upper center", ncols=4, frameon=False)
+    figure.savefig(HERE / "spectral.png")
+
+
+if __name__ == "__main__":
+    for table in TABLES:
+        print(f"{table.__doc__}\n\n{table()}\n")
+    for field in ("lam1", "push", "eta", "N", "d"):
+        print(f"Attention at s = 1, trigger out, along {field}\n\n{along(field)}\n")
+    if "--draw" in sys.argv:
+        with matplotlib.rc_context({"font.size": 7.5, "axes.linewidth": 0.6, "axes.titlesize": 7.5}):
+            draw()
