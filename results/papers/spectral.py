@@ -63,7 +63,7 @@ def break_length(s):
 
 
 def moment(c):
-    """Fourth moment of the eigenvalues of Z Z^T, c = V / d (Marchenko and Pastur)."""
+    """Mean fourth power of the eigenvalues of Z_in Z_in^T, c = V / d (Marchenko and Pastur)."""
     return 1 + 6 * c + 6 * c**2 + c**3
 
 
@@ -86,24 +86,24 @@ def interval(values):
 
 
 def breaks():
-    """L at which attention falls below one half, by s and recipe; theory."""
-    rows, body = at(jaxrecall.load(HERE / "spectral"), **BASE), []
-    for s in (0.5, 1.0, 1.5):
-        for inside in (False, True):
-            cells = []
-            for recipe in ("plain", "steps 1 and 3"):
-                mine = of(at(rows, s=s, trigger_in_value=inside), recipe)
-                found = crossings(mine)
-                if np.isnan(found).any():
-                    cells.append(f"beyond {mine['L'].max()} in {np.isnan(found).sum()} of {len(found)} seeds")
-                else:
-                    cells.append("{:.1f} [{:.1f}, {:.1f}]".format(*np.exp(interval(found))))
-            body.append([f"{s:g}", "in" if inside else "out", *cells, f"{break_length(s):.1f}", f"{break_length(s) ** 0.5:.1f}"])
-    return markdown(["s", "trigger", "plain", "steps 1 and 3 polar", "1 / p_1 (p_1 - sum p^2)", "its root"], body)
+    """L at which attention falls below one half, geometric mean [95 %] over seeds, by s and recipe; theory of infinitely many samples."""
+    rows, body = at(jaxrecall.load(HERE / "spectral"), **{name: value for name, value in BASE.items() if name != "N"}), []
+    for s, N, inside in [
+        (0.5, 2048, True),
+        (0.5, 2048, False),
+        (0.5, 65536, False),
+        *((s, 2048, t) for s in (1.0, 1.5) for t in (True, False)),
+    ]:
+        cells = []
+        for recipe in ("plain", "steps 1 and 3"):
+            found = crossings(of(at(rows, s=s, N=N, trigger_in_value=inside), recipe))
+            cells.append("{:.1f} [{:.1f}, {:.1f}]".format(*np.exp(interval(found))))
+        body.append([f"{s:g}", N, "in" if inside else "out", *cells, f"{break_length(s):.1f}", f"{break_length(s) ** 0.5:.1f}"])
+    return markdown(["s", "N", "trigger", "plain", "steps 1 and 3 polar", "1 / p_1 (p_1 - sum p^2)", "its root"], body)
 
 
 def decomposition():
-    """Attention and accuracy at s = 1 by recipe and L."""
+    """Attention and accuracy by recipe, N = 2048."""
     rows, body = at(jaxrecall.load(HERE / "spectral"), **BASE), []
     for s, lengths in ((0.5, (8, 64, 256)), (1.0, (8, 16, 24))):
         for L in lengths:
@@ -144,16 +144,16 @@ def critical():
 
 
 def exponents():
-    """Exponents of N* along L, d and V, with their intervals over seeds; of L also from one length to the next."""
+    """Exponents of N* along L, and at L = 512 along d and V, with their intervals over seeds."""
     rows, sizes = jaxrecall.load(HERE / "spectral-critical"), jaxrecall.load(HERE / "spectral-sizes")
-    sizes = pd.concat([sizes, at(rows, L=512, trigger_in_value=False)[sizes.columns]])
-    body = []
+    both = pd.concat([sizes, at(rows, L=512, trigger_in_value=False)[sizes.columns]], ignore_index=True)
+    both.attrs, body = sizes.attrs, []
     for inside in (False, True):
         for recipe in ("plain", "step 1", "steps 1 and 3"):
             mine = of(at(rows, trigger_in_value=inside), recipe)
             body.append(["in" if inside else "out", recipe, "L", f"{LONG} to {mine['L'].max()}", exponent(mine[mine["L"] >= LONG], "L")])
     for recipe in ("plain", "steps 1 and 3"):
-        mine = of(sizes, recipe)
+        mine = of(both, recipe)
         for axis, fixed in (("d", "V"), ("V", "d")):
             line = mine[mine[fixed] == 64]
             body.append(["out", recipe, axis, f"{line[axis].min()} to {line[axis].max()}", exponent(line, axis)])
@@ -167,7 +167,46 @@ def exponent(rows, axis):
     return f"{row['exponent']:.2f} [{row['lo']:.2f}, {row['hi']:.2f}]"
 
 
-TABLES = (breaks, decomposition, critical, exponents)
+def predicted(V, d, L):
+    """N* of long sequences with steps 1 and 3 polar, up to a constant."""
+    return L**1.5 * np.sqrt(moment(V / d) / (d * V))
+
+
+def sizes():
+    """N* at L = 512, trigger out; that of both steps polar over the prediction, whose constant is the geometric mean."""
+    searched = pd.concat([jaxrecall.thresholds(HERE / f"spectral-{name}") for name in ("sizes", "critical")], ignore_index=True)
+    searched = searched.assign(V=searched["V"].fillna(64), d=searched["d"].fillna(64), L=searched["L"].fillna(512))
+    found = searched[(searched["L"] == 512) & searched["trigger_in_value"].isin([False, np.nan])].sort_values(["V", "d"])
+    plain, polar = (of(found, recipe).set_index(["V", "d"]) for recipe in ("plain", "steps 1 and 3"))
+    ratio = polar["critical"] / [predicted(V, d, 512) for V, d in polar.index]
+    constant, body = np.exp(np.log(ratio).mean()), []
+    for size, one in polar.iterrows():
+        cells = ["{} [{}, {}]".format(*(short(each[name]) for name in ("critical", "lo", "hi"))) for each in (plain.loc[size], one)]
+        body.append([*map(int, size), *cells, f"{plain.loc[size, 'critical'] / one['critical']:.1f}", f"{ratio[size] / constant:.2f}"])
+    return f"constant {constant:.2f}\n\n" + markdown(["V", "d", "plain", "steps 1 and 3", "ratio", "over prediction"], body)
+
+
+def exact():
+    """N* where every sample has noise of its own, beside a pool of 256."""
+    body = []
+    pooled = at(jaxrecall.thresholds(HERE / "spectral-critical"), trigger_in_value=False)
+    for _, one in jaxrecall.thresholds(HERE / "spectral-exact").iterrows():
+        other = at(pooled, **{name: one[name] for name in ("L", "lam1", "lam3")}).iloc[0]
+        cells = ["{} [{}, {}]".format(*(short(each[name]) for name in ("critical", "lo", "hi"))) for each in (one, other)]
+        body.append([one["L"], "plain" if one["lam1"] else "steps 1 and 3", *cells])
+    return markdown(["L", "recipe", "own noise", "pool"], body)
+
+
+def order():
+    """Uniform tokens, trigger out, N = 2048: share of |V1|^2 along the mean embedding, recall by V1, noise of scores over the trigger's."""
+    rows = at(jaxrecall.load(HERE / "spectral"), **BASE, s=0.0, trigger_in_value=False, lam3=0.0)
+    rows = rows.assign(noise=rows["score_std"] / rows["trigger_score"])
+    means = rows.groupby(["L", "lam1"])[["mean_share", "effective_rank", "step1_memory_accuracy", "noise"]].mean()
+    body = [[L, "plain" if lam1 else "polar", *(f"{value:.3f}" for value in row)] for (L, lam1), row in means.iterrows()]
+    return markdown(["L", "step 1", *means.columns], body)
+
+
+TABLES = (breaks, decomposition, critical, exponents, sizes, exact, order)
 
 
 def draw():

@@ -83,7 +83,7 @@ def learned(point, key):
         x, k = jnp.repeat(jnp.arange(V), point.sequences), jnp.tile(k, V)
         weights = jax.random.poisson(jax.random.fold_in(key, WEIGHTS), point.N * p[x] / point.sequences).astype(jnp.float32)
     else:
-        weights = jnp.where(k < point.N, 1.0, 0.0)
+        weights = jnp.where(point.N > point.sequences, jnp.nan, jnp.where(k < point.N, 1.0, 0.0))  # NaN: a row of status nonfinite
     with jax.default_matmul_precision("highest"):
         samples = counts, x, k, weights / jnp.sum(weights)
         V1, w, V2 = three_steps(tables, samples, point.lam1, point.lam3, point.push, point.eta)
