@@ -11,17 +11,18 @@ import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from scipy.stats import t as student
 
 import jaxrecall
 from jaxrecall.fit import fit
+from jaxrecall.theory import Model, critical_N
 
 HERE = Path(__file__).parent
 PLAIN = 1e6
 RECIPES = {"plain": (PLAIN, PLAIN), "step 1": (0.0, PLAIN), "step 3": (PLAIN, 0.0), "steps 1 and 3": (0.0, 0.0)}
 COLOURS = {"plain": "#D55E00", "step 1": "#0072B2", "step 3": "#CC79A7", "steps 1 and 3": "#009E73"}
-LENGTH = "L: sequence length, tokens"
+COMPARED = ("plain", "steps 1 and 3")
+SHADES = ("#440154", "#31688E", "#35B779", "#D4A017")
 LOOK = {"markersize": 3, "linewidth": 1, "elinewidth": 0.7}
 BASE = {"V": 64, "d": 128, "N": 2048, "sequences": 256, "pool": True, "push": 100.0, "eta": 1e-4}
 LENGTHS = (8, 16, 32, 64)
@@ -95,7 +96,7 @@ def breaks():
         *((s, 2048, t) for s in (1.0, 1.5) for t in (True, False)),
     ]:
         cells = []
-        for recipe in ("plain", "steps 1 and 3"):
+        for recipe in COMPARED:
             found = crossings(of(at(rows, s=s, N=N, trigger_in_value=inside), recipe))
             cells.append("{:.1f} [{:.1f}, {:.1f}]".format(*np.exp(interval(found))))
         body.append([f"{s:g}", N, "in" if inside else "out", *cells, f"{break_length(s):.1f}", f"{break_length(s) ** 0.5:.1f}"])
@@ -143,16 +144,22 @@ def critical():
     return markdown(["trigger", "L", "plain", "step 1", "steps 1 and 3"], body)
 
 
+def all_sizes():
+    """The rows at L = 512, trigger out, of all V and d."""
+    rows, found = jaxrecall.load(HERE / "spectral-critical"), jaxrecall.load(HERE / "spectral-sizes")
+    both = pd.concat([found, at(rows, L=512, trigger_in_value=False)[found.columns]], ignore_index=True)
+    both.attrs = found.attrs
+    return both
+
+
 def exponents():
     """Exponents of N* along L, and at L = 512 along d and V, with their intervals over seeds."""
-    rows, sizes = jaxrecall.load(HERE / "spectral-critical"), jaxrecall.load(HERE / "spectral-sizes")
-    both = pd.concat([sizes, at(rows, L=512, trigger_in_value=False)[sizes.columns]], ignore_index=True)
-    both.attrs, body = sizes.attrs, []
+    rows, both, body = jaxrecall.load(HERE / "spectral-critical"), all_sizes(), []
     for inside in (False, True):
         for recipe in ("plain", "step 1", "steps 1 and 3"):
             mine = of(at(rows, trigger_in_value=inside), recipe)
             body.append(["in" if inside else "out", recipe, "L", f"{LONG} to {mine['L'].max()}", exponent(mine[mine["L"] >= LONG], "L")])
-    for recipe in ("plain", "steps 1 and 3"):
+    for recipe in COMPARED:
         mine = of(both, recipe)
         for axis, fixed in (("d", "V"), ("V", "d")):
             line = mine[mine[fixed] == 64]
@@ -177,7 +184,7 @@ def sizes():
     searched = pd.concat([jaxrecall.thresholds(HERE / f"spectral-{name}") for name in ("sizes", "critical")], ignore_index=True)
     searched = searched.assign(V=searched["V"].fillna(64), d=searched["d"].fillna(64), L=searched["L"].fillna(512))
     found = searched[(searched["L"] == 512) & searched["trigger_in_value"].isin([False, np.nan])].sort_values(["V", "d"])
-    plain, polar = (of(found, recipe).set_index(["V", "d"]) for recipe in ("plain", "steps 1 and 3"))
+    plain, polar = (of(found, recipe).set_index(["V", "d"]) for recipe in COMPARED)
     ratio = polar["critical"] / [predicted(V, d, 512) for V, d in polar.index]
     constant, body = np.exp(np.log(ratio).mean()), []
     for size, one in polar.iterrows():
@@ -206,38 +213,71 @@ def order():
     return markdown(["L", "step 1", *means.columns], body)
 
 
-TABLES = (breaks, decomposition, critical, exponents, sizes, exact, order)
+def slope(axis, values, critical_of):
+    """The least-squares exponent of a predicted N* along an axis, the other sizes as in `exponents`."""
+    sizes = [{"V": 64, "d": 64, "L": 512} | {axis: int(value)} for value in values]
+    return f"{np.polyfit(np.log(values), np.log([critical_of(**size) for size in sizes]), 1)[0]:.2f}"
+
+
+def plain_theory(inside):
+    """The package's formula of N* as a function of sizes."""
+    return lambda **size: critical_N(Model(**size, trigger_in_value=inside), 0.5)
+
+
+def verdict():
+    """What plain and polar gradients do, measured [95 % over seeds] and by theory."""
+    rows, both = at(jaxrecall.load(HERE / "spectral"), **{n: v for n, v in BASE.items() if n != "N"}, trigger_in_value=False), all_sizes()
+    searched, body = jaxrecall.load(HERE / "spectral-critical"), []
+    for s, N in ((0.5, 65536), (1.0, 2048), (1.5, 2048)):
+        found = ["{:.1f} [{:.1f}, {:.1f}]".format(*np.exp(interval(crossings(of(at(rows, s=s, N=N), recipe))))) for recipe in COMPARED]
+        body.append([f"L at which attention is 1/2, s = {s:g}, N = {N}", *found, f"{break_length(s) ** 0.5:.1f}", f"{break_length(s):.1f}"])
+    lines = [(way, "L", at(searched, trigger_in_value=inside).query("L >= @LONG")) for way, inside in (("out", False), ("in", True))]
+    lines += [("out", "d", both[both["V"] == 64]), ("out", "V", both[both["d"] == 64])]
+    for way, axis, mine in lines:
+        values = np.unique(mine[axis])
+        theories = slope(axis, values, plain_theory(way == "in")), slope(axis, values, predicted)
+        body.append([f"exponent of {axis}, trigger {way}", *(exponent(of(mine, recipe), axis) for recipe in COMPARED), *theories])
+    shortest = at(jaxrecall.thresholds(HERE / "spectral-critical"), L=4, trigger_in_value=True)
+    found = ["{} [{}, {}]".format(*(short(of(shortest, r).iloc[0][name]) for name in ("critical", "lo", "hi"))) for r in COMPARED]
+    body.append(["N* at L = 4, trigger in", *found, short(plain_theory(True)(V=64, d=64, L=4)), f"{64 * np.log(2):.0f}"])
+    return markdown(["", "plain", "steps 1 and 3 polar", "theory, plain", "theory, polar"], body)
+
+
+TABLES = (verdict, breaks, decomposition, critical, exponents, sizes, exact, order)
 
 
 def draw():
-    """Attention against L, and N* against L with the trigger out and in."""
-    figure = Figure(figsize=(7.2, 2.7), dpi=200, layout="constrained")
-    left, *others = figure.subplots(1, 3)
+    """Attention against L by s, plain and polar; and N* against L with the trigger out and in."""
+    figure = Figure(figsize=(5.5, 4.8), dpi=200, layout="constrained")
+    above, below = figure.subplots(2, 2)
     rows = at(jaxrecall.load(HERE / "spectral"), **BASE, trigger_in_value=False)
-    for s, marker in ((0.5, "o"), (1.0, "s"), (1.5, "D")):
-        for recipe in ("plain", "steps 1 and 3"):
+    for ax, recipe in zip(above, COMPARED, strict=True):
+        for s, marker, colour in zip((0.0, 0.5, 1.0, 1.5), "osD^", SHADES, strict=True):
             mine = of(at(rows, s=s), recipe).groupby("L")["attention_mass"].agg(["mean", "sem"])
-            left.errorbar(mine.index, mine["mean"], yerr=2 * mine["sem"], color=COLOURS[recipe], marker=marker, **LOOK)
-        left.axvline(break_length(s), color="0.6", linestyle=":", linewidth=0.9)
-        left.text(break_length(s), 1.04, f"{s:g}", ha="center", fontsize=6.5, color="0.35")
-    left.set(xscale="log", ylim=(0, 1.12), xlabel=LENGTH, ylabel="attention on the informative token")
+            named = f"s = {s:g}" if s else "uniform"
+            ax.errorbar(mine.index, mine["mean"], yerr=2 * mine["sem"], color=colour, marker=marker, label=named, **LOOK)
+            if s:
+                ax.axvline(break_length(s) ** (0.5 if recipe == "plain" else 1), color=colour, linestyle=":", linewidth=0.9)
+        ax.set(xscale="log", xlim=(1.7, 620), ylim=(0, 1.05), title="plain" if recipe == "plain" else f"{recipe} polar")
+    above[0].set_ylabel("attention on the\ninformative token")
+    above[1].legend(frameon=False, loc="lower left")
     found = jaxrecall.thresholds(HERE / "spectral-critical")
     lengths = np.geomspace(LONG / 2, 2048)
-    for ax, inside in zip(others, (False, True), strict=True):
+    for ax, inside in zip(below, (False, True), strict=True):
         for recipe in ("plain", "step 1", "steps 1 and 3"):
-            mine = of(at(found, trigger_in_value=inside), recipe).dropna(subset="critical").sort_values("L")
+            mine = of(at(found, trigger_in_value=inside), recipe).sort_values("L")
             error = [mine["critical"] - mine["lo"], mine["hi"] - mine["critical"]]
-            ax.errorbar(mine["L"], mine["critical"], yerr=error, color=COLOURS[recipe], marker="o", **LOOK)
+            named = recipe if recipe == "plain" else f"{recipe} polar"
+            ax.errorbar(mine["L"], mine["critical"], yerr=error, color=COLOURS[recipe], marker="o", label=named, **LOOK)
         for recipe, power in (("plain", 2), ("steps 1 and 3", 1.5)):
-            last = of(at(found, trigger_in_value=inside, L=2048), recipe)["critical"].iloc[0]
-            ax.plot(lengths, last * (lengths / 2048) ** power, color=COLOURS[recipe], linestyle="--", linewidth=0.8)
+            longest = of(at(found, trigger_in_value=inside, L=2048), recipe)["critical"].iloc[0]
+            ax.plot(lengths, 0.6 * longest * (lengths / 2048) ** power, color=COLOURS[recipe], linestyle="--", linewidth=0.8)
+            ax.text(700, 0.22 * longest * (700 / 2048) ** power, f"$L^{{{power:g}}}$", color=COLOURS[recipe])
         ax.axhline(64 * np.log(2), color="0.6", linestyle=":", linewidth=0.9)
-        ax.set(xscale="log", yscale="log", ylim=(20, 2e6), xlabel=LENGTH, title=f"trigger {'in' if inside else 'out'}")
-    left.set_title("Zipf tokens, s = 0.5, 1, 1.5")
-    others[0].set_ylabel("critical N")
-    handles = [Line2D([], [], color=COLOURS[r], label=r if r == "plain" else f"{r} polar") for r in ("plain", "step 1", "steps 1 and 3")]
-    handles += [Line2D([], [], color="0.35", linestyle="--", linewidth=0.8, label="L^2, L^(3/2)")]
-    figure.legend(handles=handles, loc="outside upper center", ncols=4, frameon=False)
+        title = f"uniform tokens, trigger {'in' if inside else 'out'}"
+        ax.set(xscale="log", yscale="log", ylim=(20, 1.5e6), xlabel="L: sequence length, tokens", title=title)
+    below[0].set_ylabel("critical N, samples")
+    below[0].legend(frameon=False, loc="upper left")
     figure.savefig(HERE / "spectral.png")
 
 
