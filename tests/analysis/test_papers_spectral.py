@@ -1,0 +1,123 @@
+"""The spectral recipe of sweeps/papers: its steps, its rows beside those of `simulate`, and what its committed tables say."""
+
+import importlib
+import importlib.util
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import ROOT
+
+import jaxrecall
+from jaxrecall.sweep.grid import read_grid
+
+PLAIN = 1e6
+NAMES = ("spectral", "spectral-critical", "spectral-sizes")
+
+
+@pytest.fixture
+def spectral(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "sweeps/papers")
+    return importlib.import_module("spectral")
+
+
+@pytest.fixture(scope="module")
+def script():
+    spec = importlib.util.spec_from_file_location("papers_spectral", ROOT / "results/papers/spectral.py")
+    assert spec
+    assert spec.loader
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
+@pytest.mark.parametrize(("s", "inside"), [(0.0, True), (1.0, False)])
+def test_without_damping_the_rows_are_those_of_simulate(spectral, s, inside):
+    tokens = f"zipf(s={s})" if s else "uniform"
+    point = jaxrecall.Point(V=32, N=300, d=48, L=6, n_test=256, tokens=tokens, trigger_in_value=inside, exact="full", eta=1e-5)
+    for row in jaxrecall.simulate(point, seed=range(2)):
+        base = {"V": 32, "d": 48, "L": 6, "s": s, "N": 300, "sequences": 384, "pool": False, "n_test": 256}
+        base |= {"trigger_in_value": inside, "push": row["trigger_score"]}
+        grid = {"base": base, "blocks": [{"axes": {"lam1": [PLAIN, 0.0]}}]}
+        rows = jaxrecall.run(grid, seeds=[row["seed"]], simulator=spectral.simulator, progress=False).set_index("lam1")
+        plain, polar = rows.loc[PLAIN], rows.loc[0.0]
+        for name in ("accuracy", "memory_accuracy", "step1_memory_accuracy"):
+            assert plain[name] == pytest.approx(row[name], abs=1e-6)
+        for name in ("attention_mass", "trigger_score", "score_std"):
+            assert plain[name] == pytest.approx(row[name], rel=2e-4)
+        assert polar["score_std"] != pytest.approx(row["score_std"], rel=1e-2)
+
+
+@pytest.mark.parametrize("lam", [0.0, 0.03, 1.0, PLAIN])
+def test_damping_is_that_of_the_singular_values(spectral, lam):
+    rng = np.random.default_rng(0)
+    G = rng.normal(size=(12, 3)) @ rng.normal(size=(3, 8))  # of rank 3: the other singular values are rounding
+    U, s, Vt = np.linalg.svd(G)
+    share = s[:3] / s[0]
+    wanted = U[:, :3] * (share * np.sqrt((1 + lam**2) / (share**2 + lam**2))) @ Vt[:3]
+    for scale in (1.0, 1e-9):
+        np.testing.assert_allclose(spectral.damped(jnp.asarray(scale * G, jnp.float32), lam), wanted, atol=3e-6)
+    if lam == PLAIN:
+        np.testing.assert_allclose(wanted, G / s[0], atol=1e-12)
+
+
+@pytest.mark.parametrize("lam", [0.0, 0.2])
+def test_the_three_steps_are_those_of_numpy(spectral, lam):
+    rng = np.random.default_rng(1)
+    V, d, K, P, push, eta = 5, 4, 6, 20, 3.0, 0.7
+    tables = {name: rng.normal(size=(V, d)) for name in ("Z_in", "Z_out")} | {"z_trig": rng.normal(size=d)}
+    tables["values"] = tables["Z_in"] + tables["z_trig"]
+    counts, x, k = rng.integers(0, 3, (K, V)) + np.eye(K, V), rng.integers(V, size=P), rng.integers(K, size=P)
+    weights = rng.dirichlet(np.ones(P))
+    V1, w, V2 = stepwise(tables, counts, x, k, weights, lam, push, eta)
+    with jax.enable_x64(True):
+        samples = jnp.asarray(counts), jnp.asarray(x), jnp.asarray(k), jnp.asarray(weights)
+        found = spectral.three_steps({name: jnp.asarray(table) for name, table in tables.items()}, samples, lam, lam, push, eta)
+        for mine, theirs in zip(found, (V1, w, V2), strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-11)
+
+
+def stepwise(tables, counts, x, k, weights, lam, push, eta):
+    """The three steps in NumPy, sample by sample over the tokens of a sequence written out."""
+    Z, Z_out, z_trig, values = (tables[name] for name in ("Z_in", "Z_out", "z_trig", "values"))
+    samples = []
+    for token, noise in zip(x, k, strict=True):
+        others = np.repeat(np.arange(len(Z)), counts[noise].astype(int))
+        keys = np.vstack([Z[token] + z_trig, Z[others]])
+        samples.append((keys, np.vstack([values[token], Z[others]]), np.eye(len(Z))[token]))
+
+    def slopes(V_mat, w):
+        by_V, by_w = np.zeros_like(V_mat), np.zeros_like(w)
+        for (keys, vectors, label), weight in zip(samples, weights, strict=True):
+            attention = np.exp(keys @ w) / np.exp(keys @ w).sum()
+            h = attention @ vectors
+            logits = Z_out @ V_mat @ h
+            back = Z_out.T @ (np.exp(logits) / np.exp(logits).sum() - label)
+            by_V += weight * np.outer(back, h)
+            by_w += weight * keys.T @ (attention * ((vectors - h) @ V_mat.T @ back))
+        return by_V, by_w
+
+    def damped(G):
+        U, s, Vt = np.linalg.svd(G)
+        kept = s > 1e-12 * s[0]
+        share = s[kept] / s[0]
+        return U[:, kept] * (share * np.hypot(1, lam) / np.hypot(share, lam)) @ Vt[kept]
+
+    zero = np.zeros_like(z_trig)
+    V1 = -eta * damped(slopes(np.zeros((len(zero), len(zero))), zero)[0])
+    g = slopes(V1, zero)[1]
+    w = -push * g / abs(z_trig @ g)
+    return V1, w, -damped(slopes(V1, w)[0])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_table_holds_the_runs_of_its_grid(spectral, name):
+    rows, grid = jaxrecall.load(ROOT / "results/papers" / name), read_grid(ROOT / f"sweeps/papers/{name}.yaml")
+    assert set(rows["status"]) == {"ok"}
+    if grid.search is None:
+        assert set(zip(rows["point_id"], rows["seed"], strict=True)) == {(p.point_id, seed) for p in grid.points for seed in grid.seeds}
+    else:
+        cells = jaxrecall.thresholds(ROOT / "results/papers" / name)
+        assert len(cells) == len(grid.points)
+        assert not set(cells["outcome"]) & {"unfinished", "nonfinite"}
