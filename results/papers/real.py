@@ -98,7 +98,8 @@ def text(cell):
     """A ratio with its interval, or why there is none."""
     if not cell["ratio"] > 0:
         return str(cell["outcome"]).replace("plateau", "levels off")
-    return f"{cell['ratio']:.2f} [{cell['low']:.2f}, {cell['high']:.2f}]"
+    ends = f"[{cell['low']:.2f}, {cell['high']:.2f}]" if cell["low"] > 0 else "(no interval)"
+    return f"{cell['ratio']:.2f} {ends}"
 
 
 def markdown(head, body):
@@ -128,9 +129,19 @@ def slices():
         if ((L, tokens, side) == (8, "uniform", "both") and table != "jieba-all") or not (mine["what"] == "raw").any():
             continue
         cells = {(cell["what"], cell["trigger_in_value"]): cell for _, cell in mine.iterrows()}
-        order = [(what, inside) for inside in (True, False) for what in ("raw", "learned")]
+        order = [(what, inside) for inside in (True, False) for what in ("raw", "centred", "learned")]
         body.append([table, V, L, tokens, side, *(text(cells[where]) if where in cells else "not run" for where in order)])
-    return markdown(["table", "V", "L", "tokens", "side", "in: table", "in: law", "out: table", "out: law"], body)
+    return markdown(
+        [
+            "table",
+            "V",
+            "L",
+            "tokens",
+            "side",
+            *(f"{way(inside)}: {what}" for inside in (True, False) for what in ("table", "centred", "law")),
+        ],
+        body,
+    )
 
 
 def verdicts():
