@@ -11,7 +11,7 @@ from helpers import ROOT
 NO_CODE = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 
 MOST = {
-    "jaxrecall": 452,
+    "jaxrecall": 547,
     "jaxrecall/analysis/figures": 1076,
     "jaxrecall/analysis/fit": 1023,
     "jaxrecall/analysis/report": 163,
@@ -29,7 +29,7 @@ MOST = {
 }
 """Lines of code of each folder, without blank lines, comments and docstrings. This file, run as a script, prints them as they are."""
 
-MOST_FILES = 120
+MOST_FILES = 121
 
 
 def lines_of_code(text: str) -> int:
