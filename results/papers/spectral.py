@@ -260,7 +260,7 @@ def draw():
                 ax.axvline(break_length(s) ** (0.5 if recipe == "plain" else 1), color=colour, linestyle=":", linewidth=0.9)
         ax.set(xscale="log", xlim=(1.7, 620), ylim=(0, 1.05), title="plain" if recipe == "plain" else f"{recipe} polar")
     above[0].set_ylabel("attention on the\ninformative token")
-    above[1].legend(frameon=False, loc="lower left")
+    above[1].legend(frameon=False, loc="lower left", handlelength=1.2, fontsize=6.5)
     found = jaxrecall.thresholds(HERE / "spectral-critical")
     lengths = np.geomspace(LONG / 2, 2048)
     for ax, inside in zip(below, (False, True), strict=True):

@@ -13,7 +13,7 @@ import jaxrecall
 from jaxrecall.sweep.grid import read_grid
 
 PLAIN = 1e6
-NAMES = ("spectral", "spectral-critical", "spectral-sizes")
+NAMES = ("spectral", "spectral-critical", "spectral-sizes", "spectral-exact")
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def script():
     return found
 
 
-@pytest.mark.parametrize(("s", "inside"), [(0.0, True), (1.0, False)])
+@pytest.mark.parametrize(("s", "inside"), [pytest.param(0.0, True, marks=pytest.mark.slow), (1.0, False)])
 def test_without_damping_the_rows_are_those_of_simulate(spectral, s, inside):
     tokens = f"zipf(s={s})" if s else "uniform"
     point = jaxrecall.Point(V=32, N=300, d=48, L=6, n_test=256, tokens=tokens, trigger_in_value=inside, exact="full", eta=1e-5)
@@ -73,7 +73,7 @@ def test_the_three_steps_are_those_of_numpy(spectral, lam):
     V1, w, V2 = stepwise(tables, counts, x, k, weights, lam, push, eta)
     with jax.enable_x64(True):
         samples = jnp.asarray(counts), jnp.asarray(x), jnp.asarray(k), jnp.asarray(weights)
-        found = spectral.three_steps({name: jnp.asarray(table) for name, table in tables.items()}, samples, lam, lam, push, eta)
+        found = jax.jit(spectral.three_steps)({name: jnp.asarray(table) for name, table in tables.items()}, samples, lam, lam, push, eta)
         for mine, theirs in zip(found, (V1, w, V2), strict=True):
             np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-11)
 
@@ -119,5 +119,39 @@ def test_a_table_holds_the_runs_of_its_grid(spectral, name):
         assert set(zip(rows["point_id"], rows["seed"], strict=True)) == {(p.point_id, seed) for p in grid.points for seed in grid.seeds}
     else:
         cells = jaxrecall.thresholds(ROOT / "results/papers" / name)
+        fields = ["V", "d", "L", "lam1", "lam3", "trigger_in_value"]
+        assert set(rows[fields].itertuples(index=False, name=None)) == {tuple(getattr(p, name) for name in fields) for p in grid.points}
         assert len(cells) == len(grid.points)
         assert not set(cells["outcome"]) & {"unfinished", "nonfinite"}
+
+
+@pytest.mark.slow
+def test_the_verdicts_follow_from_the_tables(script):
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in script.verdict().splitlines()[2:]]
+    table = {line[0]: line[1:] for line in lines}
+    for way in ("out", "in"):
+        plain, polar = (ends(cell) for cell in table[f"exponent of L, trigger {way}"][:2])
+        assert polar[0] < 1.5 < polar[1] < plain[0] < 2 < plain[1]
+    rows = jaxrecall.load(ROOT / "results/papers/spectral-critical")
+    for cell, lam in zip(table["N* at L = 4, trigger in"], (PLAIN, 0.0), strict=False):
+        mine = rows[(rows["L"] == 4) & rows["trigger_in_value"] & (rows["lam1"] == lam) & (rows["lam3"] == lam)]
+        means, (low, high) = mine.groupby("N")["accuracy"].mean(), ends(cell)
+        assert means[means.index < low].max() < 0.5 < means[means.index > high].min()
+    rows = jaxrecall.load(ROOT / "results/papers/spectral")
+    for s, N in ((0.5, 65536), (1, 2048), (1.5, 2048)):
+        mine = rows[
+            (rows["s"] == s) & (rows["N"] == N) & rows["pool"] & ~rows["trigger_in_value"] & (rows["d"] == 128) & (rows["eta"] == 1e-4)
+        ]
+        mine = mine[(mine["lam1"] == 0) & (mine["lam3"] == 0) & (mine["push"] == 100)]
+        masses, (low, high) = mine.groupby("L")["attention_mass"].mean(), ends(table[f"L at which attention is 1/2, s = {s}, N = {N}"][1])
+        assert masses[masses.index < low / 1.4].min() > 0.5 > masses[masses.index > 1.1 * high].max()
+
+
+def ends(cell):
+    """The interval of a cell, 1.46 [1.40, 1.52]."""
+    return [float(end.replace(",", "")) for end in cell.split("[")[1].rstrip("]").split(", ")]
+
+
+def test_the_moment_is_that_of_random_rows(script):
+    rows = np.random.default_rng(0).normal(size=(600, 400)) / 20
+    assert np.mean(np.linalg.eigvalsh(rows @ rows.T) ** 4) == pytest.approx(script.moment(1.5), rel=0.05)
