@@ -159,7 +159,7 @@ STORED = 0.99
 
 @cache
 def facts():
-    """V* of each seed, where its recall first falls through STORED along V, by d and m, and V* ln V*; interpolated in ln V."""
+    """V* of each seed, in the middle of the two levels of V between which its recall falls through STORED, and V* ln V*."""
     found = []
     for (d, m, seed), mine in rows("nichani").sort_values("V").groupby(["d", "m", "seed"]):
         V, recalled = mine["V"].to_numpy(float), mine["memory_accuracy"].to_numpy()
@@ -168,7 +168,7 @@ def facts():
             raise ValueError(
                 f"nichani: got recall from {recalled[0]:g} to {recalled[-1]:g} at d {d}, m {m}; allowed: one that crosses {STORED}"
             )
-        crossing = np.interp(STORED, recalled[[after, after - 1]], np.log(V[[after, after - 1]]))
+        crossing = np.log(V[[after - 1, after]]).mean()
         found.append({"d": d, "m": m, "seed": seed, "entries": d * (m or d), "V": np.exp(crossing), "V ln V": np.exp(crossing) * crossing})
     return pd.DataFrame(found)
 
