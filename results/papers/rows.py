@@ -153,13 +153,16 @@ def cabannes_rows():
     ]
 
 
+WIDER = 16
+"""Width from which the exponents of facts are given once more."""
+
 STORED = 0.99
 """Part of the facts that a memory recalls if it is said to store them."""
 
 
 @cache
 def facts():
-    """V* of each seed, where its recall first falls through STORED along V, by d and m, and V* ln V*; interpolated in ln V."""
+    """V* of each seed, in the middle of the two levels of V between which its recall falls through STORED, and V* ln V*."""
     found = []
     for (d, m, seed), mine in rows("nichani").sort_values("V").groupby(["d", "m", "seed"]):
         V, recalled = mine["V"].to_numpy(float), mine["memory_accuracy"].to_numpy()
@@ -168,7 +171,7 @@ def facts():
             raise ValueError(
                 f"nichani: got recall from {recalled[0]:g} to {recalled[-1]:g} at d {d}, m {m}; allowed: one that crosses {STORED}"
             )
-        crossing = np.interp(STORED, recalled[[after, after - 1]], np.log(V[[after, after - 1]]))
+        crossing = np.log(V[[after - 1, after]]).mean()
         found.append({"d": d, "m": m, "seed": seed, "entries": d * (m or d), "V": np.exp(crossing), "V ln V": np.exp(crossing) * crossing})
     return pd.DataFrame(found)
 
@@ -178,12 +181,14 @@ def nichani_rows():
     for claim, cells, x in ((2, found[found["m"] == 0], "d"), (1, found[found["m"] > 0], "m")):
         bits_of = (cells["V ln V"] / cells["entries"] / np.log(2)).groupby(cells[x]).mean()
         parts = [f"{name.replace('V', 'V*')} ~ {x}^{shown(slopes(cells, x, name))}" for name in ("V", "V ln V")]
+        wide = slopes(cells[cells[x] >= WIDER], x, "V ln V")
+        parts += [f"from {x} {WIDER} {shown(wide)}"]
         yield [
             "Nichani et al. 2412.06538",
             f"facts at 99 % ~ {'d^2 without an MLP' if x == 'd' else 'm d with an MLP'}",
             f"{', '.join(parts)}; V* log2 V* {bits_of.min():.2f} to {bits_of.max():.2f} bits an entry",
             f"{spans(cells, 'd', 'm')}, V* {cells['V'].min():.0f} to {cells['V'].max():.0f}, 3000 steps of Adam",
-            f"V*: {judged(claim, slopes(cells, x, 'V'))}; V* ln V*: {judged(claim, slopes(cells, x, 'V ln V'))}",
+            f"V*: {judged(claim, slopes(cells, x, 'V'))}; V* ln V* from {x} {WIDER}: {judged(claim, wide)}",
         ]
 
 

@@ -23,13 +23,13 @@ class Rotated(EmbeddingLaw):
 
     def rows(self, draws, xp):
         basis, triangle = xp.linalg.qr(draws.normals.T)
-        return (basis * xp.where(xp.diagonal(triangle) < 0, -1.0, 1.0)).T.astype(draws.normals.dtype)
+        return (basis * xp.where(xp.diagonal(triangle) < 0, -1.0, 1.0)[None]).T.astype(draws.normals.dtype)
 
 
 def answers(draws):
     """(V, d) rows of Z_out in the order of the tokens that they answer, of mean zero."""
     Z_out = draws.Z_out[draws.perm]
-    return Z_out - Z_out.mean(axis=0)
+    return Z_out - Z_out.mean(axis=0, keepdims=True)
 
 
 def error(alpha, recalled):

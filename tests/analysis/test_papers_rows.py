@@ -39,6 +39,7 @@ def point(**fields):
     return Point(**some | {"start": "zero", "steps": 3, "optimizer": "adam", "lr": 0.3} | fields)
 
 
+@pytest.mark.slow
 def test_columns_are_those_of_float64():
     at = point(d=8, embedding="sphere")
     row = jaxrecall.run({"base": as_base(at), "seeds": 1, "columns": OWN}, progress=False).iloc[-1]
@@ -59,6 +60,7 @@ def as_base(at):
     return {name: getattr(at, name) for name in names}
 
 
+@pytest.mark.slow
 def test_a_rotation_of_one_hot_rows_is_seen_by_adam_and_not_by_sgd():
     drawn = realize(point(embedding=LAW), 0)
     for rows in (drawn.Z_in, drawn.Z_out):
@@ -68,7 +70,7 @@ def test_a_rotation_of_one_hot_rows_is_seen_by_adam_and_not_by_sgd():
     for law, optimizer in product((LAW, "orthogonal"), ("sgd", "adam")):
         loss[law, optimizer] = jaxrecall.simulate(point(embedding=law, optimizer=optimizer), 0)["loss"]
     assert loss[LAW, "sgd"] == pytest.approx(loss["orthogonal", "sgd"], rel=1e-5)
-    assert loss[LAW, "adam"] > 1.01 * loss["orthogonal", "adam"]
+    assert loss[LAW, "adam"] != pytest.approx(loss["orthogonal", "adam"], rel=0.1)
 
 
 def test_memories_by_weights_are_those_of_a_loop():
