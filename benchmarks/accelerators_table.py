@@ -79,7 +79,7 @@ def table(entries: list[dict[str, Any]]) -> list[str]:
     columns = ("variant", "size", "vmapped", "CPU s", "arguments", "temporaries", "planned", "planned / temporaries", *COUNTS)
     lines = ["| " + " | ".join(columns) + " |", "| --- | --- " + "| ---: " * (len(columns) - 2) + "|"]
     for entry in entries:
-        shape, of = Shape(**entry["shape"]), planned(entry)
+        shape, of = shape_of(entry), planned(entry)
         cells = (name(shape), str(shape), entry["width"], f"{entry['cpu_seconds']:.0f}", f"{entry['argument_bytes']} B")
         memory = f"{entry['temp_bytes'] / 2**20:.2f} MiB", f"{of / 2**20:.2f} MiB", f"{of / entry['temp_bytes']:.2f}"
         lines.append("| " + " | ".join(map(str, (*cells, *memory, *(entry[count] for count in COUNTS)))) + " |")
@@ -88,4 +88,9 @@ def table(entries: list[dict[str, Any]]) -> list[str]:
 
 def planned(entry: Mapping[str, Any]) -> int:
     """What the planner assumes for a run of the entry."""
-    return peak_bytes(Shape(**entry["shape"]).vmapped(entry["width"]))
+    return peak_bytes(shape_of(entry).vmapped(entry["width"]))
+
+
+def shape_of(entry: Mapping[str, Any]) -> Shape:
+    """The shape of the entry; JSON has lists in place of tuples."""
+    return Shape(**{name: tuple(value) if isinstance(value, list) else value for name, value in entry["shape"].items()})

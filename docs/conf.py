@@ -45,7 +45,7 @@ html_copy_source = False
 SECTIONS = {
     "Start": "running gallery how-it-works",
     "Set up a study": "grid-files laws training",
-    "Find critical N": "thresholds table theory ../results/README",
+    "Find critical N": "thresholds table theory papers ../results/README",
     "Write code": "python extending api",
     "Scale up": "scaling",
     "Records": "../results/benchmarks ../results/accelerators ../results/attack ../CONTRIBUTING ../CHANGELOG",

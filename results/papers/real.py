@@ -111,6 +111,17 @@ def way(inside):
     return "in" if inside else "out"
 
 
+def beside():
+    """The table of the page: N* of each table, and of the law of three numbers, over that of gaussian rows."""
+    body = []
+    for table, name in TABLES.items():
+        for inside in (True, False):
+            for V, mine in at(table=table, trigger_in_value=inside).groupby("V"):
+                cells = mine.set_index("what")
+                body.append([f"{name}, V {V}, {way(inside)}", text(cells.loc["raw"]), text(cells.loc["learned"])])
+    return markdown(["table, trigger", "N* real / gaussian [95 %]", "law of three numbers / gaussian"], body)
+
+
 def costs():
     """Ratios at L = 8 by feature, for each table, V and trigger."""
     body = []
@@ -201,7 +212,7 @@ def draw():
 
 
 if __name__ == "__main__":
-    for part in (verdicts, costs, slices, tables):
+    for part in (beside, verdicts, costs, slices, tables):
         print(f"{part.__doc__}\n\n{part()}\n")
     if "--draw" in sys.argv[1:]:
         draw()

@@ -1,0 +1,25 @@
+"""The page on neighbouring papers: its tables are those that scripts print from the committed tables of rows."""
+
+import subprocess
+import sys
+
+import pytest
+from helpers import ROOT
+
+PAGE = (ROOT / "docs/papers.md").read_text()
+SECTIONS = {part.partition("\n")[0]: part for part in PAGE.split("\n## ")[1:]}
+SCRIPTS = {
+    "Muon and SGD on the associative memory": "muon",
+    "What a memory stores": "rows",
+    "Does the optimiser change what attention learns?": "spectral",
+    "Embeddings of a real model": "real",
+}
+
+
+@pytest.mark.parametrize("heading", SECTIONS)
+def test_the_table_of_a_section_is_printed_by_its_script(heading):
+    done = subprocess.run([sys.executable, ROOT / f"results/papers/{SCRIPTS[heading]}.py"], capture_output=True, text=True, timeout=300)
+    printed = {line.strip() for line in done.stdout.splitlines()}
+    rows = [line for line in SECTIONS[heading].splitlines() if line.startswith("| ") and "---" not in line]
+    assert len(rows) > 5, done.stderr
+    assert [row for row in rows[1:] if row not in printed] == []
