@@ -70,7 +70,7 @@ def few_samples(alpha):
 
 
 def long(table):
-    """A row for each step of each run of the iterates: t, recalled, spread, and whether the prediction is at most V / 4, so that it counts."""
+    """A row for each step of each run: t, recalled, spread, and whether the prediction is at most V / 4, so that it counts."""
     steps = [table.assign(t=t, recalled=table[f"recalled_{t}"], spread=table[f"spread_{t}"]) for t in STEPS]
     table = pd.concat(steps).dropna(subset="recalled")
     table["recalled"] = table["recalled"].astype(float)
@@ -224,7 +224,7 @@ def precision():
 
 
 def single_precision():
-    """Items recalled after one step at V = 8192: with singular values in float64, and by the shipped simulator in float32; means over seeds."""
+    """Items recalled after one step at V = 8192, means over seeds: singular values in float64, and the shipped float32."""
     body = []
     for d in (64, 128, 256, 512):
         pairs = [(at(in_float64(a, 8192), d=d)["recalled"].mean(), at(one_step("polar", a), d=d)["recalled"].mean()) for a in ALPHAS]
@@ -236,7 +236,9 @@ def newton_schulz():
     """Items recalled after one step at d = 256, V = 8192: the exact polar factor, and optax's Newton-Schulz steps; means over seeds."""
     table = rows("muon").query("d == 256 and V == 8192")
     means = table.groupby(["optimizer", "alpha"])["recalled"].mean()
-    return markdown(["optimizer", *(f"alpha = {a:g}" for a in ALPHAS)], [[name, *(f"{v:.0f}" for v in mine)] for name, mine in means.groupby(level=0)])
+    return markdown(
+        ["optimizer", *(f"alpha = {a:g}" for a in ALPHAS)], [[name, *(f"{v:.0f}" for v in mine)] for name, mine in means.groupby(level=0)]
+    )
 
 
 LOOKS = dict(zip(STEPS, zip(("black", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00"), "osD^vP", strict=True), strict=True))
@@ -244,7 +246,7 @@ LOOKS = dict(zip(STEPS, zip(("black", "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 
 
 def draw():
-    """Items recalled for each unit of width, against d after each step, and the predicted slopes through the middle of the points that count."""
+    """Items recalled per width against d, after each step, and the predicted slopes through the points that count."""
     look = {"font.size": 8, "axes.titlesize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7, "legend.fontsize": 7, "lines.linewidth": 1}
     with matplotlib.rc_context(look):
         figure = Figure(figsize=(5.5, 6), dpi=200, layout="constrained")
@@ -282,7 +284,7 @@ def panel(ax, table, slope, colour, marker):
 
 
 def speed(V=8192, d=256, alpha=1.5, repeats=3):
-    """One step on this machine: seconds of the gradient, of its polar factor by SVD and by 5 Newton-Schulz steps, the best of some calls."""
+    """One step on this machine, best of some calls: seconds of the gradient, of its polar factor by SVD and by Newton-Schulz."""
     Z_in, Z_out = jax.random.normal(jax.random.key(0), (2, V, d)) / d**0.5
     p = jnp.arange(1.0, V + 1) ** -alpha
     p = p / p.sum()
@@ -308,7 +310,13 @@ def speed(V=8192, d=256, alpha=1.5, repeats=3):
     off = np.linalg.norm(moves["Newton-Schulz"] - moves["SVD"]) / np.linalg.norm(moves["SVD"])
     lines = [f"{name}: {seconds:.3f} s, {seconds / best['gradient']:.3f} of the gradient" for name, seconds in best.items()]
     values = np.linalg.svd(moves["Newton-Schulz"], compute_uv=False)
-    return "\n\n".join([*lines, f"difference of the two updates over the norm of SVD's: {off:.2f}", f"singular values of Newton-Schulz: {values[-1]:.1e} to {values[0]:.2f}"])
+    return "\n\n".join(
+        [
+            *lines,
+            f"difference of the two updates over the norm of SVD's: {off:.2f}",
+            f"singular values of Newton-Schulz: {values[-1]:.1e} to {values[0]:.2f}",
+        ]
+    )
 
 
 def polar(G):
