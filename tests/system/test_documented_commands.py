@@ -166,7 +166,7 @@ def test_the_gallery_has_a_grid_a_command_and_a_figure_for_each_question():
 
 
 def test_what_reports_read_is_in_a_clone(cloned):
-    lines = [line for page in DRAWN for line in itertools.chain(*blocks(ALL[page]))]
+    lines = [line for line in itertools.chain(*blocks(ALL["docs/thresholds.md"])) if line.startswith(DRAWN)]
     assert lines
     for line in lines:
         assert (cloned / shlex.split(line)[2]).exists(), line
