@@ -93,4 +93,5 @@ def planned(entry: Mapping[str, Any]) -> int:
 
 def shape_of(entry: Mapping[str, Any]) -> Shape:
     """The shape of the entry; JSON has lists in place of tuples."""
-    return Shape(**{name: tuple(value) if isinstance(value, list) else value for name, value in entry["shape"].items()})
+    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in entry["shape"].items()}
+    return Shape(**values)

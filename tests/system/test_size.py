@@ -23,7 +23,7 @@ MOST = {
     "jaxrecall/sweep": 1174,
     "jaxrecall/sweep/grid": 1145,
     "jaxrecall/sweep/running": 1126,
-    "jaxrecall/sweep/simulators": 733,
+    "jaxrecall/sweep/simulators": 734,
     "jaxrecall/sweep/store": 496,
     "jaxrecall/theory": 841,
 }

@@ -246,7 +246,8 @@ def peak_bytes(shape: Shape) -> int:
     Compilers reserve less, by up to eight times.
     """
     V, d, m, K, p = shape.V, shape.d, shape.m, shape.pool, shape.m or shape.d
-    floats = 10 * V * d + 4 * V * p + 2 * m * d + 6 * d * p + shape.tile * 4 * (V + d + m)
+    tile = min(shape.tile, V) if shape.form == "memory" else shape.tile
+    floats = 10 * V * d + 4 * V * p + 2 * m * d + 6 * d * p + tile * 4 * (V + d + m)
     if K:
         floats += 14 * V * K + 6 * K * d + m * (8 * V + 10 * K)
         floats += K * (4 * V + 8 * p) if shape.trained_by.exact else 0
@@ -262,7 +263,7 @@ def peak_bytes(shape: Shape) -> int:
     if shape.optimizer:  # parameters, their gradient and two moments; tables of the vocabulary; the way back
         with_Z, with_W_in = (name in TRAINS[shape.trains] for name in ("Z_in", "W_in"))
         trained = d * p + d * d + 2 * V * d * with_Z + m * d * with_W_in
-        floats += 5 * trained + 6 * V * (d + K) + shape.tile * (4 * V + 2 * d) * (2 if with_Z else 1)
+        floats += 5 * trained + 6 * V * (d + K) + tile * (4 * V + 2 * d) * (2 if with_Z else 1)
         floats += 0 if K else (5 * V * V if shape.through_logits else 0) + (0 if shape.batched else STORED_TOKENS)
     return 4 * floats
 
