@@ -20,6 +20,7 @@ from jaxrecall.theory import Model, critical_N
 HERE = Path(__file__).parent
 PLAIN = 1e6
 RECIPES = {"plain": (PLAIN, PLAIN), "step 1": (0.0, PLAIN), "step 3": (PLAIN, 0.0), "steps 1 and 3": (0.0, 0.0)}
+LENGTH = "L: sequence length, tokens"
 COLOURS = {"plain": "#D55E00", "step 1": "#0072B2", "step 3": "#CC79A7", "steps 1 and 3": "#009E73"}
 COMPARED = ("plain", "steps 1 and 3")
 SHADES = ("#440154", "#31688E", "#35B779", "#D4A017")
@@ -258,7 +259,7 @@ def draw():
             ax.errorbar(mine.index, mine["mean"], yerr=2 * mine["sem"], color=colour, marker=marker, label=named, **LOOK)
             if s:
                 ax.axvline(break_length(s) ** (0.5 if recipe == "plain" else 1), color=colour, linestyle=":", linewidth=0.9)
-        ax.set(xscale="log", xlim=(1.7, 620), ylim=(0, 1.05), title="plain" if recipe == "plain" else f"{recipe} polar")
+        ax.set(xscale="log", xlim=(1.7, 620), ylim=(0, 1.05), xlabel=LENGTH, title="plain" if recipe == "plain" else f"{recipe} polar")
     above[0].set_ylabel("attention on the\ninformative token")
     above[1].legend(frameon=False, loc="lower left", handlelength=1.2, fontsize=6.5)
     found = jaxrecall.thresholds(HERE / "spectral-critical")
@@ -275,7 +276,7 @@ def draw():
             ax.text(700, 0.22 * longest * (700 / 2048) ** power, f"$L^{{{power:g}}}$", color=COLOURS[recipe])
         ax.axhline(64 * np.log(2), color="0.6", linestyle=":", linewidth=0.9)
         title = f"uniform tokens, trigger {'in' if inside else 'out'}"
-        ax.set(xscale="log", yscale="log", ylim=(20, 1.5e6), xlabel="L: sequence length, tokens", title=title)
+        ax.set(xscale="log", yscale="log", ylim=(20, 1.5e6), xlabel=LENGTH, title=title)
     below[0].set_ylabel("critical N, samples")
     below[0].legend(frameon=False, loc="upper left")
     figure.savefig(HERE / "spectral.png")

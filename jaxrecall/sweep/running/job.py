@@ -251,7 +251,7 @@ def _remarks(grid: Grid, store: Store, done: Done) -> Iterator[str]:
     """What to know of the grid and the results folder before the job starts."""
     for path, reason in done.unreadable:
         yield f"{path}: cannot be read as results, so its runs count as missing ({reason})"
-    if unused := [name for name in TRAINING if grid.fixed.get(name, "") is None]:
+    if unused := [name for name in TRAINING if grid.fixed.get(name, "") is None and grid.resolved["base"].get(name) is not None]:
         yield f"note: {', '.join(unused)}: no effect, as no point takes more than the three steps; steps: 100 takes 97 more"
     points = {point.point_id for point in grid.points}
     n_others = 0 if grid.search else sum(run.point_id not in points for run in done.runs)
