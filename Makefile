@@ -51,7 +51,7 @@ study: .venv/installed-dev  ## run the shipped studies, two at a time, and draw 
 	$(MAKE) --jobs 2 $(REPORTED:%=results/study/%/report.html) $(DRAWN:%=results/study/%/table.parquet)
 	$(BIN)/python results/figures.py
 
-LONG_PAPERS := muon-iterates muon-constants
+LONG_PAPERS := muon muon-iterates
 PAPERS := $(filter-out $(LONG_PAPERS),$(patsubst sweeps/papers/%.yaml,%,$(wildcard sweeps/papers/*.yaml)))
 
 papers: .venv/installed-dev  ## run the grids of docs/papers.md, two at a time, and draw its figures, within 30 minutes on 2 cores
