@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib.util
 import itertools
 import os
 import subprocess
@@ -203,3 +204,18 @@ def python(code: str, timeout: float = 300, **environment: str) -> subprocess.Co
     return subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=timeout, cwd=ROOT, env={**os.environ, **environment}
     )
+
+
+def papers_script(name: str) -> Any:
+    """The module results/papers/NAME.py, under a name that the module of the same name beside the grids does not have."""
+    folder = ROOT / "results/papers"
+    spec = importlib.util.spec_from_file_location(f"papers_{name}", folder / f"{name}.py")
+    assert spec
+    assert spec.loader
+    made = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(folder))  # for the module that they share
+    try:
+        spec.loader.exec_module(made)
+    finally:
+        sys.path.remove(str(folder))
+    return made

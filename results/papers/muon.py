@@ -20,7 +20,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from scipy.stats import linregress
-from scipy.stats import t as student
+from shared import at, interval, markdown
 
 import jaxrecall
 
@@ -77,13 +77,6 @@ def long(table):
     return table.assign(counts=table["d"] ** predicted(table["alpha"], table["t"]) <= table["V"] / 4)
 
 
-def at(table, **values):
-    """Rows with these values."""
-    for name, value in values.items():
-        table = table[table[name] == value]
-    return table
-
-
 def iterates(schedule, alpha, **values):
     """Rows of the iterates of a schedule, with these values."""
     gradient, c_eta, decay = SCHEDULES[schedule]
@@ -93,8 +86,7 @@ def iterates(schedule, alpha, **values):
 def exponent(table, x="d"):
     """Slope of ln recalled over ln x: mean over seeds and the 95 % interval by Student's t."""
     slopes = [linregress(np.log(mine[x]), np.log(mine["recalled"])).slope for _, mine in table.groupby("seed")]
-    half = student.ppf(0.975, len(slopes) - 1) * np.std(slopes, ddof=1) / len(slopes) ** 0.5
-    return np.mean(slopes), np.mean(slopes) - half, np.mean(slopes) + half
+    return interval(slopes)
 
 
 def compared(name, claims, tables, x="d"):
@@ -107,10 +99,6 @@ def compared(name, claims, tables, x="d"):
 
 def between(table, low, high, x="d"):
     return table[table[x].between(low, high)]
-
-
-def markdown(heads, body):
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in [heads, ["---"] * len(heads), *body])
 
 
 ONE_STEP = {"V = min(d^2, 16384)": None, "V = 8192": 8192}

@@ -15,6 +15,7 @@ import numpy as np
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+from shared import markdown
 
 import jaxrecall
 
@@ -100,11 +101,6 @@ def text(cell):
         return str(cell["outcome"]).replace("plateau", "levels off")
     ends = f"[{cell['low']:.2f}, {cell['high']:.2f}]" if cell["low"] > 0 else "(no interval)"
     return f"{cell['ratio']:.2f} {ends}"
-
-
-def markdown(head, body):
-    lines = [head, ["---"] * len(head), *body]
-    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
 
 
 def way(inside):

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
-from scipy.stats import t
+from shared import at, interval, markdown
 
 import jaxrecall
 
@@ -33,19 +33,6 @@ def traces(name):
     """All recorded steps of the runs of a grid, in their order, with the exponent of the tokens."""
     table = jaxrecall.load(HERE / name).query("status == 'ok'")
     return table.sort_values("step", kind="stable") if "step" in table else table
-
-
-def at(table, **values):
-    for name, value in values.items():
-        table = table[np.isclose(table[name], value) if isinstance(value, float) else table[name] == value]
-    return table
-
-
-def interval(values):
-    """Mean and 95 % interval (Student's t) over seeds."""
-    values = np.asarray(values, float)
-    half = t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5
-    return values.mean(), values.mean() - half, values.mean() + half
 
 
 def slopes(table, x, y):
@@ -455,7 +442,7 @@ def draw():
 
 def main(arguments):
     found = [row for rows_of in ROWS for row in rows_of()]
-    print("\n".join("| " + " | ".join(row) + " |" for row in (HEADS, ["---"] * len(HEADS), *found)))
+    print(markdown(HEADS, found))
     if "--draw" in arguments:
         draw()
 

@@ -11,7 +11,7 @@ import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from scipy.stats import t as student
+from shared import at, interval, markdown
 
 import jaxrecall
 from jaxrecall.fit import fit
@@ -31,20 +31,9 @@ LONG = 256
 """Least length of the laws of long sequences."""
 
 
-def at(rows, **fields):
-    """The rows with these values."""
-    for name, value in fields.items():
-        rows = rows[rows[name] == value]
-    return rows
-
-
 def of(rows, recipe):
     lam1, lam3 = RECIPES[recipe]
     return at(rows, lam1=lam1, lam3=lam3)
-
-
-def markdown(heads, body):
-    return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in [heads, ["---"] * len(heads), *body])
 
 
 def short(number):
@@ -79,12 +68,6 @@ def crossings(rows):
         i = below[0] if len(below) else 0
         found.append(x[i - 1] + (y[i - 1] - 0.5) / (y[i - 1] - y[i]) * (x[i] - x[i - 1]) if i else np.nan)
     return np.array(found)
-
-
-def interval(values):
-    """Mean and the ends of its 95 % t interval over seeds."""
-    half = student.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
-    return np.mean(values), np.mean(values) - half, np.mean(values) + half
 
 
 def breaks():

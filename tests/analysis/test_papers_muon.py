@@ -1,6 +1,6 @@
 """Muon on the associative memory: the simulator of its iterates, and what is read from the committed tables."""
 
-import importlib.util
+import importlib
 import json
 import sys
 from types import SimpleNamespace
@@ -11,22 +11,13 @@ import numpy as np
 import optax
 import pytest
 import scipy.stats
-from helpers import ROOT
+from helpers import ROOT, papers_script
 
 import jaxrecall
 from jaxrecall import Point
 from jaxrecall.sweep.grid import read_grid
 
 STUDIES = ["muon", "muon-float64", "muon-iterates", "muon-constants"]
-
-
-def module(path, name):
-    spec = importlib.util.spec_from_file_location(name, ROOT / path)
-    assert spec
-    assert spec.loader
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +32,7 @@ def iterates():
 
 @pytest.fixture(scope="module")
 def tables():
-    return module("results/papers/muon.py", "tables_of_muon")
+    return papers_script("muon")
 
 
 def problem(V, d, alpha=1.5, seed=0):

@@ -1,6 +1,6 @@
 """Rows of real tables: the law of three numbers, the forms of a table, and what the committed results say."""
 
-import importlib.util
+import importlib
 import itertools
 import json
 import re
@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 import yaml
-from helpers import ROOT
+from helpers import ROOT, papers_script
 
 import jaxrecall
 from jaxrecall import Point, measure, realize, simulate, three_step
@@ -17,15 +17,7 @@ from jaxrecall.model.laws import numpy_draws
 GRID = yaml.safe_load((ROOT / "sweeps/papers/real.yaml").read_text())
 
 
-def module(name, path):
-    """The module of a file, under a name that laws are looked up by."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / path)
-    found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
-    return found
-
-
-paper = module("papers_real", "results/papers/real.py")
+paper = papers_script("real")
 
 
 @pytest.fixture

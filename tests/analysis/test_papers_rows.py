@@ -1,12 +1,12 @@
 """Claims of neighbouring papers: the columns and simulators of their grids, the committed tables, and the verdicts that are printed."""
 
-import importlib.util
+import importlib
 from itertools import product
 
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import ROOT
+from helpers import ROOT, papers_script
 from scipy.special import softmax, zeta
 
 import jaxrecall
@@ -26,12 +26,7 @@ def beside_the_grids(monkeypatch):
 
 @pytest.fixture(scope="module")
 def printed():
-    spec = importlib.util.spec_from_file_location("papers_rows", ROOT / "results/papers/rows.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return papers_script("rows")
 
 
 def point(**fields):

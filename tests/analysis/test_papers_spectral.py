@@ -1,13 +1,12 @@
 """The spectral recipe of sweeps/papers: its steps, its rows beside those of `simulate`, and what its committed tables say."""
 
 import importlib
-import importlib.util
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import ROOT
+from helpers import ROOT, papers_script
 
 import jaxrecall
 from jaxrecall.sweep.grid import read_grid
@@ -24,12 +23,7 @@ def spectral(monkeypatch):
 
 @pytest.fixture(scope="module")
 def script():
-    spec = importlib.util.spec_from_file_location("papers_spectral", ROOT / "results/papers/spectral.py")
-    assert spec
-    assert spec.loader
-    found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
-    return found
+    return papers_script("spectral")
 
 
 @pytest.mark.parametrize(("s", "inside"), [pytest.param(0.0, True, marks=pytest.mark.slow), (1.0, False)])
