@@ -26,12 +26,13 @@ from jax.core import Tracer
 from jaxtyping import jaxtyped
 
 from jaxrecall.model import recall as model
-from jaxrecall.model.point import Point, Run
-from jaxrecall.model.reference.realization import Realization
-from jaxrecall.model.reference.steps import ThreeStep
+from jaxrecall.model import task
+from jaxrecall.model.point import REDRAWS, Point, Run
+from jaxrecall.model.reference.realization import Realization, run_keys
+from jaxrecall.model.reference.steps import ThreeStep, in_float64, three_step
 from jaxrecall.model.task import Embeddings
 from jaxrecall.simulator import compiler, program, record, training
-from jaxrecall.simulator.record import finish
+from jaxrecall.simulator.record import finish, noise_columns
 from jaxrecall.simulator.shape import Shape
 from jaxrecall.simulator.world import Arguments, World, arguments, draw
 
@@ -117,6 +118,47 @@ def autodiff_three_step(r: Realization, point: Point) -> ThreeStep:
         W1 = descend(W0, gradients(1, V1, W0)[1], point.gamma)
         V2 = descend(V1, gradients(2, V1, W1)[0], point.gamma2)
         return ThreeStep(np.asarray(V1), np.asarray(W1 @ e.z_eos), np.asarray(V2))
+
+
+def diagnose(realization: Realization, point: Point, learned: ThreeStep, redraws: np.ndarray) -> dict[str, float | None]:
+    """The columns that `diagnose` adds to the row of a run: float64, in NumPy, from `three_step` and redraws of W_in (n, m, d).
+
+    The score of token v is s(v) = z_in(v)^T w, w = W_KQ z_eos; what it varies over the vocabulary competes with the trigger's score
+    z_trig^T w. By Gram-Schmidt, w is the sum of four vectors, so s is the sum of four noises:
+
+        leakage    along z_trig, which the token embeddings are not orthogonal to
+        bias       of the rest, along Sigma_c zbar: the mean embedding zbar as the covariance Sigma_c of the rows of Z_in passes it on
+        mlp        of the rest, what differs from its mean over redraws of W_in with data and embeddings held; 0 without an MLP
+        gradient   what is left: that mean
+    """
+    r, mean_w = in_float64(realization), learned.w
+    if point.m:
+        mean_w = np.mean([three_step(realization._replace(W_in=W_in), point).w for W_in in redraws], axis=0)
+    scale = np.abs(learned.w).max() or 1.0
+    scores = r.Z_in @ split(r, learned.w / scale, mean_w / scale).T
+    return noise_columns(np.cov(scores, rowvar=False, ddof=0), float(r.z_trig @ learned.w / scale))
+
+
+def split(r: Realization, w: np.ndarray, mean_w: np.ndarray) -> np.ndarray:
+    """(4, d): w as the sum of its parts, in the order of NOISES; `mean_w` is its mean over redraws of W_in."""
+    zbar = r.Z_in.mean(0)
+    Sigma_c = np.cov(r.Z_in, rowvar=False, ddof=0).reshape(len(zbar), -1)
+    drift = Sigma_c @ zbar
+    trigger = r.z_trig / np.linalg.norm(r.z_trig)
+    own = drift - (drift @ trigger) * trigger
+    rounding = np.linalg.norm(drift) + np.trace(Sigma_c) * np.linalg.norm(zbar) / len(r.Z_in)
+    bias = own / np.linalg.norm(own) if np.linalg.norm(own) > 1e-5 * rounding else np.zeros_like(own)
+
+    def rest(x: np.ndarray) -> np.ndarray:
+        return x - (x @ trigger) * trigger - (x @ bias) * bias
+
+    return np.stack([(w @ trigger) * trigger, (w @ bias) * bias, rest(w) - rest(mean_w), rest(mean_w)])
+
+
+def redraws(point: Point, seed: int) -> np.ndarray:
+    """(REDRAWS, m, d) float32: the independent copies of W_in that `diagnose` puts in its place."""
+    streams, _ = run_keys([Run(point, seed)])
+    return np.stack([task.redrawn_first_layer(streams[0], r, point.d, point.m, (point.m, point.d)) for r in range(REDRAWS)])
 
 
 def quickly_outside(jitted: Any, static: Sequence[str]) -> Callable[..., Any]:

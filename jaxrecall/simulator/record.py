@@ -1,7 +1,6 @@
 """What a run leaves: metrics, losses, norms, the noise of its scores, and their columns.
 
-`after_recipe` and `at_step` return raw numbers, `finish` makes rows of them. The noise
-split is to read in `model/reference/extras.py`.
+`after_recipe` and `at_step` return raw numbers, `finish` makes rows of them.
 """
 
 from __future__ import annotations
@@ -9,20 +8,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import combinations
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 from jaxtyping import PyTree
 
 from ..errors import UsageError
 from ..model import keys, task
-from ..model.columns import ATTENTION_COLUMNS, COLUMNS, EXTRA_COLUMNS, TRACE_COLUMNS, Row
+from ..model.columns import ATTENTION_COLUMNS, COLUMNS, EXTRA_COLUMNS, NOISES, TRACE_COLUMNS, Row
 from ..model.laws.tokens import Uniform, n_frequent, n_rare
 from ..model.point import BLOCK, REDRAWS, Point
 from ..model.reference.decoders import decoder_columns
-from ..model.reference.extras import noise_columns
 from . import metrics, pairs, shortcut
 from .forms import Form
 from .forward import features, features_of, is_label, scores_under
@@ -221,6 +221,18 @@ def covariances(world: World, w_hat: Array, mean_w: Array) -> Array:
     scale = unless_zero(jnp.max(jnp.abs(w_hat)))
     scores = centred(world, world.e.Z_in) @ split(world, w_hat / scale, mean_w / scale).T
     return scores.T @ scores / world.run.V.astype(f32)
+
+
+def noise_columns(covariances: np.ndarray, trigger: float) -> dict[str, float | None]:
+    """The noise columns from the covariances (4, 4) of the parts' scores and the trigger's score.
+
+    Null where that is 0.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        relative = np.asarray(covariances, np.float64) / np.float64(trigger) ** 2
+    std = {f"noise_{name}": relative[i, i] ** 0.5 for i, name in enumerate(NOISES)}
+    both = {f"cov_{NOISES[i]}_{NOISES[j]}": relative[i, j] for i, j in combinations(range(4), 2)}
+    return {name: float(value) if np.isfinite(relative).all() else None for name, value in (std | both).items()}
 
 
 def finish(raw: Raw, point: Point, form: Form) -> list[Row] | None:

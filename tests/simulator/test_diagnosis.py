@@ -6,18 +6,17 @@ import jax
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from helpers import METRICS, _train, assert_same_metrics, drawn, relative, streamed
+from helpers import METRICS, _train, assert_same_metrics, diagnose, drawn, redraws, relative, split, streamed
 
 from jaxrecall import Point, load, realize, simulate, three_step
 from jaxrecall.analysis.fit.cells import families
 from jaxrecall.compact import main as compact
 from jaxrecall.model.columns import EXTRA_COLUMNS, NOISES
 from jaxrecall.model.point import EXTRAS, REDRAWS
-from jaxrecall.model.reference.extras import diagnose, noise_columns, split
 from jaxrecall.model.reference.metrics import measure
-from jaxrecall.model.reference.realization import redraws
 from jaxrecall.model.reference.steps import in_float64
 from jaxrecall.simulator import program, record, shortcut
+from jaxrecall.simulator.record import noise_columns
 from jaxrecall.simulator.shape import Shape
 from jaxrecall.sweep import plan
 from jaxrecall.sweep.__main__ import main as sweep

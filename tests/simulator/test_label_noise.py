@@ -7,14 +7,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from attack.points import check, numbers, switches
+from helpers import diagnose, redraws
 from scipy.stats import chisquare
 
 from jaxrecall import Point, draws, realize, simulate, theory, three_step
 from jaxrecall.errors import PointError, TheoryError
 from jaxrecall.model.columns import COLUMNS, NOISES
 from jaxrecall.model.point import Run
-from jaxrecall.model.reference.extras import diagnose
-from jaxrecall.model.reference.realization import redraws
 from jaxrecall.simulator import program
 from jaxrecall.simulator.shape import Shape
 from jaxrecall.sweep.store.table import of_rows, read_file

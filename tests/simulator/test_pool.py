@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import assert_same_metrics, combinations, drawn, executed, quickly, streamed
+from helpers import assert_same_metrics, combinations, diagnose, drawn, executed, quickly, redraws, streamed
 from test_exactness import EMBEDDINGS, MODELS, RATES, check_point, sized
 
 from jaxrecall import Point, load, realize, simulate, three_step
@@ -19,8 +19,6 @@ from jaxrecall.errors import PointError
 from jaxrecall.model import point as law
 from jaxrecall.model.laws.tokens import shares
 from jaxrecall.model.point import Run
-from jaxrecall.model.reference.extras import diagnose
-from jaxrecall.model.reference.realization import redraws
 from jaxrecall.report import main as report
 from jaxrecall.simulator import pairs, pool_draws, program
 from jaxrecall.simulator.forms import FORMS

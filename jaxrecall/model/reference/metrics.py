@@ -27,7 +27,7 @@ OF_THE_RUN += ("code_version", "jax_version", "device_kind", "dtype", "precision
 """Columns that say which run a row is, and how it was computed."""
 
 UNMEASURED = (*OF_THE_RUN, *FIELDS, *EXTRA_COLUMNS)
-"""Columns that `measure` does not give; `reference/extras.py` and `decoders.py` have those that switches add."""
+"""Columns that `measure` does not give; those that switches add are made by `simulator/record.py`."""
 
 MEASURED = tuple(name for name in COLUMNS if name not in UNMEASURED)
 """Columns that it gives, all of them always."""

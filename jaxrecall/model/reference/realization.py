@@ -19,7 +19,7 @@ from ...errors import PointError, Problem, expect, shown
 from .. import keys, task
 from ..laws import TOGETHER, EmbeddingLaw, Gaussian
 from ..laws.tokens import tables
-from ..point import BLOCK, MAX_DRAWS, MIN_MEAN, REDRAWS, Point, Run, checked_seed
+from ..point import BLOCK, MAX_DRAWS, MIN_MEAN, Point, Run, checked_seed
 from ..task import Embeddings
 from ..training import first_step
 
@@ -216,12 +216,6 @@ def _check_writable(point: Point) -> None:
             f"{', '.join(point.in_the_limit)} are "
             f"drawn as Gaussian counts and cannot be written out; allowed: up to {MAX_DRAWS} draws, or under {MIN_MEAN} a count"
         )
-
-
-def redraws(point: Point, seed: int) -> np.ndarray:
-    """(REDRAWS, m, d) float32: the independent copies of W_in that `diagnose` puts in its place."""
-    streams, _ = run_keys([Run(point, checked_seed(seed))])
-    return np.stack([task.redrawn_first_layer(streams[0], r, point.d, point.m, (point.m, point.d)) for r in range(REDRAWS)])
 
 
 def run_keys(runs: Sequence[Run]) -> tuple[np.ndarray, np.ndarray]:
