@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from jaxrecall import Point
-from jaxrecall.model.training import RECIPE_STEPS
+from jaxrecall.model.point import RECIPE_STEPS
 
 CHUNK = 4096
 

@@ -24,7 +24,6 @@ from .laws import LAWS, EmbeddingLaw, Law, OptimizerLaw, TokenLaw, find_law
 from .laws.embedding import problems_of_rows
 from .laws.law import OF_FUNCTIONS, SAME_AS, law_names, renamed, with_parameters
 from .laws.tokens import drawn_as, shares
-from .training import MAX_STEPS, RECIPE_STEPS, STARTS, TRAINS, first_step, recorded_steps
 from .values import Limits, as_number, checked_value, declared, is_missing, to_12_digits
 
 Kind = Literal["size", "traced", "rate", "static", "form", "draws"]
@@ -39,6 +38,17 @@ Kind = Literal["size", "traced", "rate", "static", "form", "draws"]
 """
 
 MAX_SEED = 2**32 - 1
+
+RECIPE_STEPS = 3
+"""Gradient steps of the paper's recipe."""
+
+MAX_STEPS = 10**6
+
+STARTS = ("three_step", "zero")
+"""Where further steps start: from the recipe's model, or from zero."""
+
+TRAINS = {"VW": (), "V": (), "VWZ": ("Z_in", "Z_out", "z_trig"), "VWZM": ("Z_in", "Z_out", "z_trig", "W_in")}
+"""What may be trained, by name: V_mat always, W_KQ in all but V, and these embeddings and layers."""
 
 BLOCK = 512
 """Samples per block of random draws: a constant of the contract, not a tuning parameter."""
@@ -156,7 +166,12 @@ class Recipe:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """Steps of an optimiser, after the recipe or in place of it; in the id if there are any."""
+    """Steps of an optimiser, after the recipe or in place of it; in the id if there are any. All is ours.
+
+    A run that trains on starts from the model after the three steps, or from V_mat = 0 and W_KQ = 0,
+    and descends the same loss until `steps` gradient steps are made in total. Each recorded step is
+    a row of its own.
+    """
 
     in_id: ClassVar = ("steps", "start", "optimizer", "lr", "lr_attention", "trains")
 
@@ -542,6 +557,21 @@ def _usual(name: str) -> str:
 def in_the_limit(draws: int, cells: int) -> bool:
     """Whether the counts of so many draws on so many cells are from the Gaussian limit."""
     return draws > MAX_DRAWS and draws >= MIN_MEAN * cells
+
+
+def recorded_steps(start: str, steps: int) -> tuple[int, ...]:
+    """The steps of a run that have a row: the first, then 1, 2 and 5 of each decade, then the last.
+
+    >>> recorded_steps("three_step", 100)  # 3, 5, 10, 20, 50, 100
+    """
+    first = first_step(start)
+    decades = (k * 10**e for e in range(7) for k in (1, 2, 5))
+    return tuple(dict.fromkeys((first, *(step for step in decades if first < step < steps), steps)))
+
+
+def first_step(start: str) -> int:
+    """Steps that are made before the optimiser takes over."""
+    return RECIPE_STEPS if start == "three_step" else 0
 
 
 class RunId(NamedTuple):

@@ -19,7 +19,7 @@ from jax import Array
 
 from ..model import keys
 from ..model.laws import find_law
-from ..model.training import MAX_STEPS
+from ..model.point import MAX_STEPS
 from . import gradient, pairs
 from .forward import Scores, activations, features
 from .gradient import Parameters, State

@@ -9,8 +9,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ..model.laws import TOGETHER, Uniform, find_law
-from ..model.point import BLOCK, Point, of_kind
-from ..model.training import TRAINS
+from ..model.point import BLOCK, TRAINS, Point, of_kind
 from .forms import FORMS, Form, form_for, may_group_steps
 from .own import OwnColumn
 

@@ -18,7 +18,7 @@ from jax import Array, lax
 from jaxtyping import PyTree
 
 from ..model.laws import OptimizerLaw, find_law
-from ..model.training import MAX_RECORDED, MAX_STEPS, TRAINS, first_step, recorded_steps
+from ..model.point import MAX_STEPS, TRAINS, first_step, recorded_steps
 from . import counts, gradient, locked, pairs, record, shortcut, stream
 from .forms import FORMS
 from .forward import attention_scores, zero_if_rounding
@@ -27,6 +27,8 @@ from .loops import longest, n_of_step, norm, over_samples, over_step, with_noise
 from .pool_draws import token_parts, with_pools
 from .shortcut import FirstSteps
 from .world import Trained, World, batch_of_step, centred, f32, i32, stream_of_step, trained, zeros_dp
+
+MAX_RECORDED = len(recorded_steps("zero", MAX_STEPS))
 
 SAMPLES: dict[str, shortcut.Samples] = {"stream": stream, "counts": counts, "pairs": pairs}
 """How a form sums over samples."""

@@ -16,8 +16,7 @@ from ..model.columns import COLUMNS
 from ..model.laws import LAWS, EmbeddingLaw, Moments, find_law
 from ..model.laws.law import not_imported
 from ..model.laws.tokens import shares
-from ..model.point import EVALUATION, FIELDS, SAME_AS, TRAINING, Point, unknown_names
-from ..model.training import RECIPE_STEPS, STARTS
+from ..model.point import EVALUATION, FIELDS, RECIPE_STEPS, SAME_AS, STARTS, TRAINING, Point, unknown_names
 from ..model.values import as_number, is_missing
 
 

@@ -14,10 +14,9 @@ from jaxrecall import Point, descend, measure, model, realize, simulate, three_s
 from jaxrecall.errors import PointError
 from jaxrecall.model.columns import TRACE_COLUMNS
 from jaxrecall.model.laws import LAWS
-from jaxrecall.model.point import Run
+from jaxrecall.model.point import TRAINS, Run
 from jaxrecall.model.reference.descent import EMBEDDINGS
 from jaxrecall.model.reference.steps import attend, features, in_float64
-from jaxrecall.model.training import TRAINS
 from jaxrecall.simulator import loops, program
 from jaxrecall.simulator.shape import Shape
 from jaxrecall.simulator.world import arguments

@@ -10,10 +10,9 @@ import pytest
 from helpers import combinations, drawn, traced
 
 from jaxrecall import Point, descend, model, realize, simulate
-from jaxrecall.model.point import Run
+from jaxrecall.model.point import TRAINS, Run
 from jaxrecall.model.reference.descent import EMBEDDINGS
 from jaxrecall.model.task import Embeddings
-from jaxrecall.model.training import TRAINS
 from jaxrecall.simulator import forward, locked, program
 from jaxrecall.simulator.shape import Shape
 from jaxrecall.sweep.simulators.cost import amount, expected_grouped, work

@@ -26,7 +26,6 @@ WITHOUT_JAX = (
     "model",
     "model.point",
     "model.activations",
-    "model.training",
     "model.laws",
     "model.columns",
     "simulator.forms",

@@ -21,8 +21,7 @@ import numpy as np
 
 from ...errors import FitError, expect
 from ...model.columns import COLUMNS
-from ...model.point import EXTRAS, FIELDS, SAME_AS, TRAINING, to_12_digits, unusual
-from ...model.training import RECIPE_STEPS, STARTS
+from ...model.point import EXTRAS, FIELDS, RECIPE_STEPS, SAME_AS, STARTS, TRAINING, to_12_digits, unusual
 
 Table = Any  # pandas.DataFrame, whose own types say less than Any
 Value = Any  # of an axis: a number, text, true or false; nan where there is none

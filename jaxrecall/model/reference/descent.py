@@ -7,8 +7,8 @@ too. All of this is ours.
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any, NamedTuple
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
@@ -16,11 +16,14 @@ from jax import Array
 
 from .. import functional
 from .. import recall as model
-from ..point import Point
+from ..laws import OptimizerLaw
+from ..point import TRAINS, Point, first_step
 from ..task import Embeddings
-from ..training import TRAINS, first_step, transformation
 from .realization import Realization, expect_both
 from .steps import EMBEDDINGS, in_float64, three_step
+
+if TYPE_CHECKING:
+    import optax
 
 Parameters = dict[str, Any]
 
@@ -71,7 +74,8 @@ def descend(realization: Realization, point: Point) -> list[Descended]:
         moved = {name: held.pop(name) for name in trained}
         first = first_step(point.start)
         recorded = np.array(point.recorded_steps) - first
-        kept = _train(moved, held, realization, recorded, first, optimizer=transformation(point), **model_of)
+        optimizer = _optimizer(point.optimizer_law, point.lr, point.lr_attention, point.trains, point.further_steps)
+        kept = _train(moved, held, realization, recorded, first, optimizer=optimizer, **model_of)
         for i, step in enumerate(point.recorded_steps):
             now = held | {name: np.asarray(values[i]) for name, values in kept.items()}
             sets = realization.samples(max(step - 1, 0)), realization.test
@@ -91,6 +95,12 @@ def start(realization: Realization, point: Point) -> tuple[np.ndarray | None, Pa
         V1, w, V_mat = three_step(r, point)
         W_KQ = np.outer(w, r.z_eos) / (r.z_eos @ r.z_eos)
     return V1, {"V_mat": V_mat, "W_KQ": W_KQ} | {name: getattr(r, name) for name in EMBEDDINGS}
+
+
+@lru_cache(64)
+def _optimizer(law: OptimizerLaw, lr: Any, lr_attention: Any, trains: Any, steps: int) -> optax.GradientTransformation:
+    """The transformation of parameters by name with the rates of a point. Equal settings give the same object, compiled once."""
+    return law.descent({"V_mat": lr, "W_KQ": lr_attention} | dict.fromkeys(TRAINS[trains], lr), steps)
 
 
 @partial(jax.jit, static_argnames=("activation", "trigger_in_value"))

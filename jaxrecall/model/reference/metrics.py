@@ -15,8 +15,7 @@ from ...errors import PointError, expect
 from ..columns import ATTENTION_COLUMNS, COLUMNS, EXTRA_COLUMNS, TRACE_COLUMNS, Row
 from ..functional import in_jax, predict
 from ..laws.tokens import Uniform, by_frequency, rare_and_frequent
-from ..point import FIELDS, Point
-from ..training import RECIPE_STEPS
+from ..point import FIELDS, RECIPE_STEPS, Point
 from ..values import Numbers
 from .descent import Descended
 from .realization import Realization, expect_both

@@ -19,9 +19,8 @@ from ...errors import PointError, Problem, expect, shown
 from .. import keys, task
 from ..laws import TOGETHER, EmbeddingLaw, Gaussian
 from ..laws.tokens import tables
-from ..point import BLOCK, MAX_DRAWS, MIN_MEAN, Point, Run, checked_seed
+from ..point import BLOCK, MAX_DRAWS, MIN_MEAN, Point, Run, checked_seed, first_step
 from ..task import Embeddings
-from ..training import first_step
 
 if TYPE_CHECKING:
     Drawn = np.ndarray  # so that what `realize` gives can be used as such

@@ -30,8 +30,7 @@ import numpy as np
 
 from ...errors import TheoryError, UsageError
 from ...model.laws import find_law
-from ...model.point import BLOCK, REDRAWS, Point
-from ...model.training import TRAINS
+from ...model.point import BLOCK, REDRAWS, TRAINS, Point
 from ...simulator.forms import may_group_steps, polynomial_products
 from ...simulator.shape import LABELS, LIGHT_RUN, STORED_TOKENS, Shape
 from ..machine import cores

@@ -17,8 +17,7 @@ import pyarrow.parquet as pq
 
 from ...errors import StoreError
 from ...model.columns import COLUMNS, in_order
-from ...model.point import SAME_AS
-from ...model.training import RECIPE_STEPS, STARTS
+from ...model.point import RECIPE_STEPS, SAME_AS, STARTS
 from ..files import Json, Unreadable
 
 
