@@ -21,7 +21,7 @@ from helpers import UNOPTIMISED, hold_to_annotations, quickly_outside
 from jaxrecall.model.reference import descent
 from jaxrecall.model.reference.realization import Realization
 from jaxrecall.model.task import Embeddings
-from jaxrecall.simulator import compiler, program, vmapped
+from jaxrecall.simulator import program, vmapped
 from jaxrecall.simulator.world import Arguments, Trained, World
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -33,6 +33,9 @@ for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHU
 
 for record in (Realization, Embeddings, Arguments, World, Trained):
     hold_to_annotations(record)
+
+COMPILE = program.compile
+"""As users have it: fast tests replace it."""
 
 ON_REQUEST = {
     "slow": "takes minutes; --slow runs it",
@@ -77,7 +80,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture
 def optimised(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs are compiled as users compile them."""
-    monkeypatch.setattr(program, "compile", compiler.compile)
+    monkeypatch.setattr(program, "compile", COMPILE)
 
 
 MAX_MAPS = 20_000

@@ -31,7 +31,7 @@ from jaxrecall.model.point import REDRAWS, Point, Run
 from jaxrecall.model.reference.realization import Realization, run_keys
 from jaxrecall.model.reference.steps import ThreeStep, in_float64, three_step
 from jaxrecall.model.task import Embeddings
-from jaxrecall.simulator import compiler, program, record, training
+from jaxrecall.simulator import program, record, training
 from jaxrecall.simulator.record import finish, noise_columns
 from jaxrecall.simulator.shape import Shape
 from jaxrecall.simulator.world import Arguments, World, arguments, draw
@@ -82,7 +82,7 @@ def known(options: dict[str, Any]) -> dict[str, Any]:
 
 
 UNOPTIMISED = known(
-    compiler.LIGHT
+    program.LIGHT
     | {"xla_llvm_disable_expensive_passes": True, "xla_backend_optimization_level": 0, "xla_cpu_parallel_codegen_split_count": 1}
 )
 """Options of light programs, no optimisation of machine code, and one unit of it: a test runs a program for moments and waits

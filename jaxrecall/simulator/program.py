@@ -6,8 +6,10 @@ One program serves every point that fits its shape.
 from __future__ import annotations
 
 import functools
+import gc
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 import jax
@@ -17,28 +19,36 @@ from jax import lax
 from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
-from jax.stages import Compiled, Wrapped
+from jax.stages import Compiled, Lowered, Wrapped
 from jaxtyping import PyTree
 
 from ..cli.command import cache_folder
-from ..errors import UsageError, in_one_line
+from ..errors import OutOfMemory, UsageError, in_one_line
 from ..model.columns import CODE_VERSION, COLUMNS, DTYPE, Row, in_order
 from ..model.keys import check_partitionable
 from ..model.laws import Law, find_law
 from ..model.point import FIELDS, Run, law_parameters
-from .compiler import MAX_PROGRAMS, compile, memory_errors, without_garbage_collection
 from .loops import RUNS
 from .record import Raw, finish
 from .shape import Shape
 from .training import run as train_and_measure
 from .world import IDLE, Arguments, arguments, draw
 
-__all__ = ["Program", "compiled", "execute", "memory_of_device", "on_cpu", "rows", "start"]
-
 LOOPED = 16
 """Runs a call on a CPU. They are looped over, as many
 as there are, so that one program serves every batch.
 """
+
+OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "YNNPACK operation failed")  # the second is how matrix products say it on a CPU
+
+MAX_PROGRAMS = 24
+"""How many compiled programs a process keeps: those that it used last. On a CPU, a program takes up
+to 1,300 memory maps. Linux allows a process 65,530, and LLVM aborts it when they run out."""
+
+LIGHT = {"xla_cpu_use_fusion_emitters": False, "xla_disable_hlo_passes": "tree_reduction_rewriter"}
+"""Options of XLA for light programs on a CPU. Kernels come straight from HLO, not by
+way of MLIR, which compiles in two thirds of the time. A sum is one kernel instead of a
+tree of two. The tree is more exact, which matters for sums of millions of terms alone."""
 
 MAX_GIVEN = 2**15
 """Numbers of a table, at most, of which a batch on a CPU takes one for each run: 128 KiB."""
@@ -53,9 +63,6 @@ class Program(NamedTuple):
     shape: Shape
     run: Compiled
     batch: int
-    compile_seconds: float
-    """Of wall or CPU time, whichever is less: on a busy machine wall time tells little."""
-
     sharding: NamedSharding
 
     @property
@@ -131,13 +138,42 @@ def _laws(shape: Shape) -> tuple[type[Law], ...]:
 @functools.lru_cache(MAX_PROGRAMS)
 def _compiled(shape: Shape, per_device: int, precision: str, mesh: Mesh, laws: tuple[type[Law], ...]) -> Program:
     batched, shapes = unlowered(shape, per_device, mesh, vmapped=not on_cpu())
-    start, start_cpu = time.perf_counter(), time.process_time()
     with jax.default_matmul_precision(precision), jax.set_mesh(mesh):  # a caller may have set another
         with without_garbage_collection():
             lowered = batched.lower(*shapes)
         run = compile(lowered, light=shape.light and on_cpu())
-    seconds = min(time.perf_counter() - start, time.process_time() - start_cpu)
-    return Program(shape, run, per_device * mesh.size, seconds, NamedSharding(mesh, P("run")))
+    return Program(shape, run, per_device * mesh.size, NamedSharding(mesh, P("run")))
+
+
+def compile(lowered: Lowered, light: bool) -> Compiled:
+    """A lowered program compiled, a light one with the options LIGHT if this version of XLA has them."""
+    if light:
+        with suppress(jax.errors.JaxRuntimeError):
+            return lowered.compile(compiler_options=LIGHT)
+    return lowered.compile()
+
+
+@contextmanager
+def memory_errors() -> Iterator[None]:
+    """Turns JAX's error into OutOfMemory where that is what it means."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if any(sign in str(error) for sign in OUT_OF_MEMORY):
+            raise OutOfMemory(str(error)) from error
+        raise
+
+
+@contextmanager
+def without_garbage_collection() -> Iterator[None]:
+    """For tracing, of which looking for cycles takes a fifth and finds none."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def unlowered(shape: Shape, per_device: int, mesh: Mesh, vmapped: bool) -> tuple[Wrapped, tuple[PyTree, jax.ShapeDtypeStruct]]:
@@ -204,14 +240,11 @@ def execute(program: Program, runs: Sequence[Run]) -> tuple[list[list[Row] | Non
 def rows(run: Run, metrics: Sequence[Row], shape: Shape, precision: str, seconds: float | None) -> list[Row]:
     """The whole rows of a run, columns in table order; each has the seconds of the run."""
     fields = {name: getattr(run.point, name) for name in FIELDS} | law_parameters(run.point)
-    provenance = {
-        "seconds": seconds,
-        "code_version": CODE_VERSION,
-        "jax_version": jax.__version__,
-        "device_kind": jax.local_devices()[0].device_kind,
-        "dtype": DTYPE,
-        "precision": precision,
-        "bucket": str(shape),
-    }
+    how = {"seconds": seconds, "code_version": CODE_VERSION, "dtype": DTYPE, "precision": precision, "bucket": str(shape)}
     columns = COLUMNS | dict.fromkeys(column.name for column in shape.columns)
-    return [in_order({**run.id._asdict(), **fields, **of_row, **provenance}, columns) for of_row in metrics]
+    return [in_order({**run.id._asdict(), **fields, **of_row, **how, **provenance()}, columns) for of_row in metrics]
+
+
+def provenance() -> dict[str, str]:
+    """The version of JAX and the device, as columns."""
+    return {"jax_version": jax.__version__, "device_kind": jax.local_devices()[0].device_kind}

@@ -14,8 +14,7 @@ from jax.stages import Compiled
 
 from ..errors import OutOfMemory
 from ..model.columns import Row
-from .compiler import MAX_PROGRAMS, compile, memory_errors
-from .program import reserved_bytes, start
+from .program import MAX_PROGRAMS, compile, memory_errors, provenance, reserved_bytes, start
 
 __all__ = ["called", "compiled", "provenance", "start"]
 
@@ -108,8 +107,3 @@ def checked(found: object, columns: Sequence[str]) -> Row:
         got = f"the columns {', '.join(map(str, found))}" if isinstance(found, Mapping) else type(found).__name__
         raise ValueError(f"the simulator returned {got}; allowed: a dict with the columns {', '.join(columns)}")
     return dict(found)
-
-
-def provenance() -> dict[str, str]:
-    """The version of JAX and the device, as columns."""
-    return {"jax_version": jax.__version__, "device_kind": jax.local_devices()[0].device_kind}
