@@ -22,9 +22,9 @@ from ..model import keys
 from ..model.point import BLOCK
 from . import pairs
 from .forward import Attended, Scores, Values, attend, attend_evenly, features, features_of, is_label, label_of, probabilities, scores_under
-from .loops import gather, masked, over_positions, scatter_add, transposed_product, with_padding_row
+from .loops import gather, masked, over_positions, over_vocabulary, scatter_add, transposed_product, with_padding_row
 from .pool_draws import pool_of_step, weights_of
-from .world import World, f32, i32, in_value
+from .world import World, f32, i32, in_value, values
 
 Parameters = dict[str, Array]
 """What is trained, by name: V_mat (d, p); w = W_KQ z_eos (d,), or
@@ -55,29 +55,28 @@ def at_parameters(world: World, V_mat: Array, w: Array) -> State:
     return State(V_mat, 1.0, scores_under(world, w), w)
 
 
-class Sums(NamedTuple):
-    """A gradient by sums over samples."""
-
-    tile: Callable[[keys.Addresses, Array], Parameters]
-    """(addresses, real) -> what a tile of samples adds to each sum."""
-
-    gradient: Callable[[Parameters], Parameters]
-    """The sums divided by the number of samples -> the gradient."""
+def moved(world: World, parameters: Parameters) -> World:
+    """The world with the embeddings and layers that are among the parameters, as trained so far."""
+    return replace(world, e=replace(world.e, **{name: value for name, value in parameters.items() if hasattr(world.e, name)}))
 
 
-def mean_over(world: World, sums: Sums, wanted: Collection[str], n: Array, fold: Callable[..., Parameters]) -> Parameters:
-    """The gradient of the mean loss of the n samples that `fold(body, start)` goes over.
+class Batch(NamedTuple):
+    """The samples of a gradient step."""
 
-    It is with respect to `wanted`.
-    """
+    n: Array
+    fold: Callable[..., Parameters]
+    """`fold(body, start)` goes over them as `loops.over_samples` does."""
 
-    def tile(blocks: keys.Addresses, real: Array, so_far: Parameters) -> Parameters:
-        return jax.tree.map(jnp.add, so_far, sums.tile(blocks, real))
+
+def mean_over(world: World, batch: Batch, tile: Callable[[keys.Addresses, Array], Parameters]) -> Parameters:
+    """The means over samples of what `tile(addresses, real)` adds up for a tile of them."""
+
+    def add(blocks: keys.Addresses, real: Array, so_far: Parameters) -> Parameters:
+        return jax.tree.map(jnp.add, so_far, tile(blocks, real))
 
     some = keys.blocks(world.run.batches[0], 0, world.shape.tile // BLOCK), jnp.zeros(world.shape.tile, bool)
-    zero = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(sums.tile, *some))
-    found = sums.gradient({name: part / n.astype(f32) for name, part in fold(tile, zero).items()})
-    return {name: found[name] for name in wanted}
+    zero = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(tile, *some))
+    return {name: part / batch.n.astype(f32) for name, part in batch.fold(add, zero).items()}
 
 
 def over_pairs(world: World, state: State, wanted: Collection[str], step: int) -> Parameters:
@@ -89,10 +88,10 @@ def over_pairs(world: World, state: State, wanted: Collection[str], step: int) -
     """
     counts, E = pool_of_step(world, step)
     of_state = {"V_mat": state.V_mat, "w": jnp.zeros(world.shape.d, f32) if state.w is None else state.w}
-    values = {name: of_state[name] if name in of_state else getattr(world.e, name) for name in wanted}
+    at = {name: of_state[name] if name in of_state else getattr(world.e, name) for name in wanted}
 
     def tables(parameters: Parameters) -> tuple[pairs.Own, tuple[Array, Maps]]:
-        here = replace(world, e=replace(world.e, **{name: value for name, value in parameters.items() if name not in of_state}))
+        here = moved(world, parameters)
         V_mat, w = (parameters.get(name, of_state[name]) for name in of_state)
         scores = scores_under(here, w) if "w" in parameters or state.scores is None else state.scores
         own, of_noise = pairs.hidden_tables(here, pairs.attended(here, counts, scores))
@@ -104,7 +103,7 @@ def over_pairs(world: World, state: State, wanted: Collection[str], step: int) -
         logits = mapped(shared[1], phi)
         return weight @ slope_along(world, logits, jnp.full(len(phi), label), state.rate)
 
-    (own, shared), pull_back = jax.vjp(tables, values)
+    (own, shared), pull_back = jax.vjp(tables, at)
 
     def token(total: PyTree, x: tuple[pairs.Own, Array, Array]) -> tuple[PyTree, pairs.Own]:
         by_own, by_shared = jax.grad(held, (0, 1))(x[0], shared, *x[1:])
@@ -113,6 +112,30 @@ def over_pairs(world: World, state: State, wanted: Collection[str], step: int) -
     zero = jax.tree.map(jnp.zeros_like, shared)
     by_shared, by_own = lax.scan(token, zero, (own, weights_of(world, E), world.perm))
     return pull_back((by_own, by_shared))[0]
+
+
+def over_tokens(world: World, state: State, wanted: Collection[str], weights: Array) -> Parameters:
+    """The gradient of the mean loss of tokens with weights (V,), each with all the attention.
+
+    It is with respect to `wanted`.
+
+    It is that of the sum of r^T logits with r held fixed, as in `over_pairs`.
+    With respect to w it is zero.
+    """
+    values_of = {name: state.V_mat if name == "V_mat" else getattr(world.e, name) for name in wanted if name != "w"}
+
+    def held(parameters: Parameters, v: Array, weight: Array) -> Array:
+        here = moved(world, parameters)
+        phi, _ = features(here, values(here).at[v].get(mode="clip"))
+        logits = mapped(output_maps(here, parameters.get("V_mat", state.V_mat)), phi)
+        return weight @ slope_along(world, logits, world.perm.at[v].get(mode="clip"), state.rate)
+
+    def rows(v: Array, real: Array, so_far: Parameters) -> Parameters:
+        weight = jnp.where(real, weights.at[v].get(mode="clip"), f32(0))
+        return jax.tree.map(jnp.add, so_far, jax.grad(held)(values_of, v, weight))
+
+    found = over_vocabulary(world, rows, jax.tree.map(jnp.zeros_like, values_of))
+    return found | ({"w": jnp.zeros(world.shape.d, f32)} if "w" in wanted else {})
 
 
 def slope_along(world: World, logits: Array, y: Array, rate: Array | float = 1.0) -> Array:
@@ -140,8 +163,8 @@ def mapped(maps: Maps, phi: Array) -> Array:
     return phi
 
 
-def through_logits(world: World, state: State, wanted: Collection[str]) -> Sums:
-    """V_mat and w without an MLP: logits of a sample are a mean of those of its tokens.
+def through_logits(world: World, state: State, wanted: Collection[str], batch: Batch) -> Parameters:
+    """By V_mat and w without an MLP: logits of a sample are a mean of those of its tokens.
 
     Each token of the vocabulary has logits of its own, and attention takes the mean.
 
@@ -170,18 +193,16 @@ def through_logits(world: World, state: State, wanted: Collection[str]) -> Sums:
         by_x0 = scatter_add(jnp.zeros(V, f32), x0, seen.mass * less_own)
         return sums | {"c": (A @ (of_own + less_own))[:V] + by_x0, "c_of_x0": jnp.sum(by_x0)}
 
-    def gradient(mean: Parameters) -> Parameters:
-        r, r_of_x0 = mean["r"][:V], mean["r_of_x0"]
-        on_x0 = in_value(world) * jnp.sum(r_of_x0, axis=0)
-        found = {"V_mat": e.Z_out.T @ ((r + r_of_x0).T @ e.Z_in + on_x0[:, None] * e.z_trig[None])}
-        if not with_w:
-            return found
-        return through_keys(world, state, jnp.sum(r * of_token, axis=1) - mean["c"], -mean["c_of_x0"], found)
-
-    return Sums(tile, gradient)
+    mean = mean_over(world, batch, tile)
+    r, r_of_x0 = mean["r"][:V], mean["r_of_x0"]
+    on_x0 = in_value(world) * jnp.sum(r_of_x0, axis=0)
+    found = {"V_mat": e.Z_out.T @ ((r + r_of_x0).T @ e.Z_in + on_x0[:, None] * e.z_trig[None])}
+    if not with_w:
+        return found
+    return through_keys(world, state, jnp.sum(r * of_token, axis=1) - mean["c"], -mean["c_of_x0"], found)
 
 
-def through_outputs(world: World, state: State, wanted: Collection[str]) -> Sums:
+def through_outputs(world: World, state: State, wanted: Collection[str], batch: Batch) -> Parameters:
     """With or without an MLP: through h and its slope b (n, d)."""
     e, V_mat, W_in = world.e, state.V_mat, world.e.W_in
     mlp, with_V, with_Z = W_in is not None, "V_mat" in wanted, "Z_in" in wanted
@@ -216,17 +237,15 @@ def through_outputs(world: World, state: State, wanted: Collection[str]) -> Sums
             new |= {"Z_in": scatter_add(of_noise, x0, seen.mass[:, None] * b), "z_trig": in_value(world) * (seen.mass @ b)}
         return new
 
-    def gradient(mean: Parameters) -> Parameters:
-        found, V = dict(mean), world.shape.V
-        if with_Z:
-            by_answers = mean["answers"].T
-            if not mlp:
-                found["V_mat"] = (mean["answers"] @ e.Z_out).T
-                by_answers = by_answers @ V_mat.T
-            found |= {"Z_out": by_answers, "Z_in": mean["Z_in"][:V]}
-        return through_keys(world, state, mean["S"][:V], mean["trigger"], found) if "w" in wanted else found
-
-    return Sums(tile, gradient)
+    mean = mean_over(world, batch, tile)
+    found, V = dict(mean), world.shape.V
+    if with_Z:
+        by_answers = mean["answers"].T
+        if not mlp:
+            found["V_mat"] = (mean["answers"] @ e.Z_out).T
+            by_answers = by_answers @ V_mat.T
+        found |= {"Z_out": by_answers, "Z_in": mean["Z_in"][:V]}
+    return through_keys(world, state, mean["S"][:V], mean["trigger"], found) if "w" in wanted else found
 
 
 WIDE_V = 512

@@ -2,7 +2,10 @@
 
 The recipe has rates of its own, and takes exact gradients or shortcuts (`forms`).
 Further steps are by an optimiser of optax, and the model is recorded now and then. They
-are ours, not the paper's. `model/reference/steps.py` and `descent.py` train the plain
+are ours, not the paper's. Where attention is locked a sample is its informative token, so V
+weighted tokens stand for all samples. At L = 1 that is exact. Elsewhere a step reads weighted
+tokens only where a bound allows it, which is computed from the attention logits and the parameters
+of that step, and where they are no more than its samples. `model/reference/steps.py` and `descent.py` train the plain
 model.
 """
 
@@ -17,16 +20,17 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import PyTree
 
+from ..model import keys
 from ..model.laws import OptimizerLaw, find_law
 from ..model.point import MAX_STEPS, TRAINS, first_step, recorded_steps
-from . import counts, gradient, locked, pairs, record, shortcut, stream
+from . import counts, gradient, pairs, record, shortcut, stream
 from .forms import FORMS
-from .forward import attention_scores, zero_if_rounding
-from .gradient import Parameters, State
-from .loops import longest, n_of_step, norm, over_samples, over_step, with_noise_tokens
-from .pool_draws import token_parts, with_pools
-from .shortcut import FirstSteps
-from .world import Trained, World, batch_of_step, centred, f32, i32, stream_of_step, trained, zeros_dp
+from .forward import Scores, activations, attention_scores, zero_if_rounding
+from .gradient import Batch, Parameters, State, moved
+from .loops import longest, n_of_step, norm, over_samples, over_step, scatter_add, with_noise_tokens
+from .pool_draws import drawn_tokens, token_parts, with_pools
+from .shortcut import LOCKED_NATS, FirstSteps, nats_ahead
+from .world import Trained, World, batch_of_step, centred, f32, i32, stream_of_step, trained, values, zeros_dp
 
 MAX_RECORDED = len(recorded_steps("zero", MAX_STEPS))
 
@@ -83,10 +87,9 @@ def _exact_gradient(world: World, state: State, name: str, step: int) -> Array:
     if world.shape.pool:
         return gradient.over_pairs(world, state, [name], step)[name]
     if world.shape.memory:
-        return locked.over_tokens(world, state, [name], token_parts(world, batch_of_step(world, step)))[name]
-    sums = gradient.through_outputs(world, state, [name])
-    fold = partial(over_samples, world, batch_of_step(world, step), world.run.N)
-    return gradient.mean_over(world, sums, [name], world.run.N, fold)[name]
+        return gradient.over_tokens(world, state, [name], token_parts(world, batch_of_step(world, step)))[name]
+    batch = Batch(world.run.N, partial(over_samples, world, batch_of_step(world, step), world.run.N))
+    return gradient.through_outputs(world, state, [name], batch)[name]
 
 
 def further(world: World, trained: Trained) -> record.Raw:
@@ -138,7 +141,7 @@ def grouped_where_locked(world: World, fixed_w: Array) -> GradientAt:
 
     Elsewhere it does from the samples.
     """
-    shares = locked.shares(world, i32(0))
+    parts = parts_of_step(world, i32(0))
 
     def gradient_at(params: Parameters, step: Array) -> tuple[Parameters, Array]:
         w = attention_of(world, params, fixed_w)
@@ -147,20 +150,96 @@ def grouped_where_locked(world: World, fixed_w: Array) -> GradientAt:
 
         def by_token() -> Parameters:
             new = jnp.bool_(world.shape.batched) | world.run.fresh_batches
-            now = lax.cond(new, lambda: locked.shares(world, step), lambda: shares)
-            return of_parameters(world, locked.over_tokens(here, state, wanted_of(params), now), params)
+            now = lax.cond(new, lambda: parts_of_step(world, step), lambda: parts)
+            return of_parameters(world, gradient.over_tokens(here, state, wanted_of(params), now), params)
 
         if world.shape.memory:
             return by_token(), i32(0)
         assert state.scores
-        grouped = locked.may_group(here, params, w, state.scores)
+        grouped = may_group(here, params, w, state.scores)
 
         def by_sample() -> Parameters:
-            return gradient_of_step(locked.unread(world, grouped), params, fixed_w, step)
+            return gradient_of_step(unread(world, grouped), params, fixed_w, step)
 
         return lax.cond(grouped, by_token, by_sample), (~grouped).astype(i32)
 
     return gradient_at
+
+
+TOLERANCE = 2.0**-20
+"""Most that dropping all other tokens may change a trained
+parameter over MAX_STEPS steps, relative to its norm.
+"""
+
+
+def parts_of_step(world: World, step: Array) -> Array:
+    """(V,): the part of the samples of further step `step` that has each informative token."""
+    if world.shape.pool:
+        return pairs.shares(world)
+    stream = stream_of_step(world, step)
+    if world.shape.memory and not world.shape.batched:
+        return token_parts(world, stream)
+
+    def tile(blocks: keys.Addresses, real: Array, counts: Array) -> Array:
+        x = drawn_tokens(world, stream, blocks) if world.shape.memory else world.tokens(blocks, 0)
+        return scatter_add(counts, x, real.astype(i32))
+
+    return over_step(world, step, tile, jnp.zeros(world.shape.V, i32)).astype(f32) / n_of_step(world).astype(f32)
+
+
+def may_group(world: World, params: Parameters, w: Array, scores: Scores) -> Array:
+    """Whether weighted tokens are accurate enough for a step, and no more work than its samples.
+
+    The informative token is ahead of any other by `nats_ahead`, which is ln L + lead.
+    So all others together have less than the part s = exp(-lead) of its weight. From a
+    lead of LOCKED_NATS on, what they add to h is rounding. They add at most s
+    e^log_size to a gradient. An optimiser may divide by the size of a gradient, so this
+    moves a parameter by up to rate and `gain` times as much. Over MAX_STEPS steps that
+    must be within TOLERANCE of the norm of every parameter.
+    """
+    run, gain = world.run, law_of(world).gain
+    lead = nats_ahead(world, scores) - jnp.log(run.L.astype(f32))
+    by_step = jnp.log(jnp.maximum(run.lr, run.lr_attention)) + jnp.log(f32(gain * MAX_STEPS / TOLERANCE))
+    least = jnp.min(jnp.stack([norm(parameter) for parameter in params.values()]))
+    pays = True if world.shape.pool else run.V <= n_of_step(world)
+    return (lead >= LOCKED_NATS) & (lead >= log_size(world, params, w) + by_step - jnp.log(least)) & pays
+
+
+def log_size(world: World, params: Parameters, w: Array) -> Array:
+    """Log of a bound on what other tokens add to any gradient, over their part of attention.
+
+    It is to leading order in that part, s.
+
+    Let D be above every difference of two values or keys, B above |W_in| times phi' or
+    phi'' (1 without an MLP), F above |phi|, and O above the rows of Z_out. Others move
+    h by s D, phi and phi' by s B D, a logit by s O |V_mat| B D, and r = p - e_y, whose
+    entries add up to 2 at most, by twice that. The gradient of a loss by h is W_in^T
+    phi' V_mat^T Z_out^T r, below 2 B O |V_mat|. A gradient changes by products of
+    these, each once or twice: with a key and z_eos in that of W_KQ, w in that of a key,
+    and W_in once more where phi' moves. A product of all, each plus one, is above any.
+    """
+    e = world.e
+    phi, W_in, B = values(world), f32(0), f32(1)
+    if e.W_in is not None:
+        u = phi @ e.W_in.T
+        (phi, slope), (_, curvature) = jax.jvp(lambda u: activations(world, u), (u,), (jnp.ones_like(u),))
+        W_in = norm(e.W_in)
+        B = W_in * jnp.max(jnp.maximum(jnp.abs(slope), jnp.abs(curvature)))
+    D = 2 * longest(e.Z_in) + norm(e.z_trig)
+    twice = jnp.stack([longest(e.Z_out), norm(params["V_mat"]), B, D, norm(e.z_eos)])
+    once = jnp.stack([longest(phi), norm(w), W_in])
+    return jnp.log(f32(4)) + 2 * jnp.sum(jnp.log1p(twice)) + jnp.sum(jnp.log1p(once))
+
+
+def unread(world: World, grouped: Array) -> World:
+    """The world, with a single sample if grouped and runs are vmapped.
+
+    These compute both kinds of a step.
+    """
+    if not world.vmapped:
+        return world
+    name = "batch" if world.shape.batched else "N"
+    return replace(world, run=replace(world.run, **{name: jnp.where(grouped, 1, getattr(world.run, name))}))
 
 
 def gradient_of_step(world: World, params: Parameters, fixed_w: Array, step: Array) -> Parameters:
@@ -171,8 +250,8 @@ def gradient_of_step(world: World, params: Parameters, fixed_w: Array, step: Arr
     if world.shape.pool:
         found = gradient.over_pairs(here, state, wanted, 0)
     else:
-        sums = (gradient.through_logits if world.shape.through_logits else gradient.through_outputs)(here, state, wanted)
-        found = gradient.mean_over(here, sums, wanted, n_of_step(world), partial(over_step, here, step))
+        through = gradient.through_logits if world.shape.through_logits else gradient.through_outputs
+        found = through(here, state, wanted, Batch(n_of_step(world), partial(over_step, here, step)))
     if "w" in found:
         found["w"] = jnp.where(world.run.L > 1, found["w"], f32(0))  # a lone token has all the attention: no optimiser scales rounding up
     return of_parameters(world, found, params)
@@ -251,11 +330,6 @@ def rate_of(world: World, name: str) -> Array:
         return world.run.lr
     z_eos = world.e.z_eos
     return world.run.lr_attention * (jnp.sum(z_eos * z_eos) if name == "w" else f32(1))
-
-
-def moved(world: World, params: Parameters) -> World:
-    """The world with embeddings and layers as trained so far."""
-    return replace(world, e=replace(world.e, **{name: params[name] for name in TRAINS[world.shape.trains]}))
 
 
 def attention_of(world: World, params: Parameters, fixed_w: Array) -> Array:

@@ -13,7 +13,7 @@ from jaxrecall import Point, descend, model, realize, simulate
 from jaxrecall.model.point import TRAINS, Run
 from jaxrecall.model.reference.descent import EMBEDDINGS
 from jaxrecall.model.task import Embeddings
-from jaxrecall.simulator import forward, locked, program
+from jaxrecall.simulator import forward, program, shortcut, training
 from jaxrecall.simulator.shape import Shape
 from jaxrecall.sweep.simulators.cost import amount, expected_grouped, work
 
@@ -96,7 +96,7 @@ def test_a_point_with_open_attention_reads_its_samples(case):
 
 def test_without_its_bound_a_step_from_tokens_shows(monkeypatch):
     """The red side: a bound that lets everything through gives other parameters."""
-    monkeypatch.setattr(locked, "may_group", lambda *_: jnp.bool_(True))
+    monkeypatch.setattr(training, "may_group", lambda *_: jnp.bool_(True))
     point = later(OPEN, steps=21)
     found = helpers.quickly(lambda world: helpers._trace.__wrapped__(world))(drawn(point, 3, shape_of(point)))
     judge = descend(realize(point, 3), point)[-1]
@@ -130,9 +130,9 @@ def test_the_bound_bounds_what_other_tokens_add_to_each_gradient(case, seed):
     w = theta["W_KQ"] @ r.z_eos
     world = drawn(point, seed, shape_of(point))
     scores = forward.scores_under(world, jnp.asarray(w, jnp.float32))
-    nats = float(locked.nats_ahead(world, scores))
+    nats = float(shortcut.nats_ahead(world, scores))
     params = {name: jnp.asarray(theta[name], jnp.float32) for name in ("V_mat", "W_KQ", *TRAINS[str(point.trains)])}
-    bound = (point.L - 1) * math.exp(float(locked.log_size(world, params, jnp.asarray(w, jnp.float32))) - nats)
+    bound = (point.L - 1) * math.exp(float(training.log_size(world, params, jnp.asarray(w, jnp.float32))) - nats)
     informative = r.train_tokens[np.arange(point.N), r.train_positions][:, None]
     with jax.enable_x64(True):
 
