@@ -19,7 +19,7 @@ from jaxtyping import PyTree
 
 from ..errors import UsageError
 from ..model import keys, task
-from ..model.columns import ATTENTION_COLUMNS, COLUMNS, EXTRA_COLUMNS, NOISES, TRACE_COLUMNS, Row
+from ..model.columns import ATTENTION_COLUMNS, COLUMNS, EXTRA_COLUMNS, NOISES, TRACE_COLUMNS, Drawn, Learned, Row
 from ..model.laws.tokens import Uniform, n_frequent, n_rare
 from ..model.point import BLOCK, REDRAWS, Point
 from ..model.reference.decoders import decoder_columns
@@ -29,7 +29,6 @@ from .forward import features, features_of, is_label, scores_under
 from .gradient import mapped, output_maps
 from .loops import norm, over_vocabulary, repeat, token_counts, unless_zero, whole
 from .metrics import TEST, TRAIN, reader
-from .own import Drawn, Learned
 from .pool_draws import pool_of_step, token_parts, weights_of
 from .shortcut import FirstSteps
 from .world import Trained, World, batch_of_step, centred, f32, i32, values

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from ..model.columns import OwnColumn
 from ..model.laws import TOGETHER, Uniform, find_law
 from ..model.point import BLOCK, TRAINS, Point, of_kind
 from .forms import FORMS, Form, form_for, may_group_steps
-from .own import OwnColumn
 
 _STATIC = of_kind("static")
 

@@ -12,11 +12,10 @@ from typing import Any, Literal, overload
 from threadpoolctl import threadpool_limits
 
 from ...errors import MAX_LIST, PointError, Problem, UsageError, as_list, expect
-from ...model.columns import CODE_VERSION, COLUMNS, Row
+from ...model.columns import CODE_VERSION, COLUMNS, OwnColumn, Row, own_columns
 from ...model.laws import find_law
 from ...model.laws.law import class_name, source_digest
 from ...model.point import FIELDS, LAW_FIELDS, MAX_SEED, Point, Run, checked_seed, make_point, problem_in_workers
-from ...simulator.own import OwnColumn, own_columns
 from ...simulator.shape import Shape
 from ..machine import memory_described, memory_limit
 from . import OURS, Cost, Facts, Loaded, Room, Rows, Sizes, grouped
