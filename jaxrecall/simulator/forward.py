@@ -9,8 +9,6 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from ..model import keys, task
-from ..model.activations import Activation
-from ..model.laws import find_law
 from .loops import gather, longest, norm, over_positions, unless_zero, whole, with_padding_row
 from .world import World, f32, i32, in_value
 
@@ -273,14 +271,9 @@ def features_of(world: World, u: Array) -> tuple[Array, Array]:
 
 def activations(world: World, u: Array) -> tuple[Array, Array]:
     """phi (n, m) and its slope from the hidden units u = W_in h (n, m); zero on padded units."""
-    phi, slope = activation(world).value_and_slope(u, jnp, jax.scipy.special.erf)
+    phi, slope = world.law("activation").value_and_slope(u, jnp, jax.scipy.special.erf)
     scale = unit_scale(world)
     return phi * scale, slope * scale
-
-
-def activation(world: World) -> Activation:
-    """The activation of the MLP, with its parameters."""
-    return find_law("activation", world.shape.activation).with_traced(world.run.parameters)
 
 
 def unit_scale(world: World) -> Array:

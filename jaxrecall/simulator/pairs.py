@@ -23,7 +23,7 @@ from jax import Array, lax
 from jaxtyping import PyTree
 
 from ..model.values import Numbers
-from .forward import Scores, activation, attend_to_counts, attention_gradient, features_of, shares_of, unit_scale, unlearned_scores
+from .forward import Scores, attend_to_counts, attention_gradient, features_of, shares_of, unit_scale, unlearned_scores
 from .loops import gather, masked, transposed_product
 from .pool_draws import mean_weight, pool_of_step, weights_of
 from .world import World, centred, f32, values
@@ -78,7 +78,7 @@ def gradient(world: World, step: int, scores: Scores, T: Array) -> tuple[Array, 
     a, mean, weights = attended(world, counts, scores), mean_weight(world), weights_of(world, E)
     table, real = gather(T, world.perm), world.no_label == 0
     if world.e.W_in is not None:
-        coefficients = activation(world).coefficients(jnp) if step == 0 else None  # later attention is learned
+        coefficients = world.law("activation").coefficients(jnp) if step == 0 else None  # later attention is learned
         phi, phi2 = mean_polynomials(world, a, weights, coefficients) if coefficients else mean_features(world, a, weights)
         return transposed_product(table, phi), phi2
     v = values(world)
@@ -202,7 +202,7 @@ def step2_of_features(world: World, b: Array) -> Array:
         return (R + b, of_noise + along_h), (jnp.sum(b, axis=0) @ x.own, jnp.sum(along_h))
 
     weights = weights_of(world, E)
-    if coefficients := activation(world).coefficients(jnp):
+    if coefficients := world.law("activation").coefficients(jnp):
         all_pairs, wanted, of_slope = evenly_attended(world, a, weights), b * unit_scale(world), slope_of(coefficients)
         R, along = all_pairs.over_tokens(of_slope, wanted), all_pairs.over_units([0, *of_slope], wanted)
         own = jnp.sum(all_pairs.means(of_slope) * wanted * all_pairs.u, axis=1)

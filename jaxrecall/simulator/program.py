@@ -26,7 +26,7 @@ from ..cli.command import cache_folder
 from ..errors import OutOfMemory, UsageError, in_one_line
 from ..model.columns import CODE_VERSION, COLUMNS, DTYPE, Row, in_order
 from ..model.keys import check_partitionable
-from ..model.laws import Law, find_law
+from ..model.laws import Law
 from ..model.point import FIELDS, Run, law_parameters
 from .loops import RUNS
 from .record import Raw, finish
@@ -122,17 +122,12 @@ def compiled(shape: Shape, per_device: int = LOOPED, precision: str = "highest")
         large = shape.given_tables and shape.V * shape.d > MAX_GIVEN
         per_device = 1 if shape.decoders or large else LOOPED
     with memory_errors():
-        program = _compiled(shape, per_device, precision, Mesh(np.array(jax.local_devices()), ("run",)), _laws(shape))
+        classes = tuple(map(type, shape.laws.values()))  # a notebook may define one again under its name
+        program = _compiled(shape, per_device, precision, Mesh(np.array(jax.local_devices()), ("run",)), classes)
     memory = None if on_cpu() else memory_of_device()
     if per_device > 1 and memory and 2 * program.reserved_bytes > memory:
         return compiled(shape, per_device // 2, precision)
     return program
-
-
-def _laws(shape: Shape) -> tuple[type[Law], ...]:
-    """The classes of a program's laws: a notebook may define one again under its name."""
-    texts = {**shape.embedding_laws, "activation": shape.activation, "optimizer": shape.optimizer}
-    return tuple(type(find_law(name, text)) for name, text in texts.items() if text)
 
 
 @functools.lru_cache(MAX_PROGRAMS)

@@ -15,6 +15,9 @@ from .forms import FORMS, Form, form_for, may_group_steps
 
 _STATIC = of_kind("static")
 
+LAWS = ("embedding", "embedding_out", "activation", "optimizer")
+"""Fields of a program that hold the text of a law."""
+
 COMPILE_SECONDS, TRAINING_COMPILE_SECONDS = 3.5, 6.0
 """To compile a program on a core of a usual machine, without further steps and with them."""
 
@@ -111,12 +114,12 @@ class Shape:
         return not self.m and self.V <= 2 * self.d and not TRAINS.get(self.trains)
 
     @property
-    def embedding_laws(self) -> dict[str, str]:
-        """Texts of the laws of its own embeddings by field.
+    def laws(self) -> dict[str, Any]:
+        """The laws of the program by field, their float parameters at the defaults.
 
-        One where Z_in and Z_out have the same, none for those that share a program.
+        None of the embeddings for those that share a program, one where Z_in and Z_out have the same.
         """
-        return {name: text for name in ("embedding", "embedding_out") if (text := getattr(self, name))}
+        return {name: find_law(name, text) for name in LAWS if (text := getattr(self, name))}
 
     @property
     def given_tables(self) -> tuple[str, ...]:
@@ -124,7 +127,7 @@ class Shape:
 
         They are z_in and z_out.
         """
-        laws = [find_law("embedding", text) for text in self.embedding_laws.values()]
+        laws = [law for name, law in self.laws.items() if name.startswith("embedding")]
         return tuple(name for name, law in zip(("z_in", "z_out"), laws[:1] + laws[-1:], strict=False) if law.on_host)
 
     @property

@@ -21,7 +21,6 @@ from jax import Array, lax
 from jaxtyping import PyTree
 
 from ..model import keys
-from ..model.laws import OptimizerLaw, find_law
 from ..model.point import MAX_STEPS, TRAINS, first_step, recorded_steps
 from . import counts, gradient, pairs, record, shortcut, stream
 from .forms import FORMS
@@ -103,7 +102,7 @@ def further(world: World, trained: Trained) -> record.Raw:
     stepping = world if world.shape.pool or world.shape.batched or world.shape.memory else with_noise_tokens(world)
     params = start(world, trained)
     rates = {name: rate_of(world, name) for name in params}
-    optimizer = law_of(world).descent(rates, world.run.steps - first)
+    optimizer = world.law("optimizer").descent(rates, world.run.steps - first)
     gradient_at = (grouped_where_locked if world.shape.groups else exact_at)(stepping, fixed_w)
 
     def one(step: Array, state: Descent) -> Descent:
@@ -197,7 +196,7 @@ def may_group(world: World, params: Parameters, w: Array, scores: Scores) -> Arr
     moves a parameter by up to rate and `gain` times as much. Over MAX_STEPS steps that
     must be within TOLERANCE of the norm of every parameter.
     """
-    run, gain = world.run, law_of(world).gain
+    run, gain = world.run, world.law("optimizer").gain
     lead = nats_ahead(world, scores) - jnp.log(run.L.astype(f32))
     by_step = jnp.log(jnp.maximum(run.lr, run.lr_attention)) + jnp.log(f32(gain * MAX_STEPS / TOLERANCE))
     least = jnp.min(jnp.stack([norm(parameter) for parameter in params.values()]))
@@ -298,15 +297,10 @@ def start(world: World, trained: Trained) -> Parameters:
     w, z = trained.rate * trained.w, query(world)
     attention: Parameters = {}
     if world.shape.trains != "V":
-        as_vector = law_of(world).attention == "vector"
+        as_vector = world.law("optimizer").attention == "vector"
         attention = {"w": w} if as_vector else {"W_KQ": w[:, None] * (z / jnp.sum(z * z))[None]}
     more = {name: getattr(world.e, name) for name in TRAINS[world.shape.trains]}
     return {"V_mat": world.run.scale * trained.V2, **attention, **more}
-
-
-def law_of(world: World) -> OptimizerLaw:
-    """The optimiser of the run."""
-    return find_law("optimizer", world.shape.optimizer).with_traced(world.run.parameters)
 
 
 def query(world: World) -> Array:
@@ -315,7 +309,7 @@ def query(world: World) -> Array:
     That is in the basis that starts with it.
     """
     z_eos = world.e.z_eos
-    return norm(z_eos)[None] if law_of(world).attention == "column" else z_eos
+    return norm(z_eos)[None] if world.law("optimizer").attention == "column" else z_eos
 
 
 def untrained(world: World) -> Trained:

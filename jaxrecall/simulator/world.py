@@ -16,7 +16,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Bool, Float32, Int32, UInt32
 
 from ..model import keys, task
-from ..model.laws import TOGETHER, find_law
+from ..model.laws import TOGETHER
 from ..model.laws.tokens import alias_table, by_frequency, rare_and_frequent, shares
 from ..model.point import Point, Run, law_parameters
 from ..model.reference.realization import run_keys
@@ -183,9 +183,7 @@ def token_laws(points: Sequence[Point], shape: Shape) -> TokenLaws | None:
 
 def traced_parameters(shape: Shape) -> dict[str, float]:
     """The float parameters of the laws of a program by dotted name, with their defaults."""
-    laws = [(name, find_law("embedding", text)) for name, text in shape.embedding_laws.items()]
-    laws += [(name, find_law(name, text)) for name in ("activation", "optimizer") if (text := getattr(shape, name))]
-    return {name: value for field, law in laws for name, value in law.traced(field).items()}
+    return {name: value for field, law in shape.laws.items() for name, value in law.traced(field).items()}
 
 
 IDLE = Run(Point(V=2, N=1, d=1, L=1, n_test=1), 0)
@@ -229,6 +227,10 @@ class World(eqx.Module):
     as on an accelerator, and not one after the other.
     """
 
+    def law(self, name: str) -> Any:
+        """The activation or the optimizer, with the parameters of the run."""
+        return self.shape.laws[name].with_traced(self.run.parameters)
+
     def tokens(self, blocks: keys.Addresses, position: Array | int) -> Array:
         """(..., 512 * count) int32: tokens at each `position` of samples; 0 is informative.
 
@@ -258,7 +260,7 @@ class Trained(eqx.Module):
 
 def draw(run: Arguments, shape: Shape, vmapped: bool = False) -> World:
     """The frozen part of the run."""
-    laws = [find_law("embedding", text).with_traced(run.parameters, name) for name, text in shape.embedding_laws.items()]
+    laws = [law.with_traced(run.parameters, name) for name, law in shape.laws.items() if name.startswith("embedding")]
     own = (laws[0], laws[-1]) if laws else None
     e = task.draw_embeddings(run.streams, run.embedding, run.V, run.d, run.m, (shape.V, shape.d, shape.m), own, run.given)
     no_label = jnp.where(jnp.arange(shape.V, dtype=i32) < run.V, f32(0), f32(-jnp.inf))

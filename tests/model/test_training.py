@@ -7,7 +7,6 @@ import pytest
 from jaxrecall import Point, descend, measure, realize, simulate
 from jaxrecall.errors import PointError
 from jaxrecall.model.point import law_parameters, make_point, problem_in_workers
-from jaxrecall.simulator.program import _laws
 from jaxrecall.simulator.shape import Shape
 from jaxrecall.sweep import plan
 from jaxrecall.sweep.simulators import program_of
@@ -80,7 +79,7 @@ def test_a_function_of_ones_own_notices_when_it_is_defined_again(monkeypatch):
     for factor in (1, 2):
         monkeypatch.setattr(module, "doubled", made(factor), raising=False)
         points.append(Point(**SMALL, optimizer="own_optimizer:doubled(k=3)"))
-        programs.append(_laws(Shape.tight(points[-1])))
+        programs.append([*map(type, Shape.tight(points[-1]).laws.values())])
     assert points[0].point_id == points[1].point_id
     assert programs[0] != programs[1]
     assert problem_in_workers(points[0]) is None
