@@ -15,10 +15,9 @@ from typing import NamedTuple, TypedDict
 
 from ...errors import GridError, PointError, Problem
 from .axes import AnyPoint, Names
-from .document import Document
+from .document import Document, Location, Plain, show
 from .expr import Expression
 from .file import Block, GridFile
-from .schema import Location, Plain, show
 
 MAX_KEPT = 200_000  # points that are kept only to report how far a grid is past max_runs
 BETWEEN = 10_000  # points from one report of progress to the next
@@ -34,12 +33,7 @@ _RESOLVED = {"activation", "embedding", "embedding_out", "tokens", "noise_tokens
 
 
 class Levels(Mapping[Plain, AnyPoint]):
-    """The points of a cell along the searched axis.
-
-    `levels` are those that are valid, by k of the lattice; `bounded` says what makes
-    others of the range invalid, empty if all are valid; `names` tell the cell from
-    others, beside its fields.
-    """
+    """The points of a cell by their place on the searched axis; each is made when it is asked for."""
 
     def __init__(self, ks: Iterable[Plain], make: Callable[[Plain], AnyPoint]):
         self.ks, self.make = dict.fromkeys(ks), cache(make)
