@@ -68,7 +68,7 @@ MUTANTS = [
         "stream != 0, common,",
         "tests/sweep/test_shipped_simulators.py tests/sweep/test_custom.py",
     ),
-    Mutant("store", f"{STORE}/age.py", 'rows["rows"] - n)', 'n - rows["rows"])', "test_status"),
+    Mutant("store", f"{STORE}/table.py", 'rows["rows"] - n)', 'n - rows["rows"])', "test_status"),
     Mutant(
         "store", f"{STORE}/load.py", '{"long_name": legend} if legend else {}', '{"long_name": name} if legend else {}', "test_labelled"
     ),

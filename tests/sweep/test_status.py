@@ -23,9 +23,8 @@ from jaxrecall.sweep.__main__ import main as sweep
 from jaxrecall.sweep.grid import Grid, read_grid
 from jaxrecall.sweep.running.job import prepare
 from jaxrecall.sweep.store import Store
-from jaxrecall.sweep.store.age import seen
 from jaxrecall.sweep.store.load import load
-from jaxrecall.sweep.store.table import about
+from jaxrecall.sweep.store.table import about, seen
 
 GRID = """
 name: small

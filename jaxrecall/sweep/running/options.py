@@ -17,8 +17,7 @@ from ..grid import Grid
 from ..machine import cores
 from ..simulators.custom import x64
 from .job import Executor, Job
-from .pool import Pool, Setup
-from .processes import LocalPool, accelerators
+from .pool import LocalPool, Pool, Setup, accelerators
 from .progress import plural
 from .record import execute
 
