@@ -28,7 +28,7 @@ from dataclasses import dataclass, field, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ...cli.process import SIGNALS
 from ...errors import UsageError
@@ -38,7 +38,7 @@ from ..machine import cores
 from ..plan import Chunk, Plan
 from ..simulators import Program
 from ..simulators.custom import add_to_path
-from .progress import Failure, plural
+from .progress import Event, Failure, plural
 from .record import Record, Runner
 
 TRIES = 3
@@ -56,10 +56,6 @@ large ones first, small ones at the end, when all must finish.
 """
 
 POLL_SECONDS = 0.2
-
-
-Event = tuple[Any, ...]
-"""What a worker tells: a name, and what belongs to it. `Spread.take` has them all."""
 
 
 class Setup(NamedTuple):
@@ -94,24 +90,11 @@ class Worker:
 
     def rows(self, message: bytes) -> Iterator[Event]:
         """Runs a pickled chunk with its plan, batch by batch."""
-        chunk, plan = self.unpickled(message)
+        chunk, plan = pickle.loads(message)
         if self.plan != plan:
-            self.plan, self.runner = plan, Runner(plan, self)
+            self.plan, self.runner = plan, Runner(replace(plan, workers=self.workers), self.tell)
         for runs, got in self.runner.rows(chunk):
             yield "took", [run.id for run in runs], got
-
-    def unpickled(self, message: bytes) -> tuple[Chunk, Plan]:
-        chunk, plan = pickle.loads(message)
-        return chunk, replace(plan, workers=self.workers)
-
-    def compiling(self, program: str) -> None:
-        self.tell(("compiling", program))
-
-    def compiled(self, program: str, seconds: float) -> None:
-        self.tell(("compiled", program, seconds))
-
-    def message(self, line: str) -> None:
-        self.tell(("message", line))
 
 
 def last_event(error: Exception) -> Event:
@@ -253,12 +236,8 @@ class Spread:
         match event:
             case ("ready",):
                 place.ready, place.failed_starts = True, 0
-            case "compiling", program:
-                self.record.compiling(program)
-            case "compiled", program, seconds:
-                self.record.compiled(program, seconds / len(self.pool.places))  # of the time of all
-            case "message", line:
-                self.record.message(f"worker {place.number}: {line}")
+            case (("compiling" | "compiled" | "message"), *_):
+                self.record.hear(event, f"worker {place.number}: ", 1 / len(self.pool.places))
             case "took", ids, got if place.chunk:
                 self.record.take(place.chunk.part([place.left.pop(run) for run in ids]), got)
                 if self.record.stopping:
@@ -307,24 +286,6 @@ class Process(NamedTuple):
     connection: Connection
 
 
-def started(setup: Setup, env: Mapping[str, str], cores: Iterable[int]) -> Process:
-    """A new process that leaves every signal to this one, and ends with it.
-
-    A terminal or Slurm sends signals to all.
-    """
-    connection, theirs = Pipe()
-    command = [sys.executable, "-c", START, str(os.getpid()), __name__, str(theirs.fileno()), ",".join(map(str, cores))]
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # the mask is inherited, so it is deaf to them from its first moment
-    try:
-        popen = subprocess.Popen(command, env=with_package(env), pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=2)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-    theirs.close()
-    with suppress(OSError):  # it is dead, which reading will find
-        connection.send(setup)
-    return Process(popen, connection)
-
-
 def with_package(env: Mapping[str, str]) -> dict[str, str]:
     """The environment, and in it the place from which this process has imported the package."""
     root = str(Path(__file__).parents[3])
@@ -345,8 +306,23 @@ class LocalPool(Pool):
         return replace(plan.without_chunks, limit=plan.limit // len(self.places), workers=1)
 
     def start(self, place: Place) -> None:
-        i = place.number
-        self.processes[i] = started(self.setup, self.environments[i], self.core_numbers[i])
+        """A new process that leaves every signal to this one, and ends with it.
+
+        A terminal or Slurm sends signals to all.
+        """
+        i, (connection, theirs) = place.number, Pipe()
+        own_cores = ",".join(map(str, self.core_numbers[i]))
+        command = [sys.executable, "-c", START, str(os.getpid()), __name__, str(theirs.fileno()), own_cores]
+        env = with_package(self.environments[i])
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # the mask is inherited, so it is deaf to them from its first moment
+        try:
+            popen = subprocess.Popen(command, env=env, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=2)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        theirs.close()
+        with suppress(OSError):  # it is dead, which reading will find
+            connection.send(self.setup)
+        self.processes[i] = Process(popen, connection)
 
     def give(self, place: Place, message: bytes) -> None:
         with suppress(OSError):  # it is dead, which reading will find

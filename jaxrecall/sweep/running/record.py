@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -26,7 +26,7 @@ from ..plan import Chunk, Plan
 from ..rounds import Rounds, as_known
 from ..simulators import Loaded, Program, Rows
 from ..store import Store
-from .progress import Display, Failure, Remarks, Shown, Traces, duration, plural
+from .progress import Display, Event, Failure, Shown, Traces, duration, plural
 
 WAITS = (1.0, 2.0, 5.0, 10.0, 20.0, 40.0)
 """Seconds from one refused write to the next try; the last refusal gives up."""
@@ -100,17 +100,27 @@ class Record:
         """Whether no more chunks should start."""
         return self.interrupts.requested or self.gave_up or (self.settings.fail_fast and bool(self.failures))
 
-    def compiling(self, program: str) -> None:
-        """A program is being compiled, or loaded. The time before the first one does not count."""
-        if not self.has_begun:
-            self.start = time.monotonic()
-        self.tell("compiling", f"compiling {program}", program=program)
+    def hear(self, event: Event, who: str = "", share: float = 1.0) -> None:
+        """Takes an event about programs: of one that is compiled, or loaded, or a message.
 
-    def compiled(self, program: str, seconds: float) -> None:
-        self.start = min(self.start, time.monotonic() - seconds)  # a task of Ray tells of both at its first batch
-        self.compile_seconds += seconds
-        self.n_compiled += 1
-        self.tell("compiled", program, program=program, seconds=seconds)
+        The time before the first one does not count.
+
+        Args:
+            event: as `Runner` tells it.
+            who: the worker that tells it.
+            share: the part of this call that it is of.
+        """
+        match event:
+            case "compiling", program:
+                self.start = self.start if self.has_begun else time.monotonic()
+                self.tell("compiling", f"compiling {program}", program=program)
+            case "compiled", program, seconds:
+                self.start = min(self.start, time.monotonic() - share * seconds)  # a task of Ray tells of both at its first batch
+                self.compile_seconds += share * seconds
+                self.n_compiled += 1
+                self.tell("compiled", program, program=program, seconds=share * seconds)
+            case "message", line:
+                self.message(f"{who}{line}")
 
     def message(self, line: str) -> None:
         self.tell("message", line, text=line)
@@ -234,10 +244,10 @@ Found = list[Rows | Exception | None]
 
 
 class Runner:
-    """Runs chunks batch by batch through compiled programs."""
+    """Runs chunks batch by batch through compiled programs; `tell` takes the events about programs."""
 
-    def __init__(self, plan: Plan, remarks: Remarks):
-        self.plan, self.remarks, self.simulator = plan, remarks, plan.simulator
+    def __init__(self, plan: Plan, tell: Callable[[Event], None]):
+        self.plan, self.tell, self.simulator = plan, tell, plan.simulator
         self.batch_seconds = min(BATCH_SECONDS, plan.settings.part_seconds)
         self.width: dict[Program, int] = {}
         """How many runs of a program share the memory."""
@@ -276,24 +286,25 @@ class Runner:
                         return
                     self.width[program] = width // 2
                     told = str(error) if "limits.max_bytes" in str(error) else f"out of memory with {width} runs at a time"
-                    self.remarks.message(f"program {program}: {told}; continuing with {width // 2}")
+                    self.tell(("message", f"program {program}: {told}; continuing with {width // 2}"))
 
     def _announce(self, program: Program, runs: list[Run]) -> None:
         """Says that runs were rejected by an error bound where they take long: no estimate before has counted them."""
         seconds = sum(self.plan.seconds_of(run, program) for run in runs) / cores()
         if seconds > ANNOUNCED_SECONDS:
             hint = f"; a smaller eta may allow it, as {SMALL_ETA:g}" if any(run.point.eta > SMALL_ETA for run in runs) else ""
-            self.remarks.message(f"program {program}: {len(runs)} runs may not take a shortcut, about {duration(seconds)} more{hint}")
+            line = f"program {program}: {len(runs)} runs may not take a shortcut, about {duration(seconds)} more{hint}"
+            self.tell(("message", line))
 
     def _loaded(self, program: Program, width: int) -> Loaded:
         """The program, announced if it is new here."""
         if program in self.announced:
             return self.simulator.run(program, width, self.plan.room)
         self.announced.add(program)
-        self.remarks.compiling(str(program))
+        self.tell(("compiling", str(program)))
         start = time.perf_counter()
         loaded = self.simulator.run(program, width, self.plan.room)
-        self.remarks.compiled(str(program), time.perf_counter() - start)
+        self.tell(("compiled", str(program), time.perf_counter() - start))
         return loaded
 
     def _batches(self, program: Program, runs: list[Run], width: int) -> Iterator[tuple[Costs, Found]]:
@@ -364,7 +375,7 @@ def _sorted(batch: Costs, found: Sequence[Rows | Exception | None]) -> Iterator[
 def execute(plan: Plan, record: Record) -> None:
     """Runs every chunk of a plan in this process. A chunk that fails is reported, and the others run."""
     with record.interrupts.deferred():  # JAX starts
-        runner = Runner(plan, record)
+        runner = Runner(plan, record.hear)
     with record.interrupts.patient():
         for chunk in plan.chunks:
             if record.stopping:
