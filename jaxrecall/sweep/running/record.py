@@ -149,7 +149,7 @@ class Record:
         record |= {"runs": [run.id for run in rest.runs], "repeat": self.resume_command}
         path = None
         try:
-            path = self.store.record_failure(f"{first.point_id}-{first.seed}-{n}", record)
+            path = self.store.note(f"failures/{first.point_id}-{first.seed}-{n}", record)
             details = f"details: {path}; " if path else ""
         except StoreError as refused:
             details = f"details could not be written: {refused}; "

@@ -56,6 +56,9 @@ older row."""
 OF_OLDER_ROWS = {"steps": RECIPE_STEPS, "start": STARTS[0], "step": RECIPE_STEPS, "tokens": "uniform", "label_noise": 0.0, **SAME_AS}
 """What columns hold in rows from before they were there; the name of a column stands for its values."""
 
+X64_OFF = {"x64": False}
+"""The same of a simulator of one's own, whose rows did not say."""
+
 KEY = b"jaxrecall"
 """The entry of a schema's metadata that says, as JSON, what a table is about:
 
@@ -207,15 +210,13 @@ def read_file(path: Path) -> pa.Table:
         raise ValueError("names of columns are damaged")
     fields = _standard(table.schema, own)
     table = pa.table([table[field.name].cast(field.type) for field in fields], fields)
-    if own and ("x64" not in names or table["x64"].null_count):  # which was not recorded, and counts as off
-        rest = table.drop_columns("x64") if "x64" in names else table
-        known = table["x64"] if "x64" in names else pa.nulls(len(table), pa.bool_())
-        table = rest.append_column(pa.field("x64", pa.bool_()), pc.call_function("coalesce", [known, pa.scalar(False)]))
-    for name in () if own else OF_OLDER_ROWS:
+    older, schema = (X64_OFF, pa.schema([("x64", pa.bool_())])) if own else (OF_OLDER_ROWS, SCHEMA)
+    for name, of in older.items():
+        field = schema.field(name)
         if name not in names:
-            table = table.append_column(SCHEMA.field(name), pa.nulls(len(table), SCHEMA.field(name).type))
+            table = table.append_column(field, pa.nulls(len(table), field.type))
         if table[name].null_count:
-            known = table[of] if (of := OF_OLDER_ROWS[name]) in table.column_names else pa.scalar(of, SCHEMA.field(name).type)
+            known = table[of] if of in table.column_names else pa.scalar(of, field.type)
             table = table.set_column(table.column_names.index(name), name, pc.call_function("coalesce", [table[name], known]))
     table.validate(full=True)
     if null := [name for name in needed if table[name].null_count]:
