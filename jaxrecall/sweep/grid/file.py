@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal
 
 from ...errors import suggest
@@ -223,18 +223,13 @@ def _bytes(value: object) -> int:
     return int(value)
 
 
-def _derived(value: object) -> Expression:
-    return _expression(repr(value) if is_number(value) else value, True, "round(alpha * d * L)")
-
-
-def _condition(value: object) -> Expression:
-    return _expression(value, False, "N >= d")
-
-
-def _expression(text: object, calls: bool, example: str) -> Expression:
+def _expression(derives: bool, text: object) -> Expression:
+    """An expression of derive, which may be a number and may call functions, or of where."""
+    if derives and is_number(text):
+        text = repr(text)
     if not isinstance(text, str):
-        raise refuse(text, f"an expression in quotes, such as {example}")
-    return parse(text, calls)
+        raise refuse(text, f"an expression in quotes, such as {'round(alpha * d * L)' if derives else 'N >= d'}")
+    return parse(text, derives)
 
 
 _CONVERTERS = {
@@ -242,8 +237,8 @@ _CONVERTERS = {
     "Search": _search,
     "Limits": lambda given: Limits(**given),
     "Bytes": _bytes,
-    "Derived": _derived,
-    "Condition": _condition,
+    "Derived": partial(_expression, True),
+    "Condition": partial(_expression, False),
 }
 """What makes the values of definitions of the schema, besides those that concern fields and axes."""
 

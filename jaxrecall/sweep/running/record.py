@@ -196,13 +196,6 @@ class Record:
         return bool(self.runs or self.failures or self.compile_seconds)
 
     @property
-    def share(self) -> float:
-        """The part of the cells that is finished, or of the cost."""
-        if self.search:
-            return self.search.finished / len(self.search.cells)
-        return self.est_done / self.est_seconds if self.est_seconds > 0 else 1.0
-
-    @property
     def eta(self) -> float | None:
         """Seconds left, programs still to be compiled counted; None before the first row is finished, and in a search."""
         if self.search or not self.est_done:
@@ -216,7 +209,8 @@ class Record:
 
         Short enough for 80 columns.
         """
-        parts = [f"{self.runs}/{self.n_runs} runs, {100 * self.share:.0f} %"]
+        share = self.est_done / self.est_seconds if self.est_seconds > 0 else 1.0
+        parts = [f"{self.runs}/{self.n_runs} runs, {100 * share:.0f} %"]
         if self.search:
             parts = [f"{self.search.finished}/{len(self.search.cells)} cells, round {self.round}, {self.runs} runs"]
         if (eta := self.eta) is not None:
