@@ -18,7 +18,7 @@ from .analysis.fit.write import check_folder, default_folder, write
 from .cli.command import Parser, answer, called, command
 from .sweep.files import is_folder, local_path
 from .sweep.running.progress import PLAIN_EVERY_SECONDS, now_and_then
-from .sweep.store.age import older, seen
+from .sweep.store.table import older, seen
 
 __all__ = ["Fit", "fit"]
 

@@ -68,7 +68,7 @@ MUTANTS = [
         "stream != 0, common,",
         "tests/sweep/test_shipped_simulators.py tests/sweep/test_custom.py",
     ),
-    Mutant("store", f"{STORE}/age.py", 'rows["rows"] - n)', 'n - rows["rows"])', "test_status"),
+    Mutant("store", f"{STORE}/table.py", 'rows["rows"] - n)', 'n - rows["rows"])', "test_status"),
     Mutant(
         "store", f"{STORE}/load.py", '{"long_name": legend} if legend else {}', '{"long_name": name} if legend else {}', "test_labelled"
     ),
@@ -131,7 +131,7 @@ MUTANTS = [
         "tests/analysis/test_fit.py",
     ),
     Mutant("grid", f"{GRID}/axes.py", "any(end != int(end) for end in ends)", "all(end != int(end) for end in ends)"),
-    Mutant("grid", f"{GRID}/names.py", "sorted(line.strings - texts)", "sorted(line.strings & texts)"),
+    Mutant("grid", f"{GRID}/file.py", "sorted(line.strings - texts)", "sorted(line.strings & texts)"),
     Mutant(
         "grid",
         f"{GRID}/file.py",
@@ -140,7 +140,7 @@ MUTANTS = [
         "test_search",
     ),
     Mutant("grid", f"{GRID}/file.py", "if not low < high:", "if not low <= high:"),
-    Mutant("grid", f"{GRID}/schema.py", "len(self.mistakes) == n_before:", "len(self.mistakes) > n_before:"),
+    Mutant("grid", f"{GRID}/document.py", "len(self.mistakes) == n_before:", "len(self.mistakes) > n_before:"),
     Mutant("grid", f"{GRID}/__init__.py", "if name in names and name not in following}", "if name in names}"),
     Mutant("grid", f"{GRID}/axes.py", "tuple(value) if isinstance(value, list) else (value,)", "(value,)"),
     Mutant("grid", f"{GRID}/__init__.py", 'if all({*names.values()} <= {None, ""}', 'if any({*names.values()} <= {None, ""}', "test_names"),

@@ -23,13 +23,12 @@ from ..model.columns import is_parameter
 from .api import import_paths
 from .grid import json_schema, read_grid
 from .plan import chosen_shard
-from .remarks import limited_by_kappa, not_finite
 from .running.job import Job, carry_out, interrupted, prepare
 from .running.options import Engine, add_options, chosen
 from .running.progress import Events, counter, display
 from .search import OUTCOMES
 from .simulators.cost import as_sizes
-from .store.load import load
+from .store.load import limited_by_kappa, load, not_finite
 
 WIDEST = 40
 """Signs of a text in a table; pandas cuts a longer one."""

@@ -16,14 +16,13 @@ from ..cli.process import Interrupts
 from ..errors import Interrupted, RunFailed, StoreError, UsageError, expect, shown
 from .files import Json, local_path, read_json
 from .grid import GridLike, as_grid
-from .remarks import not_finite
 from .running.job import Job, carry_out, prepare
 from .running.options import MAX_WORKERS, WORKERS, Engine
 from .running.progress import display
 from .running.record import Record
 from .simulators.custom import Simulator, add_to_path
 from .store import MemoryStore, Store
-from .store.load import frame_of, n_runs_in
+from .store.load import frame_of, n_runs_in, not_finite
 
 THRESHOLDS = "thresholds"
 """The attribute of a table that holds what a search found, as plain data."""

@@ -11,22 +11,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
 
 from ..errors import GridError
 from ..model.point import Run, RunId
 from .files import Json
 from .grid import Grid
 from .grid.axes import AnyPoint, Names
-from .grid.expand import Levels, Line
+from .grid.expand import Line
 from .grid.file import Settings, plain
 from .machine import cores
 from .plan import Plan
 from .plan import make as make_plan
 from .running.progress import plural
 from .search import OUTCOMES, CellSearch, Request, Target, farthest
-from .simulators import Program, SimulatorLike, program_of
+from .simulators import Program, SimulatorLike, Sizes, program_of
 
 RUNS_PER_CELL, ROUNDS = 60, 25
 """Of a usual search: a guess, to weigh padding against compiling and to say how long it takes."""
@@ -66,8 +65,7 @@ class Cell:
 
     def __init__(self, line: Line, target: Target, simulator: SimulatorLike):
         self.line, self.search = line, CellSearch(target)
-        self.points = Levels(map(target.levels.__getitem__, line.levels), lambda level: line.levels[k_of[level]])
-        k_of = {target.levels[k]: k for k in line.levels}
+        self.points = line.levels
         levels = list(self.points)
         self.point = self.points[levels[0]]
         given = self.points[levels[-1]].as_given()
@@ -119,33 +117,25 @@ class Rounds:
     wait for. `used` are the runs whose accuracy a cell has received.
     """
 
-    def __init__(
-        self,
-        grid: Grid,
-        known: Known,
-        settings: Settings | None = None,
-        pad_to: tuple[int, int, int] | None = None,
-        limit: int | None = None,
-    ):
+    def __init__(self, grid: Grid, known: Known, settings: Settings | None = None, pad_to: Sizes | None = None, limit: int | None = None):
         assert grid.search
         search = grid.search
         self.search, self.simulator, self.axis = search, grid.simulator, search.axis
 
         names = Names(grid.simulator)
         self._value = names.value
-        lattice = search.lattice(names)
-        goal = {"width": search.width, "max_runs": search.max_runs, "seeds": grid.seeds, "rises": search.rising}
-        goal["farthest"] = farthest(search.axis, search.width)
-        goal["checks"] = search.rises is not None or search.axis in CHECKED
+        k_of = {level: k for k, level in search.lattice(names).items()}
+        checks, away = search.rises is not None or search.axis in CHECKED, farthest(search.axis, search.width)
+        goal = (search.width, search.max_runs, grid.seeds, search.rising, checks, away)
         self.cells = [
-            Cell(line, Target(theta, {k: lattice[k] for k in line.levels}, **goal), grid.simulator)
+            Cell(line, Target(theta, {k_of[level]: level for level in line.levels}, *goal), grid.simulator)
             for line in grid.lines
             for theta in search.theta
         ]
         self.axes = [axis for axis in grid.axes if axis != search.axis and all(axis not in cell.following for cell in self.cells)]
         self.used: set[RunId] = set()
         self._known = known
-        self._pad_to, self._limit, self._settings = pad_to, limit, settings or Settings()
+        self._pad_to, self._plan = pad_to, partial(make_plan, limit=limit, settings=settings, simulator=grid.simulator)
         self._tiers: dict[AnyPoint, AnyPoint] = {}
         self.pending = self._advanced()
 
@@ -187,13 +177,6 @@ class Rounds:
         """The usual runs of all tiers."""
         return self._plan(_usual_runs(self._programs), program=self._programs.__getitem__)
 
-    def _plan(self, runs: Iterable[Run], **programs: Any) -> Plan:
-        return make_plan(runs, limit=self._limit, settings=self._settings, simulator=self.simulator, **programs)
-
-    def _program(self, point: AnyPoint) -> Program:
-        """That of a point of the pending runs."""
-        return program_of(self.simulator, point, self._programs[self._tiers[point]])
-
     @property
     def finished(self) -> int:
         return sum(cell.search.result is not None for cell in self.cells)
@@ -201,7 +184,7 @@ class Rounds:
     def plan(self, runs: Sequence[Run]) -> Plan:
         """The plan of a round: each run in its program, in batches of one size whatever the round."""
         batch = max(1, len(self.cells) // (4 * len(self.guess.peaks)))
-        return self._plan(runs, program=self._program, batch=batch)
+        return self._plan(runs, program=lambda point: program_of(self.simulator, point, self._programs[self._tiers[point]]), batch=batch)
 
     def programs(self) -> list[Json]:
         """The programs, before any run: what a guess says of their runs is left out.
@@ -254,12 +237,11 @@ class Rounds:
 
     def report(self) -> Json:
         """The contents of search.json: the settings, and the table with the full point of each entry."""
-        cells = [self._entry(cell) | {"point": self._fixed(cell)} for cell in self.cells]
+        cells = []
+        for cell, entry in zip(self.cells, self.table(), strict=True):
+            point = {name: value for name, value in cell.point.as_given().items() if name not in (self.axis, *cell.following)}
+            cells.append(entry | {"point": point})
         return {"search": plain(self.search), "outcomes": OUTCOMES, "cells": cells}
-
-    def _fixed(self, cell: Cell) -> Json:
-        """The fields of all points of a cell."""
-        return {name: value for name, value in cell.point.as_given().items() if name not in (self.axis, *cell.following)}
 
     def table(self) -> list[Json]:
         """One entry per cell and theta: the crossing, its interval, the outcome, and the cost.

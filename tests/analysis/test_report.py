@@ -178,8 +178,8 @@ def test_a_results_folder_is_fitted_in_place_and_stays_one(swept, tmp_path, caps
 def test_failures_and_old_pictures(folder, tmp_path):
     out = tmp_path / "copy"
     shutil.copytree(folder, out)
-    Store(out).record_failure(
-        "x", {"runs": [["0" * 16, 7]], "error": "Boom\nat line 3", "host": "box7", "bucket": "16x8", "repeat": "python -m again"}
+    Store(out).note(
+        "failures/x", {"runs": [["0" * 16, 7]], "error": "Boom\nat line 3", "host": "box7", "bucket": "16x8", "repeat": "python -m again"}
     )
     figures = out / "report-figures"
     (figures / "decoders.pdf").write_text("of an earlier call")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from jaxrecall.errors import MAX_LINE, MAX_LINES, GridError
 from jaxrecall.sweep.__main__ import main
-from jaxrecall.sweep.grid import Grid, as_grid, read_grid, rebuilt
+from jaxrecall.sweep.grid import Grid, as_grid, read_grid
 
 BASE = {"V": 64, "N": 100, "d": 32, "L": 8}
 ALPHA = {"linspace": {"from": 0.2, "to": 3, "num": 5}}
@@ -123,7 +123,7 @@ def check_message(error: GridError) -> None:
 
 def check_grid(grid: Grid) -> None:
     """It can be kept in a manifest, and read again it is the same grid."""
-    again = rebuilt(json.loads(json.dumps(grid.resolved)))
+    again = as_grid(json.loads(json.dumps(grid.resolved)))
     assert (again.points, again.seeds, again.axes, again.search) == (grid.points, grid.seeds, grid.axes, grid.search)
 
 

@@ -30,7 +30,7 @@ from jaxrecall.errors import GridError, PointError, StoreError, UsageError
 from jaxrecall.model.laws import Gaussian
 from jaxrecall.sweep import api
 from jaxrecall.sweep.__main__ import main
-from jaxrecall.sweep.grid import as_grid, rebuilt
+from jaxrecall.sweep.grid import as_grid
 from jaxrecall.sweep.running.options import Engine
 from jaxrecall.sweep.simulators.recall import RECALL
 from jaxrecall.sweep.store import MemoryStore
@@ -94,7 +94,7 @@ def test_points_are_taken_as_they_are():
     one = Point(V=8, N=10, d=4, L=2, root_seed=3)
     points = [one, one.replace(gamma=1 / 3), one.replace(kappa=2 / 3, m=8), one.replace(pool=7), one.replace(embedding="sphere", eta=0.1)]
     grid = as_grid(points, range(3))
-    assert grid.points == tuple(points) == rebuilt(grid.resolved).points
+    assert grid.points == tuple(points) == as_grid(grid.resolved).points
     assert grid.seeds == range(3)
     assert as_grid(one).points == (one,)
 

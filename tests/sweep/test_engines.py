@@ -39,7 +39,7 @@ from jaxrecall.sweep.grid import read_grid
 from jaxrecall.sweep.grid.file import Settings
 from jaxrecall.sweep.machine import cores
 from jaxrecall.sweep.plan import Chunk
-from jaxrecall.sweep.running import processes
+from jaxrecall.sweep.running import pool
 from jaxrecall.sweep.running.job import carry_out, prepare
 from jaxrecall.sweep.running.pool import MAX_FAILED_STARTS, MOST_SECONDS, TRIES, Event, Place, Pool, Setup, Worker
 from jaxrecall.sweep.running.progress import Failure, Shown, plural
@@ -469,23 +469,23 @@ def check_import_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pool: Ca
 
 @pytest.mark.system
 def test_workers_find_modules_in_the_folders_they_are_given(tmp_path, monkeypatch):
-    check_import_paths(tmp_path, monkeypatch, lambda setup: processes.LocalPool(1, setup))
+    check_import_paths(tmp_path, monkeypatch, lambda setup: pool.LocalPool(1, setup))
 
 
 def test_cores_and_devices_are_shared_out(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3, 4, 5, 6, 9})
-    assert processes.shares_of_cores(1) == [[3, 4, 5, 6, 9]]
-    assert processes.shares_of_cores(2) == [[3, 4], [5, 6, 9]]
-    assert sorted(core for share in processes.shares_of_cores(5) for core in share) == [3, 4, 5, 6, 9]
-    assert all(len(share) == 1 for share in processes.shares_of_cores(7))
-    assert processes.accelerators({"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "0,1"}) == []
-    assert processes.accelerators({"CUDA_VISIBLE_DEVICES": "2,GPU-7"}) == ["2", "GPU-7"]
-    assert processes.accelerators({"CUDA_VISIBLE_DEVICES": "-1"}) == []
-    two = processes.environments(2, {}, ["0", "1"])
+    assert pool.shares_of_cores(1) == [[3, 4, 5, 6, 9]]
+    assert pool.shares_of_cores(2) == [[3, 4], [5, 6, 9]]
+    assert sorted(core for share in pool.shares_of_cores(5) for core in share) == [3, 4, 5, 6, 9]
+    assert all(len(share) == 1 for share in pool.shares_of_cores(7))
+    assert pool.accelerators({"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "0,1"}) == []
+    assert pool.accelerators({"CUDA_VISIBLE_DEVICES": "2,GPU-7"}) == ["2", "GPU-7"]
+    assert pool.accelerators({"CUDA_VISIBLE_DEVICES": "-1"}) == []
+    two = pool.environments(2, {}, ["0", "1"])
     assert [env["CUDA_VISIBLE_DEVICES"] for env in two] == ["0", "1"]
     assert "XLA_PYTHON_CLIENT_MEM_FRACTION" not in two[0]
-    assert processes.with_package({"PYTHONPATH": "here"})["PYTHONPATH"] == f"{ROOT}{os.pathsep}here"
-    shared = processes.environments(3, {}, ["0", "1"])
+    assert pool.with_package({"PYTHONPATH": "here"})["PYTHONPATH"] == f"{ROOT}{os.pathsep}here"
+    shared = pool.environments(3, {}, ["0", "1"])
     assert [env["CUDA_VISIBLE_DEVICES"] for env in shared] == ["0", "1", "0"]
     assert {env["XLA_PYTHON_CLIENT_MEM_FRACTION"] for env in shared} == {"0.450"}
 
@@ -752,7 +752,7 @@ def test_importing_what_carries_plans_out_starts_no_jax():
     code = "import importlib, sys\nfor name in {}: importlib.import_module(name)\nassert not {{'jax', 'ray'}} & set(sys.modules)"
     done = python(code.format(names))
     assert done.returncode == 0, done.stderr
-    workers = {f"jaxrecall.sweep.running.{name}" for name in ("options", "pool", "processes", "ray")}
+    workers = {f"jaxrecall.sweep.running.{name}" for name in ("options", "pool", "ray")}
     assert workers < {*names}
     done = python(code.format([*{*names} - workers]) + f"\nassert not {workers!r} & set(sys.modules)")
     assert done.returncode == 0, done.stderr

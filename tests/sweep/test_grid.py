@@ -21,7 +21,7 @@ from jaxrecall.errors import GridError, PointError, Problem
 from jaxrecall.model.laws import LAWS, EmbeddingLaw, register
 from jaxrecall.model.laws.law import _parsed as find_law
 from jaxrecall.model.point import Point
-from jaxrecall.sweep.grid import as_grid, json_schema, read_grid, rebuilt
+from jaxrecall.sweep.grid import as_grid, json_schema, read_grid
 from jaxrecall.sweep.grid.axes import Names
 from jaxrecall.sweep.grid.document import read_document
 from jaxrecall.sweep.grid.expr import FUNCTIONS, parse
@@ -171,7 +171,7 @@ def test_helpers_that_are_kept(grid):
     assert found[0] == {"alpha": 1, "kind": "wide"}
     assert found[3] == {"alpha": 2.5, "kind": "narrow"}
     assert found[-1] == {"alpha": None, "kind": None}
-    assert rebuilt(kept.resolved).kept == kept.kept
+    assert as_grid(kept.resolved).kept == kept.kept
     twice = grid(BASE + "keep: [a]\nblocks:\n  - {axes: {a: 1}, where: ['a > 0']}\n  - {axes: {a: 2}, where: ['a > 0']}\n")
     assert [*twice.kept.values()] == [{"a": 1}]
     assert twice.kept_columns["a"][0] == "int64"
@@ -369,7 +369,7 @@ def test_a_simulator_of_ones_own(tmp_path, monkeypatch):
     result = read_grid(path, simulator=Coin)
     assert [(point.n, point.p, point.root_seed) for point in result.points] == [(20, 0.1, 0), (10, 0.5, 0), (20, 0.5, 0)]
     assert (result.axes, result.n_excluded, result.simulator) == (("p", "n"), 1, Coin)
-    assert rebuilt(json.loads(json.dumps(result.resolved)), simulator=Coin) == result
+    assert as_grid(json.loads(json.dumps(result.resolved)), simulator=Coin) == result
     assert as_grid({"name": "coin", **yaml.safe_load(COIN)}, simulator=Coin).points == result.points
     schema = json_schema(Coin)
     assert schema["$defs"]["n"] == {"type": "integer", "minimum": 1, "maximum": 4000, "description": "throws"}
@@ -385,7 +385,7 @@ def test_a_simulator_named_in_the_file(tmp_path, monkeypatch):
     path.write_text("simulator: coins:coin\n" + COIN)
     result = read_grid(path)
     assert (result.simulator, result.resolved["simulator"], len(result.points)) == (coin, "coins:coin", 3)
-    assert rebuilt(result.resolved) == result
+    assert as_grid(result.resolved) == result
     path.write_text(COIN + "\nsimulator: coins:con")
     with pytest.raises(
         GridError, match=r"coin.yaml:4: simulator: coins:con cannot be imported \(AttributeError: .*\); allowed: module:name"
@@ -462,7 +462,7 @@ def test_parameters_of_laws_are_names_of_a_grid(lawful):
     axes = lawful(TILTED + "blocks: [{axes: {law.rho: [0, 0.1, 0.3], n: [3, 4]}, where: ['law.rho * n < 0.85']}]")
     assert fields(axes, "law", "n")[-2:] == [("tilted(rho=0.1)", 3), ("tilted(rho=0.1)", 4)]
     assert (axes.axes, axes.n_excluded) == (("law.rho", "n"), 2)
-    assert rebuilt(json.loads(json.dumps(axes.resolved)), simulator=Lawful) == axes
+    assert as_grid(json.loads(json.dumps(axes.resolved)), simulator=Lawful) == axes
     zipped = lawful(TILTED + "blocks: [{axes: {zip: {law.rho: [0.1, 0.3], n: [10, 30]}}, derive: {n: '2 * law.rho * 50'}}]")
     assert fields(zipped, "law", "n") == [("tilted(rho=0.1)", 10.0), ("tilted(rho=0.3)", 30.0)]
     derived = lawful(TILTED + "blocks: [{axes: {a: {linspace: {from: 1, to: 2, num: 3}}}, derive: {law.rho: 'a / 10'}}]")

@@ -2,7 +2,7 @@
 
 import jaxrecall
 from jaxrecall.sweep.__main__ import main
-from jaxrecall.sweep.remarks import limited_by_kappa
+from jaxrecall.sweep.store.load import limited_by_kappa
 
 GRID = """
 name: small

@@ -23,9 +23,8 @@ from jaxrecall.sweep.__main__ import main as sweep
 from jaxrecall.sweep.grid import Grid, read_grid
 from jaxrecall.sweep.running.job import prepare
 from jaxrecall.sweep.store import Store
-from jaxrecall.sweep.store.age import seen
 from jaxrecall.sweep.store.load import load
-from jaxrecall.sweep.store.table import about
+from jaxrecall.sweep.store.table import about, seen
 
 GRID = """
 name: small
@@ -75,9 +74,9 @@ def test_a_half_done_folder(grid, store, capsys):
     os.utime(old, (time.time() - 1000,) * 2)
     (store.parts / "cut.parquet").write_bytes(old.read_bytes()[:900])
     failure = {"error": "RuntimeError: no\nmore", "host": "here", "bucket": "32x16", "repeat": COMMAND + " --bucket 32x16"}
-    store.record_failure("first", failure | {"runs": [[r["point_id"], r["seed"]] for r in rows[5:7]]})
+    store.note("failures/first", failure | {"runs": [[r["point_id"], r["seed"]] for r in rows[5:7]]})
     (store.failures / "note.json").write_text("[]")
-    store.record_failure("odd", failure | {"runs": [[["a"], 0]]})
+    store.note("failures/odd", failure | {"runs": [[["a"], 0]]})
 
     facts = status.survey(store.folder)
     expected = {"grid": "small", "remark": None, "points": 4, "runs": 8, "done": 6, "todo": 2, "nonfinite": 1, "degenerate": 1}
@@ -256,7 +255,7 @@ def test_a_folder_that_was_moved_is_resumed_where_it_is(grid, store, capsys, com
     store.manifest.write_text(json.dumps(manifest | {"command": command}))
     store.write(rows := of_grid(grid)[:5])
     failure = {"error": "no", "host": "here", "bucket": "32x16", "repeat": command, "runs": [[rows[0]["point_id"], 1]]}
-    store.record_failure("first", failure)
+    store.note("failures/first", failure)
     facts = status.survey("results/small")
     assert (facts["command"], facts["moved_from"]) == (command, None) or "old" in command
     shutil.copytree("results/small", "my copy")

@@ -260,7 +260,7 @@ def test_a_read_only_file_system_is_said_and_nothing_is_left(tmp_path):
 def test_a_folder_that_vanishes_is_said(store):
     store.write(rows(0))
     shutil.rmtree(store.folder)
-    for gone in (lambda: store.write(rows(1)), lambda: store.record_failure("abc", {})):
+    for gone in (lambda: store.write(rows(1)), lambda: store.note("failures/abc", {})):
         with pytest.raises(StoreError, match="No such file or directory; finished parts are kept") as caught:
             gone()
         assert isinstance(caught.value.__cause__, FileNotFoundError)
@@ -269,7 +269,7 @@ def test_a_folder_that_vanishes_is_said(store):
 
 
 def test_failures_come_and_go(store):
-    path = store.record_failure("abc", {"error": "boom", "runs": [["a", 0], ["b", 1]]})
+    path = store.note("failures/abc", {"error": "boom", "runs": [["a", 0], ["b", 1]]})
     assert path == store.folder / "failures" / "abc.json"
     assert json.loads(path.read_text())["error"] == "boom"
     foreign = store.failures / "note.json"
@@ -457,7 +457,7 @@ def test_two_processes_write_one_folder(store):
         first = int(sys.argv[2])
         for k in range(first, first + 12):
             store.write(rows(*range(10 * k, 10 * k + 10)))
-            store.record_failure("same", {"k": k})
+            store.note("failures/same", {"k": k})
     """
     both = [subprocess.Popen(script(body, store.folder, first), env=environment()) for first in (0, 6)]
     assert [process.wait(60) for process in both] == [0, 0]

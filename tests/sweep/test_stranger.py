@@ -149,7 +149,7 @@ def test_what_it_says_does_not_reach_the_terminal_as_commands(theirs, tmp_path, 
     manifest = store.read_manifest()
     manifest["plan"]["runs"].append(["0", "absent"])
     store.manifest.write_text(json.dumps(manifest | {"command": EVIL}))
-    store.record_failure("odd", {"runs": [["absent", 0]], **dict.fromkeys(("error", "host", "bucket", "repeat"), EVIL)})
+    store.note("failures/odd", {"runs": [["absent", 0]], **dict.fromkeys(("error", "host", "bucket", "repeat"), EVIL)})
     (store.parts / f"{os.fsdecode(b'a')}{EVIL.replace('/', '')}.parquet").write_bytes(b"no")
     for words in (["status"], ["fit"], ["compact"], ["report", "--surrogate", "0"]):
         assert main([words[0], str(store.folder), *words[1:]]) == 0

@@ -113,7 +113,7 @@ def test_settings_of_further_steps_that_have_no_effect_are_noted(grid, capsys):
 
 
 def test_runs_that_take_no_shortcut_are_announced_where_they_take_long(grid, capsys, monkeypatch):
-    monkeypatch.setattr("jaxrecall.sweep.runners.ANNOUNCED_SECONDS", 0.0)
+    monkeypatch.setattr("jaxrecall.sweep.running.record.ANNOUNCED_SECONDS", 0.0)
     # errors with this activation are not foreseen
     assert main(["--grid", "tiny.yaml", "--set", "base.m=8", "--set", "base.activation=identity", "--json-log"]) == 0
     events = map(json.loads, capsys.readouterr().out.splitlines())

@@ -18,7 +18,7 @@ import numpy as np
 from ...errors import FitError
 from ...model.values import is_missing
 from ...sweep.grid.file import FALLING
-from ...sweep.remarks import limited_by_kappa
+from ...sweep.store.load import limited_by_kappa
 from .axes import LAW, RATES, Table, Value, find_axes, is_own, seed_columns, without_switches
 from .runs import checked
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from ...errors import FitError, UsageError
 from ...sweep.files import atomic_write, holds_results
-from ...sweep.store.age import comment
-from ...sweep.store.table import KEY
+from ...sweep.store.table import KEY, comment
 from .axes import Table, Value
 from .latex import latex
 

@@ -26,7 +26,7 @@ from ...sweep.files import atomic_write, holds_results, local_path
 from ...sweep.running.status import survey
 from ...sweep.simulators.custom import trusted
 from ...sweep.store import Store
-from ...sweep.store.age import comment, older, seen
+from ...sweep.store.table import comment, older, seen
 from ..figures import charts, predict
 from ..figures.axis import columns_in
 from ..figures.grammar import Chart

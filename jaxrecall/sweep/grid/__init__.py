@@ -5,18 +5,15 @@ points. All errors are raised together, as one GridError with a line for each. T
 from bottom to top:
 
     schema.json  what a grid file may hold, but for the names of fields
-    schema       checks plain data against a JSON Schema
+    document     YAML as plain data, with the line that every value came from, and --set; its check by a JSON Schema
     expr         the arithmetic of where and derive
     axes         the names that a grid may use; the values of an axis: one, a list, a spacing
-    file         the records that a grid file describes
-    document     YAML as plain data, with the line that every value came from, and --set
-    names        finds names that are unknown, unused, missing, misplaced or given twice
+    file         the records that a grid file describes; names that are unknown, unused, missing, misplaced or given twice
     expand       blocks to points
 """
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,20 +27,18 @@ from ..simulators import SimulatorLike
 from ..simulators.custom import add_to_path, named
 from ..simulators.recall import RECALL, RecallSimulator
 from .axes import AnyPoint, Names, law_parameters
-from .document import Document, read_document
+from .document import Document, Plain, read_document
 from .expand import Line, OnProgress, expand
-from .file import GridFile, Limits, Search, Settings, json_schema, plain, read_file
-from .names import WrongNames
-from .schema import Plain
+from .file import GridFile, Limits, Search, Settings, WrongNames, json_schema, plain, read_file
 
-__all__ = ["Grid", "GridLike", "Limits", "Search", "as_grid", "json_schema", "read_grid", "rebuilt"]
+__all__ = ["Grid", "GridLike", "Limits", "Search", "as_grid", "json_schema", "read_grid"]
 
 GridLike = Mapping[str, Plain] | str | os.PathLike[str] | Point | Sequence[Point]
 GivenSimulator = SimulatorLike | str | None
 
 
-@dataclass(frozen=True)
-class Grid:
+@dataclass(frozen=True, kw_only=True)
+class Grid(GridFile):
     """Points times seeds, with what the file says about how to run them.
 
     `axes` names the fields in the file that take more than one value over the points,
@@ -54,21 +49,19 @@ class Grid:
     columns.
     """
 
-    name: str
-    root_seed: int
-    seeds: Sequence[int]  # a range where the file gives a count, which may be very large in a search
     points: tuple[AnyPoint, ...]
     n_duplicates: int
     n_excluded: int
     axes: tuple[str, ...]
     fixed: dict[str, Plain]
-    limits: Limits
-    settings: Settings
-    search: Search | None
     resolved: dict[str, Plain]
     simulator: SimulatorLike = RECALL
     lines: tuple[Line, ...] = field(default=(), compare=False)
     kept: Mapping[str, Mapping[str, Plain]] = field(default_factory=dict, compare=False)
+
+    @property
+    def settings(self) -> Settings:
+        return Settings(**self.run)
 
     @property
     def n_runs(self) -> int:
@@ -127,11 +120,6 @@ def read_grid(
     return _grid(read_document(path, sets), on_progress, simulator)
 
 
-def rebuilt(resolved: dict[str, Plain], simulator: GivenSimulator = None) -> Grid:
-    """The grid that `Grid.resolved` was taken from; raises GridError if this version reads it otherwise."""
-    return _grid(Document("manifest.json", copy.deepcopy(resolved)), simulator=simulator)
-
-
 def as_grid(
     given: GridLike, seeds: int | Iterable[int] | None = None, simulator: GivenSimulator = None, columns: Mapping[str, object] | None = None
 ) -> Grid:
@@ -188,15 +176,10 @@ def _grid(document: Document, on_progress: OnProgress = lambda done, of: None, s
     own = given if isinstance(given, str) else given and given.facts.name
     resolved |= {"seeds": _as_seeds(file.seeds), "blocks": blocks, "simulator": own, "columns": document.data.get("columns")}
     return Grid(
-        name=file.name,
-        root_seed=file.root_seed,
-        seeds=file.seeds,
+        **vars(file),
         **expansion,
         axes=_varying(file, names, expansion["points"]),
         fixed=_fixed(file, names, expansion["points"]),
-        limits=file.limits,
-        settings=Settings(**file.run),
-        search=file.search,
         resolved={name: value for name, value in resolved.items() if value is not None},
         simulator=names.simulator,
     )

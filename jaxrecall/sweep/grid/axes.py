@@ -17,8 +17,8 @@ from ...model.laws import LAWS
 from ...model.point import checked_field, law_parameters
 from ..simulators import AnyPoint, SimulatorLike
 from ..simulators.recall import RECALL
+from .document import Plain, Schema, refuse
 from .expr import MAX_BITS
-from .schema import Plain, Schema, refuse
 
 MAX_AXIS = 1_000_000
 """Values of an axis, at most."""

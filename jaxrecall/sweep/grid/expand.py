@@ -15,10 +15,9 @@ from typing import NamedTuple, TypedDict
 
 from ...errors import GridError, PointError, Problem
 from .axes import AnyPoint, Names
-from .document import Document
+from .document import Document, Location, Plain, show
 from .expr import Expression
 from .file import Block, GridFile
-from .schema import Location, Plain, show
 
 MAX_KEPT = 200_000  # points that are kept only to report how far a grid is past max_runs
 BETWEEN = 10_000  # points from one report of progress to the next
@@ -33,46 +32,41 @@ _RESOLVED = {"activation", "embedding", "embedding_out", "tokens", "noise_tokens
 """Fields that may change, or appear, when the point is made."""
 
 
-class Levels(Mapping[Plain, AnyPoint]):
-    """The points of a cell along the searched axis.
+class Levels(Mapping[float, AnyPoint]):
+    """The points of a cell by level of the searched axis; each is made when it is asked for."""
 
-    `levels` are those that are valid, by k of the lattice; `bounded` says what makes
-    others of the range invalid, empty if all are valid; `names` tell the cell from
-    others, beside its fields.
-    """
+    def __init__(self, levels: Iterable[float], make: Callable[[float], AnyPoint]):
+        self.levels, self.make = dict.fromkeys(levels), cache(make)
 
-    def __init__(self, ks: Iterable[Plain], make: Callable[[Plain], AnyPoint]):
-        self.ks, self.make = dict.fromkeys(ks), cache(make)
+    def __getitem__(self, level: float) -> AnyPoint:
+        if level not in self.levels:
+            raise KeyError(level)
+        return self.make(level)
 
-    def __getitem__(self, k: Plain) -> AnyPoint:
-        if k not in self.ks:
-            raise KeyError(k)
-        return self.make(k)
-
-    def __iter__(self) -> Iterator[Plain]:
-        return iter(self.ks)
+    def __iter__(self) -> Iterator[float]:
+        return iter(self.levels)
 
     def __len__(self) -> int:
-        return len(self.ks)
+        return len(self.levels)
 
 
 class Line(NamedTuple):
     """The points of a cell along the searched axis.
 
-    `levels` are those that are valid, by k of the lattice; `bounded` says what makes
+    `levels` are those that are valid, in ascending order; `bounded` says what makes
     others of the range invalid, empty if all are valid; `names` tell the cell from
     others, beside its fields.
     """
 
-    levels: Mapping[int, AnyPoint]
+    levels: Mapping[float, AnyPoint]
     bounded: str
     names: Values
 
     @property
     def identity(self) -> tuple[Plain, ...]:
         """The same for lines of the same points and names."""
-        ks = [*self.levels] if isinstance(self.levels, dict) else [min(self.levels), max(self.levels)]
-        return (*self.names.items(), len(self.levels), *((k, self.levels[k].point_id) for k in ks))
+        levels = [*self.levels] if isinstance(self.levels, dict) else [min(self.levels), max(self.levels)]
+        return (*self.names.items(), len(self.levels), *((level, self.levels[level].point_id) for level in levels))
 
 
 class Expansion(TypedDict):
@@ -175,7 +169,7 @@ class _Expanded:
         self.n_raw = math.prod(map(len, self.factors))
         self.rate = next((name for name in names.other_rate if name in self.locations), None)
         if search := file.search:
-            self.searched, self.lattice = search.axis, search.lattice(names)
+            self.searched, self.levels = search.axis, [*search.lattice(names).values()]
             self.start[search.axis], self.locations[search.axis] = search.from_, ("search",)
             self.followers = block.followers(search.axis)
             joined = self.followers or any(search.axis in line.names for line in block.where)
@@ -202,17 +196,17 @@ class _Expanded:
         valid ones are valid, and their points are not made yet. Raises PointError if
         none is valid.
         """
-        levels = Levels(self.lattice, lambda k: self.point(values | {self.searched: self.lattice[k]}))
+        levels = Levels(self.levels, lambda level: self.point(values | {self.searched: level}))
         if self.separate and len(levels) > 1:
             with suppress(PointError):
                 if None not in (levels[min(levels)], levels[max(levels)]):
                     return Line(levels, "", self._names(values))
-        found: dict[str, tuple[int, AnyPoint]] = {}
+        found: dict[str, tuple[float, AnyPoint]] = {}
         problems: list[list[Problem]] = []
         bounds: dict[str, None] = {}
-        for k in self.lattice:
+        for level in levels:
             try:
-                point = levels[k]
+                point = levels[level]
             except PointError as error:
                 problems.append(error.problems)
                 bounds[error.problems[0].argument] = None
@@ -220,7 +214,7 @@ class _Expanded:
             if point is None or ("m" in self.followers and point.m == 0):
                 bounds["where" if point is None else "m"] = None
             else:
-                found.setdefault(point.point_id, (k, point))
+                found.setdefault(point.point_id, (level, point))
         if found:
             return Line(dict(found.values()), ", ".join(bounds), self._names(values))
         if bounds.keys() == {"where"}:

@@ -41,8 +41,6 @@ class Job:
     grid: Grid
     store: Store
     shard: Shard | None
-    pad_to: tuple[int, int, int] | None
-
     search: Rounds | None
     """The searches of all cells, where the grid has a `search`."""
 
@@ -165,16 +163,15 @@ class Job:
         """Whether there are rows to draw; the whole grid's picture is for the call without --shard."""
         return self.n_done + self.record.runs > self.record.unsaved and (not self.shard or self.search is not None)
 
-    def problems(self) -> list[str]:
+    def problems(self) -> Iterator[str]:
         """One line for each kind of loss or failure, with the command that resumes the job."""
-        lines, record, again = [], self.record, self.record.resume_command
+        record, again = self.record, self.record.resume_command
         if record.unsaved:
-            lines.append(f"{record.unsaved} finished runs could not be saved and are lost. To compute just those again: {again}")
+            yield f"{record.unsaved} finished runs could not be saved and are lost. To compute just those again: {again}"
         if record.exit_code == INTERRUPTED:
-            lines.append(interrupted(again))
+            yield interrupted(again)
         elif record.failures:
-            lines.append(f"{plural(len(record.failures), 'chunk')} failed, see {self.store.failures}. To try them again: {again}")
-        return lines
+            yield f"{plural(len(record.failures), 'chunk')} failed, see {self.store.failures}. To try them again: {again}"
 
 
 def interrupted(resume_command: str) -> str:
@@ -244,7 +241,7 @@ def prepare(
     store.columns, store.kept = grid.columns, grid.kept
     store.about |= {name: [*found] for name, found in (("kept", grid.kept_columns), ("xla_flags", xla_flags())) if found}
     record = Record(store, settings, resume_command, grid.crosses, search)
-    return Job(grid, store, shard, pad_to, search, wanted, n_done, plan, [*_remarks(grid, store, done)], record)
+    return Job(grid, store, shard, search, wanted, n_done, plan, [*_remarks(grid, store, done)], record)
 
 
 def _remarks(grid: Grid, store: Store, done: Done) -> Iterator[str]:
@@ -279,32 +276,26 @@ def _done(store: Store, facts: Facts, precision: str, sources: Mapping[str, str]
     Raises StoreError if it holds rows of another simulator, version or precision, or
     with other columns or changed laws of the user's own.
     """
-    simulator, code_version = facts.name, facts.version
-    done = store.done(code_version, precision)
+    done = store.done(facts.version, precision)
     mine = json.dumps(facts.about().get("columns", {}), sort_keys=True)
+    held, adds, advice = "", "", "Choose another --out"
     if others := done.columns - {mine}:
-        held, this = (" and ".join(sorted(other.strip("{}") or "none" for other in of)) for of in (others, {mine}))
-        raise StoreError(
-            f"{store.folder}: holds rows with these columns of your own: {held}; this call would add rows with {this}. "
-            "Choose another --out, give the same columns with the same source, or move the old rows away."
-        )
-    if others := done.simulators - {simulator}:
-        raise StoreError(
-            f"{store.folder}: holds rows of the simulator {', '.join(sorted(others))}; this call would add rows of {simulator}. "
-            "Choose another --out, or move the old rows away."
-        )
-    if changed := sorted(name for name, digest in sources.items() if done.sources.get(name, digest) != digest):
-        raise StoreError(
-            f"{store.folder}: holds rows of {', '.join(changed)} from other source than it has now. "
-            "Give a changed law a new name, choose another --out, or move the old rows away."
-        )
-    if done.foreign:
+        there, here = (" and ".join(sorted(other.strip("{}") or "none" for other in of)) for of in (others, {mine}))
+        held, adds = f"rows with these columns of your own: {there}", f"rows with {here}"
+        advice += ", give the same columns with the same source"
+    elif others := done.simulators - {facts.name}:
+        held, adds = f"rows of the simulator {', '.join(sorted(others))}", f"rows of {facts.name}"
+    elif changed := sorted(name for name, digest in sources.items() if done.sources.get(name, digest) != digest):
+        held = f"rows of {', '.join(changed)} from other source than it has now"
+        advice = "Give a changed law a new name, choose another --out"
+    elif done.foreign:
         held = ", ".join(f"{n} runs of code_version {v}, precision {p}" for (v, p), n in done.foreign.items())
-        settings = "JAX_ENABLE_X64" if any("x64" in p for p in (precision, *(p for _, p in done.foreign))) else "run.precision"
-        raise StoreError(
-            f"{store.folder}: holds {held}; this call would add code_version {code_version}, precision {precision}. "
-            f"Choose another --out, set {settings} to match, or move the old rows away."
-        )
+        adds = f"code_version {facts.version}, precision {precision}"
+        x64 = any("x64" in p for p in (precision, *(p for _, p in done.foreign)))
+        advice += f", set {'JAX_ENABLE_X64' if x64 else 'run.precision'} to match"
+    if held:
+        added = f"; this call would add {adds}" if adds else ""
+        raise StoreError(f"{store.folder}: holds {held}{added}. {advice}, or move the old rows away.")
     return done
 
 

@@ -17,8 +17,7 @@ from ..grid import Grid
 from ..machine import cores
 from ..simulators.custom import x64
 from .job import Executor, Job
-from .pool import Pool, Setup
-from .processes import LocalPool, accelerators
+from .pool import LocalPool, Pool, Setup, accelerators
 from .progress import plural
 from .record import execute
 
@@ -32,11 +31,7 @@ RESOURCE = "NAME=X with X from 0.0001 to 1000000, as in GPU=1; above 1 GPU and T
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that `chosen` reads, and `--shard`."""
     add = parser.add_argument_group("more than one process").add_argument
-    add(
-        "--shard",
-        metavar="i/n",
-        help="run share i of n, i from 0 (default: of a Slurm array task)",
-    )
+    add("--shard", metavar="i/n", help="run share i of n, i from 0 (default: of a Slurm array task)")
     add("--workers", metavar="K", help="workers: one per accelerator, or each with its own CPU cores")
     add("--engine", choices=("local", "ray"), default="local", help="what runs the workers (default: processes of this machine)")
     add("--ray-address", metavar="A", help="join a running Ray cluster: HOST:PORT of its head, or auto (default: start one here)")

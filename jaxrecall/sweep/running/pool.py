@@ -4,29 +4,42 @@ Rows come back a batch at a time and are saved by this process, so a worker that
 takes its batches in flight with it and nothing else; the rest of its runs go to another.
 Chunks are pickled, and unpickled in workers alone, so that only they need the modules
 that a chunk names.
+
+The workers here are processes of this machine, one per accelerator or each with its own
+cores. Libraries were tried (concurrent.futures, loky 3.7). When one worker is killed
+they end the others, and what these had begun is lost; their workers outlive a parent
+that is killed; results come at the end of a task, not with each batch.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
+import signal
+import socket
+import subprocess
+import sys
 from abc import ABC, abstractmethod
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import NamedTuple
 
+from ...cli.process import SIGNALS
 from ...errors import UsageError
 from ...model.columns import CODE_VERSION
 from ...model.point import Run, RunId
 from ..machine import cores
 from ..plan import Chunk, Plan
-from ..runners import Runner
 from ..simulators import Program
 from ..simulators.custom import add_to_path
-from .progress import Failure, plural
-from .record import Record
+from .progress import Event, Failure, plural
+from .record import Record, Runner
 
 TRIES = 3
 """Workers that a run may cost, by an exception or by their death, before it counts as failed."""
@@ -43,10 +56,6 @@ large ones first, small ones at the end, when all must finish.
 """
 
 POLL_SECONDS = 0.2
-
-
-Event = tuple[Any, ...]
-"""What a worker tells: a name, and what belongs to it. `Spread.take` has them all."""
 
 
 class Setup(NamedTuple):
@@ -81,24 +90,11 @@ class Worker:
 
     def rows(self, message: bytes) -> Iterator[Event]:
         """Runs a pickled chunk with its plan, batch by batch."""
-        chunk, plan = self.unpickled(message)
+        chunk, plan = pickle.loads(message)
         if self.plan != plan:
-            self.plan, self.runner = plan, Runner(plan, self)
+            self.plan, self.runner = plan, Runner(replace(plan, workers=self.workers), self.tell)
         for runs, got in self.runner.rows(chunk):
             yield "took", [run.id for run in runs], got
-
-    def unpickled(self, message: bytes) -> tuple[Chunk, Plan]:
-        chunk, plan = pickle.loads(message)
-        return chunk, replace(plan, workers=self.workers)
-
-    def compiling(self, program: str) -> None:
-        self.tell(("compiling", program))
-
-    def compiled(self, program: str, seconds: float) -> None:
-        self.tell(("compiled", program, seconds))
-
-    def message(self, line: str) -> None:
-        self.tell(("message", line))
 
 
 def last_event(error: Exception) -> Event:
@@ -240,12 +236,8 @@ class Spread:
         match event:
             case ("ready",):
                 place.ready, place.failed_starts = True, 0
-            case "compiling", program:
-                self.record.compiling(program)
-            case "compiled", program, seconds:
-                self.record.compiled(program, seconds / len(self.pool.places))  # of the time of all
-            case "message", line:
-                self.record.message(f"worker {place.number}: {line}")
+            case (("compiling" | "compiled" | "message"), *_):
+                self.record.hear(event, f"worker {place.number}: ", 1 / len(self.pool.places))
             case "took", ids, got if place.chunk:
                 self.record.take(place.chunk.part([place.left.pop(run) for run in ids]), got)
                 if self.record.stopping:
@@ -282,6 +274,119 @@ class Spread:
             self.record.message(f"worker {place.number}: {failure.line}; another one takes its {plural(len(again), 'run')}")
             self.waiting.setdefault(chunk.program, deque()).extendleft(reversed(again))
             self.seconds_left += chunk.part(again).seconds
+
+
+START = "from jaxrecall.cli.process import start_child; start_child()"
+
+
+class Process(NamedTuple):
+    """A process that runs the worker, and the connection to it."""
+
+    popen: subprocess.Popen[bytes]
+    connection: Connection
+
+
+def with_package(env: Mapping[str, str]) -> dict[str, str]:
+    """The environment, and in it the place from which this process has imported the package."""
+    root = str(Path(__file__).parents[3])
+    return {**env, "PYTHONPATH": os.pathsep.join(filter(None, (root, env.get("PYTHONPATH"))))}
+
+
+class LocalPool(Pool):
+    """`size` worker processes; each is told `setup` first."""
+
+    def __init__(self, size: int, setup: Setup):
+        self.setup, self.core_numbers = setup, shares_of_cores(size)
+        self.environments = environments(size, os.environ, accelerators(os.environ))
+        self.processes: dict[int, Process] = {}
+        super().__init__(size, cores() / size)
+
+    def share(self, plan: Plan) -> Plan:
+        """Each has a share of the memory, and all of the cores that it sees."""
+        return replace(plan.without_chunks, limit=plan.limit // len(self.places), workers=1)
+
+    def start(self, place: Place) -> None:
+        """A new process that leaves every signal to this one, and ends with it.
+
+        A terminal or Slurm sends signals to all.
+        """
+        i, (connection, theirs) = place.number, Pipe()
+        own_cores = ",".join(map(str, self.core_numbers[i]))
+        command = [sys.executable, "-c", START, str(os.getpid()), __name__, str(theirs.fileno()), own_cores]
+        env = with_package(self.environments[i])
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # the mask is inherited, so it is deaf to them from its first moment
+        try:
+            popen = subprocess.Popen(command, env=env, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=2)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        theirs.close()
+        with suppress(OSError):  # it is dead, which reading will find
+            connection.send(self.setup)
+        self.processes[i] = Process(popen, connection)
+
+    def give(self, place: Place, message: bytes) -> None:
+        with suppress(OSError):  # it is dead, which reading will find
+            self.processes[place.number].connection.send_bytes(message)
+
+    def events(self, seconds: float) -> Iterator[tuple[Place, Event]]:
+        ready = wait([process.connection for process in self.processes.values()], seconds)
+        for i, (popen, connection) in list(self.processes.items()):
+            if connection in ready:
+                try:
+                    event = connection.recv()
+                except (EOFError, OSError):
+                    code = popen.wait()
+                    how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+                    event = "lost", Failure(f"lost: {how}", "", socket.gethostname())
+                yield self.places[i], event
+
+    def end(self, place: Place) -> None:
+        popen, connection = self.processes.pop(place.number)
+        connection.close()
+        popen.kill()
+        popen.wait()
+
+    def close(self) -> None:
+        for i in list(self.processes):
+            self.end(self.places[i])
+
+
+def shares_of_cores(size: int) -> list[list[int]]:
+    """The cores of each worker: equal shares of those that this process may use, at least one.
+
+    None if cores cannot be assigned.
+    """
+    if not hasattr(os, "sched_getaffinity"):
+        return [[]] * size
+    mine = sorted(os.sched_getaffinity(0))
+    ends = [i * len(mine) // size for i in range(size + 1)]
+    return [mine[a:b] if b > a else [mine[i % len(mine)]] for i, (a, b) in enumerate(itertools.pairwise(ends))]
+
+
+def accelerators(environment: Mapping[str, str]) -> list[str]:
+    """NVIDIA devices that JAX would use, as CUDA_VISIBLE_DEVICES names them."""
+    platforms = environment.get("JAX_PLATFORMS", "")
+    if platforms and not {"cuda", "gpu"} & set(platforms.split(",")):
+        return []
+    if (named := environment.get("CUDA_VISIBLE_DEVICES")) is not None:
+        return [name for name in named.split(",") if name not in ("", "-1")]
+    return sorted((path.name.removeprefix("nvidia") for path in Path("/dev").glob("nvidia[0-9]*")), key=int)
+
+
+def environments(size: int, environment: Mapping[str, str], devices: list[str]) -> list[dict[str, str]]:
+    """What JAX reads when it starts: one device a worker.
+
+    Where workers share a device, each has its share of the memory.
+    """
+    if not devices:
+        return [dict(environment)] * size
+    own = {**share_of_memory(1 / -(-size // len(devices))), **environment}
+    return [{**own, "CUDA_VISIBLE_DEVICES": devices[worker % len(devices)]} for worker in range(size)]
+
+
+def share_of_memory(devices: float) -> dict[str, str]:
+    """The variable that limits JAX to a share of a device's memory, if a worker has only a share."""
+    return {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 * devices:.3f}"} if devices < 1 else {}
 
 
 def main(connection: Connection) -> None:

@@ -13,7 +13,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple, Protocol, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from ..simulators import Rows
 
@@ -25,12 +25,9 @@ Traces = Sequence[Rows]
 """The rows of finished runs, run by run; the last row of a run is that of its last step."""
 
 
-class Remarks(Protocol):
-    """Receives what happens to programs."""
-
-    def compiling(self, program: str) -> None: ...
-    def compiled(self, program: str, seconds: float) -> None: ...
-    def message(self, line: str) -> None: ...
+Event = tuple[Any, ...]
+"""What is told while a plan is carried out: a name, and what belongs to it. `Record.hear`
+has those about programs, `Spread.take` all that a worker tells."""
 
 
 class Failure(NamedTuple):

@@ -23,9 +23,8 @@ from typing import Any
 from ...cli.process import SIGNALS
 from ...errors import UsageError, in_one_line
 from ..machine import cores
-from .pool import Event, Place, Pool, Setup, Worker, last_event
-from .processes import share_of_memory, with_package
-from .progress import Failure
+from .pool import Place, Pool, Setup, Worker, last_event, share_of_memory, with_package
+from .progress import Event, Failure
 
 ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "token"}
 """Of a Ray that is started here. With the first, Ray binds to 127.0.0.1 alone, on Linux

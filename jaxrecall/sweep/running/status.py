@@ -16,7 +16,7 @@ from ...model.columns import CODE_VERSION, STATUSES
 from ...model.point import RunId
 from ..files import Json, Unreadable, holds_results, is_file, read_json
 from ..store import LastValues, Store, Version
-from ..store.age import older, seen
+from ..store.table import older, seen
 
 MAX_SECONDS = 1e9
 """No run takes so long: a larger number, or NaN, is damage and is left out of the sum."""

@@ -35,32 +35,26 @@ Sizes = tuple[int, int, int]
 
 
 class Program(Hashable, Protocol):
-    """The static part of what is compiled; its text has its sizes."""
+    """The static part of what is compiled; its text has its sizes.
+
+    Attributes:
+        label: all that tells it from others.
+        fallback: the program for runs that it rejects; None if it rejects none.
+        compile_seconds: to compile it on a usual machine; 0 where nobody knows.
+        kin: what is close for programs of similar runs.
+        choices: all that tells it from others, as plain data, for a dry run.
+    """
 
     @property
-    def label(self) -> str:
-        """All that tells it from others."""
-        ...
-
+    def label(self) -> str: ...
     @property
-    def fallback(self) -> Program | None:
-        """The program for runs that it rejects; None if it rejects none."""
-        ...
-
+    def fallback(self) -> Program | None: ...
     @property
-    def compile_seconds(self) -> float:
-        """To compile it on a usual machine; 0 where nobody knows."""
-        ...
-
+    def compile_seconds(self) -> float: ...
     @property
-    def kin(self) -> tuple[Any, ...]:
-        """What is close for programs of similar runs."""
-        ...
-
+    def kin(self) -> tuple[Any, ...]: ...
     @property
-    def choices(self) -> Mapping[str, object]:
-        """The same as plain data, for a dry run."""
-        ...
+    def choices(self) -> Mapping[str, object]: ...
 
     def __lt__(self, other: Any) -> bool: ...
 

@@ -19,7 +19,7 @@ import json
 import os
 import random
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -125,7 +125,6 @@ class Store:
         is refused if there are `n_rows` to compute.
         """
         self.check()
-        data = json.dumps(manifest, indent=2).encode()
         made = [p for p in (*reversed(self.folder.parents), self.folder, self.parts, self.staging) if not os.path.exists(p)]
         try:
             with storage_errors(self.folder, "nothing ran"):
@@ -133,7 +132,7 @@ class Store:
                     path.mkdir(exist_ok=True)
             if n_rows:
                 self._check_room(min(n_rows, PART_ROWS))
-            self.put(self.manifest, data)
+            self.note("manifest", manifest)
         except BaseException:
             for path in reversed(made):
                 with suppress(OSError):
@@ -156,10 +155,9 @@ class Store:
 
         Their last row counts, whatever its status.
         """
-        tables, unreadable = self.tables([*RUN, *VERSION, "status", "step", "steps"])
-        runs = _last_values(tables.values(), ())
+        runs, unreadable, tables = self.last_values()
         mine = set(runs.pop((code_version, precision), ()))
-        facts = [about(table) for table in tables.values() if len(table)]
+        facts = [about(table) for table in tables if len(table)]
         simulators = frozenset(str(of.get("simulator", "jaxrecall")) for of in facts)
         columns = frozenset(json.dumps(of.get("columns", {}), sort_keys=True) for of in facts)
         sources = {name: digest for of in facts for name, digest in (of.get("sources") or {}).items()}
@@ -170,8 +168,19 @@ class Store:
 
         Also the files that cannot be read, and the tables with these columns.
         """
-        tables, unreadable = self.tables([*dict.fromkeys([*RUN, *VERSION, "status", *columns, "step", "steps"])])
-        return _last_values(tables.values(), columns), unreadable, [*tables.values()]
+        names = [*RUN, *VERSION, "status", *columns]
+        tables, unreadable = self.tables([*dict.fromkeys([*names, "step", "steps"])])
+        shared: dict[str, str] = {}  # seeds of a point share one string, which saves much memory at a million runs
+        found: LastValues = {}
+        for batch in (batch for table in tables.values() for batch in last_rows(table).to_batches(max_chunksize=2**16)):
+            present = batch.schema.names  # a file from before a column was added lacks it
+            lists = (batch[name].to_pylist() if name in present else [None] * len(batch) for name in names)
+            for point_id, seed, code_version, precision, status, *values in zip(*lists, strict=True):
+                of_version = found.setdefault((code_version, precision), {})
+                run = RunId(shared.setdefault(point_id, point_id), seed)
+                if run not in of_version or status == "ok":  # compact without pruning leaves a row in two files
+                    of_version[run] = tuple(values)
+        return found, unreadable, [*tables.values()]
 
     def tables(self, columns: list[str] | None = None) -> tuple[dict[Path, pa.Table], Unreadable]:
         """The tables by file, with all columns or those asked for, and the files that cannot be read."""
@@ -221,13 +230,9 @@ class Store:
         found = {name: values.get(name) for name in self.about.get("kept", ())}
         return {name: str(v) if v is not None and self.columns[name][0] == "string" else v for name, v in found.items()}
 
-    def note(self, name: str, record: Json) -> Path:
-        """Writes `record` to `<name>.json` beside the manifest; returns the path."""
+    def note(self, name: str, record: Json) -> Path | None:
+        """Writes `record` to `<name>.json` in the folder; returns the path, None if there is no file to read."""
         return self.put(self.folder / f"{name}.json", json.dumps(record, indent=2).encode())
-
-    def record_failure(self, name: str, record: Json) -> Path | None:
-        """Writes `record` to `failures/<name>.json`; returns the path, None if there is no file to read."""
-        return self.put(self.failures / f"{name}.json", json.dumps(record, indent=2).encode())
 
     def clear_failures(self, runs: Set[tuple[str, int]]) -> None:
         """Removes the records whose every run is among `runs`.
@@ -314,18 +319,11 @@ class MemoryStore(Store):
     def unify(self, tell: Callable[[str], None]) -> None:
         """There is no file."""
 
-    def read_manifest(self) -> None:
-        """There is none."""
-
     def tables(self, columns: list[str] | None = None) -> tuple[dict[Path, pa.Table], Unreadable]:
         return {path: table.select(columns) if columns else table for path, table in self.held.items()}, []
 
-    def note(self, name: str, record: Json) -> Path:
-        """Nobody reads it."""
-        return self.folder / f"{name}.json"
-
-    def record_failure(self, name: str, record: Json) -> None:
-        """The caller raises what was reported; there is no file to read."""
+    def note(self, name: str, record: Json) -> None:
+        """Nobody reads it: the caller raises what failed."""
 
     def clear_failures(self, runs: Set[tuple[str, int]]) -> None:
         """There are none."""
@@ -333,18 +331,3 @@ class MemoryStore(Store):
     def put_table(self, target: Path, table: pa.Table) -> Path:
         self.held[target] = table
         return target
-
-
-def _last_values(tables: Iterable[pa.Table], columns: Sequence[str]) -> LastValues:
-    names = [*RUN, *VERSION, "status", *columns]
-    shared: dict[str, str] = {}  # seeds of a point share one string, which saves much memory at a million runs
-    found: LastValues = {}
-    for batch in (batch for table in tables for batch in last_rows(table).to_batches(max_chunksize=2**16)):
-        present = batch.schema.names  # a file from before a column was added lacks it
-        lists = (batch[name].to_pylist() if name in present else [None] * len(batch) for name in names)
-        for point_id, seed, code_version, precision, status, *values in zip(*lists, strict=True):
-            of_version = found.setdefault((code_version, precision), {})
-            run = RunId(shared.setdefault(point_id, point_id), seed)
-            if run not in of_version or status == "ok":  # compact without pruning leaves a row in two files
-                of_version[run] = tuple(values)
-    return found
