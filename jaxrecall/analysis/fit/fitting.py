@@ -10,11 +10,10 @@ from ...errors import FitError, as_list, expect, refusal, shown
 from ...model.values import as_number, is_missing
 from ...sweep.crossing import edge_of
 from ...sweep.grid.expr import Expression, parse
-from . import best as choice
 from . import cells, tables
 from .axes import Table, Value, along_of
 from .cells import Family, Key
-from .estimate import Estimates, crossings, curve, of_means
+from .estimate import Estimates, crossings, curve, of_best, of_means, without_axis
 from .runs import LAST, Steps, at_steps, crossing, measured, plain_table
 from .write import summary
 
@@ -99,7 +98,7 @@ def fit(
     if clash := [name for name in axes if name in tables.THRESHOLDS]:
         raise FitError(f"columns: {', '.join(clash)} is an axis here and a column of the thresholds; rename it")
     points = [of_means(family, law) for family in families] if law is not None else []
-    lawful = [one.family for one in points] or [choice.without(family, best) if best else family for family in families]
+    lawful = [one.family for one in points] or [without_axis(family, best) if best else family for family in families]
     laws = _regimes(lawful, texts, by)
     edge = edge_of(*thetas)
 
@@ -107,7 +106,7 @@ def fit(
         family = families[i]
         curves = [] if best else [curve(cell, edge) for cell in family.cells]
         for theta in map(family.mirrored, thetas):
-            yield choice.estimates(family, theta, edge, best) if best else crossings(family, theta, curves)
+            yield of_best(family, theta, edge, best) if best else crossings(family, theta, curves)
 
     thresholds, exponents, diagnostics = list[tables.Row](), list[tables.Row](), list[tables.Row]()
     done, total = 0, len(thetas) * sum(len(family.cells) for family in families)
