@@ -31,9 +31,6 @@ SHARED = 0.5
 """Two cells are compared if they share at least this part of the runs of the smaller."""
 
 
-Key = tuple[tuple[str, Value], ...]
-
-
 @dataclass(frozen=True)
 class Cell:
     """One curve: k of n answers are right at each level, (levels, seeds).
@@ -53,11 +50,6 @@ class Cell:
     copy_of: dict[str, Value] | None = None
     names: dict[str, Value] = field(default_factory=dict)
     told: str = ""
-
-    @property
-    def key(self) -> Key:
-        """The same for cells of the same values."""
-        return tuple(self.at.items())
 
     @property
     def n_seeds(self) -> int:

@@ -8,7 +8,7 @@ intervals.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from scipy.special import stdtrit
 from ...errors import FitError
 from ...sweep.crossing import MIN_SEEDS, NORMAL, TAIL, Crossing, Curve
 from .axes import Value
-from .cells import Cell, Family, Key, evidence
+from .cells import Cell, Family, evidence
 
 METHOD = "local"
 METHOD_TEXT = "local logistic regression of the accuracy, cell by cell; least squares through the cells"
@@ -32,9 +32,7 @@ MISFIT = 0.05
 class Law:
     """ln N* = sum of exponent ln(axis) + one constant per combination of factor values, over `cells`.
 
-    Least squares in which a cell and its copies have the weight of one cell. Every
-    estimate of ln N* goes through `exponents`; of a joint fit, whose ln N* obey the law
-    exactly, that returns the ratios of its coefficients.
+    Least squares in which a cell and its copies have the weight of one cell.
     """
 
     def __init__(self, cells: Sequence[Cell], axes: Sequence[str], factors: Sequence[str]):
@@ -48,45 +46,40 @@ class Law:
         self.evidence = evidence(cells)
         self.n_distinct = len(set(self.evidence))
 
-    def share(self, among: np.ndarray | slice = slice(None)) -> np.ndarray:
+    @cached_property
+    def share(self) -> np.ndarray:
         """(cells,): weights in the regression, one over the number of a cell's copies with itself."""
-        numbers = self.evidence[among]
-        return 1 / np.bincount(numbers)[numbers] if len(numbers) else np.zeros(0)
+        return 1 / np.bincount(self.evidence)[self.evidence]
 
-    def exponents(self, y: np.ndarray) -> np.ndarray:
-        """Least squares through ln N*, (estimates, cells) -> (estimates, axes).
-
-        Nan where the cells do not determine it.
-        """
-        out = np.full((len(y), len(self.axes)), np.nan)
-        known = ~np.isnan(y)
-        for pattern in np.unique(known, axis=0) if y.size else []:
-            rows = (known == pattern).all(axis=1)
-            out[rows] = y[np.ix_(rows, pattern)] @ self.weights(pattern).T
-        return out
-
-    def weights(self, among: np.ndarray | slice = slice(None)) -> np.ndarray:
+    @cached_property
+    def weights(self) -> np.ndarray:
         """(axes, cells): the weight of each cell in each exponent.
 
         Nan for an axis that is constant or moves with others.
         """
-        first = self.design.shape[1] - len(self.axes)
-        if not self.design[among].size:
-            return np.full((len(self.axes), len(self.design[among])), np.nan)
-        root = np.sqrt(self.share(among))
-        design = self.design[among] * root[:, None]
+        if not len(self.design):
+            return np.zeros((len(self.axes), 0))
+        first, root = self.design.shape[1] - len(self.axes), np.sqrt(self.share)
+        design = self.design * root[:, None]
         _, s, basis = np.linalg.svd(design)
         null = basis[(s > 1e-9 * s[0]).sum() :, first:]
         weights = np.linalg.pinv(design, rcond=1e-9)[first:] * root
         weights[(abs(null) > 1e-6).any(axis=0)] = np.nan
         return weights
 
+    def exponents(self, y: np.ndarray) -> np.ndarray:
+        """Least squares through ln N*, (estimates, cells) -> (estimates, axes).
+
+        Nan where the cells do not determine it.
+        """
+        return y @ self.weights.T if len(self.design) else np.full((len(y), len(self.axes)), np.nan)
+
     def residuals(self, y: np.ndarray) -> np.ndarray:
         """(estimates, cells): how far ln N* lies from the law.
 
         A cell and its copies together have the square of one cell.
         """
-        root = np.sqrt(self.share())
+        root = np.sqrt(self.share)
         design, y = self.design * root[:, None], y * root
         return y - y @ (design @ np.linalg.pinv(design, rcond=1e-9)).T
 
@@ -164,11 +157,10 @@ class Estimates:
         """(1 + seeds, axes): those of all seeds, and without each."""
         return self.law.exponents(self.y[:, self.inside])
 
-    def within(self, keys: Collection[Key]) -> Estimates:
-        """The same estimates of some of the cells."""
-        at = [i for i, cell in enumerate(self.family.cells) if cell.key in keys]
-        cells, curves, found = ([column[i] for i in at] for column in (self.family.cells, self.curves or self.found, self.found))
-        return replace(self, family=replace(self.family, cells=cells), curves=curves, found=found)
+    def within(self, among: Sequence[int]) -> Estimates:
+        """The same estimates of some of the cells, without their curves."""
+        cells, found = ([column[i] for i in among] for column in (self.family.cells, self.found))
+        return replace(self, family=replace(self.family, cells=cells), curves=(), found=found)
 
     def shape_deviation(self, weights: np.ndarray) -> np.ndarray:
         """The standard deviation that the unknown shape of the curves gives weights @ ln N*.

@@ -12,7 +12,7 @@ from ...sweep.crossing import edge_of
 from ...sweep.grid.expr import Expression, parse
 from . import cells, tables
 from .axes import Table, Value, along_of
-from .cells import Family, Key
+from .cells import Family
 from .estimate import Estimates, crossings, curve, of_best, of_means, without_axis
 from .runs import LAST, Steps, at_steps, crossing, measured, plain_table
 from .write import summary
@@ -113,8 +113,8 @@ def fit(
     for i, family in enumerate(families):
         for found in [points[i]] if points else estimated(i):
             thresholds += [] if points else tables.thresholds(found)
-            for regime, keys in laws[i].items():
-                mine = found.within(keys)
+            for regime, among in laws[i].items():
+                mine = found.within(among)
                 exponents += (rows := tables.exponents(mine, regime))
                 diagnostics += [row | {"regime": regime} for row in tables.diagnose(mine, rows)]
             on_progress(done := done + len(family.cells), total)
@@ -135,8 +135,8 @@ def fractions(thetas: float | Sequence[float]) -> list[float]:
     return list(dict.fromkeys(map(float, given)))
 
 
-def _regimes(families: Sequence[Family], where: Sequence[str], by: str | None) -> list[dict[str, set[Key]]]:
-    """For each family the cells of each law, by the expression that holds for them.
+def _regimes(families: Sequence[Family], where: Sequence[str], by: str | None) -> list[dict[str, list[int]]]:
+    """For each family the numbers of the cells of each law, by the expression that holds for them.
 
     It is "" for a law through all cells. There is a law for each expression, and for each value of the axis `by` if there is
     one. Raises FitError for an expression that cannot be read, or holds for no cell at all.
@@ -149,12 +149,12 @@ def _regimes(families: Sequence[Family], where: Sequence[str], by: str | None) -
         each = [f"{by} == {str(value).lower() if isinstance(value, bool) else repr(value)}" for value in values]
         where = [f"({text}) and {one}" for text in where for one in each] or each
     if not where:
-        return [{"": {cell.key for cell in family.cells}} for family in families]
+        return [{"": [*range(len(family.cells))]} for family in families]
     read = {text: _read(text, [*axes]) for text in where}
-    found = [{text: {cell.key for cell in family.cells if _holds(read[text], cell.at)} for text in where} for family in families]
+    found = [{text: [i for i, cell in enumerate(family.cells) if _holds(read[text], cell.at)] for text in where} for family in families]
     if empty := [text for text in where if not any(laws[text] for laws in found)]:
         raise FitError([f"where: {text!r} holds for no cell" for text in empty])
-    return [{text: keys for text, keys in laws.items() if keys} for laws in found]
+    return [{text: among for text, among in laws.items() if among} for laws in found]
 
 
 def _read(text: str, axes: Sequence[str]) -> Expression:
