@@ -10,10 +10,9 @@ if __name__ == "__main__":  # before the imports below, which take long
 import argparse
 from collections.abc import Sequence
 
-from .analysis.fit import runs
+from .analysis.fit import Fit, fit, runs
 from .analysis.fit.axes import ALONG, along_of
 from .analysis.fit.estimate import METHOD_TEXT
-from .analysis.fit.fitting import Fit, fit
 from .analysis.fit.write import check_folder, default_folder, write
 from .cli.command import Parser, answer, called, command
 from .sweep.files import is_folder, local_path

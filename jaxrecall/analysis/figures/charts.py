@@ -8,7 +8,7 @@ from dataclasses import replace
 import pandas as pd
 from scipy.special import logit
 
-from ..fit.fitting import Fit
+from ..fit import Fit
 from . import predict
 from .axis import Axis, column, columns_in
 from .grammar import THEORY, Chart, Contour, Layer, Line, Pixels, Points, Style, Table

@@ -12,9 +12,8 @@ import numpy as np
 from ...errors import UsageError
 from ...model.point import FIELDS
 from ...sweep.grid.expr import parse
-from ..fit import cells
+from ..fit import Fit, cells, fit
 from ..fit.axes import LAW, as_given, is_own, rounded, unknown_settings
-from ..fit.fitting import Fit, fit
 from ..fit.runs import ALL
 from . import predict
 from .axis import columns_in

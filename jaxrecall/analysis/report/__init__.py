@@ -32,8 +32,8 @@ from ..figures.axis import columns_in
 from ..figures.grammar import Chart
 from ..figures.runs import Runs, arranged, in_one_panel, unknown
 from ..figures.style import FORMATS, PAGE, interval, label, look, rounded, save, text
+from ..fit import Fit
 from ..fit.axes import along_of, is_own
-from ..fit.fitting import Fit
 from ..fit.runs import at_steps, parsed, read
 from ..fit.write import beside, check_folder
 
