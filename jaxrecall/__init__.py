@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from . import fit, theory
     from .analysis.figures import plot
-    from .analysis.fit.latex import latex
+    from .analysis.fit.write import latex
     from .errors import Interrupted, RunFailed
     from .model import recall as model
     from .model.functional import Rates, predict, rates, recipe, soft_accuracy, three_step, train
@@ -80,7 +80,7 @@ _HOME = {
     "ThreeStep": "model.reference.steps",
     "descend": "model.reference.descent",
     "draws": "model.reference.realization",
-    "latex": "analysis.fit.latex",
+    "latex": "analysis.fit.write",
     "load": "sweep.store.load",
     "measure": "model.reference.metrics",
     "predict": "model.functional",

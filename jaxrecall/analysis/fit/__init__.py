@@ -2,7 +2,7 @@
 
 `runs` reads and checks rows, `axes` says what they were requested for, and `cells`
 makes curves of them. `estimate` has where those of a family cross theta, with their law
-and intervals. `tables` makes the rows, `write` and `latex` the output. `fit` does all
+and intervals. `tables` makes the rows, `write` the output. `fit` does all
 of it: every family, theta and regime of a table.
 """
 
