@@ -21,8 +21,7 @@ from jaxrecall.analysis.figures import predict
 from jaxrecall.analysis.figures.runs import Runs
 from jaxrecall.analysis.figures.style import look, rounded
 from jaxrecall.analysis.fit import fit
-from jaxrecall.analysis.fit.axes import along_of
-from jaxrecall.analysis.fit.runs import LAST, at_steps
+from jaxrecall.analysis.fit.runs import LAST, along_of, at_steps
 from jaxrecall.analysis.report import figures
 from jaxrecall.sweep.__main__ import main as sweep
 from jaxrecall.sweep.store import Store

@@ -13,7 +13,7 @@ from scipy.special import logit
 from ...model.point import LAW_FIELDS
 from ...sweep.files import atomic_write
 from ..fit import Fit
-from ..fit.axes import fixed
+from ..fit.runs import fixed
 from . import predict
 from .axis import Axis, column, columns_in
 from .grammar import THEORY, Chart, Contour, Layer, Line, Pixels, Points, Style, Table, Values

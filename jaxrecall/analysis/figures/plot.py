@@ -20,8 +20,7 @@ import numpy as np
 
 from ...errors import UsageError, as_list, expect
 from ..fit import fractions
-from ..fit.axes import LAW, along_of
-from ..fit.runs import ALL, LAST, at_steps, crossing, plain_table
+from ..fit.runs import ALL, LAST, LAW, along_of, at_steps, crossing, plain_table
 from . import charts
 from .axis import Axis, columns_in
 from .grammar import Chart, Pixels, Points, Table

@@ -13,8 +13,7 @@ from ...errors import UsageError
 from ...model.point import FIELDS
 from ...sweep.grid.expr import parse
 from ..fit import Fit, cells, fit
-from ..fit.axes import LAW, as_given, is_own, rounded, unknown_settings
-from ..fit.runs import ALL
+from ..fit.runs import ALL, LAW, as_given, is_own, rounded, unknown_settings
 from . import predict
 from .axis import columns_in
 from .grammar import MAX_NAMED, Table, Values, values_of

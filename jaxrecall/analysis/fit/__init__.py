@@ -1,6 +1,6 @@
 """From a table of runs to thresholds N* and the exponents of N* ~ product of axis^exponent, as three tables.
 
-`runs` reads and checks rows, `axes` says what they were requested for, and `cells`
+`runs` reads and checks rows and says what they were requested for, and `cells`
 makes curves of them. `estimate` has where those of a family cross theta, with their law
 and intervals. `tables` makes the rows, `write` the output. `fit` does all
 of it: every family, theta and regime of a table.
@@ -17,10 +17,9 @@ from ...model.values import as_number, is_missing
 from ...sweep.crossing import edge_of
 from ...sweep.grid.expr import Expression, parse
 from . import cells, tables
-from .axes import Table, Value, along_of
 from .cells import Family
 from .estimate import Estimates, crossings, curve, of_best, of_means, without_axis
-from .runs import LAST, Steps, at_steps, crossing, measured, plain_table
+from .runs import LAST, Steps, Table, Value, along_of, at_steps, crossing, measured, plain_table
 from .write import summary
 
 __all__ = ["Fit", "fit"]

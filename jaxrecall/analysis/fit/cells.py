@@ -19,8 +19,7 @@ from ...errors import FitError
 from ...model.values import is_missing
 from ...sweep.grid.file import FALLING
 from ...sweep.remarks import limited_by_kappa
-from .axes import LAW, RATES, Table, Value, find_axes, is_own, seed_columns, without_switches
-from .runs import checked
+from .runs import LAW, RATES, Table, Value, checked, find_axes, is_own, seed_columns, without_switches
 
 CHANCE = 1e-9
 """Counts are taken for a copy if cells that share no draws

@@ -18,8 +18,8 @@ from scipy.special import stdtrit
 
 from ...errors import FitError
 from ...sweep.crossing import MIN_SEEDS, NORMAL, TAIL, Crossing, Curve
-from .axes import Value
 from .cells import Cell, Family, evidence
+from .runs import Value
 
 METHOD = "local"
 METHOD_TEXT = "local logistic regression of the accuracy, cell by cell; least squares through the cells"

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ...sweep.crossing import MIN_SEEDS, Crossing, Curve
-from .axes import Table, Value
 from .cells import Cell
 from .estimate import METHOD, Estimates, interval
+from .runs import Table, Value
 
 Row = dict[str, Value]
 CENSORED = {0: "no", 1: "right", -1: "left"}

@@ -15,8 +15,7 @@ from ...model.values import is_missing
 from ...sweep.files import atomic_write, holds_results
 from ...sweep.store.age import comment
 from ...sweep.store.table import KEY
-from .axes import Table, Value
-from .runs import plain_table
+from .runs import Table, Value, plain_table
 
 LETTERS = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau phi chi psi omega"
 ESCAPES = {ord(sign): rf"\{sign}" for sign in "&%$#_{}"} | {ord("\\"): r"\textbackslash{}", ord("~"): r"\~{}", ord("^"): r"\^{}"}

@@ -33,8 +33,7 @@ from ..figures.grammar import Chart
 from ..figures.runs import Runs, arranged, in_one_panel, unknown
 from ..figures.style import FORMATS, PAGE, interval, label, look, rounded, save, text
 from ..fit import Fit
-from ..fit.axes import along_of, is_own
-from ..fit.runs import at_steps, parsed, read
+from ..fit.runs import along_of, at_steps, is_own, parsed, read
 from ..fit.write import beside, check_folder
 
 OURS = ("accuracy", "critical-", "phase", "collapse", "noise", "agreement", "decoders", "trace")
