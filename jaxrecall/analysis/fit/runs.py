@@ -66,16 +66,18 @@ TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {"str": (str, "text"), "
 def plain_table(argument: str, frame: Table) -> Table:
     """The table without an index, whose levels are columns, and with numbers in place of objects.
 
-    Raises FitError for what is no table.
+    Raises FitError for what is no table, and for columns of one name.
     """
     import pandas as pd
 
     expect(argument, frame, pd.DataFrame, "a table as jaxrecall.load and jaxrecall.run return it", FitError)
+    if twice := sorted(set(frame.columns[frame.columns.duplicated()])):
+        raise FitError(f"columns: {', '.join(twice)} more than once; rename or drop one")
     index = {name: frame.index.get_level_values(i) for i, name in enumerate(frame.index.names) if name is not None}
     frame = frame.reset_index(drop=True)
     for i, name in enumerate(name for name in index if name not in frame):
         frame.insert(i, name, index[name])
-    loose = frame.dtypes.astype(str).str.contains("^object|^category|^dictionary") & frame.columns.is_unique
+    loose = frame.dtypes.astype(str).str.contains("^object|^category|^dictionary")
     frame = frame.astype(dict.fromkeys(frame.columns[loose], object))
     for name in frame.columns[loose]:
         if pd.api.types.infer_dtype(frame[name]) in ("integer", "floating", "mixed-integer-float", "decimal"):
@@ -171,7 +173,6 @@ def measured(frame: Table, column: str) -> Table:
 
 def _measured(frame: Table, argument: str, name: str, allowed: str, high: float) -> Table:
     """A column of numbers from 0 that was measured; raises FitError."""
-    _refuse_columns_twice(frame)
     if name not in frame or name in FIELDS or is_parameter(name) or name in seed_columns(frame):
         raise FitError(
             f"{argument}: got {shown(name)}, which {'was not measured' if name in frame else 'is no column of the table'}; {allowed}"
@@ -200,7 +201,6 @@ def checked(frame: Table, along: str = "N") -> tuple[Table, list[str]]:
     """
     from pandas.api.types import is_numeric_dtype
 
-    _refuse_columns_twice(frame)
     counts = ["n_test", "n_correct"]
     of = frame.attrs.get("of") or (frame.attrs["accuracy"] if is_own(frame) and not {*counts} <= {*frame} else None)
     needed = [*([along, "seed"] if is_own(frame) else SIZES), *([of] if of else counts)]
@@ -248,11 +248,6 @@ def _made_whole(frame: Table, name: str) -> str:
     bad = ~((values >= low) & (values == np.round(values)) & (values < 2**53))
     frame[name] = np.where(bad, 0, values).astype(np.int64)
     return f"{values[bad][0]:g} in {bad.sum()} rows; allowed: whole numbers from {low}" if bad.any() else ""
-
-
-def _refuse_columns_twice(frame: Table) -> None:
-    if twice := sorted(set(frame.columns[frame.columns.duplicated()])):
-        raise FitError(f"columns: {', '.join(twice)} more than once; rename or drop one")
 
 
 def _not_of_field(frame: Table, name: str) -> str | None:
