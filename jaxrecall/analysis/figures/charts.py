@@ -14,7 +14,6 @@ from ...model.point import LAW_FIELDS
 from ...sweep.files import atomic_write
 from ..fit import Fit
 from ..fit.runs import fixed
-from . import predict
 from .axis import Axis, column, columns_in
 from .grammar import THEORY, Chart, Contour, Layer, Line, Pixels, Points, Style, Table, Values
 from .runs import Runs, averaged, in_one_panel, scale_of
@@ -74,7 +73,7 @@ def accuracy(
     chart = means(runs.rows, ["accuracy"], x, lines, panels, accuracy_label(of))
     layers = [*chart.layers]
     if theory and x == runs.along:
-        layers += theory_line(runs.predicted(runs.levels, [*runs.axes, x], predict.accuracy), chart.x)
+        layers += theory_line(runs.predicted, chart.x)
     return replace(chart, layers=[*layers, *(crossings(marks, x) if marks is not None else [])])
 
 
@@ -127,7 +126,7 @@ def phase(runs: Runs, found: Fit, theta: float, x: str, y: str, theory: bool = T
 
 def theory_contour(runs: Runs, x: str, y: str, panels: Sequence[str], theta: float) -> list[Layer]:
     """Where theory's accuracy is theta over two axes; none where it covers nothing."""
-    table = with_columns(runs.predicted(runs.levels, [*runs.axes, runs.along], predict.accuracy), x, y)
+    table = with_columns(runs.predicted, x, y)
     off = logit(table["theory"].clip(1e-3, 1 - 1e-3)) - logit(theta)  # rises more evenly between the places than accuracy
     shown = averaged(table.assign(off=off), [x, y, *panels], "off")
     return [Contour(shown, "off", theory_name(table), THEORY | {"color": "black"}, level=0.0)] if len(shown) else []
