@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxrecall.analysis.fit import best
 from jaxrecall.analysis.fit.cells import Cell as Runs
 from jaxrecall.analysis.fit.cells import Family
+from jaxrecall.analysis.fit.estimate import of_best
 from jaxrecall.sweep.crossing import EDGE, Crossing, Curve
 from jaxrecall.sweep.grid.axes import Names
 from jaxrecall.sweep.grid.file import Search
@@ -148,7 +148,7 @@ def best_rates(curvature: tuple[float, float], replicates: int, of_search: bool)
             levels = np.unique(np.exp((one.truth() if of_search else cell.middle + shift) + steps).round())
             k = one.n_test * np.array([[one.run(level, seed) for seed in range(S)] for level in levels])
             made.append(Runs({"lr": float(rate)}, levels, k, np.full_like(k, one.n_test)))
-        (found,) = best.estimates(Family("", made), 0.5, EDGE, "lr").found
+        (found,) = of_best(Family("", made), 0.5, EDGE, "lr").found
         yield Read(min(one.truth() for one in cells), found if found.side == 0 and not any(found.is_open) else None, 0)
 
 

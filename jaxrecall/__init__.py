@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from . import fit, theory
     from .analysis.figures import plot
-    from .analysis.fit.latex import latex
+    from .analysis.fit.write import latex
     from .errors import Interrupted, RunFailed
     from .model import recall as model
     from .model.functional import Rates, predict, rates, recipe, soft_accuracy, three_step, train
@@ -70,30 +70,20 @@ __all__ = [
 _MODULES = {"fit": "fit", "model": "model", "plot": "analysis.figures.plot", "theory": "theory"}
 
 _HOME = {
-    "Descended": "model.reference.descent",
-    "Interrupted": "errors",
-    "Point": "model.point",
-    "Rates": "model.functional",
-    "Realization": "model.reference.realization",
-    "RunFailed": "errors",
-    "Simulator": "sweep.simulators.custom",
-    "ThreeStep": "model.reference.steps",
-    "descend": "model.reference.descent",
-    "draws": "model.reference.realization",
-    "latex": "analysis.fit.latex",
-    "load": "sweep.store.load",
-    "measure": "model.reference.metrics",
-    "predict": "model.functional",
-    "rates": "model.functional",
-    "realize": "model.reference.realization",
-    "recipe": "model.functional",
-    "run": "sweep.api",
-    "simulate": "sweep.simulators.recall",
-    "soft_accuracy": "model.functional",
-    "three_step": "model.functional",
-    "thresholds": "sweep.api",
-    "train": "model.functional",
+    "analysis.fit.write": ("latex",),
+    "errors": ("Interrupted", "RunFailed"),
+    "model.functional": ("Rates", "predict", "rates", "recipe", "soft_accuracy", "three_step", "train"),
+    "model.point": ("Point",),
+    "model.reference.descent": ("Descended", "descend"),
+    "model.reference.metrics": ("measure",),
+    "model.reference.realization": ("Realization", "draws", "realize"),
+    "model.reference.steps": ("ThreeStep",),
+    "sweep.api": ("run", "thresholds"),
+    "sweep.simulators.custom": ("Simulator",),
+    "sweep.simulators.recall": ("simulate",),
+    "sweep.store.load": ("load",),
 }
+"""Module -> the names that it gives."""
 
 
 if not TYPE_CHECKING:  # with it, type checkers would accept any name
@@ -101,9 +91,10 @@ if not TYPE_CHECKING:  # with it, type checkers would accept any name
     def __getattr__(name: str) -> Any:
         if name in _MODULES:
             return import_module(f".{_MODULES[name]}", __name__)
-        if name not in _HOME:
-            raise AttributeError(f"module 'jaxrecall' has no attribute {name!r}; it has {', '.join(__all__)}")
-        return getattr(import_module(f".{_HOME[name]}", __name__), name)
+        for module, names in _HOME.items():
+            if name in names:
+                return getattr(import_module(f".{module}", __name__), name)
+        raise AttributeError(f"module 'jaxrecall' has no attribute {name!r}; it has {', '.join(__all__)}")
 
 
 def __dir__() -> list[str]:

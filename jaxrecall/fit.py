@@ -10,10 +10,8 @@ if __name__ == "__main__":  # before the imports below, which take long
 import argparse
 from collections.abc import Sequence
 
-from .analysis.fit import runs
-from .analysis.fit.axes import ALONG, along_of
+from .analysis.fit import Fit, fit, runs
 from .analysis.fit.estimate import METHOD_TEXT
-from .analysis.fit.fitting import Fit, fit
 from .analysis.fit.write import check_folder, default_folder, write
 from .cli.command import Parser, answer, called, command
 from .sweep.files import is_folder, local_path
@@ -38,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
     add("--of", metavar="COLUMN", default="accuracy", help=f"the fraction that crosses theta: {fractions} or another (default: accuracy)")
     add("--theta", type=float, nargs="+", default=[0.5], metavar="T", help="accuracies to cross, fractions (default: 0.5)")
     add("--where", metavar="EXPR", nargs="+", default=[], help=where)
-    add("--along", metavar="AXIS", help=ALONG)
+    add("--along", metavar="AXIS", help=runs.ALONG)
     add("--by", metavar="AXIS", help="a law for each value of an axis, such as optimizer")
     add("--best", metavar="AXIS", help="take the best value of an axis, such as lr, in each cell")
     add("--law", metavar="COLUMN", help="the law of the mean of a column, such as memory_accuracy, in place of thresholds")
@@ -55,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     paths = list(map(local_path, args.tables))
     step = runs.parsed(args.step)
     frame, remarks = runs.read(*paths)
-    along = args.along if args.along != along_of(frame, None) else None
+    along = args.along if args.along != runs.along_of(frame, None) else None
     out = local_path(args.out) if args.out else default_folder(paths, args.law or args.of, along)
     check_folder(out)
     told = now_and_then(PLAIN_EVERY_SECONDS, lambda done, of: f"curves: {100 * done / of:.0f} % done")

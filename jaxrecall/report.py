@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 
 from .analysis.figures.style import FORMATS
 from .analysis.fit import runs
-from .analysis.fit.axes import ALONG
 from .analysis.report import Report, write
 from .cli.command import Parser, answer, called, command
 from .sweep.running.progress import COUNT_EVERY_SECONDS, now_and_then
@@ -30,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
     add("table", metavar="DIR|FILE.parquet", help="a results folder, or any table with columns " + ", ".join(runs.NEEDED))
     add("--out", metavar="FILE.html", help="the page (default: DIR/report.html, or FILE-report.html beside a file)")
     add("--theta", type=float, nargs="+", default=[0.5], metavar="T", help="accuracies to cross; maps show the first (default: 0.5)")
-    add("--along", metavar="AXIS", help=ALONG)
+    add("--along", metavar="AXIS", help=runs.ALONG)
     add("--x", metavar="AXIS", help="along x in the figure of critical values, or arithmetic (default: the first of d, L, V, m)")
     add("--lines", metavar="AXIS", help="what the lines of a figure differ in (default: the next)")
     add("--panels", metavar="AXIS", nargs="+", default=[], help="what the panels differ in (all others do too)")

@@ -33,7 +33,7 @@ from .store.load import limited_by_kappa, load, not_finite
 WIDEST = 40
 """Signs of a text in a table; pandas cuts a longer one."""
 
-FIGURE = "jaxrecall.analysis.figures.curves"
+FIGURE = "jaxrecall.analysis.figures.charts"
 """What draws the figure: above this folder, and so loaded by its name once there are rows."""
 
 
@@ -125,7 +125,7 @@ def _picture(job: Job, events: Events | None) -> None:
     """
     import pandas as pd
 
-    curves = import_module(FIGURE)
+    charts = import_module(FIGURE)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # duplicates left by compact are expected here
         frame: Any = load(job.store.folder, last=True)
@@ -137,7 +137,7 @@ def _picture(job: Job, events: Events | None) -> None:
     path = job.store.folder / "accuracy.png"
     rows = job.search.table() if job.search else None
     axes = [name for name in job.grid.axes if name in mine and not (is_parameter(name) and mine[name].isna().all())]  # some have no run yet
-    remark = curves.draw_sweep(mine, axes, job.grid.name, path, rows, job.grid.searched)
+    remark = charts.draw_sweep(mine, axes, job.grid.name, path, rows, job.grid.searched)
     if events:
         events.emit("picture", path=str(path), rows=len(mine))
         return
@@ -145,7 +145,7 @@ def _picture(job: Job, events: Events | None) -> None:
         heading = f"{rows[0]['axis']} at which the mean {job.grid.crosses} over seeds crosses theta, and its 95 % interval"
         number, table = _short, pd.DataFrame(rows).drop(columns=["axis", "N_star", "warning"])
     else:
-        x, line, panels = curves.places(axes)
+        x, line, panels = charts.places(axes)
         heading = f"accuracy, mean over {mine['seed'].nunique()} seeds" + (f"; one column per {line}" if line else "")
         number = "{:.3f}".format
         means = mine.groupby([*panels, x, *([line] if line else [])], dropna=False)[job.grid.simulator.facts.accuracy].mean()

@@ -175,7 +175,7 @@ def key_overlaps(model: Model, at: Reading = LOCKED) -> KeyOverlaps:
     """Overlaps of attention keys over tokens and embeddings; docs/theory.md, section 3.2."""
     if not model.m:
         return open_overlaps(model, at)
-    return _key_overlaps(model.d, model.m, model.moments, model.trigger_in_value, model.activation)
+    return feature_overlaps(model.d, model.m, model.moments, model.trigger_in_value, model.activation)
 
 
 class Lengths(NamedTuple):
@@ -205,15 +205,7 @@ def open_overlaps(model: Model, at: Reading) -> KeyOverlaps:
 
 
 @lru_cache(maxsize=64)
-def _key_overlaps(d: int, m: int, moments: Moments, trigger_in_value: bool, activation: str) -> KeyOverlaps:
-    u = nodes()
-    A = squared_length(u.key_length, d, moments)
-    B = squared_length(u.trigger_length, d, moments) * trigger_in_value
-    X = np.sqrt(A * B) * cosine(u.cosine, d) * moments.overlap
-    return _feature_overlaps(A, B, X, d, m, moments, activation)
-
-
-def _feature_overlaps(A: np.ndarray, B: np.ndarray, X: np.ndarray, d: int, m: int, moments: Moments, activation: str) -> KeyOverlaps:
+def feature_overlaps(d: int, m: int, moments: Moments, trigger_in_value: bool, activation: str) -> KeyOverlaps:
     """The same behind an MLP, from A = |z_in(v)|^2, B = |z_trig|^2 and X = z_in(v) . z_trig.
 
     B is 0 with the trigger out of the value path.
@@ -221,6 +213,10 @@ def _feature_overlaps(A: np.ndarray, B: np.ndarray, X: np.ndarray, d: int, m: in
     A few neurons are drawn one by one: their sum is far from normal. Of more than
     NEURONS, the deviation of those from the mean counts.
     """
+    u = nodes()
+    A = squared_length(u.key_length, d, moments)
+    B = squared_length(u.trigger_length, d, moments) * trigger_in_value
+    X = np.sqrt(A * B) * cosine(u.cosine, d) * moments.overlap
     tilt = np.divide(X, np.sqrt(B), out=np.zeros(NODES), where=B > 0)[:, None]
     to_trigger, to_key = np.sqrt(B)[:, None], np.sqrt(np.maximum(A[:, None] - tilt**2, 0))
 

@@ -145,10 +145,7 @@ def label_counts(model: Model, s: Terms) -> float:
 
 def token_counts(model: Model, s: Terms) -> float:
     """Variance of a token's part in w from how often tokens occur with a label."""
-    V, rate = model.V, s.rate
-    if model.fresh_batches:
-        return (1 + s.c) * (V * s.R**2 + 2 * rate**2 * s.R)
-    return (1 + s.c) * (2 * V * s.R**2 + 4 * rate**2 * s.R)
+    return overlapped_counts(model, s) * (1 if model.fresh_batches else 2)
 
 
 def overlapped_counts(model: Model, s: Terms) -> float:

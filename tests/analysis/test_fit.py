@@ -16,10 +16,10 @@ from scipy.stats import t as student
 
 from benchmarks import fit_coverage as coverage
 from jaxrecall.analysis.fit import fit, runs
-from jaxrecall.analysis.fit.axes import as_given
 from jaxrecall.analysis.fit.cells import families
 from jaxrecall.analysis.fit.estimate import Law, curve, interval
-from jaxrecall.analysis.fit.latex import latex
+from jaxrecall.analysis.fit.runs import as_given
+from jaxrecall.analysis.fit.write import latex
 from jaxrecall.errors import FitError
 from jaxrecall.sweep.crossing import EDGE
 

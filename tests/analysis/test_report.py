@@ -17,12 +17,11 @@ from helpers import python
 from test_fit import LEVELS, law, table
 
 import jaxrecall
-from jaxrecall.analysis.figures import predict
-from jaxrecall.analysis.figures.runs import Runs
+from jaxrecall import theory
+from jaxrecall.analysis.figures.runs import Runs, predicted
 from jaxrecall.analysis.figures.style import look, rounded
 from jaxrecall.analysis.fit import fit
-from jaxrecall.analysis.fit.axes import along_of
-from jaxrecall.analysis.fit.runs import LAST, at_steps
+from jaxrecall.analysis.fit.runs import LAST, along_of, at_steps
 from jaxrecall.analysis.report import figures
 from jaxrecall.sweep.__main__ import main as sweep
 from jaxrecall.sweep.store import Store
@@ -275,7 +274,7 @@ def test_theory_is_drawn_where_it_holds_and_says_what_it_assumes(tmp_path):
     assert "theory" in labels(known)
     dashed = [np.asarray(line.get_xydata()) for line in known.axes[0].lines if line.is_dashed()]
     for N, p in dashed[0]:
-        assert p == predict.accuracy({"V": 64, "d": 32, "L": 8, "m": 0, "N": N})
+        assert p == predicted(theory.accuracy, {"V": 64, "d": 32, "L": 8, "m": 0, "N": N}, N)
     assert not any("theory" in label for figure in drawn(frame.assign(s=1.0)).values() for label in labels(figure))
     frame.assign(s=1.0).to_parquet(tmp_path / "t.parquet")
     assert cli.main([str(tmp_path / "t.parquet")]) == 0
@@ -298,9 +297,9 @@ def test_theory_that_assumes_locked_attention_is_not_drawn_where_it_was_measured
 
 def test_a_law_is_predicted_with_its_numbers(monkeypatch):
     asked = []
-    monkeypatch.setattr(predict.Model, "from_fields", lambda values: asked.append(values))
-    monkeypatch.setattr(predict.theory, "accuracy", lambda model, N: 0.5)
-    predict.accuracy({"V": 64, "d": 32, "L": 8, "embedding": "toy", "embedding.rho": 0.3, "embedding.s": 2.0, "tokens.s": np.nan, "N": 77})
+    monkeypatch.setattr(theory.Model, "from_fields", lambda values: asked.append(values))
+    at = {"V": 64, "d": 32, "L": 8, "embedding": "toy", "embedding.rho": 0.3, "embedding.s": 2.0, "tokens.s": np.nan, "N": 77}
+    predicted(lambda model: 0.5, at)
     assert {"V": 64, "d": 32, "L": 8, "embedding": "toy(rho=0.3, s=2.0)", "N": 77} in asked
 
 

@@ -11,7 +11,7 @@ from matplotlib.colors import to_hex
 from matplotlib.text import Text
 from test_fit import law, table
 
-from jaxrecall.analysis.figures import curves
+from jaxrecall.analysis.figures import charts
 from jaxrecall.analysis.figures.grammar import Chart
 from jaxrecall.analysis.figures.style import label, settings, symbol
 
@@ -20,7 +20,7 @@ def heading_of(frame, axes, tmp_path, thresholds=None):
     """The heading that a sweep gives its figure, and the figure."""
     found, drawn_figure = [], Chart.figure
     with mock.patch.object(Chart, "figure", lambda self, title: found.append((title, drawn_figure(self, title))) or found[-1][1]):
-        curves.draw_sweep(frame, axes, "mine", tmp_path / "accuracy.png", thresholds, "N" if thresholds else "")
+        charts.draw_sweep(frame, axes, "mine", tmp_path / "accuracy.png", thresholds, "N" if thresholds else "")
     return found[0]
 
 

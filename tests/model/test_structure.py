@@ -520,7 +520,7 @@ def test_a_search_along_a_whole_parameter_tries_whole_numbers():
 def test_a_file_that_moved_during_a_sweep_is_one_value_of_an_axis():
     import pandas as pd
 
-    from jaxrecall.analysis.fit.axes import as_given
+    from jaxrecall.analysis.fit.runs import as_given
 
     texts = [f'array(path="{path}#0123456789abcdef")' for path in ("/a b/x.npy", "x.npy", "../x.npy")]
     frame = as_given(pd.DataFrame({"embedding": [*texts, "gaussian"], "embedding_out": [*texts, "sphere"], "embedding.mean": 0.0}))

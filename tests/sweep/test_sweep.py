@@ -388,7 +388,7 @@ def test_an_unknown_flag_is_usage(capsys):
 @pytest.mark.parametrize(
     ("raised", "why"),
     [
-        (None, "import of jaxrecall.analysis.figures.curves halted"),
+        (None, "import of jaxrecall.analysis.figures.charts halted"),
         (MemoryError(), "MemoryError"),
         (OSError(28, "No space left on device"), "[Errno 28] No space left on device"),
     ],
@@ -398,9 +398,9 @@ def test_a_figure_that_cannot_be_made_is_a_remark(grid, capsys, monkeypatch, rai
         raise raised
 
     if raised:
-        monkeypatch.setattr("jaxrecall.analysis.figures.curves.draw_sweep", refuse)
+        monkeypatch.setattr("jaxrecall.analysis.figures.charts.draw_sweep", refuse)
     else:
-        monkeypatch.setitem(sys.modules, "jaxrecall.analysis.figures.curves", None)
+        monkeypatch.setitem(sys.modules, "jaxrecall.analysis.figures.charts", None)
     assert main(["--grid", "tiny.yaml", "--json-log"]) == 0
     out, err = capsys.readouterr()
     done = json.loads(out.splitlines()[-1])

@@ -13,18 +13,17 @@ from helpers import ROOT
 from scipy.stats import kurtosis, poisson, skew
 
 from jaxrecall import realize, theory, three_step
-from jaxrecall.analysis.figures import predict
+from jaxrecall.analysis.figures.runs import predicted
 from jaxrecall.errors import TheoryError
 from jaxrecall.model.laws import EmbeddingLaw
 from jaxrecall.model.point import FIELDS, Point
 from jaxrecall.model.reference.steps import attend, features, in_float64
 from jaxrecall.sweep.grid import read_grid
 from jaxrecall.theory import Model, surrogate
-from jaxrecall.theory.frequencies import token_scores
 from jaxrecall.theory.locked import Reading, key_overlaps, orthogonal_accuracy
 from jaxrecall.theory.model import FIELDS_OF_MODEL
 from jaxrecall.theory.noise import score_noise, shared_terms
-from jaxrecall.theory.open_attention import score_distribution
+from jaxrecall.theory.open_attention import score_distribution, token_scores
 
 LAWS = [
     {},
@@ -310,7 +309,7 @@ def test_every_formula_refuses_a_law_without_moments(cubes, formula, m):
         refusal = "m: got 16"
     with pytest.raises(TheoryError, match=refusal):
         formula(cubes.replace(m=m), *arguments)
-    assert predict.predicted(theory.score_noise, {**vars(cubes), "m": m}, 512) is None
+    assert predicted(theory.score_noise, {**vars(cubes), "m": m}, 512) is None
 
 
 def test_the_surrogate_draws_the_rows_of_any_law(cubes, monkeypatch):

@@ -43,11 +43,11 @@ class Axis:
     ticks: bool
 
     @classmethod
-    def make(cls, name: str, table: Table, named: str = "", ticks: bool = True) -> Axis:
+    def make(cls, name: str, table: Table, ticks: bool = True) -> Axis:
         """The axis of a column of the table, or of an expression over its columns."""
         found = {value for value in column(name, table) if value == value and value is not None}
         values = sorted(found, key=lambda v: (isinstance(v, str), v))
-        return cls(name, tuple(values), named or label(name), ticks and name != "N" and name in table)
+        return cls(name, tuple(values), label(name), ticks and name != "N" and name in table)
 
     @cached_property
     def kind(self) -> str:

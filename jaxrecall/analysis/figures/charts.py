@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 from scipy.special import logit
 
-from ..fit.fitting import Fit
-from . import predict
+from ...model.point import LAW_FIELDS
+from ...sweep.files import atomic_write
+from ..fit import Fit
+from ..fit.runs import fixed
 from .axis import Axis, column, columns_in
-from .grammar import THEORY, Chart, Contour, Layer, Line, Pixels, Points, Style, Table
-from .runs import Runs, averaged, scale_of
-from .style import accuracy_label, label
+from .grammar import THEORY, Chart, Contour, Layer, Line, Pixels, Points, Style, Table, Values
+from .runs import Runs, averaged, in_one_panel, scale_of
+from .style import accuracy_label, label, look, settings
 
 MARK = {"marker": "d", "markersize": 5.5, "markeredgecolor": "black", "markeredgewidth": 0.7, "linestyle": "none"}
 LAW: Style = {"marker": "none", "linewidth": 1.0}
@@ -22,6 +26,9 @@ TICK: Style = {"linestyle": "none", "marker": "_", "markersize": 12}
 
 STAR = {"color": "black", "markerfacecolor": "white", "marker": "o", "markersize": 4}
 DOTTED = {"color": "black", "marker": "none", "linewidth": 0.6, "linestyle": ":"}
+
+LONGEST_LAW = 30
+"""Letters of a law in a heading; of a longer one the name alone."""
 
 
 def with_columns(table: Table, *axes: str) -> Table:
@@ -66,7 +73,7 @@ def accuracy(
     chart = means(runs.rows, ["accuracy"], x, lines, panels, accuracy_label(of))
     layers = [*chart.layers]
     if theory and x == runs.along:
-        layers += theory_line(runs.predicted(runs.levels, [*runs.axes, x], predict.accuracy), chart.x)
+        layers += theory_line(runs.predicted, chart.x)
     return replace(chart, layers=[*layers, *(crossings(marks, x) if marks is not None else [])])
 
 
@@ -119,7 +126,7 @@ def phase(runs: Runs, found: Fit, theta: float, x: str, y: str, theory: bool = T
 
 def theory_contour(runs: Runs, x: str, y: str, panels: Sequence[str], theta: float) -> list[Layer]:
     """Where theory's accuracy is theta over two axes; none where it covers nothing."""
-    table = with_columns(runs.predicted(runs.levels, [*runs.axes, runs.along], predict.accuracy), x, y)
+    table = with_columns(runs.predicted, x, y)
     off = logit(table["theory"].clip(1e-3, 1 - 1e-3)) - logit(theta)  # rises more evenly between the places than accuracy
     shown = averaged(table.assign(off=off), [x, y, *panels], "off")
     return [Contour(shown, "off", theory_name(table), THEORY | {"color": "black"}, level=0.0)] if len(shown) else []
@@ -137,3 +144,56 @@ def collapse(runs: Runs, found: Fit, theta: float, lines: Sequence[str], of: str
     ends = [{star: low, "at": theta} for low in axis.values[:: max(1, len(axis.values) - 1)]]
     cross = [Line(pd.DataFrame(rows), "at", style=DOTTED) for rows in (ends, [{star: 1.0, "at": 0.0}, {star: 1.0, "at": 1.0}])]
     return Chart([curves, *cross], axis, accuracy_label(of), lines=lines)
+
+
+def places(axes: Sequence[str], searched: str = "") -> tuple[str, str | None, list[str]]:
+    """Which of a grid's axes goes along x, which makes the lines, which make the panels."""
+    x = searched or ("N" if "N" in axes or not axes else axes[0])
+    rest = [axis for axis in axes if axis != x]
+    lines = "d" if "d" in rest else rest[0] if rest else None
+    return x, lines, [axis for axis in rest if axis != lines]
+
+
+def draw_sweep(
+    frame: Table, axes: Sequence[str], title: str, path: Path, thresholds: Sequence[Values] | None = None, searched: str = ""
+) -> str | None:
+    """Draws the rows of a sweep along its axes, as PNG at `path`. Returns a remark where something is not drawn.
+
+    Args:
+        frame: rows of a sweep; `frame.attrs["accuracy"]` names their accuracy, or what
+            else crosses theta, if that is not "accuracy".
+        axes: the fields that the grid varies, in its order.
+        title: the heading, usually the name of the grid.
+        path: the PNG file.
+        thresholds: what a search found, if the sweep is one: its axes, theta, axis,
+            critical, lo and hi.
+        searched: the field that it varies.
+    """
+    y = frame.attrs.get("accuracy", "accuracy")
+    if thresholds:
+        axes = [axis for axis in axes if axis != searched]
+    for name in {"pool", "batch"} & {*axes}:
+        frame = frame.assign(**{name: frame[name].fillna(0).astype(int)})  # 0 is no pool, as m = 0 is no MLP
+    drawn = frame.dropna(subset=[y])
+    x, line, panels = places(axes, searched)
+    lines, panels = in_one_panel(drawn, [line] if line else [], panels)
+    chart = means(drawn, [y], x, lines, panels, accuracy_label(y), "fraction")
+    if thresholds:
+        chart = replace(chart, layers=[*chart.layers, *crossings(pd.DataFrame(thresholds), x)])
+    shared = {name: value for name, value in _fixed(frame).items() if name not in (*axes, x)}
+    upto = "up to " if thresholds else ""  # a search runs other seeds at other levels
+    band = f"mean over {upto}{drawn['seed'].nunique()} seeds, band = one standard deviation"
+    heading = f"{title}: {settings(shared)}\n{band}" if shared else f"{title}\n{band}"
+    png = io.BytesIO()
+    with look():
+        chart.figure(heading).savefig(png, format="png")
+    atomic_write(path, png.getbuffer())  # shards may draw at once
+    remarks = [f"{len(frame) - len(drawn)} non-finite runs are not drawn"] if len(drawn) < len(frame) else []
+    return "; ".join([*remarks, *filter(None, [chart.remark])]) or None
+
+
+def _fixed(frame: Table) -> Values:
+    """The sizes that all rows share, and the pool, the path of the trigger and the laws, where these are not the usual ones."""
+    sizes = {name: frame[name].iloc[0] for name in ("V", "N", "d", "L", "m") if name in frame and frame[name].nunique() == 1}
+    others = {name: value for name, value in fixed(frame).items() if name.partition(".")[0] in ("pool", "trigger_in_value", *LAW_FIELDS)}
+    return sizes | {name: value if len(str(value)) <= LONGEST_LAW else str(value).partition("(")[0] for name, value in others.items()}

@@ -39,11 +39,7 @@ MAX_PANELS, MAX_NAMED = 12, 14
 NARROW, LOW = 1.7, 1.3
 """Inches that a panel needs."""
 
-OPEN = {
-    "levels off": ("X", "levels off before"),
-    "not reached": ("^", "not reached, crosses above"),
-    "above": ("v", "crosses below"),
-}
+OPEN = {"levels off": ("X", "levels off before"), "not reached": ("^", "not reached, crosses above"), "above": ("v", "crosses below")}
 """What a censored cell comes to: its open mark and its entry in the legend."""
 
 HOLLOW: Style = {"linestyle": "none", "markerfacecolor": "white", "markersize": 4.5}

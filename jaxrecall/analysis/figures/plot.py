@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...errors import UsageError, as_list, expect
-from ..fit.axes import LAW, along_of
-from ..fit.fitting import fractions
-from ..fit.runs import ALL, LAST, at_steps, crossing, plain_table
+from ..fit import fractions
+from ..fit.runs import ALL, LAST, LAW, along_of, at_steps, crossing, plain_table
 from . import charts
 from .axis import Axis, columns_in
 from .grammar import Chart, Pixels, Points, Table

@@ -1,22 +1,28 @@
-"""What figures are drawn of: a table of runs, its axes, their means, and where accuracy crosses."""
+"""What figures are drawn of: a table of runs, its axes, their means, where accuracy crosses, and what theory says of all that.
+
+This is the one place where figures use the formulas. A formula gets every setting of a
+row. Where one is off its default and the formula does not know it, there is no
+prediction, and `Runs.reason` says why.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 
-from ...errors import UsageError
+from ... import theory
+from ...errors import TheoryError, UsageError
 from ...model.point import FIELDS
+from ...model.values import is_missing
 from ...sweep.grid.expr import parse
-from ..fit import cells
-from ..fit.axes import LAW, as_given, is_own, rounded, unknown_settings
-from ..fit.fitting import Fit, fit
-from ..fit.runs import ALL
-from . import predict
+from ...theory import Model
+from ...theory.noise import has_score_noise
+from ..fit import Fit, cells, fit
+from ..fit.runs import ALL, LAW, as_given, is_own, rounded, unknown_settings
 from .axis import columns_in
 from .grammar import MAX_NAMED, Table, Values, values_of
 
@@ -24,6 +30,12 @@ ORDER = ("d", "L", "V", "m")
 """Widths and lengths stand before other axes."""
 
 BANDS = ("sd", "quartiles")
+
+LOCKED = 0.95
+"""Attention counts as locked where its mass on the informative token is above this."""
+
+NO_SETTINGS = ("foreign", "mass")
+"""What a row says besides its settings: a column that no formula knows, and the attention mass that was measured."""
 
 
 @dataclass(frozen=True)
@@ -77,15 +89,25 @@ class Runs:
                 found["mass"] = _groups(means.reset_index(), by)[name].min()
         return found.reset_index(drop=not by)
 
-    def predicted(self, table: Table, by: Sequence[str], formula: Callable[[Values], float | None]) -> Table:
-        """A table with the column `theory`, what a formula says of the settings of each of its rows, and where it `assumes`."""
+    @cached_property
+    def predicted(self) -> Table:
+        """The levels with what theory says of their accuracy."""
+        return self._predicted(self.levels, [*self.axes, self.along], lambda at: predicted(theory.accuracy, at, float(at["N"])))
+
+    def _predicted(self, table: Table, by: Sequence[str], formula: Callable[[Values], float | None]) -> Table:
+        """A table with the column `theory`, what a formula says of the settings of each of its rows.
+
+        The column `assumes` says where it covers them only by assuming that attention is
+        locked. Where attention was measured not to be, there is no prediction.
+        """
         if is_own(self.rows):
             return table.assign(theory=np.nan, assumes=False)
         settings = self.settings(by)
         rows = settings.to_dict("records")
-        settings = settings[[*by]].assign(
-            theory=np.array([formula(row) for row in rows], dtype=float), assumes=[predict.assumes_locked(row) for row in rows]
-        )
+        assumes = [bool(predicted(_without_noise, row)) for row in rows]
+        open_ = [assumed and row.get("mass", 1.0) <= LOCKED for row, assumed in zip(rows, assumes, strict=True)]
+        said = [None if is_open else formula(row) for row, is_open in zip(rows, open_, strict=True)]
+        settings = settings[[*by]].assign(theory=np.array(said, dtype=float), assumes=assumes)
         found = table.merge(settings, on=[*by], how="left") if by else table.merge(settings, how="cross")
         return found.assign(theory=found["theory"].replace([np.inf, -np.inf], np.nan))
 
@@ -93,7 +115,7 @@ class Runs:
         """Thresholds and laws along the axis."""
         return fit(self.given, thetas, step=ALL, along=self.along, on_progress=on_progress)
 
-    def thresholds(self, found: Fit, theta: float, theory: bool = False) -> Table:
+    def thresholds(self, found: Fit, theta: float, with_theory: bool = False) -> Table:
         """The reported thresholds, with what they come to, the law's, and along N theory's if that is asked for.
 
         `state`: crosses, levels off, not reached, above; `tried`: the level beyond which
@@ -103,9 +125,50 @@ class Runs:
         rows = found.thresholds[found.thresholds["record"] & (found.thresholds["theta"] == theta)].reset_index(drop=True)
         exponents = found.exponents[found.exponents["record"] & (found.exponents["theta"] == theta)]
         rows = with_law(with_states(rows), exponents, self.axes)
-        if self.along != "N" or not theory:
+        if self.along != "N" or not with_theory:
             return rows.assign(theory=np.nan, assumes=False)
-        return self.predicted(rows, self.axes, lambda at: predict.critical_N(at, theta))
+        return self._predicted(rows, self.axes, lambda at: predicted(theory.critical_N, at, theta))
+
+    def reason(self) -> str:
+        """One sentence on the cells without a prediction of accuracy, with the first reason; nothing if there are none."""
+        cells, why = self.settings(self.axes).to_dict("records"), []
+        for cell in cells:
+            try:
+                _answer(theory.accuracy, cell, 1024.0)
+            except TheoryError as refused:
+                why.append(str(refused))
+        return f"Theory does not cover {len(why)} of {len(cells)} cells ({why[0]})." if why else ""
+
+
+def predicted(formula: Callable[..., Any], at: Mapping[str, Any], *arguments: Any) -> Any:
+    """What a formula says of a model; None where it does not cover the settings `at`."""
+    try:
+        return _answer(formula, at, *arguments)
+    except TheoryError:
+        return None
+
+
+def _answer(formula: Callable[..., Any], at: Mapping[str, Any], *arguments: Any) -> Any:
+    """What a formula says of all settings of a cell; raises the TheoryError that refuses them."""
+    if at.get("foreign"):
+        raise TheoryError(f"{at['foreign']}; covered by theory: no such column")
+    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in at.items() if name not in NO_SETTINGS}
+    settings = {name: value for name, value in plain.items() if not is_missing(value)}
+    for law in {name.partition(".")[0] for name in settings if "." in name}:  # the text of a law holds its numbers
+        numbers = [f"{name.partition('.')[2]}={settings.pop(name)}" for name in [*settings] if name.startswith(f"{law}.")]
+        if law in settings and "(" not in settings[law]:
+            settings[law] = f"{settings[law]}({', '.join(numbers)})"
+    return _cached(formula, tuple(settings.items()), *arguments)
+
+
+@lru_cache(maxsize=200_000)
+def _cached(formula: Callable[..., Any], settings: tuple[tuple[str, Any], ...], *arguments: Any) -> Any:
+    return formula(Model.from_fields(dict(settings)), *arguments)
+
+
+def _without_noise(model: Model) -> bool:
+    """Whether theory covers a model only by assuming that its attention is locked."""
+    return model.L > 1 and not has_score_noise(model)
 
 
 def rows_of(df: Table) -> Table:

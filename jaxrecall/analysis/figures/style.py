@@ -164,25 +164,25 @@ def grouped(value: float | np.integer) -> str:
     return f"{int(value):,}".replace(",", "\u202f") if abs(value) >= 10_000 else str(int(value))
 
 
-def rounded(value: float, digits: int = 3) -> str:
-    """A number with so many digits that count.
+def rounded(value: float) -> str:
+    """A number with three digits that count.
 
     >>> rounded(17432.1), rounded(0.01234)  # ('17 400', '0.0123')
     """
     if not np.isfinite(value) or abs(value) >= 1e9:
-        return f"{value:.{digits}g}"
-    near = float(f"{value:.{digits}g}")
-    return grouped(near) if abs(near) >= 10 ** (digits - 1) else f"{near:.{digits}g}"
+        return f"{value:.3g}"
+    near = float(f"{value:.3g}")
+    return grouped(near) if abs(near) >= 100 else f"{near:.3g}"
 
 
-def interval(value: float, low: float = float("nan"), high: float = float("nan"), form: str = "") -> str:
-    """A number with its interval, as far as they are known, by `form` or with three digits that count.
+def interval(value: float, low: float, high: float) -> str:
+    """A number with its interval, as far as they are known, with three digits that count.
 
     >>> interval(17432.1, 8495.2, 35600.0)  # '17 400 [8500, 35 600]'
     """
     if value != value:
         return ""
-    shown, *ends = (f"{v:{form}}" if form else rounded(v) for v in (value, low, high))
+    shown, *ends = map(rounded, (value, low, high))
     return f"{shown} [{', '.join(ends)}]" if low == low else shown
 
 

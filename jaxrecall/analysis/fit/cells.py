@@ -19,8 +19,7 @@ from ...errors import FitError
 from ...model.values import is_missing
 from ...sweep.grid.file import FALLING
 from ...sweep.store.load import limited_by_kappa
-from .axes import LAW, RATES, Table, Value, find_axes, is_own, seed_columns, without_switches
-from .runs import checked
+from .runs import LAW, RATES, Table, Value, checked, find_axes, is_own, seed_columns, without_switches
 
 CHANCE = 1e-9
 """Counts are taken for a copy if cells that share no draws
@@ -29,9 +28,6 @@ would agree in all of them with less than this probability.
 
 SHARED = 0.5
 """Two cells are compared if they share at least this part of the runs of the smaller."""
-
-
-Key = tuple[tuple[str, Value], ...]
 
 
 @dataclass(frozen=True)
@@ -53,11 +49,6 @@ class Cell:
     copy_of: dict[str, Value] | None = None
     names: dict[str, Value] = field(default_factory=dict)
     told: str = ""
-
-    @property
-    def key(self) -> Key:
-        """The same for cells of the same values."""
-        return tuple(self.at.items())
 
     @property
     def n_seeds(self) -> int:

@@ -8,7 +8,7 @@ intervals.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -16,8 +16,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import stdtrit
 
+from ...errors import FitError
 from ...sweep.crossing import MIN_SEEDS, NORMAL, TAIL, Crossing, Curve
-from .cells import Cell, Family, Key, evidence
+from .cells import Cell, Family, evidence
+from .runs import Value
 
 METHOD = "local"
 METHOD_TEXT = "local logistic regression of the accuracy, cell by cell; least squares through the cells"
@@ -30,9 +32,7 @@ MISFIT = 0.05
 class Law:
     """ln N* = sum of exponent ln(axis) + one constant per combination of factor values, over `cells`.
 
-    Least squares in which a cell and its copies have the weight of one cell. Every
-    estimate of ln N* goes through `exponents`; of a joint fit, whose ln N* obey the law
-    exactly, that returns the ratios of its coefficients.
+    Least squares in which a cell and its copies have the weight of one cell.
     """
 
     def __init__(self, cells: Sequence[Cell], axes: Sequence[str], factors: Sequence[str]):
@@ -46,45 +46,40 @@ class Law:
         self.evidence = evidence(cells)
         self.n_distinct = len(set(self.evidence))
 
-    def share(self, among: np.ndarray | slice = slice(None)) -> np.ndarray:
+    @cached_property
+    def share(self) -> np.ndarray:
         """(cells,): weights in the regression, one over the number of a cell's copies with itself."""
-        numbers = self.evidence[among]
-        return 1 / np.bincount(numbers)[numbers] if len(numbers) else np.zeros(0)
+        return 1 / np.bincount(self.evidence)[self.evidence]
 
-    def exponents(self, y: np.ndarray) -> np.ndarray:
-        """Least squares through ln N*, (estimates, cells) -> (estimates, axes).
-
-        Nan where the cells do not determine it.
-        """
-        out = np.full((len(y), len(self.axes)), np.nan)
-        known = ~np.isnan(y)
-        for pattern in np.unique(known, axis=0) if y.size else []:
-            rows = (known == pattern).all(axis=1)
-            out[rows] = y[np.ix_(rows, pattern)] @ self.weights(pattern).T
-        return out
-
-    def weights(self, among: np.ndarray | slice = slice(None)) -> np.ndarray:
+    @cached_property
+    def weights(self) -> np.ndarray:
         """(axes, cells): the weight of each cell in each exponent.
 
         Nan for an axis that is constant or moves with others.
         """
-        first = self.design.shape[1] - len(self.axes)
-        if not self.design[among].size:
-            return np.full((len(self.axes), len(self.design[among])), np.nan)
-        root = np.sqrt(self.share(among))
-        design = self.design[among] * root[:, None]
+        if not len(self.design):
+            return np.zeros((len(self.axes), 0))
+        first, root = self.design.shape[1] - len(self.axes), np.sqrt(self.share)
+        design = self.design * root[:, None]
         _, s, basis = np.linalg.svd(design)
         null = basis[(s > 1e-9 * s[0]).sum() :, first:]
         weights = np.linalg.pinv(design, rcond=1e-9)[first:] * root
         weights[(abs(null) > 1e-6).any(axis=0)] = np.nan
         return weights
 
+    def exponents(self, y: np.ndarray) -> np.ndarray:
+        """Least squares through ln N*, (estimates, cells) -> (estimates, axes).
+
+        Nan where the cells do not determine it.
+        """
+        return y @ self.weights.T if len(self.design) else np.full((len(y), len(self.axes)), np.nan)
+
     def residuals(self, y: np.ndarray) -> np.ndarray:
         """(estimates, cells): how far ln N* lies from the law.
 
         A cell and its copies together have the square of one cell.
         """
-        root = np.sqrt(self.share())
+        root = np.sqrt(self.share)
         design, y = self.design * root[:, None], y * root
         return y - y @ (design @ np.linalg.pinv(design, rcond=1e-9)).T
 
@@ -162,11 +157,10 @@ class Estimates:
         """(1 + seeds, axes): those of all seeds, and without each."""
         return self.law.exponents(self.y[:, self.inside])
 
-    def within(self, keys: Collection[Key]) -> Estimates:
-        """The same estimates of some of the cells."""
-        at = [i for i, cell in enumerate(self.family.cells) if cell.key in keys]
-        cells, curves, found = ([column[i] for i in at] for column in (self.family.cells, self.curves or self.found, self.found))
-        return replace(self, family=replace(self.family, cells=cells), curves=curves, found=found)
+    def within(self, among: Sequence[int]) -> Estimates:
+        """The same estimates of some of the cells, without their curves."""
+        cells, found = ([column[i] for i in among] for column in (self.family.cells, self.found))
+        return replace(self, family=replace(self.family, cells=cells), curves=(), found=found)
 
     def shape_deviation(self, weights: np.ndarray) -> np.ndarray:
         """The standard deviation that the unknown shape of the curves gives weights @ ln N*.
@@ -243,3 +237,67 @@ def _mean(values: np.ndarray) -> Crossing:
     change = np.log(rest / (total / count), where=rest > 0, out=np.zeros(len(values)))
     log = float(np.log(total / count))
     return Crossing(log, n_seeds=count, without=change, shapes=np.array([log]), is_open=(alone, False))
+
+
+Option = tuple[Value, Cell]
+"""A value of the axis, and the runs with it."""
+
+
+def _options(family: Family, axis: str) -> list[list[Option]]:
+    """The cells that differ in this axis alone, by its values; raises FitError."""
+    if axis not in family.cells[0].at:
+        raise FitError(f"best: got {axis!r}; allowed: an axis of the table: {', '.join(family.cells[0].at)}")
+    found: dict[object, list[Option]] = {}
+    for cell in family.cells:
+        rest = {name: value for name, value in cell.at.items() if name != axis}
+        found.setdefault(tuple(rest.items()), []).append((cell.at[axis], replace(cell, at=rest, copy_of=None)))
+    return list(found.values())
+
+
+def without_axis(family: Family, axis: str) -> Family:
+    """The family without one of its axes, of which the best value is taken."""
+    return replace(family, cells=[options[0][1] for options in _options(family, axis)])
+
+
+def of_best(family: Family, theta: float, edge: float, axis: str) -> Estimates:
+    """The crossings at the best value of an axis, such as a rate, in each cell: the one whose curve crosses theta first.
+
+    It is chosen from the same runs, and anew without each seed. Along an axis on which
+    accuracy falls, it crosses last. What is best by chance looks better than it is; this
+    bias is measured by `python -m benchmarks.crossings`.
+    """
+    made = [_first(options, theta, edge, axis, family.falls) for options in _options(family, axis)]
+    chosen, curves, found = (list(column) for column in zip(*made, strict=True))
+    return Estimates(replace(family, cells=chosen), theta, curves, found)
+
+
+def _first(options: Sequence[Option], theta: float, edge: float, axis: str, falls: bool) -> tuple[Cell, Curve, Crossing]:
+    """The cell that crosses first, with its curve, and its crossing with an interval of that choice."""
+    curves = [curve(cell, edge) for _, cell in options]
+    found = [one.crossing(theta) for one in curves]
+    sign = -1 if falls else 1
+    n_seeds = options[0][1].n.shape[1]
+    each = np.array([one.log_x + np.append(0.0, np.broadcast_to(one.without, n_seeds)) for one in found])
+    first = sign * np.where(np.isnan(each), np.inf, sign * each).min(axis=0)
+    i = min(range(len(found)), key=lambda i: (sign * each[i, 0], -sign * curves[i].mean[-1]))  # if none crosses, the best at the last level
+    cell = _with_value(options[i][1], axis, [value for value, _ in options], i)
+    return cell, curves[i], found[i] if found[i].side else _chosen_anew(found[i], first[1:] - first[0])
+
+
+def _with_value(cell: Cell, axis: str, values: Sequence[Value], i: int) -> Cell:
+    """The cell with the value that was chosen, and a warning where it is an end of a range."""
+    numbers = len(values) > 1 and all(isinstance(value, (int, float)) for value in values)
+    end = {0: "smallest", len(values) - 1: "largest"}.get(i) if numbers else None
+    told = f"{axis} = {values[i]:g} is the {end} tried" if end else ""
+    return replace(cell, names=cell.names | {axis: values[i]}, told=told)
+
+
+def _chosen_anew(found: Crossing, change: np.ndarray) -> Crossing:
+    """The crossing with an interval in which the value is chosen anew without each seed."""
+    open_ends = (found.is_open[0] or bool((change == -np.inf).any()), found.is_open[1] or bool((change == np.inf).any()))
+    change = np.where(np.isfinite(change), change, 0.0)
+    found = found._replace(without=change, is_open=open_ends)
+    if found.n_seeds < MIN_SEEDS:
+        return found
+    lo, hi = interval(found.log_x + np.append(0.0, change), found.n_seeds, found.shape_error)
+    return found._replace(lo=lo, hi=hi)

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ...sweep.crossing import MIN_SEEDS, Crossing, Curve
-from .axes import Table, Value
 from .cells import Cell
 from .estimate import METHOD, Estimates, interval
+from .runs import Table, Value
 
 Row = dict[str, Value]
 CENSORED = {0: "no", 1: "right", -1: "left"}
@@ -142,7 +142,7 @@ def _shape(theta: float, found: Crossing, c: Curve) -> str:
 def exponents(e: Estimates, regime: str = "") -> list[Row]:
     """The exponents of a family, or of its cells in a regime."""
     rows, n_seeds = [], e.n_seeds
-    shape, found = e.shape_deviation(e.law.weights()), e.exponents
+    shape, found = e.shape_deviation(e.law.weights), e.exponents
     for j, axis in enumerate(e.family.law):
         row = [axis, found[0, j], *interval(found[:, j], n_seeds, shape[j]), METHOD, e.asked, e.family.name, e.law.n_distinct, n_seeds]
         row += [_unknown(e, axis), True, regime, e.rejected, e.family.what or e.family.along]
@@ -157,7 +157,7 @@ def _unknown(e: Estimates, axis: str) -> str:
     holds = {
         "no cell": not e.cells,
         "one value": len({cell.at[axis] for cell in e.cells}) < 2,
-        "together": bool(np.isnan(e.law.weights()[e.family.law.index(axis)]).any()),
+        "together": bool(np.isnan(e.law.weights[e.family.law.index(axis)]).any()),
         "few seeds": e.n_seeds < MIN_SEEDS,
         "unchecked": e.law.n_distinct <= e.law.rank,
     }

@@ -27,14 +27,13 @@ from ...sweep.running.status import survey
 from ...sweep.simulators.custom import trusted
 from ...sweep.store import Store
 from ...sweep.store.table import comment, older, seen
-from ..figures import charts, predict
+from ..figures import charts
 from ..figures.axis import columns_in
 from ..figures.grammar import Chart
 from ..figures.runs import Runs, arranged, in_one_panel, unknown
 from ..figures.style import FORMATS, PAGE, interval, label, look, rounded, save, text
-from ..fit.axes import along_of, is_own
-from ..fit.fitting import Fit
-from ..fit.runs import at_steps, parsed, read
+from ..fit import Fit
+from ..fit.runs import along_of, at_steps, is_own, parsed, read
 from ..fit.write import beside, check_folder
 
 OURS = ("accuracy", "critical-", "phase", "collapse", "noise", "agreement", "decoders", "trace")
@@ -134,7 +133,7 @@ def summary(runs: Runs) -> str:
     """What the table holds, what its symbols mean, and where theory applies."""
     rows = runs.rows
     legend = "; ".join(label(name) for name in ("N", "d", "L", "V", "m") if name in rows)
-    theory = "" if is_own(rows) else f" Theory: ours. {predict.reason(runs.settings(runs.axes).to_dict('records'))}".rstrip()
+    theory = "" if is_own(rows) else f" Theory: ours. {runs.reason()}".rstrip()
     n_cells, varying = len(runs.settings(runs.axes)), ", ".join(runs.axes) or "nothing"
     seeds = f"{n_cells} cells ({varying} vary), {len(rows)} rows, {rows['seed'].nunique()} seeds."
     return f"{seeds} {legend}. m = 0: attention only.{theory}"
@@ -176,7 +175,7 @@ def thresholds(runs: Runs, found: Fit) -> str:
     names, body = [*found.thresholds.columns[: found.thresholds.columns.get_loc("theta")]], []
     names = [name for name in names if name in runs.axes or name not in runs.sizes]
     for theta in found.thresholds["theta"].unique():
-        for row in runs.thresholds(found, theta, theory=True).to_dict("records"):
+        for row in runs.thresholds(found, theta, with_theory=True).to_dict("records"):
             star = interval(row["critical"], row["lo"], row["hi"])
             if row["censored"] != "no":
                 star = f"{'<' if row['censored'] == 'left' else '>'} {text(row['tried'])}, censored {row['censored']}"
