@@ -72,7 +72,8 @@ class Law:
 
         Nan where the cells do not determine it.
         """
-        return y @ self.weights.T if len(self.design) else np.full((len(y), len(self.axes)), np.nan)
+        # one layout of y, as the last digits depend on it
+        return np.ascontiguousarray(y) @ self.weights.T if len(self.design) else np.full((len(y), len(self.axes)), np.nan)
 
     def residuals(self, y: np.ndarray) -> np.ndarray:
         """(estimates, cells): how far ln N* lies from the law.
