@@ -19,7 +19,7 @@ from ..point import RECIPE_STEPS, Point
 from ..values import Numbers
 from .descent import Descended
 from .realization import Realization, expect_both
-from .steps import EMBEDDINGS, ThreeStep, in_float64
+from .steps import EMBEDDINGS, ThreeStep
 
 
 def measure(realization: Realization, point: Point, learned: ThreeStep | Descended) -> Row:
@@ -42,7 +42,7 @@ def measure(realization: Realization, point: Point, learned: ThreeStep | Descend
     expect_both(realization, point)
     expect("learned", learned, (ThreeStep, Descended), "what jaxrecall.three_step returns, or one of what descend returns", PointError)
     traced, w = in_jax(realization, learned), learned.w
-    xp, r = (jnp, realization) if traced else (np, in_float64(realization))
+    xp, r = (jnp, realization) if traced else (np, realization.astype(np.float64))
     tokens = np.arange(point.V, dtype=np.int32)[:, None], np.zeros(point.V, np.int32)  # attention is exactly on one alone
     found: Row = dict.fromkeys(TRACE_COLUMNS) | {"step": RECIPE_STEPS, "step1_memory_accuracy": None}
     if learned.V1 is not None:
