@@ -153,7 +153,8 @@ def test_any_optimiser_of_optax_trains_and_steps_are_recorded():
     np.testing.assert_allclose(params, by_hand, atol=1e-6)
 
 
-OF_THE_RUN = "point_id seed status form draw_check seconds code_version jax_version device_kind dtype precision bucket".split()
+OF_THE_RUN = ("point_id", "seed", "status", "form", "draw_check", "seconds")
+OF_THE_RUN += ("code_version", "jax_version", "device_kind", "dtype", "precision", "bucket")
 """Columns that say which run a row is, and how it was computed."""
 
 
