@@ -236,7 +236,7 @@ def _static_fields(point: Point) -> dict[str, Any]:
     values = {name: getattr(point, name) for name in _STATIC}
     nothing = {"pool": 0, "optimizer": "", "trains": ""}
     tokens, noise = point.token_laws
-    values |= {"activation": point.activation_law.static_text(), "tokens": "uniform", "noise_tokens": ""}
+    values |= {"activation": find_law("activation", point.activation).static_text(), "tokens": "uniform", "noise_tokens": ""}
     if not tokens == noise == Uniform():
         values |= {"tokens": "tables", "noise_tokens": "" if tokens == noise else "tables"}
     law, out = point.embedding_laws
