@@ -250,9 +250,7 @@ def _padded(xp: Any, size: int) -> int:
     return size if xp is jnp else -(-size // step) * step
 
 
-@partial(jax.jit, static_argnames="V_pad")
-def _permutation(streams: Array, V: Array | int, V_pad: int) -> Array:
-    return task.permutation(streams, V, V_pad)
+_permutation = partial(jax.jit, static_argnames="V_pad")(task.permutation)
 
 
 def _embeddings(xp: Any, streams: Any, parameters: dict[str, Any], point: Point) -> tuple[Drawn | None, ...]:
