@@ -40,12 +40,15 @@ class Samples(Protocol):
 
     def step1(self, world: World, /) -> tuple[Array, Known]:
         """G1, and what step 2 can reuse."""
+        ...
 
     def step2(self, world: World, A: Array, known: Known, /) -> tuple[Array, Array]:
         """w_hat and phi2."""
+        ...
 
     def step3(self, world: World, scores: Scores, T: Array, n: Array, /) -> tuple[Array, Array]:
         """G2 from the first n samples under open attention, with p = 1/V, and phi2."""
+        ...
 
 
 class FirstSteps(NamedTuple):
