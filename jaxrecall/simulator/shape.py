@@ -11,6 +11,7 @@ from typing import Any
 from ..model.columns import OwnColumn
 from ..model.laws import TOGETHER, Uniform, find_law
 from ..model.point import BLOCK, TRAINS, Point, of_kind
+from ..model.values import padded
 from .forms import FORMS, Form, form_for, may_group_steps
 
 _STATIC = of_kind("static")
@@ -223,12 +224,7 @@ class Shape:
     @staticmethod
     def tight(point: Point) -> Shape:
         """The shape of a point with little padding: four sizes to the octave, multiples of 16."""
-
-        def padded(size: int) -> int:
-            step = max(16, 1 << max(0, size.bit_length() - 3))
-            return -(-size // step) * step
-
-        return Shape.sized(point, padded(point.V), padded(point.d), padded(point.m))
+        return Shape.sized(point, padded(point.V, 16), padded(point.d, 16), padded(point.m, 16))
 
 
 def _static_fields(point: Point) -> dict[str, Any]:
