@@ -118,7 +118,7 @@ def arguments(runs: Sequence[Run], shape: Shape) -> Arguments:
             return every.astype(TYPES[every.dtype.kind])
 
     numbers = [_numbers(point) for point in points]
-    usual = {name: value for field, law in shape.laws.items() for name, value in law.traced(field).items()}
+    usual: dict[str, float] = {name: value for field, law in shape.laws.items() for name, value in law.traced(field).items()}
     return Arguments(
         streams,  # type: ignore[arg-type]
         batches,  # type: ignore[arg-type]
